@@ -1,0 +1,302 @@
+//! `build-ids` puts the build-ids of the DSOs that samples hit (or of all) into the recording: a HEADER_BUILD_ID record before the first
+//! sample that hits, and an entry in feature BUILD_ID. Nothing that was there is changed or lost.
+
+use std::any::Any;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use anyhow::Result;
+use perfx_format::features::{BuildIdEntry, BuildIds as Entries};
+use perfx_format::input::Recording;
+use perfx_format::{Endian, Feature, Kinds, Layouts, Record, RecordType};
+use perfx_pipeline::address_space::{AddressSpaces, Changes, Dso, Mapping};
+use perfx_pipeline::{Emit, Level, Needs, Pass, Place, Session};
+
+use crate::support::hits::{Guests, Hits, Spot};
+use crate::support::ids::{IdOptions, Ids, cpumode, dso_name};
+use crate::support::options::{Choice, Options};
+
+/// The pass.
+#[derive(Debug, Default)]
+pub struct BuildIds {
+    options: BuildIdsOptions,
+    step: Step,
+    found: Found,
+}
+
+/// What the user chose.
+#[derive(Clone, Debug, Default)]
+pub struct BuildIdsOptions {
+    /// All mapped DSOs, not only those that samples hit.
+    pub all: bool,
+    /// Leave the stream as it is, and only set the feature.
+    pub feature_only: bool,
+    /// Where ids may come from.
+    pub ids: IdOptions,
+}
+
+/// What it is doing.
+#[derive(Debug)]
+enum Step {
+    /// Look 1: which mappings there are. `spots` says where each DSO is first mapped.
+    Mappings { changes: Changes, guests: Guests, spots: Vec<Spot>, aux: bool },
+    /// Look 2: which of them samples hit.
+    Samples(Hits),
+    /// Records to put before those at these places.
+    Placed(Arc<HashMap<Place, Vec<Vec<u8>>>>),
+    /// Without a look: every DSO gets its record where it is first mapped.
+    Streaming { guests: Guests, seen: HashSet<Dso> },
+}
+
+impl Default for Step {
+    fn default() -> Step {
+        let (changes, guests) = Default::default();
+        Step::Mappings { changes, guests, spots: Vec::new(), aux: false }
+    }
+}
+
+/// The ids found so far.
+#[derive(Debug, Default)]
+struct Found {
+    ids: Option<Ids>,
+    /// Entries of feature BUILD_ID.
+    entries: Vec<u8>,
+    entry_count: u64,
+    /// Records for the stream.
+    record_count: u64,
+    /// DSOs whose id HEADER_BUILD_ID records tell: machine and name.
+    told: HashSet<(i32, Box<[u8]>)>,
+}
+
+impl Found {
+    /// Looks for a DSO's id and puts down the feature's entry; returns the record, unless the stream tells the id already.
+    fn take(&mut self, dso: &Dso, flags: u32, spot: &Spot, endian: Endian) -> Option<Vec<u8>> {
+        let id = self.ids.as_mut()?.find(dso, flags, spot.pid)?;
+        let (pid, name) = (dso.machine.pid(), dso_name(dso));
+        let entry = BuildIdEntry::new(cpumode(dso), pid, id.as_bytes(), name);
+        entry.write_section(endian, &mut self.entries)?;
+        self.entry_count += 1;
+        if dso.tells_id() || !self.told.insert((pid, name.into())) {
+            return None;
+        }
+        let mut record = Vec::new();
+        entry.write_record(&spot.trailer, endian, &mut record)?;
+        self.record_count += 1;
+        Some(record)
+    }
+
+    /// A HEADER_BUILD_ID record of the input.
+    fn learn(&mut self, record: &Record<'_>) {
+        if let Some(entry) = BuildIdEntry::read(record.bytes(), record.endian()) {
+            self.told.insert((entry.pid, entry.filename.into()));
+            if let Some(ids) = &mut self.ids {
+                ids.learn(&entry);
+            }
+        }
+    }
+}
+
+impl BuildIds {
+    pub(crate) const ABOUT: &'static str = "put the build-ids of the DSOs that samples hit (or of all) into the stream and into feature BUILD_ID";
+    pub(crate) const OPTIONS: &'static [Choice] = &[
+        Choice { name: "all", value: None, about: "of all mapped DSOs, not only of those that samples hit" },
+        Choice {
+            name: "feature-only",
+            value: None,
+            about: "only into feature BUILD_ID; records stay as they are",
+        },
+        IdOptions::KNOWN,
+        IdOptions::ROOT,
+        IdOptions::CACHE,
+        IdOptions::NO_FILES,
+    ];
+
+    pub(crate) fn make(options: &Options) -> Box<dyn Pass> {
+        Box::new(BuildIds::new(BuildIdsOptions {
+            all: options.has("all"),
+            feature_only: options.has("feature-only"),
+            ids: IdOptions::from_options(options),
+        }))
+    }
+
+    /// With these options.
+    pub fn new(options: BuildIdsOptions) -> BuildIds {
+        BuildIds { options, ..BuildIds::default() }
+    }
+
+    /// Records of the DSOs at these spots, in file order.
+    fn place(&mut self, spaces: &AddressSpaces, spots: &[(u32, Spot)], session: &mut Session) -> Step {
+        let mut placed: HashMap<Place, Vec<Vec<u8>>> = HashMap::new();
+        for (number, spot) in spots {
+            let (dso, flags) = &spaces.dsos()[*number as usize];
+            let record = self.found.take(dso, *flags, spot, session.endian);
+            if let (Some(record), Some(place)) = (record, session.place(spot.origin)) {
+                placed.entry(place).or_default().push(record);
+            }
+        }
+        Step::Placed(Arc::new(placed))
+    }
+}
+
+impl Pass for BuildIds {
+    fn name(&self) -> &'static str {
+        "build-ids"
+    }
+
+    fn needs(&self, input: &Recording) -> Needs {
+        let known = Kinds::of(&[RecordType::HEADER_BUILD_ID, RecordType::ID_INDEX]);
+        if self.options.all && !input.is_compressed() {
+            let records = Kinds::of(&[RecordType::MMAP, RecordType::MMAP2]).union(known);
+            return Needs { records, ..Needs::default() };
+        }
+        let mut looks = vec![Changes::kinds().union(known).union(Kinds::of(&[RecordType::AUXTRACE]))];
+        if !self.options.all {
+            looks.push(Hits::kinds());
+        }
+        Needs { looks, ids: !self.options.all, ..Needs::default() }
+    }
+
+    fn survey(&mut self, _look: usize, record: Record<'_>, layouts: &Layouts) -> Result<()> {
+        match &mut self.step {
+            Step::Mappings { changes, guests, spots, aux } => match record.kind() {
+                RecordType::HEADER_BUILD_ID => self.found.learn(&record),
+                RecordType::ID_INDEX => guests.learn(&record),
+                RecordType::AUXTRACE => *aux = true,
+                _ => {
+                    let machine = guests.machine(&record, layouts, record.u32(8));
+                    let dso = changes.add(&record, layouts, machine);
+                    if dso.is_some_and(|dso| dso as usize == spots.len()) {
+                        spots.push(Spot::of_mapping(&record, layouts));
+                    }
+                }
+            },
+            Step::Samples(hits) => hits.look_at(&record, layouts),
+            Step::Placed(_) | Step::Streaming { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn surveyed(&mut self, _look: usize, session: &mut Session) -> Result<()> {
+        match std::mem::take(&mut self.step) {
+            Step::Mappings { changes, guests, spots, aux } => {
+                let spaces = Arc::new(AddressSpaces::new(changes));
+                self.found.ids = Some(Ids::new(&self.options.ids, session, spaces.dsos())?);
+                if aux && !self.options.all {
+                    // What a trace hits is known only once it is decoded.
+                    session.report.say(
+                        Level::Info,
+                        "the recording holds AUX data, which may hit any DSO: all of them count as hit",
+                    );
+                }
+                if aux || self.options.all {
+                    let spots: Vec<_> = (0..).zip(spots).collect();
+                    self.step = self.place(&spaces, &spots, session);
+                } else {
+                    self.step = Step::Samples(Hits::new(spaces, Arc::new(guests)));
+                }
+            }
+            Step::Samples(hits) => self.step = self.place(hits.spaces(), hits.first(), session),
+            step => self.step = step,
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, session: &mut Session) -> Result<()> {
+        match &self.step {
+            Step::Placed(placed) => placed.keys().for_each(|&place| session.want_at(place)),
+            _ => {
+                self.found.ids = Some(Ids::new(&self.options.ids, session, &[])?);
+                self.step = Step::Streaming { guests: Guests::default(), seen: HashSet::new() };
+            }
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
+        match &mut self.step {
+            Step::Placed(placed) => {
+                let records = out.place(&record).and_then(|place| placed.get(&place));
+                for new in records.into_iter().flatten().filter(|_| !self.options.feature_only) {
+                    out.put(new)?;
+                }
+            }
+            Step::Streaming { guests, seen } => match record.kind() {
+                RecordType::HEADER_BUILD_ID => self.found.learn(&record),
+                RecordType::ID_INDEX => guests.learn(&record),
+                _ => {
+                    if let Some(mapping) = Mapping::read(&record, out.layouts()) {
+                        let machine = guests.machine(&record, out.layouts(), Some(mapping.pid));
+                        let dso = mapping.dso(&record, machine);
+                        if !seen.contains(&dso) {
+                            let spot = Spot::of_mapping(&record, out.layouts());
+                            let new = self.found.take(&dso, mapping.flags, &spot, record.endian());
+                            seen.insert(dso);
+                            if let Some(new) = new.filter(|_| !self.options.feature_only) {
+                                out.put(&new)?;
+                            }
+                        }
+                    }
+                }
+            },
+            Step::Mappings { .. } | Step::Samples(_) => {}
+        }
+        out.keep(record)
+    }
+
+    fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
+        let endian = session.endian;
+        let mut section =
+            session.feature(Feature::BUILD_ID).map(|section| section.to_vec()).unwrap_or_default();
+        let key = |entry: BuildIdEntry<'_>| (entry.pid, entry.id.to_vec(), entry.filename.to_vec());
+        let mut there: HashSet<_> = Entries::new(&section, endian).map(key).collect();
+        let before = there.len();
+        for entry in Entries::new(&self.found.entries, endian) {
+            if there.insert(key(entry)) {
+                entry.write_section(endian, &mut section);
+            }
+        }
+        let added = (there.len() - before) as u64;
+        if added > 0 {
+            session.set_feature(Feature::BUILD_ID, section);
+        }
+        let Found { ids, entry_count, record_count, .. } = &self.found;
+        if let Some(ids) = ids {
+            let what = if self.options.all { "mapped" } else { "hit" };
+            ids.report(&format!("{what} DSOs with a build-id"), *entry_count, &mut session.report);
+        }
+        let records = if self.options.feature_only { 0 } else { *record_count };
+        session.report.say(
+            Level::Info,
+            match (records, added) {
+                (0, 0) => {
+                    "nothing was injected: the recording tells all of these ids already, or none was found"
+                        .to_owned()
+                }
+                (records, added) => format!(
+                    "injected {records} HEADER_BUILD_ID records, and {added} entries into feature BUILD_ID"
+                ),
+            },
+        );
+        Ok(())
+    }
+
+    fn fork(&self) -> Option<Box<dyn Pass>> {
+        let step = match &self.step {
+            Step::Samples(hits) => Step::Samples(hits.fork()),
+            Step::Placed(placed) => Step::Placed(placed.clone()),
+            // What a mapping means depends on the ones before it.
+            Step::Mappings { .. } | Step::Streaming { .. } => return None,
+        };
+        Some(Box::new(BuildIds { options: self.options.clone(), step, found: Found::default() }))
+    }
+
+    fn join(&mut self, worker: Box<dyn Pass>) -> Result<()> {
+        let worker: Box<dyn Any> = worker;
+        if let (Step::Samples(hits), Ok(worker)) = (&mut self.step, worker.downcast::<BuildIds>())
+            && let Step::Samples(later) = worker.step
+        {
+            hits.join(later);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,74 @@
+//! The transformations of perfx: one file each, and this registry, one line each.
+
+mod build_ids;
+mod mmap2_build_ids;
+mod support;
+
+use anyhow::{Context as _, Result, bail};
+use perfx_pipeline::Pass;
+
+pub use build_ids::{BuildIds, BuildIdsOptions};
+pub use mmap2_build_ids::{Mmap2BuildIds, Mmap2BuildIdsOptions};
+pub use support::ids::IdOptions;
+pub use support::options::{Choice, Options};
+
+/// A pass that can be asked for by name.
+#[derive(Debug)]
+pub struct Entry {
+    /// The name.
+    pub name: &'static str,
+    /// What it does, in one sentence.
+    pub about: &'static str,
+    /// Its options.
+    pub options: &'static [Choice],
+    /// Makes one.
+    pub make: fn(&Options) -> Box<dyn Pass>,
+}
+
+/// Every pass there is.
+pub const REGISTRY: &[Entry] = &[
+    Entry { name: "build-ids", about: BuildIds::ABOUT, options: BuildIds::OPTIONS, make: BuildIds::make },
+    Entry {
+        name: "mmap2-build-ids",
+        about: Mmap2BuildIds::ABOUT,
+        options: Mmap2BuildIds::OPTIONS,
+        make: Mmap2BuildIds::make,
+    },
+];
+
+/// The passes of a chain: `NAME[:OPTION[=VALUE]]…[,NAME…]`. In a value, `\` keeps the next character (`,`, `:` or `\`) from ending it.
+pub fn parse_chain(text: &str) -> Result<Vec<Box<dyn Pass>>> {
+    let mut passes = Vec::new();
+    for link in support::options::split(text, ',') {
+        let mut parts = support::options::split(&link, ':').into_iter();
+        let name = parts.next().unwrap_or_default();
+        let Some(entry) = REGISTRY.iter().find(|entry| entry.name == name) else {
+            let names: Vec<_> = REGISTRY.iter().map(|entry| entry.name).collect();
+            bail!("there is no pass `{name}`; there are: {}", names.join(", "));
+        };
+        let options = Options::parse(parts, entry.options).with_context(|| format!("pass {name}"))?;
+        passes.push((entry.make)(&options));
+    }
+    Ok(passes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_pass_can_be_made_without_options_and_knows_its_name() {
+        for entry in REGISTRY {
+            let passes = parse_chain(entry.name).unwrap();
+            assert_eq!(passes[0].name(), entry.name);
+        }
+    }
+
+    #[test]
+    fn an_unknown_pass_or_option_is_named() {
+        let error = parse_chain("build-idz").err().unwrap().to_string();
+        assert!(error.contains("`build-idz`") && error.contains("build-ids, mmap2-build-ids"), "{error}");
+        let error = format!("{:#}", parse_chain("build-ids:al").err().unwrap());
+        assert!(error.contains("`al`") && error.contains("all"), "{error}");
+    }
+}

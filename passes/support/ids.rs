@@ -1,0 +1,262 @@
+//! From a DSO of a recording to its build-id: what the recording itself says comes first, then the places the user allows.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use build_id::{Answer, BuildId, Finder, KnownIds, Object, Places, Reason, RecordedOn};
+use perfx_format::Feature;
+use perfx_format::features::{BuildIdEntry, BuildIds, read_str};
+use perfx_pipeline::address_space::{Dso, Identity, Machine};
+use perfx_pipeline::{Level, Report, Session};
+
+use super::options::{Choice, Options};
+
+/// Where build-ids may come from beside the recording.
+#[derive(Clone, Debug, Default)]
+pub struct IdOptions {
+    /// `--known-build-ids`: `HEX PATH[,…]` or `file://NAME`.
+    pub known: Option<String>,
+    /// `--root`: folders that stand for `/` of the recorded machine.
+    pub roots: Vec<PathBuf>,
+    /// `--buildid-dir`: perf's build-id caches.
+    pub caches: Vec<PathBuf>,
+    /// `--no-files`: the files of this machine are not those that were recorded.
+    pub no_files: bool,
+}
+
+impl IdOptions {
+    pub(crate) const KNOWN: Choice =
+        Choice { name: "known", value: Some("LIST"), about: "ids to use: `HEX PATH[,…]` or file://NAME" };
+    pub(crate) const ROOT: Choice = Choice {
+        name: "root",
+        value: Some("DIR"),
+        about: "a sysroot or container image to look in; repeatable",
+    };
+    pub(crate) const CACHE: Choice =
+        Choice { name: "buildid-dir", value: Some("DIR"), about: "a build-id cache of perf; repeatable" };
+    pub(crate) const NO_FILES: Choice = Choice {
+        name: "no-files",
+        value: None,
+        about: "do not read the files and the kernel of this machine",
+    };
+
+    pub(crate) fn from_options(options: &Options) -> IdOptions {
+        IdOptions {
+            known: options.all("known").next().map(str::to_owned),
+            roots: options.all("root").map(PathBuf::from).collect(),
+            caches: options.all("buildid-dir").map(PathBuf::from).collect(),
+            no_files: options.has("no-files"),
+        }
+    }
+}
+
+/// Finds build-ids and counts where they came from.
+#[derive(Debug)]
+pub(crate) struct Ids {
+    /// What BUILD_ID entries and records say, by machine and name.
+    recorded: HashMap<(i32, Box<[u8]>), BuildId>,
+    /// Names that stood for several files during the recording, so that a name alone does not tell whose an id is.
+    ambiguous: HashSet<Box<[u8]>>,
+    finder: Finder,
+    /// For guests: nothing on this machine is theirs.
+    guest_finder: Finder,
+    sources: BTreeMap<String, u64>,
+    details: Vec<String>,
+    missing: Vec<String>,
+    replaced: Vec<String>,
+    unchecked: u64,
+}
+
+impl Ids {
+    /// `dsos` are those of the recording where they are known beforehand. Errors on a list of known ids that can't be read.
+    pub(crate) fn new(options: &IdOptions, session: &Session, dsos: &[(Dso, u32)]) -> Result<Ids> {
+        let known = options.known.as_deref().map(KnownIds::parse).transpose()?.unwrap_or_default();
+        let text = |feature| {
+            let section = session.feature(feature)?;
+            Some(String::from_utf8_lossy(read_str(section, session.endian)?).into_owned())
+        };
+        let recorded_on = RecordedOn { release: text(Feature::OSRELEASE), arch: text(Feature::ARCH) };
+        let places = Places {
+            known: known.clone(),
+            files: !options.no_files,
+            roots: options.roots.clone(),
+            caches: options.caches.clone(),
+            // Without a release neither a root nor the running machine has a kernel that is known to be the one.
+            recorded_on: if options.no_files && options.roots.is_empty() {
+                RecordedOn::default()
+            } else {
+                recorded_on
+            },
+            ..Places::default()
+        };
+        let mut ids = Ids {
+            recorded: HashMap::new(),
+            ambiguous: ambiguous(dsos),
+            finder: Finder::new(places),
+            guest_finder: Finder::new(Places { known, ..Places::default() }),
+            sources: BTreeMap::new(),
+            details: Vec::new(),
+            missing: Vec::new(),
+            replaced: Vec::new(),
+            unchecked: 0,
+        };
+        if let Some(section) = session.feature(Feature::BUILD_ID) {
+            BuildIds::new(section, session.endian).for_each(|entry| ids.learn(&entry));
+        }
+        Ok(ids)
+    }
+
+    /// Takes in what a HEADER_BUILD_ID record says.
+    pub(crate) fn learn(&mut self, entry: &BuildIdEntry<'_>) {
+        if let Some(id) = BuildId::new(entry.id) {
+            self.recorded.entry((entry.pid, entry.filename.into())).or_insert(id);
+        }
+    }
+
+    /// The recording itself says what it is.
+    fn recorded(&self, dso: &Dso) -> Option<BuildId> {
+        if let Identity::BuildId { id, len } = &dso.identity {
+            return BuildId::new(&id[..usize::from(*len)]);
+        }
+        let name = dso_name(dso);
+        if self.ambiguous.contains(name) {
+            return None;
+        }
+        self.recorded.get(&(dso.machine.pid(), name.into())).copied()
+    }
+
+    /// The build-id of a DSO; `pid` is a process that has it mapped. Nothing for what can't have one (anonymous memory and the like). What is
+    /// missing is noted for the report.
+    pub(crate) fn find(&mut self, dso: &Dso, flags: u32, pid: Option<u32>) -> Option<BuildId> {
+        if !can_have_id(dso, flags) {
+            return None;
+        }
+        let name = dso_name(dso);
+        let shown = name.escape_ascii().to_string();
+        if let Some(id) = self.recorded(dso) {
+            self.note(&shown, id, "recording");
+            return Some(id);
+        }
+        let path = PathBuf::from(OsStr::from_bytes(name));
+        let object = match (dso.kernel, name) {
+            (_, b"[vdso]") => Object::Vdso,
+            (true, name) if name.starts_with(b"[kernel.") || name.starts_with(b"[guest.kernel.") => {
+                Object::Kernel
+            }
+            (true, _) => Object::Module(path),
+            (false, _) => {
+                let inode = match dso.identity {
+                    Identity::Inode { inode, .. } => Some(inode),
+                    _ => None,
+                };
+                Object::File { path, inode, pid }
+            }
+        };
+        let finder = if dso.machine == Machine::Host { &self.finder } else { &self.guest_finder };
+        match &*finder.find(&object) {
+            Answer::Found { id, source, place, checked } => {
+                let (id, source) = (*id, source.to_string());
+                self.note(&shown, id, &format!("{source} ({})", place.display()));
+                *self.sources.entry(source).or_default() += 1;
+                self.unchecked += u64::from(!checked);
+                Some(id)
+            }
+            Answer::Missing { tried } => {
+                let mut line = format!("no build-id: {shown}");
+                for (source, reason) in tried {
+                    line += &format!("; {source}: {reason}");
+                    if matches!(reason, Reason::Replaced { .. }) {
+                        self.replaced.push(shown.clone());
+                    }
+                }
+                self.missing.push(line);
+                None
+            }
+        }
+    }
+
+    fn note(&mut self, name: &str, id: BuildId, from: &str) {
+        if from == "recording" {
+            *self.sources.entry(from.to_owned()).or_default() += 1;
+        }
+        self.details.push(format!("{id} {name}, from {from}"));
+    }
+
+    /// Says where ids came from and what is missing. `what` has been done to `count` things.
+    pub(crate) fn report(&self, what: &str, count: u64, report: &mut Report) {
+        let sources: Vec<_> =
+            self.sources.iter().map(|(source, count)| format!("{count} from {source}")).collect();
+        if count == 0 {
+            report.say(Level::Info, format!("no {what}"));
+        } else {
+            report.say(Level::Info, format!("{count} {what} ({})", sources.join(", ")));
+        }
+        for detail in &self.details {
+            report.say(Level::Detail, detail.clone());
+        }
+        if self.unchecked > 0 {
+            let what =
+                "found by name alone: nothing in the recording tells whether it is still the same file";
+            report.say(Level::Detail, format!("{} {what}", self.unchecked));
+        }
+        if !self.replaced.is_empty() {
+            let names = self.replaced.join(", ");
+            report.say(Level::Info, format!("replaced since the recording, so not read: {names}"));
+        }
+        if !self.missing.is_empty() {
+            let what = if self.missing.len() == 1 { "DSO has" } else { "DSOs have" };
+            report.say(Level::Info, format!("{} {what} no build-id (-v lists them)", self.missing.len()));
+            self.missing.iter().for_each(|line| report.say(Level::Detail, line.clone()));
+        }
+    }
+}
+
+fn ambiguous(dsos: &[(Dso, u32)]) -> HashSet<Box<[u8]>> {
+    let mut first: HashMap<&[u8], &Identity> = HashMap::new();
+    let mut ambiguous = HashSet::new();
+    for (dso, _) in dsos {
+        if *first.entry(&dso.name).or_insert(&dso.identity) != &dso.identity {
+            ambiguous.insert(dso.name.clone());
+        }
+    }
+    ambiguous
+}
+
+/// `MAP_HUGETLB` of mmap(2).
+const MAP_HUGETLB: u32 = 0x40000;
+
+/// What is mapped is a file or a part of the kernel, not mere memory.
+pub(crate) fn can_have_id(dso: &Dso, flags: u32) -> bool {
+    let name = &*dso.name;
+    if dso.kernel || name == b"[vdso]" {
+        return !name.is_empty();
+    }
+    let memory: [&[u8]; 7] =
+        [b"//anon", b"/dev/zero", b"/anon_hugepage", b"/SYSV", b"/memfd:", b"//toolong", b"//enomem"];
+    name.starts_with(b"/")
+        && flags & MAP_HUGETLB == 0
+        && !memory.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// The name a build-id goes by: the kernel's map is named after the symbol it begins with (`[kernel.kallsyms]_text`), its DSO is not.
+pub(crate) fn dso_name(dso: &Dso) -> &[u8] {
+    let name = &*dso.name;
+    let bracket = name.iter().position(|&byte| byte == b']');
+    match bracket {
+        Some(end) if dso.kernel && name.starts_with(b"[") => &name[..=end],
+        _ => name,
+    }
+}
+
+/// Bits 0-2 of a HEADER_BUILD_ID's `misc`: whose the DSO is, whatever the cpumode of the sample that hit it.
+pub(crate) fn cpumode(dso: &Dso) -> u16 {
+    match (dso.machine, dso.kernel) {
+        (Machine::Host, true) => 1,
+        (Machine::Host, false) => 2,
+        (Machine::Guest(_), true) => 4,
+        (Machine::Guest(_), false) => 5,
+    }
+}

@@ -1,0 +1,156 @@
+//! What a search ends with: a build-id and where it comes from, or every place that was tried and why it had
+//! none.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::{BuildId, Error};
+
+/// What a [`Finder`](crate::Finder) has found.
+#[derive(Debug)]
+pub enum Answer {
+    /// A build-id.
+    Found {
+        /// The build-id.
+        id: BuildId,
+        /// The sort of place.
+        source: Source,
+        /// The file or folder that was read; for the known list, the name that it was looked up by.
+        place: PathBuf,
+        /// Whether something vouches for the place: the user's own word, the recorded inode number, a running
+        /// kernel of the recorded release. Where nothing does (and nothing can for a vdso, as programs of
+        /// another word size have another), the id is right only if what is there is still what was recorded.
+        checked: bool,
+    },
+    /// None.
+    Missing {
+        /// What each place said, in order. A place that can't hold such an object is not among them, so this
+        /// is empty where no place can.
+        tried: Vec<(Source, Reason)>,
+    },
+}
+
+impl Answer {
+    /// The build-id, if there is one.
+    pub fn id(&self) -> Option<BuildId> {
+        match self {
+            Answer::Found { id, .. } => Some(*id),
+            Answer::Missing { .. } => None,
+        }
+    }
+}
+
+/// A sort of place. The display form is short and does not change from version to version.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// [`Places::known`](crate::Places::known).
+    KnownList,
+    /// The recorded path on this machine.
+    File,
+    /// The recorded path as the process of this number sees it.
+    ProcRoot(u32),
+    /// One of [`Places::roots`](crate::Places::roots).
+    Root(PathBuf),
+    /// One of [`Places::caches`](crate::Places::caches).
+    Cache,
+    /// The running kernel, its modules or its vdso.
+    RunningKernel,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::KnownList => write!(f, "known list"),
+            Source::File => write!(f, "file"),
+            Source::ProcRoot(pid) => write!(f, "/proc/{pid}/root"),
+            Source::Root(folder) => write!(f, "root {}", folder.display()),
+            Source::Cache => write!(f, "build-id cache"),
+            Source::RunningKernel => write!(f, "running kernel"),
+        }
+    }
+}
+
+/// Why a place gave no build-id.
+#[derive(Debug)]
+pub enum Reason {
+    /// The known list does not have the name.
+    NotListed,
+    /// A name without a leading `/`, such as `[heap]`, is no file's.
+    NotAbsolute,
+    /// The recorded name ends in ` (deleted)`, so whatever is at that path now is something else.
+    Deleted,
+    /// The inode number is another one.
+    Replaced {
+        /// The file that was found.
+        place: PathBuf,
+        /// Its inode number.
+        inode: u64,
+        /// The one in the recording.
+        recorded: u64,
+    },
+    /// There is no process of that number any more.
+    NoProcess,
+    /// It could not be read.
+    Unreadable {
+        /// The file or folder.
+        place: PathBuf,
+        /// Why.
+        error: Error,
+    },
+    /// It was read and has no build-id.
+    NoId {
+        /// The file or folder.
+        place: PathBuf,
+    },
+    /// There are several, and nothing says which is right.
+    Several {
+        /// The folder that has them.
+        place: PathBuf,
+        /// All of them, in ascending order.
+        ids: Vec<BuildId>,
+    },
+    /// A root holds no kernel, or no such module, of the recorded release.
+    NotInRoot {
+        /// The recorded release.
+        release: String,
+    },
+    /// The recording does not say which kernel it was made with.
+    NoRelease,
+    /// This machine runs another kernel, or is another machine altogether.
+    OtherKernel {
+        /// The release or architecture of this machine.
+        here: String,
+        /// The recorded one.
+        recorded: String,
+    },
+    /// No vdso is mapped in this program.
+    NoVdso,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::NotListed => write!(f, "not in the list"),
+            Reason::NotAbsolute => write!(f, "not an absolute path"),
+            Reason::Deleted => write!(f, "deleted or replaced before the recording ended, not read"),
+            Reason::Replaced { place, inode, recorded } => {
+                write!(f, "{}: replaced: inode is {inode}, recording says {recorded}", place.display())
+            }
+            Reason::NoProcess => write!(f, "the process has ended"),
+            Reason::Unreadable { place, error } => write!(f, "{}: {error}", place.display()),
+            Reason::NoId { place } => {
+                write!(f, "{}: no build-id of 1 to {} bytes in it", place.display(), BuildId::MAX)
+            }
+            Reason::Several { place, ids } => {
+                let ids: Vec<String> = ids.iter().map(BuildId::to_string).collect();
+                write!(f, "{}: {} build-ids, not guessed: {}", place.display(), ids.len(), ids.join(", "))
+            }
+            Reason::NotInRoot { release } => write!(f, "nothing of that name for release {release}"),
+            Reason::NoRelease => write!(f, "the recording does not say the kernel's release"),
+            Reason::OtherKernel { here, recorded } => {
+                write!(f, "this machine is {here}, the recording is of {recorded}")
+            }
+            Reason::NoVdso => write!(f, "no vdso is mapped in this program"),
+        }
+    }
+}

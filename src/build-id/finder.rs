@@ -1,0 +1,330 @@
+//! From an object of a recording to its build-id in the first place that has it, or to what every place said.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use crate::installed::{self, Modules};
+use crate::running::{Looked, Running};
+use crate::{Answer, BuildId, KnownIds, Reason, Source, cache, elf, root};
+
+/// What a recording has samples of, and may lack the build-id of.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Object {
+    /// A file that a process mapped.
+    File {
+        /// The path as recorded, that is in the mount namespace of the process.
+        path: PathBuf,
+        /// The inode number as recorded; `None` (MMAP records have none) and 0 both mean that it is not
+        /// known.
+        inode: Option<u64>,
+        /// The process, numbered as on the machine itself.
+        pid: Option<u32>,
+    },
+    /// The kernel without its modules.
+    Kernel,
+    /// A kernel module, as its path (`/lib/modules/REL/kernel/fs/ext4/ext4.ko.xz`) or as its name (`[ext4]`,
+    /// `ext4`).
+    Module(PathBuf),
+    /// The code that the kernel maps into every process (vdso(7)).
+    Vdso,
+}
+
+impl Object {
+    /// The name in `perf buildid-list`, in lists of known build-ids and in the build-id cache.
+    fn name(&self) -> &Path {
+        match self {
+            Object::File { path, .. } | Object::Module(path) => path,
+            Object::Kernel => Path::new("[kernel.kallsyms]"),
+            Object::Vdso => Path::new("[vdso]"),
+        }
+    }
+}
+
+/// Where a [`Finder`] looks: always in the order of these fields, nowhere by default.
+///
+/// The running kernel comes last. It needs no field: it is used if [`Places::recorded_on`] says that it was
+/// recorded.
+#[derive(Debug)]
+pub struct Places {
+    /// What the user says. It comes before all else and is taken at its word.
+    pub known: KnownIds,
+    /// Whether to read the recorded paths on this machine, and then below `/proc/PID/root` for what ran in a
+    /// container.
+    ///
+    /// A file of another inode number than recorded is not used. Recordings that have no inode numbers, and
+    /// those of another machine, give no such protection.
+    pub files: bool,
+    /// Folders that stand for `/`: a sysroot, an image of a container. Symbolic links in them are followed
+    /// inside them.
+    ///
+    /// They are other file systems than the recorded one, so no inode numbers are compared.
+    pub roots: Vec<PathBuf>,
+    /// perf's build-id caches, such as `~/.debug`.
+    pub caches: Vec<PathBuf>,
+    /// The machine that the recording is of.
+    pub recorded_on: RecordedOn,
+    /// The folder below which this machine's /proc and /sys are: `/`, or a made-up machine in a test.
+    pub system_root: PathBuf,
+}
+
+impl Default for Places {
+    fn default() -> Places {
+        Places {
+            known: KnownIds::default(),
+            files: false,
+            roots: Vec::new(),
+            caches: Vec::new(),
+            recorded_on: RecordedOn::default(),
+            system_root: PathBuf::from("/"),
+        }
+    }
+}
+
+/// What a recording says of the kernel it was made with.
+#[derive(Clone, Debug, Default)]
+pub struct RecordedOn {
+    /// `uname -r`. Without it neither the running kernel is used nor one in a root.
+    pub release: Option<String>,
+    /// `uname -m`. Without it the release decides alone.
+    pub arch: Option<String>,
+}
+
+/// Finds build-ids in the places it was given, and remembers every answer.
+///
+/// Threads may share one. An object asked for by two at once may be looked for twice; both get the answer
+/// that came first.
+#[derive(Debug)]
+pub struct Finder {
+    places: Places,
+    /// For each of the roots, the modules of the recorded release: walked once, when the first is asked for.
+    modules: Vec<OnceLock<Modules>>,
+    answers: Mutex<HashMap<Object, Arc<Answer>>>,
+}
+
+/// What the places said so far.
+type Tried = Vec<(Source, Reason)>;
+
+/// What [`Answer::Found`] says, but for the source.
+struct Hit {
+    id: BuildId,
+    place: PathBuf,
+    checked: bool,
+}
+
+impl Finder {
+    /// A finder that looks in these places.
+    pub fn new(places: Places) -> Finder {
+        let modules = places.roots.iter().map(|_| OnceLock::new()).collect();
+        Finder { places, modules, answers: Mutex::default() }
+    }
+
+    /// The build-id of an object, or why there is none. The second time it costs a lookup.
+    pub fn find(&self, object: &Object) -> Arc<Answer> {
+        // A panic elsewhere poisons the lock, but leaves nothing half done behind it.
+        let answers = || self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(answer) = answers().get(object) {
+            return Arc::clone(answer);
+        }
+        let answer = Arc::new(self.search(object));
+        Arc::clone(answers().entry(object.clone()).or_insert(answer))
+    }
+
+    fn search(&self, object: &Object) -> Answer {
+        let mut tried = Tried::new();
+        self.in_known(object, &mut tried)
+            .or_else(|| self.in_files(object, &mut tried))
+            .or_else(|| self.in_roots(object, &mut tried))
+            .or_else(|| self.in_caches(object, &mut tried))
+            .or_else(|| self.in_running(object, &mut tried))
+            .unwrap_or(Answer::Missing { tried })
+    }
+
+    fn in_known(&self, object: &Object, tried: &mut Tried) -> Option<Answer> {
+        if self.places.known.is_empty() {
+            return None;
+        }
+        let place = object.name().to_owned();
+        let hit = self.places.known.get(&place).map(|id| Hit { id, place, checked: true });
+        settle(tried, Source::KnownList, hit.ok_or(Reason::NotListed))
+    }
+
+    fn in_files(&self, object: &Object, tried: &mut Tried) -> Option<Answer> {
+        let (path, inode, pid) = match object {
+            _ if !self.places.files => return None,
+            Object::File { path, inode, pid } => (path, *inode, *pid),
+            Object::Module(path) if path.is_absolute() => (path, None, None),
+            Object::Module(_) | Object::Kernel | Object::Vdso => return None,
+        };
+        if !path.is_absolute() {
+            return settle(tried, Source::File, Err(Reason::NotAbsolute));
+        }
+        if path.as_os_str().as_bytes().ends_with(b" (deleted)") {
+            return settle(tried, Source::File, Err(Reason::Deleted));
+        }
+        settle(tried, Source::File, read(path.clone(), inode)).or_else(|| {
+            let pid = pid?;
+            settle(tried, Source::ProcRoot(pid), self.as_seen_by(pid, path, inode))
+        })
+    }
+
+    fn as_seen_by(&self, pid: u32, path: &Path, inode: Option<u64>) -> Result<Hit, Reason> {
+        let process = self.places.system_root.join("proc").join(pid.to_string());
+        if !process.exists() {
+            return Err(Reason::NoProcess);
+        }
+        read(inside(&process.join("root"), path)?, inode)
+    }
+
+    fn in_roots(&self, object: &Object, tried: &mut Tried) -> Option<Answer> {
+        let mut roots = self.places.roots.iter().zip(&self.modules);
+        roots.find_map(|(root, modules)| match object {
+            Object::File { path, .. } => {
+                let hit = if path.is_absolute() {
+                    inside(root, path).and_then(|place| read(place, None))
+                } else {
+                    Err(Reason::NotAbsolute)
+                };
+                settle(tried, Source::Root(root.clone()), hit)
+            }
+            Object::Kernel | Object::Module(_) => self.of_release(object, root, modules, tried),
+            // `make vdso_install` puts several below /lib/modules, and which one a process got is not
+            // recorded.
+            Object::Vdso => None,
+        })
+    }
+
+    /// The kernel, or a module, that a root holds for the recorded release.
+    fn of_release(
+        &self,
+        object: &Object,
+        root: &Path,
+        modules: &OnceLock<Modules>,
+        tried: &mut Tried,
+    ) -> Option<Answer> {
+        let source = Source::Root(root.to_owned());
+        let Some(release) = &self.places.recorded_on.release else {
+            return settle(tried, source, Err(Reason::NoRelease));
+        };
+        let mut places = BTreeSet::new();
+        if let Object::Module(path) = object {
+            // The recorded path decides between modules of one name, as long as it can be read.
+            let named = path.is_absolute().then(|| root::resolve(root, path).ok()).flatten();
+            if let Some(Ok(hit)) = named.clone().map(|place| read(place, None)) {
+                return settle(tried, source, Ok(hit));
+            }
+            let modules = modules.get_or_init(|| installed::modules(root, release));
+            places.extend(modules.get(&installed::module_name(path)).into_iter().flatten().cloned());
+            places.extend(named);
+        } else {
+            places.extend(installed::kernels(root, release));
+        }
+        if places.is_empty() {
+            return settle(tried, source, Err(Reason::NotInRoot { release: release.clone() }));
+        }
+        let mut found = BTreeMap::new();
+        for place in places {
+            match read(place, None) {
+                Ok(hit) => found.extend([(hit.id, hit.place)]),
+                Err(reason) => tried.push((source.clone(), reason)),
+            }
+        }
+        settle(tried, source, only(root, found)?)
+    }
+
+    fn in_caches(&self, object: &Object, tried: &mut Tried) -> Option<Answer> {
+        let mut caches = self.places.caches.iter();
+        caches.find_map(|folder| settle(tried, Source::Cache, cached(folder, object.name())))
+    }
+
+    fn in_running(&self, object: &Object, tried: &mut Tried) -> Option<Answer> {
+        let running = || self.recorded_is_running();
+        let hit = match object {
+            Object::File { .. } => return None,
+            Object::Kernel => running().and_then(|it| judge(it.kernel(), true)),
+            Object::Module(path) => {
+                running().and_then(|it| judge(it.module(&installed::module_name(path)), true))
+            }
+            // Programs of another word size have another vdso, and which one it was is not recorded.
+            Object::Vdso => running().and_then(|it| judge(it.vdso().ok_or(Reason::NoVdso)?, false)),
+        };
+        settle(tried, Source::RunningKernel, hit)
+    }
+
+    /// The running kernel, if it is the recorded one as far as one can tell.
+    fn recorded_is_running(&self) -> Result<Running<'_>, Reason> {
+        let running = Running(&self.places.system_root);
+        let RecordedOn { release, arch } = &self.places.recorded_on;
+        let release = release.as_ref().ok_or(Reason::NoRelease)?;
+        same(running.release().map_err(|(place, error)| Reason::Unreadable { place, error })?, release)?;
+        if let Some(arch) = arch {
+            same(running.arch(), arch)?;
+        }
+        Ok(running)
+    }
+}
+
+fn same(here: String, recorded: &str) -> Result<(), Reason> {
+    if here == recorded { Ok(()) } else { Err(Reason::OtherKernel { here, recorded: recorded.to_owned() }) }
+}
+
+/// Ends the search with a hit, or notes the reason and lets it go on.
+fn settle(tried: &mut Tried, source: Source, hit: Result<Hit, Reason>) -> Option<Answer> {
+    match hit {
+        Ok(Hit { id, place, checked }) => Some(Answer::Found { id, source, place, checked }),
+        Err(reason) => {
+            tried.push((source, reason));
+            None
+        }
+    }
+}
+
+/// Reads a file that must have this inode number, if one is known.
+fn read(place: PathBuf, inode: Option<u64>) -> Result<Hit, Reason> {
+    let (file, metadata) = match elf::open(&place) {
+        Ok(opened) => opened,
+        Err(error) => return Err(Reason::Unreadable { place, error }),
+    };
+    let recorded = inode.filter(|&inode| inode != 0);
+    match recorded {
+        Some(recorded) if recorded != metadata.ino() => {
+            Err(Reason::Replaced { place, inode: metadata.ino(), recorded })
+        }
+        _ => judge((place, elf::of_open(file)), recorded.is_some()),
+    }
+}
+
+fn judge((place, id): Looked, checked: bool) -> Result<Hit, Reason> {
+    match id {
+        Ok(Some(id)) => Ok(Hit { id, place, checked }),
+        Ok(None) => Err(Reason::NoId { place }),
+        Err(error) => Err(Reason::Unreadable { place, error }),
+    }
+}
+
+/// [`root::resolve`] with its error as a reason.
+fn inside(root: &Path, path: &Path) -> Result<PathBuf, Reason> {
+    root::resolve(root, path).map_err(|error| Reason::Unreadable {
+        place: root.join(path.strip_prefix("/").unwrap_or(path)),
+        error: error.into(),
+    })
+}
+
+fn cached(cache: &Path, name: &Path) -> Result<Hit, Reason> {
+    // Resolved as in a root, so that a recorded name with `..` can't make any folder of the machine a cache.
+    let folder = inside(cache, name)?;
+    match cache::entries(&folder) {
+        Ok(entries) => only(&folder, entries).unwrap_or(Err(Reason::NoId { place: folder })),
+        Err(error) => Err(Reason::Unreadable { place: folder, error: error.into() }),
+    }
+}
+
+/// The one build-id of this folder, if there is any.
+fn only(folder: &Path, mut found: BTreeMap<BuildId, PathBuf>) -> Option<Result<Hit, Reason>> {
+    if found.len() > 1 {
+        return Some(Err(Reason::Several { place: folder.to_owned(), ids: found.into_keys().collect() }));
+    }
+    found.pop_first().map(|(id, place)| Ok(Hit { id, place, checked: false }))
+}

@@ -1,0 +1,179 @@
+//! From a path, the kernel, a module or the vdso to a build-id of 1 to 20 bytes, or to the reasons why there
+//! is none.
+//!
+//! A *build-id* is the linker's fingerprint of a program (`ld --build-id`, see ld(1)); it says which build a
+//! sample belongs to long after the file at that path has changed. [`Finder`] knows where one can be found
+//! and in which order to look; [`of_file`], [`from_elf`] and [`from_notes`] read one; [`KnownIds`] holds
+//! those that the user names.
+//!
+//! Nothing here knows of perf.data: whoever has a recording tells the [`Finder`] the few facts that it needs.
+
+mod answer;
+mod cache;
+mod elf;
+mod finder;
+mod installed;
+mod known;
+mod root;
+mod running;
+
+use std::fmt;
+
+pub use crate::answer::{Answer, Reason, Source};
+pub use crate::elf::{Error, from_elf, from_notes, of_file};
+pub use crate::finder::{Finder, Object, Places, RecordedOn};
+pub use crate::known::{KnownError, KnownIds};
+pub use object::Endianness;
+
+/// A build-id: 1 to 20 bytes, not all zero.
+///
+/// 20 is what a perf.data record has room for and what the kernel keeps (`BUILD_ID_SIZE_MAX` in
+/// include/linux/buildid.h); GNU ld makes 20 (sha1), 16 (md5, uuid) or what `--build-id=0x...` says, lld also
+/// 8 (fast). perf takes a build-id of zeros for none, so there is no such value.
+//
+// Bytes first, length last: the derived order is then the order of the byte strings, because unused bytes are
+// zero.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BuildId {
+    bytes: [u8; BuildId::MAX],
+    len: u8,
+}
+
+impl BuildId {
+    /// The most bytes a build-id can have.
+    pub const MAX: usize = 20;
+
+    /// A build-id of these bytes; `None` if there are none, more than [`BuildId::MAX`], or only zeros.
+    pub fn new(id: &[u8]) -> Option<BuildId> {
+        if id.iter().all(|&byte| byte == 0) {
+            return None;
+        }
+        let mut bytes = [0; BuildId::MAX];
+        bytes.get_mut(..id.len())?.copy_from_slice(id);
+        Some(BuildId { bytes, len: id.len() as u8 })
+    }
+
+    /// A build-id written in hex digits of either case, as `perf buildid-list`, `readelf -n` and `file` print
+    /// it.
+    pub fn from_hex(hex: &str) -> Result<BuildId, HexError> {
+        if hex.is_empty() {
+            return Err(HexError::Empty);
+        }
+        let mut digits = Vec::new();
+        for (n, digit) in hex.chars().enumerate() {
+            let value = digit.to_digit(16).ok_or(HexError::NotHex { digit, position: n + 1 })?;
+            digits.push(value as u8);
+        }
+        if digits.len() % 2 != 0 {
+            return Err(HexError::Odd { digits: digits.len() });
+        }
+        if digits.len() > 2 * BuildId::MAX {
+            return Err(HexError::TooLong { bytes: digits.len() / 2 });
+        }
+        let bytes: Vec<u8> = digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect();
+        BuildId::new(&bytes).ok_or(HexError::Zero)
+    }
+
+    /// The bytes: between 1 and [`BuildId::MAX`] of them.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+}
+
+impl fmt::Display for BuildId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for BuildId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Why a text is not a build-id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HexError {
+    /// There is no digit.
+    Empty,
+    /// A character that is no hex digit.
+    NotHex {
+        /// The character.
+        digit: char,
+        /// Which one it is, counted in characters from 1.
+        position: usize,
+    },
+    /// Half a byte is left over.
+    Odd {
+        /// How many digits there are.
+        digits: usize,
+    },
+    /// More than [`BuildId::MAX`] bytes.
+    TooLong {
+        /// How many bytes there are.
+        bytes: usize,
+    },
+    /// All zero, which perf takes for no build-id.
+    Zero,
+}
+
+impl fmt::Display for HexError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HexError::Empty => write!(f, "the build-id is empty"),
+            HexError::NotHex { digit, position } => {
+                write!(f, "character {position} of the build-id, {digit:?}, is not a hex digit")
+            }
+            HexError::Odd { digits } => write!(f, "the build-id has an odd number of hex digits, {digits}"),
+            HexError::TooLong { bytes } => {
+                write!(f, "the build-id has {bytes} bytes, at most {} are possible", BuildId::MAX)
+            }
+            HexError::Zero => write!(f, "the build-id is all zero, which stands for none"),
+        }
+    }
+}
+
+impl std::error::Error for HexError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_build_id_has_1_to_20_bytes_and_is_not_zero() {
+        assert_eq!(BuildId::new(&[]), None);
+        assert_eq!(BuildId::new(&[1; 21]), None);
+        assert_eq!(BuildId::new(&[0; 20]), None);
+        assert_eq!(BuildId::new(&[0, 7]).unwrap().as_bytes(), [0, 7]);
+        assert_eq!(BuildId::new(&[9; 20]).unwrap().as_bytes(), [9; 20]);
+    }
+
+    #[test]
+    fn a_longer_id_with_the_same_start_is_another_and_sorts_later() {
+        let id = |bytes: &[u8]| BuildId::new(bytes).unwrap();
+        assert_ne!(id(&[1]), id(&[1, 0]));
+        let mut ids = [id(&[2]), id(&[1, 0]), id(&[1, 0, 1]), id(&[1])];
+        ids.sort();
+        assert_eq!(ids, [id(&[1]), id(&[1, 0]), id(&[1, 0, 1]), id(&[2])]);
+    }
+
+    #[test]
+    fn hex_there_and_back() {
+        let id = BuildId::from_hex("00aBcDeF").unwrap();
+        assert_eq!(id.as_bytes(), [0x00, 0xab, 0xcd, 0xef]);
+        assert_eq!(id.to_string(), "00abcdef");
+        assert_eq!(format!("{id:?}"), "00abcdef");
+    }
+
+    #[test]
+    fn a_hex_error_says_what_is_wrong() {
+        let says = |hex: &str| BuildId::from_hex(hex).unwrap_err().to_string();
+        assert_eq!(says(""), "the build-id is empty");
+        assert_eq!(says("abc"), "the build-id has an odd number of hex digits, 3");
+        assert_eq!(says("abxé"), "character 3 of the build-id, 'x', is not a hex digit");
+        assert_eq!(says("é"), "character 1 of the build-id, 'é', is not a hex digit");
+        assert_eq!(says(&"ab".repeat(21)), "the build-id has 21 bytes, at most 20 are possible");
+        assert_eq!(says("0000"), "the build-id is all zero, which stands for none");
+    }
+}

@@ -1,0 +1,122 @@
+//! What the running kernel tells of itself, of its modules and of the vdso it gives to this program.
+//!
+//! All of it is native in byte order and word size.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use object::Endianness;
+
+use crate::elf::{self, Error};
+use crate::{BuildId, from_elf, from_notes};
+
+/// The most that is read of a file of /proc or /sys. Those that are of interest have a few hundred bytes,
+/// `maps` a line a mapping.
+const MOST_READ: u64 = 16 << 20;
+
+/// The folder below which /proc and /sys are: `/`, or a made-up machine in a test.
+#[derive(Clone, Copy)]
+pub(crate) struct Running<'a>(pub(crate) &'a Path);
+
+/// What was looked in, and what came of it.
+pub(crate) type Looked = (PathBuf, Result<Option<BuildId>, Error>);
+
+impl Running<'_> {
+    /// The release of the running kernel, as `uname -r` prints it.
+    pub(crate) fn release(self) -> Result<String, (PathBuf, Error)> {
+        let file = self.0.join("proc/sys/kernel/osrelease");
+        match contents(&file) {
+            Ok(text) => Ok(line(&text)),
+            Err(error) => Err((file, error)),
+        }
+    }
+
+    /// This machine's architecture as `uname -m` prints it, which is what perf records.
+    ///
+    /// /proc/sys/kernel/arch exists since Linux 6.1. Before, it is what this program was built for: std has
+    /// no uname(2), and where the two differ (a 32-bit program on a 64-bit kernel) the kernel is not used,
+    /// rather than wrongly used.
+    pub(crate) fn arch(self) -> String {
+        match contents(&self.0.join("proc/sys/kernel/arch")) {
+            Ok(text) => line(&text),
+            Err(_) => match std::env::consts::ARCH {
+                "powerpc64" if cfg!(target_endian = "little") => "ppc64le",
+                "powerpc64" => "ppc64",
+                arch => arch,
+            }
+            .to_owned(),
+        }
+    }
+
+    /// The kernel: all its notes in one file (`notes_read` in kernel/ksysfs.c).
+    pub(crate) fn kernel(self) -> Looked {
+        let notes = self.0.join("sys/kernel/notes");
+        let id = notes_of(&notes);
+        (notes, id)
+    }
+
+    /// A module by the name that the kernel gives it: each of its note sections in a file of its own
+    /// (`add_notes_attrs` in kernel/module/sysfs.c), the one of interest usually called `.note.gnu.build-id`.
+    pub(crate) fn module(self, name: &OsStr) -> Looked {
+        let folder = self.0.join("sys/module").join(name).join("notes");
+        let id = first_in(&folder);
+        (folder, id)
+    }
+
+    /// The vdso mapped in this very program; `None` if there is none.
+    pub(crate) fn vdso(self) -> Option<Looked> {
+        let maps = self.0.join("proc/self/maps");
+        match contents(&maps) {
+            Err(error) => Some((maps, Err(error))),
+            Ok(text) => {
+                let (start, end) = vdso_range(&String::from_utf8_lossy(&text))?;
+                let memory = self.0.join("proc/self/mem");
+                let id = memory_of(&memory, start, end);
+                Some((memory, id))
+            }
+        }
+    }
+}
+
+fn line(text: &[u8]) -> String {
+    String::from_utf8_lossy(text.trim_ascii_end()).into_owned()
+}
+
+fn notes_of(file: &Path) -> Result<Option<BuildId>, Error> {
+    Ok(from_notes(&contents(file)?, Endianness::default()))
+}
+
+fn first_in(folder: &Path) -> Result<Option<BuildId>, Error> {
+    for entry in fs::read_dir(folder)? {
+        if let Some(id) = notes_of(&entry?.path())? {
+            return Ok(Some(id));
+        }
+    }
+    Ok(None)
+}
+
+/// The addresses of the vdso in the format of proc_pid_maps(5).
+//
+// The auxiliary vector has its address too, but not its end.
+fn vdso_range(maps: &str) -> Option<(u64, u64)> {
+    let line = maps.lines().find(|line| line.ends_with(" [vdso]"))?;
+    let (start, end) = line.split(' ').next()?.split_once('-')?;
+    Some((u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?))
+}
+
+fn memory_of(memory: &Path, start: u64, end: u64) -> Result<Option<BuildId>, Error> {
+    let (file, _) = elf::open(memory)?;
+    let mut image = vec![0; end.saturating_sub(start).min(MOST_READ) as usize];
+    file.read_exact_at(&mut image, start)?;
+    from_elf(&image)
+}
+
+fn contents(file: &Path) -> Result<Vec<u8>, Error> {
+    let (file, _): (File, _) = elf::open(file)?;
+    let mut bytes = Vec::new();
+    file.take(MOST_READ).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}

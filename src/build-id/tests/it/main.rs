@@ -1,0 +1,5 @@
+//! The tests that need files; those that need none are beside the code.
+
+mod elf;
+mod finder;
+mod made;

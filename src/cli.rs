@@ -1,0 +1,165 @@
+//! The command line: what every command shares is here, once, and so are the exit codes.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Args, Parser, Subcommand};
+use perfx_pipeline::{Level, Report};
+
+use crate::commands;
+
+/// Exit codes, as every command's `--help` ends.
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done, and nothing was lost
+  1  failed; no output was left behind, and an existing file is as it was
+  2  the command line can't be understood
+  3  done, but something was lost or is suspect: standard error says what, and how much";
+
+/// Read, transform and write Linux perf.data recordings at the speed of a copy, losing nothing.
+#[derive(Parser, Debug)]
+#[command(name = "perfx", version, arg_required_else_help = true, after_help = EXIT_CODES, infer_subcommands = false)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    #[command(after_help = EXIT_CODES)]
+    Copy(commands::copy::Copy),
+    #[command(after_help = EXIT_CODES)]
+    Dump(commands::dump::Dump),
+    #[command(after_help = EXIT_CODES)]
+    Inject(commands::inject::Inject),
+    #[command(after_help = EXIT_CODES)]
+    Run(commands::run::Run),
+    #[command(after_help = EXIT_CODES)]
+    Passes(commands::passes::Passes),
+}
+
+/// Which recording to read.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct InputArgs {
+    /// Recording to read: a file, a FIFO, a directory, or - for standard input [default: standard input if that is a pipe, else perf.data]
+    #[arg(value_name = "INPUT", conflicts_with = "input")]
+    positional: Option<PathBuf>,
+    /// The same, as perf writes it
+    #[arg(short, long, value_name = "INPUT")]
+    input: Option<PathBuf>,
+}
+
+impl InputArgs {
+    /// What the user gave.
+    pub(crate) fn path(&self) -> Option<&PathBuf> {
+        self.positional.as_ref().or(self.input.as_ref())
+    }
+}
+
+/// What is told on standard error.
+#[derive(Args, Debug, Clone, Copy)]
+pub(crate) struct TalkArgs {
+    /// Say nothing but what is lost, suspect or wrong
+    #[arg(short, long)]
+    quiet: bool,
+    /// Say more
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+impl TalkArgs {
+    /// Prints a report's lines; the exit code they amount to.
+    pub(crate) fn tell(self, report: &Report) -> u8 {
+        let most = match (self.quiet, self.verbose) {
+            (true, _) => Level::Warning,
+            (_, true) => Level::Detail,
+            _ => Level::Info,
+        };
+        let mut code = 0;
+        let mut text = String::new();
+        for (level, line) in &report.lines {
+            if *level <= Level::Warning {
+                code = 3;
+            }
+            if *level <= most {
+                let prefix = match level {
+                    Level::Loss => "lost: ",
+                    Level::Warning => "warning: ",
+                    Level::Info | Level::Detail => "",
+                };
+                text += &format!("perfx: {prefix}{line}\n");
+            }
+        }
+        // When standard error is gone there is nobody left to tell.
+        let _ = io::stderr().write_all(text.as_bytes());
+        code
+    }
+}
+
+/// Parses the process's command line, does what it says, and turns the outcome into an exit code.
+pub fn main() -> ExitCode {
+    ExitCode::from(run(std::env::args_os()))
+}
+
+fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version come as errors, too; a closed pipe is no failure of ours.
+            let _ = error.print();
+            return error.exit_code().try_into().unwrap_or(2);
+        }
+    };
+    let done: Result<u8> = match cli.command {
+        Command::Copy(command) => command.run(),
+        Command::Dump(command) => command.run(),
+        Command::Inject(command) => command.run(),
+        Command::Run(command) => command.run(),
+        Command::Passes(command) => command.run(),
+    };
+    match done {
+        Ok(code) => code,
+        Err(error) if is_broken_pipe(&error) => 0,
+        Err(error) if error.is::<Usage>() => {
+            eprintln!("perfx: {error:#}");
+            2
+        }
+        Err(error) => {
+            eprintln!("perfx: {error:#}");
+            1
+        }
+    }
+}
+
+/// What the user asked for makes no sense, though the command line could be parsed.
+#[derive(Debug)]
+pub(crate) struct Usage(pub(crate) String);
+
+impl std::fmt::Display for Usage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+
+/// Whoever read our output has enough of it.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

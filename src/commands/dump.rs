@@ -1,0 +1,260 @@
+//! `perfx dump` shows everything of a recording, a line a record; the same text on every machine, so that snapshots can be made of it.
+
+use std::io::{self, BufWriter, Write};
+
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use perfx_format::decode::{decode, decode_attr, misc_names};
+use perfx_format::expand::Expand;
+use perfx_format::features::{FeatureContext, NrCpus, decode_feature, read_event_desc};
+use perfx_format::header::Weight;
+use perfx_format::input::{Batch, Recording};
+use perfx_format::{Endian, Feature, Kinds, Record, RecordType, Value, ValueFields};
+use perfx_pipeline::{Level, Report};
+use serde_json::{Map, Value as Json, json};
+
+use crate::cli::{InputArgs, TalkArgs, Usage};
+use crate::input::Source;
+use crate::output::form_name;
+use crate::render::{self, Style};
+
+/// Show a recording: header, events, features, then a line for each record
+///
+/// A line is: offset, kind, size in bytes, misc bits, then the decoded fields. A record that was compressed has two
+/// offsets: of the COMPRESSED record in which it begins, and inside what that expands to. What is not as it should
+/// be stands at the end of its line as odd=[…].
+///
+/// Examples:
+///   perfx dump perf.data
+///   perfx dump --only MMAP2,COMM perf.data
+///   perf record -o - ./program | perfx dump --format ndjson
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Dump {
+    #[command(flatten)]
+    input: InputArgs,
+    /// Only records of these kinds, by name or number, and no header
+    #[arg(long, value_name = "KIND,…", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Show the bytes of each record, too
+    #[arg(long)]
+    raw: bool,
+    /// Show COMPRESSED records as they are instead of what they hold
+    #[arg(long)]
+    stored: bool,
+    /// Form of the output
+    #[arg(long, value_name = "FORM", default_value = "text")]
+    format: Format,
+    #[command(flatten)]
+    talk: TalkArgs,
+}
+
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    /// Lines for people and for diff
+    Text,
+    /// One JSON object a line; `schema` is the version of their form
+    Ndjson,
+}
+
+/// Version of the NDJSON form: one more whenever a reader of the old form would misread the new one.
+const SCHEMA: u32 = 1;
+
+impl Dump {
+    pub(crate) fn run(&self) -> Result<u8> {
+        let mut only = Vec::new();
+        for kind in &self.only {
+            let Some(kind) = RecordType::parse(kind) else {
+                return Err(Usage(format!("there is no kind of record `{kind}`")).into());
+            };
+            only.push(kind);
+        }
+        let mut recording = Source::of(&self.input).open()?;
+        let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
+        let mut report = Report::default();
+        let shown = self.records(&mut recording, &only, &mut out, &mut report);
+        out.flush()?;
+        shown?;
+        Ok(self.talk.tell(&report))
+    }
+
+    fn records(
+        &self,
+        recording: &mut Recording,
+        only: &[RecordType],
+        out: &mut impl Write,
+        report: &mut Report,
+    ) -> Result<()> {
+        if only.is_empty() {
+            self.header(recording, out)?;
+        }
+        let wanted = if only.is_empty() { Kinds::ALL } else { Kinds::of(only) };
+        let endian = recording.endian;
+        let head = std::mem::take(&mut recording.head);
+        for batch in head {
+            self.batch(&batch, wanted, only, endian, out)?;
+        }
+        let mut show = |batch: perfx_format::Result<Batch>| -> Result<()> {
+            let batch = batch?;
+            self.batch(&batch, wanted, only, endian, out)?;
+            if let Some((origin, bytes)) = batch.torn {
+                let what =
+                    format!("{}: at {origin}: {bytes} bytes at the end are no whole record", batch.name);
+                report.say(Level::Warning, what);
+            }
+            Ok(())
+        };
+        let mmap_len = recording.compressed().map_or(0, |compressed| compressed.mmap_len);
+        let batches = recording.batches();
+        if self.stored {
+            batches.into_iter().try_for_each(&mut show)?;
+        } else {
+            Expand::new(batches, endian, mmap_len).try_for_each(&mut show)?;
+        }
+        recording.check_whole()?;
+        Ok(())
+    }
+
+    fn header(&self, recording: &Recording, out: &mut impl Write) -> Result<()> {
+        let endian = recording.endian;
+        let mut fields: ValueFields<'_> = vec![
+            ("form", Value::Name(form_name(recording).into())),
+            ("byte_order", Value::Name(if endian == Endian::Little { "little" } else { "big" }.into())),
+        ];
+        if let Some(file) = &recording.file {
+            fields.push(("version", Value::Number(if file.magic.version1 { 1 } else { 2 })));
+            fields.push(("header_size", Value::Number(file.magic.size)));
+            for (name, section) in [("attrs", file.attrs), ("data", file.data)] {
+                let place =
+                    vec![("offset", Value::Hex(section.offset)), ("size", Value::Number(section.size))];
+                fields.push((name, Value::Map(place)));
+            }
+        }
+        self.part(out, "header", None, &fields)?;
+        for fault in &recording.faults {
+            let weight = match fault.weight {
+                Weight::Odd => "odd",
+                Weight::Loss => "loss",
+                Weight::Fatal => "fatal",
+            };
+            let fields = vec![
+                ("offset", Value::Hex(fault.offset)),
+                ("code", Value::Name(fault.code.into())),
+                ("weight", Value::Name(weight.into())),
+                ("what", Value::Name(fault.what.clone().into())),
+            ];
+            self.part(out, "fault", None, &fields)?;
+        }
+        let names =
+            recording.features.get(&Feature::EVENT_DESC).and_then(|section| read_event_desc(section, endian));
+        for (index, event) in recording.events.iter().enumerate() {
+            let mut fields: ValueFields<'_> = Vec::new();
+            if let Some(name) = names.as_ref().and_then(|names| names.get(index)) {
+                fields.push(("name", Value::Text(name.name)));
+            }
+            fields.extend(decode_attr(event.raw(), endian));
+            fields.push(("ids", Value::List(event.ids.iter().map(|&id| Value::Number(id)).collect())));
+            self.part(out, "event", Some(index.to_string()), &fields)?;
+        }
+        let cpus = recording.features.get(&Feature::NRCPUS).and_then(|section| NrCpus::read(section, endian));
+        for (&feature, section) in &recording.features {
+            let mut fields =
+                render::with_odd(decode_feature(feature, section, endian, FeatureContext { cpus }));
+            fields.insert(0, ("bytes", Value::Number(section.len() as u64)));
+            if self.raw {
+                fields.push(("raw", Value::Bytes(section)));
+            }
+            self.part(out, "feature", Some(feature.to_string()), &fields)?;
+        }
+        Ok(())
+    }
+
+    fn part(
+        &self,
+        out: &mut impl Write,
+        what: &str,
+        which: Option<String>,
+        fields: &ValueFields<'_>,
+    ) -> Result<()> {
+        match self.format {
+            Format::Text => {
+                let which = which.map(|which| format!(" {which}")).unwrap_or_default();
+                write!(out, "{what}{which}\n{}", render::indented(fields, 1, self.style()))?;
+            }
+            Format::Ndjson => {
+                let mut object = Map::new();
+                object.insert("schema".into(), json!(SCHEMA));
+                object.insert("what".into(), what.into());
+                which.map(|which| object.insert("which".into(), which.into()));
+                object.insert("fields".into(), Json::Object(render::json(fields)));
+                writeln!(out, "{}", Json::Object(object))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn style(&self) -> Style {
+        Style { all_bytes: self.raw }
+    }
+
+    fn batch(
+        &self,
+        batch: &Batch,
+        wanted: Kinds,
+        only: &[RecordType],
+        endian: Endian,
+        out: &mut impl Write,
+    ) -> Result<()> {
+        let mut walker = batch.walk(endian);
+        while let Some(record) = walker.next_wanted(wanted, usize::MAX).map_err(|e| e.file(&batch.name))? {
+            // Kinds from 127 on share a bit of the set.
+            if only.is_empty() || only.contains(&record.kind()) {
+                self.record(&record, batch, out)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn record(&self, record: &Record<'_>, batch: &Batch, out: &mut impl Write) -> Result<()> {
+        let kind = record.kind();
+        let name = kind.name().map_or_else(|| format!("unknown({})", kind.0), str::to_owned);
+        let misc = misc_names(kind, record.misc());
+        let fields = render::with_odd(decode(record, &batch.layouts));
+        let place = record.origin().to_string();
+        let place = place.strip_prefix("offset ").unwrap_or(&place);
+        match self.format {
+            Format::Text => {
+                let size = record.bytes().len();
+                let line = render::line(&fields, self.style());
+                let stream = match record.origin().stored_at() {
+                    Some((stream, _)) if stream > 0 => format!("{stream}:"),
+                    _ => String::new(),
+                };
+                write!(out, "{stream}{place} {name} size={size} misc={misc} {line}")?;
+                if self.raw {
+                    write!(out, " raw={}", render::hex(record.bytes()))?;
+                }
+                writeln!(out)?;
+            }
+            Format::Ndjson => {
+                let mut object = Map::new();
+                object.insert("schema".into(), json!(SCHEMA));
+                object.insert("what".into(), "record".into());
+                if let Some((stream, _)) = record.origin().stored_at() {
+                    object.insert("stream".into(), json!(stream));
+                }
+                object.insert("offset".into(), place.into());
+                object.insert("kind".into(), name.into());
+                object.insert("type".into(), json!(kind.0));
+                object.insert("size".into(), json!(record.bytes().len()));
+                object.insert("misc".into(), misc.into());
+                object.insert("fields".into(), Json::Object(render::json(&fields)));
+                if self.raw {
+                    object.insert("raw".into(), render::hex(record.bytes()).into());
+                }
+                writeln!(out, "{}", Json::Object(object))?;
+            }
+        }
+        Ok(())
+    }
+}

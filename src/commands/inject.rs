@@ -1,0 +1,79 @@
+//! `perfx inject` adds to a recording what perf inject adds, into any recording.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use clap::Args;
+use perfx_passes::{BuildIds, BuildIdsOptions, IdOptions, Mmap2BuildIds, Mmap2BuildIdsOptions};
+use perfx_pipeline::Pass;
+
+use crate::cli::Usage;
+use crate::output::WriteArgs;
+
+/// Add build-ids to a recording
+///
+/// Where an id comes from, in this order: the recording itself, --known-build-ids, the file (if its inode is
+/// still the one recorded), --root, --buildid-dir, and the running kernel if it is the one recorded.
+///
+/// Examples:
+///   perfx inject --buildids perf.data -o injected.data
+///   perf record -o - ./program | perfx inject -b | perf report -i -
+///   perfx inject -b --root /srv/container perf.data -o injected.data
+///   perfx inject --buildid-all --in-place perf.data
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Inject {
+    /// Of the DSOs that samples hit, by their address or in their call chains
+    #[arg(short = 'b', long = "buildids", visible_alias = "build-ids")]
+    build_ids: bool,
+    /// Of all DSOs that were mapped
+    #[arg(long)]
+    buildid_all: bool,
+    /// Put them into MMAP2 records instead, and keep only mappings that samples hit
+    #[arg(short = 'B', long)]
+    mmap2_buildids: bool,
+    /// Put them into MMAP2 records instead, all of them
+    #[arg(long)]
+    mmap2_buildid_all: bool,
+    /// Ids to use: `HEX PATH[,HEX PATH…]`, or file://NAME with one such pair a line
+    #[arg(long, value_name = "LIST")]
+    known_build_ids: Option<String>,
+    /// A sysroot or container image to look in; repeatable
+    #[arg(long, value_name = "DIR")]
+    root: Vec<PathBuf>,
+    /// A build-id cache of perf to look in; repeatable
+    #[arg(long, value_name = "DIR")]
+    buildid_dir: Vec<PathBuf>,
+    /// Do not read the files and the kernel of this machine, as for a recording of another one
+    #[arg(long)]
+    no_files: bool,
+    #[command(flatten)]
+    write: WriteArgs,
+}
+
+impl Inject {
+    pub(crate) fn run(&self) -> Result<u8> {
+        let ids = IdOptions {
+            known: self.known_build_ids.clone(),
+            roots: self.root.clone(),
+            caches: self.buildid_dir.clone(),
+            no_files: self.no_files,
+        };
+        let mut passes: Vec<Box<dyn Pass>> = Vec::new();
+        if self.mmap2_buildids || self.mmap2_buildid_all {
+            let options = Mmap2BuildIdsOptions { hit: !self.mmap2_buildid_all, ids: ids.clone() };
+            passes.push(Box::new(Mmap2BuildIds::new(options)));
+        }
+        if self.build_ids || self.buildid_all {
+            let options = BuildIdsOptions { all: self.buildid_all, feature_only: self.write.in_place, ids };
+            passes.push(Box::new(BuildIds::new(options)));
+        }
+        if passes.is_empty() {
+            bail!(Usage(
+                "nothing to inject: give --buildids, --buildid-all, --mmap2-buildids or --mmap2-buildid-all"
+                    .into()
+            ));
+        }
+        self.write.transform("inject", passes)
+    }
+}

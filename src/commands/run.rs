@@ -1,0 +1,47 @@
+//! `perfx run` sends a recording through any chain of passes; every other command is a preset of it.
+
+use std::io::Write as _;
+
+use anyhow::Result;
+use clap::Args;
+use perfx_passes::parse_chain;
+use perfx_pipeline::Job;
+
+use crate::input::{Source, spool};
+use crate::output::WriteArgs;
+
+/// Send a recording through a chain of passes
+///
+/// A chain is PASS[:OPTION[=VALUE]]…[,PASS…]; `perfx passes` lists them. In a value, \ keeps the next character
+/// from ending it.
+///
+/// Examples:
+///   perfx run -p build-ids perf.data -o out.data
+///   perfx run -p mmap2-build-ids:root=/srv/image,build-ids:all perf.data -o out.data
+///   perfx run -p build-ids --explain perf.data
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Run {
+    /// Passes in the order records go through them; repeatable
+    #[arg(short, long, value_name = "CHAIN", required = true)]
+    passes: Vec<String>,
+    /// Print how it would be done, and do nothing
+    #[arg(long)]
+    explain: bool,
+    #[command(flatten)]
+    write: WriteArgs,
+}
+
+impl Run {
+    pub(crate) fn run(&self) -> Result<u8> {
+        let passes = parse_chain(&self.passes.join(","))?;
+        if self.explain {
+            let recording = Source::of(&self.write.input).open()?;
+            let job = Job { recording, passes, threads: 1, spool: spool() };
+            let text: String = job.schedule()?.explain().iter().map(|line| format!("{line}\n")).collect();
+            std::io::stdout().write_all(text.as_bytes())?;
+            return Ok(0);
+        }
+        self.write.transform("run", passes)
+    }
+}

@@ -1,0 +1,194 @@
+//! An event's attr stays the bytes it was recorded as; beside them stands a decoded copy, so an attr larger than we know is fine.
+
+use std::fmt;
+
+use crate::Endian;
+
+/// The smallest attr, `PERF_ATTR_SIZE_VER0`, in bytes.
+pub const ATTR_SIZE_MIN: usize = 64;
+
+/// One event of the recording: `struct perf_event_attr` as recorded, and the ids of its counters.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Event {
+    raw: Vec<u8>,
+    attr: Attr,
+    /// The ids that records of this event carry; one per CPU and thread.
+    pub ids: Vec<u64>,
+}
+
+impl Event {
+    /// From the attr's bytes, of any size; an attr shorter than 64 bytes decodes as if zero followed.
+    pub fn new(raw: Vec<u8>, ids: Vec<u64>, endian: Endian) -> Event {
+        let attr = Attr::decode(&raw, endian);
+        Event { raw, attr, ids }
+    }
+
+    /// The bytes as recorded.
+    pub fn raw(&self) -> &[u8] {
+        &self.raw
+    }
+
+    /// What the bytes say.
+    pub fn attr(&self) -> &Attr {
+        &self.attr
+    }
+
+    /// Grows the attr to `size` bytes with zeros and lets `attr.size` say so. Never shrinks.
+    pub fn grow(&mut self, size: usize, endian: Endian) {
+        if size > self.raw.len() {
+            self.raw.resize(size, 0);
+        }
+        if let Ok(size) = u32::try_from(self.raw.len()) {
+            endian.set_u32(&mut self.raw, 4, size);
+            self.attr = Attr::decode(&self.raw, endian);
+        }
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Event({} attr bytes, {} ids)", self.raw.len(), self.ids.len())
+    }
+}
+
+macro_rules! attr_fields {
+    ($($at:literal $int:ident $name:ident $doc:literal;)*) => {
+        /// The decoded fields of `struct perf_event_attr` (include/uapi/linux/perf_event.h); 0 where the attr is too short to hold one.
+        #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+        pub struct Attr {
+            $(#[doc = concat!("Byte ", stringify!($at), ": ", $doc)] pub $name: $int,)*
+            /// Byte 40: the flag bits, bit 0 (`disabled`) to bit 39 (`defer_output`) numbered as a little-endian compiler allocates them.
+            pub flags: u64,
+        }
+
+        impl Attr {
+            /// Reads the fields that are there.
+            pub fn decode(raw: &[u8], endian: Endian) -> Attr {
+                Attr {
+                    $($name: endian.$int(raw, $at).unwrap_or(0),)*
+                    flags: flags(raw, endian),
+                }
+            }
+        }
+    };
+}
+
+attr_fields! {
+    0 u32 type_ "PMU type: 0 hardware, 1 software, 2 tracepoint, 3 cache, 4 raw, 5 breakpoint, others are dynamic.";
+    4 u32 size "Size of the attr in bytes, as its writer said.";
+    8 u64 config "The event within its PMU.";
+    16 u64 sample_period "Period, or frequency in Hz with the `freq` flag.";
+    24 u64 sample_type "What a sample holds: see `SampleType`.";
+    32 u64 read_format "What a counter read holds.";
+    48 u32 wakeup_events "Events, or bytes with the `watermark` flag, until the reader is woken.";
+    52 u32 bp_type "Kind of breakpoint.";
+    56 u64 config1 "Also bp_addr, kprobe_func, uprobe_path.";
+    64 u64 config2 "Also bp_len, kprobe_addr, probe_offset.";
+    72 u64 branch_sample_type "What a branch stack holds.";
+    80 u64 sample_regs_user "Mask of the user registers in a sample.";
+    88 u32 sample_stack_user "Bytes of user stack in a sample.";
+    92 u32 clockid "Clock of the times, with the `use_clockid` flag.";
+    96 u64 sample_regs_intr "Mask of the registers at the interrupt in a sample.";
+    104 u32 aux_watermark "AUX bytes until the reader is woken.";
+    108 u16 sample_max_stack "Most frames in a call chain.";
+    112 u32 aux_sample_size "AUX bytes in a sample.";
+    116 u32 aux_action "Bit 0 start_paused, 1 pause, 2 resume.";
+    120 u64 sig_data "Data of the signal sent with `sigtrap`.";
+    128 u64 config3 "More configuration.";
+    136 u64 config4 "More configuration.";
+}
+
+/// The flag word with bit 0 = `disabled`. Compilers for big-endian machines allocate bit fields from the other end of each byte,
+/// so there the byte order stays and the bits inside each byte turn round.
+fn flags(raw: &[u8], endian: Endian) -> u64 {
+    let value = Endian::Little.u64(raw, 40).unwrap_or(0);
+    match endian {
+        Endian::Little => value,
+        Endian::Big => u64::from_le_bytes(value.to_le_bytes().map(u8::reverse_bits)),
+    }
+}
+
+/// The flags of an attr by bit number; bits 15 and 16 are the two bits of `precise_ip`.
+pub const ATTR_FLAGS: &[(u32, &str)] = &[
+    (0, "disabled"),
+    (1, "inherit"),
+    (2, "pinned"),
+    (3, "exclusive"),
+    (4, "exclude_user"),
+    (5, "exclude_kernel"),
+    (6, "exclude_hv"),
+    (7, "exclude_idle"),
+    (8, "mmap"),
+    (9, "comm"),
+    (10, "freq"),
+    (11, "inherit_stat"),
+    (12, "enable_on_exec"),
+    (13, "task"),
+    (14, "watermark"),
+    (17, "mmap_data"),
+    (18, "sample_id_all"),
+    (19, "exclude_host"),
+    (20, "exclude_guest"),
+    (21, "exclude_callchain_kernel"),
+    (22, "exclude_callchain_user"),
+    (23, "mmap2"),
+    (24, "comm_exec"),
+    (25, "use_clockid"),
+    (26, "context_switch"),
+    (27, "write_backward"),
+    (28, "namespaces"),
+    (29, "ksymbol"),
+    (30, "bpf_event"),
+    (31, "aux_output"),
+    (32, "cgroup"),
+    (33, "text_poke"),
+    (34, "build_id"),
+    (35, "inherit_thread"),
+    (36, "remove_on_exec"),
+    (37, "sigtrap"),
+    (38, "defer_callchain"),
+    (39, "defer_output"),
+];
+
+impl Attr {
+    /// The value of the flag with this bit number.
+    pub fn flag(&self, bit: u32) -> bool {
+        self.flags >> bit & 1 == 1
+    }
+
+    /// `sample_id_all`: every kernel record ends in a sample_id trailer.
+    pub fn sample_id_all(&self) -> bool {
+        self.flag(18)
+    }
+
+    /// `build_id`: MMAP2 records may hold a build-id in place of the inode.
+    pub fn build_id(&self) -> bool {
+        self.flag(34)
+    }
+
+    /// `precise_ip`, 0 to 3.
+    pub fn precise_ip(&self) -> u8 {
+        (self.flags >> 15 & 3) as u8
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_of_a_big_endian_attr_are_the_same_bits() {
+        let mut little = vec![0; 64];
+        Endian::Little.set_u64(&mut little, 40, 1 << 18 | 1 << 34 | 1);
+        let mut big = little.clone();
+        big[40..48].iter_mut().for_each(|b| *b = b.reverse_bits());
+        assert_eq!(Attr::decode(&little, Endian::Little).flags, Attr::decode(&big, Endian::Big).flags);
+        assert!(Attr::decode(&big, Endian::Big).build_id());
+    }
+
+    #[test]
+    fn a_short_attr_decodes_with_zeros() {
+        let attr = Attr::decode(&[1, 0, 0, 0, 64], Endian::Little);
+        assert_eq!((attr.type_, attr.size, attr.config4), (1, 0, 0));
+    }
+}

@@ -1,0 +1,80 @@
+//! Bytes that several owners share without copying: a slice of a mapped file or of a buffer.
+
+use std::fmt;
+use std::fs::File;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+
+use memmap2::{Advice, Mmap};
+
+use crate::{Error, Result};
+
+enum Owner {
+    Map(Mmap),
+    Heap(Vec<u8>),
+}
+
+/// A cheap clone of a part of a mapped file or a buffer, which it keeps alive.
+#[derive(Clone)]
+pub struct Bytes {
+    owner: Arc<Owner>,
+    range: Range<usize>,
+}
+
+impl Bytes {
+    /// Maps a whole file, read-only. An empty file is empty bytes.
+    #[allow(unsafe_code, reason = "the memory map: the only unsafe of the project")]
+    pub fn map(file: &File) -> Result<Bytes> {
+        let io = |e| Error::io("the file can't be mapped", e);
+        if file.metadata().map_err(io)?.len() == 0 {
+            return Ok(Bytes::from(Vec::new()));
+        }
+        // SAFETY: the map is private to this process and read-only, and no reference into it outlives it. What `mmap(2)` can't promise
+        // is that nobody else truncates or rewrites the file meanwhile: the bytes may then change under us (all parsing is checked
+        // against the slice it was given and holds no state that changing bytes could make unsound: records are plain integers and
+        // bytes) or the process gets SIGBUS, as perf and every other mapped reader does. Reading with read(2) instead was rejected: it
+        // costs one more copy of everything and private memory for it.
+        let map = unsafe { Mmap::map(file) }.map_err(io)?;
+        // A hint only; where the kernel refuses it nothing is lost.
+        let _ = map.advise(Advice::Sequential);
+        let range = 0..map.len();
+        Ok(Bytes { owner: Arc::new(Owner::Map(map)), range })
+    }
+
+    /// A part of these bytes; clamped to what is there.
+    pub fn slice(&self, range: Range<usize>) -> Bytes {
+        let start = self.range.start + range.start.min(self.range.len());
+        let end = self.range.start + range.end.min(self.range.len());
+        Bytes { owner: self.owner.clone(), range: start..end.max(start) }
+    }
+}
+
+impl From<Vec<u8>> for Bytes {
+    fn from(bytes: Vec<u8>) -> Bytes {
+        let range = 0..bytes.len();
+        Bytes { owner: Arc::new(Owner::Heap(bytes)), range }
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &*self.owner {
+            Owner::Map(map) => &map[self.range.clone()],
+            Owner::Heap(bytes) => &bytes[self.range.clone()],
+        }
+    }
+}
+
+impl PartialEq for Bytes {
+    fn eq(&self, other: &Bytes) -> bool {
+        **self == **other
+    }
+}
+
+impl fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.range.len())
+    }
+}

@@ -1,0 +1,735 @@
+//! Decodes every record kind into named values, once, for whoever shows, counts or checks them; what is not as it should be is noted beside the
+//! fields, and nothing stops before all that can be read is read.
+//!
+//! To add a kind: a line in `kinds.rs`, an arm in `fields` and a record typed by hand in `decode/tests.rs`.
+
+mod attr;
+mod reader;
+mod sample;
+#[cfg(test)]
+mod tests;
+
+pub use attr::{BRANCH_SAMPLE_TYPE_NAMES, attr_oddities, decode_attr};
+use reader::{Reader, any};
+use sample::{callchain, counters, sample, sample_id};
+
+use crate::sample::{Read, U64s};
+use crate::{
+    ATTR_SIZE_MIN, Attr, Cursor, Decoded, Feature, Layout, Layouts, Record, RecordType, Value, bit_names,
+};
+
+/// Decodes a record of any kind. Fields have the names of the structs in include/uapi/linux/perf_event.h and tools/lib/perf/include/perf/event.h
+/// and their order; counts of lists are left out, a trailer is the map `sample_id`, bytes behind the known fields are `rest`, and a kind without a
+/// name has only `bytes`. `misc` is for [`misc_names`]; the payload behind an AUXTRACE or HEADER_TRACING_DATA record for whoever knows it.
+///
+/// Oddities, most of which make one perf or another refuse or skip the record:
+///
+/// | code | |
+/// |---|---|
+/// | `kind-unknown` | nobody has named this kind |
+/// | `size-unaligned` | `header.size` is not a multiple of 8, and the kind is none that may be so |
+/// | `payload-unaligned` | nor is the length of the payload behind it |
+/// | `cpumode-unknown` | bits 0-2 of `misc` are 6 or 7 |
+/// | `too-small` | a field does not fit |
+/// | `count-too-large` | items do not fit |
+/// | `string-unterminated` | no NUL |
+/// | `rest` | bytes other than zero follow the known fields; in a sample, any bytes |
+/// | `trailer-missing` | there is no room for the sample_id trailer that the event's attr asks for |
+/// | `no-event` | no event is known yet |
+/// | `id-position` | events keep their id at different places, so that this record's event can't be told |
+/// | `id-unknown` | no event has this id |
+/// | `mmap-build-id-bit` | bit 14 of an MMAP2's `misc` promises a build-id that is not there: see [`mmap_build_id`] |
+/// | `build-id-size` | bit 15 of a HEADER_BUILD_ID's `misc` promises a size of 1 to 20 |
+/// | `attr-size`, `attr-bits`, `read-without-id` | see [`attr_oddities`] |
+/// | `feature-unknown`, `auxtrace-type`, `cpu-map-type`, `update-type`, `schedstat-version` | nobody has named this number, so what follows is unknown |
+/// | `compressed-size` | a piece of a zstd stream is empty or larger than its record |
+/// | `stack-size` | more of a user stack is used than there is |
+/// | `regs-abi` | above 2 |
+pub fn decode<'a>(record: &Record<'a>, layouts: &Layouts) -> Decoded<'a> {
+    let (kind, size) = (record.kind(), record.bytes().len());
+    let mut decoded = match kind {
+        kind if kind.is_kernel() => kernel_record(record, layouts),
+        _ => read(record, layouts, None, record.body()).0,
+    };
+    let unaligned = [RecordType::HEADER_TRACING_DATA, RecordType::HEADER_FEATURE, RecordType::COMPRESSED];
+    if size % 8 != 0 && !unaligned.contains(&kind) {
+        decoded.odd("size-unaligned", format!("a size of {size} bytes is not a multiple of 8"));
+    }
+    if record.payload().len() % 8 != 0 {
+        decoded.odd(
+            "payload-unaligned",
+            format!("a payload of {} bytes is not a multiple of 8", record.payload().len()),
+        );
+    }
+    if record.cpumode() > 5 {
+        decoded.odd("cpumode-unknown", format!("cpumode {}", record.cpumode()));
+    }
+    decoded
+}
+
+/// A record of the kernel, and the event it belongs to.
+fn kernel_record<'a>(record: &Record<'a>, layouts: &Layouts) -> Decoded<'a> {
+    let (layout, lost) = layout_of(record, layouts);
+    let mut decoded = match layout {
+        Some(layout) if record.kind() == RecordType::SAMPLE => sample(record, layout),
+        _ if record.kind() == RecordType::SAMPLE => {
+            Decoded { fields: vec![("bytes", Value::Bytes(record.body()))], odd: Vec::new() }
+        }
+        Some(layout) if layout.trailer.size > 0 => match with_trailer(record, layouts, layout) {
+            Some(decoded) => decoded,
+            None => {
+                let (mut decoded, _) = read(record, layouts, Some(layout), record.body());
+                if decoded.odd.is_empty() {
+                    decoded.odd(
+                        "trailer-missing",
+                        format!("no room for a sample_id of {} bytes", layout.trailer.size),
+                    );
+                }
+                // What stands where the id should be is no id.
+                return decoded;
+            }
+        },
+        _ => read(record, layouts, layout, record.body()).0,
+    };
+    if layout.is_none() {
+        // The trailer, whose length nobody knows.
+        decoded.odd.retain(|odd| odd.code != "rest");
+    }
+    if let Some((code, what)) = lost {
+        decoded.odd(code, what);
+    }
+    decoded
+}
+
+/// The record as fields and trailer. `None` when there is none: what a program other than the kernel makes may lack it, and then the fields need its
+/// bytes, and use them up but for less than 8 bytes of padding.
+fn with_trailer<'a>(record: &Record<'a>, layouts: &Layouts, layout: &Layout) -> Option<Decoded<'a>> {
+    let body = record.body();
+    let (front, trailer) = body.split_at(body.len().checked_sub(layout.trailer.size.into())?);
+    let (mut decoded, _) = read(record, layouts, Some(layout), front);
+    if !decoded.odd.is_empty() {
+        let (whole, left) = read(record, layouts, Some(layout), body);
+        if whole.odd.len() < decoded.odd.len() && left < 8 {
+            return None;
+        }
+    }
+    decoded.push("sample_id", Value::Map(sample_id(trailer, layout, record.endian())));
+    Some(decoded)
+}
+
+/// How the record is laid out, and why that, or its event, is not sure.
+fn layout_of<'l>(
+    record: &Record<'_>,
+    layouts: &'l Layouts,
+) -> (Option<&'l Layout>, Option<(&'static str, String)>) {
+    let Some(first) = layouts.all().first() else {
+        return (None, Some(("no-event", "there is no event before this record".to_owned())));
+    };
+    if let Some(layout) = layouts.layout_of(record) {
+        let unknown = layout.id(record).filter(|&id| !layouts.knows(id));
+        return (Some(layout), unknown.map(|id| ("id-unknown", format!("no event has the id {id}"))));
+    }
+    if layouts.check_ids().is_err() {
+        return (None, Some(("id-position", "the events keep their id at different places".to_owned())));
+    }
+    // All events have the id at the same place, so this is it. What perf writes itself has the layout of the first event.
+    let id = first.id(record).unwrap_or(0);
+    let layout = (record.kind() != RecordType::SAMPLE).then_some(first);
+    (layout, Some(("id-unknown", format!("no event has the id {id}"))))
+}
+
+/// What lies between the header and the trailer, and how many bytes of it are left over.
+fn read<'a>(
+    record: &Record<'a>,
+    layouts: &Layouts,
+    layout: Option<&Layout>,
+    bytes: &'a [u8],
+) -> (Decoded<'a>, usize) {
+    let mut d = Reader::new(bytes, record.endian());
+    let done = fields(record, layouts, layout, &mut d);
+    d.finish(done)
+}
+
+/// The fields of every kind but SAMPLE, in the order of the record.
+fn fields<'a>(
+    record: &Record<'a>,
+    layouts: &Layouts,
+    layout: Option<&Layout>,
+    d: &mut Reader<'a>,
+) -> Option<()> {
+    use RecordType as T;
+    match record.kind() {
+        T::MMAP => {
+            mapping(d)?;
+            d.text("filename")
+        }
+        T::LOST => {
+            d.number::<u64>("id")?;
+            d.number::<u64>("lost").map(drop)
+        }
+        T::COMM => {
+            task(d)?;
+            d.text("comm")
+        }
+        T::EXIT | T::FORK => {
+            d.any::<u32>("pid")?;
+            d.any::<u32>("ppid")?;
+            d.any::<u32>("tid")?;
+            d.any::<u32>("ptid")?;
+            d.number::<u64>("time").map(drop)
+        }
+        T::THROTTLE | T::UNTHROTTLE => {
+            d.number::<u64>("time")?;
+            d.number::<u64>("id")?;
+            d.number::<u64>("stream_id").map(drop)
+        }
+        T::READ => {
+            task(d)?;
+            let Some(layout) = layout else { return bytes(d) };
+            let mut ahead = *d.cursor();
+            let read = Read::take(&mut ahead, layout.read_format);
+            let read = d.need("read", read)?;
+            *d.cursor() = ahead;
+            d.note_all(counters(&read));
+            Some(())
+        }
+        T::MMAP2 => {
+            mapping(d)?;
+            mmap2_union(record, layouts, d)?;
+            d.bits::<u32>("prot", &[(0, "READ"), (1, "WRITE"), (2, "EXEC")])?;
+            d.hex::<u32>("flags")?;
+            d.text("filename")
+        }
+        T::AUX => {
+            d.hex::<u64>("aux_offset")?;
+            d.number::<u64>("aux_size")?;
+            let flags = d.int::<u64>("flags")?;
+            let names = [(0, "TRUNCATED"), (1, "OVERWRITE"), (2, "PARTIAL"), (3, "COLLISION")];
+            d.note("flags", Value::Name(bit_names(flags & !0xff00, &names).into()));
+            // What it means is up to the PMU.
+            d.note("format", Value::Number(flags >> 8 & 0xff));
+            Some(())
+        }
+        T::ITRACE_START => task(d),
+        T::LOST_SAMPLES => d.number::<u64>("lost").map(drop),
+        T::SWITCH | T::FINISHED_ROUND | T::FINISHED_INIT => Some(()),
+        T::SWITCH_CPU_WIDE => {
+            d.any::<u32>("next_prev_pid")?;
+            d.any::<u32>("next_prev_tid").map(drop)
+        }
+        T::NAMESPACES => {
+            task(d)?;
+            let count = d.int::<u64>("nr_namespaces")?;
+            let mut names =
+                [(0, "net"), (1, "uts"), (2, "ipc"), (3, "pid"), (4, "user"), (5, "mnt"), (6, "cgroup")]
+                    .into_iter();
+            d.list("link_info", count, 16, |d| {
+                if let Some((_, name)) = names.next() {
+                    d.note("ns", Value::Name(name.into()));
+                }
+                d.number::<u64>("dev")?;
+                d.number::<u64>("ino").map(drop)
+            })
+        }
+        T::KSYMBOL => {
+            d.hex::<u64>("addr")?;
+            d.number::<u32>("len")?;
+            d.named::<u16>("ksym_type", &[(0, "UNKNOWN"), (1, "BPF"), (2, "OOL")])?;
+            d.bits::<u16>("flags", &[(0, "UNREGISTER")])?;
+            d.text("name")
+        }
+        T::BPF_EVENT => {
+            d.named::<u16>("type", &[(0, "UNKNOWN"), (1, "PROG_LOAD"), (2, "PROG_UNLOAD")])?;
+            d.hex::<u16>("flags")?;
+            d.number::<u32>("id")?;
+            d.bytes("tag", 8).map(drop)
+        }
+        T::CGROUP => {
+            d.number::<u64>("id")?;
+            d.text("path")
+        }
+        T::TEXT_POKE => {
+            d.hex::<u64>("addr")?;
+            let old = d.int::<u16>("old_len")?;
+            let new = d.int::<u16>("new_len")?;
+            for (name, length) in [("old_bytes", old), ("new_bytes", new)] {
+                if usize::from(length) > d.left() {
+                    d.odd(
+                        "count-too-large",
+                        format!("{length} bytes of `{name}` do not fit in the {} bytes left", d.left()),
+                    );
+                    return None;
+                }
+                d.bytes(name, length.into())?;
+            }
+            Some(())
+        }
+        T::AUX_OUTPUT_HW_ID => d.hex::<u64>("hw_id").map(drop),
+        T::CALLCHAIN_DEFERRED => {
+            d.hex::<u64>("cookie")?;
+            let count = d.int::<u64>("nr")?;
+            let all = d.left() / 8;
+            let fitting = usize::try_from(count).unwrap_or(usize::MAX).min(all);
+            let chain = U64s::new(d.skip("ips", fitting * 8)?, d.endian());
+            d.note("ips", callchain(chain));
+            if count > fitting as u64 {
+                d.odd(
+                    "count-too-large",
+                    format!("{count} items of `ips`, of which only {fitting} are there"),
+                );
+                return None;
+            }
+            Some(())
+        }
+        T::HEADER_ATTR => header_attr(d),
+        T::HEADER_EVENT_TYPE => {
+            d.hex::<u64>("event_id")?;
+            d.field_text("name", 64)
+        }
+        T::HEADER_TRACING_DATA => d.number::<u32>("size").map(drop),
+        T::HEADER_BUILD_ID => header_build_id(record, layouts, d),
+        T::ID_INDEX => id_index(layouts, d),
+        T::AUXTRACE_INFO => {
+            let kind = d.named::<u32>("type", AUXTRACE_TYPES)?;
+            if kind == 0 || kind as usize > AUXTRACE_TYPES.len() {
+                d.odd("auxtrace-type", format!("nobody knows type {kind}"));
+            }
+            d.skip("reserved__", 4)?;
+            let words = d.left() / 8;
+            d.list("priv", words as u64, 8, |d| d.hex::<u64>("").map(drop))
+        }
+        T::AUXTRACE => {
+            d.number::<u64>("size")?;
+            d.hex::<u64>("offset")?;
+            d.hex::<u64>("reference")?;
+            d.number::<u32>("idx")?;
+            d.any::<u32>("tid")?;
+            d.any::<u32>("cpu")?;
+            d.skip("reserved__", 4).map(drop)
+        }
+        T::AUXTRACE_ERROR => {
+            d.named::<u32>("type", &[(1, "ITRACE")])?;
+            d.number::<u32>("code")?;
+            d.any::<u32>("cpu")?;
+            task(d)?;
+            let format = d.number::<u32>("fmt")?;
+            d.hex::<u64>("ip")?;
+            if format > 0 {
+                d.number::<u64>("time")?;
+            }
+            if format < 2 {
+                return d.text("msg");
+            }
+            d.field_text("msg", 64)?;
+            d.any::<u32>("machine_pid")?;
+            d.any::<u32>("vcpu").map(drop)
+        }
+        T::THREAD_MAP => {
+            let count = d.int::<u64>("nr")?;
+            d.list("entries", count, 24, |d| {
+                d.any::<u64>("pid")?;
+                d.field_text("comm", 16)
+            })
+        }
+        T::CPU_MAP => cpu_map(d),
+        T::STAT_CONFIG => {
+            let count = d.int::<u64>("nr")?;
+            d.list("data", count, 16, |d| {
+                d.named::<u64>("tag", &[(0, "AGGR_MODE"), (1, "INTERVAL"), (2, "SCALE"), (3, "AGGR_LEVEL")])?;
+                d.number::<u64>("val").map(drop)
+            })
+        }
+        T::STAT => {
+            let id = d.number::<u64>("id")?;
+            check_id(id, layouts, d);
+            d.any::<u32>("cpu")?;
+            d.number::<u32>("thread")?;
+            d.number::<u64>("val")?;
+            d.number::<u64>("ena")?;
+            d.number::<u64>("run").map(drop)
+        }
+        T::STAT_ROUND => {
+            d.named::<u64>("type", &[(0, "INTERVAL"), (1, "FINAL")])?;
+            d.number::<u64>("time").map(drop)
+        }
+        T::EVENT_UPDATE => {
+            let kind = d.named::<u64>("type", &[(0, "UNIT"), (1, "SCALE"), (2, "NAME"), (3, "CPUS")])?;
+            let id = d.number::<u64>("id")?;
+            check_id(id, layouts, d);
+            match kind {
+                0 => d.text("unit"),
+                1 => {
+                    let scale = d.int::<u64>("scale")?;
+                    d.note("scale", Value::Float(f64::from_bits(scale)));
+                    Some(())
+                }
+                2 => d.text("name"),
+                3 => d.map("cpus", cpu_map),
+                kind => {
+                    d.odd("update-type", format!("nobody knows type {kind}"));
+                    None
+                }
+            }
+        }
+        T::TIME_CONV => {
+            d.number::<u64>("time_shift")?;
+            d.number::<u64>("time_mult")?;
+            d.number::<u64>("time_zero")?;
+            if d.left() == 0 {
+                // Before Linux 5.10.
+                return Some(());
+            }
+            d.number::<u64>("time_cycles")?;
+            d.hex::<u64>("time_mask")?;
+            d.number::<u8>("cap_user_time_zero")?;
+            d.number::<u8>("cap_user_time_short").map(drop)
+        }
+        T::HEADER_FEATURE => {
+            let number = d.number::<u64>("feat_id")?;
+            let feature = u8::try_from(number).ok().map(Feature);
+            let payload = d.skip("payload", d.left())?;
+            if payload.is_empty() {
+                // The mark behind the last feature; its number is the first one that the perf which wrote it did not know.
+                d.note("feature", Value::Name("end".into()));
+                return Some(());
+            }
+            match feature.and_then(Feature::name) {
+                Some(name) => d.note("feature", Value::Name(name.into())),
+                None => d.odd("feature-unknown", format!("nobody knows feature {number}")),
+            }
+            d.note("payload", Value::Bytes(payload));
+            Some(())
+        }
+        T::COMPRESSED => {
+            let size = d.left();
+            d.skip("size", size)?;
+            d.note("size", Value::Number(size as u64));
+            if size == 0 {
+                d.odd("compressed-size", "nothing is compressed in here");
+            }
+            Some(())
+        }
+        T::COMPRESSED2 => {
+            let size = d.number::<u64>("data_size")?;
+            let all = d.left();
+            let used = usize::try_from(size).ok().filter(|&size| 0 < size && size <= all);
+            if used.is_none() {
+                d.odd("compressed-size", format!("data_size is {size}, of {all} bytes"));
+            }
+            d.skip("data", used.unwrap_or(all)).map(drop)
+        }
+        T::BPF_METADATA => {
+            d.field_text("prog_name", 512)?;
+            let count = d.int::<u64>("nr_entries")?;
+            d.list("entries", count, 320, |d| {
+                d.field_text("key", 64)?;
+                d.field_text("value", 256)
+            })
+        }
+        T::SCHEDSTAT_CPU => {
+            schedstat(d, false)?;
+            for name in ["yld_count", "array_exp", "sched_count", "sched_goidle", "ttwu_count", "ttwu_local"]
+            {
+                d.number::<u32>(name)?;
+            }
+            for name in ["rq_cpu_time", "run_delay", "pcount"] {
+                d.number::<u64>(name)?;
+            }
+            Some(())
+        }
+        T::SCHEDSTAT_DOMAIN => schedstat_domain(d),
+        kind => {
+            d.odd("kind-unknown", format!("nobody knows kind {}", kind.0));
+            bytes(d)
+        }
+    }
+}
+
+/// All that is left, uninterpreted.
+fn bytes(d: &mut Reader<'_>) -> Option<()> {
+    d.bytes("bytes", d.left()).map(drop)
+}
+
+/// u32 pid, u32 tid; -1 for the kernel, and where a task has ended.
+fn task(d: &mut Reader<'_>) -> Option<()> {
+    d.any::<u32>("pid")?;
+    d.any::<u32>("tid").map(drop)
+}
+
+/// What MMAP and MMAP2 begin with.
+fn mapping(d: &mut Reader<'_>) -> Option<()> {
+    task(d)?;
+    d.hex::<u64>("addr")?;
+    d.hex::<u64>("len")?;
+    d.hex::<u64>("pgoff").map(drop)
+}
+
+fn check_id(id: u64, layouts: &Layouts, d: &mut Reader<'_>) {
+    if !layouts.knows(id) {
+        d.odd("id-unknown", format!("no event has the id {id}"));
+    }
+}
+
+/// Bit 14 of an MMAP2's `misc`: a build-id stands in place of device and inode.
+pub const MMAP_BUILD_ID: u16 = 1 << 14;
+
+/// What bit 14 of an MMAP2's `misc` is worth.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MmapBuildId<'a> {
+    /// Not set: bytes 40 to 63 hold u32 major, u32 minor, u64 inode, u64 inode generation.
+    Clear,
+    /// Set, and the record holds this build-id of 1 to 20 bytes. Bytes 40 to 63: u8 size, u8 0, u16 0, 20 bytes of id with zeros behind.
+    BuildId(&'a [u8]),
+    /// Set, but there is no build-id.
+    Wrong,
+}
+
+/// Tells whether an MMAP2 record holds a build-id; `None` for other kinds and for one that is too short.
+///
+/// While a recording with `attr.build_id` runs, some kernels (seen with 6.18) set bit 14 also in the records of other recordings, which still hold
+/// device and inode: the major number stands where the size of the build-id should be. On the other hand `perf inject --mmap2-buildid-all` puts in
+/// build-ids without setting `attr.build_id`. So the bit is believed when the size is 1 to 20 and
+///
+/// - the event of the record has `attr.build_id`, or, as for what perf itself writes with id 0, any event has;
+/// - or it can't be device and inode: minor numbers end at 2^20, generations at 2^32, no inode is 0; and only zeros follow the id. Of all ids of 8
+///   bytes, one in 4096 looks like an inode nevertheless; of those of 20 bytes none does.
+pub fn mmap_build_id<'a>(record: &Record<'a>, layouts: &Layouts) -> Option<MmapBuildId<'a>> {
+    let union = record.bytes().get(40..64).filter(|_| record.kind() == RecordType::MMAP2)?;
+    if record.misc() & MMAP_BUILD_ID == 0 {
+        return Some(MmapBuildId::Clear);
+    }
+    let size = usize::from(union[0]);
+    if !(1..=20).contains(&size) || union[1..4] != [0; 3] {
+        return Some(MmapBuildId::Wrong);
+    }
+    let (id, behind) = union[4..].split_at(size);
+    let inode = record.u32(44)? < 1 << 20 && record.u64(48)? != 0 && record.u64(56)? < 1 << 32;
+    let looks_so = !inode && behind.iter().all(|&b| b == 0);
+    Some(if layouts.may_map_build_ids(record) || looks_so {
+        MmapBuildId::BuildId(id)
+    } else {
+        MmapBuildId::Wrong
+    })
+}
+
+fn mmap2_union(record: &Record<'_>, layouts: &Layouts, d: &mut Reader<'_>) -> Option<()> {
+    // Of these bytes, not of the record's, which may end in a trailer before that.
+    let union = d.rest().get(..24);
+    let union = d.need("maj", union)?;
+    let verdict = mmap_build_id(record, layouts)?;
+    if let MmapBuildId::BuildId(id) = verdict {
+        d.skip("build_id", 24)?;
+        d.note("build_id", Value::Bytes(&union[4..4 + id.len()]));
+        return Some(());
+    }
+    let major = d.number::<u32>("maj")?;
+    let minor = d.number::<u32>("min")?;
+    let inode = d.number::<u64>("ino")?;
+    d.number::<u64>("ino_generation")?;
+    if verdict == MmapBuildId::Wrong {
+        let size = union[0];
+        d.odd(
+            "mmap-build-id-bit",
+            format!("misc promises a build-id, which would have {size} bytes; as a file it is inode {inode} of device {major}:{minor}"),
+        );
+        d.note("build_id_size", Value::Number(size.into()));
+        d.note("build_id", Value::Bytes(&union[4..]));
+    }
+    Some(())
+}
+
+/// attr of `attr.size` bytes (0 means 64), then u64 ids.
+fn header_attr(d: &mut Reader<'_>) -> Option<()> {
+    let says = d.endian().u32(d.rest(), 4).unwrap_or(0) as usize;
+    let size = if says == 0 { ATTR_SIZE_MIN } else { says };
+    let raw = d.rest();
+    let raw = &raw[..size.min(raw.len())];
+    let attr = Attr::decode(raw, d.endian());
+    for odd in attr_oddities(&attr, raw.len()) {
+        d.odd(odd.code, odd.what);
+    }
+    d.note("attr", Value::Map(decode_attr(raw, d.endian())));
+    d.skip("attr", raw.len())?;
+    let ids = d.left() / 8;
+    d.list("ids", ids as u64, 8, |d| d.number::<u64>("").map(drop))
+}
+
+/// s32 pid, id in 20 bytes, u8 its size where bit 15 of `misc` is set, 3 bytes, file name. What perf inject makes may have a trailer behind it, of
+/// the first event.
+fn header_build_id(record: &Record<'_>, layouts: &Layouts, d: &mut Reader<'_>) -> Option<()> {
+    d.any::<u32>("pid")?;
+    let id = d.skip("build_id", 20)?;
+    let size = d.int::<u8>("size")?;
+    let length = if record.misc() & crate::features::BUILD_ID_SIZE_VALID == 0 { 20 } else { size.into() };
+    d.note("build_id", Value::Bytes(&id[..length.min(20)]));
+    if !(1..=20).contains(&length) {
+        d.odd("build-id-size", format!("a build-id of {length} bytes"));
+    }
+    d.skip("reserved", 3)?;
+    d.text("filename")?;
+    let trailer = layouts.all().first().filter(|layout| layout.trailer.size > 0);
+    if let Some((layout, padding)) =
+        trailer.and_then(|layout| Some((layout, d.left().checked_sub(layout.trailer.size.into())?)))
+    {
+        let (padding, trailer) = d.rest().split_at(padding);
+        if padding.iter().all(|&b| b == 0) && trailer.iter().any(|&b| b != 0) {
+            d.note("sample_id", Value::Map(sample_id(trailer, layout, d.endian())));
+            d.skip("sample_id", d.left())?;
+        }
+    }
+    Some(())
+}
+
+/// u64 count, then for each id, idx, cpu, tid; and where there is room, for each machine_pid, vcpu. u64 all.
+fn id_index(layouts: &Layouts, d: &mut Reader<'_>) -> Option<()> {
+    let count = d.int::<u64>("nr")?;
+    let all = d.rest();
+    let first = usize::try_from(count).ok().and_then(|count| count.checked_mul(32));
+    let second = first.and_then(|first| all.get(first..first + first / 2)).unwrap_or_default();
+    let mut machines = Cursor::new(second, d.endian());
+    let mut unknown = Vec::new();
+    d.list("entries", count, 32, |d| {
+        let id = d.number::<u64>("id")?;
+        if !layouts.knows(id) {
+            unknown.push(id);
+        }
+        d.number::<u64>("idx")?;
+        d.any::<u64>("cpu")?;
+        d.any::<u64>("tid")?;
+        if let Some((pid, vcpu)) = machines.u64().zip(machines.u64()) {
+            d.note("machine_pid", any(pid));
+            d.note("vcpu", any(vcpu));
+        }
+        Some(())
+    })?;
+    if let Some(id) = unknown.first() {
+        d.odd("id-unknown", format!("no event has the id {id} ({} such ids)", unknown.len()));
+    }
+    d.skip("machines", second.len()).map(drop)
+}
+
+const AUXTRACE_TYPES: &[(u64, &str)] = &[
+    (1, "INTEL_PT"),
+    (2, "INTEL_BTS"),
+    (3, "CS_ETM"),
+    (4, "ARM_SPE"),
+    (5, "S390_CPUMSF"),
+    (6, "HISI_PTT"),
+    (7, "VPA_DTL"),
+];
+
+/// `struct perf_record_cpu_map_data`: u16 type, then a list of CPUs, words of a mask, or a range. -1 is any CPU.
+fn cpu_map(d: &mut Reader<'_>) -> Option<()> {
+    match d.named::<u16>("type", &[(0, "CPUS"), (1, "MASK"), (2, "RANGE")])? {
+        0 => {
+            let count = d.int::<u16>("nr")?;
+            d.list("cpu", count, 2, |d| d.any::<u16>("").map(drop))
+        }
+        1 => {
+            let count = d.int::<u16>("nr")?;
+            match d.number::<u16>("long_size")? {
+                4 => d.list("mask", count, 4, |d| d.hex::<u32>("").map(drop)),
+                8 => {
+                    d.skip("padding", 4)?;
+                    d.list("mask", count, 8, |d| d.hex::<u64>("").map(drop))
+                }
+                size => {
+                    d.odd("cpu-map-type", format!("words of {size} bytes"));
+                    None
+                }
+            }
+        }
+        2 => {
+            d.number::<u8>("any_cpu")?;
+            d.skip("padding", 1)?;
+            d.number::<u16>("start_cpu")?;
+            d.number::<u16>("end_cpu").map(drop)
+        }
+        kind => {
+            d.odd("cpu-map-type", format!("nobody knows type {kind}"));
+            None
+        }
+    }
+}
+
+/// u64 timestamp (jiffies), u32 cpu, u16 version of /proc/schedstat, u16 domain; returns the version.
+fn schedstat(d: &mut Reader<'_>, domain: bool) -> Option<u16> {
+    d.number::<u64>("timestamp")?;
+    d.number::<u32>("cpu")?;
+    let version = d.number::<u16>("version")?;
+    if domain {
+        d.number::<u16>("domain")?;
+    } else {
+        d.skip("padding", 2)?;
+    }
+    if !(15..=17).contains(&version) {
+        d.odd("schedstat-version", format!("nobody knows version {version}"));
+        return None;
+    }
+    Some(version)
+}
+
+/// u32 counters as Documentation/scheduler/sched-stats.rst lists them: the same for each of three states of the CPU, then those of the domain.
+fn schedstat_domain(d: &mut Reader<'_>) -> Option<()> {
+    let version = schedstat(d, true)?;
+    let mut states =
+        if version == 15 { ["idle", "busy", "newidle"] } else { ["busy", "idle", "newidle"] }.into_iter();
+    d.list("load_balance", 3u64, if version < 17 { 32 } else { 44 }, |d| {
+        d.note("cpu_is", Value::Name(states.next()?.into()));
+        for name in ["lb_count", "lb_balanced", "lb_failed"] {
+            d.number::<u32>(name)?;
+        }
+        let imbalances: &[_] = match version {
+            15 | 16 => &["lb_imbalance"],
+            _ => &["lb_imbalance_load", "lb_imbalance_util", "lb_imbalance_task", "lb_imbalance_misfit"],
+        };
+        for name in
+            imbalances.iter().copied().chain(["lb_gained", "lb_hot_gained", "lb_nobusyq", "lb_nobusyg"])
+        {
+            d.number::<u32>(name)?;
+        }
+        Some(())
+    })?;
+    for name in [
+        "alb_count",
+        "alb_failed",
+        "alb_pushed",
+        "sbe_count",
+        "sbe_balanced",
+        "sbe_pushed",
+        "sbf_count",
+        "sbf_balanced",
+        "sbf_pushed",
+        "ttwu_wake_remote",
+        "ttwu_move_affine",
+        "ttwu_move_balance",
+    ] {
+        d.number::<u32>(name)?;
+    }
+    Some(())
+}
+
+/// The bits of `misc` by name: the cpumode, where the kind has one, then what bits 12 to 15 mean for it, unknown bits as `bitN`; `-` for none.
+pub fn misc_names(kind: RecordType, misc: u16) -> String {
+    use RecordType as T;
+    let high: &[(u32, &str)] = match kind {
+        T::MMAP => &[(13, "MMAP_DATA")],
+        T::MMAP2 => &[(12, "PROC_MAP_PARSE_TIMEOUT"), (13, "MMAP_DATA"), (14, "MMAP_BUILD_ID")],
+        T::COMM => &[(13, "COMM_EXEC")],
+        T::FORK => &[(13, "FORK_EXEC")],
+        T::SWITCH | T::SWITCH_CPU_WIDE => &[(13, "SWITCH_OUT"), (14, "SWITCH_OUT_PREEMPT")],
+        T::SAMPLE => &[(14, "EXACT_IP")],
+        T::LOST_SAMPLES => &[(15, "LOST_SAMPLES_BPF")],
+        T::HEADER_BUILD_ID => &[(15, "BUILD_ID_SIZE")],
+        _ => &[],
+    };
+    let modes =
+        ["unknown", "kernel", "user", "hypervisor", "guest_kernel", "guest_user", "cpumode6", "cpumode7"];
+    let (cpumode, bits) = (misc & 7, bit_names((misc & !7).into(), high));
+    match modes[usize::from(cpumode)] {
+        // Most of what perf itself writes has no cpumode.
+        _ if cpumode == 0 && !kind.is_kernel() => bits,
+        mode if misc & !7 == 0 => mode.to_owned(),
+        mode => format!("{mode}|{bits}"),
+    }
+}

@@ -1,0 +1,122 @@
+//! Decodes the attr of an event, of any size, and tells what in it no perf can work with.
+
+use super::reader::{Reader, named};
+use crate::layout::sample_type as st;
+use crate::value::Fields;
+use crate::{
+    ATTR_FLAGS, ATTR_SIZE_MIN, Attr, Endian, Oddity, READ_FORMAT_NAMES, SAMPLE_TYPE_NAMES, Value, bit_names,
+};
+
+/// The names of the `branch_sample_type` bits (`enum perf_branch_sample_type`).
+pub const BRANCH_SAMPLE_TYPE_NAMES: &[(u32, &str)] = &[
+    (0, "USER"),
+    (1, "KERNEL"),
+    (2, "HV"),
+    (3, "ANY"),
+    (4, "ANY_CALL"),
+    (5, "ANY_RETURN"),
+    (6, "IND_CALL"),
+    (7, "ABORT_TX"),
+    (8, "IN_TX"),
+    (9, "NO_TX"),
+    (10, "COND"),
+    (11, "CALL_STACK"),
+    (12, "IND_JUMP"),
+    (13, "CALL"),
+    (14, "NO_FLAGS"),
+    (15, "NO_CYCLES"),
+    (16, "TYPE_SAVE"),
+    (17, "HW_INDEX"),
+    (18, "PRIV_SAVE"),
+    (19, "COUNTERS"),
+];
+
+/// `enum perf_type_id`; PMUs that the kernel numbers when they register start at 6 and are named in feature PMU_MAPPINGS.
+const TYPES: &[(u64, &str)] =
+    &[(0, "HARDWARE"), (1, "SOFTWARE"), (2, "TRACEPOINT"), (3, "HW_CACHE"), (4, "RAW"), (5, "BREAKPOINT")];
+
+/// include/uapi/linux/time.h
+const CLOCKS: &[(u64, &str)] =
+    &[(0, "REALTIME"), (1, "MONOTONIC"), (4, "MONOTONIC_RAW"), (7, "BOOTTIME"), (11, "TAI")];
+
+/// Bits 15 and 16 of the flags are a number.
+const PRECISE_IP: u64 = 3 << 15;
+
+/// Decodes `struct perf_event_attr` (include/uapi/linux/perf_event.h; [`Attr`] has the offsets): the fields that `raw` is long enough for. What
+/// is newer than we are is in `tail`.
+pub fn decode_attr(raw: &[u8], endian: Endian) -> Fields<'_> {
+    let mut d = Reader::new(raw, endian);
+    // An attr ends where the perf that made it knew no more.
+    let _ = attr(&mut d, &Attr::decode(raw, endian));
+    let tail = d.rest();
+    let (mut decoded, _) = d.finish(None);
+    decoded.fields.retain(|(name, _)| *name != "rest");
+    if !tail.is_empty() {
+        decoded.push("tail", Value::Bytes(tail));
+    }
+    decoded.fields
+}
+
+fn attr(d: &mut Reader<'_>, attr: &Attr) -> Option<()> {
+    let flag = |name| ATTR_FLAGS.iter().any(|&(bit, known)| known == name && attr.flag(bit));
+    d.named::<u32>("type", TYPES)?;
+    d.number::<u32>("size")?;
+    d.hex::<u64>("config")?;
+    d.number::<u64>(if flag("freq") { "sample_freq" } else { "sample_period" })?;
+    d.bits::<u64>("sample_type", SAMPLE_TYPE_NAMES)?;
+    d.bits::<u64>("read_format", READ_FORMAT_NAMES)?;
+    d.skip("flags", 8)?;
+    d.note("flags", Value::Name(bit_names(attr.flags & !PRECISE_IP, ATTR_FLAGS).into()));
+    d.note("precise_ip", Value::Number(attr.precise_ip().into()));
+    d.number::<u32>(if flag("watermark") { "wakeup_watermark" } else { "wakeup_events" })?;
+    d.hex::<u32>("bp_type")?;
+    d.hex::<u64>("config1")?;
+    d.hex::<u64>("config2")?;
+    d.bits::<u64>("branch_sample_type", BRANCH_SAMPLE_TYPE_NAMES)?;
+    d.hex::<u64>("sample_regs_user")?;
+    d.number::<u32>("sample_stack_user")?;
+    let clock = d.int::<u32>("clockid")?;
+    d.note(
+        "clockid",
+        if flag("use_clockid") { named(clock.into(), CLOCKS) } else { Value::Number(clock.into()) },
+    );
+    d.hex::<u64>("sample_regs_intr")?;
+    d.number::<u32>("aux_watermark")?;
+    d.number::<u16>("sample_max_stack")?;
+    d.hex::<u16>("reserved_2")?;
+    d.number::<u32>("aux_sample_size")?;
+    d.bits::<u32>("aux_action", &[(0, "START_PAUSED"), (1, "PAUSE"), (2, "RESUME")])?;
+    d.hex::<u64>("sig_data")?;
+    d.hex::<u64>("config3")?;
+    d.hex::<u64>("config4")?;
+    Some(())
+}
+
+/// What perf objects to in an attr of `size` bytes, wherever it was found:
+///
+/// - `attr-size`: not a multiple of 8 of at least 64, or `attr.size` (0 means 64) is another size. perf refuses the recording.
+/// - `attr-bits`: bits that nobody has named, so records may hold what we know nothing of. perf gives up the names of the events.
+/// - `read-without-id`: samples hold counters without ids. perf refuses the recording.
+pub fn attr_oddities(attr: &Attr, size: usize) -> Vec<Oddity> {
+    let mut odd = Vec::new();
+    let mut note = |code, what| odd.push(Oddity { code, what });
+    let says = if attr.size == 0 { ATTR_SIZE_MIN } else { attr.size as usize };
+    if size < ATTR_SIZE_MIN || size % 8 != 0 || says != size {
+        note("attr-size", format!("an attr of {size} bytes says it has {says}"));
+    }
+    for (name, bits, names) in [
+        ("flags", attr.flags & !PRECISE_IP, ATTR_FLAGS),
+        ("sample_type", attr.sample_type, SAMPLE_TYPE_NAMES),
+        ("read_format", attr.read_format, READ_FORMAT_NAMES),
+        ("branch_sample_type", attr.branch_sample_type, BRANCH_SAMPLE_TYPE_NAMES),
+    ] {
+        let unknown = bits & !names.iter().fold(0, |known, (bit, _)| known | 1 << bit);
+        if unknown != 0 {
+            note("attr-bits", format!("`{name}` has {}", bit_names(unknown, &[])));
+        }
+    }
+    if attr.sample_type & st::READ != 0 && attr.read_format & 1 << 2 == 0 {
+        note("read-without-id", "samples hold counters without their ids".to_owned());
+    }
+    odd
+}

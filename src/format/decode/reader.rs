@@ -1,0 +1,219 @@
+//! Takes a record's fields one after another and notes each as it goes, so that damage never hides what lies before it.
+
+use std::mem;
+
+use crate::value::Fields;
+use crate::{Cursor, Decoded, Endian, Value, bit_names, until_nul};
+
+/// An unsigned integer of a record.
+pub(super) trait Int: Copy + Into<u64> {
+    /// All bits set: -1 in C.
+    const ALL: u64;
+    fn take(cursor: &mut Cursor<'_>) -> Option<Self>;
+}
+
+macro_rules! ints {
+    ($($int:ident)*) => {
+        $(impl Int for $int {
+            const ALL: u64 = $int::MAX as u64;
+            fn take(cursor: &mut Cursor<'_>) -> Option<$int> {
+                cursor.$int()
+            }
+        })*
+    };
+}
+ints! { u8 u16 u32 u64 }
+
+/// The name of a constant, or its number.
+pub(super) fn named(value: u64, names: &[(u64, &'static str)]) -> Value<'static> {
+    let name = names.iter().find(|(number, _)| *number == value);
+    name.map_or(Value::Number(value), |(_, name)| Value::Name((*name).into()))
+}
+
+/// A value that is -1 (all bits set) where it means any, or none.
+pub(super) fn any<'a, T: Int>(value: T) -> Value<'a> {
+    let value: u64 = value.into();
+    if value == T::ALL { Value::Signed(-1) } else { Value::Number(value) }
+}
+
+/// The fields of a record being taken from the front. Methods that take a field note it under its name; `None` means that reading can't go on, and
+/// the reason is noted. In a list, an item whose only field has the name "" becomes that bare value.
+pub(super) struct Reader<'a> {
+    cursor: Cursor<'a>,
+    decoded: Decoded<'a>,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(bytes: &'a [u8], endian: Endian) -> Reader<'a> {
+        Reader { cursor: Cursor::new(bytes, endian), decoded: Decoded::default() }
+    }
+
+    /// What has not been taken yet.
+    pub(super) fn rest(&self) -> &'a [u8] {
+        self.cursor.rest()
+    }
+
+    /// How many bytes have not been taken yet.
+    pub(super) fn left(&self) -> usize {
+        self.rest().len()
+    }
+
+    pub(super) fn endian(&self) -> Endian {
+        self.cursor.endian()
+    }
+
+    /// The place reading has come to, for fields that [`Reader`] knows nothing of.
+    pub(super) fn cursor(&mut self) -> &mut Cursor<'a> {
+        &mut self.cursor
+    }
+
+    pub(super) fn note(&mut self, name: &'static str, value: Value<'a>) {
+        self.decoded.push(name, value);
+    }
+
+    pub(super) fn note_all(&mut self, fields: Fields<'a>) {
+        self.decoded.fields.extend(fields);
+    }
+
+    pub(super) fn odd(&mut self, code: &'static str, what: impl Into<String>) {
+        self.decoded.odd(code, what);
+    }
+
+    /// Notes that a field is not there.
+    pub(super) fn need<T>(&mut self, name: &str, got: Option<T>) -> Option<T> {
+        if got.is_none() {
+            self.odd("too-small", format!("`{name}` does not fit in the {} bytes left", self.left()));
+        }
+        got
+    }
+
+    /// An integer that is not noted.
+    pub(super) fn int<T: Int>(&mut self, name: &str) -> Option<T> {
+        let got = T::take(&mut self.cursor);
+        self.need(name, got)
+    }
+
+    fn noted<T: Int>(&mut self, name: &'static str, value: impl Fn(u64) -> Value<'a>) -> Option<T> {
+        let got = self.int::<T>(name)?;
+        self.note(name, value(got.into()));
+        Some(got)
+    }
+
+    pub(super) fn number<T: Int>(&mut self, name: &'static str) -> Option<T> {
+        self.noted(name, Value::Number)
+    }
+
+    pub(super) fn hex<T: Int>(&mut self, name: &'static str) -> Option<T> {
+        self.noted(name, Value::Hex)
+    }
+
+    /// A number that is -1 (all bits set) where it means any, or none.
+    pub(super) fn any<T: Int>(&mut self, name: &'static str) -> Option<T> {
+        let got = self.int::<T>(name)?;
+        self.note(name, any(got));
+        Some(got)
+    }
+
+    /// A constant, by its name where it has one.
+    pub(super) fn named<T: Int>(&mut self, name: &'static str, names: &[(u64, &'static str)]) -> Option<T> {
+        self.noted(name, |value| named(value, names))
+    }
+
+    /// Bits by their names.
+    pub(super) fn bits<T: Int>(&mut self, name: &'static str, names: &[(u32, &str)]) -> Option<T> {
+        self.noted(name, |value| Value::Name(bit_names(value, names).into()))
+    }
+
+    /// Bytes that are not noted.
+    pub(super) fn skip(&mut self, name: &str, length: usize) -> Option<&'a [u8]> {
+        let got = self.cursor.bytes(length);
+        self.need(name, got)
+    }
+
+    pub(super) fn bytes(&mut self, name: &'static str, length: usize) -> Option<&'a [u8]> {
+        let got = self.skip(name, length)?;
+        self.note(name, Value::Bytes(got));
+        Some(got)
+    }
+
+    /// Text in a field of `length` bytes; it ends at a NUL or fills the field.
+    pub(super) fn field_text(&mut self, name: &'static str, length: usize) -> Option<()> {
+        let got = self.skip(name, length)?;
+        self.note(name, Value::Text(until_nul(got)));
+        Some(())
+    }
+
+    /// Text and its NUL, the last field of a record. Zeros may follow.
+    pub(super) fn text(&mut self, name: &'static str) -> Option<()> {
+        let all = self.rest();
+        self.need(name, all.first())?;
+        let text = until_nul(all);
+        self.note(name, Value::Text(text));
+        let terminated = text.len() < all.len();
+        if !terminated {
+            self.odd("string-unterminated", format!("the {} bytes of `{name}` hold no NUL", all.len()));
+        }
+        self.cursor.bytes(text.len() + usize::from(terminated)).map(drop)
+    }
+
+    /// `count` items of `size` bytes each. When they don't fit, as many as do.
+    pub(super) fn list(
+        &mut self,
+        name: &'static str,
+        count: impl Into<u64>,
+        size: usize,
+        mut item: impl FnMut(&mut Self) -> Option<()>,
+    ) -> Option<()> {
+        let count = count.into();
+        let fitting = count.min((self.left() / size) as u64);
+        if fitting < count {
+            self.odd(
+                "count-too-large",
+                format!("{count} items of `{name}` do not fit in the {} bytes left", self.left()),
+            );
+        }
+        let mut values = Vec::new();
+        for _ in 0..fitting {
+            let (mut inside, got) = self.inside(&mut item);
+            match inside.as_slice() {
+                [("", _)] => values.extend(inside.pop().map(|(_, value)| value)),
+                _ => values.push(Value::Map(inside)),
+            }
+            if got.is_none() {
+                break;
+            }
+        }
+        let all = values.len() as u64 == count;
+        self.note(name, Value::List(values));
+        all.then_some(())
+    }
+
+    /// Fields inside a field.
+    pub(super) fn map(
+        &mut self,
+        name: &'static str,
+        item: impl FnMut(&mut Self) -> Option<()>,
+    ) -> Option<()> {
+        let (inside, got) = self.inside(item);
+        self.note(name, Value::Map(inside));
+        got
+    }
+
+    fn inside(&mut self, mut item: impl FnMut(&mut Self) -> Option<()>) -> (Fields<'a>, Option<()>) {
+        let outside = mem::take(&mut self.decoded.fields);
+        let got = item(self);
+        (mem::replace(&mut self.decoded.fields, outside), got)
+    }
+
+    /// What was decoded, and how many bytes were left. `done` tells whether reading came to its end.
+    pub(super) fn finish(mut self, done: Option<()>) -> (Decoded<'a>, usize) {
+        let rest = self.rest();
+        if rest.iter().any(|&b| b != 0) {
+            if done.is_some() {
+                self.odd("rest", format!("{} bytes follow the known fields", rest.len()));
+            }
+            self.note("rest", Value::Bytes(rest));
+        }
+        (self.decoded, rest.len())
+    }
+}

@@ -1,0 +1,190 @@
+//! Turns a sample that was read into named values.
+
+use super::reader::{any, named};
+use crate::layout::sample_type as st;
+use crate::sample::{Branch, Branches, Marker, Read, Regs, Sample, U64s, Weight};
+use crate::value::Fields;
+use crate::{Decoded, Endian, Layout, Record, Value, bit_names};
+
+use super::reader::Reader;
+
+/// `enum perf_sample_regs_abi`
+const ABIS: &[(u64, &str)] = &[(0, "NONE"), (1, "32"), (2, "64")];
+
+/// PERF_TXN_*; bits 32-63 are the code given to the abort instruction.
+const TRANSACTION: &[(u32, &str)] = &[
+    (0, "ELISION"),
+    (1, "TRANSACTION"),
+    (2, "SYNC"),
+    (3, "ASYNC"),
+    (4, "RETRY"),
+    (5, "CONFLICT"),
+    (6, "CAPACITY_WRITE"),
+    (7, "CAPACITY_READ"),
+];
+
+/// The parts of a sample that are there.
+pub(super) fn sample<'a>(record: &Record<'a>, layout: &Layout) -> Decoded<'a> {
+    let (sample, short) = Sample::read(record, layout);
+    let mut d = Decoded::default();
+    let number = |value: Option<u64>| value.map(Value::Number);
+    let hex = |value: Option<u64>| value.map(Value::Hex);
+    let (pid, tid) = sample.pid_tid.unzip();
+    let parts = [
+        ("identifier", number(sample.identifier)),
+        ("ip", hex(sample.ip)),
+        ("pid", pid.map(any)),
+        ("tid", tid.map(any)),
+        ("time", number(sample.time)),
+        ("addr", hex(sample.addr)),
+        ("id", number(sample.id)),
+        ("stream_id", number(sample.stream_id)),
+        ("cpu", sample.cpu.map(any)),
+        ("period", number(sample.period)),
+        ("read", sample.read.map(|read| Value::Map(counters(&read)))),
+        ("callchain", sample.callchain.map(callchain)),
+        ("raw", sample.raw.map(Value::Bytes)),
+        ("branch_stack", sample.branches.map(branch_stack)),
+        ("regs_user", sample.regs_user.map(regs)),
+        (
+            "stack_user",
+            sample.stack_user.map(|stack| {
+                let size = stack.dyn_size.map(|size| ("dyn_size", Value::Number(size)));
+                Value::Map(size.into_iter().chain([("bytes", Value::Bytes(stack.bytes))]).collect())
+            }),
+        ),
+        ("weight", sample.weight.map(weight)),
+        (
+            "data_src",
+            sample.data_src.map(|source| {
+                let parts = source.parts().map(|(name, value)| (name, Value::Name(value)));
+                Value::Map([("val", Value::Hex(source.0))].into_iter().chain(parts).collect())
+            }),
+        ),
+        ("transaction", sample.transaction.map(transaction)),
+        ("regs_intr", sample.regs_intr.map(regs)),
+        ("phys_addr", hex(sample.phys_addr)),
+        ("cgroup", number(sample.cgroup)),
+        ("data_page_size", number(sample.data_page_size)),
+        ("code_page_size", number(sample.code_page_size)),
+        ("aux", sample.aux.map(Value::Bytes)),
+    ];
+    d.fields.extend(parts.into_iter().filter_map(|(name, value)| Some((name, value?))));
+    for (name, regs) in [("regs_user", sample.regs_user), ("regs_intr", sample.regs_intr)] {
+        if let Some(regs) = regs.filter(|regs| regs.abi > 2) {
+            d.odd("regs-abi", format!("`{name}` has abi {}", regs.abi));
+        }
+    }
+    if let Some((stack, size)) = sample.stack_user.and_then(|stack| Some((stack, stack.dyn_size?)))
+        && size > stack.bytes.len() as u64
+    {
+        d.odd("stack-size", format!("{size} bytes of a user stack of {} are used", stack.bytes.len()));
+    }
+    match &short {
+        Some(short) => d.odd(short.code(), short.to_string()),
+        None if !sample.rest.is_empty() => {
+            d.odd("rest", format!("{} bytes follow what attr.sample_type asks for", sample.rest.len()));
+        }
+        None => {}
+    }
+    if !sample.rest.is_empty() {
+        d.push("rest", Value::Bytes(sample.rest));
+    }
+    d
+}
+
+/// The values of a counter or of a group of them.
+pub(super) fn counters<'a>(read: &Read<'_>) -> Fields<'a> {
+    let times = [("time_enabled", read.enabled), ("time_running", read.running)];
+    let times = times.into_iter().filter_map(|(name, time)| Some((name, Value::Number(time?))));
+    let mut counts = read.counts().map(|count| {
+        let parts = [("value", Some(count.value)), ("id", count.id), ("lost", count.lost)];
+        parts
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, Value::Number(value?))))
+            .collect::<Fields<'_>>()
+    });
+    if read.group {
+        return times.chain([("values", Value::List(counts.map(Value::Map).collect()))]).collect();
+    }
+    let mut fields = counts.next().unwrap_or_default();
+    // In the order of the record.
+    fields.splice(1..1, times);
+    fields
+}
+
+/// Addresses, and markers by name.
+pub(super) fn callchain<'a>(chain: U64s<'_>) -> Value<'a> {
+    let entry = |entry| match Marker::of(entry).and_then(Marker::name) {
+        Some(name) => Value::Name(name.into()),
+        None => Value::Hex(entry),
+    };
+    Value::List(chain.iter().map(entry).collect())
+}
+
+fn branch_stack<'a>(branches: Branches<'_>) -> Value<'a> {
+    let entry = |Branch { from, to, flags }: Branch| {
+        let flags = flags.parts().map(|(name, value)| (name, Value::Name(value)));
+        Value::Map([("from", Value::Hex(from)), ("to", Value::Hex(to))].into_iter().chain(flags).collect())
+    };
+    let mut fields = Fields::new();
+    fields.extend(branches.hw_idx.map(|index| ("hw_idx", any(index))));
+    fields.push(("entries", Value::List(branches.iter().map(entry).collect())));
+    fields
+        .extend(branches.counters.map(|all| ("counters", Value::List(all.iter().map(Value::Hex).collect()))));
+    Value::Map(fields)
+}
+
+fn regs<'a>(regs: Regs<'_>) -> Value<'a> {
+    let values = regs.values.iter().map(Value::Hex).collect();
+    Value::Map(vec![
+        ("abi", named(regs.abi, ABIS)),
+        ("mask", Value::Hex(regs.mask)),
+        ("values", Value::List(values)),
+    ])
+}
+
+fn weight<'a>(weight: Weight) -> Value<'a> {
+    match weight {
+        Weight::Full(full) => Value::Number(full),
+        Weight::Parts { var1_dw, var2_w, var3_w } => Value::Map(vec![
+            ("var1_dw", Value::Number(var1_dw.into())),
+            ("var2_w", Value::Number(var2_w.into())),
+            ("var3_w", Value::Number(var3_w.into())),
+        ]),
+    }
+}
+
+fn transaction<'a>(word: u64) -> Value<'a> {
+    Value::Map(vec![
+        ("flags", Value::Name(bit_names(word & 0xffff_ffff, TRANSACTION).into())),
+        ("abort_code", Value::Hex(word >> 32)),
+    ])
+}
+
+/// The sample_id trailer: the same fields for every kind, 8 bytes each.
+pub(super) fn sample_id<'a>(trailer: &'a [u8], layout: &Layout, endian: Endian) -> Fields<'a> {
+    let mut d = Reader::new(trailer, endian);
+    let mut read = || {
+        let has = |bit| layout.sample_type & bit != 0;
+        if has(st::TID) {
+            d.any::<u32>("pid")?;
+            d.any::<u32>("tid")?;
+        }
+        for (bit, name) in [(st::TIME, "time"), (st::ID, "id"), (st::STREAM_ID, "stream_id")] {
+            if has(bit) {
+                d.number::<u64>(name)?;
+            }
+        }
+        if has(st::CPU) {
+            d.any::<u32>("cpu")?;
+            d.skip("res", 4)?;
+        }
+        if has(st::IDENTIFIER) {
+            d.number::<u64>("identifier")?;
+        }
+        Some(())
+    };
+    let done = read();
+    d.finish(done).0.fields
+}

@@ -1,0 +1,321 @@
+//! Replaces COMPRESSED and COMPRESSED2 records by the records they hold; memory stays bounded whatever a stream claims to expand to.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use zstd::zstd_safe::{DCtx, InBuffer, OutBuffer, get_error_name};
+
+use crate::input::{BATCH_SIZE, Batch};
+use crate::{Bytes, Endian, Error, Frame, Kinds, Origin, Origins, Record, RecordType, Result};
+
+/// The most one COMPRESSED record may expand to, in bytes, when feature COMPRESSED does not allow more: perf hands its whole ring buffer
+/// (`-m`, 512 KiB unless asked for more) to zstd at once, so 64 MiB is far above what is written in practice, and far below a bomb.
+const EXPANSION_MAX: u64 = 64 << 20;
+
+/// Plain runs shorter than this are copied between the decompressed records; longer ones stay where they are.
+const PLAIN_RUN: usize = 256 << 10;
+
+/// Yields batches in which no record is compressed.
+pub struct Expand<I> {
+    batches: I,
+    endian: Endian,
+    streams: BTreeMap<u32, Stream>,
+    ready: VecDeque<Batch>,
+    expansion_max: u64,
+    last: Option<Batch>,
+}
+
+impl<I> std::fmt::Debug for Expand<I> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Expand({} streams)", self.streams.len())
+    }
+}
+
+/// One zstd stream: it runs through all COMPRESSED records of one file, and so may a record inside it.
+struct Stream {
+    context: DCtx<'static>,
+    /// The front of a record that the next COMPRESSED record goes on with, and where it began.
+    tail: Vec<u8>,
+    tail_origin: Origin,
+}
+
+impl<I: Iterator<Item = Result<Batch>>> Expand<I> {
+    /// `mmap_len` is the one of feature COMPRESSED, in bytes, 0 when there is none.
+    pub fn new(batches: I, endian: Endian, mmap_len: u32) -> Self {
+        let expansion_max = EXPANSION_MAX.max(u64::from(mmap_len));
+        Expand {
+            batches,
+            endian,
+            streams: BTreeMap::new(),
+            ready: VecDeque::new(),
+            expansion_max,
+            last: None,
+        }
+    }
+
+    fn expand(&mut self, batch: Batch) -> Result<()> {
+        let compressed = Kinds::of(&[RecordType::COMPRESSED, RecordType::COMPRESSED2]);
+        if !batch.kinds.meets(compressed) {
+            self.ready.push_back(batch);
+            return Ok(());
+        }
+        let mut out = Output {
+            batch: &batch,
+            endian: self.endian,
+            bytes: Vec::new(),
+            origins: Origins::default(),
+            framed: 0,
+        };
+        let mut walker = batch.walk(self.endian);
+        let mut plain_from = 0;
+        loop {
+            let record = walker.next_wanted(compressed, usize::MAX)?;
+            let plain_to = match &record {
+                Some(record) => walker.position() - record.bytes().len(),
+                None => walker.position(),
+            };
+            if plain_to > plain_from {
+                out.plain(plain_from..plain_to, &mut self.ready)?;
+            }
+            let Some(record) = record else { break };
+            plain_from = walker.position();
+            let stream_number = record.origin().stored_at().map_or(0, |(stream, _)| stream);
+            let stream = self.streams.entry(stream_number).or_insert_with(|| Stream {
+                context: DCtx::create(),
+                tail: Vec::new(),
+                tail_origin: Origin::Synthetic,
+            });
+            out.decompress(&record, stream, self.expansion_max, &mut self.ready)
+                .map_err(|e| e.origin(record.origin()).record(record.kind()))?;
+        }
+        out.flush(&mut self.ready)?;
+        if let Some(torn) = batch.torn {
+            self.ready.push_back(Batch { torn: Some(torn), ..out.empty() });
+        }
+        self.last = Some(out.empty());
+        Ok(())
+    }
+
+    /// What every stream left unfinished at the end of the input.
+    fn finish(&mut self) {
+        let Some(last) = self.last.take() else { return };
+        for stream in std::mem::take(&mut self.streams).into_values() {
+            if !stream.tail.is_empty() {
+                let torn = Some((stream.tail_origin, stream.tail.len() as u64));
+                self.ready.push_back(Batch { torn, ..last.clone() });
+            }
+        }
+    }
+}
+
+impl<I: Iterator<Item = Result<Batch>>> Iterator for Expand<I> {
+    type Item = Result<Batch>;
+
+    fn next(&mut self) -> Option<Result<Batch>> {
+        loop {
+            if let Some(batch) = self.ready.pop_front() {
+                return Some(Ok(batch));
+            }
+            match self.batches.next() {
+                Some(Ok(batch)) => {
+                    let name = batch.name.clone();
+                    if let Err(error) = self.expand(batch) {
+                        // What came before the fault is still good, but nothing after it.
+                        self.streams.clear();
+                        return Some(Err(error.file(&name)));
+                    }
+                }
+                Some(Err(error)) => return Some(Err(error)),
+                None => {
+                    self.finish();
+                    return self.ready.pop_front().map(Ok);
+                }
+            }
+        }
+    }
+}
+
+/// The batch being filled.
+struct Output<'b> {
+    batch: &'b Batch,
+    endian: Endian,
+    bytes: Vec<u8>,
+    origins: Origins,
+    /// Whole records reach up to here.
+    framed: usize,
+}
+
+impl Output<'_> {
+    fn empty(&self) -> Batch {
+        Batch {
+            bytes: Vec::new().into(),
+            origins: Origins::default(),
+            kinds: Kinds::NONE,
+            records: 0,
+            stored: None,
+            torn: None,
+            ..self.batch.clone()
+        }
+    }
+
+    /// A run of records that are not compressed.
+    fn plain(&mut self, range: std::ops::Range<usize>, ready: &mut VecDeque<Batch>) -> Result<()> {
+        if range.len() >= PLAIN_RUN {
+            self.flush(ready)?;
+            ready.push_back(self.batch.part(range, self.endian)?);
+        } else {
+            self.origins.push(self.bytes.len(), self.batch.origins.at(range.start));
+            self.bytes.extend_from_slice(&self.batch.bytes[range]);
+            self.framed = self.bytes.len();
+        }
+        Ok(())
+    }
+
+    fn decompress(
+        &mut self,
+        record: &Record<'_>,
+        stream: &mut Stream,
+        expansion_max: u64,
+        ready: &mut VecDeque<Batch>,
+    ) -> Result<()> {
+        let (number, at) = record.origin().stored_at().unwrap_or_default();
+        if !stream.tail.is_empty() {
+            self.origins.push(self.bytes.len(), stream.tail_origin);
+            self.bytes.append(&mut stream.tail);
+        }
+        let mut piece = Piece { stream: number, record: at, expanded: 0, expansion_max };
+        let (part, padding) = compressed_part(record);
+        let mut hint = self.feed(&mut piece, &mut stream.context, part, ready)?;
+        // Where the part's length is not known, zeros at its end are either its own or padding: they are its own as long as zstd is
+        // inside a block.
+        for zero in padding.chunks(1) {
+            if hint == 0 || hint == BLOCK_HEADER_SIZE {
+                break;
+            }
+            hint = self.feed(&mut piece, &mut stream.context, zero, ready)?;
+        }
+        if self.framed < self.bytes.len() {
+            stream.tail_origin = self.origins.at(self.framed);
+            stream.tail = self.bytes.split_off(self.framed);
+            self.origins.truncate(self.framed);
+        }
+        Ok(())
+    }
+
+    /// Decompresses `input`; returns how many bytes zstd would like to see next, 0 at the end of a frame.
+    fn feed(
+        &mut self,
+        piece: &mut Piece,
+        context: &mut DCtx<'static>,
+        input: &[u8],
+        ready: &mut VecDeque<Batch>,
+    ) -> Result<usize> {
+        let mut input = InBuffer::around(input);
+        loop {
+            let before = self.bytes.len();
+            let offset = piece.expanded as i64;
+            self.origins.push(before, Origin::Chunk { stream: piece.stream, record: piece.record, offset });
+            let room = BATCH_SIZE.max(before + DCtx::out_size());
+            self.bytes.reserve_exact(room - before);
+            let mut output = OutBuffer::around_pos(&mut self.bytes, before);
+            let hint = context.decompress_stream(&mut output, &mut input).map_err(|code| {
+                let (name, expanded) = (get_error_name(code), piece.expanded);
+                Error::new(format!("zstd can't decompress it ({name}), {expanded} bytes into what it holds"))
+            })?;
+            let filled = output.pos() == output.capacity();
+            piece.expanded += (self.bytes.len() - before) as u64;
+            if piece.expanded > piece.expansion_max {
+                let max = piece.expansion_max;
+                return Err(Error::new(format!(
+                    "it expands to more than {max} bytes, more than any perf writes: taken for a zstd bomb"
+                )));
+            }
+            self.frame()?;
+            if self.framed >= BATCH_SIZE / 2 {
+                self.flush_framed(ready)?;
+            }
+            // An output buffer that was not filled means that zstd has nothing more to say about what it was given.
+            if input.pos() == input.src.len() && !filled {
+                return Ok(hint);
+            }
+        }
+    }
+
+    /// Finds how far whole records reach.
+    fn frame(&mut self) -> Result<()> {
+        while self.framed < self.bytes.len() {
+            let origin = self.origins.at(self.framed);
+            let frame =
+                Frame::read(&self.bytes, self.framed, self.endian).map_err(|bad| bad.into_error(origin))?;
+            let Some(frame) = frame else { break };
+            if frame.kind.is_compressed()
+                || frame.kind == RecordType::AUXTRACE
+                || frame.kind == RecordType::HEADER_TRACING_DATA
+            {
+                let what = "a record of this kind can't be inside a compressed one";
+                return Err(Error::new(what).origin(origin).record(frame.kind));
+            }
+            if frame.size > self.bytes.len() - self.framed {
+                break;
+            }
+            self.framed += frame.size;
+        }
+        Ok(())
+    }
+
+    /// Hands on the whole records and keeps the rest.
+    fn flush_framed(&mut self, ready: &mut VecDeque<Batch>) -> Result<()> {
+        let rest_origin = self.origins.at(self.framed);
+        let rest = self.bytes.split_off(self.framed);
+        self.origins.truncate(self.framed);
+        self.flush(ready)?;
+        if !rest.is_empty() {
+            self.origins.push(0, rest_origin);
+            self.bytes = rest;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self, ready: &mut VecDeque<Batch>) -> Result<()> {
+        if !self.bytes.is_empty() {
+            let bytes = Bytes::from(std::mem::take(&mut self.bytes));
+            let mut batch = Batch { bytes, origins: std::mem::take(&mut self.origins), ..self.empty() };
+            let (mut kinds, mut records) = (Kinds::NONE, 0);
+            let mut walker = batch.walk(self.endian);
+            while let Some(record) = walker.next_record()? {
+                kinds.insert(record.kind());
+                records += 1;
+            }
+            (batch.kinds, batch.records) = (kinds, records);
+            ready.push_back(batch);
+        }
+        self.framed = 0;
+        Ok(())
+    }
+}
+
+/// What is being decompressed.
+struct Piece {
+    stream: u32,
+    record: u64,
+    expanded: u64,
+    expansion_max: u64,
+}
+
+/// Bytes of a zstd block header (RFC 8878, 3.1.1.2): what zstd asks for between two blocks.
+const BLOCK_HEADER_SIZE: usize = 3;
+
+/// The piece of zstd stream in a COMPRESSED or COMPRESSED2 record, and zeros behind it that may or may not belong to it. COMPRESSED2 says
+/// how long its piece is, because padding to 8 bytes follows; perf 6.16 to 7.1 left that length at 0 or wrong with `--aio`.
+pub fn compressed_part<'a>(record: &Record<'a>) -> (&'a [u8], &'a [u8]) {
+    if record.kind() != RecordType::COMPRESSED2 {
+        return (record.body(), &[]);
+    }
+    let Some(rest) = record.bytes().get(16..) else { return (&[], &[]) };
+    match record.u64(8).and_then(|size| usize::try_from(size).ok()) {
+        Some(size) if size > 0 && size <= rest.len() => (&rest[..size], &[]),
+        _ => {
+            let zeros = rest.iter().rev().take(7).take_while(|&&byte| byte == 0).count();
+            rest.split_at(rest.len() - zeros)
+        }
+    }
+}

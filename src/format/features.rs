@@ -1,0 +1,505 @@
+//! Decodes every feature section that perf is known to write, and writes those that passes change; whatever is damaged or newer than we are
+//! is noted, and nothing is taken on trust.
+//!
+//! To add a feature: a line in `kinds.rs`, an arm in `read` and a section typed by hand in `features/tests.rs`.
+
+mod build_id;
+mod section;
+#[cfg(test)]
+mod tests;
+
+pub use build_id::{BUILD_ID_SIZE_VALID, BuildIdEntry, BuildIds};
+use section::{Int, Section, put_str};
+
+use crate::decode::decode_attr;
+use crate::{ATTR_SIZE_MIN, Decoded, Endian, Feature, RecordType, Value, until_nul};
+
+/// What a section needs to know of the others.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct FeatureContext {
+    /// The NRCPUS section, without which the lengths in CPU_TOPOLOGY and CPU_DOMAIN_INFO are unknown.
+    pub cpus: Option<NrCpus>,
+}
+
+/// Decodes a feature section, or the payload of a HEADER_FEATURE record, which is the same. A feature without a name yields its `bytes`.
+///
+/// Don't ask for a HEADER_FEATURE record without payload: that is the mark at the end of the features, and its number is the first one the
+/// perf that wrote it did not know (30 for 5.10, 32 for 6.1 and 6.12), which may well be known by now.
+///
+/// Oddities: `section-short`, `section-rest` (bytes other than zero follow), `version-unknown`, `string-unterminated`, `nrcpus-missing`,
+/// `nrcpus-range`, `bitmap-size`, `build-id-size`, `build-id-type`, `build-id-without-pid`, `tracing-magic`, `attr-size`. Bytes that could
+/// not be read are in `rest`.
+pub fn decode_feature<'a>(
+    feature: Feature,
+    payload: &'a [u8],
+    endian: Endian,
+    context: FeatureContext,
+) -> Decoded<'a> {
+    let mut section = Section::new(payload, endian);
+    let done = read(feature, &mut section, context);
+    section.finish(done)
+}
+
+/// Layouts: tools/perf/util/header.c, the `write_*` and `process_*` functions. STR is a u32 length and that many bytes, STRLIST a u32 count
+/// and that many STR; a list is a u32 count and its items unless another width is given. Nothing is aligned.
+fn read<'a>(feature: Feature, s: &mut Section<'a>, context: FeatureContext) -> Option<()> {
+    match feature {
+        Feature::TRACING_DATA => tracing_data(s),
+        Feature::BUILD_ID => build_ids(s),
+        Feature::HOSTNAME
+        | Feature::OSRELEASE
+        | Feature::VERSION
+        | Feature::ARCH
+        | Feature::CPUDESC
+        | Feature::CPUID => s.text("text").map(drop),
+        Feature::NRCPUS => {
+            let cpus = NrCpus::take(s)?;
+            if cpus.online > cpus.available {
+                s.odd("nrcpus-range", format!("{} CPUs online of {}", cpus.online, cpus.available));
+            }
+            Some(())
+        }
+        Feature::TOTAL_MEM => s.number::<u64>("kb").map(drop),
+        Feature::CMDLINE => s.strings("arguments"),
+        Feature::EVENT_DESC => event_desc(s).map(drop),
+        Feature::CPU_TOPOLOGY => cpu_topology(s, context),
+        Feature::NUMA_TOPOLOGY => s.counted("nodes", 24, |s| {
+            s.number::<u32>("node")?;
+            s.number::<u64>("total_kb")?;
+            s.number::<u64>("free_kb")?;
+            s.text("cpus")
+        }),
+        // A flag: the section is empty.
+        Feature::BRANCH_STACK | Feature::STAT => Some(()),
+        Feature::PMU_MAPPINGS => s.counted("pmus", 8, |s| {
+            s.number::<u32>("type")?;
+            s.text("name")
+        }),
+        Feature::GROUP_DESC => group_desc(s).map(drop),
+        Feature::AUXTRACE => auxtrace_index(s).map(drop),
+        Feature::CACHE => {
+            s.version::<u32>(1)?;
+            s.counted("caches", 28, |s| {
+                s.number::<u32>("level")?;
+                s.number::<u32>("line_size")?;
+                s.number::<u32>("sets")?;
+                s.number::<u32>("ways")?;
+                s.text("type")?;
+                s.text("size")?;
+                s.text("cpus")
+            })
+        }
+        Feature::SAMPLE_TIME => SampleTime::take(s).map(drop),
+        Feature::MEM_TOPOLOGY => {
+            s.version::<u64>(1)?;
+            s.hex::<u64>("block_size")?;
+            let nodes = s.int::<u64>("number of nodes")?;
+            s.list("nodes", nodes, 24, |s| {
+                s.number::<u64>("node")?;
+                let bits = s.number::<u64>("blocks")?;
+                let again = s.int::<u64>("size of the bitmap")?;
+                if again != bits {
+                    s.odd(
+                        "bitmap-size",
+                        format!("a node of {bits} memory blocks has a bitmap of {again} bits"),
+                    );
+                }
+                s.list("bitmap", again.div_ceil(64), 8, |s| s.hex::<u64>(""))
+            })
+            .map(drop)
+        }
+        Feature::CLOCKID => s.number::<u64>("resolution_ns").map(drop),
+        // 0: one file with more beside it; 1: one file for each ring buffer.
+        Feature::DIR_FORMAT => {
+            let version = s.number::<u64>("version")?;
+            if version > 1 {
+                s.odd("version-unknown", format!("version {version}, only 0 and 1 are known"));
+            }
+            Some(())
+        }
+        Feature::BPF_PROG_INFO => s.counted("programs", 16, bpf_program),
+        Feature::BPF_BTF => s.counted("btfs", 8, |s| {
+            s.number::<u32>("id")?;
+            let size = s.number::<u32>("size")?;
+            s.skip("the type information", size)
+        }),
+        Feature::COMPRESSED => Compressed::take(s).map(drop),
+        Feature::CPU_PMU_CAPS => capabilities(s),
+        Feature::CLOCK_DATA => ClockData::take(s).map(drop),
+        Feature::HYBRID_TOPOLOGY => s.counted("pmus", 8, |s| {
+            s.text("name")?;
+            s.text("cpus")
+        }),
+        Feature::PMU_CAPS => s.counted("pmus", 8, |s| {
+            capabilities(s)?;
+            s.text("name")
+        }),
+        Feature::CPU_DOMAIN_INFO => cpu_domains(s, context),
+        Feature::E_MACHINE => {
+            s.number::<u32>("e_machine")?;
+            s.hex::<u32>("e_flags").map(drop)
+        }
+        Feature::CLN_SIZE => s.number::<u32>("size").map(drop),
+        _ => {
+            let bytes = s.skip("bytes", s.left() as u64)?;
+            s.note("bytes", Value::Bytes(bytes));
+            Some(())
+        }
+    }
+}
+
+/// A list of {STR name, STR value}.
+fn capabilities(s: &mut Section<'_>) -> Option<()> {
+    s.counted("capabilities", 8, |s| {
+        s.text("name")?;
+        s.text("value")
+    })
+}
+
+/// {u32 info length, u32 data length, u64 which arrays the data holds, `struct bpf_prog_info`, data}. Of the info, only its oldest fields.
+fn bpf_program(s: &mut Section<'_>) -> Option<()> {
+    let info_size = s.number::<u32>("info_size")?;
+    let data_size = s.number::<u32>("data_size")?;
+    s.hex::<u64>("arrays")?;
+    let endian = s.endian();
+    let info = s.skip("the info of the program", info_size)?;
+    for (at, name) in [(0, "type"), (4, "id")] {
+        if let Some(value) = endian.u32(info, at) {
+            s.note(name, Value::Number(value.into()));
+        }
+    }
+    if let Some(tag) = info.get(8..16) {
+        s.note("tag", Value::Bytes(tag));
+    }
+    if let Some(name) = info.get(64..80) {
+        s.note("name", Value::Text(until_nul(name)));
+    }
+    s.skip("the data of the program", data_size).map(drop)
+}
+
+/// STRLIST sets of CPUs in one package, STRLIST sets of threads of one core; newer perfs add {u32 core, u32 package} for each available CPU,
+/// and then STRLIST sets of CPUs on one die and a u32 die for each available CPU. An id that the machine did not tell is -1.
+fn cpu_topology(s: &mut Section<'_>, context: FeatureContext) -> Option<()> {
+    s.strings("packages")?;
+    s.strings("threads")?;
+    if s.left() == 0 {
+        return Some(());
+    }
+    let Some(cpus) = context.cpus else {
+        s.odd("nrcpus-missing", "without NRCPUS nobody knows how many CPUs are described");
+        return None;
+    };
+    s.list("cpus", cpus.available, 8, |s| {
+        s.signed("core")?;
+        s.signed("package")
+    })?;
+    if s.left() == 0 {
+        return Some(());
+    }
+    s.strings("dies")?;
+    s.list("die_of_cpu", cpus.available, 4, |s| s.signed("")).map(drop)
+}
+
+/// u32 version of /proc/schedstat, u32 most domains of a CPU, then for each CPU online {u32 cpu, list of {u32 domain, STR name from version 17
+/// on, STR mask, STR list of CPUs}}.
+fn cpu_domains(s: &mut Section<'_>, context: FeatureContext) -> Option<()> {
+    let version = s.number::<u32>("schedstat_version")?;
+    s.number::<u32>("domains_max")?;
+    let Some(cpus) = context.cpus else {
+        s.odd("nrcpus-missing", "without NRCPUS nobody knows how many CPUs are described");
+        return None;
+    };
+    s.list("cpus", cpus.online, 8, |s| {
+        s.number::<u32>("cpu")?;
+        s.counted("domains", 12, |s| {
+            s.number::<u32>("domain")?;
+            if version >= 17 {
+                s.text("name")?;
+            }
+            s.text("mask")?;
+            s.text("cpus")
+        })
+    })
+    .map(drop)
+}
+
+/// Entries as [`BuildIdEntry`] lays them out, to the end of the section.
+fn build_ids(s: &mut Section<'_>) -> Option<()> {
+    let mut ids = BuildIds::new(s.rest(), s.endian());
+    if ids.without_pid() {
+        s.odd("build-id-without-pid", "made by perf before 2.6.34");
+    }
+    let endian = s.endian();
+    let count = ids.clone().count() as u64;
+    s.list("dsos", count, 1, |s| {
+        let (bytes, entry) = ids.split()?;
+        let (kind, length) = (endian.u32(bytes, 0)?, bytes.get(32).copied().unwrap_or(0));
+        if kind != 0 && kind != RecordType::HEADER_BUILD_ID.0 {
+            s.odd("build-id-type", format!("an entry has type {kind}"));
+        }
+        if entry.misc & BUILD_ID_SIZE_VALID != 0 && !(1..=20).contains(&length) {
+            s.odd("build-id-size", format!("an id of {length} bytes"));
+        }
+        s.note("misc", Value::Hex(entry.misc.into()));
+        s.note("pid", Value::Signed(entry.pid.into()));
+        s.note("id", Value::Bytes(entry.id));
+        s.note("filename", Value::Text(entry.filename));
+        s.skip("entry", bytes.len() as u64)
+    })?;
+    if s.rest().iter().all(|&b| b == 0) {
+        return Some(());
+    }
+    s.short("an entry does not fit in the bytes left")
+}
+
+/// `struct tracing_data` of trace-cmd: bytes 23 8 68 "tracing", version and NUL, u8 1 for big endian (of all that follows), u8 size of a long,
+/// u32 page size, then texts behind their u64 length: "header_page" NUL text, "header_event" NUL text, a list of formats of ftrace, a list of
+/// {system NUL, list of formats}, kallsyms and printk formats (u32 length), since version 0.6 command names. Texts are counted, not noted.
+fn tracing_data(s: &mut Section<'_>) -> Option<()> {
+    if !s.rest().starts_with(b"\x17\x08\x44tracing") {
+        s.odd("tracing-magic", "does not begin with 23 8 68 \"tracing\"");
+        return None;
+    }
+    s.skip("magic", 10u64)?;
+    let version = s.c_str("version")?;
+    let big = s.skip("byte order", 1u64)?[0] != 0;
+    s.note("byte_order", Value::Name(if big { "big" } else { "little" }.into()));
+    s.set_endian(if big { Endian::Big } else { Endian::Little });
+    let long = s.skip("size of a long", 1u64)?[0];
+    s.note("long_size", Value::Number(long.into()));
+    s.number::<u32>("page_size")?;
+    for (title, name) in [("header_page\0", "header_page_size"), ("header_event\0", "header_event_size")] {
+        if !s.rest().starts_with(title.as_bytes()) {
+            s.odd("tracing-magic", format!("`{}` is not where it should be", title.trim_end_matches('\0')));
+            return None;
+        }
+        s.skip(title, title.len() as u64)?;
+        counted_text::<u64>(s, name)?;
+    }
+    s.counted("ftrace", 8, trace_format)?;
+    s.counted("systems", 5, |s| {
+        s.c_str("name")?;
+        s.counted("events", 8, trace_format)
+    })?;
+    counted_text::<u32>(s, "kallsyms_size")?;
+    counted_text::<u32>(s, "printk_size")?;
+    let mut numbers = version.split(|&b| b == b'.').map(|n| std::str::from_utf8(n).ok()?.parse::<u32>().ok());
+    if (numbers.next().flatten(), numbers.next().flatten()) >= (Some(0), Some(6)) {
+        counted_text::<u64>(s, "saved_cmdlines_size")?;
+    }
+    Some(())
+}
+
+/// Text behind its length, of which the length is noted.
+fn counted_text<'a, T: Int>(s: &mut Section<'a>, name: &'static str) -> Option<&'a [u8]> {
+    let size = s.number::<T>(name)?;
+    s.skip(name, size)
+}
+
+/// A file `format` of tracefs, which begins with the line `name: ` and the event's name.
+fn trace_format(s: &mut Section<'_>) -> Option<()> {
+    let text = counted_text::<u64>(s, "size")?;
+    if let Some(name) = text.strip_prefix(b"name: ") {
+        let end = name.iter().position(|&b| b == b'\n').unwrap_or(name.len());
+        s.note("name", Value::Text(&name[..end]));
+    }
+    Some(())
+}
+
+/// The text of a HOSTNAME, OSRELEASE, VERSION, ARCH, CPUDESC or CPUID section.
+pub fn read_str(section: &[u8], endian: Endian) -> Option<&[u8]> {
+    Section::new(section, endian).text("text")
+}
+
+/// The same section with this text, up to its first NUL.
+pub fn write_str(text: &[u8], endian: Endian) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_str(text, endian, &mut out);
+    out
+}
+
+/// An event of the EVENT_DESC section, the only place of a file that holds its name. It belongs to the file's attr at the same position.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EventDesc<'a> {
+    /// `struct perf_event_attr` as recorded.
+    pub attr: &'a [u8],
+    /// As given on the command line.
+    pub name: &'a [u8],
+    /// The ids of its counters.
+    pub ids: Vec<u64>,
+}
+
+/// The events of an EVENT_DESC section; `None` when it is damaged.
+pub fn read_event_desc(section: &[u8], endian: Endian) -> Option<Vec<EventDesc<'_>>> {
+    event_desc(&mut Section::new(section, endian))
+}
+
+/// An EVENT_DESC section: u32 number of events, u32 `attr_size`, then for each event its attr, u32 number of ids, STR name, u64 ids. All attrs
+/// take `attr_size` bytes: shorter ones are followed by zeros. `None` when an attr is longer.
+pub fn write_event_desc(attr_size: u32, events: &[EventDesc<'_>], endian: Endian) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    u32::try_from(events.len()).ok()?.put(endian, &mut out);
+    attr_size.put(endian, &mut out);
+    for event in events {
+        let end = out.len() + attr_size as usize;
+        if event.attr.len() > attr_size as usize {
+            return None;
+        }
+        out.extend(event.attr);
+        out.resize(end, 0);
+        u32::try_from(event.ids.len()).ok()?.put(endian, &mut out);
+        put_str(event.name, endian, &mut out);
+        event.ids.iter().for_each(|id| id.put(endian, &mut out));
+    }
+    Some(out)
+}
+
+fn event_desc<'a>(s: &mut Section<'a>) -> Option<Vec<EventDesc<'a>>> {
+    let count = s.int::<u32>("number of events")?;
+    let attr_size = s.number::<u32>("attr_size")?;
+    if (attr_size as usize) < ATTR_SIZE_MIN {
+        s.odd("attr-size", format!("attrs of {attr_size} bytes; the smallest is {ATTR_SIZE_MIN}"));
+        return None;
+    }
+    s.list("events", count, attr_size as usize + 8, |s| {
+        let attr = s.skip("attr", attr_size)?;
+        s.note("attr", Value::Map(decode_attr(attr, s.endian())));
+        let ids = s.int::<u32>("number of ids")?;
+        let name = s.text("name")?;
+        let ids = s.list("ids", ids, 8, |s| s.number::<u64>(""))?;
+        Some(EventDesc { attr, name, ids })
+    })
+}
+
+/// A group of the GROUP_DESC section.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GroupDesc<'a> {
+    /// `{anon_group}` when the user gave none.
+    pub name: &'a [u8],
+    /// Position of the leader among the file's attrs; the members follow it.
+    pub leader: u32,
+    /// Number of events, the leader included.
+    pub members: u32,
+}
+
+/// The groups of a GROUP_DESC section; `None` when it is damaged.
+pub fn read_group_desc(section: &[u8], endian: Endian) -> Option<Vec<GroupDesc<'_>>> {
+    group_desc(&mut Section::new(section, endian))
+}
+
+/// A GROUP_DESC section: u32 number of groups, then for each STR name, u32 leader, u32 members.
+pub fn write_group_desc(groups: &[GroupDesc<'_>], endian: Endian) -> Vec<u8> {
+    let mut out = Vec::new();
+    (groups.len() as u32).put(endian, &mut out);
+    for group in groups {
+        put_str(group.name, endian, &mut out);
+        group.leader.put(endian, &mut out);
+        group.members.put(endian, &mut out);
+    }
+    out
+}
+
+fn group_desc<'a>(s: &mut Section<'a>) -> Option<Vec<GroupDesc<'a>>> {
+    let count = s.int::<u32>("number of groups")?;
+    s.list("groups", count, 12, |s| {
+        Some(GroupDesc { name: s.text("name")?, leader: s.number("leader")?, members: s.number("members")? })
+    })
+}
+
+/// An entry of the AUXTRACE section: where an AUXTRACE record lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AuxtraceEntry {
+    /// Offset of the record's header in the file, bytes.
+    pub offset: u64,
+    /// The record's `header.size`, bytes; its payload does not count.
+    pub size: u64,
+}
+
+/// The entries of an AUXTRACE section, in file order; `None` when it is damaged.
+pub fn read_auxtrace_index(section: &[u8], endian: Endian) -> Option<Vec<AuxtraceEntry>> {
+    auxtrace_index(&mut Section::new(section, endian))
+}
+
+/// An AUXTRACE section: u64 number of entries, then for each u64 offset, u64 size.
+pub fn write_auxtrace_index(entries: &[AuxtraceEntry], endian: Endian) -> Vec<u8> {
+    let mut out = Vec::new();
+    (entries.len() as u64).put(endian, &mut out);
+    for entry in entries {
+        entry.offset.put(endian, &mut out);
+        entry.size.put(endian, &mut out);
+    }
+    out
+}
+
+fn auxtrace_index(s: &mut Section<'_>) -> Option<Vec<AuxtraceEntry>> {
+    let count = s.int::<u64>("number of entries")?;
+    s.list("entries", count, 16, |s| {
+        Some(AuxtraceEntry { offset: s.hex("offset")?, size: s.number("size")? })
+    })
+}
+
+/// Sections that are nothing but numbers in a row, behind a u32 version where one is given.
+macro_rules! numbers {
+    ($($(#[$doc:meta])* $name:ident $(version $version:literal)? { $($(#[$about:meta])* $field:ident: $int:ident,)* })*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+        pub struct $name { $($(#[$about])* pub $field: $int,)* }
+
+        impl $name {
+            /// Reads the section; `None` when it is too short, or of a version other than the one we know.
+            pub fn read(section: &[u8], endian: Endian) -> Option<$name> {
+                $name::take(&mut Section::new(section, endian))
+            }
+
+            /// The section's bytes.
+            pub fn write(&self, endian: Endian) -> Vec<u8> {
+                let mut out = Vec::new();
+                $(Int::put($version as u32, endian, &mut out);)?
+                $(self.$field.put(endian, &mut out);)*
+                out
+            }
+
+            fn take(s: &mut Section<'_>) -> Option<$name> {
+                $(s.version::<u32>($version)?;)?
+                Some($name { $($field: s.number(stringify!($field))?,)* })
+            }
+        }
+    )*};
+}
+
+numbers! {
+    /// The NRCPUS section.
+    NrCpus {
+        /// CPUs that can be there.
+        available: u32,
+        /// CPUs online.
+        online: u32,
+    }
+    /// The SAMPLE_TIME section.
+    SampleTime {
+        /// Time of the first sample, ns.
+        first_ns: u64,
+        /// Time of the last sample, ns.
+        last_ns: u64,
+    }
+    /// The COMPRESSED section. `perf stat record` writes one of zeros.
+    Compressed version 0 {
+        /// 1: zstd.
+        method: u32,
+        /// Compression level.
+        level: u32,
+        /// Uncompressed to compressed bytes, rounded.
+        ratio: u32,
+        /// Bytes of the buffer into which perf decompresses one record.
+        mmap_len: u32,
+    }
+    /// The CLOCK_DATA section: two clocks read at the same instant.
+    ClockData version 1 {
+        /// The clock of the recording, as for clock_gettime(2).
+        clockid: u32,
+        /// Wall-clock time, ns since 1970.
+        wall_ns: u64,
+        /// Time of the recording's clock, ns.
+        clock_ns: u64,
+    }
+}

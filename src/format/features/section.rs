@@ -1,0 +1,237 @@
+//! Reads a feature section field by field and notes each field as it goes, so that damage never hides what lies before it.
+
+use std::mem;
+
+use crate::value::Fields;
+use crate::{Cursor, Decoded, Endian, Value, until_nul};
+
+/// An integer of a section.
+pub(super) trait Int: Copy + Into<u64> {
+    /// Takes it from the front.
+    fn take(cursor: &mut Cursor<'_>) -> Option<Self>;
+    /// Appends its bytes.
+    fn put(self, endian: Endian, out: &mut Vec<u8>);
+}
+
+impl Int for u32 {
+    fn take(cursor: &mut Cursor<'_>) -> Option<u32> {
+        cursor.u32()
+    }
+    fn put(self, endian: Endian, out: &mut Vec<u8>) {
+        out.extend(endian.bytes_u32(self));
+    }
+}
+
+impl Int for u64 {
+    fn take(cursor: &mut Cursor<'_>) -> Option<u64> {
+        cursor.u64()
+    }
+    fn put(self, endian: Endian, out: &mut Vec<u8>) {
+        out.extend(endian.bytes_u64(self));
+    }
+}
+
+/// Appends a STR as perf writes it: u32 length, then the text, a NUL and zeros up to a multiple of 64, which is that length. perf itself relies
+/// on the 64 within CPU_TOPOLOGY. Text ends at its first NUL.
+pub(super) fn put_str(text: &[u8], endian: Endian, out: &mut Vec<u8>) {
+    let text = until_nul(text);
+    let length = (text.len() + 1).next_multiple_of(64);
+    (length as u32).put(endian, out);
+    let end = out.len() + length;
+    out.extend(text);
+    out.resize(end, 0);
+}
+
+/// A section being read. Every method that takes a field notes it under its name; `None` means that reading can't go on, and the reason is
+/// noted. In a list, an item whose only field has the name "" becomes that bare value.
+pub(super) struct Section<'a> {
+    size: usize,
+    cursor: Cursor<'a>,
+    decoded: Decoded<'a>,
+    /// What the section was too short for.
+    short: Option<String>,
+}
+
+impl<'a> Section<'a> {
+    pub(super) fn new(bytes: &'a [u8], endian: Endian) -> Self {
+        Section {
+            size: bytes.len(),
+            cursor: Cursor::new(bytes, endian),
+            decoded: Decoded::default(),
+            short: None,
+        }
+    }
+
+    pub(super) fn endian(&self) -> Endian {
+        self.cursor.endian()
+    }
+
+    /// Reads what follows in another byte order.
+    pub(super) fn set_endian(&mut self, endian: Endian) {
+        self.cursor = Cursor::new(self.cursor.rest(), endian);
+    }
+
+    /// What has not been taken yet.
+    pub(super) fn rest(&self) -> &'a [u8] {
+        self.cursor.rest()
+    }
+
+    /// How many bytes have not been taken yet.
+    pub(super) fn left(&self) -> usize {
+        self.rest().len()
+    }
+
+    pub(super) fn note(&mut self, name: &'static str, value: Value<'a>) {
+        self.decoded.push(name, value);
+    }
+
+    pub(super) fn odd(&mut self, code: &'static str, what: impl Into<String>) {
+        self.decoded.odd(code, what);
+    }
+
+    /// Reading can't go on because `what` needs more bytes than there are.
+    pub(super) fn short<T>(&mut self, what: impl Into<String>) -> Option<T> {
+        self.short.get_or_insert_with(|| what.into());
+        None
+    }
+
+    fn need<T>(&mut self, name: &str, got: Option<T>) -> Option<T> {
+        if got.is_none() {
+            let left = self.left();
+            self.short::<()>(format!("`{name}` does not fit in the {left} bytes left"));
+        }
+        got
+    }
+
+    /// Bytes that are not noted.
+    pub(super) fn skip(&mut self, name: &str, length: impl Into<u64>) -> Option<&'a [u8]> {
+        let got = usize::try_from(length.into()).ok().and_then(|length| self.cursor.bytes(length));
+        self.need(name, got)
+    }
+
+    /// An integer that is not noted.
+    pub(super) fn int<T: Int>(&mut self, name: &str) -> Option<T> {
+        let got = T::take(&mut self.cursor);
+        self.need(name, got)
+    }
+
+    pub(super) fn number<T: Int>(&mut self, name: &'static str) -> Option<T> {
+        let got = self.int::<T>(name)?;
+        self.note(name, Value::Number(got.into()));
+        Some(got)
+    }
+
+    pub(super) fn hex<T: Int>(&mut self, name: &'static str) -> Option<T> {
+        let got = self.int::<T>(name)?;
+        self.note(name, Value::Hex(got.into()));
+        Some(got)
+    }
+
+    /// A number of 32 bits that may be -1.
+    pub(super) fn signed(&mut self, name: &'static str) -> Option<()> {
+        let got = self.int::<u32>(name)?;
+        self.note(name, Value::Signed(i64::from(got as i32)));
+        Some(())
+    }
+
+    /// A STR: u32 length, then that many bytes of text with any number of NULs behind it.
+    pub(super) fn text(&mut self, name: &'static str) -> Option<&'a [u8]> {
+        let before = self.cursor;
+        let length = self.int::<u32>(name)?;
+        let Some(bytes) = self.cursor.bytes(length as usize) else {
+            self.cursor = before;
+            return self.short(format!("`{name}` says {length} bytes, {} are left", self.left() - 4));
+        };
+        let text = until_nul(bytes);
+        if text.len() == bytes.len() {
+            self.odd("string-unterminated", format!("the {length} bytes of `{name}` hold no NUL"));
+        }
+        self.note(name, Value::Text(text));
+        Some(text)
+    }
+
+    /// Text up to its NUL, without a length.
+    pub(super) fn c_str(&mut self, name: &'static str) -> Option<&'a [u8]> {
+        let length = self.rest().iter().position(|&b| b == 0);
+        let length = self.need(name, length)?;
+        let text = &self.skip(name, length as u64 + 1)?[..length];
+        self.note(name, Value::Text(text));
+        Some(text)
+    }
+
+    /// The version of the section. Only the known one tells what follows.
+    pub(super) fn version<T: Int>(&mut self, known: T) -> Option<()> {
+        let (found, known): (u64, u64) = (self.number::<T>("version")?.into(), known.into());
+        if found != known {
+            self.odd("version-unknown", format!("version {found}, only {known} is known"));
+            return None;
+        }
+        Some(())
+    }
+
+    /// A u32 count, then as many items of at least `smallest` bytes each.
+    pub(super) fn counted<I>(
+        &mut self,
+        name: &'static str,
+        smallest: usize,
+        item: impl FnMut(&mut Self) -> Option<I>,
+    ) -> Option<()> {
+        let count = self.int::<u32>(name)?;
+        self.list(name, count, smallest, item).map(drop)
+    }
+
+    /// A STRLIST: u32 count, then as many STR.
+    pub(super) fn strings(&mut self, name: &'static str) -> Option<()> {
+        self.counted(name, 4, |s| s.text(""))
+    }
+
+    /// `count` items of at least `smallest` bytes each; never more than can be there, so that a wild count allocates nothing.
+    pub(super) fn list<I>(
+        &mut self,
+        name: &'static str,
+        count: impl Into<u64>,
+        smallest: usize,
+        mut item: impl FnMut(&mut Self) -> Option<I>,
+    ) -> Option<Vec<I>> {
+        let count = count.into();
+        let fitting = count.min((self.left() / smallest) as u64);
+        if fitting < count {
+            let left = self.left();
+            self.short::<()>(format!("{count} items of `{name}` do not fit in the {left} bytes left"));
+        }
+        let mut read = Vec::new();
+        let mut values = Vec::new();
+        for _ in 0..fitting {
+            let outside = mem::take(&mut self.decoded.fields);
+            let got = item(self);
+            let mut inside: Fields<'a> = mem::replace(&mut self.decoded.fields, outside);
+            match inside.as_slice() {
+                [] => {}
+                [("", _)] => values.extend(inside.pop().map(|(_, value)| value)),
+                _ => values.push(Value::Map(inside)),
+            }
+            match got {
+                Some(got) => read.push(got),
+                None => break,
+            }
+        }
+        self.note(name, Value::List(values));
+        (read.len() as u64 == count).then_some(read)
+    }
+
+    /// What was decoded. `done` tells whether the whole section could be read.
+    pub(super) fn finish(mut self, done: Option<()>) -> Decoded<'a> {
+        if let Some(what) = self.short.take() {
+            self.odd("section-short", format!("section of {} bytes: {what}", self.size));
+        }
+        let rest = self.rest();
+        let padding = rest.iter().all(|&b| b == 0);
+        if done.is_some() && !padding {
+            self.odd("section-rest", format!("{} bytes follow what is known of the section", rest.len()));
+        }
+        if !rest.is_empty() && (done.is_none() || !padding) {
+            self.note("rest", Value::Bytes(rest));
+        }
+        self.decoded
+    }
+}

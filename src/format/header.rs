@@ -1,0 +1,496 @@
+//! The header of a perf.data file and the sections it points to: read leniently, every deviation named with its offset.
+
+use std::collections::BTreeMap;
+
+use crate::{ATTR_SIZE_MIN, Bytes, Endian, Error, Event, Feature, Result};
+
+/// Size of the header of a pipe: u64 magic, u64 size.
+pub const PIPE_HEADER_SIZE: usize = 16;
+/// Size of a file's header.
+pub const FILE_HEADER_SIZE: usize = 104;
+/// Size of a file's header before there were features.
+const FILE_HEADER_SIZE_OLD: usize = 72;
+/// Size of an entry of the feature table: u64 offset, u64 size.
+const SLOT_SIZE: u64 = 16;
+/// Most events a file may hold, as perf 7 limits them (tools/perf/util/header.c).
+const EVENTS_MAX: u64 = 65536;
+
+/// The feature sections of a recording. Order is the order of the bits, whatever was set first.
+pub type Features = BTreeMap<Feature, Bytes>;
+
+/// How much a deviation matters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Weight {
+    /// Read all the same, nothing is missing.
+    Odd,
+    /// Something of the recording is not there and can't be carried over.
+    Loss,
+    /// What can be shown is shown, but nothing may be written from it.
+    Fatal,
+}
+
+/// A place where a recording is not as the format says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Fault {
+    /// A short stable word.
+    pub code: &'static str,
+    /// Absolute offset in the main file, bytes.
+    pub offset: u64,
+    /// One sentence with the numbers.
+    pub what: String,
+    /// How much it matters.
+    pub weight: Weight,
+    /// What the user can do.
+    pub hint: Option<&'static str>,
+}
+
+impl Fault {
+    /// The same as an error.
+    pub fn to_error(&self) -> Error {
+        let error = Error::at(self.offset, self.what.clone());
+        match self.hint {
+            Some(hint) => error.hint(hint),
+            None => error,
+        }
+    }
+}
+
+/// The first 16 bytes of anything perf writes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Magic {
+    /// Byte order.
+    pub endian: Endian,
+    /// `PERFFILE`, the form before perf 3.3.
+    pub version1: bool,
+    /// Size of the header that follows: 16 is the pipe form.
+    pub size: u64,
+}
+
+impl Magic {
+    /// Reads magic and size from the front of `bytes`, of which at least 104 should be there if there are that many: version 1 tells its byte
+    /// order only by the attr size at byte 16.
+    pub fn read(bytes: &[u8]) -> Result<Magic> {
+        let Some(head) = bytes.first_chunk::<PIPE_HEADER_SIZE>() else {
+            return Err(Error::at(0, format!("{} bytes are too few for a perf.data header", bytes.len())));
+        };
+        let (endian, version1) = match &head[..8] {
+            b"PERFILE2" => (Endian::Little, false),
+            b"2ELIFREP" => (Endian::Big, false),
+            // Version 1 has the same magic in both orders; the size field is small in one of them only.
+            b"PERFFILE" => match Endian::Little.u64(head, 8) {
+                Some(size) if size <= u64::from(u32::MAX) => (Endian::Little, true),
+                _ => (Endian::Big, true),
+            },
+            other => {
+                let shown = other.escape_ascii();
+                return Err(Error::at(0, format!("not a perf.data file (magic \"{shown}\")")));
+            }
+        };
+        let size = endian.u64(head, 8).unwrap_or(0);
+        Ok(Magic { endian, version1, size })
+    }
+
+    /// The 16 bytes of a pipe's header.
+    pub fn pipe_header(endian: Endian) -> [u8; PIPE_HEADER_SIZE] {
+        let mut header = [0; PIPE_HEADER_SIZE];
+        header[..8].copy_from_slice(magic2(endian));
+        header[8..].copy_from_slice(&endian.bytes_u64(PIPE_HEADER_SIZE as u64));
+        header
+    }
+}
+
+fn magic2(endian: Endian) -> &'static [u8; 8] {
+    match endian {
+        Endian::Little => b"PERFILE2",
+        Endian::Big => b"2ELIFREP",
+    }
+}
+
+/// Offset and size of a section, in bytes from the start of the file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Section {
+    /// Bytes from the start of the file.
+    pub offset: u64,
+    /// Bytes.
+    pub size: u64,
+}
+
+impl Section {
+    fn read(bytes: &[u8], at: usize, endian: Endian) -> Section {
+        Section { offset: endian.u64(bytes, at).unwrap_or(0), size: endian.u64(bytes, at + 8).unwrap_or(0) }
+    }
+
+    /// First byte behind it; saturates.
+    pub fn end(&self) -> u64 {
+        self.offset.saturating_add(self.size)
+    }
+
+    /// As a range of a file of this length, if it lies inside.
+    fn inside(&self, len: usize) -> Option<std::ops::Range<usize>> {
+        let end = usize::try_from(self.end()).ok().filter(|&end| end <= len)?;
+        Some(self.offset as usize..end)
+    }
+}
+
+/// Everything of a perf.data file but its records.
+#[derive(Clone, Debug)]
+pub struct FileHeader {
+    /// Magic and header size.
+    pub magic: Magic,
+    /// The attrs section.
+    pub attrs: Section,
+    /// The data section, cut to the file where it reaches past its end.
+    pub data: Section,
+    /// Events in the order of the attrs.
+    pub events: Vec<Event>,
+    /// Feature sections that lie in the file.
+    pub features: Features,
+    /// Where each feature's section lies, in the order of the table's slots.
+    pub sections: Vec<(Feature, Section)>,
+    /// Slots of empty sections behind the used ones of the feature table, as they are: perf leaves one for each feature it could not write.
+    pub spare_slots: Vec<u8>,
+    /// What is not as it should be.
+    pub faults: Vec<Fault>,
+}
+
+impl FileHeader {
+    /// Reads header, attrs, ids and feature sections of a mapped file.
+    pub fn read(file: &Bytes) -> Result<FileHeader> {
+        let magic = Magic::read(file)?;
+        let endian = magic.endian;
+        let size = magic.size as usize;
+        if magic.size != FILE_HEADER_SIZE as u64 && magic.size != FILE_HEADER_SIZE_OLD as u64 {
+            return Err(Error::at(
+                8,
+                format!("header size {} is none of 16 (pipe), 72 and 104 (file)", magic.size),
+            ));
+        }
+        if file.len() < size {
+            return Err(Error::at(
+                0,
+                format!("the file ends inside its header ({} of {size} bytes)", file.len()),
+            ));
+        }
+        let mut header = FileHeader {
+            magic,
+            attrs: Section::read(file, 24, endian),
+            data: Section::read(file, 40, endian),
+            events: Vec::new(),
+            features: Features::new(),
+            sections: Vec::new(),
+            spare_slots: Vec::new(),
+            faults: Vec::new(),
+        };
+        let attr_size = endian.u64(file, 16).unwrap_or(0);
+        header.read_events(file, attr_size)?;
+        // The feature table hangs on data.size, so look for it before the data section is cut.
+        if size == FILE_HEADER_SIZE {
+            header.read_features(file);
+            header.find_spare_slots(file);
+        }
+        header.check_data(file);
+        Ok(header)
+    }
+
+    fn fault(&mut self, weight: Weight, code: &'static str, offset: u64, what: String) {
+        self.faults.push(Fault { code, offset, what, weight, hint: None });
+    }
+
+    fn read_events(&mut self, file: &[u8], entry_size: u64) -> Result<()> {
+        let endian = self.magic.endian;
+        if entry_size == 0 {
+            return Err(Error::at(16, "attr_size is 0"));
+        }
+        let Some(range) = self.attrs.inside(file.len()) else {
+            return Err(Error::at(
+                24,
+                format!(
+                    "the attrs section ({} bytes at {:#x}) reaches past the end of the file",
+                    self.attrs.size, self.attrs.offset
+                ),
+            ));
+        };
+        let section = &file[range];
+        let own_size = |entry: &[u8]| match endian.u32(entry, 4) {
+            Some(0) => ATTR_SIZE_MIN as u64,
+            Some(size) => u64::from(size),
+            None => 0,
+        };
+        // perf counts entries by the header's size but steps by each attr's own; writers keep the two equal. Where they disagree, the one that
+        // divides the section and makes every entry's ids lie in the file is right.
+        let fits = |stride: u64| {
+            stride >= ATTR_SIZE_MIN as u64 + 16
+                && self.attrs.size.is_multiple_of(stride)
+                && section.chunks_exact(stride as usize).all(|entry| {
+                    let ids = Section::read(entry, stride as usize - 16, endian);
+                    ids.size.is_multiple_of(8) && ids.inside(file.len()).is_some()
+                })
+        };
+        let mut stride = entry_size;
+        if !section.is_empty() {
+            let own = own_size(section) + 16;
+            if !fits(entry_size) && fits(own) {
+                stride = own;
+            }
+            if own != entry_size {
+                self.fault(
+                    Weight::Odd,
+                    "attr-size",
+                    16,
+                    format!("header.attr_size {entry_size} is not attr.size {} + 16; entries are read every {stride} bytes", own - 16),
+                );
+            }
+        }
+        if stride < ATTR_SIZE_MIN as u64 + 16 {
+            return Err(Error::at(16, format!("attr_size {stride} is below 64 + 16")));
+        }
+        if self.attrs.size / stride > EVENTS_MAX {
+            return Err(Error::at(
+                24,
+                format!("{} events are more than the {EVENTS_MAX} perf allows", self.attrs.size / stride),
+            ));
+        }
+        if !self.attrs.size.is_multiple_of(stride) {
+            self.fault(
+                Weight::Odd,
+                "attrs-size",
+                32,
+                format!("attrs.size {} is not a multiple of {stride}; the rest is ignored", self.attrs.size),
+            );
+        }
+        for (index, entry) in section.chunks_exact(stride as usize).enumerate() {
+            let at = self.attrs.offset + index as u64 * stride;
+            let (attr, ids) = entry.split_at(stride as usize - 16);
+            let ids = Section::read(ids, 0, endian);
+            let Some(range) = ids.inside(file.len()).filter(|_| ids.size.is_multiple_of(8)) else {
+                return Err(Error::at(
+                    at + stride - 16,
+                    format!(
+                        "the ids of event {index} ({} bytes at {:#x}) are not inside the file",
+                        ids.size, ids.offset
+                    ),
+                ));
+            };
+            let ids = file[range].chunks_exact(8).map(|id| endian.u64(id, 0).unwrap_or(0)).collect();
+            self.events.push(Event::new(attr.to_vec(), ids, endian));
+        }
+        Ok(())
+    }
+
+    fn read_features(&mut self, file: &Bytes) {
+        let endian = self.magic.endian;
+        let words = &file[FILE_HEADER_SIZE_OLD..FILE_HEADER_SIZE];
+        let mut set = feature_bits(words, endian, 8);
+        // The writer stored `unsigned long`s; a 32-bit writer of the other order puts its halves elsewhere. perf takes HOSTNAME, which every perf
+        // writes, for proof, and so do we.
+        if !set.contains(&Feature::HOSTNAME) {
+            let halves = feature_bits(words, endian, 4);
+            if halves.contains(&Feature::HOSTNAME) {
+                set = halves;
+            }
+        }
+        let table = self.data.end();
+        for (slot, feature) in set.into_iter().enumerate() {
+            let at = table.saturating_add(slot as u64 * SLOT_SIZE);
+            let entry = Section { offset: at, size: SLOT_SIZE }.inside(file.len()).map(|range| &file[range]);
+            let Some(entry) = entry else {
+                let what = format!(
+                    "the feature table ends before the entry of {feature}, whose section is lost with all that follow"
+                );
+                self.fault(Weight::Loss, "feature-table-cut", at, what);
+                return;
+            };
+            let section = Section::read(entry, 0, endian);
+            match section.inside(file.len()) {
+                Some(range) => {
+                    self.features.insert(feature, file.slice(range));
+                    self.sections.push((feature, section));
+                }
+                None => {
+                    let what = format!(
+                        "the section of {feature} ({} bytes at {:#x}) reaches past the end of the file",
+                        section.size, section.offset
+                    );
+                    self.fault(Weight::Loss, "feature-outside", at, what);
+                }
+            }
+        }
+    }
+
+    fn find_spare_slots(&mut self, file: &[u8]) {
+        let used = self.data.end().saturating_add(self.sections.len() as u64 * SLOT_SIZE);
+        let first = self.sections.iter().map(|(_, section)| section.offset).min().unwrap_or(used);
+        let gap = Section { offset: used, size: first.saturating_sub(used) };
+        if let Some(range) = gap.inside(file.len())
+            && gap.size.is_multiple_of(SLOT_SIZE)
+            && gap.size < 256 * SLOT_SIZE
+            && file[range.clone()].chunks_exact(SLOT_SIZE as usize).all(|slot| slot[8..] == [0; 8])
+        {
+            self.spare_slots = file[range].to_vec();
+        }
+    }
+
+    fn check_data(&mut self, file: &[u8]) {
+        let len = file.len() as u64;
+        let torn_table = |fault: &Fault| matches!(fault.code, "feature-table-cut" | "feature-outside");
+        let no_table = self.features.is_empty() || self.faults.iter().any(torn_table);
+        if self.data.size == 0 && no_table && len > self.data.offset {
+            // perf record writes data.size when it ends; records where the feature table should be mean it never did.
+            self.faults.retain(|fault| !torn_table(fault));
+            self.features.clear();
+            self.sections.clear();
+            let what = "data.size is 0: perf record was killed before it finished the file".to_owned();
+            self.fault(Weight::Fatal, "unfinished", 48, what);
+            self.data.size = len - self.data.offset;
+        } else if self.data.end() > len {
+            let what = format!(
+                "the data section ({} bytes at {:#x}) reaches past the end of the file ({len} bytes): {} bytes are missing",
+                self.data.size,
+                self.data.offset,
+                self.data.end() - len
+            );
+            self.fault(Weight::Fatal, "data-cut", 48, what);
+            self.faults.retain(|fault| fault.code != "feature-table-cut");
+            self.data.offset = self.data.offset.min(len);
+            self.data.size = len - self.data.offset;
+        }
+        let header = Section { offset: 0, size: self.magic.size };
+        for (name, at, section) in [("attrs", 24, self.attrs), ("data", 40, self.data)] {
+            if section.size > 0 && section.offset < header.end() {
+                let what = format!("the {name} section at {:#x} overlaps the file header", section.offset);
+                self.fault(Weight::Odd, "sections-overlap", at, what);
+            }
+        }
+        if self.attrs.size > 0 && self.attrs.offset < self.data.end() && self.data.offset < self.attrs.end() {
+            self.fault(
+                Weight::Odd,
+                "sections-overlap",
+                24,
+                "the attrs section overlaps the data section".to_owned(),
+            );
+        }
+    }
+}
+
+/// The set bits, ascending, of a bitmap stored as words of `word` bytes.
+fn feature_bits(words: &[u8], endian: Endian, word: usize) -> Vec<Feature> {
+    let mut set = Vec::new();
+    for (index, bytes) in words.chunks_exact(word).enumerate() {
+        let value = match word {
+            4 => endian.u32(bytes, 0).map(u64::from),
+            _ => endian.u64(bytes, 0),
+        };
+        for bit in 0..8 * word {
+            if value.unwrap_or(0) >> bit & 1 == 1 {
+                set.push(Feature((index * 8 * word + bit) as u8));
+            }
+        }
+    }
+    set
+}
+
+/// The front of a file in perf's own order: header, ids of all events, attrs. The data follows at its end. `header` leaves the sizes
+/// that are known last at 0 until [`FileFront::header`] is written over it.
+#[derive(Clone, Debug)]
+pub struct FileFront {
+    endian: Endian,
+    attr_size: u64,
+    attrs: Section,
+    /// All bytes before the data section.
+    pub bytes: Vec<u8>,
+}
+
+impl FileFront {
+    /// Lays out ids and attrs behind a header. Attrs of different sizes (a pipe may have them) all grow to the largest, since a file has one
+    /// entry size; equal sizes stay as they are, for a larger attr would lock out the perf that recorded it.
+    pub fn new(events: &[Event], endian: Endian) -> FileFront {
+        let mut bytes = vec![0; FILE_HEADER_SIZE];
+        let (attrs, attr_size) = FileFront::append(&mut bytes, 0, events, endian);
+        FileFront { endian, attr_size, attrs, bytes }
+    }
+
+    /// The same ids and attrs at `offset`, behind everything else: for events that became known after the data was begun.
+    pub fn move_to(&mut self, offset: u64, events: &[Event]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        (self.attrs, self.attr_size) = FileFront::append(&mut bytes, offset, events, self.endian);
+        bytes
+    }
+
+    fn append(bytes: &mut Vec<u8>, base: u64, events: &[Event], endian: Endian) -> (Section, u64) {
+        let mut ids = Vec::new();
+        for event in events {
+            ids.push(Section { offset: base + bytes.len() as u64, size: event.ids.len() as u64 * 8 });
+            event.ids.iter().for_each(|&id| bytes.extend(endian.bytes_u64(id)));
+        }
+        let largest = events.iter().map(|event| event.raw().len()).max().unwrap_or(ATTR_SIZE_MIN);
+        let offset = base + bytes.len() as u64;
+        for (event, ids) in events.iter().zip(ids) {
+            let mut event = event.clone();
+            if event.raw().len() != largest {
+                event.grow(largest, endian);
+            }
+            bytes.extend(event.raw());
+            bytes.extend(endian.bytes_u64(ids.offset));
+            bytes.extend(endian.bytes_u64(ids.size));
+        }
+        (Section { offset, size: base + bytes.len() as u64 - offset }, largest as u64 + 16)
+    }
+
+    /// The 104 bytes of the header.
+    pub fn header(
+        &self,
+        data: Section,
+        features: impl IntoIterator<Item = Feature>,
+    ) -> [u8; FILE_HEADER_SIZE] {
+        let endian = self.endian;
+        let mut header = [0; FILE_HEADER_SIZE];
+        header[..8].copy_from_slice(magic2(endian));
+        let words = [
+            FILE_HEADER_SIZE as u64,
+            self.attr_size,
+            self.attrs.offset,
+            self.attrs.size,
+            data.offset,
+            data.size,
+            0, // event_types: unused since perf 3.x
+            0,
+        ];
+        for (word, bytes) in words.into_iter().zip(header[8..].chunks_exact_mut(8)) {
+            bytes.copy_from_slice(&endian.bytes_u64(word));
+        }
+        header[FILE_HEADER_SIZE_OLD..].copy_from_slice(&feature_bitmap(features, endian));
+        header
+    }
+}
+
+/// The 32 bytes of the feature bitmap.
+pub fn feature_bitmap(features: impl IntoIterator<Item = Feature>, endian: Endian) -> [u8; 32] {
+    let mut words = [0u64; 4];
+    for feature in features {
+        words[usize::from(feature.0 / 64)] |= 1 << (feature.0 % 64);
+    }
+    let mut bitmap = [0; 32];
+    for (word, bytes) in words.into_iter().zip(bitmap.chunks_exact_mut(8)) {
+        bytes.copy_from_slice(&endian.bytes_u64(word));
+    }
+    bitmap
+}
+
+/// The feature table for sections of these sizes that follow it in order, with unused slots behind the used ones; `at` is the table's own
+/// offset, directly behind the data.
+pub fn feature_table(
+    at: u64,
+    sizes: impl ExactSizeIterator<Item = u64>,
+    spare_slots: &[u8],
+    endian: Endian,
+) -> Vec<u8> {
+    let mut offset = at + sizes.len() as u64 * SLOT_SIZE + spare_slots.len() as u64;
+    let mut table = Vec::new();
+    for size in sizes {
+        table.extend(endian.bytes_u64(offset));
+        table.extend(endian.bytes_u64(size));
+        offset += size;
+    }
+    table.extend(spare_slots);
+    table
+}

@@ -1,0 +1,784 @@
+//! Opens every form of recording (file, pipe data, directory) and cuts its data into batches of whole records, holding one batch at a time.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use crate::features::{BuildIdEntry, Compressed, read_event_desc};
+use crate::header::{Fault, Features, FileHeader, Magic, PIPE_HEADER_SIZE, Section, Weight};
+use crate::pipe::EVENT_UPDATE_NAME;
+use crate::{
+    Bytes, Cursor, Endian, Error, Event, Feature, Frame, HEADER_SIZE, Kinds, Layouts, Origin, Origins,
+    Record, RecordType, Result, Walker, until_nul,
+};
+
+/// About how many bytes one batch holds: large enough that handing it over costs nothing, small enough that a few fit in the cache.
+pub const BATCH_SIZE: usize = 4 << 20;
+
+/// Makes a temporary file without a name, for what can't stay in memory. Given by the caller, for where such files go is policy.
+pub type Spool = Arc<dyn Fn() -> io::Result<File> + Send + Sync>;
+
+/// The form a recording was stored in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    /// A file with a header of 104 (or 72) bytes.
+    File,
+    /// A 16-byte header and records, as `perf record -o -` writes it.
+    Pipe,
+    /// A directory: `data`, and with version 1 `data.0`, `data.1`, …
+    Directory {
+        /// Of feature DIR_FORMAT; 0 when that is absent.
+        version: u64,
+    },
+}
+
+/// What is known of a recording before its records are read.
+pub struct Recording {
+    /// What the user called it.
+    pub name: Arc<str>,
+    /// How it is stored.
+    pub form: Form,
+    /// Byte order of everything in it.
+    pub endian: Endian,
+    /// The events in order of their attrs.
+    pub events: Vec<Event>,
+    /// The feature sections (of pipe data: those that came before the first ordinary record).
+    pub features: Features,
+    /// What is not as it should be.
+    pub faults: Vec<Fault>,
+    /// The header of the main file; `None` for pipe data.
+    pub file: Option<FileHeader>,
+    /// Pipe data: the leading records that `events` and `features` were read from.
+    pub head: Vec<Batch>,
+    /// A directory's entries that hold no records (`kcore_dir` and the like).
+    pub extras: Vec<PathBuf>,
+    streams: Vec<Stream>,
+    /// Where the records were cut when they were first read, so that nobody has to walk them for that again.
+    cuts: Arc<OnceLock<Vec<Cut>>>,
+}
+
+/// A batch of a mapped stream, without its bytes.
+#[derive(Debug)]
+struct Cut {
+    stream: usize,
+    start: usize,
+    len: usize,
+    kinds: Kinds,
+    records: u64,
+    torn: Option<(Origin, u64)>,
+}
+
+impl std::fmt::Debug for Recording {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Recording({}, {:?}, {} events)", self.name, self.form, self.events.len())
+    }
+}
+
+/// One run of records: the data section, a pipe, or a directory's `data.N`.
+struct Stream {
+    name: Arc<str>,
+    index: u32,
+    source: Source,
+}
+
+enum Source {
+    /// `bytes` lie in `file` from `offset` on.
+    Mapped { bytes: Bytes, file: Arc<File>, offset: u64 },
+    /// What has been read but not yet cut off, and where it lies; then the rest of the reader.
+    Reader { reader: Box<dyn Read + Send>, pending: Vec<u8>, offset: u64, spool: Spool },
+}
+
+/// A run of whole records.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    /// The records and their payloads.
+    pub bytes: Bytes,
+    /// Where they came from.
+    pub origins: Origins,
+    /// The kinds that occur.
+    pub kinds: Kinds,
+    /// How many there are.
+    pub records: u64,
+    /// The file and offset at which the same bytes lie, if they are mapped.
+    pub stored: Option<(Arc<File>, u64)>,
+    /// The file they came from.
+    pub name: Arc<str>,
+    /// How to find a record's event and time.
+    pub layouts: Arc<Layouts>,
+    /// Bytes behind the last record that are not a whole record, and where they begin.
+    pub torn: Option<(Origin, u64)>,
+}
+
+impl Batch {
+    /// Walks its records.
+    pub fn walk(&self, endian: Endian) -> Walker<'_> {
+        Walker::new(&self.bytes, &self.origins, endian)
+    }
+
+    /// Takes in the whole records of `bytes`.
+    fn hold(&mut self, bytes: Bytes, framed: &Framed) {
+        (self.bytes, self.kinds, self.records) = (bytes, framed.kinds, framed.records);
+    }
+
+    /// The records in `range`, which begins and ends at record boundaries of one origin.
+    pub(crate) fn part(&self, range: std::ops::Range<usize>, endian: Endian) -> Result<Batch> {
+        let mut origins = Origins::default();
+        origins.push(0, self.origins.at(range.start));
+        let mut part = Batch {
+            bytes: self.bytes.slice(range.clone()),
+            origins,
+            kinds: Kinds::NONE,
+            records: 0,
+            stored: self.stored.as_ref().map(|(file, offset)| (file.clone(), offset + range.start as u64)),
+            ..self.clone()
+        };
+        let (mut kinds, mut records) = (Kinds::NONE, 0);
+        let mut walker = part.walk(endian);
+        while let Some(record) = walker.next_record()? {
+            kinds.insert(record.kind());
+            records += 1;
+        }
+        (part.kinds, part.records) = (kinds, records);
+        Ok(part)
+    }
+}
+
+impl Recording {
+    /// Opens a path: a perf.data file, a regular file or FIFO that holds pipe data, or a directory.
+    pub fn open(path: &Path, spool: Spool) -> Result<Recording> {
+        let name: Arc<str> = path.to_string_lossy().into();
+        let fail = |e| Error::io("can't be opened", e).file(&name);
+        let metadata = std::fs::metadata(path).map_err(fail)?;
+        if metadata.is_dir() {
+            return Recording::open_directory(path, name.clone()).map_err(|e| e.file(&name));
+        }
+        let file = File::open(path).map_err(fail)?;
+        Recording::from_file(file, name.clone(), spool).map_err(|e| e.file(&name))
+    }
+
+    /// Opens what is already open: standard input, most of all. A regular file is mapped, anything else is read as it comes.
+    pub fn from_file(file: File, name: Arc<str>, spool: Spool) -> Result<Recording> {
+        let regular = file.metadata().map_err(|e| Error::io("can't be examined", e).file(&name))?.is_file();
+        if regular {
+            Recording::from_mapped(file, name)
+        } else {
+            Recording::from_reader(Box::new(file), name, spool)
+        }
+    }
+
+    /// Reads pipe data as it comes. A recording in file form can't be read without going back and forth, so that is spooled first.
+    pub fn from_reader(mut reader: Box<dyn Read + Send>, name: Arc<str>, spool: Spool) -> Result<Recording> {
+        let fail = |e| Error::io("can't be read", e).file(&name);
+        let mut head = Vec::new();
+        reader.by_ref().take(PIPE_HEADER_SIZE as u64).read_to_end(&mut head).map_err(fail)?;
+        let magic = Magic::read(&head).map_err(|e| e.file(&name))?;
+        if magic.size == PIPE_HEADER_SIZE as u64 {
+            let source =
+                Source::Reader { reader, pending: Vec::new(), offset: PIPE_HEADER_SIZE as u64, spool };
+            return Recording::from_pipe(source, magic.endian, name.clone()).map_err(|e| e.file(&name));
+        }
+        let mut file = spool().map_err(|e| Error::io("a temporary file can't be made", e))?;
+        file.write_all(&head).map_err(fail)?;
+        io::copy(&mut reader, &mut file).map_err(fail)?;
+        Recording::from_mapped(file, name)
+    }
+
+    /// The whole recording again from a temporary file, so that it can be read more than once. What is mapped already stays as it is.
+    pub fn spooled(mut self, spool: &Spool) -> Result<Recording> {
+        let Some(Stream { source: Source::Reader { .. }, .. }) = self.streams.first() else {
+            return Ok(self);
+        };
+        let name = self.name.clone();
+        let fail = |e| Error::io("can't be spooled to a temporary file", e).file(&name);
+        let mut file = spool().map_err(fail)?;
+        file.write_all(&Magic::pipe_header(self.endian)).map_err(fail)?;
+        for batch in &self.head {
+            file.write_all(&batch.bytes).map_err(fail)?;
+        }
+        if let Source::Reader { mut reader, pending, .. } = self.streams.remove(0).source {
+            file.write_all(&pending).map_err(fail)?;
+            io::copy(&mut reader, &mut file).map_err(fail)?;
+        }
+        Recording::from_mapped(file, name.clone())
+    }
+
+    fn from_mapped(file: File, name: Arc<str>) -> Result<Recording> {
+        let bytes = Bytes::map(&file).map_err(|e| e.file(&name))?;
+        let magic = Magic::read(&bytes).map_err(|e| e.file(&name))?;
+        let file = Arc::new(file);
+        if magic.size == PIPE_HEADER_SIZE as u64 {
+            let bytes = bytes.slice(PIPE_HEADER_SIZE..bytes.len());
+            let source = Source::Mapped { bytes, file, offset: PIPE_HEADER_SIZE as u64 };
+            return Recording::from_pipe(source, magic.endian, name.clone()).map_err(|e| e.file(&name));
+        }
+        Recording::from_file_header(&bytes, file, name.clone()).map_err(|e| e.file(&name))
+    }
+
+    fn from_file_header(bytes: &Bytes, file: Arc<File>, name: Arc<str>) -> Result<Recording> {
+        let header = FileHeader::read(bytes)?;
+        let Section { offset, size } = header.data;
+        let data = bytes.slice(offset as usize..(offset + size) as usize);
+        Ok(Recording {
+            form: Form::File,
+            endian: header.magic.endian,
+            events: header.events.clone(),
+            features: header.features.clone(),
+            faults: header.faults.clone(),
+            head: Vec::new(),
+            extras: Vec::new(),
+            streams: vec![Stream {
+                name: name.clone(),
+                index: 0,
+                source: Source::Mapped { bytes: data, file, offset },
+            }],
+            cuts: Arc::default(),
+            file: Some(header),
+            name,
+        })
+    }
+
+    fn open_directory(path: &Path, name: Arc<str>) -> Result<Recording> {
+        let data = path.join("data");
+        let data_name: Arc<str> = data.to_string_lossy().into();
+        let io = |what: &str, e| Error::io(what, e);
+        let file =
+            File::open(&data).map_err(|e| io("a directory without a readable `data` is no recording", e))?;
+        let bytes = Bytes::map(&file).map_err(|e| e.file(&data_name))?;
+        let file = Arc::new(file);
+        let mut recording =
+            Recording::from_file_header(&bytes, file, data_name.clone()).map_err(|e| e.file(&data_name))?;
+        let version = match recording.features.get(&Feature::DIR_FORMAT) {
+            Some(section) => recording.endian.u64(section, 0).unwrap_or(0),
+            None => 0,
+        };
+        if version > 1 {
+            return Err(Error::new(format!(
+                "directory format {version} is newer than 1, the last one known"
+            )));
+        }
+        let mut parts = Vec::new();
+        for entry in std::fs::read_dir(path).map_err(|e| io("the directory can't be read", e))? {
+            let entry = entry.map_err(|e| io("the directory can't be read", e))?.path();
+            match entry.file_name().and_then(OsStr::to_str) {
+                Some("data") => {}
+                Some(part) if version == 1 && part.starts_with("data.") && entry.is_file() => {
+                    // By number, not by name: data.10 comes after data.9.
+                    let number = part["data.".len()..].parse::<u64>().unwrap_or(u64::MAX);
+                    parts.push((number, entry));
+                }
+                _ => recording.extras.push(entry),
+            }
+        }
+        parts.sort();
+        recording.extras.sort();
+        if version == 1 && parts.is_empty() {
+            return Err(Error::new("directory format 1 without a single data.N file"));
+        }
+        for (index, (_, path)) in parts.into_iter().enumerate() {
+            let name: Arc<str> = path.to_string_lossy().into();
+            let file = File::open(&path).map_err(|e| Error::io("can't be opened", e).file(&name))?;
+            let bytes = Bytes::map(&file).map_err(|e| e.file(&name))?;
+            let source = Source::Mapped { bytes, file: Arc::new(file), offset: 0 };
+            recording.streams.push(Stream { name, index: index as u32 + 1, source });
+        }
+        recording.form = Form::Directory { version };
+        recording.name = name;
+        Ok(recording)
+    }
+
+    /// Reads the leading header records of pipe data: everything up to the first record that is not one.
+    fn from_pipe(source: Source, endian: Endian, name: Arc<str>) -> Result<Recording> {
+        let mut recording = Recording {
+            name: name.clone(),
+            form: Form::Pipe,
+            endian,
+            events: Vec::new(),
+            features: Features::new(),
+            faults: Vec::new(),
+            file: None,
+            head: Vec::new(),
+            extras: Vec::new(),
+            streams: Vec::new(),
+            cuts: Arc::default(),
+        };
+        let mut cutter = Cutter::new(Stream { name, index: 0, source }, endian, Arc::new(Layouts::new(&[])));
+        let mut build_ids = Vec::new();
+        loop {
+            let Some(batch) = cutter.next_batch()? else { break };
+            let mut end = 0;
+            let mut walker = batch.walk(endian);
+            while let Some(record) = walker.next_record()? {
+                if !recording.take_head(&record, &mut build_ids)? {
+                    break;
+                }
+                end = walker.position();
+            }
+            if end > 0 {
+                recording.head.push(batch.part(0..end, endian)?);
+            }
+            if end < batch.bytes.len() {
+                cutter.give_back(&batch, end);
+                break;
+            }
+            if let Some((origin, bytes)) = batch.torn {
+                let offset = origin.stored_at().map_or(0, |(_, offset)| offset);
+                let what = format!("the pipe ends inside a record of its header: {bytes} bytes are lost");
+                recording.faults.push(Fault { code: "torn", offset, what, weight: Weight::Loss, hint: None });
+            }
+        }
+        if !build_ids.is_empty() {
+            recording.features.insert(Feature::BUILD_ID, build_ids.into());
+        }
+        recording.streams.push(cutter.stream);
+        Ok(recording)
+    }
+
+    /// Takes in what a header record of a pipe says; false for any other record.
+    fn take_head(&mut self, record: &Record<'_>, build_ids: &mut Vec<u8>) -> Result<bool> {
+        match HeaderRecord::read(record)? {
+            Some(HeaderRecord::Event(event)) => self.events.push(event),
+            Some(HeaderRecord::Feature(feature, payload)) => {
+                self.features.insert(feature, payload);
+            }
+            Some(HeaderRecord::BuildId(entry)) => {
+                build_ids.extend(entry);
+            }
+            Some(HeaderRecord::EndOfFeatures) => {}
+            None => return Ok(record.kind() == RecordType::HEADER_EVENT_TYPE || self.is_known_name(record)),
+        }
+        Ok(true)
+    }
+
+    /// An EVENT_UPDATE record that says no more than EVENT_DESC has said.
+    fn is_known_name(&self, record: &Record<'_>) -> bool {
+        let update = RecordType::EVENT_UPDATE;
+        if record.kind() != update
+            || record.u64(8) != Some(EVENT_UPDATE_NAME)
+            || record.bytes().len() < update.min_size()
+        {
+            return false;
+        }
+        let (id, name) = (record.u64(16), until_nul(&record.bytes()[24..]));
+        let section = self.features.get(&Feature::EVENT_DESC);
+        let events = section.and_then(|section| read_event_desc(section, self.endian)).unwrap_or_default();
+        events.iter().any(|event| event.name == name && event.ids.first().copied() == id)
+    }
+
+    /// How many independent streams of records, and so of zstd, there are.
+    pub fn stream_count(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// The names of the files the streams come from, by the number an [`Origin`] gives.
+    pub fn stream_names(&self) -> Vec<Arc<str>> {
+        self.streams.iter().map(|stream| stream.name.clone()).collect()
+    }
+
+    /// The records can be read more than once.
+    pub fn is_rereadable(&self) -> bool {
+        self.streams.iter().all(|stream| matches!(stream.source, Source::Mapped { .. }))
+    }
+
+    /// Bytes of records, where that is known beforehand.
+    pub fn data_size(&self) -> Option<u64> {
+        self.streams
+            .iter()
+            .map(|stream| match &stream.source {
+                Source::Mapped { bytes, .. } => Some(bytes.len() as u64),
+                Source::Reader { .. } => None,
+            })
+            .sum()
+    }
+
+    /// What feature COMPRESSED says, if it is there.
+    pub fn compressed(&self) -> Option<Compressed> {
+        Compressed::read(self.features.get(&Feature::COMPRESSED)?, self.endian)
+    }
+
+    /// It may hold COMPRESSED records: feature COMPRESSED says so, and is not the zeros that perf stat record puts there.
+    pub fn is_compressed(&self) -> bool {
+        self.compressed().is_some_and(|compressed| compressed.mmap_len > 0)
+    }
+
+    /// The first fault that forbids writing anything made from this recording, as an error.
+    pub fn check_whole(&self) -> Result<()> {
+        match self.faults.iter().find(|fault| fault.weight == Weight::Fatal) {
+            Some(fault) => Err(fault.to_error().file(&self.name)),
+            None => Ok(()),
+        }
+    }
+
+    /// All batches, stream after stream, as they are stored. A recording that is not mapped can be read this way once.
+    pub fn batches(&mut self) -> Batches {
+        let layouts = Arc::new(Layouts::new(&self.events));
+        let rereadable = self.is_rereadable();
+        let mut cutters = Vec::new();
+        for stream in &mut self.streams {
+            let source = match &mut stream.source {
+                Source::Mapped { bytes, file, offset } => {
+                    Source::Mapped { bytes: bytes.clone(), file: file.clone(), offset: *offset }
+                }
+                Source::Reader { reader, pending, offset, spool } => Source::Reader {
+                    reader: std::mem::replace(reader, Box::new(io::empty())),
+                    pending: std::mem::take(pending),
+                    offset: *offset,
+                    spool: spool.clone(),
+                },
+            };
+            let stream = Stream { name: stream.name.clone(), index: stream.index, source };
+            cutters.push(Cutter::new(stream, self.endian, layouts.clone()));
+        }
+        Batches {
+            cutters,
+            at: 0,
+            endian: self.endian,
+            pipe: (self.form == Form::Pipe).then(|| self.events.clone()),
+            layouts,
+            again: if self.cuts.get().is_some() { Some(0) } else { None },
+            new_cuts: rereadable.then(Vec::new),
+            cuts: self.cuts.clone(),
+        }
+    }
+}
+
+/// A record of pipe data that a file keeps in its header instead.
+#[derive(Debug)]
+pub enum HeaderRecord {
+    /// HEADER_ATTR.
+    Event(Event),
+    /// HEADER_FEATURE or HEADER_TRACING_DATA.
+    Feature(Feature, Bytes),
+    /// HEADER_BUILD_ID, as an entry of a BUILD_ID section.
+    BuildId(Vec<u8>),
+    /// The mark behind the last HEADER_FEATURE: the number of features its writer knew, and no payload.
+    EndOfFeatures,
+}
+
+impl HeaderRecord {
+    /// The kinds it can be read from.
+    pub const KINDS: [RecordType; 4] = [
+        RecordType::HEADER_ATTR,
+        RecordType::HEADER_FEATURE,
+        RecordType::HEADER_TRACING_DATA,
+        RecordType::HEADER_BUILD_ID,
+    ];
+
+    /// Reads one; `None` for any other kind of record.
+    pub fn read(record: &Record<'_>) -> Result<Option<HeaderRecord>> {
+        Ok(Some(match record.kind() {
+            RecordType::HEADER_ATTR => {
+                let body = record.body();
+                let size = match record.endian().u32(body, 4) {
+                    Some(0) => 64,
+                    Some(size) => size as usize,
+                    None => 0,
+                };
+                if size < 64 || size > body.len() || size % 8 != 0 {
+                    return Err(record.error(format!(
+                        "attr.size {size} does not fit in a record of {} bytes",
+                        record.bytes().len()
+                    )));
+                }
+                let (attr, mut ids) = (&body[..size], Cursor::new(&body[size..], record.endian()));
+                let ids = std::iter::from_fn(|| ids.u64()).collect();
+                HeaderRecord::Event(Event::new(attr.to_vec(), ids, record.endian()))
+            }
+            RecordType::HEADER_FEATURE => {
+                let Some(bit) = record.u64(8) else {
+                    return Err(record.error("too short to say which feature it holds"));
+                };
+                let payload = record.bytes()[16..].to_vec();
+                let Ok(bit) = u8::try_from(bit) else {
+                    // No file can hold it, so it stays an ordinary record, which every perf skips.
+                    return Ok(None);
+                };
+                // The end mark is a feature number one above the writer's last feature, with no payload. The two features that are mere flags
+                // are the only ones with an equally empty section.
+                if payload.is_empty() && !FLAGS.contains(&Feature(bit)) {
+                    HeaderRecord::EndOfFeatures
+                } else {
+                    HeaderRecord::Feature(Feature(bit), payload.into())
+                }
+            }
+            RecordType::HEADER_TRACING_DATA => {
+                HeaderRecord::Feature(Feature::TRACING_DATA, record.payload().to_vec().into())
+            }
+            RecordType::HEADER_BUILD_ID => {
+                let mut entry = Vec::new();
+                BuildIdEntry::read(record.bytes(), record.endian())
+                    .and_then(|read| read.write_section(record.endian(), &mut entry))
+                    .ok_or_else(|| record.error("too short to hold a build-id"))?;
+                HeaderRecord::BuildId(entry)
+            }
+            _ => return Ok(None),
+        }))
+    }
+}
+
+/// Features whose section is empty: the bit says it all.
+pub const FLAGS: [Feature; 2] = [Feature::BRANCH_STACK, Feature::STAT];
+
+/// Yields the batches of a recording.
+pub struct Batches {
+    cutters: Vec<Cutter>,
+    /// The cutter at work.
+    at: usize,
+    endian: Endian,
+    /// Pipe data: the events so far, since more may come among the records.
+    pipe: Option<Vec<Event>>,
+    layouts: Arc<Layouts>,
+    /// The next of the known cuts, when they are known.
+    again: Option<usize>,
+    new_cuts: Option<Vec<Cut>>,
+    cuts: Arc<OnceLock<Vec<Cut>>>,
+}
+
+impl std::fmt::Debug for Batches {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Batches({} streams)", self.cutters.len())
+    }
+}
+
+impl Iterator for Batches {
+    type Item = Result<Batch>;
+
+    fn next(&mut self) -> Option<Result<Batch>> {
+        let next = match self.again {
+            Some(number) => self.known(number),
+            None => self.cut(),
+        };
+        let named = |error: Error, name: Arc<str>| Some(Err(error.file(&name)));
+        match next {
+            Ok(Some(mut batch)) => match self.take_late_events(&mut batch) {
+                Ok(()) => Some(Ok(batch)),
+                Err(error) => named(error, batch.name),
+            },
+            Ok(None) => None,
+            Err(error) => {
+                let name = self.cutters.get(self.at).map(|cutter| cutter.stream.name.clone());
+                self.new_cuts = None;
+                self.at = self.cutters.len();
+                named(error, name.unwrap_or_else(|| "".into()))
+            }
+        }
+    }
+}
+
+impl Batches {
+    fn cut(&mut self) -> Result<Option<Batch>> {
+        while let Some(cutter) = self.cutters.get_mut(self.at) {
+            let start = cutter.at;
+            if let Some(batch) = cutter.next_batch()? {
+                if let Some(cuts) = &mut self.new_cuts {
+                    let Batch { kinds, records, torn, .. } = batch;
+                    cuts.push(Cut { stream: self.at, start, len: batch.bytes.len(), kinds, records, torn });
+                }
+                return Ok(Some(batch));
+            }
+            self.at += 1;
+        }
+        if let Some(cuts) = self.new_cuts.take() {
+            // Whoever was first has found the same.
+            let _ = self.cuts.set(cuts);
+        }
+        Ok(None)
+    }
+
+    fn known(&mut self, number: usize) -> Result<Option<Batch>> {
+        let Some(cut) = self.cuts.get().and_then(|cuts| cuts.get(number)) else { return Ok(None) };
+        self.again = Some(number + 1);
+        let Some(cutter) = self.cutters.get(cut.stream) else { return Ok(None) };
+        let Source::Mapped { bytes, file, offset } = &cutter.stream.source else { return Ok(None) };
+        let at = offset + cut.start as u64;
+        Ok(Some(Batch {
+            bytes: bytes.slice(cut.start..cut.start + cut.len),
+            kinds: cut.kinds,
+            records: cut.records,
+            stored: Some((file.clone(), at)),
+            torn: cut.torn,
+            layouts: self.layouts.clone(),
+            ..cutter.empty_batch(at)
+        }))
+    }
+
+    /// An attr may come anywhere in pipe data (perf inject --itrace writes one when it makes the first event of a new kind).
+    fn take_late_events(&mut self, batch: &mut Batch) -> Result<()> {
+        let Some(events) = &mut self.pipe else { return Ok(()) };
+        let attrs = Kinds::of(&[RecordType::HEADER_ATTR]);
+        if batch.kinds.meets(attrs) {
+            let mut walker = batch.walk(self.endian);
+            while let Some(record) = walker.next_wanted(attrs, usize::MAX)? {
+                if let Some(HeaderRecord::Event(event)) = HeaderRecord::read(&record)? {
+                    events.push(event);
+                }
+            }
+            self.layouts = Arc::new(Layouts::new(events));
+            self.cutters.iter_mut().for_each(|cutter| cutter.layouts = self.layouts.clone());
+            batch.layouts = self.layouts.clone();
+        }
+        Ok(())
+    }
+}
+
+/// Cuts one stream at record boundaries.
+struct Cutter {
+    stream: Stream,
+    endian: Endian,
+    layouts: Arc<Layouts>,
+    /// Mapped: bytes already cut off.
+    at: usize,
+    ended: bool,
+}
+
+/// How far whole records reach in a buffer.
+#[derive(Default)]
+struct Framed {
+    end: usize,
+    records: u64,
+    kinds: Kinds,
+    /// Bytes that the first incomplete record needs in all; 0 when even that is unknown, or none is incomplete.
+    needs: u64,
+}
+
+fn frame(bytes: &[u8], endian: Endian, enough: usize) -> Result<Framed, (usize, crate::BadFrame)> {
+    let mut framed = Framed::default();
+    while framed.end < bytes.len() && framed.end < enough {
+        let Some(frame) = Frame::read(bytes, framed.end, endian).map_err(|bad| (framed.end, bad))? else {
+            break;
+        };
+        if frame.total() > (bytes.len() - framed.end) as u64 {
+            framed.needs = frame.total();
+            break;
+        }
+        framed.end += frame.total() as usize;
+        framed.records += 1;
+        framed.kinds.insert(frame.kind);
+    }
+    Ok(framed)
+}
+
+impl Cutter {
+    fn new(stream: Stream, endian: Endian, layouts: Arc<Layouts>) -> Cutter {
+        Cutter { stream, endian, layouts, at: 0, ended: false }
+    }
+
+    /// A batch that begins at this offset of the stream, with nothing in it yet.
+    fn empty_batch(&self, offset: u64) -> Batch {
+        Batch {
+            bytes: Vec::new().into(),
+            origins: Origins::input(self.stream.index, offset),
+            kinds: Kinds::NONE,
+            records: 0,
+            stored: None,
+            name: self.stream.name.clone(),
+            layouts: self.layouts.clone(),
+            torn: None,
+        }
+    }
+
+    fn next_batch(&mut self) -> Result<Option<Batch>> {
+        match self.stream.source {
+            Source::Mapped { .. } => self.next_mapped(),
+            Source::Reader { .. } => self.next_read(),
+        }
+    }
+
+    fn next_mapped(&mut self) -> Result<Option<Batch>> {
+        let Source::Mapped { bytes, file, offset } = &self.stream.source else { return Ok(None) };
+        if self.at >= bytes.len() {
+            return Ok(None);
+        }
+        let at = *offset + self.at as u64;
+        let stream = self.stream.index;
+        let rest = bytes.slice(self.at..bytes.len());
+        let framed = frame(&rest, self.endian, BATCH_SIZE)
+            .map_err(|(end, bad)| bad.into_error(Origin::Input { stream, offset: at + end as u64 }))?;
+        let mut batch = Batch { stored: Some((file.clone(), at)), ..self.empty_batch(at) };
+        batch.hold(rest.slice(0..framed.end), &framed);
+        self.at += framed.end;
+        if framed.end < BATCH_SIZE && framed.end < rest.len() {
+            // The last record does not end where the data does.
+            batch.torn = Some((
+                Origin::Input { stream, offset: at + framed.end as u64 },
+                (rest.len() - framed.end) as u64,
+            ));
+            self.at = bytes.len();
+        }
+        Ok(Some(batch))
+    }
+
+    fn next_read(&mut self) -> Result<Option<Batch>> {
+        let (endian, stream) = (self.endian, self.stream.index);
+        let Source::Reader { offset: at, .. } = self.stream.source else { return Ok(None) };
+        let mut batch = self.empty_batch(at);
+        let Source::Reader { reader, pending, offset, spool } = &mut self.stream.source else {
+            return Ok(None);
+        };
+        let mut buffer = std::mem::take(pending);
+        let fail = |e| Error::io("can't be read", e);
+        if !self.ended && buffer.len() < BATCH_SIZE {
+            let want = (BATCH_SIZE - buffer.len()) as u64;
+            buffer.reserve_exact(want as usize);
+            let got = reader.by_ref().take(want).read_to_end(&mut buffer).map_err(fail)? as u64;
+            self.ended = got < want;
+        }
+        if buffer.is_empty() {
+            return Ok(None);
+        }
+        let framed = frame(&buffer, endian, usize::MAX)
+            .map_err(|(end, bad)| bad.into_error(Origin::Input { stream, offset: at + end as u64 }))?;
+        if framed.end > 0 {
+            *pending = buffer[framed.end..].to_vec();
+            *offset += framed.end as u64;
+            buffer.truncate(framed.end);
+            batch.hold(buffer.into(), &framed);
+            return Ok(Some(batch));
+        }
+        if self.ended {
+            batch.torn = Some((Origin::Input { stream, offset: at }, buffer.len() as u64));
+            *offset += buffer.len() as u64;
+        } else {
+            // One record with its payload is larger than a batch: through a file, so that private memory stays bounded.
+            let mut file = spool().map_err(|e| Error::io("a temporary file can't be made", e))?;
+            file.write_all(&buffer).map_err(fail)?;
+            let missing = framed.needs.saturating_sub(buffer.len() as u64);
+            let got = io::copy(&mut reader.by_ref().take(missing), &mut file).map_err(fail)?;
+            let held = buffer.len() as u64 + got;
+            *offset += held;
+            if got < missing {
+                self.ended = true;
+                batch.torn = Some((Origin::Input { stream, offset: at }, held));
+            } else {
+                let bytes = Bytes::map(&file)?;
+                let framed = frame(&bytes, endian, usize::MAX).map_err(|(end, bad)| {
+                    bad.into_error(Origin::Input { stream, offset: at + end as u64 })
+                })?;
+                batch.hold(bytes, &framed);
+            }
+        }
+        Ok(Some(batch))
+    }
+
+    /// Puts back what of a batch from `end` on was not used.
+    fn give_back(&mut self, batch: &Batch, end: usize) {
+        let unused = &batch.bytes[end..];
+        match &mut self.stream.source {
+            Source::Mapped { bytes, offset, .. } => {
+                // `at` is behind what was torn off, too; the batch knows where it began.
+                let start = (batch.stored.as_ref().map_or(*offset, |(_, at)| *at) - *offset) as usize + end;
+                *bytes = bytes.slice(start..bytes.len());
+                *offset += start as u64;
+                self.at = 0;
+            }
+            Source::Reader { pending, offset, .. } => {
+                pending.splice(0..0, unused.iter().copied());
+                *offset -= unused.len() as u64;
+            }
+        }
+    }
+}
+
+// A record's header must fit in the smallest read that can be cut.
+const _: () = assert!(BATCH_SIZE > HEADER_SIZE);

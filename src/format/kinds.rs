@@ -1,0 +1,265 @@
+//! Names every record kind and every feature bit in one table each; what is not in a table is ordinary and stays a number.
+
+use std::fmt;
+
+/// What a record is: the `type` of `struct perf_event_header`. Kernel kinds are below 64, kinds made by perf start at 64.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RecordType(pub u32);
+
+macro_rules! record_types {
+    ($($number:literal $name:ident $min:literal, $doc:literal;)*) => {
+        impl RecordType {
+            $(#[doc = $doc] pub const $name: RecordType = RecordType($number);)*
+
+            /// Every kind with a name, in ascending order.
+            pub const NAMED: &'static [RecordType] = &[$(RecordType($number)),*];
+
+            /// The name without its `PERF_RECORD_` prefix; `None` for a kind nobody has named yet.
+            pub fn name(self) -> Option<&'static str> {
+                match self.0 {
+                    $($number => Some(stringify!($name)),)*
+                    _ => None,
+                }
+            }
+
+            /// The smallest `header.size`, in bytes, that holds the kind's fixed fields (without the sample_id trailer).
+            pub fn min_size(self) -> usize {
+                match self.0 {
+                    $($number => $min,)*
+                    _ => 8,
+                }
+            }
+        }
+    };
+}
+
+// Sources: include/uapi/linux/perf_event.h (1-22), tools/lib/perf/include/perf/event.h (64-86).
+record_types! {
+    1 MMAP 41, "A mapping of an address range, without inode.";
+    2 LOST 24, "Samples the kernel dropped because the ring buffer was full.";
+    3 COMM 17, "A thread's name; with misc bit 13 the name came from exec.";
+    4 EXIT 32, "A task ended.";
+    5 THROTTLE 32, "An event was throttled.";
+    6 UNTHROTTLE 32, "An event runs again.";
+    7 FORK 32, "A task began.";
+    8 READ 24, "Counter values, in read_format.";
+    9 SAMPLE 8, "A sample, laid out by its event's sample_type.";
+    10 MMAP2 73, "A mapping with inode or build-id.";
+    11 AUX 32, "New data in the AUX area.";
+    12 ITRACE_START 16, "Instruction trace started.";
+    13 LOST_SAMPLES 16, "Samples dropped by the hardware or a BPF filter.";
+    14 SWITCH 8, "A context switch of the traced task.";
+    15 SWITCH_CPU_WIDE 16, "A context switch with the other task's ids.";
+    16 NAMESPACES 24, "A task's namespaces.";
+    17 KSYMBOL 25, "A kernel symbol came or went.";
+    18 BPF_EVENT 24, "A BPF program came or went.";
+    19 CGROUP 17, "A cgroup's id and path.";
+    20 TEXT_POKE 24, "Kernel text was changed.";
+    21 AUX_OUTPUT_HW_ID 16, "Ties an event to the hardware id in the AUX stream.";
+    22 CALLCHAIN_DEFERRED 24, "The user part of an earlier sample's call chain.";
+    64 HEADER_ATTR 72, "An event's attr and ids (pipe form).";
+    65 HEADER_EVENT_TYPE 80, "An event's name (pipe form, before 2012).";
+    66 HEADER_TRACING_DATA 12, "Tracepoint formats, in a payload behind the record.";
+    67 HEADER_BUILD_ID 36, "A DSO's build-id.";
+    68 FINISHED_ROUND 8, "All ring buffers were read once.";
+    69 ID_INDEX 16, "Which CPU and thread each event id belongs to.";
+    70 AUXTRACE_INFO 16, "What made the AUX data.";
+    71 AUXTRACE 48, "AUX data, in a payload behind the record.";
+    72 AUXTRACE_ERROR 48, "A place where AUX data could not be decoded.";
+    73 THREAD_MAP 16, "The recorded threads.";
+    74 CPU_MAP 16, "The recorded CPUs.";
+    75 STAT_CONFIG 16, "How perf stat aggregated.";
+    76 STAT 48, "A counter value of perf stat.";
+    77 STAT_ROUND 24, "One interval of perf stat ended.";
+    78 EVENT_UPDATE 24, "An event's unit, scale, name or CPUs.";
+    79 TIME_CONV 32, "How TSC converts to perf time.";
+    80 HEADER_FEATURE 16, "A feature section (pipe form).";
+    81 COMPRESSED 8, "A piece of a zstd stream of records.";
+    82 FINISHED_INIT 8, "The records synthesised at the start end here.";
+    83 COMPRESSED2 16, "A piece of a zstd stream of records, padded to 8 bytes.";
+    84 BPF_METADATA 528, "Variables of a BPF program.";
+    85 SCHEDSTAT_CPU 24, "Scheduler statistics of a CPU.";
+    86 SCHEDSTAT_DOMAIN 24, "Scheduler statistics of a scheduling domain.";
+}
+
+impl RecordType {
+    /// The kind with this name (any case, with or without `PERF_RECORD_`) or number.
+    pub fn parse(text: &str) -> Option<RecordType> {
+        let upper = text.to_ascii_uppercase();
+        let bare = upper.strip_prefix("PERF_RECORD_").unwrap_or(&upper);
+        let named = Self::NAMED.iter().find(|kind| kind.name() == Some(bare)).copied();
+        named.or_else(|| text.parse().ok().map(RecordType))
+    }
+
+    /// Written by the kernel, so a sample_id trailer ends it when its event asked for one.
+    pub fn is_kernel(self) -> bool {
+        self.0 < 64
+    }
+
+    /// Carries part of a zstd stream of records.
+    pub fn is_compressed(self) -> bool {
+        self == Self::COMPRESSED || self == Self::COMPRESSED2
+    }
+}
+
+/// `MMAP2 (10)`; a kind without a name is `unknown (4000)`.
+impl fmt::Display for RecordType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.name().unwrap_or("unknown"), self.0)
+    }
+}
+
+impl fmt::Debug for RecordType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A bit of the header's feature bitmap; a file can hold 256 of them, each with a section of its own.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Feature(pub u8);
+
+macro_rules! features {
+    ($($number:literal $name:ident $doc:literal;)*) => {
+        impl Feature {
+            $(#[doc = $doc] pub const $name: Feature = Feature($number);)*
+
+            /// Every feature with a name, in ascending order.
+            pub const NAMED: &'static [Feature] = &[$(Feature($number)),*];
+
+            /// The name without its `HEADER_` prefix; `None` for a bit nobody has named yet.
+            pub fn name(self) -> Option<&'static str> {
+                match self.0 {
+                    $($number => Some(stringify!($name)),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+// Source: tools/perf/util/header.h, enum of HEADER_*.
+features! {
+    1 TRACING_DATA "Tracepoint formats.";
+    2 BUILD_ID "Build-ids of DSOs.";
+    3 HOSTNAME "Name of the recording machine.";
+    4 OSRELEASE "Kernel release.";
+    5 VERSION "Version of perf.";
+    6 ARCH "Machine architecture.";
+    7 NRCPUS "CPUs available and online.";
+    8 CPUDESC "CPU name.";
+    9 CPUID "CPU vendor, family, model, stepping.";
+    10 TOTAL_MEM "Memory, in kB.";
+    11 CMDLINE "Command line of the recording.";
+    12 EVENT_DESC "Attrs, names and ids of the events.";
+    13 CPU_TOPOLOGY "Cores, dies, packages.";
+    14 NUMA_TOPOLOGY "NUMA nodes.";
+    15 BRANCH_STACK "A flag: samples hold branch stacks.";
+    16 PMU_MAPPINGS "PMU type numbers and names.";
+    17 GROUP_DESC "Event groups.";
+    18 AUXTRACE "File offsets of the AUXTRACE records.";
+    19 STAT "A flag: a recording of perf stat.";
+    20 CACHE "CPU caches.";
+    21 SAMPLE_TIME "Time of the first and the last sample.";
+    22 MEM_TOPOLOGY "Memory blocks.";
+    23 CLOCKID "Resolution of the clock, in ns.";
+    24 DIR_FORMAT "Version of the directory form.";
+    25 BPF_PROG_INFO "BPF programs.";
+    26 BPF_BTF "BPF type information.";
+    27 COMPRESSED "How the COMPRESSED records were made.";
+    28 CPU_PMU_CAPS "Capabilities of the CPU PMU.";
+    29 CLOCK_DATA "Wall-clock and perf time at one instant.";
+    30 HYBRID_TOPOLOGY "PMUs of hybrid CPUs.";
+    31 PMU_CAPS "Capabilities of every PMU.";
+    32 CPU_DOMAIN_INFO "Scheduling domains.";
+    33 E_MACHINE "ELF machine.";
+    34 CLN_SIZE "Size of a cache line.";
+}
+
+/// `BUILD_ID (2)`; a bit without a name is `unknown (200)`.
+impl fmt::Display for Feature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.name().unwrap_or("unknown"), self.0)
+    }
+}
+
+impl fmt::Debug for Feature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A set of record kinds. Kinds from 127 on share one bit: whoever asks for one of them is handed all of them.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Kinds(u128);
+
+impl Kinds {
+    /// No kind.
+    pub const NONE: Kinds = Kinds(0);
+    /// Every kind, known or not.
+    pub const ALL: Kinds = Kinds(u128::MAX);
+
+    /// Just these.
+    pub fn of(kinds: &[RecordType]) -> Kinds {
+        Kinds(kinds.iter().fold(0, |set, kind| set | Self::bit(kind.0)))
+    }
+
+    /// In one or the other.
+    #[must_use]
+    pub fn union(self, other: Kinds) -> Kinds {
+        Kinds(self.0 | other.0)
+    }
+
+    /// Holds this kind.
+    #[inline]
+    pub fn has(self, kind: RecordType) -> bool {
+        self.0 & Self::bit(kind.0) != 0
+    }
+
+    /// Shares a kind with the other set.
+    #[inline]
+    pub fn meets(self, other: Kinds) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Holds no kind.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Adds the kind with this number.
+    #[inline]
+    pub fn insert(&mut self, kind: RecordType) {
+        self.0 |= Self::bit(kind.0);
+    }
+
+    #[inline]
+    fn bit(kind: u32) -> u128 {
+        1 << kind.min(127)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_round_trip_and_unknown_kinds_are_numbers() {
+        for &kind in RecordType::NAMED {
+            assert_eq!(RecordType::parse(kind.name().unwrap()), Some(kind));
+        }
+        assert_eq!(RecordType::parse("perf_record_mmap2"), Some(RecordType::MMAP2));
+        assert_eq!(RecordType::parse("4000"), Some(RecordType(4000)));
+        assert_eq!(RecordType::parse("nonsense"), None);
+        assert_eq!(RecordType(4000).to_string(), "unknown (4000)");
+        assert_eq!(Feature::BUILD_ID.to_string(), "BUILD_ID (2)");
+    }
+
+    #[test]
+    fn large_kinds_share_a_bit() {
+        let set = Kinds::of(&[RecordType(4000)]);
+        assert!(set.has(RecordType(u32::MAX)));
+        assert!(!set.has(RecordType::SAMPLE));
+        assert!(Kinds::ALL.has(RecordType(0)));
+    }
+}

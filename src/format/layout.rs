@@ -1,0 +1,363 @@
+//! Where time, ids, tid and CPU lie in a record is worked out once per event, from the front of a sample and from the back of every other
+//! record; events that disagree about where the id lies are an error naming them, never a guess.
+
+use crate::{Attr, Error, Event, Record, RecordType, Result};
+
+/// The bits of `attr.sample_type`, by number (`enum perf_event_sample_format`).
+#[allow(missing_docs, reason = "the names are perf_event_open(2)'s own")]
+pub mod sample_type {
+    pub const IP: u64 = 1 << 0;
+    pub const TID: u64 = 1 << 1;
+    pub const TIME: u64 = 1 << 2;
+    pub const ADDR: u64 = 1 << 3;
+    pub const READ: u64 = 1 << 4;
+    pub const CALLCHAIN: u64 = 1 << 5;
+    pub const ID: u64 = 1 << 6;
+    pub const CPU: u64 = 1 << 7;
+    pub const PERIOD: u64 = 1 << 8;
+    pub const STREAM_ID: u64 = 1 << 9;
+    pub const RAW: u64 = 1 << 10;
+    pub const BRANCH_STACK: u64 = 1 << 11;
+    pub const REGS_USER: u64 = 1 << 12;
+    pub const STACK_USER: u64 = 1 << 13;
+    pub const WEIGHT: u64 = 1 << 14;
+    pub const DATA_SRC: u64 = 1 << 15;
+    pub const IDENTIFIER: u64 = 1 << 16;
+    pub const TRANSACTION: u64 = 1 << 17;
+    pub const REGS_INTR: u64 = 1 << 18;
+    pub const PHYS_ADDR: u64 = 1 << 19;
+    pub const AUX: u64 = 1 << 20;
+    pub const CGROUP: u64 = 1 << 21;
+    pub const DATA_PAGE_SIZE: u64 = 1 << 22;
+    pub const CODE_PAGE_SIZE: u64 = 1 << 23;
+    pub const WEIGHT_STRUCT: u64 = 1 << 24;
+}
+use sample_type as st;
+
+/// The names of the `sample_type` bits.
+pub const SAMPLE_TYPE_NAMES: &[(u32, &str)] = &[
+    (0, "IP"),
+    (1, "TID"),
+    (2, "TIME"),
+    (3, "ADDR"),
+    (4, "READ"),
+    (5, "CALLCHAIN"),
+    (6, "ID"),
+    (7, "CPU"),
+    (8, "PERIOD"),
+    (9, "STREAM_ID"),
+    (10, "RAW"),
+    (11, "BRANCH_STACK"),
+    (12, "REGS_USER"),
+    (13, "STACK_USER"),
+    (14, "WEIGHT"),
+    (15, "DATA_SRC"),
+    (16, "IDENTIFIER"),
+    (17, "TRANSACTION"),
+    (18, "REGS_INTR"),
+    (19, "PHYS_ADDR"),
+    (20, "AUX"),
+    (21, "CGROUP"),
+    (22, "DATA_PAGE_SIZE"),
+    (23, "CODE_PAGE_SIZE"),
+    (24, "WEIGHT_STRUCT"),
+];
+
+/// The names of the `read_format` bits.
+pub const READ_FORMAT_NAMES: &[(u32, &str)] =
+    &[(0, "TOTAL_TIME_ENABLED"), (1, "TOTAL_TIME_RUNNING"), (2, "ID"), (3, "GROUP"), (4, "LOST")];
+
+/// Where the fixed fields of an event's records lie, in bytes. Samples: from the start of the record. All others: from its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Fields {
+    /// u64 instruction pointer (samples only).
+    pub ip: Option<u16>,
+    /// u32 pid, u32 tid.
+    pub tid: Option<u16>,
+    /// u64 ns.
+    pub time: Option<u16>,
+    /// u64 address (samples only).
+    pub addr: Option<u16>,
+    /// u64 event id: IDENTIFIER when it is there, else ID.
+    pub id: Option<u16>,
+    /// u32 CPU, u32 reserved.
+    pub cpu: Option<u16>,
+    /// u64 period (samples only).
+    pub period: Option<u16>,
+    /// Length of all of them: where a sample's variable part begins, or the size of the trailer.
+    pub size: u16,
+}
+
+/// The fixed fields of a sample, 8 bytes each, in the order the kernel writes them (kernel/events/core.c, perf_output_sample).
+const SAMPLE_ORDER: [u64; 9] =
+    [st::IDENTIFIER, st::IP, st::TID, st::TIME, st::ADDR, st::ID, st::STREAM_ID, st::CPU, st::PERIOD];
+
+/// The fields of the sample_id trailer, 8 bytes each, in the order the kernel writes them (perf_event__output_id_sample).
+const TRAILER_ORDER: [u64; 6] = [st::TID, st::TIME, st::ID, st::STREAM_ID, st::CPU, st::IDENTIFIER];
+
+/// Bytes before the field `bit`, if it is there.
+fn position(order: &[u64], sample_type: u64, bit: u64) -> Option<usize> {
+    let before = order.iter().take_while(|&&other| other != bit).filter(|&&other| sample_type & other != 0);
+    (sample_type & bit != 0).then(|| before.count() * 8)
+}
+
+impl Fields {
+    fn new(order: &[u64], sample_type: u64, from: impl Fn(usize) -> usize) -> Fields {
+        let at = |bit| position(order, sample_type, bit).map(|at| from(at) as u16);
+        Fields {
+            ip: at(st::IP),
+            tid: at(st::TID),
+            time: at(st::TIME),
+            addr: at(st::ADDR),
+            id: at(st::IDENTIFIER).or_else(|| at(st::ID)),
+            cpu: at(st::CPU),
+            period: at(st::PERIOD),
+            size: order.iter().filter(|&&bit| sample_type & bit != 0).count() as u16 * 8,
+        }
+    }
+
+    fn sample(sample_type: u64) -> Fields {
+        let fields = Fields::new(&SAMPLE_ORDER, sample_type, |at| at + 8);
+        Fields { size: fields.size + 8, ..fields }
+    }
+
+    fn trailer(sample_type: u64) -> Fields {
+        // A trailer has no IP, ADDR or PERIOD, and is found from the end.
+        let held = TRAILER_ORDER.iter().fold(0, |all, bit| all | bit) & sample_type;
+        let size = held.count_ones() as usize * 8;
+        Fields::new(&TRAILER_ORDER, held, |at| size - at)
+    }
+}
+
+/// What one event's attr means for the layout of its records.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Layout {
+    /// `attr.sample_type`.
+    pub sample_type: u64,
+    /// `attr.read_format`.
+    pub read_format: u64,
+    /// `attr.branch_sample_type`.
+    pub branch_sample_type: u64,
+    /// `attr.sample_regs_user`.
+    pub regs_user: u64,
+    /// `attr.sample_regs_intr`.
+    pub regs_intr: u64,
+    /// `attr.sample_id_all`: kernel records other than samples end in a trailer.
+    pub sample_id_all: bool,
+    /// Fixed fields of a sample, from its start.
+    pub sample: Fields,
+    /// Fields of the trailer, from the end of the record. All absent without `sample_id_all`.
+    pub trailer: Fields,
+}
+
+impl Layout {
+    /// Of this attr.
+    pub fn new(attr: &Attr) -> Layout {
+        Layout {
+            sample_type: attr.sample_type,
+            read_format: attr.read_format,
+            branch_sample_type: attr.branch_sample_type,
+            regs_user: attr.sample_regs_user,
+            regs_intr: attr.sample_regs_intr,
+            sample_id_all: attr.sample_id_all(),
+            sample: Fields::sample(attr.sample_type),
+            trailer: if attr.sample_id_all() { Fields::trailer(attr.sample_type) } else { Fields::default() },
+        }
+    }
+
+    /// Byte position of a field in this record, whichever end it is counted from; `None` when the record is too short to hold it.
+    #[inline]
+    fn position(&self, record: &Record<'_>, field: impl Fn(&Fields) -> Option<u16>) -> Option<usize> {
+        if record.kind() == RecordType::SAMPLE {
+            let at = field(&self.sample)? as usize;
+            (at + 8 <= record.bytes().len()).then_some(at)
+        } else if record.kind().is_kernel() {
+            record.bytes().len().checked_sub(field(&self.trailer)? as usize).filter(|&at| at >= 8)
+        } else {
+            None
+        }
+    }
+
+    /// ns.
+    #[inline]
+    pub fn time(&self, record: &Record<'_>) -> Option<u64> {
+        record.u64(self.position(record, |f| f.time)?)
+    }
+
+    /// Process and thread.
+    #[inline]
+    pub fn pid_tid(&self, record: &Record<'_>) -> Option<(u32, u32)> {
+        let at = self.position(record, |f| f.tid)?;
+        Some((record.u32(at)?, record.u32(at + 4)?))
+    }
+
+    /// The CPU.
+    #[inline]
+    pub fn cpu(&self, record: &Record<'_>) -> Option<u32> {
+        record.u32(self.position(record, |f| f.cpu)?)
+    }
+
+    /// The event id.
+    #[inline]
+    pub fn id(&self, record: &Record<'_>) -> Option<u64> {
+        record.u64(self.position(record, |f| f.id)?)
+    }
+
+    /// The sample_id trailer that another record of the same moment would carry: those fields of a sample, in the trailer's order. Empty
+    /// without `sample_id_all`.
+    pub fn trailer_of_sample(&self, sample: &Record<'_>) -> Vec<u8> {
+        let fields = TRAILER_ORDER.iter().filter(|_| self.sample_id_all);
+        let places = fields.filter_map(|&bit| position(&SAMPLE_ORDER, self.sample_type, bit));
+        places.filter_map(|at| sample.body().get(at..at + 8)).flatten().copied().collect()
+    }
+
+    /// The instruction pointer of a sample.
+    #[inline]
+    pub fn ip(&self, record: &Record<'_>) -> Option<u64> {
+        record.u64(self.sample.ip? as usize)
+    }
+}
+
+/// How a record finds its event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum IdPosition {
+    /// There is one event, or none.
+    One,
+    /// All events keep the id at the same place: from the start of a sample, from the end of others.
+    Same { sample: u16, trailer: Option<u16> },
+    /// Events `a` and `b` keep it at different places, or one of them nowhere.
+    Disagree { a: usize, b: usize },
+}
+
+/// The layouts of all events, and the way from a record to its event.
+#[derive(Clone, Debug)]
+pub struct Layouts {
+    layouts: Vec<Layout>,
+    /// (id, event), ascending by id.
+    ids: Vec<(u64, u32)>,
+    id_position: IdPosition,
+    /// All events lay their records out alike, so that most questions need no id.
+    uniform: bool,
+    has_time: bool,
+    /// The `attr.build_id` of each event. Not part of its layout, or hardly any recording were uniform.
+    build_ids: Vec<bool>,
+}
+
+impl Layouts {
+    /// Works them out.
+    pub fn new(events: &[Event]) -> Layouts {
+        let layouts: Vec<Layout> = events.iter().map(|event| Layout::new(event.attr())).collect();
+        let mut ids: Vec<(u64, u32)> = events
+            .iter()
+            .enumerate()
+            .flat_map(|(index, event)| event.ids.iter().map(move |&id| (id, index as u32)))
+            .filter(|&(id, _)| id != 0)
+            .collect();
+        ids.sort_unstable();
+        ids.dedup_by_key(|(id, _)| *id);
+        let uniform = layouts.windows(2).all(|pair| pair[0] == pair[1]);
+        let id_position = match layouts.split_first() {
+            None | Some((_, [])) => IdPosition::One,
+            Some((first, others)) => {
+                let place = |layout: &Layout| (layout.sample.id, Fields::trailer(layout.sample_type).id);
+                let differs = |other: &Layout| {
+                    place(other) != place(first) || other.sample_id_all != first.sample_id_all
+                };
+                match (others.iter().position(differs), first.sample.id) {
+                    (Some(other), _) => IdPosition::Disagree { a: 0, b: other + 1 },
+                    (None, None) => IdPosition::Disagree { a: 0, b: 1 },
+                    (None, Some(sample)) => IdPosition::Same { sample, trailer: first.trailer.id },
+                }
+            }
+        };
+        let build_ids = events.iter().map(|event| event.attr().build_id()).collect();
+        let has_time = layouts.iter().any(|layout| layout.sample.time.is_some());
+        Layouts { layouts, ids, id_position, uniform, has_time, build_ids }
+    }
+
+    /// One layout an event, in the order of the attrs.
+    pub fn all(&self) -> &[Layout] {
+        &self.layouts
+    }
+
+    /// The event that owns an id.
+    #[inline]
+    pub fn event_of_id(&self, id: u64) -> Option<usize> {
+        // Ids are handed out in a row, so the position is nearly always right at the first guess.
+        let first = self.ids.first()?.0;
+        let guess = usize::try_from(id.checked_sub(first)?).ok()?;
+        match self.ids.get(guess) {
+            Some(&(found, event)) if found == id => Some(event as usize),
+            _ => self.ids.binary_search_by_key(&id, |&(id, _)| id).ok().map(|at| self.ids[at].1 as usize),
+        }
+    }
+
+    /// An event has this id. Also true of 0, which stands for no id, and when no event has ids, as may be when there is only one event.
+    pub fn knows(&self, id: u64) -> bool {
+        id == 0 || self.ids.is_empty() || self.event_of_id(id).is_some()
+    }
+
+    /// MMAP2 records like this one may hold a build-id: its event has `attr.build_id`, or, where it has no event's id, any event has.
+    pub fn may_map_build_ids(&self, record: &Record<'_>) -> bool {
+        let id = self.layout_of(record).and_then(|layout| layout.id(record));
+        match id.and_then(|id| self.event_of_id(id)) {
+            Some(event) => self.build_ids.get(event).copied().unwrap_or(false),
+            None => self.build_ids.contains(&true),
+        }
+    }
+
+    /// Events keep their id in one place, so that every record finds its event; the error names the two that do not.
+    pub fn check_ids(&self) -> Result<()> {
+        match self.id_position {
+            IdPosition::One | IdPosition::Same { .. } => Ok(()),
+            IdPosition::Disagree { a, b } => Err(Error::new(format!(
+                "events {a} and {b} do not keep the event id at the same place (sample_type {:#x} and {:#x}, sample_id_all {} and {}), so \
+                 records can't be told apart",
+                self.layouts[a].sample_type,
+                self.layouts[b].sample_type,
+                u8::from(self.layouts[a].sample_id_all),
+                u8::from(self.layouts[b].sample_id_all),
+            ))
+            .hint("record with --sample-identifier")),
+        }
+    }
+
+    /// The event a kernel record belongs to, by perf's rules: the only event; else the one that owns the record's id; the first event when the
+    /// id is 0 or the record has no trailer. `None`: no event, an id nobody owns, or events that disagree on where the id is.
+    #[inline]
+    pub fn event_of(&self, record: &Record<'_>) -> Option<usize> {
+        match self.id_position {
+            IdPosition::One => (!self.layouts.is_empty()).then_some(0),
+            IdPosition::Same { sample, trailer } => {
+                let id = if record.kind() == RecordType::SAMPLE {
+                    record.u64(sample as usize)?
+                } else {
+                    let Some(trailer) = trailer else { return Some(0) };
+                    match record.bytes().len().checked_sub(trailer as usize) {
+                        Some(at) if at >= 8 => record.u64(at)?,
+                        _ => return Some(0),
+                    }
+                };
+                if id == 0 { Some(0) } else { self.event_of_id(id) }
+            }
+            IdPosition::Disagree { .. } => None,
+        }
+    }
+
+    /// The layout of a kernel record. Where all events lay records out alike this needs no id.
+    #[inline]
+    pub fn layout_of(&self, record: &Record<'_>) -> Option<&Layout> {
+        if self.uniform { self.layouts.first() } else { self.layouts.get(self.event_of(record)?) }
+    }
+
+    /// Some event keeps the time.
+    pub fn has_time(&self) -> bool {
+        self.has_time
+    }
+
+    /// ns; `None` for user records and where no event says so.
+    #[inline]
+    pub fn time(&self, record: &Record<'_>) -> Option<u64> {
+        self.layout_of(record)?.time(record)
+    }
+}

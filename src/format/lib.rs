@@ -1,0 +1,26 @@
+//! The bytes of perf.data: reading and writing every form of it, without policy; the byte reference is this package's README.
+
+mod attr;
+mod bytes;
+pub mod decode;
+mod endian;
+mod error;
+pub mod expand;
+pub mod features;
+pub mod header;
+pub mod input;
+mod kinds;
+mod layout;
+pub mod pipe;
+mod record;
+pub mod sample;
+mod value;
+
+pub use attr::{ATTR_FLAGS, ATTR_SIZE_MIN, Attr, Event};
+pub use bytes::Bytes;
+pub use endian::{Cursor, Endian, until_nul};
+pub use error::{Error, Result};
+pub use kinds::{Feature, Kinds, RecordType};
+pub use layout::{Fields, Layout, Layouts, READ_FORMAT_NAMES, SAMPLE_TYPE_NAMES, sample_type};
+pub use record::{BadFrame, Frame, HEADER_SIZE, Origin, Origins, RECORD_SIZE_MAX, Record, Walker};
+pub use value::{Decoded, Fields as ValueFields, Oddity, Value, bit_names};

@@ -1,0 +1,83 @@
+//! Writes the front of pipe data: the records that say what a file says in its header, in the order perf writes them.
+
+use crate::features::{BuildIds, read_event_desc};
+use crate::header::{Features, Magic};
+use crate::{Endian, Error, Event, Feature, HEADER_SIZE, RECORD_SIZE_MAX, RecordType, Result};
+
+/// Features that name offsets of a file or the form of a directory; pipe data has neither.
+const FILE_ONLY: [Feature; 2] = [Feature::AUXTRACE, Feature::DIR_FORMAT];
+
+/// The kind of EVENT_UPDATE that names an event.
+pub(crate) const EVENT_UPDATE_NAME: u64 = 2;
+
+/// The header, HEADER_ATTRs, HEADER_FEATUREs in ascending order, HEADER_TRACING_DATA, the events' names, HEADER_BUILD_IDs. Also the features
+/// that could not be said, because a record holds at most 65,535 bytes. An event with more ids than a record holds is an error: without its ids
+/// no perf could read the rest.
+pub fn pipe_front(events: &[Event], features: &Features, endian: Endian) -> Result<(Vec<u8>, Vec<Feature>)> {
+    let mut out = Magic::pipe_header(endian).to_vec();
+    for (index, event) in events.iter().enumerate() {
+        let mut body = event.raw().to_vec();
+        event.ids.iter().for_each(|&id| body.extend(endian.bytes_u64(id)));
+        if HEADER_SIZE + body.len() > RECORD_SIZE_MAX {
+            let ids = event.ids.len();
+            return Err(Error::new(format!(
+                "event {index} has {ids} ids, more than fit in the one record that pipe data has for them"
+            ))
+            .hint("write a file instead"));
+        }
+        record(&mut out, RecordType::HEADER_ATTR, &[&body], endian);
+    }
+    let mut unsaid = Vec::new();
+    for (&feature, section) in features {
+        if FILE_ONLY.contains(&feature) || feature == Feature::TRACING_DATA || feature == Feature::BUILD_ID {
+            continue;
+        }
+        if HEADER_SIZE + 8 + section.len() > usize::from(u16::MAX) {
+            unsaid.push(feature);
+            continue;
+        }
+        let bit = endian.bytes_u64(u64::from(feature.0));
+        record(&mut out, RecordType::HEADER_FEATURE, &[&bit, section], endian);
+    }
+    if let Some(section) = features.get(&Feature::TRACING_DATA) {
+        let padding = section.len().next_multiple_of(8) - section.len();
+        match u32::try_from(section.len() + padding) {
+            Ok(size) => {
+                record(
+                    &mut out,
+                    RecordType::HEADER_TRACING_DATA,
+                    &[&endian.bytes_u32(size), &[0; 4]],
+                    endian,
+                );
+                out.extend_from_slice(section);
+                out.resize(out.len() + padding, 0);
+            }
+            Err(_) => unsaid.push(Feature::TRACING_DATA),
+        }
+    }
+    let descriptions =
+        features.get(&Feature::EVENT_DESC).and_then(|section| read_event_desc(section, endian));
+    for (event, description) in events.iter().zip(descriptions.iter().flatten()) {
+        if let (Some(&id), false) = (event.ids.first(), description.name.is_empty()) {
+            let mut name = description.name.to_vec();
+            name.resize((name.len() + 1).next_multiple_of(8), 0);
+            let kind = endian.bytes_u64(EVENT_UPDATE_NAME);
+            record(&mut out, RecordType::EVENT_UPDATE, &[&kind, &endian.bytes_u64(id), &name], endian);
+        }
+    }
+    let mut ids = BuildIds::new(features.get(&Feature::BUILD_ID).map_or(&[][..], |section| section), endian);
+    let all_said = ids.by_ref().all(|entry| entry.write_record(&[], endian, &mut out).is_some());
+    if !all_said || !ids.rest().is_empty() {
+        unsaid.push(Feature::BUILD_ID);
+    }
+    Ok((out, unsaid))
+}
+
+fn record(out: &mut Vec<u8>, kind: RecordType, parts: &[&[u8]], endian: Endian) {
+    let size = HEADER_SIZE + parts.iter().map(|part| part.len()).sum::<usize>();
+    out.extend(endian.bytes_u32(kind.0));
+    out.extend(endian.bytes_u16(0));
+    // Callers have checked that it fits.
+    out.extend(endian.bytes_u16(u16::try_from(size).unwrap_or(u16::MAX)));
+    parts.iter().for_each(|part| out.extend_from_slice(part));
+}

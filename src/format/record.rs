@@ -1,0 +1,373 @@
+//! A record is a `Copy` view of bytes that lie elsewhere, plus where they came from; walking records reads headers only.
+
+use std::fmt;
+
+use crate::{Cursor, Endian, Error, Kinds, RecordType, Result};
+
+/// Size of `struct perf_event_header`: u32 type, u16 misc, u16 size.
+pub const HEADER_SIZE: usize = 8;
+
+/// The largest record, in bytes: `size` is 16 bits wide and perf wants multiples of 8.
+pub const RECORD_SIZE_MAX: usize = 65528;
+
+/// Where a record's bytes came from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Origin {
+    /// Stored in the input: `stream` counts the data file of a directory (0 for the main file), `offset` is absolute in that file.
+    Input {
+        /// Which file of the input.
+        stream: u32,
+        /// Bytes from the start of that file.
+        offset: u64,
+    },
+    /// Decompressed: `record` is the absolute offset of the COMPRESSED record in which it begins.
+    Chunk {
+        /// Which file of the input.
+        stream: u32,
+        /// Absolute offset of the COMPRESSED record.
+        record: u64,
+        /// Bytes from the start of what that record decompresses to. Negative for a record that a chunk before this one began.
+        offset: i64,
+    },
+    /// Made by a pass.
+    Synthetic,
+}
+
+impl Origin {
+    /// The absolute offset in the input file at which the record, or the COMPRESSED record around it, lies.
+    pub fn stored_at(self) -> Option<(u32, u64)> {
+        match self {
+            Origin::Input { stream, offset } => Some((stream, offset)),
+            Origin::Chunk { stream, record, .. } => Some((stream, record)),
+            Origin::Synthetic => None,
+        }
+    }
+}
+
+/// `offset 0x1234`, or `offset 0x1234+0x20` inside what a COMPRESSED record holds.
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Origin::Input { offset, .. } => write!(f, "offset {offset:#x}"),
+            Origin::Chunk { record, offset, .. } if offset < 0 => {
+                write!(f, "offset {record:#x}-{:#x}", -offset)
+            }
+            Origin::Chunk { record, offset, .. } => write!(f, "offset {record:#x}+{offset:#x}"),
+            Origin::Synthetic => write!(f, "a record made by perfx"),
+        }
+    }
+}
+
+/// One record: its `header.size` bytes, and the payload behind it that `header.size` does not count (AUXTRACE, HEADER_TRACING_DATA).
+#[derive(Clone, Copy)]
+pub struct Record<'a> {
+    bytes: &'a [u8],
+    payload: &'a [u8],
+    origin: Origin,
+    endian: Endian,
+}
+
+impl<'a> Record<'a> {
+    /// A view of one whole record without payload. Errors when `bytes` is shorter than a header or `header.size` is not its length.
+    pub fn new(bytes: &'a [u8], payload: &'a [u8], origin: Origin, endian: Endian) -> Result<Record<'a>> {
+        let size = endian.u16(bytes, 6).map(usize::from);
+        if bytes.len() < HEADER_SIZE || size != Some(bytes.len()) {
+            return Err(Error::new(format!(
+                "header.size {} is not the record's length {}",
+                size.unwrap_or(0),
+                bytes.len()
+            ))
+            .origin(origin));
+        }
+        Ok(Record { bytes, payload, origin, endian })
+    }
+
+    /// The kind.
+    #[inline]
+    pub fn kind(&self) -> RecordType {
+        RecordType(self.endian.u32(self.bytes, 0).unwrap_or(0))
+    }
+
+    /// The `misc` bits.
+    #[inline]
+    pub fn misc(&self) -> u16 {
+        self.endian.u16(self.bytes, 4).unwrap_or(0)
+    }
+
+    /// Bits 0-2 of `misc`: 0 unknown, 1 kernel, 2 user, 3 hypervisor, 4 guest kernel, 5 guest user.
+    #[inline]
+    pub fn cpumode(&self) -> u16 {
+        self.misc() & 7
+    }
+
+    /// The record with its header, without its payload.
+    #[inline]
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// The bytes behind the header, without the payload.
+    #[inline]
+    pub fn body(&self) -> &'a [u8] {
+        &self.bytes[HEADER_SIZE..]
+    }
+
+    /// What follows the record and belongs to it.
+    pub fn payload(&self) -> &'a [u8] {
+        self.payload
+    }
+
+    /// Where it came from.
+    #[inline]
+    pub fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// The recording's byte order.
+    #[inline]
+    pub fn endian(&self) -> Endian {
+        self.endian
+    }
+
+    /// The u16 at byte `at` of the record.
+    #[inline]
+    pub fn u16(&self, at: usize) -> Option<u16> {
+        self.endian.u16(self.bytes, at)
+    }
+
+    /// The u32 at byte `at` of the record.
+    #[inline]
+    pub fn u32(&self, at: usize) -> Option<u32> {
+        self.endian.u32(self.bytes, at)
+    }
+
+    /// The u64 at byte `at` of the record.
+    #[inline]
+    pub fn u64(&self, at: usize) -> Option<u64> {
+        self.endian.u64(self.bytes, at)
+    }
+
+    /// A cursor behind the header.
+    pub fn cursor(&self) -> Cursor<'a> {
+        Cursor::new(self.body(), self.endian)
+    }
+
+    /// An error about this record.
+    #[cold]
+    pub fn error(&self, what: impl Into<String>) -> Error {
+        Error::new(what).origin(self.origin).record(self.kind())
+    }
+}
+
+impl fmt::Debug for Record<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} bytes at {}", self.kind(), self.bytes.len(), self.origin)
+    }
+}
+
+/// Maps positions in a run of records back to where its bytes came from.
+#[derive(Clone, Debug, Default)]
+pub struct Origins {
+    /// (first position, origin of that position), ascending.
+    runs: Vec<(usize, Origin)>,
+}
+
+impl Origins {
+    /// All bytes lie in one piece in the input.
+    pub fn input(stream: u32, offset: u64) -> Origins {
+        Origins { runs: vec![(0, Origin::Input { stream, offset })] }
+    }
+
+    /// From position `at` on, bytes come from `origin`.
+    pub fn push(&mut self, at: usize, origin: Origin) {
+        self.runs.push((at, origin));
+    }
+
+    /// Forgets everything from position `len` on.
+    pub fn truncate(&mut self, len: usize) {
+        self.runs.retain(|&(start, _)| start < len);
+    }
+
+    /// The position of the byte that came from exactly there.
+    pub fn position_of(&self, origin: Origin) -> Option<usize> {
+        let inside = |from, wanted| match (from, wanted) {
+            (Origin::Input { stream, offset }, Origin::Input { stream: other, offset: wanted })
+                if stream == other =>
+            {
+                usize::try_from(wanted.checked_sub(offset)?).ok()
+            }
+            (
+                Origin::Chunk { stream, record, offset },
+                Origin::Chunk { stream: s, record: r, offset: wanted },
+            ) if (stream, record) == (s, r) => usize::try_from(wanted.checked_sub(offset)?).ok(),
+            _ => None,
+        };
+        self.runs.iter().enumerate().find_map(|(index, &(start, from))| {
+            let end = self.runs.get(index + 1).map_or(usize::MAX, |&(next, _)| next);
+            start.checked_add(inside(from, origin)?).filter(|&position| position < end)
+        })
+    }
+
+    /// Where the byte at this position came from.
+    #[inline]
+    pub fn at(&self, position: usize) -> Origin {
+        let after = match self.runs.as_slice() {
+            [_] => 1,
+            runs => runs.partition_point(|&(start, _)| start <= position),
+        };
+        let Some(&(start, origin)) = after.checked_sub(1).and_then(|i| self.runs.get(i)) else {
+            return Origin::Synthetic;
+        };
+        let inside = (position - start) as u64;
+        match origin {
+            Origin::Input { stream, offset } => {
+                Origin::Input { stream, offset: offset.saturating_add(inside) }
+            }
+            Origin::Chunk { stream, record, offset } => {
+                Origin::Chunk { stream, record, offset: offset.saturating_add(inside as i64) }
+            }
+            Origin::Synthetic => Origin::Synthetic,
+        }
+    }
+}
+
+/// What a header says about how far its record reaches.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame {
+    /// The kind.
+    pub kind: RecordType,
+    /// `header.size`, bytes.
+    pub size: usize,
+    /// Bytes behind the record that belong to it.
+    pub payload: u64,
+}
+
+impl Frame {
+    /// Reads the frame of the record at `at`. `Ok(None)`: more bytes than `bytes` holds are needed to tell. Errors on a size below 8, or
+    /// too small to say how long the payload is.
+    #[inline]
+    pub fn read(bytes: &[u8], at: usize, endian: Endian) -> Result<Option<Frame>, BadFrame> {
+        let Some(header) = bytes.get(at..).and_then(|b| b.first_chunk::<8>()) else {
+            return Ok(None);
+        };
+        let (kind, size) = match endian {
+            Endian::Little => {
+                let word = u64::from_le_bytes(*header);
+                (word as u32, (word >> 48) as usize)
+            }
+            Endian::Big => {
+                let word = u64::from_be_bytes(*header);
+                ((word >> 32) as u32, (word & 0xffff) as usize)
+            }
+        };
+        let kind = RecordType(kind);
+        if size < HEADER_SIZE {
+            return Err(BadFrame { kind, size });
+        }
+        let mut payload = 0;
+        // The only two kinds with bytes behind them that header.size does not count (tools/perf/util/session.c, header.c).
+        if kind == RecordType::AUXTRACE || kind == RecordType::HEADER_TRACING_DATA {
+            let field = if kind == RecordType::AUXTRACE { 16 } else { 12 };
+            if size < field {
+                return Err(BadFrame { kind, size });
+            }
+            let length = if kind == RecordType::AUXTRACE {
+                endian.u64(bytes, at + 8)
+            } else {
+                endian.u32(bytes, at + 8).map(u64::from)
+            };
+            match length {
+                Some(length) => payload = length,
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(Frame { kind, size, payload }))
+    }
+
+    /// Record and payload together; saturates on absurd payload lengths, which then reach past any input.
+    pub fn total(&self) -> u64 {
+        (self.size as u64).saturating_add(self.payload)
+    }
+}
+
+/// A header whose size can't be right.
+#[derive(Clone, Copy, Debug)]
+pub struct BadFrame {
+    /// The kind it claims.
+    pub kind: RecordType,
+    /// The size it claims.
+    pub size: usize,
+}
+
+impl BadFrame {
+    /// The same with its place.
+    #[cold]
+    pub fn into_error(self, origin: Origin) -> Error {
+        let what = if self.size < HEADER_SIZE {
+            format!("size {} is below the 8 bytes of a record header", self.size)
+        } else {
+            format!("size {} is too small to say how long the payload behind it is", self.size)
+        };
+        Error::new(what).origin(origin).record(self.kind)
+    }
+}
+
+/// Walks the records of a run of bytes that begins and ends at record boundaries.
+#[derive(Clone, Debug)]
+pub struct Walker<'a> {
+    bytes: &'a [u8],
+    origins: &'a Origins,
+    endian: Endian,
+    at: usize,
+}
+
+impl<'a> Walker<'a> {
+    /// Starts at the front.
+    pub fn new(bytes: &'a [u8], origins: &'a Origins, endian: Endian) -> Self {
+        Walker { bytes, origins, endian, at: 0 }
+    }
+
+    /// Position of the next record, in bytes from the front.
+    pub fn position(&self) -> usize {
+        self.at
+    }
+
+    /// The next record, whatever its kind.
+    pub fn next_record(&mut self) -> Result<Option<Record<'a>>> {
+        self.next_wanted(Kinds::ALL, usize::MAX)
+    }
+
+    /// The next record of a wanted kind, or the first that begins at or behind position `stop`. Skips all others inside this loop: handing
+    /// every record to the caller costs three times as much.
+    pub fn next_wanted(&mut self, wanted: Kinds, stop: usize) -> Result<Option<Record<'a>>> {
+        while self.at < self.bytes.len() {
+            let at = self.at;
+            let cut = || {
+                Error::new(format!(
+                    "the record reaches past the end of its data ({} bytes left)",
+                    self.bytes.len() - at
+                ))
+                .origin(self.origins.at(at))
+            };
+            let frame = match Frame::read(self.bytes, at, self.endian) {
+                Ok(Some(frame)) => frame,
+                Ok(None) => return Err(cut()),
+                Err(bad) => return Err(bad.into_error(self.origins.at(at))),
+            };
+            let left = self.bytes.len() - at;
+            if frame.total() > left as u64 {
+                return Err(cut().record(frame.kind));
+            }
+            self.at += frame.size + frame.payload as usize;
+            if wanted.has(frame.kind) || at >= stop {
+                return Ok(Some(Record {
+                    bytes: &self.bytes[at..at + frame.size],
+                    payload: &self.bytes[at + frame.size..self.at],
+                    origin: self.origins.at(at),
+                    endian: self.endian,
+                }));
+            }
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,575 @@
+//! Reads every part of a SAMPLE record as its event's attr lays it out, borrowing all of it: nothing is allocated and no length is trusted.
+
+mod bits;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+pub use bits::{BranchFlags, DataSrc};
+
+use crate::layout::sample_type as st;
+use crate::{Cursor, Endian, Layout, Record, RecordType, Result};
+
+/// A run of u64 in the recording's byte order.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct U64s<'a> {
+    bytes: &'a [u8],
+    endian: Endian,
+}
+
+impl<'a> U64s<'a> {
+    /// Of these bytes; what does not fill a last u64 is left out.
+    pub fn new(bytes: &'a [u8], endian: Endian) -> U64s<'a> {
+        U64s { bytes: &bytes[..bytes.len() / 8 * 8], endian }
+    }
+
+    /// The bytes as they lie in the record.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// How many u64.
+    pub fn len(&self) -> usize {
+        self.bytes.len() / 8
+    }
+
+    /// There is none.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// The one at this index.
+    pub fn get(&self, index: usize) -> Option<u64> {
+        self.endian.u64(self.bytes, index.checked_mul(8)?)
+    }
+
+    /// All of them, in order.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = u64> + ExactSizeIterator + Clone + use<'a> {
+        let endian = self.endian;
+        self.bytes.chunks_exact(8).map(move |word| endian.u64(word, 0).unwrap_or_default())
+    }
+}
+
+/// `[0x1, 0x2]`
+impl fmt::Debug for U64s<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter().map(|word| format!("{word:#x}"))).finish()
+    }
+}
+
+/// An entry of a call chain that is no address: it says where the addresses behind it lie (`enum perf_callchain_context`; every value from -4095
+/// on is one).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Marker(pub u64);
+
+impl Marker {
+    /// Hypervisor addresses follow.
+    pub const HV: Marker = Marker(-32_i64 as u64);
+    /// Kernel addresses follow.
+    pub const KERNEL: Marker = Marker(-128_i64 as u64);
+    /// User addresses follow.
+    pub const USER: Marker = Marker(-512_i64 as u64);
+    /// The user part comes later, in a CALLCHAIN_DEFERRED record: what follows is its cookie, the last entry of the chain.
+    pub const USER_DEFERRED: Marker = Marker(-640_i64 as u64);
+    /// Addresses of a guest follow.
+    pub const GUEST: Marker = Marker(-2048_i64 as u64);
+    /// Addresses of a guest's kernel follow.
+    pub const GUEST_KERNEL: Marker = Marker(-2176_i64 as u64);
+    /// User addresses of a guest follow.
+    pub const GUEST_USER: Marker = Marker(-2560_i64 as u64);
+
+    /// Marker, name, cpumode of the addresses behind it.
+    const TABLE: &[(Marker, &str, u16)] = &[
+        (Marker::HV, "HV", 3),
+        (Marker::KERNEL, "KERNEL", 1),
+        (Marker::USER, "USER", 2),
+        (Marker::USER_DEFERRED, "USER_DEFERRED", 2),
+        (Marker::GUEST, "GUEST", 0),
+        (Marker::GUEST_KERNEL, "GUEST_KERNEL", 4),
+        (Marker::GUEST_USER, "GUEST_USER", 5),
+    ];
+
+    /// The entry as a marker, if it is one, known or not.
+    #[inline]
+    pub fn of(entry: u64) -> Option<Marker> {
+        (entry >= -4095_i64 as u64).then_some(Marker(entry))
+    }
+
+    fn row(self) -> Option<&'static (Marker, &'static str, u16)> {
+        Self::TABLE.iter().find(|(marker, ..)| *marker == self)
+    }
+
+    /// The name without its `PERF_CONTEXT_` prefix.
+    pub fn name(self) -> Option<&'static str> {
+        self.row().map(|(_, name, _)| *name)
+    }
+
+    /// The cpumode (bits 0-2 of `misc`) of the addresses behind it; 0, unknown, for a marker without a name and for GUEST.
+    pub fn cpumode(self) -> u16 {
+        self.row().map_or(0, |(_, _, cpumode)| *cpumode)
+    }
+}
+
+/// The addresses of a call chain, innermost first, each with its cpumode; markers and the cookie of a deferred chain are left out. `cpumode` is
+/// that of the record, for addresses before the first marker.
+pub fn frames<'a>(chain: U64s<'a>, mut cpumode: u16) -> impl Iterator<Item = (u16, u64)> + use<'a> {
+    let mut cookie = false;
+    chain.iter().filter_map(move |entry| {
+        if std::mem::take(&mut cookie) {
+            return None;
+        }
+        let Some(marker) = Marker::of(entry) else { return Some((cpumode, entry)) };
+        cpumode = marker.cpumode();
+        cookie = marker == Marker::USER_DEFERRED;
+        None
+    })
+}
+
+/// The value of one counter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Count {
+    /// What was counted.
+    pub value: u64,
+    /// The event's id, with FORMAT_ID.
+    pub id: Option<u64>,
+    /// Samples lost, with FORMAT_LOST.
+    pub lost: Option<u64>,
+}
+
+/// What a counter read holds, as `attr.read_format` lays it out, u64 each. Bit 0 `enabled`, 1 `running`, 2 `id`, 4 `lost`, 3 GROUP:
+///
+/// - without GROUP: value, \[enabled\], \[running\], \[id\], \[lost\];
+/// - with GROUP: count, \[enabled\], \[running\], then as often as count says value, \[id\], \[lost\].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Read<'a> {
+    /// Time the event was enabled, ns.
+    pub enabled: Option<u64>,
+    /// Time the event was counting, ns.
+    pub running: Option<u64>,
+    /// The counters of a whole group follow, else it is one counter.
+    pub group: bool,
+    read_format: u64,
+    counts: U64s<'a>,
+    /// Without GROUP the value does not lie beside its id.
+    value: u64,
+}
+
+impl<'a> Read<'a> {
+    const ENABLED: u64 = 1 << 0;
+    const RUNNING: u64 = 1 << 1;
+    const ID: u64 = 1 << 2;
+    const GROUP: u64 = 1 << 3;
+    const LOST: u64 = 1 << 4;
+
+    /// Takes it from the front; `None` when it does not fit.
+    pub fn take(cursor: &mut Cursor<'a>, read_format: u64) -> Option<Read<'a>> {
+        let group = read_format & Self::GROUP != 0;
+        // In a group this is the number of counters.
+        let value = cursor.u64()?;
+        let mut time = |bit| if read_format & bit != 0 { cursor.u64().map(Some) } else { Some(None) };
+        let (enabled, running) = (time(Self::ENABLED)?, time(Self::RUNNING)?);
+        let words = (read_format & (Self::ID | Self::LOST)).count_ones() as usize + usize::from(group);
+        let count = if group { usize::try_from(value).ok()? } else { 1 };
+        let bytes = cursor.bytes(count.checked_mul(words * 8)?)?;
+        Some(Read { enabled, running, group, read_format, counts: U64s::new(bytes, cursor.endian()), value })
+    }
+
+    /// The counters, of which there is one without GROUP.
+    pub fn counts(&self) -> impl Iterator<Item = Count> + use<'a> {
+        let Read { group, read_format, counts, value, .. } = *self;
+        let (with_id, with_lost) = (read_format & Self::ID != 0, read_format & Self::LOST != 0);
+        let words = usize::from(group) + usize::from(with_id) + usize::from(with_lost);
+        (0..if group { value } else { 1 }).map(move |index| {
+            let at = index as usize * words;
+            // `take` has seen that they are all there.
+            let word = |behind| counts.get(at + behind).unwrap_or_default();
+            let id = usize::from(group);
+            Count {
+                value: if group { word(0) } else { value },
+                id: with_id.then(|| word(id)),
+                lost: with_lost.then(|| word(id + usize::from(with_id))),
+            }
+        })
+    }
+}
+
+/// A branch: where from, where to, and what the CPU knows about it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Branch {
+    /// Address of the branch.
+    pub from: u64,
+    /// Address of its target.
+    pub to: u64,
+    /// The rest.
+    pub flags: BranchFlags,
+}
+
+/// The last branches, newest first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Branches<'a> {
+    /// Index of the newest branch in the hardware's own buffer; -1 where the CPU does not tell.
+    pub hw_idx: Option<u64>,
+    /// u64 from, u64 to, u64 flags for each.
+    entries: U64s<'a>,
+    /// What each branch counted, one u64 a branch; the CPU's PMU capabilities tell how many bits each counter has.
+    pub counters: Option<U64s<'a>>,
+}
+
+impl<'a> Branches<'a> {
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.entries.len() / 3
+    }
+
+    /// There is none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Branch> + Clone + use<'a> {
+        let entries = self.entries;
+        (0..self.len()).map(move |index| {
+            let word = |at| entries.get(index * 3 + at).unwrap_or_default();
+            Branch { from: word(0), to: word(1), flags: BranchFlags::new(word(2), entries.endian) }
+        })
+    }
+}
+
+/// How a branch stack lies in the record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct BranchForm {
+    hw_idx: bool,
+    counters: bool,
+}
+
+/// The registers of one moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Regs<'a> {
+    /// 0 none, 1 of a 32-bit task, 2 of a 64-bit task.
+    pub abi: u64,
+    /// Which registers, by their number on the recording machine.
+    pub mask: u64,
+    /// Their values, in ascending order of their numbers; empty when `abi` is 0.
+    pub values: U64s<'a>,
+}
+
+impl<'a> Regs<'a> {
+    /// The register with this number, if it is there.
+    pub fn get(&self, number: u32) -> Option<u64> {
+        let bit = 1u64.checked_shl(number).filter(|bit| self.mask & bit != 0)?;
+        self.values.get((self.mask & (bit - 1)).count_ones() as usize)
+    }
+
+    /// Number and value of each.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, u64)> + use<'a> {
+        let mask = self.mask;
+        (0..64).filter(move |number| mask >> number & 1 == 1).zip(self.values.iter())
+    }
+}
+
+/// A copy of the top of the user stack.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stack<'a> {
+    /// From the stack pointer upwards, as large as was asked for.
+    pub bytes: &'a [u8],
+    /// How many of them were there to copy; what is behind is left over from before. Absent when there was no stack at all.
+    pub dyn_size: Option<u64>,
+}
+
+impl<'a> Stack<'a> {
+    /// The part that means something.
+    pub fn used(&self) -> &'a [u8] {
+        let used = usize::try_from(self.dyn_size.unwrap_or(0)).unwrap_or(usize::MAX);
+        &self.bytes[..used.min(self.bytes.len())]
+    }
+}
+
+/// What the sample cost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Weight {
+    /// With bit WEIGHT.
+    Full(u64),
+    /// With bit WEIGHT_STRUCT: bits 0-31, 32-47 and 48-63 of a u64. On x86 weight, instruction latency, retire latency.
+    Parts {
+        /// Bits 0-31.
+        var1_dw: u32,
+        /// Bits 32-47.
+        var2_w: u16,
+        /// Bits 48-63.
+        var3_w: u16,
+    },
+}
+
+/// Everything a SAMPLE record holds, in the order of the record (kernel/events/core.c, `perf_output_sample`). What `attr.sample_type` does not
+/// ask for is `None`.
+///
+/// | bit | part | bytes |
+/// |---|---|---|
+/// | 16 0 | identifier, ip | u64 each |
+/// | 1 | pid, tid | u32 each |
+/// | 2 3 6 9 | time (ns), addr, id, stream_id | u64 each |
+/// | 7 | cpu | u32, u32 reserved |
+/// | 8 | period | u64 |
+/// | 4 | read | [`Read`] |
+/// | 5 | callchain | u64 count, u64 each |
+/// | 10 | raw | u32 size, bytes; 4 + size is a multiple of 8 |
+/// | 11 | branches | u64 count, \[u64 hw_idx\], 24 bytes each, \[u64 counters each\] |
+/// | 12 | regs_user | u64 abi, unless it is 0: u64 for each bit of `attr.sample_regs_user` |
+/// | 13 | stack_user | u64 size, unless it is 0: bytes, u64 dyn_size |
+/// | 14 24 | weight | u64 |
+/// | 15 17 | data_src, transaction | u64 each |
+/// | 18 | regs_intr | as regs_user |
+/// | 19 21 22 23 | phys_addr, cgroup, data_page_size, code_page_size (bytes) | u64 each |
+/// | 20 | aux | u64 size, bytes |
+#[allow(missing_docs, reason = "the names are those of the table above")]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Sample<'a> {
+    pub identifier: Option<u64>,
+    pub ip: Option<u64>,
+    pub pid_tid: Option<(u32, u32)>,
+    pub time: Option<u64>,
+    pub addr: Option<u64>,
+    pub id: Option<u64>,
+    pub stream_id: Option<u64>,
+    pub cpu: Option<u32>,
+    pub period: Option<u64>,
+    pub read: Option<Read<'a>>,
+    pub callchain: Option<U64s<'a>>,
+    pub raw: Option<&'a [u8]>,
+    pub branches: Option<Branches<'a>>,
+    pub regs_user: Option<Regs<'a>>,
+    pub stack_user: Option<Stack<'a>>,
+    pub weight: Option<Weight>,
+    pub data_src: Option<DataSrc>,
+    pub transaction: Option<u64>,
+    pub regs_intr: Option<Regs<'a>>,
+    pub phys_addr: Option<u64>,
+    pub cgroup: Option<u64>,
+    pub data_page_size: Option<u64>,
+    pub code_page_size: Option<u64>,
+    pub aux: Option<&'a [u8]>,
+    /// What lies behind all of them: empty, unless the sample is not what its attr says.
+    pub rest: &'a [u8],
+}
+
+/// A part that does not fit in its record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Short {
+    part: &'static str,
+    /// How many bytes or items it says it has, if it says so.
+    says: Option<u64>,
+    left: usize,
+}
+
+impl Short {
+    /// The oddity this is.
+    pub(crate) fn code(&self) -> &'static str {
+        if self.says.is_some() { "count-too-large" } else { "too-small" }
+    }
+}
+
+impl fmt::Display for Short {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Short { part, says, left } = self;
+        match says {
+            Some(says) => write!(f, "`{part}` says {says}, which does not fit in the {left} bytes left"),
+            None => write!(f, "`{part}` does not fit in the {left} bytes left"),
+        }
+    }
+}
+
+/// Takes the parts of a sample from the front.
+struct Parts<'a> {
+    cursor: Cursor<'a>,
+}
+
+impl<'a> Parts<'a> {
+    fn need<T>(&self, part: &'static str, says: Option<u64>, got: Option<T>) -> Result<T, Short> {
+        got.ok_or(Short { part, says, left: self.cursor.rest().len() })
+    }
+
+    fn u64(&mut self, part: &'static str) -> Result<u64, Short> {
+        let got = self.cursor.u64();
+        self.need(part, None, got)
+    }
+
+    /// A u64 where it was asked for.
+    fn word(&mut self, asked: bool, part: &'static str) -> Result<Option<u64>, Short> {
+        if asked { self.u64(part).map(Some) } else { Ok(None) }
+    }
+
+    fn u32s(&mut self, part: &'static str) -> Result<(u32, u32), Short> {
+        let mut ahead = self.cursor;
+        let got = ahead.u32().zip(ahead.u32());
+        let got = self.need(part, None, got)?;
+        self.cursor = ahead;
+        Ok(got)
+    }
+
+    /// `count` items of `size` bytes.
+    fn bytes(&mut self, part: &'static str, count: u64, size: usize) -> Result<&'a [u8], Short> {
+        let length = usize::try_from(count).ok().and_then(|count| count.checked_mul(size));
+        let got = length.and_then(|length| self.cursor.bytes(length));
+        self.need(part, Some(count), got)
+    }
+
+    fn u64s(&mut self, part: &'static str, count: u64) -> Result<U64s<'a>, Short> {
+        Ok(U64s::new(self.bytes(part, count, 8)?, self.cursor.endian()))
+    }
+
+    fn branches(&mut self, form: BranchForm) -> Result<Branches<'a>, Short> {
+        let count = self.u64("branch_stack")?;
+        let hw_idx = if form.hw_idx { Some(self.u64("hw_idx")?) } else { None };
+        let entries = U64s::new(self.bytes("branch_stack", count, 24)?, self.cursor.endian());
+        let counters = if form.counters { Some(self.u64s("branch_counters", count)?) } else { None };
+        Ok(Branches { hw_idx, entries, counters })
+    }
+
+    fn regs(&mut self, part: &'static str, mask: u64) -> Result<Regs<'a>, Short> {
+        let abi = self.u64(part)?;
+        let count = if abi == 0 { 0 } else { u64::from(mask.count_ones()) };
+        Ok(Regs { abi, mask, values: self.u64s(part, count)? })
+    }
+
+    fn stack(&mut self) -> Result<Stack<'a>, Short> {
+        let size = self.u64("stack_user")?;
+        let bytes = self.bytes("stack_user", size, 1)?;
+        let dyn_size = if size == 0 { None } else { Some(self.u64("dyn_size")?) };
+        Ok(Stack { bytes, dyn_size })
+    }
+}
+
+impl<'a> Sample<'a> {
+    /// Reads the whole sample. Errors when it is shorter than its parts say; when it is longer, `rest` is not empty.
+    pub fn parse(record: &Record<'a>, layout: &Layout) -> Result<Sample<'a>> {
+        if record.kind() != RecordType::SAMPLE {
+            return Err(record.error("this is no sample"));
+        }
+        match Sample::read(record, layout) {
+            (sample, None) => Ok(sample),
+            (_, Some(short)) => Err(record.error(short.to_string())),
+        }
+    }
+
+    /// The parts up to the first one that does not fit, and that one; `rest` begins where reading ended.
+    pub(crate) fn read(record: &Record<'a>, layout: &Layout) -> (Sample<'a>, Option<Short>) {
+        let mut sample = Sample::default();
+        let mut parts = Parts { cursor: record.cursor() };
+        let fixed = sample.fixed(&mut parts, layout);
+        let done = fixed.and_then(|()| sample.variable(&mut parts, layout));
+        sample.rest = parts.cursor.rest();
+        (sample, done.err())
+    }
+
+    fn fixed(&mut self, parts: &mut Parts<'a>, layout: &Layout) -> Result<(), Short> {
+        let has = |bit| layout.sample_type & bit != 0;
+        self.identifier = parts.word(has(st::IDENTIFIER), "identifier")?;
+        self.ip = parts.word(has(st::IP), "ip")?;
+        self.pid_tid = if has(st::TID) { Some(parts.u32s("tid")?) } else { None };
+        self.time = parts.word(has(st::TIME), "time")?;
+        self.addr = parts.word(has(st::ADDR), "addr")?;
+        self.id = parts.word(has(st::ID), "id")?;
+        self.stream_id = parts.word(has(st::STREAM_ID), "stream_id")?;
+        self.cpu = if has(st::CPU) { Some(parts.u32s("cpu")?.0) } else { None };
+        self.period = parts.word(has(st::PERIOD), "period")?;
+        Ok(())
+    }
+
+    fn variable(&mut self, parts: &mut Parts<'a>, layout: &Layout) -> Result<(), Short> {
+        let has = |bit| layout.sample_type & bit != 0;
+        if has(st::READ) {
+            let read = Read::take(&mut parts.cursor, layout.read_format);
+            self.read = Some(parts.need("read", None, read)?);
+        }
+        if has(st::CALLCHAIN) {
+            let count = parts.u64("callchain")?;
+            self.callchain = Some(parts.u64s("callchain", count)?);
+        }
+        if has(st::RAW) {
+            let size = parts.cursor.u32();
+            let size = parts.need("raw", None, size)?;
+            self.raw = Some(parts.bytes("raw", size.into(), 1)?);
+        }
+        if has(st::BRANCH_STACK) {
+            self.branches_and_behind(parts, layout)
+        } else {
+            self.behind_branches(parts, layout)
+        }
+    }
+
+    /// The attr does not tell for sure how a branch stack lies in the record: the kernel leaves out `hw_idx` where it has no branches, and writes
+    /// counters when any event of the group asked for them; perf, when it writes samples itself, always writes `hw_idx`. So whichever form uses
+    /// up the record exactly is the right one, the attr's own first; when none does, it is the attr's own.
+    fn branches_and_behind(&mut self, parts: &mut Parts<'a>, layout: &Layout) -> Result<(), Short> {
+        let literal = BranchForm {
+            hw_idx: layout.branch_sample_type & 1 << 17 != 0,
+            counters: layout.branch_sample_type & 1 << 19 != 0,
+        };
+        let forms = [
+            literal,
+            BranchForm { counters: !literal.counters, ..literal },
+            BranchForm { hw_idx: !literal.hw_idx, ..literal },
+            BranchForm { hw_idx: !literal.hw_idx, counters: !literal.counters },
+        ];
+        let (before, start) = (*self, parts.cursor);
+        let mut attempt = |sample: &mut Self, form| {
+            (*sample, parts.cursor) = (before, start);
+            sample.branches = Some(parts.branches(form)?);
+            sample.behind_branches(parts, layout)?;
+            Ok(parts.cursor.rest().is_empty())
+        };
+        for form in forms {
+            if attempt(self, form) == Ok(true) {
+                return Ok(());
+            }
+        }
+        attempt(self, literal).map(drop)
+    }
+
+    fn behind_branches(&mut self, parts: &mut Parts<'a>, layout: &Layout) -> Result<(), Short> {
+        let has = |bit| layout.sample_type & bit != 0;
+        if has(st::REGS_USER) {
+            self.regs_user = Some(parts.regs("regs_user", layout.regs_user)?);
+        }
+        if has(st::STACK_USER) {
+            self.stack_user = Some(parts.stack()?);
+        }
+        if has(st::WEIGHT_STRUCT) {
+            let word = parts.u64("weight")?;
+            let (var1_dw, var2_w, var3_w) = (word as u32, (word >> 32) as u16, (word >> 48) as u16);
+            self.weight = Some(Weight::Parts { var1_dw, var2_w, var3_w });
+        } else if has(st::WEIGHT) {
+            self.weight = Some(Weight::Full(parts.u64("weight")?));
+        }
+        self.data_src = parts.word(has(st::DATA_SRC), "data_src")?.map(DataSrc);
+        self.transaction = parts.word(has(st::TRANSACTION), "transaction")?;
+        if has(st::REGS_INTR) {
+            self.regs_intr = Some(parts.regs("regs_intr", layout.regs_intr)?);
+        }
+        self.phys_addr = parts.word(has(st::PHYS_ADDR), "phys_addr")?;
+        self.cgroup = parts.word(has(st::CGROUP), "cgroup")?;
+        self.data_page_size = parts.word(has(st::DATA_PAGE_SIZE), "data_page_size")?;
+        self.code_page_size = parts.word(has(st::CODE_PAGE_SIZE), "code_page_size")?;
+        if has(st::AUX) {
+            let size = parts.u64("aux")?;
+            self.aux = Some(parts.bytes("aux", size, 1)?);
+        }
+        Ok(())
+    }
+}
+
+/// The call chain of a sample, without reading the rest of it; `None` when there is none or it does not fit. See [`frames`] for its addresses.
+#[inline]
+pub fn callchain<'a>(record: &Record<'a>, layout: &Layout) -> Option<U64s<'a>> {
+    if layout.sample_type & st::CALLCHAIN == 0 || record.kind() != RecordType::SAMPLE {
+        return None;
+    }
+    let mut cursor = Cursor::new(record.bytes().get(layout.sample.size.into()..)?, record.endian());
+    if layout.sample_type & st::READ != 0 {
+        Read::take(&mut cursor, layout.read_format)?;
+    }
+    let length = usize::try_from(cursor.u64()?).ok()?.checked_mul(8)?;
+    Some(U64s::new(cursor.bytes(length)?, record.endian()))
+}

@@ -1,0 +1,78 @@
+//! What decoding yields: named values for a person, a JSON document or a check to use; nothing in here knows how they are shown.
+
+use std::borrow::Cow;
+
+/// A decoded value.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value<'a> {
+    /// A number best read in decimal: counts, ids of tasks, times in ns.
+    Number(u64),
+    /// A number that can be negative (-1: any).
+    Signed(i64),
+    /// A number best read in hexadecimal: addresses, masks, offsets.
+    Hex(u64),
+    /// A floating point number (the scale of an event).
+    Float(f64),
+    /// Text as it lies in the recording; not always UTF-8.
+    Text(&'a [u8]),
+    /// A word of ours: the name of a constant, or of several joined by `|`.
+    Name(Cow<'static, str>),
+    /// Uninterpreted bytes.
+    Bytes(&'a [u8]),
+    /// Values of one kind.
+    List(Vec<Value<'a>>),
+    /// Named values.
+    Map(Fields<'a>),
+}
+
+/// Named values in the order of the record.
+pub type Fields<'a> = Vec<(&'static str, Value<'a>)>;
+
+/// Something that is not as the format says; reading went on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Oddity {
+    /// A short stable word, e.g. `string-unterminated`.
+    pub code: &'static str,
+    /// One sentence with the numbers.
+    pub what: String,
+}
+
+/// A decoded record or feature section.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Decoded<'a> {
+    /// The fields that are there.
+    pub fields: Fields<'a>,
+    /// What is not as it should be.
+    pub odd: Vec<Oddity>,
+}
+
+impl<'a> Decoded<'a> {
+    /// Adds a field.
+    pub fn push(&mut self, name: &'static str, value: Value<'a>) {
+        self.fields.push((name, value));
+    }
+
+    /// Notes an oddity.
+    pub fn odd(&mut self, code: &'static str, what: impl Into<String>) {
+        self.odd.push(Oddity { code, what: what.into() });
+    }
+
+    /// The field with this name.
+    pub fn get(&self, name: &str) -> Option<&Value<'a>> {
+        self.fields.iter().find(|(n, _)| *n == name).map(|(_, v)| v)
+    }
+}
+
+/// The names of the set bits joined by `|`, unknown bits as `bitN`; `-` when none is set.
+pub fn bit_names(mut bits: u64, names: &[(u32, &str)]) -> String {
+    let mut words = Vec::new();
+    while bits != 0 {
+        let bit = bits.trailing_zeros();
+        bits &= bits - 1;
+        match names.iter().find(|(number, _)| *number == bit) {
+            Some((_, name)) => words.push((*name).to_owned()),
+            None => words.push(format!("bit{bit}")),
+        }
+    }
+    if words.is_empty() { "-".to_owned() } else { words.join("|") }
+}

@@ -1,0 +1,9 @@
+//! The commands of perfx over its packages; a library only so that tests and benchmarks can call what the program calls.
+
+mod cli;
+mod commands;
+mod input;
+mod output;
+pub mod render;
+
+pub use cli::main;

@@ -1,0 +1,7 @@
+//! The program: its outcome becomes an exit code.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    perfx::main()
+}

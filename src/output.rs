@@ -1,0 +1,310 @@
+//! Where a command's output goes, and that it gets there whole or not at all: a temporary name in the same folder, then one rename.
+
+use std::fs::{self, File, Metadata};
+use std::io::{self, IsTerminal};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use clap::{Args, ValueEnum};
+use perfx_format::input::{Form, Recording};
+use perfx_pipeline::{Job, Level, Outcome, Output, OutputForm, Pass};
+use tempfile::{NamedTempFile, TempDir};
+
+use crate::cli::{InputArgs, TalkArgs, Usage};
+use crate::input::{Source, spool};
+
+/// How to write a recording.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct WriteArgs {
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+    /// Write to this file; - is standard output [default: standard output, or on a terminal a file beside the input]
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Form of the output [default: pipe on standard output, else file]
+    #[arg(long, value_name = "FORM")]
+    pub(crate) to: Option<To>,
+    /// Overwrite an existing output
+    #[arg(short, long)]
+    pub(crate) force: bool,
+    /// Change the input itself, in one step: it is the old or the new one at any time
+    #[arg(long, conflicts_with_all = ["output", "to"])]
+    pub(crate) in_place: bool,
+    /// Do everything but write: say what would be done
+    #[arg(short = 'n', long)]
+    pub(crate) dry_run: bool,
+    /// Threads to work with; 0 is one for each processor. The output does not depend on it
+    #[arg(short = '@', long, value_name = "N", default_value_t = 0)]
+    pub(crate) threads: usize,
+    #[command(flatten)]
+    pub(crate) talk: TalkArgs,
+}
+
+/// The forms a recording can be written in.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum To {
+    /// A file with a header, as perf record writes it
+    File,
+    /// A stream, as perf record -o - writes it
+    Pipe,
+}
+
+/// Where it goes.
+#[derive(Debug)]
+enum Target {
+    Stdout,
+    /// Something that is neither file nor directory: a FIFO, /dev/null.
+    Device(PathBuf),
+    /// A file, or a directory when the recording needs one.
+    Path(PathBuf),
+}
+
+impl WriteArgs {
+    fn target(&self, command: &str, source: &Source) -> Result<(Target, Option<&'static str>)> {
+        if self.in_place {
+            let Source::Path(path) = source else {
+                bail!(Usage("standard input can't be changed in place".into()));
+            };
+            let metadata = fs::metadata(path).with_context(|| path.display().to_string())?;
+            if metadata.is_dir() {
+                bail!(Usage("a directory can't be changed in place: give -o".into()));
+            }
+            // The file itself is replaced, not a link to it.
+            return Ok((Target::Path(fs::canonicalize(path)?), None));
+        }
+        match &self.output {
+            Some(path) if path != Path::new("-") => Ok((self.named(path)?, None)),
+            given => {
+                if !io::stdout().is_terminal() {
+                    return Ok((Target::Stdout, None));
+                }
+                if given.is_some() {
+                    bail!(Usage(
+                        "a recording is binary and would upset the terminal: give -o FILE or a pipe".into()
+                    ));
+                }
+                let beside = beside(source, command);
+                Ok((self.named(&beside)?, Some("standard output is a terminal")))
+            }
+        }
+    }
+
+    fn named(&self, path: &Path) -> Result<Target> {
+        match fs::metadata(path) {
+            Ok(metadata) if !metadata.is_file() && !metadata.is_dir() => Ok(Target::Device(path.to_owned())),
+            Ok(_) => {
+                if !self.force && !self.dry_run {
+                    bail!("{} exists; -f overwrites it", path.display());
+                }
+                Ok(Target::Path(fs::canonicalize(path)?))
+            }
+            Err(_) => Ok(Target::Path(path.to_owned())),
+        }
+    }
+
+    fn threads(&self) -> usize {
+        match self.threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            threads => threads,
+        }
+    }
+
+    /// Reads the input, sends it through passes, writes it: what every command that writes a recording does. Returns the exit code.
+    pub(crate) fn transform(&self, command: &str, passes: Vec<Box<dyn Pass>>) -> Result<u8> {
+        let source = Source::of(&self.input);
+        let recording = source.open()?;
+        let (target, why) = self.target(command, &source)?;
+        if !self.in_place {
+            refuse_same(&source, &target)?;
+        }
+        let name = recording.name.clone();
+        let is_directory = matches!(recording.form, Form::Directory { .. });
+        let extras = recording.extras.clone();
+        let threads = self.threads();
+        let job = Job { recording, passes, threads, spool: spool() };
+        let kept_extras = !extras.is_empty() && self.to.is_none() && matches!(target, Target::Path(_));
+        let form = match (&target, self.to) {
+            (Target::Path(_), Some(To::Pipe)) => OutputForm::Pipe,
+            (Target::Path(_), _) if kept_extras => OutputForm::DirectoryData,
+            (Target::Path(_), _) => OutputForm::File,
+            (_, Some(To::File)) => {
+                bail!(Usage("a file can't be written to a stream, only pipe data can: give -o FILE".into()))
+            }
+            (_, _) => OutputForm::Pipe,
+        };
+        let (mut outcome, wrote) = if self.dry_run {
+            (job.run(Output::Nowhere(form))?, "would write".to_owned())
+        } else {
+            match &target {
+                Target::Stdout => {
+                    let stdout =
+                        io::stdout().as_fd().try_clone_to_owned().context("standard output can't be used")?;
+                    (job.run(Output::Pipe(&mut File::from(stdout)))?, "wrote standard output:".to_owned())
+                }
+                Target::Device(path) => {
+                    let mut file = fs::OpenOptions::new().write(true).open(path)?;
+                    (job.run(Output::Pipe(&mut file))?, format!("wrote {}:", path.display()))
+                }
+                Target::Path(path) if kept_extras => {
+                    (write_directory(path, job, &extras)?, format!("wrote {}:", path.display()))
+                }
+                Target::Path(path) => (write_file(path, job, form)?, format!("wrote {}:", path.display())),
+            }
+        };
+        let report = &mut outcome.report;
+        if is_directory && !extras.is_empty() && !kept_extras {
+            let names: Vec<_> = extras
+                .iter()
+                .filter_map(|path| path.file_name())
+                .map(|name| name.to_string_lossy())
+                .collect();
+            report.say(
+                Level::Loss,
+                format!("{} of the directory: only a directory can hold it", names.join(", ")),
+            );
+        }
+        for (kind, count) in &report.dropped.clone() {
+            report.say(Level::Info, format!("left out {count} {kind} records"));
+        }
+        let why = why.map(|why| format!(", because {why}")).unwrap_or_default();
+        report.lines.insert(
+            0,
+            (Level::Info, format!("read {name}: {} records, {}", report.records, size(report.bytes))),
+        );
+        report.say(Level::Info, format!("{wrote} {}{why}", size(outcome.written)));
+        Ok(self.talk.tell(&outcome.report))
+    }
+}
+
+/// `1.5 MB`: three digits at least, powers of 1000.
+fn size(bytes: u64) -> String {
+    let mut value = bytes as f64;
+    let mut units = ["bytes", "kB", "MB", "GB", "TB"].into_iter();
+    let mut unit = units.next().unwrap_or_default();
+    while value >= 1000.0 {
+        let Some(next) = units.next() else { break };
+        value /= 1000.0;
+        unit = next;
+    }
+    if unit == "bytes" { format!("{bytes} bytes") } else { format!("{value:.1} {unit}") }
+}
+
+/// `perf.data` becomes `perf.inject.data`, in the folder of the input.
+fn beside(source: &Source, command: &str) -> PathBuf {
+    let path = match source {
+        Source::Path(path) => path.clone(),
+        Source::Stdin => PathBuf::from("perf.data"),
+    };
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let extension = path.extension().map(|e| format!(".{}", e.to_string_lossy())).unwrap_or_default();
+    path.with_file_name(format!("{stem}.{command}{extension}"))
+}
+
+fn identity(metadata: &Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
+}
+
+/// Input and output being one file would destroy both.
+fn refuse_same(source: &Source, target: &Target) -> Result<()> {
+    let Target::Path(target) = target else { return Ok(()) };
+    let input = match source {
+        Source::Path(path) => fs::metadata(path)?,
+        Source::Stdin => File::from(io::stdin().as_fd().try_clone_to_owned()?).metadata()?,
+    };
+    let inside = match source {
+        Source::Path(path) if input.is_dir() => fs::metadata(path.join("data")).ok(),
+        _ => None,
+    };
+    if let Ok(output) = fs::metadata(target) {
+        let same = [Some(input), inside].iter().flatten().any(|input| identity(input) == identity(&output));
+        ensure!(!same, "{} is the input itself; --in-place changes it", target.display());
+    }
+    Ok(())
+}
+
+fn folder(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// A file under a temporary name, readable by its owner only, as perf makes its files; then in one step under its own.
+fn write_file(path: &Path, job: Job, form: OutputForm) -> Result<Outcome> {
+    let name = || path.display().to_string();
+    ensure!(!path.is_dir(), "{} is a directory", path.display());
+    let mut temporary =
+        tempfile::Builder::new().prefix(".perfx-").tempfile_in(folder(path)).with_context(name)?;
+    let outcome = match form {
+        OutputForm::Pipe => job.run(Output::Pipe(temporary.as_file_mut()))?,
+        _ => job.run(Output::File(temporary.as_file(), form))?,
+    };
+    settle(temporary, path)?;
+    Ok(outcome)
+}
+
+fn settle(temporary: NamedTempFile, path: &Path) -> Result<()> {
+    let name = || path.display().to_string();
+    temporary.as_file().sync_all().with_context(name)?;
+    temporary.persist(path).with_context(name)?;
+    Ok(())
+}
+
+/// A directory with the recording as `data` and the input's other entries beside it.
+fn write_directory(path: &Path, job: Job, extras: &[PathBuf]) -> Result<Outcome> {
+    let name = || path.display().to_string();
+    let temporary = tempfile::Builder::new().prefix(".perfx-").tempdir_in(folder(path)).with_context(name)?;
+    let data = temporary.path().join("data");
+    let outcome = write_file(&data, job, OutputForm::DirectoryData)?;
+    for extra in extras {
+        if let Some(name) = extra.file_name() {
+            copy_tree(extra, &temporary.path().join(name))?;
+        }
+    }
+    replace_directory(temporary, path).with_context(name)?;
+    Ok(outcome)
+}
+
+/// rename(2) replaces a directory only when that is empty, so the old one steps aside first.
+fn replace_directory(temporary: TempDir, path: &Path) -> Result<()> {
+    let old = tempfile::Builder::new().prefix(".perfx-").tempdir_in(folder(path))?;
+    let aside = old.path().join("old");
+    let exists = path.symlink_metadata().is_ok();
+    if exists {
+        fs::rename(path, &aside)?;
+    }
+    let new = temporary.keep();
+    if let Err(error) = fs::rename(&new, path) {
+        if exists {
+            fs::rename(&aside, path)?;
+        }
+        fs::remove_dir_all(&new)?;
+        return Err(error.into());
+    }
+    Ok(())
+}
+
+fn copy_tree(from: &Path, to: &Path) -> Result<()> {
+    let name = || from.display().to_string();
+    if from.symlink_metadata().with_context(name)?.is_dir() {
+        fs::create_dir(to).with_context(name)?;
+        for entry in fs::read_dir(from).with_context(name)? {
+            let entry = entry.with_context(name)?;
+            copy_tree(&entry.path(), &to.join(entry.file_name()))?;
+        }
+    } else {
+        fs::copy(from, to).with_context(name)?;
+    }
+    Ok(())
+}
+
+/// The recording's form does not matter to whoever only reads it; kept here beside its twin for writing.
+pub(crate) fn form_name(recording: &Recording) -> String {
+    match recording.form {
+        Form::File => "file".to_owned(),
+        Form::Pipe => "pipe".to_owned(),
+        Form::Directory { version } => format!("directory (version {version})"),
+    }
+}

@@ -1,0 +1,13 @@
+//! Records flow from a reader through passes into a writer; what nobody asked for is copied as it is.
+
+pub mod address_space;
+mod ordered;
+mod pass;
+mod plan;
+mod report;
+mod run;
+mod sink;
+
+pub use pass::{Emit, Needs, Pass, Place, Session};
+pub use report::{Level, Report};
+pub use run::{Job, Outcome, Output, OutputForm, Schedule};

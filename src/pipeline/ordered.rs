@@ -1,0 +1,91 @@
+//! Runs work on many threads and hands the results out in the order the items came, holding a bounded number of them.
+
+use std::thread;
+
+use anyhow::Result;
+use crossbeam_channel::{Receiver, Sender, bounded};
+
+/// For every item: `work` on one of the `workers` (one thread each), then `done` on the calling thread, in the items' order. With a single
+/// worker and `alone`, everything happens on the calling thread. Stops at the first error of `done`.
+pub(crate) fn ordered<T: Send, R: Send, W: Send>(
+    items: impl Iterator<Item = T> + Send,
+    workers: &mut [W],
+    alone: bool,
+    work: impl Fn(&mut W, T) -> R + Sync,
+    mut done: impl FnMut(R) -> Result<()>,
+) -> Result<()> {
+    if alone {
+        let Some(worker) = workers.first_mut() else { return Ok(()) };
+        for item in items {
+            done(work(worker, item))?;
+        }
+        return Ok(());
+    }
+    // A job carries the sender of a channel for its one result; the receiver goes to the calling thread in the items' order, which so
+    // waits for the oldest result whichever worker makes it. The bounds are the back-pressure.
+    let (job_in, job_out) = bounded::<(T, Sender<R>)>(workers.len());
+    let (order_in, order_out) = bounded::<Receiver<R>>(workers.len());
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            for item in items {
+                let (result_in, result_out) = bounded(1);
+                // Either end is gone when `done` has failed.
+                if order_in.send(result_out).is_err() || job_in.send((item, result_in)).is_err() {
+                    break;
+                }
+            }
+        });
+        for worker in workers {
+            let jobs = job_out.clone();
+            let work = &work;
+            scope.spawn(move || {
+                for (item, result) in jobs {
+                    // Nobody waits for the result any more when `done` has failed.
+                    let _ = result.send(work(worker, item));
+                }
+            });
+        }
+        drop(job_out);
+        // A worker that panicked takes its result's sender with it; the scope passes the panic on.
+        order_out.into_iter().flatten().try_for_each(&mut done)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_come_in_order_whatever_the_threads() {
+        for threads in [1, 4] {
+            let mut seen = Vec::new();
+            let work = |_: &mut (), n: u64| {
+                thread::sleep(std::time::Duration::from_micros(n * 7 % 50));
+                n * 2
+            };
+            let mut workers = vec![(); threads];
+            ordered(0..200, &mut workers, threads == 1, work, |n| {
+                seen.push(n);
+                Ok(())
+            })
+            .unwrap();
+            assert_eq!(seen, (0..200).map(|n| n * 2).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn an_error_ends_it() {
+        let mut workers = vec![(); 3];
+        let result = ordered(
+            0..,
+            &mut workers,
+            false,
+            |_, n: u64| n,
+            |n| {
+                anyhow::ensure!(n < 10, "ten");
+                Ok(())
+            },
+        );
+        assert_eq!(result.unwrap_err().to_string(), "ten");
+    }
+}

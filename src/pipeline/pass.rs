@@ -1,0 +1,292 @@
+//! A pass is a transformation of records; every method has a default, and the defaults copy.
+
+use std::any::Any;
+use std::collections::BTreeSet;
+
+use anyhow::{Context as _, Result};
+use perfx_format::features::{BuildIdEntry, BuildIds};
+use perfx_format::header::Features;
+use perfx_format::input::{HeaderRecord, Recording};
+use perfx_format::{Bytes, Endian, Event, Feature, Kinds, Layouts, Origin, Record};
+
+use crate::plan::Planner;
+use crate::report::Report;
+use crate::run::OutputForm;
+
+/// A transformation. A stranger adds one as a file in `passes/` and a line in the registry.
+///
+/// Order of calls: `survey` for every wanted record of the input, one look after another, each closed by `surveyed`; `begin`; `record` for
+/// every wanted record on its way to the output; `finish`.
+pub trait Pass: Any + Send {
+    /// The name it is asked for by, in kebab-case.
+    fn name(&self) -> &'static str;
+
+    /// What it needs, merged with the other passes' and checked before the first byte moves.
+    fn needs(&self, _input: &Recording) -> Needs {
+        Needs::default()
+    }
+
+    /// One record of the input during a read-only look, decompressed. Looks run before any pass changes anything.
+    fn survey(&mut self, _look: usize, _record: Record<'_>, _layouts: &Layouts) -> Result<()> {
+        Ok(())
+    }
+
+    /// A look is over.
+    fn surveyed(&mut self, _look: usize, _session: &mut Session) -> Result<()> {
+        Ok(())
+    }
+
+    /// The last chance to change events before records are written.
+    fn begin(&mut self, _session: &mut Session) -> Result<()> {
+        Ok(())
+    }
+
+    /// One record it is interested in: keep, patch, replace, drop it, put others beside it.
+    fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
+        out.keep(record)
+    }
+
+    /// All records have passed: put what belongs at the end, set features.
+    fn finish(&mut self, _session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    /// A worker that can take any one batch by itself, in `survey` and in `record`. `None`: batches must come one after another, in order, and
+    /// the whole chain of passes runs on one thread.
+    fn fork(&self) -> Option<Box<dyn Pass>> {
+        None
+    }
+
+    /// Takes in what a worker learned from its batch; called in file order.
+    fn join(&mut self, _worker: Box<dyn Pass>) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// What a pass needs of the pipeline, as data.
+#[derive(Clone, Debug)]
+pub struct Needs {
+    /// The kinds its `record` wants; all others go by without being looked at.
+    pub records: Kinds,
+    /// The kinds its `survey` wants, one entry a look.
+    pub looks: Vec<Kinds>,
+    /// Its `record` wants COMPRESSED records replaced by what they hold, which leaves the output uncompressed.
+    pub decompressed: bool,
+    /// It can't work unless every record's event can be told.
+    pub ids: bool,
+    /// Features that are wrong after it, dropped unless the pass sets them.
+    pub stale: &'static [Feature],
+}
+
+impl Default for Needs {
+    fn default() -> Self {
+        Needs { records: Kinds::NONE, looks: Vec::new(), decompressed: false, ids: false, stale: &[] }
+    }
+}
+
+/// What passes may see and change of the recording beside its records.
+#[derive(Debug)]
+pub struct Session {
+    /// Byte order of the recording.
+    pub endian: Endian,
+    /// The form it will be written in.
+    pub form: OutputForm,
+    /// Its events. A pass that changes them does so in `begin`.
+    pub events: Vec<Event>,
+    /// Its feature sections, as they will be written.
+    features: Features,
+    /// Features that a pass has set.
+    pub(crate) set: BTreeSet<Feature>,
+    /// What is told to the user at the end.
+    pub report: Report,
+    /// `record` sees records as they are stored, compressed ones unopened.
+    pub(crate) stored: bool,
+    /// Where the pass being begun wants records whatever their kind.
+    pub(crate) places: Vec<Place>,
+}
+
+impl Session {
+    pub(crate) fn new(
+        recording: &Recording,
+        form: OutputForm,
+        features: Features,
+        report: Report,
+        stored: bool,
+    ) -> Session {
+        Session {
+            endian: recording.endian,
+            form,
+            events: recording.events.clone(),
+            features,
+            set: BTreeSet::new(),
+            report,
+            stored,
+            places: Vec::new(),
+        }
+    }
+
+    /// Takes in what pipe data said among its records and a file says in its header. What a pass has set stays.
+    pub(crate) fn absorb(&mut self, header: HeaderRecord) {
+        match header {
+            HeaderRecord::Event(event) => self.events.push(event),
+            HeaderRecord::Feature(feature, section) if !self.set.contains(&feature) => {
+                self.features.insert(feature, section);
+            }
+            HeaderRecord::BuildId(entry) if !self.set.contains(&Feature::BUILD_ID) => {
+                let section = self.features.entry(Feature::BUILD_ID).or_insert_with(|| Vec::new().into());
+                let known = BuildIds::new(section, self.endian);
+                let new = BuildIdEntry::read(&entry, self.endian);
+                if !known.into_iter().any(|known| Some(known) == new) {
+                    *section = [&**section, &entry].concat().into();
+                }
+            }
+            HeaderRecord::Feature(..) | HeaderRecord::BuildId(_) | HeaderRecord::EndOfFeatures => {}
+        }
+    }
+
+    /// The section of a feature.
+    pub fn feature(&self, feature: Feature) -> Option<&Bytes> {
+        self.features.get(&feature)
+    }
+
+    /// All feature sections.
+    pub fn features(&self) -> &Features {
+        &self.features
+    }
+
+    /// Sets a feature's section.
+    pub fn set_feature(&mut self, feature: Feature, section: impl Into<Bytes>) {
+        self.features.insert(feature, section.into());
+        self.set.insert(feature);
+    }
+
+    /// Removes a feature.
+    pub fn clear_feature(&mut self, feature: Feature) {
+        self.features.remove(&feature);
+        self.set.insert(feature);
+    }
+
+    /// Where a record that came from `origin` in a look will go by. Where compressed records go by unopened, that is the COMPRESSED record in
+    /// which it begins. `None` for records that were made.
+    pub fn place(&self, origin: Origin) -> Option<Place> {
+        Place::of(origin, self.stored)
+    }
+
+    /// To be called in `begin`: the pass's `record` also wants the record at this place, whatever its kind.
+    pub fn want_at(&mut self, place: Place) {
+        self.places.push(place);
+    }
+}
+
+/// Where a record begins in the input, in file order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Place {
+    stream: u32,
+    stored: u64,
+    /// `None` for a stored record.
+    inside: Option<i64>,
+}
+
+impl Place {
+    pub(crate) fn of(origin: Origin, stored: bool) -> Option<Place> {
+        match origin {
+            Origin::Input { stream, offset } => Some(Place { stream, stored: offset, inside: None }),
+            Origin::Chunk { stream, record, offset } => {
+                Some(Place { stream, stored: record, inside: (!stored).then_some(offset) })
+            }
+            Origin::Synthetic => None,
+        }
+    }
+
+    /// The same as an origin.
+    pub(crate) fn origin(self) -> Origin {
+        let Place { stream, stored, inside } = self;
+        match inside {
+            None => Origin::Input { stream, offset: stored },
+            Some(offset) => Origin::Chunk { stream, record: stored, offset },
+        }
+    }
+}
+
+/// A pass in the chain with what it wants.
+pub(crate) struct Stage {
+    pub(crate) pass: Box<dyn Pass>,
+    pub(crate) kinds: Kinds,
+    /// Sorted.
+    pub(crate) places: std::sync::Arc<[Place]>,
+}
+
+impl Stage {
+    fn wants(&self, record: &Record<'_>) -> bool {
+        // A record at hand is what it is, stored or decompressed, so its place needs no translation.
+        let at = || {
+            Place::of(record.origin(), false).is_some_and(|place| self.places.binary_search(&place).is_ok())
+        };
+        self.kinds.has(record.kind()) || !self.places.is_empty() && at()
+    }
+
+    /// The same for one batch.
+    pub(crate) fn fork(&self) -> Option<Stage> {
+        Some(Stage { pass: self.pass.fork()?, places: self.places.clone(), ..*self })
+    }
+}
+
+/// The way out of a pass: into the passes behind it, and at last into the output.
+pub struct Emit<'e> {
+    rest: &'e mut [Stage],
+    planner: &'e mut Planner,
+    layouts: &'e Layouts,
+}
+
+impl std::fmt::Debug for Emit<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Emit(into {} passes)", self.rest.len())
+    }
+}
+
+impl<'e> Emit<'e> {
+    pub(crate) fn new(rest: &'e mut [Stage], planner: &'e mut Planner, layouts: &'e Layouts) -> Emit<'e> {
+        Emit { rest, planner, layouts }
+    }
+
+    /// How records find their events.
+    pub fn layouts(&self) -> &'e Layouts {
+        self.layouts
+    }
+
+    /// The place of a record that goes by.
+    pub fn place(&self, record: &Record<'_>) -> Option<Place> {
+        Place::of(record.origin(), false)
+    }
+
+    /// Passes a record on as it is; no byte moves.
+    pub fn keep(&mut self, record: Record<'_>) -> Result<()> {
+        let Some(next) = self.rest.iter().position(|stage| stage.wants(&record)) else {
+            return self.planner.keep(record);
+        };
+        let Some((stage, rest)) = self.rest[next..].split_first_mut() else { return Ok(()) };
+        let mut out = Emit { rest, planner: self.planner, layouts: self.layouts };
+        let result = stage.pass.record(record, &mut out);
+        result
+            .with_context(|| format!("pass {}, {} at {}", stage.pass.name(), record.kind(), record.origin()))
+    }
+
+    /// Passes on a new record: whole bytes with a header whose size is their length, at most 65,528 and a multiple of 8; splitting what
+    /// is larger is the pass's duty.
+    pub fn put(&mut self, bytes: &[u8]) -> Result<()> {
+        let endian = self.planner.endian();
+        self.keep(Record::new(bytes, &[], Origin::Synthetic, endian)?)
+    }
+
+    /// Passes on an edited copy of the same size.
+    pub fn patch(&mut self, record: Record<'_>, edit: impl FnOnce(&mut [u8])) -> Result<()> {
+        let mut bytes = record.bytes().to_vec();
+        edit(&mut bytes);
+        self.keep(Record::new(&bytes, record.payload(), record.origin(), record.endian())?)
+    }
+
+    /// Leaves a record out of the output; counted, and told as a loss unless the pass says otherwise.
+    pub fn drop_record(&mut self, record: Record<'_>) {
+        self.planner.drop_record(record);
+    }
+}

@@ -1,0 +1,158 @@
+//! A batch becomes a plan: pieces of the input to copy and new bytes to write, neighbours collapsed, and marks for whoever must know where a
+//! record comes to lie.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use anyhow::Result;
+use perfx_format::input::{Batch, HeaderRecord};
+use perfx_format::{Endian, Kinds, Origin, RECORD_SIZE_MAX, Record, RecordType};
+
+/// A piece of the output.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Piece {
+    /// Bytes of the batch.
+    Stored(Range<usize>),
+    /// Bytes of the arena.
+    Made(Range<usize>),
+}
+
+/// An AUXTRACE record and where it comes to lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Mark {
+    /// Where it was.
+    pub(crate) origin: Origin,
+    /// Where it will be, bytes from the start of the plan.
+    pub(crate) at: u64,
+    /// Its `header.size`, bytes.
+    pub(crate) size: u64,
+}
+
+/// What becomes of one batch.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    pub(crate) pieces: Vec<Piece>,
+    pub(crate) arena: Vec<u8>,
+    pub(crate) marks: Vec<Mark>,
+    /// What a file says in its header instead of its data.
+    pub(crate) absorbed: Vec<HeaderRecord>,
+    pub(crate) dropped: BTreeMap<RecordType, u64>,
+    pub(crate) len: u64,
+}
+
+/// What the output's form asks of every record, beside the passes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terminal {
+    pub(crate) endian: Endian,
+    /// Tell where AUXTRACE records come to lie.
+    pub(crate) mark_aux: bool,
+    /// The input is pipe data and the output a file: header records leave the data.
+    pub(crate) absorb: bool,
+}
+
+impl Terminal {
+    /// The kinds it must see.
+    pub(crate) fn kinds(self) -> Kinds {
+        let mut kinds = Kinds::NONE;
+        if self.mark_aux {
+            kinds.insert(RecordType::AUXTRACE);
+        }
+        if self.absorb {
+            HeaderRecord::KINDS.iter().for_each(|&kind| kinds.insert(kind));
+        }
+        kinds
+    }
+}
+
+/// Collects the plan of one batch.
+#[derive(Debug)]
+pub(crate) struct Planner {
+    plan: Plan,
+    terminal: Terminal,
+    /// Address range of the batch's bytes: a record inside it is kept as a range.
+    batch: Range<usize>,
+}
+
+impl Planner {
+    /// For a batch, or for records that belong to none.
+    pub(crate) fn new(batch: Option<&Batch>, terminal: Terminal) -> Planner {
+        let batch = batch.map_or(0..0, |batch| {
+            let start = batch.bytes.as_ptr() as usize;
+            start..start + batch.bytes.len()
+        });
+        Planner { plan: Plan::default(), terminal, batch }
+    }
+
+    pub(crate) fn endian(&self) -> Endian {
+        self.terminal.endian
+    }
+
+    pub(crate) fn done(self) -> Plan {
+        self.plan
+    }
+
+    /// A run of the batch that nobody wanted.
+    pub(crate) fn stored(&mut self, range: Range<usize>) {
+        if range.is_empty() {
+            return;
+        }
+        self.plan.len += range.len() as u64;
+        match self.plan.pieces.last_mut() {
+            Some(Piece::Stored(last)) if last.end == range.start => last.end = range.end,
+            _ => self.plan.pieces.push(Piece::Stored(range)),
+        }
+    }
+
+    fn made(&mut self, bytes: &[u8]) {
+        let start = self.plan.arena.len();
+        self.plan.arena.extend_from_slice(bytes);
+        let range = start..self.plan.arena.len();
+        self.plan.len += bytes.len() as u64;
+        match self.plan.pieces.last_mut() {
+            Some(Piece::Made(last)) if last.end == range.start => last.end = range.end,
+            _ => self.plan.pieces.push(Piece::Made(range)),
+        }
+    }
+
+    /// Bytes of the batch are kept as a range, all others copied.
+    fn place(&mut self, bytes: &[u8]) {
+        let start = bytes.as_ptr() as usize;
+        if self.batch.contains(&start) && start + bytes.len() <= self.batch.end {
+            let at = start - self.batch.start;
+            self.stored(at..at + bytes.len());
+        } else {
+            self.made(bytes);
+        }
+    }
+
+    /// A record has come through all passes.
+    pub(crate) fn keep(&mut self, record: Record<'_>) -> Result<()> {
+        let kind = record.kind();
+        if self.terminal.absorb {
+            if let Some(header) = HeaderRecord::read(&record)? {
+                // A build-id is good in both places, and where it stands among the samples may matter to a reader.
+                let stays = matches!(header, HeaderRecord::BuildId(_));
+                self.plan.absorbed.push(header);
+                if !stays {
+                    return Ok(());
+                }
+            }
+        }
+        if self.terminal.mark_aux && kind == RecordType::AUXTRACE {
+            let size = record.bytes().len() as u64;
+            self.plan.marks.push(Mark { origin: record.origin(), at: self.plan.len, size });
+        }
+        if record.origin() == Origin::Synthetic && record.bytes().len() > RECORD_SIZE_MAX {
+            return Err(record
+                .error(format!("{} bytes are more than a record can have", record.bytes().len()))
+                .into());
+        }
+        self.place(record.bytes());
+        self.place(record.payload());
+        Ok(())
+    }
+
+    pub(crate) fn drop_record(&mut self, record: Record<'_>) {
+        *self.plan.dropped.entry(record.kind()).or_default() += 1;
+    }
+}

@@ -1,0 +1,611 @@
+//! Drives a recording through its passes: looks first, then batches into plans (on as many threads as the passes allow), then the writer in
+//! file order. The bytes written never depend on the number of threads.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use perfx_format::expand::Expand;
+use perfx_format::features::{AuxtraceEntry, read_auxtrace_index, write_auxtrace_index};
+use perfx_format::header::{Features, FileFront, Magic, Section, Weight, feature_table};
+use perfx_format::input::{Batch, Form, Recording, Spool};
+use perfx_format::pipe::pipe_front;
+use perfx_format::{Error, Event, Feature, Kinds, Layouts, Origin, RecordType};
+
+use crate::ordered::ordered;
+use crate::pass::{Emit, Needs, Pass, Place, Session, Stage};
+use crate::plan::{Mark, Piece, Plan, Planner, Terminal};
+use crate::report::{Level, Report};
+use crate::sink::Sink;
+
+/// The form of the output.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OutputForm {
+    /// A file with header, data and feature sections.
+    File,
+    /// The main file of a directory, beside which the caller keeps `kcore_dir`.
+    DirectoryData,
+    /// Pipe data.
+    Pipe,
+}
+
+/// Where the output goes.
+pub enum Output<'a> {
+    /// Into an empty file.
+    File(&'a File, OutputForm),
+    /// Into a pipe.
+    Pipe(&'a mut (dyn Write + Send)),
+    /// Nowhere: for what it would be, and for the feature sections that passes make.
+    Nowhere(OutputForm),
+}
+
+impl std::fmt::Debug for Output<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Output({:?})", self.form())
+    }
+}
+
+impl Output<'_> {
+    fn form(&self) -> OutputForm {
+        match self {
+            Output::File(_, form) | Output::Nowhere(form) => *form,
+            Output::Pipe(_) => OutputForm::Pipe,
+        }
+    }
+}
+
+/// A recording and what is to be done with it.
+pub struct Job {
+    /// The input.
+    pub recording: Recording,
+    /// In the order records go through them.
+    pub passes: Vec<Box<dyn Pass>>,
+    /// Threads that turn batches into plans; 1: everything on the calling thread.
+    pub threads: usize,
+    /// Makes temporary files.
+    pub spool: Spool,
+}
+
+impl std::fmt::Debug for Job {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Job({:?}, {} passes)", self.recording, self.passes.len())
+    }
+}
+
+/// What a run leaves behind.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What there is to tell.
+    pub report: Report,
+    /// The feature sections as written.
+    pub features: Features,
+    /// Bytes written.
+    pub written: u64,
+}
+
+/// How a job will be done, decided before the first byte moves.
+#[derive(Debug)]
+pub struct Schedule {
+    needs: Vec<(&'static str, Needs)>,
+    looks: usize,
+    /// COMPRESSED records are replaced by what they hold.
+    expand: bool,
+    compressed: bool,
+    spool: bool,
+    threads: usize,
+}
+
+impl Schedule {
+    fn new(job: &Job) -> Result<Schedule> {
+        let needs: Vec<_> = job.passes.iter().map(|pass| (pass.name(), pass.needs(&job.recording))).collect();
+        let recording = &job.recording;
+        let looks = needs.iter().map(|(_, needs)| needs.looks.len()).max().unwrap_or(0);
+        // Records of several zstd streams can't stand in one file: it has one.
+        let several = recording.stream_count() > 1 && recording.is_compressed();
+        if needs.iter().any(|(_, needs)| needs.ids) {
+            Layouts::new(&recording.events).check_ids().map_err(|e| e.file(&recording.name))?;
+        }
+        Ok(Schedule {
+            looks,
+            expand: several || needs.iter().any(|(_, needs)| needs.decompressed),
+            compressed: recording.is_compressed(),
+            spool: looks > 0 && !recording.is_rereadable(),
+            threads: job.threads,
+            needs,
+        })
+    }
+
+    /// One line a step, as `--explain` prints it.
+    pub fn explain(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if self.spool {
+            lines.push(
+                "spool the input to a temporary file, because it is looked at more than once".to_owned(),
+            );
+        }
+        for look in 0..self.looks {
+            for (name, needs) in &self.needs {
+                if let Some(kinds) = needs.looks.get(look) {
+                    lines.push(format!("look {}: {name} reads {}", look + 1, kinds_text(*kinds)));
+                }
+            }
+        }
+        if self.expand && self.compressed {
+            lines.push("decompress: COMPRESSED records are replaced by what they hold".to_owned());
+        }
+        for (name, needs) in &self.needs {
+            let mut line = format!("pass {name}: changes {}", kinds_text(needs.records));
+            if !needs.stale.is_empty() {
+                let stale: Vec<_> = needs.stale.iter().map(ToString::to_string).collect();
+                line += &format!(", rebuilds {}", stale.join(", "));
+            }
+            lines.push(line);
+        }
+        lines.push("write, in file order".to_owned());
+        lines
+    }
+}
+
+fn kinds_text(kinds: Kinds) -> String {
+    let names: Vec<_> = perfx_format::RecordType::NAMED
+        .iter()
+        .filter(|&&kind| kinds.has(kind))
+        .filter_map(|k| k.name())
+        .collect();
+    match names.len() {
+        0 => "no record where it stands".to_owned(),
+        n if n == perfx_format::RecordType::NAMED.len() => "every record".to_owned(),
+        _ => names.join(", "),
+    }
+}
+
+/// The chain of one thread.
+struct Worker {
+    chain: Vec<Stage>,
+    /// Every batch gets a fork of the chain, to be joined in file order.
+    fork: bool,
+}
+
+impl Job {
+    /// How it will be done.
+    pub fn schedule(&self) -> Result<Schedule> {
+        Schedule::new(self)
+    }
+
+    /// Does it. An error names the file, the place and the kind of the record; what was written by then is the caller's to remove.
+    pub fn run(mut self, mut output: Output<'_>) -> Result<Outcome> {
+        self.recording.check_whole()?;
+        let schedule = Schedule::new(&self)?;
+        if schedule.spool {
+            self.recording = self.recording.spooled(&self.spool)?;
+        }
+        let recording = &mut self.recording;
+        let form = output.form();
+        let mut report = Report::default();
+        for fault in &recording.faults {
+            let level = if fault.weight == Weight::Loss { Level::Loss } else { Level::Warning };
+            report.say(level, fault.to_error().to_string());
+        }
+        let features = features_of(recording, form, schedule.expand);
+        let mut session = Session::new(recording, form, features, report, !schedule.expand);
+
+        let mut chain = Vec::new();
+        for (pass, (_, needs)) in self.passes.into_iter().zip(&schedule.needs) {
+            chain.push(Stage { pass, kinds: needs.records, places: Arc::new([]) });
+        }
+        for look in 0..schedule.looks {
+            survey(recording, &mut chain, look, &schedule, &mut session)?;
+        }
+        for stage in &mut chain {
+            session.places.clear();
+            let begun = stage.pass.begin(&mut session);
+            begun.with_context(|| format!("pass {}", stage.pass.name()))?;
+            session.places.sort_unstable();
+            session.places.dedup();
+            stage.places = session.places.as_slice().into();
+        }
+
+        let to_file = form != OutputForm::Pipe;
+        let from_pipe = recording.form == Form::Pipe;
+        let terminal = Terminal {
+            endian: recording.endian,
+            mark_aux: to_file && (from_pipe || session.feature(Feature::AUXTRACE).is_some()),
+            absorb: to_file && from_pipe,
+        };
+        let mut writer = Writer::new(&mut output, recording, &mut session)?;
+        write_records(recording, &mut chain, &schedule, terminal, &mut session, &mut writer)?;
+        let layouts = Layouts::new(&session.events);
+        for at in 0..chain.len() {
+            let mut planner = Planner::new(None, terminal);
+            if let Some((stage, rest)) = chain[at..].split_first_mut() {
+                let mut out = Emit::new(rest, &mut planner, &layouts);
+                let finished = stage.pass.finish(&mut session, &mut out);
+                finished.with_context(|| format!("pass {}", stage.pass.name()))?;
+            }
+            writer.plan(&planner.done(), &[], &mut session)?;
+        }
+        drop_stale(&schedule, &mut session);
+        let written = writer.finish(from_pipe, &mut session)?;
+        Ok(Outcome { features: session.features().clone(), report: session.report, written })
+    }
+}
+
+/// The features that go into the output, before passes change them: all but those that only hold for the form it had.
+fn features_of(recording: &Recording, form: OutputForm, expand: bool) -> Features {
+    let mut features = recording.features.clone();
+    if expand {
+        features.remove(&Feature::COMPRESSED);
+    }
+    // A directory's streams are written as one file.
+    if matches!(recording.form, Form::Directory { version } if version > 0 || form != OutputForm::DirectoryData)
+    {
+        features.remove(&Feature::DIR_FORMAT);
+    }
+    if form == OutputForm::Pipe {
+        features.remove(&Feature::AUXTRACE);
+        features.remove(&Feature::DIR_FORMAT);
+    }
+    features
+}
+
+fn drop_stale(schedule: &Schedule, session: &mut Session) {
+    for (name, needs) in &schedule.needs {
+        for &feature in needs.stale {
+            if !session.set.contains(&feature) && session.feature(feature).is_some() {
+                session.clear_feature(feature);
+                session.report.say(
+                    Level::Loss,
+                    format!("feature {feature} no longer holds after {name} and was dropped"),
+                );
+            }
+        }
+    }
+}
+
+/// A pass's or a reader's error with the name of the file it is about.
+fn in_file(error: anyhow::Error, name: &Arc<str>) -> anyhow::Error {
+    match error.downcast::<Error>() {
+        Ok(error) => error.file(name).into(),
+        Err(error) => error.context(name.to_string()),
+    }
+}
+
+fn expanded(
+    recording: &mut Recording,
+) -> Expand<impl Iterator<Item = perfx_format::Result<Batch>> + Send + use<>> {
+    let mmap_len = recording.compressed().map_or(0, |compressed| compressed.mmap_len);
+    Expand::new(recording.batches(), recording.endian, mmap_len)
+}
+
+/// `work` for every batch on as many threads as the passes allow, then `done` in file order. A batch that is not `touched` gets no chain.
+fn each_batch<R: Send>(
+    schedule: &Schedule,
+    chain: &mut Vec<Stage>,
+    batches: impl Iterator<Item = perfx_format::Result<Batch>> + Send,
+    touched: impl Fn(&Batch) -> bool + Sync,
+    work: impl Fn(&mut [Stage], &Batch) -> Result<R> + Sync,
+    mut done: impl FnMut(&Batch, R) -> Result<()>,
+) -> Result<()> {
+    let fork = |chain: &[Stage]| -> Vec<Stage> { chain.iter().filter_map(Stage::fork).collect() };
+    let step = |worker: &mut Worker, batch: perfx_format::Result<Batch>| -> Result<(Batch, R, Vec<Stage>)> {
+        let batch = batch?;
+        let mut forks = Vec::new();
+        let chain = if !touched(&batch) {
+            &mut []
+        } else if worker.fork {
+            forks = fork(&worker.chain);
+            &mut forks[..]
+        } else {
+            &mut worker.chain[..]
+        };
+        let result = work(chain, &batch).map_err(|e| in_file(e, &batch.name))?;
+        Ok((batch, result, forks))
+    };
+    if schedule.threads > 1 && chain.iter().all(|stage| stage.pass.fork().is_some()) {
+        let mut workers: Vec<Worker> =
+            (0..schedule.threads).map(|_| Worker { chain: fork(chain), fork: true }).collect();
+        return ordered(batches, &mut workers, false, step, |stepped| {
+            let (batch, result, forks) = stepped?;
+            done(&batch, result)?;
+            let joined = chain.iter_mut().zip(forks).try_for_each(|(stage, fork)| stage.pass.join(fork.pass));
+            joined.map_err(|e| in_file(e, &batch.name))
+        });
+    }
+    let mut worker = Worker { chain: std::mem::take(chain), fork: false };
+    let result =
+        ordered(batches, std::slice::from_mut(&mut worker), schedule.threads == 1, step, |stepped| {
+            let (batch, result, _) = stepped?;
+            done(&batch, result)
+        });
+    *chain = worker.chain;
+    result
+}
+
+/// One read-only look at all records some pass wants to see in it.
+fn survey(
+    recording: &mut Recording,
+    chain: &mut Vec<Stage>,
+    look: usize,
+    schedule: &Schedule,
+    session: &mut Session,
+) -> Result<()> {
+    let endian = recording.endian;
+    let kinds: Vec<Kinds> =
+        schedule.needs.iter().map(|(_, needs)| needs.looks.get(look).copied().unwrap_or_default()).collect();
+    let wanted = kinds.iter().fold(Kinds::NONE, |all, kinds| all.union(*kinds));
+    let read = |chain: &mut [Stage], batch: &Batch| -> Result<()> {
+        if chain.is_empty() {
+            return Ok(());
+        }
+        let mut walker = batch.walk(endian);
+        while let Some(record) = walker.next_wanted(wanted, usize::MAX)? {
+            for (stage, kinds) in chain.iter_mut().zip(&kinds) {
+                if kinds.has(record.kind()) {
+                    stage.pass.survey(look, record, &batch.layouts)?;
+                }
+            }
+        }
+        Ok(())
+    };
+    let batches = expanded(recording);
+    each_batch(schedule, chain, batches, |batch| batch.kinds.meets(wanted), read, |_, ()| Ok(()))?;
+    for stage in chain {
+        let name = stage.pass.name();
+        stage.pass.surveyed(look, session).with_context(|| format!("pass {name}"))?;
+    }
+    Ok(())
+}
+
+fn write_records(
+    recording: &mut Recording,
+    chain: &mut Vec<Stage>,
+    schedule: &Schedule,
+    terminal: Terminal,
+    session: &mut Session,
+    writer: &mut Writer<'_>,
+) -> Result<()> {
+    let pipe = recording.form == Form::Pipe;
+    let wanted = chain.iter().fold(terminal.kinds(), |all, stage| all.union(stage.kinds));
+    let mut places: Vec<Place> = chain.iter().flat_map(|stage| stage.places.iter().copied()).collect();
+    places.sort_unstable();
+    places.dedup();
+    let stops = |batch: &Batch| -> Vec<usize> {
+        let mut stops: Vec<usize> =
+            places.iter().filter_map(|place| batch.origins.position_of(place.origin())).collect();
+        stops.retain(|&stop| stop < batch.bytes.len());
+        stops.sort_unstable();
+        stops
+    };
+    let touched = |batch: &Batch| batch.kinds.meets(wanted) || !stops(batch).is_empty();
+    let work = |chain: &mut [Stage], batch: &Batch| {
+        if touched(batch) {
+            plan(chain, batch, wanted, &stops(batch), terminal)
+        } else {
+            Ok(plan_all(batch, terminal))
+        }
+    };
+    let done = |batch: &Batch, plan: Plan| {
+        session.report.records += batch.records;
+        session.report.bytes += batch.bytes.len() as u64;
+        if let Some((origin, bytes)) = batch.torn {
+            torn(origin, bytes, pipe, &batch.name, session)?;
+        }
+        writer.plan(&plan, &batch.bytes, session)?;
+        plan.absorbed.into_iter().for_each(|header| session.absorb(header));
+        Ok(())
+    };
+    if schedule.expand {
+        each_batch(schedule, chain, expanded(recording), touched, work, done)
+    } else {
+        each_batch(schedule, chain, recording.batches(), touched, work, done)
+    }
+}
+
+/// The input ends inside a record. perf bears that in pipe data, and what is missing was never there; in a file it means that the file is
+/// damaged.
+fn torn(origin: Origin, bytes: u64, pipe: bool, name: &Arc<str>, session: &mut Session) -> Result<()> {
+    let what = format!("the last record is cut off: {bytes} bytes are no whole record");
+    let error = Error::new(what).origin(origin).file(name);
+    if !pipe {
+        return Err(error.into());
+    }
+    session.report.say(Level::Loss, error.to_string());
+    Ok(())
+}
+
+/// A batch that nobody wants anything of.
+fn plan_all(batch: &Batch, terminal: Terminal) -> Plan {
+    let mut planner = Planner::new(Some(batch), terminal);
+    planner.stored(0..batch.bytes.len());
+    planner.done()
+}
+
+/// Sends the wanted records, and those that begin at `stops`, through the chain.
+fn plan(
+    chain: &mut [Stage],
+    batch: &Batch,
+    wanted: Kinds,
+    stops: &[usize],
+    terminal: Terminal,
+) -> Result<Plan> {
+    let mut planner = Planner::new(Some(batch), terminal);
+    let mut walker = batch.walk(terminal.endian);
+    let mut stops = stops.iter().copied().peekable();
+    let mut done = 0;
+    while let Some(record) = walker.next_wanted(wanted, stops.peek().copied().unwrap_or(usize::MAX))? {
+        let end = walker.position();
+        let start = end - record.bytes().len() - record.payload().len();
+        while stops.next_if(|&stop| stop <= start).is_some() {}
+        planner.stored(done..start);
+        Emit::new(chain, &mut planner, &batch.layouts).keep(record)?;
+        done = end;
+    }
+    planner.stored(done..batch.bytes.len());
+    Ok(planner.done())
+}
+
+/// Writes front, records, features, and knows where records came to lie.
+struct Writer<'a> {
+    sink: Sink<Box<dyn Write + 'a>>,
+    file: Option<&'a File>,
+    front: Option<FileFront>,
+    events: Vec<Event>,
+    data_offset: u64,
+    spare_slots: Vec<u8>,
+    marks: Vec<Mark>,
+}
+
+impl<'a> Writer<'a> {
+    fn new(output: &'a mut Output<'_>, recording: &Recording, session: &mut Session) -> Result<Writer<'a>> {
+        let form = output.form();
+        let (inner, file): (Box<dyn Write + 'a>, _) = match output {
+            Output::File(file, _) => (Box::new(*file), Some(*file)),
+            Output::Pipe(pipe) => (Box::new(&mut **pipe), None),
+            Output::Nowhere(_) => (Box::new(io::sink()), None),
+        };
+        let mut writer = Writer {
+            sink: Sink::new(inner),
+            file,
+            front: None,
+            events: session.events.clone(),
+            data_offset: 0,
+            // Kept, so that what nobody changes comes out byte by byte the same.
+            spare_slots: recording.file.as_ref().map_or(Vec::new(), |file| file.spare_slots.clone()),
+            marks: Vec::new(),
+        };
+        if form == OutputForm::Pipe {
+            writer.pipe_front(recording, session)?;
+            return Ok(writer);
+        }
+        let front = FileFront::new(&session.events, recording.endian);
+        writer.append(&front.bytes)?;
+        writer.front = Some(front);
+        writer.data_offset = writer.sink.position();
+        Ok(writer)
+    }
+
+    fn pipe_front(&mut self, recording: &Recording, session: &mut Session) -> Result<()> {
+        let endian = recording.endian;
+        let same = session.events == recording.events && *session.features() == recording.features;
+        if recording.form == Form::Pipe && same {
+            self.append(&Magic::pipe_header(endian))?;
+            return recording.head.iter().try_for_each(|batch| self.append(&batch.bytes));
+        }
+        let front = pipe_front(&session.events, session.features(), endian);
+        let (front, unsaid) = front.map_err(|e| e.file(&recording.name))?;
+        self.append(&front)?;
+        for feature in unsaid {
+            let what = format!("feature {feature} is larger than pipe data can say and was left out");
+            session.report.say(Level::Loss, what);
+        }
+        // Nothing of a header knows a place for these names of perf before 2012.
+        for batch in &recording.head {
+            let mut walker = batch.walk(endian);
+            while let Some(record) =
+                walker.next_wanted(Kinds::of(&[RecordType::HEADER_EVENT_TYPE]), usize::MAX)?
+            {
+                if record.kind() == RecordType::HEADER_EVENT_TYPE {
+                    self.append(record.bytes())?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        self.sink.append(bytes).map_err(|e| Error::io("the output can't be written", e).into())
+    }
+
+    fn plan(&mut self, plan: &Plan, stored: &[u8], session: &mut Session) -> Result<()> {
+        let start = self.sink.position();
+        for piece in &plan.pieces {
+            match piece {
+                Piece::Stored(range) => self.append(&stored[range.clone()])?,
+                Piece::Made(range) => self.append(&plan.arena[range.clone()])?,
+            }
+        }
+        anyhow::ensure!(
+            self.sink.position() == start + plan.len,
+            "the plan of a batch is {} bytes long, not what was written",
+            plan.len
+        );
+        self.marks.extend(plan.marks.iter().map(|mark| Mark { at: start + mark.at, ..*mark }));
+        for (&kind, count) in &plan.dropped {
+            *session.report.dropped.entry(kind).or_default() += count;
+        }
+        Ok(())
+    }
+
+    /// Writes what follows the data; returns the length of the output.
+    fn finish(mut self, from_pipe: bool, session: &mut Session) -> Result<u64> {
+        let Some(mut front) = self.front.take() else {
+            self.flush()?;
+            return Ok(self.sink.position());
+        };
+        let endian = session.endian;
+        let data = Section { offset: self.data_offset, size: self.sink.position() - self.data_offset };
+        self.index_aux(from_pipe, session);
+        let features = session.features();
+        let sizes: Vec<u64> = features.values().map(|section| section.len() as u64).collect();
+        self.append(&feature_table(data.end(), sizes.into_iter(), &self.spare_slots, endian))?;
+        for section in features.values() {
+            self.append(section)?;
+        }
+        if session.events != self.events {
+            let bytes = front.move_to(self.sink.position(), &session.events);
+            self.append(&bytes)?;
+        }
+        self.flush()?;
+        if let Some(file) = self.file {
+            let header = front.header(data, features.keys().copied());
+            file.write_all_at(&header, 0).map_err(|e| Error::io("the output can't be written", e))?;
+        }
+        Ok(self.sink.position())
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.sink.flush().map_err(|e| Error::io("the output can't be written", e).into())
+    }
+
+    /// Feature AUXTRACE names file offsets, so it is written anew where records moved: an entry follows its record; one that pointed at no
+    /// AUXTRACE record is told and left out. Pipe data has no such feature, so there the records themselves are listed.
+    fn index_aux(&mut self, from_pipe: bool, session: &mut Session) {
+        let endian = session.endian;
+        let listed = |mark: &Mark| AuxtraceEntry { offset: mark.at, size: mark.size };
+        let Some(section) = session.feature(Feature::AUXTRACE) else {
+            if from_pipe && !self.marks.is_empty() {
+                let entries: Vec<_> = self.marks.iter().map(listed).collect();
+                session.set_feature(Feature::AUXTRACE, write_auxtrace_index(&entries, endian));
+            }
+            return;
+        };
+        if session.set.contains(&Feature::AUXTRACE) {
+            return;
+        }
+        let moved: HashMap<u64, &Mark> =
+            self.marks.iter().filter_map(|mark| Some((mark.origin.stored_at()?.1, mark))).collect();
+        let Some(old) = read_auxtrace_index(section, endian) else {
+            let what = "the AUXTRACE index can't be read and was made anew from the AUXTRACE records";
+            session.report.say(Level::Warning, what);
+            let entries: Vec<_> = self.marks.iter().map(listed).collect();
+            session.set_feature(Feature::AUXTRACE, write_auxtrace_index(&entries, endian));
+            return;
+        };
+        let new: Vec<AuxtraceEntry> =
+            old.iter().filter_map(|entry| moved.get(&entry.offset)).map(|mark| listed(mark)).collect();
+        let astray = old.len() - new.len();
+        if astray > 0 {
+            let what = format!(
+                "{astray} of {} entries of the AUXTRACE index pointed at no AUXTRACE record and were left out",
+                old.len()
+            );
+            session.report.say(Level::Warning, what);
+        }
+        if new != old {
+            session.set_feature(Feature::AUXTRACE, write_auxtrace_index(&new, endian));
+        }
+    }
+}

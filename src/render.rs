@@ -1,0 +1,380 @@
+//! Shows decoded values as one line, as indented lines or as JSON; what is shown is the same on every machine, so that snapshots and scripts can
+//! rely on it.
+//!
+//! | value | text | JSON |
+//! |---|---|---|
+//! | `Number`, `Signed` | `12`, `-1` | a string: many readers lose digits of numbers above 2^53, and one rule for all is easier to remember |
+//! | `Hex` | `0x1f` | a string, `"0x1f"` |
+//! | `Float` | `0.5`, `1e-9` | a number; `"NaN"`, `"inf"` and `"-inf"` are strings |
+//! | `Text`, `Name` | as it is; in `"` when it is empty or holds white space, `"`, control characters or what is not UTF-8, and then `\"`, `\\` and `\xNN` for each byte that can't be shown | a string; text that is not UTF-8 is `{"bytes": "hex"}` |
+//! | `Bytes` | hex digits; more than 32 bytes are `<100 bytes 000102…>` unless all are asked for | a string of hex digits, all of them |
+//! | `List` | `[1 2 3]` | an array |
+//! | `Map` | `{a=1 b=2}` | an object; when a name comes twice, the second is `name_2` |
+
+use std::fmt::{self, Write};
+
+use perfx_format::{Decoded, Value, ValueFields as Fields};
+use serde_json::{Map, Value as Json};
+
+/// How text is made.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Style {
+    /// Show all bytes of `Bytes`, however many.
+    pub all_bytes: bool,
+}
+
+/// `Bytes` up to this length are shown whole: a build-id has 20, a hash 32.
+const SHORT: usize = 32;
+
+/// Of longer ones, this many are shown.
+const FIRST: usize = 16;
+
+/// The fields of a decoded record or section, followed by its oddities, if any, as `odd`: a list of {code, what}.
+pub fn with_odd(decoded: Decoded<'_>) -> Fields<'_> {
+    let Decoded { mut fields, odd } = decoded;
+    if !odd.is_empty() {
+        let odd = odd.into_iter().map(|odd| {
+            Value::Map(vec![("code", Value::Name(odd.code.into())), ("what", Value::Name(odd.what.into()))])
+        });
+        fields.push(("odd", Value::List(odd.collect())));
+    }
+    fields
+}
+
+/// `name=value` pairs separated by a space.
+pub fn line<'v>(fields: &'v Fields<'_>, style: Style) -> impl fmt::Display + 'v {
+    shown(move |f| write_pairs(f, fields, style))
+}
+
+/// A value as in a [`line()`].
+pub fn value<'v>(value: &'v Value<'_>, style: Style) -> impl fmt::Display + 'v {
+    shown(move |f| write_value(f, value, style))
+}
+
+/// One `name: value` a line, each line ended by a newline; what is inside a value stands below it, two spaces further in. `depth` counts such
+/// steps for the outermost fields.
+pub fn indented<'v>(fields: &'v Fields<'_>, depth: usize, style: Style) -> impl fmt::Display + 'v {
+    shown(move |f| write_indented(f, fields, depth, false, style))
+}
+
+/// The fields as an object, in their order.
+pub fn json(fields: &Fields<'_>) -> Map<String, Json> {
+    let mut object = Map::new();
+    for (name, value) in fields {
+        let mut key = (*name).to_owned();
+        let mut times = 1;
+        while object.contains_key(&key) {
+            times += 1;
+            key = format!("{name}_{times}");
+        }
+        object.insert(key, json_value(value));
+    }
+    object
+}
+
+/// The value as JSON.
+pub fn json_value(value: &Value<'_>) -> Json {
+    match value {
+        Value::Number(number) => number.to_string().into(),
+        Value::Signed(number) => number.to_string().into(),
+        Value::Hex(number) => format!("{number:#x}").into(),
+        Value::Float(number) if number.is_finite() => (*number).into(),
+        Value::Float(number) => number.to_string().into(),
+        Value::Text(text) => match str::from_utf8(text) {
+            Ok(text) => text.into(),
+            Err(_) => Json::Object(Map::from_iter([("bytes".to_owned(), hex(text).into())])),
+        },
+        Value::Name(name) => name.as_ref().into(),
+        Value::Bytes(bytes) => hex(bytes).into(),
+        Value::List(values) => values.iter().map(json_value).collect(),
+        Value::Map(fields) => json(fields).into(),
+    }
+}
+
+/// Hex digits without separators.
+pub fn hex(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len() * 2);
+    // A String takes everything.
+    let _ = write_hex(&mut out, bytes);
+    out
+}
+
+/// What a function writes.
+fn shown(write: impl Fn(&mut fmt::Formatter<'_>) -> fmt::Result) -> impl fmt::Display {
+    struct Shown<F>(F);
+    impl<F: Fn(&mut fmt::Formatter<'_>) -> fmt::Result> fmt::Display for Shown<F> {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            self.0(f)
+        }
+    }
+    Shown(write)
+}
+
+fn write_pairs(f: &mut impl Write, fields: &Fields<'_>, style: Style) -> fmt::Result {
+    for (index, (name, value)) in fields.iter().enumerate() {
+        if index > 0 {
+            f.write_char(' ')?;
+        }
+        write!(f, "{name}=")?;
+        write_value(f, value, style)?;
+    }
+    Ok(())
+}
+
+fn write_value(f: &mut impl Write, value: &Value<'_>, style: Style) -> fmt::Result {
+    match value {
+        Value::Number(number) => write!(f, "{number}"),
+        Value::Signed(number) => write!(f, "{number}"),
+        Value::Hex(number) => write!(f, "{number:#x}"),
+        // `Debug` turns to an exponent where `Display` would write hundreds of zeros.
+        Value::Float(number) => write!(f, "{number:?}"),
+        Value::Text(text) => write_text(f, text),
+        Value::Name(name) => write_text(f, name.as_bytes()),
+        Value::Bytes([]) => f.write_str("<0 bytes>"),
+        Value::Bytes(bytes) if style.all_bytes || bytes.len() <= SHORT => write_hex(f, bytes),
+        Value::Bytes(bytes) => {
+            write!(f, "<{} bytes ", bytes.len())?;
+            write_hex(f, &bytes[..FIRST])?;
+            f.write_str("…>")
+        }
+        Value::List(values) => {
+            f.write_char('[')?;
+            for (index, value) in values.iter().enumerate() {
+                if index > 0 {
+                    f.write_char(' ')?;
+                }
+                write_value(f, value, style)?;
+            }
+            f.write_char(']')
+        }
+        Value::Map(fields) => {
+            f.write_char('{')?;
+            write_pairs(f, fields, style)?;
+            f.write_char('}')
+        }
+    }
+}
+
+fn write_text(f: &mut impl Write, text: &[u8]) -> fmt::Result {
+    let plain = |c: char| !c.is_whitespace() && !c.is_control() && c != '"';
+    match str::from_utf8(text) {
+        Ok(text) if !text.is_empty() && text.chars().all(plain) => return f.write_str(text),
+        _ => f.write_char('"')?,
+    }
+    for chunk in text.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '"' | '\\' => write!(f, "\\{c}")?,
+                c if c.is_control() => write_escaped(f, c.encode_utf8(&mut [0; 4]).as_bytes())?,
+                c => f.write_char(c)?,
+            }
+        }
+        write_escaped(f, chunk.invalid())?;
+    }
+    f.write_char('"')
+}
+
+fn write_escaped(f: &mut impl Write, bytes: &[u8]) -> fmt::Result {
+    bytes.iter().try_for_each(|byte| write!(f, "\\x{byte:02x}"))
+}
+
+fn write_hex(f: &mut impl Write, bytes: &[u8]) -> fmt::Result {
+    bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+}
+
+/// Indents all fields by `depth` steps; the first one carries a dash when they are an item of a list.
+fn write_indented(
+    f: &mut impl Write,
+    fields: &Fields<'_>,
+    depth: usize,
+    dash: bool,
+    style: Style,
+) -> fmt::Result {
+    for (index, (name, value)) in fields.iter().enumerate() {
+        write_margin(f, depth, dash && index == 0)?;
+        write!(f, "{name}:")?;
+        match value {
+            Value::Map(fields) if nests(value) => {
+                f.write_char('\n')?;
+                write_indented(f, fields, depth + 1, false, style)?;
+            }
+            Value::List(values) if nests(value) => {
+                f.write_char('\n')?;
+                for value in values {
+                    match value {
+                        Value::Map(fields) if fields.iter().any(|(_, value)| nests(value)) => {
+                            write_indented(f, fields, depth + 2, true, style)?;
+                            continue;
+                        }
+                        Value::Map(fields) => {
+                            write_margin(f, depth + 2, true)?;
+                            write_pairs(f, fields, style)?;
+                        }
+                        value => {
+                            write_margin(f, depth + 2, true)?;
+                            write_value(f, value, style)?;
+                        }
+                    }
+                    f.write_char('\n')?;
+                }
+            }
+            value => {
+                f.write_char(' ')?;
+                write_value(f, value, style)?;
+                f.write_char('\n')?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Two spaces a step; the last two make way for a dash.
+fn write_margin(f: &mut impl Write, depth: usize, dash: bool) -> fmt::Result {
+    let width = depth * 2;
+    let mark = if dash { "- " } else { "" };
+    write!(f, "{mark:>width$}")
+}
+
+/// Needs lines of its own.
+fn nests(value: &Value<'_>) -> bool {
+    match value {
+        Value::Map(fields) => !fields.is_empty(),
+        Value::List(values) => values.iter().any(nests),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use perfx_format::Oddity;
+
+    /// One of each kind.
+    fn all() -> Fields<'static> {
+        vec![
+            ("pid", Value::Number(u64::MAX)),
+            ("cpu", Value::Signed(-1)),
+            ("addr", Value::Hex(0xffff_ffff_8100_0000)),
+            ("scale", Value::Float(1e-9)),
+            ("comm", Value::Text(b"perf")),
+            ("flags", Value::Name("A|B".into())),
+            ("id", Value::Bytes(&[0, 1, 0xfe])),
+            ("ids", Value::List(vec![Value::Number(5), Value::Number(6)])),
+            ("sample_id", Value::Map(vec![("time", Value::Number(7)), ("cpu", Value::Number(0))])),
+            ("none", Value::List(vec![])),
+            ("nothing", Value::Map(vec![])),
+        ]
+    }
+
+    fn text(bytes: &[u8]) -> String {
+        value(&Value::Text(bytes), Style::default()).to_string()
+    }
+
+    #[test]
+    fn a_line_holds_every_kind() {
+        assert_eq!(
+            line(&all(), Style::default()).to_string(),
+            "pid=18446744073709551615 cpu=-1 addr=0xffffffff81000000 scale=1e-9 comm=perf flags=A|B id=0001fe ids=[5 6] \
+             sample_id={time=7 cpu=0} none=[] nothing={}"
+        );
+    }
+
+    #[test]
+    fn text_is_quoted_only_when_it_must_be() {
+        assert_eq!(text(b"[kernel.kallsyms]_text"), "[kernel.kallsyms]_text");
+        assert_eq!(text("bürn\\x".as_bytes()), "bürn\\x");
+        assert_eq!(text(b""), r#""""#);
+        assert_eq!(text(b"/with a space\\"), r#""/with a space\\""#);
+        assert_eq!(text(b"say \"hi\""), r#""say \"hi\"""#);
+        assert_eq!(text(b"new\nline\x1b[0m"), r#""new\x0aline\x1b[0m""#);
+        assert_eq!(text("\u{85}é".as_bytes()), r#""\xc2\x85é""#);
+        assert_eq!(text(b"a\xff\xfeb\xc3"), r#""a\xff\xfeb\xc3""#);
+    }
+
+    #[test]
+    fn long_bytes_are_cut_unless_all_are_asked_for() {
+        let show = |bytes, all_bytes| value(&Value::Bytes(bytes), Style { all_bytes }).to_string();
+        assert_eq!(show(&[], true), "<0 bytes>");
+        assert_eq!(show(&[0xab; 32], false), "ab".repeat(32));
+        assert_eq!(show(&[0xab; 33], false), format!("<33 bytes {}…>", "ab".repeat(16)));
+        assert_eq!(show(&[0xab; 33], true), "ab".repeat(33));
+    }
+
+    #[test]
+    fn floats_have_no_long_rows_of_zeros() {
+        let show = |number| value(&Value::Float(number), Style::default()).to_string();
+        assert_eq!([1.0, 1e300, f64::NAN, f64::NEG_INFINITY].map(show), ["1.0", "1e300", "NaN", "-inf"]);
+    }
+
+    #[test]
+    fn what_is_inside_stands_further_in() {
+        let fields: Fields<'_> = vec![
+            ("version", Value::Number(1)),
+            ("ids", Value::List(vec![Value::Number(5), Value::Number(6)])),
+            ("trailer", Value::Map(vec![("time", Value::Number(7))])),
+            (
+                "events",
+                Value::List(vec![
+                    Value::Map(vec![
+                        ("attr", Value::Map(vec![("type", Value::Number(1)), ("config", Value::Hex(0))])),
+                        ("name", Value::Text(b"cpu clock")),
+                        ("caps", Value::List(vec![Value::Map(vec![("name", Value::Text(b"n"))])])),
+                    ]),
+                    Value::Map(vec![("name", Value::Text(b"cs")), ("ids", Value::List(vec![]))]),
+                    Value::Number(3),
+                ]),
+            ),
+        ];
+        let expected = r#"
+  version: 1
+  ids: [5 6]
+  trailer:
+    time: 7
+  events:
+    - attr:
+        type: 1
+        config: 0x0
+      name: "cpu clock"
+      caps:
+        - name=n
+    - name=cs ids=[]
+    - 3
+"#;
+        assert_eq!(indented(&fields, 1, Style::default()).to_string(), expected[1..]);
+    }
+
+    #[test]
+    fn json_loses_nothing_and_keeps_the_order() {
+        assert_eq!(
+            Json::from(json(&all())).to_string(),
+            concat!(
+                r#"{"pid":"18446744073709551615","cpu":"-1","addr":"0xffffffff81000000","scale":1e-9,"comm":"perf","flags":"A|B","#,
+                r#""id":"0001fe","ids":["5","6"],"sample_id":{"time":"7","cpu":"0"},"none":[],"nothing":{}}"#
+            )
+        );
+        let fields: Fields<'_> = vec![
+            ("comm", Value::Text(b"\xff\x00")),
+            ("comm", Value::Text(b"a\"\n")),
+            ("comm", Value::Float(f64::INFINITY)),
+            ("all", Value::Bytes(&[0xab; 33])),
+        ];
+        assert_eq!(
+            Json::from(json(&fields)).to_string(),
+            format!(
+                r#"{{"comm":{{"bytes":"ff00"}},"comm_2":"a\"\n","comm_3":"inf","all":"{}"}}"#,
+                "ab".repeat(33)
+            )
+        );
+    }
+
+    #[test]
+    fn oddities_follow_the_fields() {
+        let odd = vec![Oddity { code: "section-short", what: "2 bytes left".to_owned() }];
+        let decoded = Decoded { fields: vec![("version", Value::Number(1))], odd };
+        assert_eq!(
+            line(&with_odd(decoded), Style::default()).to_string(),
+            r#"version=1 odd=[{code=section-short what="2 bytes left"}]"#
+        );
+        assert_eq!(with_odd(Decoded::default()), vec![]);
+    }
+}
