@@ -156,21 +156,21 @@ impl Pass for BuildIds {
         Needs { looks, ids: !self.options.all, ..Needs::default() }
     }
 
-    fn survey(&mut self, _look: usize, record: Record<'_>, layouts: &Layouts) -> Result<()> {
+    fn survey(&mut self, _look: usize, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
         match &mut self.step {
             Step::Mappings { changes, guests, spots, aux } => match record.kind() {
-                RecordType::HEADER_BUILD_ID => self.found.learn(&record),
-                RecordType::ID_INDEX => guests.learn(&record),
+                RecordType::HEADER_BUILD_ID => self.found.learn(record),
+                RecordType::ID_INDEX => guests.learn(record),
                 RecordType::AUXTRACE => *aux = true,
                 _ => {
-                    let machine = guests.machine(&record, layouts, record.u32(8));
-                    let dso = changes.add(&record, layouts, machine);
+                    let machine = guests.machine(record, layouts, record.u32(8));
+                    let dso = changes.add(record, layouts, machine);
                     if dso.is_some_and(|dso| dso as usize == spots.len()) {
-                        spots.push(Spot::of_mapping(&record, layouts));
+                        spots.push(Spot::of_mapping(record, layouts));
                     }
                 }
             },
-            Step::Samples(hits) => hits.look_at(&record, layouts),
+            Step::Samples(hits) => hits.look_at(record, layouts),
             Step::Placed(_) | Step::Streaming { .. } => {}
         }
         Ok(())

@@ -130,17 +130,17 @@ impl Pass for Mmap2BuildIds {
         Needs { records, looks, decompressed: true, ids: self.options.hit, ..Needs::default() }
     }
 
-    fn survey(&mut self, _look: usize, record: Record<'_>, layouts: &Layouts) -> Result<()> {
+    fn survey(&mut self, _look: usize, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
         match &mut self.step {
             Step::Mappings { changes, guests } => match record.kind() {
-                RecordType::ID_INDEX => guests.learn(&record),
+                RecordType::ID_INDEX => guests.learn(record),
                 RecordType::HEADER_BUILD_ID => {}
                 _ => {
-                    let machine = guests.machine(&record, layouts, record.u32(8));
-                    changes.add(&record, layouts, machine);
+                    let machine = guests.machine(record, layouts, record.u32(8));
+                    changes.add(record, layouts, machine);
                 }
             },
-            Step::Samples(hits) => hits.look_at(&record, layouts),
+            Step::Samples(hits) => hits.look_at(record, layouts),
             Step::Writing { .. } => {}
         }
         Ok(())

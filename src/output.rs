@@ -8,8 +8,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, ValueEnum};
+use perfx_format::Feature;
+use perfx_format::in_place::replace_section;
 use perfx_format::input::{Form, Recording};
-use perfx_pipeline::{Job, Level, Outcome, Output, OutputForm, Pass};
+use perfx_pipeline::{Job, Level, Outcome, Output, OutputForm, Pass, Report};
 use tempfile::{NamedTempFile, TempDir};
 
 use crate::cli::{InputArgs, TalkArgs, Usage};
@@ -111,6 +113,35 @@ impl WriteArgs {
         }
     }
 
+    /// With `--in-place`, for passes that only set `feature`: the file keeps its data where it is, and gets a new section. `None` where that
+    /// can't be done and the whole file must be written anew.
+    pub(crate) fn set_feature(&self, passes: Vec<Box<dyn Pass>>, feature: Feature) -> Result<Option<u8>> {
+        let Source::Path(path) = Source::of(&self.input) else { return Ok(None) };
+        let mut recording = Source::Path(path.clone()).open()?;
+        let Some(header) = recording.file.take() else { return Ok(None) };
+        let path = if path.is_dir() { path.join("data") } else { path };
+        let (name, before) = (recording.name.clone(), recording.features.get(&feature).cloned());
+        let job = Job { recording, passes, threads: self.threads(), spool: spool() };
+        let mut outcome = job.run(Output::Nowhere(OutputForm::File))?;
+        let report = &mut outcome.report;
+        report.lines.insert(0, read_line(&name, report));
+        let section = outcome.features.get(&feature).filter(|section| Some(*section) != before.as_ref());
+        let done = match section {
+            None => format!("{} stays as it is", path.display()),
+            Some(_) if self.dry_run => format!("would change feature {feature} of {}", path.display()),
+            Some(section) => {
+                let file = fs::OpenOptions::new().read(true).write(true).open(&path);
+                let file = file.with_context(|| path.display().to_string())?;
+                if !replace_section(&file, &header, feature, section).map_err(|e| e.file(&name))? {
+                    return Ok(None);
+                }
+                format!("changed feature {feature} of {}; its records stay as they are", path.display())
+            }
+        };
+        report.say(Level::Info, done);
+        Ok(Some(self.talk.tell(report)))
+    }
+
     /// Reads the input, sends it through passes, writes it: what every command that writes a recording does. Returns the exit code.
     pub(crate) fn transform(&self, command: &str, passes: Vec<Box<dyn Pass>>) -> Result<u8> {
         let source = Source::of(&self.input);
@@ -176,6 +207,10 @@ impl WriteArgs {
         report.say(Level::Info, format!("{wrote} {}{why}", size(outcome.written)));
         Ok(self.talk.tell(&outcome.report))
     }
+}
+
+fn read_line(name: &str, report: &Report) -> (Level, String) {
+    (Level::Info, format!("read {name}: {} records, {}", report.records, size(report.bytes)))
 }
 
 /// `1.5 MB`: three digits at least, powers of 1000.
@@ -247,7 +282,11 @@ fn write_file(path: &Path, job: Job, form: OutputForm) -> Result<Outcome> {
 
 fn settle(temporary: NamedTempFile, path: &Path) -> Result<()> {
     let name = || path.display().to_string();
-    temporary.as_file().sync_all().with_context(name)?;
+    // A rename may reach the disk before the bytes it names. Where it takes an old file away, those bytes must be there first; a new file
+    // takes nothing away (its input is still there), and waiting for the disk would double the time of a copy.
+    if path.exists() {
+        temporary.as_file().sync_all().with_context(name)?;
+    }
     temporary.persist(path).with_context(name)?;
     Ok(())
 }

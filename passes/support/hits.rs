@@ -130,7 +130,7 @@ impl Hits {
     pub(crate) fn look_at(&mut self, record: &Record<'_>, layouts: &Layouts) {
         let Some(layout) = layouts.layout_of(record) else { return };
         let pid = layout.pid_tid(record).map(|(pid, _)| pid);
-        let at = At { record, layouts, layout, pid, time: moment(record, layouts) };
+        let at = At { record, layouts, layout, pid, time: moment(record, Some(layout), layouts) };
         if record.kind() == RecordType::CALLCHAIN_DEFERRED {
             let count = usize::try_from(record.u64(16).unwrap_or(0)).unwrap_or(usize::MAX);
             let ips = record.bytes().get(24..).unwrap_or_default();
@@ -158,7 +158,7 @@ impl Hits {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn hit(&mut self, at: At<'_, '_>, cpumode: u16, ip: u64) {
         let Some(hit) = self.find(at, cpumode, ip) else { return };
         self.mark(hit);
@@ -169,7 +169,7 @@ impl Hits {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn find(&mut self, at: At<'_, '_>, cpumode: u16, address: u64) -> Option<Hit> {
         let (guest, kernel) = match cpumode {
             KERNEL_MODE => (false, true),

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use clap::Args;
+use perfx_format::Feature;
 use perfx_passes::{BuildIds, BuildIdsOptions, IdOptions, Mmap2BuildIds, Mmap2BuildIdsOptions};
 use perfx_pipeline::Pass;
 
@@ -59,20 +60,30 @@ impl Inject {
             caches: self.buildid_dir.clone(),
             no_files: self.no_files,
         };
-        let mut passes: Vec<Box<dyn Pass>> = Vec::new();
-        if self.mmap2_buildids || self.mmap2_buildid_all {
-            let options = Mmap2BuildIdsOptions { hit: !self.mmap2_buildid_all, ids: ids.clone() };
-            passes.push(Box::new(Mmap2BuildIds::new(options)));
-        }
-        if self.build_ids || self.buildid_all {
-            let options = BuildIdsOptions { all: self.buildid_all, feature_only: self.write.in_place, ids };
-            passes.push(Box::new(BuildIds::new(options)));
-        }
-        if passes.is_empty() {
+        let mmap2 = self.mmap2_buildids || self.mmap2_buildid_all;
+        let build_ids = self.build_ids || self.buildid_all;
+        if !mmap2 && !build_ids {
             bail!(Usage(
                 "nothing to inject: give --buildids, --buildid-all, --mmap2-buildids or --mmap2-buildid-all"
                     .into()
             ));
+        }
+        let pass = |feature_only| -> Box<dyn Pass> {
+            Box::new(BuildIds::new(BuildIdsOptions { all: self.buildid_all, feature_only, ids: ids.clone() }))
+        };
+        if self.write.in_place && !mmap2 {
+            // Readers take the feature for as good as the records, and only the records would move the data.
+            if let Some(code) = self.write.set_feature(vec![pass(true)], Feature::BUILD_ID)? {
+                return Ok(code);
+            }
+        }
+        let mut passes: Vec<Box<dyn Pass>> = Vec::new();
+        if mmap2 {
+            let options = Mmap2BuildIdsOptions { hit: !self.mmap2_buildid_all, ids: ids.clone() };
+            passes.push(Box::new(Mmap2BuildIds::new(options)));
+        }
+        if build_ids {
+            passes.push(pass(false));
         }
         self.write.transform("inject", passes)
     }

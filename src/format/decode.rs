@@ -52,10 +52,10 @@ pub fn decode<'a>(record: &Record<'a>, layouts: &Layouts) -> Decoded<'a> {
         _ => read(record, layouts, None, record.body()).0,
     };
     let unaligned = [RecordType::HEADER_TRACING_DATA, RecordType::HEADER_FEATURE, RecordType::COMPRESSED];
-    if size % 8 != 0 && !unaligned.contains(&kind) {
+    if !size.is_multiple_of(8) && !unaligned.contains(&kind) {
         decoded.odd("size-unaligned", format!("a size of {size} bytes is not a multiple of 8"));
     }
-    if record.payload().len() % 8 != 0 {
+    if !record.payload().len().is_multiple_of(8) {
         decoded.odd(
             "payload-unaligned",
             format!("a payload of {} bytes is not a multiple of 8", record.payload().len()),
@@ -186,10 +186,8 @@ fn fields<'a>(
         T::READ => {
             task(d)?;
             let Some(layout) = layout else { return bytes(d) };
-            let mut ahead = *d.cursor();
-            let read = Read::take(&mut ahead, layout.read_format);
+            let read = Read::take(d.cursor(), layout.read_format);
             let read = d.need("read", read)?;
-            *d.cursor() = ahead;
             d.note_all(counters(&read));
             Some(())
         }
@@ -250,8 +248,8 @@ fn fields<'a>(
         }
         T::TEXT_POKE => {
             d.hex::<u64>("addr")?;
-            let old = d.int::<u16>("old_len")?;
-            let new = d.int::<u16>("new_len")?;
+            let old = d.number::<u16>("old_len")?;
+            let new = d.number::<u16>("new_len")?;
             for (name, length) in [("old_bytes", old), ("new_bytes", new)] {
                 if usize::from(length) > d.left() {
                     d.odd(
@@ -388,7 +386,9 @@ fn fields<'a>(
             let number = d.number::<u64>("feat_id")?;
             let feature = u8::try_from(number).ok().map(Feature);
             let payload = d.skip("payload", d.left())?;
-            if payload.is_empty() {
+            // These two are flags, without bytes.
+            let flag = feature == Some(Feature::BRANCH_STACK) || feature == Some(Feature::STAT);
+            if payload.is_empty() && !flag {
                 // The mark behind the last feature; its number is the first one that the perf which wrote it did not know.
                 d.note("feature", Value::Name("end".into()));
                 return Some(());
@@ -584,8 +584,9 @@ fn header_build_id(record: &Record<'_>, layouts: &Layouts, d: &mut Reader<'_>) -
 fn id_index(layouts: &Layouts, d: &mut Reader<'_>) -> Option<()> {
     let count = d.int::<u64>("nr")?;
     let all = d.rest();
-    let first = usize::try_from(count).ok().and_then(|count| count.checked_mul(32));
-    let second = first.and_then(|first| all.get(first..first + first / 2)).unwrap_or_default();
+    // A record has less than 64 KiB.
+    let first = usize::try_from(count).unwrap_or(usize::MAX).min(all.len()) * 32;
+    let second = all.get(first..first + first / 2).unwrap_or_default();
     let mut machines = Cursor::new(second, d.endian());
     let mut unknown = Vec::new();
     d.list("entries", count, 32, |d| {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::in_place::{INTERRUPTED, Journal};
 use crate::{ATTR_SIZE_MIN, Bytes, Endian, Error, Event, Feature, Result};
 
 /// Size of the header of a pipe: u64 magic, u64 size.
@@ -11,7 +12,7 @@ pub const FILE_HEADER_SIZE: usize = 104;
 /// Size of a file's header before there were features.
 const FILE_HEADER_SIZE_OLD: usize = 72;
 /// Size of an entry of the feature table: u64 offset, u64 size.
-const SLOT_SIZE: u64 = 16;
+pub(crate) const SLOT_SIZE: u64 = 16;
 /// Most events a file may hold, as perf 7 limits them (tools/perf/util/header.c).
 const EVENTS_MAX: u64 = 65536;
 
@@ -116,13 +117,18 @@ pub struct Section {
 }
 
 impl Section {
-    fn read(bytes: &[u8], at: usize, endian: Endian) -> Section {
+    pub(crate) fn read(bytes: &[u8], at: usize, endian: Endian) -> Section {
         Section { offset: endian.u64(bytes, at).unwrap_or(0), size: endian.u64(bytes, at + 8).unwrap_or(0) }
     }
 
     /// First byte behind it; saturates.
     pub fn end(&self) -> u64 {
         self.offset.saturating_add(self.size)
+    }
+
+    /// Shares a byte with the other.
+    pub(crate) fn overlaps(&self, other: &Section) -> bool {
+        self.size > 0 && other.size > 0 && self.offset < other.end() && other.offset < self.end()
     }
 
     /// As a range of a file of this length, if it lies inside.
@@ -143,6 +149,8 @@ pub struct FileHeader {
     pub data: Section,
     /// Events in the order of the attrs.
     pub events: Vec<Event>,
+    /// Where the ids of each event lie.
+    pub ids: Vec<Section>,
     /// Feature sections that lie in the file.
     pub features: Features,
     /// Where each feature's section lies, in the order of the table's slots.
@@ -176,6 +184,7 @@ impl FileHeader {
             attrs: Section::read(file, 24, endian),
             data: Section::read(file, 40, endian),
             events: Vec::new(),
+            ids: Vec::new(),
             features: Features::new(),
             sections: Vec::new(),
             spare_slots: Vec::new(),
@@ -271,6 +280,7 @@ impl FileHeader {
                     ),
                 ));
             };
+            self.ids.push(ids);
             let ids = file[range].chunks_exact(8).map(|id| endian.u64(id, 0).unwrap_or(0)).collect();
             self.events.push(Event::new(attr.to_vec(), ids, endian));
         }
@@ -289,6 +299,16 @@ impl FileHeader {
                 set = halves;
             }
         }
+        let event_types = Section::read(file, 56, endian);
+        let journal = event_types.inside(file.len()).and_then(|range| Journal::read(&file[range], endian));
+        if let Some(journal) = journal {
+            let what = "a change in place was interrupted; nothing is lost, but perf does not see all features until it is done again";
+            self.fault(Weight::Odd, INTERRUPTED, 56, what.to_owned());
+            for (feature, section) in journal.slots {
+                self.add_section(file, feature, section, event_types.offset);
+            }
+            return;
+        }
         let table = self.data.end();
         for (slot, feature) in set.into_iter().enumerate() {
             let at = table.saturating_add(slot as u64 * SLOT_SIZE);
@@ -300,19 +320,23 @@ impl FileHeader {
                 self.fault(Weight::Loss, "feature-table-cut", at, what);
                 return;
             };
-            let section = Section::read(entry, 0, endian);
-            match section.inside(file.len()) {
-                Some(range) => {
-                    self.features.insert(feature, file.slice(range));
-                    self.sections.push((feature, section));
-                }
-                None => {
-                    let what = format!(
-                        "the section of {feature} ({} bytes at {:#x}) reaches past the end of the file",
-                        section.size, section.offset
-                    );
-                    self.fault(Weight::Loss, "feature-outside", at, what);
-                }
+            self.add_section(file, feature, Section::read(entry, 0, endian), at);
+        }
+    }
+
+    /// A feature whose slot, at offset `at`, names this section.
+    fn add_section(&mut self, file: &Bytes, feature: Feature, section: Section, at: u64) {
+        match section.inside(file.len()) {
+            Some(range) => {
+                self.features.insert(feature, file.slice(range));
+                self.sections.push((feature, section));
+            }
+            None => {
+                let Section { offset, size } = section;
+                let what = format!(
+                    "the section of {feature} ({size} bytes at {offset:#x}) reaches past the end of the file"
+                );
+                self.fault(Weight::Loss, "feature-outside", at, what);
             }
         }
     }
@@ -373,7 +397,7 @@ impl FileHeader {
 }
 
 /// The set bits, ascending, of a bitmap stored as words of `word` bytes.
-fn feature_bits(words: &[u8], endian: Endian, word: usize) -> Vec<Feature> {
+pub(crate) fn feature_bits(words: &[u8], endian: Endian, word: usize) -> Vec<Feature> {
     let mut set = Vec::new();
     for (index, bytes) in words.chunks_exact(word).enumerate() {
         let value = match word {

@@ -8,6 +8,7 @@ mod error;
 pub mod expand;
 pub mod features;
 pub mod header;
+pub mod in_place;
 pub mod input;
 mod kinds;
 mod layout;

@@ -162,17 +162,19 @@ impl<'a> Read<'a> {
     const GROUP: u64 = 1 << 3;
     const LOST: u64 = 1 << 4;
 
-    /// Takes it from the front; `None` when it does not fit.
+    /// Takes it from the front; `None`, and nothing taken, when it does not fit.
     pub fn take(cursor: &mut Cursor<'a>, read_format: u64) -> Option<Read<'a>> {
         let group = read_format & Self::GROUP != 0;
+        let mut ahead = *cursor;
         // In a group this is the number of counters.
-        let value = cursor.u64()?;
-        let mut time = |bit| if read_format & bit != 0 { cursor.u64().map(Some) } else { Some(None) };
+        let value = ahead.u64()?;
+        let mut time = |bit| if read_format & bit != 0 { ahead.u64().map(Some) } else { Some(None) };
         let (enabled, running) = (time(Self::ENABLED)?, time(Self::RUNNING)?);
         let words = (read_format & (Self::ID | Self::LOST)).count_ones() as usize + usize::from(group);
         let count = if group { usize::try_from(value).ok()? } else { 1 };
-        let bytes = cursor.bytes(count.checked_mul(words * 8)?)?;
-        Some(Read { enabled, running, group, read_format, counts: U64s::new(bytes, cursor.endian()), value })
+        let counts = U64s::new(ahead.bytes(count.checked_mul(words * 8)?)?, ahead.endian());
+        *cursor = ahead;
+        Some(Read { enabled, running, group, read_format, counts, value })
     }
 
     /// The counters, of which there is one without GROUP.

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use perfx_format::decode::{MmapBuildId, mmap_build_id};
-use perfx_format::{Kinds, Layouts, Record, RecordType, until_nul};
+use perfx_format::{Kinds, Layout, Layouts, Record, RecordType, until_nul};
 
 /// The pid of a kernel's address space.
 pub const KERNEL: u32 = u32::MAX;
@@ -174,10 +174,11 @@ pub struct Hit {
     pub mapping: u32,
 }
 
-/// When a record happened, in the order of address spaces: its time, or where no event keeps the time, its place in the file.
-pub fn moment(record: &Record<'_>, layouts: &Layouts) -> u64 {
+/// When a record happened, in the order of address spaces: its time by its `layout`, or where no event keeps the time, its place in the file.
+#[inline]
+pub fn moment(record: &Record<'_>, layout: Option<&Layout>, layouts: &Layouts) -> u64 {
     if layouts.has_time() {
-        layouts.time(record).unwrap_or(0)
+        layout.and_then(|layout| layout.time(record)).unwrap_or(0)
     } else {
         record.origin().stored_at().map_or(0, |(_, offset)| offset)
     }
@@ -194,7 +195,7 @@ impl Changes {
 
     /// Takes in a record of these kinds; returns the DSO it maps, as a number of these changes. `machine` is where it happened.
     pub fn add(&mut self, record: &Record<'_>, layouts: &Layouts, machine: Machine) -> Option<u32> {
-        let time = moment(record, layouts);
+        let time = moment(record, layouts.layout_of(record), layouts);
         let mut push =
             |pid, time, what| self.changes.push(Change { time, space: Space { machine, pid }, what });
         match record.kind() {

@@ -27,7 +27,7 @@ pub trait Pass: Any + Send {
     }
 
     /// One record of the input during a read-only look, decompressed. Looks run before any pass changes anything.
-    fn survey(&mut self, _look: usize, _record: Record<'_>, _layouts: &Layouts) -> Result<()> {
+    fn survey(&mut self, _look: usize, _record: &Record<'_>, _layouts: &Layouts) -> Result<()> {
         Ok(())
     }
 

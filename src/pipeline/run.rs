@@ -344,7 +344,7 @@ fn survey(
         while let Some(record) = walker.next_wanted(wanted, usize::MAX)? {
             for (stage, kinds) in chain.iter_mut().zip(&kinds) {
                 if kinds.has(record.kind()) {
-                    stage.pass.survey(look, record, &batch.layouts)?;
+                    stage.pass.survey(look, &record, &batch.layouts)?;
                 }
             }
         }

@@ -101,7 +101,7 @@ pub fn attr_oddities(attr: &Attr, size: usize) -> Vec<Oddity> {
     let mut odd = Vec::new();
     let mut note = |code, what| odd.push(Oddity { code, what });
     let says = if attr.size == 0 { ATTR_SIZE_MIN } else { attr.size as usize };
-    if size < ATTR_SIZE_MIN || size % 8 != 0 || says != size {
+    if size < ATTR_SIZE_MIN || !size.is_multiple_of(8) || says != size {
         note("attr-size", format!("an attr of {size} bytes says it has {says}"));
     }
     for (name, bits, names) in [
