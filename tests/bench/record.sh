@@ -1,0 +1,59 @@
+#!/bin/bash
+# record.sh [plain] [chains] [z]: makes the big recordings that the benchmarks read (all three by default).
+#
+#   plain    >= 1 GB: two tracepoints with raw data, cpu-clock, a little forking
+#   chains   >= 1 GB: cpu-clock every 10 us with frame pointer call chains
+#   z        COMPRESSED(2): like chains, every 25 us, with -z1; about 50 MB that are 1.2 GB of records (a shorter
+#            period overloads perf: it then loses most samples)
+#
+# They are system-wide (-a) and hold whatever else runs on the machine: NEVER put them into the repository.
+#   PERF=perf       the perf to record with
+#   OUT=/tmp/perfx-data/big   the files are $OUT/plain.data and so on
+#   SIZE=1100M      where recording ends (plain, chains)
+#   TIME=60         seconds (z)
+#   BUFFER=64M      ring buffer for each CPU
+# Needs root (or perf_event_paranoid -1 and tracefs), gcc, 3 GB of disk; takes about two minutes.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+PERF=${PERF:-perf} OUT=${OUT:-/tmp/perfx-data/big} SIZE=${SIZE:-1100M} TIME=${TIME:-60} BUFFER=${BUFFER:-64M}
+work=/tmp/perfx-data/work
+PERF=$(command -v "$PERF") || { echo "record.sh: no such perf" >&2; exit 1; }
+sh "$here/../data/work/build.sh" "$work" || exit 1
+mkdir -p "$OUT"
+export PATH=$work:$PATH HOME=${HOME:-/tmp/perfx-data/home}
+
+# make NAME WORKLOAD PERF-ARGUMENTS...
+make() {
+    local name=$1 load=$2 file=$OUT/$1.data
+    shift 2
+    echo "record.sh: $name with $("$PERF" --version)"
+    rm -rf "$file" "$file.old"
+    # -B: no build-id cache is filled. The load is niced so that perf loses less. perf ends the load itself when
+    # --max-size is reached; its own exit code is then that of a killed load, so look at the file instead.
+    "$PERF" record -B "$@" -a -m "$BUFFER" -o "$file" nice bash -c "$load" > "$OUT/$name.log" 2>&1 < /dev/null
+    rm -rf "$file.old"
+    local size
+    size=$(od -A n -t u8 -j 48 -N 8 "$file" 2>/dev/null | tr -d ' ')
+    if [ "${size:-0}" = 0 ]; then
+        echo "record.sh: $name FAILED, see $OUT/$name.log" >&2
+        return 1
+    fi
+    chmod 0644 "$file"
+    echo "record.sh: $file, data section of $size bytes"
+}
+
+loop() { echo "end=\$((SECONDS + $1)); while [ \$SECONDS -lt \$end ]; do $2; wait; done"; }
+busy='burn 2000 40 & burn 2000 20; forks 100 1'
+calls='calls 100 2000 & calls 100 2000; forks 100 1'
+
+status=0
+for what in ${*:-plain chains z}; do
+    case $what in
+        plain) make plain "$(loop 300 "$calls")" --max-size "$SIZE" \
+            -e raw_syscalls:sys_enter,raw_syscalls:sys_exit -e cpu-clock/freq=20000/ || status=1 ;;
+        chains) make chains "$(loop 300 "$busy")" --max-size "$SIZE" -e cpu-clock -c 10000 -g || status=1 ;;
+        z) make z "$(loop "$TIME" "$busy")" -z1 -e cpu-clock -c 25000 -g || status=1 ;;
+        *) echo "record.sh: unknown: $what" >&2; exit 2 ;;
+    esac
+done
+exit $status

@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""Measures perfx against cp and perf inject in the same run, on recordings that record.sh makes, and prints a Markdown table.
+
+usage: run.py [--runs N] [--perf PERF] [--only REGEX] [DIR]      (DIR: where record.sh put them, /tmp/perfx-data/big)
+
+Every command runs N times (5 unless told), the commands of a group in turns, so that whatever else the machine does hits all of them alike;
+the fastest run counts, page cache warm. Memory is the most private (anonymous) memory the process had, polled every 2 ms from
+/proc/PID/status. Outputs go to DIR/out. perf inject runs once: it takes long enough.
+"""
+import argparse, os, re, subprocess, sys, time
+
+here = os.path.dirname(os.path.abspath(__file__))
+parser = argparse.ArgumentParser()
+parser.add_argument("dir", nargs="?", default="/tmp/perfx-data/big")
+parser.add_argument("--runs", type=int, default=5)
+parser.add_argument("--perf", default="perf")
+parser.add_argument("--only", default="")
+args = parser.parse_args()
+perfx = os.path.join(here, "../../target/release/perfx")
+out = os.path.join(args.dir, "out")
+
+
+def run(command):
+    """Seconds and the peak of private memory in MiB of a command, or of the last of a (producer, consumer) pair."""
+    if os.path.isfile(out):
+        os.unlink(out)
+    peak = 0
+    start = time.monotonic()
+    source = subprocess.DEVNULL
+    if isinstance(command, tuple):
+        producer, command = command
+        source = subprocess.Popen(producer, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
+    process = subprocess.Popen(command, stdin=source, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    while process.poll() is None:
+        try:
+            status = open(f"/proc/{process.pid}/status").read()
+            peak = max(peak, *[int(kb) for kb in re.findall(r"RssAnon:\s+(\d+)", status)] or [0])
+        except (FileNotFoundError, ProcessLookupError):
+            pass
+        time.sleep(0.002)
+    seconds = time.monotonic() - start
+    if process.returncode not in (0, 3):
+        sys.exit(f"{command} failed: {process.stderr.read().decode()}")
+    return seconds, peak / 1024
+
+
+def rows(name, path, items, slow):
+    items = [item for item in items if re.search(args.only, item[0])]
+    best = {"cp": (1e9, 0)} | {label: (1e9, 0) for label, _ in items}
+    commands = [("cp", ["cp", path, out])] + items
+    run(commands[0][1])
+    for _ in range(args.runs):
+        for label, command in commands:
+            seconds, memory = run(command)
+            best[label] = (min(best[label][0], seconds), max(best[label][1], memory))
+    slow = {label: run(command) for label, command in slow}
+    cp = best["cp"][0]
+    print(f"\n{name}: {os.path.getsize(path) / 1e9:.2f} GB, cp {cp:.2f} s\n")
+    print("| work | time | × cp | private memory | perf inject | perf ÷ perfx |\n|---|---|---|---|---|---|")
+    for label, _ in items:
+        seconds, memory = best[label]
+        perf = slow.get(label)
+        beside = f"{perf[0]:.1f} s, {perf[1]:.0f} MiB | {perf[0] / seconds:.0f}" if perf else " | "
+        print(f"| `{label}` | {seconds:.2f} s | {seconds / cp:.2f} | {memory:.0f} MiB | {beside} |", flush=True)
+
+
+def perf_inject(path, *options):
+    return [args.perf, "--buildid-dir", "/tmp/perfx-data/debug", "inject", *options, "-i", path, "-o", out]
+
+
+for name in ["plain", "chains", "z"]:
+    path = os.path.join(args.dir, name + ".data")
+    if not os.path.exists(path):
+        continue
+    with open(path, "rb") as file:
+        while file.read(1 << 24):
+            pass
+    in_place = os.path.join(args.dir, "in-place.data")
+    subprocess.run(["cp", path, in_place], check=True)
+    subprocess.run(["sync"], check=True)
+    items = [
+        ("copy", [perfx, "copy", path, "-o", out]),
+        ("copy -@ 1", [perfx, "copy", "-@", "1", path, "-o", out]),
+        ("inject --buildid-all", [perfx, "inject", "--buildid-all", path, "-o", out]),
+        ("inject -b", [perfx, "inject", "-b", path, "-o", out]),
+        ("inject -b -@ 1", [perfx, "inject", "-b", "-@", "1", path, "-o", out]),
+        ("inject --buildid-all --in-place", [perfx, "inject", "--buildid-all", "--in-place", in_place]),
+        ("inject -b --in-place", [perfx, "inject", "-b", "--in-place", in_place]),
+        ("copy --to pipe \\| copy -", ([perfx, "copy", "--to", "pipe", path], [perfx, "copy", "-", "-o", out])),
+        ("copy --to pipe \\| inject -b -", ([perfx, "copy", "--to", "pipe", path], [perfx, "inject", "-b", "-", "-o", out])),
+    ]
+    slow = [
+        ("copy", perf_inject(path)),
+        ("inject --buildid-all", perf_inject(path, "--buildid-all")),
+        ("inject -b", perf_inject(path, "-b")),
+    ]
+    rows(name, path, items, slow)
+    os.unlink(in_place)
