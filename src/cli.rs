@@ -149,7 +149,9 @@ impl std::error::Error for Usage {}
 /// Whoever read our output has enough of it.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
-        cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+        let io =
+            cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe);
+        io || cause.downcast_ref::<perfx_format::Error>().is_some_and(perfx_format::Error::is_broken_pipe)
     })
 }
 

@@ -97,10 +97,8 @@ impl Dump {
         let mut show = |batch: perfx_format::Result<Batch>| -> Result<()> {
             let batch = batch?;
             self.batch(&batch, wanted, only, endian, out)?;
-            if let Some((origin, bytes)) = batch.torn {
-                let what =
-                    format!("{}: at {origin}: {bytes} bytes at the end are no whole record", batch.name);
-                report.say(Level::Warning, what);
+            if let Some(torn) = &batch.torn {
+                report.say(Level::Warning, torn.to_error().file(&batch.name).to_string());
             }
             Ok(())
         };

@@ -1,5 +1,6 @@
 //! An event's attr stays the bytes it was recorded as; beside them stands a decoded copy, so an attr larger than we know is fine.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use crate::Endian;
@@ -33,15 +34,19 @@ impl Event {
         &self.attr
     }
 
-    /// Grows the attr to `size` bytes with zeros and lets `attr.size` say so. Never shrinks.
-    pub fn grow(&mut self, size: usize, endian: Endian) {
-        if size > self.raw.len() {
-            self.raw.resize(size, 0);
+    /// The bytes as they are written: grown to at least `size` bytes with zeros, and with an `attr.size` that says how many there are, which
+    /// is what every reader steps by. As recorded where that is so already.
+    pub fn written(&self, size: usize, endian: Endian) -> Cow<'_, [u8]> {
+        let size = size.max(self.raw.len());
+        let said = if self.attr.size == 0 { ATTR_SIZE_MIN } else { self.attr.size as usize };
+        if said == size && self.raw.len() == size {
+            return Cow::Borrowed(&self.raw);
         }
-        if let Ok(size) = u32::try_from(self.raw.len()) {
-            endian.set_u32(&mut self.raw, 4, size);
-            self.attr = Attr::decode(&self.raw, endian);
-        }
+        let mut raw = self.raw.clone();
+        raw.resize(size, 0);
+        // No attr is 4 GiB long: a record or a section of this file held it.
+        endian.set_u32(&mut raw, 4, size as u32);
+        Cow::Owned(raw)
     }
 }
 

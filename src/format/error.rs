@@ -121,8 +121,5 @@ impl fmt::Debug for Error {
     }
 }
 
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.0.source.as_ref().map(|e| e as _)
-    }
-}
+// No `source`: the message says it already, and whoever prints the chain would say it twice.
+impl std::error::Error for Error {}

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use zstd::zstd_safe::{DCtx, InBuffer, OutBuffer, get_error_name};
 
-use crate::input::{BATCH_SIZE, Batch};
+use crate::input::{BATCH_SIZE, Batch, Torn};
 use crate::{Bytes, Endian, Error, Frame, Kinds, Origin, Origins, Record, RecordType, Result};
 
 /// The most one COMPRESSED record may expand to, in bytes, when feature COMPRESSED does not allow more: perf hands its whole ring buffer
@@ -100,8 +100,14 @@ impl<I: Iterator<Item = Result<Batch>>> Expand<I> {
         let Some(last) = self.last.take() else { return };
         for stream in std::mem::take(&mut self.streams).into_values() {
             if !stream.tail.is_empty() {
-                let torn = Some((stream.tail_origin, stream.tail.len() as u64));
-                self.ready.push_back(Batch { torn, ..last.clone() });
+                let frame = Frame::read(&stream.tail, 0, self.endian).ok().flatten();
+                let torn = Torn {
+                    origin: stream.tail_origin,
+                    kind: frame.map(|frame| frame.kind),
+                    bytes: stream.tail.len() as u64,
+                    needs: frame.map_or(0, |frame| frame.total()),
+                };
+                self.ready.push_back(Batch { torn: Some(torn), ..last.clone() });
             }
         }
     }

@@ -14,7 +14,7 @@ const FILE_HEADER_SIZE_OLD: usize = 72;
 /// Size of an entry of the feature table: u64 offset, u64 size.
 pub(crate) const SLOT_SIZE: u64 = 16;
 /// Most events a file may hold, as perf 7 limits them (tools/perf/util/header.c).
-const EVENTS_MAX: u64 = 65536;
+const EVENTS_MAX: usize = 65536;
 
 /// The feature sections of a recording. Order is the order of the bits, whatever was set first.
 pub type Features = BTreeMap<Feature, Bytes>;
@@ -220,65 +220,50 @@ impl FileHeader {
             ));
         };
         let section = &file[range];
-        let own_size = |entry: &[u8]| match endian.u32(entry, 4) {
-            Some(0) => ATTR_SIZE_MIN as u64,
-            Some(size) => u64::from(size),
-            None => 0,
+        // perf counts entries by the header's size but steps by each attr's own; writers keep the two equal. Where they disagree, the way is right
+        // in which every entry's ids lie in the file and nothing is left over.
+        let by_header = entries(section, endian, |_| entry_size);
+        let by_attr = entries(section, endian, |attr| attr + 16);
+        let fit = |way: &Option<Vec<(usize, &[u8], Section)>>| {
+            let entries = way.as_deref().unwrap_or_default();
+            let good = |ids: &Section| ids.size.is_multiple_of(8) && ids.inside(file.len()).is_some();
+            let used: usize = entries.iter().map(|(_, attr, _)| attr.len() + 16).sum();
+            (entries.iter().all(|(_, _, ids)| good(ids)), used == section.len(), way.is_some())
         };
-        // perf counts entries by the header's size but steps by each attr's own; writers keep the two equal. Where they disagree, the one that
-        // divides the section and makes every entry's ids lie in the file is right.
-        let fits = |stride: u64| {
-            stride >= ATTR_SIZE_MIN as u64 + 16
-                && self.attrs.size.is_multiple_of(stride)
-                && section.chunks_exact(stride as usize).all(|entry| {
-                    let ids = Section::read(entry, stride as usize - 16, endian);
-                    ids.size.is_multiple_of(8) && ids.inside(file.len()).is_some()
-                })
-        };
-        let mut stride = entry_size;
-        if !section.is_empty() {
-            let own = own_size(section) + 16;
-            if !fits(entry_size) && fits(own) {
-                stride = own;
-            }
-            if own != entry_size {
-                self.fault(
-                    Weight::Odd,
-                    "attr-size",
-                    16,
-                    format!("header.attr_size {entry_size} is not attr.size {} + 16; entries are read every {stride} bytes", own - 16),
-                );
-            }
-        }
-        if stride < ATTR_SIZE_MIN as u64 + 16 {
-            return Err(Error::at(16, format!("attr_size {stride} is below 64 + 16")));
-        }
-        if self.attrs.size / stride > EVENTS_MAX {
-            return Err(Error::at(
-                24,
-                format!("{} events are more than the {EVENTS_MAX} perf allows", self.attrs.size / stride),
-            ));
-        }
-        if !self.attrs.size.is_multiple_of(stride) {
-            self.fault(
-                Weight::Odd,
-                "attrs-size",
-                32,
-                format!("attrs.size {} is not a multiple of {stride}; the rest is ignored", self.attrs.size),
+        let better = fit(&by_attr) > fit(&by_header);
+        if by_header != by_attr {
+            let way = if better { "attr.size" } else { "header.attr_size" };
+            let what = format!(
+                "header.attr_size {entry_size} is not attr.size + 16 for all events; they are read by {way}"
             );
+            self.fault(Weight::Odd, "attr-size", 16, what);
         }
-        for (index, entry) in section.chunks_exact(stride as usize).enumerate() {
-            let at = self.attrs.offset + index as u64 * stride;
-            let (attr, ids) = entry.split_at(stride as usize - 16);
-            let ids = Section::read(ids, 0, endian);
+        let entries = if better { by_attr } else { by_header };
+        let Some(entries) = entries else {
+            let what = format!(
+                "the attrs section of {} bytes does not divide into events of {entry_size}",
+                self.attrs.size
+            );
+            return Err(Error::at(16, what));
+        };
+        if entries.len() > EVENTS_MAX {
+            let what = format!("{} events are more than the {EVENTS_MAX} perf allows", entries.len());
+            return Err(Error::at(24, what));
+        }
+        let used: usize = entries.iter().map(|(_, attr, _)| attr.len() + 16).sum();
+        if used < section.len() {
+            let what = format!(
+                "{} bytes at the end of the attrs section are no event; they are ignored",
+                section.len() - used
+            );
+            self.fault(Weight::Odd, "attrs-size", 32, what);
+        }
+        for (index, (at, attr, ids)) in entries.into_iter().enumerate() {
             let Some(range) = ids.inside(file.len()).filter(|_| ids.size.is_multiple_of(8)) else {
-                return Err(Error::at(
-                    at + stride - 16,
-                    format!(
-                        "the ids of event {index} ({} bytes at {:#x}) are not inside the file",
-                        ids.size, ids.offset
-                    ),
-                ));
+                let Section { offset, size } = ids;
+                let what =
+                    format!("the ids of event {index} ({size} bytes at {offset:#x}) are not inside the file");
+                return Err(Error::at(self.attrs.offset + (at + attr.len()) as u64, what));
             };
             self.ids.push(ids);
             let ids = file[range].chunks_exact(8).map(|id| endian.u64(id, 0).unwrap_or(0)).collect();
@@ -396,6 +381,32 @@ impl FileHeader {
     }
 }
 
+/// Divides an attrs section: position, attr and ids of each entry, whose size `size_of` works out from what `attr.size` says (0 means 64). What
+/// is too short for another entry is left over. `None` when an entry is too small for an attr, or none fits.
+#[allow(clippy::type_complexity, reason = "a name for it would say no more")]
+fn entries<'a>(
+    section: &'a [u8],
+    endian: Endian,
+    size_of: impl Fn(u64) -> u64,
+) -> Option<Vec<(usize, &'a [u8], Section)>> {
+    let mut entries = Vec::new();
+    let mut at = 0;
+    while let Some(size) = endian.u32(section, at + 4) {
+        let size = size_of(if size == 0 { ATTR_SIZE_MIN as u64 } else { u64::from(size) });
+        if size < ATTR_SIZE_MIN as u64 + 16 {
+            return None;
+        }
+        let Some(entry) = usize::try_from(size).ok().and_then(|size| section.get(at..at.checked_add(size)?))
+        else {
+            break;
+        };
+        let (attr, ids) = entry.split_at(entry.len() - 16);
+        entries.push((at, attr, Section::read(ids, 0, endian)));
+        at += entry.len();
+    }
+    (!entries.is_empty() || section.is_empty()).then_some(entries)
+}
+
 /// The set bits, ascending, of a bitmap stored as words of `word` bytes.
 pub(crate) fn feature_bits(words: &[u8], endian: Endian, word: usize) -> Vec<Feature> {
     let mut set = Vec::new();
@@ -449,11 +460,7 @@ impl FileFront {
         let largest = events.iter().map(|event| event.raw().len()).max().unwrap_or(ATTR_SIZE_MIN);
         let offset = base + bytes.len() as u64;
         for (event, ids) in events.iter().zip(ids) {
-            let mut event = event.clone();
-            if event.raw().len() != largest {
-                event.grow(largest, endian);
-            }
-            bytes.extend(event.raw());
+            bytes.extend_from_slice(&event.written(largest, endian));
             bytes.extend(endian.bytes_u64(ids.offset));
             bytes.extend(endian.bytes_u64(ids.size));
         }

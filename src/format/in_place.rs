@@ -61,57 +61,71 @@ fn table(slots: &[(Feature, Section)], endian: Endian) -> Vec<u8> {
     words.flat_map(|word| endian.bytes_u64(word)).collect()
 }
 
-/// Gives `feature` the section `bytes`. `file` is open for writing, and `header` was just read from it. False, and nothing done, where that is
-/// not possible without moving the data: a header of 72 bytes, a damaged file, something other than a section behind the feature table.
+/// Gives `feature` the section `bytes`. `file` is open for reading and writing, and `header` was just read from it. False, and nothing done,
+/// where that is not possible without moving the data: a header of 72 bytes, a damaged file, something other than a section behind the feature
+/// table.
 pub fn replace_section(file: &File, header: &FileHeader, feature: Feature, bytes: &[u8]) -> Result<bool> {
-    let endian = header.magic.endian;
-    let interrupted = header.faults.iter().all(|fault| fault.code == INTERRUPTED);
-    if header.magic.size != FILE_HEADER_SIZE as u64 || !interrupted {
-        return Ok(false);
-    }
     let io = |e| Error::io("the file can't be changed in place", e);
-    let mut end = file.metadata().map_err(io)?.len();
+    let mut front = [0; FILE_HEADER_SIZE];
+    file.read_exact_at(&mut front, 0).map_err(io)?;
+    let len = file.metadata().map_err(io)?.len();
+    let Some(steps) = steps(front, len, header, feature, bytes) else { return Ok(false) };
+    for (offset, bytes) in steps {
+        file.write_all_at(&bytes, offset).and_then(|()| file.sync_data()).map_err(io)?;
+    }
+    Ok(true)
+}
+
+/// What is written where, each on disk before the next.
+fn steps(
+    front: [u8; FILE_HEADER_SIZE],
+    len: u64,
+    header: &FileHeader,
+    feature: Feature,
+    bytes: &[u8],
+) -> Option<[(u64, Vec<u8>); 4]> {
+    let endian = header.magic.endian;
+    let sound = header.faults.iter().all(|fault| fault.code == INTERRUPTED);
+    if header.magic.size != FILE_HEADER_SIZE as u64 || !sound {
+        return None;
+    }
     let mut appended = Vec::new();
     let mut append = |bytes: &[u8]| {
-        let section = Section { offset: end, size: bytes.len() as u64 };
+        let section = Section { offset: len + appended.len() as u64, size: bytes.len() as u64 };
         appended.extend_from_slice(bytes);
-        end += section.size;
         section
     };
     let mut slots: Vec<(Feature, Section)> =
         header.sections.iter().filter(|(f, _)| *f != feature).copied().collect();
     slots.push((feature, append(bytes)));
     slots.sort_unstable_by_key(|(feature, _)| *feature);
-    // A table that grows may come to lie over sections; those go behind the file, too.
     let table_at = Section { offset: header.data.end(), size: slots.len() as u64 * SLOT_SIZE };
     if header.attrs.overlaps(&table_at) || header.ids.iter().any(|ids| ids.overlaps(&table_at)) {
-        return Ok(false);
+        return None;
     }
+    // A table that grows may come to lie over sections; those go behind the file, too.
     for (feature, section) in &mut slots {
         if section.overlaps(&table_at) {
-            let Some(payload) = header.features.get(feature) else { return Ok(false) };
-            *section = append(payload);
+            *section = append(header.features.get(feature)?);
         }
     }
     let journal = Journal { slots };
     let journal_at = append(&journal.write(endian));
-    let start = end - appended.len() as u64;
-
-    let mut front = [0; FILE_HEADER_SIZE];
-    file.read_exact_at(&mut front, 0).map_err(io)?;
-    let write =
-        |bytes: &[u8], at: u64| file.write_all_at(bytes, at).and_then(|()| file.sync_data()).map_err(io);
-    write(&appended, start)?;
-    // Slots before the changed one stay where they are, and so may their features, unless an interrupted change left the table half done.
-    let stay = journal.slots.iter().map(|&(feature, _)| feature).take_while(|&other| other < feature);
-    let stay: Vec<Feature> = if header.faults.is_empty() { stay.collect() } else { Vec::new() };
-    let still = |f: &Feature| journal.slots.iter().any(|slot| slot.0 == *f && header.sections.contains(slot));
-    let stay = stay.into_iter().take_while(still);
-    write(&with_features(front, stay, journal_at, endian), 0)?;
-    write(&table(&journal.slots, endian), table_at.offset)?;
-    let all = journal.slots.iter().map(|&(feature, _)| feature);
-    write(&with_features(front, all, Section::default(), endian), 0)?;
-    Ok(true)
+    // Slots that stay as they are, from the front of the table, may be shown all the while. After an interrupted change nobody knows how much of
+    // the table was written.
+    let same = journal
+        .slots
+        .iter()
+        .zip(&header.sections)
+        .take_while(|(new, old)| header.faults.is_empty() && new == old);
+    let stay = same.map(|(slot, _)| slot.0);
+    let all = journal.slots.iter().map(|slot| slot.0);
+    Some([
+        (len, appended),
+        (0, with_features(front, stay, journal_at, endian)),
+        (table_at.offset, table(&journal.slots, endian)),
+        (0, with_features(front, all, Section::default(), endian)),
+    ])
 }
 
 /// The code of the fault that a half-done change leaves.
@@ -122,9 +136,84 @@ fn with_features(
     features: impl IntoIterator<Item = Feature>,
     journal: Section,
     endian: Endian,
-) -> [u8; FILE_HEADER_SIZE] {
+) -> Vec<u8> {
     front[56..64].copy_from_slice(&endian.bytes_u64(journal.offset));
     front[64..72].copy_from_slice(&endian.bytes_u64(journal.size));
     front[72..].copy_from_slice(&feature_bitmap(features, endian));
-    front
+    front.to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Bytes;
+
+    const FILE: &[u8] = include_bytes!("../../tests/data/recorded/z.p73.data");
+
+    fn read(file: &[u8]) -> FileHeader {
+        FileHeader::read(&Bytes::from(file.to_vec())).unwrap()
+    }
+
+    fn apply(file: &mut Vec<u8>, (offset, bytes): &(u64, Vec<u8>)) {
+        let range = *offset as usize..*offset as usize + bytes.len();
+        file.resize(file.len().max(range.end), 0);
+        file[range].copy_from_slice(bytes);
+    }
+
+    /// A power cut after any step, or inside the writing of the table, leaves all features, and each either old or new.
+    #[test]
+    fn every_state_in_between_is_whole() {
+        let old = read(FILE);
+        assert!(!old.features.contains_key(&Feature::BUILD_ID), "the table must have to grow");
+        for feature in [Feature::BUILD_ID, Feature::HOSTNAME, Feature(250)] {
+            let section = b"a section of its own".to_vec();
+            let front = *FILE.first_chunk().unwrap();
+            let steps = steps(front, FILE.len() as u64, &old, feature, &section).unwrap();
+            let mut file = FILE.to_vec();
+            for (number, step) in steps.iter().enumerate() {
+                for part in 0..step.1.len() {
+                    // The header reaches the disk at once, the rest byte by byte if need be.
+                    if step.0 != 0 {
+                        let mut torn = file.clone();
+                        apply(&mut torn, &(step.0, step.1[..part].to_vec()));
+                        check(&read(&torn), &old, feature, &section);
+                    }
+                }
+                apply(&mut file, step);
+                let now = read(&file);
+                check(&now, &old, feature, &section);
+                assert_eq!(now.faults.is_empty(), number == 0 || number == 3);
+                assert_eq!(now.data, old.data);
+            }
+            assert_eq!(read(&file).features[&feature][..], section[..]);
+        }
+    }
+
+    fn check(now: &FileHeader, old: &FileHeader, feature: Feature, section: &[u8]) {
+        for (other, bytes) in &old.features {
+            assert!(
+                now.features[other] == *bytes || *other == feature && now.features[other][..] == *section
+            );
+        }
+        assert_eq!(now.events, old.events);
+    }
+
+    /// What perfx sees of a half-done change, it can finish.
+    #[test]
+    fn an_interrupted_change_is_finished_by_the_next() {
+        let old = read(FILE);
+        let front = *FILE.first_chunk().unwrap();
+        let first = steps(front, FILE.len() as u64, &old, Feature::BUILD_ID, b"one").unwrap();
+        let mut file = FILE.to_vec();
+        first[..2].iter().for_each(|step| apply(&mut file, step));
+        apply(&mut file, &(first[2].0, first[2].1[..20].to_vec()));
+        let half = read(&file);
+        let front = *file.first_chunk().unwrap();
+        let second = steps(front, file.len() as u64, &half, Feature::BUILD_ID, b"two").unwrap();
+        second.iter().for_each(|step| apply(&mut file, step));
+        let now = read(&file);
+        assert!(now.faults.is_empty());
+        assert_eq!(now.features[&Feature::BUILD_ID][..], b"two"[..]);
+        assert_eq!(now.features.len(), old.features.len() + 1);
+    }
 }

@@ -67,7 +67,7 @@ struct Cut {
     len: usize,
     kinds: Kinds,
     records: u64,
-    torn: Option<(Origin, u64)>,
+    torn: Option<Torn>,
 }
 
 impl std::fmt::Debug for Recording {
@@ -107,8 +107,37 @@ pub struct Batch {
     pub name: Arc<str>,
     /// How to find a record's event and time.
     pub layouts: Arc<Layouts>,
-    /// Bytes behind the last record that are not a whole record, and where they begin.
-    pub torn: Option<(Origin, u64)>,
+    /// What follows the last whole record and is none.
+    pub torn: Option<Torn>,
+}
+
+/// The front of a record whose end is missing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Torn {
+    /// Where it begins.
+    pub origin: Origin,
+    /// The kind it claims, if that much of it is there.
+    pub kind: Option<RecordType>,
+    /// Bytes that are there.
+    pub bytes: u64,
+    /// Bytes it should have, payload included; 0 where it does not get as far as saying that.
+    pub needs: u64,
+}
+
+impl Torn {
+    /// The same as an error.
+    pub fn to_error(&self) -> Error {
+        let Torn { origin, kind, bytes, needs } = *self;
+        let what = match needs {
+            0 => format!("only {bytes} bytes are left, too few for a record"),
+            needs => format!("the record takes {needs} bytes, but only {bytes} are left"),
+        };
+        let error = Error::new(what).origin(origin);
+        match kind {
+            Some(kind) => error.record(kind),
+            None => error,
+        }
+    }
 }
 
 impl Batch {
@@ -322,9 +351,10 @@ impl Recording {
                 cutter.give_back(&batch, end);
                 break;
             }
-            if let Some((origin, bytes)) = batch.torn {
-                let offset = origin.stored_at().map_or(0, |(_, offset)| offset);
-                let what = format!("the pipe ends inside a record of its header: {bytes} bytes are lost");
+            if let Some(torn) = batch.torn {
+                let offset = torn.origin.stored_at().map_or(0, |(_, offset)| offset);
+                let what =
+                    format!("the pipe ends inside a record of its header: {} bytes are lost", torn.bytes);
                 recording.faults.push(Fault { code: "torn", offset, what, weight: Weight::Loss, hint: None });
             }
         }
@@ -638,8 +668,19 @@ struct Framed {
     end: usize,
     records: u64,
     kinds: Kinds,
-    /// Bytes that the first incomplete record needs in all; 0 when even that is unknown, or none is incomplete.
-    needs: u64,
+    /// Kind and bytes in all of the first record that is not all there, where that can be told.
+    cut: Option<Frame>,
+}
+
+impl Framed {
+    fn torn(&self, origin: Origin, bytes: u64) -> Torn {
+        Torn {
+            origin,
+            kind: self.cut.map(|frame| frame.kind),
+            bytes,
+            needs: self.cut.map_or(0, |frame| frame.total()),
+        }
+    }
 }
 
 fn frame(bytes: &[u8], endian: Endian, enough: usize) -> Result<Framed, (usize, crate::BadFrame)> {
@@ -649,7 +690,7 @@ fn frame(bytes: &[u8], endian: Endian, enough: usize) -> Result<Framed, (usize, 
             break;
         };
         if frame.total() > (bytes.len() - framed.end) as u64 {
-            framed.needs = frame.total();
+            framed.cut = Some(frame);
             break;
         }
         framed.end += frame.total() as usize;
@@ -700,10 +741,8 @@ impl Cutter {
         self.at += framed.end;
         if framed.end < BATCH_SIZE && framed.end < rest.len() {
             // The last record does not end where the data does.
-            batch.torn = Some((
-                Origin::Input { stream, offset: at + framed.end as u64 },
-                (rest.len() - framed.end) as u64,
-            ));
+            let origin = Origin::Input { stream, offset: at + framed.end as u64 };
+            batch.torn = Some(framed.torn(origin, (rest.len() - framed.end) as u64));
             self.at = bytes.len();
         }
         Ok(Some(batch))
@@ -737,19 +776,20 @@ impl Cutter {
             return Ok(Some(batch));
         }
         if self.ended {
-            batch.torn = Some((Origin::Input { stream, offset: at }, buffer.len() as u64));
+            batch.torn = Some(framed.torn(Origin::Input { stream, offset: at }, buffer.len() as u64));
             *offset += buffer.len() as u64;
         } else {
             // One record with its payload is larger than a batch: through a file, so that private memory stays bounded.
             let mut file = spool().map_err(|e| Error::io("a temporary file can't be made", e))?;
             file.write_all(&buffer).map_err(fail)?;
-            let missing = framed.needs.saturating_sub(buffer.len() as u64);
+            let needs = framed.cut.map_or(0, |frame| frame.total());
+            let missing = needs.saturating_sub(buffer.len() as u64);
             let got = io::copy(&mut reader.by_ref().take(missing), &mut file).map_err(fail)?;
             let held = buffer.len() as u64 + got;
             *offset += held;
             if got < missing {
                 self.ended = true;
-                batch.torn = Some((Origin::Input { stream, offset: at }, held));
+                batch.torn = Some(framed.torn(Origin::Input { stream, offset: at }, held));
             } else {
                 let bytes = Bytes::map(&file)?;
                 let framed = frame(&bytes, endian, usize::MAX).map_err(|(end, bad)| {

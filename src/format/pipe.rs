@@ -16,7 +16,7 @@ pub(crate) const EVENT_UPDATE_NAME: u64 = 2;
 pub fn pipe_front(events: &[Event], features: &Features, endian: Endian) -> Result<(Vec<u8>, Vec<Feature>)> {
     let mut out = Magic::pipe_header(endian).to_vec();
     for (index, event) in events.iter().enumerate() {
-        let mut body = event.raw().to_vec();
+        let mut body = event.written(0, endian).into_owned();
         event.ids.iter().for_each(|&id| body.extend(endian.bytes_u64(id)));
         if HEADER_SIZE + body.len() > RECORD_SIZE_MAX {
             let ids = event.ids.len();

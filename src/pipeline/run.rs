@@ -13,7 +13,7 @@ use perfx_format::features::{AuxtraceEntry, read_auxtrace_index, write_auxtrace_
 use perfx_format::header::{Features, FileFront, Magic, Section, Weight, feature_table};
 use perfx_format::input::{Batch, Form, Recording, Spool};
 use perfx_format::pipe::pipe_front;
-use perfx_format::{Error, Event, Feature, Kinds, Layouts, Origin, RecordType};
+use perfx_format::{Error, Event, Feature, Kinds, Layouts, RecordType};
 
 use crate::ordered::ordered;
 use crate::pass::{Emit, Needs, Pass, Place, Session, Stage};
@@ -187,7 +187,7 @@ impl Job {
         let mut report = Report::default();
         for fault in &recording.faults {
             let level = if fault.weight == Weight::Loss { Level::Loss } else { Level::Warning };
-            report.say(level, fault.to_error().to_string());
+            report.say(level, fault.to_error().file(&recording.name).to_string());
         }
         let features = features_of(recording, form, schedule.expand);
         let mut session = Session::new(recording, form, features, report, !schedule.expand);
@@ -390,8 +390,13 @@ fn write_records(
     let done = |batch: &Batch, plan: Plan| {
         session.report.records += batch.records;
         session.report.bytes += batch.bytes.len() as u64;
-        if let Some((origin, bytes)) = batch.torn {
-            torn(origin, bytes, pipe, &batch.name, session)?;
+        if let Some(torn) = &batch.torn {
+            // perf bears that in pipe data, and what is missing was never there; in a file it means that the file is damaged.
+            let error = torn.to_error().file(&batch.name);
+            if !pipe {
+                return Err(error.into());
+            }
+            session.report.say(Level::Loss, error.to_string());
         }
         writer.plan(&plan, &batch.bytes, session)?;
         plan.absorbed.into_iter().for_each(|header| session.absorb(header));
@@ -402,18 +407,6 @@ fn write_records(
     } else {
         each_batch(schedule, chain, recording.batches(), touched, work, done)
     }
-}
-
-/// The input ends inside a record. perf bears that in pipe data, and what is missing was never there; in a file it means that the file is
-/// damaged.
-fn torn(origin: Origin, bytes: u64, pipe: bool, name: &Arc<str>, session: &mut Session) -> Result<()> {
-    let what = format!("the last record is cut off: {bytes} bytes are no whole record");
-    let error = Error::new(what).origin(origin).file(name);
-    if !pipe {
-        return Err(error.into());
-    }
-    session.report.say(Level::Loss, error.to_string());
-    Ok(())
 }
 
 /// A batch that nobody wants anything of.
@@ -498,7 +491,7 @@ impl<'a> Writer<'a> {
         let (front, unsaid) = front.map_err(|e| e.file(&recording.name))?;
         self.append(&front)?;
         for feature in unsaid {
-            let what = format!("feature {feature} is larger than pipe data can say and was left out");
+            let what = format!("feature {feature} is damaged or too large for pipe data and was left out");
             session.report.say(Level::Loss, what);
         }
         // Nothing of a header knows a place for these names of perf before 2012.
