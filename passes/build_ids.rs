@@ -10,7 +10,7 @@ use perfx_format::features::{BuildIdEntry, BuildIds as Entries};
 use perfx_format::input::Recording;
 use perfx_format::{Endian, Feature, Kinds, Layouts, Record, RecordType};
 use perfx_pipeline::address_space::{AddressSpaces, Changes, Dso, Mapping};
-use perfx_pipeline::{Emit, Level, Needs, Pass, Place, Session};
+use perfx_pipeline::{Emit, Level, Needs, Pass, Place, Session, counted};
 
 use crate::support::hits::{Guests, Hits, Spot};
 use crate::support::ids::{IdOptions, Ids, cpumode, dso_name};
@@ -262,21 +262,17 @@ impl Pass for BuildIds {
         let Found { ids, entry_count, record_count, .. } = &self.found;
         if let Some(ids) = ids {
             let what = if self.options.all { "mapped" } else { "hit" };
-            ids.report(&format!("{what} DSOs with a build-id"), *entry_count, &mut session.report);
+            let dsos = counted(*entry_count, &format!("{what} DSO"), &format!("{what} DSOs"));
+            ids.report(&format!("{dsos} with a build-id"), &mut session.report);
         }
         let records = if self.options.feature_only { 0 } else { *record_count };
-        session.report.say(
-            Level::Info,
-            match (records, added) {
-                (0, 0) => {
-                    "nothing was injected: the recording tells all of these ids already, or none was found"
-                        .to_owned()
-                }
-                (records, added) => format!(
-                    "injected {records} HEADER_BUILD_ID records, and {added} entries into feature BUILD_ID"
-                ),
-            },
-        );
+        let line = if records == 0 && added == 0 {
+            "nothing was injected: the recording tells all of these ids already, or none was found".to_owned()
+        } else {
+            let records = counted(records, "HEADER_BUILD_ID record", "HEADER_BUILD_ID records");
+            format!("injected {records}, and {} into feature BUILD_ID", counted(added, "entry", "entries"))
+        };
+        session.report.say(Level::Info, line);
         Ok(())
     }
 

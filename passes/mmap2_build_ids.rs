@@ -10,7 +10,7 @@ use perfx_format::features::BuildIdEntry;
 use perfx_format::input::Recording;
 use perfx_format::{HEADER_SIZE, Kinds, Layouts, RECORD_SIZE_MAX, Record, RecordType};
 use perfx_pipeline::address_space::{AddressSpaces, Changes, Mapping};
-use perfx_pipeline::{Emit, Level, Needs, Pass, Session};
+use perfx_pipeline::{Emit, Needs, Pass, Session, counted};
 
 use crate::support::hits::{Guests, Hits, Spot};
 use crate::support::ids::{IdOptions, Ids};
@@ -25,7 +25,6 @@ pub struct Mmap2BuildIds {
     /// MMAP and MMAP2 records gone by.
     mappings: usize,
     rewritten: u64,
-    dropped: u64,
 }
 
 /// What the user chose.
@@ -193,7 +192,6 @@ impl Pass for Mmap2BuildIds {
                         }
                         None if is_hit || kernel => out.keep(record),
                         None => {
-                            self.dropped += 1;
                             out.drop_record(record);
                             Ok(())
                         }
@@ -207,12 +205,8 @@ impl Pass for Mmap2BuildIds {
 
     fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
         if let Some(ids) = &self.ids {
-            ids.report("mappings rewritten with a build-id", self.rewritten, &mut session.report);
-        }
-        if self.dropped > 0 {
-            session
-                .report
-                .say(Level::Info, format!("{} mappings that no sample hits were left out", self.dropped));
+            let rewritten = counted(self.rewritten, "mapping", "mappings");
+            ids.report(&format!("{rewritten} rewritten with a build-id"), &mut session.report);
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use clap::{Args, ValueEnum};
 use perfx_format::Feature;
 use perfx_format::in_place::replace_section;
 use perfx_format::input::{Form, Recording};
-use perfx_pipeline::{Job, Level, Outcome, Output, OutputForm, Pass, Report};
+use perfx_pipeline::{Job, Level, Outcome, Output, OutputForm, Pass, Report, counted};
 use tempfile::{NamedTempFile, TempDir};
 
 use crate::cli::{InputArgs, TalkArgs, Usage};
@@ -197,12 +197,19 @@ impl WriteArgs {
             );
         }
         for (kind, count) in &report.dropped.clone() {
-            report.say(Level::Info, format!("left out {count} {kind} records"));
+            report.say(Level::Info, format!("left out {} of {kind}", counted(*count, "record", "records")));
         }
         let why = why.map(|why| format!(", because {why}")).unwrap_or_default();
         report.lines.insert(
             0,
-            (Level::Info, format!("read {name}: {} records, {}", report.records, size(report.bytes))),
+            (
+                Level::Info,
+                format!(
+                    "read {name}: {}, {}",
+                    counted(report.records, "record", "records"),
+                    size(report.bytes)
+                ),
+            ),
         );
         report.say(Level::Info, format!("{wrote} {}{why}", size(outcome.written)));
         Ok(self.talk.tell(&outcome.report))
@@ -210,7 +217,10 @@ impl WriteArgs {
 }
 
 fn read_line(name: &str, report: &Report) -> (Level, String) {
-    (Level::Info, format!("read {name}: {} records, {}", report.records, size(report.bytes)))
+    (
+        Level::Info,
+        format!("read {name}: {}, {}", counted(report.records, "record", "records"), size(report.bytes)),
+    )
 }
 
 /// `1.5 MB`: three digits at least, powers of 1000.

@@ -10,7 +10,7 @@ use build_id::{Answer, BuildId, Finder, KnownIds, Object, Places, Reason, Record
 use perfx_format::Feature;
 use perfx_format::features::{BuildIdEntry, BuildIds, read_str};
 use perfx_pipeline::address_space::{Dso, Identity, Machine};
-use perfx_pipeline::{Level, Report, Session};
+use perfx_pipeline::{Level, Report, Session, counted};
 
 use super::options::{Choice, Options};
 
@@ -84,12 +84,8 @@ impl Ids {
             files: !options.no_files,
             roots: options.roots.clone(),
             caches: options.caches.clone(),
-            // Without a release neither a root nor the running machine has a kernel that is known to be the one.
-            recorded_on: if options.no_files && options.roots.is_empty() {
-                RecordedOn::default()
-            } else {
-                recorded_on
-            },
+            recorded_on,
+            running_kernel: !options.no_files,
             ..Places::default()
         };
         let mut ids = Ids {
@@ -185,15 +181,12 @@ impl Ids {
         self.details.push(format!("{id} {name}, from {from}"));
     }
 
-    /// Says where ids came from and what is missing. `what` has been done to `count` things.
-    pub(crate) fn report(&self, what: &str, count: u64, report: &mut Report) {
+    /// Says where ids came from and what is missing. `done` is what was done, and how often.
+    pub(crate) fn report(&self, done: &str, report: &mut Report) {
         let sources: Vec<_> =
             self.sources.iter().map(|(source, count)| format!("{count} from {source}")).collect();
-        if count == 0 {
-            report.say(Level::Info, format!("no {what}"));
-        } else {
-            report.say(Level::Info, format!("{count} {what} ({})", sources.join(", ")));
-        }
+        let sources = if sources.is_empty() { String::new() } else { format!(" ({})", sources.join(", ")) };
+        report.say(Level::Info, format!("{done}{sources}"));
         for detail in &self.details {
             report.say(Level::Detail, detail.clone());
         }
@@ -207,8 +200,8 @@ impl Ids {
             report.say(Level::Info, format!("replaced since the recording, so not read: {names}"));
         }
         if !self.missing.is_empty() {
-            let what = if self.missing.len() == 1 { "DSO has" } else { "DSOs have" };
-            report.say(Level::Info, format!("{} {what} no build-id (-v lists them)", self.missing.len()));
+            let missing = counted(self.missing.len() as u64, "DSO has", "DSOs have");
+            report.say(Level::Info, format!("{missing} no build-id (-v lists them)"));
             self.missing.iter().for_each(|line| report.say(Level::Detail, line.clone()));
         }
     }

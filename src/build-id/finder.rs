@@ -45,8 +45,7 @@ impl Object {
 
 /// Where a [`Finder`] looks: always in the order of these fields, nowhere by default.
 ///
-/// The running kernel comes last. It needs no field: it is used if [`Places::recorded_on`] says that it was
-/// recorded.
+/// The running kernel comes last, and only if [`Places::recorded_on`] says that it was recorded.
 #[derive(Debug)]
 pub struct Places {
     /// What the user says. It comes before all else and is taken at its word.
@@ -66,6 +65,8 @@ pub struct Places {
     pub caches: Vec<PathBuf>,
     /// The machine that the recording is of.
     pub recorded_on: RecordedOn,
+    /// Whether to ask the running kernel, for itself, its modules and its vdso.
+    pub running_kernel: bool,
     /// The folder below which this machine's /proc and /sys are: `/`, or a made-up machine in a test.
     pub system_root: PathBuf,
 }
@@ -78,6 +79,7 @@ impl Default for Places {
             roots: Vec::new(),
             caches: Vec::new(),
             recorded_on: RecordedOn::default(),
+            running_kernel: false,
             system_root: PathBuf::from("/"),
         }
     }
@@ -240,6 +242,9 @@ impl Finder {
     }
 
     fn in_running(&self, object: &Object, tried: &mut Tried) -> Option<Answer> {
+        if !self.places.running_kernel {
+            return None;
+        }
         let running = || self.recorded_is_running();
         let hit = match object {
             Object::File { .. } => return None,

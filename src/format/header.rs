@@ -384,11 +384,11 @@ impl FileHeader {
 /// Divides an attrs section: position, attr and ids of each entry, whose size `size_of` works out from what `attr.size` says (0 means 64). What
 /// is too short for another entry is left over. `None` when an entry is too small for an attr, or none fits.
 #[allow(clippy::type_complexity, reason = "a name for it would say no more")]
-fn entries<'a>(
-    section: &'a [u8],
+fn entries(
+    section: &[u8],
     endian: Endian,
     size_of: impl Fn(u64) -> u64,
-) -> Option<Vec<(usize, &'a [u8], Section)>> {
+) -> Option<Vec<(usize, &[u8], Section)>> {
     let mut entries = Vec::new();
     let mut at = 0;
     while let Some(size) = endian.u32(section, at + 4) {

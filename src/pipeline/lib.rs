@@ -9,5 +9,5 @@ mod run;
 mod sink;
 
 pub use pass::{Emit, Needs, Pass, Place, Session};
-pub use report::{Level, Report};
+pub use report::{Level, Report, counted};
 pub use run::{Job, Outcome, Output, OutputForm, Schedule};

@@ -30,6 +30,11 @@ pub struct Report {
     pub lines: Vec<(Level, String)>,
 }
 
+/// `1 entry`, `2 entries`.
+pub fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
 impl Report {
     /// Adds a line.
     pub fn say(&mut self, level: Level, line: impl Into<String>) {
