@@ -335,7 +335,11 @@ impl Recording {
         let mut cutter = Cutter::new(Stream { name, index: 0, source }, endian, Arc::new(Layouts::new(&[])));
         let mut build_ids = Vec::new();
         loop {
-            let Some(batch) = cutter.next_batch()? else { break };
+            let Some(batch) = cutter.next_batch()? else {
+                // The head is all there is, and must not be read again as records.
+                cutter.use_up();
+                break;
+            };
             let mut end = 0;
             let mut walker = batch.walk(endian);
             while let Some(record) = walker.next_record()? {
@@ -799,6 +803,15 @@ impl Cutter {
             }
         }
         Ok(Some(batch))
+    }
+
+    /// Leaves nothing of a mapped stream to be read again.
+    fn use_up(&mut self) {
+        if let Source::Mapped { bytes, offset, .. } = &mut self.stream.source {
+            *offset += bytes.len() as u64;
+            *bytes = bytes.slice(bytes.len()..bytes.len());
+            self.at = 0;
+        }
     }
 
     /// Puts back what of a batch from `end` on was not used.

@@ -128,14 +128,14 @@ impl Planner {
     /// A record has come through all passes.
     pub(crate) fn keep(&mut self, record: Record<'_>) -> Result<()> {
         let kind = record.kind();
-        if self.terminal.absorb {
-            if let Some(header) = HeaderRecord::read(&record)? {
-                // A build-id is good in both places, and where it stands among the samples may matter to a reader.
-                let stays = matches!(header, HeaderRecord::BuildId(_));
-                self.plan.absorbed.push(header);
-                if !stays {
-                    return Ok(());
-                }
+        if self.terminal.absorb
+            && let Some(header) = HeaderRecord::read(&record)?
+        {
+            // A build-id is good in both places, and where it stands among the samples may matter to a reader.
+            let stays = matches!(header, HeaderRecord::BuildId(_));
+            self.plan.absorbed.push(header);
+            if !stays {
+                return Ok(());
             }
         }
         if self.terminal.mark_aux && kind == RecordType::AUXTRACE {
