@@ -8,7 +8,7 @@ use perfx_format::decode::{decode, decode_attr, misc_names};
 use perfx_format::expand::Expand;
 use perfx_format::features::{FeatureContext, NrCpus, decode_feature, read_event_desc};
 use perfx_format::header::Weight;
-use perfx_format::input::{Batch, Recording};
+use perfx_format::input::{Batch, Form, Recording};
 use perfx_format::{Endian, Feature, Kinds, Record, RecordType, Value, ValueFields};
 use perfx_pipeline::{Level, Report};
 use serde_json::{Map, Value as Json, json};
@@ -94,23 +94,33 @@ impl Dump {
         for batch in head {
             self.batch(&batch, wanted, only, endian, out)?;
         }
+        for fault in recording.faults.iter().filter(|fault| fault.weight != Weight::Fatal) {
+            let level = if fault.weight == Weight::Loss { Level::Loss } else { Level::Warning };
+            report.say(level, fault.to_error().file(&recording.name).to_string());
+        }
+        let pipe = recording.form == Form::Pipe;
         let mut show = |batch: perfx_format::Result<Batch>| -> Result<()> {
             let batch = batch?;
             self.batch(&batch, wanted, only, endian, out)?;
             if let Some(torn) = &batch.torn {
-                report.say(Level::Warning, torn.to_error().file(&batch.name).to_string());
+                let error = torn.to_error().file(&batch.name);
+                if !pipe {
+                    return Err(error.into());
+                }
+                report.say(Level::Warning, error.to_string());
             }
             Ok(())
         };
         let mmap_len = recording.compressed().map_or(0, |compressed| compressed.mmap_len);
         let batches = recording.batches();
-        if self.stored {
-            batches.into_iter().try_for_each(&mut show)?;
+        let shown = if self.stored {
+            batches.into_iter().try_for_each(&mut show)
         } else {
-            Expand::new(batches, endian, mmap_len).try_for_each(&mut show)?;
-        }
+            Expand::new(batches, endian, mmap_len).try_for_each(&mut show)
+        };
+        // It tells why there is something else where records should be.
         recording.check_whole()?;
-        Ok(())
+        shown
     }
 
     fn header(&self, recording: &Recording, out: &mut impl Write) -> Result<()> {

@@ -230,7 +230,8 @@ impl Recording {
             file.write_all(&pending).map_err(fail)?;
             io::copy(&mut reader, &mut file).map_err(fail)?;
         }
-        Recording::from_mapped(file, name.clone())
+        // What was found torn is not there any more.
+        Ok(Recording { faults: self.faults, ..Recording::from_mapped(file, name.clone())? })
     }
 
     fn from_mapped(file: File, name: Arc<str>) -> Result<Recording> {
@@ -365,7 +366,7 @@ impl Recording {
         if !build_ids.is_empty() {
             recording.features.insert(Feature::BUILD_ID, build_ids.into());
         }
-        recording.streams.push(cutter.stream);
+        recording.streams.push(cutter.into_rest());
         Ok(recording)
     }
 
@@ -812,6 +813,15 @@ impl Cutter {
             *bytes = bytes.slice(bytes.len()..bytes.len());
             self.at = 0;
         }
+    }
+
+    /// The stream without what was cut off.
+    fn into_rest(mut self) -> Stream {
+        if let Source::Mapped { bytes, offset, .. } = &mut self.stream.source {
+            *bytes = bytes.slice(self.at..bytes.len());
+            *offset += self.at as u64;
+        }
+        self.stream
     }
 
     /// Puts back what of a batch from `end` on was not used.

@@ -2,6 +2,7 @@
 
 use crate::features::{BuildIds, read_event_desc};
 use crate::header::{Features, Magic};
+use crate::input::FLAGS;
 use crate::{Endian, Error, Event, Feature, HEADER_SIZE, RECORD_SIZE_MAX, RecordType, Result};
 
 /// Features that name offsets of a file or the form of a directory; pipe data has neither.
@@ -11,7 +12,7 @@ const FILE_ONLY: [Feature; 2] = [Feature::AUXTRACE, Feature::DIR_FORMAT];
 pub(crate) const EVENT_UPDATE_NAME: u64 = 2;
 
 /// The header, HEADER_ATTRs, HEADER_FEATUREs in ascending order, HEADER_TRACING_DATA, the events' names, HEADER_BUILD_IDs. Also the features
-/// that could not be said, because a record holds at most 65,535 bytes. An event with more ids than a record holds is an error: without its ids
+/// that could not be said, because a record holds at most 65,535 bytes, or there is nothing in them. An event with more ids than a record holds is an error: without its ids
 /// no perf could read the rest.
 pub fn pipe_front(events: &[Event], features: &Features, endian: Endian) -> Result<(Vec<u8>, Vec<Feature>)> {
     let mut out = Magic::pipe_header(endian).to_vec();
@@ -32,7 +33,9 @@ pub fn pipe_front(events: &[Event], features: &Features, endian: Endian) -> Resu
         if FILE_ONLY.contains(&feature) || feature == Feature::TRACING_DATA || feature == Feature::BUILD_ID {
             continue;
         }
-        if HEADER_SIZE + 8 + section.len() > usize::from(u16::MAX) {
+        // Without content it would be taken for the mark at the end of the features, and perf 6 gives up on it.
+        let empty = section.is_empty() && !FLAGS.contains(&feature);
+        if empty || HEADER_SIZE + 8 + section.len() > usize::from(u16::MAX) {
             unsaid.push(feature);
             continue;
         }

@@ -208,6 +208,22 @@ impl Origins {
         })
     }
 
+    /// The stream, and the range of absolute offsets in it, from which `len` bytes came; `None` when none did.
+    pub fn span(&self, len: usize) -> Option<(u32, std::ops::RangeInclusive<u64>)> {
+        let mut span: Option<(u32, u64, u64)> = None;
+        for (index, &(start, _)) in self.runs.iter().enumerate() {
+            let end = self.runs.get(index + 1).map_or(len, |&(next, _)| next);
+            for at in [start, end.saturating_sub(1).max(start)] {
+                let Some((stream, offset)) = self.at(at).stored_at() else { continue };
+                span = match span {
+                    Some((stream, low, high)) => Some((stream, low.min(offset), high.max(offset))),
+                    None => Some((stream, offset, offset)),
+                };
+            }
+        }
+        span.map(|(stream, low, high)| (stream, low..=high))
+    }
+
     /// Where the byte at this position came from.
     #[inline]
     pub fn at(&self, position: usize) -> Origin {

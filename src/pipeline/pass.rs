@@ -1,7 +1,7 @@
 //! A pass is a transformation of records; every method has a default, and the defaults copy.
 
 use std::any::Any;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use anyhow::{Context as _, Result};
 use perfx_format::features::{BuildIdEntry, BuildIds};
@@ -95,6 +95,8 @@ pub struct Session {
     pub events: Vec<Event>,
     /// Its feature sections, as they will be written.
     features: Features,
+    /// Entries of HEADER_BUILD_ID records among the others of pipe data.
+    late_build_ids: Vec<u8>,
     /// Features that a pass has set.
     pub(crate) set: BTreeSet<Feature>,
     /// What is told to the user at the end.
@@ -118,11 +120,37 @@ impl Session {
             form,
             events: recording.events.clone(),
             features,
+            late_build_ids: Vec::new(),
             set: BTreeSet::new(),
             report,
             stored,
             places: Vec::new(),
         }
+    }
+
+    /// Adds entries to feature BUILD_ID, but for those it has already; returns how many are new.
+    pub fn add_build_ids(&mut self, entries: &[u8]) -> u64 {
+        let mut section =
+            self.features.get(&Feature::BUILD_ID).map_or_else(Vec::new, |section| section.to_vec());
+        let key = |entry: BuildIdEntry<'_>| (entry.pid, entry.id.to_vec(), entry.filename.to_vec());
+        let mut there: HashSet<_> = BuildIds::new(&section, self.endian).map(key).collect();
+        let before = there.len();
+        for entry in BuildIds::new(entries, self.endian) {
+            if there.insert(key(entry)) {
+                entry.write_section(self.endian, &mut section);
+            }
+        }
+        let new = (there.len() - before) as u64;
+        if new > 0 {
+            self.set_feature(Feature::BUILD_ID, section);
+        }
+        new
+    }
+
+    /// All records have been read: what pipe data said among them is known now.
+    pub(crate) fn settle(&mut self) {
+        let late = std::mem::take(&mut self.late_build_ids);
+        self.add_build_ids(&late);
     }
 
     /// Takes in what pipe data said among its records and a file says in its header. What a pass has set stays.
@@ -132,15 +160,8 @@ impl Session {
             HeaderRecord::Feature(feature, section) if !self.set.contains(&feature) => {
                 self.features.insert(feature, section);
             }
-            HeaderRecord::BuildId(entry) if !self.set.contains(&Feature::BUILD_ID) => {
-                let section = self.features.entry(Feature::BUILD_ID).or_insert_with(|| Vec::new().into());
-                let known = BuildIds::new(section, self.endian);
-                let new = BuildIdEntry::read(&entry, self.endian);
-                if !known.into_iter().any(|known| Some(known) == new) {
-                    *section = [&**section, &entry].concat().into();
-                }
-            }
-            HeaderRecord::Feature(..) | HeaderRecord::BuildId(_) | HeaderRecord::EndOfFeatures => {}
+            HeaderRecord::BuildId(entry) => self.late_build_ids.extend(entry),
+            HeaderRecord::Feature(..) | HeaderRecord::EndOfFeatures => {}
         }
     }
 
@@ -196,6 +217,11 @@ impl Place {
             }
             Origin::Synthetic => None,
         }
+    }
+
+    /// In a stream, at an absolute offset.
+    pub(crate) fn stored(self) -> (u32, u64) {
+        (self.stream, self.stored)
     }
 
     /// The same as an origin.

@@ -217,6 +217,7 @@ impl Job {
         };
         let mut writer = Writer::new(&mut output, recording, &mut session)?;
         write_records(recording, &mut chain, &schedule, terminal, &mut session, &mut writer)?;
+        session.settle();
         let layouts = Layouts::new(&session.events);
         for at in 0..chain.len() {
             let mut planner = Planner::new(None, terminal);
@@ -373,8 +374,15 @@ fn write_records(
     places.sort_unstable();
     places.dedup();
     let stops = |batch: &Batch| -> Vec<usize> {
+        let Some((stream, span)) = batch.origins.span(batch.bytes.len()).filter(|_| !places.is_empty())
+        else {
+            return Vec::new();
+        };
+        let from = places.partition_point(|place| place.stored() < (stream, *span.start()));
+        let until = places.partition_point(|place| place.stored() <= (stream, *span.end()));
+        let inside = places.get(from..until).unwrap_or_default();
         let mut stops: Vec<usize> =
-            places.iter().filter_map(|place| batch.origins.position_of(place.origin())).collect();
+            inside.iter().filter_map(|place| batch.origins.position_of(place.origin())).collect();
         stops.retain(|&stop| stop < batch.bytes.len());
         stops.sort_unstable();
         stops
@@ -477,6 +485,7 @@ impl<'a> Writer<'a> {
         writer.append(&front.bytes)?;
         writer.front = Some(front);
         writer.data_offset = writer.sink.position();
+        writer.event_types(recording)?;
         Ok(writer)
     }
 
@@ -494,12 +503,15 @@ impl<'a> Writer<'a> {
             let what = format!("feature {feature} is damaged or too large for pipe data and was left out");
             session.report.say(Level::Loss, what);
         }
-        // Nothing of a header knows a place for these names of perf before 2012.
+        self.event_types(recording)
+    }
+
+    /// Nothing of a header knows a place for these names of perf before 2012, so they stay records.
+    fn event_types(&mut self, recording: &Recording) -> Result<()> {
+        let wanted = Kinds::of(&[RecordType::HEADER_EVENT_TYPE]);
         for batch in &recording.head {
-            let mut walker = batch.walk(endian);
-            while let Some(record) =
-                walker.next_wanted(Kinds::of(&[RecordType::HEADER_EVENT_TYPE]), usize::MAX)?
-            {
+            let mut walker = batch.walk(recording.endian);
+            while let Some(record) = walker.next_wanted(wanted, usize::MAX)? {
                 if record.kind() == RecordType::HEADER_EVENT_TYPE {
                     self.append(record.bytes())?;
                 }
