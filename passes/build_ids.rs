@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use perfx_format::features::{BuildIdEntry, BuildIds as Entries};
 use perfx_format::input::Recording;
-use perfx_format::{Endian, Feature, Kinds, Layouts, Record, RecordType};
+use perfx_format::{Endian, Kinds, Layouts, Origin, Record, RecordType};
 use perfx_pipeline::address_space::{AddressSpaces, Changes, Dso, Mapping};
 use perfx_pipeline::{Emit, Level, Needs, Pass, Place, Session, counted};
 
@@ -64,21 +64,26 @@ struct Found {
     entry_count: u64,
     /// Records for the stream.
     record_count: u64,
-    /// DSOs whose id HEADER_BUILD_ID records tell: machine and name.
-    told: HashSet<(i32, Box<[u8]>)>,
+    /// DSOs whose id the stream tells by a HEADER_BUILD_ID record: machine and name, and where the first such record stands.
+    told: HashMap<(i32, Box<[u8]>), Origin>,
+    /// Those records, as entries of a section, until `ids` takes them in.
+    heard: Vec<u8>,
 }
 
 impl Found {
-    /// Looks for a DSO's id and puts down the feature's entry; returns the record, unless the stream tells the id already.
+    /// Looks for a DSO's id and puts down the feature's entry; returns the record, unless the stream tells the id in time.
     fn take(&mut self, dso: &Dso, flags: u32, spot: &Spot, endian: Endian) -> Option<Vec<u8>> {
         let id = self.ids.as_mut()?.find(dso, flags, spot.pid)?;
         let (pid, name) = (dso.machine.pid(), dso_name(dso));
         let entry = BuildIdEntry::new(cpumode(dso), pid, id.as_bytes(), name);
         entry.write_section(endian, &mut self.entries)?;
         self.entry_count += 1;
-        if dso.tells_id() || !self.told.insert((pid, name.into())) {
+        let key = (pid, Box::from(name));
+        let in_time = self.told.get(&key).is_some_and(|told| told.is_before(spot.origin));
+        if dso.tells_id() || in_time {
             return None;
         }
+        self.told.insert(key, spot.origin);
         let mut record = Vec::new();
         entry.write_record(&spot.trailer, endian, &mut record)?;
         self.record_count += 1;
@@ -87,12 +92,21 @@ impl Found {
 
     /// A HEADER_BUILD_ID record of the input.
     fn learn(&mut self, record: &Record<'_>) {
-        if let Some(entry) = BuildIdEntry::read(record.bytes(), record.endian()) {
-            self.told.insert((entry.pid, entry.filename.into()));
-            if let Some(ids) = &mut self.ids {
-                ids.learn(&entry);
+        let endian = record.endian();
+        let Some(entry) = BuildIdEntry::read(record.bytes(), endian) else { return };
+        if entry.id.iter().any(|&byte| byte != 0) {
+            self.told.entry((entry.pid, entry.filename.into())).or_insert(record.origin());
+            match &mut self.ids {
+                Some(ids) => ids.learn(&entry),
+                None => drop(entry.write_section(endian, &mut self.heard)),
             }
         }
+    }
+
+    /// The looks are over, or there are none: from now on ids can be found.
+    fn start(&mut self, mut ids: Ids, endian: Endian) {
+        Entries::new(&std::mem::take(&mut self.heard), endian).for_each(|entry| ids.learn(&entry));
+        self.ids = Some(ids);
     }
 }
 
@@ -180,7 +194,7 @@ impl Pass for BuildIds {
         match std::mem::take(&mut self.step) {
             Step::Mappings { changes, guests, spots, aux } => {
                 let spaces = Arc::new(AddressSpaces::new(changes));
-                self.found.ids = Some(Ids::new(&self.options.ids, session, spaces.dsos())?);
+                self.found.start(Ids::new(&self.options.ids, session, spaces.dsos())?, session.endian);
                 if aux && !self.options.all {
                     // What a trace hits is known only once it is decoded.
                     session.report.say(
@@ -205,7 +219,7 @@ impl Pass for BuildIds {
         match &self.step {
             Step::Placed(placed) => placed.keys().for_each(|&place| session.want_at(place)),
             _ => {
-                self.found.ids = Some(Ids::new(&self.options.ids, session, &[])?);
+                self.found.start(Ids::new(&self.options.ids, session, &[])?, session.endian);
                 self.step = Step::Streaming { guests: Guests::default(), seen: HashSet::new() };
             }
         }
@@ -244,21 +258,7 @@ impl Pass for BuildIds {
     }
 
     fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
-        let endian = session.endian;
-        let mut section =
-            session.feature(Feature::BUILD_ID).map(|section| section.to_vec()).unwrap_or_default();
-        let key = |entry: BuildIdEntry<'_>| (entry.pid, entry.id.to_vec(), entry.filename.to_vec());
-        let mut there: HashSet<_> = Entries::new(&section, endian).map(key).collect();
-        let before = there.len();
-        for entry in Entries::new(&self.found.entries, endian) {
-            if there.insert(key(entry)) {
-                entry.write_section(endian, &mut section);
-            }
-        }
-        let added = (there.len() - before) as u64;
-        if added > 0 {
-            session.set_feature(Feature::BUILD_ID, section);
-        }
+        let added = session.add_build_ids(&self.found.entries);
         let Found { ids, entry_count, record_count, .. } = &self.found;
         if let Some(ids) = ids {
             let what = if self.options.all { "mapped" } else { "hit" };

@@ -44,6 +44,18 @@ impl Origin {
     }
 }
 
+impl Origin {
+    /// Stands before the other in the input, as far as stored records are told apart.
+    pub fn is_before(self, other: Origin) -> bool {
+        let key = |origin| match origin {
+            Origin::Input { stream, offset } => Some((stream, offset, 0)),
+            Origin::Chunk { stream, record, offset } => Some((stream, record, offset)),
+            Origin::Synthetic => None,
+        };
+        key(self).zip(key(other)).is_some_and(|(this, other)| this < other)
+    }
+}
+
 /// `offset 0x1234`, or `offset 0x1234+0x20` inside what a COMPRESSED record holds.
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -133,7 +133,10 @@ impl Planner {
         {
             // A build-id is good in both places, and where it stands among the samples may matter to a reader.
             let stays = matches!(header, HeaderRecord::BuildId(_));
-            self.plan.absorbed.push(header);
+            // A pass that makes such a record sets the feature itself.
+            if !stays || record.origin() != Origin::Synthetic {
+                self.plan.absorbed.push(header);
+            }
             if !stays {
                 return Ok(());
             }
