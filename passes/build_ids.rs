@@ -1,7 +1,6 @@
 //! `build-ids` puts the build-ids of the DSOs that samples hit (or of all) into the recording: a HEADER_BUILD_ID record before the first
 //! sample that hits, and an entry in feature BUILD_ID. Nothing that was there is changed or lost.
 
-use std::any::Any;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ use perfx_format::features::{BuildIdEntry, BuildIds as Entries};
 use perfx_format::input::Recording;
 use perfx_format::{Endian, Kinds, Layouts, Origin, Record, RecordType};
 use perfx_pipeline::address_space::{AddressSpaces, Changes, Dso, Mapping};
-use perfx_pipeline::{Emit, Level, Needs, Pass, Place, Session, counted};
+use perfx_pipeline::{Emit, Level, Needs, Pass, Place, Session, counted, worker_as};
 
 use crate::support::hits::{Guests, Hits, Spot};
 use crate::support::ids::{IdOptions, Ids, cpumode, dso_name};
@@ -287,9 +286,8 @@ impl Pass for BuildIds {
     }
 
     fn join(&mut self, worker: Box<dyn Pass>) -> Result<()> {
-        let worker: Box<dyn Any> = worker;
-        if let (Step::Samples(hits), Ok(worker)) = (&mut self.step, worker.downcast::<BuildIds>())
-            && let Step::Samples(later) = worker.step
+        if let (Step::Samples(hits), Some(BuildIds { step: Step::Samples(later), .. })) =
+            (&mut self.step, worker_as(worker))
         {
             hits.join(later);
         }

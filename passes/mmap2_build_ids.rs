@@ -1,7 +1,6 @@
 //! `mmap2-build-ids` rewrites MMAP and MMAP2 records to MMAP2 records that carry the build-id of what they map, where one is found; all
 //! others stay as they are, inode and all. With `hit`, mappings that no sample hits leave the recording.
 
-use std::any::Any;
 use std::sync::Arc;
 
 use anyhow::Result;
@@ -10,7 +9,7 @@ use perfx_format::features::BuildIdEntry;
 use perfx_format::input::Recording;
 use perfx_format::{HEADER_SIZE, Kinds, Layouts, RECORD_SIZE_MAX, Record, RecordType};
 use perfx_pipeline::address_space::{AddressSpaces, Changes, Mapping};
-use perfx_pipeline::{Emit, Needs, Pass, Session, counted};
+use perfx_pipeline::{Emit, Needs, Pass, Session, counted, worker_as};
 
 use crate::support::hits::{Guests, Hits, Spot};
 use crate::support::ids::{IdOptions, Ids};
@@ -219,9 +218,8 @@ impl Pass for Mmap2BuildIds {
     }
 
     fn join(&mut self, worker: Box<dyn Pass>) -> Result<()> {
-        let worker: Box<dyn Any> = worker;
-        if let (Step::Samples(hits), Ok(worker)) = (&mut self.step, worker.downcast::<Mmap2BuildIds>())
-            && let Step::Samples(later) = worker.step
+        if let (Step::Samples(hits), Some(Mmap2BuildIds { step: Step::Samples(later), .. })) =
+            (&mut self.step, worker_as(worker))
         {
             hits.join(later);
         }

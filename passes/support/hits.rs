@@ -135,31 +135,31 @@ impl Hits {
             let count = usize::try_from(record.u64(16).unwrap_or(0)).unwrap_or(usize::MAX);
             let ips = record.bytes().get(24..).unwrap_or_default();
             let ips = ips.get(..count.saturating_mul(8)).unwrap_or_default();
-            self.chain(at, U64s::new(ips, record.endian()), USER);
+            self.chain(&at, U64s::new(ips, record.endian()), USER);
             return;
         }
         if let Some(ip) = layout.ip(record) {
-            self.hit(at, record.cpumode(), ip);
+            self.hit(&at, record.cpumode(), ip);
         }
         if let Some(chain) = callchain(record, layout) {
-            self.chain(at, chain, record.cpumode());
+            self.chain(&at, chain, record.cpumode());
         }
         if let Some(addr) = layout.sample.addr.and_then(|field| record.u64(field.into())) {
             // What is read or written there is data: it makes the mapping worth keeping, but no DSO worth symbolizing.
-            if let Some(hit) = self.find(at, record.cpumode(), addr) {
+            if let Some(hit) = self.find(&at, record.cpumode(), addr) {
                 self.mark(hit);
             }
         }
     }
 
-    fn chain(&mut self, at: At<'_, '_>, chain: U64s<'_>, cpumode: u16) {
+    fn chain(&mut self, at: &At<'_, '_>, chain: U64s<'_>, cpumode: u16) {
         for (cpumode, ip) in frames(chain, cpumode) {
             self.hit(at, cpumode, ip);
         }
     }
 
     #[inline(always)]
-    fn hit(&mut self, at: At<'_, '_>, cpumode: u16, ip: u64) {
+    fn hit(&mut self, at: &At<'_, '_>, cpumode: u16, ip: u64) {
         let Some(hit) = self.find(at, cpumode, ip) else { return };
         self.mark(hit);
         if !self.dsos[hit.dso as usize] {
@@ -170,7 +170,7 @@ impl Hits {
     }
 
     #[inline(always)]
-    fn find(&mut self, at: At<'_, '_>, cpumode: u16, address: u64) -> Option<Hit> {
+    fn find(&mut self, at: &At<'_, '_>, cpumode: u16, address: u64) -> Option<Hit> {
         let (guest, kernel) = match cpumode {
             KERNEL_MODE => (false, true),
             USER => (false, false),
@@ -194,7 +194,6 @@ impl Hits {
 }
 
 /// The sample being looked at.
-#[derive(Clone, Copy)]
 struct At<'r, 'a> {
     record: &'r Record<'a>,
     layouts: &'r Layouts,

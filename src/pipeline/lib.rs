@@ -8,6 +8,6 @@ mod report;
 mod run;
 mod sink;
 
-pub use pass::{Emit, Needs, Pass, Place, Session};
+pub use pass::{Emit, Needs, Pass, Place, Session, worker_as};
 pub use report::{Level, Report, counted};
 pub use run::{Job, Outcome, Output, OutputForm, Schedule};

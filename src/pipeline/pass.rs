@@ -63,6 +63,12 @@ pub trait Pass: Any + Send {
     }
 }
 
+/// The worker that [`Pass::join`] is handed, as the pass it was forked from.
+pub fn worker_as<P: Pass>(worker: Box<dyn Pass>) -> Option<P> {
+    let worker: Box<dyn Any> = worker;
+    worker.downcast().ok().map(|worker| *worker)
+}
+
 /// What a pass needs of the pipeline, as data.
 #[derive(Clone, Debug)]
 pub struct Needs {
