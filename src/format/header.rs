@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::features::{EventDesc, write_event_desc};
 use crate::in_place::{INTERRUPTED, Journal};
-use crate::{ATTR_SIZE_MIN, Bytes, Endian, Error, Event, Feature, Result};
+use crate::{ATTR_SIZE_MIN, Bytes, Endian, Error, Event, Feature, Result, until_nul};
 
 /// Size of the header of a pipe: u64 magic, u64 size.
 pub const PIPE_HEADER_SIZE: usize = 16;
@@ -68,8 +69,8 @@ pub struct Magic {
 }
 
 impl Magic {
-    /// Reads magic and size from the front of `bytes`, of which at least 104 should be there if there are that many: version 1 tells its byte
-    /// order only by the attr size at byte 16.
+    /// Reads magic and size from the front of `bytes`. Version 1 has one magic for both byte orders; there the size field tells, which is small
+    /// in one of them only.
     pub fn read(bytes: &[u8]) -> Result<Magic> {
         let Some(head) = bytes.first_chunk::<PIPE_HEADER_SIZE>() else {
             return Err(Error::at(0, format!("{} bytes are too few for a perf.data header", bytes.len())));
@@ -77,7 +78,6 @@ impl Magic {
         let (endian, version1) = match &head[..8] {
             b"PERFILE2" => (Endian::Little, false),
             b"2ELIFREP" => (Endian::Big, false),
-            // Version 1 has the same magic in both orders; the size field is small in one of them only.
             b"PERFFILE" => match Endian::Little.u64(head, 8) {
                 Some(size) if size <= u64::from(u32::MAX) => (Endian::Little, true),
                 _ => (Endian::Big, true),
@@ -147,6 +147,8 @@ pub struct FileHeader {
     pub attrs: Section,
     /// The data section, cut to the file where it reaches past its end.
     pub data: Section,
+    /// Where perf before 3.3 kept the names of events. What lies there in newer files means nothing.
+    pub event_types: Section,
     /// Events in the order of the attrs.
     pub events: Vec<Event>,
     /// Where the ids of each event lie.
@@ -183,6 +185,7 @@ impl FileHeader {
             magic,
             attrs: Section::read(file, 24, endian),
             data: Section::read(file, 40, endian),
+            event_types: Section::read(file, 56, endian),
             events: Vec::new(),
             ids: Vec::new(),
             features: Features::new(),
@@ -284,7 +287,7 @@ impl FileHeader {
                 set = halves;
             }
         }
-        let event_types = Section::read(file, 56, endian);
+        let event_types = self.event_types;
         let journal = event_types.inside(file.len()).and_then(|range| Journal::read(&file[range], endian));
         if let Some(journal) = journal {
             let what = "a change in place was interrupted; nothing is lost, but perf does not see all features until it is done again";
@@ -324,6 +327,26 @@ impl FileHeader {
                 self.fault(Weight::Loss, "feature-outside", at, what);
             }
         }
+    }
+
+    /// An EVENT_DESC section for a file that has none but names its events in `event_types`: an array of u64 `attr.config`, char name\[64\].
+    pub fn old_names(&self, file: &[u8]) -> Option<Vec<u8>> {
+        const ENTRY: usize = 72;
+        let endian = self.magic.endian;
+        let types = &file
+            [self.event_types.inside(file.len()).filter(|range| self.magic.version1 && !range.is_empty())?];
+        let name = |config| types.chunks_exact(ENTRY).find(|entry| endian.u64(entry, 0) == Some(config));
+        let events: Vec<EventDesc<'_>> = self
+            .events
+            .iter()
+            .map(|event| EventDesc {
+                attr: event.raw(),
+                name: name(event.attr().config).map_or(b"", |entry| until_nul(&entry[8..])),
+                ids: event.ids.clone(),
+            })
+            .collect();
+        let attr_size = events.iter().map(|event| event.attr.len()).max()?;
+        write_event_desc(u32::try_from(attr_size).ok()?, &events, endian)
     }
 
     fn find_spare_slots(&mut self, file: &[u8]) {
@@ -431,6 +454,9 @@ pub struct FileFront {
     endian: Endian,
     attr_size: u64,
     attrs: Section,
+    /// A header without features says that it is as short as before there were any. perf takes a big-endian one of 104 bytes without HOSTNAME
+    /// for one with BUILD_ID, and refuses the file when that is not there.
+    pub may_be_short: bool,
     /// All bytes before the data section.
     pub bytes: Vec<u8>,
 }
@@ -441,7 +467,7 @@ impl FileFront {
     pub fn new(events: &[Event], endian: Endian) -> FileFront {
         let mut bytes = vec![0; FILE_HEADER_SIZE];
         let (attrs, attr_size) = FileFront::append(&mut bytes, 0, events, endian);
-        FileFront { endian, attr_size, attrs, bytes }
+        FileFront { endian, attr_size, attrs, may_be_short: false, bytes }
     }
 
     /// The same ids and attrs at `offset`, behind everything else: for events that became known after the data was begun.
@@ -476,8 +502,10 @@ impl FileFront {
         let endian = self.endian;
         let mut header = [0; FILE_HEADER_SIZE];
         header[..8].copy_from_slice(magic2(endian));
+        let bitmap = feature_bitmap(features, endian);
+        let short = self.may_be_short && bitmap == [0; 32];
         let words = [
-            FILE_HEADER_SIZE as u64,
+            if short { FILE_HEADER_SIZE_OLD } else { FILE_HEADER_SIZE } as u64,
             self.attr_size,
             self.attrs.offset,
             self.attrs.size,
@@ -489,7 +517,7 @@ impl FileFront {
         for (word, bytes) in words.into_iter().zip(header[8..].chunks_exact_mut(8)) {
             bytes.copy_from_slice(&endian.bytes_u64(word));
         }
-        header[FILE_HEADER_SIZE_OLD..].copy_from_slice(&feature_bitmap(features, endian));
+        header[FILE_HEADER_SIZE_OLD..].copy_from_slice(&bitmap);
         header
     }
 }

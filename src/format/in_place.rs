@@ -62,7 +62,7 @@ fn table(slots: &[(Feature, Section)], endian: Endian) -> Vec<u8> {
 }
 
 /// Gives `feature` the section `bytes`. `file` is open for reading and writing, and `header` was just read from it. False, and nothing done,
-/// where that is not possible without moving the data: a header of 72 bytes, a damaged file, something other than a section behind the feature
+/// where that is not possible without moving the data: a file of perf before 3.3, a damaged file, something other than a section behind the feature
 /// table.
 pub fn replace_section(file: &File, header: &FileHeader, feature: Feature, bytes: &[u8]) -> Result<bool> {
     let io = |e| Error::io("the file can't be changed in place", e);
@@ -86,7 +86,7 @@ fn steps(
 ) -> Option<[(u64, Vec<u8>); 4]> {
     let endian = header.magic.endian;
     let sound = header.faults.iter().all(|fault| fault.code == INTERRUPTED);
-    if header.magic.size != FILE_HEADER_SIZE as u64 || !sound {
+    if header.magic.size != FILE_HEADER_SIZE as u64 || header.magic.version1 || !sound {
         return None;
     }
     let mut appended = Vec::new();

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use perfx_format::expand::Expand;
 use perfx_format::features::{AuxtraceEntry, read_auxtrace_index, write_auxtrace_index};
-use perfx_format::header::{Features, FileFront, Magic, Section, Weight, feature_table};
+use perfx_format::header::{FILE_HEADER_SIZE, Features, FileFront, Magic, Section, Weight, feature_table};
 use perfx_format::input::{Batch, Form, Recording, Spool};
 use perfx_format::pipe::pipe_front;
-use perfx_format::{Error, Event, Feature, Kinds, Layouts, RecordType};
+use perfx_format::{Endian, Error, Event, Feature, Kinds, Layouts, RecordType};
 
 use crate::ordered::ordered;
 use crate::pass::{Emit, Needs, Pass, Place, Session, Stage};
@@ -481,7 +481,9 @@ impl<'a> Writer<'a> {
             writer.pipe_front(recording, session)?;
             return Ok(writer);
         }
-        let front = FileFront::new(&session.events, recording.endian);
+        let mut front = FileFront::new(&session.events, recording.endian);
+        let long = recording.file.as_ref().is_some_and(|file| file.magic.size == FILE_HEADER_SIZE as u64);
+        front.may_be_short = recording.endian == Endian::Big && !long;
         writer.append(&front.bytes)?;
         writer.front = Some(front);
         writer.data_offset = writer.sink.position();
