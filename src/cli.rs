@@ -123,13 +123,10 @@ fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
     match done {
         Ok(code) => code,
         Err(error) if is_broken_pipe(&error) => 0,
-        Err(error) if error.is::<Usage>() => {
-            eprintln!("perfx: {error:#}");
-            2
-        }
         Err(error) => {
-            eprintln!("perfx: {error:#}");
-            1
+            // Not `eprintln!`, which panics when standard error is gone.
+            let _ = writeln!(io::stderr(), "perfx: {error:#}");
+            if error.is::<Usage>() { 2 } else { 1 }
         }
     }
 }

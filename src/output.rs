@@ -3,7 +3,7 @@
 use std::fs::{self, File, Metadata};
 use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -304,7 +304,11 @@ fn settle(temporary: NamedTempFile, path: &Path) -> Result<()> {
 /// A directory with the recording as `data` and the input's other entries beside it.
 fn write_directory(path: &Path, job: Job, extras: &[PathBuf]) -> Result<Outcome> {
     let name = || path.display().to_string();
-    let temporary = tempfile::Builder::new().prefix(".perfx-").tempdir_in(folder(path)).with_context(name)?;
+    // As perf makes its directories.
+    let owner_only = fs::Permissions::from_mode(0o700);
+    let temporary =
+        tempfile::Builder::new().prefix(".perfx-").permissions(owner_only).tempdir_in(folder(path));
+    let temporary = temporary.with_context(name)?;
     let data = temporary.path().join("data");
     let outcome = write_file(&data, job, OutputForm::DirectoryData)?;
     for extra in extras {

@@ -9,7 +9,7 @@ use perfx_format::expand::Expand;
 use perfx_format::features::{FeatureContext, NrCpus, decode_feature, read_event_desc};
 use perfx_format::header::Weight;
 use perfx_format::input::{Batch, Form, Recording};
-use perfx_format::{Endian, Feature, Kinds, Record, RecordType, Value, ValueFields};
+use perfx_format::{Endian, Feature, Kinds, Origin, Record, RecordType, Value, ValueFields};
 use perfx_pipeline::{Level, Report};
 use serde_json::{Map, Value as Json, json};
 
@@ -104,7 +104,7 @@ impl Dump {
             self.batch(&batch, wanted, only, endian, out)?;
             if let Some(torn) = &batch.torn {
                 let error = torn.to_error().file(&batch.name);
-                if !pipe {
+                if !pipe && matches!(torn.origin, Origin::Input { .. }) {
                     return Err(error.into());
                 }
                 report.say(Level::Warning, error.to_string());

@@ -194,10 +194,16 @@ impl Output<'_> {
         // Where the part's length is not known, zeros at its end are either its own or padding: they are its own as long as zstd is
         // inside a block.
         for zero in padding.chunks(1) {
-            if hint == 0 || hint == BLOCK_HEADER_SIZE {
+            if hint == 0 {
                 break;
             }
+            let (wanted, before) = (hint, piece.expanded);
             hint = self.feed(&mut piece, &mut stream.context, zero, ready)?;
+            if wanted == BLOCK_HEADER_SIZE && piece.expanded == before {
+                // It was between two blocks, not three bytes from the end of one. With two zeros more that was an empty block.
+                self.feed(&mut piece, &mut stream.context, &[0; 2], ready)?;
+                break;
+            }
         }
         if self.framed < self.bytes.len() {
             stream.tail_origin = self.origins.at(self.framed);

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::features::{EventDesc, write_event_desc};
 use crate::in_place::{INTERRUPTED, Journal};
-use crate::{ATTR_SIZE_MIN, Bytes, Endian, Error, Event, Feature, Result, until_nul};
+use crate::{ATTR_SIZE_MIN, Bytes, Endian, Error, Event, Feature, Result};
 
 /// Size of the header of a pipe: u64 magic, u64 size.
 pub const PIPE_HEADER_SIZE: usize = 16;
@@ -14,6 +13,8 @@ pub const FILE_HEADER_SIZE: usize = 104;
 const FILE_HEADER_SIZE_OLD: usize = 72;
 /// Size of an entry of the feature table: u64 offset, u64 size.
 pub(crate) const SLOT_SIZE: u64 = 16;
+/// Size of an entry of the event types: u64 `attr.config`, char name\[64\].
+pub const EVENT_TYPE_SIZE: usize = 72;
 /// Most events a file may hold, as perf 7 limits them (tools/perf/util/header.c).
 const EVENTS_MAX: usize = 65536;
 
@@ -147,8 +148,9 @@ pub struct FileHeader {
     pub attrs: Section,
     /// The data section, cut to the file where it reaches past its end.
     pub data: Section,
-    /// Where perf before 3.3 kept the names of events. What lies there in newer files means nothing.
-    pub event_types: Section,
+    /// The names perf before 3.3 gave its events, `EVENT_TYPE_SIZE` bytes each: u64 `attr.config`, char name\[64\]. What newer files have in
+    /// their place means nothing, and they are empty.
+    pub event_types: Bytes,
     /// Events in the order of the attrs.
     pub events: Vec<Event>,
     /// Where the ids of each event lie.
@@ -181,11 +183,14 @@ impl FileHeader {
                 format!("the file ends inside its header ({} of {size} bytes)", file.len()),
             ));
         }
+        let event_types = Section::read(file, 56, endian).inside(file.len());
+        let event_types =
+            event_types.filter(|range| magic.version1 && range.len().is_multiple_of(EVENT_TYPE_SIZE));
         let mut header = FileHeader {
             magic,
             attrs: Section::read(file, 24, endian),
             data: Section::read(file, 40, endian),
-            event_types: Section::read(file, 56, endian),
+            event_types: event_types.map_or_else(|| Vec::new().into(), |range| file.slice(range)),
             events: Vec::new(),
             ids: Vec::new(),
             features: Features::new(),
@@ -264,8 +269,8 @@ impl FileHeader {
         for (index, (at, attr, ids)) in entries.into_iter().enumerate() {
             let Some(range) = ids.inside(file.len()).filter(|_| ids.size.is_multiple_of(8)) else {
                 let Section { offset, size } = ids;
-                let what =
-                    format!("the ids of event {index} ({size} bytes at {offset:#x}) are not inside the file");
+                let wrong = if size.is_multiple_of(8) { "inside the file" } else { "a multiple of 8 bytes" };
+                let what = format!("the ids of event {index} ({size} bytes at {offset:#x}) are not {wrong}");
                 return Err(Error::at(self.attrs.offset + (at + attr.len()) as u64, what));
             };
             self.ids.push(ids);
@@ -287,7 +292,7 @@ impl FileHeader {
                 set = halves;
             }
         }
-        let event_types = self.event_types;
+        let event_types = Section::read(file, 56, endian);
         let journal = event_types.inside(file.len()).and_then(|range| Journal::read(&file[range], endian));
         if let Some(journal) = journal {
             let what = "a change in place was interrupted; nothing is lost, but perf does not see all features until it is done again";
@@ -327,26 +332,6 @@ impl FileHeader {
                 self.fault(Weight::Loss, "feature-outside", at, what);
             }
         }
-    }
-
-    /// An EVENT_DESC section for a file that has none but names its events in `event_types`: an array of u64 `attr.config`, char name\[64\].
-    pub fn old_names(&self, file: &[u8]) -> Option<Vec<u8>> {
-        const ENTRY: usize = 72;
-        let endian = self.magic.endian;
-        let types = &file
-            [self.event_types.inside(file.len()).filter(|range| self.magic.version1 && !range.is_empty())?];
-        let name = |config| types.chunks_exact(ENTRY).find(|entry| endian.u64(entry, 0) == Some(config));
-        let events: Vec<EventDesc<'_>> = self
-            .events
-            .iter()
-            .map(|event| EventDesc {
-                attr: event.raw(),
-                name: name(event.attr().config).map_or(b"", |entry| until_nul(&entry[8..])),
-                ids: event.ids.clone(),
-            })
-            .collect();
-        let attr_size = events.iter().map(|event| event.attr.len()).max()?;
-        write_event_desc(u32::try_from(attr_size).ok()?, &events, endian)
     }
 
     fn find_spare_slots(&mut self, file: &[u8]) {
@@ -497,6 +482,7 @@ impl FileFront {
     pub fn header(
         &self,
         data: Section,
+        event_types: Section,
         features: impl IntoIterator<Item = Feature>,
     ) -> [u8; FILE_HEADER_SIZE] {
         let endian = self.endian;
@@ -511,8 +497,8 @@ impl FileFront {
             self.attrs.size,
             data.offset,
             data.size,
-            0, // event_types: unused since perf 3.x
-            0,
+            event_types.offset,
+            event_types.size,
         ];
         for (word, bytes) in words.into_iter().zip(header[8..].chunks_exact_mut(8)) {
             bytes.copy_from_slice(&endian.bytes_u64(word));

@@ -86,7 +86,7 @@ fn steps(
 ) -> Option<[(u64, Vec<u8>); 4]> {
     let endian = header.magic.endian;
     let sound = header.faults.iter().all(|fault| fault.code == INTERRUPTED);
-    if header.magic.size != FILE_HEADER_SIZE as u64 || header.magic.version1 || !sound {
+    if header.magic.size != FILE_HEADER_SIZE as u64 || !header.event_types.is_empty() || !sound {
         return None;
     }
     let mut appended = Vec::new();
@@ -100,7 +100,11 @@ fn steps(
     slots.push((feature, append(bytes)));
     slots.sort_unstable_by_key(|(feature, _)| *feature);
     let table_at = Section { offset: header.data.end(), size: slots.len() as u64 * SLOT_SIZE };
-    if header.attrs.overlaps(&table_at) || header.ids.iter().any(|ids| ids.overlaps(&table_at)) {
+    // What changes may be nothing else at the same time.
+    let front_at = Section { offset: 0, size: FILE_HEADER_SIZE as u64 };
+    let crossed = header.ids.iter().any(|ids| ids.overlaps(&table_at) || ids.overlaps(&front_at))
+        || slots.iter().any(|(_, section)| section.overlaps(&front_at));
+    if crossed || header.attrs.overlaps(&table_at) {
         return None;
     }
     // A table that grows may come to lie over sections; those go behind the file, too.

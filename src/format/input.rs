@@ -248,18 +248,13 @@ impl Recording {
 
     fn from_file_header(bytes: &Bytes, file: Arc<File>, name: Arc<str>) -> Result<Recording> {
         let header = FileHeader::read(bytes)?;
-        let mut features = header.features.clone();
-        if let Some(names) = header.old_names(bytes).filter(|_| !features.contains_key(&Feature::EVENT_DESC))
-        {
-            features.insert(Feature::EVENT_DESC, names.into());
-        }
         let Section { offset, size } = header.data;
         let data = bytes.slice(offset as usize..(offset + size) as usize);
         Ok(Recording {
             form: Form::File,
             endian: header.magic.endian,
             events: header.events.clone(),
-            features,
+            features: header.features.clone(),
             faults: header.faults.clone(),
             head: Vec::new(),
             extras: Vec::new(),

@@ -17,7 +17,8 @@ pub(crate) const EVENT_UPDATE_NAME: u64 = 2;
 pub fn pipe_front(events: &[Event], features: &Features, endian: Endian) -> Result<(Vec<u8>, Vec<Feature>)> {
     let mut out = Magic::pipe_header(endian).to_vec();
     for (index, event) in events.iter().enumerate() {
-        let mut body = event.written(0, endian).into_owned();
+        // Records are made of units of 8 bytes, and so are attrs in them.
+        let mut body = event.written(event.raw().len().next_multiple_of(8), endian).into_owned();
         event.ids.iter().for_each(|&id| body.extend(endian.bytes_u64(id)));
         if HEADER_SIZE + body.len() > RECORD_SIZE_MAX {
             let ids = event.ids.len();
@@ -74,6 +75,13 @@ pub fn pipe_front(events: &[Event], features: &Features, endian: Endian) -> Resu
         unsaid.push(Feature::BUILD_ID);
     }
     Ok((out, unsaid))
+}
+
+/// A HEADER_EVENT_TYPE record of an entry of a file's event types.
+pub fn event_type_record(entry: &[u8], endian: Endian) -> Vec<u8> {
+    let mut out = Vec::new();
+    record(&mut out, RecordType::HEADER_EVENT_TYPE, &[entry], endian);
+    out
 }
 
 fn record(out: &mut Vec<u8>, kind: RecordType, parts: &[&[u8]], endian: Endian) {

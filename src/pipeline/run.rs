@@ -10,10 +10,12 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use perfx_format::expand::Expand;
 use perfx_format::features::{AuxtraceEntry, read_auxtrace_index, write_auxtrace_index};
-use perfx_format::header::{FILE_HEADER_SIZE, Features, FileFront, Magic, Section, Weight, feature_table};
+use perfx_format::header::{
+    EVENT_TYPE_SIZE, FILE_HEADER_SIZE, Features, FileFront, Magic, Section, Weight, feature_table,
+};
 use perfx_format::input::{Batch, Form, Recording, Spool};
-use perfx_format::pipe::pipe_front;
-use perfx_format::{Endian, Error, Event, Feature, Kinds, Layouts, RecordType};
+use perfx_format::pipe::{event_type_record, pipe_front};
+use perfx_format::{Bytes, Endian, Error, Event, Feature, Kinds, Layouts, Origin, RecordType};
 
 use crate::ordered::ordered;
 use crate::pass::{Emit, Needs, Pass, Place, Session, Stage};
@@ -399,9 +401,9 @@ fn write_records(
         session.report.records += batch.records;
         session.report.bytes += batch.bytes.len() as u64;
         if let Some(torn) = &batch.torn {
-            // perf bears that in pipe data, and what is missing was never there; in a file it means that the file is damaged.
+            // perf bears that in pipe data and at the end of a compressed stream; elsewhere in a file it means that the file is damaged.
             let error = torn.to_error().file(&batch.name);
-            if !pipe {
+            if !pipe && matches!(torn.origin, Origin::Input { .. }) {
                 return Err(error.into());
             }
             session.report.say(Level::Loss, error.to_string());
@@ -456,6 +458,7 @@ struct Writer<'a> {
     events: Vec<Event>,
     data_offset: u64,
     spare_slots: Vec<u8>,
+    event_types: Bytes,
     marks: Vec<Mark>,
 }
 
@@ -475,6 +478,7 @@ impl<'a> Writer<'a> {
             data_offset: 0,
             // Kept, so that what nobody changes comes out byte by byte the same.
             spare_slots: recording.file.as_ref().map_or(Vec::new(), |file| file.spare_slots.clone()),
+            event_types: recording.file.as_ref().map_or(Vec::new().into(), |file| file.event_types.clone()),
             marks: Vec::new(),
         };
         if form == OutputForm::Pipe {
@@ -508,7 +512,8 @@ impl<'a> Writer<'a> {
         self.event_types(recording)
     }
 
-    /// Nothing of a header knows a place for these names of perf before 2012, so they stay records.
+    /// Only the header of a file has another place for these names of perf before 3.3, and only in that place perf's own files have them, so
+    /// those of pipe data stay records, and those of a file become records in pipe data.
     fn event_types(&mut self, recording: &Recording) -> Result<()> {
         let wanted = Kinds::of(&[RecordType::HEADER_EVENT_TYPE]);
         for batch in &recording.head {
@@ -517,6 +522,11 @@ impl<'a> Writer<'a> {
                 if record.kind() == RecordType::HEADER_EVENT_TYPE {
                     self.append(record.bytes())?;
                 }
+            }
+        }
+        if self.front.is_none() {
+            for entry in self.event_types.clone().chunks_exact(EVENT_TYPE_SIZE) {
+                self.append(&event_type_record(entry, recording.endian))?;
             }
         }
         Ok(())
@@ -565,9 +575,12 @@ impl<'a> Writer<'a> {
             let bytes = front.move_to(self.sink.position(), &session.events);
             self.append(&bytes)?;
         }
+        let types = Section { offset: self.sink.position(), size: self.event_types.len() as u64 };
+        let types = if types.size == 0 { Section::default() } else { types };
+        self.append(&self.event_types.clone())?;
         self.flush()?;
         if let Some(file) = self.file {
-            let header = front.header(data, features.keys().copied());
+            let header = front.header(data, types, features.keys().copied());
             file.write_all_at(&header, 0).map_err(|e| Error::io("the output can't be written", e))?;
         }
         Ok(self.sink.position())
