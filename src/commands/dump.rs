@@ -20,9 +20,9 @@ use crate::render::{self, Style};
 
 /// Show a recording: header, events, features, then a line for each record
 ///
-/// A line is: offset, kind, size in bytes, misc bits, then the decoded fields. A record that was compressed has two
-/// offsets: of the COMPRESSED record in which it begins, and inside what that expands to. What is not as it should
-/// be stands at the end of its line as odd=[…].
+/// A line is: offset, kind, size in bytes, misc bits, then the decoded fields. A record that was
+/// compressed has two offsets: of the COMPRESSED record in which it begins, and inside what that
+/// expands to. What is not as it should be stands at the end of its line as odd=[…].
 ///
 /// Examples:
 ///   perfx dump perf.data

@@ -13,8 +13,9 @@ use crate::output::WriteArgs;
 
 /// Add build-ids to a recording
 ///
-/// Where an id comes from, in this order: the recording itself, --known-build-ids, the file (if its inode is
-/// still the one recorded), --root, --buildid-dir, and the running kernel if it is the one recorded.
+/// Where an id comes from, in this order: the recording itself, --known-build-ids, the file (if its
+/// inode is still the one recorded), --root, --buildid-dir, and the running kernel if it is the one
+/// recorded.
 ///
 /// Examples:
 ///   perfx inject --buildids perf.data -o injected.data

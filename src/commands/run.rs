@@ -7,13 +7,14 @@ use clap::Args;
 use perfx_passes::parse_chain;
 use perfx_pipeline::Job;
 
+use crate::cli::Usage;
 use crate::input::{Source, spool};
 use crate::output::WriteArgs;
 
 /// Send a recording through a chain of passes
 ///
-/// A chain is PASS[:OPTION[=VALUE]]…[,PASS…]; `perfx passes` lists them. In a value, \ keeps the next character
-/// from ending it.
+/// A chain is PASS[:OPTION[=VALUE]]…[,PASS…]; `perfx passes` lists them. In a value, \ keeps the
+/// next character from ending it.
 ///
 /// Examples:
 ///   perfx run -p build-ids perf.data -o out.data
@@ -34,7 +35,7 @@ pub(crate) struct Run {
 
 impl Run {
     pub(crate) fn run(&self) -> Result<u8> {
-        let passes = parse_chain(&self.passes.join(","))?;
+        let passes = parse_chain(&self.passes.join(",")).map_err(|e| Usage(format!("{e:#}")))?;
         if self.explain {
             let recording = Source::of(&self.write.input).open()?;
             let job = Job { recording, passes, threads: 1, spool: spool() };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::in_place::{INTERRUPTED, Journal};
-use crate::{ATTR_SIZE_MIN, Bytes, Endian, Error, Event, Feature, Result};
+use crate::{ATTR_SIZE_MIN, Bytes, Endian, Error, Event, Feature, Result, until_nul};
 
 /// Size of the header of a pipe: u64 magic, u64 size.
 pub const PIPE_HEADER_SIZE: usize = 16;
@@ -184,8 +184,7 @@ impl FileHeader {
             ));
         }
         let event_types = Section::read(file, 56, endian).inside(file.len());
-        let event_types =
-            event_types.filter(|range| magic.version1 && range.len().is_multiple_of(EVENT_TYPE_SIZE));
+        let event_types = event_types.filter(|range| are_event_types(&file[range.clone()]));
         let mut header = FileHeader {
             magic,
             attrs: Section::read(file, 24, endian),
@@ -413,6 +412,18 @@ fn entries(
         at += entry.len();
     }
     (!entries.is_empty() || section.is_empty()).then_some(entries)
+}
+
+/// Readers have long ignored what the header points to here, so it can be anything: event types are known by their names, which are
+/// printable and end in NUL.
+fn are_event_types(bytes: &[u8]) -> bool {
+    let named = |entry: &[u8]| {
+        let name = until_nul(&entry[8..]);
+        (1..EVENT_TYPE_SIZE - 8).contains(&name.len()) && name.iter().all(|byte| (b' '..=b'~').contains(byte))
+    };
+    !bytes.is_empty()
+        && bytes.len().is_multiple_of(EVENT_TYPE_SIZE)
+        && bytes.chunks_exact(EVENT_TYPE_SIZE).all(named)
 }
 
 /// The set bits, ascending, of a bitmap stored as words of `word` bytes.

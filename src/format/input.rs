@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use crate::features::{BuildIdEntry, Compressed, read_event_desc};
-use crate::header::{Fault, Features, FileHeader, Magic, PIPE_HEADER_SIZE, Section, Weight};
+use crate::header::{EVENT_TYPE_SIZE, Fault, Features, FileHeader, Magic, PIPE_HEADER_SIZE, Section, Weight};
 use crate::pipe::EVENT_UPDATE_NAME;
 use crate::{
     Bytes, Cursor, Endian, Error, Event, Feature, Frame, HEADER_SIZE, Kinds, Layouts, Origin, Origins,
@@ -52,6 +52,9 @@ pub struct Recording {
     pub file: Option<FileHeader>,
     /// Pipe data: the leading records that `events` and `features` were read from.
     pub head: Vec<Batch>,
+    /// The names perf before 3.3 gave its events, [`EVENT_TYPE_SIZE`] bytes each: of a file's header, or of the HEADER_EVENT_TYPE records among
+    /// the leading ones of pipe data.
+    pub event_types: Vec<u8>,
     /// A directory's entries that hold no records (`kcore_dir` and the like).
     pub extras: Vec<PathBuf>,
     streams: Vec<Stream>,
@@ -257,6 +260,7 @@ impl Recording {
             features: header.features.clone(),
             faults: header.faults.clone(),
             head: Vec::new(),
+            event_types: header.event_types.to_vec(),
             extras: Vec::new(),
             streams: vec![Stream {
                 name: name.clone(),
@@ -329,6 +333,7 @@ impl Recording {
             faults: Vec::new(),
             file: None,
             head: Vec::new(),
+            event_types: Vec::new(),
             extras: Vec::new(),
             streams: Vec::new(),
             cuts: Arc::default(),
@@ -381,7 +386,12 @@ impl Recording {
                 build_ids.extend(entry);
             }
             Some(HeaderRecord::EndOfFeatures) => {}
-            None => return Ok(record.kind() == RecordType::HEADER_EVENT_TYPE || self.is_known_name(record)),
+            None if record.kind() == RecordType::HEADER_EVENT_TYPE
+                && record.body().len() == EVENT_TYPE_SIZE =>
+            {
+                self.event_types.extend(record.body());
+            }
+            None => return Ok(self.is_known_name(record)),
         }
         Ok(true)
     }

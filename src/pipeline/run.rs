@@ -15,7 +15,7 @@ use perfx_format::header::{
 };
 use perfx_format::input::{Batch, Form, Recording, Spool};
 use perfx_format::pipe::{event_type_record, pipe_front};
-use perfx_format::{Bytes, Endian, Error, Event, Feature, Kinds, Layouts, Origin, RecordType};
+use perfx_format::{Endian, Error, Event, Feature, Kinds, Layouts, Origin};
 
 use crate::ordered::ordered;
 use crate::pass::{Emit, Needs, Pass, Place, Session, Stage};
@@ -458,7 +458,7 @@ struct Writer<'a> {
     events: Vec<Event>,
     data_offset: u64,
     spare_slots: Vec<u8>,
-    event_types: Bytes,
+    event_types: Vec<u8>,
     marks: Vec<Mark>,
 }
 
@@ -478,7 +478,7 @@ impl<'a> Writer<'a> {
             data_offset: 0,
             // Kept, so that what nobody changes comes out byte by byte the same.
             spare_slots: recording.file.as_ref().map_or(Vec::new(), |file| file.spare_slots.clone()),
-            event_types: recording.file.as_ref().map_or(Vec::new().into(), |file| file.event_types.clone()),
+            event_types: recording.event_types.clone(),
             marks: Vec::new(),
         };
         if form == OutputForm::Pipe {
@@ -491,7 +491,6 @@ impl<'a> Writer<'a> {
         writer.append(&front.bytes)?;
         writer.front = Some(front);
         writer.data_offset = writer.sink.position();
-        writer.event_types(recording)?;
         Ok(writer)
     }
 
@@ -509,25 +508,8 @@ impl<'a> Writer<'a> {
             let what = format!("feature {feature} is damaged or too large for pipe data and was left out");
             session.report.say(Level::Loss, what);
         }
-        self.event_types(recording)
-    }
-
-    /// Only the header of a file has another place for these names of perf before 3.3, and only in that place perf's own files have them, so
-    /// those of pipe data stay records, and those of a file become records in pipe data.
-    fn event_types(&mut self, recording: &Recording) -> Result<()> {
-        let wanted = Kinds::of(&[RecordType::HEADER_EVENT_TYPE]);
-        for batch in &recording.head {
-            let mut walker = batch.walk(recording.endian);
-            while let Some(record) = walker.next_wanted(wanted, usize::MAX)? {
-                if record.kind() == RecordType::HEADER_EVENT_TYPE {
-                    self.append(record.bytes())?;
-                }
-            }
-        }
-        if self.front.is_none() {
-            for entry in self.event_types.clone().chunks_exact(EVENT_TYPE_SIZE) {
-                self.append(&event_type_record(entry, recording.endian))?;
-            }
+        for entry in recording.event_types.chunks_exact(EVENT_TYPE_SIZE) {
+            self.append(&event_type_record(entry, endian))?;
         }
         Ok(())
     }
