@@ -85,7 +85,6 @@ impl Found {
         self.told.insert(key, spot.origin);
         let mut record = Vec::new();
         entry.write_record(&spot.trailer, endian, &mut record)?;
-        self.record_count += 1;
         Some(record)
     }
 
@@ -230,6 +229,7 @@ impl Pass for BuildIds {
             Step::Placed(placed) => {
                 let records = out.place(&record).and_then(|place| placed.get(&place));
                 for new in records.into_iter().flatten().filter(|_| !self.options.feature_only) {
+                    self.found.record_count += 1;
                     out.put(new)?;
                 }
             }
@@ -245,6 +245,7 @@ impl Pass for BuildIds {
                             let new = self.found.take(&dso, mapping.flags, &spot, record.endian());
                             seen.insert(dso);
                             if let Some(new) = new.filter(|_| !self.options.feature_only) {
+                                self.found.record_count += 1;
                                 out.put(&new)?;
                             }
                         }
@@ -264,7 +265,7 @@ impl Pass for BuildIds {
             let dsos = counted(*entry_count, &format!("{what} DSO"), &format!("{what} DSOs"));
             ids.report(&format!("{dsos} with a build-id"), &mut session.report);
         }
-        let records = if self.options.feature_only { 0 } else { *record_count };
+        let records = *record_count;
         let line = if records == 0 && added == 0 {
             "nothing was injected: the recording tells all of these ids already, or none was found".to_owned()
         } else {
@@ -286,10 +287,11 @@ impl Pass for BuildIds {
     }
 
     fn join(&mut self, worker: Box<dyn Pass>) -> Result<()> {
-        if let (Step::Samples(hits), Some(BuildIds { step: Step::Samples(later), .. })) =
-            (&mut self.step, worker_as(worker))
-        {
-            hits.join(later);
+        if let Some(BuildIds { step, found, .. }) = worker_as(worker) {
+            self.found.record_count += found.record_count;
+            if let (Step::Samples(hits), Step::Samples(later)) = (&mut self.step, step) {
+                hits.join(later);
+            }
         }
         Ok(())
     }

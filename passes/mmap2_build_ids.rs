@@ -87,6 +87,8 @@ impl Mmap2BuildIds {
         if dso.kernel || dso.tells_id() {
             return None;
         }
+        // Without a layout nobody knows where the name ends and the trailer begins.
+        layouts.layout_of(record)?;
         let spot = Spot::of_mapping(record, layouts);
         let id = self.ids.as_mut()?.find(&dso, mapping.flags, spot.pid)?;
         let endian = record.endian();
@@ -187,7 +189,7 @@ impl Pass for Mmap2BuildIds {
                     return match new {
                         Some(new) => {
                             self.rewritten += 1;
-                            out.put(&new)
+                            out.replace(&record, &new)
                         }
                         None if is_hit || kernel => out.keep(record),
                         None => {

@@ -38,8 +38,8 @@ pub(crate) struct WriteArgs {
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
     /// Threads to work with; 0 is one for each processor. The output does not depend on it
-    #[arg(short = '@', long, value_name = "N", default_value_t = 0)]
-    pub(crate) threads: usize,
+    #[arg(short = '@', long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=1024))]
+    pub(crate) threads: u16,
     #[command(flatten)]
     pub(crate) talk: TalkArgs,
 }
@@ -109,7 +109,7 @@ impl WriteArgs {
     fn threads(&self) -> usize {
         match self.threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
-            threads => threads,
+            threads => threads.into(),
         }
     }
 
@@ -276,12 +276,20 @@ fn folder(path: &Path) -> &Path {
     }
 }
 
+/// Without the temporary name that tempfile adds, which is another one every time.
+fn plain(error: io::Error) -> io::Error {
+    match error.to_string().split_once(" at path \"") {
+        Some((what, _)) => io::Error::new(error.kind(), what),
+        None => error,
+    }
+}
+
 /// A file under a temporary name, readable by its owner only, as perf makes its files; then in one step under its own.
 fn write_file(path: &Path, job: Job, form: OutputForm) -> Result<Outcome> {
     let name = || path.display().to_string();
     ensure!(!path.is_dir(), "{} is a directory", path.display());
-    let mut temporary =
-        tempfile::Builder::new().prefix(".perfx-").tempfile_in(folder(path)).with_context(name)?;
+    let temporary = tempfile::Builder::new().prefix(".perfx-").tempfile_in(folder(path));
+    let mut temporary = temporary.map_err(plain).with_context(name)?;
     let outcome = match form {
         OutputForm::Pipe => job.run(Output::Pipe(temporary.as_file_mut()))?,
         _ => job.run(Output::File(temporary.as_file(), form))?,
@@ -308,7 +316,7 @@ fn write_directory(path: &Path, job: Job, extras: &[PathBuf]) -> Result<Outcome>
     let owner_only = fs::Permissions::from_mode(0o700);
     let temporary =
         tempfile::Builder::new().prefix(".perfx-").permissions(owner_only).tempdir_in(folder(path));
-    let temporary = temporary.with_context(name)?;
+    let temporary = temporary.map_err(plain).with_context(name)?;
     let data = temporary.path().join("data");
     let outcome = write_file(&data, job, OutputForm::DirectoryData)?;
     for extra in extras {

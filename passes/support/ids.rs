@@ -64,6 +64,8 @@ pub(crate) struct Ids {
     /// For guests: nothing on this machine is theirs.
     guest_finder: Finder,
     sources: BTreeMap<String, u64>,
+    /// Those asked for so far: a DSO is told of once, however often it is mapped.
+    told: HashSet<Dso>,
     details: Vec<String>,
     missing: Vec<String>,
     replaced: Vec<String>,
@@ -78,7 +80,10 @@ impl Ids {
             let section = session.feature(feature)?;
             Some(String::from_utf8_lossy(read_str(section, session.endian)?).into_owned())
         };
-        let recorded_on = RecordedOn { release: text(Feature::OSRELEASE), arch: text(Feature::ARCH) };
+        // It becomes a part of paths below a root.
+        let release =
+            text(Feature::OSRELEASE).filter(|release| !release.contains('/') && !release.starts_with('.'));
+        let recorded_on = RecordedOn { release, arch: text(Feature::ARCH) };
         let places = Places {
             known: known.clone(),
             files: !options.no_files,
@@ -94,6 +99,7 @@ impl Ids {
             finder: Finder::new(places),
             guest_finder: Finder::new(Places { known, ..Places::default() }),
             sources: BTreeMap::new(),
+            told: HashSet::new(),
             details: Vec::new(),
             missing: Vec::new(),
             replaced: Vec::new(),
@@ -132,16 +138,20 @@ impl Ids {
         }
         let name = dso_name(dso);
         let shown = name.escape_ascii().to_string();
+        let first = !self.told.contains(dso);
+        if first {
+            self.told.insert(dso.clone());
+        }
         if let Some(id) = self.recorded(dso) {
-            self.note(&shown, id, "recording");
+            self.note(first, &shown, id, "recording", "recording");
             return Some(id);
         }
         let path = PathBuf::from(OsStr::from_bytes(name));
         let object = match (dso.kernel, name) {
+            // Nothing on this machine is a guest's, so all there is to look by is the name.
+            _ if dso.machine != Machine::Host => Object::File { path, inode: None, pid: None },
             (_, b"[vdso]") => Object::Vdso,
-            (true, name) if name.starts_with(b"[kernel.") || name.starts_with(b"[guest.kernel.") => {
-                Object::Kernel
-            }
+            (true, name) if name.starts_with(b"[kernel.") => Object::Kernel,
             (true, _) => Object::Module(path),
             (false, _) => {
                 let inode = match dso.identity {
@@ -155,12 +165,11 @@ impl Ids {
         match &*finder.find(&object) {
             Answer::Found { id, source, place, checked } => {
                 let (id, source) = (*id, source.to_string());
-                self.note(&shown, id, &format!("{source} ({})", place.display()));
-                *self.sources.entry(source).or_default() += 1;
-                self.unchecked += u64::from(!checked);
+                self.note(first, &shown, id, &source, &format!("{source} ({})", place.display()));
+                self.unchecked += u64::from(first && !checked);
                 Some(id)
             }
-            Answer::Missing { tried } => {
+            Answer::Missing { tried } if first => {
                 let mut line = format!("no build-id: {shown}");
                 for (source, reason) in tried {
                     line += &format!("; {source}: {reason}");
@@ -171,14 +180,15 @@ impl Ids {
                 self.missing.push(line);
                 None
             }
+            Answer::Missing { .. } => None,
         }
     }
 
-    fn note(&mut self, name: &str, id: BuildId, from: &str) {
-        if from == "recording" {
-            *self.sources.entry(from.to_owned()).or_default() += 1;
+    fn note(&mut self, first: bool, name: &str, id: BuildId, source: &str, from: &str) {
+        *self.sources.entry(source.to_owned()).or_default() += 1;
+        if first {
+            self.details.push(format!("{id} {name}, from {from}"));
         }
-        self.details.push(format!("{id} {name}, from {from}"));
     }
 
     /// Says where ids came from and what is missing. `done` is what was done, and how often.

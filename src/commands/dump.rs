@@ -238,7 +238,10 @@ impl Dump {
                     Some((stream, _)) if stream > 0 => format!("{stream}:"),
                     _ => String::new(),
                 };
-                write!(out, "{stream}{place} {name} size={size} misc={misc} {line}")?;
+                write!(out, "{stream}{place} {name} size={size} misc={misc}")?;
+                if !fields.is_empty() {
+                    write!(out, " {line}")?;
+                }
                 if self.raw {
                     write!(out, " raw={}", render::hex(record.bytes()))?;
                 }

@@ -79,12 +79,13 @@ impl Inject {
             }
         }
         let mut passes: Vec<Box<dyn Pass>> = Vec::new();
+        // Before mappings that nobody hits are left out, for a record of theirs may stand before one.
+        if build_ids {
+            passes.push(pass(false));
+        }
         if mmap2 {
             let options = Mmap2BuildIdsOptions { hit: !self.mmap2_buildid_all, ids: ids.clone() };
             passes.push(Box::new(Mmap2BuildIds::new(options)));
-        }
-        if build_ids {
-            passes.push(pass(false));
         }
         self.write.transform("inject", passes)
     }

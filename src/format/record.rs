@@ -197,7 +197,9 @@ impl Origins {
 
     /// Forgets everything from position `len` on.
     pub fn truncate(&mut self, len: usize) {
-        self.runs.retain(|&(start, _)| start < len);
+        while self.runs.last().is_some_and(|&(start, _)| start >= len) {
+            self.runs.pop();
+        }
     }
 
     /// The position of the byte that came from exactly there.

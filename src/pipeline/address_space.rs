@@ -111,6 +111,9 @@ impl<'a> Mapping<'a> {
             RecordType::MMAP2 => 72,
             _ => return None,
         };
+        // A name that does not end in NUL ends where the trailer begins.
+        let trailer = layouts.layout_of(record).map_or(0, |layout| usize::from(layout.trailer.size));
+        let end = record.bytes().len().saturating_sub(trailer).max(name_at);
         let identity = match mmap_build_id(record, layouts) {
             Some(MmapBuildId::BuildId(bytes)) => {
                 let mut id = [0; 20];
@@ -130,7 +133,7 @@ impl<'a> Mapping<'a> {
             start: record.u64(16)?,
             len: record.u64(24)?,
             flags: if record.kind() == RecordType::MMAP2 { record.u32(68)? } else { 0 },
-            name: until_nul(record.bytes().get(name_at..)?),
+            name: until_nul(record.bytes().get(name_at..end)?),
             identity,
         })
     }

@@ -310,6 +310,11 @@ impl<'e> Emit<'e> {
         self.keep(Record::new(bytes, &[], Origin::Synthetic, endian)?)
     }
 
+    /// Passes on another record, of any size, in the place of this one: what stands before it or is looked for there goes for the new one, too.
+    pub fn replace(&mut self, record: &Record<'_>, bytes: &[u8]) -> Result<()> {
+        self.keep(Record::new(bytes, &[], record.origin(), record.endian())?)
+    }
+
     /// Passes on an edited copy of the same size.
     pub fn patch(&mut self, record: Record<'_>, edit: impl FnOnce(&mut [u8])) -> Result<()> {
         let mut bytes = record.bytes().to_vec();

@@ -355,7 +355,10 @@ fn survey(
     };
     let batches = expanded(recording);
     each_batch(schedule, chain, batches, |batch| batch.kinds.meets(wanted), read, |_, ()| Ok(()))?;
-    for stage in chain {
+    for (stage, (_, needs)) in chain.iter_mut().zip(&schedule.needs) {
+        if needs.looks.len() <= look {
+            continue;
+        }
         let name = stage.pass.name();
         stage.pass.surveyed(look, session).with_context(|| format!("pass {name}"))?;
     }
