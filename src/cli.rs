@@ -84,6 +84,7 @@ impl TalkArgs {
             if *level <= Level::Warning {
                 code = 3;
             }
+            let line = printable(line);
             if *level <= most {
                 let prefix = match level {
                     Level::Loss => "lost: ",
@@ -125,10 +126,20 @@ fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
         Err(error) if is_broken_pipe(&error) => 0,
         Err(error) => {
             // Not `eprintln!`, which panics when standard error is gone.
-            let _ = writeln!(io::stderr(), "perfx: {error:#}");
+            let _ = writeln!(io::stderr(), "perfx: {}", printable(&format!("{error:#}")));
             if error.is::<Usage>() { 2 } else { 1 }
         }
     }
+}
+
+/// Names in a recording can hold anything, also what a terminal takes for a command or shows in another order.
+fn printable(text: &str) -> String {
+    let hidden = |char: &char| {
+        char.is_control()
+            || matches!(char, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    let shown = |char: char| if hidden(&char) { char.escape_default().to_string() } else { char.to_string() };
+    text.chars().map(shown).collect()
 }
 
 /// What the user asked for makes no sense, though the command line could be parsed.

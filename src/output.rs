@@ -69,8 +69,8 @@ impl WriteArgs {
             let Source::Path(path) = source else {
                 bail!(Usage("standard input can't be changed in place".into()));
             };
-            let metadata = fs::metadata(path).with_context(|| path.display().to_string())?;
-            if metadata.is_dir() {
+            refuse_device(path)?;
+            if path.is_dir() {
                 bail!(Usage("a directory can't be changed in place: give -o".into()));
             }
             // The file itself is replaced, not a link to it.
@@ -97,6 +97,9 @@ impl WriteArgs {
         match fs::metadata(path) {
             Ok(metadata) if !metadata.is_file() && !metadata.is_dir() => Ok(Target::Device(path.to_owned())),
             Ok(_) => {
+                if path.is_dir() && !is_replaceable(path) {
+                    bail!("{} is a directory, and no recording that could be overwritten", path.display());
+                }
                 if !self.force && !self.dry_run {
                     bail!("{} exists; -f overwrites it", path.display());
                 }
@@ -117,6 +120,7 @@ impl WriteArgs {
     /// can't be done and the whole file must be written anew.
     pub(crate) fn set_feature(&self, passes: Vec<Box<dyn Pass>>, feature: Feature) -> Result<Option<u8>> {
         let Source::Path(path) = Source::of(&self.input) else { return Ok(None) };
+        refuse_device(&path)?;
         let mut recording = Source::Path(path.clone()).open()?;
         let Some(header) = recording.file.take() else { return Ok(None) };
         let path = if path.is_dir() { path.join("data") } else { path };
@@ -147,7 +151,7 @@ impl WriteArgs {
         let source = Source::of(&self.input);
         let recording = source.open()?;
         let (target, why) = self.target(command, &source)?;
-        if !self.in_place {
+        if !self.in_place && !self.dry_run {
             refuse_same(&source, &target)?;
         }
         let name = recording.name.clone();
@@ -158,6 +162,7 @@ impl WriteArgs {
         let kept_extras = !extras.is_empty() && self.to.is_none() && matches!(target, Target::Path(_));
         let form = match (&target, self.to) {
             (Target::Path(_), Some(To::Pipe)) => OutputForm::Pipe,
+            (Target::Path(_), None) if self.in_place && job.recording.form == Form::Pipe => OutputForm::Pipe,
             (Target::Path(_), _) if kept_extras => OutputForm::DirectoryData,
             (Target::Path(_), _) => OutputForm::File,
             (_, Some(To::File)) => {
@@ -251,9 +256,17 @@ fn identity(metadata: &Metadata) -> (u64, u64) {
     (metadata.dev(), metadata.ino())
 }
 
-/// Input and output being one file would destroy both.
+/// What is read from a FIFO or a device is gone, so nothing there can be changed in place.
+fn refuse_device(path: &Path) -> Result<()> {
+    let metadata = fs::metadata(path).with_context(|| path.display().to_string())?;
+    if !metadata.is_file() && !metadata.is_dir() {
+        bail!(Usage(format!("{} is no file and can't be changed in place", path.display())));
+    }
+    Ok(())
+}
+
+/// Input and output being one file would destroy both, and so would an output directory around the input or inside it.
 fn refuse_same(source: &Source, target: &Target) -> Result<()> {
-    let Target::Path(target) = target else { return Ok(()) };
     let input = match source {
         Source::Path(path) => fs::metadata(path)?,
         Source::Stdin => File::from(io::stdin().as_fd().try_clone_to_owned()?).metadata()?,
@@ -262,11 +275,38 @@ fn refuse_same(source: &Source, target: &Target) -> Result<()> {
         Source::Path(path) if input.is_dir() => fs::metadata(path.join("data")).ok(),
         _ => None,
     };
-    if let Ok(output) = fs::metadata(target) {
-        let same = [Some(input), inside].iter().flatten().any(|input| identity(input) == identity(&output));
-        ensure!(!same, "{} is the input itself; --in-place changes it", target.display());
+    let (output, name) = match target {
+        Target::Stdout => {
+            let stdout = io::stdout().as_fd().try_clone_to_owned()?;
+            (File::from(stdout).metadata().ok(), "standard output".to_owned())
+        }
+        Target::Device(path) | Target::Path(path) => (fs::metadata(path).ok(), path.display().to_string()),
+    };
+    // A terminal or /dev/null may well be both.
+    if let Some(output) = output.filter(|output| output.is_file() || output.is_dir()) {
+        let same = [Some(&input), inside.as_ref()]
+            .into_iter()
+            .flatten()
+            .any(|input| identity(input) == identity(&output));
+        ensure!(!same, "{name} is the input itself; --in-place changes it");
+    }
+    if let (Target::Path(target), Source::Path(path)) = (target, source) {
+        let input = fs::canonicalize(path)?;
+        let target = fs::canonicalize(folder(target))?.join(target.file_name().unwrap_or_default());
+        let nested = input.starts_with(&target) || target.starts_with(&input);
+        ensure!(!nested, "{name} and the input {} lie inside one another", path.display());
     }
     Ok(())
+}
+
+/// What may be overwritten: a recording, or an empty directory. Anything else of the name was not meant.
+fn is_replaceable(directory: &Path) -> bool {
+    let mut magic = [0; 8];
+    let data = directory.join("data");
+    let is_recording = data.is_file()
+        && File::open(data).and_then(|mut data| io::Read::read_exact(&mut data, &mut magic)).is_ok()
+        && matches!(&magic, b"PERFILE2" | b"2ELIFREP" | b"PERFFILE");
+    is_recording || fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_none())
 }
 
 fn folder(path: &Path) -> &Path {
@@ -347,15 +387,21 @@ fn replace_directory(temporary: TempDir, path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Files, directories and links as they are; of what else a directory may hold (FIFOs, sockets, devices) nothing can be copied.
 fn copy_tree(from: &Path, to: &Path) -> Result<()> {
     let name = || from.display().to_string();
-    if from.symlink_metadata().with_context(name)?.is_dir() {
+    let kind = from.symlink_metadata().with_context(name)?.file_type();
+    if kind.is_dir() {
         fs::create_dir(to).with_context(name)?;
         for entry in fs::read_dir(from).with_context(name)? {
             let entry = entry.with_context(name)?;
             copy_tree(&entry.path(), &to.join(entry.file_name()))?;
         }
+    } else if kind.is_symlink() {
+        let to_where = fs::read_link(from).with_context(name)?;
+        std::os::unix::fs::symlink(to_where, to).with_context(name)?;
     } else {
+        ensure!(kind.is_file(), "{} is neither file nor directory and can't be copied", from.display());
         fs::copy(from, to).with_context(name)?;
     }
     Ok(())

@@ -100,6 +100,10 @@ fn regular(metadata: Metadata) -> Result<Metadata, Error> {
 
 /// [`of_file`] for a file that [`open`] has opened.
 pub(crate) fn of_open(file: File) -> Result<Option<BuildId>, Error> {
+    // Files of /proc say that they are empty, and reading some of them changes the machine.
+    if file.metadata()?.len() < 16 {
+        return Err(Error::NotElf);
+    }
     // The cache below forgets why a read failed, so the first one is made here: it tells a bad disk from a
     // file that is no ELF.
     let mut start = [0; 16];

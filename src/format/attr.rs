@@ -8,6 +8,9 @@ use crate::Endian;
 /// The smallest attr, `PERF_ATTR_SIZE_VER0`, in bytes.
 pub const ATTR_SIZE_MIN: usize = 64;
 
+/// The largest attr, in bytes: the kernel takes none larger than a page (kernel/events/core.c, perf_copy_attr).
+pub const ATTR_SIZE_MAX: usize = 4096;
+
 /// One event of the recording: `struct perf_event_attr` as recorded, and the ids of its counters.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Event {

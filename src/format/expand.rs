@@ -20,6 +20,8 @@ pub struct Expand<I> {
     endian: Endian,
     streams: BTreeMap<u32, Stream>,
     ready: VecDeque<Batch>,
+    /// The batch at hand.
+    current: Option<Output>,
     expansion_max: u64,
     last: Option<Batch>,
 }
@@ -47,27 +49,20 @@ impl<I: Iterator<Item = Result<Batch>>> Expand<I> {
             endian,
             streams: BTreeMap::new(),
             ready: VecDeque::new(),
+            current: None,
             expansion_max,
             last: None,
         }
     }
 
-    fn expand(&mut self, batch: Batch) -> Result<()> {
+    /// Goes on with the batch at hand until something is ready or the batch is done; what is ready is handed on before more is expanded.
+    fn expand(&mut self, out: &mut Output) -> Result<()> {
         let compressed = Kinds::of(&[RecordType::COMPRESSED, RecordType::COMPRESSED2]);
-        if !batch.kinds.meets(compressed) {
-            self.ready.push_back(batch);
-            return Ok(());
-        }
-        let mut out = Output {
-            batch: &batch,
-            endian: self.endian,
-            bytes: Vec::new(),
-            origins: Origins::default(),
-            framed: 0,
-        };
+        let batch = out.batch.clone();
         let mut walker = batch.walk(self.endian);
-        let mut plain_from = 0;
-        loop {
+        walker.seek(out.done);
+        while self.ready.is_empty() {
+            let plain_from = walker.position();
             let record = walker.next_wanted(compressed, usize::MAX)?;
             let plain_to = match &record {
                 Some(record) => walker.position() - record.bytes().len(),
@@ -76,29 +71,36 @@ impl<I: Iterator<Item = Result<Batch>>> Expand<I> {
             if plain_to > plain_from {
                 out.plain(plain_from..plain_to, &mut self.ready)?;
             }
-            let Some(record) = record else { break };
-            plain_from = walker.position();
-            let stream_number = record.origin().stored_at().map_or(0, |(stream, _)| stream);
-            let stream = self.streams.entry(stream_number).or_insert_with(|| Stream {
+            let Some(record) = record else {
+                out.flush(&mut self.ready)?;
+                if batch.torn.is_some() {
+                    self.ready.push_back(Batch { torn: batch.torn, ..out.empty() });
+                }
+                out.done = usize::MAX;
+                break;
+            };
+            let number = record.origin().stored_at().map_or(0, |(stream, _)| stream);
+            let stream = self.streams.entry(number).or_insert_with(|| Stream {
                 context: DCtx::create(),
                 tail: Vec::new(),
                 tail_origin: Origin::Synthetic,
             });
             out.decompress(&record, stream, self.expansion_max, &mut self.ready)
                 .map_err(|e| e.origin(record.origin()).record(record.kind()))?;
-        }
-        out.flush(&mut self.ready)?;
-        if let Some(torn) = batch.torn {
-            self.ready.push_back(Batch { torn: Some(torn), ..out.empty() });
+            out.done = walker.position();
         }
         self.last = Some(out.empty());
         Ok(())
     }
 
-    /// What every stream left unfinished at the end of the input.
-    fn finish(&mut self) {
-        let Some(last) = self.last.take() else { return };
-        for stream in std::mem::take(&mut self.streams).into_values() {
+    /// What streams left unfinished that have come to their end: all but `going_on`.
+    fn finish(&mut self, going_on: Option<u32>) {
+        let Some(last) = self.last.clone() else { return };
+        let (kept, ended) =
+            std::mem::take(&mut self.streams).into_iter().partition(|(number, _)| Some(*number) == going_on);
+        self.streams = kept;
+        for (_, stream) in ended {
+            let stream: Stream = stream;
             if !stream.tail.is_empty() {
                 let frame = Frame::read(&stream.tail, 0, self.endian).ok().flatten();
                 let torn = Torn {
@@ -121,18 +123,29 @@ impl<I: Iterator<Item = Result<Batch>>> Iterator for Expand<I> {
             if let Some(batch) = self.ready.pop_front() {
                 return Some(Ok(batch));
             }
+            if let Some(mut out) = self.current.take() {
+                let name = out.batch.name.clone();
+                if let Err(error) = self.expand(&mut out) {
+                    // What came before the fault is still good, but nothing after it.
+                    self.streams.clear();
+                    return Some(Err(error.file(&name)));
+                }
+                self.current = (out.done < usize::MAX).then_some(out);
+                continue;
+            }
             match self.batches.next() {
                 Some(Ok(batch)) => {
-                    let name = batch.name.clone();
-                    if let Err(error) = self.expand(batch) {
-                        // What came before the fault is still good, but nothing after it.
-                        self.streams.clear();
-                        return Some(Err(error.file(&name)));
+                    let stream = batch.origins.at(0).stored_at().map(|(stream, _)| stream);
+                    self.finish(stream);
+                    if batch.kinds.meets(Kinds::of(&[RecordType::COMPRESSED, RecordType::COMPRESSED2])) {
+                        self.current = Some(Output::new(batch, self.endian));
+                    } else {
+                        self.ready.push_back(batch);
                     }
                 }
                 Some(Err(error)) => return Some(Err(error)),
                 None => {
-                    self.finish();
+                    self.finish(None);
                     return self.ready.pop_front().map(Ok);
                 }
             }
@@ -141,8 +154,10 @@ impl<I: Iterator<Item = Result<Batch>>> Iterator for Expand<I> {
 }
 
 /// The batch being filled.
-struct Output<'b> {
-    batch: &'b Batch,
+struct Output {
+    batch: Batch,
+    /// Bytes of the batch that have been expanded; `usize::MAX` when it is done.
+    done: usize,
     endian: Endian,
     bytes: Vec<u8>,
     origins: Origins,
@@ -150,7 +165,11 @@ struct Output<'b> {
     framed: usize,
 }
 
-impl Output<'_> {
+impl Output {
+    fn new(batch: Batch, endian: Endian) -> Output {
+        Output { batch, done: 0, endian, bytes: Vec::new(), origins: Origins::default(), framed: 0 }
+    }
+
     fn empty(&self) -> Batch {
         Batch {
             bytes: Vec::new().into(),
@@ -190,7 +209,9 @@ impl Output<'_> {
         }
         let mut piece = Piece { stream: number, record: at, expanded: 0, expansion_max };
         let (part, padding) = compressed_part(record);
-        let mut hint = self.feed(&mut piece, &mut stream.context, part, ready)?;
+        // Nothing is nothing, but zstd gives up when it is handed that again and again.
+        let mut hint =
+            if part.is_empty() { 0 } else { self.feed(&mut piece, &mut stream.context, part, ready)? };
         // Where the part's length is not known, zeros at its end are either its own or padding: they are its own as long as zstd is
         // inside a block.
         for zero in padding.chunks(1) {

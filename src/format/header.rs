@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::in_place::{INTERRUPTED, Journal};
-use crate::{ATTR_SIZE_MIN, Bytes, Endian, Error, Event, Feature, Result, until_nul};
+use crate::{ATTR_SIZE_MAX, ATTR_SIZE_MIN, Bytes, Endian, Error, Event, Feature, Result, until_nul};
 
 /// Size of the header of a pipe: u64 magic, u64 size.
 pub const PIPE_HEADER_SIZE: usize = 16;
@@ -16,7 +16,7 @@ pub(crate) const SLOT_SIZE: u64 = 16;
 /// Size of an entry of the event types: u64 `attr.config`, char name\[64\].
 pub const EVENT_TYPE_SIZE: usize = 72;
 /// Most events a file may hold, as perf 7 limits them (tools/perf/util/header.c).
-const EVENTS_MAX: usize = 65536;
+pub(crate) const EVENTS_MAX: usize = 65536;
 
 /// The feature sections of a recording. Order is the order of the bits, whatever was set first.
 pub type Features = BTreeMap<Feature, Bytes>;
@@ -265,6 +265,12 @@ impl FileHeader {
             );
             self.fault(Weight::Odd, "attrs-size", 32, what);
         }
+        // Each event has its own ids in a file that perf wrote; pointing all of them at the same would make much out of little.
+        let all_ids = entries.iter().fold(0u64, |all, (_, _, ids)| all.saturating_add(ids.size));
+        if all_ids > file.len() as u64 {
+            let what = format!("the ids of all events take {all_ids} bytes, more than the whole file");
+            return Err(Error::at(self.attrs.offset, what));
+        }
         for (index, (at, attr, ids)) in entries.into_iter().enumerate() {
             let Some(range) = ids.inside(file.len()).filter(|_| ids.size.is_multiple_of(8)) else {
                 let Section { offset, size } = ids;
@@ -400,7 +406,7 @@ fn entries(
     let mut at = 0;
     while let Some(size) = endian.u32(section, at + 4) {
         let size = size_of(if size == 0 { ATTR_SIZE_MIN as u64 } else { u64::from(size) });
-        if size < ATTR_SIZE_MIN as u64 + 16 {
+        if !(ATTR_SIZE_MIN as u64..=ATTR_SIZE_MAX as u64).contains(&size.wrapping_sub(16)) {
             return None;
         }
         let Some(entry) = usize::try_from(size).ok().and_then(|size| section.get(at..at.checked_add(size)?))

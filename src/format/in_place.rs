@@ -70,8 +70,13 @@ pub fn replace_section(file: &File, header: &FileHeader, feature: Feature, bytes
     file.read_exact_at(&mut front, 0).map_err(io)?;
     let len = file.metadata().map_err(io)?.len();
     let Some(steps) = steps(front, len, header, feature, bytes) else { return Ok(false) };
-    for (offset, bytes) in steps {
-        file.write_all_at(&bytes, offset).and_then(|()| file.sync_data()).map_err(io)?;
+    for (number, (offset, bytes)) in steps.into_iter().enumerate() {
+        let written = file.write_all_at(&bytes, offset).and_then(|()| file.sync_data());
+        if let (Err(_), 0) = (&written, number) {
+            // Nothing points at what was appended yet: a full disk leaves the file as it was.
+            file.set_len(len).map_err(io)?;
+        }
+        written.map_err(io)?;
     }
     Ok(true)
 }

@@ -1,5 +1,6 @@
 //! Opens every form of recording (file, pipe data, directory) and cuts its data into batches of whole records, holding one batch at a time.
 
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -7,11 +8,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use crate::features::{BuildIdEntry, Compressed, read_event_desc};
-use crate::header::{EVENT_TYPE_SIZE, Fault, Features, FileHeader, Magic, PIPE_HEADER_SIZE, Section, Weight};
+use crate::header::{
+    EVENT_TYPE_SIZE, EVENTS_MAX, Fault, Features, FileHeader, Magic, PIPE_HEADER_SIZE, Section, Weight,
+};
 use crate::pipe::EVENT_UPDATE_NAME;
 use crate::{
-    Bytes, Cursor, Endian, Error, Event, Feature, Frame, HEADER_SIZE, Kinds, Layouts, Origin, Origins,
-    Record, RecordType, Result, Walker, until_nul,
+    ATTR_SIZE_MAX, ATTR_SIZE_MIN, Bytes, Cursor, Endian, Error, Event, Feature, Frame, HEADER_SIZE, Kinds,
+    Layouts, Origin, Origins, Record, RecordType, Result, Walker, until_nul,
 };
 
 /// About how many bytes one batch holds: large enough that handing it over costs nothing, small enough that a few fit in the cache.
@@ -112,6 +115,15 @@ pub struct Batch {
     pub layouts: Arc<Layouts>,
     /// What follows the last whole record and is none.
     pub torn: Option<Torn>,
+}
+
+/// What is gathered while the leading records of pipe data are read.
+#[derive(Default)]
+struct Head {
+    /// Entries of feature BUILD_ID.
+    build_ids: Vec<u8>,
+    /// The names that EVENT_DESC gives to the first id of each event; read when the first EVENT_UPDATE comes.
+    names: Option<HashMap<u64, Vec<u8>>>,
 }
 
 /// The front of a record whose end is missing.
@@ -277,8 +289,11 @@ impl Recording {
         let data = path.join("data");
         let data_name: Arc<str> = data.to_string_lossy().into();
         let io = |what: &str, e| Error::io(what, e);
-        let file =
-            File::open(&data).map_err(|e| io("a directory without a readable `data` is no recording", e))?;
+        let no_data = |e| io("a directory without a readable file `data` is no recording", e);
+        if !std::fs::metadata(&data).map_err(no_data)?.is_file() {
+            return Err(no_data(io::ErrorKind::InvalidInput.into()));
+        }
+        let file = File::open(&data).map_err(no_data)?;
         let bytes = Bytes::map(&file).map_err(|e| e.file(&data_name))?;
         let file = Arc::new(file);
         let mut recording =
@@ -339,7 +354,7 @@ impl Recording {
             cuts: Arc::default(),
         };
         let mut cutter = Cutter::new(Stream { name, index: 0, source }, endian, Arc::new(Layouts::new(&[])));
-        let mut build_ids = Vec::new();
+        let mut head = Head::default();
         loop {
             let Some(batch) = cutter.next_batch()? else {
                 // The head is all there is, and must not be read again as records.
@@ -349,7 +364,7 @@ impl Recording {
             let mut end = 0;
             let mut walker = batch.walk(endian);
             while let Some(record) = walker.next_record()? {
-                if !recording.take_head(&record, &mut build_ids)? {
+                if !recording.take_head(&record, &mut head)? {
                     break;
                 }
                 end = walker.position();
@@ -368,22 +383,27 @@ impl Recording {
                 recording.faults.push(Fault { code: "torn", offset, what, weight: Weight::Loss, hint: None });
             }
         }
-        if !build_ids.is_empty() {
-            recording.features.insert(Feature::BUILD_ID, build_ids.into());
+        if !head.build_ids.is_empty() {
+            recording.features.insert(Feature::BUILD_ID, head.build_ids.into());
         }
         recording.streams.push(cutter.into_rest());
         Ok(recording)
     }
 
     /// Takes in what a header record of a pipe says; false for any other record.
-    fn take_head(&mut self, record: &Record<'_>, build_ids: &mut Vec<u8>) -> Result<bool> {
+    fn take_head(&mut self, record: &Record<'_>, head: &mut Head) -> Result<bool> {
         match HeaderRecord::read(record)? {
-            Some(HeaderRecord::Event(event)) => self.events.push(event),
+            Some(HeaderRecord::Event(event)) => {
+                self.events.push(event);
+                if self.events.len() > EVENTS_MAX {
+                    return Err(record.error(format!("more than the {EVENTS_MAX} events perf allows")));
+                }
+            }
             Some(HeaderRecord::Feature(feature, payload)) => {
                 self.features.insert(feature, payload);
             }
             Some(HeaderRecord::BuildId(entry)) => {
-                build_ids.extend(entry);
+                head.build_ids.extend(entry);
             }
             Some(HeaderRecord::EndOfFeatures) => {}
             None if record.kind() == RecordType::HEADER_EVENT_TYPE
@@ -391,13 +411,13 @@ impl Recording {
             {
                 self.event_types.extend(record.body());
             }
-            None => return Ok(self.is_known_name(record)),
+            None => return Ok(self.is_known_name(record, head)),
         }
         Ok(true)
     }
 
     /// An EVENT_UPDATE record that says no more than EVENT_DESC has said.
-    fn is_known_name(&self, record: &Record<'_>) -> bool {
+    fn is_known_name(&self, record: &Record<'_>, head: &mut Head) -> bool {
         let update = RecordType::EVENT_UPDATE;
         if record.kind() != update
             || record.u64(8) != Some(EVENT_UPDATE_NAME)
@@ -405,10 +425,16 @@ impl Recording {
         {
             return false;
         }
-        let (id, name) = (record.u64(16), until_nul(&record.bytes()[24..]));
-        let section = self.features.get(&Feature::EVENT_DESC);
-        let events = section.and_then(|section| read_event_desc(section, self.endian)).unwrap_or_default();
-        events.iter().any(|event| event.name == name && event.ids.first().copied() == id)
+        let names = head.names.get_or_insert_with(|| {
+            let section = self.features.get(&Feature::EVENT_DESC);
+            let events =
+                section.and_then(|section| read_event_desc(section, self.endian)).unwrap_or_default();
+            let named =
+                events.into_iter().filter_map(|event| Some((*event.ids.first()?, event.name.to_vec())));
+            named.collect()
+        });
+        let name = until_nul(&record.bytes()[24..]);
+        record.u64(16).is_some_and(|id| names.get(&id).is_some_and(|known| known == name))
     }
 
     /// How many independent streams of records, and so of zstd, there are.
@@ -520,7 +546,7 @@ impl HeaderRecord {
                     Some(size) => size as usize,
                     None => 0,
                 };
-                if size < 64 || size > body.len() || size % 8 != 0 {
+                if !(ATTR_SIZE_MIN..=ATTR_SIZE_MAX).contains(&size) || size > body.len() || size % 8 != 0 {
                     return Err(record.error(format!(
                         "attr.size {size} does not fit in a record of {} bytes",
                         record.bytes().len()
@@ -657,6 +683,9 @@ impl Batches {
             while let Some(record) = walker.next_wanted(attrs, usize::MAX)? {
                 if let Some(HeaderRecord::Event(event)) = HeaderRecord::read(&record)? {
                     events.push(event);
+                    if events.len() > EVENTS_MAX {
+                        return Err(record.error(format!("more than the {EVENTS_MAX} events perf allows")));
+                    }
                 }
             }
             self.layouts = Arc::new(Layouts::new(events));

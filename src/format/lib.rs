@@ -17,7 +17,7 @@ mod record;
 pub mod sample;
 mod value;
 
-pub use attr::{ATTR_FLAGS, ATTR_SIZE_MIN, Attr, Event};
+pub use attr::{ATTR_FLAGS, ATTR_SIZE_MAX, ATTR_SIZE_MIN, Attr, Event};
 pub use bytes::Bytes;
 pub use endian::{Cursor, Endian, until_nul};
 pub use error::{Error, Result};

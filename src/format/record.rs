@@ -357,6 +357,11 @@ impl<'a> Walker<'a> {
         Walker { bytes, origins, endian, at: 0 }
     }
 
+    /// Goes on at this position, where a record begins.
+    pub fn seek(&mut self, position: usize) {
+        self.at = position;
+    }
+
     /// Position of the next record, in bytes from the front.
     pub fn position(&self) -> usize {
         self.at
