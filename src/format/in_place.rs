@@ -66,9 +66,12 @@ fn table(slots: &[(Feature, Section)], endian: Endian) -> Vec<u8> {
 /// table.
 pub fn replace_section(file: &File, header: &FileHeader, feature: Feature, bytes: &[u8]) -> Result<bool> {
     let io = |e| Error::io("the file can't be changed in place", e);
+    let len = file.metadata().map_err(io)?.len();
+    if len < FILE_HEADER_SIZE as u64 {
+        return Ok(false);
+    }
     let mut front = [0; FILE_HEADER_SIZE];
     file.read_exact_at(&mut front, 0).map_err(io)?;
-    let len = file.metadata().map_err(io)?.len();
     let Some(steps) = steps(front, len, header, feature, bytes) else { return Ok(false) };
     for (number, (offset, bytes)) in steps.into_iter().enumerate() {
         let written = file.write_all_at(&bytes, offset).and_then(|()| file.sync_data());
