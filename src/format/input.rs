@@ -1,6 +1,6 @@
 //! Opens every form of recording (file, pipe data, directory) and cuts its data into batches of whole records, holding one batch at a time.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -123,7 +123,7 @@ struct Head {
     /// Entries of feature BUILD_ID.
     build_ids: Vec<u8>,
     /// The names that EVENT_DESC gives to the first id of each event; read when the first EVENT_UPDATE comes.
-    names: Option<HashMap<u64, Vec<u8>>>,
+    names: Option<HashSet<(u64, Vec<u8>)>>,
 }
 
 /// The front of a record whose end is missing.
@@ -433,8 +433,8 @@ impl Recording {
                 events.into_iter().filter_map(|event| Some((*event.ids.first()?, event.name.to_vec())));
             named.collect()
         });
-        let name = until_nul(&record.bytes()[24..]);
-        record.u64(16).is_some_and(|id| names.get(&id).is_some_and(|known| known == name))
+        let name = until_nul(&record.bytes()[24..]).to_vec();
+        record.u64(16).is_some_and(|id| names.contains(&(id, name)))
     }
 
     /// How many independent streams of records, and so of zstd, there are.
