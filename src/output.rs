@@ -292,8 +292,10 @@ fn refuse_same(source: &Source, target: &Target) -> Result<()> {
     }
     if let (Target::Path(target), Source::Path(path)) = (target, source) {
         let input = fs::canonicalize(path)?;
-        let target = fs::canonicalize(folder(target))?.join(target.file_name().unwrap_or_default());
-        let nested = input.starts_with(&target) || target.starts_with(&input);
+        // A folder that is not there is told when the output is made in it.
+        let inside = fs::canonicalize(folder(target))
+            .map(|folder| folder.join(target.file_name().unwrap_or_default()));
+        let nested = inside.is_ok_and(|target| input.starts_with(&target) || target.starts_with(&input));
         ensure!(!nested, "{name} and the input {} lie inside one another", path.display());
     }
     Ok(())

@@ -1,0 +1,495 @@
+//! Promises 1 and 2: whatever form a recording has and gets, its records, events and features stay, those nobody knows too, and where it is
+//! read from makes no difference.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+
+use crate::args;
+use crate::parse::{AUXTRACE, BUILD_ID, Contents, EVENT_TYPE, Order, Rec, TRACING_DATA, feature, records};
+use crate::support::{
+    Fixture, Form, Ran, Stdin, all, each, each_fixture, named, perfx, perfx_with, same_bytes, temp,
+};
+
+/// Copies `bytes` into a form. `None` when that has consequences of its own (exit code 1 or 3), which `validation.rs` has.
+fn copy(bytes: &[u8], form: &str) -> Result<Option<Vec<u8>>, String> {
+    let folder = temp();
+    let (input, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
+    fs::write(&input, bytes).unwrap();
+    let ran = perfx(args!["copy", "--to", form, "-o", out, input]);
+    match ran.code {
+        Some(0) => Ok(Some(fs::read(&out).unwrap())),
+        Some(1 | 3) => Ok(None),
+        _ => Err(format!("{ran:?}")),
+    }
+}
+
+fn copy_on(bytes: &[u8], form: &str) -> Result<Vec<u8>, String> {
+    copy(bytes, form)?.ok_or_else(|| format!("perfx can't make a {form} of what it wrote itself"))
+}
+
+/// Features whose bytes may change on the way through a pipe, each with the reason.
+fn changes_in_a_pipe(feature: u64) -> bool {
+    [
+        feature::TRACING_DATA, // padded to 8 bytes, as perf does
+        feature::BUILD_ID,     // names padded to 8 bytes; perf before 6.12 padded them to 64
+        feature::AUXTRACE,     // an index of file offsets, made anew
+        feature::DIR_FORMAT,   // holds for a directory only
+    ]
+    .contains(&feature)
+}
+
+/// The same events, and the same features where they may not change.
+fn same_front(what: &str, before: &Contents, after: &Contents) -> Result<(), String> {
+    if before.events != after.events {
+        return Err(format!("{what}: the events became other ones"));
+    }
+    let kept = |contents: &Contents| -> BTreeMap<u64, Vec<u8>> {
+        contents.features.clone().into_iter().filter(|(feature, _)| !changes_in_a_pipe(*feature)).collect()
+    };
+    let (kept_before, kept_after) = (kept(before), kept(after));
+    for (feature, section) in &kept_before {
+        let Some(other) = kept_after.get(feature) else {
+            return Err(format!("{what}: feature {feature} is gone"));
+        };
+        same_bytes(&format!("{what}: feature {feature}"), section, other)?;
+    }
+    if kept_after.len() != kept_before.len() {
+        return Err(format!("{what}: there are new features"));
+    }
+    let tracing = |contents: &Contents| {
+        let mut section = contents.features.get(&feature::TRACING_DATA).cloned().unwrap_or_default();
+        section.resize(section.len().next_multiple_of(8), 0);
+        section
+    };
+    same_bytes(&format!("{what}: tracing data"), &tracing(before), &tracing(after))
+}
+
+/// Every AUXTRACE record stands in the index, in order.
+fn same_index(what: &str, file: &[u8]) -> Result<(), String> {
+    let contents = Contents::file(file);
+    let records = contents.records(file);
+    let at = |record: &Rec| [(contents.data.start + record.at) as u64, record.size as u64];
+    let aux: Vec<u64> = records.iter().filter(|record| record.kind == AUXTRACE).flat_map(at).collect();
+    let index = contents.features.get(&feature::AUXTRACE).cloned().unwrap_or_default();
+    let words: Vec<u64> = index.chunks_exact(8).map(|word| contents.order.u64(word, 0)).collect();
+    let said = words.split_first().map(|(&count, entries)| (count as usize, entries));
+    match said {
+        None if aux.is_empty() => Ok(()),
+        Some((count, entries)) if count == aux.len() / 2 && entries == aux => Ok(()),
+        _ => Err(format!("{what}: the index says {words:?}, but AUXTRACE records are at {aux:?}")),
+    }
+}
+
+/// Files that hold records of a pipe's front among their data: in a pipe nobody could tell these from its front.
+const FRONT_RECORDS_IN_DATA: [&str; 6] = [
+    "val-attr-record-in-file",
+    "val-feature-record-in-file",
+    "val-tracing-data-in-file",
+    "val-small-64",
+    "val-small-67",
+    "val-small-80",
+];
+
+#[test]
+fn a_file_comes_back_from_a_pipe() {
+    let fixtures: Vec<_> = all()
+        .into_iter()
+        .filter(|fixture| fixture.form == Form::File)
+        .filter(|fixture| !FRONT_RECORDS_IN_DATA.iter().any(|name| fixture.name.contains(name)))
+        .collect();
+    each_fixture(&fixtures, |fixture| {
+        // The layout is `identity.rs`'s; here it would only blur what is compared.
+        let Some(file) = copy(&fixture.bytes(), "file")? else { return Ok(()) };
+        let Some(pipe) = copy(&file, "pipe")? else { return Ok(()) };
+        let back = copy_on(&pipe, "file")?;
+        let (before, between, after) = (Contents::file(&file), Contents::pipe(&pipe), Contents::file(&back));
+        same_front("in the pipe", &before, &between)?;
+        same_front("back in a file", &before, &after)?;
+        same_bytes("the data section", &file[before.data.clone()], &back[after.data.clone()])?;
+        let ids = before.build_ids(&file);
+        // The one with entries of perf 2.6.33, without a pid, which this test's reader does not know.
+        let same = ids == between.build_ids(&pipe) && ids == after.build_ids(&back);
+        if !same && !fixture.name.contains("buildid-no-pid") {
+            return Err("build-ids became other ones".to_owned());
+        }
+        same_index("back in a file", &back)?;
+        // Nothing else differs: where these features did not change either, and perf left no empty slots in the feature table, the whole
+        // file is the same. (Without any feature the header of a big-endian one gets as short as perf needs it to be.)
+        let short = before.order.big && before.features.is_empty();
+        if before.spare.is_empty() && before.features == after.features && !short {
+            same_bytes("the whole file", &file, &back)?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_pipe_comes_back_from_a_file() {
+    let fixtures: Vec<_> = all().into_iter().filter(|fixture| fixture.form == Form::Pipe).collect();
+    each_fixture(&fixtures, |fixture| {
+        let Some(pipe) = copy(&fixture.bytes(), "pipe")? else { return Ok(()) };
+        let Some(file) = copy(&pipe, "file")? else { return Ok(()) };
+        let back = copy_on(&file, "pipe")?;
+        let (before, between, after) = (Contents::pipe(&pipe), Contents::file(&file), Contents::pipe(&back));
+        same_front("in the file", &before, &between)?;
+        same_front("back in a pipe", &before, &after)?;
+        let ids = before.build_ids(&pipe);
+        if ids != between.build_ids(&file) || ids != after.build_ids(&back) {
+            return Err("build-ids became other ones".to_owned());
+        }
+        same_index("in the file", &file)?;
+        let ordinary_of = |contents: &Contents, bytes: &[u8]| -> Vec<Vec<u8>> {
+            let ordinary = |record: &Rec| !record.is_front && record.kind != BUILD_ID;
+            contents.records(bytes).into_iter().filter(ordinary).map(|record| record.bytes).collect()
+        };
+        let event_types = |contents: &Contents, bytes: &[u8]| -> Vec<Vec<u8>> {
+            let records = contents.records(bytes).into_iter().filter(|record| record.kind == EVENT_TYPE);
+            records.map(|record| record.bytes).collect()
+        };
+        if event_types(&before, &pipe) != event_types(&after, &back) {
+            return Err("event types became other ones".to_owned());
+        }
+        let ordinary = ordinary_of(&before, &pipe);
+        if ordinary != ordinary_of(&between, &file) || ordinary != ordinary_of(&after, &back) {
+            return Err("the records became other ones".to_owned());
+        }
+        Ok(())
+    });
+}
+
+/// What a recording holds, without where: every line of the dump is a record.
+fn records_of(path: &Path) -> Result<Vec<String>, String> {
+    let ran = perfx(args!["dump", "--raw", path]).done()?;
+    let record = |line: &str| Some(line.split_once(" ")?.1.to_owned()).filter(|_| line.contains("raw="));
+    Ok(ran.text().lines().filter_map(record).collect())
+}
+
+#[test]
+fn a_directory_becomes_one_file_or_pipe() {
+    let fixtures: Vec<_> = all().into_iter().filter(|fixture| fixture.form == Form::Directory).collect();
+    each_fixture(&fixtures, |fixture| {
+        for form in ["file", "pipe"] {
+            let folder = temp();
+            let out = folder.path().join("out.data");
+            let ran = perfx(args!["copy", "--to", form, "-o", out, fixture.path]);
+            if ran.code == Some(1) {
+                continue;
+            }
+            let bytes = fs::read(&out).unwrap();
+            let mut before = Contents::file(&fixture.bytes());
+            let after = if form == "file" { Contents::file(&bytes) } else { Contents::pipe(&bytes) };
+            let streams = before.features.get(&feature::DIR_FORMAT).is_some_and(|format| format[0] == 1);
+            // Several zstd streams can't become one.
+            if streams {
+                before.features.remove(&feature::COMPRESSED);
+            }
+            same_front(form, &before, &after)?;
+            if after.features.contains_key(&feature::DIR_FORMAT) {
+                return Err("it still says that it is a directory".to_owned());
+            }
+            let data = |records: Vec<String>| -> Vec<String> {
+                let front = [
+                    "HEADER_ATTR",
+                    "HEADER_FEATURE",
+                    "HEADER_TRACING_DATA",
+                    "EVENT_UPDATE",
+                    "HEADER_BUILD_ID",
+                ];
+                records.into_iter().filter(|line| !front.iter().any(|kind| line.starts_with(kind))).collect()
+            };
+            let (left, right) = (data(records_of(&fixture.path)?), data(records_of(&out)?));
+            if left != right || left.is_empty() {
+                return Err(format!("{form}: {} records became {}", left.len(), right.len()));
+            }
+            // Only a directory can hold what lies beside the data.
+            let beside = fs::read_dir(&fixture.path).unwrap().map(|entry| entry.unwrap().file_name());
+            let beside: Vec<_> = beside
+                .map(|name| name.into_string().unwrap())
+                .filter(|name| name != "data" && !(streams && name.starts_with("data.")))
+                .collect();
+            let said = beside.iter().all(|name| ran.stderr.contains(name.as_str()));
+            if (ran.code == Some(3)) == beside.is_empty() || !said {
+                return Err(format!(
+                    "{beside:?} is beside the data, but it says ({:?}): {}",
+                    ran.code, ran.stderr
+                ));
+            }
+        }
+        Ok(())
+    });
+}
+
+fn tree(path: &Path, below: &Path, into: &mut BTreeMap<String, Vec<u8>>) {
+    for entry in fs::read_dir(path).unwrap() {
+        let entry = entry.unwrap().path();
+        if entry.is_dir() {
+            tree(&entry, below, into);
+        } else {
+            let name = entry.strip_prefix(below).unwrap().to_string_lossy().into_owned();
+            into.insert(name, fs::read(&entry).unwrap());
+        }
+    }
+}
+
+#[test]
+fn a_directory_with_a_kcore_stays_one_and_keeps_it() {
+    let fixtures = named("kcore");
+    each_fixture(&fixtures, |fixture| {
+        let folder = temp();
+        let out = folder.path().join("out.data");
+        let ran = perfx(args!["copy", "-o", out, fixture.path]);
+        if ran.code != Some(0) {
+            return Err(format!("{ran:?}"));
+        }
+        let (mut before, mut after) = (BTreeMap::new(), BTreeMap::new());
+        tree(&fixture.path, &fixture.path, &mut before);
+        tree(&out, &out, &mut after);
+        if before != after {
+            return Err("it is not file by file the same".to_owned());
+        }
+        Ok(())
+    });
+}
+
+/// What a command makes of a recording, however it gets it.
+fn answers(command: &[&str], fixture: &Fixture) -> Vec<(&'static str, Ran)> {
+    let folder = temp();
+    let fifo = folder.path().join("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let bytes = fixture.bytes();
+    let with = |path: &Path| -> Vec<std::ffi::OsString> {
+        let mut args: Vec<std::ffi::OsString> = command.iter().map(Into::into).collect();
+        args.push(path.into());
+        args
+    };
+    let stdin = Path::new("-");
+    let from_fifo = thread::scope(|scope| {
+        scope.spawn(|| fs::write(&fifo, &bytes));
+        perfx(with(&fifo))
+    });
+    vec![
+        ("a file", perfx(with(&fixture.path))),
+        ("standard input, a file", perfx_with(Stdin::File(&fixture.path), with(stdin))),
+        ("standard input, a pipe", perfx_with(Stdin::Pipe(&bytes), with(stdin))),
+        ("standard input, a pipe, unnamed", perfx_with(Stdin::Pipe(&bytes), command)),
+        ("a FIFO", from_fifo),
+    ]
+}
+
+#[test]
+fn it_makes_no_difference_where_a_recording_is_read_from() {
+    let names = [
+        "recorded/pipe.p73.data",
+        "recorded/pipe-tracepoint.p61.data",
+        "recorded/pipe-z.p73.data",
+        "recorded/pipe-cut.p61.data",
+        "crafted/be-pipe-named.p73.data",
+        "crafted/aux-pipe-le.data",
+        "crafted/features-pipe-late.data",
+        "crafted/val-pipe-tracing-cut.data",
+        "crafted/val-pipe-cut-header.data",
+        "crafted/val-pipe-empty.data",
+        "recorded/plain.p73.data",
+        "recorded/z.p61.data",
+        "crafted/be-tracepoint.p61.data",
+        "crafted/v1-72-attr64-be.data",
+        "crafted/attrs-last.data",
+        "crafted/val-cut-in-table.data",
+        "crafted/val-size-beyond.data",
+    ];
+    let commands: [&[&str]; 4] = [
+        &["dump", "-q"],
+        &["copy", "-q"],
+        &["inject", "-q", "--buildids", "--no-files"],
+        &["inject", "-q", "--mmap2-buildid-all", "--no-files"],
+    ];
+    let cases: Vec<_> = names
+        .iter()
+        .flat_map(|name| commands.iter().map(move |command| (Fixture::new(name), command)))
+        .collect();
+    each(
+        &cases,
+        |(fixture, command)| format!("{} {command:?}", fixture.name),
+        |(fixture, command)| {
+            let answers = answers(command, fixture);
+            let (_, expected) = &answers[0];
+            for (source, ran) in &answers {
+                if ran.code != expected.code {
+                    return Err(format!("exit code {:?} from {source}, not {:?}", ran.code, expected.code));
+                }
+                same_bytes(source, &expected.stdout, &ran.stdout)?;
+                // It says the same, too, but for the name.
+                let name = fixture.path.to_str().unwrap();
+                let said =
+                    ran.stderr.lines().map(|line| line.split_once(": at ").map_or(line, |(_, what)| what));
+                let expected = expected
+                    .stderr
+                    .lines()
+                    .map(|line| line.split_once(": at ").map_or(line, |(_, what)| what));
+                if !said.eq(expected) {
+                    return Err(format!("from {source} ({name}) it says: {}", ran.stderr));
+                }
+            }
+            Ok(())
+        },
+    );
+}
+
+#[test]
+fn what_nobody_knows_survives_every_change_of_form_and_every_pass() {
+    /// Makes another recording of one.
+    fn changed(bytes: &[u8], args: &[&str]) -> Vec<u8> {
+        let folder = temp();
+        let (input, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
+        fs::write(&input, bytes).unwrap();
+        let mut all = args!["-q", "-o", out, input].to_vec();
+        all.splice(0..0, args.iter().map(Into::into));
+        let ran = perfx(all);
+        // 3: a feature without content, as the next test has it.
+        assert!(matches!(ran.code, Some(0 | 3)), "{args:?}: {}", ran.stderr);
+        fs::read(&out).unwrap()
+    }
+    let unknown = |bytes: &[u8], is_pipe: bool| {
+        let contents = if is_pipe { Contents::pipe(bytes) } else { Contents::file(bytes) };
+        let features: Vec<_> = [35, 200, 255].iter().map(|bit| contents.features.get(bit).cloned()).collect();
+        let tails: Vec<_> =
+            contents.events.iter().map(|(attr, _)| attr.get(144..).unwrap_or_default().to_vec()).collect();
+        let kinds = contents
+            .records(bytes)
+            .into_iter()
+            .filter(|record| !(1..87).contains(&record.kind) || (23..64).contains(&record.kind));
+        let kinds: Vec<_> = kinds.map(|record| record.bytes).collect();
+        let machine = [3, 11].map(|bit| contents.features.get(&bit).cloned());
+        (features, tails, kinds, machine)
+    };
+    let mut seen = (0, 0, 0);
+    for name in [
+        "features-all-unknown-le",
+        "features-all-unknown-be",
+        "features-unknown-be",
+        "attr-152-le",
+        "attr-152-be",
+        "kind-many",
+        "val-kind-4000",
+        "val-kind-63",
+    ] {
+        for fixture in named(name).into_iter().filter(|fixture| fixture.form == Form::File) {
+            let bytes = fixture.bytes();
+            let expected = unknown(&bytes, false);
+            seen.0 += expected.0.iter().flatten().count();
+            seen.1 += expected.1.iter().filter(|tail| tail.iter().any(|&byte| byte != 0)).count();
+            seen.2 += expected.2.len();
+            for args in [
+                &["copy"][..],
+                &["copy", "--to", "pipe"],
+                &["inject", "--buildids", "--no-files"],
+                &["inject", "--buildid-all", "--no-files", "--to", "pipe"],
+                &["inject", "--mmap2-buildids", "--no-files"],
+                &["inject", "--mmap2-buildid-all", "--no-files"],
+            ] {
+                let out = changed(&bytes, args);
+                let is_pipe = args.contains(&"pipe");
+                assert_eq!(unknown(&out, is_pipe), expected, "{} {args:?}", fixture.name);
+                let back = changed(&out, &["copy", "--to", "file"]);
+                assert_eq!(unknown(&back, false), expected, "{} {args:?}, then a file again", fixture.name);
+            }
+        }
+    }
+    assert!(
+        seen.0 >= 8 && seen.1 >= 2 && seen.2 >= 3,
+        "these recordings hold less that is unknown than thought: {seen:?}"
+    );
+}
+
+#[test]
+fn a_feature_without_content_is_told_where_a_pipe_can_not_hold_it() {
+    for (name, lost) in [("features-unknown-le", "unknown (60)"), ("features-empty-slots-le", "CPUID (9)")] {
+        let folder = temp();
+        let out = folder.path().join("out.data");
+        let input = &named(name)[0].path;
+        assert_eq!(perfx(args!["copy", "-o", out, input]).code, Some(0), "a file holds it");
+        let ran = perfx(args!["copy", "-f", "--to", "pipe", "-o", out, input]);
+        assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+        let line = ran.stderr.lines().find(|line| line.starts_with("perfx: lost: ") && line.contains(lost));
+        assert!(line.is_some(), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn the_auxtrace_index_follows_its_records() {
+    for name in ["crafted/aux-le.data", "crafted/aux-be.data"] {
+        let file = Fixture::new(name).bytes();
+        let contents = Contents::file(&file);
+        same_index(name, &file).unwrap();
+        assert!(contents.features[&feature::AUXTRACE].len() > 100, "{name}");
+        // The same recording with a hole before its data.
+        let hole = 4096;
+        let order = contents.order;
+        let mut moved = file.clone();
+        order.set_u64(&mut moved, 40, (contents.data.start + hole) as u64);
+        for (slot, bit) in contents.features.keys().enumerate() {
+            let slot = contents.data.end + slot * 16;
+            let section = order.section(&file, slot);
+            order.set_u64(&mut moved, slot, (section.start + hole) as u64);
+            if *bit == feature::AUXTRACE {
+                for entry in (section.start + 8..section.end).step_by(16) {
+                    let to = order.u64(&file, entry) + hole as u64;
+                    order.set_u64(&mut moved, entry, to);
+                }
+            }
+        }
+        moved.splice(contents.data.start..contents.data.start, vec![0xaa; hole]);
+        let back = copy(&moved, "file").unwrap().unwrap();
+        same_bytes(name, &file, &back).unwrap();
+    }
+}
+
+#[test]
+fn a_pipe_may_end_with_its_front() {
+    let pipe = Fixture::new("recorded/pipe.p73.data").bytes();
+    let contents = Contents::pipe(&pipe);
+    let end = 16 + contents.records(&pipe).iter().find(|record| !record.is_front).unwrap().at;
+    let front = &pipe[..end];
+    same_bytes("as a pipe", front, &copy(front, "pipe").unwrap().unwrap()).unwrap();
+    let file = copy(front, "file").unwrap().unwrap();
+    let file_contents = Contents::file(&file);
+    same_front("as a file", &contents, &file_contents).unwrap();
+    assert_eq!(file_contents.data.len(), 0);
+}
+
+/// Payloads are not bounded by the 64 KiB of a record, nor by what perfx reads at once.
+#[test]
+fn a_payload_may_be_larger_than_what_is_read_at_once() {
+    const LONG: usize = 5 << 20;
+    for (name, kind, size_at) in
+        [("recorded/pipe-tracepoint.p73.data", TRACING_DATA, 8), ("crafted/aux-pipe-le.data", AUXTRACE, 8)]
+    {
+        let mut pipe = Fixture::new(name).bytes();
+        let records = records(&pipe[16..], Order { big: false });
+        let record = records.iter().find(|record| record.kind == kind).unwrap();
+        let (at, end) = (16 + record.at, 16 + record.at + record.bytes.len());
+        let size = (LONG + record.bytes.len() - record.size) as u32;
+        pipe[at + size_at..at + size_at + 4].copy_from_slice(&size.to_le_bytes());
+        pipe.splice(end..end, vec![0xa5; LONG]);
+        let folder = temp();
+        let (input, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
+        fs::write(&input, &pipe).unwrap();
+        let from_pipe = perfx_with(Stdin::Pipe(&pipe), args!["copy", "-", "--to", "file", "-o", out]);
+        assert_eq!(from_pipe.code, Some(0), "{name}: {}", from_pipe.stderr);
+        let file = fs::read(&out).unwrap();
+        assert!(file.len() > LONG, "{name}");
+        assert_eq!(
+            copy(&pipe, "file").unwrap().as_ref(),
+            Some(&file),
+            "{name}: read from a pipe and from a file"
+        );
+        let back = perfx_with(Stdin::Pipe(&pipe), args!["copy", "-"]);
+        same_bytes(name, &pipe, &back.stdout).unwrap();
+        let (before, after) = (Contents::pipe(&pipe), Contents::file(&file));
+        same_front(name, &before, &after).unwrap();
+        same_index(name, &file).unwrap();
+    }
+}

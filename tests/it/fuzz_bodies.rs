@@ -1,0 +1,661 @@
+//! Whatever the bytes, perfx neither panics nor hangs nor eats memory, and what it makes of them it reads again: the bodies of the fuzz targets
+//! in tests/fuzz, run here over every recording, cut short and changed.
+
+use std::fs::File;
+use std::io::{Cursor, Read as _, Seek as _, Write as _};
+use std::sync::Arc;
+
+use build_id::{Endianness, KnownIds, from_elf, from_notes};
+use perfx::render::{Style, indented, json, line, with_odd};
+use perfx_format::decode::{decode, decode_attr, misc_names, mmap_build_id};
+use perfx_format::expand::Expand;
+use perfx_format::features::{
+    BuildIds as Entries, FeatureContext, NrCpus, decode_feature, read_auxtrace_index, read_event_desc,
+    read_group_desc, write_auxtrace_index, write_event_desc, write_group_desc,
+};
+use perfx_format::header::{Features, Weight};
+use perfx_format::in_place::replace_section;
+use perfx_format::input::{Batch, Form, Recording, Spool};
+use perfx_format::sample::{Sample, callchain, frames};
+use perfx_format::{Endian, Event, Feature, Kinds, Layouts, Origins, Record, RecordType, Result, Walker};
+use perfx_passes::{BuildIds, BuildIdsOptions, IdOptions, Mmap2BuildIds, Mmap2BuildIdsOptions, parse_chain};
+use perfx_pipeline::{Job, Outcome, Output, OutputForm, Pass};
+
+/// A body and the name of its target.
+pub(crate) type Body = (&'static str, fn(&[u8]));
+
+/// Bodies that take a whole recording.
+pub(crate) const RECORDINGS: &[Body] = &[
+    ("file", file),
+    ("pipe", pipe),
+    ("copy", copy),
+    ("build_ids", build_ids),
+    ("mmap2_build_ids", mmap2_build_ids),
+    ("in_place", in_place),
+];
+
+/// Bodies that take a part of one, or something else; each says what.
+pub(crate) const PARTS: &[Body] = &[
+    ("expand", expand),
+    ("records", records),
+    ("features", features),
+    ("known_ids", known_ids),
+    ("elf", elf),
+];
+
+/// A file without a name; in memory where that is possible.
+fn temp(bytes: &[u8]) -> File {
+    let mut file = tempfile::tempfile_in("/dev/shm").or_else(|_| tempfile::tempfile()).unwrap();
+    file.write_all(bytes).unwrap();
+    file.rewind().unwrap();
+    file
+}
+
+fn spool() -> Spool {
+    Arc::new(|| Ok(temp(&[])))
+}
+
+fn open(bytes: &[u8]) -> Result<Recording> {
+    Recording::from_file(temp(bytes), "fuzzed".into(), spool())
+}
+
+/// Reading stops after so many bytes: a little zstd makes many records.
+const ENOUGH: usize = 8 << 20;
+
+/// Hands every record to `look`, as stored or expanded.
+fn walk(recording: &mut Recording, expanded: bool, mut look: impl FnMut(&Record<'_>, &Batch)) -> Result<()> {
+    let endian = recording.endian;
+    let mmap_len = recording.compressed().map_or(0, |compressed| compressed.mmap_len);
+    let stored = recording.batches();
+    let batches: Box<dyn Iterator<Item = Result<Batch>>> =
+        if expanded { Box::new(Expand::new(stored, endian, mmap_len)) } else { Box::new(stored) };
+    let mut seen = 0;
+    for batch in batches {
+        let batch = batch?;
+        let (mut count, mut walker) = (0, batch.walk(endian));
+        while let Some(record) = walker.next_record()? {
+            assert!(batch.kinds.has(record.kind()), "a batch knows its kinds");
+            count += 1;
+            look(&record, &batch);
+        }
+        assert_eq!(count, batch.records, "a batch knows how many records it has");
+        seen += batch.bytes.len();
+        if seen > ENOUGH {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Decodes a record in every way there is, and checks that they agree.
+fn look_at(record: &Record<'_>, layouts: &Layouts) {
+    let fields = with_odd(decode(record, layouts));
+    std::hint::black_box(line(&fields, Style::default()).to_string());
+    std::hint::black_box(json(&fields));
+    std::hint::black_box(misc_names(record.kind(), record.misc()));
+    std::hint::black_box(mmap_build_id(record, layouts));
+    let Some(layout) = layouts.layout_of(record) else { return };
+    if record.kind() != RecordType::SAMPLE {
+        std::hint::black_box((layout.time(record), layout.pid_tid(record), layout.cpu(record)));
+        return;
+    }
+    let Ok(sample) = Sample::parse(record, layout) else { return };
+    assert_eq!(sample.time, layout.time(record));
+    assert_eq!(sample.pid_tid, layout.pid_tid(record));
+    assert_eq!(sample.cpu, layout.cpu(record));
+    assert_eq!(sample.ip, layout.ip(record));
+    assert_eq!(sample.identifier.or(sample.id), layout.id(record));
+    assert_eq!(sample.callchain, callchain(record, layout));
+    sample.callchain.map(|chain| frames(chain, record.cpumode()).count());
+    let trailer = layout.trailer_of_sample(record);
+    assert_eq!(trailer.len(), usize::from(layout.trailer.size));
+}
+
+fn read(opened: Result<Recording>) {
+    let Ok(mut recording) = opened else { return };
+    let endian = recording.endian;
+    for event in &recording.events {
+        std::hint::black_box(indented(&decode_attr(event.raw(), endian), 1, Style::default()).to_string());
+    }
+    let cpus = recording.features.get(&Feature::NRCPUS).and_then(|section| NrCpus::read(section, endian));
+    for (&feature, section) in &recording.features {
+        let fields = with_odd(decode_feature(feature, section, endian, FeatureContext { cpus }));
+        std::hint::black_box(indented(&fields, 1, Style::default()).to_string());
+    }
+    for batch in std::mem::take(&mut recording.head) {
+        let mut walker = batch.walk(endian);
+        while let Some(record) = walker.next_record().expect("the head was read once") {
+            look_at(&record, &batch.layouts);
+        }
+    }
+    // Decoding costs much more than walking, and the first records are as good as the last.
+    let mut left = 2000;
+    let _ = walk(&mut recording, true, |record, batch| {
+        if left > 0 {
+            left -= 1;
+            look_at(record, &batch.layouts);
+        }
+    });
+}
+
+/// Any bytes as a file.
+pub(crate) fn file(bytes: &[u8]) {
+    read(open(bytes));
+}
+
+/// Any bytes as they come out of a pipe.
+pub(crate) fn pipe(bytes: &[u8]) {
+    read(Recording::from_reader(Box::new(Cursor::new(bytes.to_vec())), "fuzzed".into(), spool()));
+}
+
+/// What must be the same before and after.
+#[derive(PartialEq, Debug)]
+struct Summary {
+    endian: Endian,
+    events: Vec<Event>,
+    features: Features,
+    stored: u64,
+    data: Vec<u8>,
+    /// Whether what is compressed can be read.
+    whole: bool,
+}
+
+/// `None` where reading fails.
+fn summary(bytes: &[u8]) -> Option<Summary> {
+    let mut recording = open(bytes).ok()?;
+    let (mut data, mut stored) = (Vec::new(), 0);
+    walk(&mut recording, false, |record, _| {
+        stored += 1;
+        data.extend_from_slice(record.bytes());
+        data.extend_from_slice(record.payload());
+    })
+    .ok()?;
+    let whole = walk(&mut recording, true, |_, _| ()).is_ok();
+    Some(Summary {
+        endian: recording.endian,
+        events: recording.events,
+        features: recording.features,
+        stored,
+        data,
+        whole,
+    })
+}
+
+/// Sends a recording through passes; what comes out.
+fn run(
+    bytes: &[u8],
+    passes: Vec<Box<dyn Pass>>,
+    form: OutputForm,
+    threads: usize,
+) -> Option<(Outcome, Vec<u8>)> {
+    let recording = open(bytes).ok()?;
+    let mut file = temp(&[]);
+    let job = Job { recording, passes, threads, spool: spool() };
+    let outcome = match form {
+        OutputForm::Pipe => job.run(Output::Pipe(&mut file)).ok()?,
+        form => job.run(Output::File(&file, form)).ok()?,
+    };
+    let mut written = Vec::new();
+    file.rewind().unwrap();
+    file.read_to_end(&mut written).unwrap();
+    assert_eq!(outcome.written, written.len() as u64, "the number of bytes written");
+    Some((outcome, written))
+}
+
+/// The output is a recording without a fault.
+fn check(written: &[u8], form: OutputForm) -> Summary {
+    let recording = open(written).expect("what was written can be opened");
+    assert_eq!(recording.form, if form == OutputForm::Pipe { Form::Pipe } else { Form::File });
+    // Features that can't be told and attrs that don't say their own size are kept as they are; nothing else may be odd.
+    for fault in &recording.faults {
+        assert!(fault.weight == Weight::Odd, "{}", fault.to_error());
+    }
+    summary(written).expect("what was written can be read")
+}
+
+const FORMS: [OutputForm; 2] = [OutputForm::File, OutputForm::Pipe];
+
+/// In a file these are records like any other; in pipe data they would be taken for part of the header.
+fn would_mean_more(bytes: &[u8]) -> bool {
+    let Ok(mut recording) = open(bytes) else { return false };
+    let mut more = false;
+    let head =
+        Kinds::of(&[RecordType::HEADER_ATTR, RecordType::HEADER_FEATURE, RecordType::HEADER_TRACING_DATA]);
+    let _ = walk(&mut recording, false, |record, _| more |= head.has(record.kind()));
+    recording.form == Form::File && more
+}
+
+/// A file of the other byte order without HOSTNAME: like perf, we may take its feature bits for those of a 32-bit machine.
+fn by_hostname(summary: &Summary, form: OutputForm) -> bool {
+    form == OutputForm::File
+        && summary.endian == Endian::Big
+        && !summary.features.contains_key(&Feature::HOSTNAME)
+}
+
+/// Without a pass nothing changes but the form, and a copy of a copy is the copy.
+pub(crate) fn copy(bytes: &[u8]) {
+    let Some(before) = summary(bytes) else { return };
+    for form in FORMS {
+        if form == OutputForm::Pipe && would_mean_more(bytes) {
+            continue;
+        }
+        let Some((outcome, mut written)) = run(bytes, Vec::new(), form, 1) else { continue };
+        if by_hostname(&before, form) {
+            continue;
+        }
+        let after = check(&written, form);
+        assert_eq!(before.whole, after.whole, "what is compressed can be read as before");
+        let same_form =
+            open(bytes).is_ok_and(|recording| (recording.form == Form::Pipe) == (form == OutputForm::Pipe));
+        if same_form && !outcome.report.has_loss() {
+            assert!(before.data == after.data, "the records are the same bytes");
+        }
+        let copy = |bytes: &[u8]| run(bytes, Vec::new(), form, 1).expect("a copy can be copied").1;
+        let mut again = copy(&written);
+        // Events that became known while records were written stand behind them at first.
+        let late =
+            open(&written).unwrap().file.is_some_and(|header| header.attrs.offset > header.data.offset);
+        if late {
+            (written, again) = (again.clone(), copy(&again));
+        }
+        assert!(again == written, "a copy of a copy is the copy");
+    }
+}
+
+/// With passes: it can be read, nothing but what they leave out is lost, and it does not depend on the threads.
+fn pass(bytes: &[u8], options: usize, make: impl Fn() -> Box<dyn Pass>) {
+    let Some(before) = summary(bytes) else { return };
+    let form = FORMS[options % 2];
+    if form == OutputForm::Pipe && would_mean_more(bytes) {
+        return;
+    }
+    let Some((outcome, written)) = run(bytes, vec![make()], form, 1) else { return };
+    if by_hostname(&before, form) {
+        return;
+    }
+    let after = check(&written, form);
+    let dropped: u64 = outcome.report.dropped.values().sum();
+    let compressed = before.data != after.data && !after.features.contains_key(&Feature::COMPRESSED);
+    if open(bytes).is_ok_and(|recording| recording.form == Form::File)
+        && form == OutputForm::File
+        && !compressed
+    {
+        assert!(after.stored + dropped >= before.stored, "only what was counted was left out");
+    }
+    if options % 8 == 0 {
+        let (_, threaded) = run(bytes, vec![make()], form, 3).expect("threads change nothing");
+        assert!(threaded == written, "the bytes depend on the number of threads");
+    }
+}
+
+/// Ids for what the recordings of tests/data map, and nothing of this machine.
+fn ids() -> IdOptions {
+    let known = "b000000000000000000000000000000000000001 /tmp/perfx-data/work/burn,ab [kernel.kallsyms],\
+                 0123456789abcdef [vdso],fe /usr/bin/init,77 /bin/a";
+    IdOptions { known: Some(known.to_owned()), no_files: true, ..IdOptions::default() }
+}
+
+/// Every option of it, chosen by the input's length.
+pub(crate) fn build_ids(bytes: &[u8]) {
+    let options = bytes.len();
+    let (all, feature_only) = (options & 2 != 0, options & 12 == 12);
+    pass(bytes, options, || Box::new(BuildIds::new(BuildIdsOptions { all, feature_only, ids: ids() })));
+}
+
+/// Every option of it, chosen by the input's length.
+pub(crate) fn mmap2_build_ids(bytes: &[u8]) {
+    let options = bytes.len();
+    let hit = options & 2 != 0;
+    pass(bytes, options, || Box::new(Mmap2BuildIds::new(Mmap2BuildIdsOptions { hit, ids: ids() })));
+}
+
+/// A section changed in place is the only thing that changes.
+pub(crate) fn in_place(bytes: &[u8]) {
+    let (Some(before), Ok(recording)) = (summary(bytes), open(bytes)) else { return };
+    let Some(header) = &recording.file else { return };
+    let section = vec![0xa5; bytes.len() % 61];
+    for feature in [Feature::BUILD_ID, Feature::AUXTRACE, Feature(200)] {
+        let mut file = temp(bytes);
+        if !replace_section(&file, header, feature, &section).unwrap() {
+            continue;
+        }
+        let mut changed = Vec::new();
+        file.rewind().unwrap();
+        file.read_to_end(&mut changed).unwrap();
+        let after = summary(&changed).expect("what was changed in place can be read");
+        assert!(before.data == after.data, "the records are the same bytes");
+        assert!(before.events == after.events, "the events are the same");
+        let mut expected = before.features.clone();
+        expected.insert(feature, section.clone().into());
+        assert!(expected == after.features, "{feature} is the only feature that changes");
+    }
+}
+
+/// The first byte says how: bit 0 for records to compress, else for what zstd is to read; bit 1 for the byte order, bit 2 for COMPRESSED2. The
+/// next two seed the places where it is cut.
+pub(crate) fn expand(bytes: &[u8]) {
+    let Some((&[how, a, b], rest)) = bytes.split_first_chunk() else { return };
+    let endian = if how & 2 == 0 { Endian::Little } else { Endian::Big };
+    let kind = if how & 4 == 0 { RecordType::COMPRESSED } else { RecordType::COMPRESSED2 };
+    let mut seed = u64::from(a) << 8 | u64::from(b);
+    let mut next = |below: usize| {
+        seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (seed >> 33) as usize % below.max(1)
+    };
+    let zstd = if how & 1 == 0 { rest.to_vec() } else { zstd::encode_all(rest, 1).unwrap() };
+    let mut stream = Vec::new();
+    let mut left = &zstd[..];
+    while !left.is_empty() {
+        let (part, more) = left.split_at(1 + next(left.len().min(5000)));
+        left = more;
+        let front = if kind == RecordType::COMPRESSED2 { 16 } else { 8 };
+        let size = front + part.len();
+        let padded = if front == 16 { size.next_multiple_of(8) } else { size };
+        stream.extend(endian.bytes_u32(kind.0));
+        stream.extend(endian.bytes_u16(0));
+        stream.extend(endian.bytes_u16(padded as u16));
+        if front == 16 {
+            stream.extend(endian.bytes_u64(part.len() as u64));
+        }
+        stream.extend(part);
+        stream.resize(stream.len() + padded - size, 0);
+    }
+    let mut input = perfx_format::header::Magic::pipe_header(endian).to_vec();
+    input.extend(stream);
+    let reader = Box::new(Cursor::new(input));
+    let Ok(mut recording) = Recording::from_reader(reader, "fuzzed".into(), spool()) else { return };
+    let mut out = Vec::new();
+    let done = walk(&mut recording, true, |record, _| out.extend_from_slice(record.bytes()));
+    if how & 1 == 1 && done.is_ok() {
+        assert!(rest.starts_with(&out), "what comes out of the stream is what went in");
+    }
+}
+
+/// The first byte is the byte order and the number of attrs (1 to 3), of 144 bytes each; records follow.
+pub(crate) fn records(bytes: &[u8]) {
+    let Some((&how, mut rest)) = bytes.split_first() else { return };
+    let endian = if how & 1 == 0 { Endian::Little } else { Endian::Big };
+    let mut events = Vec::new();
+    for number in 0..=u64::from(how >> 1) % 3 {
+        let Some((attr, more)) = rest.split_at_checked(144) else { return };
+        events.push(Event::new(attr.to_vec(), vec![number * 2 + 1, number * 2 + 2], endian));
+        rest = more;
+    }
+    let layouts = Layouts::new(&events);
+    let origins = Origins::input(0, 0);
+    let mut walker = Walker::new(rest, &origins, endian);
+    while let Ok(Some(record)) = walker.next_record() {
+        look_at(&record, &layouts);
+    }
+}
+
+/// The first byte is the feature, the second the byte order and the number of CPUs; the section follows.
+pub(crate) fn features(bytes: &[u8]) {
+    let Some((&[feature, how], section)) = bytes.split_first_chunk() else { return };
+    let endian = if how & 1 == 0 { Endian::Little } else { Endian::Big };
+    let cpus = u32::from(how >> 1);
+    let context = FeatureContext { cpus: (cpus > 0).then_some(NrCpus { available: cpus, online: cpus / 2 }) };
+    let fields = with_odd(decode_feature(Feature(feature), section, endian, context));
+    std::hint::black_box(indented(&fields, 1, Style::default()).to_string());
+    std::hint::black_box(json(&fields));
+    // What can be read can be written, and reads the same again.
+    if let Some(index) = read_auxtrace_index(section, endian) {
+        assert_eq!(read_auxtrace_index(&write_auxtrace_index(&index, endian), endian), Some(index));
+    }
+    if let Some(groups) = read_group_desc(section, endian) {
+        let written = write_group_desc(&groups, endian);
+        assert_eq!(read_group_desc(&written, endian), Some(groups));
+    }
+    if let Some(events) = read_event_desc(section, endian)
+        && let Some(written) =
+            write_event_desc(events.first().map_or(64, |event| event.attr.len() as u32), &events, endian)
+    {
+        assert_eq!(read_event_desc(&written, endian), Some(events.clone()));
+    }
+    for entry in Entries::new(section, endian) {
+        let mut written = Vec::new();
+        if entry.write_section(endian, &mut written).is_some() {
+            let again =
+                perfx_format::features::BuildIdEntry::read(&written, endian).expect("an entry just written");
+            assert_eq!((again.pid, again.id, again.filename), (entry.pid, entry.id, entry.filename));
+        }
+    }
+}
+
+/// A list of known build-ids, given as it is and as a file; also taken for a chain of passes and for the name of a kind.
+pub(crate) fn known_ids(bytes: &[u8]) {
+    if let Ok(text) = str::from_utf8(bytes) {
+        // A list may name files, and a fuzzer would find /dev/zero.
+        if !text.contains("file:") {
+            let _ = KnownIds::parse(text);
+        }
+        let _ = parse_chain(text);
+        let _ = RecordType::parse(text);
+    }
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(bytes).unwrap();
+    let _ = KnownIds::parse(&format!("ab /a,file://{}", file.path().display()));
+}
+
+/// An ELF file, or notes alone.
+pub(crate) fn elf(bytes: &[u8]) {
+    let _ = from_elf(bytes);
+    let _ = [Endianness::Little, Endianness::Big].map(|endian| from_notes(bytes, endian));
+}
+
+/// Inputs for [`PARTS`], cut out of a recording.
+pub(crate) fn parts_of(bytes: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
+    let mut parts = Vec::new();
+    let Some(summary) = summary(bytes) else { return parts };
+    let big = u8::from(open(bytes).is_ok_and(|recording| recording.endian == Endian::Big));
+    for (feature, section) in &summary.features {
+        parts.push(("features", [&[feature.0, 4 | big][..], section].concat()));
+    }
+    let attrs: Vec<u8> = summary
+        .events
+        .iter()
+        .take(3)
+        .flat_map(|event| {
+            let mut attr = event.raw().to_vec();
+            attr.resize(144, 0);
+            attr
+        })
+        .collect();
+    let how = big | (summary.events.len().clamp(1, 3) as u8 - 1) << 1;
+    parts.push(("records", [&[how][..], &attrs, &summary.data].concat()));
+    let stream = &summary.data[..summary.data.len().min(8000)];
+    parts.push(("expand", [&[1 | big << 1 | 4, 1, 2][..], stream].concat()));
+    parts.push(("expand", [&[big << 1, 3, 4][..], &zstd::encode_all(stream, 3).unwrap()].concat()));
+    parts
+}
+
+/// Inputs for [`PARTS`] that no recording holds.
+pub(crate) fn other_parts() -> Vec<(&'static str, Vec<u8>)> {
+    let lists = [
+        "b000000000000000000000000000000000000001 /tmp/perfx-data/work/burn,ab [kernel.kallsyms]",
+        "# ids\n\nAB /a,b\r\n  cd /odd name\nab /a,b\n12 /no line end",
+        "mmap2-build-ids:hit:root=/a\\,b,build-ids:all:known=ab /a\\,cd /b",
+    ];
+    let mut parts: Vec<_> = lists.iter().map(|list| ("known_ids", list.as_bytes().to_vec())).collect();
+    for class in [1, 2] {
+        for order in [1, 2] {
+            parts.push(("elf", elf_with_id(class, order, &[0xb0, 0, 0, 0, 0, 0, 0, 4])));
+        }
+    }
+    parts
+}
+
+/// The smallest ELF file that has a build-id: a header, a note segment, the note. `class` 1: 32 bits, 2: 64; `order` 1: little endian, 2: big.
+pub(crate) fn elf_with_id(class: u8, order: u8, id: &[u8]) -> Vec<u8> {
+    let endian = if order == 1 { Endian::Little } else { Endian::Big };
+    let (header, segment) = if class == 1 { (52, 32) } else { (64, 56) };
+    let note_at = header + segment;
+    let note_len = 16 + id.len();
+    let mut file = vec![0; note_at];
+    file[..7].copy_from_slice(&[0x7f, b'E', b'L', b'F', class, order, 1]);
+    let word = |file: &mut Vec<u8>, at32: usize, at64: usize, value: usize| {
+        if class == 1 {
+            endian.set_u32(file, at32, value as u32)
+        } else {
+            endian.set_u64(file, at64, value as u64)
+        }
+    };
+    // e_type EXEC, e_machine x86-64, e_version, e_phoff, e_ehsize, e_phentsize, e_phnum.
+    endian.set_u16(&mut file, 16, 2);
+    endian.set_u16(&mut file, 18, 62);
+    endian.set_u32(&mut file, 20, 1);
+    word(&mut file, 28, 32, header);
+    let sizes = if class == 1 { 40 } else { 52 };
+    for (at, value) in [(sizes, header), (sizes + 2, segment), (sizes + 4, 1)] {
+        endian.set_u16(&mut file, at, value as u16);
+    }
+    // p_type NOTE, p_offset, p_filesz.
+    endian.set_u32(&mut file, header, 4);
+    word(&mut file, header + 4, header + 8, note_at);
+    word(&mut file, header + 16, header + 32, note_len);
+    for value in [4, id.len() as u32, 3] {
+        file.extend(endian.bytes_u32(value));
+    }
+    file.extend(b"GNU\0");
+    file.extend(id);
+    file
+}
+
+#[cfg(test)]
+mod smoke {
+    use super::*;
+    use crate::support::{Fixture, all, each, each_fixture};
+
+    /// Larger ones hold more of the same.
+    const LARGEST: usize = 32 << 10;
+
+    /// Those that are a file or have one.
+    fn readable() -> Vec<Fixture> {
+        all()
+            .into_iter()
+            .filter(|fixture| fixture.path.is_file() || fixture.path.join("data").is_file())
+            .collect()
+    }
+
+    fn small() -> Vec<Fixture> {
+        readable().into_iter().filter(|fixture| fixture.bytes().len() <= LARGEST).collect()
+    }
+
+    /// The next number of a row that looks random; always the same row.
+    fn next(seed: &mut u64) -> usize {
+        *seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (*seed >> 33) as usize
+    }
+
+    /// Damaged as a disk, a network or an attacker would: numbers made extreme, runs removed, doubled, overwritten.
+    fn changed(bytes: &[u8], seed: &mut u64) -> Vec<u8> {
+        let mut bytes = bytes.to_vec();
+        for _ in 0..=next(seed) % 3 {
+            if bytes.is_empty() {
+                break;
+            }
+            let at = next(seed) % bytes.len();
+            // The front says where everything is, so it is worth more changes.
+            let at = if next(seed) % 2 == 0 { at % 300 % bytes.len() } else { at };
+            let len = (1 + next(seed) % 32).min(bytes.len() - at);
+            let extreme = [0, 1, 7, 8, 0x7f, 0xff][next(seed) % 6];
+            match next(seed) % 6 {
+                0 => bytes[at] ^= 1 << (next(seed) % 8),
+                1 => bytes[at] = extreme,
+                2 => bytes[at..at + len.min(8)].fill(extreme),
+                3 => drop(bytes.drain(at..at + len)),
+                4 => {
+                    let run = bytes[at..at + len].to_vec();
+                    bytes.splice(at..at, run);
+                }
+                _ => {
+                    let from = next(seed) % (bytes.len() - len + 1);
+                    bytes.copy_within(from..from + len, at);
+                }
+            }
+        }
+        bytes
+    }
+
+    fn run_all(bodies: &[Body], bytes: &[u8]) {
+        bodies.iter().for_each(|(_, body)| body(bytes));
+    }
+
+    #[test]
+    fn every_recording_as_it_is() {
+        each_fixture(&readable(), |fixture| {
+            run_all(RECORDINGS, &fixture.bytes());
+            Ok(())
+        });
+    }
+
+    #[test]
+    fn every_recording_cut_short() {
+        each_fixture(&small(), |fixture| {
+            let bytes = fixture.bytes();
+            // At every boundary of the header, and at some places behind it.
+            let behind = (1..8).map(|part| 104 + bytes.len().saturating_sub(104) * part / 8 + part % 3);
+            for end in [0, 7, 8, 15, 16, 17, 71, 72, 103, 104].into_iter().chain(behind) {
+                let cut = &bytes[..end.min(bytes.len())];
+                file(cut);
+                pipe(cut);
+                [copy, build_ids, mmap2_build_ids][end % 3](cut);
+            }
+            Ok(())
+        });
+    }
+
+    #[test]
+    fn every_recording_changed() {
+        each_fixture(&small(), |fixture| {
+            let bytes = fixture.bytes();
+            let mut seed =
+                fixture.name.bytes().fold(0, |sum: u64, byte| sum.wrapping_mul(31) + u64::from(byte));
+            for (_, body) in RECORDINGS {
+                (0..2).for_each(|_| body(&changed(&bytes, &mut seed)));
+            }
+            Ok(())
+        });
+    }
+
+    #[test]
+    fn every_part_as_it_is_and_changed() {
+        let mut parts = other_parts();
+        parts.extend(small().iter().flat_map(|fixture| parts_of(&fixture.bytes())));
+        for &(name, body) in PARTS {
+            let inputs: Vec<_> =
+                parts.iter().filter(|(part, _)| *part == name).map(|(_, input)| input).collect();
+            each(
+                &inputs.iter().enumerate().collect::<Vec<_>>(),
+                |(number, _)| format!("{name} {number}"),
+                |(number, input)| {
+                    let mut seed = *number as u64;
+                    body(input);
+                    (0..4).for_each(|_| body(&changed(input, &mut seed)));
+                    (0..4).for_each(|_| body(&input[..next(&mut seed) % (input.len() + 1)]));
+                    Ok(())
+                },
+            );
+        }
+    }
+
+    #[test]
+    fn what_fuzzing_found_interesting() {
+        let corpus = crate::support::root().join("tests/fuzz/corpus");
+        let mut inputs = Vec::new();
+        for &(name, body) in RECORDINGS.iter().chain(PARTS) {
+            // git keeps no empty folder: a target that found nothing worth keeping has none.
+            let entries = std::fs::read_dir(corpus.join(name)).into_iter().flatten();
+            inputs.extend(entries.map(|entry| (entry.unwrap().path(), body)));
+        }
+        inputs.sort_by(|a, b| a.0.cmp(&b.0));
+        each(
+            &inputs,
+            |(path, _)| path.display().to_string(),
+            |(path, body)| {
+                body(&std::fs::read(path).unwrap());
+                Ok(())
+            },
+        );
+    }
+}

@@ -1,0 +1,14 @@
+//! The integration tests, one binary: what the whole program promises, shown on the recordings of `tests/data`.
+
+mod cli;
+mod forms;
+mod fuzz_bodies;
+mod identity;
+mod injected;
+mod oracle;
+mod parse;
+mod properties;
+mod second_opinion;
+mod snapshots;
+mod support;
+mod validation;

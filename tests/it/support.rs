@@ -1,0 +1,360 @@
+//! What every test needs: the program, the recordings, perf, temporary places, and many cases told of at once.
+
+#![allow(dead_code, reason = "each module of this binary uses a part")]
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
+use std::{env, thread};
+
+use tempfile::TempDir;
+
+use crate::parse::{self, Contents, Order};
+
+/// What a program did.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    /// `None` when a signal ended it.
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: String,
+}
+
+impl Ran {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    /// Fails with what it said unless it ended with 0 (done) or 3 (done, something is lost or suspect).
+    pub(crate) fn done(self) -> Result<Ran, String> {
+        match self.code {
+            Some(0 | 3) => Ok(self),
+            code => Err(format!("exit code {code:?}: {}", self.stderr)),
+        }
+    }
+}
+
+/// What a program reads on standard input.
+pub(crate) enum Stdin<'a> {
+    /// Nothing: /dev/null.
+    Null,
+    /// A pipe with these bytes.
+    Pipe(&'a [u8]),
+    /// A file.
+    File(&'a Path),
+}
+
+/// Runs a command to its end.
+pub(crate) fn run(command: &mut Command, stdin: Stdin<'_>) -> Ran {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    match stdin {
+        Stdin::Null => command.stdin(Stdio::null()),
+        Stdin::Pipe(_) => command.stdin(Stdio::piped()),
+        Stdin::File(path) => command.stdin(File::open(path).unwrap()),
+    };
+    let mut child = command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    let pipe = child.stdin.take();
+    let output = thread::scope(|scope| {
+        if let (Some(mut pipe), Stdin::Pipe(bytes)) = (pipe, stdin) {
+            // Who does not read to the end has a reason, and says it with its exit code.
+            scope.spawn(move || pipe.write_all(bytes));
+        }
+        child.wait_with_output().unwrap()
+    });
+    Ran {
+        code: output.status.code(),
+        stdout: output.stdout,
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+/// The program under test, in an environment of its own.
+pub(crate) fn perfx_command() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_perfx"));
+    command.env("LC_ALL", "C").env_remove("COLUMNS");
+    command
+}
+
+/// Runs perfx with nothing on standard input.
+pub(crate) fn perfx<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Ran {
+    perfx_with(Stdin::Null, args)
+}
+
+/// Runs perfx.
+pub(crate) fn perfx_with<A: AsRef<OsStr>>(stdin: Stdin<'_>, args: impl IntoIterator<Item = A>) -> Ran {
+    run(perfx_command().args(args), stdin)
+}
+
+/// An argument list of strings and paths.
+#[macro_export]
+macro_rules! args {
+    ($($arg:expr),* $(,)?) => { [$(std::ffi::OsString::from(&$arg)),*] };
+}
+
+/// A folder that is gone when the test is.
+pub(crate) fn temp() -> TempDir {
+    tempfile::Builder::new().prefix("perfx-it-").tempdir().unwrap()
+}
+
+/// The project's root.
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// How a recording is stored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Form {
+    File,
+    Pipe,
+    Directory,
+}
+
+/// A recording of `tests/data`.
+#[derive(Clone, Debug)]
+pub(crate) struct Fixture {
+    /// Below `tests/data`: `recorded/plain.p61.data`.
+    pub(crate) name: String,
+    pub(crate) path: PathBuf,
+    pub(crate) form: Form,
+}
+
+impl Fixture {
+    pub(crate) fn new(name: &str) -> Fixture {
+        let path = root().join("tests/data").join(name);
+        let form = form(&path);
+        Fixture { name: name.to_owned(), path, form }
+    }
+
+    /// The file itself, or a directory's `data`.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        let path = if self.form == Form::Directory { self.path.join("data") } else { self.path.clone() };
+        fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+    }
+
+    /// The recording with its records again and again, until they are at least `size` bytes.
+    pub(crate) fn repeated(&self, size: usize) -> Vec<u8> {
+        let bytes = self.bytes();
+        let order = Order::of(&bytes);
+        let again = |data: &[u8]| data.repeat(size / data.len() + 1);
+        if self.form == Form::Pipe {
+            let records = parse::records(&bytes[16..], order);
+            let first = records.iter().find(|record| !record.is_front).expect("a pipe with records");
+            let (front, data) = bytes.split_at(16 + first.at);
+            return [front, &again(data)].concat();
+        }
+        let contents = Contents::file(&bytes);
+        assert_eq!(contents.not_canonical(&bytes), None, "{}", self.name);
+        let (front, rest) = bytes.split_at(contents.data.start);
+        let (data, rest) = rest.split_at(contents.data.len());
+        let (mut front, data, mut rest) = (front.to_vec(), again(data), rest.to_vec());
+        order.set_u64(&mut front, 48, data.len() as u64);
+        for slot in 0..contents.features.len() {
+            let offset = order.u64(&rest, slot * 16) + (data.len() - contents.data.len()) as u64;
+            order.set_u64(&mut rest, slot * 16, offset);
+        }
+        [front, data, rest].concat()
+    }
+
+    /// perf by that version recorded it.
+    pub(crate) fn recorded_by(&self) -> Option<&str> {
+        let stem = self.name.split('/').nth(1)?.strip_suffix(".data")?;
+        Some(stem.rsplit_once('.')?.1)
+    }
+}
+
+fn form(path: &Path) -> Form {
+    if path.is_dir() {
+        return Form::Directory;
+    }
+    let bytes = fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    match bytes.get(8..16) {
+        Some([16, 0, 0, 0, 0, 0, 0, 0] | [0, 0, 0, 0, 0, 0, 0, 16]) => Form::Pipe,
+        _ => Form::File,
+    }
+}
+
+fn fixtures(folder: &str) -> Vec<Fixture> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(root().join("tests/data").join(folder)).unwrap() {
+        let entry = entry.unwrap();
+        let name = format!("{folder}/{}", entry.file_name().into_string().unwrap());
+        if !name.ends_with(".data") {
+            continue;
+        }
+        let path = entry.path();
+        // Files of `perf record --switch-output`, which belong together.
+        if path.is_dir() && !path.join("data").exists() && path.join("1.data").exists() {
+            let mut parts: Vec<_> =
+                fs::read_dir(&path).unwrap().map(|part| part.unwrap().file_name()).collect();
+            parts.sort();
+            found
+                .extend(parts.iter().map(|part| Fixture::new(&format!("{name}/{}", part.to_string_lossy()))));
+        } else {
+            found.push(Fixture::new(&name));
+        }
+    }
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+    assert!(found.len() > 10, "tests/data/{folder} is not complete");
+    found
+}
+
+/// What perf recorded.
+pub(crate) fn recorded() -> Vec<Fixture> {
+    fixtures("recorded")
+}
+
+/// What `tests/data/craft.py` made: forms, versions and faults that no perf here would write.
+pub(crate) fn crafted() -> Vec<Fixture> {
+    fixtures("crafted")
+}
+
+/// Both.
+pub(crate) fn all() -> Vec<Fixture> {
+    let mut all = recorded();
+    all.extend(crafted());
+    all
+}
+
+/// Those whose name contains the text.
+pub(crate) fn named(part: &str) -> Vec<Fixture> {
+    let found: Vec<_> = all().into_iter().filter(|fixture| fixture.name.contains(part)).collect();
+    assert!(!found.is_empty(), "no recording is called {part}");
+    found
+}
+
+/// Does `check` for every case, on all processors, and fails with everything that was wrong.
+pub(crate) fn each<T: Sync>(
+    cases: &[T],
+    name: impl Fn(&T) -> String + Sync,
+    check: impl Fn(&T) -> Result<(), String> + Sync,
+) {
+    assert!(!cases.is_empty(), "there is no case to check");
+    let next = AtomicUsize::new(0);
+    let wrong = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(2, usize::from) {
+            scope.spawn(|| {
+                while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(case)));
+                    let done = done.unwrap_or_else(|_| Err("panicked, see above".to_owned()));
+                    if let Err(what) = done {
+                        wrong.lock().unwrap().push(format!("{}: {what}", name(case)));
+                    }
+                }
+            });
+        }
+    });
+    let mut wrong = wrong.into_inner().unwrap();
+    wrong.sort();
+    let shown = &wrong[..wrong.len().min(20)];
+    assert!(wrong.is_empty(), "{} of {} cases:\n{}", wrong.len(), cases.len(), shown.join("\n"));
+}
+
+/// `each` over recordings.
+pub(crate) fn each_fixture(fixtures: &[Fixture], check: impl Fn(&Fixture) -> Result<(), String> + Sync) {
+    each(fixtures, |fixture| fixture.name.clone(), check);
+}
+
+/// Equal, or where they begin to differ.
+pub(crate) fn same_bytes(what: &str, left: &[u8], right: &[u8]) -> Result<(), String> {
+    if left == right {
+        return Ok(());
+    }
+    let at = left.iter().zip(right).position(|(a, b)| a != b).unwrap_or(left.len().min(right.len()));
+    Err(format!("{what}: {} and {} bytes, which differ from {at:#x} on", left.len(), right.len()))
+}
+
+/// Equal, or the first lines that differ.
+pub(crate) fn same_lines(what: &str, left: &[String], right: &[String]) -> Result<(), String> {
+    if left == right {
+        return Ok(());
+    }
+    let at = left.iter().zip(right).position(|(a, b)| a != b).unwrap_or(left.len().min(right.len()));
+    let line = |lines: &[String]| lines.get(at).cloned().unwrap_or_else(|| "(end)".to_owned());
+    let (total, other) = (left.len(), right.len());
+    Err(format!("{what}: line {} of {total} and {other}:\n  - {}\n  + {}", at + 1, line(left), line(right)))
+}
+
+/// A folder that stands for `/`, with the workloads of the recordings built anew in it. `None` without a compiler, which is said; in CI that is
+/// a failure.
+pub(crate) fn workloads() -> Option<&'static Path> {
+    static ROOT: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let root = ROOT.get_or_init(|| {
+        let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("recorded");
+        let mut build = Command::new("sh");
+        build.arg(self::root().join("tests/data/work/build.sh")).arg(root.join("tmp/perfx-data/work"));
+        let ran = run(&mut build, Stdin::Null);
+        if ran.code == Some(0) {
+            return Some(root);
+        }
+        assert!(
+            env::var_os("CI").is_none(),
+            "the workloads can't be built (apt-get install gcc): {}",
+            ran.stderr
+        );
+        let _ = writeln!(std::io::stderr(), "SKIPPED: what needs the workloads, for which there is no gcc");
+        None
+    });
+    root.as_deref()
+}
+
+/// perf, in a home of its own, so that it finds no build-id cache and no configuration.
+#[derive(Debug)]
+pub(crate) struct Perf {
+    pub(crate) name: &'static str,
+    path: PathBuf,
+    home: TempDir,
+}
+
+/// The perfs that tests ask: what to run, and how to get it.
+const PERFS: [(&str, &str); 5] = [
+    ("perf", "apt-get install linux-perf, of Debian 12 (6.1) or later"),
+    ("perf-bullseye", "5.10: linux-perf-5.10 of Debian 11, unpacked, with a wrapper of this name in PATH"),
+    ("perf-trixie", "6.12: linux-perf of Debian 13, unpacked, with a wrapper of this name in PATH"),
+    ("perf-sid", "7.2: linux-perf of Debian sid, unpacked, with a wrapper of this name in PATH"),
+    ("perf-new", "7.3: built from the kernel's tools/perf, with a wrapper of this name in PATH"),
+];
+
+/// A perf by name. `None` when it is not here, which is said; in CI that is a failure, of any but plain `perf` only with PERFX_ALL_PERFS.
+pub(crate) fn perf(name: &str) -> Option<Perf> {
+    let (name, how) = *PERFS.iter().find(|(known, _)| *known == name).expect("a perf of the list");
+    let path = env::split_paths(&env::var_os("PATH")?).map(|folder| folder.join(name)).find(|p| p.is_file());
+    if let Some(path) = path {
+        let perf = Perf { name, path, home: temp() };
+        let version = perf.run(Stdin::Null, ["--version"]).text();
+        // Most recordings here are of 6.1, and an older one refuses their attrs.
+        let major = version.split(['.', ' ']).find_map(|part| part.parse::<u32>().ok());
+        if name != "perf" || major.is_some_and(|major| major >= 6) {
+            return Some(perf);
+        }
+    }
+    let needed = name == "perf" || env::var_os("PERFX_ALL_PERFS").is_some();
+    assert!(env::var_os("CI").is_none() || !needed, "{name} is missing. To install it: {how}");
+    // Straight to standard error: a test's own prints are only shown when it fails.
+    let _ = writeln!(std::io::stderr(), "SKIPPED: what needs {name}, which is missing. To install it: {how}");
+    None
+}
+
+/// Those of these perfs that are here.
+pub(crate) fn perfs(names: &[&str]) -> Vec<Perf> {
+    names.iter().filter_map(|name| perf(name)).collect()
+}
+
+impl Perf {
+    /// Runs it.
+    pub(crate) fn run<A: AsRef<OsStr>>(&self, stdin: Stdin<'_>, args: impl IntoIterator<Item = A>) -> Ran {
+        let mut command = Command::new(&self.path);
+        command.args(args).current_dir(self.home.path());
+        command.env_clear().env("PATH", env::var_os("PATH").unwrap_or_default());
+        command
+            .env("HOME", self.home.path())
+            .env("LC_ALL", "C")
+            .env("PAGER", "cat")
+            .env("DEBUGINFOD_URLS", "");
+        run(&mut command, stdin)
+    }
+}
