@@ -282,7 +282,7 @@ fn pass(bytes: &[u8], options: usize, make: impl Fn() -> Box<dyn Pass>) {
     {
         assert!(after.stored + dropped >= before.stored, "only what was counted was left out");
     }
-    if options % 8 == 0 {
+    if options.is_multiple_of(8) {
         let (_, threaded) = run(bytes, vec![make()], form, 3).expect("threads change nothing");
         assert!(threaded == written, "the bytes depend on the number of threads");
     }
@@ -556,7 +556,7 @@ mod smoke {
             }
             let at = next(seed) % bytes.len();
             // The front says where everything is, so it is worth more changes.
-            let at = if next(seed) % 2 == 0 { at % 300 % bytes.len() } else { at };
+            let at = if next(seed).is_multiple_of(2) { at % 300 % bytes.len() } else { at };
             let len = (1 + next(seed) % 32).min(bytes.len() - at);
             let extreme = [0, 1, 7, 8, 0x7f, 0xff][next(seed) % 6];
             match next(seed) % 6 {

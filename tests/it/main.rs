@@ -7,6 +7,7 @@ mod identity;
 mod injected;
 mod oracle;
 mod parse;
+#[allow(clippy::type_complexity, reason = "a naive model is plainer with its tuples spelled out")]
 mod properties;
 mod second_opinion;
 mod snapshots;

@@ -433,7 +433,7 @@ fn brief(text: &str) -> String {
             again |= line.starts_with("feature EVENT_DESC");
         }
         let zero = line.starts_with("  ") && [": 0", ": 0x0", ": -"].iter().any(|end| line.ends_with(end));
-        !zero && !(again && line.starts_with("    "))
+        !(zero || again && line.starts_with("    "))
     });
     kept.map(|line| format!("{line}\n")).collect()
 }
