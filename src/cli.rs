@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use perfx_pipeline::{Level, Report};
 
 use crate::commands;
@@ -56,6 +56,53 @@ impl InputArgs {
     /// What the user gave.
     pub(crate) fn path(&self) -> Option<&PathBuf> {
         self.positional.as_ref().or(self.input.as_ref())
+    }
+}
+
+/// How many threads.
+#[derive(Args, Debug, Clone, Copy)]
+pub(crate) struct ThreadArgs {
+    /// Threads to work with; 0 is one for each processor. The output does not depend on it
+    #[arg(short = '@', long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=1024))]
+    threads: u16,
+}
+
+impl ThreadArgs {
+    /// At least one.
+    pub(crate) fn count(self) -> usize {
+        match self.threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            threads => threads.into(),
+        }
+    }
+}
+
+/// The form of what a command prints.
+#[derive(Args, Debug, Clone, Copy)]
+pub(crate) struct FormatArgs {
+    /// Form of the output
+    #[arg(long, value_name = "FORM", default_value = "text")]
+    format: Format,
+    /// The same as --format json
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+}
+
+/// The forms of what a command prints. `schema` is the version of a JSON form: one more whenever a reader of the old one would misread the new.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// For people
+    Text,
+    /// One JSON document; 64-bit values are strings
+    Json,
+    /// One JSON object a line
+    Ndjson,
+}
+
+impl FormatArgs {
+    /// What was asked for.
+    pub(crate) fn format(self) -> Format {
+        if self.json { Format::Json } else { self.format }
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod cli;
 mod commands;
+mod human;
 mod input;
 mod output;
 pub mod render;

@@ -14,7 +14,8 @@ use perfx_format::input::{Form, Recording};
 use perfx_pipeline::{Job, Level, Outcome, Output, OutputForm, Pass, Report, counted};
 use tempfile::{NamedTempFile, TempDir};
 
-use crate::cli::{InputArgs, TalkArgs, Usage};
+use crate::cli::{InputArgs, TalkArgs, ThreadArgs, Usage};
+use crate::human::size;
 use crate::input::{Source, spool};
 
 /// How to write a recording.
@@ -37,9 +38,8 @@ pub(crate) struct WriteArgs {
     /// Do everything but write: say what would be done
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
-    /// Threads to work with; 0 is one for each processor. The output does not depend on it
-    #[arg(short = '@', long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=1024))]
-    pub(crate) threads: u16,
+    #[command(flatten)]
+    pub(crate) threads: ThreadArgs,
     #[command(flatten)]
     pub(crate) talk: TalkArgs,
 }
@@ -109,13 +109,6 @@ impl WriteArgs {
         }
     }
 
-    fn threads(&self) -> usize {
-        match self.threads {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
-            threads => threads.into(),
-        }
-    }
-
     /// With `--in-place`, for passes that only set `feature`: the file keeps its data where it is, and gets a new section. `None` where that
     /// can't be done and the whole file must be written anew.
     pub(crate) fn set_feature(&self, passes: Vec<Box<dyn Pass>>, feature: Feature) -> Result<Option<u8>> {
@@ -125,7 +118,7 @@ impl WriteArgs {
         let Some(header) = recording.file.take() else { return Ok(None) };
         let path = if path.is_dir() { path.join("data") } else { path };
         let (name, before) = (recording.name.clone(), recording.features.get(&feature).cloned());
-        let job = Job { recording, passes, threads: self.threads(), spool: spool() };
+        let job = Job { recording, passes, threads: self.threads.count(), spool: spool() };
         let mut outcome = job.run(Output::Nowhere(OutputForm::File))?;
         let report = &mut outcome.report;
         report.lines.insert(0, read_line(&name, report));
@@ -157,7 +150,7 @@ impl WriteArgs {
         let name = recording.name.clone();
         let is_directory = matches!(recording.form, Form::Directory { .. });
         let extras = recording.extras.clone();
-        let threads = self.threads();
+        let threads = self.threads.count();
         let job = Job { recording, passes, threads, spool: spool() };
         let kept_extras = !extras.is_empty() && self.to.is_none() && matches!(target, Target::Path(_));
         let form = match (&target, self.to) {
@@ -226,19 +219,6 @@ fn read_line(name: &str, report: &Report) -> (Level, String) {
         Level::Info,
         format!("read {name}: {}, {}", counted(report.records, "record", "records"), size(report.bytes)),
     )
-}
-
-/// `1.5 MB`: three digits at least, powers of 1000.
-fn size(bytes: u64) -> String {
-    let mut value = bytes as f64;
-    let mut units = ["bytes", "kB", "MB", "GB", "TB"].into_iter();
-    let mut unit = units.next().unwrap_or_default();
-    while value >= 1000.0 {
-        let Some(next) = units.next() else { break };
-        value /= 1000.0;
-        unit = next;
-    }
-    if unit == "bytes" { format!("{bytes} bytes") } else { format!("{value:.1} {unit}") }
 }
 
 /// `perf.data` becomes `perf.inject.data`, in the folder of the input.

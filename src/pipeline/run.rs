@@ -269,14 +269,14 @@ fn drop_stale(schedule: &Schedule, session: &mut Session) {
 }
 
 /// A pass's or a reader's error with the name of the file it is about.
-fn in_file(error: anyhow::Error, name: &Arc<str>) -> anyhow::Error {
+pub(crate) fn in_file(error: anyhow::Error, name: &Arc<str>) -> anyhow::Error {
     match error.downcast::<Error>() {
         Ok(error) => error.file(name).into(),
         Err(error) => error.context(name.to_string()),
     }
 }
 
-fn expanded(
+pub(crate) fn expanded(
     recording: &mut Recording,
 ) -> Expand<impl Iterator<Item = perfx_format::Result<Batch>> + Send + use<>> {
     let mmap_len = recording.compressed().map_or(0, |compressed| compressed.mmap_len);

@@ -1,0 +1,51 @@
+//! Numbers as a person reads them; JSON has them exact.
+
+/// `1.5 MB`: powers of 1000, one decimal; below 1000 exact bytes.
+pub(crate) fn size(bytes: u64) -> String {
+    let mut value = bytes as f64;
+    let mut units = ["bytes", "kB", "MB", "GB", "TB"].into_iter();
+    let mut unit = units.next().unwrap_or_default();
+    while value >= 1000.0 {
+        let Some(next) = units.next() else { break };
+        value /= 1000.0;
+        unit = next;
+    }
+    if unit == "bytes" { format!("{bytes} bytes") } else { format!("{value:.1} {unit}") }
+}
+
+/// `1,234,567`.
+pub(crate) fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A time in ns as perf script shows it: seconds, six decimals, the rest cut off.
+pub(crate) fn time(ns: u64) -> String {
+    format!("{}.{:06}", ns / 1_000_000_000, ns % 1_000_000_000 / 1000)
+}
+
+/// A share of a whole: ` 12.34%`, seven characters wide.
+pub(crate) fn percent(part: u64, whole: u64) -> String {
+    let share = if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 };
+    format!("{share:6.2}%")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_readable() {
+        assert_eq!([size(999), size(1000), size(1_550_000)], ["999 bytes", "1.0 kB", "1.6 MB"]);
+        assert_eq!([count(0), count(999), count(1000), count(1_234_567)], ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!(time(6_252_085_359_171), "6252.085359");
+        assert_eq!([percent(1, 3), percent(0, 0), percent(2, 2)], [" 33.33%", "  0.00%", "100.00%"]);
+    }
+}
