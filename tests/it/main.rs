@@ -4,6 +4,7 @@ mod cli;
 mod forms;
 mod fuzz_bodies;
 mod identity;
+mod info;
 mod injected;
 mod oracle;
 mod parse;
