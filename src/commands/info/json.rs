@@ -203,7 +203,8 @@ fn faults(facts: &Facts<'_>) -> Json {
             "code": fault.code,
             "offset": offset(fault.offset),
             "weight": weight,
-            "what": fault.what,
+            // `what` is what a line of NDJSON is.
+            "message": fault.what,
             "hint": fault.hint,
         })
     };
