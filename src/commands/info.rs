@@ -134,8 +134,9 @@ impl Clock {
         let section = recording.features.get(&Feature::CLOCK_DATA);
         let reference = section.and_then(|section| ClockData::read(section, recording.endian));
         let id = asked.map(|attr| attr.clockid);
-        // Of another clock, it tells nothing of these times.
+        // Of another clock, it tells nothing of these times; nor do the zeros of perf stat record.
         let reference = reference.filter(|reference| id.is_none_or(|id| id == reference.clockid));
+        let reference = reference.filter(|reference| reference.wall_ns > 0);
         Clock { id: id.or(reference.map(|reference| reference.clockid)), reference }
     }
 

@@ -145,6 +145,30 @@ fn attr_of_perf(line: &str, separator: &str) -> BTreeMap<String, String> {
     fields
 }
 
+/// Takes out what perf reads wrongly.
+fn forget_misread(info: &Json, attr: &mut BTreeMap<String, String>) {
+    // It does not turn this field round.
+    if info["header"]["byte_order"] == "big" {
+        attr.remove("sample_regs_intr");
+    }
+    // No size is the smallest, which it puts there.
+    if attr.get("size").is_some_and(|size| size == "64") {
+        attr.remove("size");
+    }
+    // Of a pipe, it takes its own size for the attr's, and so the first id for a field that is not there.
+    if is_pipe(info) {
+        match attr.get("size").map(String::as_str) {
+            None => attr.remove("{ bp_len, config2 }"),
+            Some("120") => attr.remove("sig_data"),
+            _ => None,
+        };
+    }
+}
+
+fn is_pipe(info: &Json) -> bool {
+    info["header"]["form"] == "pipe"
+}
+
 fn same_attr(
     what: &str,
     ours: &BTreeMap<String, String>,
@@ -174,8 +198,11 @@ fn expected(info: &Json, perf: &Perf) -> Vec<String> {
     // perf numbers versions from 0.
     let file = header["form"] != "pipe";
     let field = |section: &str, field: &str| if file { number(&header[section][field]) } else { 0 };
-    let version = header["version"].as_u64().map_or(1, |version| version - 1);
-    line(format!("header version : {version}"));
+    let version = header["version"].as_u64().map_or(0, |version| version - 1);
+    // Of pipe data, perf means which of its own ways of reading pipes it took.
+    if file {
+        line(format!("header version : {version}"));
+    }
     line(format!("data offset    : {}", field("data", "offset")));
     line(format!("data size      : {}", field("data", "size")));
     line(format!("feat offset    : {}", field("feature_table", "offset")));
@@ -276,8 +303,10 @@ fn expected(info: &Json, perf: &Perf) -> Vec<String> {
             // perf multiplies where it should divide.
             "CLOCKID" => line(format!("clockid frequency: {} MHz", number(&fields["resolution_ns"]) * 1000)),
             "DIR_FORMAT" => line(format!("directory data version : {}", text(&fields["version"]))),
-            // perf shows these of its own byte order only, and says so.
-            "BPF_PROG_INFO" | "BPF_BTF" if header["byte_order"] == "big" => {}
+            // perf shows these of its own byte order only; 7.3 takes the others for empty.
+            "BPF_PROG_INFO" | "BPF_BTF" if header["byte_order"] == "big" && !new => {}
+            "BPF_PROG_INFO" if header["byte_order"] == "big" => line("bpf_prog_info empty".into()),
+            "BPF_BTF" if header["byte_order"] == "big" => line("btf info empty".into()),
             "BPF_PROG_INFO" => {
                 let programs = list(&fields["programs"]);
                 if programs.is_empty() && new {
@@ -286,7 +315,7 @@ fn expected(info: &Json, perf: &Perf) -> Vec<String> {
                 for program in programs {
                     let id = text(&program["id"]);
                     let functions = list(&program["functions"]);
-                    if functions.len() != 1 {
+                    if functions.len() != 1 && !new {
                         line(format!("bpf_prog_info {id}:"));
                     }
                     for function in functions {
@@ -315,12 +344,15 @@ fn expected(info: &Json, perf: &Perf) -> Vec<String> {
                 let id = number(&fields["clockid"]);
                 let name = clocks.iter().find(|(clock, _)| *clock == id).map_or("unknown", |(_, name)| name);
                 line(format!("clockid: {name} ({id})"));
-                let [wall, clock] = ["wall_ns", "clock_ns"].map(|name| number(&fields[name]) / 1000);
-                let [wall, clock] =
-                    [wall, clock].map(|us| format!("{}.{:06}", us / 1_000_000, us % 1_000_000));
-                let date = text(&info["clock"]["reference"]["wall"]).replace('T', " ");
-                let date = date.get(..26).unwrap_or("(another clock)");
-                line(format!("reference time: {date} = {wall} (TOD) = {clock} ({name})"));
+                let [wall, clock] = ["wall_ns", "clock_ns"].map(|name| number(&fields[name]));
+                let date = match info["clock"]["reference"]["wall"].as_str() {
+                    Some(date) => date[..26].replace('T', " "),
+                    // perf stat record writes zeros, and perfx takes them for none.
+                    None => "1970-01-01 00:00:00.000000".to_owned(),
+                };
+                let [second, us] = [wall / 1_000_000_000, wall % 1_000_000_000 / 1000];
+                let clock = format!("{}.{:09}", clock / 1_000_000_000, clock % 1_000_000_000);
+                line(format!("reference time: {date} = {second}.{us:06} (TOD) = {clock} ({name})"));
             }
             "HYBRID_TOPOLOGY" => {
                 line("hybrid cpu system:".into());
@@ -419,7 +451,8 @@ fn check_header(fixture: &Fixture, perf: &Perf) -> Result<bool, String> {
         return Ok(false);
     }
     let info = info(fixture)?;
-    if perf.name == "perf" && is_foreign_pipe(&info) {
+    // perf 6.1 does not read the features of pipe data in the other byte order.
+    if perf.name == "perf" && is_pipe(&info) && info["header"]["byte_order"] == "big" {
         return Ok(false);
     }
     let described = list(&info["features"]).iter().find(|feature| feature["name"] == "EVENT_DESC");
@@ -443,7 +476,7 @@ fn check_header(fixture: &Fixture, perf: &Perf) -> Result<bool, String> {
             let there = missing.split_whitespace().find(|name| present.contains(*name));
             there.map_or(Ok(()), |name| Err(format!("perf misses {name}")))?;
         }
-        if is_left_out(line) {
+        if is_left_out(line) || is_pipe(&info) && line.starts_with("header version") {
             continue;
         }
         let Some(event) = line.strip_prefix("event : name = ") else {
@@ -512,7 +545,8 @@ fn check_events(fixture: &Fixture, perf: &Perf) -> Result<bool, String> {
     let mut frequencies = Vec::new();
     for ((event, shown), line) in events.iter().zip(shown).zip(&lines) {
         let mut name = event_name(event, perf);
-        if perf.name == "perf" && is_foreign_pipe(&info) {
+        // Of pipe data, perf evlist reads no names; check_header compares them.
+        if is_pipe(&info) {
             name = line.split_once(": type: ").ok_or("no type")?.0.to_owned();
         }
         let fields = line.strip_prefix(&name).and_then(|rest| rest.strip_prefix(": "));
@@ -525,7 +559,7 @@ fn check_events(fixture: &Fixture, perf: &Perf) -> Result<bool, String> {
         frequencies.push(format!("{name}: {kind}={}", text(&event["attr"][kind])));
     }
     same_lines("evlist -F", &frequencies, &evlist("-F").ok_or("no evlist -F")?)?;
-    if perf.name == "perf" && is_foreign_pipe(&info) {
+    if is_pipe(&info) {
         return Ok(true);
     }
     same_lines("evlist -g", &group_lines(&info, perf, true), &evlist("-g").ok_or("no evlist -g")?)?;
@@ -749,7 +783,7 @@ fn pages() {
         same("info", name, &place.say("info"));
     }
     for (name, fixture) in [
-        ("json", "crafted/event-types.data"),
+        ("json", "crafted/no-features.data"),
         ("json-pipe", "crafted/attr-64-pipe.data"),
         ("json-killed", "crafted/val-data-size-0.data"),
     ] {

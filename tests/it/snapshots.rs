@@ -167,7 +167,7 @@ const MAPS: &[&str] = &["MMAP", "MMAP2", "HEADER_BUILD_ID", "FORK", "COMM"];
 #[test]
 fn help() {
     let place = Place::new(&[]);
-    for command in ["", "copy", "dump", "inject", "run", "passes"] {
+    for command in ["", "copy", "dump", "info", "inject", "run", "passes"] {
         let name = if command.is_empty() { "perfx" } else { command };
         for (flag, length) in [("-h", "short"), ("--help", "long")] {
             let line = format!("{command} {flag}");
