@@ -111,7 +111,9 @@ fn time(facts: &Facts<'_>) -> Rows {
         },
     };
     let mut rows = vec![row("clock", name)];
-    if let Some(ns) = field(facts.feature(Feature::CLOCKID), "resolution_ns").and_then(|ns| ns.number()) {
+    let resolution = field(facts.feature(Feature::CLOCKID), "resolution_ns").and_then(|ns| ns.number());
+    // perf stat record writes zeros here, in COMPRESSED and in CLOCK_DATA.
+    if let Some(ns) = resolution.filter(|&ns| ns > 0) {
         rows.push(row("resolution", format!("{} ns", human::count(ns))));
     }
     if let Some(reference) = clock.reference {
@@ -311,6 +313,7 @@ fn rows(section: &Section<'_>) -> Rows {
         Feature::BPF_BTF if decoded.odd.is_empty() && items("btfs").is_empty() => Rows::new(),
         Feature::BPF_PROG_INFO => one("BPF programs", counted("programs")),
         Feature::BPF_BTF => one("BPF types", counted("btfs")),
+        Feature::COMPRESSED if decoded.get("mmap_len").and_then(|len| len.number()) == Some(0) => Rows::new(),
         Feature::COMPRESSED => {
             let method = match decoded.get("method").and_then(|method| method.number()) {
                 Some(1) => "zstd".to_owned(),
