@@ -9,7 +9,7 @@ use crate::fuzz_bodies::elf_with_id;
 use crate::support::{Fixture, Stdin, perfx_command, root, run, temp};
 
 /// Compares with the snapshot `snapshots/GROUP/NAME.snap`. To review changes: `cargo insta review`.
-fn same(group: &str, name: &str, text: &str) {
+pub(crate) fn same(group: &str, name: &str, text: &str) {
     let lines = text.lines().count();
     assert!(lines < 200, "{group}/{name} has {lines} lines, too many to review");
     let mut settings = insta::Settings::clone_current();
