@@ -227,11 +227,11 @@ fn symbols_come_from_the_file_its_debug_files_and_the_build_id_cache() {
         let ran = run(Command::new("objcopy").args(args), Stdin::Null);
         assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     };
-    let os = std::ffi::OsString::from;
+    let os = |text: &str| std::ffi::OsString::from(text);
     let folder = temp();
     let (stripped, debug) = (folder.path().join("burn"), folder.path().join("burn.debug"));
     tool(&[&os("--only-keep-debug"), burn.as_os_str(), debug.as_os_str()]);
-    let link = os(format!("--add-gnu-debuglink={}", debug.display()));
+    let link = os(&format!("--add-gnu-debuglink={}", debug.display()));
     tool(&[&os("--strip-all"), &link, burn.as_os_str(), stripped.as_os_str()]);
     let id = "00000000000000000000000000000000000001";
     let place = |what: &Path, at: String| {

@@ -163,10 +163,10 @@ pub(super) fn look(recording: &mut Recording, threads: usize) -> Result<Facts> {
             match record.kind() {
                 RecordType::ID_INDEX => guests.learn(&record),
                 RecordType::HEADER_BUILD_ID => told.push(record.bytes().to_vec()),
-                // The events of the head are known already.
+                // The events of the head are known already, and one that can't be read is nobody's.
                 RecordType::HEADER_ATTR => {
                     if let Some(HeaderRecord::Event(event)) =
-                        HeaderRecord::read(&record)?.filter(|_| pipe && !in_head)
+                        HeaderRecord::read(&record).ok().flatten().filter(|_| pipe && !in_head)
                     {
                         events.push(Named::new(&event, events.len()));
                     }
