@@ -16,6 +16,7 @@ use tempfile::TempDir;
 
 use crate::cli::EXIT_CODES;
 use crate::input::Source;
+use crate::output::plain;
 
 /// Write tables of a recording for other programs
 #[derive(Args, Debug)]
@@ -79,7 +80,8 @@ impl Folder {
         if !dry_run {
             let inside = if is_new { parent } else { path };
             let temporary = tempfile::Builder::new().prefix(".perfx-").tempdir_in(inside);
-            folder.temporary = Some(temporary.with_context(|| format!("{} can't be made", path.display()))?);
+            folder.temporary =
+                Some(temporary.map_err(plain).with_context(|| format!("{} can't be made", path.display()))?);
         }
         Ok(folder)
     }
