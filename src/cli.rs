@@ -12,7 +12,7 @@ use perfx_pipeline::{Level, Report};
 use crate::commands;
 
 /// Exit codes, as every command's `--help` ends.
-const EXIT_CODES: &str = "\
+pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0  done, and nothing was lost
   1  failed; no output was left behind, and an existing file is as it was
@@ -33,6 +33,7 @@ enum Command {
     Copy(commands::copy::Copy),
     #[command(after_help = EXIT_CODES)]
     Dump(commands::dump::Dump),
+    Export(commands::export::Export),
     #[command(after_help = EXIT_CODES)]
     Info(commands::info::Info),
     #[command(after_help = EXIT_CODES)]
@@ -167,6 +168,7 @@ fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Copy(command) => command.run(),
         Command::Dump(command) => command.run(),
         Command::Info(command) => command.run(),
+        Command::Export(command) => command.run(),
         Command::Inject(command) => command.run(),
         Command::Run(command) => command.run(),
         Command::Passes(command) => command.run(),

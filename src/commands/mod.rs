@@ -3,6 +3,7 @@
 pub(crate) mod copy;
 pub(crate) mod dump;
 pub(crate) mod info;
+pub(crate) mod export;
 pub(crate) mod inject;
 pub(crate) mod passes;
 pub(crate) mod run;
