@@ -30,7 +30,11 @@ struct Cli {
 #[derive(Subcommand, Debug)]
 enum Command {
     #[command(after_help = EXIT_CODES)]
+    Compress(commands::compress::Compress),
+    #[command(after_help = EXIT_CODES)]
     Copy(commands::copy::Copy),
+    #[command(after_help = EXIT_CODES)]
+    Decompress(commands::decompress::Decompress),
     #[command(after_help = EXIT_CODES)]
     Dump(commands::dump::Dump),
     #[command(after_help = EXIT_CODES)]
@@ -162,7 +166,9 @@ fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
         }
     };
     let done: Result<u8> = match cli.command {
+        Command::Compress(command) => command.run(),
         Command::Copy(command) => command.run(),
+        Command::Decompress(command) => command.run(),
         Command::Dump(command) => command.run(),
         Command::Inject(command) => command.run(),
         Command::Run(command) => command.run(),
