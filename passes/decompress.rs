@@ -1,7 +1,7 @@
 //! `decompress` replaces COMPRESSED and COMPRESSED2 records by the records they hold, and clears the feature that announces them.
 
 use anyhow::Result;
-use perfx_format::input::{HeaderRecord, Recording};
+use perfx_format::input::Recording;
 use perfx_format::{Feature, Kinds, Record, RecordType};
 use perfx_pipeline::{Damage, Emit, Needs, Pass, Session};
 
@@ -58,7 +58,7 @@ impl Pass for Decompress {
     }
 
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
-        if announces_compression(&record)? {
+        if announces_compression(&record) {
             out.drop_record(record);
             return Ok(());
         }
@@ -71,6 +71,6 @@ impl Pass for Decompress {
 }
 
 /// A HEADER_FEATURE record among the others that holds feature COMPRESSED.
-pub(crate) fn announces_compression(record: &Record<'_>) -> Result<bool> {
-    Ok(matches!(HeaderRecord::read(record)?, Some(HeaderRecord::Feature(Feature::COMPRESSED, _))))
+pub(crate) fn announces_compression(record: &Record<'_>) -> bool {
+    record.kind() == RecordType::HEADER_FEATURE && record.u64(8) == Some(Feature::COMPRESSED.0.into())
 }

@@ -33,7 +33,12 @@ pub struct Entry {
 pub const REGISTRY: &[Entry] = &[
     Entry { name: "build-ids", about: BuildIds::ABOUT, options: BuildIds::OPTIONS, make: BuildIds::make },
     Entry { name: "compress", about: Compress::ABOUT, options: Compress::OPTIONS, make: Compress::make },
-    Entry { name: "decompress", about: Decompress::ABOUT, options: Decompress::OPTIONS, make: Decompress::make },
+    Entry {
+        name: "decompress",
+        about: Decompress::ABOUT,
+        options: Decompress::OPTIONS,
+        make: Decompress::make,
+    },
     Entry {
         name: "mmap2-build-ids",
         about: Mmap2BuildIds::ABOUT,

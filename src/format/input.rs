@@ -182,7 +182,12 @@ impl std::fmt::Display for Lost {
         match self.records {
             0 => Ok(()),
             1 => write!(f, "; the rest of this record of {} bytes is lost", self.bytes),
-            n => write!(f, "; the rest of this record and {} behind it, {} bytes in all, are lost", n - 1, self.bytes),
+            n => write!(
+                f,
+                "; the rest of this record and {} behind it, {} bytes in all, are lost",
+                n - 1,
+                self.bytes
+            ),
         }
     }
 }

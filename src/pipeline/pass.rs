@@ -108,7 +108,15 @@ pub enum Damage {
 
 impl Default for Needs {
     fn default() -> Self {
-        Needs { records: Kinds::NONE, looks: Vec::new(), decompressed: false, ids: false, stale: &[], last: false, damage: Damage::Bear }
+        Needs {
+            records: Kinds::NONE,
+            looks: Vec::new(),
+            decompressed: false,
+            ids: false,
+            stale: &[],
+            last: false,
+            damage: Damage::Bear,
+        }
     }
 }
 

@@ -248,7 +248,9 @@ fn features_of(recording: &Recording, form: OutputForm, expand: bool) -> Feature
     let mut features = recording.features.clone();
     if expand {
         // The zeros of perf stat record tell of no compression that could be undone.
-        features.retain(|feature, section| *feature != Feature::COMPRESSED || section.iter().all(|byte| *byte == 0));
+        features.retain(|feature, section| {
+            *feature != Feature::COMPRESSED || section.iter().all(|byte| *byte == 0)
+        });
     }
     // A directory's streams are written as one file.
     if matches!(recording.form, Form::Directory { version } if version > 0 || form != OutputForm::DirectoryData)
