@@ -15,7 +15,7 @@ use perfx_format::header::{
 };
 use perfx_format::input::{Batch, Form, Recording, Spool};
 use perfx_format::pipe::{event_type_record, pipe_front};
-use perfx_format::{Endian, Error, Event, Feature, Kinds, Layouts, Origin};
+use perfx_format::{Endian, Error, Event, Feature, Kinds, Layouts, Origin, RecordType};
 
 use crate::ordered::{mapped, ordered};
 use crate::pass::{Damage, Emit, Needs, Pass, Place, Session, Stage};
@@ -554,6 +554,15 @@ impl<'a> Writer<'a> {
             self.append(&Magic::pipe_header(endian))?;
             return recording.head.iter().try_for_each(|batch| self.append(&batch.bytes));
         }
+        let but_compressed = |features: &Features| {
+            let mut features = features.clone();
+            features.remove(&Feature::COMPRESSED);
+            features
+        };
+        let same = but_compressed(session.features()) == but_compressed(&recording.features);
+        if recording.form == Form::Pipe && session.events == recording.events && same {
+            return self.pipe_head(recording, session);
+        }
         let front = pipe_front(&session.events, session.features(), endian);
         let (front, unsaid) = front.map_err(|e| e.file(&recording.name))?;
         self.append(&front)?;
@@ -565,6 +574,29 @@ impl<'a> Writer<'a> {
             self.append(&event_type_record(entry, endian))?;
         }
         Ok(())
+    }
+
+    /// The leading records of pipe data with another feature COMPRESSED, so that what is compressed and decompressed again is the same pipe.
+    fn pipe_head(&mut self, recording: &Recording, session: &Session) -> Result<()> {
+        let endian = recording.endian;
+        self.append(&Magic::pipe_header(endian))?;
+        for batch in &recording.head {
+            let mut walker = batch.walk(endian);
+            while let Some(record) = walker.next_record()? {
+                if record.kind() != RecordType::HEADER_FEATURE
+                    || record.u64(8) != Some(Feature::COMPRESSED.0.into())
+                {
+                    self.append(record.bytes())?;
+                    self.append(record.payload())?;
+                }
+            }
+        }
+        let Some(section) = session.feature(Feature::COMPRESSED) else { return Ok(()) };
+        let size = (16 + section.len()) as u16;
+        self.append(&endian.bytes_u32(RecordType::HEADER_FEATURE.0))?;
+        self.append(&[endian.bytes_u16(0), endian.bytes_u16(size)].concat())?;
+        self.append(&endian.bytes_u64(Feature::COMPRESSED.0.into()))?;
+        self.append(section)
     }
 
     fn append(&mut self, bytes: &[u8]) -> Result<()> {

@@ -12,8 +12,8 @@ use crate::support::{Fixture, Perf, Stdin, each, perfs, perfx, same_lines, temp}
 
 /// What perf is asked, and which of its lines tell of the recording; the others tell of its form, its name or its time.
 pub(crate) struct Question {
-    args: &'static [&'static str],
-    line: fn(&str) -> Option<String>,
+    pub(crate) args: &'static [&'static str],
+    pub(crate) line: fn(&str) -> Option<String>,
 }
 
 /// Samples with event, symbols and call chains.
