@@ -1,6 +1,8 @@
 //! The transformations of perfx: one file each, and this registry, one line each.
 
 mod build_ids;
+mod compress;
+mod decompress;
 mod mmap2_build_ids;
 mod support;
 
@@ -8,6 +10,8 @@ use anyhow::{Context as _, Result, bail};
 use perfx_pipeline::Pass;
 
 pub use build_ids::{BuildIds, BuildIdsOptions};
+pub use compress::{Compress, CompressOptions};
+pub use decompress::{Decompress, DecompressOptions};
 pub use mmap2_build_ids::{Mmap2BuildIds, Mmap2BuildIdsOptions};
 pub use support::hits::Guests;
 pub use support::ids::{IdOptions, RecordedIds, can_have_id, dso_name, object_of, recorded_on};
@@ -29,6 +33,13 @@ pub struct Entry {
 /// Every pass there is.
 pub const REGISTRY: &[Entry] = &[
     Entry { name: "build-ids", about: BuildIds::ABOUT, options: BuildIds::OPTIONS, make: BuildIds::make },
+    Entry { name: "compress", about: Compress::ABOUT, options: Compress::OPTIONS, make: Compress::make },
+    Entry {
+        name: "decompress",
+        about: Decompress::ABOUT,
+        options: Decompress::OPTIONS,
+        make: Decompress::make,
+    },
     Entry {
         name: "mmap2-build-ids",
         about: Mmap2BuildIds::ABOUT,

@@ -30,7 +30,11 @@ struct Cli {
 #[derive(Subcommand, Debug)]
 enum Command {
     #[command(after_help = EXIT_CODES)]
+    Compress(commands::compress::Compress),
+    #[command(after_help = EXIT_CODES)]
     Copy(commands::copy::Copy),
+    #[command(after_help = EXIT_CODES)]
+    Decompress(commands::decompress::Decompress),
     #[command(after_help = EXIT_CODES)]
     Dump(commands::dump::Dump),
     Export(commands::export::Export),
@@ -165,7 +169,9 @@ fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
         }
     };
     let done: Result<u8> = match cli.command {
+        Command::Compress(command) => command.run(),
         Command::Copy(command) => command.run(),
+        Command::Decompress(command) => command.run(),
         Command::Dump(command) => command.run(),
         Command::Info(command) => command.run(),
         Command::Export(command) => command.run(),

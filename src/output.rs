@@ -214,7 +214,7 @@ impl WriteArgs {
     }
 }
 
-fn read_line(name: &str, report: &Report) -> (Level, String) {
+pub(crate) fn read_line(name: &str, report: &Report) -> (Level, String) {
     (
         Level::Info,
         format!("read {name}: {}, {}", counted(report.records, "record", "records"), size(report.bytes)),
@@ -306,8 +306,15 @@ pub(crate) fn plain(error: io::Error) -> io::Error {
     }
 }
 
-/// A file under a temporary name, readable by its owner only, as perf makes its files; then in one step under its own.
+/// A file under a temporary name, then in one step under its own.
 fn write_file(path: &Path, job: Job, form: OutputForm) -> Result<Outcome> {
+    let (temporary, outcome) = make_file(path, job, form)?;
+    settle(temporary, path)?;
+    Ok(outcome)
+}
+
+/// A file under a temporary name beside `path`, readable by its owner only, as perf makes its files.
+pub(crate) fn make_file(path: &Path, job: Job, form: OutputForm) -> Result<(NamedTempFile, Outcome)> {
     let name = || path.display().to_string();
     ensure!(!path.is_dir(), "{} is a directory", path.display());
     let temporary = tempfile::Builder::new().prefix(".perfx-").tempfile_in(folder(path));
@@ -316,11 +323,11 @@ fn write_file(path: &Path, job: Job, form: OutputForm) -> Result<Outcome> {
         OutputForm::Pipe => job.run(Output::Pipe(temporary.as_file_mut()))?,
         _ => job.run(Output::File(temporary.as_file(), form))?,
     };
-    settle(temporary, path)?;
-    Ok(outcome)
+    Ok((temporary, outcome))
 }
 
-fn settle(temporary: NamedTempFile, path: &Path) -> Result<()> {
+/// Gives such a file its name.
+pub(crate) fn settle(temporary: NamedTempFile, path: &Path) -> Result<()> {
     let name = || path.display().to_string();
     // A rename may reach the disk before the bytes it names. Where it takes an old file away, those bytes must be there first; a new file
     // takes nothing away (its input is still there), and waiting for the disk would double the time of a copy.

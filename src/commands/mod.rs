@@ -1,6 +1,8 @@
 //! One file a command; each is a preset of passes plus its report, and knows no byte of the format.
 
+pub(crate) mod compress;
 pub(crate) mod copy;
+pub(crate) mod decompress;
 pub(crate) mod dump;
 pub(crate) mod info;
 pub(crate) mod export;

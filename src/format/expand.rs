@@ -1,11 +1,19 @@
 //! Replaces COMPRESSED and COMPRESSED2 records by the records they hold; memory stays bounded whatever a stream claims to expand to.
+//!
+//! What a stream holds depends on all of it that came before, so one thread does it in order: that is how perf writes. Where pieces are whole
+//! frames, [`Parcels`] and [`Parcel::opened`] do the same work ahead, on many threads, and `Expand` only looks whether that was right.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use zstd::zstd_safe::{DCtx, InBuffer, OutBuffer, get_error_name};
+use zstd::zstd_safe::{DCtx, InBuffer, OutBuffer, get_error_name, get_frame_content_size};
 
-use crate::input::{BATCH_SIZE, Batch, Torn};
-use crate::{Bytes, Endian, Error, Frame, Kinds, Origin, Origins, Record, RecordType, Result};
+use crate::input::{BATCH_SIZE, Batch, Lost, Torn};
+use crate::{BadFrame, Bytes, Endian, Error, Frame, Kinds, Origin, Origins, Record, RecordType, Result};
+
+pub use parcel::{Parcel, Parcels};
+
+mod parcel;
 
 /// The most one COMPRESSED record may expand to, in bytes, when feature COMPRESSED does not allow more: perf hands its whole ring buffer
 /// (`-m`, 512 KiB unless asked for more) to zstd at once, so 64 MiB is far above what is written in practice, and far below a bomb.
@@ -13,6 +21,8 @@ const EXPANSION_MAX: u64 = 64 << 20;
 
 /// Plain runs shorter than this are copied between the decompressed records; longer ones stay where they are.
 const PLAIN_RUN: usize = 256 << 10;
+
+const COMPRESSED: Kinds = Kinds::of(&[RecordType::COMPRESSED, RecordType::COMPRESSED2]);
 
 /// Yields batches in which no record is compressed.
 pub struct Expand<I> {
@@ -23,6 +33,8 @@ pub struct Expand<I> {
     /// The batch at hand.
     current: Option<Output>,
     expansion_max: u64,
+    salvage: bool,
+    chain: Option<Chain>,
     last: Option<Batch>,
 }
 
@@ -32,16 +44,72 @@ impl<I> std::fmt::Debug for Expand<I> {
     }
 }
 
+/// What `perf record -z --switch-output` keeps from one of its files to the next: it never starts its zstd stream anew.
+#[derive(Clone, Default)]
+pub struct Chain {
+    streams: Arc<Mutex<BTreeMap<u32, Stream>>>,
+    /// No file follows.
+    pub last: bool,
+}
+
+impl std::fmt::Debug for Chain {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Chain")
+    }
+}
+
+impl Chain {
+    fn swap(&self, streams: &mut BTreeMap<u32, Stream>) {
+        std::mem::swap(&mut *self.streams.lock().unwrap_or_else(PoisonError::into_inner), streams);
+    }
+}
+
 /// One zstd stream: it runs through all COMPRESSED records of one file, and so may a record inside it.
 struct Stream {
     context: DCtx<'static>,
+    /// Bytes zstd would like to see next; 0 between two frames.
+    hint: usize,
+    /// The frame at hand says how much it holds, so a writer has ended it.
+    ends: bool,
+    /// The COMPRESSED record last read.
+    at: Origin,
     /// The front of a record that the next COMPRESSED record goes on with, and where it began.
     tail: Vec<u8>,
     tail_origin: Origin,
+    /// It could not be decompressed any further; what is lost since.
+    lost: Option<Lost>,
 }
 
-impl<I: Iterator<Item = Result<Batch>>> Expand<I> {
-    /// `mmap_len` is the one of feature COMPRESSED, in bytes, 0 when there is none.
+impl Stream {
+    fn new() -> Stream {
+        Stream {
+            context: DCtx::create(),
+            hint: 0,
+            ends: false,
+            at: Origin::Synthetic,
+            tail: Vec::new(),
+            tail_origin: Origin::Synthetic,
+            lost: None,
+        }
+    }
+
+    /// The next piece can be read without those before it.
+    fn is_between_frames(&self) -> bool {
+        self.hint == 0 && self.tail.is_empty() && self.lost.is_none()
+    }
+
+    /// Its last frame stops where no writer stops: inside a block, or before all it says it holds.
+    fn breaks_off(&self) -> bool {
+        self.hint != 0 && (self.ends || self.hint != BLOCK_HEADER_SIZE)
+    }
+}
+
+impl<I, P> Expand<I>
+where
+    I: Iterator<Item = Result<P>>,
+    P: Into<Parcel>,
+{
+    /// Of batches, or of their parcels. `mmap_len` is the one of feature COMPRESSED, in bytes, 0 when there is none.
     pub fn new(batches: I, endian: Endian, mmap_len: u32) -> Self {
         let expansion_max = EXPANSION_MAX.max(u64::from(mmap_len));
         Expand {
@@ -51,19 +119,37 @@ impl<I: Iterator<Item = Result<Batch>>> Expand<I> {
             ready: VecDeque::new(),
             current: None,
             expansion_max,
+            salvage: false,
+            chain: None,
             last: None,
         }
     }
 
+    /// What can't be decompressed is left out, up to the next frame, and told as [`Batch::lost`] instead of an error.
+    #[must_use]
+    pub fn salvage(mut self, salvage: bool) -> Self {
+        self.salvage = salvage;
+        self
+    }
+
+    /// Goes on where the file before this one ended, and leaves to the next one where this one ends.
+    #[must_use]
+    pub fn chained(mut self, chain: Option<Chain>) -> Self {
+        if let Some(chain) = &chain {
+            chain.swap(&mut self.streams);
+        }
+        self.chain = chain;
+        self
+    }
+
     /// Goes on with the batch at hand until something is ready or the batch is done; what is ready is handed on before more is expanded.
     fn expand(&mut self, out: &mut Output) -> Result<()> {
-        let compressed = Kinds::of(&[RecordType::COMPRESSED, RecordType::COMPRESSED2]);
         let batch = out.batch.clone();
         let mut walker = batch.walk(self.endian);
         walker.seek(out.done);
         while self.ready.is_empty() {
             let plain_from = walker.position();
-            let record = walker.next_wanted(compressed, usize::MAX)?;
+            let record = walker.next_wanted(COMPRESSED, usize::MAX)?;
             let plain_to = match &record {
                 Some(record) => walker.position() - record.bytes().len(),
                 None => walker.position(),
@@ -72,7 +158,7 @@ impl<I: Iterator<Item = Result<Batch>>> Expand<I> {
                 out.plain(plain_from..plain_to, &mut self.ready)?;
             }
             let Some(record) = record else {
-                out.flush(&mut self.ready)?;
+                out.flush(&mut self.ready);
                 if batch.torn.is_some() {
                     self.ready.push_back(Batch { torn: batch.torn, ..out.empty() });
                 }
@@ -80,16 +166,33 @@ impl<I: Iterator<Item = Result<Batch>>> Expand<I> {
                 break;
             };
             let number = record.origin().stored_at().map_or(0, |(stream, _)| stream);
-            let stream = self.streams.entry(number).or_insert_with(|| Stream {
-                context: DCtx::create(),
-                tail: Vec::new(),
-                tail_origin: Origin::Synthetic,
-            });
-            out.decompress(&record, stream, self.expansion_max, &mut self.ready)
-                .map_err(|e| e.origin(record.origin()).record(record.kind()))?;
+            let stream = self.streams.entry(number).or_insert_with(Stream::new);
+            self.last = Some(out.empty());
             out.done = walker.position();
+            let bytes = record.bytes().len() as u64;
+            match &mut stream.lost {
+                Some(lost) if !begins_frame(&record) => {
+                    lost.records += 1;
+                    lost.bytes += bytes;
+                    continue;
+                }
+                lost => self.ready.extend(lost.take().map(|lost| Batch { lost: Some(lost), ..out.empty() })),
+            }
+            if let Err(error) = out.decompress(&record, stream, self.expansion_max, &mut self.ready) {
+                let mut error = error.origin(record.origin()).record(record.kind()).file(&batch.name);
+                if stream.at == Origin::Synthetic && !begins_frame(&record) {
+                    error = error.hint(CHAIN_HINT);
+                }
+                if !self.salvage {
+                    return Err(error);
+                }
+                out.drop_rest();
+                let lost = Lost { error: Arc::new(error), records: 1, bytes };
+                *stream = Stream { lost: Some(lost), at: record.origin(), ..Stream::new() };
+            } else {
+                stream.at = record.origin();
+            }
         }
-        self.last = Some(out.empty());
         Ok(())
     }
 
@@ -101,6 +204,14 @@ impl<I: Iterator<Item = Result<Batch>>> Expand<I> {
         self.streams = kept;
         for (_, stream) in ended {
             let stream: Stream = stream;
+            let breaks_off = stream.breaks_off();
+            let lost = stream.lost.or_else(|| {
+                let what = "the zstd frame breaks off; what it held behind this is not there";
+                let error =
+                    Error::new(what).origin(stream.at).record(RecordType::COMPRESSED).file(&last.name);
+                breaks_off.then(|| Lost { error: Arc::new(error), records: 0, bytes: 0 })
+            });
+            self.ready.extend(lost.map(|lost| Batch { lost: Some(lost), ..last.clone() }));
             if !stream.tail.is_empty() {
                 let frame = Frame::read(&stream.tail, 0, self.endian).ok().flatten();
                 let torn = Torn {
@@ -115,7 +226,26 @@ impl<I: Iterator<Item = Result<Batch>>> Expand<I> {
     }
 }
 
-impl<I: Iterator<Item = Result<Batch>>> Iterator for Expand<I> {
+/// What a file of `--switch-output` needs.
+const CHAIN_HINT: &str = "the zstd stream does not begin in this file: if perf record --switch-output made it, decompress it with all the \
+                          files before it (perfx decompress --chain)";
+
+/// A piece begins a frame of its own.
+fn begins_frame(record: &Record<'_>) -> bool {
+    const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+    compressed_part(record).0.starts_with(&MAGIC)
+}
+
+/// A record of this kind may be inside a compressed one. (Of the two with a payload perf looks for that in the file.)
+fn may_be_inside(kind: RecordType) -> bool {
+    !kind.is_compressed() && kind != RecordType::AUXTRACE && kind != RecordType::HEADER_TRACING_DATA
+}
+
+impl<I, P> Iterator for Expand<I>
+where
+    I: Iterator<Item = Result<P>>,
+    P: Into<Parcel>,
+{
     type Item = Result<Batch>;
 
     fn next(&mut self) -> Option<Result<Batch>> {
@@ -134,18 +264,32 @@ impl<I: Iterator<Item = Result<Batch>>> Iterator for Expand<I> {
                 continue;
             }
             match self.batches.next() {
-                Some(Ok(batch)) => {
-                    let stream = batch.origins.at(0).stored_at().map(|(stream, _)| stream);
-                    self.finish(stream);
-                    if batch.kinds.meets(Kinds::of(&[RecordType::COMPRESSED, RecordType::COMPRESSED2])) {
-                        self.current = Some(Output::new(batch, self.endian));
+                Some(Ok(parcel)) => {
+                    let Parcel { stored, ahead, .. } = parcel.into();
+                    let number = stored.origins.at(0).stored_at().map(|(number, _)| number);
+                    if self.chain.is_none() {
+                        self.finish(number);
+                    }
+                    if let Some(ahead) = ahead {
+                        let stream = self.streams.entry(number.unwrap_or(0)).or_insert_with(Stream::new);
+                        if stream.is_between_frames() {
+                            stream.at = stored.origins.at(0);
+                            self.ready.push_back(ahead);
+                            continue;
+                        }
+                    }
+                    if stored.kinds.meets(COMPRESSED) {
+                        self.current = Some(Output::new(stored, self.endian));
                     } else {
-                        self.ready.push_back(batch);
+                        self.ready.push_back(stored);
                     }
                 }
                 Some(Err(error)) => return Some(Err(error)),
                 None => {
-                    self.finish(None);
+                    match self.chain.take() {
+                        Some(chain) if !chain.last => chain.swap(&mut self.streams),
+                        _ => self.finish(None),
+                    }
                     return self.ready.pop_front().map(Ok);
                 }
             }
@@ -161,13 +305,16 @@ struct Output {
     endian: Endian,
     bytes: Vec<u8>,
     origins: Origins,
-    /// Whole records reach up to here.
+    /// Whole records reach up to here; their kinds, and how many they are.
     framed: usize,
+    kinds: Kinds,
+    records: u64,
 }
 
 impl Output {
     fn new(batch: Batch, endian: Endian) -> Output {
-        Output { batch, done: 0, endian, bytes: Vec::new(), origins: Origins::default(), framed: 0 }
+        let (bytes, origins) = Default::default();
+        Output { batch, done: 0, endian, bytes, origins, framed: 0, kinds: Kinds::NONE, records: 0 }
     }
 
     fn empty(&self) -> Batch {
@@ -185,14 +332,13 @@ impl Output {
     /// A run of records that are not compressed.
     fn plain(&mut self, range: std::ops::Range<usize>, ready: &mut VecDeque<Batch>) -> Result<()> {
         if range.len() >= PLAIN_RUN {
-            self.flush(ready)?;
+            self.flush(ready);
             ready.push_back(self.batch.part(range, self.endian)?);
-        } else {
-            self.origins.push(self.bytes.len(), self.batch.origins.at(range.start));
-            self.bytes.extend_from_slice(&self.batch.bytes[range]);
-            self.framed = self.bytes.len();
+            return Ok(());
         }
-        Ok(())
+        self.origins.push(self.bytes.len(), self.batch.origins.at(range.start));
+        self.bytes.extend_from_slice(&self.batch.bytes[range]);
+        self.frame(|_| true)
     }
 
     fn decompress(
@@ -203,15 +349,20 @@ impl Output {
         ready: &mut VecDeque<Batch>,
     ) -> Result<()> {
         let (number, at) = record.origin().stored_at().unwrap_or_default();
+        let (part, padding) = compressed_part(record);
+        if part.is_empty() {
+            // Nothing is nothing, but zstd gives up when it is handed that again and again.
+            return Ok(());
+        }
         if !stream.tail.is_empty() {
             self.origins.push(self.bytes.len(), stream.tail_origin);
             self.bytes.append(&mut stream.tail);
         }
+        if stream.hint == 0 {
+            stream.ends = get_frame_content_size(part).is_ok_and(|size| size.is_some());
+        }
         let mut piece = Piece { stream: number, record: at, expanded: 0, expansion_max };
-        let (part, padding) = compressed_part(record);
-        // Nothing is nothing, but zstd gives up when it is handed that again and again.
-        let mut hint =
-            if part.is_empty() { 0 } else { self.feed(&mut piece, &mut stream.context, part, ready)? };
+        let mut hint = self.feed(&mut piece, &mut stream.context, part, ready)?;
         // Where the part's length is not known, zeros at its end are either its own or padding: they are its own as long as zstd is
         // inside a block.
         for zero in padding.chunks(1) {
@@ -222,10 +373,11 @@ impl Output {
             hint = self.feed(&mut piece, &mut stream.context, zero, ready)?;
             if wanted == BLOCK_HEADER_SIZE && piece.expanded == before {
                 // It was between two blocks, not three bytes from the end of one. With two zeros more that was an empty block.
-                self.feed(&mut piece, &mut stream.context, &[0; 2], ready)?;
+                hint = self.feed(&mut piece, &mut stream.context, &[0; 2], ready)?;
                 break;
             }
         }
+        stream.hint = hint;
         if self.framed < self.bytes.len() {
             stream.tail_origin = self.origins.at(self.framed);
             stream.tail = self.bytes.split_off(self.framed);
@@ -262,9 +414,9 @@ impl Output {
                     "it expands to more than {max} bytes, more than any perf writes: taken for a zstd bomb"
                 )));
             }
-            self.frame()?;
+            self.frame(may_be_inside)?;
             if self.framed >= BATCH_SIZE / 2 {
-                self.flush_framed(ready)?;
+                self.flush_framed(ready);
             }
             // An output buffer that was not filled means that zstd has nothing more to say about what it was given.
             if input.pos() == input.src.len() && !filled {
@@ -274,55 +426,53 @@ impl Output {
     }
 
     /// Finds how far whole records reach.
-    fn frame(&mut self) -> Result<()> {
+    fn frame(&mut self, may_be_here: impl Fn(RecordType) -> bool) -> Result<()> {
         while self.framed < self.bytes.len() {
-            let origin = self.origins.at(self.framed);
-            let frame =
-                Frame::read(&self.bytes, self.framed, self.endian).map_err(|bad| bad.into_error(origin))?;
-            let Some(frame) = frame else { break };
-            if frame.kind.is_compressed()
-                || frame.kind == RecordType::AUXTRACE
-                || frame.kind == RecordType::HEADER_TRACING_DATA
-            {
+            let bad = |bad: BadFrame| bad.into_error(self.origins.at(self.framed));
+            let Some(frame) = Frame::read(&self.bytes, self.framed, self.endian).map_err(bad)? else { break };
+            if !may_be_here(frame.kind) {
                 let what = "a record of this kind can't be inside a compressed one";
-                return Err(Error::new(what).origin(origin).record(frame.kind));
+                return Err(Error::new(what).origin(self.origins.at(self.framed)).record(frame.kind));
             }
-            if frame.size > self.bytes.len() - self.framed {
+            if frame.total() > (self.bytes.len() - self.framed) as u64 {
                 break;
             }
-            self.framed += frame.size;
+            self.framed += frame.total() as usize;
+            self.kinds.insert(frame.kind);
+            self.records += 1;
         }
         Ok(())
     }
 
+    /// Forgets what is no whole record.
+    fn drop_rest(&mut self) {
+        self.bytes.truncate(self.framed);
+        self.origins.truncate(self.framed);
+    }
+
     /// Hands on the whole records and keeps the rest.
-    fn flush_framed(&mut self, ready: &mut VecDeque<Batch>) -> Result<()> {
+    fn flush_framed(&mut self, ready: &mut VecDeque<Batch>) {
         let rest_origin = self.origins.at(self.framed);
         let rest = self.bytes.split_off(self.framed);
         self.origins.truncate(self.framed);
-        self.flush(ready)?;
+        self.flush(ready);
         if !rest.is_empty() {
             self.origins.push(0, rest_origin);
             self.bytes = rest;
         }
-        Ok(())
     }
 
-    fn flush(&mut self, ready: &mut VecDeque<Batch>) -> Result<()> {
+    fn flush(&mut self, ready: &mut VecDeque<Batch>) {
         if !self.bytes.is_empty() {
-            let bytes = Bytes::from(std::mem::take(&mut self.bytes));
-            let mut batch = Batch { bytes, origins: std::mem::take(&mut self.origins), ..self.empty() };
-            let (mut kinds, mut records) = (Kinds::NONE, 0);
-            let mut walker = batch.walk(self.endian);
-            while let Some(record) = walker.next_record()? {
-                kinds.insert(record.kind());
-                records += 1;
-            }
-            (batch.kinds, batch.records) = (kinds, records);
-            ready.push_back(batch);
+            ready.push_back(Batch {
+                bytes: Bytes::from(std::mem::take(&mut self.bytes)),
+                origins: std::mem::take(&mut self.origins),
+                kinds: std::mem::take(&mut self.kinds),
+                records: std::mem::take(&mut self.records),
+                ..self.empty()
+            });
         }
         self.framed = 0;
-        Ok(())
     }
 }
 

@@ -22,7 +22,7 @@ pub(crate) const EVENTS_MAX: usize = 65536;
 pub type Features = BTreeMap<Feature, Bytes>;
 
 /// How much a deviation matters.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Weight {
     /// Read all the same, nothing is missing.
     Odd,

@@ -7,6 +7,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
+use crate::expand::Chain;
 use crate::features::{BuildIdEntry, Compressed, read_event_desc};
 use crate::header::{
     EVENT_TYPE_SIZE, EVENTS_MAX, Fault, Features, FileHeader, Magic, PIPE_HEADER_SIZE, Section, Weight,
@@ -60,6 +61,8 @@ pub struct Recording {
     pub event_types: Vec<u8>,
     /// A directory's entries that hold no records (`kcore_dir` and the like).
     pub extras: Vec<PathBuf>,
+    /// The files before it hold the beginning of its zstd streams.
+    pub chain: Option<Chain>,
     streams: Vec<Stream>,
     /// Where the records were cut when they were first read, so that nobody has to walk them for that again.
     cuts: Arc<OnceLock<Vec<Cut>>>,
@@ -115,6 +118,8 @@ pub struct Batch {
     pub layouts: Arc<Layouts>,
     /// What follows the last whole record and is none.
     pub torn: Option<Torn>,
+    /// What could not be decompressed, known at its end.
+    pub lost: Option<Lost>,
 }
 
 /// What is gathered while the leading records of pipe data are read.
@@ -139,7 +144,23 @@ pub struct Torn {
     pub needs: u64,
 }
 
+/// COMPRESSED records that could not be decompressed.
+#[derive(Clone, Debug)]
+pub struct Lost {
+    /// Where it began and why.
+    pub error: Arc<Error>,
+    /// How many COMPRESSED records are lost. What the first of them held before the fault is not.
+    pub records: u64,
+    /// How long they are, bytes as stored.
+    pub bytes: u64,
+}
+
 impl Torn {
+    /// A piece of a zstd stream, or a record inside one.
+    pub fn is_of_zstd(&self) -> bool {
+        matches!(self.origin, Origin::Chunk { .. }) || self.kind.is_some_and(RecordType::is_compressed)
+    }
+
     /// The same as an error.
     pub fn to_error(&self) -> Error {
         let Torn { origin, kind, bytes, needs } = *self;
@@ -151,6 +172,22 @@ impl Torn {
         match kind {
             Some(kind) => error.record(kind),
             None => error,
+        }
+    }
+}
+
+impl std::fmt::Display for Lost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.error)?;
+        match self.records {
+            0 => Ok(()),
+            1 => write!(f, "; the rest of this record of {} bytes is lost", self.bytes),
+            n => write!(
+                f,
+                "; the rest of this record and {} behind it, {} bytes in all, are lost",
+                n - 1,
+                self.bytes
+            ),
         }
     }
 }
@@ -176,6 +213,7 @@ impl Batch {
             kinds: Kinds::NONE,
             records: 0,
             stored: self.stored.as_ref().map(|(file, offset)| (file.clone(), offset + range.start as u64)),
+            torn: None,
             ..self.clone()
         };
         let (mut kinds, mut records) = (Kinds::NONE, 0);
@@ -274,6 +312,7 @@ impl Recording {
             head: Vec::new(),
             event_types: header.event_types.to_vec(),
             extras: Vec::new(),
+            chain: None,
             streams: vec![Stream {
                 name: name.clone(),
                 index: 0,
@@ -350,6 +389,7 @@ impl Recording {
             head: Vec::new(),
             event_types: Vec::new(),
             extras: Vec::new(),
+            chain: None,
             streams: Vec::new(),
             cuts: Arc::default(),
         };
@@ -778,6 +818,7 @@ impl Cutter {
             name: self.stream.name.clone(),
             layouts: self.layouts.clone(),
             torn: None,
+            lost: None,
         }
     }
 

@@ -200,8 +200,13 @@ impl Kinds {
     pub const ALL: Kinds = Kinds(u128::MAX);
 
     /// Just these.
-    pub fn of(kinds: &[RecordType]) -> Kinds {
-        Kinds(kinds.iter().fold(0, |set, kind| set | Self::bit(kind.0)))
+    pub const fn of(kinds: &[RecordType]) -> Kinds {
+        let (mut set, mut at) = (0, 0);
+        while at < kinds.len() {
+            set |= Self::bit(kinds[at].0);
+            at += 1;
+        }
+        Kinds(set)
     }
 
     /// In one or the other.
@@ -234,8 +239,8 @@ impl Kinds {
     }
 
     #[inline]
-    fn bit(kind: u32) -> u128 {
-        1 << kind.min(127)
+    const fn bit(kind: u32) -> u128 {
+        1 << if kind < 127 { kind } else { 127 }
     }
 }
 

@@ -21,6 +21,16 @@ pub(crate) fn ordered<T: Send, R: Send, W: Send>(
         }
         return Ok(());
     }
+    mapped(items, workers, work, |mut results| results.try_for_each(&mut done))
+}
+
+/// `then`, on the calling thread, gets an iterator of what `work` makes of the items on the `workers` (one thread each), in the items' order.
+pub(crate) fn mapped<'a, T: Send, R: Send + 'a, W: Send, O>(
+    items: impl Iterator<Item = T> + Send,
+    workers: &mut [W],
+    work: impl Fn(&mut W, T) -> R + Sync,
+    then: impl FnOnce(Box<dyn Iterator<Item = R> + Send + 'a>) -> O,
+) -> O {
     // A job carries the sender of a channel for its one result; the receiver goes to the calling thread in the items' order, which so
     // waits for the oldest result whichever worker makes it. The bounds are the back-pressure.
     let (job_in, job_out) = bounded::<(T, Sender<R>)>(workers.len());
@@ -29,7 +39,7 @@ pub(crate) fn ordered<T: Send, R: Send, W: Send>(
         scope.spawn(move || {
             for item in items {
                 let (result_in, result_out) = bounded(1);
-                // Either end is gone when `done` has failed.
+                // Either end is gone when nobody wants more results.
                 if order_in.send(result_out).is_err() || job_in.send((item, result_in)).is_err() {
                     break;
                 }
@@ -40,14 +50,14 @@ pub(crate) fn ordered<T: Send, R: Send, W: Send>(
             let work = &work;
             scope.spawn(move || {
                 for (item, result) in jobs {
-                    // Nobody waits for the result any more when `done` has failed.
+                    // Nobody waits for the result any more when `then` has returned.
                     let _ = result.send(work(worker, item));
                 }
             });
         }
         drop(job_out);
         // A worker that panicked takes its result's sender with it; the scope passes the panic on.
-        order_out.into_iter().flatten().try_for_each(&mut done)
+        then(Box::new(order_out.into_iter().flatten()))
     })
 }
 

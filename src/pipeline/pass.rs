@@ -16,7 +16,7 @@ use crate::run::OutputForm;
 /// A transformation. A stranger adds one as a file in `passes/` and a line in the registry.
 ///
 /// Order of calls: `survey` for every wanted record of the input, one look after another, each closed by `surveyed`; `begin`; `record` for
-/// every wanted record on its way to the output; `finish`.
+/// every wanted record on its way to the output, with `end_of_batch` behind the last one of each batch; `finish`.
 pub trait Pass: Any + Send {
     /// The name it is asked for by, in kebab-case.
     fn name(&self) -> &'static str;
@@ -44,6 +44,12 @@ pub trait Pass: Any + Send {
     /// One record it is interested in: keep, patch, replace, drop it, put others beside it.
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
         out.keep(record)
+    }
+
+    /// The batch is over, which is no place that means anything: put what was held back. (How records are cut into batches depends on nothing
+    /// but the input.)
+    fn end_of_batch(&mut self, _out: &mut Emit<'_>) -> Result<()> {
+        Ok(())
     }
 
     /// All records have passed: put what belongs at the end, set features.
@@ -82,11 +88,35 @@ pub struct Needs {
     pub ids: bool,
     /// Features that are wrong after it, dropped unless the pass sets them.
     pub stale: &'static [Feature],
+    /// What it writes no other pass can read, so none may stand behind it.
+    pub last: bool,
+    /// What to do where records can't be read. Of several passes the last of these counts.
+    pub damage: Damage,
+}
+
+/// What to do where records can't be read.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub enum Damage {
+    /// What perf bears (pipe data or a zstd stream that ends inside a record) is told as a loss, anything else is an error.
+    #[default]
+    Bear,
+    /// A zstd stream must be whole, too.
+    Refuse,
+    /// What can be read is kept; what can't is told as a loss.
+    Salvage,
 }
 
 impl Default for Needs {
     fn default() -> Self {
-        Needs { records: Kinds::NONE, looks: Vec::new(), decompressed: false, ids: false, stale: &[] }
+        Needs {
+            records: Kinds::NONE,
+            looks: Vec::new(),
+            decompressed: false,
+            ids: false,
+            stale: &[],
+            last: false,
+            damage: Damage::Bear,
+        }
     }
 }
 
@@ -281,6 +311,11 @@ impl<'e> Emit<'e> {
         Emit { rest, planner, layouts }
     }
 
+    /// Byte order of the recording.
+    pub fn endian(&self) -> Endian {
+        self.planner.endian()
+    }
+
     /// How records find their events.
     pub fn layouts(&self) -> &'e Layouts {
         self.layouts
@@ -303,8 +338,8 @@ impl<'e> Emit<'e> {
             .with_context(|| format!("pass {}, {} at {}", stage.pass.name(), record.kind(), record.origin()))
     }
 
-    /// Passes on a new record: whole bytes with a header whose size is their length, at most 65,528 and a multiple of 8; splitting what
-    /// is larger is the pass's duty.
+    /// Passes on a new record: whole bytes with a header whose size is their length, at most 65,528 and a multiple of 8 (COMPRESSED:
+    /// of anything); splitting what is larger is the pass's duty.
     pub fn put(&mut self, bytes: &[u8]) -> Result<()> {
         let endian = self.planner.endian();
         self.keep(Record::new(bytes, &[], Origin::Synthetic, endian)?)

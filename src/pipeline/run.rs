@@ -8,17 +8,17 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use perfx_format::expand::Expand;
+use perfx_format::expand::{Expand, Parcel, Parcels};
 use perfx_format::features::{AuxtraceEntry, read_auxtrace_index, write_auxtrace_index};
 use perfx_format::header::{
     EVENT_TYPE_SIZE, FILE_HEADER_SIZE, Features, FileFront, Magic, Section, Weight, feature_table,
 };
 use perfx_format::input::{Batch, Form, Recording, Spool};
 use perfx_format::pipe::{event_type_record, pipe_front};
-use perfx_format::{Endian, Error, Event, Feature, Kinds, Layouts, Origin};
+use perfx_format::{Endian, Error, Event, Feature, Kinds, Layouts, Origin, RecordType};
 
-use crate::ordered::ordered;
-use crate::pass::{Emit, Needs, Pass, Place, Session, Stage};
+use crate::ordered::{mapped, ordered};
+use crate::pass::{Damage, Emit, Needs, Pass, Place, Session, Stage};
 use crate::plan::{Mark, Piece, Plan, Planner, Terminal};
 use crate::report::{Level, Report};
 use crate::sink::Sink;
@@ -98,6 +98,7 @@ pub struct Schedule {
     compressed: bool,
     spool: bool,
     threads: usize,
+    damage: Damage,
 }
 
 impl Schedule {
@@ -107,6 +108,9 @@ impl Schedule {
         let looks = needs.iter().map(|(_, needs)| needs.looks.len()).max().unwrap_or(0);
         // Records of several zstd streams can't stand in one file: it has one.
         let several = recording.stream_count() > 1 && recording.is_compressed();
+        if let Some(at) = needs.iter().position(|(_, needs)| needs.last).filter(|at| at + 1 < needs.len()) {
+            anyhow::bail!("pass {} must be the last one: no other can read what it writes", needs[at].0);
+        }
         if needs.iter().any(|(_, needs)| needs.ids) {
             Layouts::new(&recording.events).check_ids().map_err(|e| e.file(&recording.name))?;
         }
@@ -116,6 +120,7 @@ impl Schedule {
             compressed: recording.is_compressed(),
             spool: looks > 0 && !recording.is_rereadable(),
             threads: job.threads,
+            damage: needs.iter().map(|(_, needs)| needs.damage).max().unwrap_or_default(),
             needs,
         })
     }
@@ -179,8 +184,10 @@ impl Job {
 
     /// Does it. An error names the file, the place and the kind of the record; what was written by then is the caller's to remove.
     pub fn run(mut self, mut output: Output<'_>) -> Result<Outcome> {
-        self.recording.check_whole()?;
         let schedule = Schedule::new(&self)?;
+        if schedule.damage != Damage::Salvage {
+            self.recording.check_whole()?;
+        }
         if schedule.spool {
             self.recording = self.recording.spooled(&self.spool)?;
         }
@@ -188,7 +195,7 @@ impl Job {
         let form = output.form();
         let mut report = Report::default();
         for fault in &recording.faults {
-            let level = if fault.weight == Weight::Loss { Level::Loss } else { Level::Warning };
+            let level = if fault.weight >= Weight::Loss { Level::Loss } else { Level::Warning };
             report.say(level, fault.to_error().file(&recording.name).to_string());
         }
         let features = features_of(recording, form, schedule.expand);
@@ -240,7 +247,10 @@ impl Job {
 fn features_of(recording: &Recording, form: OutputForm, expand: bool) -> Features {
     let mut features = recording.features.clone();
     if expand {
-        features.remove(&Feature::COMPRESSED);
+        // The zeros of perf stat record tell of no compression that could be undone.
+        features.retain(|feature, section| {
+            *feature != Feature::COMPRESSED || section.iter().all(|byte| *byte == 0)
+        });
     }
     // A directory's streams are written as one file.
     if matches!(recording.form, Form::Directory { version } if version > 0 || form != OutputForm::DirectoryData)
@@ -276,11 +286,31 @@ pub(crate) fn in_file(error: anyhow::Error, name: &Arc<str>) -> anyhow::Error {
     }
 }
 
-pub(crate) fn expanded(
+/// `then` with the batches of a recording, expanded: by `threads` threads where zstd frames allow it. The batches are the same for any number.
+pub(crate) fn expanded<O>(
     recording: &mut Recording,
-) -> Expand<impl Iterator<Item = perfx_format::Result<Batch>> + Send + use<>> {
+    threads: usize,
+    salvage: bool,
+    then: impl FnOnce(Box<dyn Iterator<Item = perfx_format::Result<Batch>> + Send + '_>) -> O,
+) -> O {
+    let (endian, chain) = (recording.endian, recording.chain.clone());
     let mmap_len = recording.compressed().map_or(0, |compressed| compressed.mmap_len);
-    Expand::new(recording.batches(), recording.endian, mmap_len)
+    let alone = threads <= 1 || !recording.is_compressed();
+    let parcels = Parcels::new(recording.batches(), endian);
+    let open = |parcel: perfx_format::Result<Parcel>| parcel.map(|parcel| parcel.opened(endian));
+    if alone {
+        let batches = Expand::new(parcels.map(open), endian, mmap_len);
+        return then(Box::new(batches.salvage(salvage).chained(chain)));
+    }
+    mapped(
+        parcels,
+        &mut vec![(); threads],
+        |_, parcel| open(parcel),
+        |parcels| {
+            let batches = Expand::new(parcels, endian, mmap_len);
+            then(Box::new(batches.salvage(salvage).chained(chain)))
+        },
+    )
 }
 
 /// `work` for every batch on as many threads as the passes allow, then `done` in file order. A batch that is not `touched` gets no chain.
@@ -353,8 +383,9 @@ fn survey(
         }
         Ok(())
     };
-    let batches = expanded(recording);
-    each_batch(schedule, chain, batches, |batch| batch.kinds.meets(wanted), read, |_, ()| Ok(()))?;
+    expanded(recording, schedule.threads, schedule.damage == Damage::Salvage, |batches| {
+        each_batch(schedule, chain, batches, |batch| batch.kinds.meets(wanted), read, |_, ()| Ok(()))
+    })?;
     for (stage, (_, needs)) in chain.iter_mut().zip(&schedule.needs) {
         if needs.looks.len() <= look {
             continue;
@@ -406,17 +437,30 @@ fn write_records(
         if let Some(torn) = &batch.torn {
             // perf bears that in pipe data and at the end of a compressed stream; elsewhere in a file it means that the file is damaged.
             let error = torn.to_error().file(&batch.name);
-            if !pipe && matches!(torn.origin, Origin::Input { .. }) {
+            let borne = match schedule.damage {
+                Damage::Bear => pipe || matches!(torn.origin, Origin::Chunk { .. }),
+                Damage::Refuse => pipe && !torn.is_of_zstd(),
+                Damage::Salvage => true,
+            };
+            if !borne {
                 return Err(error.into());
             }
             session.report.say(Level::Loss, error.to_string());
+        }
+        if let Some(lost) = &batch.lost {
+            if schedule.damage == Damage::Refuse {
+                anyhow::bail!("{}", lost.error);
+            }
+            session.report.say(Level::Loss, lost.to_string());
         }
         writer.plan(&plan, &batch.bytes, session)?;
         plan.absorbed.into_iter().for_each(|header| session.absorb(header));
         Ok(())
     };
     if schedule.expand {
-        each_batch(schedule, chain, expanded(recording), touched, work, done)
+        expanded(recording, schedule.threads, schedule.damage == Damage::Salvage, |batches| {
+            each_batch(schedule, chain, batches, touched, work, done)
+        })
     } else {
         each_batch(schedule, chain, recording.batches(), touched, work, done)
     }
@@ -450,6 +494,12 @@ fn plan(
         done = end;
     }
     planner.stored(done..batch.bytes.len());
+    for at in 0..chain.len() {
+        if let Some((stage, rest)) = chain[at..].split_first_mut() {
+            let ended = stage.pass.end_of_batch(&mut Emit::new(rest, &mut planner, &batch.layouts));
+            ended.with_context(|| format!("pass {}", stage.pass.name()))?;
+        }
+    }
     Ok(planner.done())
 }
 
@@ -504,6 +554,15 @@ impl<'a> Writer<'a> {
             self.append(&Magic::pipe_header(endian))?;
             return recording.head.iter().try_for_each(|batch| self.append(&batch.bytes));
         }
+        let but_compressed = |features: &Features| {
+            let mut features = features.clone();
+            features.remove(&Feature::COMPRESSED);
+            features
+        };
+        let same = but_compressed(session.features()) == but_compressed(&recording.features);
+        if recording.form == Form::Pipe && session.events == recording.events && same {
+            return self.pipe_head(recording, session);
+        }
         let front = pipe_front(&session.events, session.features(), endian);
         let (front, unsaid) = front.map_err(|e| e.file(&recording.name))?;
         self.append(&front)?;
@@ -515,6 +574,29 @@ impl<'a> Writer<'a> {
             self.append(&event_type_record(entry, endian))?;
         }
         Ok(())
+    }
+
+    /// The leading records of pipe data with another feature COMPRESSED, so that what is compressed and decompressed again is the same pipe.
+    fn pipe_head(&mut self, recording: &Recording, session: &Session) -> Result<()> {
+        let endian = recording.endian;
+        self.append(&Magic::pipe_header(endian))?;
+        for batch in &recording.head {
+            let mut walker = batch.walk(endian);
+            while let Some(record) = walker.next_record()? {
+                if record.kind() != RecordType::HEADER_FEATURE
+                    || record.u64(8) != Some(Feature::COMPRESSED.0.into())
+                {
+                    self.append(record.bytes())?;
+                    self.append(record.payload())?;
+                }
+            }
+        }
+        let Some(section) = session.feature(Feature::COMPRESSED) else { return Ok(()) };
+        let size = (16 + section.len()) as u16;
+        self.append(&endian.bytes_u32(RecordType::HEADER_FEATURE.0))?;
+        self.append(&[endian.bytes_u16(0), endian.bytes_u16(size)].concat())?;
+        self.append(&endian.bytes_u64(Feature::COMPRESSED.0.into()))?;
+        self.append(section)
     }
 
     fn append(&mut self, bytes: &[u8]) -> Result<()> {

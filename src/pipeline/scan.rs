@@ -28,7 +28,9 @@ pub fn scan<R: Send>(
     };
     let mut workers = vec![(); threads.max(1)];
     if open {
-        ordered(expanded(recording), &mut workers, threads <= 1, step, finish)
+        expanded(recording, threads, false, |batches| {
+            ordered(batches, &mut workers, threads <= 1, step, finish)
+        })
     } else {
         ordered(recording.batches(), &mut workers, threads <= 1, step, finish)
     }

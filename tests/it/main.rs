@@ -2,6 +2,7 @@
 
 mod cli;
 mod export;
+mod compress;
 mod forms;
 mod fuzz_bodies;
 mod identity;

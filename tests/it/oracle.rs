@@ -12,12 +12,12 @@ use crate::support::{Fixture, Perf, Stdin, each, perfs, perfx, same_lines, temp}
 
 /// What perf is asked, and which of its lines tell of the recording; the others tell of its form, its name or its time.
 pub(crate) struct Question {
-    args: &'static [&'static str],
-    line: fn(&str) -> Option<String>,
+    pub(crate) args: &'static [&'static str],
+    pub(crate) line: fn(&str) -> Option<String>,
 }
 
 /// Samples with event, symbols and call chains.
-const SCRIPT: Question =
+pub(crate) const SCRIPT: Question =
     Question { args: &["script", "-f", "--no-inline", "--no-demangle"], line: |line| Some(line.to_owned()) };
 
 /// The same without symbols: with a build-id, perf rightly takes none from a file that has another.
@@ -47,7 +47,7 @@ fn count(line: &str) -> Option<String> {
 }
 
 /// Everything of the header.
-const HEADER: Question = Question {
+pub(crate) const HEADER: Question = Question {
     args: &["report", "-f", "--header-only"],
     line: |line| {
         let of_form = [
@@ -76,10 +76,16 @@ const EVENTS: Question = Question {
 };
 
 /// DSOs that samples hit; without -H it lists the feature's in a file, but those in a pipe.
-const BUILD_IDS: Question = Question {
+pub(crate) const BUILD_IDS: Question = Question {
     args: &["buildid-list", "-f", "-H"],
     // perf gives its copy of the vdso another name every time.
     line: |line| Some(line.split("/tmp/perf-vdso.so-").next().unwrap_or_default().to_owned()),
+};
+
+/// What `report` shows, without its header.
+pub(crate) const REPORT: Question = Question {
+    args: &["report", "-f", "--stdio", "--no-demangle", "-g", "none"],
+    line: |line| (!line.starts_with('#')).then(|| line.to_owned()),
 };
 
 const ALL: [&Question; 5] = [&SCRIPT, &STATS, &HEADER, &EVENTS, &BUILD_IDS];
@@ -144,7 +150,7 @@ fn perf_agrees(
 pub(crate) type Case<'a> = (&'a str, &'a [&'a str], &'a [&'a Question]);
 
 /// Asks these perfs, if they are here. Some of the cases may be too new for each of them, but not all.
-fn all_agree(perfs: &[Perf], cases: &[Case<'_>]) {
+pub(crate) fn all_agree(perfs: &[Perf], cases: &[Case<'_>]) {
     if perfs.is_empty() {
         return;
     }

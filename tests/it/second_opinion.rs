@@ -21,7 +21,7 @@ fn has_tracing_data(pipe: &[u8]) -> bool {
 }
 
 /// Records by kind, as the other reader counts them. `None` for what it does not read.
-fn theirs(bytes: &[u8], is_pipe: bool) -> Option<BTreeMap<u32, usize>> {
+pub(crate) fn theirs(bytes: &[u8], is_pipe: bool) -> Option<BTreeMap<u32, usize>> {
     let mut counts = BTreeMap::new();
     let mut count = |record: Option<PerfFileRecord<'_>>| {
         let kind = match record? {

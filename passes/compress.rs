@@ -1,0 +1,381 @@
+//! `compress` puts records into COMPRESSED records that every perf since 5.2 reads: one whole zstd frame each, which holds whole records.
+//!
+//! What is compressed is what perf itself compresses, the kernel's records (kinds 1 to 63), for that is what every reader is used to. In clear
+//! stay:
+//! - all kinds of perf's own: HEADER_*, ID_INDEX, AUXTRACE_INFO, TIME_CONV, THREAD_MAP, CPU_MAP, STAT_*, FINISHED_* and so on. Readers look for
+//!   them before they decompress anything, take file offsets of them (HEADER_TRACING_DATA, AUXTRACE: their payload follows in the file), or
+//!   expect them between the pieces. `rounds` makes an exception of FINISHED_ROUND, which perf takes from a stream as well;
+//! - AUX, ITRACE_START and AUX_OUTPUT_HW_ID, which perf's AUX decoders peek for in the file itself;
+//! - records in which zstd finds nothing to save.
+//!
+//! A frame is filled without a second try: how much the frame before it held for each byte of its own tells how many records fit in the next.
+//! Every batch starts anew with a small one, so that batches can be compressed on all threads, with the same result for any number of them.
+//! Only where data suddenly compresses worse, a frame gets too large and is made again of fewer records.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use perfx_format::features::Compressed;
+use perfx_format::input::Recording;
+use perfx_format::{Bytes, Endian, Feature, HEADER_SIZE, Kinds, RECORD_SIZE_MAX, Record, RecordType};
+use perfx_pipeline::{Emit, Level, Needs, OutputForm, Pass, Session, counted, worker_as};
+use zstd::bulk::Compressor;
+use zstd::zstd_safe::{CParameter, InBuffer, OutBuffer, compress_bound, get_error_name};
+
+use crate::decompress::announces_compression;
+use crate::support::options::{Choice, Options};
+
+/// The most a COMPRESSED record may hold, bytes: what `mmap_len` says where it must be said beforehand. perf makes a buffer of that size for
+/// each and keeps them all, but memory it does not write to costs nothing; larger ones would not compress any better.
+const HOLDS_MAX: usize = 1 << 20;
+
+/// What the first frame of a batch holds, bytes: less than a record can take unless it compresses worse than 2:1.
+const FIRST_FRAME: usize = 128 << 10;
+
+/// What a piece of a continuous stream holds, bytes: it must fit in a record even if zstd saves nothing, for it can't be taken back.
+const SOLID_PIECE: usize = 64_512;
+
+/// `mmap_len` is a multiple of it, or perf 7 refuses the file.
+const PAGE: usize = 4096;
+
+/// The pass.
+#[derive(Debug)]
+pub struct Compress {
+    options: CompressOptions,
+    /// Contexts that no batch is using.
+    idle: Arc<Mutex<Vec<Context>>>,
+    /// The one that this batch is using; with `solid` there is only one.
+    context: Option<Context>,
+    run: Run,
+    /// Bytes that the next frame may hold.
+    fit: usize,
+    done: Done,
+    /// Feature COMPRESSED of the input, if it stays where nothing is compressed.
+    before: Option<Bytes>,
+}
+
+/// What the user chose.
+#[derive(Clone, Copy, Debug)]
+pub struct CompressOptions {
+    /// zstd's, 1 to 22.
+    pub level: i32,
+    /// Write COMPRESSED2 records, whose size is a multiple of 8.
+    pub compressed2: bool,
+    /// One zstd frame through the whole recording, as perf record writes it.
+    pub solid: bool,
+    /// Compress FINISHED_ROUND records, too.
+    pub rounds: bool,
+    /// Tell how much was saved.
+    pub ratio: bool,
+}
+
+impl Default for CompressOptions {
+    fn default() -> CompressOptions {
+        CompressOptions { level: 3, compressed2: false, solid: false, rounds: false, ratio: false }
+    }
+}
+
+/// Records in a row that are to be compressed.
+#[derive(Debug, Default)]
+struct Run {
+    bytes: Vec<u8>,
+    /// Where each ends.
+    ends: Vec<usize>,
+}
+
+impl Run {
+    /// The number of records from `first` on that lie in `len` bytes; at least one.
+    fn fitting(&self, first: usize, len: usize) -> usize {
+        let start = self.start(first);
+        let rest = self.ends.get(first..).unwrap_or_default();
+        rest.partition_point(|end| end - start <= len).max(1)
+    }
+
+    fn start(&self, record: usize) -> usize {
+        record.checked_sub(1).map_or(0, |before| self.ends[before])
+    }
+}
+
+/// What was done, in bytes and records.
+#[derive(Clone, Copy, Default, Debug)]
+struct Done {
+    /// Bytes that were compressed, and COMPRESSED records made of them with their length.
+    held: u64,
+    pieces: u64,
+    piece_bytes: u64,
+    /// Bytes in the largest of them.
+    largest: usize,
+    /// Bytes that stay in clear.
+    clear: u64,
+}
+
+/// zstd's state and where it writes to.
+struct Context {
+    zstd: Compressor<'static>,
+    out: Vec<u8>,
+}
+
+impl std::fmt::Debug for Context {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Context")
+    }
+}
+
+impl Context {
+    fn new(options: &CompressOptions) -> Result<Context> {
+        let mut zstd = Compressor::new(options.level).context("zstd can't be started")?;
+        // A frame whose bytes were changed is then noticed. A continuous stream is never ended, so it would never get to that.
+        zstd.set_parameter(CParameter::ChecksumFlag(!options.solid)).context("zstd can't be started")?;
+        Ok(Context { zstd, out: Vec::with_capacity(compress_bound(HOLDS_MAX)) })
+    }
+
+    /// One frame.
+    fn frame(&mut self, bytes: &[u8]) -> Result<&[u8]> {
+        self.out.clear();
+        self.zstd.compress_to_buffer(bytes, &mut self.out).context("zstd can't compress")?;
+        Ok(&self.out)
+    }
+
+    /// The next piece of the continuous stream.
+    fn piece(&mut self, bytes: &[u8]) -> Result<&[u8]> {
+        self.out.clear();
+        let mut input = InBuffer::around(bytes);
+        let mut output = OutBuffer::around(&mut self.out);
+        let context = self.zstd.context_mut();
+        let left =
+            context.compress_stream(&mut output, &mut input).and_then(|_| context.flush_stream(&mut output));
+        let left = left.map_err(|code| anyhow!("zstd can't compress: {}", get_error_name(code)))?;
+        ensure!(left == 0 && input.pos() == bytes.len(), "zstd kept something back");
+        Ok(&self.out)
+    }
+}
+
+impl Compress {
+    pub(crate) const ABOUT: &'static str =
+        "put the kernel's records into COMPRESSED records; must be the last pass";
+    pub(crate) const OPTIONS: &'static [Choice] = &[
+        Choice { name: "level", value: Some("LEVEL"), about: "zstd level, 1 to 22 (3)" },
+        Choice {
+            name: "compressed2",
+            value: None,
+            about: "write COMPRESSED2 records, for perf 6.16 and later",
+        },
+        Choice {
+            name: "solid",
+            value: None,
+            about: "one zstd frame through the whole recording, on one thread",
+        },
+        Choice { name: "rounds", value: None, about: "compress FINISHED_ROUND records, too" },
+        Choice { name: "ratio", value: None, about: "tell how much was saved" },
+    ];
+
+    pub(crate) fn make(options: &Options) -> Box<dyn Pass> {
+        let level = options.all("level").last();
+        Box::new(Compress::new(CompressOptions {
+            // What is no number is told as a wrong level.
+            level: level.map_or(CompressOptions::default().level, |level| level.parse().unwrap_or(0)),
+            compressed2: options.has("compressed2"),
+            solid: options.has("solid"),
+            rounds: options.has("rounds"),
+            ratio: options.has("ratio"),
+        }))
+    }
+
+    /// With these options.
+    pub fn new(options: CompressOptions) -> Compress {
+        Compress {
+            options,
+            idle: Arc::default(),
+            context: None,
+            run: Run::default(),
+            fit: FIRST_FRAME,
+            done: Done::default(),
+            before: None,
+        }
+    }
+
+    fn stays_in_clear(&self, kind: RecordType) -> bool {
+        let peeked_at = [RecordType::AUX, RecordType::ITRACE_START, RecordType::AUX_OUTPUT_HW_ID];
+        match kind {
+            RecordType::FINISHED_ROUND => !self.options.rounds,
+            _ => !kind.is_kernel() || kind.0 == 0 || peeked_at.contains(&kind),
+        }
+    }
+
+    /// Compresses the records at hand and puts them.
+    fn flush(&mut self, out: &mut Emit<'_>) -> Result<()> {
+        let run = std::mem::take(&mut self.run);
+        let mut context = match self.context.take() {
+            Some(context) => context,
+            None => {
+                let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+                idle.map_or_else(|| Context::new(&self.options), Ok)?
+            }
+        };
+        let endian = out.endian();
+        let mut first = 0;
+        while first < run.ends.len() {
+            let start = run.start(first);
+            let limit = if self.options.solid { SOLID_PIECE } else { self.fit.min(HOLDS_MAX) };
+            let mut count = run.fitting(first, limit);
+            let piece = loop {
+                let held = &run.bytes[start..run.ends[first + count - 1]];
+                if self.options.solid {
+                    break (held.len() <= SOLID_PIECE).then(|| context.piece(held)).transpose()?;
+                }
+                let frame = context.frame(held)?;
+                self.fit = held.len().saturating_mul(self.piece_max() / 16 * 15) / frame.len();
+                if frame.len() <= self.piece_max() {
+                    break (frame.len() + self.head_size() < held.len()).then_some(frame);
+                }
+                if count == 1 {
+                    break None;
+                }
+                count = run.fitting(first, self.fit).min(count - 1);
+            };
+            let end = run.ends[first + count - 1];
+            let held = &run.bytes[start..end];
+            match piece {
+                Some(piece) => {
+                    let record = self.record_of(piece, endian);
+                    self.done.held += held.len() as u64;
+                    self.done.largest = self.done.largest.max(held.len());
+                    self.done.pieces += 1;
+                    self.done.piece_bytes += record.len() as u64;
+                    out.put(&record)?;
+                }
+                None => {
+                    self.done.clear += held.len() as u64;
+                    for at in first..first + count {
+                        out.put(&run.bytes[run.start(at)..run.ends[at]])?;
+                    }
+                }
+            }
+            first += count;
+        }
+        self.run = run;
+        self.run.bytes.clear();
+        self.run.ends.clear();
+        self.context = Some(context);
+        Ok(())
+    }
+
+    /// Bytes before the piece in a record.
+    fn head_size(&self) -> usize {
+        if self.options.compressed2 { HEADER_SIZE + 8 } else { HEADER_SIZE }
+    }
+
+    fn piece_max(&self) -> usize {
+        RECORD_SIZE_MAX - self.head_size()
+    }
+
+    fn record_of(&self, piece: &[u8], endian: Endian) -> Vec<u8> {
+        let head = self.head_size();
+        let (kind, size) = match self.options.compressed2 {
+            true => (RecordType::COMPRESSED2, (head + piece.len()).next_multiple_of(8)),
+            false => (RecordType::COMPRESSED, head + piece.len()),
+        };
+        let mut record = Vec::with_capacity(size);
+        record.extend(endian.bytes_u32(kind.0));
+        record.extend(endian.bytes_u16(0));
+        record.extend(endian.bytes_u16(size as u16));
+        if self.options.compressed2 {
+            record.extend(endian.bytes_u64(piece.len() as u64));
+        }
+        record.extend(piece);
+        record.resize(size, 0);
+        record
+    }
+
+    fn feature(&self, form: OutputForm) -> Compressed {
+        // A pipe says it before anything is compressed.
+        let (ratio, mmap_len) = match form {
+            OutputForm::Pipe => (0, HOLDS_MAX),
+            _ => (self.ratio().round() as u32, self.done.largest.next_multiple_of(PAGE)),
+        };
+        Compressed { method: 1, level: self.options.level as u32, ratio, mmap_len: mmap_len as u32 }
+    }
+
+    fn ratio(&self) -> f64 {
+        if self.done.piece_bytes == 0 { 1.0 } else { self.done.held as f64 / self.done.piece_bytes as f64 }
+    }
+}
+
+impl Pass for Compress {
+    fn name(&self) -> &'static str {
+        "compress"
+    }
+
+    fn needs(&self, _input: &Recording) -> Needs {
+        Needs { records: Kinds::ALL, decompressed: true, last: true, ..Needs::default() }
+    }
+
+    fn begin(&mut self, session: &mut Session) -> Result<()> {
+        ensure!((1..=22).contains(&self.options.level), "the level must be from 1 to 22");
+        self.before = session.feature(Feature::COMPRESSED).cloned();
+        session.set_feature(Feature::COMPRESSED, self.feature(session.form).write(session.endian));
+        Ok(())
+    }
+
+    fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
+        // One that perfx could not have made it can't put either, should zstd find nothing to save.
+        if !self.stays_in_clear(record.kind()) && record.bytes().len() <= RECORD_SIZE_MAX {
+            self.run.bytes.extend_from_slice(record.bytes());
+            self.run.ends.push(self.run.bytes.len());
+            return Ok(());
+        }
+        if announces_compression(&record) {
+            // Ours stands at the front.
+            out.drop_record(record);
+            return Ok(());
+        }
+        self.flush(out)?;
+        self.done.clear += (record.bytes().len() + record.payload().len()) as u64;
+        out.keep(record)
+    }
+
+    fn end_of_batch(&mut self, out: &mut Emit<'_>) -> Result<()> {
+        self.flush(out)?;
+        self.fit = FIRST_FRAME;
+        if !self.options.solid {
+            self.idle.lock().unwrap_or_else(PoisonError::into_inner).extend(self.context.take());
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, session: &mut Session, out: &mut Emit<'_>) -> Result<()> {
+        self.flush(out)?;
+        let feature = match &self.before {
+            _ if self.done.pieces > 0 => Some(self.feature(session.form).write(session.endian).into()),
+            before => before.clone(),
+        };
+        match feature {
+            Some(section) => session.set_feature(Feature::COMPRESSED, section),
+            None => session.clear_feature(Feature::COMPRESSED),
+        }
+        let Done { held, pieces, piece_bytes, clear, .. } = self.done;
+        let line = format!(
+            "compressed {held} bytes to {piece_bytes} in {} (ratio {:.2}); {clear} bytes stay in clear",
+            counted(pieces, "record", "records"),
+            self.ratio()
+        );
+        session.report.say(if self.options.ratio { Level::Info } else { Level::Detail }, line);
+        Ok(())
+    }
+
+    fn fork(&self) -> Option<Box<dyn Pass>> {
+        let fork = Compress { idle: self.idle.clone(), ..Compress::new(self.options) };
+        (!self.options.solid).then(|| Box::new(fork) as Box<dyn Pass>)
+    }
+
+    fn join(&mut self, worker: Box<dyn Pass>) -> Result<()> {
+        if let Some(Compress { done, .. }) = worker_as::<Compress>(worker) {
+            self.done.held += done.held;
+            self.done.pieces += done.pieces;
+            self.done.piece_bytes += done.piece_bytes;
+            self.done.largest = self.done.largest.max(done.largest);
+            self.done.clear += done.clear;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,130 @@
+//! `perfx decompress` undoes `perf record -z` and `perfx compress`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use clap::Args;
+use perfx_format::expand::Chain;
+use perfx_format::input::{Form, Recording};
+use perfx_passes::{Decompress as Pass, DecompressOptions};
+use perfx_pipeline::{Job, Level, Output, OutputForm};
+
+use crate::cli::Usage;
+use crate::human::size;
+use crate::input::spool;
+use crate::output::{WriteArgs, make_file, read_line, settle};
+
+/// Decompress a recording
+///
+/// `perf record -z --switch-output` never starts its zstd stream anew, so that perf can read only
+/// the first of its files. With --chain and all of them in the order of time each becomes readable.
+///
+/// Examples:
+///   perfx decompress z.data -o plain.data
+///   perfx decompress --salvage damaged.data -o rest.data
+///   perfx decompress -o plain --chain perf.data.2026*
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Decompress {
+    /// Keep what can be read of a damaged recording, and say what is lost
+    #[arg(long)]
+    salvage: bool,
+    /// The files of perf record --switch-output, oldest first; -o is the directory to write them to, under their own names
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["positional", "input", "to"])]
+    chain: Vec<PathBuf>,
+    #[command(flatten)]
+    write: WriteArgs,
+}
+
+impl Decompress {
+    pub(crate) fn run(&self) -> Result<u8> {
+        if self.chain.is_empty() {
+            return self.write.transform("decompress", vec![self.pass()]);
+        }
+        let Some(folder) = self.write.output.as_deref().filter(|_| !self.write.in_place) else {
+            if self.write.in_place {
+                return self.decompress_chain(None);
+            }
+            bail!(Usage("--chain writes several files: give -o DIRECTORY, or --in-place".into()));
+        };
+        let made = !self.write.dry_run && !folder.exists();
+        if made {
+            fs::create_dir(folder).with_context(|| folder.display().to_string())?;
+        }
+        let done = self.decompress_chain(Some(folder));
+        if made && done.is_err() {
+            // It is still empty, or else it stays.
+            let _ = fs::remove_dir(folder);
+        }
+        done
+    }
+
+    fn pass(&self) -> Box<Pass> {
+        Box::new(Pass::new(DecompressOptions { salvage: self.salvage }))
+    }
+
+    /// One file after another, and not one gets its name before all are there.
+    fn decompress_chain(&self, folder: Option<&Path>) -> Result<u8> {
+        let (mut made, mut code) = (Vec::new(), 0);
+        let mut chain = Chain::default();
+        for (index, path) in self.chain.iter().enumerate() {
+            let target = self.target(path, folder)?;
+            ensure!(!made.iter().any(|(_, other)| *other == target), "{} is there twice", target.display());
+            let mut recording = Recording::open(path, spool())?;
+            let name = recording.name.clone();
+            ensure!(
+                !matches!(recording.form, Form::Directory { .. }),
+                "{name} is a directory; a chain is of files"
+            );
+            chain.last = index + 1 == self.chain.len();
+            recording.chain = Some(chain.clone());
+            let form = match recording.form {
+                Form::Pipe if self.write.in_place => OutputForm::Pipe,
+                _ => OutputForm::File,
+            };
+            let job = Job {
+                recording,
+                passes: vec![self.pass()],
+                threads: self.write.threads.count(),
+                spool: spool(),
+            };
+            let outcome = if self.write.dry_run {
+                job.run(Output::Nowhere(form))?
+            } else {
+                let (temporary, outcome) = make_file(&target, job, form)?;
+                made.push((temporary, target.clone()));
+                outcome
+            };
+            let mut report = outcome.report;
+            report.lines.insert(0, read_line(&name, &report));
+            let would = if self.write.dry_run { "would write" } else { "wrote" };
+            report.say(Level::Info, format!("{would} {}: {}", target.display(), size(outcome.written)));
+            code = code.max(self.write.talk.tell(&report));
+        }
+        // The last one first: a file can be read as long as all files before it are still compressed.
+        for (temporary, target) in made.into_iter().rev() {
+            settle(temporary, &target)?;
+        }
+        Ok(code)
+    }
+
+    fn target(&self, path: &Path, folder: Option<&Path>) -> Result<PathBuf> {
+        let input = fs::canonicalize(path).with_context(|| path.display().to_string())?;
+        let Some(folder) = folder else { return Ok(input) };
+        let target = folder.join(path.file_name().unwrap_or_default());
+        let same = self.chain.iter().any(|other| {
+            fs::canonicalize(other)
+                .ok()
+                .zip(fs::canonicalize(&target).ok())
+                .is_some_and(|(other, target)| other == target)
+        });
+        ensure!(!same, "{} is an input itself; --in-place changes it", target.display());
+        ensure!(
+            self.write.force || self.write.dry_run || !target.exists(),
+            "{} exists; -f overwrites it",
+            target.display()
+        );
+        Ok(target)
+    }
+}

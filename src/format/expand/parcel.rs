@@ -1,0 +1,167 @@
+//! Cuts batches into parcels that expand to about one batch each; a parcel of whole zstd frames can be expanded by itself, on any thread.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use zstd::zstd_safe::{DCtx, InBuffer, OutBuffer, find_frame_compressed_size, get_frame_content_size};
+
+use super::{COMPRESSED, PLAIN_RUN, compressed_part, may_be_inside};
+use crate::input::{BATCH_SIZE, Batch};
+use crate::{Endian, Frame, Kinds, Origin, Origins, Record, Result};
+
+/// A part of a batch on its way to being expanded.
+#[derive(Debug)]
+pub struct Parcel {
+    pub(super) stored: Batch,
+    /// Bytes it expands to; `None` unless every COMPRESSED record looks like one zstd frame that says how much it holds.
+    expands_to: Option<usize>,
+    /// What it expands to, provided that its stream stands between two frames and between two records.
+    pub(super) ahead: Option<Batch>,
+}
+
+impl From<Batch> for Parcel {
+    fn from(stored: Batch) -> Parcel {
+        Parcel { stored, expands_to: None, ahead: None }
+    }
+}
+
+impl Parcel {
+    /// Expands it without knowing what came before it, where that can be done. Nothing is taken on trust: a frame that is not whole, or that
+    /// does not hold whole records, leaves the parcel as it was, and `Expand` does the same work in order.
+    #[must_use]
+    pub fn opened(mut self, endian: Endian) -> Parcel {
+        self.ahead = self.expands_to.and_then(|size| open(&self.stored, size, endian));
+        self
+    }
+}
+
+fn open(stored: &Batch, size: usize, endian: Endian) -> Option<Batch> {
+    let (mut bytes, mut origins) = (Vec::with_capacity(size), Origins::default());
+    let (mut kinds, mut records) = (Kinds::NONE, 0);
+    let mut context = DCtx::create();
+    let mut walker = stored.walk(endian);
+    while let Some(record) = walker.next_record().ok()? {
+        let start = bytes.len();
+        if !record.kind().is_compressed() {
+            origins.push(start, record.origin());
+            bytes.extend_from_slice(record.bytes());
+            bytes.extend_from_slice(record.payload());
+            kinds.insert(record.kind());
+            records += 1;
+            continue;
+        }
+        let (stream, at) = record.origin().stored_at()?;
+        origins.push(start, Origin::Chunk { stream, record: at, offset: 0 });
+        let mut input = InBuffer::around(compressed_part(&record).0);
+        let mut output = OutBuffer::around_pos(&mut bytes, start);
+        let hint = context.decompress_stream(&mut output, &mut input).ok()?;
+        if hint != 0 || input.pos() != input.src.len() {
+            return None;
+        }
+        let mut at = start;
+        while at < bytes.len() {
+            let frame = Frame::read(&bytes, at, endian).ok()??;
+            if !may_be_inside(frame.kind) {
+                return None;
+            }
+            at += frame.size;
+            kinds.insert(frame.kind);
+            records += 1;
+        }
+        if at > bytes.len() {
+            return None;
+        }
+    }
+    Some(Batch { bytes: bytes.into(), origins, kinds, records, stored: None, ..stored.clone() })
+}
+
+/// Bytes that a COMPRESSED record expands to, if it is exactly one zstd frame that says so and they fit in a batch.
+fn frame_size(record: &Record<'_>) -> Option<usize> {
+    let (part, padding) = compressed_part(record);
+    let size = get_frame_content_size(part).ok()??;
+    let size = usize::try_from(size).ok().filter(|size| (1..=BATCH_SIZE).contains(size))?;
+    (padding.is_empty() && find_frame_compressed_size(part) == Ok(part.len())).then_some(size)
+}
+
+/// Yields the parcels of batches.
+pub struct Parcels<I> {
+    batches: I,
+    endian: Endian,
+    ready: VecDeque<Parcel>,
+}
+
+impl<I> std::fmt::Debug for Parcels<I> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Parcels({} ready)", self.ready.len())
+    }
+}
+
+impl<I: Iterator<Item = Result<Batch>>> Parcels<I> {
+    /// The batches are those of a [`crate::input::Recording`].
+    pub fn new(batches: I, endian: Endian) -> Self {
+        Parcels { batches, endian, ready: VecDeque::new() }
+    }
+
+    fn cut(&mut self, batch: &Batch) -> Result<()> {
+        let end = batch.bytes.len();
+        let mut walker = batch.walk(self.endian);
+        // Where the part at hand begins, and the bytes it expands to if all of it can be expanded ahead.
+        let (mut from, mut size) = (0, None);
+        loop {
+            let mut plain = walker.position();
+            let record = walker.next_wanted(COMPRESSED, usize::MAX)?;
+            let start = record.map_or(end, |record| walker.position() - record.bytes().len());
+            if start - plain >= PLAIN_RUN {
+                self.push(batch, from..plain, size)?;
+                self.push(batch, plain..start, None)?;
+                (from, plain) = (start, start);
+            }
+            let Some(record) = record else { break };
+            let more = frame_size(&record).map(|size| size + start - plain);
+            let sum = size.zip(more).map(|(size, more): (usize, usize)| size + more);
+            let fits = sum.is_some_and(|sum| sum <= BATCH_SIZE) || size.is_none() && more.is_none();
+            if from == plain || !fits {
+                self.push(batch, from..plain, size)?;
+                (from, size) = (plain, more);
+            } else {
+                size = sum;
+            }
+        }
+        self.push(batch, from..end, size)?;
+        if let Some(torn) = batch.torn {
+            let stored = Batch { torn: Some(torn), ..batch.part(end..end, self.endian)? };
+            self.ready.push_back(stored.into());
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, batch: &Batch, range: Range<usize>, expands_to: Option<usize>) -> Result<()> {
+        if !range.is_empty() {
+            let stored = batch.part(range, self.endian)?;
+            self.ready.push_back(Parcel { stored, expands_to, ahead: None });
+        }
+        Ok(())
+    }
+}
+
+impl<I: Iterator<Item = Result<Batch>>> Iterator for Parcels<I> {
+    type Item = Result<Parcel>;
+
+    fn next(&mut self) -> Option<Result<Parcel>> {
+        loop {
+            if let Some(parcel) = self.ready.pop_front() {
+                return Some(Ok(parcel));
+            }
+            let batch = match self.batches.next()? {
+                Ok(batch) => batch,
+                Err(error) => return Some(Err(error)),
+            };
+            if !batch.kinds.meets(COMPRESSED) {
+                return Some(Ok(batch.into()));
+            }
+            if let Err(error) = self.cut(&batch) {
+                return Some(Err(error.file(&batch.name)));
+            }
+        }
+    }
+}

@@ -1,0 +1,481 @@
+//! What `compress` makes every perf reads as it reads the recording it was made from, `decompress` makes it the same bytes again, and what
+//! can't be decompressed is never passed over in silence.
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::args;
+use crate::oracle::{BUILD_IDS, Case, HEADER, Question, REPORT, SCRIPT, STATS, all_agree};
+use crate::parse::{AUXTRACE, Contents, HEADER_FEATURE, Order, Rec, feature, records};
+use crate::second_opinion::theirs;
+use crate::support::{
+    Fixture, Form, Stdin, all, each, each_fixture, named, perfs, perfx, perfx_with, recorded, same_bytes,
+    temp,
+};
+
+const COMPRESSED: u32 = 81;
+const COMPRESSED2: u32 = 83;
+const FINISHED_ROUND: u32 = 68;
+
+/// Every form of the output.
+const OPTIONS: [&[&str]; 5] = [&[], &["-l", "19"], &["--solid"], &["--compressed2"], &["--rounds", "-l1"]];
+
+/// Runs a command that writes a recording; `None` when it refuses.
+fn made(command: &str, options: &[&str], input: &Path) -> Result<Option<(Vec<u8>, i32)>, String> {
+    let folder = temp();
+    let out = folder.path().join("out.data");
+    let mut args = args![command, "-q", "-o", out, input].to_vec();
+    args.extend(options.iter().map(Into::into));
+    let ran = perfx(args);
+    match ran.code {
+        Some(1) if out.exists() => Err("failed, and yet left an output".into()),
+        Some(1) => Ok(None),
+        Some(code @ (0 | 3)) => {
+            let data = if out.is_dir() { out.join("data") } else { out };
+            Ok(Some((fs::read(data).unwrap(), code)))
+        }
+        _ => Err(format!("{options:?}: {ran:?}")),
+    }
+}
+
+fn changed(command: &str, options: &[&str], bytes: &[u8]) -> Vec<u8> {
+    let folder = temp();
+    let input = folder.path().join("in.data");
+    fs::write(&input, bytes).unwrap();
+    made(command, options, &input).unwrap().unwrap_or_else(|| panic!("{command} {options:?} refuses")).0
+}
+
+fn contents(bytes: &[u8], form: Form) -> Contents {
+    if form == Form::Pipe { Contents::pipe(bytes) } else { Contents::file(bytes) }
+}
+
+/// The piece of zstd in a record.
+fn piece(record: &Rec, order: Order) -> &[u8] {
+    match record.kind {
+        COMPRESSED => &record.bytes[8..record.size],
+        _ => &record.bytes[16..16 + order.u64(&record.bytes, 8) as usize],
+    }
+}
+
+fn is_compressed(record: &&Rec) -> bool {
+    matches!(record.kind, COMPRESSED | COMPRESSED2)
+}
+
+#[test]
+fn every_perf_says_the_same_of_what_was_compressed() {
+    let (to, solid): (&[&str], &[&str]) = (&["compress"], &["compress", "--solid", "-l", "19"]);
+    let (best, rounds): (&[&str], &[&str]) = (&["compress", "-l", "22"], &["compress", "--rounds"]);
+    let pipe: &[&str] = &["compress", "--to", "pipe"];
+    let everything: &[&Question] = &[&SCRIPT, &REPORT, &STATS, &HEADER, &BUILD_IDS];
+    let most: &[&Question] = &[&SCRIPT, &REPORT, &HEADER, &BUILD_IDS];
+    let cases: &[Case<'_>] = &[
+        ("recorded/several.p61.data", to, everything),
+        ("recorded/several.p61.data", solid, everything),
+        ("recorded/several.p61.data", rounds, everything),
+        ("recorded/tracepoint.p61.data", to, everything),
+        ("recorded/allbits.p61.data", best, everything),
+        // Compressed before.
+        ("recorded/z-straddle.p61.data", best, everything),
+        ("recorded/z-tracepoint.p61.data", to, everything),
+        ("recorded/threads-z.p61.data", to, most),
+        ("recorded/forkexec.p61.data", pipe, &[&SCRIPT, &HEADER]),
+        ("recorded/pipe.p61.data", to, &[&SCRIPT]),
+        ("crafted/aux-le.data", to, &[&SCRIPT]),
+        ("crafted/be-forkexec.p61.data", to, &[&SCRIPT]),
+    ];
+    all_agree(&perfs(&["perf", "perf-trixie", "perf-new"]), cases);
+    let newest: &[&str] = &["compress", "--compressed2"];
+    all_agree(
+        &perfs(&["perf-new"]),
+        &[("recorded/tracepoint.p61.data", newest, everything), ("recorded/z.p73.data", newest, everything)],
+    );
+}
+
+#[test]
+fn every_perf_says_the_same_of_what_was_decompressed() {
+    let most: &[&Question] = &[&SCRIPT, &REPORT, &HEADER, &BUILD_IDS];
+    let to: &[&str] = &["decompress"];
+    let cases: &[Case<'_>] = &[
+        ("recorded/z1.p61.data", to, most),
+        ("recorded/z22.p61.data", to, most),
+        ("recorded/z-straddle.p61.data", to, most),
+        ("recorded/z-tracepoint.p61.data", to, most),
+        ("recorded/threads-z.p61.data", to, most),
+        ("recorded/z.p73.data", to, most),
+        ("recorded/pipe-z.p61.data", to, &[&SCRIPT]),
+        ("crafted/z-mixed-be.data", to, &[&SCRIPT]),
+        ("crafted/z-datasize-zero-le.data", to, &[&SCRIPT]),
+    ];
+    all_agree(&perfs(&["perf", "perf-trixie", "perf-new"]), cases);
+}
+
+/// AUX traces decode as before, wherever their records went.
+#[test]
+fn perf_decodes_the_same_branches() {
+    const BRANCHES: Question =
+        Question { args: &["script", "-f", "--itrace=b"], line: |line| Some(line.to_owned()) };
+    let cases: Vec<Case<'_>> = ["crafted/aux-le.data", "crafted/aux-big.data", "crafted/aux-odd-size.data"]
+        .into_iter()
+        .flat_map(|name| {
+            let questions: &[&Question] = &[&BRANCHES];
+            [
+                (name, &["compress"] as &[&str], questions),
+                (name, &["compress", "--solid", "--rounds"], questions),
+            ]
+        })
+        .collect();
+    all_agree(&perfs(&["perf", "perf-new"]), &cases);
+}
+
+/// What is compressed is not a form of its own: it comes back byte by byte, in every option and both forms.
+#[test]
+fn what_was_compressed_comes_back_byte_by_byte() {
+    let fixtures: Vec<_> = all().into_iter().filter(|fixture| fixture.form != Form::Directory).collect();
+    let compared = AtomicUsize::new(0);
+    each_fixture(&fixtures, |fixture| {
+        // In perf's own layout, and without what compresses already or can't be decompressed.
+        let Some((plain, 0)) = made("decompress", &[], &fixture.path)? else { return Ok(()) };
+        let whole = contents(&plain, Form::File);
+        if whole.not_canonical(&plain).is_some() || whole.features.contains_key(&feature::COMPRESSED) {
+            return Ok(());
+        }
+        for options in OPTIONS {
+            let small = changed("compress", options, &plain);
+            let back = changed("decompress", &[], &small);
+            // A short header, which has no features, grows.
+            if plain[..16] == back[..16] {
+                same_bytes(&format!("{options:?}"), &plain, &back)?;
+                compared.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    });
+    assert!(compared.into_inner() > 5 * 300);
+}
+
+#[test]
+fn pipes_come_back_byte_by_byte() {
+    let fixtures: Vec<_> = all().into_iter().filter(|fixture| fixture.form == Form::Pipe).collect();
+    each_fixture(&fixtures, |fixture| {
+        let Some((plain, 0)) = made("decompress", &["--to", "pipe"], &fixture.path)? else { return Ok(()) };
+        for options in OPTIONS {
+            let through = |command: &str, options: &[&str], bytes: &[u8]| {
+                let args = [&[command, "-q"], options].concat();
+                perfx_with(Stdin::Pipe(bytes), args).done().map(|ran| ran.stdout)
+            };
+            let small = through("compress", options, &plain)?;
+            let contents = Contents::pipe(&small);
+            let found = contents.records(&small);
+            let says = found.iter().position(|record| {
+                record.kind == HEADER_FEATURE && contents.order.u64(&record.bytes, 8) == feature::COMPRESSED
+            });
+            let first = found.iter().position(|record| is_compressed(&record));
+            if first.is_some() && (says.is_none() || says > first) {
+                return Err(format!("{options:?}: feature 27 is not before the first COMPRESSED"));
+            }
+            same_bytes(&format!("{options:?}"), &plain, &through("decompress", &[], &small)?)?;
+        }
+        Ok(())
+    });
+}
+
+/// The rules of the reference (`src/format/README.md`, 13), of which each was found by what perf does when it is broken.
+#[test]
+fn every_piece_is_what_all_perfs_read() {
+    let pieces = AtomicUsize::new(0);
+    each_fixture(&all(), |fixture| {
+        let Some((plain, 0)) = made("decompress", &[], &fixture.path)? else { return Ok(()) };
+        for options in OPTIONS {
+            let Some((small, _)) = made("compress", options, &fixture.path)? else { return Ok(()) };
+            let contents = Contents::file(&small);
+            let order = contents.order;
+            let found = contents.records(&small);
+            let says = contents.features.get(&feature::COMPRESSED);
+            let mmap_len = says.map_or(0, |says| order.u32(says, 16) as usize);
+            let solid = options.contains(&"--solid");
+            let mut inside = Vec::new();
+            let mut stream = zstd::stream::raw::Decoder::new().unwrap();
+            for record in found.iter().filter(is_compressed) {
+                pieces.fetch_add(1, Ordering::Relaxed);
+                let zstd = piece(record, order);
+                let held = if solid {
+                    let mut held = vec![0; 1 << 20];
+                    let done =
+                        zstd::stream::raw::Operation::run_on_buffers(&mut stream, zstd, &mut held).unwrap();
+                    assert_eq!(done.bytes_read, zstd.len());
+                    held.truncate(done.bytes_written);
+                    held
+                } else {
+                    assert_eq!(
+                        zstd::zstd_safe::find_frame_compressed_size(zstd),
+                        Ok(zstd.len()),
+                        "one frame"
+                    );
+                    zstd::bulk::decompress(zstd, 1 << 20).unwrap()
+                };
+                assert!(
+                    (1..=mmap_len).contains(&held.len()) && mmap_len % 4096 == 0,
+                    "{} {mmap_len}",
+                    held.len()
+                );
+                let whole = records(&held, order);
+                assert_eq!(
+                    whole.iter().map(|record| record.size).sum::<usize>(),
+                    held.len(),
+                    "whole records"
+                );
+                for record in &whole {
+                    let round = record.kind == FINISHED_ROUND && options.contains(&"--rounds");
+                    assert!(
+                        record.kind < 64 && ![11, 12, 21].contains(&record.kind) || round,
+                        "{}",
+                        record.kind
+                    );
+                }
+                assert!(record.kind == COMPRESSED || record.size % 8 == 0);
+                assert_eq!(record.kind == COMPRESSED2, options.contains(&"--compressed2"));
+                inside.extend(whole);
+            }
+            let clear = found.iter().filter(|record| !is_compressed(record)).count();
+            let before = Contents::file(&plain).records(&plain).len();
+            assert_eq!(inside.len() + clear, before, "{options:?}: no record got lost");
+        }
+        Ok(())
+    });
+    assert!(pieces.into_inner() > 1000);
+}
+
+#[test]
+fn another_reader_finds_the_same_records() {
+    let fixtures: Vec<_> = recorded().into_iter().filter(|fixture| fixture.form == Form::File).collect();
+    let read = AtomicUsize::new(0);
+    each_fixture(&fixtures, |fixture| {
+        let Some(expected) = theirs(&fixture.bytes(), false) else { return Ok(()) };
+        for command in ["compress", "decompress"] {
+            let Some((made, _)) = made(command, &[], &fixture.path)? else { return Ok(()) };
+            let found = theirs(&made, false).ok_or("is refused")?;
+            if found != expected {
+                return Err(format!("{command}: {found:?}, not {expected:?}"));
+            }
+        }
+        read.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    });
+    assert!(read.into_inner() * 4 > fixtures.len() * 3);
+}
+
+/// A recording of many batches.
+fn long() -> Vec<u8> {
+    Fixture::new("recorded/several.p61.data").repeated(9 << 20)
+}
+
+#[test]
+fn the_bytes_do_not_depend_on_threads() {
+    let plain = long();
+    for options in [&["-l1"] as &[&str], &["--rounds", "-l3"], &["--solid", "-l1"]] {
+        let with = |bytes: &[u8], command, options: &[&str], threads| {
+            changed(command, &[options, &["-@", threads]].concat(), bytes)
+        };
+        let small = with(&plain, "compress", options, "1");
+        assert!(small == with(&plain, "compress", options, "4"), "{options:?}");
+        assert!(small.len() < plain.len() / 3, "{options:?}: {}", small.len());
+        for threads in ["1", "4"] {
+            assert!(with(&small, "decompress", &[], threads) == plain, "{options:?} -@{threads}");
+        }
+        // What comes out of a decoder is cut into other batches, the same for any number of threads.
+        let again = with(&small, "compress", &["-l2"], "1");
+        assert!(again == with(&small, "compress", &["-l2"], "4"), "{options:?} compressed again");
+        assert!(with(&again, "decompress", &[], "4") == plain, "{options:?} compressed again");
+    }
+}
+
+/// Frames are taken for independent only when they are: records that straddle them, frames in frames, lengths that lie.
+#[test]
+fn threads_do_not_change_what_is_decompressed() {
+    each_fixture(&named("z"), |fixture| {
+        for options in [&[] as &[&str], &["--salvage"]] {
+            let one = made("decompress", &[options, &["-@1"]].concat(), &fixture.path)?;
+            let four = made("decompress", &[options, &["-@4"]].concat(), &fixture.path)?;
+            if one != four {
+                return Err(format!("{options:?}"));
+            }
+        }
+        Ok(())
+    });
+}
+
+/// A frame in the middle is damaged: an error, or with --salvage all but what it held.
+#[test]
+fn salvage_loses_one_frame_of_many() {
+    let plain = long();
+    let small = changed("compress", &["-l1"], &plain);
+    let contents = Contents::file(&small);
+    let found = contents.records(&small);
+    let pieces: Vec<&Rec> = found.iter().filter(is_compressed).collect();
+    let hit = pieces[pieces.len() / 2];
+    let held = zstd::bulk::decompress(piece(hit, contents.order), 1 << 20).unwrap();
+    let mut damaged = small.clone();
+    // Its magic number, so that none of it is left.
+    damaged[contents.data.start + hit.at + 8] ^= 1;
+    let folder = temp();
+    let (input, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
+    fs::write(&input, &damaged).unwrap();
+    let ran = perfx(args!["decompress", "-o", out, input]);
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    assert!(!out.exists());
+    let place = format!("at offset {:#x}: COMPRESSED (81)", contents.data.start + hit.at);
+    assert!(ran.stderr.contains(&place), "{}", ran.stderr);
+    for threads in ["-@1", "-@4"] {
+        let ran = perfx(args!["decompress", "-f", "--salvage", threads, "-o", out, input]);
+        assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+        let lost = format!("the rest of this record of {} bytes is lost", hit.size);
+        assert!(ran.stderr.contains(&place) && ran.stderr.contains(&lost), "{}", ran.stderr);
+        let rest = fs::read(&out).unwrap();
+        let data = |file: &[u8]| Contents::file(file).data.len();
+        assert_eq!(data(&rest), data(&plain) - held.len());
+    }
+}
+
+#[test]
+fn salvage_reads_a_file_that_was_cut() {
+    let fixture = Fixture::new("recorded/z-straddle.p61.data");
+    let (whole, bytes) = (changed("decompress", &[], &fixture.bytes()), fixture.bytes());
+    let data = Contents::file(&bytes).data;
+    let order = Order::of(&bytes);
+    let folder = temp();
+    let (input, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
+    let mut most = 0;
+    for tenth in 1..10 {
+        fs::write(&input, &bytes[..data.start + data.len() * tenth / 10]).unwrap();
+        let ran = perfx(args!["decompress", "-f", "-o", out, input]);
+        assert_eq!((ran.code, out.exists()), (Some(1), false), "{}", ran.stderr);
+        let ran = perfx(args!["decompress", "-f", "--salvage", "-o", out, input]);
+        assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+        let rest = fs::read(&out).unwrap();
+        fs::remove_file(&out).unwrap();
+        let (from, to) = (order.section(&rest, 40), Contents::file(&whole).data);
+        assert!(whole[to].starts_with(&rest[from.clone()]), "{tenth}");
+        assert!(from.len() >= most, "{tenth}");
+        most = from.len();
+    }
+    assert!(most > 0);
+}
+
+#[test]
+fn a_chain_of_files_becomes_readable() {
+    for version in ["p61", "p73"] {
+        let fixture = Fixture::new(&format!("recorded/switch-output-z.{version}.data"));
+        let files: Vec<_> = (1..=2).map(|n| fixture.path.join(format!("{n}.data"))).collect();
+        let folder = temp();
+        let out = folder.path().join("out");
+        let ran = perfx(args!["decompress", files[1], "-o", out]);
+        assert!(ran.code == Some(1) && ran.stderr.contains("perfx decompress --chain"), "{}", ran.stderr);
+        let mut line = args!["decompress", "-o", out, "--chain"].to_vec();
+        line.extend(files.iter().map(Into::into));
+        perfx(line).done().unwrap();
+        let first = fs::read(out.join("1.data")).unwrap();
+        assert!(
+            first == changed("decompress", &[], &fs::read(&files[0]).unwrap()),
+            "the first needs no other"
+        );
+        for perf in perfs(&["perf", "perf-new"]) {
+            for n in 1..=2 {
+                let ran = perf.run(Stdin::Null, args!["script", "-f", "-i", out.join(format!("{n}.data"))]);
+                let old = perf.name == "perf" && version == "p73";
+                let samples = ran.text().lines().filter(|line| line.contains("cpu-clock")).count();
+                assert!(
+                    old || ran.code == Some(0) && samples > 20,
+                    "{} {n}: {samples}: {}",
+                    perf.name,
+                    ran.stderr
+                );
+            }
+        }
+        // In place, all of them or none.
+        let copies: Vec<_> = (1..=2).map(|n| folder.path().join(format!("{n}.data"))).collect();
+        for (from, to) in files.iter().zip(&copies) {
+            fs::copy(from, to).unwrap();
+        }
+        let in_place = |order: &[usize]| {
+            let mut line = args!["decompress", "-q", "--in-place", "--chain"].to_vec();
+            line.extend(order.iter().map(|&n| copies[n].clone().into_os_string()));
+            perfx(line).code
+        };
+        assert_eq!(in_place(&[1, 0]), Some(1), "not in the order of time");
+        assert_eq!(in_place(&[0, 1, 1]), Some(1), "one of them twice");
+        for (from, to) in files.iter().zip(&copies) {
+            assert!(fs::read(from).unwrap() == fs::read(to).unwrap(), "untouched");
+        }
+        assert_eq!(in_place(&[0, 1]), Some(0));
+        for (n, copy) in copies.iter().enumerate() {
+            assert!(fs::read(copy).unwrap() == fs::read(out.join(format!("{}.data", n + 1))).unwrap());
+        }
+    }
+}
+
+/// The index follows the records, in front of which everything got shorter.
+#[test]
+fn the_aux_index_moves_with_its_records() {
+    each_fixture(&named("aux"), |fixture| {
+        if fixture.form != Form::File {
+            return Ok(());
+        }
+        let Some((small, 0)) = made("compress", &["--solid"], &fixture.path)? else { return Ok(()) };
+        let contents = Contents::file(&small);
+        let found = contents.records(&small);
+        let Some(index) = contents.features.get(&feature::AUXTRACE) else { return Ok(()) };
+        let order = contents.order;
+        for at in (8..index.len()).step_by(16) {
+            let offset = order.u64(index, at) as usize - contents.data.start;
+            let record = found.iter().find(|record| record.at == offset).ok_or("no record there")?;
+            if record.kind != AUXTRACE || order.u64(index, at + 8) as usize != record.size {
+                return Err(format!("{record:?}"));
+            }
+        }
+        Ok(())
+    });
+}
+
+/// Other passes see records, never pieces, and none comes behind it.
+#[test]
+fn it_is_the_last_pass_of_any_chain() {
+    let fixture = Fixture::new("recorded/several.p61.data");
+    let ids = "build-ids:no-files:known=abcd /tmp/perfx-data/work/burn";
+    let plain = changed("run", &["-p", ids], &fixture.bytes());
+    let small = changed("run", &["-p", &format!("{ids},compress:level=19:rounds")], &fixture.bytes());
+    assert!(small.len() < plain.len());
+    assert!(changed("decompress", &[], &small) == plain);
+    let ran = perfx(args!["run", "-n", "-p", "compress,build-ids", fixture.path]);
+    assert!(ran.code == Some(1) && ran.stderr.contains("must be the last one"), "{}", ran.stderr);
+}
+
+#[test]
+fn the_header_says_level_and_ratio() {
+    let plain = long();
+    for (level, least) in [("1", 5), ("19", 6)] {
+        let small = changed("compress", &["-l", level], &plain);
+        let contents = Contents::file(&small);
+        let says = &contents.features[&feature::COMPRESSED];
+        let word = |at| contents.order.u32(says, at);
+        assert_eq!((word(0), word(4), word(8)), (0, 1, level.parse().unwrap()));
+        assert!(word(12) >= least && word(16) <= 1 << 20, "{} {}", word(12), word(16));
+    }
+}
+
+#[test]
+fn levels_make_it_smaller() {
+    let plain = long();
+    let sizes: Vec<usize> =
+        ["1", "9", "22"].map(|level| changed("compress", &["-l", level], &plain).len()).into();
+    assert!(sizes[0] > sizes[1] && sizes[1] >= sizes[2], "{sizes:?}");
+    let cases = [0, 23, 100];
+    each(
+        &cases,
+        |level| level.to_string(),
+        |level| {
+            let ran = perfx(args!["compress", "-n", "-l", level.to_string(), "recorded"]);
+            if ran.code == Some(2) { Ok(()) } else { Err(format!("{ran:?}")) }
+        },
+    );
+}
