@@ -14,10 +14,10 @@ use perfx_format::features::{
     read_group_desc, write_auxtrace_index, write_event_desc, write_group_desc,
 };
 use perfx_format::header::{Features, Weight};
-use perfx_format::in_place::replace_section;
+use perfx_format::in_place::{Changes, replace_sections};
 use perfx_format::input::{Batch, Form, Recording, Spool};
 use perfx_format::sample::{Sample, callchain, frames};
-use perfx_format::{Endian, Event, Feature, Kinds, Layouts, Origins, Record, RecordType, Result, Walker};
+use perfx_format::{Bytes, Endian, Event, Feature, Kinds, Layouts, Origins, Record, RecordType, Result, Walker};
 use perfx_passes::{BuildIds, BuildIdsOptions, IdOptions, Mmap2BuildIds, Mmap2BuildIdsOptions, parse_chain};
 use perfx_pipeline::{Job, Outcome, Output, OutputForm, Pass};
 
@@ -313,10 +313,16 @@ pub(crate) fn mmap2_build_ids(bytes: &[u8]) {
 pub(crate) fn in_place(bytes: &[u8]) {
     let (Some(before), Ok(recording)) = (summary(bytes), open(bytes)) else { return };
     let Some(header) = &recording.file else { return };
-    let section = vec![0xa5; bytes.len() % 61];
-    for feature in [Feature::BUILD_ID, Feature::AUXTRACE, Feature(200)] {
+    let section = Bytes::from(vec![0xa5; bytes.len() % 61]);
+    let set = |feature| (feature, Some(section.clone()));
+    for changes in [
+        vec![set(Feature::BUILD_ID)],
+        vec![set(Feature::AUXTRACE), (Feature::HOSTNAME, None)],
+        vec![set(Feature::BUILD_ID), set(Feature::SAMPLE_TIME), set(Feature(200))],
+    ] {
         let mut file = temp(bytes);
-        if !replace_section(&file, header, feature, &section).unwrap() {
+        let changes = Changes::from_iter(changes);
+        if !replace_sections(&file, header, &changes).unwrap() {
             continue;
         }
         let mut changed = Vec::new();
@@ -326,8 +332,13 @@ pub(crate) fn in_place(bytes: &[u8]) {
         assert!(before.data == after.data, "the records are the same bytes");
         assert!(before.events == after.events, "the events are the same");
         let mut expected = before.features.clone();
-        expected.insert(feature, section.clone().into());
-        assert!(expected == after.features, "{feature} is the only feature that changes");
+        for (feature, section) in &changes {
+            match section {
+                Some(section) => expected.insert(*feature, section.clone()),
+                None => expected.remove(feature),
+            };
+        }
+        assert!(expected == after.features, "only {:?} change", changes.keys());
     }
 }
 
