@@ -36,7 +36,12 @@ pub const REGISTRY: &[Entry] = &[
         options: Mmap2BuildIds::OPTIONS,
         make: Mmap2BuildIds::make,
     },
-    Entry { name: "reindex-aux", about: ReindexAux::ABOUT, options: ReindexAux::OPTIONS, make: ReindexAux::make },
+    Entry {
+        name: "reindex-aux",
+        about: ReindexAux::ABOUT,
+        options: ReindexAux::OPTIONS,
+        make: ReindexAux::make,
+    },
     Entry {
         name: "reindex-build-ids",
         about: ReindexBuildIds::ABOUT,

@@ -21,10 +21,14 @@ pub use times::ReindexTimes;
 pub(crate) const ADD: Choice =
     Choice { name: "add", value: None, about: "also make or complete what is missing by design" };
 
-/// Tells what was done to an index: how many of what, for every number that is not 0.
-fn tell(session: &mut Session, index: &str, mended: &[(u64, &str, &str)]) {
-    let done = mended.iter().filter(|(count, ..)| *count > 0);
-    let done: Vec<_> = done.map(|&(count, one, many)| counted(count, one, many)).collect();
-    let line = if done.is_empty() { "nothing to mend".to_owned() } else { done.join(", ") };
+/// Tells what was done to an index.
+fn tell(session: &mut Session, index: &str, mended: &[String]) {
+    let line = if mended.is_empty() { "nothing to mend".to_owned() } else { mended.join(", ") };
     session.report.say(Level::Info, format!("{index}: {line}"));
+}
+
+/// Of several counts those that are not 0, each with one of its two words.
+fn counts(counts: &[(u64, &str, &str)]) -> Vec<String> {
+    let some = counts.iter().filter(|(count, ..)| *count > 0);
+    some.map(|&(count, one, many)| counted(count, one, many)).collect()
 }

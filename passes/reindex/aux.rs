@@ -9,7 +9,7 @@ use perfx_format::input::Recording;
 use perfx_format::{Feature, Kinds, Layouts, Origin, Record, RecordType};
 use perfx_pipeline::{Needs, OutputForm, Pass, Session, worker_as};
 
-use super::{ADD, tell};
+use super::{ADD, counts, tell};
 use crate::support::options::{Choice, Options};
 
 /// The pass.
@@ -69,14 +69,13 @@ impl Pass for ReindexAux {
             }
             let record = "AUXTRACE record listed for the first time";
             let records = "AUXTRACE records listed for the first time";
-            tell(session, index, &[(made, record, records)]);
+            tell(session, index, &counts(&[(made, record, records)]));
             return Ok(());
         };
         let old = read_auxtrace_index(section, session.endian);
         if count == 0 {
             session.list_aux();
-            let none = "index of no AUXTRACE record taken away";
-            tell(session, index, &[(1, none, none)]);
+            tell(session, index, &["taken away, for there is no AUXTRACE record".to_owned()]);
             return Ok(());
         }
         if self.elsewhere == 0 && old.as_ref() == Some(&self.there) {
@@ -84,8 +83,10 @@ impl Pass for ReindexAux {
             return Ok(());
         }
         session.list_aux();
-        let unreadable = u64::from(old.is_none());
-        let old = old.unwrap_or_default();
+        let Some(old) = old else {
+            tell(session, index, &["made anew, for it could not be read".to_owned()]);
+            return Ok(());
+        };
         let mut listed: HashMap<u64, (u64, u64)> =
             self.there.iter().map(|entry| (entry.offset, (entry.size, 0))).collect();
         let (mut astray, mut sizes) = (0, 0);
@@ -102,7 +103,6 @@ impl Pass for ReindexAux {
         let twice = listed.values().map(|(_, times)| times.saturating_sub(1)).sum();
         let disordered = old.windows(2).filter(|pair| pair[0].offset > pair[1].offset).count() as u64;
         let mended = [
-            (unreadable, "index that can't be read made anew", ""),
             (
                 astray,
                 "entry that pointed at no AUXTRACE record replaced",
@@ -113,7 +113,7 @@ impl Pass for ReindexAux {
             (disordered, "entry out of order", "entries out of order"),
             (missing, "AUXTRACE record added", "AUXTRACE records added"),
         ];
-        tell(session, index, &mended);
+        tell(session, index, &counts(&mended));
         Ok(())
     }
 

@@ -7,11 +7,13 @@ use std::sync::Arc;
 use anyhow::Result;
 use perfx_format::features::{BUILD_ID_SIZE_VALID, BuildIdEntry, BuildIds};
 use perfx_format::input::Recording;
-use perfx_format::{Endian, Feature, HEADER_SIZE, Kinds, Layouts, RECORD_SIZE_MAX, Record, RecordType, until_nul};
+use perfx_format::{
+    Endian, Feature, HEADER_SIZE, Kinds, Layouts, RECORD_SIZE_MAX, Record, RecordType, until_nul,
+};
 use perfx_pipeline::address_space::{Identity, Mapping};
 use perfx_pipeline::{Emit, Level, Needs, Pass, Session, counted, worker_as};
 
-use super::{ADD, tell};
+use super::{ADD, counts, tell};
 use crate::support::hits::Guests;
 use crate::support::ids::{cpumode, dso_name};
 use crate::support::options::{Choice, Options};
@@ -27,7 +29,7 @@ pub struct ReindexBuildIds {
     /// Look 2: entries of a section, in file order, each once.
     entries: Vec<Vec<u8>>,
     known: HashSet<Vec<u8>>,
-    /// Records made a multiple of 8 bytes long.
+    /// Records padded.
     aligned: u64,
 }
 
@@ -190,7 +192,7 @@ impl Pass for ReindexBuildIds {
             (rewritten, "entry rewritten that some perf refuses", "entries rewritten that some perf refuses"),
             (added, "entry added from the records", "entries added from the records"),
         ];
-        tell(session, "feature BUILD_ID", &mended);
+        tell(session, "feature BUILD_ID", &counts(&mended));
         Ok(())
     }
 
@@ -208,9 +210,9 @@ impl Pass for ReindexBuildIds {
 
     fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
         if self.aligned > 0 {
-            let records = "records padded to a multiple of 8 bytes, without which perf 7 gives up";
-            let record = records.replacen("records", "record", 1);
-            tell(session, "HEADER_BUILD_ID", &[(self.aligned, &record, records)]);
+            let record = "record padded, at which perf 7 gives up";
+            let records = "records padded, at which perf 7 gives up";
+            tell(session, "HEADER_BUILD_ID", &counts(&[(self.aligned, record, records)]));
         }
         Ok(())
     }

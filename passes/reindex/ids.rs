@@ -11,7 +11,7 @@ use perfx_format::input::{Form, HeaderRecord, Recording};
 use perfx_format::{Endian, Kinds, Layouts, Origin, Record, RecordType};
 use perfx_pipeline::{Emit, Level, Needs, Pass, Place, Session, worker_as};
 
-use super::tell;
+use super::{counts, tell};
 use crate::support::options::Options;
 
 /// The pass.
@@ -167,7 +167,8 @@ impl Found {
 
     /// All ids with their events, in the order of the attrs, each once.
     fn ids(&self, session: &Session) -> Vec<(u64, usize)> {
-        let events = session.events.iter().map(|event| &event.ids).chain(self.late.iter().map(|(_, ids)| ids));
+        let events =
+            session.events.iter().map(|event| &event.ids).chain(self.late.iter().map(|(_, ids)| ids));
         let mut known = HashSet::new();
         let ids = events.enumerate().flat_map(|(event, ids)| ids.iter().map(move |&id| (id, event)));
         ids.filter(|(id, _)| known.insert(*id)).collect()
@@ -298,9 +299,18 @@ impl Seen {
 #[derive(Debug, Default)]
 struct Edit {
     before: Vec<Vec<u8>>,
-    /// Its own records take its place.
-    instead: Option<Vec<Vec<u8>>>,
+    own: Own,
     after: Vec<Vec<u8>>,
+}
+
+#[derive(Debug, Default)]
+enum Own {
+    #[default]
+    Stays,
+    /// Its entries stand elsewhere.
+    Moves,
+    /// These take its place.
+    Becomes(Vec<Vec<u8>>),
 }
 
 impl ReindexIds {
@@ -311,7 +321,12 @@ impl ReindexIds {
     }
 
     /// Decides what becomes of each record.
-    fn edit(mut found: Found, wanted: &[(u64, usize)], seen: &HashMap<u64, Seen>, session: &mut Session) -> Step {
+    fn edit(
+        mut found: Found,
+        wanted: &[(u64, usize)],
+        seen: &HashMap<u64, Seen>,
+        session: &mut Session,
+    ) -> Step {
         let ids = found.ids(session);
         let there: HashMap<u64, usize> = ids.iter().copied().collect();
         let before = found.indexes.clone();
@@ -339,9 +354,9 @@ impl ReindexIds {
         for (old, new) in before.iter().zip(&found.indexes).filter(|(_, new)| new.changed) {
             if let Slot::Instead(origin) = old.at {
                 closed |= is_closed(origin, session);
-                let stays = old.at == new.at;
+                let stays = old.at == new.at || new.entries.is_empty();
                 edit(origin, &mut |edit| {
-                    edit.instead = Some(if stays { new.write(session.endian) } else { Vec::new() });
+                    edit.own = if stays { Own::Becomes(new.write(session.endian)) } else { Own::Moves };
                 });
             }
         }
@@ -368,15 +383,15 @@ impl ReindexIds {
                 "records that claimed more entries than they have rewritten",
             ),
             (dropped, "id that no event has left out", "ids that no event has left out"),
-            (moved, "record moved between attrs and AUXTRACE_INFO", "records moved between attrs and AUXTRACE_INFO"),
-            (added.len() as u64, "id added", "ids added"),
             (
-                unknown,
-                "of which nobody can tell CPU and thread",
-                "of which nobody can tell CPU and thread",
+                moved,
+                "record moved between attrs and AUXTRACE_INFO",
+                "records moved between attrs and AUXTRACE_INFO",
             ),
+            (added.len() as u64, "id added", "ids added"),
+            (unknown, "of which nobody can tell CPU and thread", "of which nobody can tell CPU and thread"),
         ];
-        tell(session, "ID_INDEX", &mended);
+        tell(session, "ID_INDEX", &counts(&mended));
         Step::Writing(Arc::new(edits))
     }
 }
@@ -528,13 +543,16 @@ impl Pass for ReindexIds {
             return out.keep(record);
         };
         edit.before.iter().try_for_each(|new| out.put(new))?;
-        match edit.instead.as_deref() {
-            None => out.keep(record)?,
-            Some([]) => out.drop_record(record),
-            Some([first, others @ ..]) => {
-                out.replace(&record, first)?;
-                others.iter().try_for_each(|new| out.put(new))?;
-            }
+        match &edit.own {
+            Own::Stays => out.keep(record)?,
+            Own::Moves => {}
+            Own::Becomes(new) => match new.split_first() {
+                Some((first, others)) => {
+                    out.replace(&record, first)?;
+                    others.iter().try_for_each(|new| out.put(new))?;
+                }
+                None => out.drop_record(record),
+            },
         }
         edit.after.iter().try_for_each(|new| out.put(new))
     }

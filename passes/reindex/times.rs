@@ -18,7 +18,8 @@ pub struct ReindexTimes {
 }
 
 impl ReindexTimes {
-    pub(crate) const ABOUT: &'static str = "make feature SAMPLE_TIME say when the first and the last sample are";
+    pub(crate) const ABOUT: &'static str =
+        "make feature SAMPLE_TIME say when the first and the last sample are";
     pub(crate) const OPTIONS: &'static [Choice] = &[ADD];
 
     pub(crate) fn make(options: &Options) -> Box<dyn Pass> {
@@ -59,16 +60,20 @@ impl Pass for ReindexTimes {
         let section = session.feature(Feature::SAMPLE_TIME);
         let old = section.map(|section| SampleTime::read(section, session.endian));
         let wrong = match old {
-            Some(Some(old)) if old != unknown => old != is,
+            // Where samples have no time, perf may say anything.
+            Some(Some(old)) if old != unknown => is != unknown && old != is,
             // A section that is cut off.
             Some(None) => true,
             Some(Some(_)) | None => self.add && is != unknown,
         };
+        let mut mended = Vec::new();
         if wrong {
             session.set_feature(Feature::SAMPLE_TIME, is.write(session.endian));
+            mended.push(format!(
+                "set to {first_ns} ns and {last_ns} ns, the times of the first and the last sample"
+            ));
         }
-        let set = format!("feature set to {first_ns} … {last_ns} ns, the times of the first and the last sample");
-        tell(session, "feature SAMPLE_TIME", &[(u64::from(wrong), &set, &set)]);
+        tell(session, "feature SAMPLE_TIME", &mended);
         Ok(())
     }
 

@@ -345,7 +345,8 @@ fn survey(
     session: &mut Session,
 ) -> Result<()> {
     let endian = recording.endian;
-    let looking = |stage: &Stage, needs: &Needs| needs.looks.get(look).copied().filter(|_| !stage.seen_enough);
+    let looking =
+        |stage: &Stage, needs: &Needs| needs.looks.get(look).copied().filter(|_| !stage.seen_enough);
     let needs = schedule.needs.iter().map(|(_, needs)| needs);
     let kinds: Vec<Option<Kinds>> =
         chain.iter().zip(needs).map(|(stage, needs)| looking(stage, needs)).collect();
