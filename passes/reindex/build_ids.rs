@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use perfx_format::features::{BUILD_ID_SIZE_VALID, BuildIdEntry, BuildIds};
-use perfx_format::input::Recording;
+use perfx_format::input::{Form, Recording};
 use perfx_format::{
     Endian, Feature, HEADER_SIZE, Kinds, Layouts, RECORD_SIZE_MAX, Record, RecordType, until_nul,
 };
@@ -137,10 +137,12 @@ impl Pass for ReindexBuildIds {
         "reindex-build-ids"
     }
 
-    fn needs(&self, _input: &Recording) -> Needs {
+    fn needs(&self, input: &Recording) -> Needs {
         let told = Kinds::of(&[RecordType::HEADER_BUILD_ID]);
+        // In pipe data those records are the feature.
+        let more = if input.form == Form::Pipe { Kinds::NONE } else { told };
         let looks = match self.add {
-            true => vec![Kinds::of(&[RecordType::ID_INDEX]), told.union(Kinds::of(&[RecordType::MMAP2]))],
+            true => vec![Kinds::of(&[RecordType::ID_INDEX]), more.union(Kinds::of(&[RecordType::MMAP2]))],
             false => Vec::new(),
         };
         Needs { records: told, looks, ..Needs::default() }
