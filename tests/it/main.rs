@@ -1,8 +1,8 @@
 //! The integration tests, one binary: what the whole program promises, shown on the recordings of `tests/data`.
 
 mod cli;
-mod export;
 mod compress;
+mod export;
 mod forms;
 mod fuzz_bodies;
 mod identity;
@@ -12,6 +12,7 @@ mod oracle;
 mod parse;
 #[allow(clippy::type_complexity, reason = "a naive model is plainer with its tuples spelled out")]
 mod properties;
+mod reindex;
 mod second_opinion;
 mod snapshots;
 mod support;
