@@ -373,7 +373,7 @@ fn write_records(
     session: &mut Session,
     writer: &mut Writer<'_>,
 ) -> Result<()> {
-    let pipe = recording.form == Form::Pipe;
+    let bears_torn = recording.form == Form::Pipe || recording.is_forgiving();
     let wanted = chain.iter().fold(terminal.kinds(), |all, stage| all.union(stage.kinds));
     let mut places: Vec<Place> = chain.iter().flat_map(|stage| stage.places.iter().copied()).collect();
     places.sort_unstable();
@@ -406,7 +406,7 @@ fn write_records(
         if let Some(torn) = &batch.torn {
             // perf bears that in pipe data and at the end of a compressed stream; elsewhere in a file it means that the file is damaged.
             let error = torn.to_error().file(&batch.name);
-            if !pipe && matches!(torn.origin, Origin::Input { .. }) {
+            if !bears_torn && matches!(torn.origin, Origin::Input { .. }) {
                 return Err(error.into());
             }
             session.report.say(Level::Loss, error.to_string());
