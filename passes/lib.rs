@@ -1,6 +1,7 @@
 //! The transformations of perfx: one file each, and this registry, one line each.
 
 mod build_ids;
+mod filter;
 mod mmap2_build_ids;
 mod support;
 
@@ -8,6 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use perfx_pipeline::Pass;
 
 pub use build_ids::{BuildIds, BuildIdsOptions};
+pub use filter::{Filter, FilterOptions};
 pub use mmap2_build_ids::{Mmap2BuildIds, Mmap2BuildIdsOptions};
 pub use support::ids::IdOptions;
 pub use support::options::{Choice, Options};
@@ -21,13 +23,14 @@ pub struct Entry {
     pub about: &'static str,
     /// Its options.
     pub options: &'static [Choice],
-    /// Makes one.
-    pub make: fn(&Options) -> Box<dyn Pass>,
+    /// Makes one, if the values of its options can be understood.
+    pub make: fn(&Options) -> Result<Box<dyn Pass>>,
 }
 
 /// Every pass there is.
 pub const REGISTRY: &[Entry] = &[
     Entry { name: "build-ids", about: BuildIds::ABOUT, options: BuildIds::OPTIONS, make: BuildIds::make },
+    Entry { name: "filter", about: Filter::ABOUT, options: Filter::OPTIONS, make: Filter::make },
     Entry {
         name: "mmap2-build-ids",
         about: Mmap2BuildIds::ABOUT,
@@ -47,7 +50,7 @@ pub fn parse_chain(text: &str) -> Result<Vec<Box<dyn Pass>>> {
             bail!("there is no pass `{name}`; there are: {}", names.join(", "));
         };
         let options = Options::parse(parts, entry.options).with_context(|| format!("pass {name}"))?;
-        passes.push((entry.make)(&options));
+        passes.push((entry.make)(&options).with_context(|| format!("pass {name}"))?);
     }
     Ok(passes)
 }

@@ -34,6 +34,8 @@ enum Command {
     #[command(after_help = EXIT_CODES)]
     Dump(commands::dump::Dump),
     #[command(after_help = EXIT_CODES)]
+    Filter(commands::filter::Filter),
+    #[command(after_help = EXIT_CODES)]
     Inject(commands::inject::Inject),
     #[command(after_help = EXIT_CODES)]
     Run(commands::run::Run),
@@ -164,6 +166,7 @@ fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
     let done: Result<u8> = match cli.command {
         Command::Copy(command) => command.run(),
         Command::Dump(command) => command.run(),
+        Command::Filter(command) => command.run(),
         Command::Inject(command) => command.run(),
         Command::Run(command) => command.run(),
         Command::Passes(command) => command.run(),

@@ -36,9 +36,38 @@ impl Guests {
         if matches!(record.cpumode(), 4 | 5) { self.guest(record, layouts, pid) } else { Machine::Host }
     }
 
+    /// The address space that an address of a sample lies in; `pid` is the sample's, `cpumode` the address's.
+    #[inline(always)]
+    pub(crate) fn space(
+        &self,
+        sample: &Record<'_>,
+        layouts: &Layouts,
+        pid: Option<u32>,
+        cpumode: u16,
+    ) -> Option<Space> {
+        let (guest, kernel) = match cpumode {
+            KERNEL_MODE => (false, true),
+            USER => (false, false),
+            GUEST_KERNEL => (true, true),
+            GUEST_USER => (true, false),
+            _ => return None,
+        };
+        let machine = if guest { self.guest(sample, layouts, pid) } else { Machine::Host };
+        Some(Space { machine, pid: if kernel { KERNEL } else { pid? } })
+    }
+
+    /// Takes in those of a batch that follows.
+    pub(crate) fn join(&mut self, later: Guests) {
+        self.machines.extend(later.machines);
+    }
+
     /// The guest of a record: by its event id, else, as `perf kvm` records it, by the process that runs the guest.
     fn guest(&self, record: &Record<'_>, layouts: &Layouts, pid: Option<u32>) -> Machine {
-        let id = layouts.layout_of(record).and_then(|layout| layout.id(record));
+        self.of_id(layouts.layout_of(record).and_then(|layout| layout.id(record)), pid)
+    }
+
+    /// The guest that an event id means, or else the process that runs it.
+    pub(crate) fn of_id(&self, id: Option<u64>, pid: Option<u32>) -> Machine {
         let pid = id.and_then(|id| self.machines.get(&id).copied()).or(pid);
         Machine::Guest(pid.filter(|&pid| pid != KERNEL).unwrap_or(0))
     }
@@ -171,16 +200,8 @@ impl Hits {
 
     #[inline(always)]
     fn find(&mut self, at: &At<'_, '_>, cpumode: u16, address: u64) -> Option<Hit> {
-        let (guest, kernel) = match cpumode {
-            KERNEL_MODE => (false, true),
-            USER => (false, false),
-            GUEST_KERNEL => (true, true),
-            GUEST_USER => (true, false),
-            _ => return None,
-        };
-        let machine = if guest { self.guests.guest(at.record, at.layouts, at.pid) } else { Machine::Host };
-        let pid = if kernel { KERNEL } else { at.pid? };
-        self.lookup.find(Space { machine, pid }, address, at.time)
+        let space = self.guests.space(at.record, at.layouts, at.pid, cpumode)?;
+        self.lookup.find(space, address, at.time)
     }
 
     #[inline]

@@ -2,4 +2,5 @@
 
 pub(crate) mod hits;
 pub(crate) mod ids;
+pub(crate) mod names;
 pub(crate) mod options;

@@ -2,6 +2,7 @@
 
 pub(crate) mod copy;
 pub(crate) mod dump;
+pub(crate) mod filter;
 pub(crate) mod inject;
 pub(crate) mod passes;
 pub(crate) mod run;
