@@ -11,10 +11,11 @@ mod tasks;
 mod time;
 mod unused;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
+use perfx_format::event_name::{name_update, names_of};
 use perfx_format::features::{ClockData, SampleTime};
 use perfx_format::input::{Batch, Recording};
 use perfx_format::sample::{Marker, Sample, callchain};
@@ -57,6 +58,8 @@ struct Gathered {
     changes: Option<Changes>,
     /// Names of cgroups by their ids.
     cgroups: BTreeMap<u64, Box<[u8]>>,
+    /// Of EVENT_UPDATE records, by event id.
+    names: HashMap<u64, Vec<u8>>,
     chunks: Chunks,
     unused: Unused,
     samples: u64,
@@ -193,6 +196,9 @@ impl Gathered {
                 }
             }
             RecordType::AUX => self.chunks.learn(record, layouts),
+            RecordType::EVENT_UPDATE => {
+                self.names.extend(name_update(record).map(|(id, name)| (id, name.to_vec())));
+            }
             _ => {}
         }
         if let Some(changes) = self.changes.as_mut().filter(|_| Changes::kinds().has(kind)) {
@@ -205,6 +211,7 @@ impl Gathered {
         self.guests.join(later.guests);
         self.tasks.join(later.tasks);
         self.cgroups.extend(later.cgroups);
+        self.names.extend(later.names);
         self.chunks.join(later.chunks);
         self.unused.join(later.unused);
         self.samples += later.samples;
@@ -244,8 +251,9 @@ impl Chooser {
         let clock = session.feature(Feature::CLOCK_DATA).and_then(|section| ClockData::read(section, endian));
         let intervals = options.windows.iter().map(|window| window.interval(range, clock));
         let windows = united(intervals.collect::<Result<_>>()?);
-        let names = crate::support::names::event_names(session);
-        let events = names.iter().map(|name| options.event.allows(|regex| choice::is_event(regex, name)));
+        let names = names_of(&session.events, session.features(), &[], endian, &gathered.names);
+        let events =
+            names.iter().map(|event| options.event.allows(|regex| choice::is_event(regex, &event.name)));
         let spaces = gathered.changes.map(|changes| Arc::new(AddressSpaces::new(changes)));
         let dsos = spaces.iter().flat_map(|spaces| spaces.dsos());
         let dsos = dsos.map(|(dso, _)| options.dso.allows(|regex| choice::is_file(regex, &dso.name)));

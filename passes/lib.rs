@@ -11,7 +11,8 @@ use perfx_pipeline::Pass;
 pub use build_ids::{BuildIds, BuildIdsOptions};
 pub use filter::{Filter, FilterOptions};
 pub use mmap2_build_ids::{Mmap2BuildIds, Mmap2BuildIdsOptions};
-pub use support::ids::IdOptions;
+pub use support::hits::Guests;
+pub use support::ids::{IdOptions, RecordedIds, can_have_id, dso_name, object_of, recorded_on};
 pub use support::options::{Choice, Options};
 
 /// A pass that can be asked for by name.

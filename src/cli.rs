@@ -12,7 +12,7 @@ use perfx_pipeline::{Level, Report};
 use crate::commands;
 
 /// Exit codes, as every command's `--help` ends.
-const EXIT_CODES: &str = "\
+pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0  done, and nothing was lost
   1  failed; no output was left behind, and an existing file is as it was
@@ -33,6 +33,9 @@ enum Command {
     Copy(commands::copy::Copy),
     #[command(after_help = EXIT_CODES)]
     Dump(commands::dump::Dump),
+    Export(commands::export::Export),
+    #[command(after_help = EXIT_CODES)]
+    Info(commands::info::Info),
     #[command(after_help = EXIT_CODES)]
     Filter(commands::filter::Filter),
     #[command(after_help = EXIT_CODES)]
@@ -166,6 +169,8 @@ fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
     let done: Result<u8> = match cli.command {
         Command::Copy(command) => command.run(),
         Command::Dump(command) => command.run(),
+        Command::Info(command) => command.run(),
+        Command::Export(command) => command.run(),
         Command::Filter(command) => command.run(),
         Command::Inject(command) => command.run(),
         Command::Run(command) => command.run(),
@@ -183,7 +188,7 @@ fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
 }
 
 /// Names in a recording can hold anything, also what a terminal takes for a command or shows in another order.
-fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     let hidden = |char: &char| {
         char.is_control()
             || matches!(char, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

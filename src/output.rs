@@ -299,7 +299,7 @@ fn folder(path: &Path) -> &Path {
 }
 
 /// Without the temporary name that tempfile adds, which is another one every time.
-fn plain(error: io::Error) -> io::Error {
+pub(crate) fn plain(error: io::Error) -> io::Error {
     match error.to_string().split_once(" at path \"") {
         Some((what, _)) => io::Error::new(error.kind(), what),
         None => error,

@@ -9,13 +9,13 @@ use perfx_pipeline::address_space::{AddressSpaces, Hit, KERNEL, Lookup, Machine,
 
 /// Which events are those of a guest: the ids to which an ID_INDEX record gives a `machine_pid`.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Guests {
+pub struct Guests {
     machines: HashMap<u64, u32>,
 }
 
 impl Guests {
     /// Takes in an ID_INDEX record: u64 number of entries, `{id, idx, cpu, tid}` for each, and where there is room `{machine_pid, vcpu}`.
-    pub(crate) fn learn(&mut self, record: &Record<'_>) {
+    pub fn learn(&mut self, record: &Record<'_>) {
         let Some(count) = record.u64(8).and_then(|count| usize::try_from(count).ok()) else { return };
         let Some(body) = record.bytes().get(16..) else { return };
         if count.checked_mul(48).is_none_or(|needed| needed > body.len()) {
@@ -32,15 +32,15 @@ impl Guests {
     }
 
     /// The machine on which a record happened; `pid` is the process it is about.
-    pub(crate) fn machine(&self, record: &Record<'_>, layouts: &Layouts, pid: Option<u32>) -> Machine {
+    pub fn machine(&self, record: &Record<'_>, layouts: &Layouts, pid: Option<u32>) -> Machine {
         if matches!(record.cpumode(), 4 | 5) { self.guest(record, layouts, pid) } else { Machine::Host }
     }
 
-    /// The address space that an address of a sample lies in; `pid` is the sample's, `cpumode` the address's.
+    /// The address space in which code of this cpumode runs at the moment of a sample of process `pid`.
     #[inline(always)]
-    pub(crate) fn space(
+    pub fn space(
         &self,
-        sample: &Record<'_>,
+        record: &Record<'_>,
         layouts: &Layouts,
         pid: Option<u32>,
         cpumode: u16,
@@ -52,7 +52,7 @@ impl Guests {
             GUEST_USER => (true, false),
             _ => return None,
         };
-        let machine = if guest { self.guest(sample, layouts, pid) } else { Machine::Host };
+        let machine = if guest { self.guest(record, layouts, pid) } else { Machine::Host };
         Some(Space { machine, pid: if kernel { KERNEL } else { pid? } })
     }
 

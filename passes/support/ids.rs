@@ -7,8 +7,9 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use build_id::{Answer, BuildId, Finder, KnownIds, Object, Places, Reason, RecordedOn};
-use perfx_format::Feature;
 use perfx_format::features::{BuildIdEntry, BuildIds, read_str};
+use perfx_format::header::Features;
+use perfx_format::{Endian, Feature};
 use perfx_pipeline::address_space::{Dso, Identity, Machine};
 use perfx_pipeline::{Level, Report, Session, counted};
 
@@ -53,13 +54,79 @@ impl IdOptions {
     }
 }
 
+/// The build-ids that a recording tells itself.
+#[derive(Clone, Debug)]
+pub struct RecordedIds {
+    /// What BUILD_ID entries and records say, by machine and name.
+    by_name: HashMap<(i32, Box<[u8]>), BuildId>,
+    /// Names that stood for several files during the recording, so that a name alone does not tell whose an id is.
+    ambiguous: HashSet<Box<[u8]>>,
+}
+
+impl RecordedIds {
+    /// Of a BUILD_ID section. `dsos` are those of the recording where they are known beforehand.
+    pub fn new(section: Option<&[u8]>, endian: Endian, dsos: &[(Dso, u32)]) -> RecordedIds {
+        let mut ids = RecordedIds { by_name: HashMap::new(), ambiguous: ambiguous(dsos) };
+        BuildIds::new(section.unwrap_or_default(), endian).for_each(|entry| ids.learn(&entry));
+        ids
+    }
+
+    /// Takes in what a HEADER_BUILD_ID record says.
+    pub fn learn(&mut self, entry: &BuildIdEntry<'_>) {
+        if let Some(id) = BuildId::new(entry.id) {
+            self.by_name.entry((entry.pid, entry.filename.into())).or_insert(id);
+        }
+    }
+
+    /// What the recording says of a DSO: its mapping first, then its name.
+    pub fn get(&self, dso: &Dso) -> Option<BuildId> {
+        if let Identity::BuildId { id, len } = &dso.identity {
+            return BuildId::new(&id[..usize::from(*len)]);
+        }
+        let name = dso_name(dso);
+        if self.ambiguous.contains(name) {
+            return None;
+        }
+        self.by_name.get(&(dso.machine.pid(), name.into())).copied()
+    }
+}
+
+/// What the features of a recording say of the kernel it was made with.
+pub fn recorded_on(features: &Features, endian: Endian) -> RecordedOn {
+    let text = |feature| {
+        let section = features.get(&feature)?;
+        Some(String::from_utf8_lossy(read_str(section, endian)?).into_owned())
+    };
+    // It becomes a part of paths below a root.
+    let release =
+        text(Feature::OSRELEASE).filter(|release| !release.contains('/') && !release.starts_with('.'));
+    RecordedOn { release, arch: text(Feature::ARCH) }
+}
+
+/// What to look for on a machine. `pid` is a process that has it mapped.
+pub fn object_of(dso: &Dso, pid: Option<u32>) -> Object {
+    let name = dso_name(dso);
+    let path = PathBuf::from(OsStr::from_bytes(name));
+    match (dso.kernel, name) {
+        // Nothing on this machine is a guest's, so all there is to look by is the name.
+        _ if dso.machine != Machine::Host => Object::File { path, inode: None, pid: None },
+        (_, b"[vdso]") => Object::Vdso,
+        (true, name) if name.starts_with(b"[kernel.") => Object::Kernel,
+        (true, _) => Object::Module(path),
+        (false, _) => {
+            let inode = match dso.identity {
+                Identity::Inode { inode, .. } => Some(inode),
+                _ => None,
+            };
+            Object::File { path, inode, pid }
+        }
+    }
+}
+
 /// Finds build-ids and counts where they came from.
 #[derive(Debug)]
 pub(crate) struct Ids {
-    /// What BUILD_ID entries and records say, by machine and name.
-    recorded: HashMap<(i32, Box<[u8]>), BuildId>,
-    /// Names that stood for several files during the recording, so that a name alone does not tell whose an id is.
-    ambiguous: HashSet<Box<[u8]>>,
+    recorded: RecordedIds,
     finder: Finder,
     /// For guests: nothing on this machine is theirs.
     guest_finder: Finder,
@@ -76,26 +143,18 @@ impl Ids {
     /// `dsos` are those of the recording where they are known beforehand. Errors on a list of known ids that can't be read.
     pub(crate) fn new(options: &IdOptions, session: &Session, dsos: &[(Dso, u32)]) -> Result<Ids> {
         let known = options.known.as_deref().map(KnownIds::parse).transpose()?.unwrap_or_default();
-        let text = |feature| {
-            let section = session.feature(feature)?;
-            Some(String::from_utf8_lossy(read_str(section, session.endian)?).into_owned())
-        };
-        // It becomes a part of paths below a root.
-        let release =
-            text(Feature::OSRELEASE).filter(|release| !release.contains('/') && !release.starts_with('.'));
-        let recorded_on = RecordedOn { release, arch: text(Feature::ARCH) };
         let places = Places {
             known: known.clone(),
             files: !options.no_files,
             roots: options.roots.clone(),
             caches: options.caches.clone(),
-            recorded_on,
+            recorded_on: recorded_on(session.features(), session.endian),
             running_kernel: !options.no_files,
             ..Places::default()
         };
-        let mut ids = Ids {
-            recorded: HashMap::new(),
-            ambiguous: ambiguous(dsos),
+        let section = session.feature(Feature::BUILD_ID).map(|section| &**section);
+        Ok(Ids {
+            recorded: RecordedIds::new(section, session.endian, dsos),
             finder: Finder::new(places),
             guest_finder: Finder::new(Places { known, ..Places::default() }),
             sources: BTreeMap::new(),
@@ -104,30 +163,12 @@ impl Ids {
             missing: Vec::new(),
             replaced: Vec::new(),
             unchecked: 0,
-        };
-        if let Some(section) = session.feature(Feature::BUILD_ID) {
-            BuildIds::new(section, session.endian).for_each(|entry| ids.learn(&entry));
-        }
-        Ok(ids)
+        })
     }
 
     /// Takes in what a HEADER_BUILD_ID record says.
     pub(crate) fn learn(&mut self, entry: &BuildIdEntry<'_>) {
-        if let Some(id) = BuildId::new(entry.id) {
-            self.recorded.entry((entry.pid, entry.filename.into())).or_insert(id);
-        }
-    }
-
-    /// The recording itself says what it is.
-    fn recorded(&self, dso: &Dso) -> Option<BuildId> {
-        if let Identity::BuildId { id, len } = &dso.identity {
-            return BuildId::new(&id[..usize::from(*len)]);
-        }
-        let name = dso_name(dso);
-        if self.ambiguous.contains(name) {
-            return None;
-        }
-        self.recorded.get(&(dso.machine.pid(), name.into())).copied()
+        self.recorded.learn(entry);
     }
 
     /// The build-id of a DSO; `pid` is a process that has it mapped. Nothing for what can't have one (anonymous memory and the like). What is
@@ -142,25 +183,11 @@ impl Ids {
         if first {
             self.told.insert(dso.clone());
         }
-        if let Some(id) = self.recorded(dso) {
+        if let Some(id) = self.recorded.get(dso) {
             self.note(first, &shown, id, "recording", "recording");
             return Some(id);
         }
-        let path = PathBuf::from(OsStr::from_bytes(name));
-        let object = match (dso.kernel, name) {
-            // Nothing on this machine is a guest's, so all there is to look by is the name.
-            _ if dso.machine != Machine::Host => Object::File { path, inode: None, pid: None },
-            (_, b"[vdso]") => Object::Vdso,
-            (true, name) if name.starts_with(b"[kernel.") => Object::Kernel,
-            (true, _) => Object::Module(path),
-            (false, _) => {
-                let inode = match dso.identity {
-                    Identity::Inode { inode, .. } => Some(inode),
-                    _ => None,
-                };
-                Object::File { path, inode, pid }
-            }
-        };
+        let object = object_of(dso, pid);
         let finder = if dso.machine == Machine::Host { &self.finder } else { &self.guest_finder };
         match &*finder.find(&object) {
             Answer::Found { id, source, place, checked } => {
@@ -232,7 +259,7 @@ fn ambiguous(dsos: &[(Dso, u32)]) -> HashSet<Box<[u8]>> {
 const MAP_HUGETLB: u32 = 0x40000;
 
 /// What is mapped is a file or a part of the kernel, not mere memory.
-pub(crate) fn can_have_id(dso: &Dso, flags: u32) -> bool {
+pub fn can_have_id(dso: &Dso, flags: u32) -> bool {
     let name = &*dso.name;
     if dso.kernel || name == b"[vdso]" {
         return !name.is_empty();
@@ -245,7 +272,7 @@ pub(crate) fn can_have_id(dso: &Dso, flags: u32) -> bool {
 }
 
 /// The name a build-id goes by: the kernel's map is named after the symbol it begins with (`[kernel.kallsyms]_text`), its DSO is not.
-pub(crate) fn dso_name(dso: &Dso) -> &[u8] {
+pub fn dso_name(dso: &Dso) -> &[u8] {
     let name = &*dso.name;
     let bracket = name.iter().position(|&byte| byte == b']');
     match bracket {

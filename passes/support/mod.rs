@@ -2,5 +2,4 @@
 
 pub(crate) mod hits;
 pub(crate) mod ids;
-pub(crate) mod names;
 pub(crate) mod options;

@@ -75,7 +75,7 @@ pub fn of_file(path: &Path) -> Result<Option<BuildId>, Error> {
 }
 
 /// Opens a regular file and says what was opened, which is what an inode number has to be compared with.
-pub(crate) fn open(path: &Path) -> Result<(File, Metadata), Error> {
+pub fn open(path: &Path) -> Result<(File, Metadata), Error> {
     regular(fs::metadata(path)?)?;
     let file = File::open(path)?;
     let metadata = regular(file.metadata()?)?;
@@ -124,7 +124,7 @@ pub fn from_elf(image: &[u8]) -> Result<Option<BuildId>, Error> {
 
 fn read<'data>(data: impl ReadRef<'data>) -> Result<Option<BuildId>, Error> {
     let left = Cell::new(MOST_READ);
-    let data = Metered { data, left: &left };
+    let data = Metered::new(data, &left);
     // elf(5), e_ident: 16 bytes, the magic number in 0 to 3, the class in 4.
     let ident = data.read_bytes_at(0, 16).map_err(|()| Error::NotElf)?;
     if !ident.starts_with(&ELFMAG) {
@@ -225,17 +225,22 @@ fn padded_notes(mut notes: &[u8], endian: Endianness, padding: usize) -> Option<
     }
 }
 
-/// Data that refuses to be read once [`MOST_READ`] bytes of it have been.
+/// Data that refuses to be read once so many bytes of it have been.
 ///
 /// A limit on the single read would not do: a file can ask for the same large range, or for ever new ones,
 /// 65535 times over.
-#[derive(Clone, Copy)]
-struct Metered<'a, R> {
+#[derive(Clone, Copy, Debug)]
+pub struct Metered<'a, R> {
     data: R,
     left: &'a Cell<u64>,
 }
 
-impl<R> Metered<'_, R> {
+impl<'a, R> Metered<'a, R> {
+    /// `left` bytes may be read.
+    pub fn new(data: R, left: &'a Cell<u64>) -> Metered<'a, R> {
+        Metered { data, left }
+    }
+
     fn take(&self, size: u64) -> Result<(), ()> {
         self.left.set(self.left.get().checked_sub(size).ok_or(())?);
         Ok(())

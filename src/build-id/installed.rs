@@ -53,7 +53,7 @@ pub(crate) fn modules(root: &Path, release: &str) -> Modules {
 ///
 /// modprobe(8): "there is no difference between _ and - in module names". It is never a path of several
 /// parts.
-pub(crate) fn module_name(recorded: &Path) -> OsString {
+pub fn module_name(recorded: &Path) -> OsString {
     let name = recorded.as_os_str().as_bytes();
     let name = name.strip_prefix(b"[").and_then(|name| name.strip_suffix(b"]")).unwrap_or(name);
     let name = Path::new(OsStr::from_bytes(name)).file_name().unwrap_or_default().as_bytes();

@@ -20,9 +20,11 @@ mod running;
 use std::fmt;
 
 pub use crate::answer::{Answer, Reason, Source};
-pub use crate::elf::{Error, from_elf, from_notes, of_file};
+pub use crate::elf::{Error, Metered, from_elf, from_notes, of_file, open};
 pub use crate::finder::{Finder, Object, Places, RecordedOn};
+pub use crate::installed::module_name;
 pub use crate::known::{KnownError, KnownIds};
+pub use crate::root::resolve;
 pub use object::Endianness;
 
 /// A build-id: 1 to 20 bytes, not all zero.

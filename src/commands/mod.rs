@@ -2,7 +2,9 @@
 
 pub(crate) mod copy;
 pub(crate) mod dump;
+pub(crate) mod export;
 pub(crate) mod filter;
+pub(crate) mod info;
 pub(crate) mod inject;
 pub(crate) mod passes;
 pub(crate) mod run;

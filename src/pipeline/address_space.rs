@@ -95,6 +95,8 @@ pub struct Mapping<'a> {
     pub start: u64,
     /// Bytes.
     pub len: u64,
+    /// Of the first byte, in the file. Of a kernel: the address of the symbol that ends the name (`[kernel.kallsyms]_text`).
+    pub pgoff: u64,
     /// MMAP2's `flags` (`MAP_SHARED`, `MAP_HUGETLB`, …); 0 for MMAP.
     pub flags: u32,
     /// What is mapped.
@@ -132,6 +134,7 @@ impl<'a> Mapping<'a> {
             pid: record.u32(8)?,
             start: record.u64(16)?,
             len: record.u64(24)?,
+            pgoff: record.u64(32)?,
             flags: if record.kind() == RecordType::MMAP2 { record.u32(68)? } else { 0 },
             name: until_nul(record.bytes().get(name_at..end)?),
             identity,
@@ -190,50 +193,67 @@ pub fn moment(record: &Record<'_>, layout: Option<&Layout>, layouts: &Layouts) -
 /// Bit 13 of a COMM's `misc`.
 const COMM_EXEC: u16 = 1 << 13;
 
+/// Bit 0 of a KSYMBOL's flags.
+const KSYMBOL_GONE: u16 = 1;
+
 impl Changes {
     /// The kinds that change an address space.
     pub fn kinds() -> Kinds {
         Kinds::of(&[RecordType::MMAP, RecordType::MMAP2, RecordType::FORK, RecordType::COMM])
     }
 
-    /// Takes in a record of these kinds; returns the DSO it maps, as a number of these changes. `machine` is where it happened.
+    /// Takes in a record of these kinds, or a KSYMBOL for whoever wants code that the kernel made at run time as a DSO of the symbol's name; returns
+    /// the DSO it maps, as a number of these changes. `machine` is where it happened.
     pub fn add(&mut self, record: &Record<'_>, layouts: &Layouts, machine: Machine) -> Option<u32> {
         let time = moment(record, layouts.layout_of(record), layouts);
-        let mut push =
-            |pid, time, what| self.changes.push(Change { time, space: Space { machine, pid }, what });
         match record.kind() {
             RecordType::FORK => {
                 let (pid, parent) = (record.u32(8)?, record.u32(12)?);
                 if pid != parent {
                     // Its own time field is there even without a trailer.
                     let own = record.u64(24).filter(|_| layouts.has_time());
-                    push(pid, own.unwrap_or(time), What::Fork { parent });
+                    self.push(Space { machine, pid }, own.unwrap_or(time), What::Fork { parent });
                 }
                 None
             }
             RecordType::COMM => {
                 if record.misc() & COMM_EXEC != 0 {
-                    push(record.u32(8)?, time, What::Exec);
+                    self.push(Space { machine, pid: record.u32(8)? }, time, What::Exec);
                 }
                 None
+            }
+            RecordType::KSYMBOL => {
+                if record.u16(22)? & KSYMBOL_GONE != 0 {
+                    return None;
+                }
+                let (start, len) = (record.u64(8)?, record.u32(16)?);
+                let name = until_nul(record.bytes().get(24..)?).into();
+                let dso = Dso { machine, kernel: true, name, identity: Identity::Unknown };
+                Some(self.map(time, Space { machine, pid: KERNEL }, start, len.into(), dso, 0))
             }
             _ => {
                 let mapping = Mapping::read(record, layouts)?;
                 let dso = mapping.dso(record, machine);
-                let next = self.dsos.len() as u32;
-                let number = *self.known.entry(dso.clone()).or_insert(next);
                 let pid = if dso.kernel { KERNEL } else { mapping.pid };
-                if number == next {
-                    self.dsos.push((dso, mapping.flags));
-                }
-                let end = mapping.start.saturating_add(mapping.len);
-                let hit = Hit { dso: number, mapping: self.mappings };
-                self.mappings += 1;
-                let what = What::Map { start: mapping.start, end, hit };
-                self.changes.push(Change { time, space: Space { machine, pid }, what });
-                Some(number)
+                Some(self.map(time, Space { machine, pid }, mapping.start, mapping.len, dso, mapping.flags))
             }
         }
+    }
+
+    fn push(&mut self, space: Space, time: u64, what: What) {
+        self.changes.push(Change { time, space, what });
+    }
+
+    fn map(&mut self, time: u64, space: Space, start: u64, len: u64, dso: Dso, flags: u32) -> u32 {
+        let next = self.dsos.len() as u32;
+        let number = *self.known.entry(dso.clone()).or_insert(next);
+        if number == next {
+            self.dsos.push((dso, flags));
+        }
+        let hit = Hit { dso: number, mapping: self.mappings };
+        self.mappings += 1;
+        self.push(space, time, What::Map { start, end: start.saturating_add(len), hit });
+        number
     }
 }
 

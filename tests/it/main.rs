@@ -1,10 +1,12 @@
 //! The integration tests, one binary: what the whole program promises, shown on the recordings of `tests/data`.
 
 mod cli;
+mod export;
 mod filter;
 mod forms;
 mod fuzz_bodies;
 mod identity;
+mod info;
 mod injected;
 mod oracle;
 mod parse;

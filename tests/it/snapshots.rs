@@ -34,11 +34,11 @@ impl Place {
         place
     }
 
-    fn path(&self, name: &str) -> std::path::PathBuf {
+    pub(crate) fn path(&self, name: &str) -> std::path::PathBuf {
         self.folder.path().join(name)
     }
 
-    fn write(&self, name: &str, bytes: impl AsRef<[u8]>) {
+    pub(crate) fn write(&self, name: &str, bytes: impl AsRef<[u8]>) {
         let path = self.path(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, bytes).unwrap();
@@ -167,7 +167,7 @@ const MAPS: &[&str] = &["MMAP", "MMAP2", "HEADER_BUILD_ID", "FORK", "COMM"];
 #[test]
 fn help() {
     let place = Place::new(&[]);
-    for command in ["", "copy", "dump", "inject", "run", "passes"] {
+    for command in ["", "copy", "dump", "info", "inject", "run", "passes"] {
         let name = if command.is_empty() { "perfx" } else { command };
         for (flag, length) in [("-h", "short"), ("--help", "long")] {
             let line = format!("{command} {flag}");

@@ -1,0 +1,184 @@
+//! `perfx export csv` writes the four tables that CERN's readperf wrote, of any recording.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Args;
+use csv::Writer;
+use perfx_format::RecordType;
+use perfx_format::input::Recording;
+use perfx_passes::IdOptions;
+use perfx_pipeline::{Level, Report, counted};
+
+use super::Folder;
+use super::gather::{self, Gathered, comm, kind_name};
+use super::names::{Naming, name_hits, plain};
+use crate::cli::{InputArgs, TalkArgs, ThreadArgs};
+use crate::human::size;
+use crate::input::{Source, spool};
+
+/// Write stat.csv, overview.csv, processes.csv and results.csv into a folder
+///
+/// stat.csv       records by kind: kind, count
+/// overview.csv   a row for each record, by time: nr, kind, pid, tid, time (ns), info
+/// processes.csv  a row for each process: pid, comm, mappings, fork, exit (ns), samples, period
+/// results.csv    what was sampled: event, dso, symbol (or address), samples, period
+///
+/// Samples and periods are those of perf report -n. Symbols come from the recorded files themselves,
+/// as long as their build-id or inode is still the recorded one, from their debug files, and from the
+/// running kernel if it is the recorded one.
+///
+/// Examples:
+///   perfx export csv perf.data --dir tables
+///   perfx export csv perf.data --dir tables --root /srv/image --buildid-dir ~/.debug
+///   perf record -o - ./program | perfx export csv - --dir tables --no-files
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Csv {
+    #[command(flatten)]
+    input: InputArgs,
+    /// Folder to write to; made if it is not there
+    #[arg(short = 'o', long, value_name = "DIR", visible_alias = "output")]
+    dir: PathBuf,
+    /// Overwrite files of these names
+    #[arg(short, long)]
+    force: bool,
+    /// A sysroot or container image to look for symbols in; repeatable
+    #[arg(long, value_name = "DIR")]
+    root: Vec<PathBuf>,
+    /// A build-id cache of perf to look for symbols in; repeatable
+    #[arg(long, value_name = "DIR")]
+    buildid_dir: Vec<PathBuf>,
+    /// Do not read the files and the kernel of this machine, as for a recording of another one
+    #[arg(long)]
+    no_files: bool,
+    /// Do everything but write: say what would be done
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+    #[command(flatten)]
+    threads: ThreadArgs,
+    #[command(flatten)]
+    talk: TalkArgs,
+}
+
+const STAT: &str = "stat.csv";
+const OVERVIEW: &str = "overview.csv";
+const PROCESSES: &str = "processes.csv";
+const RESULTS: &str = "results.csv";
+
+impl Csv {
+    pub(crate) fn run(&self) -> Result<u8> {
+        let source = Source::of(&self.input);
+        let mut recording = source.open()?;
+        recording.check_whole()?;
+        const NAMES: &[&str] = &[STAT, OVERVIEW, PROCESSES, RESULTS];
+        let folder = Folder::new(&self.dir, NAMES, &source, self.force, self.dry_run)?;
+        if !recording.is_rereadable() {
+            recording = recording.spooled(&spool())?;
+        }
+        let mut report = Report::default();
+        let rows = self.write(&mut recording, &folder, &mut report)?;
+        folder.settle()?;
+        let done = if self.dry_run { "would write" } else { "wrote" };
+        let rows: Vec<String> =
+            NAMES.iter().zip(rows).map(|(name, rows)| format!("{name} ({rows})")).collect();
+        report.say(Level::Info, format!("{done} {}, rows: {}", self.dir.display(), rows.join(", ")));
+        Ok(self.talk.tell(&report))
+    }
+
+    /// Writes the tables; how many rows each has.
+    fn write(&self, recording: &mut Recording, folder: &Folder, report: &mut Report) -> Result<[u64; 4]> {
+        let threads = self.threads.count();
+        let facts = gather::look(recording, threads)?;
+        let gathered = gather::gather(recording, &facts, spool()()?, threads, report)?;
+        let records = gathered.overview.records();
+        let read = counted(records, "record", "records");
+        report
+            .lines
+            .insert(0, (Level::Info, format!("read {}: {read}, {}", recording.name, size(report.bytes))));
+        if gathered.astray > 0 {
+            let samples = counted(gathered.astray, "sample belongs", "samples belong");
+            report.say(
+                Level::Loss,
+                format!("{samples} to no event of the recording, and {RESULTS} can't count them"),
+            );
+        }
+        let ids = IdOptions {
+            known: None,
+            roots: self.root.clone(),
+            caches: self.buildid_dir.clone(),
+            no_files: self.no_files,
+        };
+        let naming = name_hits(&gathered.hits, &facts, &recording.features, recording.endian, &ids);
+        let dsos = naming.with_symbols + naming.without.len() as u64;
+        report.say(
+            Level::Info,
+            format!("found symbols of {} of {}", naming.with_symbols, counted(dsos, "DSO", "DSOs")),
+        );
+        naming.without.iter().for_each(|name| report.say(Level::Detail, format!("no symbols: {name}")));
+        let stat = stat(&gathered, folder.create(STAT)?)?;
+        let processes = processes(&gathered, folder.create(PROCESSES)?)?;
+        let results = results(&naming, &facts.events, folder.create(RESULTS)?)?;
+        let overview = overview(gathered, folder.create(OVERVIEW)?)?;
+        Ok([stat, overview, processes, results])
+    }
+}
+
+/// Every kind there is a name for, also those that do not occur, so that tables of several recordings have the same rows; then unknown ones.
+fn stat(gathered: &Gathered, out: impl Write) -> Result<u64> {
+    let mut kinds = gathered.kinds.clone();
+    for &kind in RecordType::NAMED {
+        kinds.entry(kind).or_default();
+    }
+    let mut table = Writer::from_writer(out);
+    table.write_record(["kind", "count"])?;
+    for (kind, count) in &kinds {
+        table.write_record([kind_name(*kind), count.to_string()])?;
+    }
+    table.flush()?;
+    Ok(kinds.len() as u64)
+}
+
+fn overview(gathered: Gathered, mut out: impl Write) -> Result<u64> {
+    let rows = gathered.overview.records();
+    out.write_all(b"nr,kind,pid,tid,time,info\n")?;
+    gathered.overview.write(&mut out)?;
+    out.flush()?;
+    Ok(rows)
+}
+
+fn processes(gathered: &Gathered, out: impl Write) -> Result<u64> {
+    let mut table = Writer::from_writer(out);
+    table.write_record(["pid", "comm", "mappings", "fork", "exit", "samples", "period"])?;
+    for (&pid, process) in &gathered.processes {
+        let comm = plain(comm(&gathered.processes, pid)).into_owned();
+        let text = |number: Option<u64>| number.map(|number| number.to_string()).unwrap_or_default();
+        table.write_record([
+            pid.map(|pid| (pid as i32).to_string()).unwrap_or_default(),
+            comm,
+            process.mappings.to_string(),
+            text(process.fork),
+            text(process.exit),
+            process.count.samples.to_string(),
+            process.count.period.to_string(),
+        ])?;
+    }
+    table.flush()?;
+    Ok(gathered.processes.len() as u64)
+}
+
+/// Event by event, what was sampled most first.
+fn results(naming: &Naming, events: &[gather::Named], out: impl Write) -> Result<u64> {
+    let mut rows: Vec<_> = naming.results.iter().collect();
+    // Stable: among equals the order of names stays.
+    rows.sort_by_key(|((event, ..), count)| (*event, std::cmp::Reverse((count.period, count.samples))));
+    let mut table = Writer::from_writer(out);
+    table.write_record(["event", "dso", "symbol", "samples", "period"])?;
+    for ((event, dso, symbol), count) in &rows {
+        let event = events.get(*event as usize).map_or("", |event| &event.name);
+        table.write_record([event, dso, symbol, &count.samples.to_string(), &count.period.to_string()])?;
+    }
+    table.flush()?;
+    Ok(rows.len() as u64)
+}

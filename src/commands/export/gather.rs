@@ -1,0 +1,500 @@
+//! What the tables say, gathered in two looks at a recording: first what its records mean (events, address spaces, build-ids), then the records.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::AddAssign;
+use std::sync::Arc;
+
+use anyhow::Result;
+use csv::ByteRecord;
+use perfx_format::decode::decode;
+use perfx_format::features::{BuildIdEntry, read_event_desc};
+use perfx_format::header::Weight;
+use perfx_format::input::{Batch, Form, HeaderRecord, Recording};
+use perfx_format::sample::Sample;
+use perfx_format::{
+    Endian, Event, Feature, Kinds, Layout, Layouts, Origin, Record, RecordType, Value, sample_type, until_nul,
+};
+use perfx_passes::{Guests, RecordedIds};
+use perfx_pipeline::address_space::{AddressSpaces, Changes, KERNEL, Lookup, Machine, Mapping, moment};
+use perfx_pipeline::{Level, Report, scan};
+use symbols::Reference;
+
+use super::names::plain;
+use super::overview::{Overview, Rows};
+use crate::render::{self, Style};
+
+/// Samples, and what they stand for.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Count {
+    pub(super) samples: u64,
+    pub(super) period: u64,
+}
+
+impl AddAssign for Count {
+    fn add_assign(&mut self, other: Count) {
+        self.samples += other.samples;
+        // A period is any number the recording says.
+        self.period = self.period.saturating_add(other.period);
+    }
+}
+
+/// Where a sample hit. The address is an offset in a file, or of a kernel and of what is unknown the address itself.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Spot {
+    pub(super) event: u32,
+    pub(super) dso: Option<u32>,
+    pub(super) address: u64,
+}
+
+/// All of them. In memory, some 40 bytes for each address that was sampled.
+pub(super) type Hits = HashMap<Spot, Count>;
+
+/// A process, by its pid: one that took over the pid of another counts as the same.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Process {
+    /// The last name of its main thread, and when it got it.
+    comm: Option<(u64, Vec<u8>)>,
+    pub(super) mappings: u64,
+    pub(super) fork: Option<u64>,
+    pub(super) exit: Option<u64>,
+    parent: Option<u32>,
+    pub(super) count: Count,
+}
+
+impl Process {
+    fn join(&mut self, later: Process) {
+        if later.comm.as_ref().map(|comm| comm.0) >= self.comm.as_ref().map(|comm| comm.0) {
+            self.comm = later.comm.or(self.comm.take());
+        }
+        self.mappings += later.mappings;
+        self.fork = self.fork.into_iter().chain(later.fork).min();
+        self.exit = self.exit.max(later.exit);
+        self.parent = self.parent.or(later.parent);
+        self.count += later.count;
+    }
+}
+
+/// By pid; `None` has what names no process.
+pub(super) type Processes = BTreeMap<Option<u32>, Process>;
+
+/// How many parents up a process's name is looked for.
+const GENERATIONS: usize = 64;
+
+/// The name of a process: its own last one, or, if it never got one, its parent's.
+pub(super) fn comm(processes: &Processes, pid: Option<u32>) -> &[u8] {
+    let mut process = processes.get(&pid);
+    for _ in 0..GENERATIONS {
+        match process {
+            Some(Process { comm: Some((_, name)), .. }) => return name,
+            Some(Process { parent: Some(parent), .. }) => process = processes.get(&Some(*parent)),
+            _ => break,
+        }
+    }
+    b""
+}
+
+/// What the first look learns.
+pub(super) struct Facts {
+    pub(super) events: Vec<Named>,
+    pub(super) spaces: Arc<AddressSpaces>,
+    /// By mapping: what makes an address an offset in the file, wrapping.
+    shifts: Vec<u64>,
+    guests: Guests,
+    pub(super) ids: RecordedIds,
+    /// Where the recorded kernel lay.
+    pub(super) reference: Option<Reference>,
+    /// By DSO: a process that has it mapped.
+    pub(super) pids: Vec<Option<u32>>,
+}
+
+/// An event as the tables need it.
+pub(super) struct Named {
+    pub(super) name: String,
+    /// What a sample without a period stands for.
+    period: u64,
+    inherit: bool,
+}
+
+impl Named {
+    fn new(event: &Event, index: usize) -> Named {
+        let attr = event.attr();
+        Named { name: format!("event {index}"), period: attr.sample_period, inherit: attr.flag(1) }
+    }
+}
+
+/// Kind of an EVENT_UPDATE that names an event.
+const UPDATE_NAME: u64 = 2;
+
+/// What the second look learns.
+pub(super) struct Gathered {
+    pub(super) kinds: BTreeMap<RecordType, u64>,
+    pub(super) overview: Overview,
+    pub(super) hits: Hits,
+    pub(super) processes: Processes,
+    /// Samples that belong to no event.
+    pub(super) astray: u64,
+    counters: Counters,
+}
+
+/// The first look.
+pub(super) fn look(recording: &mut Recording, threads: usize) -> Result<Facts> {
+    let endian = recording.endian;
+    let mut events: Vec<Named> =
+        recording.events.iter().enumerate().map(|(at, event)| Named::new(event, at)).collect();
+    let names =
+        recording.features.get(&Feature::EVENT_DESC).and_then(|section| read_event_desc(section, endian));
+    for (event, desc) in events.iter_mut().zip(names.iter().flatten()) {
+        event.name = plain(desc.name).into_owned();
+    }
+    let pipe = recording.form == Form::Pipe;
+    let mut changes = Changes::default();
+    let (mut shifts, mut pids, mut guests, mut reference) = (Vec::new(), Vec::new(), Guests::default(), None);
+    let mut told: Vec<Vec<u8>> = Vec::new();
+    let wanted = Changes::kinds().union(Kinds::of(&[
+        RecordType::KSYMBOL,
+        RecordType::ID_INDEX,
+        RecordType::HEADER_BUILD_ID,
+        RecordType::HEADER_ATTR,
+        RecordType::EVENT_UPDATE,
+    ]));
+    let mut read = |batch: &Batch, in_head: bool| -> Result<()> {
+        let mut walker = batch.walk(endian);
+        while let Some(record) = walker.next_wanted(wanted, usize::MAX)? {
+            match record.kind() {
+                RecordType::ID_INDEX => guests.learn(&record),
+                RecordType::HEADER_BUILD_ID => told.push(record.bytes().to_vec()),
+                // The events of the head are known already, and one that can't be read is nobody's.
+                RecordType::HEADER_ATTR => {
+                    if let Some(HeaderRecord::Event(event)) =
+                        HeaderRecord::read(&record).ok().flatten().filter(|_| pipe && !in_head)
+                    {
+                        events.push(Named::new(&event, events.len()));
+                    }
+                }
+                RecordType::EVENT_UPDATE => {
+                    let event = record.u64(16).and_then(|id| batch.layouts.event_of_id(id));
+                    if let (Some(UPDATE_NAME), Some(event)) =
+                        (record.u64(8), event.and_then(|at| events.get_mut(at)))
+                    {
+                        event.name =
+                            plain(until_nul(record.bytes().get(24..).unwrap_or_default())).into_owned();
+                    }
+                }
+                _ => {
+                    let machine = guests.machine(&record, &batch.layouts, record.u32(8));
+                    let Some(dso) = changes.add(&record, &batch.layouts, machine) else { continue };
+                    let mapping = Mapping::read(&record, &batch.layouts);
+                    let kernel = mapping.is_none_or(|mapping| mapping.dso(&record, machine).kernel);
+                    let shift =
+                        mapping.filter(|_| !kernel).map(|mapping| mapping.pgoff.wrapping_sub(mapping.start));
+                    shifts.push(shift.unwrap_or(0));
+                    if dso as usize == pids.len() {
+                        pids.push(mapping.map(|mapping| mapping.pid).filter(|&pid| pid != KERNEL));
+                    }
+                    if let Some(mapping) = mapping.filter(|_| kernel && machine == Machine::Host) {
+                        reference = reference.take().or_else(|| kernel_reference(&mapping));
+                    }
+                }
+            }
+        }
+        Ok(())
+    };
+    recording.head.iter().try_for_each(|batch| read(batch, true))?;
+    scan(
+        recording,
+        threads,
+        true,
+        |_| Ok(()),
+        |batch, ()| {
+            if batch.kinds.meets(wanted) { read(batch, false) } else { Ok(()) }
+        },
+    )?;
+    let spaces = Arc::new(AddressSpaces::new(changes));
+    let section = recording.features.get(&Feature::BUILD_ID).map(|section| &**section);
+    let mut ids = RecordedIds::new(section, endian, spaces.dsos());
+    for record in &told {
+        BuildIdEntry::read(record, endian).iter().for_each(|entry| ids.learn(entry));
+    }
+    Ok(Facts { events, spaces, shifts, guests, ids, reference, pids })
+}
+
+/// The kernel's mapping ends its name in a symbol, and has that symbol's address where others have an offset.
+fn kernel_reference(mapping: &Mapping<'_>) -> Option<Reference> {
+    let end = mapping.name.iter().position(|&byte| byte == b']')?;
+    let name = mapping.name.get(end + 1..).filter(|name| !name.is_empty())?;
+    mapping.name.starts_with(b"[kernel.").then(|| Reference { name: name.to_vec(), address: mapping.pgoff })
+}
+
+/// The second look. `spill` is an empty file.
+pub(super) fn gather(
+    recording: &mut Recording,
+    facts: &Facts,
+    spill: std::fs::File,
+    threads: usize,
+    report: &mut Report,
+) -> Result<Gathered> {
+    let (endian, pipe) = (recording.endian, recording.form == Form::Pipe);
+    for fault in recording.faults.iter().filter(|fault| fault.weight != Weight::Fatal) {
+        let level = if fault.weight == Weight::Loss { Level::Loss } else { Level::Warning };
+        report.say(level, fault.to_error().file(&recording.name).to_string());
+    }
+    let mut all = Gathered {
+        kinds: BTreeMap::new(),
+        overview: Overview::new(spill),
+        hits: Hits::new(),
+        processes: Processes::new(),
+        astray: 0,
+        counters: Counters::default(),
+    };
+    let head = std::mem::take(&mut recording.head);
+    for batch in &head {
+        all.join(Part::read(batch, endian, facts)?, batch.records)?;
+    }
+    scan(
+        recording,
+        threads,
+        true,
+        |batch| Part::read(batch, endian, facts),
+        |batch, part| {
+            if let Some(torn) = &batch.torn {
+                // perf bears that in pipe data and at the end of a compressed stream; elsewhere in a file it means that the file is damaged.
+                let error = torn.to_error().file(&batch.name);
+                if !pipe && matches!(torn.origin, Origin::Input { .. }) {
+                    return Err(error.into());
+                }
+                report.say(Level::Loss, error.to_string());
+            }
+            report.bytes += batch.bytes.len() as u64;
+            all.join(part, batch.records)
+        },
+    )?;
+    Ok(all)
+}
+
+impl Gathered {
+    fn join(&mut self, part: Part, records: u64) -> Result<()> {
+        for (kind, count) in part.kinds {
+            *self.kinds.entry(kind).or_default() += count;
+        }
+        self.overview.push(&part.rows, records)?;
+        let mut tally = part.tally;
+        for first in tally.counters.first.drain(..) {
+            let last = self.counters.last.get(&first.key).copied().unwrap_or(0);
+            self.count(first.pid, first.spot, first.value.wrapping_sub(last));
+        }
+        self.counters.last.extend(tally.counters.last);
+        for (spot, count) in tally.hits {
+            *self.hits.entry(spot).or_default() += count;
+        }
+        for (pid, process) in tally.processes {
+            self.processes.entry(pid).or_default().join(process);
+        }
+        self.astray += tally.astray;
+        Ok(())
+    }
+
+    fn count(&mut self, pid: Option<u32>, spot: Spot, period: u64) {
+        if period > 0 {
+            let count = Count { samples: 1, period };
+            *self.hits.entry(spot).or_default() += count;
+            self.processes.entry(pid).or_default().count += count;
+        }
+    }
+}
+
+/// Counters that samples read (`attr.sample_type` READ): a sample stands for what its counters gained since the sample before, and for a sample of
+/// each event of its group.
+#[derive(Default)]
+struct Counters {
+    /// The last value of each.
+    last: HashMap<(u64, u32), u64>,
+    /// The first value of each, for which the batch before has to tell the last one.
+    first: Vec<First>,
+}
+
+/// The first value of a counter in a batch. The key is its id, and where the event is inherited the thread.
+struct First {
+    key: (u64, u32),
+    value: u64,
+    pid: Option<u32>,
+    spot: Spot,
+}
+
+/// What a batch adds to the counts.
+#[derive(Default)]
+struct Tally {
+    hits: Hits,
+    processes: HashMap<Option<u32>, Process>,
+    counters: Counters,
+    astray: u64,
+}
+
+/// What one batch adds.
+struct Part {
+    kinds: BTreeMap<RecordType, u64>,
+    rows: Vec<u8>,
+    tally: Tally,
+}
+
+impl Part {
+    fn read(batch: &Batch, endian: Endian, facts: &Facts) -> Result<Part> {
+        let mut lookup = Lookup::new(facts.spaces.clone());
+        let mut part = Part { kinds: BTreeMap::new(), rows: Vec::new(), tally: Tally::default() };
+        let (mut rows, mut row) = (Rows::new(), Row::default());
+        let mut walker = batch.walk(endian);
+        while let Some(record) = walker.next_record()? {
+            *part.kinds.entry(record.kind()).or_default() += 1;
+            let time = time_of(&record, &batch.layouts);
+            row.fill(&record, time, &batch.layouts, facts);
+            rows.push(time, &row.cells)?;
+            part.tally.take(&record, time, &batch.layouts, facts, &mut lookup);
+        }
+        part.rows = rows.sorted();
+        Ok(part)
+    }
+}
+
+/// ns. FORK and EXIT tell it themselves where they have no trailer.
+fn time_of(record: &Record<'_>, layouts: &Layouts) -> Option<u64> {
+    let own = || match record.kind() {
+        RecordType::FORK | RecordType::EXIT => record.u64(24),
+        RecordType::THROTTLE | RecordType::UNTHROTTLE => record.u64(8),
+        _ => None,
+    };
+    layouts.time(record).or_else(own)
+}
+
+impl Tally {
+    fn take(
+        &mut self,
+        record: &Record<'_>,
+        time: Option<u64>,
+        layouts: &Layouts,
+        facts: &Facts,
+        lookup: &mut Lookup,
+    ) {
+        let pid = record.u32(8);
+        match record.kind() {
+            RecordType::SAMPLE => self.sample(record, layouts, facts, lookup),
+            RecordType::MMAP | RecordType::MMAP2 => self.process(pid).mappings += 1,
+            RecordType::COMM if pid == record.u32(12) => {
+                let layout = layouts.layout_of(record);
+                let end = record.bytes().len()
+                    - layout.map_or(0, |layout| usize::from(layout.trailer.size)).min(record.bytes().len());
+                let name = until_nul(record.bytes().get(16..end).unwrap_or_default()).to_vec();
+                self.process(pid)
+                    .join(Process { comm: Some((time.unwrap_or(0), name)), ..Process::default() });
+            }
+            RecordType::FORK if pid != record.u32(12) => {
+                let forked = Process { fork: time, parent: record.u32(12), ..Process::default() };
+                self.process(pid).join(forked);
+            }
+            RecordType::EXIT if pid == record.u32(16) => {
+                self.process(pid).join(Process { exit: time, ..Process::default() });
+            }
+            _ => {}
+        }
+    }
+
+    fn process(&mut self, pid: Option<u32>) -> &mut Process {
+        self.processes.entry(pid).or_default()
+    }
+
+    fn sample(&mut self, record: &Record<'_>, layouts: &Layouts, facts: &Facts, lookup: &mut Lookup) {
+        let event = layouts.event_of(record).filter(|&event| event < facts.events.len());
+        let (Some(event), Some(layout)) = (event, layouts.layout_of(record)) else {
+            self.astray += 1;
+            return;
+        };
+        let (pid, tid) = layout.pid_tid(record).unzip();
+        let ip = layout.ip(record).unwrap_or(0);
+        let time = moment(record, Some(layout), layouts);
+        let space = facts.guests.space(record, layouts, pid, record.cpumode());
+        let hit = space.and_then(|space| lookup.find(space, ip, time));
+        let shift = hit.and_then(|hit| facts.shifts.get(hit.mapping as usize)).copied().unwrap_or(0);
+        let spot = Spot { event: event as u32, dso: hit.map(|hit| hit.dso), address: ip.wrapping_add(shift) };
+        if layout.sample_type & sample_type::READ == 0 {
+            self.count(pid, spot, period(record, layout, &facts.events[event]));
+            return;
+        }
+        let read = Sample::parse(record, layout).ok().and_then(|sample| sample.read);
+        for counter in read.iter().flat_map(|read| read.counts()) {
+            let event = match counter.id {
+                Some(id) => layouts.event_of_id(id).filter(|&event| event < facts.events.len()),
+                None => Some(event),
+            };
+            let Some(event) = event else {
+                self.astray += 1;
+                continue;
+            };
+            let thread = if facts.events[event].inherit { tid.unwrap_or(0) } else { 0 };
+            let key = (counter.id.unwrap_or(0), thread);
+            let spot = Spot { event: event as u32, ..spot };
+            match self.counters.last.insert(key, counter.value) {
+                // What gained nothing was not sampled.
+                Some(last) if counter.value == last => {}
+                Some(last) => self.count(pid, spot, counter.value.wrapping_sub(last)),
+                None => self.counters.first.push(First { key, value: counter.value, pid, spot }),
+            }
+        }
+    }
+
+    fn count(&mut self, pid: Option<u32>, spot: Spot, period: u64) {
+        let count = Count { samples: 1, period };
+        *self.hits.entry(spot).or_default() += count;
+        self.process(pid).count += count;
+    }
+}
+
+fn period(record: &Record<'_>, layout: &Layout, event: &Named) -> u64 {
+    layout.sample.period.and_then(|at| record.u64(at.into())).unwrap_or(event.period)
+}
+
+/// A row of `overview.csv` without its first cell, the number.
+#[derive(Default)]
+struct Row {
+    cells: ByteRecord,
+    text: String,
+}
+
+impl Row {
+    fn fill(&mut self, record: &Record<'_>, time: Option<u64>, layouts: &Layouts, facts: &Facts) {
+        let kind = record.kind();
+        self.cells.clear();
+        self.cells.push_field(kind_name(kind).as_bytes());
+        let layout = layouts.layout_of(record);
+        let (mut pid, mut tid) = layout.and_then(|layout| layout.pid_tid(record)).unzip();
+        if let (RecordType::SAMPLE, Some(layout)) = (kind, layout) {
+            self.text.clear();
+            let event = layouts.event_of(record).and_then(|event| Some((event, facts.events.get(event)?)));
+            if let Some((_, event)) = event.filter(|_| facts.events.len() > 1) {
+                self.text += &format!("event={} ", event.name);
+            }
+            let period = event.map(|(_, event)| period(record, layout, event));
+            self.text += &format!("ip={:#x} period={}", layout.ip(record).unwrap_or(0), period.unwrap_or(0));
+        } else {
+            let mut fields = decode(record, layouts).fields;
+            let number = |name| match fields.iter().find(|(field, _)| *field == name) {
+                Some((_, Value::Number(number))) => Some(*number as u32),
+                Some((_, Value::Signed(number))) => Some(*number as u32),
+                _ => None,
+            };
+            (pid, tid) = (number("pid").or(pid), number("tid").or(tid));
+            // They have cells of their own.
+            fields.retain(|(name, _)| !matches!(*name, "pid" | "tid" | "time" | "sample_id"));
+            self.text = render::line(&fields, Style::default()).to_string();
+        }
+        for number in [pid, tid] {
+            // As perf shows them: -1 is nobody, or the kernel.
+            self.cells
+                .push_field(number.map(|number| (number as i32).to_string()).unwrap_or_default().as_bytes());
+        }
+        self.cells.push_field(time.map(|time| time.to_string()).unwrap_or_default().as_bytes());
+        self.cells.push_field(self.text.as_bytes());
+    }
+}
+
+/// The name of a kind, `unknown(99)` if it has none.
+pub(super) fn kind_name(kind: RecordType) -> String {
+    kind.name().map_or_else(|| format!("unknown({})", kind.0), str::to_owned)
+}

@@ -1,0 +1,118 @@
+//! How DSOs, symbols and other names are called in a table: the names `perf report` gives, in text that any program reads.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use perfx_format::Endian;
+use perfx_format::header::Features;
+use perfx_passes::{IdOptions, can_have_id, dso_name, object_of, recorded_on};
+use perfx_pipeline::address_space::Machine;
+use symbols::Sources;
+
+use super::gather::{Count, Facts, Hits};
+
+/// A row of `results.csv`: event, DSO, symbol or address.
+pub(super) type Named = (u32, String, String);
+
+/// What names came of.
+#[derive(Default)]
+pub(super) struct Naming {
+    /// By event, DSO and symbol.
+    pub(super) results: BTreeMap<Named, Count>,
+    /// DSOs whose symbols were found.
+    pub(super) with_symbols: u64,
+    /// Those of which none were.
+    pub(super) without: Vec<String>,
+}
+
+/// The DSO of what lies in no mapping, as perf calls it.
+const UNKNOWN: &str = "[unknown]";
+
+/// Gives every hit its DSO and symbol. One DSO's symbols are in memory at a time.
+pub(super) fn name_hits(
+    hits: &Hits,
+    facts: &Facts,
+    features: &Features,
+    endian: Endian,
+    ids: &IdOptions,
+) -> Naming {
+    let sources = Sources::new(!ids.no_files, &ids.roots, &ids.caches, &recorded_on(features, endian));
+    let mut sorted: Vec<_> = hits.iter().collect();
+    sorted.sort_unstable_by_key(|(spot, _)| (spot.dso, spot.address, spot.event));
+    let mut naming = Naming::default();
+    for hits in sorted.chunk_by(|(a, _), (b, _)| a.dso == b.dso) {
+        let dso = hits[0].0.dso.map(|number| (number as usize, &facts.spaces.dsos()[number as usize]));
+        let name = dso.map_or(UNKNOWN.into(), |(_, (dso, _))| plain(dso_name(dso)).into_owned());
+        let image = dso.and_then(|(number, (dso, flags))| {
+            // Nothing on this machine is a guest's.
+            let known = dso.machine == Machine::Host && can_have_id(dso, *flags);
+            let object = known.then(|| object_of(dso, facts.pids[number]))?;
+            sources.image(&object, facts.ids.get(dso), facts.reference.as_ref())
+        });
+        match &image {
+            Some(_) => naming.with_symbols += 1,
+            None if dso.is_some() => naming.without.push(name.clone()),
+            None => {}
+        }
+        for (spot, count) in hits {
+            let symbol = image.as_ref().and_then(|image| image.find(spot.address));
+            let symbol = match symbol {
+                Some(symbol) => plain(symbol.shown().as_bytes()).into_owned(),
+                None => format!("{:#x}", spot.address),
+            };
+            *naming.results.entry((spot.event, name.clone(), symbol)).or_default() += **count;
+        }
+    }
+    naming
+}
+
+/// Text for a cell: control characters, what is not UTF-8, and a first character that a spreadsheet takes for the beginning of a formula
+/// (`=`, `+`, `-`, `@`) become `\xNN` for each byte, `\` becomes `\\`; so every row is one line, and nothing is lost.
+pub(super) fn plain(bytes: &[u8]) -> Cow<'_, str> {
+    let begins_formula = matches!(bytes, [b'=' | b'+' | b'-' | b'@', ..]);
+    if let Ok(text) = str::from_utf8(bytes)
+        && !begins_formula
+        && !text.contains(|c: char| c.is_control() || c == '\\')
+    {
+        return text.into();
+    }
+    let mut out = String::new();
+    let escape = |out: &mut String, bytes: &[u8]| {
+        bytes.iter().for_each(|byte| out.push_str(&format!("\\x{byte:02x}")));
+    };
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '\\' => out.push_str("\\\\"),
+                c if c.is_control() || begins_formula && out.is_empty() => {
+                    escape(&mut out, c.encode_utf8(&mut [0; 4]).as_bytes());
+                }
+                c => out.push(c),
+            }
+        }
+        escape(&mut out, chunk.invalid());
+    }
+    out.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_is_one_line_of_text_and_no_formula() {
+        let cases: [(&[u8], &str); 8] = [
+            (b"", ""),
+            (b"/usr/bin/x, \"y\"", "/usr/bin/x, \"y\""),
+            ("bürn".as_bytes(), "bürn"),
+            (b"new\nline\\", "new\\x0aline\\\\"),
+            (b"a\xff\xc3", "a\\xff\\xc3"),
+            (b"=1+1", "\\x3d1+1"),
+            (b"-bash", "\\x2dbash"),
+            (b"@SUM(A1)", "\\x40SUM(A1)"),
+        ];
+        for (bytes, expected) in cases {
+            assert_eq!(plain(bytes), expected);
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! What symbolizing needs of an ELF file: the symbols that can hold code, how file offsets become addresses, and the name of its debug file.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::path::Path;
+
+use build_id::{BuildId, Error, Metered};
+use object::elf::{
+    EM_AARCH64, EM_ARM, EM_RISCV, FileHeader32, FileHeader64, PT_LOAD, SHN_ABS, SHT_DYNSYM, SHT_SYMTAB,
+    STB_LOCAL, STB_WEAK, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STV_DEFAULT, STV_PROTECTED,
+};
+use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, Sym};
+use object::{Endianness, FileKind, ReadCache, ReadRef};
+
+use crate::Symbol;
+
+/// The most that is read of one file: the tables of the largest programs there are fit, and a hostile one ends here.
+const MOST_READ: u64 = 1 << 30;
+
+/// An ELF file.
+#[derive(Clone, Default, Debug)]
+pub struct ElfFile {
+    /// Its build-id.
+    pub build_id: Option<BuildId>,
+    /// It has the full table, not only what the dynamic linker needs.
+    pub has_symtab: bool,
+    /// File name and CRC of the file that its symbols were moved to.
+    pub debug_link: Option<(Vec<u8>, u32)>,
+    /// Its symbols by address, in the order of its tables.
+    pub symbols: Vec<Symbol>,
+    /// PT_LOAD: offset in the file, bytes, address.
+    segments: Vec<(u64, u64, u64)>,
+}
+
+impl ElfFile {
+    /// Reads its headers and symbol tables. What is damaged of them is passed by.
+    pub fn read(path: &Path) -> Result<ElfFile, Error> {
+        let build_id = build_id::of_file(path)?;
+        let (file, _) = build_id::open(path)?;
+        Ok(ElfFile { build_id, ..ElfFile::parse(file)? })
+    }
+
+    fn parse(file: File) -> Result<ElfFile, Error> {
+        let (cache, left) = (ReadCache::new(file), Cell::new(MOST_READ));
+        let data = Metered::new(&cache, &left);
+        match FileKind::parse(data) {
+            Ok(FileKind::Elf32) => read::<FileHeader32<Endianness>, _>(data),
+            Ok(FileKind::Elf64) => read::<FileHeader64<Endianness>, _>(data),
+            _ => Err(Error::NotElf),
+        }
+        .map_err(|error| match error {
+            Error::Damaged(what) if left.get() == 0 => {
+                Error::Damaged(format!("{what}: more than {MOST_READ} bytes"))
+            }
+            error => error,
+        })
+    }
+
+    /// The address at which the byte at this offset of the file is meant to lie.
+    pub fn address_of(&self, offset: u64) -> Option<u64> {
+        let inside = |&&(start, size, _): &&(u64, u64, u64)| offset >= start && offset - start < size;
+        let (start, _, address) = self.segments.iter().find(inside)?;
+        address.checked_add(offset - start)
+    }
+}
+
+fn read<'data, Elf, R>(data: R) -> Result<ElfFile, Error>
+where
+    Elf: FileHeader<Endian = Endianness>,
+    R: ReadRef<'data>,
+{
+    let damaged = |error: object::Error| Error::Damaged(error.to_string());
+    let header = Elf::parse(data).map_err(damaged)?;
+    let endian = header.endian().map_err(damaged)?;
+    let machine = header.e_machine(endian);
+    let mut file = ElfFile::default();
+    for segment in header.program_headers(endian, data).unwrap_or_default() {
+        if segment.p_type(endian) == PT_LOAD {
+            // A debug file keeps the headers of what it no longer holds, with a size of 0 in the file.
+            let size = segment.p_filesz(endian).into().max(segment.p_memsz(endian).into());
+            file.segments.push((segment.p_offset(endian).into(), size, segment.p_vaddr(endian).into()));
+        }
+    }
+    let sections = header.section_headers(endian, data).unwrap_or_default();
+    let names = header.shstrndx(endian, data).ok().and_then(|index| sections.get(index as usize));
+    let names = names.and_then(|section| section.data(endian, data).ok()).unwrap_or_default();
+    let name_of = |section: &Elf::SectionHeader| text_at(names, section.sh_name(endian));
+    for section in sections {
+        if name_of(section) == b".gnu_debuglink" {
+            file.debug_link = section.data(endian, data).ok().and_then(|link| debug_link(link, endian));
+        }
+    }
+    for kind in [SHT_SYMTAB, SHT_DYNSYM] {
+        let Some(table) = sections.iter().find(|section| section.sh_type(endian) == kind) else { continue };
+        let Ok(symbols) = table.data_as_array::<Elf::Sym, _>(endian, data) else { continue };
+        let strings = sections.get(table.sh_link(endian) as usize);
+        let strings = strings.and_then(|section| section.data(endian, data).ok()).unwrap_or_default();
+        file.has_symtab |= kind == SHT_SYMTAB && !symbols.is_empty();
+        for symbol in symbols {
+            let name = text_at(strings, symbol.st_name(endian));
+            let kind = symbol.st_type();
+            let index = symbol.st_shndx(endian);
+            if name.is_empty() || symbol.is_undefined(endian) || index == SHN_ABS {
+                continue;
+            }
+            let section = sections.get(usize::from(index.0));
+            let is_code = match kind {
+                STT_FUNC | STT_GNU_IFUNC => true,
+                // A label in assembly. Not one that marks what follows in the section (`$x` is code, `$d` data) for who disassembles it.
+                STT_NOTYPE => {
+                    let visible = matches!(symbol.st_visibility(), STV_DEFAULT | STV_PROTECTED);
+                    let marks = matches!(machine, EM_ARM | EM_AARCH64 | EM_RISCV);
+                    let mark =
+                        matches!(name, [b'$', b'a' | b'd' | b't' | b'x', ..]) || name.starts_with(b".L");
+                    let holds_code = section.is_some_and(|section| {
+                        let name = name_of(section);
+                        [&b"text"[..], b"data"]
+                            .iter()
+                            .any(|part| name.windows(4).any(|window| window == *part))
+                    });
+                    visible && holds_code && !(marks && mark)
+                }
+                _ => false,
+            };
+            if !is_code {
+                continue;
+            }
+            let mut start: u64 = symbol.st_value(endian).into();
+            if machine == EM_ARM && kind == STT_FUNC {
+                // The lowest bit says Thumb.
+                start &= !1;
+            }
+            let limit = section.map_or(u64::MAX, |section| {
+                let (at, size): (u64, u64) = (section.sh_addr(endian).into(), section.sh_size(endian).into());
+                at.saturating_add(size)
+            });
+            file.symbols.push(Symbol {
+                start,
+                end: start.saturating_add(symbol.st_size(endian).into()),
+                limit,
+                weak: symbol.st_bind() == STB_WEAK,
+                global: symbol.st_bind() != STB_WEAK && symbol.st_bind() != STB_LOCAL,
+                name: name.into(),
+            });
+        }
+    }
+    Ok(file)
+}
+
+/// The string that begins at an offset of a string table.
+fn text_at(table: &[u8], at: u32) -> &[u8] {
+    let rest = table.get(at as usize..).unwrap_or_default();
+    rest.split(|&byte| byte == 0).next().unwrap_or_default()
+}
+
+/// A file name, NUL, padding to 4 bytes, u32 CRC.
+fn debug_link(link: &[u8], endian: Endianness) -> Option<(Vec<u8>, u32)> {
+    let name = text_at(link, 0);
+    let at = (name.len() + 1).next_multiple_of(4);
+    let crc: [u8; 4] = link.get(at..at + 4)?.try_into().ok()?;
+    let crc = if endian == Endianness::Little { u32::from_le_bytes(crc) } else { u32::from_be_bytes(crc) };
+    // It is a name and no path, or it would lead anywhere.
+    (!name.is_empty() && !name.contains(&b'/') && name != b"..").then(|| (name.to_vec(), crc))
+}

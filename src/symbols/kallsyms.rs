@@ -1,0 +1,68 @@
+//! The text of /proc/kallsyms: a line a symbol, `ffffffff81000000 T _text`, and `[module]` behind those of a module.
+
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader, Read as _};
+use std::path::Path;
+
+use crate::{Symbol, Symbols};
+
+/// The most that is read: ten times what any kernel has.
+const MOST_READ: u64 = 256 << 20;
+
+/// Code of a module, or of the kernel itself. Empty when the kernel shows no addresses (kptr_restrict).
+pub(crate) fn read(file: &Path, module: Option<&[u8]>) -> io::Result<Symbols> {
+    let mut symbols = Vec::new();
+    let mut lines = BufReader::new(File::open(file)?.take(MOST_READ));
+    let mut line = Vec::new();
+    while lines.read_until(b'\n', &mut line)? > 0 {
+        symbols.extend(symbol(line.trim_ascii_end(), module));
+        line.clear();
+    }
+    Ok(Symbols::new(symbols))
+}
+
+fn symbol(line: &[u8], module: Option<&[u8]>) -> Option<Symbol> {
+    let mut words = line.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty());
+    let (start, kind, name) = (words.next()?, words.next()?, words.next()?);
+    let of = words.next().and_then(|word| word.strip_prefix(b"[")?.strip_suffix(b"]"));
+    let start = u64::from_str_radix(str::from_utf8(start).ok()?, 16).ok()?;
+    if of != module || start == 0 || !matches!(kind, b"T" | b"t" | b"W" | b"w") {
+        return None;
+    }
+    Some(Symbol {
+        start,
+        end: start,
+        // The last one of a module or of the kernel has nothing behind it to end at.
+        limit: u64::MAX,
+        weak: kind.eq_ignore_ascii_case(b"w"),
+        global: kind[0].is_ascii_uppercase(),
+        name: name.into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_become_symbols_of_the_kernel_or_of_one_module() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("kallsyms");
+        let text = "0000000000000000 A absent\nffffffff81000000 T _text\nffffffff81000000 T _stext\nffffffff81000100 t f\n\
+                    ffffffff81000180 D data\nnonsense\n\nffffffffc0000000 t g\t[ext4]\nffffffffc0000100 T h\t[xfs]\n";
+        std::fs::write(&file, text).unwrap();
+        let kernel = read(&file, None).unwrap();
+        let name = |symbols: &Symbols, at| symbols.find(at).map(|symbol| symbol.shown().into_owned());
+        assert_eq!(name(&kernel, 0xffff_ffff_8100_00ff).unwrap(), "_stext");
+        assert_eq!(name(&kernel, 0xffff_ffff_8100_0190).unwrap(), "f");
+        assert_eq!(name(&read(&file, Some(b"ext4")).unwrap(), 0xffff_ffff_c000_0001).unwrap(), "g");
+    }
+
+    #[test]
+    fn a_kernel_that_hides_its_addresses_has_no_symbols() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("kallsyms");
+        std::fs::write(&file, "0000000000000000 T _text\n0000000000000000 t f\n").unwrap();
+        assert!(read(&file, None).unwrap().is_empty());
+    }
+}

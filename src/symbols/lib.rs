@@ -1,0 +1,176 @@
+//! From an address to the symbol that `perf report` would name: the tables of ELF files, of their debug files and of /proc/kallsyms, by perf's
+//! own choice among aliases.
+//!
+//! The tables are read and the names demangled by well-kept crates (`object`, `cpp_demangle`, `rustc-demangle`); which symbol covers an address is
+//! decided here, because the whole symbolizers (blazesym, wholesym, addr2line) ask DWARF first and choose otherwise among aliases, so that totals would
+//! not agree with perf's.
+
+mod elf;
+mod kallsyms;
+mod sources;
+
+use std::borrow::Cow;
+
+pub use crate::elf::ElfFile;
+pub use crate::sources::{Image, Reference, Sources};
+
+/// A function, or whatever else a sample may lie in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Symbol {
+    /// First address.
+    pub start: u64,
+    /// Behind the last one. Equal to `start` where the table does not say it; then [`Symbols::new`] works it out.
+    pub end: u64,
+    /// How far it may reach at most, where the table does not say its end: the end of its section.
+    pub limit: u64,
+    /// The linker takes another one of this name before it.
+    pub weak: bool,
+    /// Other files can see it.
+    pub global: bool,
+    /// As in the table, mangled.
+    pub name: Box<[u8]>,
+}
+
+impl Symbol {
+    /// The name as perf shows it: C++ and Rust names demangled, what is not UTF-8 replaced.
+    pub fn shown(&self) -> Cow<'_, str> {
+        let name = String::from_utf8_lossy(&self.name);
+        if let Ok(rust) = rustc_demangle::try_demangle(&name) {
+            return format!("{rust:#}").into();
+        }
+        // Everything else that is mangled begins so; names that merely look alike are left as they are.
+        if name.starts_with("_Z")
+            && let Ok(symbol) = cpp_demangle::Symbol::new(&*self.name)
+            && let Ok(shown) = symbol.demangle()
+        {
+            return shown.into();
+        }
+        name
+    }
+}
+
+/// Symbols by address.
+#[derive(Clone, Default, Debug)]
+pub struct Symbols {
+    /// Ascending by `start`, one for each.
+    symbols: Vec<Symbol>,
+}
+
+impl Symbols {
+    /// Sorts them, chooses among those that begin at one address, and gives an end to those that have none.
+    pub fn new(mut symbols: Vec<Symbol>) -> Symbols {
+        // Stable: among equals the first in the table wins.
+        symbols.sort_by_key(|symbol| symbol.start);
+        symbols.dedup_by(|later, kept| {
+            if later.start != kept.start {
+                return false;
+            }
+            if is_better(later, kept) {
+                std::mem::swap(later, kept);
+            }
+            true
+        });
+        for at in 0..symbols.len() {
+            let next = symbols.get(at + 1).map_or(u64::MAX, |next| next.start);
+            let symbol = &mut symbols[at];
+            if symbol.end <= symbol.start {
+                symbol.end = next.min(symbol.limit).max(symbol.start);
+            }
+        }
+        Symbols { symbols }
+    }
+
+    /// The symbol over an address: the last one that begins at or before it, if it reaches that far.
+    pub fn find(&self, address: u64) -> Option<&Symbol> {
+        let after = self.symbols.partition_point(|symbol| symbol.start <= address);
+        let symbol = self.symbols.get(after.checked_sub(1)?)?;
+        (address < symbol.end || address == symbol.start).then_some(symbol)
+    }
+
+    /// The address of a symbol by its name in the table.
+    pub fn address_of(&self, name: &[u8]) -> Option<u64> {
+        self.symbols.iter().find(|symbol| *symbol.name == *name).map(|symbol| symbol.start)
+    }
+
+    /// There are none.
+    pub fn is_empty(&self) -> bool {
+        self.symbols.is_empty()
+    }
+}
+
+/// perf's choice among symbols of one address: one with a size, one that is not weak, one that is global, the one with fewer underscores before its
+/// name, the longer name; else the first.
+fn is_better(other: &Symbol, kept: &Symbol) -> bool {
+    let rank = |symbol: &Symbol| {
+        let name = symbol.shown();
+        let underscores = name.bytes().take_while(|&byte| byte == b'_').count();
+        (symbol.end > symbol.start, !symbol.weak, symbol.global, usize::MAX - underscores, name.len())
+    };
+    rank(other) > rank(kept)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn symbol(start: u64, size: u64, name: &str) -> Symbol {
+        Symbol {
+            start,
+            end: start + size,
+            limit: u64::MAX,
+            weak: false,
+            global: true,
+            name: name.as_bytes().into(),
+        }
+    }
+
+    fn found(symbols: &Symbols, address: u64) -> Option<String> {
+        symbols.find(address).map(|symbol| symbol.shown().into_owned())
+    }
+
+    #[test]
+    fn an_address_belongs_to_the_symbol_that_covers_it() {
+        let limited = Symbol { limit: 0x38, ..symbol(0x30, 0, "label") };
+        let symbols = Symbols::new(vec![symbol(0x20, 8, "b"), limited, symbol(0x10, 0, "a")]);
+        let names = [0xf, 0x10, 0x1f, 0x20, 0x27, 0x28, 0x30, 0x37, 0x38].map(|at| found(&symbols, at));
+        let a = || Some("a".to_owned());
+        let b = || Some("b".to_owned());
+        let label = || Some("label".to_owned());
+        assert_eq!(names, [None, a(), a(), b(), b(), None, label(), label(), None]);
+        assert_eq!(symbols.address_of(b"b"), Some(0x20));
+    }
+
+    #[test]
+    fn among_aliases_the_choice_is_perfs() {
+        let choice = |symbols: &[Symbol]| found(&Symbols::new(symbols.to_vec()), 0x10);
+        let weak = |name| Symbol { weak: true, ..symbol(0x10, 8, name) };
+        let local = |name| Symbol { global: false, ..symbol(0x10, 8, name) };
+        let plain = |name| symbol(0x10, 8, name);
+        assert_eq!(choice(&[symbol(0x10, 0, "longer_without_size"), plain("f")]).unwrap(), "f");
+        assert_eq!(choice(&[weak("longer_but_weak"), plain("f")]).unwrap(), "f");
+        assert_eq!(choice(&[local("longer_but_local"), plain("f")]).unwrap(), "f");
+        assert_eq!(choice(&[plain("__longer"), plain("_f")]).unwrap(), "_f");
+        assert_eq!(choice(&[plain("f"), plain("fgh"), plain("xyz")]).unwrap(), "fgh");
+    }
+
+    #[test]
+    fn names_are_demangled() {
+        let shown = |name: &str| symbol(0, 1, name).shown().into_owned();
+        assert_eq!(shown("_ZN3foo3barEi"), "foo::bar(int)");
+        assert_eq!(
+            shown("_ZN4core3fmt9Formatter9write_str17h0123456789abcdefE"),
+            "core::fmt::Formatter::write_str"
+        );
+        assert_eq!(shown("_RNvC6_123foo3bar"), "123foo::bar");
+        assert_eq!(shown("_Zebra"), "_Zebra");
+        assert_eq!(shown("main"), "main");
+    }
+
+    #[test]
+    fn no_symbols_at_all_and_the_last_addresses_are_fine() {
+        assert_eq!(Symbols::default().find(5), None);
+        let last = Symbol { end: u64::MAX, ..symbol(u64::MAX - 1, 0, "last") };
+        let symbols = Symbols::new(vec![last, symbol(u64::MAX, 0, "end")]);
+        assert_eq!(found(&symbols, u64::MAX).unwrap(), "end");
+    }
+}

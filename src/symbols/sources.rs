@@ -1,0 +1,256 @@
+//! Where the symbols of a recorded object are: a file is used only when it is the one that was recorded, as far as anything tells.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use build_id::{Answer, BuildId, Finder, Object, Places, Reason, RecordedOn, Source};
+
+use crate::elf::ElfFile;
+use crate::{Symbol, Symbols, kallsyms};
+
+/// Where to look.
+#[derive(Debug)]
+pub struct Sources {
+    /// One for each place, so that a wrong build-id in one does not hide the right one in the next.
+    finders: Vec<Finder>,
+    running: Option<Finder>,
+    caches: Vec<PathBuf>,
+    /// Folders that debug packages install into.
+    debug: Vec<DebugFolder>,
+}
+
+/// `/usr/lib/debug` of this machine or of a root.
+#[derive(Clone, Debug)]
+struct DebugFolder {
+    root: PathBuf,
+}
+
+impl DebugFolder {
+    fn file(&self, below: &Path) -> Option<PathBuf> {
+        build_id::resolve(&self.root, &Path::new("usr/lib/debug").join(below)).ok()
+    }
+}
+
+/// A symbol of the running kernel whose address a recording tells, as perf record writes it into the kernel's mapping: with it, addresses of
+/// another boot or of vmlinux are brought to where the kernel lay.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reference {
+    /// `_text` or `_stext`.
+    pub name: Vec<u8>,
+    /// Where it lay.
+    pub address: u64,
+}
+
+/// The symbols of an object.
+#[derive(Clone, Debug)]
+pub enum Image {
+    /// Of a file, looked up by the offset in it.
+    File(ElfFile, Symbols),
+    /// Of a kernel, looked up by address; `shift` is added to a recorded address first.
+    Kernel {
+        /// The table.
+        symbols: Symbols,
+        /// Wrapping.
+        shift: u64,
+    },
+}
+
+impl Image {
+    /// The symbol over a byte: of a file by its offset, of a kernel by its address.
+    pub fn find(&self, at: u64) -> Option<&Symbol> {
+        match self {
+            Image::File(elf, symbols) => symbols.find(elf.address_of(at)?),
+            Image::Kernel { symbols, shift } => symbols.find(at.wrapping_add(*shift)),
+        }
+    }
+}
+
+impl Sources {
+    /// `files`: the files and the kernel of this machine. `roots` are folders that stand for `/`, `caches` are perf's build-id caches.
+    pub fn new(files: bool, roots: &[PathBuf], caches: &[PathBuf], recorded_on: &RecordedOn) -> Sources {
+        let places = || Places { recorded_on: recorded_on.clone(), ..Places::default() };
+        let mut finders = Vec::new();
+        if files {
+            finders.push(Finder::new(Places { files, ..places() }));
+        }
+        finders
+            .extend(roots.iter().map(|root| Finder::new(Places { roots: vec![root.clone()], ..places() })));
+        finders.extend(
+            caches.iter().map(|cache| Finder::new(Places { caches: vec![cache.clone()], ..places() })),
+        );
+        let mut debug: Vec<DebugFolder> =
+            roots.iter().map(|root| DebugFolder { root: root.clone() }).collect();
+        if files {
+            debug.push(DebugFolder { root: PathBuf::from("/") });
+        }
+        let running = files.then(|| Finder::new(Places { running_kernel: true, ..places() }));
+        Sources { finders, running, caches: caches.to_vec(), debug }
+    }
+
+    /// The symbols of an object whose build-id is `id`, where that is known.
+    pub fn image(
+        &self,
+        object: &Object,
+        id: Option<BuildId>,
+        reference: Option<&Reference>,
+    ) -> Option<Image> {
+        match object {
+            Object::File { path, .. } => self.file(object, path, id),
+            Object::Vdso => self.file(object, Path::new("[vdso]"), id),
+            Object::Kernel => self.kernel(id, reference?),
+            Object::Module(path) => self.module(object, path, id, reference?),
+        }
+    }
+
+    fn file(&self, object: &Object, path: &Path, id: Option<BuildId>) -> Option<Image> {
+        let mut files = self.cached(id, &["elf", "vdso", ""]).into_iter().chain(self.found(object, id));
+        let (place, elf) = files.find_map(|place| {
+            let elf = ElfFile::read(&place).ok()?;
+            fits(id, elf.build_id).then_some((place, elf))
+        })?;
+        let mut symbols = elf.symbols.clone();
+        if !elf.has_symtab
+            && let Some(debug) = self.debug_file(&elf, &place, path)
+        {
+            symbols = debug.symbols;
+        }
+        Some(Image::File(elf, Symbols::new(symbols)))
+    }
+
+    /// Files that the finders name.
+    fn found(&self, object: &Object, id: Option<BuildId>) -> Vec<PathBuf> {
+        let mut files = Vec::new();
+        for finder in &self.finders {
+            match &*finder.find(object) {
+                Answer::Found { id: found, place, source, .. } if fits(id, Some(*found)) => match source {
+                    Source::Cache if place.is_dir() => files.push(place.join("elf")),
+                    _ => files.push(place.clone()),
+                },
+                // It was let pass by its inode or name, it only has no build-id; nor has the recording.
+                Answer::Missing { tried } if id.is_none() => {
+                    files.extend(tried.iter().filter_map(|(_, reason)| match reason {
+                        Reason::NoId { place } if place.is_file() => Some(place.clone()),
+                        _ => None,
+                    }));
+                }
+                _ => {}
+            }
+        }
+        files
+    }
+
+    /// What the caches hold for a build-id, under these names; the empty one is the entry itself, as old versions of perf and debug packages have it.
+    fn cached(&self, id: Option<BuildId>, names: &[&str]) -> Vec<PathBuf> {
+        let entries = id.iter().flat_map(|id| {
+            let hex = id.to_string();
+            // Of an id of 16 bytes some versions of perf wrote 20.
+            let padded = format!("{hex:0<40}");
+            [hex, padded]
+        });
+        let entries: Vec<PathBuf> =
+            entries.map(|hex| Path::new(".build-id").join(&hex[..2]).join(&hex[2..])).collect();
+        let caches = self.caches.iter().flat_map(|cache| entries.iter().map(move |entry| cache.join(entry)));
+        caches
+            .flat_map(|entry| {
+                names.iter().map(move |name| if name.is_empty() { entry.clone() } else { entry.join(name) })
+            })
+            .filter(|file| file.is_file())
+            .collect()
+    }
+
+    /// The file with the symbols that were stripped from this one: by its build-id, then by its debug link.
+    fn debug_file(&self, elf: &ElfFile, place: &Path, recorded: &Path) -> Option<ElfFile> {
+        let mut files = self.cached(elf.build_id, &["debug"]);
+        if let Some(id) = elf.build_id {
+            let hex = id.to_string();
+            let below = Path::new(".build-id").join(&hex[..2]).join(format!("{}.debug", &hex[2..]));
+            files.extend(self.caches.iter().map(|cache| cache.join(&below)));
+            files.extend(self.debug.iter().filter_map(|folder| folder.file(&below)));
+        }
+        let by_id = files.iter().find_map(|file| {
+            let debug = ElfFile::read(file).ok()?;
+            (debug.has_symtab && debug.build_id == elf.build_id).then_some(debug)
+        });
+        by_id.or_else(|| {
+            let (name, crc) = elf.debug_link.as_ref()?;
+            let name = OsStr::from_bytes(name);
+            let folder = place.parent()?;
+            let mut files = vec![folder.join(name), folder.join(".debug").join(name)];
+            let below = recorded.parent().and_then(|folder| folder.strip_prefix("/").ok());
+            files.extend(below.into_iter().flat_map(|below| {
+                self.debug.iter().filter_map(|folder| folder.file(&below.join(name))).collect::<Vec<_>>()
+            }));
+            files.iter().find_map(|file| {
+                let debug = ElfFile::read(file).ok()?;
+                let same = match (debug.build_id, elf.build_id) {
+                    (Some(debug), Some(id)) => debug == id,
+                    _ => crc_of(file).ok()? == *crc,
+                };
+                (same && debug.has_symtab).then_some(debug)
+            })
+        })
+    }
+
+    fn kernel(&self, id: Option<BuildId>, reference: &Reference) -> Option<Image> {
+        let cached = self.cached(id, &["kallsyms", ""]).into_iter();
+        let mut tables: Vec<Symbols> = cached.filter_map(|file| kallsyms::read(&file, None).ok()).collect();
+        if tables.iter().all(Symbols::is_empty) {
+            let files = self.found(&Object::Kernel, id).into_iter();
+            tables =
+                files.filter_map(|file| Some(Symbols::new(ElfFile::read(&file).ok()?.symbols))).collect();
+        }
+        tables.extend(self.running(&Object::Kernel, id, None));
+        tables.into_iter().find_map(|symbols| {
+            let shift = symbols.address_of(&reference.name)?.wrapping_sub(reference.address);
+            Some(Image::Kernel { symbols, shift })
+        })
+    }
+
+    /// Modules lie elsewhere after each boot, and only the running kernel tells where.
+    fn module(
+        &self,
+        object: &Object,
+        path: &Path,
+        id: Option<BuildId>,
+        reference: &Reference,
+    ) -> Option<Image> {
+        let kernel = self.running(&Object::Kernel, None, None)?;
+        if kernel.address_of(&reference.name) != Some(reference.address) {
+            return None;
+        }
+        let name = build_id::module_name(path);
+        let symbols = self.running(object, id, Some(name.as_bytes()))?;
+        Some(Image::Kernel { symbols, shift: 0 })
+    }
+
+    fn running(&self, object: &Object, id: Option<BuildId>, module: Option<&[u8]>) -> Option<Symbols> {
+        let answer = self.running.as_ref()?.find(object);
+        let symbols = || kallsyms::read(Path::new("/proc/kallsyms"), module).ok();
+        fits(id, Some(answer.id()?)).then(symbols).flatten().filter(|symbols| !symbols.is_empty())
+    }
+}
+
+/// The file has the id that was recorded. Old versions of perf recorded 20 bytes whatever the length, with zeros behind.
+fn fits(recorded: Option<BuildId>, found: Option<BuildId>) -> bool {
+    let Some(recorded) = recorded else { return true };
+    let padded = |id: BuildId| {
+        let mut bytes = [0; BuildId::MAX];
+        bytes[..id.as_bytes().len()].copy_from_slice(id.as_bytes());
+        bytes
+    };
+    found.is_some_and(|found| padded(found) == padded(recorded))
+}
+
+fn crc_of(file: &Path) -> io::Result<u32> {
+    let mut file = File::open(file)?;
+    let (mut crc, mut buffer) = (crc32fast::Hasher::new(), vec![0; 1 << 16]);
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(crc.finalize()),
+            count => crc.update(&buffer[..count]),
+        }
+    }
+}
