@@ -123,12 +123,12 @@ impl BuildIds {
         IdOptions::NO_FILES,
     ];
 
-    pub(crate) fn make(options: &Options) -> Box<dyn Pass> {
-        Box::new(BuildIds::new(BuildIdsOptions {
+    pub(crate) fn make(options: &Options) -> Result<Box<dyn Pass>> {
+        Ok(Box::new(BuildIds::new(BuildIdsOptions {
             all: options.has("all"),
             feature_only: options.has("feature-only"),
             ids: IdOptions::from_options(options),
-        }))
+        })))
     }
 
     /// With these options.

@@ -38,6 +38,9 @@ const SOLID_PIECE: usize = 64_512;
 /// `mmap_len` is a multiple of it, or perf 7 refuses the file.
 const PAGE: usize = 4096;
 
+/// zstd's, but for the negative ones, which perf's feature COMPRESSED can't name.
+const LEVELS: std::ops::RangeInclusive<i32> = 1..=22;
+
 /// The pass.
 #[derive(Debug)]
 pub struct Compress {
@@ -169,16 +172,18 @@ impl Compress {
         Choice { name: "ratio", value: None, about: "tell how much was saved" },
     ];
 
-    pub(crate) fn make(options: &Options) -> Box<dyn Pass> {
-        let level = options.all("level").last();
-        Box::new(Compress::new(CompressOptions {
-            // What is no number is told as a wrong level.
-            level: level.map_or(CompressOptions::default().level, |level| level.parse().unwrap_or(0)),
+    pub(crate) fn make(options: &Options) -> Result<Box<dyn Pass>> {
+        let default = CompressOptions::default().level;
+        let level = options.all("level").last().map_or(Ok(default), str::parse);
+        let level =
+            level.ok().filter(|level| LEVELS.contains(level)).context("the level must be from 1 to 22")?;
+        Ok(Box::new(Compress::new(CompressOptions {
+            level,
             compressed2: options.has("compressed2"),
             solid: options.has("solid"),
             rounds: options.has("rounds"),
             ratio: options.has("ratio"),
-        }))
+        })))
     }
 
     /// With these options.
@@ -311,7 +316,7 @@ impl Pass for Compress {
     }
 
     fn begin(&mut self, session: &mut Session) -> Result<()> {
-        ensure!((1..=22).contains(&self.options.level), "the level must be from 1 to 22");
+        ensure!(LEVELS.contains(&self.options.level), "the level must be from 1 to 22");
         self.before = session.feature(Feature::COMPRESSED).cloned();
         session.set_feature(Feature::COMPRESSED, self.feature(session.form).write(session.endian));
         Ok(())

@@ -25,8 +25,8 @@ impl Decompress {
     pub(crate) const OPTIONS: &'static [Choice] =
         &[Choice { name: "salvage", value: None, about: "keep what can be read of a damaged recording" }];
 
-    pub(crate) fn make(options: &Options) -> Box<dyn Pass> {
-        Box::new(Decompress::new(DecompressOptions { salvage: options.has("salvage") }))
+    pub(crate) fn make(options: &Options) -> Result<Box<dyn Pass>> {
+        Ok(Box::new(Decompress::new(DecompressOptions { salvage: options.has("salvage") })))
     }
 
     /// With these options.

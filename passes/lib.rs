@@ -3,6 +3,7 @@
 mod build_ids;
 mod compress;
 mod decompress;
+mod filter;
 mod mmap2_build_ids;
 mod reindex;
 mod support;
@@ -13,6 +14,7 @@ use perfx_pipeline::Pass;
 pub use build_ids::{BuildIds, BuildIdsOptions};
 pub use compress::{Compress, CompressOptions};
 pub use decompress::{Decompress, DecompressOptions};
+pub use filter::{Filter, FilterOptions};
 pub use mmap2_build_ids::{Mmap2BuildIds, Mmap2BuildIdsOptions};
 pub use reindex::{ReindexAux, ReindexBuildIds, ReindexIds, ReindexTimes};
 pub use support::hits::Guests;
@@ -28,8 +30,8 @@ pub struct Entry {
     pub about: &'static str,
     /// Its options.
     pub options: &'static [Choice],
-    /// Makes one.
-    pub make: fn(&Options) -> Box<dyn Pass>,
+    /// Makes one, if the values of its options can be understood.
+    pub make: fn(&Options) -> Result<Box<dyn Pass>>,
 }
 
 /// Every pass there is.
@@ -42,6 +44,7 @@ pub const REGISTRY: &[Entry] = &[
         options: Decompress::OPTIONS,
         make: Decompress::make,
     },
+    Entry { name: "filter", about: Filter::ABOUT, options: Filter::OPTIONS, make: Filter::make },
     Entry {
         name: "mmap2-build-ids",
         about: Mmap2BuildIds::ABOUT,
@@ -80,7 +83,7 @@ pub fn parse_chain(text: &str) -> Result<Vec<Box<dyn Pass>>> {
             bail!("there is no pass `{name}`; there are: {}", names.join(", "));
         };
         let options = Options::parse(parts, entry.options).with_context(|| format!("pass {name}"))?;
-        passes.push((entry.make)(&options));
+        passes.push((entry.make)(&options).with_context(|| format!("pass {name}"))?);
     }
     Ok(passes)
 }

@@ -69,9 +69,9 @@ impl Mmap2BuildIds {
         IdOptions::NO_FILES,
     ];
 
-    pub(crate) fn make(options: &Options) -> Box<dyn Pass> {
+    pub(crate) fn make(options: &Options) -> Result<Box<dyn Pass>> {
         let ids = IdOptions::from_options(options);
-        Box::new(Mmap2BuildIds::new(Mmap2BuildIdsOptions { hit: options.has("hit"), ids }))
+        Ok(Box::new(Mmap2BuildIds::new(Mmap2BuildIdsOptions { hit: options.has("hit"), ids })))
     }
 
     /// With these options.

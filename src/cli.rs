@@ -41,6 +41,8 @@ enum Command {
     #[command(after_help = EXIT_CODES)]
     Info(commands::info::Info),
     #[command(after_help = EXIT_CODES)]
+    Filter(commands::filter::Filter),
+    #[command(after_help = EXIT_CODES)]
     Inject(commands::inject::Inject),
     #[command(after_help = EXIT_CODES)]
     Reindex(commands::reindex::Reindex),
@@ -177,6 +179,7 @@ fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Dump(command) => command.run(),
         Command::Info(command) => command.run(),
         Command::Export(command) => command.run(),
+        Command::Filter(command) => command.run(),
         Command::Inject(command) => command.run(),
         Command::Reindex(command) => command.run(),
         Command::Run(command) => command.run(),

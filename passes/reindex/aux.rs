@@ -26,8 +26,8 @@ impl ReindexAux {
     pub(crate) const ABOUT: &'static str = "make feature AUXTRACE list the AUXTRACE records that are there";
     pub(crate) const OPTIONS: &'static [Choice] = &[ADD];
 
-    pub(crate) fn make(options: &Options) -> Box<dyn Pass> {
-        Box::new(ReindexAux::new(options.has(ADD.name)))
+    pub(crate) fn make(options: &Options) -> Result<Box<dyn Pass>> {
+        Ok(Box::new(ReindexAux::new(options.has(ADD.name))))
     }
 
     /// With `add`, also where there is no such feature: readers then find the records by themselves.

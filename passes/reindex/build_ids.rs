@@ -43,8 +43,8 @@ impl ReindexBuildIds {
     pub(crate) const ABOUT: &'static str = "rewrite build-ids at which some perf gives up";
     pub(crate) const OPTIONS: &'static [Choice] = &[ADD];
 
-    pub(crate) fn make(options: &Options) -> Box<dyn Pass> {
-        Box::new(ReindexBuildIds::new(options.has(ADD.name)))
+    pub(crate) fn make(options: &Options) -> Result<Box<dyn Pass>> {
+        Ok(Box::new(ReindexBuildIds::new(options.has(ADD.name))))
     }
 
     /// With `add`, feature BUILD_ID also gets what HEADER_BUILD_ID and MMAP2 records tell.

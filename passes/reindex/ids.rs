@@ -316,8 +316,8 @@ enum Own {
 impl ReindexIds {
     pub(crate) const ABOUT: &'static str = "make ID_INDEX name every id of the events and no other";
 
-    pub(crate) fn make(_options: &Options) -> Box<dyn Pass> {
-        Box::new(ReindexIds::default())
+    pub(crate) fn make(_options: &Options) -> Result<Box<dyn Pass>> {
+        Ok(Box::new(ReindexIds::default()))
     }
 
     /// Decides what becomes of each record.

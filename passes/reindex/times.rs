@@ -22,8 +22,8 @@ impl ReindexTimes {
         "make feature SAMPLE_TIME say when the first and the last sample are";
     pub(crate) const OPTIONS: &'static [Choice] = &[ADD];
 
-    pub(crate) fn make(options: &Options) -> Box<dyn Pass> {
-        Box::new(ReindexTimes::new(options.has(ADD.name)))
+    pub(crate) fn make(options: &Options) -> Result<Box<dyn Pass>> {
+        Ok(Box::new(ReindexTimes::new(options.has(ADD.name))))
     }
 
     /// With `add`, also where there is no such feature, or one of zeros, as perf writes it into pipe data and with `--buildid-all`.

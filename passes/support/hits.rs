@@ -63,7 +63,11 @@ impl Guests {
 
     /// The guest of a record: by its event id, else, as `perf kvm` records it, by the process that runs the guest.
     fn guest(&self, record: &Record<'_>, layouts: &Layouts, pid: Option<u32>) -> Machine {
-        let id = layouts.layout_of(record).and_then(|layout| layout.id(record));
+        self.of_id(layouts.layout_of(record).and_then(|layout| layout.id(record)), pid)
+    }
+
+    /// The guest that an event id means, or else the process that runs it.
+    pub(crate) fn of_id(&self, id: Option<u64>, pid: Option<u32>) -> Machine {
         let pid = id.and_then(|id| self.machines.get(&id).copied()).or(pid);
         Machine::Guest(pid.filter(|&pid| pid != KERNEL).unwrap_or(0))
     }

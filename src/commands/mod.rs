@@ -5,6 +5,7 @@ pub(crate) mod copy;
 pub(crate) mod decompress;
 pub(crate) mod dump;
 pub(crate) mod export;
+pub(crate) mod filter;
 pub(crate) mod info;
 pub(crate) mod inject;
 pub(crate) mod passes;

@@ -4,10 +4,10 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use crate::features::{FeatureContext, decode_feature, read_event_desc};
-use crate::header::EVENT_TYPE_SIZE;
+use crate::header::{EVENT_TYPE_SIZE, Features};
 use crate::input::Recording;
 use crate::pipe::EVENT_UPDATE_NAME;
-use crate::{Attr, Feature, Record, RecordType, until_nul};
+use crate::{Attr, Endian, Event, Feature, Record, RecordType, until_nul};
 
 /// Where a name comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,15 +43,26 @@ pub fn name_update<'a>(record: &Record<'a>) -> Option<(u64, &'a [u8])> {
 
 /// The names of a recording's events, in their order. `updates` are those of its EVENT_UPDATE records, by id.
 pub fn event_names(recording: &Recording, updates: &HashMap<u64, Vec<u8>>) -> Vec<EventName> {
-    let endian = recording.endian;
-    let section = |feature| recording.features.get(&feature);
+    let Recording { events, features, event_types, endian, .. } = recording;
+    names_of(events, features, event_types, *endian, updates)
+}
+
+/// The same from the parts of a recording; `event_types` may be empty.
+pub fn names_of(
+    events: &[Event],
+    features: &Features,
+    event_types: &[u8],
+    endian: Endian,
+    updates: &HashMap<u64, Vec<u8>>,
+) -> Vec<EventName> {
+    let section = |feature| features.get(&feature);
     // perf matches them by position, too.
     let described =
         section(Feature::EVENT_DESC).and_then(|section| read_event_desc(section, endian)).unwrap_or_default();
-    let types = recording.event_types.chunks_exact(EVENT_TYPE_SIZE);
+    let types = event_types.chunks_exact(EVENT_TYPE_SIZE);
     let types: Vec<_> = types.map(|entry| (endian.u64(entry, 0), until_nul(&entry[8..]))).collect();
     let tracing = section(Feature::TRACING_DATA).map(|s| tracepoints(s, endian)).unwrap_or_default();
-    let name = |(index, event): (usize, &crate::Event)| {
+    let name = |(index, event): (usize, &Event)| {
         let attr = event.attr();
         let updated = event.ids.iter().find_map(|id| updates.get(id)).cloned();
         let desc = || described.get(index).map(|desc| desc.name.to_vec());
@@ -66,7 +77,7 @@ pub fn event_names(recording: &Recording, updates: &HashMap<u64, Vec<u8>>) -> Ve
             .or_else(|| found(traced(), NameSource::TracingData))
             .unwrap_or_else(|| EventName { name: made_name(attr).into_bytes(), source: NameSource::Attr })
     };
-    recording.events.iter().enumerate().map(name).collect()
+    events.iter().enumerate().map(name).collect()
 }
 
 /// `system:name` of each tracepoint by its id.

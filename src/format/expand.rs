@@ -219,6 +219,7 @@ where
                     kind: frame.map(|frame| frame.kind),
                     bytes: stream.tail.len() as u64,
                     needs: frame.map_or(0, |frame| frame.total()),
+                    resumes: false,
                 };
                 self.ready.push_back(Batch { torn: Some(torn), ..last.clone() });
             }

@@ -7,6 +7,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
+use crate::decode::decode;
 use crate::expand::Chain;
 use crate::features::{BuildIdEntry, Compressed, read_event_desc};
 use crate::header::{
@@ -14,8 +15,8 @@ use crate::header::{
 };
 use crate::pipe::EVENT_UPDATE_NAME;
 use crate::{
-    ATTR_SIZE_MAX, ATTR_SIZE_MIN, Bytes, Cursor, Endian, Error, Event, Feature, Frame, HEADER_SIZE, Kinds,
-    Layouts, Origin, Origins, Record, RecordType, Result, Walker, until_nul,
+    ATTR_SIZE_MAX, ATTR_SIZE_MIN, BadFrame, Bytes, Cursor, Endian, Error, Event, Feature, Frame, HEADER_SIZE,
+    Kinds, Layouts, Origin, Origins, Record, RecordType, Result, Walker, until_nul,
 };
 
 /// About how many bytes one batch holds: large enough that handing it over costs nothing, small enough that a few fit in the cache.
@@ -64,6 +65,8 @@ pub struct Recording {
     /// The files before it hold the beginning of its zstd streams.
     pub chain: Option<Chain>,
     streams: Vec<Stream>,
+    /// Reading goes on behind what is broken.
+    forgiving: bool,
     /// Where the records were cut when they were first read, so that nobody has to walk them for that again.
     cuts: Arc<OnceLock<Vec<Cut>>>,
 }
@@ -131,7 +134,7 @@ struct Head {
     names: Option<HashSet<(u64, Vec<u8>)>>,
 }
 
-/// The front of a record whose end is missing.
+/// Bytes that are no whole record: the front of one whose end is missing, or what lies between the last record that can be read and the next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Torn {
     /// Where it begins.
@@ -142,6 +145,8 @@ pub struct Torn {
     pub bytes: u64,
     /// Bytes it should have, payload included; 0 where it does not get as far as saying that.
     pub needs: u64,
+    /// Records go on behind it: it lies in the middle of a recording that is read forgivingly.
+    pub resumes: bool,
 }
 
 /// COMPRESSED records that could not be decompressed.
@@ -163,8 +168,9 @@ impl Torn {
 
     /// The same as an error.
     pub fn to_error(&self) -> Error {
-        let Torn { origin, kind, bytes, needs } = *self;
+        let Torn { origin, kind, bytes, needs, resumes } = *self;
         let what = match needs {
+            _ if resumes => format!("{bytes} bytes are no record; records go on behind them"),
             0 => format!("only {bytes} bytes are left, too few for a record"),
             needs => format!("the record takes {needs} bytes, but only {bytes} are left"),
         };
@@ -267,6 +273,24 @@ impl Recording {
         Recording::from_mapped(file, name)
     }
 
+    /// The same recording, read as far as it goes: what forbids writing is a loss, and batches go on behind bytes that are no record, which
+    /// [`Batch::torn`] tells of. What is not mapped is read to its first fault.
+    pub fn forgiving(mut self) -> Recording {
+        for fault in &mut self.faults {
+            if fault.weight == Weight::Fatal {
+                fault.weight = Weight::Loss;
+            }
+        }
+        self.forgiving = true;
+        self.cuts = Arc::default();
+        self
+    }
+
+    /// It is read by [`Recording::forgiving`].
+    pub fn is_forgiving(&self) -> bool {
+        self.forgiving
+    }
+
     /// The whole recording again from a temporary file, so that it can be read more than once. What is mapped already stays as it is.
     pub fn spooled(mut self, spool: &Spool) -> Result<Recording> {
         let Some(Stream { source: Source::Reader { .. }, .. }) = self.streams.first() else {
@@ -318,6 +342,7 @@ impl Recording {
                 index: 0,
                 source: Source::Mapped { bytes: data, file, offset },
             }],
+            forgiving: false,
             cuts: Arc::default(),
             file: Some(header),
             name,
@@ -391,6 +416,7 @@ impl Recording {
             extras: Vec::new(),
             chain: None,
             streams: Vec::new(),
+            forgiving: false,
             cuts: Arc::default(),
         };
         let mut cutter = Cutter::new(Stream { name, index: 0, source }, endian, Arc::new(Layouts::new(&[])));
@@ -541,7 +567,8 @@ impl Recording {
                 },
             };
             let stream = Stream { name: stream.name.clone(), index: stream.index, source };
-            cutters.push(Cutter::new(stream, self.endian, layouts.clone()));
+            let cutter = Cutter::new(stream, self.endian, layouts.clone());
+            cutters.push(Cutter { forgiving: self.forgiving, ..cutter });
         }
         Batches {
             cutters,
@@ -746,6 +773,8 @@ struct Cutter {
     /// Mapped: bytes already cut off.
     at: usize,
     ended: bool,
+    /// Mapped: bytes that are no record are stepped over, where records go on behind them.
+    forgiving: bool,
     /// Read no more of a pipe than is there, as long as that is a record.
     eager: bool,
 }
@@ -758,6 +787,8 @@ struct Framed {
     kinds: Kinds,
     /// Kind and bytes in all of the first record that is not all there, where that can be told.
     cut: Option<Frame>,
+    /// What stands where the next record should.
+    bad: Option<BadFrame>,
 }
 
 impl Framed {
@@ -767,15 +798,30 @@ impl Framed {
             kind: self.cut.map(|frame| frame.kind),
             bytes,
             needs: self.cut.map_or(0, |frame| frame.total()),
+            resumes: false,
+        }
+    }
+
+    /// As they are asked for, unless something else than a record stands behind them.
+    fn sound(self, stream: u32, offset: u64) -> Result<Framed> {
+        let end = self.end as u64;
+        match self.bad {
+            Some(bad) => Err(bad.into_error(Origin::Input { stream, offset: offset + end })),
+            None => Ok(self),
         }
     }
 }
 
-fn frame(bytes: &[u8], endian: Endian, enough: usize) -> Result<Framed, (usize, crate::BadFrame)> {
+fn frame(bytes: &[u8], endian: Endian, enough: usize) -> Framed {
     let mut framed = Framed::default();
     while framed.end < bytes.len() && framed.end < enough {
-        let Some(frame) = Frame::read(bytes, framed.end, endian).map_err(|bad| (framed.end, bad))? else {
-            break;
+        let frame = match Frame::read(bytes, framed.end, endian) {
+            Ok(Some(frame)) => frame,
+            Ok(None) => break,
+            Err(bad) => {
+                framed.bad = Some(bad);
+                break;
+            }
         };
         if frame.total() > (bytes.len() - framed.end) as u64 {
             framed.cut = Some(frame);
@@ -785,7 +831,50 @@ fn frame(bytes: &[u8], endian: Endian, enough: usize) -> Result<Framed, (usize, 
         framed.records += 1;
         framed.kinds.insert(frame.kind);
     }
-    Ok(framed)
+    framed
+}
+
+/// Bytes that are no record, from the start of what was looked at.
+struct Gap {
+    from: usize,
+    to: usize,
+}
+
+/// So many records in a row, each of a known kind and sound in all its fields, prove that records go on where the first of them begins. Fewer
+/// will do where they end exactly where the data does.
+const PROOF: usize = 4;
+
+/// How many bytes may be looked at while looking for records, for each byte there is: enough for a real hole, and an end to a hostile one.
+const PROBES_PER_BYTE: u64 = 32;
+
+/// Whether `count` sound records stand at `at`, or fewer with the end of the data right behind them. Takes what it looked at from `left`.
+fn sound_records(
+    bytes: &[u8],
+    mut at: usize,
+    count: usize,
+    endian: Endian,
+    layouts: &Layouts,
+    left: &mut u64,
+) -> bool {
+    for _ in 0..count {
+        if at == bytes.len() {
+            break;
+        }
+        *left = left.saturating_sub(1);
+        let Ok(Some(frame)) = Frame::read(bytes, at, endian) else { return false };
+        let named = frame.kind.name().is_some() && frame.size >= frame.kind.min_size();
+        if !named || frame.total() > (bytes.len() - at) as u64 || *left == 0 {
+            return false;
+        }
+        let (record, payload) = bytes[at..at + frame.total() as usize].split_at(frame.size);
+        let origin = Origin::Input { stream: 0, offset: 0 };
+        *left = left.saturating_sub(frame.size as u64);
+        match Record::new(record, payload, origin, endian) {
+            Ok(record) if decode(&record, layouts).odd.is_empty() => at += frame.total() as usize,
+            _ => return false,
+        }
+    }
+    true
 }
 
 /// Appends what one read yields; false at the end.
@@ -804,7 +893,7 @@ fn read_once(reader: &mut impl Read, buffer: &mut Vec<u8>) -> io::Result<bool> {
 
 impl Cutter {
     fn new(stream: Stream, endian: Endian, layouts: Arc<Layouts>) -> Cutter {
-        Cutter { stream, endian, layouts, at: 0, ended: false, eager: false }
+        Cutter { stream, endian, layouts, at: 0, ended: false, forgiving: false, eager: false }
     }
 
     /// A batch that begins at this offset of the stream, with nothing in it yet.
@@ -837,9 +926,24 @@ impl Cutter {
         let at = *offset + self.at as u64;
         let stream = self.stream.index;
         let rest = bytes.slice(self.at..bytes.len());
-        let framed = frame(&rest, self.endian, BATCH_SIZE)
-            .map_err(|(end, bad)| bad.into_error(Origin::Input { stream, offset: at + end as u64 }))?;
+        let mut framed = frame(&rest, self.endian, BATCH_SIZE);
         let mut batch = Batch { stored: Some((file.clone(), at)), ..self.empty_batch(at) };
+        if self.forgiving
+            && (framed.bad.is_some() || framed.end < BATCH_SIZE && framed.end < rest.len())
+            && let Some(next) = self.resume(&rest, &framed)
+        {
+            let origin = Origin::Input { stream, offset: at + next.from as u64 };
+            let bytes = (next.to - next.from) as u64;
+            batch.torn = Some(Torn { origin, kind: None, bytes, needs: 0, resumes: true });
+            framed = frame(&rest[..next.from], self.endian, usize::MAX);
+            batch.hold(rest.slice(0..framed.end), &framed);
+            self.at += next.to;
+            return Ok(Some(batch));
+        }
+        if self.forgiving {
+            framed.bad = None;
+        }
+        let framed = framed.sound(stream, at)?;
         batch.hold(rest.slice(0..framed.end), &framed);
         self.at += framed.end;
         if framed.end < BATCH_SIZE && framed.end < rest.len() {
@@ -878,8 +982,7 @@ impl Cutter {
         if buffer.is_empty() {
             return Ok(None);
         }
-        let framed = frame(&buffer, endian, usize::MAX)
-            .map_err(|(end, bad)| bad.into_error(Origin::Input { stream, offset: at + end as u64 }))?;
+        let framed = frame(&buffer, endian, usize::MAX).sound(stream, at)?;
         if framed.end > 0 {
             *pending = buffer[framed.end..].to_vec();
             *offset += framed.end as u64;
@@ -904,13 +1007,42 @@ impl Cutter {
                 batch.torn = Some(framed.torn(Origin::Input { stream, offset: at }, held));
             } else {
                 let bytes = Bytes::map(&file)?;
-                let framed = frame(&bytes, endian, usize::MAX).map_err(|(end, bad)| {
-                    bad.into_error(Origin::Input { stream, offset: at + end as u64 })
-                })?;
+                let framed = frame(&bytes, endian, usize::MAX).sound(stream, at)?;
                 batch.hold(bytes, &framed);
             }
         }
         Ok(Some(batch))
+    }
+
+    /// Where records go on behind the ones that `framed` found. `None` when nothing behind them proves itself.
+    fn resume(&self, rest: &Bytes, framed: &Framed) -> Option<Gap> {
+        let mut left = PROBES_PER_BYTE * rest.len() as u64;
+        let sound = |at: usize, records: usize, left: &mut u64| {
+            sound_records(rest, at, records, self.endian, &self.layouts, left)
+        };
+        // The records before the gap may have lost something to it, or be made of what it is: the last sound one is where it begins.
+        let (mut from, mut at) = (0, 0);
+        while at < framed.end {
+            let frame = Frame::read(rest, at, self.endian).ok().flatten()?;
+            let end = at + frame.total() as usize;
+            if sound(at, 1, &mut { u64::MAX }) {
+                from = end;
+            }
+            at = end;
+        }
+        let mut to = framed.end + 1;
+        while to + HEADER_SIZE <= rest.len() && left > 0 {
+            // Holes are mostly zeros, and no record begins with eight of them.
+            if rest[to..to + HEADER_SIZE] == [0; HEADER_SIZE] {
+                to += 1;
+                continue;
+            }
+            if sound(to, PROOF, &mut left) {
+                return Some(Gap { from, to });
+            }
+            to += 1;
+        }
+        None
     }
 
     /// Leaves nothing of a mapped stream to be read again.

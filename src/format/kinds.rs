@@ -215,6 +215,18 @@ impl Kinds {
         Kinds(self.0 | other.0)
     }
 
+    /// In both.
+    #[must_use]
+    pub fn intersection(self, other: Kinds) -> Kinds {
+        Kinds(self.0 & other.0)
+    }
+
+    /// Without this kind (and, from 127 on, those that share its bit).
+    #[must_use]
+    pub fn without(self, kind: RecordType) -> Kinds {
+        Kinds(self.0 & !Self::bit(kind.0))
+    }
+
     /// Holds this kind.
     #[inline]
     pub fn has(self, kind: RecordType) -> bool {

@@ -9,7 +9,7 @@ mod run;
 mod scan;
 mod sink;
 
-pub use pass::{Damage, Emit, Needs, Pass, Place, Session, worker_as};
+pub use pass::{Damage, Emit, Needs, Pass, Place, Scope, Session, worker_as};
 pub use report::{Level, Report, counted};
 pub use run::{Job, Outcome, Output, OutputForm, Schedule};
 pub use scan::scan;

@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashSet};
 use anyhow::{Context as _, Result};
 use perfx_format::features::{BuildIdEntry, BuildIds};
 use perfx_format::header::Features;
-use perfx_format::input::{Form, HeaderRecord, Recording};
+use perfx_format::input::{Batch, Form, HeaderRecord, Recording};
 use perfx_format::{Bytes, Endian, Event, Feature, Kinds, Layouts, Origin, Record};
 
 use crate::plan::Planner;
@@ -41,6 +41,11 @@ pub trait Pass: Any + Send {
         Ok(())
     }
 
+    /// What it wants of a batch, in a look or (`None`) on the way to the output, before any of its records is walked.
+    fn scope(&mut self, _look: Option<usize>, _batch: &Batch) -> Scope {
+        Scope::Wanted
+    }
+
     /// One record it is interested in: keep, patch, replace, drop it, put others beside it.
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
         out.keep(record)
@@ -67,6 +72,16 @@ pub trait Pass: Any + Send {
     fn join(&mut self, _worker: Box<dyn Pass>) -> Result<()> {
         Ok(())
     }
+}
+
+/// What a pass wants of a batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scope {
+    /// The kinds it said it needs; all others go by.
+    Wanted,
+    /// Nothing but these kinds: in a look the others are not shown; on the way to the output they are left out without being looked at, which
+    /// the pass reports itself, since nobody counts them. Only the first pass of a chain is asked that, for the others see what it lets through.
+    Only(Kinds),
 }
 
 /// The worker that [`Pass::join`] is handed, as the pass it was forked from.
@@ -272,6 +287,16 @@ impl Place {
             }
             Origin::Synthetic => None,
         }
+    }
+
+    /// Where a record of the input stands; `None` for records that were made.
+    pub fn of_record(record: &Record<'_>) -> Option<Place> {
+        Place::of(record.origin(), false)
+    }
+
+    /// Where a batch begins.
+    pub fn of_batch(batch: &Batch) -> Option<Place> {
+        Place::of(batch.origins.at(0), false)
     }
 
     /// In a stream, at an absolute offset.

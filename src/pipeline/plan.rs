@@ -37,6 +37,8 @@ pub(crate) struct Plan {
     /// What a file says in its header instead of its data.
     pub(crate) absorbed: Vec<HeaderRecord>,
     pub(crate) dropped: BTreeMap<RecordType, u64>,
+    /// Where AUXTRACE records were that a pass left out.
+    pub(crate) dropped_aux: Vec<Origin>,
     pub(crate) len: u64,
 }
 
@@ -168,5 +170,8 @@ impl Planner {
 
     pub(crate) fn drop_record(&mut self, record: Record<'_>) {
         *self.plan.dropped.entry(record.kind()).or_default() += 1;
+        if self.terminal.mark_aux && record.kind() == RecordType::AUXTRACE {
+            self.plan.dropped_aux.push(record.origin());
+        }
     }
 }

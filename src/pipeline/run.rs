@@ -1,7 +1,7 @@
 //! Drives a recording through its passes: looks first, then batches into plans (on as many threads as the passes allow), then the writer in
 //! file order. The bytes written never depend on the number of threads.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
@@ -18,7 +18,7 @@ use perfx_format::pipe::{event_type_record, pipe_front};
 use perfx_format::{Endian, Error, Event, Feature, Kinds, Layouts, Origin, RecordType};
 
 use crate::ordered::{mapped, ordered};
-use crate::pass::{Damage, Emit, Needs, Pass, Place, Session, Stage};
+use crate::pass::{Damage, Emit, Needs, Pass, Place, Scope, Session, Stage};
 use crate::plan::{Mark, Piece, Plan, Planner, Terminal};
 use crate::report::{Level, Report};
 use crate::sink::Sink;
@@ -346,10 +346,11 @@ fn each_batch<R: Send>(
         let result = work(chain, &batch).map_err(|e| in_file(e, &batch.name))?;
         Ok((batch, result, forks))
     };
-    if schedule.threads > 1 && chain.iter().all(|stage| stage.pass.fork().is_some()) {
+    // Also on one thread, so that a pass can tell one batch from the next.
+    if chain.iter().all(|stage| stage.pass.fork().is_some()) {
         let mut workers: Vec<Worker> =
-            (0..schedule.threads).map(|_| Worker { chain: fork(chain), fork: true }).collect();
-        return ordered(batches, &mut workers, false, step, |stepped| {
+            (0..schedule.threads.max(1)).map(|_| Worker { chain: fork(chain), fork: true }).collect();
+        return ordered(batches, &mut workers, schedule.threads <= 1, step, |stepped| {
             let (batch, result, forks) = stepped?;
             done(&batch, result)?;
             let joined = chain.iter_mut().zip(forks).try_for_each(|(stage, fork)| stage.pass.join(fork.pass));
@@ -386,6 +387,12 @@ fn survey(
         if chain.is_empty() {
             return Ok(());
         }
+        let scoped = looking.iter().map(|&(stage, kinds)| match chain[stage].pass.scope(Some(look), batch) {
+            Scope::Wanted => (stage, kinds),
+            Scope::Only(only) => (stage, kinds.intersection(only)),
+        });
+        let looking: Vec<(usize, Kinds)> = scoped.collect();
+        let wanted = looking.iter().fold(Kinds::NONE, |all, (_, kinds)| all.union(*kinds));
         let mut walker = batch.walk(endian);
         while let Some(record) = walker.next_wanted(wanted, usize::MAX)? {
             for (stage, kinds) in &looking {
@@ -437,10 +444,12 @@ fn write_records(
     };
     let touched = |batch: &Batch| batch.kinds.meets(wanted) || !stops(batch).is_empty();
     let work = |chain: &mut [Stage], batch: &Batch| {
-        if touched(batch) {
-            plan(chain, batch, wanted, &stops(batch), terminal)
-        } else {
-            Ok(plan_all(batch, terminal))
+        if !touched(batch) {
+            return Ok(plan_all(batch, terminal));
+        }
+        match chain.first_mut().map(|stage| stage.pass.scope(None, batch)) {
+            Some(Scope::Only(kinds)) => plan_only(chain, batch, kinds, terminal),
+            _ => plan(chain, batch, wanted, &stops(batch), terminal),
         }
     };
     let done = |batch: &Batch, plan: Plan| {
@@ -485,6 +494,18 @@ fn plan_all(batch: &Batch, terminal: Terminal) -> Plan {
     planner.done()
 }
 
+/// Sends the records of these kinds through the chain; all others are left out.
+fn plan_only(chain: &mut [Stage], batch: &Batch, kinds: Kinds, terminal: Terminal) -> Result<Plan> {
+    let mut planner = Planner::new(Some(batch), terminal);
+    if batch.kinds.meets(kinds) {
+        let mut walker = batch.walk(terminal.endian);
+        while let Some(record) = walker.next_wanted(kinds, usize::MAX)? {
+            Emit::new(chain, &mut planner, &batch.layouts).keep(record)?;
+        }
+    }
+    Ok(planner.done())
+}
+
 /// Sends the wanted records, and those that begin at `stops`, through the chain.
 fn plan(
     chain: &mut [Stage],
@@ -526,6 +547,8 @@ struct Writer<'a> {
     event_types: Vec<u8>,
     marks: Vec<Mark>,
     moved: bool,
+    /// Where AUXTRACE records were that passes left out, bytes from the start of the input.
+    dropped_aux: HashSet<u64>,
 }
 
 impl<'a> Writer<'a> {
@@ -547,6 +570,7 @@ impl<'a> Writer<'a> {
             event_types: recording.event_types.clone(),
             marks: Vec::new(),
             moved: false,
+            dropped_aux: HashSet::new(),
         };
         if form == OutputForm::Pipe {
             writer.pipe_front(recording, session)?;
@@ -632,6 +656,7 @@ impl<'a> Writer<'a> {
             plan.len
         );
         self.marks.extend(plan.marks.iter().map(|mark| Mark { at: start + mark.at, ..*mark }));
+        self.dropped_aux.extend(plan.dropped_aux.iter().filter_map(|origin| Some(origin.stored_at()?.1)));
         for (&kind, count) in &plan.dropped {
             *session.report.dropped.entry(kind).or_default() += count;
         }
@@ -716,7 +741,8 @@ impl<'a> Writer<'a> {
         };
         let new: Vec<AuxtraceEntry> =
             old.iter().filter_map(|entry| moved.get(&entry.offset)).map(|mark| listed(mark)).collect();
-        let astray = old.len() - new.len();
+        let dropped = old.iter().filter(|entry| self.dropped_aux.contains(&entry.offset)).count();
+        let astray = old.len() - new.len() - dropped;
         if astray > 0 {
             let what = format!(
                 "{astray} of {} entries of the AUXTRACE index pointed at no AUXTRACE record and were left out",
@@ -724,7 +750,9 @@ impl<'a> Writer<'a> {
             );
             session.report.say(Level::Warning, what);
         }
-        if new != old {
+        if self.marks.is_empty() && dropped > 0 {
+            session.clear_feature(Feature::AUXTRACE);
+        } else if new != old {
             session.set_feature(Feature::AUXTRACE, write_auxtrace_index(&new, endian));
         }
     }

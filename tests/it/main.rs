@@ -3,6 +3,7 @@
 mod cli;
 mod compress;
 mod export;
+mod filter;
 mod forms;
 mod fuzz_bodies;
 mod identity;

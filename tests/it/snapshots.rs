@@ -82,7 +82,7 @@ impl Place {
 
     /// The part of a dump that matters: these sections of the front (`feature BUILD_ID`, …), records of these kinds, and how many others stand
     /// between them.
-    fn dump(&self, name: &str, sections: &[&str], kinds: &[&str]) -> String {
+    pub(crate) fn dump(&self, name: &str, sections: &[&str], kinds: &[&str]) -> String {
         let ran =
             run(perfx_command().current_dir(self.folder.path()).args(["dump", "-q", name]), Stdin::Null);
         assert!(matches!(ran.code, Some(0 | 3)), "{}", ran.stderr);

@@ -1,0 +1,613 @@
+//! `filter` cuts a smaller recording out of a large one: the samples asked for, and what readers need to make sense of them, nothing else.
+//!
+//! What is needed is decided so. A *process* is needed when a sample that stays is its own, or that of a process forked from it later, directly or
+//! over others, for the child has what its parent had mapped; and, when only times, kinds and machines are chosen, when it is alive in a window.
+//! MMAP, MMAP2, COMM, FORK, EXIT, NAMESPACES and ITRACE_START of needed processes stay, up to the end of the last window, and so do all records of
+//! the kernel's address space (its MMAPs, KSYMBOL, BPF_EVENT, TEXT_POKE), CGROUP, and records of kinds nobody knows. Of AUX data whole chunks stay.
+
+mod aux;
+mod choice;
+mod tasks;
+mod time;
+mod unused;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use anyhow::{Result, bail};
+use perfx_format::event_name::{name_update, names_of};
+use perfx_format::features::{ClockData, SampleTime};
+use perfx_format::input::{Batch, Recording};
+use perfx_format::sample::{Marker, Sample, callchain};
+use perfx_format::{Feature, Kinds, Layouts, Record, RecordType, until_nul};
+use perfx_pipeline::address_space::{AddressSpaces, Changes, KERNEL, Lookup, moment};
+use perfx_pipeline::{Emit, Level, Needs, Pass, Place, Scope, Session, counted, worker_as};
+
+use crate::support::hits::Guests;
+use crate::support::options::{Choice, Options};
+use aux::Chunks;
+use tasks::{Process, TaskChanges, Tasks, Who};
+use time::{Interval, united};
+use unused::Unused;
+
+pub use choice::FilterOptions;
+
+/// The pass.
+#[derive(Debug)]
+pub struct Filter {
+    options: Arc<FilterOptions>,
+    step: Step,
+}
+
+#[derive(Debug)]
+enum Step {
+    /// Look 1: tasks, names, times.
+    Gathering(Box<Gathered>),
+    /// Look 2: which samples stay, and what they need.
+    Choosing(Arc<Chooser>, Lookups, Box<Chosen>),
+    /// On the way to the output.
+    Cutting(Arc<Cut>, Lookups),
+}
+
+/// What look 1 finds.
+#[derive(Debug, Default)]
+struct Gathered {
+    guests: Guests,
+    tasks: TaskChanges,
+    /// With `--dso`.
+    changes: Option<Changes>,
+    /// Names of cgroups by their ids.
+    cgroups: BTreeMap<u64, Box<[u8]>>,
+    /// Of EVENT_UPDATE records, by event id.
+    names: HashMap<u64, Vec<u8>>,
+    chunks: Chunks,
+    unused: Unused,
+    samples: u64,
+    /// Batches that hold samples, and the times of the first and the last.
+    batches: BTreeMap<Place, (u64, u64)>,
+    batch: Option<Place>,
+}
+
+/// What tells whether a sample stays.
+#[derive(Debug)]
+struct Chooser {
+    options: Arc<FilterOptions>,
+    /// Empty: all times.
+    windows: Vec<Interval>,
+    guests: Guests,
+    tasks: Tasks,
+    spaces: Option<Arc<AddressSpaces>>,
+    /// By the number in `spaces`.
+    dsos: Vec<bool>,
+    events: Vec<bool>,
+    cgroups: HashSet<u64>,
+    chunks: Chunks,
+    unused: Unused,
+    samples: u64,
+    batches: BTreeMap<Place, (u64, u64)>,
+}
+
+/// A thread's own memory of addresses; with `--dso` only.
+type Lookups = Option<Lookup>;
+
+/// What look 2 finds.
+#[derive(Debug, Default)]
+struct Chosen {
+    samples: u64,
+    by_event: Vec<u64>,
+    processes: HashSet<Process>,
+    /// The one before, so that not every sample asks the set.
+    last: Option<Process>,
+    /// Of call chains whose user part comes later.
+    cookies: HashSet<u64>,
+    /// Where the first and the last in the file stand.
+    places: Option<(Place, Place)>,
+    times: Option<(u64, u64)>,
+    /// Batches with samples that stay.
+    batches: HashSet<Place>,
+    batch: Option<Place>,
+}
+
+/// All that is known when writing begins.
+#[derive(Debug)]
+struct Cut {
+    chooser: Arc<Chooser>,
+    chosen: Chosen,
+    /// Processes whose mappings, names and forks stay.
+    needed: HashSet<Process>,
+    /// Processes of which nobody said when they began or ended stay, too.
+    timeless: bool,
+    /// Events that are left out.
+    gone: HashSet<u64>,
+}
+
+/// Kinds that happen to an event and are chosen as samples are.
+const CHOSEN: [RecordType; 7] = [
+    RecordType::SAMPLE,
+    RecordType::THROTTLE,
+    RecordType::UNTHROTTLE,
+    RecordType::READ,
+    RecordType::SWITCH,
+    RecordType::SWITCH_CPU_WIDE,
+    RecordType::LOST,
+];
+
+/// Kinds of a process that readers need to make sense of its samples.
+const OF_PROCESS: [RecordType; 7] = [
+    RecordType::MMAP,
+    RecordType::MMAP2,
+    RecordType::COMM,
+    RecordType::FORK,
+    RecordType::EXIT,
+    RecordType::NAMESPACES,
+    RecordType::ITRACE_START,
+];
+
+/// The same of the kernel, of cgroups, and of AUX data.
+const OF_ALL: [RecordType; 6] = [
+    RecordType::KSYMBOL,
+    RecordType::BPF_EVENT,
+    RecordType::TEXT_POKE,
+    RecordType::CGROUP,
+    RecordType::AUX,
+    RecordType::AUX_OUTPUT_HW_ID,
+];
+
+impl Filter {
+    pub(crate) const ABOUT: &'static str = "cut out samples by time, process, CPU, event, DSO and more, with what readers need to make sense of them";
+    pub(crate) const OPTIONS: &'static [Choice] = choice::OPTIONS;
+
+    pub(crate) fn make(options: &Options) -> Result<Box<dyn Pass>> {
+        Ok(Box::new(Filter::new(FilterOptions::from_options(options)?)))
+    }
+
+    /// With these options.
+    pub fn new(options: FilterOptions) -> Filter {
+        let gathered =
+            Gathered { changes: options.dso.is_set().then(Changes::default), ..Gathered::default() };
+        Filter { options: Arc::new(options), step: Step::Gathering(Box::new(gathered)) }
+    }
+}
+
+impl Gathered {
+    fn look_at(&mut self, record: &Record<'_>, layouts: &Layouts, options: &FilterOptions) {
+        let kind = record.kind();
+        if kind == RecordType::SAMPLE {
+            let time = layouts.time(record).unwrap_or(0);
+            self.samples += 1;
+            if let Some(batch) = self.batch {
+                let (first, last) = self.batches.entry(batch).or_insert((time, time));
+                (*first, *last) = ((*first).min(time), (*last).max(time));
+            }
+            return;
+        }
+        if options.drop_unused {
+            self.unused.look_at(record, layouts);
+        }
+        match kind {
+            RecordType::ID_INDEX => self.guests.learn(record),
+            RecordType::FORK | RecordType::EXIT | RecordType::COMM => {
+                self.tasks.add(record, layouts);
+            }
+            // u64 id, path (perf_event_open(2)).
+            RecordType::CGROUP => {
+                if let Some(id) = record.u64(8) {
+                    self.cgroups.insert(id, until_nul(&record.bytes()[16..]).into());
+                }
+            }
+            RecordType::AUX => self.chunks.learn(record, layouts),
+            RecordType::EVENT_UPDATE => {
+                self.names.extend(name_update(record).map(|(id, name)| (id, name.to_vec())));
+            }
+            _ => {}
+        }
+        if let Some(changes) = self.changes.as_mut().filter(|_| Changes::kinds().has(kind)) {
+            let machine = self.guests.machine(record, layouts, record.u32(8));
+            changes.add(record, layouts, machine);
+        }
+    }
+
+    fn join(&mut self, later: Gathered) {
+        self.guests.join(later.guests);
+        self.tasks.join(later.tasks);
+        self.cgroups.extend(later.cgroups);
+        self.names.extend(later.names);
+        self.chunks.join(later.chunks);
+        self.unused.join(later.unused);
+        self.samples += later.samples;
+        self.batches.extend(later.batches);
+    }
+
+    /// Times of the first and the last sample.
+    fn range(&self) -> Option<(u64, u64)> {
+        let (firsts, lasts): (Vec<_>, Vec<_>) = self.batches.values().copied().unzip();
+        Some((firsts.into_iter().min()?, lasts.into_iter().max()?))
+    }
+}
+
+impl Chooser {
+    fn new(gathered: Gathered, options: &Arc<FilterOptions>, session: &Session) -> Result<Chooser> {
+        let layouts = Layouts::new(&session.events);
+        let endian = session.endian;
+        let has = |field: &dyn Fn(&perfx_format::Layout) -> bool| layouts.all().iter().any(field);
+        let missing = [
+            (!options.windows.is_empty() && !layouts.has_time(), "the time (perf record --timestamp)"),
+            (options.cpu.is_set() && !has(&|l| l.sample.cpu.is_some()), "the CPU (perf record --sample-cpu)"),
+            (options.needs_task() && !has(&|l| l.sample.tid.is_some()), "pid and tid"),
+            (options.dso.is_set() && !has(&|l| l.sample.ip.is_some()), "the instruction pointer"),
+            (
+                options.cgroup.is_set() && !has(&|l| l.sample_type & perfx_format::sample_type::CGROUP != 0),
+                "the cgroup (perf record --all-cgroups)",
+            ),
+        ];
+        if let Some((_, what)) = missing.iter().find(|(missing, _)| *missing) {
+            bail!("no event of this recording keeps {what}, so its samples can't be chosen by that");
+        }
+        let said =
+            session.feature(Feature::SAMPLE_TIME).and_then(|section| SampleTime::read(section, endian));
+        // perf goes by the feature, too.
+        let said = said.map(|time| (time.first_ns, time.last_ns)).filter(|&(_, last)| last > 0);
+        let range = said.or_else(|| gathered.range()).unwrap_or((0, 0));
+        let clock = session.feature(Feature::CLOCK_DATA).and_then(|section| ClockData::read(section, endian));
+        let intervals = options.windows.iter().map(|window| window.interval(range, clock));
+        let windows = united(intervals.collect::<Result<_>>()?);
+        let names = names_of(&session.events, session.features(), &[], endian, &gathered.names);
+        let events =
+            names.iter().map(|event| options.event.allows(|regex| choice::is_event(regex, &event.name)));
+        let spaces = gathered.changes.map(|changes| Arc::new(AddressSpaces::new(changes)));
+        let dsos = spaces.iter().flat_map(|spaces| spaces.dsos());
+        let dsos = dsos.map(|(dso, _)| options.dso.allows(|regex| choice::is_file(regex, &dso.name)));
+        let chosen = |name: &[u8]| options.cgroup.allows(|regex| regex.is_match(name));
+        Ok(Chooser {
+            windows,
+            tasks: Tasks::new(gathered.tasks, &gathered.guests),
+            guests: gathered.guests,
+            dsos: dsos.collect(),
+            spaces: spaces.clone(),
+            events: events.collect(),
+            cgroups: gathered.cgroups.iter().filter(|(_, name)| chosen(name)).map(|(&id, _)| id).collect(),
+            chunks: gathered.chunks.sorted(),
+            unused: gathered.unused,
+            samples: gathered.samples,
+            batches: gathered.batches,
+            options: options.clone(),
+        })
+    }
+
+    fn lookups(&self) -> Lookups {
+        self.spaces.clone().map(Lookup::new)
+    }
+
+    /// A batch may hold samples of the windows.
+    fn meets(&self, batch: &Batch) -> bool {
+        let times = Place::of_batch(batch).and_then(|place| self.batches.get(&place));
+        times.is_some_and(|&(first, last)| self.in_windows(first, last))
+    }
+
+    /// Some time of `first..=last` is asked for.
+    fn in_windows(&self, first: u64, last: u64) -> bool {
+        if self.options.windows.is_empty() {
+            return true;
+        }
+        let next = self.windows.partition_point(|window| window.stop <= first);
+        self.windows.get(next).is_some_and(|window| window.start <= last)
+    }
+
+    /// Times from here on are not asked for.
+    fn end(&self) -> u64 {
+        if self.options.windows.is_empty() {
+            return u64::MAX;
+        }
+        self.windows.last().map_or(0, |window| window.stop)
+    }
+
+    /// A sample, or another record of an event, that stays: whose it is, and when.
+    fn choose(
+        &self,
+        record: &Record<'_>,
+        layouts: &Layouts,
+        lookups: &mut Lookups,
+    ) -> Option<(Option<Process>, u64)> {
+        let layout = layouts.layout_of(record)?;
+        let options = &*self.options;
+        let time = moment(record, Some(layout), layouts);
+        if !self.in_windows(time, time) || !options.kind.allows(|&kind| kind == record.kind()) {
+            return None;
+        }
+        let is_sample = record.kind() == RecordType::SAMPLE;
+        if options.event.is_set() && !self.events.get(layouts.event_of(record)?).copied()? {
+            return None;
+        }
+        if options.cpu.is_set() {
+            let cpu = layout.cpu(record);
+            options.cpu.allows(|cpus| cpu.is_some_and(|cpu| cpus.contains(&cpu))).then_some(())?;
+        }
+        let task = layout.pid_tid(record);
+        let process = task.map(|(pid, _)| self.process_of(record, layouts, pid, time));
+        // What was lost is not known to be anybody's.
+        if record.kind() == RecordType::LOST {
+            return Some((None, time));
+        }
+        options.pid.allows(|&pid| task.is_some_and(|task| task.0 == pid)).then_some(())?;
+        options.tid.allows(|&tid| task.is_some_and(|task| task.1 == tid)).then_some(())?;
+        if options.machine.is_set() {
+            let machine = self.guests.machine(record, layouts, task.map(|task| task.0));
+            options.machine.allows(|&wanted| wanted == machine).then_some(())?;
+        }
+        if options.comm.is_set() {
+            let machine = self.guests.machine(record, layouts, task.map(|task| task.0));
+            let name = task.and_then(|(_, tid)| self.tasks.name(machine, tid, time));
+            options.comm.allows(|regex| name.is_some_and(|name| regex.is_match(name))).then_some(())?;
+        }
+        if options.dso.is_set() && is_sample {
+            let pid = task.map(|task| task.0);
+            let space = self.guests.space(record, layouts, pid, record.cpumode());
+            let hit = lookups.as_mut().zip(space).zip(layout.ip(record));
+            let hit = hit.and_then(|((lookup, space), ip)| lookup.find(space, ip, time));
+            let nowhere = || options.dso.allows(|_| false);
+            hit.map_or_else(nowhere, |hit| self.dsos[hit.dso as usize]).then_some(())?;
+        }
+        if options.cgroup.is_set() && is_sample {
+            let cgroup = Sample::parse(record, layout).ok().and_then(|sample| sample.cgroup);
+            let nowhere = || options.cgroup.allows(|_| false);
+            cgroup.map_or_else(nowhere, |id| self.cgroups.contains(&id)).then_some(())?;
+        }
+        Some((process, time))
+    }
+
+    /// Whose a record is.
+    fn process_of(&self, record: &Record<'_>, layouts: &Layouts, pid: u32, time: u64) -> Process {
+        self.tasks.process(Who::of(record, layouts, pid).space(&self.guests), time)
+    }
+}
+
+impl Chosen {
+    fn look_at(&mut self, record: &Record<'_>, layouts: &Layouts, chooser: &Chooser, lookups: &mut Lookups) {
+        let Some((process, time)) = chooser.choose(record, layouts, lookups) else { return };
+        self.samples += 1;
+        if let Some(process) = process.filter(|&process| self.last != Some(process)) {
+            self.last = Some(process);
+            self.processes.insert(process);
+        }
+        if let Some(event) = layouts.event_of(record) {
+            if self.by_event.len() <= event {
+                self.by_event.resize(event + 1, 0);
+            }
+            self.by_event[event] += 1;
+        }
+        let chain = layouts.layout_of(record).and_then(|layout| callchain(record, layout));
+        // The last entry but one says that the last is the cookie of what follows in a record of its own.
+        if let Some(chain) = chain
+            && let Some(last) = chain.len().checked_sub(1)
+            && last.checked_sub(1).and_then(|at| chain.get(at)) == Some(Marker::USER_DEFERRED.0)
+        {
+            self.cookies.extend(chain.get(last));
+        }
+        self.add(Place::of_record(record).map(|place| (place, place)), Some((time, time)));
+        self.batches.extend(self.batch);
+    }
+
+    fn add(&mut self, places: Option<(Place, Place)>, times: Option<(u64, u64)>) {
+        fn widen<T: Ord + Copy>(all: &mut Option<(T, T)>, more: Option<(T, T)>) {
+            *all = match (*all, more) {
+                (Some((a, b)), Some((c, d))) => Some((a.min(c), b.max(d))),
+                (all, more) => all.or(more),
+            };
+        }
+        widen(&mut self.places, places);
+        widen(&mut self.times, times);
+    }
+
+    fn join(&mut self, later: Chosen) {
+        self.samples += later.samples;
+        if self.by_event.len() < later.by_event.len() {
+            self.by_event.resize(later.by_event.len(), 0);
+        }
+        self.by_event.iter_mut().zip(later.by_event).for_each(|(all, later)| *all += later);
+        self.processes.extend(later.processes);
+        self.cookies.extend(later.cookies);
+        self.batches.extend(later.batches);
+        self.add(later.places, later.times);
+    }
+}
+
+impl Cut {
+    fn new(chooser: Arc<Chooser>, chosen: Chosen, session: &Session) -> Cut {
+        let timeless = !chooser.options.chooses_samples();
+        let mut needed: HashSet<Process> = HashSet::new();
+        let mut open: Vec<Process> = chosen.processes.iter().copied().collect();
+        if timeless {
+            let all = [Interval { start: 0, stop: u64::MAX }];
+            let windows = if chooser.options.windows.is_empty() { &all[..] } else { &chooser.windows[..] };
+            for window in windows {
+                open.extend(chooser.tasks.living(window.start, window.stop));
+            }
+        }
+        while let Some(process) = open.pop() {
+            if needed.insert(process) {
+                open.extend(chooser.tasks.parent(process));
+            }
+        }
+        let gone = if chooser.options.drop_unused {
+            chooser.unused.ids(session, &chosen.by_event)
+        } else {
+            HashSet::new()
+        };
+        Cut { chooser, chosen, needed, timeless, gone }
+    }
+
+    /// Whether a record that is no sample stays.
+    fn keeps(&self, record: &Record<'_>, layouts: &Layouts, lookups: &mut Lookups) -> bool {
+        let (chooser, kind) = (&*self.chooser, record.kind());
+        let options = &*chooser.options;
+        if options.kind.excludes(|&excluded| excluded == kind) {
+            return false;
+        }
+        if CHOSEN.contains(&kind) {
+            return chooser.choose(record, layouts, lookups).is_some();
+        }
+        match kind {
+            RecordType::CALLCHAIN_DEFERRED => {
+                return record.u64(8).is_some_and(|cookie| self.chosen.cookies.contains(&cookie));
+            }
+            // A round only says that what came before may be sorted now; it means nothing where nothing is.
+            RecordType::FINISHED_ROUND => {
+                let here = Place::of_record(record);
+                return self
+                    .chosen
+                    .places
+                    .zip(here)
+                    .is_some_and(|((first, last), here)| first < here && here < last);
+            }
+            RecordType::AUXTRACE => {
+                return chooser.chunks.keeps(record, options, &|from, to| chooser.in_windows(from, to));
+            }
+            RecordType::EVENT_UPDATE => return record.u64(16).is_none_or(|id| !self.gone.contains(&id)),
+            _ => {}
+        }
+        let of_process = OF_PROCESS.contains(&kind);
+        if !of_process && !OF_ALL.contains(&kind) || options.keep_all_sideband {
+            return true;
+        }
+        let layout = layouts.layout_of(record);
+        let time = moment(record, layout, layouts);
+        if layouts.has_time() && time >= chooser.end() {
+            return false;
+        }
+        let Some(pid) = record.u32(8).filter(|&pid| of_process && pid != KERNEL) else { return true };
+        if matches!(kind, RecordType::MMAP | RecordType::MMAP2) && matches!(record.cpumode(), 1 | 4) {
+            return true;
+        }
+        let forked = kind == RecordType::FORK;
+        let time = record.u64(24).filter(|_| forked && layouts.has_time()).unwrap_or(time);
+        let process = chooser.process_of(record, layouts, pid, time);
+        self.needed.contains(&process) || self.timeless && chooser.tasks.is_timeless(process)
+    }
+}
+
+impl Pass for Filter {
+    fn name(&self) -> &'static str {
+        "filter"
+    }
+
+    fn needs(&self, _input: &Recording) -> Needs {
+        let mut gather =
+            Kinds::of(&[RecordType::SAMPLE, RecordType::ID_INDEX, RecordType::CGROUP, RecordType::AUX]);
+        gather = gather.union(TaskChanges::kinds());
+        if self.options.dso.is_set() {
+            gather = gather.union(Changes::kinds());
+        }
+        if self.options.drop_unused {
+            gather = Kinds::ALL;
+        }
+        Needs {
+            records: Kinds::ALL,
+            looks: vec![gather, Kinds::of(&[RecordType::SAMPLE])],
+            decompressed: true,
+            ids: true,
+            ..Needs::default()
+        }
+    }
+
+    fn scope(&mut self, look: Option<usize>, batch: &Batch) -> Scope {
+        let place = Place::of_batch(batch);
+        match &mut self.step {
+            Step::Gathering(gathered) => gathered.batch = place,
+            Step::Choosing(chooser, _, chosen) => {
+                chosen.batch = place;
+                if look.is_some() && !chooser.meets(batch) {
+                    return Scope::Only(Kinds::NONE);
+                }
+            }
+            Step::Cutting(cut, _) if place.is_none_or(|place| !cut.chosen.batches.contains(&place)) => {
+                return Scope::Only(Kinds::ALL.without(RecordType::SAMPLE));
+            }
+            Step::Cutting(..) => {}
+        }
+        Scope::Wanted
+    }
+
+    fn survey(&mut self, _look: usize, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
+        match &mut self.step {
+            Step::Gathering(gathered) => gathered.look_at(record, layouts, &self.options),
+            Step::Choosing(chooser, lookups, chosen) => chosen.look_at(record, layouts, chooser, lookups),
+            Step::Cutting(..) => {}
+        }
+        Ok(())
+    }
+
+    fn surveyed(&mut self, _look: usize, session: &mut Session) -> Result<()> {
+        match &mut self.step {
+            Step::Gathering(gathered) => {
+                let chooser = Arc::new(Chooser::new(std::mem::take(gathered), &self.options, session)?);
+                self.step = Step::Choosing(chooser.clone(), chooser.lookups(), Box::default());
+            }
+            Step::Choosing(chooser, _, chosen) => {
+                let cut = Cut::new(chooser.clone(), std::mem::take(chosen), session);
+                self.step = Step::Cutting(Arc::new(cut), chooser.lookups());
+            }
+            Step::Cutting(..) => {}
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, session: &mut Session) -> Result<()> {
+        let Step::Cutting(cut, _) = &self.step else { return Ok(()) };
+        let chooser = &*cut.chooser;
+        if session.feature(Feature::SAMPLE_TIME).is_some()
+            && let Some((first_ns, last_ns)) =
+                cut.chosen.times.filter(|_| cut.chosen.samples < chooser.samples)
+        {
+            let section = SampleTime { first_ns, last_ns }.write(session.endian);
+            session.set_feature(Feature::SAMPLE_TIME, section);
+        }
+        if chooser.options.drop_unused {
+            let needed = |process: Process| {
+                cut.needed.contains(&process) || cut.timeless && chooser.tasks.is_timeless(process)
+            };
+            let process = |who: Who, time| chooser.tasks.process(who.space(&chooser.guests), time);
+            chooser.unused.leave_out(session, &cut.gone, &|who, time| needed(process(who, time)));
+        }
+        let (kept, all) = (cut.chosen.samples, chooser.samples);
+        let mut line = format!("kept {} of {}", kept, counted(all, "sample", "samples"));
+        if let Some((first, last)) = cut.chosen.times.filter(|_| Layouts::new(&session.events).has_time()) {
+            let seconds = |ns: u64| format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
+            line += &format!(", from {} to {}", seconds(first), seconds(last));
+        }
+        session.report.say(if kept == 0 { Level::Warning } else { Level::Info }, line);
+        Ok(())
+    }
+
+    fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
+        let Step::Cutting(cut, lookups) = &mut self.step else { return out.keep(record) };
+        if record.kind() == RecordType::ID_INDEX && !cut.gone.is_empty() {
+            return unused::shorten_id_index(&record, &cut.gone, out);
+        }
+        if cut.keeps(&record, out.layouts(), lookups) {
+            out.keep(record)?;
+        } else if record.kind() != RecordType::SAMPLE {
+            out.drop_record(record);
+        }
+        Ok(())
+    }
+
+    fn fork(&self) -> Option<Box<dyn Pass>> {
+        let step = match &self.step {
+            // What a mapping means depends on the ones before it.
+            Step::Gathering(gathered) if gathered.changes.is_some() => return None,
+            Step::Gathering(_) => Step::Gathering(Box::default()),
+            Step::Choosing(chooser, ..) => Step::Choosing(chooser.clone(), chooser.lookups(), Box::default()),
+            Step::Cutting(cut, _) => Step::Cutting(cut.clone(), cut.chooser.lookups()),
+        };
+        Some(Box::new(Filter { options: self.options.clone(), step }))
+    }
+
+    fn join(&mut self, worker: Box<dyn Pass>) -> Result<()> {
+        match (&mut self.step, worker_as::<Filter>(worker).map(|worker| worker.step)) {
+            (Step::Gathering(all), Some(Step::Gathering(later))) => all.join(*later),
+            (Step::Choosing(_, _, all), Some(Step::Choosing(_, _, later))) => all.join(*later),
+            _ => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,88 @@
+//! Which chunks of AUX data can hold what happened in a window: an AUX record says when the data up to its end was there.
+
+use std::collections::HashMap;
+
+use perfx_format::{Layouts, Record};
+
+use super::FilterOptions;
+
+/// The AUX records of each buffer, which belongs to a CPU or, where it does not, to a thread.
+#[derive(Debug, Default)]
+pub(super) struct Chunks {
+    buffers: HashMap<Buffer, Vec<Written>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Buffer {
+    Cpu(u32),
+    Thread(u32),
+}
+
+/// `start..end` of the AUX stream was there at that time.
+#[derive(Clone, Copy, Debug)]
+struct Written {
+    start: u64,
+    end: u64,
+    time: u64,
+}
+
+/// No CPU.
+const NONE: u32 = u32::MAX;
+
+impl Chunks {
+    /// An AUX record: u64 offset, u64 size, u64 flags (perf_event_open(2)).
+    pub(super) fn learn(&mut self, record: &Record<'_>, layouts: &Layouts) {
+        let Some(layout) = layouts.layout_of(record) else { return };
+        let (Some(start), Some(size), Some(time)) = (record.u64(8), record.u64(16), layout.time(record))
+        else {
+            return;
+        };
+        let written = Written { start, end: start.saturating_add(size), time };
+        let thread = layout.pid_tid(record).map(|(_, tid)| Buffer::Thread(tid));
+        for buffer in layout.cpu(record).map(Buffer::Cpu).into_iter().chain(thread) {
+            self.buffers.entry(buffer).or_default().push(written);
+        }
+    }
+
+    pub(super) fn join(&mut self, later: Chunks) {
+        for (buffer, written) in later.buffers {
+            self.buffers.entry(buffer).or_default().extend(written);
+        }
+    }
+
+    pub(super) fn sorted(mut self) -> Chunks {
+        self.buffers.values_mut().for_each(|written| written.sort_by_key(|written| written.time));
+        self
+    }
+
+    /// Whether an AUXTRACE record may hold something that was asked for: u64 size, u64 offset, u64 reference, u32 idx, u32 tid, u32 cpu
+    /// (tools/lib/perf/include/perf/event.h). What AUX records say nothing about may.
+    pub(super) fn keeps(
+        &self,
+        record: &Record<'_>,
+        options: &FilterOptions,
+        in_windows: &dyn Fn(u64, u64) -> bool,
+    ) -> bool {
+        let (Some(size), Some(start), Some(tid), Some(cpu)) =
+            (record.u64(8), record.u64(16), record.u32(36), record.u32(40))
+        else {
+            return true;
+        };
+        if cpu != NONE && !options.cpu.allows(|cpus| cpus.contains(&cpu)) {
+            return false;
+        }
+        if cpu == NONE && tid != NONE && !options.tid.allows(|&wanted| wanted == tid) {
+            return false;
+        }
+        let buffer = if cpu == NONE { Buffer::Thread(tid) } else { Buffer::Cpu(cpu) };
+        let Some(written) = self.buffers.get(&buffer) else { return true };
+        let end = start.saturating_add(size);
+        let before = written.iter().filter(|written| written.end <= start).map(|written| written.time).max();
+        let inside = |written: &&Written| written.start < end && written.end > start;
+        let until = written.iter().filter(inside).map(|written| written.time).max();
+        match until {
+            Some(until) => in_windows(before.unwrap_or(0), until),
+            None => true,
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Windows of time as perf writes them, `START,STOP` or shares of the recording, made into half-open intervals of ns.
+
+use std::time::UNIX_EPOCH;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use perfx_format::features::ClockData;
+
+/// What one `--time` says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Window {
+    /// From one point until another; an open end is the recording's own.
+    Between(Option<Point>, Option<Point>),
+    /// From one share of the recording until another, in parts of [`WHOLE`].
+    Share(u64, u64),
+}
+
+/// A point in time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Point {
+    /// ns of the recording's clock.
+    At(u64),
+    /// ns after its first sample.
+    After(u64),
+    /// Wall-clock time, ns since 1970.
+    Wall(u64),
+}
+
+/// The whole recording, 100 %, as a share.
+const WHOLE: u64 = 100_000_000_000;
+
+/// A half-open interval: `start` is in it, `stop` is not.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Interval {
+    pub(super) start: u64,
+    pub(super) stop: u64,
+}
+
+impl Window {
+    /// Reads one or several windows: `START,STOP` with either left out; `10%`, `10%-20%`, `10%/2` and lists of these with commas; several
+    /// with spaces between them. A point is `SECONDS[.FRACTION]`, `+DURATION` (after the first sample; `ns`, `us`, `ms`, `s`, `m`, seconds
+    /// when it has no unit) or an RFC 3339 time.
+    pub(super) fn parse(text: &str) -> Result<Vec<Window>> {
+        let mut windows = Vec::new();
+        for part in text.split_whitespace() {
+            if part.contains('%') {
+                for share in part.split(',') {
+                    windows
+                        .push(parse_share(share).with_context(|| format!("`{share}` is no share of time"))?);
+                }
+            } else {
+                let Some((start, stop)) = part.split_once(',') else {
+                    bail!(
+                        "`{part}` is no window of time: give START,STOP (either may be left out) or 10%-20%"
+                    );
+                };
+                let point = |text: &str| -> Result<Option<Point>> {
+                    Some(text).filter(|text| !text.is_empty()).map(parse_point).transpose()
+                };
+                windows.push(Window::Between(point(start)?, point(stop)?));
+            }
+        }
+        ensure!(!windows.is_empty(), "no window of time is given");
+        Ok(windows)
+    }
+
+    /// In the recording's own time; `range` are the times of its first and last sample.
+    pub(super) fn interval(&self, range: (u64, u64), clock: Option<ClockData>) -> Result<Interval> {
+        let (first, last) = range;
+        let point = |point: Point| -> Result<u64> {
+            Ok(match point {
+                Point::At(ns) => ns,
+                Point::After(ns) => first.saturating_add(ns),
+                Point::Wall(wall) => {
+                    let Some(clock) = clock else {
+                        bail!(
+                            "the recording does not say how its clock relates to the time of day (no feature \
+                             CLOCK_DATA: perf record -k CLOCKID writes it); give seconds of its own clock"
+                        );
+                    };
+                    let since = i128::from(wall) - i128::from(clock.wall_ns) + i128::from(clock.clock_ns);
+                    u64::try_from(since.max(0)).unwrap_or(u64::MAX)
+                }
+            })
+        };
+        let interval = match *self {
+            Window::Between(start, stop) => {
+                Interval { start: start.map_or(Ok(0), point)?, stop: stop.map_or(Ok(u64::MAX), point)? }
+            }
+            Window::Share(start, stop) => {
+                let total = u128::from(last.saturating_sub(first));
+                let at = |share: u64| {
+                    let after = (total * u128::from(share) + u128::from(WHOLE) / 2) / u128::from(WHOLE);
+                    first.saturating_add(after as u64)
+                };
+                // The end of the recording is its last sample, which belongs to it.
+                let stop = if stop >= WHOLE { last.saturating_add(1) } else { at(stop) };
+                Interval { start: at(start), stop }
+            }
+        };
+        ensure!(interval.start <= interval.stop, "a window of time ends before it begins");
+        Ok(interval)
+    }
+}
+
+/// `10%` (the first tenth), `10%-20%`, `10%/2` (the second tenth).
+fn parse_share(text: &str) -> Result<Window> {
+    let share = |text: &str| -> Result<u64> {
+        let number = text.trim().strip_suffix('%').context("a % is missing")?;
+        // 1 % is 10^9 parts.
+        let parts = parse_decimal(number)?;
+        ensure!(parts <= WHOLE, "it is more than 100 %");
+        Ok(parts)
+    };
+    if let Some((start, stop)) = text.split_once('-') {
+        return Ok(Window::Share(share(start)?, share(stop)?));
+    }
+    let (size, number) = match text.split_once('/') {
+        Some((size, number)) => (share(size)?, number.trim().parse().context("what follows / is no number")?),
+        None => (share(text)?, 1u64),
+    };
+    ensure!(number > 0, "slices are counted from 1");
+    let stop = size.checked_mul(number).filter(|&stop| stop <= WHOLE);
+    let stop = stop.context("there are not so many slices in 100 %")?;
+    Ok(Window::Share(stop - size, stop))
+}
+
+fn parse_point(text: &str) -> Result<Point> {
+    if let Some(duration) = text.strip_prefix('+') {
+        return Ok(Point::After(parse_duration(duration)?));
+    }
+    if text.contains('T') || text.contains(':') {
+        let time = humantime::parse_rfc3339_weak(text)
+            .with_context(|| format!("`{text}` is no RFC 3339 time in UTC, as 2026-01-31T12:00:00.5Z"))?;
+        let since = time.duration_since(UNIX_EPOCH).context("times before 1970 are in no recording")?;
+        let ns = u64::try_from(since.as_nanos()).context("it is too far away")?;
+        return Ok(Point::Wall(ns));
+    }
+    parse_decimal(text).map(Point::At).with_context(|| format!("`{text}` is no time: give SECONDS.FRACTION"))
+}
+
+fn parse_duration(text: &str) -> Result<u64> {
+    let digits = text.trim_end_matches(|char: char| char.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "" | "s" => 1_000_000_000,
+        "ms" => 1_000_000,
+        "us" => 1000,
+        "ns" => 1,
+        "m" | "min" => 60_000_000_000,
+        other => bail!("`{other}` is no unit of time: there are ns, us, ms, s and m"),
+    };
+    let billionths = parse_decimal(digits).with_context(|| format!("`+{text}` is no duration"))?;
+    u64::try_from(u128::from(billionths) * unit / 1_000_000_000).context("it is too long")
+}
+
+/// A decimal number in billionths; digits behind the ninth are cut off.
+fn parse_decimal(text: &str) -> Result<u64> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    ensure!(
+        !(whole.is_empty() && fraction.is_empty()) && digits(whole) && digits(fraction),
+        "`{text}` is no number"
+    );
+    let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().context("it is too large")? };
+    let fraction: String = fraction.chars().chain("000000000".chars()).take(9).collect();
+    let billionths = whole.checked_mul(1_000_000_000).zip(fraction.parse::<u64>().ok());
+    billionths.and_then(|(whole, fraction)| whole.checked_add(fraction)).context("it is too large")
+}
+
+/// Sorted, and those that touch made one.
+pub(super) fn united(mut intervals: Vec<Interval>) -> Vec<Interval> {
+    intervals.retain(|interval| interval.start < interval.stop);
+    intervals.sort_unstable();
+    let mut united: Vec<Interval> = Vec::new();
+    for interval in intervals {
+        match united.last_mut() {
+            Some(last) if interval.start <= last.stop => last.stop = last.stop.max(interval.stop),
+            _ => united.push(interval),
+        }
+    }
+    united
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn intervals(text: &str) -> Vec<(u64, u64)> {
+        let windows = Window::parse(text).unwrap();
+        let clock = ClockData { clockid: 1, wall_ns: 1_000_000_000_000, clock_ns: 5_000_000_000 };
+        let intervals =
+            windows.iter().map(|window| window.interval((1000, 2000), Some(clock)).unwrap()).collect();
+        united(intervals).into_iter().map(|interval| (interval.start, interval.stop)).collect()
+    }
+
+    #[test]
+    fn windows_are_perf_s() {
+        assert_eq!(intervals("1.5,2"), [(1_500_000_000, 2_000_000_000)]);
+        assert_eq!(intervals(",2 3.000000001,"), [(0, 2_000_000_000), (3_000_000_001, u64::MAX)]);
+        assert_eq!(intervals("10%-20%"), [(1100, 1200)]);
+        assert_eq!(intervals("10%/2,10%/10"), [(1100, 1200), (1900, 2001)]);
+        assert_eq!(intervals("10%"), [(1000, 1100)]);
+        assert_eq!(intervals("0%-100%"), [(1000, 2001)]);
+        assert_eq!(intervals("0%-10%,10%-12.5%"), [(1000, 1125)]);
+        assert_eq!(intervals("+100ns,+0.5us"), [(1100, 1500)]);
+        assert_eq!(intervals("1970-01-01T00:16:41Z,"), [(6_000_000_000, u64::MAX)]);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for text in
+            ["", "1", "a,b", "1,2,3", "110%", "10%/0", "10%/11", "10%-", "+5parsecs,", "1e9,", "-1,2", ".,"]
+        {
+            assert!(Window::parse(text).is_err(), "{text}");
+        }
+        assert!(Window::parse("2,1").unwrap()[0].interval((0, 1), None).is_err());
+        assert!(Window::parse("2026-01-01T00:00:00Z,").unwrap()[0].interval((0, 1), None).is_err());
+    }
+}

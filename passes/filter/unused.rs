@@ -1,0 +1,154 @@
+//! `--drop-unused`: events nobody has a sample of, and build-ids of files nobody maps, leave the recording with all that names them.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use anyhow::Result;
+use perfx_format::features::{
+    BuildIds, EventDesc, GroupDesc, read_event_desc, read_group_desc, write_event_desc, write_group_desc,
+};
+use perfx_format::{Feature, Layouts, Record};
+use perfx_pipeline::address_space::{KERNEL, Mapping, moment};
+use perfx_pipeline::{Emit, Level, Session, counted};
+
+use super::tasks::Who;
+
+/// What other records than samples name.
+#[derive(Debug, Default)]
+pub(super) struct Unused {
+    /// Events to which something happened.
+    events: BTreeSet<usize>,
+    /// Files, and who mapped them when; `None`: the kernel.
+    files: HashMap<Box<[u8]>, Vec<(Option<Who>, u64)>>,
+}
+
+impl Unused {
+    /// A record that is no sample.
+    pub(super) fn look_at(&mut self, record: &Record<'_>, layouts: &Layouts) {
+        if record.kind().is_kernel() {
+            self.events.extend(layouts.event_of(record));
+        }
+        if let Some(mapping) = Mapping::read(record, layouts) {
+            let kernel = mapping.pid == KERNEL || matches!(record.cpumode(), 1 | 4);
+            let who = (!kernel).then(|| Who::of(record, layouts, mapping.pid));
+            let time = moment(record, layouts.layout_of(record), layouts);
+            self.files.entry(mapping.name.into()).or_default().push((who, time));
+        }
+    }
+
+    pub(super) fn join(&mut self, later: Unused) {
+        self.events.extend(later.events);
+        for (file, mapped) in later.files {
+            self.files.entry(file).or_default().extend(mapped);
+        }
+    }
+
+    /// Ids of events that can go. One event stays, whatever happens: without any a recording can't be read.
+    pub(super) fn ids(&self, session: &Session, samples: &[u64]) -> HashSet<u64> {
+        let used = |index: &usize| self.events.contains(index) || samples.get(*index).is_some_and(|&n| n > 0);
+        let numbered = || session.events.iter().enumerate();
+        let none = !numbered().any(|(index, _)| used(&index));
+        let gone = numbered().filter(|(index, _)| !used(index) && !(none && *index == 0));
+        gone.flat_map(|(_, event)| event.ids.iter().copied()).collect()
+    }
+
+    /// Events whose ids are all `gone` leave the header, and build-ids of files that no `needed` process maps.
+    pub(super) fn leave_out(
+        &self,
+        session: &mut Session,
+        gone: &HashSet<u64>,
+        needed: &dyn Fn(Who, u64) -> bool,
+    ) {
+        let stays: Vec<bool> = session
+            .events
+            .iter()
+            .map(|event| event.ids.is_empty() || !event.ids.iter().all(|id| gone.contains(id)))
+            .collect();
+        let before = session.events.len();
+        let mut stay = stays.iter();
+        session.events.retain(|_| stay.next().copied().unwrap_or(true));
+        let left_out = (before - session.events.len()) as u64;
+        if left_out > 0 {
+            leave_out_of_features(session, &stays);
+            let what = counted(left_out, "event", "events");
+            session.report.say(Level::Info, format!("left out {what} without samples"));
+        }
+        let Some(section) = session.feature(Feature::BUILD_ID).cloned() else { return };
+        let mut kept = Vec::new();
+        let mut ids = 0;
+        for entry in BuildIds::new(&section, session.endian) {
+            let mapped = self.files.get(entry.filename);
+            // What nobody ever mapped was put there for another reason.
+            let stays = mapped.is_none_or(|mapped| {
+                mapped.iter().any(|&(who, time)| who.is_none_or(|who| needed(who, time)))
+            });
+            if stays {
+                entry.write_section(session.endian, &mut kept);
+            } else {
+                ids += 1;
+            }
+        }
+        if ids > 0 {
+            session.set_feature(Feature::BUILD_ID, kept);
+            session.report.say(
+                Level::Info,
+                format!("left out {} of files nobody maps", counted(ids, "build-id", "build-ids")),
+            );
+        }
+    }
+}
+
+/// EVENT_DESC and GROUP_DESC count events by their place among the attrs.
+fn leave_out_of_features(session: &mut Session, stays: &[bool]) {
+    let endian = session.endian;
+    if let Some(section) = session.feature(Feature::EVENT_DESC).cloned()
+        && let Some(events) = read_event_desc(&section, endian)
+        && events.len() == stays.len()
+    {
+        let kept: Vec<EventDesc<'_>> =
+            events.into_iter().zip(stays).filter(|(_, stays)| **stays).map(|(event, _)| event).collect();
+        let attr_size = kept.first().map_or(0, |event| event.attr.len() as u32);
+        if let Some(section) = write_event_desc(attr_size, &kept, endian) {
+            session.set_feature(Feature::EVENT_DESC, section);
+        }
+    }
+    if let Some(section) = session.feature(Feature::GROUP_DESC).cloned()
+        && let Some(groups) = read_group_desc(&section, endian)
+    {
+        let new_index = |old: usize| stays[..old].iter().filter(|stays| **stays).count() as u32;
+        let kept = groups.into_iter().filter_map(|group| {
+            let first = group.leader as usize;
+            let members =
+                first..first.checked_add(group.members as usize).filter(|&end| end <= stays.len())?;
+            let leader = members.clone().find(|&member| stays[member])?;
+            let count = members.filter(|&member| stays[member]).count() as u32;
+            (count > 1).then(|| GroupDesc { leader: new_index(leader), members: count, ..group })
+        });
+        let kept: Vec<GroupDesc<'_>> = kept.collect();
+        session.set_feature(Feature::GROUP_DESC, write_group_desc(&kept, endian));
+    }
+}
+
+/// ID_INDEX: u64 count, 32 bytes an id, then, in the long form, 16 bytes an id (tools/lib/perf/include/perf/event.h).
+pub(super) fn shorten_id_index(record: &Record<'_>, gone: &HashSet<u64>, out: &mut Emit<'_>) -> Result<()> {
+    let (endian, bytes) = (record.endian(), record.bytes());
+    let count = record.u64(8).and_then(|count| usize::try_from(count).ok());
+    let parts = count.and_then(|count| bytes.get(16..)?.split_at_checked(count.checked_mul(32)?));
+    let Some((ids, rest)) = parts else { return out.keep(*record) };
+    let stays = |id: &[u8]| endian.u64(id, 0).is_none_or(|id| !gone.contains(&id));
+    let kept: Vec<bool> = ids.chunks_exact(32).map(stays).collect();
+    let count = kept.iter().filter(|kept| **kept).count();
+    if count == kept.len() {
+        return out.keep(*record);
+    }
+    let mut new = bytes[..8].to_vec();
+    new.extend(endian.bytes_u64(count as u64));
+    let mut copy = |entries: &[u8], size: usize| {
+        let entries = entries.chunks_exact(size).zip(&kept).filter(|(_, kept)| **kept);
+        entries.for_each(|(entry, _)| new.extend(entry));
+    };
+    copy(ids, 32);
+    copy(rest, 16);
+    let size = new.len() as u16;
+    endian.set_u16(&mut new, 6, size);
+    out.replace(record, &new)
+}
