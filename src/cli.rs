@@ -31,6 +31,7 @@ struct Cli {
 enum Command {
     #[command(after_help = EXIT_CODES)]
     Copy(commands::copy::Copy),
+    Doctor(commands::doctor::Doctor),
     #[command(after_help = EXIT_CODES)]
     Dump(commands::dump::Dump),
     #[command(after_help = EXIT_CODES)]
@@ -163,6 +164,7 @@ fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
     };
     let done: Result<u8> = match cli.command {
         Command::Copy(command) => command.run(),
+        Command::Doctor(command) => command.run(),
         Command::Dump(command) => command.run(),
         Command::Inject(command) => command.run(),
         Command::Run(command) => command.run(),
@@ -180,7 +182,7 @@ fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
 }
 
 /// Names in a recording can hold anything, also what a terminal takes for a command or shows in another order.
-fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     let hidden = |char: &char| {
         char.is_control()
             || matches!(char, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

@@ -1,6 +1,7 @@
 //! One file a command; each is a preset of passes plus its report, and knows no byte of the format.
 
 pub(crate) mod copy;
+pub(crate) mod doctor;
 pub(crate) mod dump;
 pub(crate) mod inject;
 pub(crate) mod passes;

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use zstd::zstd_safe::{DCtx, InBuffer, OutBuffer, get_error_name};
 
-use crate::input::{BATCH_SIZE, Batch, Torn};
+use crate::decode::decode;
+use crate::input::{BATCH_SIZE, Batch, Opened, Torn};
 use crate::{Bytes, Endian, Error, Frame, Kinds, Origin, Origins, Record, RecordType, Result};
 
 /// The most one COMPRESSED record may expand to, in bytes, when feature COMPRESSED does not allow more: perf hands its whole ring buffer
@@ -38,6 +39,10 @@ struct Stream {
     /// The front of a record that the next COMPRESSED record goes on with, and where it began.
     tail: Vec<u8>,
     tail_origin: Origin,
+    /// Something has been decompressed.
+    begun: bool,
+    /// Can't be decompressed any further.
+    broken: bool,
 }
 
 impl<I: Iterator<Item = Result<Batch>>> Expand<I> {
@@ -73,8 +78,9 @@ impl<I: Iterator<Item = Result<Batch>>> Expand<I> {
             }
             let Some(record) = record else {
                 out.flush(&mut self.ready)?;
-                if batch.torn.is_some() {
-                    self.ready.push_back(Batch { torn: batch.torn, ..out.empty() });
+                let opened = std::mem::take(&mut out.opened);
+                if batch.torn.is_some() || !opened.is_empty() {
+                    self.ready.push_back(Batch { torn: batch.torn, opened, ..out.empty() });
                 }
                 out.done = usize::MAX;
                 break;
@@ -84,10 +90,21 @@ impl<I: Iterator<Item = Result<Batch>>> Expand<I> {
                 context: DCtx::create(),
                 tail: Vec::new(),
                 tail_origin: Origin::Synthetic,
+                begun: false,
+                broken: false,
             });
-            out.decompress(&record, stream, self.expansion_max, &mut self.ready)
-                .map_err(|e| e.origin(record.origin()).record(record.kind()))?;
             out.done = walker.position();
+            if stream.broken {
+                continue;
+            }
+            if let Err(error) = out.decompress(&record, stream, self.expansion_max, &mut self.ready) {
+                // What came before the fault is still good, and so are plain records after it.
+                stream.broken = true;
+                stream.tail.clear();
+                out.bytes.truncate(out.framed);
+                out.origins.truncate(out.framed);
+                return Err(error.origin(record.origin()).record(record.kind()));
+            }
         }
         self.last = Some(out.empty());
         Ok(())
@@ -125,13 +142,12 @@ impl<I: Iterator<Item = Result<Batch>>> Iterator for Expand<I> {
             }
             if let Some(mut out) = self.current.take() {
                 let name = out.batch.name.clone();
-                if let Err(error) = self.expand(&mut out) {
-                    // What came before the fault is still good, but nothing after it.
-                    self.streams.clear();
-                    return Some(Err(error.file(&name)));
-                }
+                let expanded = self.expand(&mut out);
                 self.current = (out.done < usize::MAX).then_some(out);
-                continue;
+                match expanded {
+                    Ok(()) => continue,
+                    Err(error) => return Some(Err(error.file(&name))),
+                }
             }
             match self.batches.next() {
                 Some(Ok(batch)) => {
@@ -163,11 +179,13 @@ struct Output {
     origins: Origins,
     /// Whole records reach up to here.
     framed: usize,
+    /// What was opened since something was handed on.
+    opened: Vec<Opened>,
 }
 
 impl Output {
     fn new(batch: Batch, endian: Endian) -> Output {
-        Output { batch, done: 0, endian, bytes: Vec::new(), origins: Origins::default(), framed: 0 }
+        Output { batch, done: 0, endian, bytes: Vec::new(), origins: Origins::default(), framed: 0, opened: Vec::new() }
     }
 
     fn empty(&self) -> Batch {
@@ -178,6 +196,7 @@ impl Output {
             records: 0,
             stored: None,
             torn: None,
+            opened: Vec::new(),
             ..self.batch.clone()
         }
     }
@@ -207,11 +226,21 @@ impl Output {
             self.origins.push(self.bytes.len(), stream.tail_origin);
             self.bytes.append(&mut stream.tail);
         }
-        let mut piece = Piece { stream: number, record: at, expanded: 0, expansion_max };
+        let mut piece =
+            Piece { stream: number, record: at, expanded: 0, expansion_max, ended: 0, frame_inside: false };
         let (part, padding) = compressed_part(record);
+        let continued = !stream.begun && !part.is_empty() && !is_front_of_frame(part);
+        let origin = record.origin();
+        let named = move |error: Error| {
+            if !continued {
+                return error;
+            }
+            error.code("zstd-continued").hint("the stream begins in another file, as perf record -z --switch-output makes them")
+        };
         // Nothing is nothing, but zstd gives up when it is handed that again and again.
         let mut hint =
-            if part.is_empty() { 0 } else { self.feed(&mut piece, &mut stream.context, part, ready)? };
+            if part.is_empty() { 0 } else { self.feed(&mut piece, &mut stream.context, part, ready).map_err(named)? };
+        stream.begun |= !part.is_empty();
         // Where the part's length is not known, zeros at its end are either its own or padding: they are its own as long as zstd is
         // inside a block.
         for zero in padding.chunks(1) {
@@ -226,6 +255,14 @@ impl Output {
                 break;
             }
         }
+        self.opened.push(Opened {
+            origin,
+            kind: record.kind(),
+            size: record.bytes().len(),
+            expanded: piece.expanded,
+            frame_inside: piece.frame_inside,
+            odd: decode(record, &self.batch.layouts).odd,
+        });
         if self.framed < self.bytes.len() {
             stream.tail_origin = self.origins.at(self.framed);
             stream.tail = self.bytes.split_off(self.framed);
@@ -252,15 +289,22 @@ impl Output {
             let mut output = OutBuffer::around_pos(&mut self.bytes, before);
             let hint = context.decompress_stream(&mut output, &mut input).map_err(|code| {
                 let (name, expanded) = (get_error_name(code), piece.expanded);
-                Error::new(format!("zstd can't decompress it ({name}), {expanded} bytes into what it holds"))
+                let what = format!("zstd can't decompress it ({name}), {expanded} bytes into what it holds");
+                Error::new(what).code("zstd")
             })?;
             let filled = output.pos() == output.capacity();
-            piece.expanded += (self.bytes.len() - before) as u64;
+            let more = (self.bytes.len() - before) as u64;
+            piece.expanded += more;
+            piece.frame_inside |= more > 0 && piece.ended > 0;
+            if hint == 0 {
+                piece.ended = piece.expanded;
+            }
             if piece.expanded > piece.expansion_max {
                 let max = piece.expansion_max;
-                return Err(Error::new(format!(
+                let what = format!(
                     "it expands to more than {max} bytes, more than any perf writes: taken for a zstd bomb"
-                )));
+                );
+                return Err(Error::new(what).code("zstd-bomb"));
             }
             self.frame()?;
             if self.framed >= BATCH_SIZE / 2 {
@@ -285,7 +329,7 @@ impl Output {
                 || frame.kind == RecordType::HEADER_TRACING_DATA
             {
                 let what = "a record of this kind can't be inside a compressed one";
-                return Err(Error::new(what).origin(origin).record(frame.kind));
+                return Err(Error::new(what).origin(origin).record(frame.kind).code("nested"));
             }
             if frame.size > self.bytes.len() - self.framed {
                 break;
@@ -311,7 +355,9 @@ impl Output {
     fn flush(&mut self, ready: &mut VecDeque<Batch>) -> Result<()> {
         if !self.bytes.is_empty() {
             let bytes = Bytes::from(std::mem::take(&mut self.bytes));
-            let mut batch = Batch { bytes, origins: std::mem::take(&mut self.origins), ..self.empty() };
+            let origins = std::mem::take(&mut self.origins);
+            let opened = std::mem::take(&mut self.opened);
+            let mut batch = Batch { bytes, origins, opened, ..self.empty() };
             let (mut kinds, mut records) = (Kinds::NONE, 0);
             let mut walker = batch.walk(self.endian);
             while let Some(record) = walker.next_record()? {
@@ -332,6 +378,15 @@ struct Piece {
     record: u64,
     expanded: u64,
     expansion_max: u64,
+    /// Bytes that were expanded when a frame last ended.
+    ended: u64,
+    frame_inside: bool,
+}
+
+/// Begins with the magic of a zstd frame or of a skippable one (RFC 8878, 3.1), as far as it goes.
+fn is_front_of_frame(part: &[u8]) -> bool {
+    let is_magic = |magic: [u8; 4]| part.iter().zip(magic).all(|(&byte, magic)| byte == magic);
+    is_magic([0x28, 0xb5, 0x2f, 0xfd]) || (0x50..=0x5f).any(|low| is_magic([low, 0x2a, 0x4d, 0x18]))
 }
 
 /// Bytes of a zstd block header (RFC 8878, 3.1.1.2): what zstd asks for between two blocks.

@@ -13,8 +13,8 @@ use crate::header::{
 };
 use crate::pipe::EVENT_UPDATE_NAME;
 use crate::{
-    ATTR_SIZE_MAX, ATTR_SIZE_MIN, Bytes, Cursor, Endian, Error, Event, Feature, Frame, HEADER_SIZE, Kinds,
-    Layouts, Origin, Origins, Record, RecordType, Result, Walker, until_nul,
+    ATTR_SIZE_MAX, ATTR_SIZE_MIN, BadFrame, Bytes, Cursor, Endian, Error, Event, Feature, Frame, HEADER_SIZE, Kinds,
+    Layouts, Oddity, Origin, Origins, Record, RecordType, Result, Walker, until_nul,
 };
 
 /// About how many bytes one batch holds: large enough that handing it over costs nothing, small enough that a few fit in the cache.
@@ -115,6 +115,25 @@ pub struct Batch {
     pub layouts: Arc<Layouts>,
     /// What follows the last whole record and is none.
     pub torn: Option<Torn>,
+    /// The compressed records that were opened since the batch before; their records are in this one or the next.
+    pub opened: Vec<Opened>,
+}
+
+/// A COMPRESSED or COMPRESSED2 record that was replaced by what it holds.
+#[derive(Clone, Debug)]
+pub struct Opened {
+    /// Where it lies.
+    pub origin: Origin,
+    /// Which of the two it is.
+    pub kind: RecordType,
+    /// `header.size`, bytes.
+    pub size: usize,
+    /// Bytes it holds.
+    pub expanded: u64,
+    /// A zstd frame ends inside it, not with it, and another one follows there.
+    pub frame_inside: bool,
+    /// What is odd about the record itself.
+    pub odd: Vec<Oddity>,
 }
 
 /// What is gathered while the leading records of pipe data are read.
@@ -289,7 +308,8 @@ impl Recording {
         let data = path.join("data");
         let data_name: Arc<str> = data.to_string_lossy().into();
         let io = |what: &str, e| Error::io(what, e);
-        let no_data = |e| io("a directory without a readable file `data` is no recording", e);
+        let no_data =
+            |e| io("a directory without a readable file `data` is no recording", e).code("directory");
         if !std::fs::metadata(&data).map_err(no_data)?.is_file() {
             return Err(no_data(io::ErrorKind::InvalidInput.into()));
         }
@@ -303,9 +323,8 @@ impl Recording {
             None => 0,
         };
         if version > 1 {
-            return Err(Error::new(format!(
-                "directory format {version} is newer than 1, the last one known"
-            )));
+            let what = format!("directory format {version} is newer than 1, the last one known");
+            return Err(Error::new(what).code("directory"));
         }
         let mut parts = Vec::new();
         for entry in std::fs::read_dir(path).map_err(|e| io("the directory can't be read", e))? {
@@ -323,7 +342,7 @@ impl Recording {
         parts.sort();
         recording.extras.sort();
         if version == 1 && parts.is_empty() {
-            return Err(Error::new("directory format 1 without a single data.N file"));
+            return Err(Error::new("directory format 1 without a single data.N file").code("directory"));
         }
         for (index, (_, path)) in parts.into_iter().enumerate() {
             let name: Arc<str> = path.to_string_lossy().into();
@@ -396,7 +415,8 @@ impl Recording {
             Some(HeaderRecord::Event(event)) => {
                 self.events.push(event);
                 if self.events.len() > EVENTS_MAX {
-                    return Err(record.error(format!("more than the {EVENTS_MAX} events perf allows")));
+                    let what = format!("more than the {EVENTS_MAX} events perf allows");
+                    return Err(record.error(what).code("attrs-many"));
                 }
             }
             Some(HeaderRecord::Feature(feature, payload)) => {
@@ -547,10 +567,9 @@ impl HeaderRecord {
                     None => 0,
                 };
                 if !(ATTR_SIZE_MIN..=ATTR_SIZE_MAX).contains(&size) || size > body.len() || size % 8 != 0 {
-                    return Err(record.error(format!(
-                        "attr.size {size} does not fit in a record of {} bytes",
-                        record.bytes().len()
-                    )));
+                    let what =
+                        format!("attr.size {size} does not fit in a record of {} bytes", record.bytes().len());
+                    return Err(record.error(what).code("attr-size"));
                 }
                 let (attr, mut ids) = (&body[..size], Cursor::new(&body[size..], record.endian()));
                 let ids = std::iter::from_fn(|| ids.u64()).collect();
@@ -558,7 +577,7 @@ impl HeaderRecord {
             }
             RecordType::HEADER_FEATURE => {
                 let Some(bit) = record.u64(8) else {
-                    return Err(record.error("too short to say which feature it holds"));
+                    return Err(record.error("too short to say which feature it holds").code("too-small"));
                 };
                 let payload = record.bytes()[16..].to_vec();
                 let Ok(bit) = u8::try_from(bit) else {
@@ -580,7 +599,7 @@ impl HeaderRecord {
                 let mut entry = Vec::new();
                 BuildIdEntry::read(record.bytes(), record.endian())
                     .and_then(|read| read.write_section(record.endian(), &mut entry))
-                    .ok_or_else(|| record.error("too short to hold a build-id"))?;
+                    .ok_or_else(|| record.error("too short to hold a build-id").code("too-small"))?;
                 HeaderRecord::BuildId(entry)
             }
             _ => return Ok(None),
@@ -630,7 +649,8 @@ impl Iterator for Batches {
             Err(error) => {
                 let name = self.cutters.get(self.at).map(|cutter| cutter.stream.name.clone());
                 self.new_cuts = None;
-                self.at = self.cutters.len();
+                // Nothing behind the fault can be found, but the other files of a directory are not concerned.
+                self.at += 1;
                 named(error, name.unwrap_or_else(|| "".into()))
             }
         }
@@ -684,7 +704,8 @@ impl Batches {
                 if let Some(HeaderRecord::Event(event)) = HeaderRecord::read(&record)? {
                     events.push(event);
                     if events.len() > EVENTS_MAX {
-                        return Err(record.error(format!("more than the {EVENTS_MAX} events perf allows")));
+                        let what = format!("more than the {EVENTS_MAX} events perf allows");
+                    return Err(record.error(what).code("attrs-many"));
                     }
                 }
             }
@@ -714,6 +735,8 @@ struct Framed {
     kinds: Kinds,
     /// Kind and bytes in all of the first record that is not all there, where that can be told.
     cut: Option<Frame>,
+    /// A header that can't be right follows.
+    bad: bool,
 }
 
 impl Framed {
@@ -727,11 +750,18 @@ impl Framed {
     }
 }
 
-fn frame(bytes: &[u8], endian: Endian, enough: usize) -> Result<Framed, (usize, crate::BadFrame)> {
+/// A header that can't be right is an error only where it is the first: whole records before it are good.
+fn frame(bytes: &[u8], endian: Endian, enough: usize) -> Result<Framed, BadFrame> {
     let mut framed = Framed::default();
     while framed.end < bytes.len() && framed.end < enough {
-        let Some(frame) = Frame::read(bytes, framed.end, endian).map_err(|bad| (framed.end, bad))? else {
-            break;
+        let frame = match Frame::read(bytes, framed.end, endian) {
+            Ok(Some(frame)) => frame,
+            Ok(None) => break,
+            Err(bad) if framed.end == 0 => return Err(bad),
+            Err(_) => {
+                framed.bad = true;
+                break;
+            }
         };
         if frame.total() > (bytes.len() - framed.end) as u64 {
             framed.cut = Some(frame);
@@ -760,6 +790,7 @@ impl Cutter {
             name: self.stream.name.clone(),
             layouts: self.layouts.clone(),
             torn: None,
+            opened: Vec::new(),
         }
     }
 
@@ -779,11 +810,11 @@ impl Cutter {
         let stream = self.stream.index;
         let rest = bytes.slice(self.at..bytes.len());
         let framed = frame(&rest, self.endian, BATCH_SIZE)
-            .map_err(|(end, bad)| bad.into_error(Origin::Input { stream, offset: at + end as u64 }))?;
+            .map_err(|bad| bad.into_error(Origin::Input { stream, offset: at }))?;
         let mut batch = Batch { stored: Some((file.clone(), at)), ..self.empty_batch(at) };
         batch.hold(rest.slice(0..framed.end), &framed);
         self.at += framed.end;
-        if framed.end < BATCH_SIZE && framed.end < rest.len() {
+        if framed.end < BATCH_SIZE && framed.end < rest.len() && !framed.bad {
             // The last record does not end where the data does.
             let origin = Origin::Input { stream, offset: at + framed.end as u64 };
             batch.torn = Some(framed.torn(origin, (rest.len() - framed.end) as u64));
@@ -811,7 +842,7 @@ impl Cutter {
             return Ok(None);
         }
         let framed = frame(&buffer, endian, usize::MAX)
-            .map_err(|(end, bad)| bad.into_error(Origin::Input { stream, offset: at + end as u64 }))?;
+            .map_err(|bad| bad.into_error(Origin::Input { stream, offset: at }))?;
         if framed.end > 0 {
             *pending = buffer[framed.end..].to_vec();
             *offset += framed.end as u64;
@@ -836,9 +867,8 @@ impl Cutter {
                 batch.torn = Some(framed.torn(Origin::Input { stream, offset: at }, held));
             } else {
                 let bytes = Bytes::map(&file)?;
-                let framed = frame(&bytes, endian, usize::MAX).map_err(|(end, bad)| {
-                    bad.into_error(Origin::Input { stream, offset: at + end as u64 })
-                })?;
+                let framed = frame(&bytes, endian, usize::MAX)
+                    .map_err(|bad| bad.into_error(Origin::Input { stream, offset: at }))?;
                 batch.hold(bytes, &framed);
             }
         }
