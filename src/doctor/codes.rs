@@ -58,7 +58,7 @@ pub struct Code {
     pub about: &'static str,
 }
 
-/// The code of this name.
+/// The code of this name, which the table has.
 pub fn code(name: &str) -> &'static Code {
     CODES.iter().find(|code| code.code == name).unwrap_or(&UNLISTED)
 }
@@ -137,9 +137,9 @@ pub static CODES: &[Code] = codes! {
     "mmap-len" Fault Varies Refuses REPAIR, "mmap_len of feature COMPRESSED is 0 or no multiple of 4096";
     "end-mark" Note Aborts Reads COPY, "The mark behind the features has a number that perf 6.1 and 6.12 take for a feature";
 
-    "record-size" Fault Aborts Aborts RECOVER, "The size of a record can't be right, so nothing behind it can be found";
+    "record-size" Fault Aborts Varies RECOVER, "The size of a record can't be right, so nothing behind it can be found";
     "record-cut" Fault Varies Varies RECOVER, "A record reaches past the end of its data";
-    "torn" Fault Reads Reads RECOVER, "A pipe or a compressed stream ends inside a record";
+    "torn" Fault Varies Varies RECOVER, "A pipe or a compressed stream ends inside a record";
     "kind-unknown" Fault Aborts Varies None, "A kind of record that nobody has named";
     "kind-newer" Note Aborts Reads None, "A kind of record that older perfs do not know";
     "header-record" Fault Varies Varies None, "HEADER_ATTR or HEADER_TRACING_DATA among the records of a file";
@@ -178,7 +178,7 @@ pub static CODES: &[Code] = codes! {
     "zstd-continued" Fault Aborts Aborts None, "A zstd stream that began in another file (perf record -z --switch-output)";
     "zstd-bomb" Fault Aborts Aborts None, "A zstd stream that expands to more than any perf writes";
     "nested" Fault Varies Varies None, "A record inside a compressed one that can't be there";
-    "compressed-size" Fault Aborts Aborts REPAIR, "data_size of a COMPRESSED2 record is wrong: a fault of perf 6.16 to 7.1";
+    "compressed-size" Fault Aborts Aborts REPAIR, "A compressed record is empty, or its data_size is wrong: a fault of perf 6.16 to 7.1";
     "compressed-empty" Fault Aborts Aborts DECOMPRESS, "A compressed record that expands to nothing";
     "compressed-frames" Fault Aborts Reads DECOMPRESS, "More than one zstd frame in a record";
     "compressed-large" Fault Varies Aborts DECOMPRESS, "A compressed record that expands to more than mmap_len";

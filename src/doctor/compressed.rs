@@ -6,8 +6,8 @@ use perfx_format::input::Opened;
 
 use crate::finding::{Findings, Spot};
 
-/// What can be said of a piece of a zstd stream once it was opened. `feature` is what feature COMPRESSED says.
-pub(crate) fn check(opened: &Opened, feature: Option<Compressed>, findings: &mut Findings) {
+/// What can be said of a piece of a zstd stream once it was opened. `feature` is what feature COMPRESSED says, if that can be known.
+pub(crate) fn check(opened: &Opened, feature: Option<&Option<Compressed>>, findings: &mut Findings) {
     let Opened { origin, kind, expanded, .. } = *opened;
     let mut add = |code, what: String| {
         findings.add(code, Spot { origin: Some(origin), kind: Some(kind), what });
@@ -25,12 +25,12 @@ pub(crate) fn check(opened: &Opened, feature: Option<Compressed>, findings: &mut
         add("compressed-frames", "a zstd frame ends inside the record and another one follows".to_owned());
     }
     match feature {
-        None => add("compressed-feature", "there is no feature COMPRESSED before it".to_owned()),
+        Some(None) => add("compressed-feature", "there is no feature COMPRESSED before it".to_owned()),
         // 0 is a fault of the feature.
-        Some(feature) if feature.mmap_len > 0 && expanded > feature.mmap_len.into() => {
+        Some(Some(feature)) if feature.mmap_len > 0 && expanded > feature.mmap_len.into() => {
             let what = format!("expands to {expanded} bytes, more than the {} of mmap_len", feature.mmap_len);
             add("compressed-large", what);
         }
-        Some(_) => {}
+        _ => {}
     }
 }

@@ -6,7 +6,7 @@ use anyhow::Result;
 use perfx_format::features::{Compressed, FeatureContext, NrCpus};
 use perfx_format::header::Weight;
 use perfx_format::input::{Batch, Form, Recording, Torn};
-use perfx_format::{Error, Feature, Origin};
+use perfx_format::{Error, Feature, Origin, RecordType};
 use perfx_pipeline::scan_past;
 
 use crate::finding::{Diagnosis, Findings, Spot};
@@ -21,12 +21,16 @@ pub fn examine(mut recording: Recording, threads: usize, most: usize) -> Result<
     };
     let pipe = recording.form == Form::Pipe;
     let context = Context { endian: recording.endian, features, pipe, most };
+    let killed = recording.faults.iter().any(|fault| fault.code == "unfinished");
+    let said = recording.features.contains_key(&Feature::COMPRESSED);
+    let can_tell = !killed && said == recording.compressed().is_some();
     let mut patient = Patient {
         findings: Findings::new(most),
         pipe,
-        compression: recording.compressed(),
+        compression: can_tell.then(|| recording.compressed()),
         broken: recording.faults.iter().any(|fault| fault.weight == Weight::Fatal),
         records: 0,
+        has_event: !pipe,
         order: sorts(&recording).then(Order::default),
         times: Times::default(),
         aux: Vec::new(),
@@ -78,10 +82,13 @@ const WRITE_BACKWARD: u32 = 27;
 struct Patient {
     findings: Findings,
     pipe: bool,
-    compression: Option<Compressed>,
+    /// What feature COMPRESSED says, if that can be told: it is damaged, or perf record did not live to write it.
+    compression: Option<Option<Compressed>>,
     /// Not all of it can be read.
     broken: bool,
     records: u64,
+    /// There was an event by now.
+    has_event: bool,
     order: Option<Order>,
     times: Times,
     aux: Vec<Aux>,
@@ -90,9 +97,15 @@ struct Patient {
 impl Patient {
     /// The next batch in file order, and what was seen in it.
     fn batch(&mut self, batch: &Batch, seen: Seen, context: &Context) {
-        let Seen { findings, rounds, times, aux } = seen;
+        let Seen { findings, rounds, times, aux, first_event, early_index } = seen;
+        if !self.has_event {
+            let what = "no event is known yet that it could be about";
+            let spot = |origin| Spot { origin, kind: Some(RecordType::ID_INDEX), what: what.to_owned() };
+            early_index.map(|origin| self.findings.add("no-event", spot(Some(origin))));
+        }
+        self.has_event |= first_event.is_some();
         for opened in &batch.opened {
-            compressed::check(opened, self.compression, &mut self.findings);
+            compressed::check(opened, self.compression.as_ref(), &mut self.findings);
         }
         self.findings.append(findings);
         if let Some(order) = &mut self.order {

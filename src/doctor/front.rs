@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use perfx_format::decode::attr_oddities;
 use perfx_format::features::{
-    AuxtraceEntry, FeatureContext, SampleTime, decode_feature, read_auxtrace_index, read_event_desc,
+    AuxtraceEntry, Compressed, FeatureContext, SampleTime, decode_feature, read_auxtrace_index, read_event_desc,
     read_group_desc,
 };
 use perfx_format::header::{FILE_HEADER_SIZE, FileHeader, Section};
@@ -170,8 +170,7 @@ fn agree(recording: &Recording, findings: &mut Findings) {
             }
         }
     }
-    if section(Feature::COMPRESSED).is_some() {
-        let mmap_len = recording.compressed().map_or(0, |compressed| compressed.mmap_len);
+    if let Some(Compressed { mmap_len, .. }) = recording.compressed() {
         if mmap_len == 0 || !mmap_len.is_multiple_of(PAGE) {
             add("mmap-len", Feature::COMPRESSED, format!("mmap_len {mmap_len} is no multiple of {PAGE}"));
         }

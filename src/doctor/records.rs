@@ -67,6 +67,10 @@ pub(crate) struct Seen {
     pub(crate) rounds: Rounds,
     pub(crate) times: Times,
     pub(crate) aux: Vec<Aux>,
+    /// The first HEADER_ATTR.
+    pub(crate) first_event: Option<Origin>,
+    /// The first ID_INDEX before that.
+    pub(crate) early_index: Option<Origin>,
 }
 
 /// Looks at every record of a batch.
@@ -76,6 +80,8 @@ pub(crate) fn look(batch: &Batch, context: &Context) -> Seen {
         rounds: Rounds::new(),
         times: Times::default(),
         aux: Vec::new(),
+        first_event: None,
+        early_index: None,
     };
     let mut walker = batch.walk(context.endian);
     loop {
@@ -118,6 +124,13 @@ impl Seen {
                 self.newer(record);
             }
             return;
+        }
+        match kind {
+            RecordType::HEADER_ATTR => self.first_event = self.first_event.or(Some(record.origin())),
+            RecordType::ID_INDEX if self.first_event.is_none() => {
+                self.early_index = self.early_index.or(Some(record.origin()));
+            }
+            _ => {}
         }
         match kind {
             RecordType::FINISHED_ROUND => self.rounds.finished(),

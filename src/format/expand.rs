@@ -226,20 +226,19 @@ impl Output {
             self.origins.push(self.bytes.len(), stream.tail_origin);
             self.bytes.append(&mut stream.tail);
         }
-        let mut piece =
-            Piece { stream: number, record: at, expanded: 0, expansion_max, ended: 0, frame_inside: false };
         let (part, padding) = compressed_part(record);
-        let continued = !stream.begun && !part.is_empty() && !is_front_of_frame(part);
-        let origin = record.origin();
-        let named = move |error: Error| {
-            if !continued {
-                return error;
-            }
-            error.code("zstd-continued").hint("the stream begins in another file, as perf record -z --switch-output makes them")
+        let mut piece = Piece {
+            stream: number,
+            record: at,
+            expanded: 0,
+            expansion_max,
+            ended: 0,
+            frame_inside: false,
+            is_front: stream.begun || is_front_of_frame(part),
         };
         // Nothing is nothing, but zstd gives up when it is handed that again and again.
         let mut hint =
-            if part.is_empty() { 0 } else { self.feed(&mut piece, &mut stream.context, part, ready).map_err(named)? };
+            if part.is_empty() { 0 } else { self.feed(&mut piece, &mut stream.context, part, ready)? };
         stream.begun |= !part.is_empty();
         // Where the part's length is not known, zeros at its end are either its own or padding: they are its own as long as zstd is
         // inside a block.
@@ -256,7 +255,7 @@ impl Output {
             }
         }
         self.opened.push(Opened {
-            origin,
+            origin: record.origin(),
             kind: record.kind(),
             size: record.bytes().len(),
             expanded: piece.expanded,
@@ -290,7 +289,10 @@ impl Output {
             let hint = context.decompress_stream(&mut output, &mut input).map_err(|code| {
                 let (name, expanded) = (get_error_name(code), piece.expanded);
                 let what = format!("zstd can't decompress it ({name}), {expanded} bytes into what it holds");
-                Error::new(what).code("zstd")
+                match piece.is_front {
+                    true => Error::new(what).code("zstd"),
+                    false => Error::new(what).code("zstd-continued").hint(CONTINUED),
+                }
             })?;
             let filled = output.pos() == output.capacity();
             let more = (self.bytes.len() - before) as u64;
@@ -381,7 +383,11 @@ struct Piece {
     /// Bytes that were expanded when a frame last ended.
     ended: u64,
     frame_inside: bool,
+    /// A stream may begin like this.
+    is_front: bool,
 }
+
+const CONTINUED: &str = "the stream begins in another file, as with perf record -z --switch-output";
 
 /// Begins with the magic of a zstd frame or of a skippable one (RFC 8878, 3.1), as far as it goes.
 fn is_front_of_frame(part: &[u8]) -> bool {

@@ -195,6 +195,8 @@ impl Batch {
             kinds: Kinds::NONE,
             records: 0,
             stored: self.stored.as_ref().map(|(file, offset)| (file.clone(), offset + range.start as u64)),
+            torn: None,
+            opened: Vec::new(),
             ..self.clone()
         };
         let (mut kinds, mut records) = (Kinds::NONE, 0);

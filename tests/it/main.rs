@@ -1,6 +1,7 @@
 //! The integration tests, one binary: what the whole program promises, shown on the recordings of `tests/data`.
 
 mod cli;
+mod doctor;
 mod forms;
 mod fuzz_bodies;
 mod identity;
