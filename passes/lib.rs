@@ -2,6 +2,7 @@
 
 mod build_ids;
 mod mmap2_build_ids;
+mod reindex;
 mod support;
 
 use anyhow::{Context as _, Result, bail};
@@ -9,6 +10,7 @@ use perfx_pipeline::Pass;
 
 pub use build_ids::{BuildIds, BuildIdsOptions};
 pub use mmap2_build_ids::{Mmap2BuildIds, Mmap2BuildIdsOptions};
+pub use reindex::{ReindexAux, ReindexBuildIds, ReindexIds, ReindexTimes};
 pub use support::ids::IdOptions;
 pub use support::options::{Choice, Options};
 
@@ -33,6 +35,25 @@ pub const REGISTRY: &[Entry] = &[
         about: Mmap2BuildIds::ABOUT,
         options: Mmap2BuildIds::OPTIONS,
         make: Mmap2BuildIds::make,
+    },
+    Entry {
+        name: "reindex-aux",
+        about: ReindexAux::ABOUT,
+        options: ReindexAux::OPTIONS,
+        make: ReindexAux::make,
+    },
+    Entry {
+        name: "reindex-build-ids",
+        about: ReindexBuildIds::ABOUT,
+        options: ReindexBuildIds::OPTIONS,
+        make: ReindexBuildIds::make,
+    },
+    Entry { name: "reindex-ids", about: ReindexIds::ABOUT, options: &[], make: ReindexIds::make },
+    Entry {
+        name: "reindex-times",
+        about: ReindexTimes::ABOUT,
+        options: ReindexTimes::OPTIONS,
+        make: ReindexTimes::make,
     },
 ];
 

@@ -37,6 +37,8 @@ enum Command {
     #[command(after_help = EXIT_CODES)]
     Inject(commands::inject::Inject),
     #[command(after_help = EXIT_CODES)]
+    Reindex(commands::reindex::Reindex),
+    #[command(after_help = EXIT_CODES)]
     Run(commands::run::Run),
     #[command(after_help = EXIT_CODES)]
     Passes(commands::passes::Passes),
@@ -167,6 +169,7 @@ fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Doctor(command) => command.run(),
         Command::Dump(command) => command.run(),
         Command::Inject(command) => command.run(),
+        Command::Reindex(command) => command.run(),
         Command::Run(command) => command.run(),
         Command::Passes(command) => command.run(),
     };

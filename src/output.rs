@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, ValueEnum};
-use perfx_format::Feature;
-use perfx_format::in_place::replace_section;
+use perfx_format::in_place::{Changes, replace_sections};
 use perfx_format::input::{Form, Recording};
 use perfx_pipeline::{Job, Level, Outcome, Output, OutputForm, Pass, Report, counted};
 use tempfile::{NamedTempFile, TempDir};
@@ -109,31 +108,40 @@ impl WriteArgs {
         }
     }
 
-    /// With `--in-place`, for passes that only set `feature`: the file keeps its data where it is, and gets a new section. `None` where that
-    /// can't be done and the whole file must be written anew.
-    pub(crate) fn set_feature(&self, passes: Vec<Box<dyn Pass>>, feature: Feature) -> Result<Option<u8>> {
+    /// With `--in-place`, for passes that change no record: the file keeps its data where it is, and gets new sections. `None` where that can't
+    /// be done, or records do change, and the whole file must be written anew.
+    pub(crate) fn set_features(&self, passes: Vec<Box<dyn Pass>>) -> Result<Option<u8>> {
         let Source::Path(path) = Source::of(&self.input) else { return Ok(None) };
         refuse_device(&path)?;
         let mut recording = Source::Path(path.clone()).open()?;
         let Some(header) = recording.file.take() else { return Ok(None) };
         let path = if path.is_dir() { path.join("data") } else { path };
-        let (name, before) = (recording.name.clone(), recording.features.get(&feature).cloned());
+        let (name, before) = (recording.name.clone(), recording.features.clone());
         let job = Job { recording, passes, threads: self.threads.count(), spool: spool() };
-        let mut outcome = job.run(Output::Nowhere(OutputForm::File))?;
+        let mut outcome = job.run(Output::Nowhere(OutputForm::InPlace))?;
+        if outcome.moved {
+            return Ok(None);
+        }
         let report = &mut outcome.report;
         report.lines.insert(0, read_line(&name, report));
-        let section = outcome.features.get(&feature).filter(|section| Some(*section) != before.as_ref());
-        let done = match section {
-            None => format!("{} stays as it is", path.display()),
-            Some(_) if self.dry_run => format!("would change feature {feature} of {}", path.display()),
-            Some(section) => {
-                let file = fs::OpenOptions::new().read(true).write(true).open(&path);
-                let file = file.with_context(|| path.display().to_string())?;
-                if !replace_section(&file, &header, feature, section).map_err(|e| e.file(&name))? {
-                    return Ok(None);
-                }
-                format!("changed feature {feature} of {}; its records stay as they are", path.display())
+        let changed = before.keys().chain(outcome.features.keys()).copied();
+        let changed = changed.filter(|feature| before.get(feature) != outcome.features.get(feature));
+        let changes: Changes =
+            changed.map(|feature| (feature, outcome.features.get(&feature).cloned())).collect();
+        let names: Vec<_> = changes.keys().map(ToString::to_string).collect();
+        let what = if names.len() == 1 { "feature" } else { "features" };
+        let names = names.join(", ");
+        let done = if changes.is_empty() {
+            format!("{} stays as it is", path.display())
+        } else if self.dry_run {
+            format!("would change {what} {names} of {}", path.display())
+        } else {
+            let file = fs::OpenOptions::new().read(true).write(true).open(&path);
+            let file = file.with_context(|| path.display().to_string())?;
+            if !replace_sections(&file, &header, &changes).map_err(|e| e.file(&name))? {
+                return Ok(None);
             }
+            format!("changed {what} {names} of {}; its records stay as they are", path.display())
         };
         report.say(Level::Info, done);
         Ok(Some(self.talk.tell(report)))

@@ -31,6 +31,11 @@ impl Guests {
         }
     }
 
+    /// Takes in what another learned from later records.
+    pub(crate) fn join(&mut self, later: Guests) {
+        self.machines.extend(later.machines);
+    }
+
     /// The machine on which a record happened; `pid` is the process it is about.
     pub(crate) fn machine(&self, record: &Record<'_>, layouts: &Layouts, pid: Option<u32>) -> Machine {
         if matches!(record.cpumode(), 4 | 5) { self.guest(record, layouts, pid) } else { Machine::Host }

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use perfx_format::Feature;
 use perfx_passes::{BuildIds, BuildIdsOptions, IdOptions, Mmap2BuildIds, Mmap2BuildIdsOptions};
 use perfx_pipeline::Pass;
 
@@ -74,7 +73,7 @@ impl Inject {
         };
         if self.write.in_place && !mmap2 {
             // Readers take the feature for as good as the records, and only the records would move the data.
-            if let Some(code) = self.write.set_feature(vec![pass(true)], Feature::BUILD_ID)? {
+            if let Some(code) = self.write.set_features(vec![pass(true)])? {
                 return Ok(code);
             }
         }

@@ -5,4 +5,5 @@ pub(crate) mod doctor;
 pub(crate) mod dump;
 pub(crate) mod inject;
 pub(crate) mod passes;
+pub(crate) mod reindex;
 pub(crate) mod run;

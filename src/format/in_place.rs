@@ -1,4 +1,4 @@
-//! Changes one feature section of a file without moving its data, so that at every instant, power cut included, the file is a whole recording.
+//! Changes feature sections of a file without moving its data, so that at every instant, power cut included, the file is a whole recording.
 //!
 //! Where the table lies follows from the data section, and which slots it has from the bitmap in the header, so a new slot can't appear in
 //! one step. What can is the header: its 104 bytes lie in one sector of any disk. So everything new is appended behind the file first, with a
@@ -6,11 +6,12 @@
 //! perf 3.x) and shows only features whose slots stay as they are; then the table is written; then the header shows all. Each step is on disk
 //! before the next begins. perf sees a valid recording in between, for a moment with fewer features; perfx sees all of them at any time.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use crate::header::{FILE_HEADER_SIZE, FileHeader, SLOT_SIZE, Section, feature_bitmap};
-use crate::{Endian, Error, Feature, Result};
+use crate::{Bytes, Endian, Error, Feature, Result};
 
 const MAGIC: &[u8; 8] = b"PERFXJNL";
 
@@ -61,10 +62,12 @@ fn table(slots: &[(Feature, Section)], endian: Endian) -> Vec<u8> {
     words.flat_map(|word| endian.bytes_u64(word)).collect()
 }
 
-/// Gives `feature` the section `bytes`. `file` is open for reading and writing, and `header` was just read from it. False, and nothing done,
-/// where that is not possible without moving the data: a file of perf before 3.3, a damaged file, something other than a section behind the feature
-/// table.
-pub fn replace_section(file: &File, header: &FileHeader, feature: Feature, bytes: &[u8]) -> Result<bool> {
+/// The sections that features are to have; `None` takes the feature away.
+pub type Changes = BTreeMap<Feature, Option<Bytes>>;
+
+/// Makes all changes at once. `file` is open for reading and writing, and `header` was just read from it. False, and nothing done, where that is
+/// not possible without moving the data: a file of perf before 3.3, a damaged file, something other than a section behind the feature table.
+pub fn replace_sections(file: &File, header: &FileHeader, changes: &Changes) -> Result<bool> {
     let io = |e| Error::io("the file can't be changed in place", e);
     let len = file.metadata().map_err(io)?.len();
     if len < FILE_HEADER_SIZE as u64 {
@@ -72,7 +75,7 @@ pub fn replace_section(file: &File, header: &FileHeader, feature: Feature, bytes
     }
     let mut front = [0; FILE_HEADER_SIZE];
     file.read_exact_at(&mut front, 0).map_err(io)?;
-    let Some(steps) = steps(front, len, header, feature, bytes) else { return Ok(false) };
+    let Some(steps) = steps(front, len, header, changes) else { return Ok(false) };
     for (number, (offset, bytes)) in steps.into_iter().enumerate() {
         let written = file.write_all_at(&bytes, offset).and_then(|()| file.sync_data());
         if let (Err(_), 0) = (&written, number) {
@@ -89,8 +92,7 @@ fn steps(
     front: [u8; FILE_HEADER_SIZE],
     len: u64,
     header: &FileHeader,
-    feature: Feature,
-    bytes: &[u8],
+    changes: &Changes,
 ) -> Option<[(u64, Vec<u8>); 4]> {
     let endian = header.magic.endian;
     let sound = header.faults.iter().all(|fault| fault.code == INTERRUPTED);
@@ -104,8 +106,10 @@ fn steps(
         section
     };
     let mut slots: Vec<(Feature, Section)> =
-        header.sections.iter().filter(|(f, _)| *f != feature).copied().collect();
-    slots.push((feature, append(bytes)));
+        header.sections.iter().filter(|(feature, _)| !changes.contains_key(feature)).copied().collect();
+    for (&feature, bytes) in changes {
+        slots.extend(bytes.as_ref().map(|bytes| (feature, append(bytes))));
+    }
     slots.sort_unstable_by_key(|(feature, _)| *feature);
     let table_at = Section { offset: header.data.end(), size: slots.len() as u64 * SLOT_SIZE };
     // What changes may be nothing else at the same time.
@@ -158,7 +162,6 @@ fn with_features(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Bytes;
 
     const FILE: &[u8] = include_bytes!("../../tests/data/recorded/z.p73.data");
 
@@ -177,10 +180,17 @@ mod tests {
     fn every_state_in_between_is_whole() {
         let old = read(FILE);
         assert!(!old.features.contains_key(&Feature::BUILD_ID), "the table must have to grow");
-        for feature in [Feature::BUILD_ID, Feature::HOSTNAME, Feature(250)] {
-            let section = b"a section of its own".to_vec();
+        let section = || Some(Bytes::from(b"a section of its own".to_vec()));
+        for changes in [
+            vec![(Feature::BUILD_ID, section())],
+            vec![(Feature::HOSTNAME, section())],
+            vec![(Feature(250), section())],
+            vec![(Feature::HOSTNAME, None)],
+            vec![(Feature::BUILD_ID, section()), (Feature::ARCH, section()), (Feature::SAMPLE_TIME, None)],
+        ] {
+            let changes = Changes::from_iter(changes);
             let front = *FILE.first_chunk().unwrap();
-            let steps = steps(front, FILE.len() as u64, &old, feature, &section).unwrap();
+            let steps = steps(front, FILE.len() as u64, &old, &changes).unwrap();
             let mut file = FILE.to_vec();
             for (number, step) in steps.iter().enumerate() {
                 for part in 0..step.1.len() {
@@ -188,24 +198,27 @@ mod tests {
                     if step.0 != 0 {
                         let mut torn = file.clone();
                         apply(&mut torn, &(step.0, step.1[..part].to_vec()));
-                        check(&read(&torn), &old, feature, &section);
+                        check(&read(&torn), &old, &changes);
                     }
                 }
                 apply(&mut file, step);
                 let now = read(&file);
-                check(&now, &old, feature, &section);
+                check(&now, &old, &changes);
                 assert_eq!(now.faults.is_empty(), number == 0 || number == 3);
                 assert_eq!(now.data, old.data);
             }
-            assert_eq!(read(&file).features[&feature][..], section[..]);
+            let now = read(&file);
+            for (feature, section) in &changes {
+                assert_eq!(now.features.get(feature), section.as_ref());
+            }
         }
     }
 
-    fn check(now: &FileHeader, old: &FileHeader, feature: Feature, section: &[u8]) {
-        for (other, bytes) in &old.features {
-            assert!(
-                now.features[other] == *bytes || *other == feature && now.features[other][..] == *section
-            );
+    fn check(now: &FileHeader, old: &FileHeader, changes: &Changes) {
+        for (feature, bytes) in &old.features {
+            let is = now.features.get(feature);
+            let new = changes.get(feature).is_some_and(|new| is == new.as_ref());
+            assert!(is == Some(bytes) || new, "{feature}");
         }
         assert_eq!(now.events, old.events);
     }
@@ -215,13 +228,15 @@ mod tests {
     fn an_interrupted_change_is_finished_by_the_next() {
         let old = read(FILE);
         let front = *FILE.first_chunk().unwrap();
-        let first = steps(front, FILE.len() as u64, &old, Feature::BUILD_ID, b"one").unwrap();
+        let change =
+            |text: &str| Changes::from([(Feature::BUILD_ID, Some(Bytes::from(text.as_bytes().to_vec())))]);
+        let first = steps(front, FILE.len() as u64, &old, &change("one")).unwrap();
         let mut file = FILE.to_vec();
         first[..2].iter().for_each(|step| apply(&mut file, step));
         apply(&mut file, &(first[2].0, first[2].1[..20].to_vec()));
         let half = read(&file);
         let front = *file.first_chunk().unwrap();
-        let second = steps(front, file.len() as u64, &half, Feature::BUILD_ID, b"two").unwrap();
+        let second = steps(front, file.len() as u64, &half, &change("two")).unwrap();
         second.iter().for_each(|step| apply(&mut file, step));
         let now = read(&file);
         assert!(now.faults.is_empty());

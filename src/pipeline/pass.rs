@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashSet};
 use anyhow::{Context as _, Result};
 use perfx_format::features::{BuildIdEntry, BuildIds};
 use perfx_format::header::Features;
-use perfx_format::input::{HeaderRecord, Recording};
+use perfx_format::input::{Form, HeaderRecord, Recording};
 use perfx_format::{Bytes, Endian, Event, Feature, Kinds, Layouts, Origin, Record};
 
 use crate::plan::Planner;
@@ -31,7 +31,7 @@ pub trait Pass: Any + Send {
         Ok(())
     }
 
-    /// A look is over.
+    /// A look is over. [`Session::skip_looks`] spares the others.
     fn surveyed(&mut self, _look: usize, _session: &mut Session) -> Result<()> {
         Ok(())
     }
@@ -95,6 +95,8 @@ impl Default for Needs {
 pub struct Session {
     /// Byte order of the recording.
     pub endian: Endian,
+    /// The form it is stored in.
+    pub input: Form,
     /// The form it will be written in.
     pub form: OutputForm,
     /// Its events. A pass that changes them does so in `begin`.
@@ -111,6 +113,10 @@ pub struct Session {
     pub(crate) stored: bool,
     /// Where the pass being begun wants records whatever their kind.
     pub(crate) places: Vec<Place>,
+    /// The pass whose look is over wants no other.
+    pub(crate) seen_enough: bool,
+    /// Feature AUXTRACE is to be made anew.
+    pub(crate) list_aux: bool,
 }
 
 impl Session {
@@ -123,6 +129,7 @@ impl Session {
     ) -> Session {
         Session {
             endian: recording.endian,
+            input: recording.form,
             form,
             events: recording.events.clone(),
             features,
@@ -131,6 +138,8 @@ impl Session {
             report,
             stored,
             places: Vec::new(),
+            seen_enough: false,
+            list_aux: false,
         }
     }
 
@@ -199,6 +208,16 @@ impl Session {
         Place::of(origin, self.stored)
     }
 
+    /// To be called in `surveyed`: what the pass saw makes its other looks needless.
+    pub fn skip_looks(&mut self) {
+        self.seen_enough = true;
+    }
+
+    /// To be called in `begin`: feature AUXTRACE is to list each AUXTRACE record of the output, and to go when there is none.
+    pub fn list_aux(&mut self) {
+        self.list_aux = true;
+    }
+
     /// To be called in `begin`: the pass's `record` also wants the record at this place, whatever its kind.
     pub fn want_at(&mut self, place: Place) {
         self.places.push(place);
@@ -246,6 +265,8 @@ pub(crate) struct Stage {
     pub(crate) kinds: Kinds,
     /// Sorted.
     pub(crate) places: std::sync::Arc<[Place]>,
+    /// It wants no more looks.
+    pub(crate) seen_enough: bool,
 }
 
 impl Stage {

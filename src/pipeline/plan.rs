@@ -40,6 +40,17 @@ pub(crate) struct Plan {
     pub(crate) len: u64,
 }
 
+impl Plan {
+    /// It copies the batch of `len` bytes as it is.
+    pub(crate) fn is_all_of(&self, len: usize) -> bool {
+        match self.pieces.as_slice() {
+            [] => len == 0,
+            [piece] => *piece == Piece::Stored(0..len),
+            _ => false,
+        }
+    }
+}
+
 /// What the output's form asks of every record, beside the passes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terminal {

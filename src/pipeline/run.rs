@@ -32,6 +32,9 @@ pub enum OutputForm {
     DirectoryData,
     /// Pipe data.
     Pipe,
+    /// The input's own file, whose records stay where they are: only features can change, and [`Outcome::moved`] tells when that is not enough.
+    /// Nothing is written.
+    InPlace,
 }
 
 /// Where the output goes.
@@ -86,6 +89,8 @@ pub struct Outcome {
     pub features: Features,
     /// Bytes written.
     pub written: u64,
+    /// Passes changed records.
+    pub moved: bool,
 }
 
 /// How a job will be done, decided before the first byte moves.
@@ -196,7 +201,7 @@ impl Job {
 
         let mut chain = Vec::new();
         for (pass, (_, needs)) in self.passes.into_iter().zip(&schedule.needs) {
-            chain.push(Stage { pass, kinds: needs.records, places: Arc::new([]) });
+            chain.push(Stage { pass, kinds: needs.records, places: Arc::new([]), seen_enough: false });
         }
         for look in 0..schedule.looks {
             survey(recording, &mut chain, look, &schedule, &mut session)?;
@@ -212,9 +217,10 @@ impl Job {
 
         let to_file = form != OutputForm::Pipe;
         let from_pipe = recording.form == Form::Pipe;
+        let has_index = session.list_aux || session.feature(Feature::AUXTRACE).is_some();
         let terminal = Terminal {
             endian: recording.endian,
-            mark_aux: to_file && (from_pipe || session.feature(Feature::AUXTRACE).is_some()),
+            mark_aux: to_file && (from_pipe || has_index),
             absorb: to_file && from_pipe,
         };
         let mut writer = Writer::new(&mut output, recording, &mut session)?;
@@ -231,14 +237,17 @@ impl Job {
             writer.plan(&planner.done(), &[], &mut session)?;
         }
         drop_stale(&schedule, &mut session);
-        let written = writer.finish(from_pipe, &mut session)?;
-        Ok(Outcome { features: session.features().clone(), report: session.report, written })
+        let (written, moved) = writer.finish(from_pipe, &mut session)?;
+        Ok(Outcome { features: session.features().clone(), report: session.report, written, moved })
     }
 }
 
 /// The features that go into the output, before passes change them: all but those that only hold for the form it had.
 fn features_of(recording: &Recording, form: OutputForm, expand: bool) -> Features {
     let mut features = recording.features.clone();
+    if form == OutputForm::InPlace {
+        return features;
+    }
     if expand {
         features.remove(&Feature::COMPRESSED);
     }
@@ -336,9 +345,15 @@ fn survey(
     session: &mut Session,
 ) -> Result<()> {
     let endian = recording.endian;
-    let kinds: Vec<Kinds> =
-        schedule.needs.iter().map(|(_, needs)| needs.looks.get(look).copied().unwrap_or_default()).collect();
-    let wanted = kinds.iter().fold(Kinds::NONE, |all, kinds| all.union(*kinds));
+    let looking =
+        |stage: &Stage, needs: &Needs| needs.looks.get(look).copied().filter(|_| !stage.seen_enough);
+    let needs = schedule.needs.iter().map(|(_, needs)| needs);
+    let kinds: Vec<Option<Kinds>> =
+        chain.iter().zip(needs).map(|(stage, needs)| looking(stage, needs)).collect();
+    if kinds.iter().all(Option::is_none) {
+        return Ok(());
+    }
+    let wanted = kinds.iter().flatten().fold(Kinds::NONE, |all, kinds| all.union(*kinds));
     let read = |chain: &mut [Stage], batch: &Batch| -> Result<()> {
         if chain.is_empty() {
             return Ok(());
@@ -346,7 +361,7 @@ fn survey(
         let mut walker = batch.walk(endian);
         while let Some(record) = walker.next_wanted(wanted, usize::MAX)? {
             for (stage, kinds) in chain.iter_mut().zip(&kinds) {
-                if kinds.has(record.kind()) {
+                if kinds.is_some_and(|kinds| kinds.has(record.kind())) {
                     stage.pass.survey(look, &record, &batch.layouts)?;
                 }
             }
@@ -355,12 +370,10 @@ fn survey(
     };
     let batches = expanded(recording);
     each_batch(schedule, chain, batches, |batch| batch.kinds.meets(wanted), read, |_, ()| Ok(()))?;
-    for (stage, (_, needs)) in chain.iter_mut().zip(&schedule.needs) {
-        if needs.looks.len() <= look {
-            continue;
-        }
+    for (stage, _) in chain.iter_mut().zip(&kinds).filter(|(_, kinds)| kinds.is_some()) {
         let name = stage.pass.name();
         stage.pass.surveyed(look, session).with_context(|| format!("pass {name}"))?;
+        stage.seen_enough = std::mem::take(&mut session.seen_enough);
     }
     Ok(())
 }
@@ -463,6 +476,7 @@ struct Writer<'a> {
     spare_slots: Vec<u8>,
     event_types: Vec<u8>,
     marks: Vec<Mark>,
+    moved: bool,
 }
 
 impl<'a> Writer<'a> {
@@ -483,6 +497,7 @@ impl<'a> Writer<'a> {
             spare_slots: recording.file.as_ref().map_or(Vec::new(), |file| file.spare_slots.clone()),
             event_types: recording.event_types.clone(),
             marks: Vec::new(),
+            moved: false,
         };
         if form == OutputForm::Pipe {
             writer.pipe_front(recording, session)?;
@@ -523,6 +538,7 @@ impl<'a> Writer<'a> {
 
     fn plan(&mut self, plan: &Plan, stored: &[u8], session: &mut Session) -> Result<()> {
         let start = self.sink.position();
+        self.moved |= !plan.is_all_of(stored.len());
         for piece in &plan.pieces {
             match piece {
                 Piece::Stored(range) => self.append(&stored[range.clone()])?,
@@ -541,11 +557,11 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Writes what follows the data; returns the length of the output.
-    fn finish(mut self, from_pipe: bool, session: &mut Session) -> Result<u64> {
+    /// Writes what follows the data; returns the length of the output, and whether records changed.
+    fn finish(mut self, from_pipe: bool, session: &mut Session) -> Result<(u64, bool)> {
         let Some(mut front) = self.front.take() else {
             self.flush()?;
-            return Ok(self.sink.position());
+            return Ok((self.sink.position(), self.moved));
         };
         let endian = session.endian;
         let data = Section { offset: self.data_offset, size: self.sink.position() - self.data_offset };
@@ -568,7 +584,7 @@ impl<'a> Writer<'a> {
             let header = front.header(data, types, features.keys().copied());
             file.write_all_at(&header, 0).map_err(|e| Error::io("the output can't be written", e))?;
         }
-        Ok(self.sink.position())
+        Ok((self.sink.position(), self.moved))
     }
 
     fn flush(&mut self) -> Result<()> {
@@ -576,10 +592,28 @@ impl<'a> Writer<'a> {
     }
 
     /// Feature AUXTRACE names file offsets, so it is written anew where records moved: an entry follows its record; one that pointed at no
-    /// AUXTRACE record is told and left out. Pipe data has no such feature, so there the records themselves are listed.
+    /// AUXTRACE record is told and left out. Pipe data has no such feature, so there the records themselves are listed, and so they are where a
+    /// pass asks for that.
     fn index_aux(&mut self, from_pipe: bool, session: &mut Session) {
         let endian = session.endian;
         let listed = |mark: &Mark| AuxtraceEntry { offset: mark.at, size: mark.size };
+        if session.list_aux {
+            let stays = session.form == OutputForm::InPlace;
+            let there = |mark: &Mark| match mark.origin {
+                Origin::Input { stream: 0, offset } => Some(AuxtraceEntry { offset, size: mark.size }),
+                _ => None,
+            };
+            let entry = |mark| if stays { there(mark) } else { Some(listed(mark)) };
+            let entries: Vec<_> = self.marks.iter().filter_map(entry).collect();
+            match entries.as_slice() {
+                [] => session.clear_feature(Feature::AUXTRACE),
+                entries => session.set_feature(Feature::AUXTRACE, write_auxtrace_index(entries, endian)),
+            }
+            return;
+        }
+        if session.form == OutputForm::InPlace {
+            return;
+        }
         let Some(section) = session.feature(Feature::AUXTRACE) else {
             if from_pipe && !self.marks.is_empty() {
                 let entries: Vec<_> = self.marks.iter().map(listed).collect();

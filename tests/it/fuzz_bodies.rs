@@ -14,11 +14,16 @@ use perfx_format::features::{
     read_group_desc, write_auxtrace_index, write_event_desc, write_group_desc,
 };
 use perfx_format::header::{Features, Weight};
-use perfx_format::in_place::replace_section;
+use perfx_format::in_place::{Changes, replace_sections};
 use perfx_format::input::{Batch, Form, Recording, Spool};
 use perfx_format::sample::{Sample, callchain, frames};
-use perfx_format::{Endian, Event, Feature, Kinds, Layouts, Origins, Record, RecordType, Result, Walker};
-use perfx_passes::{BuildIds, BuildIdsOptions, IdOptions, Mmap2BuildIds, Mmap2BuildIdsOptions, parse_chain};
+use perfx_format::{
+    Bytes, Endian, Event, Feature, Kinds, Layouts, Origins, Record, RecordType, Result, Walker,
+};
+use perfx_passes::{
+    BuildIds, BuildIdsOptions, IdOptions, Mmap2BuildIds, Mmap2BuildIdsOptions, ReindexAux, ReindexBuildIds,
+    ReindexIds, ReindexTimes, parse_chain,
+};
 use perfx_pipeline::{Job, Outcome, Output, OutputForm, Pass};
 
 /// A body and the name of its target.
@@ -32,6 +37,7 @@ pub(crate) const RECORDINGS: &[Body] = &[
     ("build_ids", build_ids),
     ("mmap2_build_ids", mmap2_build_ids),
     ("in_place", in_place),
+    ("reindex", reindex),
 ];
 
 /// Bodies that take a part of one, or something else; each says what.
@@ -313,10 +319,16 @@ pub(crate) fn mmap2_build_ids(bytes: &[u8]) {
 pub(crate) fn in_place(bytes: &[u8]) {
     let (Some(before), Ok(recording)) = (summary(bytes), open(bytes)) else { return };
     let Some(header) = &recording.file else { return };
-    let section = vec![0xa5; bytes.len() % 61];
-    for feature in [Feature::BUILD_ID, Feature::AUXTRACE, Feature(200)] {
+    let section = Bytes::from(vec![0xa5; bytes.len() % 61]);
+    let set = |feature| (feature, Some(section.clone()));
+    for changes in [
+        vec![set(Feature::BUILD_ID)],
+        vec![set(Feature::AUXTRACE), (Feature::HOSTNAME, None)],
+        vec![set(Feature::BUILD_ID), set(Feature::SAMPLE_TIME), set(Feature(200))],
+    ] {
         let mut file = temp(bytes);
-        if !replace_section(&file, header, feature, &section).unwrap() {
+        let changes = Changes::from_iter(changes);
+        if !replace_sections(&file, header, &changes).unwrap() {
             continue;
         }
         let mut changed = Vec::new();
@@ -326,9 +338,38 @@ pub(crate) fn in_place(bytes: &[u8]) {
         assert!(before.data == after.data, "the records are the same bytes");
         assert!(before.events == after.events, "the events are the same");
         let mut expected = before.features.clone();
-        expected.insert(feature, section.clone().into());
-        assert!(expected == after.features, "{feature} is the only feature that changes");
+        for (feature, section) in &changes {
+            match section {
+                Some(section) => expected.insert(*feature, section.clone()),
+                None => expected.remove(feature),
+            };
+        }
+        assert!(expected == after.features, "only {:?} change", changes.keys());
     }
+}
+
+/// Each index alone, then all of them: nothing else is lost, and what was mended has nothing to mend.
+pub(crate) fn reindex(bytes: &[u8]) {
+    let add = bytes.len() / 8 % 2 == 1;
+    let passes = || -> Vec<Box<dyn Pass>> {
+        vec![
+            Box::new(ReindexIds::default()),
+            Box::new(ReindexAux::new(add)),
+            Box::new(ReindexTimes::new(add)),
+            Box::new(ReindexBuildIds::new(add)),
+        ]
+    };
+    pass(bytes, bytes.len(), || passes().swap_remove(bytes.len() / 16 % 4));
+    let form = FORMS[bytes.len() % 2];
+    let Some(before) = summary(bytes) else { return };
+    if form == OutputForm::Pipe && would_mean_more(bytes) || by_hostname(&before, form) {
+        return;
+    }
+    let Some((_, once)) = run(bytes, passes(), form, 1) else { return };
+    // Events among the records of a pipe stand behind those of its file at first.
+    let late = open(&once).unwrap().file.is_some_and(|header| header.attrs.offset > header.data.offset);
+    let Some((_, twice)) = run(&once, passes(), form, 1).filter(|_| !late) else { return };
+    assert!(once == twice, "what was mended is mended");
 }
 
 /// The first byte says how: bit 0 for records to compress, else for what zstd is to read; bit 1 for the byte order, bit 2 for COMPRESSED2. The

@@ -10,6 +10,7 @@ mod oracle;
 mod parse;
 #[allow(clippy::type_complexity, reason = "a naive model is plainer with its tuples spelled out")]
 mod properties;
+mod reindex;
 mod second_opinion;
 mod snapshots;
 mod support;

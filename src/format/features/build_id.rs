@@ -115,7 +115,7 @@ impl<'a> BuildIds<'a> {
     }
 
     /// The next entry and its bytes.
-    pub(super) fn split(&mut self) -> Option<(&'a [u8], BuildIdEntry<'a>)> {
+    pub fn split(&mut self) -> Option<(&'a [u8], BuildIdEntry<'a>)> {
         let read = if self.without_pid { BuildIdEntry::read_without_pid } else { BuildIdEntry::read };
         let entry = read(self.rest, self.endian)?;
         let (bytes, rest) = self.rest.split_at_checked(usize::from(self.endian.u16(self.rest, 6)?))?;

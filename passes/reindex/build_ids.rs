@@ -1,0 +1,294 @@
+//! `reindex-build-ids` rewrites HEADER_BUILD_ID records and entries of feature BUILD_ID at which some perf gives up, and, if asked, completes the
+//! feature from HEADER_BUILD_ID and MMAP2 records.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use anyhow::Result;
+use perfx_format::features::{BUILD_ID_SIZE_VALID, BuildIdEntry, BuildIds};
+use perfx_format::input::Recording;
+use perfx_format::{
+    Endian, Feature, HEADER_SIZE, Kinds, Layouts, RECORD_SIZE_MAX, Record, RecordType, until_nul,
+};
+use perfx_pipeline::address_space::{Identity, Mapping};
+use perfx_pipeline::{Emit, Level, Needs, Pass, Session, counted, worker_as};
+
+use super::{ADD, counts, tell};
+use crate::support::hits::Guests;
+use crate::support::ids::{cpumode, dso_name};
+use crate::support::options::{Choice, Options};
+
+/// The pass.
+#[derive(Debug, Default)]
+pub struct ReindexBuildIds {
+    add: bool,
+    /// Look 1.
+    heard: Guests,
+    /// What look 1 found.
+    guests: Arc<Guests>,
+    /// Look 2: entries of a section, in file order, each once.
+    entries: Vec<Vec<u8>>,
+    known: HashSet<Vec<u8>>,
+    /// Records padded.
+    aligned: u64,
+}
+
+/// Bytes of an entry before the file name.
+const FIXED: usize = 36;
+
+/// PATH_MAX, the size of the buffer into which perf 6.1 reads the name without looking.
+const NAME_MAX: usize = 4096;
+
+impl ReindexBuildIds {
+    pub(crate) const ABOUT: &'static str = "rewrite build-ids at which some perf gives up";
+    pub(crate) const OPTIONS: &'static [Choice] = &[ADD];
+
+    pub(crate) fn make(options: &Options) -> Box<dyn Pass> {
+        Box::new(ReindexBuildIds::new(options.has(ADD.name)))
+    }
+
+    /// With `add`, feature BUILD_ID also gets what HEADER_BUILD_ID and MMAP2 records tell.
+    pub fn new(add: bool) -> ReindexBuildIds {
+        ReindexBuildIds { add, ..ReindexBuildIds::default() }
+    }
+
+    fn learn(&mut self, entry: &BuildIdEntry<'_>, endian: Endian) {
+        let mut bytes = Vec::new();
+        let has_id = entry.id.iter().any(|&byte| byte != 0);
+        if has_id && entry.write_section(endian, &mut bytes).is_some() && self.known.insert(bytes.clone()) {
+            self.entries.push(bytes);
+        }
+    }
+
+    /// Adds to the feature what it lacks; returns how much that was.
+    fn complete(&self, session: &mut Session) -> u64 {
+        // The same id may be said with its length, or without and with zeros behind it.
+        fn key(entry: BuildIdEntry<'_>) -> (i32, Vec<u8>, Vec<u8>) {
+            let end = entry.id.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+            (entry.pid, entry.id[..end].to_vec(), entry.filename.to_vec())
+        }
+        let endian = session.endian;
+        let section = session.feature(Feature::BUILD_ID).cloned();
+        let there = section.as_deref().unwrap_or_default();
+        let mut there: HashSet<_> = BuildIds::new(there, endian).map(key).collect();
+        let lacking = self.entries.iter().filter(|bytes| {
+            BuildIds::new(bytes, endian).next().is_some_and(|entry| there.insert(key(entry)))
+        });
+        let lacking: Vec<u8> = lacking.flatten().copied().collect();
+        session.add_build_ids(&lacking)
+    }
+}
+
+/// What [`mend_section`] did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Mended {
+    /// Entries written anew.
+    rewritten: u64,
+    /// Bytes that are no entry.
+    lost: u64,
+}
+
+/// A BUILD_ID section that every perf reads, if this one is not: its entries have names that end and fit, ids of at most 20 bytes, and nothing
+/// stands behind them. Entries that are right stay as they are.
+fn mend_section(section: &[u8], endian: Endian) -> Option<(Vec<u8>, Mended)> {
+    let mut entries = BuildIds::new(section, endian);
+    // Every perf knows the form that had no pid.
+    if entries.without_pid() {
+        return None;
+    }
+    let (mut new, mut mended) = (Vec::new(), Mended::default());
+    while let Some((bytes, entry)) = entries.split() {
+        let name = bytes.get(FIXED..).unwrap_or_default();
+        let sized = entry.misc & BUILD_ID_SIZE_VALID == 0 || bytes.get(32).is_some_and(|&size| size <= 20);
+        if sized && name.contains(&0) && name.len() <= NAME_MAX {
+            new.extend(bytes);
+        } else if entry.filename.len() < NAME_MAX && entry.write_section(endian, &mut new).is_some() {
+            mended.rewritten += 1;
+        } else {
+            mended.lost += bytes.len() as u64;
+        }
+    }
+    mended.lost += entries.rest().len() as u64;
+    (mended != Mended::default()).then_some((new, mended))
+}
+
+/// The record as newer perf wants it, if it is not: a multiple of 8 bytes long, with a name that ends in NUL. perf 6.1 injects such of 100 bytes.
+/// The trailer, of `trailer` bytes if there is one, stays at the end.
+fn align(record: &Record<'_>, trailer: usize) -> Option<Vec<u8>> {
+    let (bytes, endian) = (record.bytes(), record.endian());
+    let name = bytes.get(FIXED..)?;
+    let ends = name.contains(&0);
+    let size = (bytes.len() + usize::from(!ends)).next_multiple_of(8);
+    if size == bytes.len() || size > RECORD_SIZE_MAX {
+        return None;
+    }
+    let name_end = FIXED + until_nul(name).len() + usize::from(ends);
+    let trailer = if name_end + trailer <= bytes.len() { trailer } else { 0 };
+    let (front, back) = bytes.split_at(bytes.len() - trailer);
+    let mut new = front.to_vec();
+    new.resize(size - trailer, 0);
+    new.extend(back);
+    endian.set_u16(&mut new, HEADER_SIZE - 2, size as u16)?;
+    Some(new)
+}
+
+impl Pass for ReindexBuildIds {
+    fn name(&self) -> &'static str {
+        "reindex-build-ids"
+    }
+
+    fn needs(&self, _input: &Recording) -> Needs {
+        let told = Kinds::of(&[RecordType::HEADER_BUILD_ID]);
+        let looks = match self.add {
+            true => vec![Kinds::of(&[RecordType::ID_INDEX]), told.union(Kinds::of(&[RecordType::MMAP2]))],
+            false => Vec::new(),
+        };
+        Needs { records: told, looks, ..Needs::default() }
+    }
+
+    fn survey(&mut self, _look: usize, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
+        let endian = record.endian();
+        match record.kind() {
+            RecordType::ID_INDEX => self.heard.learn(record),
+            RecordType::HEADER_BUILD_ID => {
+                if let Some(entry) = BuildIdEntry::read(record.bytes(), endian) {
+                    self.learn(&entry, endian);
+                }
+            }
+            _ => {
+                if let Some(mapping) = Mapping::read(record, layouts)
+                    && let Identity::BuildId { id, len } = mapping.identity
+                {
+                    let dso = mapping.dso(record, self.guests.machine(record, layouts, Some(mapping.pid)));
+                    let id = id.get(..len.into()).unwrap_or_default();
+                    let entry = BuildIdEntry::new(cpumode(&dso), dso.machine.pid(), id, dso_name(&dso));
+                    self.learn(&entry, endian);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn surveyed(&mut self, look: usize, _session: &mut Session) -> Result<()> {
+        if look == 0 {
+            self.guests = Arc::new(std::mem::take(&mut self.heard));
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, session: &mut Session) -> Result<()> {
+        let section = session.feature(Feature::BUILD_ID).cloned();
+        let mended = section.and_then(|section| mend_section(&section, session.endian));
+        let rewritten = mended.as_ref().map_or(0, |(_, mended)| mended.rewritten);
+        if let Some((section, mended)) = mended {
+            session.set_feature(Feature::BUILD_ID, section);
+            if mended.lost > 0 {
+                let bytes = counted(mended.lost, "byte", "bytes");
+                session.report.say(Level::Loss, format!("{bytes} of feature BUILD_ID that are no entry"));
+            }
+        }
+        let added = if self.add { self.complete(session) } else { 0 };
+        let mended = [
+            (rewritten, "entry rewritten that some perf refuses", "entries rewritten that some perf refuses"),
+            (added, "entry added from the records", "entries added from the records"),
+        ];
+        tell(session, "feature BUILD_ID", &counts(&mended));
+        Ok(())
+    }
+
+    fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
+        // perf inject lays the trailer out for the first event.
+        let trailer = out.layouts().all().first().map_or(0, |layout| layout.trailer.size.into());
+        match align(&record, trailer) {
+            Some(new) => {
+                self.aligned += 1;
+                out.replace(&record, &new)
+            }
+            None => out.keep(record),
+        }
+    }
+
+    fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
+        if self.aligned > 0 {
+            let record = "record padded, at which perf 7 gives up";
+            let records = "records padded, at which perf 7 gives up";
+            tell(session, "HEADER_BUILD_ID", &counts(&[(self.aligned, record, records)]));
+        }
+        Ok(())
+    }
+
+    fn fork(&self) -> Option<Box<dyn Pass>> {
+        Some(Box::new(ReindexBuildIds { guests: self.guests.clone(), ..ReindexBuildIds::new(self.add) }))
+    }
+
+    fn join(&mut self, worker: Box<dyn Pass>) -> Result<()> {
+        if let Some(ReindexBuildIds { heard, entries, aligned, .. }) = worker_as(worker) {
+            self.heard.join(heard);
+            for entry in entries {
+                if self.known.insert(entry.clone()) {
+                    self.entries.push(entry);
+                }
+            }
+            self.aligned += aligned;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use perfx_format::Origin;
+
+    use super::*;
+
+    fn record(name: &[u8], trailer: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![67, 0, 0, 0, 2, 0, 0, 0, 0xff, 0xff, 0xff, 0xff];
+        bytes.resize(FIXED, 7);
+        bytes.extend(name);
+        bytes.extend(trailer);
+        bytes[6] = bytes.len() as u8;
+        bytes
+    }
+
+    fn aligned(bytes: &[u8], trailer: usize) -> Option<Vec<u8>> {
+        align(&Record::new(bytes, &[], Origin::Synthetic, Endian::Little).unwrap(), trailer)
+    }
+
+    #[test]
+    fn the_trailer_of_a_padded_record_stays_at_its_end() {
+        let old = record(b"/usr/bin/x\0\0", &[9; 16]);
+        assert_eq!(old.len(), 64);
+        assert_eq!(aligned(&old, 16), None);
+        let old = record(b"/bin/x\0\0", &[9; 16]);
+        let new = aligned(&old, 16).unwrap();
+        assert_eq!((old.len(), new.len()), (60, 64));
+        assert_eq!((&new[36..48], &new[48..]), (&b"/bin/x\0\0\0\0\0\0"[..], &[9; 16][..]));
+        assert_eq!(aligned(&new, 16), None);
+    }
+
+    #[test]
+    fn a_name_without_end_gets_one() {
+        let new = aligned(&record(b"/usr/bin/xyz", &[]), 16).unwrap();
+        assert_eq!(&new[36..], b"/usr/bin/xyz\0\0\0\0\0\0\0\0");
+        assert_eq!(aligned(&new, 16), None);
+    }
+
+    #[test]
+    fn only_what_is_wrong_with_a_section_changes() {
+        let endian = Endian::Big;
+        let mut right = Vec::new();
+        BuildIdEntry::new(1, -1, &[1; 20], b"[kernel.kallsyms]").write_section(endian, &mut right).unwrap();
+        assert_eq!(mend_section(&right, endian), None);
+        let mut wrong = right.clone();
+        BuildIdEntry::new(2, -1, &[2; 16], b"/bin/x").write_section(endian, &mut wrong).unwrap();
+        let mut expected = wrong.clone();
+        let second = right.len();
+        wrong[second + 32] = 200;
+        expected[second + 32] = 20;
+        wrong.extend(b"rest");
+        let (new, mended) = mend_section(&wrong, endian).unwrap();
+        assert_eq!(mended, Mended { rewritten: 1, lost: 4 });
+        assert_eq!(new, expected);
+        assert_eq!(mend_section(&new, endian), None);
+    }
+}

@@ -1,0 +1,585 @@
+//! `reindex-ids` makes ID_INDEX name every id of the events and no other, before AUXTRACE_INFO; perf aborts at an id that no event has, and can't
+//! tell whose trace it is without one that an event has. What is not known of an added id, and its own records do not prove, is -1.
+//!
+//! A recording without any ID_INDEX gets one only if it has AUX data: perf before 5.18 wrote none for others, and nobody needs it there.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use anyhow::Result;
+use perfx_format::input::{Form, HeaderRecord, Recording};
+use perfx_format::{Endian, Kinds, Layouts, Origin, Record, RecordType};
+use perfx_pipeline::{Emit, Level, Needs, Pass, Place, Session, worker_as};
+
+use super::{counts, tell};
+use crate::support::options::Options;
+
+/// The pass.
+#[derive(Debug, Default)]
+pub struct ReindexIds {
+    step: Step,
+}
+
+/// What it is doing.
+#[derive(Debug)]
+enum Step {
+    /// Look 1: what there is.
+    Index(Found),
+    /// Look 2, if ids are missing: what their records prove.
+    Evidence { found: Found, wanted: Vec<(u64, usize)>, seen: HashMap<u64, Seen> },
+    /// Records to put beside or in the place of those at these places.
+    Writing(Arc<HashMap<Place, Edit>>),
+}
+
+impl Default for Step {
+    fn default() -> Step {
+        Step::Index(Found::default())
+    }
+}
+
+/// Not known, or any: cpu, tid and idx are s64.
+const ANY: u64 = u64::MAX;
+
+/// perf puts no more into one record, with and without the second array.
+const ENTRIES_MAX: usize = (65535 - 16) / 48;
+
+/// An entry of an ID_INDEX record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Entry {
+    id: u64,
+    idx: u64,
+    cpu: u64,
+    tid: u64,
+    machine_pid: u64,
+    vcpu: u64,
+}
+
+/// An ID_INDEX record: u64 n, n × {u64 id, idx, cpu, tid}, and where there is room n × {u64 machine_pid, vcpu}.
+#[derive(Clone, Debug)]
+struct Index {
+    /// Where its entries are to stand.
+    at: Slot,
+    entries: Vec<Entry>,
+    /// It has the second array.
+    long: bool,
+    /// It must be written anew.
+    changed: bool,
+}
+
+/// A place among the records of the input.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Slot {
+    Instead(Origin),
+    Before(Origin),
+    After(Origin),
+}
+
+impl Index {
+    fn read(record: &Record<'_>) -> Index {
+        let claimed = record.u64(8);
+        let body = record.bytes().get(16..).unwrap_or_default();
+        let room = body.len() / 32;
+        let count = claimed.and_then(|count| usize::try_from(count).ok()).unwrap_or(usize::MAX);
+        let long = count <= body.len() / 48;
+        let count = count.min(room);
+        let (ids, machines) = body.split_at(count * 32);
+        let u64 = |bytes, at| record.endian().u64(bytes, at).unwrap_or(0);
+        let entry = |(number, bytes)| {
+            let machine = machines.get(number * 16..).filter(|_| long).unwrap_or_default();
+            Entry {
+                id: u64(bytes, 0),
+                idx: u64(bytes, 8),
+                cpu: u64(bytes, 16),
+                tid: u64(bytes, 24),
+                machine_pid: u64(machine, 0),
+                vcpu: u64(machine, 8),
+            }
+        };
+        Index {
+            at: Slot::Instead(record.origin()),
+            entries: ids.chunks_exact(32).enumerate().map(entry).collect(),
+            long,
+            changed: claimed != Some(count as u64),
+        }
+    }
+
+    /// As records, split as perf does.
+    fn write(&self, endian: Endian) -> Vec<Vec<u8>> {
+        let write = |entries: &[Entry]| {
+            let size = 16 + entries.len() * if self.long { 48 } else { 32 };
+            let mut bytes = endian.bytes_u32(RecordType::ID_INDEX.0).to_vec();
+            bytes.extend(endian.bytes_u16(0));
+            bytes.extend(endian.bytes_u16(size as u16));
+            let ids = entries.iter().flat_map(|entry| [entry.id, entry.idx, entry.cpu, entry.tid]);
+            let machines = entries.iter().filter(|_| self.long);
+            let machines = machines.flat_map(|entry| [entry.machine_pid, entry.vcpu]);
+            let words = [entries.len() as u64].into_iter().chain(ids).chain(machines);
+            bytes.extend(words.flat_map(|word| endian.bytes_u64(word)));
+            bytes
+        };
+        self.entries.chunks(ENTRIES_MAX).map(write).collect()
+    }
+}
+
+/// What the first look finds.
+#[derive(Clone, Debug, Default)]
+struct Found {
+    indexes: Vec<Index>,
+    /// The first AUXTRACE_INFO.
+    info: Option<Origin>,
+    /// Events of pipe data that come among its records: where each stands, its ids.
+    late: Vec<(Origin, Vec<u64>)>,
+    queues: Queues,
+}
+
+impl Found {
+    fn learn(&mut self, record: &Record<'_>) -> Result<()> {
+        match record.kind() {
+            RecordType::ID_INDEX => {
+                let index = Index::read(record);
+                // A guest's ring buffers are counted on their own.
+                let host = index.entries.iter().filter(|entry| entry.machine_pid == 0);
+                host.for_each(|entry| self.queues.learn(entry.cpu, entry.tid, entry.idx));
+                self.indexes.push(index);
+            }
+            RecordType::AUXTRACE_INFO => self.info = self.info.or(Some(record.origin())),
+            RecordType::AUXTRACE => {
+                let signed = |at| record.u32(at).map(|value| i64::from(value as i32) as u64);
+                if let (Some(idx), Some(tid), Some(cpu)) = (record.u32(32), signed(36), signed(40)) {
+                    self.queues.learn(cpu, tid, idx.into());
+                }
+            }
+            _ => {
+                if let Some(HeaderRecord::Event(event)) = HeaderRecord::read(record)? {
+                    self.late.push((record.origin(), event.ids));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn join(&mut self, later: Found) {
+        self.indexes.extend(later.indexes);
+        self.info = self.info.or(later.info);
+        self.late.extend(later.late);
+        self.queues.join(later.queues);
+    }
+
+    /// All ids with their events, in the order of the attrs, each once.
+    fn ids(&self, session: &Session) -> Vec<(u64, usize)> {
+        let events =
+            session.events.iter().map(|event| &event.ids).chain(self.late.iter().map(|(_, ids)| ids));
+        let mut known = HashSet::new();
+        let ids = events.enumerate().flat_map(|(event, ids)| ids.iter().map(move |&id| (id, event)));
+        ids.filter(|(id, _)| known.insert(*id)).collect()
+    }
+
+    /// The ids that an index lacks, of a recording that has or needs one.
+    fn missing(&self, ids: &[(u64, usize)]) -> Vec<(u64, usize)> {
+        let there: HashSet<u64> =
+            self.indexes.iter().flat_map(|index| &index.entries).map(|entry| entry.id).collect();
+        let needed = !self.indexes.is_empty() || self.info.is_some();
+        // 0 is nobody's id.
+        let lacks = |(id, _): &&(u64, usize)| needed && *id != 0 && !there.contains(id);
+        ids.iter().filter(lacks).copied().collect()
+    }
+
+    /// Moves what stands too late or too early: behind AUXTRACE_INFO while none is before it, or before the attrs it is about. Returns how many
+    /// records are moved, and where added ids go when there is no index.
+    fn put_in_order(&mut self) -> (u64, Option<Slot>) {
+        let attrs = self.late.last().map(|(origin, _)| *origin);
+        let early = |origin: Origin| attrs.is_some_and(|attrs| origin.is_before(attrs));
+        let info = self.info.filter(|info| !early(*info));
+        let places: Vec<_> = self.indexes.iter().map(|index| index.at).collect();
+        let origin = |slot: &Slot| match *slot {
+            Slot::Instead(origin) | Slot::Before(origin) | Slot::After(origin) => origin,
+        };
+        let in_time = |slot: &&Slot| {
+            let origin = origin(slot);
+            !early(origin) && info.is_none_or(|info| origin.is_before(info))
+        };
+        let first = places.iter().find(in_time).map(origin);
+        let anchor = match (first, info) {
+            (Some(first), _) => Some(Slot::After(first)),
+            (None, Some(info)) => Some(Slot::Before(info)),
+            (None, None) => attrs.map(Slot::After),
+        };
+        let mut moved = 0;
+        for index in &mut self.indexes {
+            let misplaced = early(origin(&index.at)) || first.is_none();
+            if let Some(anchor) = anchor.filter(|_| misplaced) {
+                (index.at, index.changed) = (anchor, true);
+                moved += 1;
+            }
+        }
+        (moved, anchor)
+    }
+}
+
+/// Which ring buffer belongs to a CPU, or to a thread where there is one for each thread. `None`: to several.
+#[derive(Clone, Debug, Default)]
+struct Queues(HashMap<(u64, u64), Option<u64>>);
+
+impl Queues {
+    fn owner(cpu: u64, tid: u64) -> Option<(u64, u64)> {
+        if cpu != ANY { Some((cpu, ANY)) } else { Some((ANY, tid)).filter(|_| tid != ANY) }
+    }
+
+    fn learn(&mut self, cpu: u64, tid: u64, idx: u64) {
+        if let Some(owner) = Queues::owner(cpu, tid) {
+            let known = self.0.entry(owner).or_insert(Some(idx));
+            *known = known.filter(|&known| known == idx);
+        }
+    }
+
+    fn join(&mut self, later: Queues) {
+        for (owner, idx) in later.0 {
+            let known = self.0.entry(owner).or_insert(idx);
+            *known = known.filter(|&known| idx == Some(known));
+        }
+    }
+
+    fn of(&self, cpu: u64, tid: u64) -> u64 {
+        Queues::owner(cpu, tid).and_then(|owner| *self.0.get(&owner)?).unwrap_or(ANY)
+    }
+}
+
+/// What the records of an id say: the CPU they happened on, the thread.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    cpu: Always,
+    tid: Always,
+}
+
+/// A value that was always the same, so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Always {
+    #[default]
+    Never,
+    This(u32),
+    Several,
+}
+
+impl Always {
+    fn and(&mut self, other: Always) {
+        *self = match (*self, other) {
+            (Always::Never, other) => other,
+            (this, Always::Never) => this,
+            (this, other) if this == other => this,
+            _ => Always::Several,
+        };
+    }
+}
+
+impl Seen {
+    fn of(record: &Record<'_>, layouts: &Layouts) -> Option<(u64, Seen)> {
+        let layout = layouts.layout_of(record)?;
+        // perf itself writes LOST_SAMPLES, and what has no time: they happened nowhere.
+        if record.kind() == RecordType::LOST_SAMPLES || layout.time(record) == Some(0) {
+            return None;
+        }
+        let tid = match layout.pid_tid(record) {
+            // The thread is gone.
+            None | Some((_, u32::MAX)) => Always::Never,
+            // A CPU that idles: nobody's event for one thread sees that.
+            Some((_, 0)) => Always::Several,
+            Some((_, tid)) => Always::This(tid),
+        };
+        let cpu = layout.cpu(record).map_or(Always::Never, Always::This);
+        Some((layout.id(record)?, Seen { cpu, tid }))
+    }
+
+    fn and(&mut self, other: Seen) {
+        self.cpu.and(other.cpu);
+        self.tid.and(other.tid);
+    }
+}
+
+/// What is to become of the record at a place.
+#[derive(Debug, Default)]
+struct Edit {
+    before: Vec<Vec<u8>>,
+    own: Own,
+    after: Vec<Vec<u8>>,
+}
+
+#[derive(Debug, Default)]
+enum Own {
+    #[default]
+    Stays,
+    /// Its entries stand elsewhere.
+    Moves,
+    /// These take its place.
+    Becomes(Vec<Vec<u8>>),
+}
+
+impl ReindexIds {
+    pub(crate) const ABOUT: &'static str = "make ID_INDEX name every id of the events and no other";
+
+    pub(crate) fn make(_options: &Options) -> Box<dyn Pass> {
+        Box::new(ReindexIds::default())
+    }
+
+    /// Decides what becomes of each record.
+    fn edit(
+        mut found: Found,
+        wanted: &[(u64, usize)],
+        seen: &HashMap<u64, Seen>,
+        session: &mut Session,
+    ) -> Step {
+        let ids = found.ids(session);
+        let there: HashMap<u64, usize> = ids.iter().copied().collect();
+        let before = found.indexes.clone();
+        let broken = found.indexes.iter().filter(|index| index.changed).count() as u64;
+        let mut dropped = 0;
+        for index in &mut found.indexes {
+            let count = index.entries.len();
+            index.entries.retain(|entry| there.contains_key(&entry.id));
+            let gone = count - index.entries.len();
+            dropped += gone as u64;
+            index.changed |= gone > 0;
+        }
+        let (moved, anchor) = found.put_in_order();
+        let added = add(&mut found, &ids, wanted, seen, anchor);
+        let nowhere = |entry: &&Entry| (entry.cpu, entry.tid) == (ANY, ANY);
+        let unknown = added.iter().filter(nowhere).count() as u64;
+
+        let mut edits: HashMap<Place, Edit> = HashMap::new();
+        let mut closed = false;
+        let mut edit = |origin: Origin, change: &mut dyn FnMut(&mut Edit)| {
+            if let Some(place) = session.place(origin) {
+                change(edits.entry(place).or_default());
+            }
+        };
+        for (old, new) in before.iter().zip(&found.indexes).filter(|(_, new)| new.changed) {
+            if let Slot::Instead(origin) = old.at {
+                closed |= is_closed(origin, session);
+                let stays = old.at == new.at || new.entries.is_empty();
+                edit(origin, &mut |edit| {
+                    edit.own = if stays { Own::Becomes(new.write(session.endian)) } else { Own::Moves };
+                });
+            }
+        }
+        for index in found.indexes.iter().filter(|index| index.changed) {
+            match index.at {
+                Slot::Instead(_) => {}
+                Slot::Before(origin) => {
+                    edit(origin, &mut |edit| edit.before.extend(index.write(session.endian)));
+                }
+                Slot::After(origin) => {
+                    edit(origin, &mut |edit| edit.after.extend(index.write(session.endian)));
+                }
+            }
+        }
+        if closed {
+            let what = "an ID_INDEX to mend is inside a COMPRESSED record: decompress the recording first";
+            session.report.say(Level::Warning, what);
+            return Step::Writing(Arc::default());
+        }
+        let mended = [
+            (
+                broken,
+                "record that claimed more entries than it has rewritten",
+                "records that claimed more entries than they have rewritten",
+            ),
+            (dropped, "id that no event has left out", "ids that no event has left out"),
+            (
+                moved,
+                "record moved between attrs and AUXTRACE_INFO",
+                "records moved between attrs and AUXTRACE_INFO",
+            ),
+            (added.len() as u64, "id added", "ids added"),
+            (unknown, "of which nobody can tell CPU and thread", "of which nobody can tell CPU and thread"),
+        ];
+        tell(session, "ID_INDEX", &counts(&mended));
+        Step::Writing(Arc::new(edits))
+    }
+}
+
+/// It goes by inside a COMPRESSED record that nobody opens.
+fn is_closed(origin: Origin, session: &Session) -> bool {
+    let Origin::Chunk { stream, record, .. } = origin else { return false };
+    session.place(origin) == session.place(Origin::Input { stream, offset: record })
+}
+
+/// Puts an entry for each of the `wanted` ids behind that of the id before it in `ids`, the order of the attrs; returns them.
+fn add(
+    found: &mut Found,
+    ids: &[(u64, usize)],
+    wanted: &[(u64, usize)],
+    seen: &HashMap<u64, Seen>,
+    anchor: Option<Slot>,
+) -> Vec<Entry> {
+    let Some(anchor) = anchor.filter(|_| !wanted.is_empty()) else { return Vec::new() };
+    let events: HashMap<u64, usize> = ids.iter().copied().collect();
+    // What one id of an event disproves is disproved for all: they were opened alike.
+    let mut alike: HashMap<usize, Entry> = HashMap::new();
+    let one = Entry { id: 0, idx: 0, cpu: 0, tid: 0, machine_pid: 0, vcpu: 0 };
+    for entry in found.indexes.iter().flat_map(|index| &index.entries) {
+        let Some(&event) = events.get(&entry.id) else { continue };
+        let alike = alike.entry(event).or_insert(one);
+        alike.cpu = if entry.cpu == ANY { ANY } else { alike.cpu };
+        alike.tid = if entry.tid == ANY { ANY } else { alike.tid };
+        alike.machine_pid = alike.machine_pid.max(entry.machine_pid);
+    }
+    for (id, seen) in seen {
+        let Some(&event) = events.get(id) else { continue };
+        let alike = alike.entry(event).or_insert(one);
+        alike.cpu = if seen.cpu == Always::Several { ANY } else { alike.cpu };
+        alike.tid = if seen.tid == Always::Several { ANY } else { alike.tid };
+    }
+    let entry = |&(id, event): &(u64, usize)| {
+        let alike = alike.get(&event).copied().unwrap_or(one);
+        let seen = seen.get(&id).copied().unwrap_or_default();
+        let proven = |seen, alike| match seen {
+            Always::This(value) if alike != ANY => value.into(),
+            _ => ANY,
+        };
+        let (cpu, tid) = (proven(seen.cpu, alike.cpu), proven(seen.tid, alike.tid));
+        let host = alike.machine_pid == 0;
+        Entry {
+            id,
+            idx: if host { found.queues.of(cpu, tid) } else { ANY },
+            cpu,
+            tid,
+            machine_pid: alike.machine_pid,
+            vcpu: if host { 0 } else { ANY },
+        }
+    };
+    let added: Vec<Entry> = wanted.iter().map(entry).collect();
+    if found.indexes.is_empty() {
+        found.indexes.push(Index { at: anchor, entries: Vec::new(), long: false, changed: true });
+    }
+    // By the last id before each that has an entry.
+    let mut behind: HashMap<Option<u64>, Vec<Entry>> = HashMap::new();
+    let (mut last, mut rest) = (None, added.iter().peekable());
+    for &(id, _) in ids {
+        match rest.next_if(|entry| entry.id == id) {
+            Some(entry) => behind.entry(last).or_default().push(*entry),
+            None if id != 0 => last = Some(id),
+            None => {}
+        }
+    }
+    for (number, index) in found.indexes.iter_mut().enumerate() {
+        let mut entries = if number == 0 { behind.remove(&None).unwrap_or_default() } else { Vec::new() };
+        for &entry in &index.entries {
+            entries.push(entry);
+            entries.extend(behind.remove(&Some(entry.id)).unwrap_or_default());
+        }
+        index.changed |= entries.len() > index.entries.len();
+        index.long |= entries.iter().any(|entry| entry.machine_pid != 0);
+        index.entries = entries;
+    }
+    added
+}
+
+/// Every kind that may end in a trailer.
+fn kernel_kinds() -> Kinds {
+    (1..64).fold(Kinds::NONE, |mut kinds, kind| {
+        kinds.insert(RecordType(kind));
+        kinds
+    })
+}
+
+impl Pass for ReindexIds {
+    fn name(&self) -> &'static str {
+        "reindex-ids"
+    }
+
+    fn needs(&self, input: &Recording) -> Needs {
+        let mut kinds = Kinds::of(&[RecordType::ID_INDEX, RecordType::AUXTRACE_INFO, RecordType::AUXTRACE]);
+        if input.form == Form::Pipe {
+            kinds.insert(RecordType::HEADER_ATTR);
+        }
+        Needs { looks: vec![kinds, kernel_kinds()], ..Needs::default() }
+    }
+
+    fn survey(&mut self, _look: usize, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
+        match &mut self.step {
+            Step::Index(found) => found.learn(record)?,
+            Step::Evidence { seen, .. } => {
+                if let Some((id, now)) = Seen::of(record, layouts)
+                    && let Some(seen) = seen.get_mut(&id)
+                {
+                    seen.and(now);
+                }
+            }
+            Step::Writing(_) => {}
+        }
+        Ok(())
+    }
+
+    fn surveyed(&mut self, _look: usize, session: &mut Session) -> Result<()> {
+        self.step = match std::mem::take(&mut self.step) {
+            Step::Index(found) => {
+                let ids = found.ids(session);
+                let wanted = found.missing(&ids);
+                if wanted.is_empty() {
+                    session.skip_looks();
+                    ReindexIds::edit(found, &wanted, &HashMap::new(), session)
+                } else {
+                    let events: HashSet<usize> = wanted.iter().map(|(_, event)| *event).collect();
+                    let related = ids.iter().filter(|(_, event)| events.contains(event));
+                    let seen = related.map(|(id, _)| (*id, Seen::default())).collect();
+                    Step::Evidence { found, wanted, seen }
+                }
+            }
+            Step::Evidence { found, wanted, seen } => ReindexIds::edit(found, &wanted, &seen, session),
+            step @ Step::Writing(_) => step,
+        };
+        Ok(())
+    }
+
+    fn begin(&mut self, session: &mut Session) -> Result<()> {
+        if let Step::Writing(edits) = &self.step {
+            edits.keys().for_each(|&place| session.want_at(place));
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
+        let Step::Writing(edits) = &self.step else { return out.keep(record) };
+        let Some(edit) = out.place(&record).and_then(|place| edits.get(&place)) else {
+            return out.keep(record);
+        };
+        edit.before.iter().try_for_each(|new| out.put(new))?;
+        match &edit.own {
+            Own::Stays => out.keep(record)?,
+            Own::Moves => {}
+            Own::Becomes(new) => match new.split_first() {
+                Some((first, others)) => {
+                    out.replace(&record, first)?;
+                    others.iter().try_for_each(|new| out.put(new))?;
+                }
+                None => out.drop_record(record),
+            },
+        }
+        edit.after.iter().try_for_each(|new| out.put(new))
+    }
+
+    fn fork(&self) -> Option<Box<dyn Pass>> {
+        let step = match &self.step {
+            Step::Index(_) => Step::default(),
+            Step::Evidence { seen, .. } => {
+                let seen = seen.keys().map(|&id| (id, Seen::default())).collect();
+                Step::Evidence { found: Found::default(), wanted: Vec::new(), seen }
+            }
+            Step::Writing(edits) => Step::Writing(edits.clone()),
+        };
+        Some(Box::new(ReindexIds { step }))
+    }
+
+    fn join(&mut self, worker: Box<dyn Pass>) -> Result<()> {
+        let Some(ReindexIds { step }) = worker_as(worker) else { return Ok(()) };
+        match (&mut self.step, step) {
+            (Step::Index(found), Step::Index(later)) => found.join(later),
+            (Step::Evidence { seen, .. }, Step::Evidence { seen: later, .. }) => {
+                for (id, later) in later {
+                    seen.entry(id).or_default().and(later);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
