@@ -3,6 +3,7 @@
 mod build_ids;
 mod mmap2_build_ids;
 mod reindex;
+mod repair;
 mod support;
 
 use anyhow::{Context as _, Result, bail};
@@ -11,6 +12,7 @@ use perfx_pipeline::Pass;
 pub use build_ids::{BuildIds, BuildIdsOptions};
 pub use mmap2_build_ids::{Mmap2BuildIds, Mmap2BuildIdsOptions};
 pub use reindex::{ReindexAux, ReindexBuildIds, ReindexIds, ReindexTimes};
+pub use repair::{Mend, Repair};
 pub use support::ids::IdOptions;
 pub use support::options::{Choice, Options};
 
@@ -55,6 +57,7 @@ pub const REGISTRY: &[Entry] = &[
         options: ReindexTimes::OPTIONS,
         make: ReindexTimes::make,
     },
+    Entry { name: "repair", about: Repair::ABOUT, options: Repair::OPTIONS, make: Repair::make },
 ];
 
 /// The passes of a chain: `NAME[:OPTION[=VALUE]]…[,NAME…]`. In a value, `\` keeps the next character (`,`, `:` or `\`) from ending it.

@@ -39,6 +39,8 @@ enum Command {
     #[command(after_help = EXIT_CODES)]
     Reindex(commands::reindex::Reindex),
     #[command(after_help = EXIT_CODES)]
+    Repair(commands::repair::Repair),
+    #[command(after_help = EXIT_CODES)]
     Run(commands::run::Run),
     #[command(after_help = EXIT_CODES)]
     Passes(commands::passes::Passes),
@@ -170,6 +172,7 @@ fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Dump(command) => command.run(),
         Command::Inject(command) => command.run(),
         Command::Reindex(command) => command.run(),
+        Command::Repair(command) => command.run(),
         Command::Run(command) => command.run(),
         Command::Passes(command) => command.run(),
     };

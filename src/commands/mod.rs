@@ -6,4 +6,5 @@ pub(crate) mod dump;
 pub(crate) mod inject;
 pub(crate) mod passes;
 pub(crate) mod reindex;
+pub(crate) mod repair;
 pub(crate) mod run;

@@ -13,6 +13,7 @@ pub use attr::{BRANCH_SAMPLE_TYPE_NAMES, attr_oddities, decode_attr};
 use reader::{Reader, any};
 use sample::{callchain, counters, sample, sample_id, sample_oddities};
 
+use crate::expand::is_piece_size;
 use crate::sample::{Read, Sample, U64s};
 use crate::{
     ATTR_SIZE_MIN, Attr, Cursor, Decoded, Feature, Layout, Layouts, Oddity, Record, RecordType, Value,
@@ -437,7 +438,7 @@ fn fields<'a>(
         T::COMPRESSED2 => {
             let size = d.number::<u64>("data_size")?;
             let all = d.left();
-            let used = usize::try_from(size).ok().filter(|&size| 0 < size && size <= all);
+            let used = usize::try_from(size).ok().filter(|&size| is_piece_size(size, d.rest()));
             if used.is_none() {
                 d.odd("compressed-size", format!("data_size is {size}, of {all} bytes"));
             }

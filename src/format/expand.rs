@@ -226,7 +226,7 @@ impl Output {
             self.origins.push(self.bytes.len(), stream.tail_origin);
             self.bytes.append(&mut stream.tail);
         }
-        let (part, padding) = compressed_part(record);
+        let (part, _) = compressed_part(record);
         let mut piece = Piece {
             stream: number,
             record: at,
@@ -236,24 +236,12 @@ impl Output {
             frame_inside: false,
             is_front: stream.begun || is_front_of_frame(part),
         };
-        // Nothing is nothing, but zstd gives up when it is handed that again and again.
-        let mut hint =
-            if part.is_empty() { 0 } else { self.feed(&mut piece, &mut stream.context, part, ready)? };
+        let context = &mut stream.context;
+        feed_piece(record, |input| {
+            let hint = self.feed(&mut piece, context, input, ready)?;
+            Ok((hint, piece.expanded))
+        })?;
         stream.begun |= !part.is_empty();
-        // Where the part's length is not known, zeros at its end are either its own or padding: they are its own as long as zstd is
-        // inside a block.
-        for zero in padding.chunks(1) {
-            if hint == 0 {
-                break;
-            }
-            let (wanted, before) = (hint, piece.expanded);
-            hint = self.feed(&mut piece, &mut stream.context, zero, ready)?;
-            if wanted == BLOCK_HEADER_SIZE && piece.expanded == before {
-                // It was between two blocks, not three bytes from the end of one. With two zeros more that was an empty block.
-                self.feed(&mut piece, &mut stream.context, &[0; 2], ready)?;
-                break;
-            }
-        }
         self.opened.push(Opened {
             origin: record.origin(),
             kind: record.kind(),
@@ -395,6 +383,70 @@ fn is_front_of_frame(part: &[u8]) -> bool {
     is_magic([0x28, 0xb5, 0x2f, 0xfd]) || (0x50..=0x5f).any(|low| is_magic([low, 0x2a, 0x4d, 0x18]))
 }
 
+/// Hands the piece in a compressed record to `feed`, which returns how many bytes zstd would like to see next (0 at the end of a frame) and how
+/// much the record has expanded to by now. Returns the length of the piece.
+fn feed_piece(record: &Record<'_>, mut feed: impl FnMut(&[u8]) -> Result<(usize, u64)>) -> Result<usize> {
+    let (part, padding) = compressed_part(record);
+    // Nothing is nothing, but zstd gives up when it is handed that again and again.
+    let (mut hint, mut expanded) = if part.is_empty() { (0, 0) } else { feed(part)? };
+    let mut length = part.len();
+    // Where the piece's length is not known, zeros at its end are either its own or padding: they are its own as long as zstd is inside a block.
+    for zero in padding.chunks(1) {
+        if hint == 0 {
+            break;
+        }
+        let (wanted, before) = (hint, expanded);
+        (hint, expanded) = feed(zero)?;
+        if wanted == BLOCK_HEADER_SIZE && expanded == before {
+            // It was between two blocks, not three bytes from the end of one. With two zeros more that was an empty block.
+            feed(&[0; 2])?;
+            break;
+        }
+        length += 1;
+    }
+    Ok(length)
+}
+
+/// Tells how long the pieces of zstd streams are, and how much each expands to, without keeping any of it. It must see every compressed record.
+#[derive(Default)]
+pub struct Pieces {
+    contexts: BTreeMap<u32, DCtx<'static>>,
+    scratch: Vec<u8>,
+}
+
+impl std::fmt::Debug for Pieces {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Pieces({} streams)", self.contexts.len())
+    }
+}
+
+impl Pieces {
+    /// Bytes of the piece in the next compressed record, and bytes that it expands to.
+    pub fn next(&mut self, record: &Record<'_>) -> Result<(usize, u64)> {
+        let (number, _) = record.origin().stored_at().unwrap_or_default();
+        let context = self.contexts.entry(number).or_insert_with(DCtx::create);
+        let scratch = &mut self.scratch;
+        scratch.reserve_exact(DCtx::out_size());
+        let mut expanded = 0;
+        let length = feed_piece(record, |input| {
+            let mut input = InBuffer::around(input);
+            loop {
+                scratch.clear();
+                let mut output = OutBuffer::around(scratch);
+                let hint = context.decompress_stream(&mut output, &mut input).map_err(|code| {
+                    let what = format!("zstd can't decompress it ({})", get_error_name(code));
+                    record.error(what).code("zstd")
+                })?;
+                expanded += output.pos() as u64;
+                if input.pos() == input.src.len() && output.pos() < output.capacity() {
+                    return Ok((hint, expanded));
+                }
+            }
+        })?;
+        Ok((length, expanded))
+    }
+}
+
 /// Bytes of a zstd block header (RFC 8878, 3.1.1.2): what zstd asks for between two blocks.
 const BLOCK_HEADER_SIZE: usize = 3;
 
@@ -406,10 +458,15 @@ pub fn compressed_part<'a>(record: &Record<'a>) -> (&'a [u8], &'a [u8]) {
     }
     let Some(rest) = record.bytes().get(16..) else { return (&[], &[]) };
     match record.u64(8).and_then(|size| usize::try_from(size).ok()) {
-        Some(size) if size > 0 && size <= rest.len() => (&rest[..size], &[]),
+        Some(size) if is_piece_size(size, rest) => (&rest[..size], &[]),
         _ => {
             let zeros = rest.iter().rev().take(7).take_while(|&&byte| byte == 0).count();
             rest.split_at(rest.len() - zeros)
         }
     }
+}
+
+/// What COMPRESSED2 says of the length of the piece in `rest` can be true: only padding follows.
+pub(crate) fn is_piece_size(size: usize, rest: &[u8]) -> bool {
+    size > 0 && rest.get(size..).is_some_and(|padding| padding.iter().all(|&byte| byte == 0))
 }

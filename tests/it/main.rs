@@ -11,6 +11,7 @@ mod parse;
 #[allow(clippy::type_complexity, reason = "a naive model is plainer with its tuples spelled out")]
 mod properties;
 mod reindex;
+mod repair;
 mod second_opinion;
 mod snapshots;
 mod support;
