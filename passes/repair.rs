@@ -2,7 +2,7 @@
 //!
 //! | code | whose fault | mended |
 //! |---|---|---|
-//! | `auxtrace-index` | whoever moved records | as `reindex-aux` does |
+//! | `auxtrace-index` | whoever moved records | every AUXTRACE record is listed once |
 //! | `compressed-size` | perf 6.16 to 7.1 with `--aio` | `data_size` is what zstd reads; records with nothing in them go |
 //! | `dir-format` | perf inject before 7 of a directory | the feature goes |
 //! | `id-unknown` | joins by hand | entries of ID_INDEX and records about such an event go, a trailer gets the id 0; samples are lost, but where there is one event only |
@@ -11,20 +11,22 @@
 //! | `size-unaligned` | perf inject 6.1 and before | zeros before the trailer, or at the end |
 //! | `string-unterminated` | | zeros behind it |
 //!
-//! What is inside COMPRESSED records is not reached, but told: to change it they would have to be compressed anew.
+//! What is inside COMPRESSED records is not looked at: to change it they would have to be compressed anew.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use anyhow::Result;
 use perfx_format::decode::{MMAP_BUILD_ID, decode, oddities};
 use perfx_format::expand::{Pieces, compressed_part};
-use perfx_format::features::{Compressed, read_str, write_str};
+use perfx_format::features::{AuxtraceEntry, Compressed, read_auxtrace_index, read_str, write_str};
 use perfx_format::input::{Form, Recording};
-use perfx_format::{Feature, HEADER_SIZE, Kinds, Layouts, Oddity, Origin, RECORD_SIZE_MAX, Record, RecordType};
+use perfx_format::{
+    Feature, HEADER_SIZE, Kinds, Layouts, Oddity, Origin, RECORD_SIZE_MAX, Record, RecordType,
+};
 use perfx_pipeline::{Emit, Level, Needs, OutputForm, Pass, Session, counted, worker_as};
 
-use crate::reindex::{Index, ReindexAux};
+use crate::reindex::Index;
 use crate::support::options::{Choice, Options};
 
 /// A fault that can be mended.
@@ -82,12 +84,12 @@ impl Mend {
 #[derive(Clone, Default, Debug)]
 struct Done {
     mended: BTreeMap<Mend, u64>,
-    /// Faults inside COMPRESSED records.
-    inside: u64,
     lost_samples: u64,
     /// Samples of a size that is no multiple of 8.
     unaligned_samples: u64,
     too_large: u64,
+    /// Why compressed records could not be looked at from some place on.
+    broken: Option<String>,
 }
 
 impl Done {
@@ -99,7 +101,6 @@ impl Done {
         for (mend, count) in other.mended {
             *self.mended.entry(mend).or_default() += count;
         }
-        self.inside += other.inside;
         self.lost_samples += other.lost_samples;
         self.unaligned_samples += other.unaligned_samples;
         self.too_large += other.too_large;
@@ -111,9 +112,12 @@ impl Done {
 pub struct Repair {
     /// Sorted.
     mends: Arc<[Mend]>,
-    aux: ReindexAux,
+    /// Offset and size of the AUXTRACE records.
+    aux: BTreeMap<u64, u64>,
     /// Where pieces of zstd streams must be measured.
     pieces: Option<Pieces>,
+    /// Compressed records went by.
+    closed: bool,
     /// Bytes of the largest piece, expanded.
     largest: u64,
     done: Done,
@@ -127,7 +131,9 @@ const PERF_MMAP_LEN: u64 = 528_384;
 impl Repair {
     pub(crate) const ABOUT: &'static str = "mend what programs and kernels are known to have written wrong";
     pub(crate) const OPTIONS: &'static [Choice] = &{
-        let mut options = [Choice { name: "", value: None, about: "only this fault and others that are named" }; Mend::ALL.len()];
+        let mut options =
+            [Choice { name: "", value: None, about: "only this fault and others that are named" };
+                Mend::ALL.len()];
         let mut at = 0;
         while at < options.len() {
             options[at].name = Mend::ALL[at].code();
@@ -183,6 +189,25 @@ impl Repair {
                     self.done.mend(Mend::StringUnterminated);
                 }
             }
+        }
+    }
+
+    /// An index that does not list each AUXTRACE record once is made anew. One without entries is good: readers then find the records themselves.
+    fn index(&mut self, session: &mut Session) {
+        let section = session.feature(Feature::AUXTRACE).filter(|_| self.has(Mend::AuxtraceIndex));
+        let index = section.and_then(|section| read_auxtrace_index(section, session.endian));
+        let Some(index) = index.filter(|index| !index.is_empty() && session.form != OutputForm::Pipe) else {
+            return;
+        };
+        let mut listed = BTreeSet::new();
+        let wrong = |entry: &&AuxtraceEntry| {
+            self.aux.get(&entry.offset) != Some(&entry.size) || !listed.insert(entry.offset)
+        };
+        let wrong =
+            index.iter().filter(wrong).count() + self.aux.keys().filter(|at| !listed.contains(at)).count();
+        if wrong > 0 {
+            session.list_aux();
+            self.done.mended.insert(Mend::AuxtraceIndex, wrong as u64);
         }
     }
 
@@ -290,26 +315,34 @@ impl Repair {
     }
 
     fn piece(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
-        let Some(pieces) = &mut self.pieces else { return out.keep(record) };
-        let (length, expanded) = pieces.next(&record)?;
-        self.largest = self.largest.max(expanded);
-        if !self.has(Mend::CompressedSize) {
-            return out.keep(record);
-        }
-        let (part, _) = compressed_part(&record);
-        if part.is_empty() {
+        self.closed = true;
+        if self.has(Mend::CompressedSize) && compressed_part(&record).0.is_empty() {
             self.done.mend(Mend::CompressedSize);
             out.drop_record(record);
             return Ok(());
         }
-        if record.kind() == RecordType::COMPRESSED2 && record.u64(8) != Some(length as u64) {
-            self.done.mend(Mend::CompressedSize);
-            let endian = record.endian();
-            return out.patch(record, |bytes| {
-                endian.set_u64(bytes, 8, length as u64);
-            });
+        let measured = self.pieces.as_mut().map(|pieces| pieces.next(&record));
+        let (length, expanded) = match measured {
+            Some(Ok(measured)) => measured,
+            // What zstd can't read stays as it is, with all behind it.
+            Some(Err(error)) => {
+                self.pieces = None;
+                self.done.broken = Some(error.to_string());
+                return out.keep(record);
+            }
+            None => return out.keep(record),
+        };
+        self.largest = self.largest.max(expanded);
+        let length = length as u64;
+        let wrong = record.kind() == RecordType::COMPRESSED2 && record.u64(8) != Some(length);
+        if !wrong || !self.has(Mend::CompressedSize) {
+            return out.keep(record);
         }
-        out.keep(record)
+        self.done.mend(Mend::CompressedSize);
+        let endian = record.endian();
+        out.patch(record, |bytes| {
+            endian.set_u64(bytes, 8, length);
+        })
     }
 
     fn tell(&mut self, session: &mut Session) {
@@ -321,12 +354,19 @@ impl Repair {
         if done.mended.is_empty() {
             say(Level::Info, "nothing to mend".to_owned());
         }
+        if self.closed {
+            let what =
+                "what is inside COMPRESSED records was not looked at: decompress the recording for that";
+            say(Level::Info, what.to_owned());
+        }
+        if let Some(why) = &done.broken {
+            say(Level::Warning, format!("compressed records are not mended from here on: {why}"));
+        }
         let lost = counted(done.lost_samples, "sample", "samples");
         if done.lost_samples > 0 {
             say(Level::Loss, format!("{lost} of an id that no event has"));
         }
         for (count, what) in [
-            (done.inside, "inside COMPRESSED records: decompress the recording first"),
             (done.unaligned_samples, "in the size of a sample, whose parts would no longer fill it"),
             (done.too_large, "in a record that has no room for more bytes"),
         ] {
@@ -343,32 +383,23 @@ impl Pass for Repair {
     }
 
     fn needs(&self, input: &Recording) -> Needs {
-        let mut looks = Vec::new();
-        if self.has(Mend::AuxtraceIndex) && input.features.contains_key(&Feature::AUXTRACE) {
-            looks = self.aux.needs(input).looks;
-        }
-        if input.is_compressed() {
-            looks = vec![Kinds::ALL];
-        }
+        let looks = match self.has(Mend::AuxtraceIndex) && input.features.contains_key(&Feature::AUXTRACE) {
+            true => vec![Kinds::of(&[RecordType::AUXTRACE])],
+            false => Vec::new(),
+        };
         Needs { records: Kinds::ALL, looks, ..Needs::default() }
     }
 
-    fn survey(&mut self, look: usize, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
-        if record.kind() == RecordType::AUXTRACE {
-            return self.aux.survey(look, record, layouts);
-        }
-        if matches!(record.origin(), Origin::Chunk { .. }) {
-            let odd = oddities(record, layouts);
-            self.done.inside += odd.iter().filter(|odd| self.mend_of(odd).is_some()).count() as u64;
+    fn survey(&mut self, _look: usize, record: &Record<'_>, _layouts: &Layouts) -> Result<()> {
+        if let Origin::Input { stream: 0, offset } = record.origin() {
+            self.aux.insert(offset, record.bytes().len() as u64);
         }
         Ok(())
     }
 
     fn begin(&mut self, session: &mut Session) -> Result<()> {
         self.features(session);
-        if self.has(Mend::AuxtraceIndex) && session.input != Form::Pipe && session.feature(Feature::AUXTRACE).is_some() {
-            self.aux.begin(session)?;
-        }
+        self.index(session);
         if let Some(feature) = self.compressed(session) {
             if session.form == OutputForm::Pipe {
                 // Features come first in pipe data, so that nobody knows the pieces yet.
@@ -424,8 +455,9 @@ impl Pass for Repair {
     }
 
     fn join(&mut self, worker: Box<dyn Pass>) -> Result<()> {
-        if let Some(Repair { aux, done, .. }) = worker_as(worker) {
-            self.aux.join(Box::new(aux))?;
+        if let Some(Repair { aux, closed, done, .. }) = worker_as(worker) {
+            self.aux.extend(aux);
+            self.closed |= closed;
             self.done.add(done);
         }
         Ok(())

@@ -189,7 +189,8 @@ fn finding_text(diagnosis: &Diagnosis, finding: &Finding) -> String {
 }
 
 fn file(diagnosis: &Diagnosis) -> Map<String, Json> {
-    let findings: Vec<_> = diagnosis.findings.iter().map(|finding| finding_json(diagnosis, finding)).collect();
+    let findings: Vec<_> =
+        diagnosis.findings.iter().map(|finding| finding_json(diagnosis, finding)).collect();
     let mut file = Map::new();
     file.insert("file".into(), diagnosis.name.as_ref().into());
     file.insert("verdict".into(), verdict(diagnosis.verdict).into());

@@ -97,11 +97,11 @@ struct Patient {
 impl Patient {
     /// The next batch in file order, and what was seen in it.
     fn batch(&mut self, batch: &Batch, seen: Seen, context: &Context) {
-        let Seen { findings, rounds, times, aux, first_event, early_index } = seen;
-        if !self.has_event {
-            let what = "no event is known yet that it could be about";
-            let spot = |origin| Spot { origin, kind: Some(RecordType::ID_INDEX), what: what.to_owned() };
-            early_index.map(|origin| self.findings.add("no-event", spot(Some(origin))));
+        let Seen { findings, rounds, times, aux, first_event, early_index, .. } = seen;
+        if let Some(origin) = early_index.filter(|_| !self.has_event) {
+            let what = "no event is known yet that it could be about".to_owned();
+            let kind = Some(RecordType::ID_INDEX);
+            self.findings.add("no-event", Spot { origin: Some(origin), kind, what });
         }
         self.has_event |= first_event.is_some();
         for opened in &batch.opened {
@@ -125,6 +125,7 @@ impl Patient {
         let borne = self.pipe || matches!(torn.origin, Origin::Chunk { .. });
         self.broken |= !borne;
         let code = if borne { "torn" } else { "record-cut" };
-        self.findings.add(code, Spot { origin: Some(torn.origin), kind: torn.kind, what: error.what().to_owned() });
+        self.findings
+            .add(code, Spot { origin: Some(torn.origin), kind: torn.kind, what: error.what().to_owned() });
     }
 }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use perfx_format::decode::attr_oddities;
 use perfx_format::features::{
-    AuxtraceEntry, Compressed, FeatureContext, SampleTime, decode_feature, read_auxtrace_index, read_event_desc,
-    read_group_desc,
+    AuxtraceEntry, Compressed, FeatureContext, SampleTime, decode_feature, read_auxtrace_index,
+    read_event_desc, read_group_desc,
 };
 use perfx_format::header::{FILE_HEADER_SIZE, FileHeader, Section};
 use perfx_format::input::{Form, Recording};
@@ -55,7 +55,9 @@ pub(crate) fn check(recording: &Recording, context: FeatureContext, findings: &m
         let what = format!("event {event} is a tracepoint, but feature TRACING_DATA (1) is not there");
         findings.add("tracing-data-missing", Spot::nowhere(what));
     }
+    // perf looks at that in a file only, and not in one of perf stat.
     if recording.form != Form::Pipe
+        && !recording.features.contains_key(&Feature::STAT)
         && let Err(error) = Layouts::new(&recording.events).check_ids()
     {
         findings.add("id-position", Spot::nowhere(error.what()));
@@ -164,16 +166,15 @@ fn agree(recording: &Recording, findings: &mut Findings) {
         for group in groups {
             let end = u64::from(group.leader) + u64::from(group.members);
             if end > recording.events.len() as u64 {
-                let what =
-                    format!("a group up to event {end}, where there are {}", recording.events.len());
+                let what = format!("a group up to event {end}, where there are {}", recording.events.len());
                 add("group-range", Feature::GROUP_DESC, what);
             }
         }
     }
-    if let Some(Compressed { mmap_len, .. }) = recording.compressed() {
-        if mmap_len == 0 || !mmap_len.is_multiple_of(PAGE) {
-            add("mmap-len", Feature::COMPRESSED, format!("mmap_len {mmap_len} is no multiple of {PAGE}"));
-        }
+    if let Some(Compressed { mmap_len, .. }) = recording.compressed()
+        && (mmap_len == 0 || !mmap_len.is_multiple_of(PAGE))
+    {
+        add("mmap-len", Feature::COMPRESSED, format!("mmap_len {mmap_len} is no multiple of {PAGE}"));
     }
 }
 
@@ -186,7 +187,8 @@ pub(crate) fn times(recording: &Recording, times: &Times, findings: &mut Finding
     if (said.first_ns, said.last_ns) == (0, 0) {
         return;
     }
-    let good = [first, times.oldest].contains(&said.first_ns) && [times.last, times.newest].contains(&said.last_ns);
+    let good =
+        [first, times.oldest].contains(&said.first_ns) && [times.last, times.newest].contains(&said.last_ns);
     if !good {
         let what = format!(
             "from {} to {} ns, where samples are from {} to {}",
@@ -224,7 +226,9 @@ pub(crate) fn aux(recording: &Recording, aux: &[Aux], findings: &mut Findings) {
         }
     }
     let section = recording.features.get(&Feature::AUXTRACE);
-    let Some(index) = section.and_then(|section| read_auxtrace_index(section, recording.endian)) else { return };
+    let Some(index) = section.and_then(|section| read_auxtrace_index(section, recording.endian)) else {
+        return;
+    };
     let mut add = |code, what: String| findings.add(code, spot(recording, Feature::AUXTRACE, what));
     let mut listed = BTreeSet::new();
     for AuxtraceEntry { offset, size } in &index {

@@ -1,7 +1,7 @@
 //! Checks each record by itself; what needs its neighbours is gathered for whoever sees the batches in file order.
 
 use perfx_format::decode::oddities;
-use perfx_format::features::{FeatureContext, decode_feature};
+use perfx_format::features::{FeatureContext, NrCpus, decode_feature};
 use perfx_format::input::{Batch, FLAGS};
 use perfx_format::{Feature, Origin, Record, RecordType};
 
@@ -67,6 +67,8 @@ pub(crate) struct Seen {
     pub(crate) rounds: Rounds,
     pub(crate) times: Times,
     pub(crate) aux: Vec<Aux>,
+    /// What a feature among the records says.
+    cpus: Option<NrCpus>,
     /// The first HEADER_ATTR.
     pub(crate) first_event: Option<Origin>,
     /// The first ID_INDEX before that.
@@ -80,6 +82,7 @@ pub(crate) fn look(batch: &Batch, context: &Context) -> Seen {
         rounds: Rounds::new(),
         times: Times::default(),
         aux: Vec::new(),
+        cpus: None,
         first_event: None,
         early_index: None,
     };
@@ -178,7 +181,13 @@ impl Seen {
     }
 
     fn section(&mut self, record: &Record<'_>, feature: Feature, section: &[u8], context: &Context) {
-        for mut odd in decode_feature(feature, section, context.endian, context.features).odd {
+        if feature == Feature::NRCPUS {
+            self.cpus = NrCpus::read(section, context.endian);
+        }
+        let features = FeatureContext { cpus: context.features.cpus.or(self.cpus) };
+        let odd = decode_feature(feature, section, context.endian, features).odd;
+        // Among the records of pipe data (perf record --tail-synthesize), NRCPUS may be in another batch.
+        for mut odd in odd.into_iter().filter(|odd| odd.code != "nrcpus-missing") {
             odd.what = format!("feature {feature}: {}", odd.what);
             self.findings.odd(odd, Some(record.origin()), Some(record.kind()));
         }

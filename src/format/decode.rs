@@ -81,17 +81,18 @@ pub fn oddities(record: &Record<'_>, layouts: &Layouts) -> Vec<Oddity> {
 fn frame_oddities(record: &Record<'_>) -> impl Iterator<Item = Oddity> {
     let (kind, size, payload) = (record.kind(), record.bytes().len(), record.payload().len());
     let unaligned = [RecordType::HEADER_TRACING_DATA, RecordType::HEADER_FEATURE, RecordType::COMPRESSED];
-    let oddity = |is_odd: bool, code, what: &dyn Fn() -> String| is_odd.then(|| Oddity { code, what: what() });
+    let oddity =
+        |is_odd: bool, code, what: &dyn Fn() -> String| is_odd.then(|| Oddity { code, what: what() });
     let size = oddity(!size.is_multiple_of(8) && !unaligned.contains(&kind), "size-unaligned", &|| {
         format!("a size of {size} bytes is not a multiple of 8")
     });
     let payload = oddity(!payload.is_multiple_of(8), "payload-unaligned", &|| {
         format!("a payload of {payload} bytes is not a multiple of 8")
     });
-    let cpumode = oddity(record.cpumode() > 5, "cpumode-unknown", &|| format!("cpumode {}", record.cpumode()));
+    let cpumode =
+        oddity(record.cpumode() > 5, "cpumode-unknown", &|| format!("cpumode {}", record.cpumode()));
     [size, payload, cpumode].into_iter().flatten()
 }
-
 
 /// A record of the kernel, and the event it belongs to.
 fn kernel_record<'a>(record: &Record<'a>, layouts: &Layouts) -> Decoded<'a> {
@@ -581,7 +582,7 @@ fn header_attr(d: &mut Reader<'_>) -> Option<()> {
 }
 
 /// s32 pid, id in 20 bytes, u8 its size where bit 15 of `misc` is set, 3 bytes, file name. What perf inject makes may have a trailer behind it, of
-/// the first event.
+/// the event whose sample asked for it.
 fn header_build_id(record: &Record<'_>, layouts: &Layouts, d: &mut Reader<'_>) -> Option<()> {
     d.any::<u32>("pid")?;
     let id = d.skip("build_id", 20)?;
@@ -593,15 +594,16 @@ fn header_build_id(record: &Record<'_>, layouts: &Layouts, d: &mut Reader<'_>) -
     }
     d.skip("reserved", 3)?;
     d.text("filename")?;
-    let trailer = layouts.all().first().filter(|layout| layout.trailer.size > 0);
-    if let Some((layout, padding)) =
-        trailer.and_then(|layout| Some((layout, d.left().checked_sub(layout.trailer.size.into())?)))
-    {
-        let (padding, trailer) = d.rest().split_at(padding);
-        if padding.iter().all(|&b| b == 0) && trailer.iter().any(|&b| b != 0) {
-            d.note("sample_id", Value::Map(sample_id(trailer, layout, d.endian())));
-            d.skip("sample_id", d.left())?;
-        }
+    let rest = d.rest();
+    let trailer = layouts.all().iter().find_map(|layout| {
+        let padding = rest.len().checked_sub(layout.trailer.size.into())?;
+        let (padding, trailer) = rest.split_at(padding);
+        let fits = padding.iter().all(|&b| b == 0) && trailer.iter().any(|&b| b != 0);
+        fits.then_some((layout, trailer))
+    });
+    if let Some((layout, trailer)) = trailer {
+        d.note("sample_id", Value::Map(sample_id(trailer, layout, d.endian())));
+        d.skip("sample_id", d.left())?;
     }
     Some(())
 }

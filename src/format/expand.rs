@@ -185,7 +185,15 @@ struct Output {
 
 impl Output {
     fn new(batch: Batch, endian: Endian) -> Output {
-        Output { batch, done: 0, endian, bytes: Vec::new(), origins: Origins::default(), framed: 0, opened: Vec::new() }
+        Output {
+            batch,
+            done: 0,
+            endian,
+            bytes: Vec::new(),
+            origins: Origins::default(),
+            framed: 0,
+            opened: Vec::new(),
+        }
     }
 
     fn empty(&self) -> Batch {
@@ -438,6 +446,11 @@ impl Pieces {
                     record.error(what).code("zstd")
                 })?;
                 expanded += output.pos() as u64;
+                if expanded > EXPANSION_MAX {
+                    let what =
+                        format!("it expands to more than {EXPANSION_MAX} bytes: taken for a zstd bomb");
+                    return Err(record.error(what).code("zstd-bomb"));
+                }
                 if input.pos() == input.src.len() && output.pos() < output.capacity() {
                     return Ok((hint, expanded));
                 }

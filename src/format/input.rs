@@ -13,8 +13,8 @@ use crate::header::{
 };
 use crate::pipe::EVENT_UPDATE_NAME;
 use crate::{
-    ATTR_SIZE_MAX, ATTR_SIZE_MIN, BadFrame, Bytes, Cursor, Endian, Error, Event, Feature, Frame, HEADER_SIZE, Kinds,
-    Layouts, Oddity, Origin, Origins, Record, RecordType, Result, Walker, until_nul,
+    ATTR_SIZE_MAX, ATTR_SIZE_MIN, BadFrame, Bytes, Cursor, Endian, Error, Event, Feature, Frame, HEADER_SIZE,
+    Kinds, Layouts, Oddity, Origin, Origins, Record, RecordType, Result, Walker, until_nul,
 };
 
 /// About how many bytes one batch holds: large enough that handing it over costs nothing, small enough that a few fit in the cache.
@@ -569,8 +569,10 @@ impl HeaderRecord {
                     None => 0,
                 };
                 if !(ATTR_SIZE_MIN..=ATTR_SIZE_MAX).contains(&size) || size > body.len() || size % 8 != 0 {
-                    let what =
-                        format!("attr.size {size} does not fit in a record of {} bytes", record.bytes().len());
+                    let what = format!(
+                        "attr.size {size} does not fit in a record of {} bytes",
+                        record.bytes().len()
+                    );
                     return Err(record.error(what).code("attr-size"));
                 }
                 let (attr, mut ids) = (&body[..size], Cursor::new(&body[size..], record.endian()));
@@ -707,7 +709,7 @@ impl Batches {
                     events.push(event);
                     if events.len() > EVENTS_MAX {
                         let what = format!("more than the {EVENTS_MAX} events perf allows");
-                    return Err(record.error(what).code("attrs-many"));
+                        return Err(record.error(what).code("attrs-many"));
                     }
                 }
             }

@@ -5,6 +5,7 @@ use std::fs;
 use serde_json::Value as Json;
 
 use crate::args;
+use crate::parse::{Order, records};
 use crate::support::{
     Fixture, Form, Perf, Ran, Stdin, all, each, each_fixture, perf, perfx, perfx_with, same_bytes, temp,
 };
@@ -123,7 +124,8 @@ fn what_is_right_stays_as_it_is() {
             return Ok(());
         }
         let repair = perfx(args!["repair", "--to", "file", "-o", repaired, fixture.path]);
-        if repair.code != ran.code || !repair.stderr.contains("nothing to mend") {
+        let broken = repair.stderr.contains("compressed records are not mended");
+        if (repair.code != ran.code && !broken) || !repair.stderr.contains("nothing to mend") {
             return Err(format!("{repair:?}"));
         }
         same_bytes("repair", &fs::read(&copied).unwrap(), &fs::read(&repaired).unwrap())
@@ -132,7 +134,8 @@ fn what_is_right_stays_as_it_is() {
 
 #[test]
 fn only_the_fault_that_is_asked_for_is_mended() {
-    for (code, name) in [("mmap-len", "recorded/inject-b.p61.data"), ("dir-format", "recorded/stat.p61.data")] {
+    for (code, name) in [("mmap-len", "recorded/inject-b.p61.data"), ("dir-format", "recorded/stat.p61.data")]
+    {
         let fixture = Fixture::new(name);
         let folder = temp();
         let (copied, repaired) = (folder.path().join("copy.data"), folder.path().join("repair.data"));
@@ -161,42 +164,18 @@ fn threads_and_pipes_make_no_difference() {
 /// A record that a compressed one holds can't be changed where it is.
 #[test]
 fn faults_inside_compressed_records_are_told() {
-    let ran = perfx(args!["dump", "-q", "--only", "MMAP2", Fixture::new("recorded/z.p61.data").path]);
-    assert!(ran.text().contains('+'), "some MMAP2 records are compressed");
-    // The bit of a compressed MMAP2: decompress, change, compress as one piece.
-    let mut file = Fixture::new("crafted/z-frame-each-le.data").bytes();
-    let order = crate::parse::Order { big: false };
-    let data = crate::parse::Contents::file(&file).data;
-    let pieces = crate::parse::records(&file[data.clone()], order);
-    let piece = pieces.iter().find(|record| record.kind == 81).unwrap();
-    let mut inner = zstd::stream::decode_all(&piece.bytes[8..]).unwrap();
-    let at = crate::parse::records(&inner, order)[0].at;
-    inner[at..at + 8].copy_from_slice(&[16, 0, 0, 0, 0, 0, inner[at + 6], inner[at + 7]]);
-    let mut pressed = zstd::stream::encode_all(&inner[..], 19).unwrap();
-    let room = piece.bytes.len() - 8;
-    if pressed.len() > room {
-        pressed = zstd::stream::encode_all(&inner[..], 22).unwrap();
-    }
-    assert!(pressed.len() + 8 <= room || pressed.len() == room, "{} in {room}", pressed.len());
-    // A skippable frame before the real one pads it.
-    let mut padded = Vec::new();
-    if pressed.len() < room {
-        padded.extend([0x50, 0x2a, 0x4d, 0x18]);
-        padded.extend(((room - pressed.len() - 8) as u32).to_le_bytes());
-        padded.resize(room - pressed.len(), 0);
-    }
-    padded.extend(pressed);
-    let start = data.start + piece.at + 8;
-    file[start..start + room].copy_from_slice(&padded);
-    let folder = temp();
-    let (input, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
-    fs::write(&input, &file).unwrap();
-    let found = doctor(&input);
-    let ran = perfx(args!["repair", "-o", out, input]);
-    if found.iter().any(|(code, _)| code == "string-unterminated" || code == "id-unknown") {
-        assert_eq!(ran.code, Some(3), "{found:?} {ran:?}");
-        assert!(ran.stderr.contains("inside COMPRESSED records"), "{}", ran.stderr);
-    }
+    let mut pipe = Fixture::new("crafted/z-pipe.data").bytes();
+    let first =
+        records(&pipe[16..], Order { big: false }).into_iter().find(|record| record.kind == 81).unwrap();
+    pipe.truncate(16 + first.at);
+    // A FINISHED_INIT of 12 bytes.
+    let inside = zstd::bulk::compress(&[82, 0, 0, 0, 0, 0, 12, 0, 0, 0, 0, 0], 1).unwrap();
+    pipe.extend([81, 0, 0, 0, 0, 0, inside.len() as u8 + 8, 0]);
+    pipe.extend(inside);
+    let ran = perfx_with(Stdin::Pipe(&pipe), ["repair", "-"]);
+    assert_eq!(ran.code, Some(0));
+    assert!(ran.stderr.contains("inside COMPRESSED records was not looked at"), "{}", ran.stderr);
+    same_bytes("nothing changes", &pipe, &ran.stdout).unwrap();
 }
 
 #[test]
