@@ -6,6 +6,7 @@ mod decompress;
 mod filter;
 mod mmap2_build_ids;
 mod reindex;
+mod repair;
 mod support;
 
 use anyhow::{Context as _, Result, bail};
@@ -17,6 +18,7 @@ pub use decompress::{Decompress, DecompressOptions};
 pub use filter::{Filter, FilterOptions};
 pub use mmap2_build_ids::{Mmap2BuildIds, Mmap2BuildIdsOptions};
 pub use reindex::{ReindexAux, ReindexBuildIds, ReindexIds, ReindexTimes};
+pub use repair::{Mend, Repair};
 pub use support::hits::Guests;
 pub use support::ids::{IdOptions, RecordedIds, can_have_id, dso_name, object_of, recorded_on};
 pub use support::options::{Choice, Options};
@@ -70,6 +72,7 @@ pub const REGISTRY: &[Entry] = &[
         options: ReindexTimes::OPTIONS,
         make: ReindexTimes::make,
     },
+    Entry { name: "repair", about: Repair::ABOUT, options: Repair::OPTIONS, make: Repair::make },
 ];
 
 /// The passes of a chain: `NAME[:OPTION[=VALUE]]…[,NAME…]`. In a value, `\` keeps the next character (`,`, `:` or `\`) from ending it.

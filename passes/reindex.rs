@@ -14,6 +14,7 @@ use crate::support::options::Choice;
 
 pub use aux::ReindexAux;
 pub use build_ids::ReindexBuildIds;
+pub(crate) use ids::Index;
 pub use ids::ReindexIds;
 pub use times::ReindexTimes;
 

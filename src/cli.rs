@@ -33,6 +33,7 @@ enum Command {
     Compress(commands::compress::Compress),
     #[command(after_help = EXIT_CODES)]
     Copy(commands::copy::Copy),
+    Doctor(commands::doctor::Doctor),
     #[command(after_help = EXIT_CODES)]
     Decompress(commands::decompress::Decompress),
     #[command(after_help = EXIT_CODES)]
@@ -46,6 +47,8 @@ enum Command {
     Inject(commands::inject::Inject),
     #[command(after_help = EXIT_CODES)]
     Reindex(commands::reindex::Reindex),
+    #[command(after_help = EXIT_CODES)]
+    Repair(commands::repair::Repair),
     #[command(after_help = EXIT_CODES)]
     Run(commands::run::Run),
     #[command(after_help = EXIT_CODES)]
@@ -176,12 +179,14 @@ fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Compress(command) => command.run(),
         Command::Copy(command) => command.run(),
         Command::Decompress(command) => command.run(),
+        Command::Doctor(command) => command.run(),
         Command::Dump(command) => command.run(),
         Command::Info(command) => command.run(),
         Command::Export(command) => command.run(),
         Command::Filter(command) => command.run(),
         Command::Inject(command) => command.run(),
         Command::Reindex(command) => command.run(),
+        Command::Repair(command) => command.run(),
         Command::Run(command) => command.run(),
         Command::Passes(command) => command.run(),
     };

@@ -1,5 +1,6 @@
 //! Where a command's input comes from, by the rules perf users know.
 
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
@@ -22,7 +23,12 @@ pub(crate) enum Source {
 impl Source {
     /// Given, or by perf's rule: standard input when it is a pipe, else `perf.data`.
     pub(crate) fn of(args: &InputArgs) -> Source {
-        match args.path() {
+        Source::named(args.path())
+    }
+
+    /// The same of a path that may be given.
+    pub(crate) fn named(path: Option<&PathBuf>) -> Source {
+        match path {
             Some(path) if path == Path::new("-") => Source::Stdin,
             Some(path) => Source::Path(path.clone()),
             None if stdin_is_pipe() => Source::Stdin,
@@ -36,11 +42,24 @@ impl Source {
             Source::Stdin => {
                 let stdin =
                     io::stdin().as_fd().try_clone_to_owned().context("standard input can't be used")?;
-                Recording::from_file(File::from(stdin), "<stdin>".into(), spool())?
+                Recording::from_file(File::from(stdin), STDIN.into(), spool())?
             }
         })
     }
 }
+
+/// As errors name it.
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Stdin => f.write_str(STDIN),
+            Source::Path(path) => path.display().fmt(f),
+        }
+    }
+}
+
+/// The name of standard input.
+const STDIN: &str = "<stdin>";
 
 fn stdin_is_pipe() -> bool {
     let stdin = io::stdin().as_fd().try_clone_to_owned().map(File::from);

@@ -45,8 +45,8 @@ const ENTRIES_MAX: usize = (65535 - 16) / 48;
 
 /// An entry of an ID_INDEX record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Entry {
-    id: u64,
+pub(crate) struct Entry {
+    pub(crate) id: u64,
     idx: u64,
     cpu: u64,
     tid: u64,
@@ -56,10 +56,10 @@ struct Entry {
 
 /// An ID_INDEX record: u64 n, n × {u64 id, idx, cpu, tid}, and where there is room n × {u64 machine_pid, vcpu}.
 #[derive(Clone, Debug)]
-struct Index {
+pub(crate) struct Index {
     /// Where its entries are to stand.
     at: Slot,
-    entries: Vec<Entry>,
+    pub(crate) entries: Vec<Entry>,
     /// It has the second array.
     long: bool,
     /// It must be written anew.
@@ -75,7 +75,7 @@ enum Slot {
 }
 
 impl Index {
-    fn read(record: &Record<'_>) -> Index {
+    pub(crate) fn read(record: &Record<'_>) -> Index {
         let claimed = record.u64(8);
         let body = record.bytes().get(16..).unwrap_or_default();
         let room = body.len() / 32;
@@ -104,7 +104,7 @@ impl Index {
     }
 
     /// As records, split as perf does.
-    fn write(&self, endian: Endian) -> Vec<Vec<u8>> {
+    pub(crate) fn write(&self, endian: Endian) -> Vec<Vec<u8>> {
         let write = |entries: &[Entry]| {
             let size = 16 + entries.len() * if self.long { 48 } else { 32 };
             let mut bytes = endian.bytes_u32(RecordType::ID_INDEX.0).to_vec();

@@ -3,6 +3,7 @@
 pub(crate) mod compress;
 pub(crate) mod copy;
 pub(crate) mod decompress;
+pub(crate) mod doctor;
 pub(crate) mod dump;
 pub(crate) mod export;
 pub(crate) mod filter;
@@ -10,4 +11,5 @@ pub(crate) mod info;
 pub(crate) mod inject;
 pub(crate) mod passes;
 pub(crate) mod reindex;
+pub(crate) mod repair;
 pub(crate) mod run;

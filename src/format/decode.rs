@@ -11,11 +11,13 @@ mod tests;
 
 pub use attr::{BRANCH_SAMPLE_TYPE_NAMES, attr_as_perf, attr_oddities, clock_name, decode_attr};
 use reader::{Reader, any};
-use sample::{callchain, counters, sample, sample_id};
+use sample::{callchain, counters, sample, sample_id, sample_oddities};
 
-use crate::sample::{Read, U64s};
+use crate::expand::is_piece_size;
+use crate::sample::{Read, Sample, U64s};
 use crate::{
-    ATTR_SIZE_MIN, Attr, Cursor, Decoded, Feature, Layout, Layouts, Record, RecordType, Value, bit_names,
+    ATTR_SIZE_MIN, Attr, Cursor, Decoded, Feature, Layout, Layouts, Oddity, Record, RecordType, Value,
+    bit_names,
 };
 
 /// Decodes a record of any kind. Fields have the names of the structs in include/uapi/linux/perf_event.h and tools/lib/perf/include/perf/event.h
@@ -43,35 +45,60 @@ use crate::{
 /// | `attr-size`, `attr-bits`, `read-without-id` | see [`attr_oddities`] |
 /// | `feature-unknown`, `auxtrace-type`, `cpu-map-type`, `update-type`, `schedstat-version` | nobody has named this number, so what follows is unknown |
 /// | `compressed-size` | a piece of a zstd stream is empty or larger than its record |
+/// | `cpu-map-range` | the last CPU is before the first |
 /// | `stack-size` | more of a user stack is used than there is |
 /// | `regs-abi` | above 2 |
+/// | `read-group-empty` | counters of a group that has none |
+/// | `branch-index-missing` | `branch_sample_type` asks for `hw_idx`, but the branch stack goes without |
+/// | `branch-counters-missing` | there are none in this branch stack, but some event asks for them, and the newest perf then expects them in all of its group |
+/// | `raw-short` | a tracepoint without its data |
 pub fn decode<'a>(record: &Record<'a>, layouts: &Layouts) -> Decoded<'a> {
-    let (kind, size) = (record.kind(), record.bytes().len());
-    let mut decoded = match kind {
+    let mut decoded = match record.kind() {
         kind if kind.is_kernel() => kernel_record(record, layouts),
         _ => read(record, layouts, None, record.body()).0,
     };
-    let unaligned = [RecordType::HEADER_TRACING_DATA, RecordType::HEADER_FEATURE, RecordType::COMPRESSED];
-    if !size.is_multiple_of(8) && !unaligned.contains(&kind) {
-        decoded.odd("size-unaligned", format!("a size of {size} bytes is not a multiple of 8"));
-    }
-    if !record.payload().len().is_multiple_of(8) {
-        decoded.odd(
-            "payload-unaligned",
-            format!("a payload of {} bytes is not a multiple of 8", record.payload().len()),
-        );
-    }
-    if record.cpumode() > 5 {
-        decoded.odd("cpumode-unknown", format!("cpumode {}", record.cpumode()));
-    }
+    decoded.odd.extend(frame_oddities(record));
     decoded
+}
+
+/// What [`decode`] would find odd; of samples, which are most of a recording, without making values of them.
+pub fn oddities(record: &Record<'_>, layouts: &Layouts) -> Vec<Oddity> {
+    if record.kind() != RecordType::SAMPLE {
+        return decode(record, layouts).odd;
+    }
+    let (layout, lost) = layout_of(record, layouts);
+    let mut odd = Vec::new();
+    if let Some(layout) = layout {
+        let (sample, short) = Sample::read(record, layout);
+        sample_oddities(record, layouts, layout, &sample, short, &mut odd);
+    }
+    odd.extend(lost.map(|(code, what)| Oddity { code, what }));
+    odd.extend(frame_oddities(record));
+    odd
+}
+
+/// What is odd about a record of any kind.
+fn frame_oddities(record: &Record<'_>) -> impl Iterator<Item = Oddity> {
+    let (kind, size, payload) = (record.kind(), record.bytes().len(), record.payload().len());
+    let unaligned = [RecordType::HEADER_TRACING_DATA, RecordType::HEADER_FEATURE, RecordType::COMPRESSED];
+    let oddity =
+        |is_odd: bool, code, what: &dyn Fn() -> String| is_odd.then(|| Oddity { code, what: what() });
+    let size = oddity(!size.is_multiple_of(8) && !unaligned.contains(&kind), "size-unaligned", &|| {
+        format!("a size of {size} bytes is not a multiple of 8")
+    });
+    let payload = oddity(!payload.is_multiple_of(8), "payload-unaligned", &|| {
+        format!("a payload of {payload} bytes is not a multiple of 8")
+    });
+    let cpumode =
+        oddity(record.cpumode() > 5, "cpumode-unknown", &|| format!("cpumode {}", record.cpumode()));
+    [size, payload, cpumode].into_iter().flatten()
 }
 
 /// A record of the kernel, and the event it belongs to.
 fn kernel_record<'a>(record: &Record<'a>, layouts: &Layouts) -> Decoded<'a> {
     let (layout, lost) = layout_of(record, layouts);
     let mut decoded = match layout {
-        Some(layout) if record.kind() == RecordType::SAMPLE => sample(record, layout),
+        Some(layout) if record.kind() == RecordType::SAMPLE => sample(record, layouts, layout),
         _ if record.kind() == RecordType::SAMPLE => {
             Decoded { fields: vec![("bytes", Value::Bytes(record.body()))], odd: Vec::new() }
         }
@@ -412,7 +439,7 @@ fn fields<'a>(
         T::COMPRESSED2 => {
             let size = d.number::<u64>("data_size")?;
             let all = d.left();
-            let used = usize::try_from(size).ok().filter(|&size| 0 < size && size <= all);
+            let used = usize::try_from(size).ok().filter(|&size| is_piece_size(size, d.rest()));
             if used.is_none() {
                 d.odd("compressed-size", format!("data_size is {size}, of {all} bytes"));
             }
@@ -555,7 +582,7 @@ fn header_attr(d: &mut Reader<'_>) -> Option<()> {
 }
 
 /// s32 pid, id in 20 bytes, u8 its size where bit 15 of `misc` is set, 3 bytes, file name. What perf inject makes may have a trailer behind it, of
-/// the first event.
+/// the event whose sample asked for it.
 fn header_build_id(record: &Record<'_>, layouts: &Layouts, d: &mut Reader<'_>) -> Option<()> {
     d.any::<u32>("pid")?;
     let id = d.skip("build_id", 20)?;
@@ -567,15 +594,16 @@ fn header_build_id(record: &Record<'_>, layouts: &Layouts, d: &mut Reader<'_>) -
     }
     d.skip("reserved", 3)?;
     d.text("filename")?;
-    let trailer = layouts.all().first().filter(|layout| layout.trailer.size > 0);
-    if let Some((layout, padding)) =
-        trailer.and_then(|layout| Some((layout, d.left().checked_sub(layout.trailer.size.into())?)))
-    {
-        let (padding, trailer) = d.rest().split_at(padding);
-        if padding.iter().all(|&b| b == 0) && trailer.iter().any(|&b| b != 0) {
-            d.note("sample_id", Value::Map(sample_id(trailer, layout, d.endian())));
-            d.skip("sample_id", d.left())?;
-        }
+    let rest = d.rest();
+    let trailer = layouts.all().iter().find_map(|layout| {
+        let padding = rest.len().checked_sub(layout.trailer.size.into())?;
+        let (padding, trailer) = rest.split_at(padding);
+        let fits = padding.iter().all(|&b| b == 0) && trailer.iter().any(|&b| b != 0);
+        fits.then_some((layout, trailer))
+    });
+    if let Some((layout, trailer)) = trailer {
+        d.note("sample_id", Value::Map(sample_id(trailer, layout, d.endian())));
+        d.skip("sample_id", d.left())?;
     }
     Some(())
 }
@@ -591,7 +619,8 @@ fn id_index(layouts: &Layouts, d: &mut Reader<'_>) -> Option<()> {
     let mut unknown = Vec::new();
     d.list("entries", count, 32, |d| {
         let id = d.number::<u64>("id")?;
-        if !layouts.knows(id) {
+        // perf looks for it even where there is but one event, without ids.
+        if id != 0 && layouts.event_of_id(id).is_none() {
             unknown.push(id);
         }
         d.number::<u64>("idx")?;
@@ -643,8 +672,12 @@ fn cpu_map(d: &mut Reader<'_>) -> Option<()> {
         2 => {
             d.number::<u8>("any_cpu")?;
             d.skip("padding", 1)?;
-            d.number::<u16>("start_cpu")?;
-            d.number::<u16>("end_cpu").map(drop)
+            let start = d.number::<u16>("start_cpu")?;
+            let end = d.number::<u16>("end_cpu")?;
+            if end < start {
+                d.odd("cpu-map-range", format!("the CPUs from {start} to {end}"));
+            }
+            Some(())
         }
         kind => {
             d.odd("cpu-map-type", format!("nobody knows type {kind}"));

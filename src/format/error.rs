@@ -14,6 +14,7 @@ struct Inner {
     kind: Option<RecordType>,
     what: String,
     hint: Option<&'static str>,
+    code: Option<&'static str>,
     source: Option<std::io::Error>,
 }
 
@@ -30,6 +31,7 @@ impl Error {
             kind: None,
             what: what.into(),
             hint: None,
+            code: None,
             source: None,
         }))
     }
@@ -76,6 +78,23 @@ impl Error {
         self
     }
 
+    /// Adds the short stable word by which a fault in the recording is known, as [`crate::header::Fault`] and [`crate::Oddity`] have one.
+    #[must_use]
+    pub fn code(mut self, code: &'static str) -> Error {
+        self.0.code.get_or_insert(code);
+        self
+    }
+
+    /// The word for the fault; `None` where the recording is not to blame.
+    pub fn fault_code(&self) -> Option<&'static str> {
+        self.0.code
+    }
+
+    /// The kind of the faulty record.
+    pub fn record_kind(&self) -> Option<RecordType> {
+        self.0.kind
+    }
+
     /// Where in the input, if the error has a place.
     pub fn place(&self) -> Option<Origin> {
         self.0.origin
@@ -94,7 +113,7 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { file, origin, kind, what, hint, source } = &*self.0;
+        let Inner { file, origin, kind, what, hint, source, .. } = &*self.0;
         if let Some(file) = file {
             write!(f, "{file}: ")?;
         }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use zstd::zstd_safe::{DCtx, InBuffer, OutBuffer, get_error_name, get_frame_content_size};
 
-use crate::input::{BATCH_SIZE, Batch, Lost, Torn};
+use crate::input::{BATCH_SIZE, Batch, Lost, Opened, Torn};
 use crate::{BadFrame, Bytes, Endian, Error, Frame, Kinds, Origin, Origins, Record, RecordType, Result};
 
 pub use parcel::{Parcel, Parcels};
@@ -78,6 +78,8 @@ struct Stream {
     tail_origin: Origin,
     /// It could not be decompressed any further; what is lost since.
     lost: Option<Lost>,
+    /// It could not, and that was an error.
+    broken: bool,
 }
 
 impl Stream {
@@ -90,12 +92,13 @@ impl Stream {
             tail: Vec::new(),
             tail_origin: Origin::Synthetic,
             lost: None,
+            broken: false,
         }
     }
 
     /// The next piece can be read without those before it.
     fn is_between_frames(&self) -> bool {
-        self.hint == 0 && self.tail.is_empty() && self.lost.is_none()
+        self.hint == 0 && self.tail.is_empty() && self.lost.is_none() && !self.broken
     }
 
     /// Its last frame stops where no writer stops: inside a block, or before all it says it holds.
@@ -159,8 +162,9 @@ where
             }
             let Some(record) = record else {
                 out.flush(&mut self.ready);
-                if batch.torn.is_some() {
-                    self.ready.push_back(Batch { torn: batch.torn, ..out.empty() });
+                let opened = std::mem::take(&mut out.opened);
+                if batch.torn.is_some() || !opened.is_empty() {
+                    self.ready.push_back(Batch { torn: batch.torn, opened, ..out.empty() });
                 }
                 out.done = usize::MAX;
                 break;
@@ -170,6 +174,9 @@ where
             self.last = Some(out.empty());
             out.done = walker.position();
             let bytes = record.bytes().len() as u64;
+            if stream.broken {
+                continue;
+            }
             match &mut stream.lost {
                 Some(lost) if !begins_frame(&record) => {
                     lost.records += 1;
@@ -181,12 +188,14 @@ where
             if let Err(error) = out.decompress(&record, stream, self.expansion_max, &mut self.ready) {
                 let mut error = error.origin(record.origin()).record(record.kind()).file(&batch.name);
                 if stream.at == Origin::Synthetic && !begins_frame(&record) {
-                    error = error.hint(CHAIN_HINT);
-                }
-                if !self.salvage {
-                    return Err(error);
+                    error = error.code("zstd-continued").hint(CHAIN_HINT);
                 }
                 out.drop_rest();
+                if !self.salvage {
+                    // What came before the fault is still good, and so are plain records after it, for whoever goes on.
+                    *stream = Stream { broken: true, ..Stream::new() };
+                    return Err(error);
+                }
                 let lost = Lost { error: Arc::new(error), records: 1, bytes };
                 *stream = Stream { lost: Some(lost), at: record.origin(), ..Stream::new() };
             } else {
@@ -256,13 +265,12 @@ where
             }
             if let Some(mut out) = self.current.take() {
                 let name = out.batch.name.clone();
-                if let Err(error) = self.expand(&mut out) {
-                    // What came before the fault is still good, but nothing after it.
-                    self.streams.clear();
-                    return Some(Err(error.file(&name)));
-                }
+                let expanded = self.expand(&mut out);
                 self.current = (out.done < usize::MAX).then_some(out);
-                continue;
+                match expanded {
+                    Ok(()) => continue,
+                    Err(error) => return Some(Err(error.file(&name))),
+                }
             }
             match self.batches.next() {
                 Some(Ok(parcel)) => {
@@ -310,12 +318,14 @@ struct Output {
     framed: usize,
     kinds: Kinds,
     records: u64,
+    /// What was opened since something was handed on.
+    opened: Vec<Opened>,
 }
 
 impl Output {
     fn new(batch: Batch, endian: Endian) -> Output {
-        let (bytes, origins) = Default::default();
-        Output { batch, done: 0, endian, bytes, origins, framed: 0, kinds: Kinds::NONE, records: 0 }
+        let (bytes, origins, opened) = Default::default();
+        Output { batch, done: 0, endian, bytes, origins, framed: 0, kinds: Kinds::NONE, records: 0, opened }
     }
 
     fn empty(&self) -> Batch {
@@ -326,6 +336,7 @@ impl Output {
             records: 0,
             stored: None,
             torn: None,
+            opened: Vec::new(),
             ..self.batch.clone()
         }
     }
@@ -350,34 +361,22 @@ impl Output {
         ready: &mut VecDeque<Batch>,
     ) -> Result<()> {
         let (number, at) = record.origin().stored_at().unwrap_or_default();
-        let (part, padding) = compressed_part(record);
-        if part.is_empty() {
-            // Nothing is nothing, but zstd gives up when it is handed that again and again.
-            return Ok(());
-        }
-        if !stream.tail.is_empty() {
+        let part = compressed_part(record).0;
+        if !stream.tail.is_empty() && !part.is_empty() {
             self.origins.push(self.bytes.len(), stream.tail_origin);
             self.bytes.append(&mut stream.tail);
         }
         if stream.hint == 0 {
             stream.ends = get_frame_content_size(part).is_ok_and(|size| size.is_some());
         }
-        let mut piece = Piece { stream: number, record: at, expanded: 0, expansion_max };
-        let mut hint = self.feed(&mut piece, &mut stream.context, part, ready)?;
-        // Where the part's length is not known, zeros at its end are either its own or padding: they are its own as long as zstd is
-        // inside a block.
-        for zero in padding.chunks(1) {
-            if hint == 0 {
-                break;
-            }
-            let (wanted, before) = (hint, piece.expanded);
-            hint = self.feed(&mut piece, &mut stream.context, zero, ready)?;
-            if wanted == BLOCK_HEADER_SIZE && piece.expanded == before {
-                // It was between two blocks, not three bytes from the end of one. With two zeros more that was an empty block.
-                hint = self.feed(&mut piece, &mut stream.context, &[0; 2], ready)?;
-                break;
-            }
-        }
+        let mut piece =
+            Piece { stream: number, record: at, expanded: 0, expansion_max, ended: 0, frame_inside: false };
+        let context = &mut stream.context;
+        let (hint, _) = feed_piece(record, stream.hint, |input| {
+            let hint = self.feed(&mut piece, context, input, ready)?;
+            Ok((hint, piece.expanded))
+        })?;
+        self.opened.push(Opened::new(record, &self.batch.layouts, piece.expanded, piece.frame_inside));
         stream.hint = hint;
         if self.framed < self.bytes.len() {
             stream.tail_origin = self.origins.at(self.framed);
@@ -405,15 +404,22 @@ impl Output {
             let mut output = OutBuffer::around_pos(&mut self.bytes, before);
             let hint = context.decompress_stream(&mut output, &mut input).map_err(|code| {
                 let (name, expanded) = (get_error_name(code), piece.expanded);
-                Error::new(format!("zstd can't decompress it ({name}), {expanded} bytes into what it holds"))
+                let what = format!("zstd can't decompress it ({name}), {expanded} bytes into what it holds");
+                Error::new(what).code("zstd")
             })?;
             let filled = output.pos() == output.capacity();
-            piece.expanded += (self.bytes.len() - before) as u64;
+            let more = (self.bytes.len() - before) as u64;
+            piece.expanded += more;
+            piece.frame_inside |= more > 0 && piece.ended > 0;
+            if hint == 0 {
+                piece.ended = piece.expanded;
+            }
             if piece.expanded > piece.expansion_max {
                 let max = piece.expansion_max;
-                return Err(Error::new(format!(
+                let what = format!(
                     "it expands to more than {max} bytes, more than any perf writes: taken for a zstd bomb"
-                )));
+                );
+                return Err(Error::new(what).code("zstd-bomb"));
             }
             self.frame(may_be_inside)?;
             if self.framed >= BATCH_SIZE / 2 {
@@ -433,7 +439,8 @@ impl Output {
             let Some(frame) = Frame::read(&self.bytes, self.framed, self.endian).map_err(bad)? else { break };
             if !may_be_here(frame.kind) {
                 let what = "a record of this kind can't be inside a compressed one";
-                return Err(Error::new(what).origin(self.origins.at(self.framed)).record(frame.kind));
+                let error = Error::new(what).origin(self.origins.at(self.framed)).record(frame.kind);
+                return Err(error.code("nested"));
             }
             if frame.total() > (self.bytes.len() - self.framed) as u64 {
                 break;
@@ -470,6 +477,7 @@ impl Output {
                 origins: std::mem::take(&mut self.origins),
                 kinds: std::mem::take(&mut self.kinds),
                 records: std::mem::take(&mut self.records),
+                opened: std::mem::take(&mut self.opened),
                 ..self.empty()
             });
         }
@@ -483,6 +491,85 @@ struct Piece {
     record: u64,
     expanded: u64,
     expansion_max: u64,
+    /// Bytes that were expanded when a frame last ended.
+    ended: u64,
+    frame_inside: bool,
+}
+
+/// Hands the piece in a compressed record to `feed`, which returns how many bytes zstd would like to see next (0 at the end of a frame) and how
+/// much the record has expanded to by now; `hint` is what it wanted before. Returns the last hint, and the length of the piece.
+fn feed_piece(
+    record: &Record<'_>,
+    hint: usize,
+    mut feed: impl FnMut(&[u8]) -> Result<(usize, u64)>,
+) -> Result<(usize, usize)> {
+    let (part, padding) = compressed_part(record);
+    // Nothing is nothing, but zstd gives up when it is handed that again and again.
+    if part.is_empty() {
+        return Ok((hint, 0));
+    }
+    let (mut hint, mut expanded) = feed(part)?;
+    let mut length = part.len();
+    // Where the piece's length is not known, zeros at its end are either its own or padding: they are its own as long as zstd is inside a block.
+    for zero in padding.chunks(1) {
+        if hint == 0 {
+            break;
+        }
+        let (wanted, before) = (hint, expanded);
+        (hint, expanded) = feed(zero)?;
+        if wanted == BLOCK_HEADER_SIZE && expanded == before {
+            // It was between two blocks, not three bytes from the end of one. With two zeros more that was an empty block.
+            (hint, _) = feed(&[0; 2])?;
+            break;
+        }
+        length += 1;
+    }
+    Ok((hint, length))
+}
+
+/// Tells how long the pieces of zstd streams are, and how much each expands to, without keeping any of it. It must see every compressed record.
+#[derive(Default)]
+pub struct Pieces {
+    contexts: BTreeMap<u32, DCtx<'static>>,
+    scratch: Vec<u8>,
+}
+
+impl std::fmt::Debug for Pieces {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Pieces({} streams)", self.contexts.len())
+    }
+}
+
+impl Pieces {
+    /// Bytes of the piece in the next compressed record, and bytes that it expands to.
+    pub fn next(&mut self, record: &Record<'_>) -> Result<(usize, u64)> {
+        let (number, _) = record.origin().stored_at().unwrap_or_default();
+        let context = self.contexts.entry(number).or_insert_with(DCtx::create);
+        let scratch = &mut self.scratch;
+        scratch.reserve_exact(DCtx::out_size());
+        let mut expanded = 0;
+        let (_, length) = feed_piece(record, 0, |input| {
+            let mut input = InBuffer::around(input);
+            loop {
+                scratch.clear();
+                let mut output = OutBuffer::around(scratch);
+                let hint = context.decompress_stream(&mut output, &mut input).map_err(|code| {
+                    let what = format!("zstd can't decompress it ({})", get_error_name(code));
+                    record.error(what).code("zstd")
+                })?;
+                expanded += output.pos() as u64;
+                if expanded > EXPANSION_MAX {
+                    let what =
+                        format!("it expands to more than {EXPANSION_MAX} bytes: taken for a zstd bomb");
+                    return Err(record.error(what).code("zstd-bomb"));
+                }
+                if input.pos() == input.src.len() && output.pos() < output.capacity() {
+                    return Ok((hint, expanded));
+                }
+            }
+        })?;
+        Ok((length, expanded))
+    }
 }
 
 /// Bytes of a zstd block header (RFC 8878, 3.1.1.2): what zstd asks for between two blocks.
@@ -496,10 +583,15 @@ pub fn compressed_part<'a>(record: &Record<'a>) -> (&'a [u8], &'a [u8]) {
     }
     let Some(rest) = record.bytes().get(16..) else { return (&[], &[]) };
     match record.u64(8).and_then(|size| usize::try_from(size).ok()) {
-        Some(size) if size > 0 && size <= rest.len() => (&rest[..size], &[]),
+        Some(size) if is_piece_size(size, rest) => (&rest[..size], &[]),
         _ => {
             let zeros = rest.iter().rev().take(7).take_while(|&&byte| byte == 0).count();
             rest.split_at(rest.len() - zeros)
         }
     }
+}
+
+/// What COMPRESSED2 says of the length of the piece in `rest` can be true: only padding follows.
+pub(crate) fn is_piece_size(size: usize, rest: &[u8]) -> bool {
+    size > 0 && rest.get(size..).is_some_and(|padding| padding.iter().all(|&byte| byte == 0))
 }

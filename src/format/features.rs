@@ -14,6 +14,9 @@ use section::{Int, Section, put_str};
 use crate::decode::decode_attr;
 use crate::{ATTR_SIZE_MIN, Decoded, Endian, Feature, RecordType, Value, until_nul};
 
+/// The most CPUs that perf 7 takes for possible.
+const CPUS_MAX: u32 = 1 << 20;
+
 /// What a section needs to know of the others.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct FeatureContext {
@@ -54,7 +57,7 @@ fn read<'a>(feature: Feature, s: &mut Section<'a>, context: FeatureContext) -> O
         | Feature::CPUID => s.text("text").map(drop),
         Feature::NRCPUS => {
             let cpus = NrCpus::take(s)?;
-            if cpus.online > cpus.available {
+            if cpus.online > cpus.available || cpus.available > CPUS_MAX {
                 s.odd("nrcpus-range", format!("{} CPUs online of {}", cpus.online, cpus.available));
             }
             Some(())

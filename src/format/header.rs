@@ -74,7 +74,8 @@ impl Magic {
     /// in one of them only.
     pub fn read(bytes: &[u8]) -> Result<Magic> {
         let Some(head) = bytes.first_chunk::<PIPE_HEADER_SIZE>() else {
-            return Err(Error::at(0, format!("{} bytes are too few for a perf.data header", bytes.len())));
+            let what = format!("{} bytes are too few for a perf.data header", bytes.len());
+            return Err(Error::at(0, what).code("header-cut"));
         };
         let (endian, version1) = match &head[..8] {
             b"PERFILE2" => (Endian::Little, false),
@@ -85,7 +86,8 @@ impl Magic {
             },
             other => {
                 let shown = other.escape_ascii();
-                return Err(Error::at(0, format!("not a perf.data file (magic \"{shown}\")")));
+                let what = format!("not a perf.data file (magic \"{shown}\")");
+                return Err(Error::at(0, what).code("magic"));
             }
         };
         let size = endian.u64(head, 8).unwrap_or(0);
@@ -161,6 +163,8 @@ pub struct FileHeader {
     pub sections: Vec<(Feature, Section)>,
     /// Slots of empty sections behind the used ones of the feature table, as they are: perf leaves one for each feature it could not write.
     pub spare_slots: Vec<u8>,
+    /// Bytes of the whole file.
+    pub file_size: u64,
     /// What is not as it should be.
     pub faults: Vec<Fault>,
 }
@@ -172,16 +176,12 @@ impl FileHeader {
         let endian = magic.endian;
         let size = magic.size as usize;
         if magic.size != FILE_HEADER_SIZE as u64 && magic.size != FILE_HEADER_SIZE_OLD as u64 {
-            return Err(Error::at(
-                8,
-                format!("header size {} is none of 16 (pipe), 72 and 104 (file)", magic.size),
-            ));
+            let what = format!("header size {} is none of 16 (pipe), 72 and 104 (file)", magic.size);
+            return Err(Error::at(8, what).code("header-size"));
         }
         if file.len() < size {
-            return Err(Error::at(
-                0,
-                format!("the file ends inside its header ({} of {size} bytes)", file.len()),
-            ));
+            let what = format!("the file ends inside its header ({} of {size} bytes)", file.len());
+            return Err(Error::at(0, what).code("header-cut"));
         }
         let event_types = Section::read(file, 56, endian).inside(file.len());
         let event_types = event_types.filter(|range| are_event_types(&file[range.clone()]));
@@ -195,6 +195,7 @@ impl FileHeader {
             features: Features::new(),
             sections: Vec::new(),
             spare_slots: Vec::new(),
+            file_size: file.len() as u64,
             faults: Vec::new(),
         };
         let attr_size = endian.u64(file, 16).unwrap_or(0);
@@ -215,16 +216,13 @@ impl FileHeader {
     fn read_events(&mut self, file: &[u8], entry_size: u64) -> Result<()> {
         let endian = self.magic.endian;
         if entry_size == 0 {
-            return Err(Error::at(16, "attr_size is 0"));
+            return Err(Error::at(16, "attr_size is 0").code("attr-size"));
         }
         let Some(range) = self.attrs.inside(file.len()) else {
-            return Err(Error::at(
-                24,
-                format!(
-                    "the attrs section ({} bytes at {:#x}) reaches past the end of the file",
-                    self.attrs.size, self.attrs.offset
-                ),
-            ));
+            let Section { offset, size } = self.attrs;
+            let what =
+                format!("the attrs section ({size} bytes at {offset:#x}) reaches past the end of the file");
+            return Err(Error::at(24, what).code("attrs-outside"));
         };
         let section = &file[range];
         // perf counts entries by the header's size but steps by each attr's own; writers keep the two equal. Where they disagree, the way is right
@@ -251,11 +249,11 @@ impl FileHeader {
                 "the attrs section of {} bytes does not divide into events of {entry_size}",
                 self.attrs.size
             );
-            return Err(Error::at(16, what));
+            return Err(Error::at(16, what).code("attrs-size"));
         };
         if entries.len() > EVENTS_MAX {
             let what = format!("{} events are more than the {EVENTS_MAX} perf allows", entries.len());
-            return Err(Error::at(24, what));
+            return Err(Error::at(24, what).code("attrs-many"));
         }
         let used: usize = entries.iter().map(|(_, attr, _)| attr.len() + 16).sum();
         if used < section.len() {
@@ -269,14 +267,14 @@ impl FileHeader {
         let all_ids = entries.iter().fold(0u64, |all, (_, _, ids)| all.saturating_add(ids.size));
         if all_ids > file.len() as u64 {
             let what = format!("the ids of all events take {all_ids} bytes, more than the whole file");
-            return Err(Error::at(self.attrs.offset, what));
+            return Err(Error::at(self.attrs.offset, what).code("ids-outside"));
         }
         for (index, (at, attr, ids)) in entries.into_iter().enumerate() {
             let Some(range) = ids.inside(file.len()).filter(|_| ids.size.is_multiple_of(8)) else {
                 let Section { offset, size } = ids;
                 let wrong = if size.is_multiple_of(8) { "inside the file" } else { "a multiple of 8 bytes" };
                 let what = format!("the ids of event {index} ({size} bytes at {offset:#x}) are not {wrong}");
-                return Err(Error::at(self.attrs.offset + (at + attr.len()) as u64, what));
+                return Err(Error::at(self.attrs.offset + (at + attr.len()) as u64, what).code("ids-outside"));
             };
             self.ids.push(ids);
             let ids = file[range].chunks_exact(8).map(|id| endian.u64(id, 0).unwrap_or(0)).collect();

@@ -16,7 +16,7 @@ use crate::header::{
 use crate::pipe::EVENT_UPDATE_NAME;
 use crate::{
     ATTR_SIZE_MAX, ATTR_SIZE_MIN, BadFrame, Bytes, Cursor, Endian, Error, Event, Feature, Frame, HEADER_SIZE,
-    Kinds, Layouts, Origin, Origins, Record, RecordType, Result, Walker, until_nul,
+    Kinds, Layouts, Oddity, Origin, Origins, Record, RecordType, Result, Walker, until_nul,
 };
 
 /// About how many bytes one batch holds: large enough that handing it over costs nothing, small enough that a few fit in the cache.
@@ -123,6 +123,38 @@ pub struct Batch {
     pub torn: Option<Torn>,
     /// What could not be decompressed, known at its end.
     pub lost: Option<Lost>,
+    /// The compressed records that were opened since the batch before; their records are in this one or the next.
+    pub opened: Vec<Opened>,
+}
+
+/// A COMPRESSED or COMPRESSED2 record that was replaced by what it holds.
+#[derive(Clone, Debug)]
+pub struct Opened {
+    /// Where it lies.
+    pub origin: Origin,
+    /// Which of the two it is.
+    pub kind: RecordType,
+    /// `header.size`, bytes.
+    pub size: usize,
+    /// Bytes it holds.
+    pub expanded: u64,
+    /// A zstd frame ends inside it, not with it, and another one follows there.
+    pub frame_inside: bool,
+    /// What is odd about the record itself.
+    pub odd: Vec<Oddity>,
+}
+
+impl Opened {
+    pub(crate) fn new(record: &Record<'_>, layouts: &Layouts, expanded: u64, frame_inside: bool) -> Opened {
+        Opened {
+            origin: record.origin(),
+            kind: record.kind(),
+            size: record.bytes().len(),
+            expanded,
+            frame_inside,
+            odd: decode(record, layouts).odd,
+        }
+    }
 }
 
 /// What is gathered while the leading records of pipe data are read.
@@ -220,6 +252,7 @@ impl Batch {
             records: 0,
             stored: self.stored.as_ref().map(|(file, offset)| (file.clone(), offset + range.start as u64)),
             torn: None,
+            opened: Vec::new(),
             ..self.clone()
         };
         let (mut kinds, mut records) = (Kinds::NONE, 0);
@@ -353,7 +386,8 @@ impl Recording {
         let data = path.join("data");
         let data_name: Arc<str> = data.to_string_lossy().into();
         let io = |what: &str, e| Error::io(what, e);
-        let no_data = |e| io("a directory without a readable file `data` is no recording", e);
+        let no_data =
+            |e| io("a directory without a readable file `data` is no recording", e).code("directory");
         if !std::fs::metadata(&data).map_err(no_data)?.is_file() {
             return Err(no_data(io::ErrorKind::InvalidInput.into()));
         }
@@ -367,9 +401,8 @@ impl Recording {
             None => 0,
         };
         if version > 1 {
-            return Err(Error::new(format!(
-                "directory format {version} is newer than 1, the last one known"
-            )));
+            let what = format!("directory format {version} is newer than 1, the last one known");
+            return Err(Error::new(what).code("directory"));
         }
         let mut parts = Vec::new();
         for entry in std::fs::read_dir(path).map_err(|e| io("the directory can't be read", e))? {
@@ -387,7 +420,7 @@ impl Recording {
         parts.sort();
         recording.extras.sort();
         if version == 1 && parts.is_empty() {
-            return Err(Error::new("directory format 1 without a single data.N file"));
+            return Err(Error::new("directory format 1 without a single data.N file").code("directory"));
         }
         for (index, (_, path)) in parts.into_iter().enumerate() {
             let name: Arc<str> = path.to_string_lossy().into();
@@ -464,7 +497,8 @@ impl Recording {
             Some(HeaderRecord::Event(event)) => {
                 self.events.push(event);
                 if self.events.len() > EVENTS_MAX {
-                    return Err(record.error(format!("more than the {EVENTS_MAX} events perf allows")));
+                    let what = format!("more than the {EVENTS_MAX} events perf allows");
+                    return Err(record.error(what).code("attrs-many"));
                 }
             }
             Some(HeaderRecord::Feature(feature, payload)) => {
@@ -616,10 +650,11 @@ impl HeaderRecord {
                     None => 0,
                 };
                 if !(ATTR_SIZE_MIN..=ATTR_SIZE_MAX).contains(&size) || size > body.len() || size % 8 != 0 {
-                    return Err(record.error(format!(
+                    let what = format!(
                         "attr.size {size} does not fit in a record of {} bytes",
                         record.bytes().len()
-                    )));
+                    );
+                    return Err(record.error(what).code("attr-size"));
                 }
                 let (attr, mut ids) = (&body[..size], Cursor::new(&body[size..], record.endian()));
                 let ids = std::iter::from_fn(|| ids.u64()).collect();
@@ -627,7 +662,7 @@ impl HeaderRecord {
             }
             RecordType::HEADER_FEATURE => {
                 let Some(bit) = record.u64(8) else {
-                    return Err(record.error("too short to say which feature it holds"));
+                    return Err(record.error("too short to say which feature it holds").code("too-small"));
                 };
                 let payload = record.bytes()[16..].to_vec();
                 let Ok(bit) = u8::try_from(bit) else {
@@ -649,7 +684,7 @@ impl HeaderRecord {
                 let mut entry = Vec::new();
                 BuildIdEntry::read(record.bytes(), record.endian())
                     .and_then(|read| read.write_section(record.endian(), &mut entry))
-                    .ok_or_else(|| record.error("too short to hold a build-id"))?;
+                    .ok_or_else(|| record.error("too short to hold a build-id").code("too-small"))?;
                 HeaderRecord::BuildId(entry)
             }
             _ => return Ok(None),
@@ -699,7 +734,8 @@ impl Iterator for Batches {
             Err(error) => {
                 let name = self.cutters.get(self.at).map(|cutter| cutter.stream.name.clone());
                 self.new_cuts = None;
-                self.at = self.cutters.len();
+                // Nothing behind the fault can be found, but the other files of a directory are not concerned.
+                self.at += 1;
                 named(error, name.unwrap_or_else(|| "".into()))
             }
         }
@@ -753,7 +789,8 @@ impl Batches {
                 if let Some(HeaderRecord::Event(event)) = HeaderRecord::read(&record)? {
                     events.push(event);
                     if events.len() > EVENTS_MAX {
-                        return Err(record.error(format!("more than the {EVENTS_MAX} events perf allows")));
+                        let what = format!("more than the {EVENTS_MAX} events perf allows");
+                        return Err(record.error(what).code("attrs-many"));
                     }
                 }
             }
@@ -802,12 +839,11 @@ impl Framed {
         }
     }
 
-    /// As they are asked for, unless something else than a record stands behind them.
+    /// A header that can't be right is an error only where it is the first: whole records before it are good.
     fn sound(self, stream: u32, offset: u64) -> Result<Framed> {
-        let end = self.end as u64;
         match self.bad {
-            Some(bad) => Err(bad.into_error(Origin::Input { stream, offset: offset + end })),
-            None => Ok(self),
+            Some(bad) if self.end == 0 => Err(bad.into_error(Origin::Input { stream, offset })),
+            _ => Ok(self),
         }
     }
 }
@@ -908,6 +944,7 @@ impl Cutter {
             layouts: self.layouts.clone(),
             torn: None,
             lost: None,
+            opened: Vec::new(),
         }
     }
 
@@ -946,7 +983,7 @@ impl Cutter {
         let framed = framed.sound(stream, at)?;
         batch.hold(rest.slice(0..framed.end), &framed);
         self.at += framed.end;
-        if framed.end < BATCH_SIZE && framed.end < rest.len() {
+        if framed.end < BATCH_SIZE && framed.end < rest.len() && framed.bad.is_none() {
             // The last record does not end where the data does.
             let origin = Origin::Input { stream, offset: at + framed.end as u64 };
             batch.torn = Some(framed.torn(origin, (rest.len() - framed.end) as u64));

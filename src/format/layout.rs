@@ -34,6 +34,9 @@ pub mod sample_type {
 }
 use sample_type as st;
 
+/// PERF_TYPE_TRACEPOINT of `attr.type`.
+const TYPE_TRACEPOINT: u32 = 2;
+
 /// The names of the `sample_type` bits.
 pub const SAMPLE_TYPE_NAMES: &[(u32, &str)] = &[
     (0, "IP"),
@@ -241,6 +244,8 @@ pub struct Layouts {
     has_time: bool,
     /// The `attr.build_id` of each event. Not part of its layout, or hardly any recording were uniform.
     build_ids: Vec<bool>,
+    /// Which events are tracepoints.
+    tracepoints: Vec<bool>,
 }
 
 impl Layouts {
@@ -271,8 +276,9 @@ impl Layouts {
             }
         };
         let build_ids = events.iter().map(|event| event.attr().build_id()).collect();
+        let tracepoints = events.iter().map(|event| event.attr().type_ == TYPE_TRACEPOINT).collect();
         let has_time = layouts.iter().any(|layout| layout.sample.time.is_some());
-        Layouts { layouts, ids, id_position, uniform, has_time, build_ids }
+        Layouts { layouts, ids, id_position, uniform, has_time, build_ids, tracepoints }
     }
 
     /// One layout an event, in the order of the attrs.
@@ -304,6 +310,11 @@ impl Layouts {
             Some(event) => self.build_ids.get(event).copied().unwrap_or(false),
             None => self.build_ids.contains(&true),
         }
+    }
+
+    /// The record's event is a tracepoint.
+    pub fn is_tracepoint(&self, record: &Record<'_>) -> bool {
+        self.event_of(record).is_some_and(|event| self.tracepoints[event])
     }
 
     /// Events keep their id in one place, so that every record finds its event; the error names the two that do not.

@@ -338,7 +338,7 @@ impl BadFrame {
         } else {
             format!("size {} is too small to say how long the payload behind it is", self.size)
         };
-        Error::new(what).origin(origin).record(self.kind)
+        Error::new(what).origin(origin).record(self.kind).code("record-size")
     }
 }
 

@@ -12,4 +12,4 @@ mod sink;
 pub use pass::{Damage, Emit, Needs, Pass, Place, Scope, Session, worker_as};
 pub use report::{Level, Report, counted};
 pub use run::{Job, Outcome, Output, OutputForm, Schedule};
-pub use scan::scan;
+pub use scan::{scan, scan_past};

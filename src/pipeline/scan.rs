@@ -17,14 +17,30 @@ pub fn scan<R: Send>(
     work: impl Fn(&Batch) -> Result<R> + Sync,
     mut done: impl FnMut(&Batch, R) -> Result<()>,
 ) -> Result<()> {
-    let step = |_: &mut (), batch: perfx_format::Result<Batch>| -> Result<(Batch, R)> {
+    let work = |batch: &Batch| work(batch).map_err(|e| in_file(e, &batch.name));
+    scan_past(recording, threads, open, work, |read| {
+        let (batch, result) = read?;
+        done(batch, result?)
+    })
+}
+
+/// The same, but an error of the reader is handed to `done`, which may go on with what can be read in spite of it: what stood before the fault,
+/// the other files of a directory, records that are not compressed behind a zstd stream that broke off.
+pub fn scan_past<R: Send>(
+    recording: &mut Recording,
+    threads: usize,
+    open: bool,
+    work: impl Fn(&Batch) -> R + Sync,
+    mut done: impl FnMut(perfx_format::Result<(&Batch, R)>) -> Result<()>,
+) -> Result<()> {
+    let step = |_: &mut (), batch: perfx_format::Result<Batch>| -> perfx_format::Result<(Batch, R)> {
         let batch = batch?;
-        let result = work(&batch).map_err(|e| in_file(e, &batch.name))?;
+        let result = work(&batch);
         Ok((batch, result))
     };
-    let finish = |stepped: Result<(Batch, R)>| {
-        let (batch, result) = stepped?;
-        done(&batch, result)
+    let finish = |stepped: perfx_format::Result<(Batch, R)>| match stepped {
+        Ok((batch, result)) => done(Ok((&batch, result))),
+        Err(error) => done(Err(error)),
     };
     let mut workers = vec![(); threads.max(1)];
     if open {

@@ -2,6 +2,7 @@
 
 mod cli;
 mod compress;
+mod doctor;
 mod export;
 mod filter;
 mod forms;
@@ -14,6 +15,7 @@ mod parse;
 #[allow(clippy::type_complexity, reason = "a naive model is plainer with its tuples spelled out")]
 mod properties;
 mod reindex;
+mod repair;
 mod second_opinion;
 mod snapshots;
 mod support;

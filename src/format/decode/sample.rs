@@ -2,9 +2,9 @@
 
 use super::reader::{any, named};
 use crate::layout::sample_type as st;
-use crate::sample::{Branch, Branches, Marker, Read, Regs, Sample, U64s, Weight};
+use crate::sample::{Branch, Branches, Marker, Read, Regs, Sample, Short, U64s, Weight};
 use crate::value::Fields;
-use crate::{Decoded, Endian, Layout, Record, Value, bit_names};
+use crate::{Decoded, Endian, Layout, Layouts, Oddity, Record, Value, bit_names};
 
 use super::reader::Reader;
 
@@ -24,7 +24,7 @@ const TRANSACTION: &[(u32, &str)] = &[
 ];
 
 /// The parts of a sample that are there.
-pub(super) fn sample<'a>(record: &Record<'a>, layout: &Layout) -> Decoded<'a> {
+pub(super) fn sample<'a>(record: &Record<'a>, layouts: &Layouts, layout: &Layout) -> Decoded<'a> {
     let (sample, short) = Sample::read(record, layout);
     let mut d = Decoded::default();
     let number = |value: Option<u64>| value.map(Value::Number);
@@ -70,27 +70,65 @@ pub(super) fn sample<'a>(record: &Record<'a>, layout: &Layout) -> Decoded<'a> {
         ("aux", sample.aux.map(Value::Bytes)),
     ];
     d.fields.extend(parts.into_iter().filter_map(|(name, value)| Some((name, value?))));
+    sample_oddities(record, layouts, layout, &sample, short, &mut d.odd);
+    if !sample.rest.is_empty() {
+        d.push("rest", Value::Bytes(sample.rest));
+    }
+    d
+}
+
+/// PERF_SAMPLE_BRANCH_HW_INDEX of `branch_sample_type`.
+const HW_INDEX: u64 = 1 << 17;
+/// PERF_SAMPLE_BRANCH_COUNTERS.
+const COUNTERS: u64 = 1 << 19;
+/// What the data of every tracepoint begins with: u16 type, u8 flags, u8 preempt_count, s32 pid. It always has a field of its own, too.
+const TRACEPOINT_MIN: usize = 8;
+
+/// What is odd about the parts of a sample.
+pub(super) fn sample_oddities(
+    record: &Record<'_>,
+    layouts: &Layouts,
+    layout: &Layout,
+    sample: &Sample<'_>,
+    short: Option<Short>,
+    odd: &mut Vec<Oddity>,
+) {
+    let mut note = |code, what: String| odd.push(Oddity { code, what });
     for (name, regs) in [("regs_user", sample.regs_user), ("regs_intr", sample.regs_intr)] {
         if let Some(regs) = regs.filter(|regs| regs.abi > 2) {
-            d.odd("regs-abi", format!("`{name}` has abi {}", regs.abi));
+            note("regs-abi", format!("`{name}` has abi {}", regs.abi));
         }
     }
     if let Some((stack, size)) = sample.stack_user.and_then(|stack| Some((stack, stack.dyn_size?)))
         && size > stack.bytes.len() as u64
     {
-        d.odd("stack-size", format!("{size} bytes of a user stack of {} are used", stack.bytes.len()));
+        note("stack-size", format!("{size} bytes of a user stack of {} are used", stack.bytes.len()));
+    }
+    if sample.read.is_some_and(|read| read.group && read.counts().next().is_none()) {
+        note("read-group-empty", "a group of no counters".to_owned());
+    }
+    if let Some(branches) = sample.branches {
+        if branches.hw_idx.is_none() && layout.branch_sample_type & HW_INDEX != 0 {
+            let what = format!("{} branches without the hw_idx that the event asks for", branches.len());
+            note("branch-index-missing", what);
+        }
+        let asked = || layouts.all().iter().any(|other| other.branch_sample_type & COUNTERS != 0);
+        if branches.counters.is_none() && !branches.is_empty() && asked() {
+            note("branch-counters-missing", format!("{} branches without counters", branches.len()));
+        }
+    }
+    if let Some(raw) = sample.raw.filter(|raw| raw.len() < TRACEPOINT_MIN)
+        && layouts.is_tracepoint(record)
+    {
+        note("raw-short", format!("{} bytes are no data of a tracepoint", raw.len()));
     }
     match &short {
-        Some(short) => d.odd(short.code(), short.to_string()),
+        Some(short) => note(short.code(), short.to_string()),
         None if !sample.rest.is_empty() => {
-            d.odd("rest", format!("{} bytes follow what attr.sample_type asks for", sample.rest.len()));
+            note("rest", format!("{} bytes follow what attr.sample_type asks for", sample.rest.len()));
         }
         None => {}
     }
-    if !sample.rest.is_empty() {
-        d.push("rest", Value::Bytes(sample.rest));
-    }
-    d
 }
 
 /// The values of a counter or of a group of them.

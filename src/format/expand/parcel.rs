@@ -6,7 +6,7 @@ use std::ops::Range;
 use zstd::zstd_safe::{DCtx, InBuffer, OutBuffer, find_frame_compressed_size, get_frame_content_size};
 
 use super::{COMPRESSED, PLAIN_RUN, compressed_part, may_be_inside};
-use crate::input::{BATCH_SIZE, Batch};
+use crate::input::{BATCH_SIZE, Batch, Opened};
 use crate::{Endian, Frame, Kinds, Origin, Origins, Record, Result};
 
 /// A part of a batch on its way to being expanded.
@@ -37,7 +37,7 @@ impl Parcel {
 
 fn open(stored: &Batch, size: usize, endian: Endian) -> Option<Batch> {
     let (mut bytes, mut origins) = (Vec::with_capacity(size), Origins::default());
-    let (mut kinds, mut records) = (Kinds::NONE, 0);
+    let (mut kinds, mut records, mut opened) = (Kinds::NONE, 0, Vec::new());
     let mut context = DCtx::create();
     let mut walker = stored.walk(endian);
     while let Some(record) = walker.next_record().ok()? {
@@ -71,8 +71,9 @@ fn open(stored: &Batch, size: usize, endian: Endian) -> Option<Batch> {
         if at > bytes.len() {
             return None;
         }
+        opened.push(Opened::new(&record, &stored.layouts, (bytes.len() - start) as u64, false));
     }
-    Some(Batch { bytes: bytes.into(), origins, kinds, records, stored: None, ..stored.clone() })
+    Some(Batch { bytes: bytes.into(), origins, kinds, records, stored: None, opened, ..stored.clone() })
 }
 
 /// Bytes that a COMPRESSED record expands to, if it is exactly one zstd frame that says so and they fit in a batch.

@@ -1,0 +1,465 @@
+//! `repair` mends what programs and kernels have written wrong into recordings, by the codes of `perfx doctor`; nothing else changes.
+//!
+//! | code | whose fault | mended |
+//! |---|---|---|
+//! | `auxtrace-index` | whoever moved records | every AUXTRACE record is listed once |
+//! | `compressed-size` | perf 6.16 to 7.1 with `--aio` | `data_size` is what zstd reads; records with nothing in them go |
+//! | `dir-format` | perf inject before 7 of a directory | the feature goes |
+//! | `id-unknown` | joins by hand | entries of ID_INDEX and records about such an event go, a trailer gets the id 0; samples are lost, but where there is one event only |
+//! | `mmap-build-id-bit` | kernels (seen with 6.18) | bit 14 of `misc` is cleared |
+//! | `mmap-len` | every perf stat record | the feature goes where nothing is compressed, else it is the next multiple of 4096 |
+//! | `size-unaligned` | perf inject 6.1 and before | zeros before the trailer, or at the end |
+//! | `string-unterminated` | | zeros behind it |
+//!
+//! What is inside COMPRESSED records is not looked at: to change it they would have to be compressed anew.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use anyhow::Result;
+use perfx_format::decode::{MMAP_BUILD_ID, decode, oddities};
+use perfx_format::expand::{Pieces, compressed_part};
+use perfx_format::features::{AuxtraceEntry, Compressed, read_auxtrace_index, read_str, write_str};
+use perfx_format::input::{Form, Recording};
+use perfx_format::{
+    Feature, HEADER_SIZE, Kinds, Layouts, Oddity, Origin, RECORD_SIZE_MAX, Record, RecordType,
+};
+use perfx_pipeline::{Emit, Level, Needs, OutputForm, Pass, Session, counted, worker_as};
+
+use crate::reindex::Index;
+use crate::support::options::{Choice, Options};
+
+/// A fault that can be mended.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[allow(missing_docs, reason = "the names are the codes of the table above")]
+pub enum Mend {
+    AuxtraceIndex,
+    CompressedSize,
+    DirFormat,
+    IdUnknown,
+    MmapBuildIdBit,
+    MmapLen,
+    SizeUnaligned,
+    StringUnterminated,
+}
+
+impl Mend {
+    /// All of them.
+    pub const ALL: [Mend; 8] = [
+        Mend::AuxtraceIndex,
+        Mend::CompressedSize,
+        Mend::DirFormat,
+        Mend::IdUnknown,
+        Mend::MmapBuildIdBit,
+        Mend::MmapLen,
+        Mend::SizeUnaligned,
+        Mend::StringUnterminated,
+    ];
+
+    /// The code that `perfx doctor` gives it.
+    pub const fn code(self) -> &'static str {
+        match self {
+            Mend::AuxtraceIndex => "auxtrace-index",
+            Mend::CompressedSize => "compressed-size",
+            Mend::DirFormat => "dir-format",
+            Mend::IdUnknown => "id-unknown",
+            Mend::MmapBuildIdBit => "mmap-build-id-bit",
+            Mend::MmapLen => "mmap-len",
+            Mend::SizeUnaligned => "size-unaligned",
+            Mend::StringUnterminated => "string-unterminated",
+        }
+    }
+
+    /// The fault with this code; the error names all that can be mended.
+    pub fn parse(code: &str) -> Result<Mend> {
+        let known = Mend::ALL.into_iter().find(|mend| mend.code() == code);
+        known.ok_or_else(|| {
+            let codes = Mend::ALL.map(Mend::code).join(", ");
+            anyhow::anyhow!("`{code}` is no fault that can be mended; these are: {codes}")
+        })
+    }
+}
+
+/// What is done to a recording.
+#[derive(Clone, Default, Debug)]
+struct Done {
+    mended: BTreeMap<Mend, u64>,
+    lost_samples: u64,
+    /// Samples of a size that is no multiple of 8.
+    unaligned_samples: u64,
+    too_large: u64,
+    /// Why compressed records could not be looked at from some place on.
+    broken: Option<String>,
+}
+
+impl Done {
+    fn mend(&mut self, mend: Mend) {
+        *self.mended.entry(mend).or_default() += 1;
+    }
+
+    fn add(&mut self, other: Done) {
+        for (mend, count) in other.mended {
+            *self.mended.entry(mend).or_default() += count;
+        }
+        self.lost_samples += other.lost_samples;
+        self.unaligned_samples += other.unaligned_samples;
+        self.too_large += other.too_large;
+    }
+}
+
+/// The pass.
+#[derive(Debug, Default)]
+pub struct Repair {
+    /// Sorted.
+    mends: Arc<[Mend]>,
+    /// Offset and size of the AUXTRACE records.
+    aux: BTreeMap<u64, u64>,
+    /// Where pieces of zstd streams must be measured.
+    pieces: Option<Pieces>,
+    /// Compressed records went by.
+    closed: bool,
+    /// Bytes of the largest piece, expanded.
+    largest: u64,
+    done: Done,
+}
+
+/// What `mmap_len` must be a multiple of.
+const PAGE: u32 = 4096;
+/// What perf record writes unless it is told to use larger buffers.
+const PERF_MMAP_LEN: u64 = 528_384;
+
+impl Repair {
+    pub(crate) const ABOUT: &'static str = "mend what programs and kernels are known to have written wrong";
+    pub(crate) const OPTIONS: &'static [Choice] = &{
+        let mut options =
+            [Choice { name: "", value: None, about: "only this fault and others that are named" };
+                Mend::ALL.len()];
+        let mut at = 0;
+        while at < options.len() {
+            options[at].name = Mend::ALL[at].code();
+            at += 1;
+        }
+        options
+    };
+
+    pub(crate) fn make(options: &Options) -> Result<Box<dyn Pass>> {
+        let mends: Vec<_> = Mend::ALL.into_iter().filter(|mend| options.has(mend.code())).collect();
+        Ok(Box::new(Repair::new(&mends)))
+    }
+
+    /// Mends these faults; all there are when none is given.
+    pub fn new(mends: &[Mend]) -> Repair {
+        let mut mends = if mends.is_empty() { Mend::ALL.to_vec() } else { mends.to_vec() };
+        mends.sort_unstable();
+        Repair { mends: mends.into(), ..Repair::default() }
+    }
+
+    fn has(&self, mend: Mend) -> bool {
+        self.mends.contains(&mend)
+    }
+
+    /// The fault that an oddity is, if it is to be mended.
+    fn mend_of(&self, odd: &Oddity) -> Option<Mend> {
+        self.mends.iter().copied().find(|mend| mend.code() == odd.code)
+    }
+
+    /// Features that can be mended before the records are seen.
+    fn features(&mut self, session: &mut Session) {
+        let is_file = session.input == Form::File && session.form != OutputForm::Pipe;
+        if self.has(Mend::DirFormat) && is_file && session.feature(Feature::DIR_FORMAT).is_some() {
+            session.clear_feature(Feature::DIR_FORMAT);
+            self.done.mend(Mend::DirFormat);
+        }
+        if self.has(Mend::StringUnterminated) {
+            let texts = [
+                Feature::HOSTNAME,
+                Feature::OSRELEASE,
+                Feature::VERSION,
+                Feature::ARCH,
+                Feature::CPUDESC,
+                Feature::CPUID,
+            ];
+            for feature in texts {
+                let Some(section) = session.feature(feature) else { continue };
+                let Some(text) = read_str(section, session.endian) else { continue };
+                // The length before it is 4 bytes.
+                if section.len() == text.len() + 4 {
+                    let section = write_str(text, session.endian);
+                    session.set_feature(feature, section);
+                    self.done.mend(Mend::StringUnterminated);
+                }
+            }
+        }
+    }
+
+    /// An index that does not list each AUXTRACE record once is made anew. One without entries is good: readers then find the records themselves.
+    fn index(&mut self, session: &mut Session) {
+        let section = session.feature(Feature::AUXTRACE).filter(|_| self.has(Mend::AuxtraceIndex));
+        let index = section.and_then(|section| read_auxtrace_index(section, session.endian));
+        let Some(index) = index.filter(|index| !index.is_empty() && session.form != OutputForm::Pipe) else {
+            return;
+        };
+        let mut listed = BTreeSet::new();
+        let wrong = |entry: &&AuxtraceEntry| {
+            self.aux.get(&entry.offset) != Some(&entry.size) || !listed.insert(entry.offset)
+        };
+        let wrong =
+            index.iter().filter(wrong).count() + self.aux.keys().filter(|at| !listed.contains(at)).count();
+        if wrong > 0 {
+            session.list_aux();
+            self.done.mended.insert(Mend::AuxtraceIndex, wrong as u64);
+        }
+    }
+
+    fn compressed(&self, session: &Session) -> Option<Compressed> {
+        let section = session.feature(Feature::COMPRESSED)?;
+        let feature = Compressed::read(section, session.endian)?;
+        let wrong = feature.mmap_len == 0 || !feature.mmap_len.is_multiple_of(PAGE);
+        (self.has(Mend::MmapLen) && wrong).then_some(feature)
+    }
+
+    /// `mmap_len` for pieces as large as they are.
+    fn mmap_len(&mut self, session: &mut Session, feature: Compressed, largest: u64) {
+        let needed = u64::from(feature.mmap_len).max(largest).next_multiple_of(PAGE.into());
+        match u32::try_from(needed) {
+            Ok(0) => session.clear_feature(Feature::COMPRESSED),
+            Ok(mmap_len) => {
+                let section = Compressed { mmap_len, ..feature }.write(session.endian);
+                session.set_feature(Feature::COMPRESSED, section);
+            }
+            Err(_) => return,
+        }
+        self.done.mend(Mend::MmapLen);
+    }
+
+    fn sample(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
+        let layouts = out.layouts();
+        let id = layouts.layout_of(&record).and_then(|layout| layout.id(&record));
+        let nobodys = id.map_or(layouts.event_of(&record).is_none(), |id| !layouts.knows(id));
+        if self.has(Mend::IdUnknown) && nobodys && layouts.check_ids().is_ok() {
+            match (layouts.all(), layouts.all().first().and_then(|only| only.sample.id)) {
+                ([], _) => return out.keep(record),
+                // There is but one event that it can be of.
+                ([_], Some(at)) => {
+                    self.done.mend(Mend::IdUnknown);
+                    let endian = record.endian();
+                    return out.patch(record, |bytes| {
+                        endian.set_u64(bytes, at.into(), 0);
+                    });
+                }
+                _ => {
+                    self.done.lost_samples += 1;
+                    out.drop_record(record);
+                    return Ok(());
+                }
+            }
+        }
+        if self.has(Mend::SizeUnaligned) && !record.bytes().len().is_multiple_of(8) {
+            self.done.unaligned_samples += 1;
+        }
+        out.keep(record)
+    }
+
+    /// The record as it should be. `None`: it should not be there at all.
+    fn mended(&mut self, record: &Record<'_>, odd: &[Oddity], layouts: &Layouts) -> Option<Vec<u8>> {
+        let endian = record.endian();
+        let mut bytes = record.bytes().to_vec();
+        let mut done = Vec::new();
+        let mut short = 0;
+        for mend in odd.iter().filter_map(|odd| self.mend_of(odd)) {
+            match mend {
+                Mend::MmapBuildIdBit => {
+                    endian.set_u16(&mut bytes, 4, record.misc() & !MMAP_BUILD_ID);
+                }
+                Mend::IdUnknown => match record.kind() {
+                    RecordType::ID_INDEX => {
+                        let mut index = Index::read(record);
+                        index.entries.retain(|entry| layouts.event_of_id(entry.id).is_some());
+                        // Fewer entries than there were fit into one record.
+                        let Some(index) = index.write(endian).into_iter().next() else {
+                            self.done.mend(mend);
+                            return None;
+                        };
+                        bytes = index;
+                    }
+                    kind if kind.is_kernel() => {
+                        let at = layouts.all().first().and_then(|layout| layout.trailer.id);
+                        let at = at.and_then(|at| bytes.len().checked_sub(at.into()));
+                        at.and_then(|at| endian.set_u64(&mut bytes, at, 0));
+                    }
+                    _ => {
+                        self.done.mend(mend);
+                        return None;
+                    }
+                },
+                Mend::StringUnterminated => short = 8 - bytes.len() % 8,
+                Mend::SizeUnaligned if short == 0 => short = (8 - bytes.len() % 8) % 8,
+                _ => {}
+            }
+            done.push(mend);
+        }
+        if short > 0 {
+            let trailer = decode(record, layouts).get("sample_id").and(layouts.all().first());
+            let behind = trailer.map_or(0, |layout| usize::from(layout.trailer.size));
+            let at = bytes.len() - behind;
+            if bytes.len() + short > RECORD_SIZE_MAX {
+                self.done.too_large += 1;
+                return Some(record.bytes().to_vec());
+            }
+            bytes.splice(at..at, vec![0; short]);
+            let size = bytes.len() as u16;
+            endian.set_u16(&mut bytes, HEADER_SIZE - 2, size);
+        }
+        done.into_iter().for_each(|mend| self.done.mend(mend));
+        Some(bytes)
+    }
+
+    fn piece(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
+        self.closed = true;
+        if self.has(Mend::CompressedSize) && compressed_part(&record).0.is_empty() {
+            self.done.mend(Mend::CompressedSize);
+            out.drop_record(record);
+            return Ok(());
+        }
+        let measured = self.pieces.as_mut().map(|pieces| pieces.next(&record));
+        let (length, expanded) = match measured {
+            Some(Ok(measured)) => measured,
+            // What zstd can't read stays as it is, with all behind it.
+            Some(Err(error)) => {
+                self.pieces = None;
+                self.done.broken = Some(error.to_string());
+                return out.keep(record);
+            }
+            None => return out.keep(record),
+        };
+        self.largest = self.largest.max(expanded);
+        let length = length as u64;
+        let wrong = record.kind() == RecordType::COMPRESSED2 && record.u64(8) != Some(length);
+        if !wrong || !self.has(Mend::CompressedSize) {
+            return out.keep(record);
+        }
+        self.done.mend(Mend::CompressedSize);
+        let endian = record.endian();
+        out.patch(record, |bytes| {
+            endian.set_u64(bytes, 8, length);
+        })
+    }
+
+    fn tell(&mut self, session: &mut Session) {
+        let mut say = |level, line: String| session.report.say(level, line);
+        let done = &self.done;
+        for (mend, count) in &done.mended {
+            say(Level::Info, format!("mended {}: {}", mend.code(), counted(*count, "place", "places")));
+        }
+        if done.mended.is_empty() {
+            say(Level::Info, "nothing to mend".to_owned());
+        }
+        if self.closed {
+            let what =
+                "what is inside COMPRESSED records was not looked at: decompress the recording for that";
+            say(Level::Info, what.to_owned());
+        }
+        if let Some(why) = &done.broken {
+            say(Level::Warning, format!("compressed records are not mended from here on: {why}"));
+        }
+        let lost = counted(done.lost_samples, "sample", "samples");
+        if done.lost_samples > 0 {
+            say(Level::Loss, format!("{lost} of an id that no event has"));
+        }
+        for (count, what) in [
+            (done.unaligned_samples, "in the size of a sample, whose parts would no longer fill it"),
+            (done.too_large, "in a record that has no room for more bytes"),
+        ] {
+            if count > 0 {
+                say(Level::Warning, format!("{} not mended {what}", counted(count, "fault", "faults")));
+            }
+        }
+    }
+}
+
+impl Pass for Repair {
+    fn name(&self) -> &'static str {
+        "repair"
+    }
+
+    fn needs(&self, input: &Recording) -> Needs {
+        let looks = match self.has(Mend::AuxtraceIndex) && input.features.contains_key(&Feature::AUXTRACE) {
+            true => vec![Kinds::of(&[RecordType::AUXTRACE])],
+            false => Vec::new(),
+        };
+        Needs { records: Kinds::ALL, looks, ..Needs::default() }
+    }
+
+    fn survey(&mut self, _look: usize, record: &Record<'_>, _layouts: &Layouts) -> Result<()> {
+        if let Origin::Input { stream: 0, offset } = record.origin() {
+            self.aux.insert(offset, record.bytes().len() as u64);
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, session: &mut Session) -> Result<()> {
+        self.features(session);
+        self.index(session);
+        if let Some(feature) = self.compressed(session) {
+            if session.form == OutputForm::Pipe {
+                // Features come first in pipe data, so that nobody knows the pieces yet.
+                self.mmap_len(session, feature, PERF_MMAP_LEN);
+            } else {
+                self.pieces = Some(Pieces::default());
+            }
+        }
+        if self.has(Mend::CompressedSize) && session.feature(Feature::COMPRESSED).is_some() {
+            self.pieces = Some(Pieces::default());
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
+        match record.kind() {
+            RecordType::SAMPLE => return self.sample(record, out),
+            kind if kind.is_compressed() => return self.piece(record, out),
+            _ => {}
+        }
+        let layouts = out.layouts();
+        let odd = oddities(&record, layouts);
+        if odd.iter().all(|odd| self.mend_of(odd).is_none()) {
+            return out.keep(record);
+        }
+        match self.mended(&record, &odd, layouts) {
+            Some(bytes) if record.payload().is_empty() => out.replace(&record, &bytes),
+            // Only its size could be wrong, and perf itself tells where the payload begins by that.
+            Some(_) => out.keep(record),
+            None => {
+                out.drop_record(record);
+                Ok(())
+            }
+        }
+    }
+
+    fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
+        if session.form != OutputForm::Pipe
+            && let Some(feature) = self.compressed(session)
+        {
+            self.mmap_len(session, feature, self.largest);
+        }
+        self.tell(session);
+        Ok(())
+    }
+
+    fn fork(&self) -> Option<Box<dyn Pass>> {
+        // A zstd stream runs through all batches.
+        if self.pieces.is_some() {
+            return None;
+        }
+        Some(Box::new(Repair { mends: self.mends.clone(), ..Repair::default() }))
+    }
+
+    fn join(&mut self, worker: Box<dyn Pass>) -> Result<()> {
+        if let Some(Repair { aux, closed, done, .. }) = worker_as(worker) {
+            self.aux.extend(aux);
+            self.closed |= closed;
+            self.done.add(done);
+        }
+        Ok(())
+    }
+}

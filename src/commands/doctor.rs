@@ -1,0 +1,256 @@
+//! `perfx doctor` says what is wrong with recordings, where, and who minds.
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Result;
+use clap::Args;
+use perfx_doctor::{CODES, Diagnosis, Finding, Severity, Spot, Verdict, examine, unopened};
+use perfx_format::Origin;
+use perfx_pipeline::counted;
+use serde_json::{Map, Value as Json, json};
+
+use crate::cli::{Format, FormatArgs, ThreadArgs, Usage, printable};
+use crate::human::count;
+use crate::input::Source;
+
+/// Check the structure of recordings
+///
+/// Each fault has a short code that never changes, places, a sentence, what perf 6.1 and 7.3 do about
+/// it, and the command that mends it. What only older perfs can't read is a note, no fault.
+///
+/// Exit codes: 0 sound, 3 suspect, 1 unreadable: a recording of which perfx can't copy every record.
+///
+/// Examples:
+///   perfx doctor perf.data
+///   perfx doctor --format ndjson *.data
+///   perf record -o - ./program | perfx doctor -
+///   perfx doctor --list
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Doctor {
+    /// Recordings to check: files, FIFOs, directories, or - for standard input [default: standard input if that is a pipe, else perf.data]
+    #[arg(value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// The same, as perf writes it
+    #[arg(short, long, value_name = "FILE")]
+    input: Vec<PathBuf>,
+    /// List the codes and what they mean
+    #[arg(long, conflicts_with_all = ["files", "input", "places", "quiet"])]
+    list: bool,
+    /// Name the first N places of each fault
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    places: u16,
+    /// Say nothing of sound recordings
+    #[arg(short, long)]
+    quiet: bool,
+    #[command(flatten)]
+    format: FormatArgs,
+    #[command(flatten)]
+    threads: ThreadArgs,
+}
+
+/// Version of the JSON forms.
+const SCHEMA: u32 = 1;
+
+impl Doctor {
+    pub(crate) fn run(&self) -> Result<u8> {
+        let format = self.format.format();
+        if self.list {
+            io::stdout().write_all(list(format).as_bytes())?;
+            return Ok(0);
+        }
+        let given: Vec<_> = self.files.iter().chain(&self.input).map(Some).collect();
+        if given.iter().filter(|path| path.is_some_and(|path| path.as_os_str() == "-")).count() > 1 {
+            return Err(Usage("standard input can be read once only".to_owned()).into());
+        }
+        let given = if given.is_empty() { vec![None] } else { given };
+        let mut worst = Verdict::Sound;
+        let mut failed = false;
+        let mut all = Vec::new();
+        for path in given {
+            let diagnosis = match self.examine(path) {
+                Ok(diagnosis) => diagnosis,
+                // One that is not there does not keep the others from being checked.
+                Err(error) => {
+                    writeln!(io::stderr(), "perfx: {}", printable(&format!("{error:#}")))?;
+                    failed = true;
+                    continue;
+                }
+            };
+            worst = worst.max(diagnosis.verdict);
+            if self.quiet && diagnosis.verdict == Verdict::Sound {
+                continue;
+            }
+            match format {
+                Format::Text => io::stdout().write_all(text(&diagnosis).as_bytes())?,
+                Format::Json => all.push(file(&diagnosis)),
+                Format::Ndjson => {
+                    let mut line = head("doctor-file");
+                    line.extend(file(&diagnosis));
+                    writeln!(io::stdout(), "{}", Json::Object(line))?;
+                }
+            }
+        }
+        if format == Format::Json {
+            let mut document = head("doctor");
+            document.insert("files".into(), all.into_iter().map(Json::Object).collect());
+            writeln!(io::stdout(), "{:#}", Json::Object(document))?;
+        }
+        Ok(match worst {
+            _ if failed => 1,
+            Verdict::Sound => 0,
+            Verdict::Suspect => 3,
+            Verdict::Unreadable => 1,
+        })
+    }
+
+    fn examine(&self, path: Option<&PathBuf>) -> Result<Diagnosis> {
+        let source = Source::named(path);
+        match source.open() {
+            Ok(recording) => examine(recording, self.threads.count(), self.places.into()),
+            Err(error) => {
+                let name: Arc<str> = source.to_string().into();
+                Ok(unopened(&name, error.downcast()?)?)
+            }
+        }
+    }
+}
+
+fn head(what: &str) -> Map<String, Json> {
+    let mut head = Map::new();
+    head.insert("schema".into(), json!(SCHEMA));
+    head.insert("what".into(), what.into());
+    head
+}
+
+fn verdict(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Sound => "sound",
+        Verdict::Suspect => "suspect",
+        Verdict::Unreadable => "unreadable",
+    }
+}
+
+fn severity(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Note => "note",
+        Severity::Fault => "fault",
+    }
+}
+
+/// Where a spot is: `0x410`, inside what a compressed record holds `0x410+0x20`.
+fn offset(spot: &Spot) -> Option<String> {
+    let text = spot.origin?.to_string();
+    Some(text.strip_prefix("offset ").unwrap_or(&text).to_owned())
+}
+
+/// The file of a directory that a spot is in.
+fn stream<'d>(diagnosis: &'d Diagnosis, spot: &Spot) -> Option<&'d str> {
+    let (stream, _) = spot.origin.and_then(Origin::stored_at)?;
+    let names = &diagnosis.streams;
+    names.get(stream as usize).filter(|_| names.len() > 1).map(|name| &**name)
+}
+
+fn text(diagnosis: &Diagnosis) -> String {
+    let mut text = format!("{}: {}", diagnosis.name, verdict(diagnosis.verdict));
+    let is = |severity| diagnosis.findings.iter().filter(move |finding| finding.code.severity == severity);
+    let sum = |severity| is(severity).map(|finding| finding.count).sum::<u64>();
+    for (severity, one, many) in [(Severity::Fault, "fault", "faults"), (Severity::Note, "note", "notes")] {
+        if sum(severity) > 0 {
+            let _ = write!(text, ", {}", counted(sum(severity), one, many));
+        }
+    }
+    let _ = writeln!(text, " in {} records", count(diagnosis.records));
+    for finding in &diagnosis.findings {
+        text += &finding_text(diagnosis, finding);
+    }
+    text.lines().map(|line| printable(line) + "\n").collect()
+}
+
+fn finding_text(diagnosis: &Diagnosis, finding: &Finding) -> String {
+    let code = finding.code;
+    let times = if finding.count > 1 { format!(" ({} times)", count(finding.count)) } else { String::new() };
+    let mut text = format!("  {} {}{times}: {}\n", severity(code.severity), code.code, code.about);
+    let mend = code.mend.map(|mend| format!("; perfx {mend} mends it")).unwrap_or_default();
+    let _ = writeln!(text, "    perf 6.1 {}, perf 7.3 {}{mend}", code.perf_61, code.perf_73);
+    for spot in &finding.spots {
+        let mut place = Vec::new();
+        place.extend(stream(diagnosis, spot).map(str::to_owned));
+        place.extend(offset(spot));
+        place.extend(spot.kind.map(|kind| kind.to_string()));
+        let place = place.join(" ");
+        let colon = if place.is_empty() { "" } else { ": " };
+        let _ = writeln!(text, "    {place}{colon}{}", spot.what);
+    }
+    text
+}
+
+fn file(diagnosis: &Diagnosis) -> Map<String, Json> {
+    let findings: Vec<_> =
+        diagnosis.findings.iter().map(|finding| finding_json(diagnosis, finding)).collect();
+    let mut file = Map::new();
+    file.insert("file".into(), diagnosis.name.as_ref().into());
+    file.insert("verdict".into(), verdict(diagnosis.verdict).into());
+    file.insert("records".into(), diagnosis.records.to_string().into());
+    file.insert("findings".into(), findings.into());
+    file
+}
+
+fn finding_json(diagnosis: &Diagnosis, finding: &Finding) -> Json {
+    let spots: Vec<_> = finding
+        .spots
+        .iter()
+        .map(|spot| {
+            json!({
+                "file": stream(diagnosis, spot),
+                "offset": offset(spot),
+                "kind": spot.kind.map(|kind| kind.to_string()),
+                "what": spot.what,
+            })
+        })
+        .collect();
+    let mut json = code_json(finding.code);
+    json.insert("count".into(), finding.count.to_string().into());
+    json.insert("places".into(), spots.into());
+    Json::Object(json)
+}
+
+fn code_json(code: &perfx_doctor::Code) -> Map<String, Json> {
+    let mut json = Map::new();
+    json.insert("code".into(), code.code.into());
+    json.insert("severity".into(), severity(code.severity).into());
+    json.insert("about".into(), code.about.into());
+    json.insert("perf_6.1".into(), code.perf_61.to_string().into());
+    json.insert("perf_7.3".into(), code.perf_73.to_string().into());
+    json.insert("mend".into(), code.mend.into());
+    json
+}
+
+fn list(format: Format) -> String {
+    let mut text = String::new();
+    match format {
+        Format::Text => {
+            for code in CODES {
+                let mend = code.mend.map(|mend| format!("; perfx {mend} mends it")).unwrap_or_default();
+                let _ = writeln!(text, "{} ({}): {}", code.code, severity(code.severity), code.about);
+                let _ = writeln!(text, "    perf 6.1 {}, perf 7.3 {}{mend}", code.perf_61, code.perf_73);
+            }
+        }
+        Format::Json => {
+            let mut document = head("doctor-codes");
+            document.insert("codes".into(), CODES.iter().map(code_json).map(Json::Object).collect());
+            let _ = writeln!(text, "{:#}", Json::Object(document));
+        }
+        Format::Ndjson => {
+            for code in CODES {
+                let mut line = head("doctor-code");
+                line.extend(code_json(code));
+                let _ = writeln!(text, "{}", Json::Object(line));
+            }
+        }
+    }
+    text
+}

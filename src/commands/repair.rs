@@ -1,0 +1,35 @@
+//! `perfx repair` mends what `perfx doctor` names and programs in the wild have written.
+
+use anyhow::Result;
+use clap::Args;
+use perfx_passes::Mend;
+
+use crate::cli::Usage;
+use crate::output::WriteArgs;
+
+/// Mend faults that programs and kernels are known to write into recordings
+///
+/// Faults have the codes of `perfx doctor --list`. Nothing else changes. Samples of an id that no
+/// event has are lost, and that is said; what is inside compressed records is left, and said.
+///
+/// Examples:
+///   perfx repair perf.data -o mended.data
+///   perfx repair --fault mmap-build-id-bit perf.data -o mended.data
+///   perf inject -b -i perf.data -o - | perfx repair | perf-new report -i -
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Repair {
+    /// Mend only this fault; repeatable
+    #[arg(long, value_name = "CODE")]
+    fault: Vec<String>,
+    #[command(flatten)]
+    write: WriteArgs,
+}
+
+impl Repair {
+    pub(crate) fn run(&self) -> Result<u8> {
+        let mends = self.fault.iter().map(|code| Mend::parse(code)).collect::<Result<Vec<_>>>();
+        let mends = mends.map_err(|e| Usage(e.to_string()))?;
+        self.write.transform("repair", vec![Box::new(perfx_passes::Repair::new(&mends))])
+    }
+}

@@ -1,0 +1,186 @@
+//! Every code there is, one line each: what it means, what perf does about it, which command mends it.
+
+use std::fmt;
+
+/// How much it matters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Severity {
+    /// Nothing is wrong, but not everyone can read it.
+    Note,
+    /// Something is not as the format says.
+    Fault,
+}
+
+/// What a perf does with a recording that has the fault.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reaction {
+    /// Reads all of it.
+    Reads,
+    /// Reads all but that record or section.
+    Skips,
+    /// Gives up there, or shows wrong records from there on.
+    Aborts,
+    /// Does not open the recording.
+    Refuses,
+    /// Dies of it, or never ends.
+    Crashes,
+    /// One or the other: it depends on the record.
+    Varies,
+}
+
+impl fmt::Display for Reaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Reaction::Reads => "reads it",
+            Reaction::Skips => "skips it",
+            Reaction::Aborts => "aborts",
+            Reaction::Refuses => "refuses",
+            Reaction::Crashes => "crashes",
+            Reaction::Varies => "it depends",
+        })
+    }
+}
+
+/// A kind of fault.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Code {
+    /// The short word; it never changes.
+    pub code: &'static str,
+    /// How much it matters.
+    pub severity: Severity,
+    /// What perf 6.1 does (measured, and like all the rest true of 5.10 and 6.12 where no attr is too new for them).
+    pub perf_61: Reaction,
+    /// What perf 7.3 does (measured; 7.2 does the same).
+    pub perf_73: Reaction,
+    /// The command that mends it.
+    pub mend: Option<&'static str>,
+    /// What is wrong, in one sentence.
+    pub about: &'static str,
+}
+
+/// The code of this name, which the table has.
+pub fn code(name: &str) -> &'static Code {
+    CODES.iter().find(|code| code.code == name).unwrap_or(&UNLISTED)
+}
+
+/// No fault should ever get this.
+static UNLISTED: Code = Code {
+    code: "unlisted",
+    severity: Severity::Fault,
+    perf_61: Reaction::Varies,
+    perf_73: Reaction::Varies,
+    mend: None,
+    about: "A fault that the list of codes lacks",
+};
+
+macro_rules! codes {
+    ($($code:literal $severity:ident $old:ident $new:ident $mend:expr, $about:literal;)*) => {
+        &[$(Code {
+            code: $code,
+            severity: Severity::$severity,
+            perf_61: Reaction::$old,
+            perf_73: Reaction::$new,
+            mend: $mend,
+            about: $about,
+        }),*]
+    };
+}
+
+const REPAIR: Option<&str> = Some("repair");
+const REINDEX: Option<&str> = Some("reindex");
+const RECOVER: Option<&str> = Some("recover");
+const COPY: Option<&str> = Some("copy");
+const DECOMPRESS: Option<&str> = Some("decompress");
+
+/// All of them, by what they are about: the front, attrs and events, features, records, samples, order, AUX data, compression.
+pub static CODES: &[Code] = codes! {
+    "magic" Fault Refuses Refuses None, "Does not begin as a recording does";
+    "header-size" Fault Refuses Refuses None, "The header's size is none that a recording has";
+    "header-cut" Fault Refuses Refuses None, "Ends inside the header";
+    "directory" Fault Refuses Refuses None, "Not a directory that perf record makes, or one of a newer form";
+    "unfinished" Fault Refuses Refuses RECOVER, "perf record was killed: data.size is 0 and nothing follows the records";
+    "data-cut" Fault Varies Refuses RECOVER, "The data section reaches past the end of the file";
+    "sections-overlap" Fault Varies Varies COPY, "Two sections share bytes";
+    "in-place-interrupted" Fault Reads Reads COPY, "A change in place was interrupted; perf misses some features until it is done again";
+    "trailing-bytes" Note Reads Reads COPY, "Bytes follow the last section";
+    "version-1" Fault Refuses Refuses COPY, "Nobody but perfx can tell the byte order of this file of version 1";
+
+    "attrs-outside" Fault Refuses Refuses None, "The attrs section reaches past the end of the file";
+    "attrs-size" Fault Varies Refuses COPY, "The attrs section does not divide into attrs";
+    "attrs-many" Fault Refuses Refuses None, "More events than perf allows";
+    "attr-size" Fault Varies Varies COPY, "The size of an attr is wrong, or not what its record or section has room for";
+    "attr-newer" Note Refuses Varies None, "An attr is larger than older perfs know: they refuse a file, but read pipe data (perfx copy --to pipe)";
+    "attr-bits" Fault Reads Reads None, "Bits of an attr that nobody has named; perf gives up the names of the events";
+    "read-without-id" Fault Refuses Refuses None, "Samples hold counters without their ids";
+    "ids-outside" Fault Varies Refuses None, "Ids that are not in the file, or not a multiple of 8 bytes";
+    "id-position" Fault Refuses Refuses None, "Events keep their id at different places of a record, so that none can be told";
+    "id-twice" Fault Reads Reads None, "Two events have the same id";
+    "no-event" Fault Aborts Aborts None, "A record before any event, or no event at all";
+    "tracing-data-missing" Fault Refuses Refuses None, "Tracepoints without feature TRACING_DATA";
+
+    "feature-table-cut" Fault Reads Refuses RECOVER, "The file ends inside the feature table";
+    "feature-outside" Fault Varies Refuses RECOVER, "The section of a feature reaches past the end of the file";
+    "features-none" Fault Reads Refuses None, "A big-endian header with room for features, but without any";
+    "section-short" Fault Varies Varies REINDEX, "The section of a feature is too short for what it says it holds";
+    "section-rest" Fault Varies Varies None, "Bytes follow what is known of a section";
+    "version-unknown" Fault Varies Varies None, "A section of a version that nobody knows";
+    "nrcpus-missing" Fault Reads Refuses None, "CPU_TOPOLOGY or CPU_DOMAIN_INFO without NRCPUS, which says how long they are";
+    "nrcpus-range" Fault Reads Refuses None, "More CPUs online than there are, or more than perf takes for possible";
+    "bitmap-size" Fault Reads Refuses None, "A node of MEM_TOPOLOGY has a bitmap of another size than it says";
+    "build-id-type" Fault Reads Varies None, "An entry of BUILD_ID of a strange type";
+    "build-id-without-pid" Note Reads Reads None, "BUILD_ID made by perf before 2.6.34";
+    "tracing-magic" Fault Varies Refuses None, "TRACING_DATA does not begin as it should";
+    "event-desc" Fault Reads Reads REINDEX, "EVENT_DESC does not agree with the attrs and their ids";
+    "group-range" Fault Reads Refuses REINDEX, "A group of GROUP_DESC reaches past the last event";
+    "sample-time" Fault Reads Reads REINDEX, "SAMPLE_TIME does not agree with the samples";
+    "dir-format" Fault Reads Refuses REPAIR, "DIR_FORMAT in a plain file: records may be in other files that are not here";
+    "mmap-len" Fault Varies Refuses REPAIR, "mmap_len of feature COMPRESSED is 0 or no multiple of 4096";
+    "end-mark" Note Aborts Reads COPY, "The mark behind the features has a number that perf 6.1 and 6.12 take for a feature";
+
+    "record-size" Fault Aborts Varies RECOVER, "The size of a record can't be right, so nothing behind it can be found";
+    "record-cut" Fault Varies Varies RECOVER, "A record reaches past the end of its data";
+    "torn" Fault Varies Varies RECOVER, "A pipe or a compressed stream ends inside a record";
+    "kind-unknown" Fault Aborts Varies None, "A kind of record that nobody has named";
+    "kind-newer" Note Aborts Reads None, "A kind of record that older perfs do not know";
+    "header-record" Fault Varies Varies None, "HEADER_ATTR or HEADER_TRACING_DATA among the records of a file";
+    "size-unaligned" Fault Reads Aborts REPAIR, "The size of a record is no multiple of 8";
+    "payload-unaligned" Fault Varies Varies None, "The payload behind a record is no multiple of 8";
+    "cpumode-unknown" Fault Reads Reads None, "A cpumode that nobody has named";
+    "too-small" Fault Varies Varies None, "A field does not fit in its record";
+    "count-too-large" Fault Varies Varies None, "A record says that it holds more than it has room for";
+    "string-unterminated" Fault Reads Varies REPAIR, "A string without its NUL";
+    "rest" Fault Reads Reads None, "Bytes follow the fields of a record";
+    "trailer-missing" Fault Reads Varies None, "A record without the sample_id that its event asks for";
+    "id-unknown" Fault Varies Varies REPAIR, "An id that no event has";
+    "mmap-build-id-bit" Fault Varies Reads REPAIR, "An MMAP2 record promises a build-id, but holds device and inode: a fault of kernels while another recording asks for build-ids";
+    "build-id-size" Fault Varies Varies None, "A build-id of 0 or more than 20 bytes";
+    "feature-unknown" Note Reads Reads None, "A feature that nobody has named";
+    "auxtrace-type" Fault Aborts Aborts None, "AUX data of a kind that nobody has named";
+    "cpu-map-type" Fault Varies Varies None, "A CPU_MAP of a form that nobody has named";
+    "cpu-map-range" Fault Aborts Aborts None, "A CPU_MAP whose last CPU is before the first";
+    "update-type" Fault Reads Reads None, "An EVENT_UPDATE of a form that nobody has named";
+    "schedstat-version" Fault Aborts Varies None, "Scheduler statistics of a version that nobody knows";
+
+    "stack-size" Fault Aborts Aborts None, "More of a user stack is used than there is";
+    "regs-abi" Fault Reads Reads None, "Registers of an ABI that nobody has named";
+    "read-group-empty" Fault Aborts Aborts None, "A sample with the counters of a group that has none";
+    "branch-index-missing" Fault Aborts Aborts None, "A branch stack without the hw_idx that its event asks for";
+    "branch-counters-missing" Fault Reads Aborts None, "A branch stack without the counters that an event of its group asks for";
+    "raw-short" Fault Crashes Reads None, "A tracepoint without its data";
+    "sample-cpu" Fault Reads Reads None, "A sample of a CPU that is not there";
+    "out-of-order" Fault Reads Reads None, "A record is older than what was let go before it, so that perf shows it too late";
+
+    "auxtrace-info-missing" Fault Aborts Aborts None, "AUX data without AUXTRACE_INFO before it";
+    "auxtrace-queue" Fault Varies Varies None, "One queue of AUX data belongs to two threads or CPUs";
+    "auxtrace-index" Fault Varies Varies REPAIR, "The AUXTRACE index does not list the AUXTRACE records as they are";
+
+    "zstd" Fault Varies Aborts None, "A zstd stream that can't be decompressed further";
+    "zstd-continued" Fault Aborts Aborts None, "A zstd stream that began in another file (perf record -z --switch-output)";
+    "zstd-bomb" Fault Aborts Aborts None, "A zstd stream that expands to more than any perf writes";
+    "nested" Fault Varies Varies None, "A record inside a compressed one that can't be there";
+    "compressed-size" Fault Aborts Aborts REPAIR, "A compressed record is empty, or its data_size is wrong: a fault of perf 6.16 to 7.1";
+    "compressed-empty" Fault Aborts Aborts DECOMPRESS, "A compressed record that expands to nothing";
+    "compressed-frames" Fault Aborts Reads DECOMPRESS, "More than one zstd frame in a record";
+    "compressed-large" Fault Varies Aborts DECOMPRESS, "A compressed record that expands to more than mmap_len";
+    "compressed-feature" Fault Aborts Aborts DECOMPRESS, "Compressed records without feature COMPRESSED before them";
+};

@@ -1,0 +1,36 @@
+//! Checks what every perf needs of a COMPRESSED record beside that zstd can read it.
+
+use perfx_format::RecordType;
+use perfx_format::features::Compressed;
+use perfx_format::input::Opened;
+
+use crate::finding::{Findings, Spot};
+
+/// What can be said of a piece of a zstd stream once it was opened. `feature` is what feature COMPRESSED says, if that can be known.
+pub(crate) fn check(opened: &Opened, feature: Option<&Option<Compressed>>, findings: &mut Findings) {
+    let Opened { origin, kind, expanded, .. } = *opened;
+    let mut add = |code, what: String| {
+        findings.add(code, Spot { origin: Some(origin), kind: Some(kind), what });
+    };
+    for odd in &opened.odd {
+        add(odd.code, odd.what.clone());
+    }
+    if kind == RecordType::COMPRESSED2 {
+        add("kind-newer", "perf 6.1 does not know it".to_owned());
+    }
+    if expanded == 0 && opened.odd.iter().all(|odd| odd.code != "compressed-size") {
+        add("compressed-empty", format!("{} bytes that expand to nothing", opened.size));
+    }
+    if opened.frame_inside {
+        add("compressed-frames", "a zstd frame ends inside the record and another one follows".to_owned());
+    }
+    match feature {
+        Some(None) => add("compressed-feature", "there is no feature COMPRESSED before it".to_owned()),
+        // 0 is a fault of the feature.
+        Some(Some(feature)) if feature.mmap_len > 0 && expanded > feature.mmap_len.into() => {
+            let what = format!("expands to {expanded} bytes, more than the {} of mmap_len", feature.mmap_len);
+            add("compressed-large", what);
+        }
+        _ => {}
+    }
+}

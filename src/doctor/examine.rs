@@ -1,0 +1,131 @@
+//! Examines a whole recording: its front, then every record once on all threads, then what only all of them together can tell.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use perfx_format::features::{Compressed, FeatureContext, NrCpus};
+use perfx_format::header::Weight;
+use perfx_format::input::{Batch, Form, Recording, Torn};
+use perfx_format::{Error, Feature, Origin, RecordType};
+use perfx_pipeline::scan_past;
+
+use crate::finding::{Diagnosis, Findings, Spot};
+use crate::order::Order;
+use crate::records::{Aux, Context, Seen, Times, look};
+use crate::{compressed, front};
+
+/// Examines a recording, with the first `most` places of each code. Fails only where the recording is not to blame: it can't be read.
+pub fn examine(mut recording: Recording, threads: usize, most: usize) -> Result<Diagnosis> {
+    let features = FeatureContext {
+        cpus: recording.features.get(&Feature::NRCPUS).and_then(|cpus| NrCpus::read(cpus, recording.endian)),
+    };
+    let pipe = recording.form == Form::Pipe;
+    let context = Context { endian: recording.endian, features, pipe, most };
+    let killed = recording.faults.iter().any(|fault| fault.code == "unfinished");
+    let said = recording.features.contains_key(&Feature::COMPRESSED);
+    let can_tell = !killed && said == recording.compressed().is_some();
+    let mut patient = Patient {
+        findings: Findings::new(most),
+        pipe,
+        compression: can_tell.then(|| recording.compressed()),
+        broken: recording.faults.iter().any(|fault| fault.weight == Weight::Fatal),
+        records: 0,
+        has_event: !pipe,
+        order: sorts(&recording).then(Order::default),
+        times: Times::default(),
+        aux: Vec::new(),
+    };
+    front::check(&recording, features, &mut patient.findings);
+    for batch in std::mem::take(&mut recording.head) {
+        patient.batch(&batch, look(&batch, &context), &context);
+    }
+    let work = |batch: &Batch| look(batch, &context);
+    scan_past(&mut recording, threads, true, work, |read| match read {
+        Ok((batch, seen)) => {
+            patient.batch(batch, seen, &context);
+            Ok(())
+        }
+        Err(error) if patient.findings.error(&error) => {
+            patient.broken = true;
+            Ok(())
+        }
+        Err(error) => Err(error.into()),
+    })?;
+    front::times(&recording, &patient.times, &mut patient.findings);
+    front::aux(&recording, &patient.aux, &mut patient.findings);
+    let Patient { findings, broken, records, .. } = patient;
+    Ok(Diagnosis {
+        records,
+        ..Diagnosis::new(recording.name.clone(), recording.stream_names(), findings, broken)
+    })
+}
+
+/// The diagnosis of what could not even be opened; the error itself when the recording is not to blame for it.
+pub fn unopened(name: &Arc<str>, error: Error) -> Result<Diagnosis, Error> {
+    let mut findings = Findings::new(1);
+    if !findings.error(&error) {
+        return Err(error);
+    }
+    Ok(Diagnosis::new(name.clone(), Vec::new(), findings, true))
+}
+
+/// perf sorts the records by rounds: they have times, their buffers were read forwards, and they stand in one file.
+fn sorts(recording: &Recording) -> bool {
+    let attrs = || recording.events.iter().map(|event| event.attr());
+    attrs().all(|attr| attr.sample_id_all() && !attr.flag(WRITE_BACKWARD)) && recording.stream_count() == 1
+}
+
+/// Number of the attr flag.
+const WRITE_BACKWARD: u32 = 27;
+
+/// The recording being examined.
+struct Patient {
+    findings: Findings,
+    pipe: bool,
+    /// What feature COMPRESSED says, if that can be told: it is damaged, or perf record did not live to write it.
+    compression: Option<Option<Compressed>>,
+    /// Not all of it can be read.
+    broken: bool,
+    records: u64,
+    /// There was an event by now.
+    has_event: bool,
+    order: Option<Order>,
+    times: Times,
+    aux: Vec<Aux>,
+}
+
+impl Patient {
+    /// The next batch in file order, and what was seen in it.
+    fn batch(&mut self, batch: &Batch, seen: Seen, context: &Context) {
+        let Seen { findings, rounds, times, aux, first_event, early_index, .. } = seen;
+        if let Some(origin) = early_index.filter(|_| !self.has_event) {
+            let what = "no event is known yet that it could be about".to_owned();
+            let kind = Some(RecordType::ID_INDEX);
+            self.findings.add("no-event", Spot { origin: Some(origin), kind, what });
+        }
+        self.has_event |= first_event.is_some();
+        for opened in &batch.opened {
+            compressed::check(opened, self.compression.as_ref(), &mut self.findings);
+        }
+        self.findings.append(findings);
+        if let Some(order) = &mut self.order {
+            order.batch(batch, &rounds, context.endian, &mut self.findings);
+        }
+        self.records += batch.records;
+        self.times.append(times);
+        self.aux.extend(aux);
+        if let Some(torn) = &batch.torn {
+            self.torn(torn);
+        }
+    }
+
+    fn torn(&mut self, torn: &Torn) {
+        let error = torn.to_error();
+        // perf bears that in pipe data and at the end of a compressed stream; elsewhere in a file it means that the file is damaged.
+        let borne = self.pipe || matches!(torn.origin, Origin::Chunk { .. });
+        self.broken |= !borne;
+        let code = if borne { "torn" } else { "record-cut" };
+        self.findings
+            .add(code, Spot { origin: Some(torn.origin), kind: torn.kind, what: error.what().to_owned() });
+    }
+}

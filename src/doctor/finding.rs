@@ -1,0 +1,145 @@
+//! What was found: of each code the first places, and how many there are.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use perfx_format::{Error, Oddity, Origin, RecordType};
+
+use crate::codes::{Code, Severity, code};
+
+/// A place where something is not as it should be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Spot {
+    /// Where in the input; the stream counts the files of a directory.
+    pub origin: Option<Origin>,
+    /// The kind of the record at fault.
+    pub kind: Option<RecordType>,
+    /// One sentence with the numbers.
+    pub what: String,
+}
+
+impl Spot {
+    /// In the main file, at an absolute offset, in no record.
+    pub fn at(offset: u64, what: impl Into<String>) -> Spot {
+        Spot { origin: Some(Origin::Input { stream: 0, offset }), kind: None, what: what.into() }
+    }
+
+    /// Nowhere in particular.
+    pub fn nowhere(what: impl Into<String>) -> Spot {
+        Spot { origin: None, kind: None, what: what.into() }
+    }
+}
+
+/// All places of one code.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// What it is.
+    pub code: &'static Code,
+    /// How often it was found.
+    pub count: u64,
+    /// The first places.
+    pub spots: Vec<Spot>,
+}
+
+/// Findings by code, in the order in which they were first made.
+#[derive(Clone, Debug, Default)]
+pub struct Findings {
+    /// The most places kept of each code.
+    most: usize,
+    found: Vec<Finding>,
+    by_code: BTreeMap<&'static str, usize>,
+}
+
+impl Findings {
+    /// Keeps so many places of each code.
+    pub fn new(most: usize) -> Findings {
+        Findings { most, ..Findings::default() }
+    }
+
+    /// Adds one.
+    pub fn add(&mut self, name: &'static str, spot: Spot) {
+        let most = self.most;
+        let finding = self.of(code(name));
+        finding.count += 1;
+        if finding.spots.len() < most {
+            finding.spots.push(spot);
+        }
+    }
+
+    /// Adds one that decoding noted.
+    pub fn odd(&mut self, odd: Oddity, origin: Option<Origin>, kind: Option<RecordType>) {
+        self.add(odd.code, Spot { origin, kind, what: odd.what });
+    }
+
+    /// Adds an error of the reader; `false` when the recording is not to blame for it.
+    pub fn error(&mut self, error: &Error) -> bool {
+        let Some(code) = error.fault_code() else { return false };
+        let spot = Spot { origin: error.place(), kind: error.record_kind(), what: error.what().to_owned() };
+        self.add(code, spot);
+        true
+    }
+
+    /// Adds what was found behind all this.
+    pub fn append(&mut self, later: Findings) {
+        let most = self.most;
+        for other in later.found {
+            let finding = self.of(other.code);
+            finding.count += other.count;
+            let room = most.saturating_sub(finding.spots.len());
+            finding.spots.extend(other.spots.into_iter().take(room));
+        }
+    }
+
+    fn of(&mut self, code: &'static Code) -> &mut Finding {
+        let index = *self.by_code.entry(code.code).or_insert_with(|| {
+            self.found.push(Finding { code, count: 0, spots: Vec::new() });
+            self.found.len() - 1
+        });
+        &mut self.found[index]
+    }
+
+    /// Faults first, then notes.
+    fn sorted(mut self) -> Vec<Finding> {
+        self.found.sort_by_key(|finding| finding.code.severity == Severity::Note);
+        self.found
+    }
+}
+
+/// What a recording is, all in all.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Verdict {
+    /// As it should be.
+    Sound,
+    /// Something is wrong, but every record can be read.
+    Suspect,
+    /// Not all of it can be read.
+    Unreadable,
+}
+
+/// All that is to be said of a recording.
+#[derive(Clone, Debug)]
+pub struct Diagnosis {
+    /// What the user called it.
+    pub name: Arc<str>,
+    /// All in all.
+    pub verdict: Verdict,
+    /// Records looked at.
+    pub records: u64,
+    /// The files of a directory, by the number an [`Origin`] gives; one name otherwise.
+    pub streams: Vec<Arc<str>>,
+    /// Faults first, then notes.
+    pub findings: Vec<Finding>,
+}
+
+impl Diagnosis {
+    pub(crate) fn new(name: Arc<str>, streams: Vec<Arc<str>>, findings: Findings, broken: bool) -> Diagnosis {
+        let findings = findings.sorted();
+        let faulty = findings.iter().any(|finding| finding.code.severity == Severity::Fault);
+        let verdict = match (broken, faulty) {
+            (true, _) => Verdict::Unreadable,
+            (false, true) => Verdict::Suspect,
+            (false, false) => Verdict::Sound,
+        };
+        Diagnosis { name, verdict, records: 0, streams, findings }
+    }
+}

@@ -1,0 +1,253 @@
+//! Checks what stands around the records: header, attrs, ids, feature sections, and how they fit together.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use perfx_format::decode::attr_oddities;
+use perfx_format::features::{
+    AuxtraceEntry, Compressed, FeatureContext, SampleTime, decode_feature, read_auxtrace_index,
+    read_event_desc, read_group_desc,
+};
+use perfx_format::header::{FILE_HEADER_SIZE, FileHeader, Section};
+use perfx_format::input::{Form, Recording};
+use perfx_format::{Endian, Feature, Layouts, Origin};
+
+use crate::finding::{Findings, Spot};
+use crate::records::{Aux, Times};
+
+/// The largest attr that perf 6.1 knows.
+const ATTR_SIZE_61: usize = 128;
+/// Of perf 7.3; nobody knows a larger one yet.
+const ATTR_SIZE_73: usize = 144;
+/// PERF_TYPE_TRACEPOINT.
+const TRACEPOINT: u32 = 2;
+/// What `mmap_len` must be a multiple of.
+const PAGE: u32 = 4096;
+
+/// All checks that need no record.
+pub(crate) fn check(recording: &Recording, context: FeatureContext, findings: &mut Findings) {
+    for fault in &recording.faults {
+        findings.add(fault.code, Spot::at(fault.offset, fault.what.clone()));
+    }
+    if let Some(file) = &recording.file {
+        attrs(recording, file, findings);
+        sections(file, findings);
+        for (feature, section) in &file.sections {
+            let Some(bytes) = recording.features.get(feature) else { continue };
+            for mut odd in decode_feature(*feature, bytes, recording.endian, context).odd {
+                odd.what = format!("feature {feature}: {}", odd.what);
+                findings.odd(odd, Some(Origin::Input { stream: 0, offset: section.offset }), None);
+            }
+        }
+        if recording.form == Form::File && recording.features.contains_key(&Feature::DIR_FORMAT) {
+            findings.add("dir-format", spot(recording, Feature::DIR_FORMAT, "it is a plain file"));
+        }
+        let no_front = file.magic.size == FILE_HEADER_SIZE as u64 && file.sections.is_empty();
+        if recording.endian == Endian::Big && no_front && recording.faults.is_empty() {
+            let what = "a big-endian header of 104 bytes without features";
+            findings.add("features-none", Spot::at(8, what));
+        }
+    }
+    let tracepoint = recording.events.iter().position(|event| event.attr().type_ == TRACEPOINT);
+    // In pipe data they come after the other features, and may come late.
+    if let Some(event) = tracepoint.filter(|_| recording.file.is_some())
+        && !recording.features.contains_key(&Feature::TRACING_DATA)
+    {
+        let what = format!("event {event} is a tracepoint, but feature TRACING_DATA (1) is not there");
+        findings.add("tracing-data-missing", Spot::nowhere(what));
+    }
+    // perf looks at that in a file only, and not in one of perf stat.
+    if recording.form != Form::Pipe
+        && !recording.features.contains_key(&Feature::STAT)
+        && let Err(error) = Layouts::new(&recording.events).check_ids()
+    {
+        findings.add("id-position", Spot::nowhere(error.what()));
+    }
+    ids(recording, findings);
+    agree(recording, findings);
+}
+
+/// A place of a feature's section.
+fn spot(recording: &Recording, feature: Feature, what: impl std::fmt::Display) -> Spot {
+    let sections = recording.file.as_ref().map(|file| file.sections.as_slice()).unwrap_or_default();
+    let offset = sections.iter().find(|(other, _)| *other == feature).map(|(_, section)| section.offset);
+    let what = format!("feature {feature}: {what}");
+    match offset {
+        Some(offset) => Spot::at(offset, what),
+        None => Spot::nowhere(what),
+    }
+}
+
+fn attrs(recording: &Recording, file: &FileHeader, findings: &mut Findings) {
+    let mut at = file.attrs.offset;
+    let mut largest = 0;
+    for (index, event) in recording.events.iter().enumerate() {
+        let size = event.raw().len();
+        for mut odd in attr_oddities(event.attr(), size) {
+            odd.what = format!("event {index}: {}", odd.what);
+            findings.odd(odd, Some(Origin::Input { stream: 0, offset: at }), None);
+        }
+        largest = largest.max(size);
+        at += size as u64 + 16;
+    }
+    if recording.events.is_empty() {
+        findings.add("no-event", Spot::at(24, "there is no event"));
+    }
+    if largest > ATTR_SIZE_61 {
+        let who = if largest > ATTR_SIZE_73 { "7.3" } else { "6.1" };
+        let what = format!("attr.size {largest} is more than perf {who} knows");
+        findings.add("attr-newer", Spot::at(16, what));
+    }
+    // perf finds the byte order of version 1 by the size of an entry, one of those there were at the time.
+    if file.magic.version1 && largest > 104 {
+        findings.add("version-1", Spot::at(16, format!("attr.size {largest} in a file of version 1")));
+    }
+}
+
+/// Which parts of the file share bytes, and what nothing points to.
+fn sections(file: &FileHeader, findings: &mut Findings) {
+    let table = Section { offset: file.data.end(), size: file.sections.len() as u64 * 16 };
+    let named = |name: &str, section: Section| (name.to_owned(), section);
+    let mut parts = vec![named("the data", file.data), named("the feature table", table)];
+    parts.extend(file.sections.iter().map(|(feature, section)| (format!("feature {feature}"), *section)));
+    parts.push(named("the header", Section { offset: 0, size: file.magic.size }));
+    parts.push(named("the attrs", file.attrs));
+    parts.extend(file.ids.iter().enumerate().map(|(event, ids)| (format!("the ids of event {event}"), *ids)));
+    parts.retain(|(_, part)| part.size > 0);
+    parts.sort_by_key(|(_, part)| (part.offset, part.size));
+    let end = parts.iter().map(|(_, part)| part.end()).max().unwrap_or(0);
+    for pair in parts.windows(2) {
+        let [(name, part), (next, other)] = pair else { continue };
+        // The header's own check has told of the attrs and the data.
+        let told = |name: &str| matches!(name, "the header" | "the attrs" | "the data");
+        if part.end() > other.offset && !(told(name) && told(next)) {
+            let what = format!("{next} begins inside {name}");
+            findings.add("sections-overlap", Spot::at(other.offset, what));
+        }
+    }
+    if end < file.file_size && !file.sections.is_empty() {
+        let what = format!("{} bytes follow the last section", file.file_size - end);
+        findings.add("trailing-bytes", Spot::at(end, what));
+    }
+}
+
+/// An id belongs to one event.
+fn ids(recording: &Recording, findings: &mut Findings) {
+    let mut owners = BTreeMap::new();
+    for (index, event) in recording.events.iter().enumerate() {
+        for &id in event.ids.iter().filter(|&&id| id != 0) {
+            if let Some(other) = owners.insert(id, index) {
+                let what = format!("events {other} and {index} both have the id {id}");
+                findings.add("id-twice", Spot::nowhere(what));
+            }
+        }
+    }
+}
+
+/// What features say of the events and of each other.
+fn agree(recording: &Recording, findings: &mut Findings) {
+    let endian = recording.endian;
+    let section = |feature| recording.features.get(&feature);
+    let mut add = |code, feature, what: String| findings.add(code, spot(recording, feature, what));
+    if let Some(desc) = section(Feature::EVENT_DESC).and_then(|section| read_event_desc(section, endian)) {
+        if desc.len() != recording.events.len() {
+            let what = format!("{} events, where there are {}", desc.len(), recording.events.len());
+            add("event-desc", Feature::EVENT_DESC, what);
+        }
+        let differ = desc.iter().zip(&recording.events).position(|(desc, event)| {
+            let set = |ids: &[u64]| ids.iter().copied().collect::<BTreeSet<_>>();
+            set(&desc.ids) != set(&event.ids)
+        });
+        if let Some(index) = differ {
+            let what = format!("event {index} has other ids than the file's attr");
+            add("event-desc", Feature::EVENT_DESC, what);
+        }
+    }
+    if let Some(groups) = section(Feature::GROUP_DESC).and_then(|section| read_group_desc(section, endian)) {
+        for group in groups {
+            let end = u64::from(group.leader) + u64::from(group.members);
+            if end > recording.events.len() as u64 {
+                let what = format!("a group up to event {end}, where there are {}", recording.events.len());
+                add("group-range", Feature::GROUP_DESC, what);
+            }
+        }
+    }
+    if let Some(Compressed { mmap_len, .. }) = recording.compressed()
+        && (mmap_len == 0 || !mmap_len.is_multiple_of(PAGE))
+    {
+        add("mmap-len", Feature::COMPRESSED, format!("mmap_len {mmap_len} is no multiple of {PAGE}"));
+    }
+}
+
+/// Feature SAMPLE_TIME holds the times of the first and the last sample, in time or in file order: perf record sorts only where it must.
+pub(crate) fn times(recording: &Recording, times: &Times, findings: &mut Findings) {
+    let section = recording.features.get(&Feature::SAMPLE_TIME);
+    let said = section.and_then(|section| SampleTime::read(section, recording.endian));
+    let (Some(said), Some(first)) = (said, times.first) else { return };
+    // perf record -B looks at no sample and writes zeros.
+    if (said.first_ns, said.last_ns) == (0, 0) {
+        return;
+    }
+    let good =
+        [first, times.oldest].contains(&said.first_ns) && [times.last, times.newest].contains(&said.last_ns);
+    if !good {
+        let what = format!(
+            "from {} to {} ns, where samples are from {} to {}",
+            said.first_ns, said.last_ns, times.oldest, times.newest
+        );
+        findings.add("sample-time", spot(recording, Feature::SAMPLE_TIME, what));
+    }
+}
+
+/// AUX data has an owner a queue, a kind, and an index that hits it.
+pub(crate) fn aux(recording: &Recording, aux: &[Aux], findings: &mut Findings) {
+    let mut info = false;
+    let mut owners = BTreeMap::new();
+    let mut traces = BTreeMap::new();
+    for mark in aux {
+        let Aux::Trace { origin, size, idx, owner } = *mark else {
+            info = true;
+            continue;
+        };
+        let kind = Some(perfx_format::RecordType::AUXTRACE);
+        let mut add = |code, what| findings.add(code, Spot { origin: Some(origin), kind, what });
+        if !info {
+            add("auxtrace-info-missing", "no AUXTRACE_INFO before it".to_owned());
+        }
+        let (tid, cpu) = *owners.entry(idx).or_insert(owner);
+        if (tid, cpu) != owner {
+            let what = format!(
+                "queue {idx} belongs to thread {} on CPU {} here, to {} on {} before",
+                owner.0 as i32, owner.1 as i32, tid as i32, cpu as i32
+            );
+            add("auxtrace-queue", what);
+        }
+        if let Some((0, offset)) = origin.stored_at() {
+            traces.insert(offset, size);
+        }
+    }
+    let section = recording.features.get(&Feature::AUXTRACE);
+    let Some(index) = section.and_then(|section| read_auxtrace_index(section, recording.endian)) else {
+        return;
+    };
+    let mut add = |code, what: String| findings.add(code, spot(recording, Feature::AUXTRACE, what));
+    let mut listed = BTreeSet::new();
+    for AuxtraceEntry { offset, size } in &index {
+        match traces.get(offset) {
+            None => add("auxtrace-index", format!("no AUXTRACE record begins at {offset:#x}")),
+            Some(real) if real != size => {
+                let what = format!("the AUXTRACE record at {offset:#x} has {real} bytes, not {size}");
+                add("auxtrace-index", what);
+            }
+            Some(_) if !listed.insert(*offset) => {
+                add("auxtrace-index", format!("the AUXTRACE record at {offset:#x} is listed twice"));
+            }
+            Some(_) => {}
+        }
+    }
+    // Without an entry, perf looks for the records itself.
+    if !index.is_empty() {
+        for offset in traces.keys().filter(|offset| !listed.contains(offset)) {
+            add("auxtrace-index", format!("the AUXTRACE record at {offset:#x} is not listed"));
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! Says what is wrong with a recording: each fault has a short stable code, a place and a sentence, and a sound recording has none.
+
+mod codes;
+mod compressed;
+mod examine;
+mod finding;
+mod front;
+mod order;
+mod records;
+
+pub use codes::{CODES, Code, Reaction, Severity, code};
+pub use examine::{examine, unopened};
+pub use finding::{Diagnosis, Finding, Findings, Spot, Verdict};

@@ -1,0 +1,100 @@
+//! Checks the rounds: no record may be older than what perf has let go at the FINISHED_ROUND before the last.
+
+use perfx_format::input::Batch;
+use perfx_format::{Endian, Kinds, Record, RecordType};
+
+use crate::finding::{Findings, Spot};
+
+/// The times between two FINISHED_ROUND records, ns. Empty: `oldest` is above `newest`.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    oldest: u64,
+    newest: u64,
+}
+
+const EMPTY: Span = Span { oldest: u64::MAX, newest: 0 };
+
+/// The rounds of a batch; the last one goes on in the next batch.
+#[derive(Clone, Debug)]
+pub(crate) struct Rounds {
+    spans: Vec<Span>,
+}
+
+impl Rounds {
+    pub(crate) fn new() -> Rounds {
+        Rounds { spans: vec![EMPTY] }
+    }
+
+    /// A record that perf sorts: it has a time.
+    #[inline]
+    pub(crate) fn time(&mut self, time: u64) {
+        if let Some(span) = self.spans.last_mut() {
+            span.oldest = span.oldest.min(time);
+            span.newest = span.newest.max(time);
+        }
+    }
+
+    pub(crate) fn finished(&mut self) {
+        self.spans.push(EMPTY);
+    }
+}
+
+/// The time by which perf sorts a record: what has none, 0 or ~0 is let go at once.
+pub(crate) fn sort_time(time: Option<u64>) -> Option<u64> {
+    time.filter(|&time| time != 0 && time != u64::MAX)
+}
+
+/// How far perf has let records go (tools/perf/util/ordered-events.c): at a FINISHED_ROUND all up to the largest time there was at the round
+/// before.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Order {
+    /// Records older than this are late.
+    let_go: u64,
+    /// What the next round lets go.
+    next: u64,
+    newest: u64,
+}
+
+impl Order {
+    fn finished(&mut self) {
+        (self.let_go, self.next) = (self.next, self.newest);
+    }
+
+    /// Takes in a batch. Only when something is late in it is it walked again, for the places.
+    pub(crate) fn batch(&mut self, batch: &Batch, rounds: &Rounds, endian: Endian, findings: &mut Findings) {
+        let before = *self;
+        let mut late = false;
+        for (index, span) in rounds.spans.iter().enumerate() {
+            if index > 0 {
+                self.finished();
+            }
+            late |= span.oldest < self.let_go;
+            self.newest = self.newest.max(span.newest);
+        }
+        if late {
+            before.name_late(batch, endian, findings);
+        }
+    }
+
+    fn name_late(mut self, batch: &Batch, endian: Endian, findings: &mut Findings) {
+        let mut walker = batch.walk(endian);
+        while let Ok(Some(record)) = walker.next_wanted(Kinds::ALL, usize::MAX) {
+            if record.kind() == RecordType::FINISHED_ROUND {
+                self.finished();
+            }
+            let Some(time) = sort_time(batch.layouts.time(&record)) else { continue };
+            self.newest = self.newest.max(time);
+            if time < self.let_go {
+                findings.add("out-of-order", self.late(&record, time));
+            }
+        }
+    }
+
+    fn late(&self, record: &Record<'_>, time: u64) -> Spot {
+        let what = format!(
+            "its time {time} is {} ns older than what was let go at a FINISHED_ROUND before it",
+            self.let_go - time
+        );
+        Spot { origin: Some(record.origin()), kind: Some(record.kind()), what }
+    }
+}

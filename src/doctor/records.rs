@@ -1,0 +1,195 @@
+//! Checks each record by itself; what needs its neighbours is gathered for whoever sees the batches in file order.
+
+use perfx_format::decode::oddities;
+use perfx_format::features::{FeatureContext, NrCpus, decode_feature};
+use perfx_format::input::{Batch, FLAGS};
+use perfx_format::{Feature, Origin, Record, RecordType};
+
+use crate::finding::{Findings, Spot};
+use crate::order::{Rounds, sort_time};
+
+/// What a check needs to know of the recording.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Context {
+    pub(crate) endian: perfx_format::Endian,
+    pub(crate) features: FeatureContext,
+    /// Pipe data, in which header records are in their place.
+    pub(crate) pipe: bool,
+    /// The most places kept of each code.
+    pub(crate) most: usize,
+}
+
+/// A record that has to do with AUX data.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Aux {
+    /// AUXTRACE_INFO.
+    Info,
+    /// AUXTRACE.
+    Trace {
+        origin: Origin,
+        size: u64,
+        idx: u32,
+        /// u32 tid, u32 cpu.
+        owner: (u32, u32),
+    },
+}
+
+/// Of the samples in file order.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Times {
+    pub(crate) first: Option<u64>,
+    pub(crate) last: u64,
+    pub(crate) oldest: u64,
+    pub(crate) newest: u64,
+}
+
+impl Times {
+    #[inline]
+    fn add(&mut self, time: u64) {
+        self.append(Times { first: Some(time), last: time, oldest: time, newest: time });
+    }
+
+    pub(crate) fn append(&mut self, later: Times) {
+        if self.first.is_none() {
+            *self = later;
+        } else if later.first.is_some() {
+            self.last = later.last;
+            self.oldest = self.oldest.min(later.oldest);
+            self.newest = self.newest.max(later.newest);
+        }
+    }
+}
+
+/// What one batch has to tell.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    pub(crate) findings: Findings,
+    pub(crate) rounds: Rounds,
+    pub(crate) times: Times,
+    pub(crate) aux: Vec<Aux>,
+    /// What a feature among the records says.
+    cpus: Option<NrCpus>,
+    /// The first HEADER_ATTR.
+    pub(crate) first_event: Option<Origin>,
+    /// The first ID_INDEX before that.
+    pub(crate) early_index: Option<Origin>,
+}
+
+/// Looks at every record of a batch.
+pub(crate) fn look(batch: &Batch, context: &Context) -> Seen {
+    let mut seen = Seen {
+        findings: Findings::new(context.most),
+        rounds: Rounds::new(),
+        times: Times::default(),
+        aux: Vec::new(),
+        cpus: None,
+        first_event: None,
+        early_index: None,
+    };
+    let mut walker = batch.walk(context.endian);
+    loop {
+        match walker.next_record() {
+            Ok(Some(record)) => seen.record(&record, batch, context),
+            Ok(None) => break,
+            Err(error) => {
+                seen.findings.error(&error);
+                break;
+            }
+        }
+    }
+    seen
+}
+
+impl Seen {
+    fn record(&mut self, record: &Record<'_>, batch: &Batch, context: &Context) {
+        let kind = record.kind();
+        for odd in oddities(record, &batch.layouts) {
+            self.findings.odd(odd, Some(record.origin()), Some(kind));
+        }
+        if kind.is_kernel() {
+            let layout = batch.layouts.layout_of(record);
+            let time = layout.and_then(|layout| layout.time(record));
+            if let Some(time) = sort_time(time) {
+                self.rounds.time(time);
+                if kind == RecordType::SAMPLE {
+                    self.times.add(time);
+                }
+            }
+            if kind == RecordType::SAMPLE
+                && let Some(cpus) = context.features.cpus
+                && let Some(cpu) = layout.and_then(|layout| layout.cpu(record))
+                && cpu >= cpus.available
+            {
+                let what = format!("CPU {cpu}, where NRCPUS says that there are {}", cpus.available);
+                self.add("sample-cpu", record, what);
+            }
+            if kind == RecordType::CALLCHAIN_DEFERRED {
+                self.newer(record);
+            }
+            return;
+        }
+        match kind {
+            RecordType::HEADER_ATTR => self.first_event = self.first_event.or(Some(record.origin())),
+            RecordType::ID_INDEX if self.first_event.is_none() => {
+                self.early_index = self.early_index.or(Some(record.origin()));
+            }
+            _ => {}
+        }
+        match kind {
+            RecordType::FINISHED_ROUND => self.rounds.finished(),
+            RecordType::AUXTRACE_INFO => self.aux.push(Aux::Info),
+            RecordType::AUXTRACE => {
+                let word = |at| record.u32(at).unwrap_or(0);
+                let (size, owner) = (record.bytes().len() as u64, (word(36), word(40)));
+                self.aux.push(Aux::Trace { origin: record.origin(), size, idx: word(32), owner });
+            }
+            RecordType::HEADER_FEATURE if record.bytes().len() >= 16 => self.feature(record, context),
+            RecordType::HEADER_ATTR | RecordType::HEADER_TRACING_DATA if !context.pipe => {
+                self.add("header-record", record, "in a file the header says this".to_owned());
+            }
+            RecordType::HEADER_TRACING_DATA => {
+                self.section(record, Feature::TRACING_DATA, record.payload(), context);
+            }
+            RecordType::COMPRESSED2
+            | RecordType::BPF_METADATA
+            | RecordType::SCHEDSTAT_CPU
+            | RecordType::SCHEDSTAT_DOMAIN => self.newer(record),
+            _ => {}
+        }
+    }
+
+    fn add(&mut self, code: &'static str, record: &Record<'_>, what: String) {
+        let spot = Spot { origin: Some(record.origin()), kind: Some(record.kind()), what };
+        self.findings.add(code, spot);
+    }
+
+    fn newer(&mut self, record: &Record<'_>) {
+        self.add("kind-newer", record, "perf 6.1 does not know it".to_owned());
+    }
+
+    fn feature(&mut self, record: &Record<'_>, context: &Context) {
+        let payload = &record.bytes()[16..];
+        let number = record.u64(8).unwrap_or(u64::MAX);
+        let Ok(feature) = u8::try_from(number).map(Feature) else { return };
+        if !payload.is_empty() || FLAGS.contains(&feature) {
+            self.section(record, feature, payload, context);
+        } else if feature < Feature::CPU_DOMAIN_INFO {
+            // perf 6.1 and 6.12 know all features below this one.
+            let what = format!("the mark at the end of the features says {number}");
+            self.add("end-mark", record, what);
+        }
+    }
+
+    fn section(&mut self, record: &Record<'_>, feature: Feature, section: &[u8], context: &Context) {
+        if feature == Feature::NRCPUS {
+            self.cpus = NrCpus::read(section, context.endian);
+        }
+        let features = FeatureContext { cpus: context.features.cpus.or(self.cpus) };
+        let odd = decode_feature(feature, section, context.endian, features).odd;
+        // Among the records of pipe data (perf record --tail-synthesize), NRCPUS may be in another batch.
+        for mut odd in odd.into_iter().filter(|odd| odd.code != "nrcpus-missing") {
+            odd.what = format!("feature {feature}: {}", odd.what);
+            self.findings.odd(odd, Some(record.origin()), Some(record.kind()));
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! `perfx repair` mends the faults that it says it can, so that doctor and perf are content, and changes nothing else.
+
+use std::fs;
+
+use serde_json::Value as Json;
+
+use crate::args;
+use crate::parse::{Order, records};
+use crate::support::{
+    Fixture, Form, Perf, Ran, Stdin, all, each, each_fixture, perf, perfx, perfx_with, same_bytes, temp,
+};
+
+/// Recordings with a fault that can be mended, and what is left of samples nobody can place.
+const MENDABLE: &[(&str, &str)] = &[
+    ("size-unaligned", "recorded/inject-b.p61.data"),
+    ("size-unaligned", "recorded/pipe-inject-b.p61.data"),
+    ("size-unaligned", "crafted/val-size-unaligned.data"),
+    ("mmap-len", "recorded/stat.p61.data"),
+    ("mmap-len", "recorded/stat-interval.p73.data"),
+    ("mmap-len", "crafted/be-stat.p61.data"),
+    ("mmap-len", "crafted/z-mmap-len-odd-le.data"),
+    ("mmap-len", "crafted/z-mmap-len-zero-le.data"),
+    ("mmap-len", "crafted/val-feature-mmap-len.data"),
+    ("dir-format", "crafted/dir-format-in-file.data"),
+    ("dir-format", "crafted/val-feature-dir-format.data"),
+    ("mmap-build-id-bit", "crafted/val-mmap2-build-id-0.data"),
+    ("mmap-build-id-bit", "crafted/val-mmap2-build-id-size.data"),
+    ("compressed-size", "crafted/z-datasize-zero-le.data"),
+    ("compressed-size", "crafted/z-datasize-zero-be.data"),
+    ("compressed-size", "crafted/z-datasize-big-le.data"),
+    ("compressed-size", "crafted/z-datasize-wild-le.data"),
+    ("compressed-size", "crafted/z-datasize-small-le.data"),
+    ("compressed-size", "crafted/z-empty-record-le.data"),
+    ("auxtrace-index", "crafted/aux-index-missing.data"),
+    ("auxtrace-index", "crafted/aux-index-other-record.data"),
+    ("auxtrace-index", "crafted/aux-index-outside.data"),
+    ("auxtrace-index", "crafted/aux-index-plus-8.data"),
+    ("auxtrace-index", "crafted/aux-index-size.data"),
+    ("auxtrace-index", "crafted/aux-index-size-zero.data"),
+    ("auxtrace-index", "crafted/aux-index-twice.data"),
+    ("id-unknown", "crafted/val-id-index-unknown.data"),
+    ("id-unknown", "crafted/unknown-id-sample.data"),
+    ("id-unknown", "crafted/unknown-id-trailer.data"),
+    ("id-unknown", "crafted/val-event-update-unknown.data"),
+    ("string-unterminated", "crafted/val-unterminated-buildid.data"),
+    ("string-unterminated", "crafted/val-unterminated-cgroup.data"),
+    ("string-unterminated", "crafted/val-unterminated-comm.data"),
+    ("string-unterminated", "crafted/val-unterminated-ksymbol.data"),
+    ("string-unterminated", "crafted/val-unterminated-mmap.data"),
+    ("string-unterminated", "crafted/val-unterminated-mmap2.data"),
+    ("string-unterminated", "crafted/val-feature-hostname-unterminated.data"),
+];
+
+/// What doctor finds: code, severity.
+fn doctor(path: &std::path::Path) -> Vec<(String, String)> {
+    let ran = perfx(args!["doctor", "--format", "ndjson", path]);
+    let file: Json = serde_json::from_slice(&ran.stdout).unwrap_or_else(|e| panic!("{e}: {ran:?}"));
+    let text = |finding: &Json, name: &str| finding[name].as_str().unwrap().to_owned();
+    let findings = file["findings"].as_array().unwrap().iter();
+    findings.map(|finding| (text(finding, "code"), text(finding, "severity"))).collect()
+}
+
+/// What perf shows of a recording.
+fn script(perf: &Perf, bytes: &[u8], path: &std::path::Path) -> Ran {
+    let pipe = matches!(bytes[8..16], [16, 0, 0, 0, 0, 0, 0, 0] | [0, 0, 0, 0, 0, 0, 0, 16]);
+    let (stdin, path) = if pipe { (Stdin::Pipe(bytes), "-".into()) } else { (Stdin::Null, path.to_owned()) };
+    perf.run(stdin, args!["script", "-D", "-f", "-i", path])
+}
+
+#[test]
+fn doctor_and_perf_are_content_with_what_was_mended() {
+    let perfs = [perf("perf"), perf("perf-new")];
+    each(
+        MENDABLE,
+        |(code, name)| format!("{code} of {name}"),
+        |&(code, name)| {
+            let fixture = Fixture::new(name);
+            let before = doctor(&fixture.path);
+            if !before.iter().any(|(found, _)| found == code) {
+                return Err(format!("doctor finds {before:?}"));
+            }
+            let folder = temp();
+            let out = folder.path().join("out.data");
+            let to = if fixture.form == Form::Pipe { "pipe" } else { "file" };
+            let ran = perfx(args!["repair", "--fault", code, "--to", to, "-o", out, fixture.path]);
+            let lost = name.ends_with("unknown-id-sample.data");
+            if ran.code != Some(if lost { 3 } else { 0 }) {
+                return Err(format!("{ran:?}"));
+            }
+            let after = doctor(&out);
+            if after.iter().any(|(_, severity)| severity == "fault") {
+                return Err(format!("doctor still finds {after:?} after {}", ran.stderr));
+            }
+            let bytes = fs::read(&out).unwrap();
+            for perf in perfs.iter().flatten() {
+                // What older perfs do not know is no fault of the recording.
+                if perf.name == "perf" && !after.is_empty() {
+                    continue;
+                }
+                let ran = script(perf, &bytes, &out);
+                if ran.code != Some(0) || ran.stderr.contains("skipping") {
+                    return Err(format!("{}: {:?}: {}", perf.name, ran.code, ran.stderr));
+                }
+            }
+            Ok(())
+        },
+    );
+}
+
+/// A recording without such faults comes out as `copy` makes it.
+#[test]
+fn what_is_right_stays_as_it_is() {
+    let mendable: Vec<_> = MENDABLE.iter().map(|(code, _)| *code).collect();
+    let sound: Vec<_> = all()
+        .into_iter()
+        .filter(|fixture| doctor(&fixture.path).iter().all(|(code, _)| !mendable.contains(&code.as_str())))
+        .collect();
+    assert!(sound.len() > 500);
+    each_fixture(&sound, |fixture| {
+        let folder = temp();
+        let (copied, repaired) = (folder.path().join("copy.data"), folder.path().join("repair.data"));
+        let ran = perfx(args!["copy", "-q", "--to", "file", "-o", copied, fixture.path]);
+        if ran.code == Some(1) {
+            return Ok(());
+        }
+        let repair = perfx(args!["repair", "--to", "file", "-o", repaired, fixture.path]);
+        let broken = repair.stderr.contains("compressed records are not mended");
+        if (repair.code != ran.code && !broken) || !repair.stderr.contains("nothing to mend") {
+            return Err(format!("{repair:?}"));
+        }
+        same_bytes("repair", &fs::read(&copied).unwrap(), &fs::read(&repaired).unwrap())
+    });
+}
+
+#[test]
+fn only_the_fault_that_is_asked_for_is_mended() {
+    for (code, name) in [("mmap-len", "recorded/inject-b.p61.data"), ("dir-format", "recorded/stat.p61.data")]
+    {
+        let fixture = Fixture::new(name);
+        let folder = temp();
+        let (copied, repaired) = (folder.path().join("copy.data"), folder.path().join("repair.data"));
+        perfx(args!["copy", "-o", copied, fixture.path]).done().unwrap();
+        perfx(args!["repair", "--fault", code, "-o", repaired, fixture.path]).done().unwrap();
+        same_bytes(name, &fs::read(&copied).unwrap(), &fs::read(&repaired).unwrap()).unwrap();
+    }
+}
+
+#[test]
+fn threads_and_pipes_make_no_difference() {
+    for (code, name) in MENDABLE {
+        let fixture = Fixture::new(name);
+        let bytes = fixture.bytes();
+        let of = |stdin: Stdin<'_>, threads: &str| {
+            let ran = perfx_with(stdin, ["repair", "-q", "-@", threads, "--fault", code, "-"]);
+            assert!(matches!(ran.code, Some(0 | 3)), "{name}: {ran:?}");
+            ran.stdout
+        };
+        let expected = of(Stdin::File(&fixture.path), "1");
+        same_bytes(name, &expected, &of(Stdin::File(&fixture.path), "4")).unwrap();
+        same_bytes(name, &expected, &of(Stdin::Pipe(&bytes), "4")).unwrap();
+    }
+}
+
+/// A record that a compressed one holds can't be changed where it is.
+#[test]
+fn faults_inside_compressed_records_are_told() {
+    let mut pipe = Fixture::new("crafted/z-pipe.data").bytes();
+    let first =
+        records(&pipe[16..], Order { big: false }).into_iter().find(|record| record.kind == 81).unwrap();
+    pipe.truncate(16 + first.at);
+    // A FINISHED_INIT of 12 bytes.
+    let inside = zstd::bulk::compress(&[82, 0, 0, 0, 0, 0, 12, 0, 0, 0, 0, 0], 1).unwrap();
+    pipe.extend([81, 0, 0, 0, 0, 0, inside.len() as u8 + 8, 0]);
+    pipe.extend(inside);
+    let ran = perfx_with(Stdin::Pipe(&pipe), ["repair", "-"]);
+    assert_eq!(ran.code, Some(0));
+    assert!(ran.stderr.contains("inside COMPRESSED records was not looked at"), "{}", ran.stderr);
+    same_bytes("nothing changes", &pipe, &ran.stdout).unwrap();
+}
+
+#[test]
+fn a_fault_that_nobody_can_mend_is_a_mistake_on_the_command_line() {
+    let ran = perfx(["repair", "--fault", "zstd", "perf.data"]);
+    assert_eq!(ran.code, Some(2));
+    assert!(ran.stderr.contains("`zstd`") && ran.stderr.contains("mmap-len"), "{}", ran.stderr);
+}
