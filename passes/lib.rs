@@ -5,7 +5,7 @@ mod mmap2_build_ids;
 mod support;
 
 use anyhow::{Context as _, Result, bail};
-use perfx_pipeline::Pass;
+use perfx_pipeline::{Pass, did_you_mean};
 
 pub use build_ids::{BuildIds, BuildIdsOptions};
 pub use mmap2_build_ids::{Mmap2BuildIds, Mmap2BuildIdsOptions};
@@ -21,8 +21,8 @@ pub struct Entry {
     pub about: &'static str,
     /// Its options.
     pub options: &'static [Choice],
-    /// Makes one.
-    pub make: fn(&Options) -> Box<dyn Pass>,
+    /// Makes one. An error is a mistake in the options.
+    pub make: fn(&Options) -> Result<Box<dyn Pass>>,
 }
 
 /// Every pass there is.
@@ -44,10 +44,10 @@ pub fn parse_chain(text: &str) -> Result<Vec<Box<dyn Pass>>> {
         let name = parts.next().unwrap_or_default();
         let Some(entry) = REGISTRY.iter().find(|entry| entry.name == name) else {
             let names: Vec<_> = REGISTRY.iter().map(|entry| entry.name).collect();
-            bail!("there is no pass `{name}`; there are: {}", names.join(", "));
+            bail!("there is no pass `{name}`{}; there are: {}", did_you_mean(&name, &names), names.join(", "));
         };
         let options = Options::parse(parts, entry.options).with_context(|| format!("pass {name}"))?;
-        passes.push((entry.make)(&options));
+        passes.push((entry.make)(&options).with_context(|| format!("pass {name}"))?);
     }
     Ok(passes)
 }
