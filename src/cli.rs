@@ -9,12 +9,12 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use perfx_format::RecordType;
 use perfx_pipeline::did_you_mean;
 
-use crate::{commands, signals};
 pub(crate) use crate::input::InputArgs;
 #[allow(unused_imports, reason = "for the commands that read several recordings")]
 pub(crate) use crate::input::InputsArgs;
 use crate::talk::{ColorWhen, STYLES, tell_failure};
 pub(crate) use crate::talk::{TalkArgs, heading};
+use crate::{commands, signals};
 
 /// Exit codes, as every command's `--help` ends.
 const EXIT_CODES: &str = "\
@@ -28,8 +28,15 @@ Exit codes:
 #[derive(Parser, Debug)]
 #[command(name = "perfx", version, arg_required_else_help = true, after_help = EXIT_CODES, styles = STYLES)]
 struct Cli {
-    /// Colour what is printed
-    #[arg(long, global = true, value_name = "WHEN", default_value = "auto", hide_possible_values = true)]
+    /// Colour what is printed: auto (on a terminal, unless NO_COLOR is set), always or never
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_possible_values = true,
+        display_order = 990
+    )]
     color: ColorWhen,
     #[command(subcommand)]
     command: Command,

@@ -58,7 +58,9 @@ impl InputsArgs {
             sources.push(Source::by_default());
         }
         if sources.iter().filter(|source| **source == Source::Stdin).count() > 1 {
-            return Err(Usage("standard input can be read only once, but - is given more often".into()).into());
+            return Err(
+                Usage("standard input can be read only once, but - is given more often".into()).into()
+            );
         }
         Ok(sources)
     }
@@ -68,7 +70,8 @@ impl InputsArgs {
 /// `@` or `#` is written `./@name`.
 fn listed(list: &Path) -> Result<Vec<Source>> {
     let wrong = |what: String| Usage(format!("@{}: {what}", list.display()));
-    let text = std::fs::read(list).map_err(|error| wrong(format!("the list of inputs can't be read: {error}")))?;
+    let text =
+        std::fs::read(list).map_err(|error| wrong(format!("the list of inputs can't be read: {error}")))?;
     let lines = text.split(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
     let names: Vec<_> = lines.filter(|line| !line.is_empty() && !line.starts_with(b"#")).collect();
     if names.is_empty() {
@@ -127,4 +130,37 @@ fn stdin_is_pipe() -> bool {
 /// Temporary files go where the system wants them (`TMPDIR`), without a name, so that nothing is left whatever happens.
 pub(crate) fn spool() -> Spool {
     Arc::new(tempfile::tempfile)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sources(positional: &[String]) -> Result<Vec<Source>, String> {
+        let positional = positional.iter().map(PathBuf::from).collect();
+        InputsArgs { positional, input: Vec::new() }.sources().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_list_stands_for_the_inputs_it_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let list = folder.path().join("list");
+        let at = format!("@{}", list.display());
+        let path = |path: &str| Source::Path(PathBuf::from(path));
+        std::fs::write(&list, "# of the night\n\nb.data\r\n-\n./@c\nd e").unwrap();
+        let found = sources(&["a.data".into(), at.clone(), "z".into()]).unwrap();
+        assert_eq!(
+            found,
+            [path("a.data"), path("b.data"), Source::Stdin, path("./@c"), path("d e"), path("z")]
+        );
+        for (text, wrong) in [("\n#\n", "names no input"), ("@other", "can't name another one")] {
+            std::fs::write(&list, text).unwrap();
+            let error = sources(&[at.clone()]).unwrap_err();
+            assert!(error.contains(wrong), "{error}");
+        }
+        std::fs::remove_file(&list).unwrap();
+        assert!(sources(&[at]).unwrap_err().contains("can't be read"));
+        assert!(sources(&["-".into(), "-".into()]).unwrap_err().contains("only once"));
+        assert_eq!(sources(&["x".into()]).unwrap(), [path("x")]);
+    }
 }

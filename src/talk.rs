@@ -22,7 +22,6 @@ pub(crate) const STYLES: Styles =
 /// When to colour.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ColorWhen {
-    /// On a terminal, unless NO_COLOR is set
     Auto,
     Always,
     Never,

@@ -60,7 +60,12 @@ impl IdOptions {
 
     pub(crate) fn from_options(options: &Options) -> Result<IdOptions> {
         let paths = |name| options.all(name).map(PathBuf::from).collect();
-        IdOptions::new(options.all("known").next(), paths("root"), paths("buildid-dir"), options.has("no-files"))
+        IdOptions::new(
+            options.all("known").next(),
+            paths("root"),
+            paths("buildid-dir"),
+            options.has("no-files"),
+        )
     }
 }
 
@@ -242,7 +247,10 @@ impl Ids {
             let unused_ids = counted(unused.len() as u64, "known build-id was", "known build-ids were");
             report.say(Level::Info, format!("{unused_ids} not needed{LISTED}"));
             for path in unused {
-                report.say(Level::Detail, format!("not needed: {}", path.as_os_str().as_bytes().escape_ascii()));
+                report.say(
+                    Level::Detail,
+                    format!("not needed: {}", path.as_os_str().as_bytes().escape_ascii()),
+                );
             }
         }
     }

@@ -31,7 +31,11 @@ impl Options {
             };
             let Some(choice) = choices.iter().find(|choice| choice.name == name) else {
                 let names: Vec<_> = choices.iter().map(|choice| choice.name).collect();
-                bail!("there is no option `{name}`{}; there are: {}", did_you_mean(name, &names), names.join(", "));
+                bail!(
+                    "there is no option `{name}`{}; there are: {}",
+                    did_you_mean(name, &names),
+                    names.join(", ")
+                );
             };
             match (choice.value, &value) {
                 (Some(what), None) => bail!("option `{name}` needs a value: {name}={what}"),

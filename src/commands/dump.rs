@@ -53,8 +53,13 @@ pub(crate) struct Dump {
 const SCHEMA: u32 = 1;
 
 /// The members of the JSON document, in their order: an object, then arrays of what dump shows under the singular.
-const MEMBERS: [(&str, &str); 5] =
-    [("header", "header"), ("faults", "fault"), ("events", "event"), ("features", "feature"), ("records", "record")];
+const MEMBERS: [(&str, &str); 5] = [
+    ("header", "header"),
+    ("faults", "fault"),
+    ("events", "event"),
+    ("features", "feature"),
+    ("records", "record"),
+];
 
 /// Where dump writes, and how far the one JSON document has got, which is never in memory as a whole.
 struct Shown<W> {

@@ -43,7 +43,9 @@ impl Passes {
                 Format::Json => passes.push(as_json(entry, &needs)),
                 Format::Ndjson => {
                     let mut object = json!({"schema": SCHEMA, "what": "pass"});
-                    if let (Some(object), Json::Object(mut pass)) = (object.as_object_mut(), as_json(entry, &needs)) {
+                    if let (Some(object), Json::Object(mut pass)) =
+                        (object.as_object_mut(), as_json(entry, &needs))
+                    {
                         object.append(&mut pass);
                     }
                     text += &format!("{object}\n");

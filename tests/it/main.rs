@@ -1,6 +1,7 @@
 //! The integration tests, one binary: what the whole program promises, shown on the recordings of `tests/data`.
 
 mod cli;
+mod docs;
 mod forms;
 mod fuzz_bodies;
 mod identity;
@@ -12,4 +13,5 @@ mod properties;
 mod second_opinion;
 mod snapshots;
 mod support;
+mod terminal;
 mod validation;
