@@ -13,7 +13,7 @@ pub(crate) use crate::input::InputArgs;
 #[allow(unused_imports, reason = "for the commands that read several recordings")]
 pub(crate) use crate::input::InputsArgs;
 use crate::talk::{ColorWhen, STYLES, tell_failure};
-pub(crate) use crate::talk::{TalkArgs, heading};
+pub(crate) use crate::talk::{TalkArgs, heading, printable};
 use crate::{commands, signals};
 
 /// Exit codes, as every command's `--help` ends.
@@ -49,6 +49,8 @@ enum Command {
     Copy(commands::copy::Copy),
     #[command(after_help = EXIT_CODES)]
     Dump(commands::dump::Dump),
+    #[command(after_help = EXIT_CODES)]
+    Info(commands::info::Info),
     #[command(after_help = EXIT_CODES)]
     Inject(commands::inject::Inject),
     Man(commands::man::Man),
@@ -131,6 +133,7 @@ fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Completion(command) => command.run(),
         Command::Copy(command) => command.run(),
         Command::Dump(command) => command.run(),
+        Command::Info(command) => command.run(),
         Command::Inject(command) => command.run(),
         Command::Man(command) => command.run(),
         Command::Passes(command) => command.run(),

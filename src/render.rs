@@ -16,6 +16,8 @@ use std::fmt::{self, Write};
 use perfx_format::{Decoded, Value, ValueFields as Fields};
 use serde_json::{Map, Value as Json};
 
+use crate::cli::printable;
+
 /// How text is made.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Style {
@@ -89,6 +91,17 @@ pub fn json_value(value: &Value<'_>) -> Json {
         Value::List(values) => values.iter().map(json_value).collect(),
         Value::Map(fields) => json(fields).into(),
     }
+}
+
+/// Text for a person, without quotes; what a terminal must not see, and what is not UTF-8, is escaped.
+pub fn readable(text: &[u8]) -> String {
+    let mut out = String::new();
+    for chunk in text.utf8_chunks() {
+        out += &printable(chunk.valid());
+        // A String takes everything.
+        let _ = write_escaped(&mut out, chunk.invalid());
+    }
+    out
 }
 
 /// Hex digits without separators.

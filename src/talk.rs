@@ -102,7 +102,7 @@ pub(crate) fn tell_failure(error: &anyhow::Error) {
 }
 
 /// Names in a recording can hold anything, also what a terminal takes for a command or shows in another order.
-fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     let hidden = |char: &char| {
         char.is_control()
             || matches!(char, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

@@ -3,6 +3,7 @@
 pub(crate) mod completion;
 pub(crate) mod copy;
 pub(crate) mod dump;
+pub(crate) mod info;
 pub(crate) mod inject;
 pub(crate) mod man;
 pub(crate) mod passes;

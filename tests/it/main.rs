@@ -5,6 +5,7 @@ mod docs;
 mod forms;
 mod fuzz_bodies;
 mod identity;
+mod info;
 mod injected;
 mod oracle;
 mod parse;

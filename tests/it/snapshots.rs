@@ -9,7 +9,7 @@ use crate::fuzz_bodies::elf_with_id;
 use crate::support::{Fixture, Stdin, perfx_command, root, run, temp};
 
 /// Compares with the snapshot `snapshots/GROUP/NAME.snap`. To review changes: `cargo insta review`.
-fn same(group: &str, name: &str, text: &str) {
+pub(crate) fn same(group: &str, name: &str, text: &str) {
     let lines = text.lines().count();
     assert!(lines < 200, "{group}/{name} has {lines} lines, too many to review");
     let mut settings = insta::Settings::clone_current();
@@ -20,13 +20,13 @@ fn same(group: &str, name: &str, text: &str) {
 }
 
 /// A folder with copies of recordings, where command lines are run.
-struct Place {
+pub(crate) struct Place {
     folder: TempDir,
 }
 
 impl Place {
     /// Each recording under a name of its own.
-    fn new(files: &[(&str, &str)]) -> Place {
+    pub(crate) fn new(files: &[(&str, &str)]) -> Place {
         let place = Place { folder: temp() };
         for (name, fixture) in files {
             copy_all(&Fixture::new(fixture).path, &place.path(name));
@@ -34,11 +34,11 @@ impl Place {
         place
     }
 
-    fn path(&self, name: &str) -> std::path::PathBuf {
+    pub(crate) fn path(&self, name: &str) -> std::path::PathBuf {
         self.folder.path().join(name)
     }
 
-    fn write(&self, name: &str, bytes: impl AsRef<[u8]>) {
+    pub(crate) fn write(&self, name: &str, bytes: impl AsRef<[u8]>) {
         let path = self.path(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, bytes).unwrap();
@@ -46,7 +46,7 @@ impl Place {
 
     /// A command line, as in a shell: what it is, what it prints, its exit code. Words are separated by spaces, or stand between `'`; the input
     /// may come from `< FILE`.
-    fn say(&self, line: &str) -> String {
+    pub(crate) fn say(&self, line: &str) -> String {
         let mut words = words(line);
         let stdin = words.iter().position(|word| word == "<").map(|at| {
             let file = words.remove(at + 1);
@@ -76,7 +76,7 @@ impl Place {
     }
 
     /// All of these.
-    fn say_all(&self, lines: &[&str]) -> String {
+    pub(crate) fn say_all(&self, lines: &[&str]) -> String {
         lines.iter().map(|line| self.say(line)).collect::<Vec<_>>().join("\n")
     }
 
@@ -572,6 +572,9 @@ fn errors_of_usage() {
         "run -p mmap2-buildids",
         "inject",
         "inject -b --known-build-ids",
+    ];
+    same("errors", "usage", &place.say_all(&lines));
+    let lines = [
         "run",
         "run -p ''",
         "run -p build-idz",
@@ -580,7 +583,7 @@ fn errors_of_usage() {
         "run -p build-ids:known",
         "run -p build-ids,",
     ];
-    same("errors", "usage", &place.say_all(&lines));
+    same("errors", "usage-of-passes", &place.say_all(&lines));
 }
 
 #[test]

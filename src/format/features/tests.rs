@@ -101,8 +101,8 @@ const CASES: &[Case] = &[
                 .u32(2)
                 .raw("sched\0")
                 .u32(2)
-                .u64(8)
-                .raw("name: a\n")
+                .u64(14)
+                .raw("name: a\nID: 7\n")
                 .u64(2)
                 .raw("??")
                 .raw("irq\0")
@@ -115,7 +115,7 @@ const CASES: &[Case] = &[
                 .zeros(5)
         },
         "version='0.6' byte_order=ORDER long_size=8 page_size=4096 header_page_size=3 header_event_size=1 \
-         ftrace=[{size=16 name='function'}] systems=[{name='sched' events=[{size=8 name='a'} {size=2}]} \
+         ftrace=[{size=16 name='function'}] systems=[{name='sched' events=[{size=14 name='a' id=7} {size=2}]} \
          {name='irq' events=[]}] kallsyms_size=0 printk_size=2 saved_cmdlines_size=4",
     ),
     (
@@ -208,7 +208,7 @@ const CASES: &[Case] = &[
     (
         Feature::BPF_PROG_INFO,
         |b| {
-            b.u32(1)
+            b.u32(2)
                 .u32(80)
                 .u32(3)
                 .u64(0x21)
@@ -219,8 +219,30 @@ const CASES: &[Case] = &[
                 .raw("prog\0")
                 .zeros(11)
                 .raw("xyz")
+                // Three functions: of the last one only the address is there.
+                .u32(192)
+                .u32(40)
+                .u64(0)
+                .u32(1)
+                .u32(43)
+                .zeros(96)
+                .u32(3)
+                .u32(2)
+                .u64(0)
+                .u64(24)
+                .zeros(52)
+                .u32(1)
+                .u64(32)
+                .u64(0xffff_0000)
+                .u64(0xffff_1000)
+                .u64(0xffff_2000)
+                .u32(16)
+                .u32(32)
+                .raw([7; 8])
         },
-        "programs=[{info_size=80 data_size=3 arrays=0x21 type=8 id=42 tag=0909090909090909 name='prog'}]",
+        "programs=[{info_size=80 data_size=3 arrays=0x21 type=8 id=42 tag=0909090909090909 name='prog'} \
+         {info_size=192 data_size=40 arrays=0x0 type=1 id=43 tag=0000000000000000 name='' functions=[\
+         {addr=0xffff0000 size=16 tag=0707070707070707} {addr=0xffff1000 size=32} {addr=0xffff2000}]}]",
     ),
     (Feature::BPF_BTF, |b| b.u32(1).u32(17).u32(2).raw("ab"), "btfs=[{id=17 size=2}]"),
     (
