@@ -44,11 +44,8 @@ pub fn parse_chain(text: &str) -> Result<Vec<Box<dyn Pass>>> {
         let name = parts.next().unwrap_or_default();
         let Some(entry) = REGISTRY.iter().find(|entry| entry.name == name) else {
             let names: Vec<_> = REGISTRY.iter().map(|entry| entry.name).collect();
-            bail!(
-                "there is no pass `{name}`{}; there are: {}",
-                did_you_mean(&name, &names),
-                names.join(", ")
-            );
+            let meant = did_you_mean(&name, &names);
+            bail!("there is no pass `{name}`; there are: {}{meant}", names.join(", "));
         };
         let options = Options::parse(parts, entry.options).with_context(|| format!("pass {name}"))?;
         passes.push((entry.make)(&options).with_context(|| format!("pass {name}"))?);

@@ -44,6 +44,7 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    #[command(after_help = EXIT_CODES)]
     Completion(commands::completion::Completion),
     #[command(after_help = EXIT_CODES)]
     Copy(commands::copy::Copy),
@@ -53,6 +54,7 @@ enum Command {
     Info(commands::info::Info),
     #[command(after_help = EXIT_CODES)]
     Inject(commands::inject::Inject),
+    #[command(after_help = EXIT_CODES)]
     Man(commands::man::Man),
     #[command(after_help = EXIT_CODES)]
     Passes(commands::passes::Passes),
@@ -182,7 +184,8 @@ fn early_color(args: &[OsString]) -> ColorWhen {
 pub(crate) fn record_kind(text: &str) -> Result<RecordType> {
     RecordType::parse(text).ok_or_else(|| {
         let names = RecordType::NAMED.iter().filter_map(|kind| kind.name());
-        Usage(format!("there is no kind of record `{text}`{}", did_you_mean(text, names))).into()
+        let bare = text.to_ascii_uppercase().replace("PERF_RECORD_", "");
+        Usage(format!("there is no kind of record `{text}`{}", did_you_mean(&bare, names))).into()
     })
 }
 

@@ -31,11 +31,8 @@ impl Options {
             };
             let Some(choice) = choices.iter().find(|choice| choice.name == name) else {
                 let names: Vec<_> = choices.iter().map(|choice| choice.name).collect();
-                bail!(
-                    "there is no option `{name}`{}; there are: {}",
-                    did_you_mean(name, &names),
-                    names.join(", ")
-                );
+                let meant = did_you_mean(name, &names);
+                bail!("there is no option `{name}`; there are: {}{meant}", names.join(", "));
             };
             match (choice.value, &value) {
                 (Some(what), None) => bail!("option `{name}` needs a value: {name}={what}"),

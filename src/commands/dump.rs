@@ -86,7 +86,9 @@ impl<W: Write> Shown<W> {
         let member = MEMBERS.iter().position(|(_, one)| *one == what).unwrap_or_default();
         self.advance(member)?;
         let Some((_, begun)) = &mut self.member else { return Ok(()) };
-        self.out.write_all(if std::mem::replace(begun, true) { b",\n" } else { b"\n" })?;
+        if member > 0 {
+            self.out.write_all(if std::mem::replace(begun, true) { b",\n" } else { b"\n" })?;
+        }
         write!(self.out, "{}", Json::Object(object))
     }
 
