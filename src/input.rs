@@ -155,7 +155,7 @@ mod tests {
         );
         for (text, wrong) in [("\n#\n", "names no input"), ("@other", "can't name another one")] {
             std::fs::write(&list, text).unwrap();
-            let error = sources(&[at.clone()]).unwrap_err();
+            let error = sources(std::slice::from_ref(&at)).unwrap_err();
             assert!(error.contains(wrong), "{error}");
         }
         std::fs::remove_file(&list).unwrap();
