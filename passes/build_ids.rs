@@ -127,7 +127,7 @@ impl BuildIds {
         Ok(Box::new(BuildIds::new(BuildIdsOptions {
             all: options.has("all"),
             feature_only: options.has("feature-only"),
-            ids: IdOptions::from_options(options),
+            ids: IdOptions::from_options(options)?,
         })))
     }
 
@@ -192,7 +192,7 @@ impl Pass for BuildIds {
         match std::mem::take(&mut self.step) {
             Step::Mappings { changes, guests, spots, aux } => {
                 let spaces = Arc::new(AddressSpaces::new(changes));
-                self.found.start(Ids::new(&self.options.ids, session, spaces.dsos())?, session.endian);
+                self.found.start(Ids::new(&self.options.ids, session, spaces.dsos()), session.endian);
                 if aux && !self.options.all {
                     // What a trace hits is known only once it is decoded.
                     session.report.say(
@@ -217,7 +217,7 @@ impl Pass for BuildIds {
         match &self.step {
             Step::Placed(placed) => placed.keys().for_each(|&place| session.want_at(place)),
             _ => {
-                self.found.start(Ids::new(&self.options.ids, session, &[])?, session.endian);
+                self.found.start(Ids::new(&self.options.ids, session, &[]), session.endian);
                 self.step = Step::Streaming { guests: Guests::default(), seen: HashSet::new() };
             }
         }
@@ -263,7 +263,7 @@ impl Pass for BuildIds {
         if let Some(ids) = ids {
             let what = if self.options.all { "mapped" } else { "hit" };
             let dsos = counted(*entry_count, &format!("{what} DSO"), &format!("{what} DSOs"));
-            ids.report(&format!("{dsos} with a build-id"), &mut session.report);
+            ids.report(&format!("{dsos} with a build-id"), *entry_count > 0, &mut session.report);
         }
         let records = *record_count;
         let line = if records == 0 && added == 0 {

@@ -10,7 +10,7 @@ mod repair;
 mod support;
 
 use anyhow::{Context as _, Result, bail};
-use perfx_pipeline::Pass;
+use perfx_pipeline::{Pass, did_you_mean};
 
 pub use build_ids::{BuildIds, BuildIdsOptions};
 pub use compress::{Compress, CompressOptions};
@@ -32,7 +32,7 @@ pub struct Entry {
     pub about: &'static str,
     /// Its options.
     pub options: &'static [Choice],
-    /// Makes one, if the values of its options can be understood.
+    /// Makes one. An error is a mistake in the options.
     pub make: fn(&Options) -> Result<Box<dyn Pass>>,
 }
 
@@ -83,7 +83,8 @@ pub fn parse_chain(text: &str) -> Result<Vec<Box<dyn Pass>>> {
         let name = parts.next().unwrap_or_default();
         let Some(entry) = REGISTRY.iter().find(|entry| entry.name == name) else {
             let names: Vec<_> = REGISTRY.iter().map(|entry| entry.name).collect();
-            bail!("there is no pass `{name}`; there are: {}", names.join(", "));
+            let meant = did_you_mean(&name, &names);
+            bail!("there is no pass `{name}`; there are: {}{meant}", names.join(", "));
         };
         let options = Options::parse(parts, entry.options).with_context(|| format!("pass {name}"))?;
         passes.push((entry.make)(&options).with_context(|| format!("pass {name}"))?);

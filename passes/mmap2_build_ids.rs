@@ -24,6 +24,8 @@ pub struct Mmap2BuildIds {
     /// MMAP and MMAP2 records gone by.
     mappings: usize,
     rewritten: u64,
+    /// Some mapping told its build-id before.
+    any_id: bool,
 }
 
 /// What the user chose.
@@ -70,7 +72,7 @@ impl Mmap2BuildIds {
     ];
 
     pub(crate) fn make(options: &Options) -> Result<Box<dyn Pass>> {
-        let ids = IdOptions::from_options(options);
+        let ids = IdOptions::from_options(options)?;
         Ok(Box::new(Mmap2BuildIds::new(Mmap2BuildIdsOptions { hit: options.has("hit"), ids })))
     }
 
@@ -85,6 +87,7 @@ impl Mmap2BuildIds {
         let dso = mapping.dso(record, guests.machine(record, layouts, Some(mapping.pid)));
         // The kernel's own mapping says where it was relocated to, and readers know it by its name and MMAP's form.
         if dso.kernel || dso.tells_id() {
+            self.any_id |= dso.tells_id();
             return None;
         }
         // Without a layout nobody knows where the name ends and the trailer begins.
@@ -160,7 +163,7 @@ impl Pass for Mmap2BuildIds {
     }
 
     fn begin(&mut self, session: &mut Session) -> Result<()> {
-        self.ids = Some(Ids::new(&self.options.ids, session, &[])?);
+        self.ids = Some(Ids::new(&self.options.ids, session, &[]));
         if !matches!(self.step, Step::Writing { .. }) {
             self.step = Step::Writing { guests: Guests::default(), hit: None };
         }
@@ -207,7 +210,8 @@ impl Pass for Mmap2BuildIds {
     fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
         if let Some(ids) = &self.ids {
             let rewritten = counted(self.rewritten, "mapping", "mappings");
-            ids.report(&format!("{rewritten} rewritten with a build-id"), &mut session.report);
+            let any = self.any_id || self.rewritten > 0;
+            ids.report(&format!("{rewritten} rewritten with a build-id"), any, &mut session.report);
         }
         Ok(())
     }

@@ -1,15 +1,18 @@
 //! The command line: what every command shares is here, once, and so are the exit codes.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
-use std::path::PathBuf;
+use std::io;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use perfx_pipeline::{Level, Report};
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
+use perfx_format::RecordType;
+use perfx_pipeline::did_you_mean;
 
-use crate::commands;
+pub(crate) use crate::input::InputArgs;
+use crate::talk::{ColorWhen, STYLES, tell_failure};
+pub(crate) use crate::talk::{TalkArgs, heading, printable};
+use crate::{commands, signals};
 
 /// Exit codes, as every command's `--help` ends.
 pub(crate) const EXIT_CODES: &str = "\
@@ -21,56 +24,50 @@ Exit codes:
 
 /// Read, transform and write Linux perf.data recordings at the speed of a copy, losing nothing.
 #[derive(Parser, Debug)]
-#[command(name = "perfx", version, arg_required_else_help = true, after_help = EXIT_CODES, infer_subcommands = false)]
+#[command(name = "perfx", version, arg_required_else_help = true, after_help = EXIT_CODES, styles = STYLES)]
 struct Cli {
+    /// Colour what is printed: auto (on a terminal, unless NO_COLOR is set), always or never
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_possible_values = true,
+        display_order = 990
+    )]
+    color: ColorWhen,
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    Completion(commands::completion::Completion),
     #[command(after_help = EXIT_CODES)]
     Compress(commands::compress::Compress),
     #[command(after_help = EXIT_CODES)]
     Copy(commands::copy::Copy),
-    Doctor(commands::doctor::Doctor),
     #[command(after_help = EXIT_CODES)]
     Decompress(commands::decompress::Decompress),
+    Doctor(commands::doctor::Doctor),
     #[command(after_help = EXIT_CODES)]
     Dump(commands::dump::Dump),
     Export(commands::export::Export),
     #[command(after_help = EXIT_CODES)]
-    Info(commands::info::Info),
-    #[command(after_help = EXIT_CODES)]
     Filter(commands::filter::Filter),
     #[command(after_help = EXIT_CODES)]
+    Info(commands::info::Info),
+    #[command(after_help = EXIT_CODES)]
     Inject(commands::inject::Inject),
+    Man(commands::man::Man),
+    #[command(after_help = EXIT_CODES)]
+    Passes(commands::passes::Passes),
     #[command(after_help = EXIT_CODES)]
     Reindex(commands::reindex::Reindex),
     #[command(after_help = EXIT_CODES)]
     Repair(commands::repair::Repair),
     #[command(after_help = EXIT_CODES)]
     Run(commands::run::Run),
-    #[command(after_help = EXIT_CODES)]
-    Passes(commands::passes::Passes),
-}
-
-/// Which recording to read.
-#[derive(Args, Debug, Clone)]
-pub(crate) struct InputArgs {
-    /// Recording to read: a file, a FIFO, a directory, or - for standard input [default: standard input if that is a pipe, else perf.data]
-    #[arg(value_name = "INPUT", conflicts_with = "input")]
-    positional: Option<PathBuf>,
-    /// The same, as perf writes it
-    #[arg(short, long, value_name = "INPUT")]
-    input: Option<PathBuf>,
-}
-
-impl InputArgs {
-    /// What the user gave.
-    pub(crate) fn path(&self) -> Option<&PathBuf> {
-        self.positional.as_ref().or(self.input.as_ref())
-    }
 }
 
 /// How many threads.
@@ -120,53 +117,19 @@ impl FormatArgs {
     }
 }
 
-/// What is told on standard error.
-#[derive(Args, Debug, Clone, Copy)]
-pub(crate) struct TalkArgs {
-    /// Say nothing but what is lost, suspect or wrong
-    #[arg(short, long)]
-    quiet: bool,
-    /// Say more
-    #[arg(short, long)]
-    verbose: bool,
-}
-
-impl TalkArgs {
-    /// Prints a report's lines; the exit code they amount to.
-    pub(crate) fn tell(self, report: &Report) -> u8 {
-        let most = match (self.quiet, self.verbose) {
-            (true, _) => Level::Warning,
-            (_, true) => Level::Detail,
-            _ => Level::Info,
-        };
-        let mut code = 0;
-        let mut text = String::new();
-        for (level, line) in &report.lines {
-            if *level <= Level::Warning {
-                code = 3;
-            }
-            let line = printable(line);
-            if *level <= most {
-                let prefix = match level {
-                    Level::Loss => "lost: ",
-                    Level::Warning => "warning: ",
-                    Level::Info | Level::Detail => "",
-                };
-                text += &format!("perfx: {prefix}{line}\n");
-            }
-        }
-        // When standard error is gone there is nobody left to tell.
-        let _ = io::stderr().write_all(text.as_bytes());
-        code
-    }
-}
-
 /// Parses the process's command line, does what it says, and turns the outcome into an exit code.
 pub fn main() -> ExitCode {
     ExitCode::from(run(std::env::args_os()))
 }
 
+/// The command line, for whoever documents it.
+pub fn command_line() -> clap::Command {
+    Cli::command()
+}
+
 fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
+    let args: Vec<OsString> = args.into_iter().collect();
+    early_color(&args).apply();
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(error) => {
@@ -175,40 +138,35 @@ fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
             return error.exit_code().try_into().unwrap_or(2);
         }
     };
+    cli.color.apply();
     let done: Result<u8> = match cli.command {
+        Command::Completion(command) => command.run(),
         Command::Compress(command) => command.run(),
         Command::Copy(command) => command.run(),
         Command::Decompress(command) => command.run(),
         Command::Doctor(command) => command.run(),
         Command::Dump(command) => command.run(),
-        Command::Info(command) => command.run(),
         Command::Export(command) => command.run(),
         Command::Filter(command) => command.run(),
+        Command::Info(command) => command.run(),
         Command::Inject(command) => command.run(),
+        Command::Man(command) => command.run(),
+        Command::Passes(command) => command.run(),
         Command::Reindex(command) => command.run(),
         Command::Repair(command) => command.run(),
         Command::Run(command) => command.run(),
-        Command::Passes(command) => command.run(),
     };
     match done {
         Ok(code) => code,
-        Err(error) if is_broken_pipe(&error) => 0,
-        Err(error) => {
-            // Not `eprintln!`, which panics when standard error is gone.
-            let _ = writeln!(io::stderr(), "perfx: {}", printable(&format!("{error:#}")));
-            if error.is::<Usage>() { 2 } else { 1 }
-        }
+        Err(error) => match closed_pipe(&error) {
+            Some(ClosedPipe::Text) => 0,
+            Some(ClosedPipe::Recording) => signals::die_of_closed_pipe(),
+            None => {
+                tell_failure(&error);
+                if error.is::<Usage>() { 2 } else { 1 }
+            }
+        },
     }
-}
-
-/// Names in a recording can hold anything, also what a terminal takes for a command or shows in another order.
-pub(crate) fn printable(text: &str) -> String {
-    let hidden = |char: &char| {
-        char.is_control()
-            || matches!(char, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    let shown = |char: char| if hidden(&char) { char.escape_default().to_string() } else { char.to_string() };
-    text.chars().map(shown).collect()
 }
 
 /// What the user asked for makes no sense, though the command line could be parsed.
@@ -223,19 +181,51 @@ impl std::fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
-/// Whoever read our output has enough of it.
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| {
-        let io =
-            cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe);
-        io || cause.downcast_ref::<perfx_format::Error>().is_some_and(perfx_format::Error::is_broken_pipe)
+/// Colours are wanted or not before the command line is understood, for what is wrong with it is said in colours, too.
+fn early_color(args: &[OsString]) -> ColorWhen {
+    let mut args = args.iter().map(|arg| arg.to_str().unwrap_or_default()).take_while(|arg| *arg != "--");
+    let mut when = None;
+    while let Some(arg) = args.next() {
+        match arg.strip_prefix("--color") {
+            Some("") => when = args.next(),
+            Some(value) => when = value.strip_prefix('='),
+            None => {}
+        }
+    }
+    when.and_then(|when| ColorWhen::from_str(when, false).ok()).unwrap_or(ColorWhen::Auto)
+}
+
+/// A kind of record by name or number, as users write it.
+pub(crate) fn record_kind(text: &str) -> Result<RecordType> {
+    RecordType::parse(text).ok_or_else(|| {
+        let names = RecordType::NAMED.iter().filter_map(|kind| kind.name());
+        let bare = text.to_ascii_uppercase().replace("PERF_RECORD_", "");
+        Usage(format!("there is no kind of record `{text}`{}", did_you_mean(&bare, names))).into()
+    })
+}
+
+/// What could not be written because whoever read it had enough of it.
+enum ClosedPipe {
+    /// The rest of a text, which nobody misses.
+    Text,
+    /// The rest of a recording, which is no whole one now.
+    Recording,
+}
+
+fn closed_pipe(error: &anyhow::Error) -> Option<ClosedPipe> {
+    error.chain().find_map(|cause| {
+        if cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
+            return Some(ClosedPipe::Text);
+        }
+        // Nobody but the writer of recordings has such an error.
+        let recording = cause.downcast_ref::<perfx_format::Error>()?.is_broken_pipe();
+        recording.then_some(ClosedPipe::Recording)
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {

@@ -1,17 +1,91 @@
 //! Where a command's input comes from, by the rules perf users know.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
 use perfx_format::input::{Recording, Spool};
 
-use crate::cli::InputArgs;
+use crate::cli::Usage;
+
+/// Which recording to read.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct InputArgs {
+    /// Recording to read: a file, a FIFO, a directory, or - for standard input [default: standard input if that is a pipe, else perf.data]
+    #[arg(value_name = "INPUT", conflicts_with = "input")]
+    positional: Option<PathBuf>,
+    /// The same, as perf writes it
+    #[arg(short, long, value_name = "INPUT")]
+    input: Option<PathBuf>,
+}
+
+impl InputArgs {
+    /// What the user gave.
+    pub(crate) fn path(&self) -> Option<&PathBuf> {
+        self.positional.as_ref().or(self.input.as_ref())
+    }
+}
+
+/// Which recordings to read.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct InputsArgs {
+    /// Recordings to read: files, FIFOs, directories, - for standard input, or @FILE for a list of them, one a line [default: standard input if that is a pipe, else perf.data]
+    #[arg(value_name = "INPUT")]
+    positional: Vec<PathBuf>,
+    /// The same, as perf writes it; repeatable
+    #[arg(short, long, value_name = "INPUT")]
+    input: Vec<PathBuf>,
+}
+
+impl InputsArgs {
+    /// At least one; standard input at most once, for the second time it would be empty. `-i` come first, then the others.
+    pub(crate) fn sources(&self) -> Result<Vec<Source>> {
+        let mut sources = Vec::new();
+        for path in self.input.iter().chain(&self.positional) {
+            match path.as_os_str().as_bytes().strip_prefix(b"@") {
+                Some(list) => sources.extend(listed(Path::new(OsStr::from_bytes(list)))?),
+                None => sources.push(Source::named(path)),
+            }
+        }
+        if sources.is_empty() && self.input.is_empty() && self.positional.is_empty() {
+            sources.push(Source::by_default());
+        }
+        if sources.iter().filter(|source| **source == Source::Stdin).count() > 1 {
+            return Err(
+                Usage("standard input can be read only once, but - is given more often".into()).into()
+            );
+        }
+        Ok(sources)
+    }
+}
+
+/// The inputs that a file names, one a line; what stands between them (empty lines, those that begin with `#`) is for people. A name that begins with
+/// `@` or `#` is written `./@name`.
+fn listed(list: &Path) -> Result<Vec<Source>> {
+    let wrong = |what: String| Usage(format!("@{}: {what}", list.display()));
+    let text =
+        std::fs::read(list).map_err(|error| wrong(format!("the list of inputs can't be read: {error}")))?;
+    let lines = text.split(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    let names: Vec<_> = lines.filter(|line| !line.is_empty() && !line.starts_with(b"#")).collect();
+    if names.is_empty() {
+        return Err(wrong("the list names no input".into()).into());
+    }
+    if let Some(name) = names.iter().find(|name| name.starts_with(b"@")) {
+        return Err(wrong(format!("a list can't name another one, {}", name.escape_ascii())).into());
+    }
+    Ok(names.iter().map(|name| Source::named(Path::new(OsStr::from_bytes(name)))).collect())
+}
+
+/// What perf calls a recording that nobody names.
+const PERF_DATA: &str = "perf.data";
 
 /// Where a recording comes from.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -23,21 +97,22 @@ pub(crate) enum Source {
 impl Source {
     /// Given, or by perf's rule: standard input when it is a pipe, else `perf.data`.
     pub(crate) fn of(args: &InputArgs) -> Source {
-        Source::named(args.path())
+        args.path().map_or_else(Source::by_default, |path| Source::named(path))
     }
 
-    /// The same of a path that may be given.
-    pub(crate) fn named(path: Option<&PathBuf>) -> Source {
-        match path {
-            Some(path) if path == Path::new("-") => Source::Stdin,
-            Some(path) => Source::Path(path.clone()),
-            None if stdin_is_pipe() => Source::Stdin,
-            None => Source::Path(PathBuf::from("perf.data")),
-        }
+    fn named(path: &Path) -> Source {
+        if path == Path::new("-") { Source::Stdin } else { Source::Path(path.to_owned()) }
+    }
+
+    fn by_default() -> Source {
+        if stdin_is_pipe() { Source::Stdin } else { Source::Path(PathBuf::from(PERF_DATA)) }
     }
 
     pub(crate) fn open(&self) -> Result<Recording> {
         Ok(match self {
+            Source::Path(path) if path == Path::new(PERF_DATA) && !path.exists() => {
+                bail!("there is no {PERF_DATA} here: name a recording, or make one with `perf record`")
+            }
             Source::Path(path) => Recording::open(path, spool())?,
             Source::Stdin => {
                 let stdin =
@@ -69,4 +144,37 @@ fn stdin_is_pipe() -> bool {
 /// Temporary files go where the system wants them (`TMPDIR`), without a name, so that nothing is left whatever happens.
 pub(crate) fn spool() -> Spool {
     Arc::new(tempfile::tempfile)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sources(positional: &[String]) -> Result<Vec<Source>, String> {
+        let positional = positional.iter().map(PathBuf::from).collect();
+        InputsArgs { positional, input: Vec::new() }.sources().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_list_stands_for_the_inputs_it_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let list = folder.path().join("list");
+        let at = format!("@{}", list.display());
+        let path = |path: &str| Source::Path(PathBuf::from(path));
+        std::fs::write(&list, "# of the night\n\nb.data\r\n-\n./@c\nd e").unwrap();
+        let found = sources(&["a.data".into(), at.clone(), "z".into()]).unwrap();
+        assert_eq!(
+            found,
+            [path("a.data"), path("b.data"), Source::Stdin, path("./@c"), path("d e"), path("z")]
+        );
+        for (text, wrong) in [("\n#\n", "names no input"), ("@other", "can't name another one")] {
+            std::fs::write(&list, text).unwrap();
+            let error = sources(std::slice::from_ref(&at)).unwrap_err();
+            assert!(error.contains(wrong), "{error}");
+        }
+        std::fs::remove_file(&list).unwrap();
+        assert!(sources(&[at]).unwrap_err().contains("can't be read"));
+        assert!(sources(&["-".into(), "-".into()]).unwrap_err().contains("only once"));
+        assert_eq!(sources(&["x".into()]).unwrap(), [path("x")]);
+    }
 }

@@ -5,6 +5,10 @@ mod commands;
 mod human;
 mod input;
 mod output;
+mod progress;
 pub mod render;
+mod settle;
+mod signals;
+mod talk;
 
-pub use cli::main;
+pub use cli::{command_line, main};

@@ -1,21 +1,23 @@
-//! Where a command's output goes, and that it gets there whole or not at all: a temporary name in the same folder, then one rename.
+//! Where a command's output goes: decided, and refused where that would harm, before anything is read.
 
+use std::fmt;
 use std::fs::{self, File, Metadata};
 use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use perfx_format::in_place::{Changes, replace_sections};
 use perfx_format::input::{Form, Recording};
-use perfx_pipeline::{Job, Level, Outcome, Output, OutputForm, Pass, Report, counted};
-use tempfile::{NamedTempFile, TempDir};
+use perfx_pipeline::{Job, Level, Output, OutputForm, Pass, Report, counted};
+use rustix::fs::{Access, access};
 
 use crate::cli::{InputArgs, TalkArgs, ThreadArgs, Usage};
 use crate::human::size;
 use crate::input::{Source, spool};
+use crate::settle::{Place, folder};
 
 /// How to write a recording.
 #[derive(Args, Debug, Clone)]
@@ -31,10 +33,13 @@ pub(crate) struct WriteArgs {
     /// Overwrite an existing output
     #[arg(short, long)]
     pub(crate) force: bool,
+    /// Overwrite an existing output, and keep it as FILE.old in place of an older one
+    #[arg(long)]
+    pub(crate) backup: bool,
     /// Change the input itself, in one step: it is the old or the new one at any time
     #[arg(long, conflicts_with_all = ["output", "to"])]
     pub(crate) in_place: bool,
-    /// Do everything but write: say what would be done
+    /// Do everything but write: say what would be done, or why it can't be
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
     #[command(flatten)]
@@ -60,6 +65,15 @@ enum Target {
     Device(PathBuf),
     /// A file, or a directory when the recording needs one.
     Path(PathBuf),
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Target::Stdout => f.write_str("standard output"),
+            Target::Device(path) | Target::Path(path) => path.display().fmt(f),
+        }
+    }
 }
 
 impl WriteArgs {
@@ -99,8 +113,8 @@ impl WriteArgs {
                 if path.is_dir() && !is_replaceable(path) {
                     bail!("{} is a directory, and no recording that could be overwritten", path.display());
                 }
-                if !self.force && !self.dry_run {
-                    bail!("{} exists; -f overwrites it", path.display());
+                if !self.force && !self.backup {
+                    bail!("{} exists; -f overwrites it, --backup keeps it as {0}.old", path.display());
                 }
                 Ok(Target::Path(fs::canonicalize(path)?))
             }
@@ -113,6 +127,10 @@ impl WriteArgs {
     pub(crate) fn set_features(&self, passes: Vec<Box<dyn Pass>>) -> Result<Option<u8>> {
         let Source::Path(path) = Source::of(&self.input) else { return Ok(None) };
         refuse_device(&path)?;
+        if self.backup {
+            // The backup is the old file itself, so the new one must be another.
+            return Ok(None);
+        }
         let mut recording = Source::Path(path.clone()).open()?;
         let Some(header) = recording.file.take() else { return Ok(None) };
         let path = if path.is_dir() { path.join("data") } else { path };
@@ -152,14 +170,13 @@ impl WriteArgs {
         let source = Source::of(&self.input);
         let recording = source.open()?;
         let (target, why) = self.target(command, &source)?;
-        if !self.in_place && !self.dry_run {
+        if !self.in_place {
             refuse_same(&source, &target)?;
         }
         let name = recording.name.clone();
         let is_directory = matches!(recording.form, Form::Directory { .. });
         let extras = recording.extras.clone();
-        let threads = self.threads.count();
-        let job = Job { recording, passes, threads, spool: spool() };
+        let job = Job { recording, passes, threads: self.threads.count(), spool: spool() };
         let kept_extras = !extras.is_empty() && self.to.is_none() && matches!(target, Target::Path(_));
         let form = match (&target, self.to) {
             (Target::Path(_), Some(To::Pipe)) => OutputForm::Pipe,
@@ -171,25 +188,33 @@ impl WriteArgs {
             }
             (_, _) => OutputForm::Pipe,
         };
-        let (mut outcome, wrote) = if self.dry_run {
-            (job.run(Output::Nowhere(form))?, "would write".to_owned())
-        } else {
-            match &target {
-                Target::Stdout => {
-                    let stdout =
-                        io::stdout().as_fd().try_clone_to_owned().context("standard output can't be used")?;
-                    (job.run(Output::Pipe(&mut File::from(stdout)))?, "wrote standard output:".to_owned())
-                }
-                Target::Device(path) => {
-                    let mut file = fs::OpenOptions::new().write(true).open(path)?;
-                    (job.run(Output::Pipe(&mut file))?, format!("wrote {}:", path.display()))
-                }
-                Target::Path(path) if kept_extras => {
-                    (write_directory(path, job, &extras)?, format!("wrote {}:", path.display()))
-                }
-                Target::Path(path) => (write_file(path, job, form)?, format!("wrote {}:", path.display())),
+        let output = target.to_string();
+        let place = match &target {
+            Target::Path(path) => Some(self.place(path, &source, kept_extras)?),
+            Target::Stdout | Target::Device(_) if self.backup => {
+                bail!(Usage(format!("{output} is no file that could be kept: give -o FILE or --in-place")))
+            }
+            Target::Stdout | Target::Device(_) => None,
+        };
+        let how = if self.talk.says_how() { job.schedule()?.explain() } else { Vec::new() };
+        let kept = place.as_ref().and_then(Place::kept_as);
+        let bar = self.talk.progress(&job.recording);
+        let done = match (&target, place) {
+            _ if self.dry_run => job.run(Output::Nowhere(form)),
+            (_, Some(place)) if kept_extras => place.write_directory(job, &extras),
+            (_, Some(place)) => place.write_file(job, form),
+            (Target::Device(path), None) => {
+                let mut file = fs::OpenOptions::new().write(true).open(path).context(output.clone())?;
+                job.run(Output::Pipe(&mut file))
+            }
+            (_, None) => {
+                let stdout =
+                    io::stdout().as_fd().try_clone_to_owned().context("standard output can't be used")?;
+                job.run(Output::Pipe(&mut File::from(stdout)))
             }
         };
+        drop(bar);
+        let mut outcome = done.map_err(|error| about_output(error, &output))?;
         let report = &mut outcome.report;
         if is_directory && !extras.is_empty() && !kept_extras {
             let names: Vec<_> = extras
@@ -205,20 +230,39 @@ impl WriteArgs {
         for (kind, count) in &report.dropped.clone() {
             report.say(Level::Info, format!("left out {} of {kind}", counted(*count, "record", "records")));
         }
+        let mut front = vec![read_line(&name, report)];
+        front.extend(how.into_iter().map(|line| (Level::Detail, line)));
+        report.lines.splice(0..0, front);
+        let (wrote, keeps) = if self.dry_run { ("would write", "would keep") } else { ("wrote", "kept") };
         let why = why.map(|why| format!(", because {why}")).unwrap_or_default();
-        report.lines.insert(
-            0,
-            (
-                Level::Info,
-                format!(
-                    "read {name}: {}, {}",
-                    counted(report.records, "record", "records"),
-                    size(report.bytes)
-                ),
-            ),
-        );
-        report.say(Level::Info, format!("{wrote} {}{why}", size(outcome.written)));
+        report.say(Level::Info, format!("{wrote} {output}: {}{why}", size(outcome.written)));
+        if let Some(kept) = kept {
+            report.say(Level::Info, format!("{keeps} what was there as {}", kept.display()));
+        }
         Ok(self.talk.tell(&outcome.report))
+    }
+
+    /// The path to be written, unless that can't be done: so a dry run finds out, too, and nothing is read in vain.
+    fn place<'a>(&self, path: &'a Path, source: &Source, is_directory: bool) -> Result<Place<'a>> {
+        ensure!(is_directory || !path.is_dir(), "{} is a directory", path.display());
+        access(folder(path).join("."), Access::WRITE_OK | Access::EXEC_OK)
+            .map_err(io::Error::from)
+            .with_context(|| path.display().to_string())?;
+        let place = Place::new(path, self.backup);
+        if let (Some(old), Source::Path(input)) = (place.kept_as(), source) {
+            let input = fs::canonicalize(input)?;
+            let replaced = fs::canonicalize(&old).is_ok_and(|old| input.starts_with(old));
+            ensure!(!replaced, "{} is the input itself, and --backup would replace it", old.display());
+        }
+        Ok(place)
+    }
+}
+
+/// Errors of the input name their file already.
+fn about_output(error: anyhow::Error, output: &str) -> anyhow::Error {
+    match error.downcast::<perfx_format::Error>() {
+        Ok(error) => error.file(&output.into()).into(),
+        Err(error) => error,
     }
 }
 
@@ -263,12 +307,10 @@ fn refuse_same(source: &Source, target: &Target) -> Result<()> {
         Source::Path(path) if input.is_dir() => fs::metadata(path.join("data")).ok(),
         _ => None,
     };
-    let (output, name) = match target {
-        Target::Stdout => {
-            let stdout = io::stdout().as_fd().try_clone_to_owned()?;
-            (File::from(stdout).metadata().ok(), "standard output".to_owned())
-        }
-        Target::Device(path) | Target::Path(path) => (fs::metadata(path).ok(), path.display().to_string()),
+    let name = target;
+    let output = match target {
+        Target::Stdout => File::from(io::stdout().as_fd().try_clone_to_owned()?).metadata().ok(),
+        Target::Device(path) | Target::Path(path) => fs::metadata(path).ok(),
     };
     // A terminal or /dev/null may well be both.
     if let Some(output) = output.filter(|output| output.is_file() || output.is_dir()) {
@@ -297,111 +339,6 @@ fn is_replaceable(directory: &Path) -> bool {
         && File::open(data).and_then(|mut data| io::Read::read_exact(&mut data, &mut magic)).is_ok()
         && matches!(&magic, b"PERFILE2" | b"2ELIFREP" | b"PERFFILE");
     is_recording || fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_none())
-}
-
-fn folder(path: &Path) -> &Path {
-    match path.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
-    }
-}
-
-/// Without the temporary name that tempfile adds, which is another one every time.
-pub(crate) fn plain(error: io::Error) -> io::Error {
-    match error.to_string().split_once(" at path \"") {
-        Some((what, _)) => io::Error::new(error.kind(), what),
-        None => error,
-    }
-}
-
-/// A file under a temporary name, then in one step under its own.
-fn write_file(path: &Path, job: Job, form: OutputForm) -> Result<Outcome> {
-    let (temporary, outcome) = make_file(path, job, form)?;
-    settle(temporary, path)?;
-    Ok(outcome)
-}
-
-/// A file under a temporary name beside `path`, readable by its owner only, as perf makes its files.
-pub(crate) fn make_file(path: &Path, job: Job, form: OutputForm) -> Result<(NamedTempFile, Outcome)> {
-    let name = || path.display().to_string();
-    ensure!(!path.is_dir(), "{} is a directory", path.display());
-    let temporary = tempfile::Builder::new().prefix(".perfx-").tempfile_in(folder(path));
-    let mut temporary = temporary.map_err(plain).with_context(name)?;
-    let outcome = match form {
-        OutputForm::Pipe => job.run(Output::Pipe(temporary.as_file_mut()))?,
-        _ => job.run(Output::File(temporary.as_file(), form))?,
-    };
-    Ok((temporary, outcome))
-}
-
-/// Gives such a file its name.
-pub(crate) fn settle(temporary: NamedTempFile, path: &Path) -> Result<()> {
-    let name = || path.display().to_string();
-    // A rename may reach the disk before the bytes it names. Where it takes an old file away, those bytes must be there first; a new file
-    // takes nothing away (its input is still there), and waiting for the disk would double the time of a copy.
-    if path.exists() {
-        temporary.as_file().sync_all().with_context(name)?;
-    }
-    temporary.persist(path).with_context(name)?;
-    Ok(())
-}
-
-/// A directory with the recording as `data` and the input's other entries beside it.
-fn write_directory(path: &Path, job: Job, extras: &[PathBuf]) -> Result<Outcome> {
-    let name = || path.display().to_string();
-    // As perf makes its directories.
-    let owner_only = fs::Permissions::from_mode(0o700);
-    let temporary =
-        tempfile::Builder::new().prefix(".perfx-").permissions(owner_only).tempdir_in(folder(path));
-    let temporary = temporary.map_err(plain).with_context(name)?;
-    let data = temporary.path().join("data");
-    let outcome = write_file(&data, job, OutputForm::DirectoryData)?;
-    for extra in extras {
-        if let Some(name) = extra.file_name() {
-            copy_tree(extra, &temporary.path().join(name))?;
-        }
-    }
-    replace_directory(temporary, path).with_context(name)?;
-    Ok(outcome)
-}
-
-/// rename(2) replaces a directory only when that is empty, so the old one steps aside first.
-fn replace_directory(temporary: TempDir, path: &Path) -> Result<()> {
-    let old = tempfile::Builder::new().prefix(".perfx-").tempdir_in(folder(path))?;
-    let aside = old.path().join("old");
-    let exists = path.symlink_metadata().is_ok();
-    if exists {
-        fs::rename(path, &aside)?;
-    }
-    let new = temporary.keep();
-    if let Err(error) = fs::rename(&new, path) {
-        if exists {
-            fs::rename(&aside, path)?;
-        }
-        fs::remove_dir_all(&new)?;
-        return Err(error.into());
-    }
-    Ok(())
-}
-
-/// Files, directories and links as they are; of what else a directory may hold (FIFOs, sockets, devices) nothing can be copied.
-fn copy_tree(from: &Path, to: &Path) -> Result<()> {
-    let name = || from.display().to_string();
-    let kind = from.symlink_metadata().with_context(name)?.file_type();
-    if kind.is_dir() {
-        fs::create_dir(to).with_context(name)?;
-        for entry in fs::read_dir(from).with_context(name)? {
-            let entry = entry.with_context(name)?;
-            copy_tree(&entry.path(), &to.join(entry.file_name()))?;
-        }
-    } else if kind.is_symlink() {
-        let to_where = fs::read_link(from).with_context(name)?;
-        std::os::unix::fs::symlink(to_where, to).with_context(name)?;
-    } else {
-        ensure!(kind.is_file(), "{} is neither file nor directory and can't be copied", from.display());
-        fs::copy(from, to).with_context(name)?;
-    }
-    Ok(())
 }
 
 /// The recording's form does not matter to whoever only reads it; kept here beside its twin for writing.

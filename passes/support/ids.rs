@@ -5,30 +5,41 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use anyhow::Result;
-use build_id::{Answer, BuildId, Finder, KnownIds, Object, Places, Reason, RecordedOn};
+use anyhow::{Context as _, Result, ensure};
+use build_id::{Answer, BuildId, Finder, KnownIds, Object, Places, Reason, RecordedOn, Source};
 use perfx_format::features::{BuildIdEntry, BuildIds, read_str};
 use perfx_format::header::Features;
 use perfx_format::{Endian, Feature};
 use perfx_pipeline::address_space::{Dso, Identity, Machine};
-use perfx_pipeline::{Level, Report, Session, counted};
+use perfx_pipeline::{LISTED, Level, Report, Session, counted};
 
 use super::options::{Choice, Options};
 
 /// Where build-ids may come from beside the recording.
 #[derive(Clone, Debug, Default)]
 pub struct IdOptions {
-    /// `--known-build-ids`: `HEX PATH[,…]` or `file://NAME`.
-    pub known: Option<String>,
-    /// `--root`: folders that stand for `/` of the recorded machine.
-    pub roots: Vec<PathBuf>,
-    /// `--buildid-dir`: perf's build-id caches.
-    pub caches: Vec<PathBuf>,
-    /// `--no-files`: the files of this machine are not those that were recorded.
-    pub no_files: bool,
+    known: KnownIds,
+    roots: Vec<PathBuf>,
+    caches: Vec<PathBuf>,
+    no_files: bool,
 }
 
 impl IdOptions {
+    /// Folders that stand for `/` of the recorded machine.
+    pub fn roots(&self) -> &[PathBuf] {
+        &self.roots
+    }
+
+    /// perf's build-id caches.
+    pub fn caches(&self) -> &[PathBuf] {
+        &self.caches
+    }
+
+    /// The files of this machine are not those that were recorded.
+    pub fn no_files(&self) -> bool {
+        self.no_files
+    }
+
     pub(crate) const KNOWN: Choice =
         Choice { name: "known", value: Some("LIST"), about: "ids to use: `HEX PATH[,…]` or file://NAME" };
     pub(crate) const ROOT: Choice = Choice {
@@ -44,13 +55,33 @@ impl IdOptions {
         about: "do not read the files and the kernel of this machine",
     };
 
-    pub(crate) fn from_options(options: &Options) -> IdOptions {
-        IdOptions {
-            known: options.all("known").next().map(str::to_owned),
-            roots: options.all("root").map(PathBuf::from).collect(),
-            caches: options.all("buildid-dir").map(PathBuf::from).collect(),
-            no_files: options.has("no-files"),
+    /// `known` is `HEX PATH[,…]` or `file://NAME`; `roots` are folders that stand for `/` of the recorded machine, `caches` build-id caches of perf;
+    /// with `no_files`, the files of this machine are not those that were recorded. Errors on a list that can't be read and on folders that are
+    /// not there: whoever names them wants them used.
+    pub fn new(
+        known: Option<&str>,
+        roots: Vec<PathBuf>,
+        caches: Vec<PathBuf>,
+        no_files: bool,
+    ) -> Result<IdOptions> {
+        let known = known.map(KnownIds::parse).transpose().context("known build-ids")?.unwrap_or_default();
+        for (what, folder) in
+            roots.iter().map(|folder| ("root", folder)).chain(caches.iter().map(|cache| ("cache", cache)))
+        {
+            let there = std::fs::metadata(folder).with_context(|| format!("{what} {}", folder.display()))?;
+            ensure!(there.is_dir(), "{what} {} is no directory", folder.display());
         }
+        Ok(IdOptions { known, roots, caches, no_files })
+    }
+
+    pub(crate) fn from_options(options: &Options) -> Result<IdOptions> {
+        let paths = |name| options.all(name).map(PathBuf::from).collect();
+        IdOptions::new(
+            options.all("known").next(),
+            paths("root"),
+            paths("buildid-dir"),
+            options.has("no-files"),
+        )
     }
 }
 
@@ -133,6 +164,8 @@ pub(crate) struct Ids {
     sources: BTreeMap<String, u64>,
     /// Those asked for so far: a DSO is told of once, however often it is mapped.
     told: HashSet<Dso>,
+    known: KnownIds,
+    known_used: HashSet<PathBuf>,
     details: Vec<String>,
     missing: Vec<String>,
     replaced: Vec<String>,
@@ -140,9 +173,9 @@ pub(crate) struct Ids {
 }
 
 impl Ids {
-    /// `dsos` are those of the recording where they are known beforehand. Errors on a list of known ids that can't be read.
-    pub(crate) fn new(options: &IdOptions, session: &Session, dsos: &[(Dso, u32)]) -> Result<Ids> {
-        let known = options.known.as_deref().map(KnownIds::parse).transpose()?.unwrap_or_default();
+    /// `dsos` are those of the recording where they are known beforehand.
+    pub(crate) fn new(options: &IdOptions, session: &Session, dsos: &[(Dso, u32)]) -> Ids {
+        let known = options.known.clone();
         let places = Places {
             known: known.clone(),
             files: !options.no_files,
@@ -153,17 +186,19 @@ impl Ids {
             ..Places::default()
         };
         let section = session.feature(Feature::BUILD_ID).map(|section| &**section);
-        Ok(Ids {
+        Ids {
             recorded: RecordedIds::new(section, session.endian, dsos),
             finder: Finder::new(places),
-            guest_finder: Finder::new(Places { known, ..Places::default() }),
+            guest_finder: Finder::new(Places { known: known.clone(), ..Places::default() }),
             sources: BTreeMap::new(),
             told: HashSet::new(),
+            known,
+            known_used: HashSet::new(),
             details: Vec::new(),
             missing: Vec::new(),
             replaced: Vec::new(),
             unchecked: 0,
-        })
+        }
     }
 
     /// Takes in what a HEADER_BUILD_ID record says.
@@ -191,6 +226,9 @@ impl Ids {
         let finder = if dso.machine == Machine::Host { &self.finder } else { &self.guest_finder };
         match &*finder.find(&object) {
             Answer::Found { id, source, place, checked } => {
+                if *source == Source::KnownList {
+                    self.known_used.insert(place.clone());
+                }
                 let (id, source) = (*id, source.to_string());
                 self.note(first, &shown, id, &source, &format!("{source} ({})", place.display()));
                 self.unchecked += u64::from(first && !checked);
@@ -218,8 +256,9 @@ impl Ids {
         }
     }
 
-    /// Says where ids came from and what is missing. `done` is what was done, and how often.
-    pub(crate) fn report(&self, done: &str, report: &mut Report) {
+    /// Says where ids came from and what is missing. `done` is what was done, and how often; that there was not `any` id is suspect, unless there
+    /// was nothing that could have one.
+    pub(crate) fn report(&self, done: &str, any: bool, report: &mut Report) {
         let sources: Vec<_> =
             self.sources.iter().map(|(source, count)| format!("{count} from {source}")).collect();
         let sources = if sources.is_empty() { String::new() } else { format!(" ({})", sources.join(", ")) };
@@ -238,8 +277,23 @@ impl Ids {
         }
         if !self.missing.is_empty() {
             let missing = counted(self.missing.len() as u64, "DSO has", "DSOs have");
-            report.say(Level::Info, format!("{missing} no build-id (-v lists them)"));
+            if any {
+                report.say(Level::Info, format!("{missing} no build-id{LISTED}"));
+            } else {
+                report.say(Level::Warning, format!("not one build-id was found: {missing} none{LISTED}"));
+            }
             self.missing.iter().for_each(|line| report.say(Level::Detail, line.clone()));
+        }
+        let unused: Vec<_> = self.known.paths().filter(|path| !self.known_used.contains(*path)).collect();
+        if !unused.is_empty() {
+            let unused_ids = counted(unused.len() as u64, "known build-id was", "known build-ids were");
+            report.say(Level::Info, format!("{unused_ids} not needed{LISTED}"));
+            for path in unused {
+                report.say(
+                    Level::Detail,
+                    format!("not needed: {}", path.as_os_str().as_bytes().escape_ascii()),
+                );
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The options of a pass as `perfx run -p` writes them: each must be one the pass knows.
 
 use anyhow::{Result, bail};
+use perfx_pipeline::did_you_mean;
 
 /// An option a pass takes.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +31,8 @@ impl Options {
             };
             let Some(choice) = choices.iter().find(|choice| choice.name == name) else {
                 let names: Vec<_> = choices.iter().map(|choice| choice.name).collect();
-                bail!("there is no option `{name}`; there are: {}", names.join(", "));
+                let meant = did_you_mean(name, &names);
+                bail!("there is no option `{name}`; there are: {}{meant}", names.join(", "));
             };
             match (choice.value, &value) {
                 (Some(what), None) => bail!("option `{name}` needs a value: {name}={what}"),

@@ -63,6 +63,13 @@ impl KnownIds {
         self.ids.get(path).map(|&(id, _)| id)
     }
 
+    /// The paths that have one, in their order.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        let mut paths: Vec<_> = self.ids.keys().map(PathBuf::as_path).collect();
+        paths.sort();
+        paths.into_iter()
+    }
+
     /// How many paths have one.
     pub fn len(&self) -> usize {
         self.ids.len()

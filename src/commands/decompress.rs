@@ -13,7 +13,8 @@ use perfx_pipeline::{Job, Level, Output, OutputForm};
 use crate::cli::Usage;
 use crate::human::size;
 use crate::input::spool;
-use crate::output::{WriteArgs, make_file, read_line, settle};
+use crate::output::{WriteArgs, read_line};
+use crate::settle::Place;
 
 /// Decompress a recording
 ///
@@ -92,7 +93,7 @@ impl Decompress {
             let outcome = if self.write.dry_run {
                 job.run(Output::Nowhere(form))?
             } else {
-                let (temporary, outcome) = make_file(&target, job, form)?;
+                let (temporary, outcome) = Place::new(&target, self.write.backup).make_file(job, form)?;
                 made.push((temporary, target.clone()));
                 outcome
             };
@@ -104,7 +105,7 @@ impl Decompress {
         }
         // The last one first: a file can be read as long as all files before it are still compressed.
         for (temporary, target) in made.into_iter().rev() {
-            settle(temporary, &target)?;
+            Place::new(&target, self.write.backup).settle(temporary)?;
         }
         Ok(code)
     }

@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Result;
@@ -12,9 +11,9 @@ use perfx_format::Origin;
 use perfx_pipeline::counted;
 use serde_json::{Map, Value as Json, json};
 
-use crate::cli::{Format, FormatArgs, ThreadArgs, Usage, printable};
+use crate::cli::{Format, FormatArgs, ThreadArgs, printable};
 use crate::human::count;
-use crate::input::Source;
+use crate::input::{InputsArgs, Source};
 
 /// Check the structure of recordings
 ///
@@ -31,14 +30,10 @@ use crate::input::Source;
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Doctor {
-    /// Recordings to check: files, FIFOs, directories, or - for standard input [default: standard input if that is a pipe, else perf.data]
-    #[arg(value_name = "FILE")]
-    files: Vec<PathBuf>,
-    /// The same, as perf writes it
-    #[arg(short, long, value_name = "FILE")]
-    input: Vec<PathBuf>,
+    #[command(flatten)]
+    inputs: InputsArgs,
     /// List the codes and what they mean
-    #[arg(long, conflicts_with_all = ["files", "input", "places", "quiet"])]
+    #[arg(long, conflicts_with_all = ["positional", "input", "places", "quiet"])]
     list: bool,
     /// Name the first N places of each fault
     #[arg(long, value_name = "N", default_value_t = 3)]
@@ -62,16 +57,11 @@ impl Doctor {
             io::stdout().write_all(list(format).as_bytes())?;
             return Ok(0);
         }
-        let given: Vec<_> = self.files.iter().chain(&self.input).map(Some).collect();
-        if given.iter().filter(|path| path.is_some_and(|path| path.as_os_str() == "-")).count() > 1 {
-            return Err(Usage("standard input can be read once only".to_owned()).into());
-        }
-        let given = if given.is_empty() { vec![None] } else { given };
         let mut worst = Verdict::Sound;
         let mut failed = false;
         let mut all = Vec::new();
-        for path in given {
-            let diagnosis = match self.examine(path) {
+        for source in self.inputs.sources()? {
+            let diagnosis = match self.examine(&source) {
                 Ok(diagnosis) => diagnosis,
                 // One that is not there does not keep the others from being checked.
                 Err(error) => {
@@ -107,8 +97,7 @@ impl Doctor {
         })
     }
 
-    fn examine(&self, path: Option<&PathBuf>) -> Result<Diagnosis> {
-        let source = Source::named(path);
+    fn examine(&self, source: &Source) -> Result<Diagnosis> {
         match source.open() {
             Ok(recording) => examine(recording, self.threads.count(), self.places.into()),
             Err(error) => {

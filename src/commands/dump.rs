@@ -1,9 +1,9 @@
 //! `perfx dump` shows everything of a recording, a line a record; the same text on every machine, so that snapshots can be made of it.
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, IsTerminal as _, Write};
 
 use anyhow::Result;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use perfx_format::decode::{decode, decode_attr, misc_names};
 use perfx_format::expand::Expand;
 use perfx_format::features::{FeatureContext, NrCpus, decode_feature, read_event_desc};
@@ -13,7 +13,7 @@ use perfx_format::{Endian, Feature, Kinds, Origin, Record, RecordType, Value, Va
 use perfx_pipeline::{Level, Report};
 use serde_json::{Map, Value as Json, json};
 
-use crate::cli::{InputArgs, TalkArgs, Usage};
+use crate::cli::{Format, FormatArgs, InputArgs, TalkArgs, heading, record_kind};
 use crate::input::Source;
 use crate::output::form_name;
 use crate::render::{self, Style};
@@ -27,6 +27,7 @@ use crate::render::{self, Style};
 /// Examples:
 ///   perfx dump perf.data
 ///   perfx dump --only MMAP2,COMM perf.data
+///   perfx dump --json perf.data | jq '.records[] | select(.kind == "COMM")'
 ///   perf record -o - ./program | perfx dump --format ndjson
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
@@ -42,39 +43,114 @@ pub(crate) struct Dump {
     /// Show COMPRESSED records as they are instead of what they hold
     #[arg(long)]
     stored: bool,
-    /// Form of the output
-    #[arg(long, value_name = "FORM", default_value = "text")]
-    format: Format,
+    #[command(flatten)]
+    format: FormatArgs,
     #[command(flatten)]
     talk: TalkArgs,
 }
 
-#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
-enum Format {
-    /// Lines for people and for diff
-    Text,
-    /// One JSON object a line; `schema` is the version of their form
-    Ndjson,
+/// Version of the JSON forms: one more whenever a reader of the old form would misread the new one.
+const SCHEMA: u32 = 1;
+
+/// The members of the JSON document, in their order: an object, then arrays of what dump shows under the singular.
+const MEMBERS: [(&str, &str); 5] = [
+    ("header", "header"),
+    ("faults", "fault"),
+    ("events", "event"),
+    ("features", "feature"),
+    ("records", "record"),
+];
+
+/// Where dump writes, and how far the one JSON document has got, which is never in memory as a whole.
+struct Shown<W> {
+    out: W,
+    format: Format,
+    /// The member of [`MEMBERS`] being written, and whether anything of it has been.
+    member: Option<(usize, bool)>,
 }
 
-/// Version of the NDJSON form: one more whenever a reader of the old form would misread the new one.
-const SCHEMA: u32 = 1;
+impl<W: Write> Shown<W> {
+    fn new(out: W, format: Format) -> Shown<W> {
+        Shown { out, format, member: None }
+    }
+
+    /// One part or record in either JSON form.
+    fn json(&mut self, what: &str, mut object: Map<String, Json>) -> io::Result<()> {
+        if self.format == Format::Ndjson {
+            let mut line = Map::new();
+            line.insert("schema".into(), json!(SCHEMA));
+            line.insert("what".into(), what.into());
+            line.append(&mut object);
+            return writeln!(self.out, "{}", Json::Object(line));
+        }
+        let member = MEMBERS.iter().position(|(_, one)| *one == what).unwrap_or_default();
+        self.advance(member)?;
+        let Some((_, begun)) = &mut self.member else { return Ok(()) };
+        if member > 0 {
+            self.out.write_all(if std::mem::replace(begun, true) { b",\n" } else { b"\n" })?;
+        }
+        write!(self.out, "{}", Json::Object(object))
+    }
+
+    /// Ends members, and writes empty ones, until this one is open.
+    fn advance(&mut self, to: usize) -> io::Result<()> {
+        let mut at = match self.member {
+            Some((at, _)) => at + 1,
+            None => {
+                write!(self.out, "{{\"schema\": {SCHEMA}, \"what\": \"dump\"")?;
+                // Without a header there is none, rather than an empty one.
+                usize::from(to > 0)
+            }
+        };
+        while at <= to {
+            self.close()?;
+            let (name, _) = MEMBERS[at];
+            write!(self.out, ",\n\"{name}\": {}", if at == 0 { "" } else { "[" })?;
+            self.member = Some((at, false));
+            at += 1;
+        }
+        Ok(())
+    }
+
+    fn close(&mut self) -> io::Result<()> {
+        match self.member {
+            None | Some((0, _)) => Ok(()),
+            Some((_, begun)) => self.out.write_all(if begun { b"\n]" } else { b"]" }),
+        }
+    }
+
+    /// All has been shown. A document that is not ended tells its reader that something failed.
+    fn end(&mut self) -> io::Result<()> {
+        if self.format == Format::Json {
+            self.advance(MEMBERS.len() - 1)?;
+            self.close()?;
+            self.out.write_all(b"}\n")?;
+        }
+        Ok(())
+    }
+}
 
 impl Dump {
     pub(crate) fn run(&self) -> Result<u8> {
         let mut only = Vec::new();
         for kind in &self.only {
-            let Some(kind) = RecordType::parse(kind) else {
-                return Err(Usage(format!("there is no kind of record `{kind}`")).into());
-            };
-            only.push(kind);
+            only.push(record_kind(kind)?);
         }
         let mut recording = Source::of(&self.input).open()?;
-        let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
+        let stdout = io::stdout().lock();
+        // A screen full of records says itself how far it has come.
+        let bar = (!stdout.is_terminal()).then(|| self.talk.progress(&recording));
+        let mut out = Shown::new(BufWriter::with_capacity(1 << 16, stdout), self.format.format());
         let mut report = Report::default();
         let shown = self.records(&mut recording, &only, &mut out, &mut report);
-        out.flush()?;
-        shown?;
+        let ended = shown.and_then(|()| Ok(out.end()?));
+        out.out.flush()?;
+        drop(bar);
+        ended?;
+        if !self.stored && only.iter().any(|kind| kind.is_compressed()) {
+            let what = "COMPRESSED records are shown as what they hold; --stored shows them as they are";
+            report.say(Level::Info, what);
+        }
         Ok(self.talk.tell(&report))
     }
 
@@ -82,7 +158,7 @@ impl Dump {
         &self,
         recording: &mut Recording,
         only: &[RecordType],
-        out: &mut impl Write,
+        out: &mut Shown<impl Write>,
         report: &mut Report,
     ) -> Result<()> {
         if only.is_empty() {
@@ -123,7 +199,7 @@ impl Dump {
         shown
     }
 
-    fn header(&self, recording: &Recording, out: &mut impl Write) -> Result<()> {
+    fn header(&self, recording: &Recording, out: &mut Shown<impl Write>) -> Result<()> {
         let endian = recording.endian;
         let mut fields: ValueFields<'_> = vec![
             ("form", Value::Name(form_name(recording).into())),
@@ -179,24 +255,20 @@ impl Dump {
 
     fn part(
         &self,
-        out: &mut impl Write,
+        out: &mut Shown<impl Write>,
         what: &str,
         which: Option<String>,
         fields: &ValueFields<'_>,
     ) -> Result<()> {
-        match self.format {
-            Format::Text => {
-                let which = which.map(|which| format!(" {which}")).unwrap_or_default();
-                write!(out, "{what}{which}\n{}", render::indented(fields, 1, self.style()))?;
-            }
-            Format::Ndjson => {
-                let mut object = Map::new();
-                object.insert("schema".into(), json!(SCHEMA));
-                object.insert("what".into(), what.into());
-                which.map(|which| object.insert("which".into(), which.into()));
-                object.insert("fields".into(), Json::Object(render::json(fields)));
-                writeln!(out, "{}", Json::Object(object))?;
-            }
+        if out.format == Format::Text {
+            let which = which.map(|which| format!(" {which}")).unwrap_or_default();
+            let heading = heading(&format!("{what}{which}"));
+            write!(out.out, "{heading}\n{}", render::indented(fields, 1, self.style()))?;
+        } else {
+            let mut object = Map::new();
+            which.map(|which| object.insert("which".into(), which.into()));
+            object.insert("fields".into(), Json::Object(render::json(fields)));
+            out.json(what, object)?;
         }
         Ok(())
     }
@@ -211,7 +283,7 @@ impl Dump {
         wanted: Kinds,
         only: &[RecordType],
         endian: Endian,
-        out: &mut impl Write,
+        out: &mut Shown<impl Write>,
     ) -> Result<()> {
         let mut walker = batch.walk(endian);
         while let Some(record) = walker.next_wanted(wanted, usize::MAX).map_err(|e| e.file(&batch.name))? {
@@ -223,48 +295,44 @@ impl Dump {
         Ok(())
     }
 
-    fn record(&self, record: &Record<'_>, batch: &Batch, out: &mut impl Write) -> Result<()> {
+    fn record(&self, record: &Record<'_>, batch: &Batch, out: &mut Shown<impl Write>) -> Result<()> {
         let kind = record.kind();
         let name = kind.name().map_or_else(|| format!("unknown({})", kind.0), str::to_owned);
         let misc = misc_names(kind, record.misc());
         let fields = render::with_odd(decode(record, &batch.layouts));
         let place = record.origin().to_string();
         let place = place.strip_prefix("offset ").unwrap_or(&place);
-        match self.format {
-            Format::Text => {
-                let size = record.bytes().len();
-                let line = render::line(&fields, self.style());
-                let stream = match record.origin().stored_at() {
-                    Some((stream, _)) if stream > 0 => format!("{stream}:"),
-                    _ => String::new(),
-                };
-                write!(out, "{stream}{place} {name} size={size} misc={misc}")?;
-                if !fields.is_empty() {
-                    write!(out, " {line}")?;
-                }
-                if self.raw {
-                    write!(out, " raw={}", render::hex(record.bytes()))?;
-                }
-                writeln!(out)?;
+        if out.format == Format::Text {
+            let out = &mut out.out;
+            let size = record.bytes().len();
+            let line = render::line(&fields, self.style());
+            let stream = match record.origin().stored_at() {
+                Some((stream, _)) if stream > 0 => format!("{stream}:"),
+                _ => String::new(),
+            };
+            write!(out, "{stream}{place} {name} size={size} misc={misc}")?;
+            if !fields.is_empty() {
+                write!(out, " {line}")?;
             }
-            Format::Ndjson => {
-                let mut object = Map::new();
-                object.insert("schema".into(), json!(SCHEMA));
-                object.insert("what".into(), "record".into());
-                if let Some((stream, _)) = record.origin().stored_at() {
-                    object.insert("stream".into(), json!(stream));
-                }
-                object.insert("offset".into(), place.into());
-                object.insert("kind".into(), name.into());
-                object.insert("type".into(), json!(kind.0));
-                object.insert("size".into(), json!(record.bytes().len()));
-                object.insert("misc".into(), misc.into());
-                object.insert("fields".into(), Json::Object(render::json(&fields)));
-                if self.raw {
-                    object.insert("raw".into(), render::hex(record.bytes()).into());
-                }
-                writeln!(out, "{}", Json::Object(object))?;
+            if self.raw {
+                write!(out, " raw={}", render::hex(record.bytes()))?;
             }
+            writeln!(out)?;
+        } else {
+            let mut object = Map::new();
+            if let Some((stream, _)) = record.origin().stored_at() {
+                object.insert("stream".into(), json!(stream));
+            }
+            object.insert("offset".into(), place.into());
+            object.insert("kind".into(), name.into());
+            object.insert("type".into(), json!(kind.0));
+            object.insert("size".into(), json!(record.bytes().len()));
+            object.insert("misc".into(), misc.into());
+            object.insert("fields".into(), Json::Object(render::json(&fields)));
+            if self.raw {
+                object.insert("raw".into(), render::hex(record.bytes()).into());
+            }
+            out.json("record", object)?;
         }
         Ok(())
     }

@@ -54,12 +54,9 @@ pub(crate) struct Inject {
 
 impl Inject {
     pub(crate) fn run(&self) -> Result<u8> {
-        let ids = IdOptions {
-            known: self.known_build_ids.clone(),
-            roots: self.root.clone(),
-            caches: self.buildid_dir.clone(),
-            no_files: self.no_files,
-        };
+        let (known, roots, caches) = (self.known_build_ids.as_deref(), &self.root, &self.buildid_dir);
+        let ids = IdOptions::new(known, roots.clone(), caches.clone(), self.no_files);
+        let ids = ids.map_err(|error| Usage(format!("{error:#}")))?;
         let mmap2 = self.mmap2_buildids || self.mmap2_buildid_all;
         let build_ids = self.build_ids || self.buildid_all;
         if !mmap2 && !build_ids {

@@ -1,5 +1,6 @@
 //! One file a command; each is a preset of passes plus its report, and knows no byte of the format.
 
+pub(crate) mod completion;
 pub(crate) mod compress;
 pub(crate) mod copy;
 pub(crate) mod decompress;
@@ -9,6 +10,7 @@ pub(crate) mod export;
 pub(crate) mod filter;
 pub(crate) mod info;
 pub(crate) mod inject;
+pub(crate) mod man;
 pub(crate) mod passes;
 pub(crate) mod reindex;
 pub(crate) mod repair;

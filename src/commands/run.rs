@@ -5,9 +5,11 @@ use std::io::Write as _;
 use anyhow::Result;
 use clap::Args;
 use perfx_passes::parse_chain;
-use perfx_pipeline::Job;
+use perfx_pipeline::{Job, Schedule};
+use serde_json::{Value as Json, json};
 
-use crate::cli::Usage;
+use crate::cli::{Format, FormatArgs, Usage};
+use crate::commands::passes::needs_json;
 use crate::input::{Source, spool};
 use crate::output::WriteArgs;
 
@@ -20,6 +22,7 @@ use crate::output::WriteArgs;
 ///   perfx run -p build-ids perf.data -o out.data
 ///   perfx run -p mmap2-build-ids:root=/srv/image,build-ids:all perf.data -o out.data
 ///   perfx run -p build-ids --explain perf.data
+///   perfx run -p build-ids --explain --json perf.data
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Run {
@@ -30,6 +33,8 @@ pub(crate) struct Run {
     #[arg(long)]
     explain: bool,
     #[command(flatten)]
+    format: FormatArgs,
+    #[command(flatten)]
     write: WriteArgs,
 }
 
@@ -39,10 +44,26 @@ impl Run {
         if self.explain {
             let recording = Source::of(&self.write.input).open()?;
             let job = Job { recording, passes, threads: 1, spool: spool() };
-            let text: String = job.schedule()?.explain().iter().map(|line| format!("{line}\n")).collect();
+            let schedule = job.schedule()?;
+            let text = match self.format.format() {
+                Format::Text => schedule.explain().iter().map(|line| format!("{line}\n")).collect(),
+                Format::Json => format!("{:#}\n", as_json(&schedule)),
+                Format::Ndjson => format!("{}\n", as_json(&schedule)),
+            };
             std::io::stdout().write_all(text.as_bytes())?;
             return Ok(0);
         }
         self.write.transform("run", passes)
     }
+}
+
+fn as_json(schedule: &Schedule) -> Json {
+    let passes: Vec<_> = schedule.needs().iter().map(|(name, needs)| needs_json(name, needs)).collect();
+    json!({
+        "schema": 1,
+        "what": "schedule",
+        "spools": schedule.spools(),
+        "decompresses": schedule.decompresses(),
+        "passes": passes,
+    })
 }

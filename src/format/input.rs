@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::decode::decode;
@@ -67,8 +68,33 @@ pub struct Recording {
     streams: Vec<Stream>,
     /// Reading goes on behind what is broken.
     forgiving: bool,
+    progress: Arc<Progress>,
     /// Where the records were cut when they were first read, so that nobody has to walk them for that again.
     cuts: Arc<OnceLock<Vec<Cut>>>,
+}
+
+/// How far the reading of a recording has come, for whoever shows it while it goes on.
+#[derive(Debug, Default)]
+pub struct Progress {
+    read: AtomicU64,
+    readings: AtomicU64,
+}
+
+impl Progress {
+    /// Bytes of records read so far, as stored, all readings together.
+    pub fn read(&self) -> u64 {
+        self.read.load(Ordering::Relaxed)
+    }
+
+    /// How many times the recording will be read; 1 unless somebody has said otherwise.
+    pub fn readings(&self) -> u64 {
+        self.readings.load(Ordering::Relaxed).max(1)
+    }
+
+    /// It will be read so many times.
+    pub fn expect(&self, readings: u64) {
+        self.readings.store(readings, Ordering::Relaxed);
+    }
 }
 
 /// A batch of a mapped stream, without its bytes.
@@ -341,7 +367,8 @@ impl Recording {
             io::copy(&mut reader, &mut file).map_err(fail)?;
         }
         // What was found torn is not there any more.
-        Ok(Recording { faults: self.faults, ..Recording::from_mapped(file, name.clone())? })
+        let Recording { faults, progress, .. } = self;
+        Ok(Recording { faults, progress, ..Recording::from_mapped(file, name.clone())? })
     }
 
     fn from_mapped(file: File, name: Arc<str>) -> Result<Recording> {
@@ -376,6 +403,7 @@ impl Recording {
                 source: Source::Mapped { bytes: data, file, offset },
             }],
             forgiving: false,
+            progress: Arc::default(),
             cuts: Arc::default(),
             file: Some(header),
             name,
@@ -450,6 +478,7 @@ impl Recording {
             chain: None,
             streams: Vec::new(),
             forgiving: false,
+            progress: Arc::default(),
             cuts: Arc::default(),
         };
         let mut cutter = Cutter::new(Stream { name, index: 0, source }, endian, Arc::new(Layouts::new(&[])));
@@ -565,6 +594,11 @@ impl Recording {
             .sum()
     }
 
+    /// How far reading it has come.
+    pub fn progress(&self) -> &Arc<Progress> {
+        &self.progress
+    }
+
     /// What feature COMPRESSED says, if it is there.
     pub fn compressed(&self) -> Option<Compressed> {
         Compressed::read(self.features.get(&Feature::COMPRESSED)?, self.endian)
@@ -613,6 +647,7 @@ impl Recording {
             again: if self.cuts.get().is_some() { Some(0) } else { None },
             new_cuts: rereadable.then(Vec::new),
             cuts: self.cuts.clone(),
+            progress: self.progress.clone(),
         }
     }
 }
@@ -708,6 +743,7 @@ pub struct Batches {
     again: Option<usize>,
     new_cuts: Option<Vec<Cut>>,
     cuts: Arc<OnceLock<Vec<Cut>>>,
+    progress: Arc<Progress>,
 }
 
 impl std::fmt::Debug for Batches {
@@ -726,10 +762,13 @@ impl Iterator for Batches {
         };
         let named = |error: Error, name: Arc<str>| Some(Err(error.file(&name)));
         match next {
-            Ok(Some(mut batch)) => match self.take_late_events(&mut batch) {
-                Ok(()) => Some(Ok(batch)),
-                Err(error) => named(error, batch.name),
-            },
+            Ok(Some(mut batch)) => {
+                self.progress.read.fetch_add(batch.bytes.len() as u64, Ordering::Relaxed);
+                match self.take_late_events(&mut batch) {
+                    Ok(()) => Some(Ok(batch)),
+                    Err(error) => named(error, batch.name),
+                }
+            }
             Ok(None) => None,
             Err(error) => {
                 let name = self.cutters.get(self.at).map(|cutter| cutter.stream.name.clone());

@@ -239,6 +239,11 @@ impl Kinds {
         self.0 & other.0 != 0
     }
 
+    /// The names of those that have one.
+    pub fn names(self) -> Vec<&'static str> {
+        RecordType::NAMED.iter().filter(|&&kind| self.has(kind)).filter_map(|kind| kind.name()).collect()
+    }
+
     /// Holds no kind.
     pub fn is_empty(self) -> bool {
         self.0 == 0

@@ -8,8 +8,10 @@ mod report;
 mod run;
 mod scan;
 mod sink;
+mod words;
 
 pub use pass::{Damage, Emit, Needs, Pass, Place, Scope, Session, worker_as};
-pub use report::{Level, Report, counted};
+pub use report::{LISTED, Level, Report};
 pub use run::{Job, Outcome, Output, OutputForm, Schedule};
 pub use scan::{scan, scan_past};
+pub use words::{counted, did_you_mean};

@@ -30,10 +30,8 @@ pub struct Report {
     pub lines: Vec<(Level, String)>,
 }
 
-/// `1 entry`, `2 entries`.
-pub fn counted(count: u64, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
-}
+/// Ends a line whose details follow it: said unless `-v` shows them.
+pub const LISTED: &str = " (-v lists them)";
 
 impl Report {
     /// Adds a line.

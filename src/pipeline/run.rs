@@ -130,6 +130,21 @@ impl Schedule {
         })
     }
 
+    /// What each pass needs, in the order records go through them.
+    pub fn needs(&self) -> &[(&'static str, Needs)] {
+        &self.needs
+    }
+
+    /// The input goes to a temporary file first, because it is looked at more than once.
+    pub fn spools(&self) -> bool {
+        self.spool
+    }
+
+    /// COMPRESSED records, of which there are some, are replaced by what they hold.
+    pub fn decompresses(&self) -> bool {
+        self.expand && self.compressed
+    }
+
     /// One line a step, as `--explain` prints it.
     pub fn explain(&self) -> Vec<String> {
         let mut lines = Vec::new();
@@ -145,7 +160,7 @@ impl Schedule {
                 }
             }
         }
-        if self.expand && self.compressed {
+        if self.decompresses() {
             lines.push("decompress: COMPRESSED records are replaced by what they hold".to_owned());
         }
         for (name, needs) in &self.needs {
@@ -162,15 +177,12 @@ impl Schedule {
 }
 
 fn kinds_text(kinds: Kinds) -> String {
-    let names: Vec<_> = perfx_format::RecordType::NAMED
-        .iter()
-        .filter(|&&kind| kinds.has(kind))
-        .filter_map(|k| k.name())
-        .collect();
-    match names.len() {
-        0 => "no record where it stands".to_owned(),
-        n if n == perfx_format::RecordType::NAMED.len() => "every record".to_owned(),
-        _ => names.join(", "),
+    match kinds.names() {
+        names if names.is_empty() => "no record where it stands".to_owned(),
+        names if kinds == Kinds::ALL || names.len() == perfx_format::RecordType::NAMED.len() => {
+            "every record".to_owned()
+        }
+        names => names.join(", "),
     }
 }
 
@@ -197,6 +209,7 @@ impl Job {
             self.recording = self.recording.spooled(&self.spool)?;
         }
         let recording = &mut self.recording;
+        recording.progress().expect(schedule.looks as u64 + 1);
         let form = output.form();
         let mut report = Report::default();
         for fault in &recording.faults {

@@ -2,24 +2,25 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Child, Command, Stdio};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use tempfile::TempDir;
 
 use crate::args;
 use crate::support::{Fixture, Ran, Stdin, crafted, each, each_fixture, perfx_command, run, temp};
 
 const PLAIN: &str = "recorded/plain.p61.data";
-const PIPE: &str = "recorded/pipe.p61.data";
+pub(crate) const PIPE: &str = "recorded/pipe.p61.data";
 
 /// A folder to work in, with a recording called `perf.data`.
-fn place() -> TempDir {
+pub(crate) fn place() -> TempDir {
     place_with(&[("perf.data", PLAIN)])
 }
 
@@ -36,7 +37,7 @@ fn perfx_in(folder: &Path, stdin: Stdin<'_>, line: &str) -> Ran {
 }
 
 /// Runs a command line in a folder.
-fn perfx(folder: &TempDir, line: &str) -> Ran {
+pub(crate) fn perfx(folder: &TempDir, line: &str) -> Ran {
     perfx_in(folder.path(), Stdin::Null, line)
 }
 
@@ -45,7 +46,7 @@ fn fifo(path: &Path) {
 }
 
 /// Every file below a folder, hidden ones too, with its bytes.
-fn everything(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+pub(crate) fn everything(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -149,7 +150,11 @@ fn an_existing_output_is_left_alone_without_minus_f() {
     for line in ["copy -o out.data", "inject -b -o out.data", "run -p build-ids -o out.data"] {
         let ran = perfx(&folder, line);
         assert_eq!(ran.code, Some(1), "{line}");
-        assert!(ran.stderr.contains("out.data exists; -f overwrites it"), "{}", ran.stderr);
+        assert!(
+            ran.stderr.contains("out.data exists; -f overwrites it, --backup keeps it as out.data.old"),
+            "{}",
+            ran.stderr
+        );
         assert_eq!(read(&folder, "out.data"), b"mine");
     }
     for line in ["copy -f -o out.data", "copy --force -o out.data"] {
@@ -322,6 +327,8 @@ fn a_device_is_written_to_and_not_replaced() {
     assert_eq!(ran.code, Some(2), "{}", ran.stderr);
 }
 
+const SIGPIPE: i32 = 13;
+
 /// A pipe nobody reads from any more.
 fn closed_pipe() -> io::PipeWriter {
     io::pipe().unwrap().1
@@ -330,21 +337,177 @@ fn closed_pipe() -> io::PipeWriter {
 #[test]
 fn a_closed_pipe_ends_it_quietly() {
     let folder = place();
-    for line in [
-        "copy",
-        "dump",
-        "dump --format ndjson",
-        "passes",
-        "--help",
-        "copy --help",
-        "run -p build-ids --explain",
+    for (line, signal) in [
+        ("dump", None),
+        ("dump --format ndjson", None),
+        ("dump --json", None),
+        ("passes", None),
+        ("--help", None),
+        ("copy --help", None),
+        ("completion bash", None),
+        ("run -p build-ids --explain", None),
+        // The front of a recording is none.
+        ("copy", Some(SIGPIPE)),
+        ("inject -b --no-files", Some(SIGPIPE)),
     ] {
         let mut command = perfx_command();
         command.current_dir(folder.path()).args(line.split(' '));
         let output = command.stdin(Stdio::null()).stdout(closed_pipe()).output().unwrap();
-        assert_eq!(output.status.code(), Some(0), "{line}");
+        assert_eq!(output.status.signal(), signal, "{line}");
+        assert_eq!(output.status.code(), if signal.is_none() { Some(0) } else { None }, "{line}");
         assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{line}");
     }
+}
+
+#[test]
+fn a_backup_keeps_what_was_there_as_perf_does() {
+    let folder = place_with(&[("perf.data", PLAIN), ("other.data", "recorded/fp.p61.data")]);
+    let names = || everything(folder.path()).into_keys().collect::<Vec<_>>();
+    // Nothing is there to keep.
+    assert_eq!(perfx(&folder, "copy --backup -o out").code, Some(0));
+    assert_eq!(names(), ["other.data", "out", "perf.data"]);
+    fs::write(folder.path().join("out"), "first").unwrap();
+    fs::set_permissions(folder.path().join("out"), fs::Permissions::from_mode(0o640)).unwrap();
+    for (line, old) in [
+        ("copy --backup -o out", b"first".to_vec()),
+        // The older one gives way.
+        ("copy other.data --backup -o out", read(&folder, "perf.data")),
+        ("copy --backup -f --to pipe -o out", read(&folder, "other.data")),
+    ] {
+        let ran = perfx(&folder, line);
+        assert_eq!(ran.code, Some(0), "{line}: {}", ran.stderr);
+        assert!(ran.stderr.ends_with("/out.old\n"), "{line}: {}", ran.stderr);
+        assert!(read(&folder, "out.old") == old, "{line}");
+        assert_eq!(names(), ["other.data", "out", "out.old", "perf.data"], "{line}");
+    }
+    // In place, also where only a feature would be set.
+    let before = read(&folder, "perf.data");
+    let ids = ["--known-build-ids", "ab /usr/lib/x86_64-linux-gnu/libc.so.6"];
+    let mut command = perfx_command();
+    command.current_dir(folder.path()).args(["inject", "--buildid-all", "--in-place", "--backup"]).args(ids);
+    let ran = run(&mut command, Stdin::Null);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(read(&folder, "perf.data.old") == before && read(&folder, "perf.data") != before);
+    // What a backup would replace may be the input.
+    let before = everything(folder.path());
+    let ran = perfx(&folder, "copy perf.data.old --backup -o perf.data");
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    assert!(everything(folder.path()) == before);
+    // A failure keeps all as it was, the older backup, too.
+    let damaged = Fixture::new("crafted/val-size-4.data").path;
+    let args = args!["copy", &damaged, "--backup", "-o", "out"];
+    assert_eq!(run(perfx_command().current_dir(folder.path()).args(args), Stdin::Null).code, Some(1));
+    assert!(everything(folder.path()) == before);
+    // A backup that can't be made is a failure.
+    fs::create_dir(folder.path().join("other.data.old")).unwrap();
+    let ran = perfx(&folder, "copy --backup -o other.data");
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    assert!(!ran.stderr.contains(".perfx-"), "{}", ran.stderr);
+    assert!(everything(folder.path()) == before);
+}
+
+#[test]
+fn a_directory_is_kept_and_replaced_like_a_file() {
+    let folder = temp();
+    let kcore = Fixture::new("crafted/dir-kcore.data").path;
+    let copy = |options: &[&str]| {
+        let args = args!["copy", &kcore, "-o", "dir"];
+        let ran = run(perfx_command().current_dir(folder.path()).args(args).args(options), Stdin::Null);
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    };
+    let at = |name: &str| folder.path().join(name);
+    copy(&[]);
+    fs::write(at("dir/mine"), "1").unwrap();
+    copy(&["--backup"]);
+    assert!(at("dir.old/mine").exists() && at("dir/data").exists() && !at("dir/mine").exists());
+    fs::write(at("dir/mine"), "22").unwrap();
+    copy(&["--backup"]);
+    assert_eq!(fs::read(at("dir.old/mine")).unwrap(), b"22");
+    copy(&["-f"]);
+    // A file gives way to a directory.
+    fs::remove_dir_all(at("dir")).unwrap();
+    fs::write(at("dir"), "a file").unwrap();
+    copy(&["--backup"]);
+    assert_eq!(fs::read(at("dir.old")).unwrap(), b"a file");
+    fs::remove_dir_all(at("dir")).unwrap();
+    fs::write(at("dir"), "a file").unwrap();
+    copy(&["-f"]);
+    let names: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(names.len(), 2, "{names:?}");
+}
+
+/// `perfx copy from -o out` that has read the front of a recording from a FIFO and waits for the rest.
+struct Waiting {
+    folder: TempDir,
+    child: Child,
+    fifo: File,
+    rest: Vec<u8>,
+}
+
+impl Waiting {
+    /// `prefix` is what a shell does before it becomes perfx.
+    fn new(prefix: &str) -> Waiting {
+        let folder = temp();
+        fifo(&folder.path().join("from"));
+        fs::write(folder.path().join("out"), "old").unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("{prefix} exec \"$0\" \"$@\"")]);
+        command.arg(perfx_command().get_program()).args(["copy", "from", "-f", "-o", "out"]);
+        command.current_dir(folder.path()).stderr(Stdio::piped());
+        let child = command.spawn().unwrap();
+        let mut fifo = File::options().write(true).open(folder.path().join("from")).unwrap();
+        // The front of a pipe is read in one piece of 4 MiB.
+        let mut front = Fixture::new(PIPE).repeated(12 << 20);
+        let rest = front.split_off(front.len() / 2);
+        fifo.write_all(&front).unwrap();
+        let waiting = Waiting { folder, child, fifo, rest };
+        // The temporary file is there before a batch has been read.
+        let begin = Instant::now();
+        while waiting.names().len() < 3 {
+            assert!(begin.elapsed() < Duration::from_secs(60), "there is no temporary file");
+            thread::sleep(Duration::from_millis(5));
+        }
+        waiting
+    }
+
+    fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.folder.path()).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    fn kill(&self, signal: &str) {
+        let killed = Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap();
+        assert!(killed.success());
+    }
+}
+
+#[test]
+fn a_signal_takes_the_temporary_file_with_it() {
+    for (name, signal) in [("-INT", 2), ("-TERM", 15), ("-HUP", 1)] {
+        let waiting = Waiting::new("");
+        waiting.kill(name);
+        let Waiting { folder, child, .. } = waiting;
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.signal(), Some(signal), "{name}");
+        assert_eq!(output.stderr, b"", "{name}");
+        let names: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(names.len(), 2, "{names:?}");
+        assert_eq!(fs::read(folder.path().join("out")).unwrap(), b"old");
+    }
+}
+
+#[test]
+fn a_signal_that_was_ignored_stays_ignored() {
+    let mut waiting = Waiting::new("trap '' HUP;");
+    waiting.kill("-HUP");
+    waiting.fifo.write_all(&waiting.rest).unwrap();
+    drop(waiting.fifo);
+    let output = waiting.child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_ne!(fs::read(waiting.folder.path().join("out")).unwrap(), b"old");
 }
 
 #[test]
@@ -407,88 +570,50 @@ fn quiet_says_only_what_is_lost() {
 
 #[test]
 fn a_dry_run_says_what_would_be_done_and_does_nothing() {
-    let folder = place();
-    let before = everything(folder.path());
+    let kcore = Fixture::new("crafted/dir-kcore.data").path.display().to_string();
+    let cut = Fixture::new("recorded/pipe-cut.p61.data").path.display().to_string();
+    let damaged = Fixture::new("crafted/val-size-4.data").path.display().to_string();
     for line in [
-        "copy -n -o out.data",
-        "copy --dry-run -o perf2.data",
-        "inject -b -n --no-files",
-        "inject -b -n --in-place --no-files",
+        "copy -o out.data",
+        "copy",
+        "copy -o -",
+        "copy --to pipe -o out.data",
+        "copy -o missing/out",
+        "copy -o there",
+        "copy -f -o there",
+        "copy --backup -o there",
+        "copy -f -o perf.data",
+        "copy -f -o folder",
+        "copy --to file",
+        "copy --in-place",
+        "copy --in-place --backup",
+        "inject -b --no-files",
+        "inject -b --no-files --in-place",
+        "inject -B --no-files --in-place",
+        "inject --mmap2-buildid-all --no-files -o out.data",
+        &format!("copy {kcore} -o out"),
+        &format!("copy {kcore} --to pipe -o out"),
+        &format!("copy {cut} -o out"),
+        &format!("copy {damaged} -o out"),
     ] {
-        let ran = perfx(&folder, line);
-        assert_eq!((ran.code, ran.text().as_str()), (Some(0), ""), "{line}: {}", ran.stderr);
+        let folder = place();
+        fs::write(folder.path().join("there"), "").unwrap();
+        fs::create_dir(folder.path().join("folder")).unwrap();
+        fs::write(folder.path().join("folder/mine"), "").unwrap();
+        let before = everything(folder.path());
+        let dry = perfx(&folder, &format!("{line} -n"));
+        assert_eq!(dry.text(), "", "{line}");
         assert!(everything(folder.path()) == before, "{line}");
-        assert!(
-            ran.stderr.contains("would") || ran.stderr.contains("stays as it is"),
-            "{line}: {}",
-            ran.stderr
-        );
+        let real = perfx(&folder, line);
+        let told = real
+            .stderr
+            .replace("perfx: wrote", "perfx: would write")
+            .replace("perfx: kept", "perfx: would keep");
+        let told = told
+            .replace("perfx: changed", "perfx: would change")
+            .replace("; its records stay as they are", "");
+        assert_eq!((dry.code, dry.stderr), (real.code, told), "{line}");
     }
-}
-
-/// Runs a command line with a terminal for standard output; what it did, and what the terminal showed.
-fn on_a_terminal(folder: &TempDir, stdin: Stdin<'_>, line: &str) -> Ran {
-    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-    grantpt(&terminal).unwrap();
-    unlockpt(&terminal).unwrap();
-    let name = ptsname(&terminal, Vec::new()).unwrap().into_string().unwrap();
-    let inner = File::options().read(true).write(true).open(name).unwrap();
-    let mut command = perfx_command();
-    command.current_dir(folder.path()).args(line.split(' ')).stdout(inner).stderr(Stdio::piped());
-    command.stdin(if matches!(stdin, Stdin::Null) { Stdio::null() } else { Stdio::piped() });
-    let mut child = command.spawn().unwrap();
-    // The command holds the other end, and as long as anybody does, reading goes on.
-    drop(command);
-    if let (Some(mut pipe), Stdin::Pipe(bytes)) = (child.stdin.take(), stdin) {
-        pipe.write_all(bytes).unwrap();
-    }
-    let mut shown = Vec::new();
-    // Linux tells the end of a terminal by an error.
-    let _ = File::from(terminal).read_to_end(&mut shown);
-    let output = child.wait_with_output().unwrap();
-    Ran {
-        code: output.status.code(),
-        stdout: shown,
-        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-    }
-}
-
-#[test]
-fn a_terminal_never_gets_a_recording_but_a_file_beside_the_input() {
-    let folder = place();
-    fs::create_dir(folder.path().join("sub")).unwrap();
-    fs::copy(folder.path().join("perf.data"), folder.path().join("sub/my.rec.data")).unwrap();
-    fs::copy(folder.path().join("perf.data"), folder.path().join("bare")).unwrap();
-    for (line, output) in [
-        ("copy", "perf.copy.data"),
-        ("inject -b --no-files", "perf.inject.data"),
-        ("run -p build-ids:no-files", "perf.run.data"),
-        ("copy sub/my.rec.data", "sub/my.rec.copy.data"),
-        ("copy bare", "bare.copy"),
-    ] {
-        let ran = on_a_terminal(&folder, Stdin::Null, line);
-        assert_eq!((ran.code, ran.text().as_str()), (Some(0), ""), "{line}: {}", ran.stderr);
-        assert!(ran.stderr.contains(&format!("wrote {output}: ")), "{line}: {}", ran.stderr);
-        assert!(ran.stderr.contains("because standard output is a terminal"), "{line}: {}", ran.stderr);
-        assert_eq!(perfx(&folder, &format!("dump {output}")).code, Some(0), "{line}");
-        // A second time it is in the way.
-        let again = on_a_terminal(&folder, Stdin::Null, line);
-        assert_eq!(again.code, Some(1), "{line}: {}", again.stderr);
-        assert!(again.stderr.contains("exists; -f overwrites it"), "{line}: {}", again.stderr);
-    }
-    let before = everything(folder.path());
-    let refused = on_a_terminal(&folder, Stdin::Null, "copy -o -");
-    assert_eq!((refused.code, refused.text().as_str()), (Some(2), ""), "{}", refused.stderr);
-    assert!(everything(folder.path()) == before);
-    let piped = on_a_terminal(&folder, Stdin::Pipe(&Fixture::new(PIPE).bytes()), "copy -f");
-    assert_eq!((piped.code, piped.text().as_str()), (Some(0), ""), "{}", piped.stderr);
-    assert!(
-        piped.stderr.contains("wrote perf.copy.data: ") || piped.stderr.contains("/perf.copy.data: "),
-        "{}",
-        piped.stderr
-    );
-    // Text may go there.
-    assert!(on_a_terminal(&folder, Stdin::Null, "dump").text().starts_with("header"));
 }
 
 #[test]

@@ -298,7 +298,7 @@ fn pass(bytes: &[u8], options: usize, make: impl Fn() -> Box<dyn Pass>) {
 fn ids() -> IdOptions {
     let known = "b000000000000000000000000000000000000001 /tmp/perfx-data/work/burn,ab [kernel.kallsyms],\
                  0123456789abcdef [vdso],fe /usr/bin/init,77 /bin/a";
-    IdOptions { known: Some(known.to_owned()), no_files: true, ..IdOptions::default() }
+    IdOptions::new(Some(known), Vec::new(), Vec::new(), true).unwrap()
 }
 
 /// Every option of it, chosen by the input's length.

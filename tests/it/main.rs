@@ -2,6 +2,7 @@
 
 mod cli;
 mod compress;
+mod docs;
 mod doctor;
 mod export;
 mod filter;
@@ -19,4 +20,5 @@ mod repair;
 mod second_opinion;
 mod snapshots;
 mod support;
+mod terminal;
 mod validation;

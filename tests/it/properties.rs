@@ -985,7 +985,7 @@ fn what_was_compressed_comes_out_the_same_however_it_was_cut() {
         }
 
         // A pass that has to see every record leaves them uncompressed, one that needs not leaves them as they are.
-        let ids = IdOptions { no_files: true, ..IdOptions::default() };
+        let ids = IdOptions::new(None, Vec::new(), Vec::new(), true).unwrap();
         let all: Box<dyn Pass> = Box::new(Mmap2BuildIds::new(Mmap2BuildIdsOptions { hit: false, ids }));
         let plain = run(open(&file), vec![all], OutputForm::File, 1);
         features.remove(&Feature::COMPRESSED);
@@ -1050,7 +1050,7 @@ fn the_bytes_written_depend_on_neither_threads_nor_the_form_of_the_input() {
         let pipe = run(open(&file), vec![], OutputForm::Pipe, 3);
         let known: Vec<String> =
             (0..200).step_by(3).map(|name| format!("{:04x} /bin/{name:03}", name + 1)).collect();
-        let ids = IdOptions { known: Some(known.join(",")), no_files: true, ..IdOptions::default() };
+        let ids = IdOptions::new(Some(&known.join(",")), Vec::new(), Vec::new(), true).unwrap();
         let hit = || -> Vec<Box<dyn Pass>> {
             vec![Box::new(BuildIds::new(BuildIdsOptions { ids: ids.clone(), ..BuildIdsOptions::default() }))]
         };

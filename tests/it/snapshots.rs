@@ -164,15 +164,13 @@ fn copy_all(from: &Path, to: &Path) {
 /// Records that say or change what is mapped where.
 const MAPS: &[&str] = &["MMAP", "MMAP2", "HEADER_BUILD_ID", "FORK", "COMM"];
 
+/// Every command's `-h`; `--help` is docs/commands.md.
 #[test]
 fn help() {
     let place = Place::new(&[]);
-    for command in ["", "copy", "dump", "info", "inject", "run", "passes"] {
-        let name = if command.is_empty() { "perfx" } else { command };
-        for (flag, length) in [("-h", "short"), ("--help", "long")] {
-            let line = format!("{command} {flag}");
-            same("help", &format!("{name}-{length}"), &place.say(line.trim_start()));
-        }
+    same("help", "perfx-short", &place.say("-h"));
+    for command in perfx::command_line().get_subcommands().map(clap::Command::get_name) {
+        same("help", &format!("{command}-short"), &place.say(&format!("{command} -h")));
     }
     same("help", "none", &place.say(""));
 }
@@ -184,13 +182,16 @@ fn passes() {
         ("z.data", "crafted/z-two-events.data"),
         ("pipe.data", "crafted/attr-64-pipe.data"),
     ]);
+    fs::create_dir(place.path("a,b")).unwrap();
     same("passes", "list", &place.say("passes"));
+    same("passes", "list-json", &place.say("passes --json"));
+    same("passes", "explain-json", &place.say("run -p mmap2-build-ids,build-ids --explain --json z.data"));
     let chains = [
         "run -p build-ids --explain",
         "run -p build-ids:all --explain",
         "run -p build-ids:all --explain z.data",
         "run -p mmap2-build-ids,build-ids --explain",
-        "run -p mmap2-build-ids:hit:root=/srv/a\\,b -p build-ids:feature-only --explain z.data",
+        "run -p mmap2-build-ids:hit:root=a\\,b -p build-ids:feature-only --explain z.data",
         "run -p build-ids --explain < pipe.data",
     ];
     same("passes", "explain", &place.say_all(&chains));
@@ -474,17 +475,15 @@ fn dumps() {
         ("directory", "dir", "--only COMM,SAMPLE"),
         ("raw", "order-equal", "--raw --only COMM,FINISHED_ROUND"),
         ("ndjson", "kind-87-payload", "--format ndjson"),
+        ("json", "kind-87-payload", "--format json"),
+        ("json-only", "kind-87-payload", "--json --only COMM"),
         ("faults", "val-cut-in-feature", ""),
         ("guest", "guest-be", "--only MMAP,MMAP2,SAMPLE,ID_INDEX,HEADER_BUILD_ID"),
     ] {
         let place = Place::new(&[("in.data", &format!("crafted/{fixture}.data"))]);
         let shown = place.say(format!("dump in.data {options}").trim_end());
-        let ndjson = options.contains("ndjson");
-        same(
-            "dump",
-            name,
-            &format!("crafted/{fixture}.data\n{}", if ndjson { shown } else { brief(&shown) }),
-        );
+        let json = options.contains("json");
+        same("dump", name, &format!("crafted/{fixture}.data\n{}", if json { shown } else { brief(&shown) }));
     }
 }
 
@@ -525,6 +524,13 @@ fn reports() {
         "inject -b --no-files -n empty.data",
         "inject -b --no-files -n aux.data",
         "inject -b --no-files --in-place ids.data",
+        "inject -b --no-files -n -v perf.data --known-build-ids 'ab /not/there,cd /bin/x'",
+        "inject -b --no-files -n -vv empty.data",
+        "dump --only COMPRESSED empty.data",
+        "dump --only COMPRESSED --stored empty.data",
+        "copy empty.data --backup -f -o out",
+        "copy empty.data -n --backup -o out",
+        "copy empty.data --backup -o new",
         "copy torn.data -f -o out",
         "copy odd.data -q -f -o out",
         "copy kcore.data --to pipe",
@@ -553,8 +559,23 @@ fn errors_of_usage() {
         "copy --in-place - < perf.data",
         "dump --format xml",
         "dump --only SAMPLE,SIMPLE",
+        "dump --only perf_record_comresed",
+        "dump --only XYZ",
+        "dump --json --format ndjson",
+        "copy --backup",
+        "copy --backup -o /dev/null",
+        "copy --color sometimes",
+        "completion tcsh",
+        "man",
+        "inject -b --root missing",
+        "inject -b --buildid-dir perf.data",
+        "run -p build-ids:root=missing",
+        "run -p mmap2-buildids",
         "inject",
         "inject -b --known-build-ids",
+    ];
+    same("errors", "usage", &place.say_all(&lines));
+    let lines = [
         "run",
         "run -p ''",
         "run -p build-idz",
@@ -563,7 +584,7 @@ fn errors_of_usage() {
         "run -p build-ids:known",
         "run -p build-ids,",
     ];
-    same("errors", "usage", &place.say_all(&lines));
+    same("errors", "usage-of-passes", &place.say_all(&lines));
 }
 
 #[test]
@@ -657,11 +678,17 @@ fn errors_of_the_input() {
 fn errors_of_the_output() {
     let place = Place::new(&[("perf.data", "crafted/two-le.data"), ("kcore.data", "crafted/dir-kcore.data")]);
     place.write("there", "");
+    fs::copy(place.path("perf.data"), place.path("perf.data.old")).unwrap();
     fs::create_dir(place.path("folder")).unwrap();
     std::os::unix::fs::symlink("perf.data", place.path("link")).unwrap();
     let lines = [
         "copy -o there",
+        "copy -n -o there",
+        "copy -n -o missing/out",
+        "copy -n -f -o link",
+        "copy -o /dev/full",
         "copy -o perf.data",
+        "copy perf.data.old --backup -o perf.data",
         "copy -f -o perf.data",
         "copy -f -o link",
         "copy -o missing/out",

@@ -14,7 +14,7 @@ use perfx_pipeline::{Level, Report, counted};
 use super::Folder;
 use super::gather::{self, Gathered, comm, kind_name};
 use super::names::{Naming, name_hits, plain};
-use crate::cli::{InputArgs, TalkArgs, ThreadArgs};
+use crate::cli::{InputArgs, TalkArgs, ThreadArgs, Usage};
 use crate::human::size;
 use crate::input::{Source, spool};
 
@@ -69,6 +69,8 @@ const RESULTS: &str = "results.csv";
 
 impl Csv {
     pub(crate) fn run(&self) -> Result<u8> {
+        let ids = IdOptions::new(None, self.root.clone(), self.buildid_dir.clone(), self.no_files)
+            .map_err(|e| Usage(format!("{e:#}")))?;
         let source = Source::of(&self.input);
         let mut recording = source.open()?;
         recording.check_whole()?;
@@ -78,7 +80,7 @@ impl Csv {
             recording = recording.spooled(&spool())?;
         }
         let mut report = Report::default();
-        let rows = self.write(&mut recording, &folder, &mut report)?;
+        let rows = self.write(&mut recording, &folder, &ids, &mut report)?;
         folder.settle()?;
         let done = if self.dry_run { "would write" } else { "wrote" };
         let rows: Vec<String> =
@@ -88,7 +90,13 @@ impl Csv {
     }
 
     /// Writes the tables; how many rows each has.
-    fn write(&self, recording: &mut Recording, folder: &Folder, report: &mut Report) -> Result<[u64; 4]> {
+    fn write(
+        &self,
+        recording: &mut Recording,
+        folder: &Folder,
+        ids: &IdOptions,
+        report: &mut Report,
+    ) -> Result<[u64; 4]> {
         let threads = self.threads.count();
         let facts = gather::look(recording, threads)?;
         let gathered = gather::gather(recording, &facts, spool()()?, threads, report)?;
@@ -104,13 +112,7 @@ impl Csv {
                 format!("{samples} to no event of the recording, and {RESULTS} can't count them"),
             );
         }
-        let ids = IdOptions {
-            known: None,
-            roots: self.root.clone(),
-            caches: self.buildid_dir.clone(),
-            no_files: self.no_files,
-        };
-        let naming = name_hits(&gathered.hits, &facts, &recording.features, recording.endian, &ids);
+        let naming = name_hits(&gathered.hits, &facts, &recording.features, recording.endian, ids);
         let dsos = naming.with_symbols + naming.without.len() as u64;
         report.say(
             Level::Info,

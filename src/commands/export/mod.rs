@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use crate::cli::EXIT_CODES;
 use crate::input::Source;
-use crate::output::plain;
+use crate::settle::plain;
 
 /// Write tables of a recording for other programs
 #[derive(Args, Debug)]

@@ -36,7 +36,7 @@ pub(super) fn name_hits(
     endian: Endian,
     ids: &IdOptions,
 ) -> Naming {
-    let sources = Sources::new(!ids.no_files, &ids.roots, &ids.caches, &recorded_on(features, endian));
+    let sources = Sources::new(!ids.no_files(), ids.roots(), ids.caches(), &recorded_on(features, endian));
     let mut sorted: Vec<_> = hits.iter().collect();
     sorted.sort_unstable_by_key(|(spot, _)| (spot.dso, spot.address, spot.event));
     let mut naming = Naming::default();

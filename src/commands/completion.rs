@@ -1,0 +1,33 @@
+//! `perfx completion` prints what makes a shell complete perfx's commands and options.
+
+use std::io::Write as _;
+
+use anyhow::Result;
+use clap::Args;
+use clap_complete::{Shell, generate};
+
+use crate::cli::command_line;
+
+/// Print a completion script for a shell
+///
+/// Examples:
+///   perfx completion bash > ~/.local/share/bash-completion/completions/perfx
+///   perfx completion zsh > ~/.zfunc/_perfx
+///   perfx completion fish > ~/.config/fish/completions/perfx.fish
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Completion {
+    /// The shell
+    #[arg(value_name = "SHELL")]
+    shell: Shell,
+}
+
+impl Completion {
+    pub(crate) fn run(&self) -> Result<u8> {
+        // Not straight to standard output: a closed pipe makes `generate` panic.
+        let mut script = Vec::new();
+        generate(self.shell, &mut command_line(), "perfx", &mut script);
+        std::io::stdout().write_all(&script)?;
+        Ok(0)
+    }
+}

@@ -1,0 +1,76 @@
+//! How far a command has come, on a terminal and after two seconds; whoever reads counts the bytes anyway, so it costs nothing.
+
+use std::io::{self, IsTerminal as _};
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use perfx_format::input::{Progress, Recording};
+
+/// What is done by then needs no bar.
+const PATIENCE: Duration = Duration::from_secs(2);
+const TICK: Duration = Duration::from_millis(100);
+
+/// Shows it until it is dropped, which takes it off the screen.
+pub(crate) struct Bar {
+    running: Option<(Sender<()>, JoinHandle<()>)>,
+}
+
+impl Bar {
+    /// Nothing is shown.
+    pub(crate) fn none() -> Bar {
+        Bar { running: None }
+    }
+
+    /// Of the bytes of a recording that have been read.
+    pub(crate) fn of(recording: &Recording) -> Bar {
+        if !io::stderr().is_terminal() {
+            return Bar::none();
+        }
+        let (progress, size) = (recording.progress().clone(), recording.data_size());
+        let (ended, end) = mpsc::channel();
+        let thread = thread::spawn(move || {
+            let begin = Instant::now();
+            // Hidden at first, so that rate and time left are of the whole time.
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
+            while let Err(RecvTimeoutError::Timeout) = end.recv_timeout(TICK) {
+                update(&bar, &progress, size);
+                if bar.is_hidden() && begin.elapsed() >= PATIENCE {
+                    bar.set_draw_target(ProgressDrawTarget::stderr());
+                    bar.tick();
+                }
+            }
+            bar.finish_and_clear();
+        });
+        Bar { running: Some((ended, thread)) }
+    }
+}
+
+fn update(bar: &ProgressBar, progress: &Arc<Progress>, size: Option<u64>) {
+    let total = size.map(|size| size.saturating_mul(progress.readings()));
+    if bar.length() != total || bar.position() == 0 {
+        let form = match total {
+            Some(total) => {
+                bar.set_length(total);
+                "{percent:>3}% {bar:30} {decimal_bytes} of {decimal_total_bytes}, {decimal_bytes_per_sec}, {eta} left"
+            }
+            None => "{spinner} {decimal_bytes}, {decimal_bytes_per_sec}",
+        };
+        if let Ok(style) = ProgressStyle::with_template(form) {
+            bar.set_style(style);
+        }
+    }
+    bar.set_position(progress.read());
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        if let Some((ended, thread)) = self.running.take() {
+            drop(ended);
+            // Showing something is no reason to fail.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! A signal that ends the process takes with it what is not finished: no temporary file and no folder is ever on disk without being known here.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::thread;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGTERM};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
+use tempfile::{NamedTempFile, TempDir};
+
+/// Paths of what is not finished. Whoever makes, renames or removes such a thing holds the lock meanwhile, and a signal never gives it back: so
+/// nothing is overlooked, and nothing is removed that has its final name.
+///
+/// Rejected: O_TMPFILE with linkat(2), which leaves nothing by itself, but can't replace a file and is not there on every file system.
+static UNFINISHED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+fn lock() -> MutexGuard<'static, BTreeSet<PathBuf>> {
+    UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A temporary file or folder: gone when this is, and when a signal ends the process.
+pub(crate) struct Unfinished<T> {
+    /// `None` once it is finished.
+    inner: Option<T>,
+    path: PathBuf,
+}
+
+impl Unfinished<NamedTempFile> {
+    /// What `make` makes.
+    pub(crate) fn file(make: impl FnOnce() -> io::Result<NamedTempFile>) -> io::Result<Self> {
+        Self::new(make, NamedTempFile::path)
+    }
+}
+
+impl Unfinished<TempDir> {
+    /// What `make` makes.
+    pub(crate) fn folder(make: impl FnOnce() -> io::Result<TempDir>) -> io::Result<Self> {
+        Self::new(make, TempDir::path)
+    }
+}
+
+impl<T> Unfinished<T> {
+    fn new(make: impl FnOnce() -> io::Result<T>, path: impl Fn(&T) -> &Path) -> io::Result<Self> {
+        watch();
+        let mut unfinished = lock();
+        let inner = make()?;
+        let path = path(&inner).to_owned();
+        unfinished.insert(path.clone());
+        Ok(Unfinished { inner: Some(inner), path })
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What was made.
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.inner.as_mut().expect("only `finish` takes it, and that consumes this")
+    }
+
+    /// Gives it its final name, or fails, without a signal in between. `finish` must not take long.
+    pub(crate) fn finish<R>(mut self, finish: impl FnOnce(T) -> R) -> R {
+        let mut unfinished = lock();
+        let inner = self.inner.take().expect("only this takes it, and consumes it");
+        let finished = finish(inner);
+        unfinished.remove(&self.path);
+        finished
+    }
+}
+
+impl<T> Drop for Unfinished<T> {
+    fn drop(&mut self) {
+        if let Some(inner) = self.inner.take() {
+            let mut unfinished = lock();
+            drop(inner);
+            unfinished.remove(&self.path);
+        }
+    }
+}
+
+/// From the first temporary file on. What the process was started to ignore (nohup, a shell's background) it goes on to ignore.
+fn watch() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let ignored = ignored();
+        let deadly = [SIGHUP, SIGINT, SIGTERM].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
+        // Without them the temporary file stays behind, which is no reason not to write the output.
+        let Ok(mut signals) = Signals::new(deadly) else { return };
+        thread::spawn(move || {
+            if let Some(signal) = signals.forever().next() {
+                let unfinished = lock();
+                unfinished.iter().for_each(|path| remove(path));
+                let _ = emulate_default_handler(signal);
+            }
+        });
+    });
+}
+
+/// The set of ignored signals of proc(5), bit 0 for signal 1; std and signal-hook do not tell it.
+fn ignored() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+fn remove(path: &Path) {
+    // Other threads may still make files in a folder that is being removed.
+    for _ in 0..100 {
+        let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+        if removed.is_ok() || !path.exists() {
+            break;
+        }
+    }
+}
+
+/// The rest of a recording could not be written to a pipe: ends as every Unix filter does then, so that nobody takes the front of one for the whole.
+pub(crate) fn die_of_closed_pipe() -> u8 {
+    let _ = emulate_default_handler(SIGPIPE);
+    1
+}

@@ -1,0 +1,112 @@
+//! What is said to people on standard error: reports and errors, no more of them than was asked for, coloured where a terminal shows them.
+
+use std::io::{self, Write as _};
+
+use anstream::AutoStream;
+use clap::builder::styling::{AnsiColor, Style, Styles};
+use clap::{ArgAction, Args, ValueEnum};
+use perfx_format::input::Recording;
+use perfx_pipeline::{LISTED, Level, Report};
+
+use crate::progress::Bar;
+
+const HEADING: Style = AnsiColor::Green.on_default().bold();
+const LITERAL: Style = AnsiColor::Cyan.on_default().bold();
+const BAD: Style = AnsiColor::Red.on_default().bold();
+const ODD: Style = AnsiColor::Yellow.on_default().bold();
+
+/// The colours of help and of mistakes in the command line.
+pub(crate) const STYLES: Styles =
+    Styles::styled().header(HEADING).usage(HEADING).literal(LITERAL).error(BAD).invalid(ODD).valid(LITERAL);
+
+/// When to colour.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ColorWhen {
+    Auto,
+    Always,
+    Never,
+}
+
+impl ColorWhen {
+    /// For all that is printed from now on. Standard output and standard error are judged each for itself.
+    pub(crate) fn apply(self) {
+        let choice = match self {
+            ColorWhen::Auto => anstream::ColorChoice::Auto,
+            ColorWhen::Always => anstream::ColorChoice::Always,
+            ColorWhen::Never => anstream::ColorChoice::Never,
+        };
+        choice.write_global();
+    }
+}
+
+/// A heading of a text on standard output.
+pub(crate) fn heading(text: &str) -> String {
+    match AutoStream::choice(&io::stdout()) {
+        anstream::ColorChoice::Never => text.to_owned(),
+        _ => format!("{HEADING}{text}{HEADING:#}"),
+    }
+}
+
+/// What is told on standard error.
+#[derive(Args, Debug, Clone, Copy)]
+pub(crate) struct TalkArgs {
+    /// Say nothing but what is lost, suspect or wrong
+    #[arg(short, long)]
+    quiet: bool,
+    /// Say more; -vv also says how it is done
+    #[arg(short, long, action = ArgAction::Count)]
+    verbose: u8,
+    /// Do not show how far it has come, which a terminal is shown after two seconds
+    #[arg(long)]
+    no_progress: bool,
+}
+
+impl TalkArgs {
+    /// `-vv`.
+    pub(crate) fn says_how(self) -> bool {
+        self.verbose > 1 && !self.quiet
+    }
+
+    /// Shows on a terminal how far the reading of a recording has come, until it is dropped: before anything else is printed.
+    pub(crate) fn progress(self, recording: &Recording) -> Bar {
+        if self.quiet || self.no_progress { Bar::none() } else { Bar::of(recording) }
+    }
+
+    /// Prints a report's lines; the exit code they amount to.
+    pub(crate) fn tell(self, report: &Report) -> u8 {
+        let most = match (self.quiet, self.verbose) {
+            (true, _) => Level::Warning,
+            (_, 0) => Level::Info,
+            _ => Level::Detail,
+        };
+        let mut text = String::new();
+        for (level, line) in report.lines.iter().filter(|(level, _)| *level <= most) {
+            let prefix = match level {
+                Level::Loss => format!("{BAD}lost:{BAD:#} "),
+                Level::Warning => format!("{ODD}warning:{ODD:#} "),
+                Level::Info | Level::Detail => String::new(),
+            };
+            let line = if most == Level::Detail { line.replace(LISTED, "") } else { line.clone() };
+            text += &format!("perfx: {prefix}{}\n", printable(&line));
+        }
+        // When standard error is gone there is nobody left to tell.
+        let _ = anstream::stderr().write_all(text.as_bytes());
+        if report.lines.iter().any(|(level, _)| *level <= Level::Warning) { 3 } else { 0 }
+    }
+}
+
+/// Says why nothing came of it.
+pub(crate) fn tell_failure(error: &anyhow::Error) {
+    // Not `eprintln!`, which panics when standard error is gone.
+    let _ = writeln!(anstream::stderr(), "{BAD}perfx:{BAD:#} {}", printable(&format!("{error:#}")));
+}
+
+/// Names in a recording can hold anything, also what a terminal takes for a command or shows in another order.
+pub(crate) fn printable(text: &str) -> String {
+    let hidden = |char: &char| {
+        char.is_control()
+            || matches!(char, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    let shown = |char: char| if hidden(&char) { char.escape_default().to_string() } else { char.to_string() };
+    text.chars().map(shown).collect()
+}

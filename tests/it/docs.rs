@@ -1,0 +1,156 @@
+//! What is written about the command line is what it does: docs/commands.md is every `--help`, the README names every command, and what JSON looks like
+//! is what the schemas say.
+
+use std::fs;
+
+use serde_json::Value as Json;
+
+use crate::args;
+use crate::support::{Stdin, all, each_fixture, perfx, perfx_command, root, run, temp};
+
+fn commands() -> Vec<String> {
+    perfx::command_line().get_subcommands().map(|command| command.get_name().to_owned()).collect()
+}
+
+fn help(command: Option<&str>) -> String {
+    let mut perfx = perfx_command();
+    perfx.env("NO_COLOR", "1").env("COLUMNS", "100").args(command).arg("--help");
+    let lines = run(&mut perfx, Stdin::Null).text();
+    lines.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+/// To write it anew: `INSTA_UPDATE=always cargo test --test it -- docs::`.
+#[test]
+fn the_command_reference_is_every_help() {
+    let mut text =
+        "# Commands of perfx\n\nEvery command's `--help`; a test keeps this file equal to them.\n".to_owned();
+    text += &format!("\n## perfx\n\n```text\n{}```\n", help(None));
+    for command in commands() {
+        text += &format!("\n## perfx {command}\n\n```text\n{}```\n", help(Some(&command)));
+    }
+    let path = root().join("docs/commands.md");
+    if std::env::var("INSTA_UPDATE").is_ok_and(|update| update == "always") {
+        fs::write(&path, &text).unwrap();
+    }
+    assert!(fs::read_to_string(&path).unwrap() == text, "docs/commands.md is not what --help says");
+}
+
+#[test]
+fn every_option_and_command_is_explained() {
+    for command in perfx::command_line().get_subcommands() {
+        assert!(command.get_about().is_some(), "{}", command.get_name());
+        assert!(help(Some(command.get_name())).contains("Exit codes:"), "{} --help", command.get_name());
+        for option in command.get_arguments() {
+            assert!(option.get_help().is_some(), "{} {option}", command.get_name());
+        }
+    }
+}
+
+#[test]
+fn the_readme_names_every_command() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    for command in commands() {
+        assert!(readme.contains(&format!("perfx {command}")), "the README does not tell of perfx {command}");
+    }
+}
+
+#[test]
+fn completion_is_for_every_shell() {
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        let ran = perfx(["completion", shell]);
+        assert_eq!(ran.code, Some(0), "{shell}: {}", ran.stderr);
+        assert!(commands().iter().all(|command| ran.text().contains(command.as_str())), "{shell}");
+        assert!(ran.text().contains("mmap2-buildids"), "{shell}");
+    }
+}
+
+#[test]
+fn every_command_has_a_manual_page() {
+    let folder = temp();
+    let pages = folder.path().join("share/man1");
+    for _ in 0..2 {
+        let ran = perfx(args!["man", "--dir", &pages]);
+        assert_eq!((ran.code, ran.text().as_str(), ran.stderr.as_str()), (Some(0), "", ""));
+    }
+    for name in std::iter::once("perfx".to_owned()).chain(commands().iter().map(|c| format!("perfx-{c}"))) {
+        let page = fs::read_to_string(pages.join(format!("{name}.1"))).unwrap();
+        assert!(page.contains(".SH NAME") && page.contains("Exit codes"), "{name}");
+    }
+}
+
+fn schema(name: &str) -> jsonschema::Validator {
+    let text = fs::read_to_string(root().join(format!("schemas/{name}.schema.json"))).unwrap();
+    jsonschema::draft202012::new(&serde_json::from_str(&text).unwrap()).unwrap()
+}
+
+fn check(schema: &jsonschema::Validator, json: &Json) -> Result<(), String> {
+    let shown = || json.to_string().chars().take(400).collect::<String>();
+    schema.validate(json).map_err(|error| format!("{error} in {}", shown()))
+}
+
+fn lines(text: &str) -> Result<Vec<Json>, String> {
+    text.lines().map(|line| serde_json::from_str(line).map_err(|error| format!("{error}: {line}"))).collect()
+}
+
+#[test]
+fn json_of_passes_is_what_its_schema_says() {
+    let passes = schema("passes");
+    let document: Json = serde_json::from_str(&perfx(["passes", "--json"]).text()).unwrap();
+    check(&passes, &document).unwrap();
+    let listed = lines(&perfx(["passes", "--format", "ndjson"]).text()).unwrap();
+    listed.iter().for_each(|line| check(&passes, line).unwrap());
+    let names = |passes: &[Json]| passes.iter().map(|pass| pass["name"].clone()).collect::<Vec<_>>();
+    assert_eq!(names(document["passes"].as_array().unwrap()), names(&listed));
+    let schedule = schema("schedule");
+    for form in ["json", "ndjson"] {
+        let plain = crate::support::Fixture::new("recorded/plain.p61.data").path;
+        let ran =
+            perfx(args!["run", "-p", "build-ids,mmap2-build-ids:hit", "--explain", "--format", form, &plain]);
+        check(&schedule, &serde_json::from_str(&ran.text()).unwrap()).unwrap();
+    }
+}
+
+/// The document holds what the lines hold, in the same order, and where reading fails neither is whole.
+#[test]
+fn json_of_dump_is_what_its_schema_says_and_the_same_in_both_forms() {
+    let schema = schema("dump");
+    each_fixture(&all(), |fixture| {
+        for only in [&[][..], &["--only", "COMM,9"]] {
+            let dump = |form: &str| {
+                let args = args!["dump", "-q", "--format", form, &fixture.path];
+                run(perfx_command().args(args).args(only), Stdin::Null)
+            };
+            let (document, listed) = (dump("json"), dump("ndjson"));
+            if (document.code, &document.stderr) != (listed.code, &listed.stderr) {
+                return Err(format!("{:?} and {:?}", document.stderr, listed.stderr));
+            }
+            let listed = lines(&listed.text())?;
+            listed.iter().try_for_each(|line| check(&schema, line))?;
+            let parsed = serde_json::from_str::<Json>(&document.text());
+            if document.code == Some(1) {
+                if parsed.is_ok() {
+                    return Err("a whole document of a recording that can't be read".to_owned());
+                }
+                continue;
+            }
+            let parsed = parsed.map_err(|error| error.to_string())?;
+            check(&schema, &parsed)?;
+            let mut members: Vec<Json> = parsed.get("header").into_iter().cloned().collect();
+            for name in ["faults", "events", "features", "records"] {
+                members.extend(parsed[name].as_array().ok_or("an array is missing")?.iter().cloned());
+            }
+            let stripped: Vec<Json> = listed
+                .into_iter()
+                .map(|mut line| {
+                    let object = line.as_object_mut().unwrap();
+                    object.retain(|name, _| name != "schema" && name != "what");
+                    line
+                })
+                .collect();
+            if members != stripped {
+                return Err("the document is not what the lines are".to_owned());
+            }
+        }
+        Ok(())
+    });
+}
