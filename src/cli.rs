@@ -32,6 +32,10 @@ enum Command {
     #[command(after_help = EXIT_CODES)]
     Copy(commands::copy::Copy),
     #[command(after_help = EXIT_CODES)]
+    Diff(commands::diff::Diff),
+    #[command(after_help = EXIT_CODES)]
+    Du(commands::du::Du),
+    #[command(after_help = EXIT_CODES)]
     Dump(commands::dump::Dump),
     #[command(after_help = EXIT_CODES)]
     Inject(commands::inject::Inject),
@@ -39,6 +43,8 @@ enum Command {
     Run(commands::run::Run),
     #[command(after_help = EXIT_CODES)]
     Passes(commands::passes::Passes),
+    #[command(after_help = EXIT_CODES)]
+    Stats(commands::stats::Stats),
 }
 
 /// Which recording to read.
@@ -163,10 +169,13 @@ fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
     };
     let done: Result<u8> = match cli.command {
         Command::Copy(command) => command.run(),
+        Command::Diff(command) => command.run(),
+        Command::Du(command) => command.run(),
         Command::Dump(command) => command.run(),
         Command::Inject(command) => command.run(),
         Command::Run(command) => command.run(),
         Command::Passes(command) => command.run(),
+        Command::Stats(command) => command.run(),
     };
     match done {
         Ok(code) => code,

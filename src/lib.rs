@@ -6,5 +6,6 @@ mod human;
 mod input;
 mod output;
 pub mod render;
+mod tally;
 
 pub use cli::main;

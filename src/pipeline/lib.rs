@@ -12,4 +12,4 @@ mod sink;
 pub use pass::{Emit, Needs, Pass, Place, Session, worker_as};
 pub use report::{Level, Report, counted};
 pub use run::{Job, Outcome, Output, OutputForm, Schedule};
-pub use scan::scan;
+pub use scan::{scan, scan_both, scan_two};

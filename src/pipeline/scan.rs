@@ -1,6 +1,10 @@
 //! Reads every batch of a recording once, on as many threads as there are, and hands out what was learned in file order; nothing is written.
 
+use std::thread;
+
 use anyhow::Result;
+use crossbeam_channel::bounded;
+use perfx_format::expand::Expand;
 use perfx_format::input::{Batch, Recording};
 
 use crate::ordered::ordered;
@@ -15,6 +19,37 @@ pub fn scan<R: Send>(
     threads: usize,
     open: bool,
     work: impl Fn(&Batch) -> Result<R> + Sync,
+    done: impl FnMut(&Batch, R) -> Result<()>,
+) -> Result<()> {
+    if open {
+        scan_both(recording, threads, |_| {}, work, done)
+    } else {
+        each(recording.batches(), threads, work, done)
+    }
+}
+
+/// [`scan`] with COMPRESSED records opened, and `stored` sees every batch before that, as it lies in the input: for who wants to know both.
+/// It is called in file order, on the thread that reads.
+pub fn scan_both<R: Send>(
+    recording: &mut Recording,
+    threads: usize,
+    mut stored: impl FnMut(&Batch) + Send,
+    work: impl Fn(&Batch) -> Result<R> + Sync,
+    done: impl FnMut(&Batch, R) -> Result<()>,
+) -> Result<()> {
+    let batches = recording.batches().inspect(|batch| {
+        if let Ok(batch) = batch {
+            stored(batch);
+        }
+    });
+    let mmap_len = recording.compressed().map_or(0, |compressed| compressed.mmap_len);
+    each(Expand::new(batches, recording.endian, mmap_len), threads, work, done)
+}
+
+fn each<R: Send>(
+    batches: impl Iterator<Item = perfx_format::Result<Batch>> + Send,
+    threads: usize,
+    work: impl Fn(&Batch) -> Result<R> + Sync,
     mut done: impl FnMut(&Batch, R) -> Result<()>,
 ) -> Result<()> {
     let step = |_: &mut (), batch: perfx_format::Result<Batch>| -> Result<(Batch, R)> {
@@ -26,10 +61,32 @@ pub fn scan<R: Send>(
         let (batch, result) = stepped?;
         done(&batch, result)
     };
-    let mut workers = vec![(); threads.max(1)];
-    if open {
-        ordered(expanded(recording), &mut workers, threads <= 1, step, finish)
-    } else {
-        ordered(recording.batches(), &mut workers, threads <= 1, step, finish)
-    }
+    ordered(batches, &mut vec![(); threads.max(1)], threads <= 1, step, finish)
 }
+
+/// Hands the batches of two recordings to `work`, COMPRESSED records opened. Each recording is read ahead on a thread of its own.
+pub fn scan_two<R>(
+    one: &mut Recording,
+    other: &mut Recording,
+    work: impl FnOnce(&mut dyn Iterator<Item = Read>, &mut dyn Iterator<Item = Read>) -> Result<R>,
+) -> Result<R> {
+    let (one, other) = (expanded(one), expanded(other));
+    thread::scope(|scope| {
+        let ahead = |batches| {
+            let (sender, receiver) = bounded(2);
+            scope.spawn(move || {
+                for batch in batches {
+                    // `work` is done before the end when it has seen enough.
+                    if sender.send(batch).is_err() {
+                        break;
+                    }
+                }
+            });
+            receiver.into_iter()
+        };
+        work(&mut ahead(one), &mut ahead(other))
+    })
+}
+
+/// A batch, or why there is none.
+type Read = perfx_format::Result<Batch>;

@@ -1,6 +1,8 @@
 //! The integration tests, one binary: what the whole program promises, shown on the recordings of `tests/data`.
 
 mod cli;
+mod diff;
+mod du;
 mod forms;
 mod fuzz_bodies;
 mod identity;
@@ -11,5 +13,6 @@ mod parse;
 mod properties;
 mod second_opinion;
 mod snapshots;
+mod stats;
 mod support;
 mod validation;

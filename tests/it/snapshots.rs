@@ -9,7 +9,7 @@ use crate::fuzz_bodies::elf_with_id;
 use crate::support::{Fixture, Stdin, perfx_command, root, run, temp};
 
 /// Compares with the snapshot `snapshots/GROUP/NAME.snap`. To review changes: `cargo insta review`.
-fn same(group: &str, name: &str, text: &str) {
+pub(crate) fn same(group: &str, name: &str, text: &str) {
     let lines = text.lines().count();
     assert!(lines < 200, "{group}/{name} has {lines} lines, too many to review");
     let mut settings = insta::Settings::clone_current();
@@ -20,13 +20,13 @@ fn same(group: &str, name: &str, text: &str) {
 }
 
 /// A folder with copies of recordings, where command lines are run.
-struct Place {
+pub(crate) struct Place {
     folder: TempDir,
 }
 
 impl Place {
     /// Each recording under a name of its own.
-    fn new(files: &[(&str, &str)]) -> Place {
+    pub(crate) fn new(files: &[(&str, &str)]) -> Place {
         let place = Place { folder: temp() };
         for (name, fixture) in files {
             copy_all(&Fixture::new(fixture).path, &place.path(name));
@@ -46,7 +46,7 @@ impl Place {
 
     /// A command line, as in a shell: what it is, what it prints, its exit code. Words are separated by spaces, or stand between `'`; the input
     /// may come from `< FILE`.
-    fn say(&self, line: &str) -> String {
+    pub(crate) fn say(&self, line: &str) -> String {
         let mut words = words(line);
         let stdin = words.iter().position(|word| word == "<").map(|at| {
             let file = words.remove(at + 1);
@@ -76,7 +76,7 @@ impl Place {
     }
 
     /// All of these.
-    fn say_all(&self, lines: &[&str]) -> String {
+    pub(crate) fn say_all(&self, lines: &[&str]) -> String {
         lines.iter().map(|line| self.say(line)).collect::<Vec<_>>().join("\n")
     }
 
@@ -167,7 +167,7 @@ const MAPS: &[&str] = &["MMAP", "MMAP2", "HEADER_BUILD_ID", "FORK", "COMM"];
 #[test]
 fn help() {
     let place = Place::new(&[]);
-    for command in ["", "copy", "dump", "inject", "run", "passes"] {
+    for command in ["", "copy", "diff", "du", "dump", "inject", "run", "passes", "stats"] {
         let name = if command.is_empty() { "perfx" } else { command };
         for (flag, length) in [("-h", "short"), ("--help", "long")] {
             let line = format!("{command} {flag}");
