@@ -38,6 +38,8 @@ enum Command {
     #[command(after_help = EXIT_CODES)]
     Dump(commands::dump::Dump),
     #[command(after_help = EXIT_CODES)]
+    Info(commands::info::Info),
+    #[command(after_help = EXIT_CODES)]
     Inject(commands::inject::Inject),
     #[command(after_help = EXIT_CODES)]
     Run(commands::run::Run),
@@ -172,6 +174,7 @@ fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Diff(command) => command.run(),
         Command::Du(command) => command.run(),
         Command::Dump(command) => command.run(),
+        Command::Info(command) => command.run(),
         Command::Inject(command) => command.run(),
         Command::Run(command) => command.run(),
         Command::Passes(command) => command.run(),
@@ -189,7 +192,7 @@ fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
 }
 
 /// Names in a recording can hold anything, also what a terminal takes for a command or shows in another order.
-fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     let hidden = |char: &char| {
         char.is_control()
             || matches!(char, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

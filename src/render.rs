@@ -16,6 +16,8 @@ use std::fmt::{self, Write};
 use perfx_format::{Decoded, RecordType, Value, ValueFields as Fields};
 use serde_json::{Map, Value as Json};
 
+use crate::cli::printable;
+
 /// How text is made.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Style {
@@ -94,6 +96,17 @@ pub fn json_value(value: &Value<'_>) -> Json {
 /// The name of a kind of record, `unknown(4000)` for one that has none.
 pub fn kind_name(kind: RecordType) -> String {
     kind.name().map_or_else(|| format!("unknown({})", kind.0), str::to_owned)
+}
+
+/// Text for a person, without quotes; what a terminal must not see, and what is not UTF-8, is escaped.
+pub fn readable(text: &[u8]) -> String {
+    let mut out = String::new();
+    for chunk in text.utf8_chunks() {
+        out += &printable(chunk.valid());
+        // A String takes everything.
+        let _ = write_escaped(&mut out, chunk.invalid());
+    }
+    out
 }
 
 /// Hex digits without separators.

@@ -235,9 +235,8 @@ impl Usage {
         let Usage { parts, counted, processes } = self;
         let tally = &counted.tally;
         let line = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
-        let part = |name: &str, bytes: u64, of: u64| {
-            vec![name.to_owned(), human::count(bytes), percent(bytes, of)]
-        };
+        let part =
+            |name: &str, bytes: u64, of: u64| vec![name.to_owned(), human::count(bytes), percent(bytes, of)];
         let total = parts.total();
         let mut rows = vec![line(&["part", "bytes"])];
         rows.extend(parts.rows.iter().map(|(name, bytes)| part(name, *bytes, total)));

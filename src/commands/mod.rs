@@ -4,6 +4,7 @@ pub(crate) mod copy;
 pub(crate) mod diff;
 pub(crate) mod du;
 pub(crate) mod dump;
+pub(crate) mod info;
 pub(crate) mod inject;
 pub(crate) mod passes;
 pub(crate) mod run;

@@ -169,6 +169,11 @@ impl Attr {
         self.flag(18)
     }
 
+    /// `use_clockid`: times are of the clock `clockid`.
+    pub fn use_clockid(&self) -> bool {
+        self.flag(25)
+    }
+
     /// `build_id`: MMAP2 records may hold a build-id in place of the inode.
     pub fn build_id(&self) -> bool {
         self.flag(34)

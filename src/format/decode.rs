@@ -9,7 +9,7 @@ mod sample;
 #[cfg(test)]
 mod tests;
 
-pub use attr::{BRANCH_SAMPLE_TYPE_NAMES, attr_oddities, decode_attr};
+pub use attr::{BRANCH_SAMPLE_TYPE_NAMES, attr_as_perf, attr_oddities, clock_name, decode_attr};
 use reader::{Reader, any};
 use sample::{callchain, counters, sample, sample_id};
 

@@ -156,7 +156,8 @@ fn capabilities(s: &mut Section<'_>) -> Option<()> {
     })
 }
 
-/// {u32 info length, u32 data length, u64 which arrays the data holds, `struct bpf_prog_info`, data}. Of the info, only its oldest fields.
+/// {u32 info length, u32 data length, u64 which arrays the data holds, `struct bpf_prog_info`, data}. Of the info its oldest fields, and the
+/// functions it was compiled to: addresses, sizes and tags lie in the data at the offsets that stand where the kernel has pointers.
 fn bpf_program(s: &mut Section<'_>) -> Option<()> {
     let info_size = s.number::<u32>("info_size")?;
     let data_size = s.number::<u32>("data_size")?;
@@ -174,7 +175,30 @@ fn bpf_program(s: &mut Section<'_>) -> Option<()> {
     if let Some(name) = info.get(64..80) {
         s.note("name", Value::Text(until_nul(name)));
     }
-    s.skip("the data of the program", data_size).map(drop)
+    let data = s.skip("the data of the program", data_size)?;
+    let field = |at| endian.u32(info, at).unwrap_or(0) as usize;
+    let at = |pointer, index: usize, size: usize| {
+        let start = usize::try_from(endian.u64(info, pointer)?).ok()?;
+        start.checked_add(index.checked_mul(size)?)
+    };
+    let function = |index| {
+        let addr = endian.u64(data, at(112, index, 8)?)?;
+        let mut fields = vec![("addr", Value::Hex(addr))];
+        if index < field(108) {
+            let size = endian.u32(data, at(120, index, 4)?)?;
+            fields.push(("size", Value::Number(size.into())));
+        }
+        if index < field(180) {
+            let tag = at(184, index, 8)?;
+            fields.push(("tag", Value::Bytes(data.get(tag..tag.checked_add(8)?)?)));
+        }
+        Some(Value::Map(fields))
+    };
+    let functions: Vec<_> = (0..field(104)).map_while(function).collect();
+    if !functions.is_empty() {
+        s.note("functions", Value::List(functions));
+    }
+    Some(())
 }
 
 /// STRLIST sets of CPUs in one package, STRLIST sets of threads of one core; newer perfs add {u32 core, u32 package} for each available CPU,
@@ -296,12 +320,19 @@ fn counted_text<'a, T: Int>(s: &mut Section<'a>, name: &'static str) -> Option<&
     s.skip(name, size)
 }
 
-/// A file `format` of tracefs, which begins with the line `name: ` and the event's name.
+/// A file `format` of tracefs, which begins with the lines `name: NAME` and `ID: NUMBER`.
 fn trace_format(s: &mut Section<'_>) -> Option<()> {
     let text = counted_text::<u64>(s, "size")?;
     if let Some(name) = text.strip_prefix(b"name: ") {
-        let end = name.iter().position(|&b| b == b'\n').unwrap_or(name.len());
-        s.note("name", Value::Text(&name[..end]));
+        let mut lines = name.split(|&b| b == b'\n');
+        if let Some(name) = lines.next() {
+            s.note("name", Value::Text(name));
+        }
+        // What `attr.config` of its events holds.
+        let id = lines.next().and_then(|line| str::from_utf8(line.strip_prefix(b"ID: ")?).ok()?.parse().ok());
+        if let Some(id) = id {
+            s.note("id", Value::Number(id));
+        }
     }
     Some(())
 }

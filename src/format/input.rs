@@ -354,6 +354,8 @@ impl Recording {
             cuts: Arc::default(),
         };
         let mut cutter = Cutter::new(Stream { name, index: 0, source }, endian, Arc::new(Layouts::new(&[])));
+        // Who only wants the front of a pipe that is still being written should have it at once.
+        cutter.eager = true;
         let mut head = Head::default();
         loop {
             let Some(batch) = cutter.next_batch()? else {
@@ -706,6 +708,8 @@ struct Cutter {
     /// Mapped: bytes already cut off.
     at: usize,
     ended: bool,
+    /// Read no more of a pipe than is there, as long as that is a record.
+    eager: bool,
 }
 
 /// How far whole records reach in a buffer.
@@ -746,9 +750,23 @@ fn frame(bytes: &[u8], endian: Endian, enough: usize) -> Result<Framed, (usize, 
     Ok(framed)
 }
 
+/// Appends what one read yields; false at the end.
+fn read_once(reader: &mut impl Read, buffer: &mut Vec<u8>) -> io::Result<bool> {
+    // As much as a pipe holds.
+    let mut some = [0; 1 << 16];
+    let got = loop {
+        match reader.read(&mut some) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            got => break got?,
+        }
+    };
+    buffer.extend_from_slice(&some[..got]);
+    Ok(got > 0)
+}
+
 impl Cutter {
     fn new(stream: Stream, endian: Endian, layouts: Arc<Layouts>) -> Cutter {
-        Cutter { stream, endian, layouts, at: 0, ended: false }
+        Cutter { stream, endian, layouts, at: 0, ended: false, eager: false }
     }
 
     /// A batch that begins at this offset of the stream, with nothing in it yet.
@@ -803,7 +821,16 @@ impl Cutter {
         };
         let mut buffer = std::mem::take(pending);
         let fail = |e| Error::io("can't be read", e);
-        if !self.ended && buffer.len() < BATCH_SIZE {
+        if self.eager {
+            let whole = |buffer: &[u8]| match Frame::read(buffer, 0, endian) {
+                Ok(Some(frame)) => frame.total() <= buffer.len() as u64,
+                Ok(None) => false,
+                Err(_) => true,
+            };
+            while !self.ended && buffer.len() < BATCH_SIZE && !whole(&buffer) {
+                self.ended = !read_once(reader, &mut buffer).map_err(fail)?;
+            }
+        } else if !self.ended && buffer.len() < BATCH_SIZE {
             let want = (BATCH_SIZE - buffer.len()) as u64;
             buffer.reserve_exact(want as usize);
             let got = reader.by_ref().take(want).read_to_end(&mut buffer).map_err(fail)? as u64;

@@ -5,6 +5,7 @@ mod bytes;
 pub mod decode;
 mod endian;
 mod error;
+pub mod event_name;
 pub mod expand;
 pub mod features;
 pub mod header;

@@ -28,6 +28,41 @@ pub enum Value<'a> {
 /// Named values in the order of the record.
 pub type Fields<'a> = Vec<(&'static str, Value<'a>)>;
 
+impl<'a> Value<'a> {
+    /// The value with this name, of a map that has one.
+    pub fn get(&self, name: &str) -> Option<&Value<'a>> {
+        match self {
+            Value::Map(fields) => fields.iter().find(|(n, _)| *n == name).map(|(_, value)| value),
+            _ => None,
+        }
+    }
+
+    /// The values of a list.
+    pub fn items(&self) -> &[Value<'a>] {
+        match self {
+            Value::List(values) => values,
+            _ => &[],
+        }
+    }
+
+    /// A number that is not negative.
+    pub fn number(&self) -> Option<u64> {
+        match *self {
+            Value::Number(number) | Value::Hex(number) => Some(number),
+            Value::Signed(number) => number.try_into().ok(),
+            _ => None,
+        }
+    }
+
+    /// Text as recorded.
+    pub fn text(&self) -> Option<&'a [u8]> {
+        match *self {
+            Value::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+}
+
 /// Something that is not as the format says; reading went on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Oddity {

@@ -6,6 +6,7 @@ mod du;
 mod forms;
 mod fuzz_bodies;
 mod identity;
+mod info;
 mod injected;
 mod oracle;
 mod parse;

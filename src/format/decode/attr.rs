@@ -1,6 +1,9 @@
 //! Decodes the attr of an event, of any size, and tells what in it no perf can work with.
 
+use std::borrow::Cow;
+
 use super::reader::{Reader, named};
+use crate::event_name::config_name;
 use crate::layout::sample_type as st;
 use crate::value::Fields;
 use crate::{
@@ -38,6 +41,11 @@ const TYPES: &[(u64, &str)] =
 /// include/uapi/linux/time.h
 const CLOCKS: &[(u64, &str)] =
     &[(0, "REALTIME"), (1, "MONOTONIC"), (4, "MONOTONIC_RAW"), (7, "BOOTTIME"), (11, "TAI")];
+
+/// The name of a clock of clock_gettime(2), without `CLOCK_`; only those that a recording can use have one here.
+pub fn clock_name(clockid: u32) -> Option<&'static str> {
+    CLOCKS.iter().find(|(number, _)| *number == u64::from(clockid)).map(|(_, name)| *name)
+}
 
 /// Bits 15 and 16 of the flags are a number.
 const PRECISE_IP: u64 = 3 << 15;
@@ -90,6 +98,81 @@ fn attr(d: &mut Reader<'_>, attr: &Attr) -> Option<()> {
     d.hex::<u64>("config3")?;
     d.hex::<u64>("config4")?;
     Some(())
+}
+
+/// The fields of an attr by the names and in the spelling of `perf evlist -v`, so that one is found with the other's words: type and size
+/// always, of all others those that are not zero.
+pub fn attr_as_perf(attr: &Attr) -> Vec<(&'static str, String)> {
+    let mut fields = vec![
+        ("type", annotated(attr.type_.to_string(), perf_type(attr.type_))),
+        ("size", attr.size.to_string()),
+        ("config", annotated(plain_hex(attr.config), config_name(attr).map(Cow::into_owned))),
+    ];
+    let mut note = |name, value: u64, text: String| {
+        if value != 0 {
+            fields.push((name, text));
+        }
+    };
+    let number = |value: u64| (value, value.to_string());
+    let hex = |value: u64| (value, plain_hex(value));
+    let mut all = vec![
+        ("{ sample_period, sample_freq }", number(attr.sample_period)),
+        ("sample_type", (attr.sample_type, bit_names(attr.sample_type, SAMPLE_TYPE_NAMES))),
+        ("read_format", (attr.read_format, bit_names(attr.read_format, READ_FORMAT_NAMES))),
+    ];
+    let flag = |&(bit, name): &(u32, &'static str)| (name, number(attr.flag(bit).into()));
+    // Its two bits lie between `watermark` and `mmap_data`.
+    let (before, after) = ATTR_FLAGS.split_at(ATTR_FLAGS.partition_point(|(bit, _)| *bit < 15));
+    all.extend(before.iter().map(flag));
+    all.push(("precise_ip", number(attr.precise_ip().into())));
+    all.extend(after.iter().map(flag));
+    all.extend([
+        ("{ wakeup_events, wakeup_watermark }", number(attr.wakeup_events.into())),
+        ("bp_type", number(attr.bp_type.into())),
+        ("{ bp_addr, config1 }", hex(attr.config1)),
+        ("{ bp_len, config2 }", hex(attr.config2)),
+        (
+            "branch_sample_type",
+            (attr.branch_sample_type, bit_names(attr.branch_sample_type, BRANCH_SAMPLE_TYPE_NAMES)),
+        ),
+        ("sample_regs_user", hex(attr.sample_regs_user)),
+        ("sample_stack_user", number(attr.sample_stack_user.into())),
+        // A clockid of clock_getcpuclockid(3) is negative.
+        ("clockid", (attr.clockid.into(), (attr.clockid as i32).to_string())),
+        ("sample_regs_intr", hex(attr.sample_regs_intr)),
+        ("aux_watermark", number(attr.aux_watermark.into())),
+        ("sample_max_stack", number(attr.sample_max_stack.into())),
+        ("aux_sample_size", number(attr.aux_sample_size.into())),
+    ]);
+    for (bit, name) in [(0, "aux_start_paused"), (1, "aux_pause"), (2, "aux_resume")] {
+        all.push((name, number(u64::from(attr.aux_action >> bit & 1))));
+    }
+    all.extend([
+        ("sig_data", number(attr.sig_data)),
+        ("config3", hex(attr.config3)),
+        ("config4", hex(attr.config4)),
+    ]);
+    for (name, (value, text)) in all {
+        note(name, value, text);
+    }
+    fields
+}
+
+/// Hexadecimal as C prints it: zero has no `0x`.
+fn plain_hex(value: u64) -> String {
+    if value == 0 { "0".to_owned() } else { format!("{value:#x}") }
+}
+
+fn annotated(value: String, name: Option<String>) -> String {
+    match name {
+        Some(name) => format!("{value} ({name})"),
+        None => value,
+    }
+}
+
+fn perf_type(number: u32) -> Option<String> {
+    let (_, name) = TYPES.iter().find(|(known, _)| *known == u64::from(number))?;
+    Some(format!("PERF_TYPE_{name}"))
 }
 
 /// What perf objects to in an attr of `size` bytes, wherever it was found:

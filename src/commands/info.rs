@@ -1,0 +1,210 @@
+//! `perfx info` tells what a recording says of itself in its header, and reads nothing else, so that it answers at once however large it is.
+
+mod json;
+mod text;
+
+use std::collections::HashMap;
+use std::io::{self, Write as _};
+use std::time::{Duration, UNIX_EPOCH};
+
+use anyhow::Result;
+use clap::Args;
+use perfx_format::decode::clock_name;
+use perfx_format::event_name::{EventName, event_names, name_update};
+use perfx_format::features::{ClockData, FeatureContext, NrCpus, SampleTime, decode_feature};
+use perfx_format::header::Weight;
+use perfx_format::input::{Form, HeaderRecord, Recording};
+use perfx_format::{Decoded, Feature, RecordType};
+use perfx_pipeline::{Level, Report};
+
+use crate::cli::{Format, FormatArgs, InputArgs, TalkArgs};
+use crate::input::Source;
+
+/// Tell what a recording is: form, machine, command, times, events, features
+///
+/// Only the header is read, so even a large recording is answered for at once; of pipe data, what
+/// comes before the first sample. What needs all records, such as how many there are, `perfx stats`
+/// tells. Events are described in the words of `perf evlist -v`.
+///
+/// Examples:
+///   perfx info perf.data
+///   perfx info --format json perf.data
+///   perf record -o - ./program | perfx info
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Info {
+    #[command(flatten)]
+    input: InputArgs,
+    #[command(flatten)]
+    format: FormatArgs,
+    #[command(flatten)]
+    talk: TalkArgs,
+}
+
+impl Info {
+    pub(crate) fn run(&self) -> Result<u8> {
+        let mut recording = Source::of(&self.input).open()?;
+        let mut report = Report::default();
+        let updates = read_on(&mut recording, &mut report);
+        let facts = Facts::new(&recording, &updates);
+        facts.tell_faults(&mut report);
+        let shown = match self.format.format() {
+            Format::Text => text::page(&facts),
+            Format::Json => format!("{:#}\n", json::document(&facts)),
+            Format::Ndjson => json::lines(&facts).iter().map(|line| format!("{line}\n")).collect(),
+        };
+        let mut out = io::stdout().lock();
+        out.write_all(shown.as_bytes())?;
+        out.flush()?;
+        Ok(self.talk.tell(&report))
+    }
+}
+
+/// Reads pipe data up to the first sample, if its front left events without names: whoever writes those as EVENT_UPDATE records, or features
+/// behind other records, does so there. Names by an id of their event.
+fn read_on(recording: &mut Recording, report: &mut Report) -> HashMap<u64, Vec<u8>> {
+    let mut names = HashMap::new();
+    if recording.form != Form::Pipe || recording.features.contains_key(&Feature::EVENT_DESC) {
+        return names;
+    }
+    let endian = recording.endian;
+    for batch in recording.batches() {
+        let read = || -> perfx_format::Result<bool> {
+            let batch = batch?;
+            let mut walker = batch.walk(endian);
+            while let Some(record) = walker.next_record()? {
+                let kind = record.kind();
+                if kind == RecordType::SAMPLE || kind == RecordType::AUXTRACE || kind.is_compressed() {
+                    return Ok(false);
+                }
+                if let Some((id, name)) = name_update(&record) {
+                    names.insert(id, name.to_vec());
+                }
+                match HeaderRecord::read(&record)? {
+                    Some(HeaderRecord::Event(event)) => recording.events.push(event),
+                    Some(HeaderRecord::Feature(feature, section)) => {
+                        recording.features.insert(feature, section);
+                    }
+                    _ => {}
+                }
+            }
+            Ok(batch.torn.is_none())
+        };
+        match read() {
+            Ok(true) => {}
+            Ok(false) => break,
+            Err(error) => {
+                report.say(Level::Warning, error.file(&recording.name).to_string());
+                break;
+            }
+        }
+    }
+    names
+}
+
+/// What is told, whatever the form.
+struct Facts<'r> {
+    recording: &'r Recording,
+    /// Of the events, in their order.
+    names: Vec<EventName>,
+    features: Vec<Section<'r>>,
+    clock: Clock,
+    /// Absent without feature SAMPLE_TIME.
+    times: Option<SampleTime>,
+}
+
+/// A feature section.
+struct Section<'r> {
+    feature: Feature,
+    size: u64,
+    decoded: Decoded<'r>,
+}
+
+/// What the times of the records mean.
+struct Clock {
+    /// As for clock_gettime(2); `None` is perf's own clock, which begins when the machine does.
+    id: Option<u32>,
+    /// The clock and the wall clock at the same instant.
+    reference: Option<ClockData>,
+}
+
+impl Clock {
+    fn of(recording: &Recording) -> Clock {
+        let asked = recording.events.iter().map(|event| event.attr()).find(|attr| attr.use_clockid());
+        let section = recording.features.get(&Feature::CLOCK_DATA);
+        let reference = section.and_then(|section| ClockData::read(section, recording.endian));
+        let id = asked.map(|attr| attr.clockid);
+        // Of another clock, it tells nothing of these times.
+        let reference = reference.filter(|reference| id.is_none_or(|id| id == reference.clockid));
+        Clock { id: id.or(reference.map(|reference| reference.clockid)), reference }
+    }
+
+    /// A time of the recording, as RFC 3339 in UTC.
+    fn wall(&self, ns: u64) -> Option<String> {
+        let ns = match self.reference {
+            Some(ClockData { wall_ns, clock_ns, .. }) => {
+                i128::from(wall_ns) + i128::from(ns) - i128::from(clock_ns)
+            }
+            None if self.id.and_then(clock_name) == Some("REALTIME") => ns.into(),
+            None => return None,
+        };
+        Some(rfc3339(u64::try_from(ns).ok()?))
+    }
+}
+
+/// ns since 1970 in UTC. The largest u64 is in the year 2554, which the library takes.
+fn rfc3339(ns: u64) -> String {
+    humantime::format_rfc3339_nanos(UNIX_EPOCH + Duration::from_nanos(ns)).to_string()
+}
+
+impl<'r> Facts<'r> {
+    fn new(recording: &'r Recording, updates: &HashMap<u64, Vec<u8>>) -> Facts<'r> {
+        let endian = recording.endian;
+        let section = |feature| recording.features.get(&feature);
+        let context = FeatureContext {
+            cpus: section(Feature::NRCPUS).and_then(|section| NrCpus::read(section, endian)),
+        };
+        let features = recording.features.iter().map(|(&feature, section)| Section {
+            feature,
+            size: section.len() as u64,
+            decoded: decode_feature(feature, section, endian, context),
+        });
+        Facts {
+            recording,
+            names: event_names(recording, updates),
+            features: features.collect(),
+            clock: Clock::of(recording),
+            times: section(Feature::SAMPLE_TIME).and_then(|section| SampleTime::read(section, endian)),
+        }
+    }
+
+    fn feature(&self, feature: Feature) -> Option<&Decoded<'r>> {
+        self.features.iter().find(|section| section.feature == feature).map(|section| &section.decoded)
+    }
+
+    /// How many items a list of a feature has; 0 without the feature.
+    fn items(&self, feature: Feature, list: &str) -> usize {
+        self.feature(feature).and_then(|decoded| decoded.get(list)).map_or(0, |list| list.items().len())
+    }
+
+    /// The kernel's name for a PMU, which has no number of its own.
+    fn pmu(&self, number: u32) -> Option<&'r [u8]> {
+        let pmus = self.feature(Feature::PMU_MAPPINGS)?.get("pmus")?.items();
+        let pmu = pmus.iter().find(|pmu| pmu.get("type").and_then(|n| n.number()) == Some(number.into()))?;
+        pmu.get("name")?.text()
+    }
+
+    fn tell_faults(&self, report: &mut Report) {
+        for fault in &self.recording.faults {
+            let level = if fault.weight == Weight::Loss { Level::Loss } else { Level::Warning };
+            report.say(level, fault.to_error().file(&self.recording.name).to_string());
+        }
+        for section in &self.features {
+            for odd in &section.decoded.odd {
+                let Section { feature, .. } = section;
+                let name = &self.recording.name;
+                report.say(Level::Warning, format!("{name}: feature {feature}: {}: {}", odd.code, odd.what));
+            }
+        }
+    }
+}
