@@ -119,8 +119,8 @@ fn text(counted: &Counted, events: &[EventRow<'_>]) -> String {
     for event in events {
         let OfEvent { samples, lost, filtered, .. } = event.counted;
         let name = render::readable(event.name);
-        let period = event.period.map_or_else(|| "-".to_owned(), human::count);
-        rows.push(row(name, samples, period, human::count(lost + filtered)));
+        let period = event.period.map_or_else(|| "-".to_owned(), human::wide_count);
+        rows.push(row(name, samples, period, human::wide_count(lost + filtered)));
     }
     if tally.strangers.records > 0 {
         rows.push(row("(unknown)".to_owned(), tally.strangers, String::new(), String::new()));
@@ -142,13 +142,13 @@ fn facts(counted: &Counted, events: &[EventRow<'_>]) -> Vec<(&'static str, Strin
         |kind: RecordType| format!("told by {} {}", human::count(kinds.get(kind).records), kind_name(kind));
     let Lost { records, samples, filtered } = Lost::of(counted, events);
     let and_filtered = if filtered > 0 {
-        format!(" and {} dropped by a filter", human::count(filtered))
+        format!(" and {} dropped by a filter", human::wide_count(filtered))
     } else {
         String::new()
     };
-    let samples = human::count(samples) + &and_filtered;
+    let samples = human::wide_count(samples) + &and_filtered;
     let mut facts = vec![
-        ("lost records", format!("{}, {}", human::count(records), told_by(RecordType::LOST))),
+        ("lost records", format!("{}, {}", human::wide_count(records), told_by(RecordType::LOST))),
         ("lost samples", format!("{samples}, {}", told_by(RecordType::LOST_SAMPLES))),
     ];
     let (traces, written) = (kinds.get(RecordType::AUXTRACE), kinds.get(RecordType::AUX));
