@@ -544,13 +544,16 @@ impl Found {
             both.into_iter().filter(|&feature| feature != Feature::BUILD_ID && !ignored.contains(&feature))
         {
             let place = format!("feature {feature}");
-            let (Some(one), Some(other)) = (section(a, feature), section(b, feature)) else {
-                let size = |recording| section(recording, feature).map(|section| Shown::bytes(section.len()));
+            let (Some(one), Some(other)) = (a.features.get(&feature), b.features.get(&feature)) else {
+                let size = |recording: &Recording| {
+                    recording.features.get(&feature).map(|section| Shown::bytes(section.len()))
+                };
                 let (a, b) = (size(a), size(b));
                 self.differences.push(Difference { place, field: String::new(), a, b });
                 continue;
             };
-            if a.endian == b.endian && one == other {
+            if same_section(feature, one, other) && (a.endian == b.endian || feature == Feature::TRACING_DATA)
+            {
                 continue;
             }
             let decoded = |recording: &Recording, section| {
@@ -695,13 +698,9 @@ fn event_fields<'v>(event: &Event, raw: &'v [u8], name: &'v [u8], endian: Endian
     fields
 }
 
-/// A feature's section as it is compared.
-fn section(recording: &Recording, feature: Feature) -> Option<&[u8]> {
-    let section: &[u8] = recording.features.get(&feature)?;
-    if feature != Feature::TRACING_DATA {
-        return Some(section);
-    }
-    // In pipe data it is padded to 8 bytes.
-    let zeros = section.iter().rev().take(7).take_while(|&&byte| byte == 0).count();
-    Some(&section[..section.len() - zeros])
+/// Equal bytes. TRACING_DATA is padded to 8 bytes with zeros in pipe data.
+fn same_section(feature: Feature, one: &[u8], other: &[u8]) -> bool {
+    let (short, long) = if one.len() < other.len() { (one, other) } else { (other, one) };
+    let padding = if feature == Feature::TRACING_DATA { 7 } else { 0 };
+    long.strip_prefix(short).is_some_and(|rest| rest.len() <= padding && rest.iter().all(|&byte| byte == 0))
 }

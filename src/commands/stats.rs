@@ -21,7 +21,8 @@ use crate::tally::{Count, Counted, Largest, OfEvent, Span, count};
 ///
 /// The numbers of perf report --stats, and more: bytes, the largest record of each kind, periods, AUX
 /// data, compression, first and last time. COMPRESSED records are counted, and so is what they hold,
-/// as perf does.
+/// as perf does. Where samples hold counters (perf record -e '{…}:S'), "new values" tells how often a
+/// sample found another value of that event's counter than the one before: perf counts these as samples.
 ///
 /// Examples:
 ///   perfx stats perf.data
@@ -105,22 +106,23 @@ fn text(counted: &Counted, events: &[EventRow<'_>]) -> String {
     let mut text = table(&rows);
 
     let samples = kinds.get(RecordType::SAMPLE).records;
-    let mut rows = vec![line(&["event", "samples", "", "bytes", "period", "lost"])];
+    // perf shows this number in place of the samples.
+    let reads = events.iter().any(|event| event.reads != [0, 0]);
+    let columns = ["event", "samples", "", "bytes", "period", "lost", "new values"];
+    let mut rows = vec![line(&columns[..columns.len() - usize::from(!reads)])];
     let row = |name: String, of: Count, period: String, lost: String| {
-        vec![
-            name,
-            human::count(of.records),
-            percent(of.records, samples),
-            human::size(of.bytes),
-            period,
-            lost,
-        ]
+        let (count, share) = (human::count(of.records), percent(of.records, samples));
+        vec![name, count, share, human::size(of.bytes), period, lost]
     };
     for event in events {
         let OfEvent { samples, lost, filtered, .. } = event.counted;
         let name = render::readable(event.name);
         let period = event.period.map_or_else(|| "-".to_owned(), human::wide_count);
-        rows.push(row(name, samples, period, human::wide_count(lost + filtered)));
+        let mut row = row(name, samples, period, human::wide_count(lost + filtered));
+        if reads {
+            row.push(human::count(event.reads[0]));
+        }
+        rows.push(row);
     }
     if tally.strangers.records > 0 {
         rows.push(row("(unknown)".to_owned(), tally.strangers, String::new(), String::new()));

@@ -43,6 +43,11 @@ fn a_copy_in_another_form_is_equal() {
             if copied.code != Some(0) {
                 continue;
             }
+            let ran = perfx(args!["diff", "-q", "--json", fixture.path, path]);
+            // A zstd stream that began in another file can be copied, not opened.
+            if ran.code == Some(1) && ran.stderr.contains("zstd can't decompress it") {
+                continue;
+            }
             let (document, code) = diff(&fixture.path, &path)?;
             if document["equal"] != true || code != Some(0) {
                 return Err(format!("{form}: {document}"));
@@ -124,16 +129,17 @@ fn what_is_printed() {
         ("cut.data", "recorded/cut-05687.p61.data"),
         ("z.data", "crafted/z-two-events.data"),
         ("bad.data", "crafted/val-size-4.data"),
+        ("n.data", "recorded/no-buildid.p61.data"),
     ]);
     place.say("copy a.data --to pipe -o a.pipe");
     place.say(
-        "inject --buildid-all --no-files --known-build-ids 'ab /tmp/perfx-data/work/burn' a.data -o ids.data",
+        "inject --buildid-all --no-files --known-build-ids 'ab /tmp/perfx-data/work/burn' n.data -o ids.data",
     );
     let lines = [
         "diff a.data a.pipe",
         "diff a.data b.data",
         "diff --ignore CMDLINE,event_desc a.data b.data",
-        "diff a.data ids.data",
+        "diff n.data ids.data",
         "diff le.data z.data",
         "diff a.data - < pipe.data",
     ];

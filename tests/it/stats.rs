@@ -54,7 +54,7 @@ impl Printed {
     fn parse(text: &str) -> Printed {
         let mut printed = Printed { kinds: Counts::new(), events: Vec::new() };
         for line in text.lines() {
-            if let Some(name) = line.strip_suffix(" stats:") {
+            if let Some(name) = line.strip_suffix(" stats:").filter(|name| *name != "Aggregated") {
                 printed.events.push((name.to_owned(), Counts::new()));
             } else if let Some((kind, count)) = line.split_once(" events: ") {
                 let count = count.split_whitespace().next().unwrap().parse().unwrap();
@@ -172,14 +172,20 @@ fn ask(perf: &Perf, fixture: &Fixture) -> crate::support::Ran {
     perf.run(Stdin::Null, args!["report", "--stats", "-f", "-i", fixture.path])
 }
 
-/// perf 6.1 does not come back from a data section that ends behind the largest offset.
-const HANGS: &str = "crafted/val-data-overflow.data";
+/// Of perf 6.1 only.
+const EXCEPTIONS: [&str; 3] = [
+    // It does not come back from a data section whose last record is cut short by nothing, or that ends behind the largest offset.
+    "crafted/val-data-overflow.data",
+    "crafted/val-data-size-odd.data",
+    // It takes the byte behind the end of the file for the last one of a record's header.
+    "recorded/cut-05687.p61.data",
+];
 
 fn perf_counts_the_same(name: &str, at_least: usize) {
     let Some(perf) = perf(name) else { return };
     let compared = AtomicUsize::new(0);
     each_fixture(&all(), |fixture| {
-        if fixture.name == HANGS {
+        if name == OLD && EXCEPTIONS.contains(&&*fixture.name) {
             return Ok(());
         }
         let ran = ask(&perf, fixture);
