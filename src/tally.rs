@@ -24,6 +24,8 @@ pub(crate) struct Count {
     pub(crate) bytes: u64,
     /// Bytes of the largest of them.
     pub(crate) largest: u64,
+    /// How many of them are too small for the fixed fields of their kind. perf 7.3 passes over them.
+    pub(crate) too_small: u64,
 }
 
 impl Count {
@@ -38,6 +40,7 @@ impl Count {
         self.records += other.records;
         self.bytes += other.bytes;
         self.largest = self.largest.max(other.largest);
+        self.too_small += other.too_small;
     }
 }
 
@@ -239,13 +242,15 @@ impl Tally {
     pub(crate) fn add(&mut self, record: &Record<'_>, layouts: &Layouts) {
         let bytes = record.whole_size();
         let opened = matches!(record.origin(), Origin::Chunk { .. });
-        if opened { &mut self.expanded } else { &mut self.stored }.of(record.kind()).add(bytes);
+        let count = if opened { &mut self.expanded } else { &mut self.stored }.of(record.kind());
+        count.add(bytes);
         if self.largest.is_none_or(|largest| bytes > largest.bytes) {
             self.largest = Some(Largest { kind: record.kind(), origin: record.origin(), bytes });
         }
         if record.kind() == RecordType::SAMPLE {
             self.sample(record, bytes, layouts);
         } else {
+            count.too_small += u64::from(record.bytes().len() < record.kind().min_size());
             self.other(record, layouts);
         }
     }

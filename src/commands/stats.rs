@@ -169,6 +169,10 @@ fn facts(counted: &Counted, events: &[EventRow<'_>]) -> Vec<(&'static str, Strin
         let closed = format!("{} records of {}", human::count(closed.records), human::size(closed.bytes));
         facts.push(("compressed", format!("{closed} hold {held} ({factor:.1} to 1)")));
     }
+    let too_small = kinds.total().too_small;
+    if too_small > 0 {
+        facts.push(("too small", format!("{} records, for what their kind holds", human::count(too_small))));
+    }
     if let Some(Largest { kind, origin, bytes }) = tally.largest {
         let size = human::count(bytes);
         facts.push(("largest record", format!("{} of {size} bytes at {origin}", kind_name(kind))));
@@ -202,7 +206,7 @@ fn document(recording: &Recording, counted: &Counted, events: &[EventRow<'_>]) -
     let of_kind = |(kind, of): (RecordType, Count)| {
         json!({
             "kind": kind_name(kind), "type": kind.0,
-            "records": of.records, "bytes": of.bytes, "largest": of.largest,
+            "records": of.records, "bytes": of.bytes, "largest": of.largest, "too_small": of.too_small,
         })
     };
     let of_event = |event: &EventRow<'_>| {

@@ -72,9 +72,8 @@ const NEW: &str = "perf-new";
 
 /// What this perf prints of a recording that perfx counted so. Where perf is not plainly the same:
 ///
-/// - perf 7.3 leaves out kinds it does not know, from 87 on. (Both abort at unknown kinds below 64.)
-/// - perf 6.1 has no name for AUX_OUTPUT_HW_ID, and prints it in TOTAL only.
-/// - perf counts a last record whose end is missing, if its header is there.
+/// - perf 7.3 leaves out kinds it does not know, from 87 on, and records too small for their kind. (Both abort at unknown kinds below 64.)
+/// - perf counts a last AUXTRACE whose payload is cut short.
 /// - Where samples hold counters (READ), perf hands on one sample for each counter whose value is new, instead of the sample itself. perf 7 tells
 ///   threads apart where the event is inherited.
 /// - perf 6.1 adds samples that a filter dropped to those that were lost.
@@ -82,21 +81,22 @@ const NEW: &str = "perf-new";
 fn expected(stats: &Json, attrs: &[Attr], perf: &str) -> Printed {
     let mut kinds = Counts::new();
     let mut total = 0;
-    let mut add = |kind: &str, number: u64, records: u64| {
-        let known = number < 87 || perf != NEW;
-        total += if known { records } else { 0 };
-        if known && (kind != "AUX_OUTPUT_HW_ID" || perf == NEW) {
-            *kinds.entry(kind.trim_start_matches("HEADER_").to_owned()).or_default() += records;
-        }
+    let mut add = |kind: &str, records: u64| {
+        total += records;
+        *kinds.entry(kind.trim_start_matches("HEADER_").to_owned()).or_default() += records;
     };
     for kind in list(&stats["kinds"]) {
-        add(kind["kind"].as_str().unwrap(), number(&kind["type"]), number(&kind["records"]));
+        let left_out = match number(&kind["type"]) {
+            _ if perf == OLD => 0,
+            0..87 => number(&kind["too_small"]),
+            _ => number(&kind["records"]),
+        };
+        add(kind["kind"].as_str().unwrap(), number(&kind["records"]) - left_out);
     }
     for torn in list(&stats["torn"]) {
-        if let Some(kind) = torn["kind"].as_str() {
-            add(kind, 0, 1);
-        }
+        add("AUXTRACE", u64::from(torn["kind"] == "AUXTRACE"));
     }
+    kinds.retain(|_, records| *records > 0);
     kinds.insert("TOTAL".to_owned(), total);
     let mut events = Vec::new();
     for (event, attr) in list(&stats["events"]).iter().zip(attrs) {
@@ -155,8 +155,14 @@ fn attrs(fixture: &Fixture) -> (Vec<Attr>, bool) {
 
 /// perf has read all of it. It ends with 0 also where it has not.
 fn has_read(fixture: &Fixture, stats: &Json, code: Option<i32>, stderr: &str) -> bool {
-    let gives_up =
-        ["Error:", "failed to process", "processing failed", "bad event header", "Couldn't decompress"];
+    let gives_up = [
+        "Error:",
+        "failed to process",
+        "processing failed",
+        "bad event header",
+        "Couldn't decompress",
+        "data size field is 0",
+    ];
     let gave_up = gives_up.iter().any(|words| stderr.contains(words));
     // `report --stats` does not step over the payload of HEADER_TRACING_DATA and finds nonsense behind it.
     let kinds = || list(&stats["kinds"]).iter();
@@ -172,20 +178,37 @@ fn ask(perf: &Perf, fixture: &Fixture) -> crate::support::Ran {
     perf.run(Stdin::Null, args!["report", "--stats", "-f", "-i", fixture.path])
 }
 
-/// Of perf 6.1 only.
-const EXCEPTIONS: [&str; 3] = [
-    // It does not come back from a data section whose last record is cut short by nothing, or that ends behind the largest offset.
-    "crafted/val-data-overflow.data",
-    "crafted/val-data-size-odd.data",
-    // It takes the byte behind the end of the file for the last one of a record's header.
-    "recorded/cut-05687.p61.data",
+/// Damaged recordings that a perf reads in a way no rule can tell, or perfx refuses: what perf, or both; the recording; why.
+const EXCEPTIONS: &[(&[&str], &str, &str)] = &[
+    (
+        &[OLD, NEW],
+        "crafted/val-small-66.data",
+        "perf takes the payload of HEADER_TRACING_DATA in a file for records",
+    ),
+    (&[OLD, NEW], "crafted/val-tracing-data-beyond.data", "the same"),
+    (&[OLD, NEW], "crafted/z-nested-le.data", "perf opens compressed records in compressed ones"),
+    (&[NEW], "crafted/val-small-72.data", "perf wants one byte of the message in an AUXTRACE_ERROR, too"),
+    (&[OLD], "crafted/val-small-13.data", "perf reads what was lost behind the end of the record"),
+    (&[OLD], "crafted/val-data-overflow.data", "perf does not come back"),
+    (&[OLD], "crafted/val-data-size-odd.data", "perf does not come back"),
+    (&[OLD], "crafted/val-ids-overflow.data", "perf does without ids that are not in the file"),
+    (&[OLD], "crafted/val-ids-unaligned.data", "perf does without half an id"),
+    (&[OLD], "crafted/z-mmap-len-small-le.data", "perf drops what exceeds mmap_len"),
+    (&[OLD], "crafted/z-padded-81-le.data", "perf shows what came before the padding"),
+    (
+        &[OLD],
+        "recorded/cut-05687.p61.data",
+        "perf takes the byte behind the end of the file for the last of a record",
+    ),
 ];
 
 fn perf_counts_the_same(name: &str, at_least: usize) {
     let Some(perf) = perf(name) else { return };
     let compared = AtomicUsize::new(0);
     each_fixture(&all(), |fixture| {
-        if name == OLD && EXCEPTIONS.contains(&&*fixture.name) {
+        let is_this =
+            |(perfs, file, _): &&(&[&str], &str, &str)| perfs.contains(&name) && *file == fixture.name;
+        if EXCEPTIONS.iter().any(|exception| is_this(&exception)) {
             return Ok(());
         }
         let ran = ask(&perf, fixture);
@@ -201,8 +224,10 @@ fn perf_counts_the_same(name: &str, at_least: usize) {
         let (attrs, named) = attrs(fixture);
         let mut printed = Printed::parse(&ran.text());
         let mut expected = expected(&stats, &attrs, name);
-        // Names that the recording does not give are made up by each perf in its own way, and 6.1 has them so for all pipe data.
-        if !named || fixture.form == Form::Pipe {
+        // Names that the recording does not give are made up by each perf in its own way, and 6.1 does so for all pipe data. What is crafted has
+        // names that are damaged, and attrs that a perf does not trust.
+        let named = named && fixture.form != Form::Pipe && fixture.name.starts_with("recorded/");
+        if !named {
             for (name, _) in printed.events.iter_mut().chain(&mut expected.events) {
                 name.clear();
             }
