@@ -49,9 +49,15 @@ enum Command {
     Copy(commands::copy::Copy),
     #[command(after_help = EXIT_CODES)]
     Decompress(commands::decompress::Decompress),
+    #[command(after_help = EXIT_CODES)]
+    Diff(commands::diff::Diff),
+    #[command(after_help = EXIT_CODES)]
     Doctor(commands::doctor::Doctor),
     #[command(after_help = EXIT_CODES)]
+    Du(commands::du::Du),
+    #[command(after_help = EXIT_CODES)]
     Dump(commands::dump::Dump),
+    #[command(after_help = EXIT_CODES)]
     Export(commands::export::Export),
     #[command(after_help = EXIT_CODES)]
     Filter(commands::filter::Filter),
@@ -68,6 +74,8 @@ enum Command {
     Repair(commands::repair::Repair),
     #[command(after_help = EXIT_CODES)]
     Run(commands::run::Run),
+    #[command(after_help = EXIT_CODES)]
+    Stats(commands::stats::Stats),
 }
 
 /// How many threads.
@@ -144,7 +152,9 @@ fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Compress(command) => command.run(),
         Command::Copy(command) => command.run(),
         Command::Decompress(command) => command.run(),
+        Command::Diff(command) => command.run(),
         Command::Doctor(command) => command.run(),
+        Command::Du(command) => command.run(),
         Command::Dump(command) => command.run(),
         Command::Export(command) => command.run(),
         Command::Filter(command) => command.run(),
@@ -155,6 +165,7 @@ fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Reindex(command) => command.run(),
         Command::Repair(command) => command.run(),
         Command::Run(command) => command.run(),
+        Command::Stats(command) => command.run(),
     };
     match done {
         Ok(code) => code,

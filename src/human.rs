@@ -15,6 +15,11 @@ pub(crate) fn size(bytes: u64) -> String {
 
 /// `1,234,567`.
 pub(crate) fn count(number: u64) -> String {
+    wide_count(number.into())
+}
+
+/// The same of what may exceed 64 bits: sums of what records claim.
+pub(crate) fn wide_count(number: u128) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {
@@ -58,6 +63,25 @@ pub(crate) fn percent(part: u64, whole: u64) -> String {
     format!("{share:6.2}%")
 }
 
+/// Rows as columns two spaces apart: the first one flush left, all others flush right. An empty row is an empty line.
+pub(crate) fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let cell = |row: &[String], column: usize| row.get(column).map_or(0, |cell| cell.chars().count());
+    let widths: Vec<usize> =
+        (0..columns).map(|column| rows.iter().map(|row| cell(row, column)).max().unwrap_or(0)).collect();
+    let mut text = String::new();
+    for row in rows {
+        let cells = row.iter().zip(&widths).enumerate();
+        let cells = cells.map(|(column, (cell, &width))| match column {
+            0 => format!("{cell:<width$}"),
+            _ => format!("  {cell:>width$}"),
+        });
+        text += cells.collect::<String>().trim_end();
+        text.push('\n');
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,6 +91,8 @@ mod tests {
         assert_eq!([size(999), size(1000), size(1_550_000)], ["999 bytes", "1.0 kB", "1.6 MB"]);
         assert_eq!([count(0), count(999), count(1000), count(1_234_567)], ["0", "999", "1,000", "1,234,567"]);
         assert_eq!(time(6_252_085_359_171), "6252.085359");
+        let rows = [vec!["a".into(), "10".into()], vec![], vec!["bü".into(), "7".into(), "é".into()]];
+        assert_eq!(table(&rows), "a   10\n\nbü   7  é\n");
         assert_eq!([duration(10_417_999), duration(61_234_567_890)], ["10.417 ms", "61.234 s"]);
         assert_eq!([ranges([]), ranges([0, 1, 2, 9, u64::MAX])], ["", "0-2,9,18446744073709551615"]);
         assert_eq!([percent(1, 3), percent(0, 0), percent(2, 2)], [" 33.33%", "  0.00%", "100.00%"]);

@@ -10,5 +10,6 @@ pub mod render;
 mod settle;
 mod signals;
 mod talk;
+mod tally;
 
 pub use cli::{command_line, main};

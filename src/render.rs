@@ -13,7 +13,7 @@
 
 use std::fmt::{self, Write};
 
-use perfx_format::{Decoded, Value, ValueFields as Fields};
+use perfx_format::{Decoded, RecordType, Value, ValueFields as Fields};
 use serde_json::{Map, Value as Json};
 
 use crate::cli::printable;
@@ -91,6 +91,11 @@ pub fn json_value(value: &Value<'_>) -> Json {
         Value::List(values) => values.iter().map(json_value).collect(),
         Value::Map(fields) => json(fields).into(),
     }
+}
+
+/// The name of a kind of record, `unknown(4000)` for one that has none.
+pub fn kind_name(kind: RecordType) -> String {
+    kind.name().map_or_else(|| format!("unknown({})", kind.0), str::to_owned)
 }
 
 /// Text for a person, without quotes; what a terminal must not see, and what is not UTF-8, is escaped.

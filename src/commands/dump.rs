@@ -297,7 +297,7 @@ impl Dump {
 
     fn record(&self, record: &Record<'_>, batch: &Batch, out: &mut Shown<impl Write>) -> Result<()> {
         let kind = record.kind();
-        let name = kind.name().map_or_else(|| format!("unknown({})", kind.0), str::to_owned);
+        let name = render::kind_name(kind);
         let misc = misc_names(kind, record.misc());
         let fields = render::with_odd(decode(record, &batch.layouts));
         let place = record.origin().to_string();

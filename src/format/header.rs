@@ -161,6 +161,12 @@ pub struct FileHeader {
     pub features: Features,
     /// Where each feature's section lies, in the order of the table's slots.
     pub sections: Vec<(Feature, Section)>,
+    /// Where the feature table lies, as far as there is one.
+    pub table: Section,
+    /// Where the event types lie, if there are any.
+    pub types: Section,
+    /// Bytes of the whole file.
+    pub len: u64,
     /// Slots of empty sections behind the used ones of the feature table, as they are: perf leaves one for each feature it could not write.
     pub spare_slots: Vec<u8>,
     /// Bytes of the whole file.
@@ -189,11 +195,14 @@ impl FileHeader {
             magic,
             attrs: Section::read(file, 24, endian),
             data: Section::read(file, 40, endian),
-            event_types: event_types.map_or_else(|| Vec::new().into(), |range| file.slice(range)),
+            event_types: event_types.clone().map_or_else(|| Vec::new().into(), |range| file.slice(range)),
             events: Vec::new(),
             ids: Vec::new(),
             features: Features::new(),
             sections: Vec::new(),
+            table: Section::default(),
+            types: event_types.map_or_else(Section::default, |_| Section::read(file, 56, endian)),
+            len: file.len() as u64,
             spare_slots: Vec::new(),
             file_size: file.len() as u64,
             faults: Vec::new(),
@@ -295,6 +304,7 @@ impl FileHeader {
                 set = halves;
             }
         }
+        self.table = Section { offset: self.data.end(), size: set.len() as u64 * SLOT_SIZE };
         let event_types = Section::read(file, 56, endian);
         let journal = event_types.inside(file.len()).and_then(|range| Journal::read(&file[range], endian));
         if let Some(journal) = journal {

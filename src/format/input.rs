@@ -499,8 +499,10 @@ impl Recording {
                 }
                 end = walker.position();
             }
-            if end > 0 {
-                recording.head.push(batch.part(0..end, endian)?);
+            // What is torn behind other records is found with them.
+            let torn = batch.torn.filter(|_| end == batch.bytes.len());
+            if end > 0 || torn.is_some() {
+                recording.head.push(Batch { torn, ..batch.part(0..end, endian)? });
             }
             if end < batch.bytes.len() {
                 cutter.give_back(&batch, end);

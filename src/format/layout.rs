@@ -258,7 +258,8 @@ impl Layouts {
             .flat_map(|(index, event)| event.ids.iter().map(move |&id| (id, index as u32)))
             .filter(|&(id, _)| id != 0)
             .collect();
-        ids.sort_unstable();
+        // Of events that list the same id perf takes the last.
+        ids.sort_unstable_by_key(|&(id, event)| (id, std::cmp::Reverse(event)));
         ids.dedup_by_key(|(id, _)| *id);
         let uniform = layouts.windows(2).all(|pair| pair[0] == pair[1]);
         let id_position = match layouts.split_first() {
@@ -359,6 +360,22 @@ impl Layouts {
     #[inline]
     pub fn layout_of(&self, record: &Record<'_>) -> Option<&Layout> {
         if self.uniform { self.layouts.first() } else { self.layouts.get(self.event_of(record)?) }
+    }
+
+    /// The process a kernel record is about: the one it names, else the one that its TID field says.
+    #[inline]
+    pub fn process(&self, record: &Record<'_>) -> Option<u32> {
+        match record.kind() {
+            RecordType::MMAP
+            | RecordType::MMAP2
+            | RecordType::COMM
+            | RecordType::EXIT
+            | RecordType::FORK
+            | RecordType::READ
+            | RecordType::ITRACE_START
+            | RecordType::NAMESPACES => record.u32(8),
+            _ => Some(self.layout_of(record)?.pid_tid(record)?.0),
+        }
     }
 
     /// Some event keeps the time.

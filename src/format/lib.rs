@@ -13,6 +13,7 @@ pub mod in_place;
 pub mod input;
 mod kinds;
 mod layout;
+pub mod parts;
 pub mod pipe;
 mod record;
 pub mod sample;

@@ -129,6 +129,12 @@ impl<'a> Record<'a> {
         self.payload
     }
 
+    /// Bytes of the record with its payload.
+    #[inline]
+    pub fn whole_size(&self) -> u64 {
+        (self.bytes.len() + self.payload.len()) as u64
+    }
+
     /// Where it came from.
     #[inline]
     pub fn origin(&self) -> Origin {

@@ -13,5 +13,5 @@ mod words;
 pub use pass::{Damage, Emit, Needs, Pass, Place, Scope, Session, worker_as};
 pub use report::{LISTED, Level, Report};
 pub use run::{Job, Outcome, Output, OutputForm, Schedule};
-pub use scan::{scan, scan_past};
+pub use scan::{scan, scan_both, scan_past, scan_two};
 pub use words::{counted, did_you_mean};

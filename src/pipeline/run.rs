@@ -315,10 +315,26 @@ pub(crate) fn expanded<O>(
     salvage: bool,
     then: impl FnOnce(Box<dyn Iterator<Item = perfx_format::Result<Batch>> + Send + '_>) -> O,
 ) -> O {
+    expanded_seen(recording, threads, salvage, |_| {}, then)
+}
+
+/// The same, and `stored` sees every batch as it lies in the input, in file order.
+pub(crate) fn expanded_seen<O>(
+    recording: &mut Recording,
+    threads: usize,
+    salvage: bool,
+    mut stored: impl FnMut(&Batch) + Send,
+    then: impl FnOnce(Box<dyn Iterator<Item = perfx_format::Result<Batch>> + Send + '_>) -> O,
+) -> O {
     let (endian, chain) = (recording.endian, recording.chain.clone());
     let mmap_len = recording.compressed().map_or(0, |compressed| compressed.mmap_len);
     let alone = threads <= 1 || !recording.is_compressed();
-    let parcels = Parcels::new(recording.batches(), endian);
+    let batches = recording.batches().inspect(|batch| {
+        if let Ok(batch) = batch {
+            stored(batch);
+        }
+    });
+    let parcels = Parcels::new(batches, endian);
     let open = |parcel: perfx_format::Result<Parcel>| parcel.map(|parcel| parcel.opened(endian));
     if alone {
         let batches = Expand::new(parcels.map(open), endian, mmap_len);

@@ -1,10 +1,13 @@
 //! Reads every batch of a recording once, on as many threads as there are, and hands out what was learned in file order; nothing is written.
 
+use std::thread;
+
 use anyhow::Result;
+use crossbeam_channel::bounded;
 use perfx_format::input::{Batch, Recording};
 
 use crate::ordered::ordered;
-use crate::run::{expanded, in_file};
+use crate::run::{expanded, expanded_seen, in_file};
 
 /// `work` for every batch, on `threads` threads (1: the calling one), each batch with a fresh `R`; then `done` on the calling thread in file
 /// order. With `open`, COMPRESSED records are replaced by what they hold.
@@ -31,6 +34,37 @@ pub fn scan_past<R: Send>(
     threads: usize,
     open: bool,
     work: impl Fn(&Batch) -> R + Sync,
+    done: impl FnMut(perfx_format::Result<(&Batch, R)>) -> Result<()>,
+) -> Result<()> {
+    if open {
+        expanded(recording, threads, false, |batches| each(batches, threads, work, done))
+    } else {
+        each(recording.batches(), threads, work, done)
+    }
+}
+
+/// [`scan`] with COMPRESSED records opened, and `stored` sees every batch before that, as it lies in the input: for who wants to know both.
+/// It is called in file order, on the thread that reads.
+pub fn scan_both<R: Send>(
+    recording: &mut Recording,
+    threads: usize,
+    stored: impl FnMut(&Batch) + Send,
+    work: impl Fn(&Batch) -> Result<R> + Sync,
+    mut done: impl FnMut(&Batch, R) -> Result<()>,
+) -> Result<()> {
+    let work = |batch: &Batch| work(batch).map_err(|e| in_file(e, &batch.name));
+    expanded_seen(recording, threads, false, stored, |batches| {
+        each(batches, threads, work, |read| {
+            let (batch, result) = read?;
+            done(batch, result?)
+        })
+    })
+}
+
+fn each<R: Send>(
+    batches: impl Iterator<Item = perfx_format::Result<Batch>> + Send,
+    threads: usize,
+    work: impl Fn(&Batch) -> R + Sync,
     mut done: impl FnMut(perfx_format::Result<(&Batch, R)>) -> Result<()>,
 ) -> Result<()> {
     let step = |_: &mut (), batch: perfx_format::Result<Batch>| -> perfx_format::Result<(Batch, R)> {
@@ -42,12 +76,35 @@ pub fn scan_past<R: Send>(
         Ok((batch, result)) => done(Ok((&batch, result))),
         Err(error) => done(Err(error)),
     };
-    let mut workers = vec![(); threads.max(1)];
-    if open {
-        expanded(recording, threads, false, |batches| {
-            ordered(batches, &mut workers, threads <= 1, step, finish)
-        })
-    } else {
-        ordered(recording.batches(), &mut workers, threads <= 1, step, finish)
-    }
+    ordered(batches, &mut vec![(); threads.max(1)], threads <= 1, step, finish)
 }
+
+/// Hands the batches of two recordings to `work`, COMPRESSED records opened. Each recording is read ahead on a thread of its own.
+pub fn scan_two<R>(
+    one: &mut Recording,
+    other: &mut Recording,
+    work: impl FnOnce(&mut dyn Iterator<Item = Read>, &mut dyn Iterator<Item = Read>) -> Result<R>,
+) -> Result<R> {
+    expanded(one, 1, false, |one| {
+        expanded(other, 1, false, |other| {
+            thread::scope(|scope| {
+                let ahead = |batches| {
+                    let (sender, receiver) = bounded(2);
+                    scope.spawn(move || {
+                        for batch in batches {
+                            // `work` is done before the end when it has seen enough.
+                            if sender.send(batch).is_err() {
+                                break;
+                            }
+                        }
+                    });
+                    receiver.into_iter()
+                };
+                work(&mut ahead(one), &mut ahead(other))
+            })
+        })
+    })
+}
+
+/// A batch, or why there is none.
+type Read = perfx_format::Result<Batch>;

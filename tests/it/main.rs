@@ -2,8 +2,10 @@
 
 mod cli;
 mod compress;
+mod diff;
 mod docs;
 mod doctor;
+mod du;
 mod export;
 mod filter;
 mod forms;
@@ -19,6 +21,7 @@ mod reindex;
 mod repair;
 mod second_opinion;
 mod snapshots;
+mod stats;
 mod support;
 mod terminal;
 mod validation;

@@ -1,0 +1,706 @@
+//! `perfx diff` tells whether two recordings hold the same, whatever form each is stored in, and if not, where they begin to differ.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+use clap::Args;
+use perfx_format::decode::{decode, decode_attr, misc_names};
+use perfx_format::event_name::{event_names, name_update};
+use perfx_format::features::{BuildIdEntry, BuildIds, FeatureContext, NrCpus, decode_feature};
+use perfx_format::input::{Batch, Form, HeaderRecord, Recording, Torn};
+use perfx_format::{Endian, Event, Feature, Kinds, Layouts, Origin, Record, RecordType, Value, ValueFields};
+use perfx_pipeline::{Level, Report, counted, scan_two};
+use serde_json::{Value as Json, json};
+
+use crate::cli::{Format, FormatArgs, TalkArgs, ThreadArgs, Usage};
+use crate::input::{Source, spool};
+use crate::output::form_name;
+use crate::render::{self, Style, kind_name};
+use crate::tally::{Counted, count};
+
+/// Compare two recordings: events, features, counts, and the first record that differs
+///
+/// Recordings are equal when they hold the same, in whatever form: file, pipe data, directory,
+/// compressed or not. What only says how it is stored is left aside: offsets, order of sections, the
+/// size of attrs, features AUXTRACE, COMPRESSED and DIR_FORMAT, and where names and build-ids stand,
+/// in the header or among the records. Nothing is printed when they are equal.
+///
+/// Exit code 0: equal. 3: different, or damaged. 1: one of them can't be read.
+///
+/// Examples:
+///   perfx diff a.data b.data
+///   perfx diff --ignore HOSTNAME,CMDLINE expected.data new.data
+///   perfx inject -b perf.data | perfx diff --json perf.data -
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Diff {
+    /// A recording; - is standard input
+    #[arg(value_name = "A")]
+    a: PathBuf,
+    /// The other
+    #[arg(value_name = "B")]
+    b: PathBuf,
+    /// Features that may differ
+    #[arg(long, value_name = "FEATURE,…", value_delimiter = ',')]
+    ignore: Vec<String>,
+    #[command(flatten)]
+    format: FormatArgs,
+    #[command(flatten)]
+    threads: ThreadArgs,
+    #[command(flatten)]
+    talk: TalkArgs,
+}
+
+/// Version of the JSON form.
+const SCHEMA: u32 = 1;
+
+/// Features that say how a recording is stored, not what it holds.
+const OF_FORM: [Feature; 3] = [Feature::AUXTRACE, Feature::COMPRESSED, Feature::DIR_FORMAT];
+
+/// Kinds that are not counted: what they say is compared with the header, and compressed ones are opened.
+const ASIDE: [RecordType; 7] = [
+    RecordType::HEADER_ATTR,
+    RecordType::HEADER_FEATURE,
+    RecordType::HEADER_TRACING_DATA,
+    RecordType::HEADER_BUILD_ID,
+    RecordType::EVENT_UPDATE,
+    RecordType::COMPRESSED,
+    RecordType::COMPRESSED2,
+];
+
+/// Characters of a value that are shown to people; JSON has all.
+const SHOWN: usize = 120;
+
+impl Diff {
+    pub(crate) fn run(&self) -> Result<u8> {
+        let mut ignored = BTreeSet::from(OF_FORM);
+        for name in &self.ignore {
+            let wanted = name.to_ascii_uppercase();
+            let Some(feature) = Feature::NAMED.iter().find(|feature| feature.name() == Some(&*wanted)) else {
+                bail!(Usage(format!("there is no feature `{name}`")));
+            };
+            ignored.insert(*feature);
+        }
+        if self.a == Path::new("-") && self.b == Path::new("-") {
+            bail!(Usage("standard input can be one of the two, not both".into()));
+        }
+        let (mut a, mut b) = (open(&self.a)?, open(&self.b)?);
+        let mut report = Report::default();
+        for recording in [&a, &b] {
+            for fault in &recording.faults {
+                report.say(Level::Warning, fault.to_error().file(&recording.name).to_string());
+            }
+        }
+        let compared = compare(&mut a, &mut b)?;
+        let mut found = Found { first: compared.first, ..Found::default() };
+        for (side, recording) in compared.sides.iter().zip([&a, &b]) {
+            for torn in &side.torn {
+                report.say(Level::Warning, torn.to_error().file(&recording.name).to_string());
+            }
+        }
+        let [side_a, side_b] = compared.sides;
+        let (side_a, side_b) = (Held::of(&mut a, side_a), Held::of(&mut b, side_b));
+        found.events(&side_a, &side_b, (&a, &b));
+        found.features(&side_a, &side_b, (&a, &b), &ignored);
+        if found.first.is_some() {
+            let counts = |recording: &mut Recording| {
+                recording.head.clear();
+                // What is torn was told above.
+                count(recording, self.threads.count(), &mut Report::default())
+            };
+            let (counts_a, counts_b) = (counts(&mut a)?, counts(&mut b)?);
+            found.counts(&counts_a, &counts_b);
+        }
+        let names = [&a, &b].map(|recording| format!("{} ({})", recording.name, form_name(recording)));
+        let equal = found.is_empty();
+        let text = match self.format.format() {
+            Format::Text => found.text(),
+            Format::Json => format!("{:#}\n", found.document(&a, &b, compared.records)),
+            Format::Ndjson => format!("{}\n", found.document(&a, &b, compared.records)),
+        };
+        io::stdout().lock().write_all(text.as_bytes())?;
+        let [name_a, name_b] = names;
+        let same = counted(compared.records, "record", "records");
+        report.say(
+            Level::Info,
+            match equal {
+                true => format!("{name_a} and {name_b} are equal: {same}"),
+                false => format!("{name_a} and {name_b} differ; {same} at the front are equal"),
+            },
+        );
+        let code = self.talk.tell(&report);
+        Ok(if equal { code } else { 3 })
+    }
+}
+
+/// Counting after a difference takes a second look, so what can be read once only is spooled.
+fn open(path: &Path) -> Result<Recording> {
+    let source = if path == Path::new("-") { Source::Stdin } else { Source::Path(path.to_owned()) };
+    Ok(source.open()?.spooled(&spool())?)
+}
+
+/// What reading the records of both has shown.
+struct Compared {
+    /// Records at the front that are equal.
+    records: u64,
+    first: Option<FirstRecord>,
+    sides: [Aside; 2],
+}
+
+/// What stands among the records, but is none of those that are compared.
+#[derive(Default)]
+struct Aside {
+    header: Vec<HeaderRecord>,
+    names: HashMap<u64, Vec<u8>>,
+    torn: Vec<Torn>,
+}
+
+impl Aside {
+    /// Takes in a record that says what belongs to the header; false for any other.
+    fn take(&mut self, record: &Record<'_>, form: Form) -> perfx_format::Result<bool> {
+        if let Some((id, name)) = name_update(record) {
+            self.names.insert(id, name.to_vec());
+            return Ok(true);
+        }
+        // perf inject puts build-ids among the records of a file, too.
+        if form != Form::Pipe && record.kind() != RecordType::HEADER_BUILD_ID {
+            return Ok(false);
+        }
+        let header = match HeaderRecord::read(record) {
+            // In a file it is a record like any other.
+            Err(_) if form != Form::Pipe => None,
+            header => header?,
+        };
+        let taken = header.is_some();
+        self.header.extend(header);
+        Ok(taken)
+    }
+}
+
+/// The records of one recording, those left out that belong to the header.
+struct Records<'i> {
+    batches: &'i mut dyn Iterator<Item = perfx_format::Result<Batch>>,
+    endian: Endian,
+    form: Form,
+    batch: Option<Batch>,
+    at: usize,
+    aside: Aside,
+}
+
+impl Records<'_> {
+    /// Goes to the next record; false when there is none.
+    fn seek(&mut self) -> Result<bool> {
+        loop {
+            let Some(batch) = self.batch.as_ref().filter(|batch| self.at < batch.bytes.len()) else {
+                let Some(next) = self.batches.next().transpose()? else { return Ok(false) };
+                self.aside.torn.extend(next.torn);
+                (self.batch, self.at) = (Some(next), 0);
+                continue;
+            };
+            if self.is_plain() {
+                return Ok(true);
+            }
+            let mut walker = batch.walk(self.endian);
+            walker.seek(self.at);
+            let Some(record) = walker.next_record()? else { continue };
+            if !self.aside.take(&record, self.form).map_err(|e| e.file(&batch.name))? {
+                return Ok(true);
+            }
+            self.at = walker.position();
+        }
+    }
+
+    /// No record of the batch at hand belongs to the header.
+    fn is_plain(&self) -> bool {
+        let header = Kinds::of(&HeaderRecord::KINDS).union(Kinds::of(&[RecordType::EVENT_UPDATE]));
+        self.batch.as_ref().is_none_or(|batch| !batch.kinds.meets(header))
+    }
+
+    /// What is left of the batch at hand.
+    fn rest(&self) -> &[u8] {
+        self.batch.as_ref().map_or(&[], |batch| &batch.bytes[self.at..])
+    }
+
+    /// The record that `seek` went to.
+    fn record(&self) -> Result<Option<(Record<'_>, &Layouts)>> {
+        let Some(batch) = &self.batch else { return Ok(None) };
+        let mut walker = batch.walk(self.endian);
+        walker.seek(self.at);
+        Ok(walker.next_record()?.map(|record| (record, &*batch.layouts)))
+    }
+
+    /// How many records the next `bytes` are, which end where a record does.
+    fn count(&self, bytes: usize) -> Result<u64> {
+        let Some(batch) = &self.batch else { return Ok(0) };
+        if self.at == 0 && bytes == batch.bytes.len() {
+            return Ok(batch.records);
+        }
+        let mut walker = batch.walk(self.endian);
+        walker.seek(self.at);
+        let mut records = 0;
+        while walker.position() < self.at + bytes && walker.next_record()?.is_some() {
+            records += 1;
+        }
+        Ok(records)
+    }
+}
+
+fn compare(a: &mut Recording, b: &mut Recording) -> Result<Compared> {
+    let (endian_a, endian_b) = (a.endian, b.endian);
+    let (form_a, form_b) = (a.form, b.form);
+    let same_order = endian_a == endian_b;
+    scan_two(a, b, |batches_a, batches_b| {
+        let side = |batches, endian, form| Records {
+            batches,
+            endian,
+            form,
+            batch: None,
+            at: 0,
+            aside: Aside::default(),
+        };
+        let (mut a, mut b) = (side(batches_a, endian_a, form_a), side(batches_b, endian_b, form_b));
+        let mut records = 0;
+        let first = loop {
+            if !(a.seek()? & b.seek()?) {
+                let end = FirstRecord::of(records, &a, &b)?;
+                break (end.a.is_some() || end.b.is_some()).then_some(end);
+            }
+            // Equal bytes are equal records, and end where a record does in both.
+            let run = a.rest().len().min(b.rest().len());
+            if same_order && a.is_plain() && b.is_plain() && a.rest()[..run] == b.rest()[..run] {
+                records += a.count(run)?;
+                a.at += run;
+                b.at += run;
+                continue;
+            }
+            // A run that is not equal is read until it shows why.
+            let until = if same_order && a.is_plain() && b.is_plain() { a.at + run } else { a.at + 1 };
+            let mut found = false;
+            while a.at < until && !found {
+                let (Some((one, layouts)), Some((other, other_layouts))) = (a.record()?, b.record()?) else {
+                    break;
+                };
+                if same_record(&one, &other, layouts, other_layouts) {
+                    let sizes = (one.whole_size() as usize, other.whole_size() as usize);
+                    a.at += sizes.0;
+                    b.at += sizes.1;
+                    records += 1;
+                } else {
+                    found = true;
+                }
+            }
+            if found {
+                break Some(FirstRecord::of(records, &a, &b)?);
+            }
+        };
+        // What belongs to the header may still come.
+        for side in [&mut a, &mut b] {
+            while first.is_some() && side.seek()? {
+                let end = side.batch.as_ref().map_or(0, |batch| batch.bytes.len());
+                if side.is_plain() {
+                    side.at = end;
+                } else if let Some((record, _)) = side.record()? {
+                    side.at += record.whole_size() as usize;
+                }
+            }
+        }
+        Ok(Compared { records, first, sides: [a.aside, b.aside] })
+    })
+}
+
+/// Equal bytes, or in another byte order equal fields.
+fn same_record(one: &Record<'_>, other: &Record<'_>, layouts: &Layouts, other_layouts: &Layouts) -> bool {
+    if one.endian() == other.endian() {
+        return one.bytes() == other.bytes() && one.payload() == other.payload();
+    }
+    (one.kind(), one.misc(), one.payload()) == (other.kind(), other.misc(), other.payload())
+        && decode(one, layouts) == decode(other, other_layouts)
+}
+
+/// The first record that is not the same in both.
+#[derive(Default)]
+struct FirstRecord {
+    /// How many before it are equal.
+    number: u64,
+    a: Option<Place>,
+    b: Option<Place>,
+    fields: Vec<Difference>,
+}
+
+/// A record by where it stands.
+struct Place {
+    kind: RecordType,
+    origin: Origin,
+    bytes: u64,
+}
+
+impl FirstRecord {
+    fn of(number: u64, a: &Records<'_>, b: &Records<'_>) -> Result<FirstRecord> {
+        let place = |record: &Record<'_>| Place {
+            kind: record.kind(),
+            origin: record.origin(),
+            bytes: record.whole_size(),
+        };
+        let at_hand = |side: &Records<'_>| side.at < side.batch.as_ref().map_or(0, |batch| batch.bytes.len());
+        let one = if at_hand(a) { a.record()? } else { None };
+        let other = if at_hand(b) { b.record()? } else { None };
+        let mut fields = Vec::new();
+        if let (Some((one, layouts)), Some((other, other_layouts))) = (&one, &other)
+            && one.kind() == other.kind()
+        {
+            let (fields_a, fields_b) = (record_fields(one, layouts), record_fields(other, other_layouts));
+            fields = differences("", &fields_a, &fields_b);
+            let (raw_a, raw_b) = (one.bytes(), other.bytes());
+            if fields.is_empty() && raw_a != raw_b {
+                fields.push(Difference::between("", "bytes", &Value::Bytes(raw_a), &Value::Bytes(raw_b)));
+            } else if fields.is_empty() {
+                fields.push(Difference::between(
+                    "",
+                    "payload",
+                    &Value::Bytes(one.payload()),
+                    &Value::Bytes(other.payload()),
+                ));
+            }
+        }
+        let (a, b) = (one.map(|(record, _)| place(&record)), other.map(|(record, _)| place(&record)));
+        Ok(FirstRecord { number, a, b, fields })
+    }
+}
+
+/// What a recording holds beside its records.
+struct Held {
+    names: Vec<Vec<u8>>,
+    build_ids: BTreeSet<BuildId>,
+}
+
+/// A build-id, wherever it stands.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct BuildId {
+    filename: Vec<u8>,
+    pid: i32,
+    cpumode: u16,
+    id: Vec<u8>,
+}
+
+impl BuildId {
+    fn name(&self) -> String {
+        render::readable(&self.filename)
+    }
+
+    fn shown(&self) -> Shown {
+        Shown::new(&Value::Bytes(&self.id))
+    }
+}
+
+impl Held {
+    /// Takes into the recording what stood among its records.
+    fn of(recording: &mut Recording, aside: Aside) -> Held {
+        let endian = recording.endian;
+        let mut entries =
+            recording.features.get(&Feature::BUILD_ID).map_or_else(Vec::new, |section| section.to_vec());
+        for header in aside.header {
+            match header {
+                HeaderRecord::Event(event) => recording.events.push(event),
+                HeaderRecord::Feature(feature, section) => drop(recording.features.insert(feature, section)),
+                HeaderRecord::BuildId(entry) => entries.extend(entry),
+                HeaderRecord::EndOfFeatures => {}
+            }
+        }
+        let build_id = |entry: BuildIdEntry<'_>| BuildId {
+            filename: entry.filename.to_vec(),
+            pid: entry.pid,
+            cpumode: entry.misc & 7,
+            id: entry.id.to_vec(),
+        };
+        let build_ids = BuildIds::new(&entries, endian).map(build_id).collect();
+        let names = event_names(recording, &aside.names).into_iter().map(|name| name.name).collect();
+        Held { names, build_ids }
+    }
+}
+
+/// A value that is not the same in both.
+struct Difference {
+    /// What it belongs to.
+    place: String,
+    field: String,
+    a: Option<Shown>,
+    b: Option<Shown>,
+}
+
+/// A value as it is shown.
+struct Shown {
+    text: String,
+    json: Json,
+}
+
+impl Shown {
+    fn new(value: &Value<'_>) -> Shown {
+        Shown { text: render::value(value, Style::default()).to_string(), json: render::json_value(value) }
+    }
+
+    /// So many bytes, which are not shown.
+    fn bytes(bytes: usize) -> Shown {
+        Shown { text: format!("{bytes} bytes"), json: bytes.into() }
+    }
+
+    fn number(number: u64) -> Shown {
+        Shown { text: crate::human::count(number), json: number.into() }
+    }
+}
+
+impl Difference {
+    fn between(place: &str, field: &str, a: &Value<'_>, b: &Value<'_>) -> Difference {
+        let (a, b) = (Some(Shown::new(a)), Some(Shown::new(b)));
+        Difference { place: place.to_owned(), field: field.to_owned(), a, b }
+    }
+
+    fn document(&self) -> Json {
+        let json = |shown: &Option<Shown>| shown.as_ref().map(|shown| shown.json.clone());
+        json!({ "in": self.place, "field": self.field, "a": json(&self.a), "b": json(&self.b) })
+    }
+
+    fn text(&self) -> String {
+        let text = |shown: &Option<Shown>| match shown {
+            None => "absent".to_owned(),
+            Some(shown) if shown.text.chars().count() > SHOWN => {
+                shown.text.chars().take(SHOWN).chain(['…']).collect()
+            }
+            Some(shown) => shown.text.clone(),
+        };
+        let words = [&*self.place, &*self.field].into_iter().filter(|word| !word.is_empty());
+        format!("{}: {} | {}\n", words.collect::<Vec<_>>().join(" "), text(&self.a), text(&self.b))
+    }
+}
+
+/// The fields that are not the same, in the order of `a`.
+fn differences(place: &str, a: &ValueFields<'_>, b: &ValueFields<'_>) -> Vec<Difference> {
+    let find = |fields: &ValueFields<'_>, name: &str| {
+        fields.iter().find(|(other, _)| *other == name).map(|(_, value)| Shown::new(value))
+    };
+    let names: Vec<&str> = a.iter().chain(b).map(|(name, _)| *name).collect();
+    let mut seen = BTreeSet::new();
+    let mut found = Vec::new();
+    for name in names.into_iter().filter(|name| seen.insert(*name)) {
+        let (a, b) = (find(a, name), find(b, name));
+        if a.as_ref().map(|shown| &shown.json) != b.as_ref().map(|shown| &shown.json) {
+            found.push(Difference { place: place.to_owned(), field: name.to_owned(), a, b });
+        }
+    }
+    found
+}
+
+/// Everything that is not the same.
+#[derive(Default)]
+struct Found {
+    differences: Vec<Difference>,
+    first: Option<FirstRecord>,
+}
+
+impl Found {
+    fn is_empty(&self) -> bool {
+        self.differences.is_empty() && self.first.is_none()
+    }
+
+    fn events(&mut self, held_a: &Held, held_b: &Held, (a, b): (&Recording, &Recording)) {
+        for index in 0..a.events.len().max(b.events.len()) {
+            let place = format!("event {index}");
+            let name = |held: &Held| held.names.get(index).map(|name| Shown::new(&Value::Text(name)));
+            let (one, other) = match (a.events.get(index), b.events.get(index)) {
+                (Some(one), Some(other)) => (one, other),
+                _ => {
+                    let (a, b) = (name(held_a), name(held_b));
+                    self.differences.push(Difference { place, field: String::new(), a, b });
+                    continue;
+                }
+            };
+            // The size of an attr is no content: a file has one for all of them, so that some grow.
+            let size = one.raw().len().max(other.raw().len());
+            let (raw_one, raw_other) = (one.written(size, a.endian), other.written(size, b.endian));
+            let fields_one = event_fields(one, &raw_one, &held_a.names[index], a.endian);
+            let fields_other = event_fields(other, &raw_other, &held_b.names[index], b.endian);
+            self.differences.extend(differences(&place, &fields_one, &fields_other));
+        }
+    }
+
+    fn features(
+        &mut self,
+        held_a: &Held,
+        held_b: &Held,
+        (a, b): (&Recording, &Recording),
+        ignored: &BTreeSet<Feature>,
+    ) {
+        if !ignored.contains(&Feature::BUILD_ID) {
+            let place = format!("feature {}", Feature::BUILD_ID);
+            for id in held_a.build_ids.symmetric_difference(&held_b.build_ids) {
+                let shown = |held: &Held| held.build_ids.contains(id).then(|| id.shown());
+                let (a, b) = (shown(held_a), shown(held_b));
+                self.differences.push(Difference { place: place.clone(), field: id.name(), a, b });
+            }
+        }
+        let both: BTreeSet<Feature> = a.features.keys().chain(b.features.keys()).copied().collect();
+        for feature in
+            both.into_iter().filter(|&feature| feature != Feature::BUILD_ID && !ignored.contains(&feature))
+        {
+            let place = format!("feature {feature}");
+            let (Some(one), Some(other)) = (a.features.get(&feature), b.features.get(&feature)) else {
+                let size = |recording: &Recording| {
+                    recording.features.get(&feature).map(|section| Shown::bytes(section.len()))
+                };
+                let (a, b) = (size(a), size(b));
+                self.differences.push(Difference { place, field: String::new(), a, b });
+                continue;
+            };
+            if same_section(feature, one, other) && (a.endian == b.endian || feature == Feature::TRACING_DATA)
+            {
+                continue;
+            }
+            let decoded = |recording: &Recording, section| {
+                let nr_cpus = recording.features.get(&Feature::NRCPUS);
+                let cpus = nr_cpus.and_then(|section| NrCpus::read(section, recording.endian));
+                render::with_odd(decode_feature(feature, section, recording.endian, FeatureContext { cpus }))
+            };
+            let found = differences(&place, &decoded(a, one), &decoded(b, other));
+            if found.is_empty() && a.endian == b.endian {
+                self.differences.push(Difference::between(
+                    &place,
+                    "bytes",
+                    &Value::Bytes(one),
+                    &Value::Bytes(other),
+                ));
+            }
+            self.differences.extend(found);
+        }
+        if a.event_types != b.event_types {
+            let (one, other) = (Value::Bytes(&a.event_types), Value::Bytes(&b.event_types));
+            self.differences.push(Difference::between("event types", "", &one, &other));
+        }
+        // Only a directory can hold more than a recording.
+        let extras = |recording: &Recording| {
+            recording
+                .extras
+                .iter()
+                .filter_map(|path| path.file_name())
+                .map(|name| name.to_string_lossy().into_owned())
+                .collect::<BTreeSet<_>>()
+        };
+        if matches!((a.form, b.form), (Form::Directory { .. }, Form::Directory { .. })) {
+            let (one, other) = (extras(a), extras(b));
+            for name in one.symmetric_difference(&other) {
+                let shown = |names: &BTreeSet<String>| {
+                    names.contains(name).then(|| Shown::new(&Value::Name("present".into())))
+                };
+                let (a, b) = (shown(&one), shown(&other));
+                self.differences.push(Difference {
+                    place: "directory".to_owned(),
+                    field: name.clone(),
+                    a,
+                    b,
+                });
+            }
+        }
+    }
+
+    /// Where records differ, how many there are of each kind and of each event's samples.
+    fn counts(&mut self, a: &Counted, b: &Counted) {
+        let mut add = |place: String, one: u64, other: u64| {
+            if one != other {
+                let (a, b) = (Some(Shown::number(one)), Some(Shown::number(other)));
+                self.differences.push(Difference { place, field: String::new(), a, b });
+            }
+        };
+        let of_kind = |counted: &Counted| -> BTreeMap<RecordType, u64> {
+            let kinds = counted.tally.kinds();
+            kinds
+                .iter()
+                .filter(|(kind, _)| !ASIDE.contains(kind))
+                .map(|(kind, count)| (kind, count.records))
+                .collect()
+        };
+        let (kinds_a, kinds_b) = (of_kind(a), of_kind(b));
+        let both: BTreeSet<RecordType> = kinds_a.keys().chain(kinds_b.keys()).copied().collect();
+        for kind in both {
+            let count = |kinds: &BTreeMap<RecordType, u64>| kinds.get(&kind).copied().unwrap_or(0);
+            add(format!("records of {}", kind_name(kind)), count(&kinds_a), count(&kinds_b));
+        }
+        for index in 0..a.tally.events.len().max(b.tally.events.len()) {
+            let count =
+                |counted: &Counted| counted.tally.events.get(index).map_or(0, |event| event.samples.records);
+            add(format!("samples of event {index}"), count(a), count(b));
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut text: String = self.differences.iter().map(Difference::text).collect();
+        if let Some(first) = &self.first {
+            let place = |place: &Option<Place>| match place {
+                None => "end".to_owned(),
+                Some(Place { kind, origin, bytes }) => {
+                    format!("{} of {bytes} bytes at {}", kind_name(*kind), origin.to_string())
+                }
+            };
+            text += &format!("record {}: {} | {}\n", first.number, place(&first.a), place(&first.b));
+            for field in &first.fields {
+                text += &format!("  {}", field.text());
+            }
+        }
+        text
+    }
+
+    fn document(&self, a: &Recording, b: &Recording, records: u64) -> Json {
+        let recording = |recording: &Recording| {
+            let order = if recording.endian == Endian::Little { "little" } else { "big" };
+            json!({ "form": form_name(recording), "byte_order": order })
+        };
+        let place = |place: &Option<Place>| {
+            place.as_ref().map(|Place { kind, origin, bytes }| {
+                let (stream, _) = origin.stored_at().unwrap_or_default();
+                let offset = origin.to_string();
+                json!({
+                    "kind": kind_name(*kind), "type": kind.0, "bytes": bytes,
+                    "stream": stream, "offset": offset.trim_start_matches("offset "),
+                })
+            })
+        };
+        let fields = |fields: &[Difference]| fields.iter().map(Difference::document).collect::<Vec<_>>();
+        json!({
+            "schema": SCHEMA,
+            "what": "diff",
+            "equal": self.is_empty(),
+            "a": recording(a),
+            "b": recording(b),
+            "equal_records": records,
+            "differences": fields(&self.differences),
+            "first_record": self.first.as_ref().map(|first| {
+                json!({
+                    "number": first.number, "a": place(&first.a), "b": place(&first.b),
+                    "fields": fields(&first.fields),
+                })
+            }),
+        })
+    }
+}
+
+/// What is shown of a record that differs.
+fn record_fields<'a>(record: &Record<'a>, layouts: &Layouts) -> ValueFields<'a> {
+    let misc = misc_names(record.kind(), record.misc());
+    let mut fields: ValueFields<'a> = vec![("misc", Value::Name(misc.into()))];
+    fields.extend(render::with_odd(decode(record, layouts)));
+    fields
+}
+
+/// What is compared of an event: its name, the fields of its attr, its ids.
+fn event_fields<'v>(event: &Event, raw: &'v [u8], name: &'v [u8], endian: Endian) -> ValueFields<'v> {
+    let mut fields: ValueFields<'v> = vec![("name", Value::Text(name))];
+    fields.extend(decode_attr(raw, endian).into_iter().filter(|(name, _)| *name != "size"));
+    fields.push(("ids", Value::List(event.ids.iter().map(|&id| Value::Number(id)).collect())));
+    fields
+}
+
+/// Equal bytes. TRACING_DATA is padded to 8 bytes with zeros in pipe data.
+fn same_section(feature: Feature, one: &[u8], other: &[u8]) -> bool {
+    let (short, long) = if one.len() < other.len() { (one, other) } else { (other, one) };
+    let padding = if feature == Feature::TRACING_DATA { 7 } else { 0 };
+    long.strip_prefix(short).is_some_and(|rest| rest.len() <= padding && rest.iter().all(|&byte| byte == 0))
+}

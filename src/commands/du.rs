@@ -1,0 +1,355 @@
+//! `perfx du` says where the bytes of a recording are: every byte of the input belongs to one part, and those of records also to a kind, an event
+//! and a process.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+use perfx_format::decode::decode;
+use perfx_format::event_name::EventName;
+use perfx_format::header::{FileHeader, PIPE_HEADER_SIZE, Section};
+use perfx_format::input::{Batch, Recording, Torn};
+use perfx_format::parts::What;
+use perfx_format::{Bytes, Endian, Feature, Layouts, Origin, Record, RecordType, Value};
+use perfx_pipeline::Report;
+use serde_json::{Value as Json, json};
+
+use crate::cli::{Format, FormatArgs, InputArgs, TalkArgs, ThreadArgs};
+use crate::human::{self, percent, table};
+use crate::input::Source;
+use crate::output::form_name;
+use crate::render::{self, kind_name};
+use crate::tally::{ByKind, Count, Counted, count_with};
+
+/// Show where the bytes of a recording are: header, records by kind, event and process, features
+///
+/// The parts add up to the size of the file, or of all files of a directory. Holes are bytes that
+/// nothing in the file points at. Records in compressed ones are shown twice: as they are stored, and
+/// as what they expand to. Events and processes are of expanded records.
+///
+/// Examples:
+///   perfx du perf.data
+///   perfx du --json perf.data | jq '.processes[0]'
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Du {
+    #[command(flatten)]
+    input: InputArgs,
+    #[command(flatten)]
+    format: FormatArgs,
+    #[command(flatten)]
+    threads: ThreadArgs,
+    #[command(flatten)]
+    talk: TalkArgs,
+}
+
+/// Version of the JSON form.
+const SCHEMA: u32 = 1;
+
+/// So many processes are shown to people; JSON has all.
+const SHOWN: usize = 20;
+
+impl Du {
+    pub(crate) fn run(&self) -> Result<u8> {
+        let mut recording = Source::of(&self.input).open()?;
+        let mut report = Report::default();
+        let endian = recording.endian;
+        let mut processes = Processes::default();
+        let work = |batch: &Batch| Processes::of(batch, endian);
+        let counted = count_with(&mut recording, self.threads.count(), &mut report, work, |later| {
+            processes.join(later)
+        })?;
+        let usage =
+            Usage { parts: Parts::of(&recording, &counted)?, processes: processes.by_size(), counted };
+        let text = match self.format.format() {
+            Format::Text => usage.text(),
+            Format::Json => format!("{:#}\n", usage.document(&recording)),
+            Format::Ndjson => format!("{}\n", usage.document(&recording)),
+        };
+        io::stdout().lock().write_all(text.as_bytes())?;
+        Ok(self.talk.tell(&report))
+    }
+}
+
+/// Everything there is to tell.
+struct Usage {
+    parts: Parts,
+    counted: Counted,
+    processes: Vec<Process>,
+}
+
+/// Where the bytes of the input are.
+#[derive(Default)]
+struct Parts {
+    /// Name and bytes, in the order of a file; they add up to the input.
+    rows: Vec<(String, u64)>,
+    /// Of the rows' holes: offset and bytes.
+    holes: Vec<Section>,
+    /// The sections of features: of a file those in the row of that name, of pipe data parts of its records.
+    features: BTreeMap<Feature, u64>,
+}
+
+impl Parts {
+    fn of(recording: &Recording, counted: &Counted) -> Result<Parts> {
+        let mut parts = Parts::default();
+        let mut rows: BTreeMap<What, u64> = BTreeMap::new();
+        for part in recording.file.iter().flat_map(FileHeader::parts) {
+            let bytes = part.section.size;
+            match part.what {
+                What::Feature(feature) => *parts.features.entry(feature).or_default() += bytes,
+                What::Hole => parts.holes.push(part.section),
+                _ => {}
+            }
+            *rows.entry(part.what).or_default() += bytes;
+        }
+        if recording.file.is_none() {
+            rows.insert(What::Header, PIPE_HEADER_SIZE as u64);
+            let section = |(&feature, section): (&Feature, &Bytes)| (feature, section.len() as u64);
+            parts.features = recording.features.iter().map(section).collect();
+        }
+        let stored = |torn: &&Torn| matches!(torn.origin, Origin::Input { .. });
+        let torn = counted.torn.iter().filter(stored).map(|torn| torn.bytes).sum();
+        // They were counted one by one, and in all files of a directory.
+        rows.insert(What::Records, counted.tally.stored.total().bytes);
+        for (what, bytes) in rows {
+            match parts.rows.last_mut() {
+                Some((name, sum)) if name == what.name() => *sum += bytes,
+                _ => parts.rows.push((what.name().to_owned(), bytes)),
+            }
+            if what == What::Records && torn > 0 {
+                parts.rows.push(("torn records".to_owned(), torn));
+            }
+        }
+        for extra in &recording.extras {
+            let name = extra.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            parts.rows.push((name, tree_size(extra).with_context(|| extra.display().to_string())?));
+        }
+        Ok(parts)
+    }
+
+    fn total(&self) -> u64 {
+        self.rows.iter().map(|(_, bytes)| bytes).sum()
+    }
+}
+
+/// Bytes of all files below a path.
+fn tree_size(path: &Path) -> io::Result<u64> {
+    let metadata = path.symlink_metadata()?;
+    if !metadata.is_dir() {
+        return Ok(metadata.len());
+    }
+    let entries = fs::read_dir(path)?;
+    entries.map(|entry| tree_size(&entry?.path())).sum()
+}
+
+/// Records by the process they are about, and what the processes are called.
+#[derive(Default)]
+struct Processes {
+    records: HashMap<Option<u32>, Count>,
+    /// In the order of the records.
+    changes: Vec<Change>,
+    names: HashMap<u32, Vec<u8>>,
+}
+
+/// What changes the name of a process.
+enum Change {
+    Comm { pid: u32, comm: Vec<u8> },
+    Fork { pid: u32, parent: u32 },
+}
+
+/// A process by the last name it had.
+struct Process {
+    /// `None`: records that are about no process.
+    pid: Option<u32>,
+    comm: Option<Vec<u8>>,
+    records: Count,
+}
+
+impl Processes {
+    fn of(batch: &Batch, endian: Endian) -> Result<Processes> {
+        let mut processes = Processes::default();
+        let mut walker = batch.walk(endian);
+        // Most records are about the process of the one before.
+        let (mut last, mut count) = (None, Count::default());
+        while let Some(record) = walker.next_record()? {
+            let pid = batch.layouts.process(&record);
+            if pid != last {
+                processes.records.entry(last).or_default().join(count);
+                (last, count) = (pid, Count::default());
+            }
+            count.add(record.whole_size());
+            if matches!(record.kind(), RecordType::COMM | RecordType::FORK) {
+                processes.changes.extend(change(&record, &batch.layouts));
+            }
+        }
+        processes.records.entry(last).or_default().join(count);
+        Ok(processes)
+    }
+
+    fn join(&mut self, later: Processes) {
+        for (pid, count) in later.records {
+            self.records.entry(pid).or_default().join(count);
+        }
+        for change in later.changes {
+            match change {
+                Change::Comm { pid, comm } => drop(self.names.insert(pid, comm)),
+                Change::Fork { pid, parent } => {
+                    if let Some(comm) = self.names.get(&parent).cloned() {
+                        self.names.insert(pid, comm);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The largest first.
+    fn by_size(mut self) -> Vec<Process> {
+        let used = self.records.into_iter().filter(|(_, records)| records.records > 0);
+        let mut all: Vec<Process> = used
+            .map(|(pid, records)| Process { pid, comm: pid.and_then(|pid| self.names.remove(&pid)), records })
+            .collect();
+        all.sort_by_key(|process| (Reverse(process.records.bytes), process.pid));
+        all
+    }
+}
+
+/// A thread's name is that of its process when it is the first of them.
+fn change(record: &Record<'_>, layouts: &Layouts) -> Option<Change> {
+    let decoded = decode(record, layouts);
+    let number = |name| decoded.get(name)?.number().and_then(|number| u32::try_from(number).ok());
+    let pid = number("pid")?;
+    if record.kind() == RecordType::FORK {
+        let parent = number("ppid")?;
+        return (pid != parent).then_some(Change::Fork { pid, parent });
+    }
+    let comm = decoded.get("comm")?.text()?.to_vec();
+    (number("tid")? == pid).then_some(Change::Comm { pid, comm })
+}
+
+impl Usage {
+    fn text(&self) -> String {
+        let Usage { parts, counted, processes } = self;
+        let tally = &counted.tally;
+        let line = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
+        let part =
+            |name: &str, bytes: u64, of: u64| vec![name.to_owned(), human::count(bytes), percent(bytes, of)];
+        let total = parts.total();
+        let mut rows = vec![line(&["part", "bytes"])];
+        rows.extend(parts.rows.iter().map(|(name, bytes)| part(name, *bytes, total)));
+        rows.push(part("all", total, total));
+        let mut text = table(&rows);
+
+        let row = |name: String, count: Count, of: u64| {
+            let share = percent(count.bytes, of);
+            vec![name, human::count(count.bytes), share, human::count(count.records)]
+        };
+        let mut kinds = |title: &str, kinds: &ByKind| {
+            let all = kinds.total();
+            let mut rows = vec![line(&[title, "bytes", "", "records"])];
+            rows.extend(kinds.iter().map(|(kind, count)| row(kind_name(kind), count, all.bytes)));
+            rows.push(row("all".to_owned(), all, all.bytes));
+            text += "\n";
+            text += &table(&rows);
+        };
+        kinds("records", &tally.stored);
+        if tally.compressed().records > 0 {
+            kinds("compressed records hold", &tally.expanded);
+        }
+
+        let opened = self.opened();
+        let mut rows = vec![line(&["samples of", "bytes", "", "records"])];
+        for (index, name) in counted.names.iter().enumerate() {
+            let of = tally.events.get(index).copied().unwrap_or_default();
+            rows.push(row(render::readable(&name.name), of.samples, opened));
+        }
+        text += "\n";
+        text += &table(&rows);
+
+        let mut rows = vec![line(&["process", "bytes", "", "records"])];
+        rows.extend(processes.iter().take(SHOWN).map(|process| row(process.name(), process.records, opened)));
+        let mut others = Count::default();
+        let behind = processes.iter().skip(SHOWN);
+        behind.for_each(|process| others.join(process.records));
+        if others.records > 0 {
+            rows.push(row(format!("{} others", processes.len() - SHOWN), others, opened));
+        }
+        text += "\n";
+        text += &table(&rows);
+
+        let mut rows = vec![line(&["feature", "bytes"])];
+        rows.extend(parts.features.iter().map(|(feature, &bytes)| part(&feature.to_string(), bytes, total)));
+        text += "\n";
+        text += &table(&rows);
+        if !parts.holes.is_empty() {
+            let hole = |hole: &Section| vec![format!("{:#x}", hole.offset), human::count(hole.size)];
+            let mut rows = vec![line(&["hole at", "bytes"])];
+            rows.extend(parts.holes.iter().take(SHOWN).map(hole));
+            if parts.holes.len() > SHOWN {
+                rows.push(vec![format!("{} others", parts.holes.len() - SHOWN)]);
+            }
+            text += "\n";
+            text += &table(&rows);
+        }
+        text
+    }
+
+    /// Bytes of all records, compressed ones as what they hold.
+    fn opened(&self) -> u64 {
+        let tally = &self.counted.tally;
+        tally.stored.total().bytes - tally.compressed().bytes + tally.expanded.total().bytes
+    }
+
+    fn document(&self, recording: &Recording) -> Json {
+        let Usage { parts, counted, processes } = self;
+        let tally = &counted.tally;
+        let kinds = |kinds: &ByKind| {
+            let kind = |(kind, count): (RecordType, Count)| json!({ "kind": kind_name(kind), "type": kind.0, "records": count.records, "bytes": count.bytes });
+            kinds.iter().map(kind).collect::<Vec<_>>()
+        };
+        let event = |(index, name): (usize, &EventName)| {
+            let of = tally.events.get(index).copied().unwrap_or_default().samples;
+            let name = render::json_value(&Value::Text(&name.name));
+            json!({ "name": name, "samples": of.records, "bytes": of.bytes })
+        };
+        let process = |process: &Process| {
+            let comm = process.comm.as_ref().map(|comm| render::json_value(&Value::Text(comm)));
+            let Count { records, bytes, .. } = process.records;
+            json!({ "pid": process.signed_pid(), "comm": comm, "records": records, "bytes": bytes })
+        };
+        let feature = |(feature, bytes): (&Feature, &u64)| json!({ "feature": feature.name().unwrap_or("unknown"), "bit": feature.0, "bytes": bytes });
+        let part = |(name, bytes): &(String, u64)| json!({ "part": name, "bytes": bytes });
+        let hole = |hole: &Section| json!({ "offset": format!("{:#x}", hole.offset), "bytes": hole.size });
+        json!({
+            "schema": SCHEMA,
+            "what": "du",
+            "form": form_name(recording),
+            "bytes": parts.total(),
+            "parts": parts.rows.iter().map(part).collect::<Vec<_>>(),
+            "stored": kinds(&tally.stored),
+            "expanded": kinds(&tally.expanded),
+            "events": counted.names.iter().enumerate().map(event).collect::<Vec<_>>(),
+            "processes": processes.iter().map(process).collect::<Vec<_>>(),
+            "features": parts.features.iter().map(feature).collect::<Vec<_>>(),
+            "holes": parts.holes.iter().map(hole).collect::<Vec<_>>(),
+        })
+    }
+}
+
+impl Process {
+    /// The kernel's is -1.
+    fn signed_pid(&self) -> Option<i32> {
+        self.pid.map(|pid| pid as i32)
+    }
+
+    fn name(&self) -> String {
+        match (self.signed_pid(), &self.comm) {
+            (None, _) => "(no process)".to_owned(),
+            (Some(pid), None) => pid.to_string(),
+            (Some(pid), Some(comm)) => format!("{pid} {}", render::readable(comm)),
+        }
+    }
+}

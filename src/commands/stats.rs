@@ -1,0 +1,261 @@
+//! `perfx stats` counts what is in a recording: records by kind, samples by event, what was lost, and what is compressed or AUX data.
+
+use std::io::{self, Write as _};
+
+use anyhow::Result;
+use clap::Args;
+use perfx_format::event_name::EventName;
+use perfx_format::input::Recording;
+use perfx_format::{Layouts, Origin, RecordType, Value};
+use perfx_pipeline::Report;
+use serde_json::{Value as Json, json};
+
+use crate::cli::{Format, FormatArgs, InputArgs, TalkArgs, ThreadArgs};
+use crate::human::{self, percent, table};
+use crate::input::Source;
+use crate::output::form_name;
+use crate::render::{self, kind_name};
+use crate::tally::{Count, Counted, Largest, OfEvent, Span, count};
+
+/// Count records by kind, samples by event, and what was lost
+///
+/// The numbers of perf report --stats, and more: bytes, the largest record of each kind, periods, AUX
+/// data, compression, first and last time. COMPRESSED records are counted, and so is what they hold,
+/// as perf does. Where samples hold counters (perf record -e '{…}:S'), "new values" tells how often a
+/// sample found another value of that event's counter than the one before: perf counts these as samples.
+///
+/// Examples:
+///   perfx stats perf.data
+///   perfx stats --json perf.data | jq '.kinds[] | select(.kind == "SAMPLE").records'
+///   perf record -o - ./program | perfx stats
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Stats {
+    #[command(flatten)]
+    input: InputArgs,
+    #[command(flatten)]
+    format: FormatArgs,
+    #[command(flatten)]
+    threads: ThreadArgs,
+    #[command(flatten)]
+    talk: TalkArgs,
+}
+
+/// Version of the JSON form.
+const SCHEMA: u32 = 1;
+
+/// `attr.sample_period` is a frequency.
+const FREQ: u32 = 10;
+
+impl Stats {
+    pub(crate) fn run(&self) -> Result<u8> {
+        let mut recording = Source::of(&self.input).open()?;
+        let mut report = Report::default();
+        let counted = count(&mut recording, self.threads.count(), &mut report)?;
+        let events = events(&recording, &counted);
+        let text = match self.format.format() {
+            Format::Text => text(&counted, &events),
+            Format::Json => format!("{:#}\n", document(&recording, &counted, &events)),
+            Format::Ndjson => format!("{}\n", document(&recording, &counted, &events)),
+        };
+        io::stdout().lock().write_all(text.as_bytes())?;
+        Ok(self.talk.tell(&report))
+    }
+}
+
+/// What there is to tell of an event.
+struct EventRow<'a> {
+    name: &'a [u8],
+    counted: OfEvent,
+    /// Sum of the periods of its samples; `None` where nobody says them.
+    period: Option<u128>,
+    /// New values of its counters in samples with READ, by id, and by id and thread.
+    reads: [u64; 2],
+}
+
+fn events<'a>(recording: &Recording, counted: &'a Counted) -> Vec<EventRow<'a>> {
+    let layouts = Layouts::new(&recording.events);
+    let reads = counted.tally.new_values(&layouts);
+    let row = |(index, name): (usize, &'a EventName)| {
+        let of_event = counted.tally.events.get(index).copied().unwrap_or_default();
+        let attr = recording.events[index].attr();
+        let has_period = layouts.all()[index].sample.period.is_some();
+        let fixed = u128::from(attr.sample_period) * u128::from(of_event.samples.records);
+        EventRow {
+            name: &name.name,
+            counted: of_event,
+            period: if has_period { Some(of_event.period) } else { (!attr.flag(FREQ)).then_some(fixed) },
+            reads: reads.each_ref().map(|reads| reads[index]),
+        }
+    };
+    counted.names.iter().enumerate().map(row).collect()
+}
+
+fn text(counted: &Counted, events: &[EventRow<'_>]) -> String {
+    let tally = &counted.tally;
+    let kinds = tally.kinds();
+    let total = kinds.total();
+    let line = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
+    let row = |name: String, of: Count| {
+        let share = percent(of.records, total.records);
+        vec![name, human::count(of.records), share, human::size(of.bytes), human::count(of.largest)]
+    };
+    let mut rows = vec![line(&["kind", "records", "", "bytes", "largest"])];
+    rows.extend(kinds.iter().map(|(kind, of)| row(kind_name(kind), of)));
+    rows.push(row("all".to_owned(), total));
+    let mut text = table(&rows);
+
+    let samples = kinds.get(RecordType::SAMPLE).records;
+    // perf shows this number in place of the samples.
+    let reads = events.iter().any(|event| event.reads != [0, 0]);
+    let columns = ["event", "samples", "", "bytes", "period", "lost", "new values"];
+    let mut rows = vec![line(&columns[..columns.len() - usize::from(!reads)])];
+    let row = |name: String, of: Count, period: String, lost: String| {
+        let (count, share) = (human::count(of.records), percent(of.records, samples));
+        vec![name, count, share, human::size(of.bytes), period, lost]
+    };
+    for event in events {
+        let OfEvent { samples, lost, filtered, .. } = event.counted;
+        let name = render::readable(event.name);
+        let period = event.period.map_or_else(|| "-".to_owned(), human::wide_count);
+        let mut row = row(name, samples, period, human::wide_count(lost + filtered));
+        if reads {
+            row.push(human::count(event.reads[0]));
+        }
+        rows.push(row);
+    }
+    if tally.strangers.records > 0 {
+        rows.push(row("(unknown)".to_owned(), tally.strangers, String::new(), String::new()));
+    }
+    text += "\n";
+    text += &table(&rows);
+    text += "\n";
+    for (name, what) in facts(counted, events) {
+        text += &format!("{name:<15} {what}\n");
+    }
+    text
+}
+
+/// What stands below the tables: a name, and a few words.
+fn facts(counted: &Counted, events: &[EventRow<'_>]) -> Vec<(&'static str, String)> {
+    let tally = &counted.tally;
+    let kinds = tally.kinds();
+    let told_by =
+        |kind: RecordType| format!("told by {} {}", human::count(kinds.get(kind).records), kind_name(kind));
+    let Lost { records, samples, filtered } = Lost::of(counted, events);
+    let and_filtered = if filtered > 0 {
+        format!(" and {} dropped by a filter", human::wide_count(filtered))
+    } else {
+        String::new()
+    };
+    let samples = human::wide_count(samples) + &and_filtered;
+    let mut facts = vec![
+        ("lost records", format!("{}, {}", human::wide_count(records), told_by(RecordType::LOST))),
+        ("lost samples", format!("{samples}, {}", told_by(RecordType::LOST_SAMPLES))),
+    ];
+    let (traces, written) = (kinds.get(RecordType::AUXTRACE), kinds.get(RecordType::AUX));
+    if traces.records + written.records > 0 {
+        let held = format!("{} in {} AUXTRACE", human::size(tally.aux_bytes), human::count(traces.records));
+        let cut = human::count(tally.aux_truncated);
+        facts.push((
+            "AUX data",
+            format!("{held}, told by {} AUX, {cut} truncated", human::count(written.records)),
+        ));
+    }
+    let (closed, opened) = (tally.compressed(), tally.expanded.total());
+    if closed.records > 0 {
+        let held = format!("{} records of {}", human::count(opened.records), human::size(opened.bytes));
+        let factor = opened.bytes as f64 / closed.bytes as f64;
+        let closed = format!("{} records of {}", human::count(closed.records), human::size(closed.bytes));
+        facts.push(("compressed", format!("{closed} hold {held} ({factor:.1} to 1)")));
+    }
+    let too_small = kinds.total().too_small;
+    if too_small > 0 {
+        facts.push(("too small", format!("{} records, for what their kind holds", human::count(too_small))));
+    }
+    if let Some(Largest { kind, origin, bytes }) = tally.largest {
+        let size = human::count(bytes);
+        facts.push(("largest record", format!("{} of {size} bytes at {origin}", kind_name(kind))));
+    }
+    for (name, span) in [("samples", tally.sampled), ("all records", tally.recorded())] {
+        if let Some((first, last)) = span.bounds {
+            let (from, to, long) = (human::time(first), human::time(last), human::duration(last - first));
+            facts.push((name, format!("from {from} to {to}, {long}")));
+        }
+    }
+    facts
+}
+
+/// What the recording says it has not.
+struct Lost {
+    records: u128,
+    samples: u128,
+    filtered: u128,
+}
+
+impl Lost {
+    fn of(counted: &Counted, events: &[EventRow<'_>]) -> Lost {
+        let sum = |of: fn(&OfEvent) -> u128| events.iter().map(|event| of(&event.counted)).sum();
+        Lost { records: counted.tally.lost, samples: sum(|of| of.lost), filtered: sum(|of| of.filtered) }
+    }
+}
+
+fn document(recording: &Recording, counted: &Counted, events: &[EventRow<'_>]) -> Json {
+    let tally = &counted.tally;
+    let kinds = tally.kinds();
+    let of_kind = |(kind, of): (RecordType, Count)| {
+        json!({
+            "kind": kind_name(kind), "type": kind.0,
+            "records": of.records, "bytes": of.bytes, "largest": of.largest, "too_small": of.too_small,
+        })
+    };
+    let of_event = |event: &EventRow<'_>| {
+        let OfEvent { samples, lost, filtered, .. } = event.counted;
+        let [by_id, by_thread] = event.reads;
+        json!({
+            "name": render::json_value(&Value::Text(event.name)),
+            "samples": samples.records, "bytes": samples.bytes, "largest": samples.largest,
+            "period": event.period.map(|period| period.to_string()),
+            "lost": lost.to_string(), "filtered": filtered.to_string(),
+            "new_values": { "by_id": by_id, "by_thread": by_thread },
+        })
+    };
+    let total = kinds.total();
+    let (closed, opened) = (tally.compressed(), tally.expanded.total());
+    let Lost { records, samples, filtered } = Lost::of(counted, events);
+    let place = |origin: Origin| {
+        let (stream, _) = origin.stored_at().unwrap_or_default();
+        json!({ "stream": stream, "offset": origin.to_string().trim_start_matches("offset ") })
+    };
+    let span = |span: Span| {
+        span.bounds.map(|(first, last)| json!({ "first": first.to_string(), "last": last.to_string() }))
+    };
+    json!({
+        "schema": SCHEMA,
+        "what": "stats",
+        "form": form_name(recording),
+        "records": total.records,
+        "bytes": total.bytes,
+        "kinds": kinds.iter().map(of_kind).collect::<Vec<_>>(),
+        "events": events.iter().map(of_event).collect::<Vec<_>>(),
+        "of_unknown_events": { "samples": tally.strangers.records, "bytes": tally.strangers.bytes },
+        "lost": { "records": records.to_string(), "samples": samples.to_string(), "filtered": filtered.to_string() },
+        "aux": {
+            "bytes": tally.aux_bytes,
+            "written": tally.aux_written.to_string(),
+            "truncated": tally.aux_truncated,
+        },
+        "compressed": {
+            "records": closed.records, "bytes": closed.bytes,
+            "expanded_records": opened.records, "expanded_bytes": opened.bytes,
+        },
+        "largest": tally.largest.map(|Largest { kind, origin, bytes }| {
+            json!({ "kind": kind_name(kind), "type": kind.0, "bytes": bytes, "at": place(origin) })
+        }),
+        "time": { "samples": span(tally.sampled), "records": span(tally.recorded()) },
+        "torn": counted.torn.iter().map(|torn| {
+            let kind = torn.kind.map(kind_name);
+            json!({ "kind": kind, "at": place(torn.origin), "bytes": torn.bytes, "needs": torn.needs.to_string() })
+        }).collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,129 @@
+//! Says what each byte of a perf.data file belongs to: parts that neither overlap nor leave a gap.
+
+use crate::Feature;
+use crate::header::{FileHeader, Section};
+
+/// What bytes of a file are.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum What {
+    /// The header.
+    Header,
+    /// The attrs.
+    Attrs,
+    /// The ids of events.
+    Ids,
+    /// The event types of perf before 3.3.
+    EventTypes,
+    /// The data section.
+    Records,
+    /// The feature table, unused slots included.
+    FeatureTable,
+    /// The section of a feature.
+    Feature(Feature),
+    /// Nothing that anything points at.
+    Hole,
+}
+
+impl What {
+    /// A word for people and programs.
+    pub fn name(self) -> &'static str {
+        match self {
+            What::Header => "header",
+            What::Attrs => "attrs",
+            What::Ids => "ids",
+            What::EventTypes => "event types",
+            What::Records => "records",
+            What::FeatureTable => "feature table",
+            What::Feature(_) => "features",
+            What::Hole => "holes",
+        }
+    }
+}
+
+/// Bytes that belong together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Part {
+    /// What they are.
+    pub what: What,
+    /// Where they lie.
+    pub section: Section,
+}
+
+impl FileHeader {
+    /// The parts of the file, ascending. Their sizes add up to its length: bytes of several sections count for the data section, which is whole,
+    /// else for the section that begins first.
+    pub fn parts(&self) -> Vec<Part> {
+        let spare = Section { offset: self.table.end(), size: self.spare_slots.len() as u64 };
+        let mut claims = vec![
+            (What::Header, Section { offset: 0, size: self.magic.size }),
+            (What::Attrs, self.attrs),
+            (What::EventTypes, self.types),
+            (What::FeatureTable, self.table),
+            (What::FeatureTable, spare),
+        ];
+        claims.extend(self.ids.iter().map(|&ids| (What::Ids, ids)));
+        claims.extend(self.sections.iter().map(|&(feature, section)| (What::Feature(feature), section)));
+        let (data, len) = (self.data, self.len);
+        let mut claims: Vec<(u64, u64, What)> = claims
+            .into_iter()
+            .flat_map(|(what, section)| {
+                let before = (section.offset, section.end().min(data.offset).min(len), what);
+                let behind = (section.offset.max(data.end()), section.end().min(len), what);
+                [before, behind]
+            })
+            .chain([(data.offset, data.end(), What::Records), (len, len, What::Hole)])
+            .collect();
+        claims.retain(|&(start, end, what)| start < end || what == What::Hole);
+        claims.sort_by_key(|&(start, end, what)| (start, std::cmp::Reverse(end), what));
+        let mut parts: Vec<Part> = Vec::new();
+        let mut at = 0;
+        let mut push = |what, from: u64, to: u64| {
+            if from < to {
+                parts.push(Part { what, section: Section { offset: from, size: to - from } });
+            }
+        };
+        for (start, end, what) in claims {
+            push(What::Hole, at, start);
+            push(what, at.max(start), end);
+            at = at.max(end);
+        }
+        parts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Bytes;
+
+    /// A header with an attr of 64 bytes, two features whose sections share bytes, and a hole before the data.
+    fn file() -> Vec<u8> {
+        let mut file = vec![0; 400];
+        file[..8].copy_from_slice(b"PERFILE2");
+        let words = [(8, 104), (16, 80), (24, 104), (32, 80), (40, 200), (48, 40), (72, 0b11000)];
+        let slots = [(240, 280), (248, 100), (256, 300), (264, 90)];
+        for (at, word) in words.into_iter().chain(slots) {
+            file[at..at + 8].copy_from_slice(&u64::to_le_bytes(word));
+        }
+        file
+    }
+
+    #[test]
+    fn every_byte_belongs_to_one_part() {
+        let parts = FileHeader::read(&Bytes::from(file())).unwrap().parts();
+        let shown: Vec<_> =
+            parts.iter().map(|part| (part.what, part.section.offset, part.section.size)).collect();
+        let expected = [
+            (What::Header, 0, 104),
+            (What::Attrs, 104, 80),
+            (What::Hole, 184, 16),
+            (What::Records, 200, 40),
+            (What::FeatureTable, 240, 32),
+            (What::Hole, 272, 8),
+            (What::Feature(Feature::HOSTNAME), 280, 100),
+            (What::Feature(Feature::OSRELEASE), 380, 10),
+            (What::Hole, 390, 10),
+        ];
+        assert_eq!(shown, expected);
+    }
+}

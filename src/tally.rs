@@ -1,0 +1,453 @@
+//! Counts the records of a recording by kind and by event in one walk, batch by batch, on any thread.
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+
+use anyhow::Result;
+use perfx_format::event_name::{EventName, event_names, name_update};
+use perfx_format::input::{Batch, Form, HeaderRecord, Recording, Torn};
+use perfx_format::sample::Read;
+use perfx_format::{Cursor, Kinds, Layout, Layouts, Origin, Record, RecordType, sample_type};
+use perfx_pipeline::{Level, Report, scan_both};
+
+/// Kinds below this number have a place of their own in a table; all kinds with a name do.
+const TABLE: usize = 128;
+
+/// Misc bit 15 of LOST_SAMPLES: a BPF filter dropped them.
+const LOST_BY_FILTER: u16 = 1 << 15;
+
+/// Records that were counted together.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub(crate) struct Count {
+    pub(crate) records: u64,
+    /// Payloads included.
+    pub(crate) bytes: u64,
+    /// Bytes of the largest of them.
+    pub(crate) largest: u64,
+    /// How many of them are too small for the fixed fields of their kind. perf 7.3 passes over them.
+    pub(crate) too_small: u64,
+}
+
+impl Count {
+    #[inline]
+    pub(crate) fn add(&mut self, bytes: u64) {
+        self.records += 1;
+        self.bytes += bytes;
+        self.largest = self.largest.max(bytes);
+    }
+
+    pub(crate) fn join(&mut self, other: Count) {
+        self.records += other.records;
+        self.bytes += other.bytes;
+        self.largest = self.largest.max(other.largest);
+        self.too_small += other.too_small;
+    }
+}
+
+/// A count for each kind of record.
+#[derive(Clone, Debug)]
+pub(crate) struct ByKind {
+    table: Vec<Count>,
+    others: BTreeMap<u32, Count>,
+}
+
+impl Default for ByKind {
+    fn default() -> ByKind {
+        ByKind { table: vec![Count::default(); TABLE], others: BTreeMap::new() }
+    }
+}
+
+impl ByKind {
+    #[inline]
+    pub(crate) fn of(&mut self, kind: RecordType) -> &mut Count {
+        match self.table.get_mut(kind.0 as usize) {
+            Some(count) => count,
+            None => self.others.entry(kind.0).or_default(),
+        }
+    }
+
+    /// What was counted of a kind.
+    pub(crate) fn get(&self, kind: RecordType) -> Count {
+        let place = self.table.get(kind.0 as usize).or_else(|| self.others.get(&kind.0));
+        place.copied().unwrap_or_default()
+    }
+
+    /// The kinds that occur, in ascending order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (RecordType, Count)> {
+        let table = self.table.iter().enumerate().map(|(kind, &count)| (kind as u32, count));
+        let others = self.others.iter().map(|(&kind, &count)| (kind, count));
+        table
+            .chain(others)
+            .filter(|(_, count)| count.records > 0)
+            .map(|(kind, count)| (RecordType(kind), count))
+    }
+
+    /// All together.
+    pub(crate) fn total(&self) -> Count {
+        let mut total = Count::default();
+        self.iter().for_each(|(_, count)| total.join(count));
+        total
+    }
+
+    pub(crate) fn join(&mut self, other: &ByKind) {
+        other.iter().for_each(|(kind, count)| self.of(kind).join(count));
+    }
+}
+
+/// The earliest and the latest of the times seen, ns.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) bounds: Option<(u64, u64)>,
+}
+
+impl Span {
+    /// 0 and ~0 are no times: perf's own records have them.
+    #[inline]
+    fn add(&mut self, time: Option<u64>) {
+        if let Some(time) = time.filter(|&time| time != 0 && time != u64::MAX) {
+            self.join(Span { bounds: Some((time, time)) });
+        }
+    }
+
+    #[inline]
+    fn join(&mut self, other: Span) {
+        self.bounds = match (self.bounds, other.bounds) {
+            (Some((first, last)), Some((other_first, other_last))) => {
+                Some((first.min(other_first), last.max(other_last)))
+            }
+            (one, other) => one.or(other),
+        };
+    }
+}
+
+/// What was counted of one event.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct OfEvent {
+    pub(crate) samples: Count,
+    /// Sum of the PERIOD of its samples, where they have one.
+    pub(crate) period: u128,
+    /// Samples that its LOST_SAMPLES records say were lost.
+    pub(crate) lost: u128,
+    /// Samples that a BPF filter dropped, by the same kind of record.
+    pub(crate) filtered: u128,
+}
+
+impl OfEvent {
+    fn join(&mut self, other: &OfEvent) {
+        self.samples.join(other.samples);
+        self.period += other.period;
+        self.lost += other.lost;
+        self.filtered += other.filtered;
+    }
+}
+
+/// A record among many.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Largest {
+    pub(crate) kind: RecordType,
+    pub(crate) origin: Origin,
+    /// With its payload.
+    pub(crate) bytes: u64,
+}
+
+/// Counters as samples with READ saw them.
+#[derive(Clone, Debug)]
+struct Readings<K>(HashMap<K, Reading>);
+
+/// One counter.
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    first: u64,
+    last: u64,
+    /// How often it was another value than the one before.
+    steps: u64,
+}
+
+impl<K> Default for Readings<K> {
+    fn default() -> Self {
+        Readings(HashMap::new())
+    }
+}
+
+impl<K: std::hash::Hash + Eq> Readings<K> {
+    fn add(&mut self, key: K, later: Reading) {
+        match self.0.entry(key) {
+            Entry::Vacant(place) => drop(place.insert(later)),
+            Entry::Occupied(mut before) => {
+                let before = before.get_mut();
+                before.steps += later.steps + u64::from(before.last != later.first);
+                before.last = later.last;
+            }
+        }
+    }
+
+    /// How often a sample found another value than the one before, which at first is 0, summed up by `event`.
+    fn steps(&self, event: impl Fn(&K) -> Option<usize>, events: usize) -> Vec<u64> {
+        let mut steps = vec![0; events];
+        for (key, reading) in &self.0 {
+            if let Some(steps) = event(key).and_then(|event| steps.get_mut(event)) {
+                *steps += reading.steps + u64::from(reading.first != 0);
+            }
+        }
+        steps
+    }
+}
+
+/// What was counted in a run of records, and in those before it once they are joined.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Tally {
+    /// As they are stored; compressed ones are seen by who looks before they are opened.
+    pub(crate) stored: ByKind,
+    /// What compressed records hold.
+    pub(crate) expanded: ByKind,
+    /// By event, as far as any was met.
+    pub(crate) events: Vec<OfEvent>,
+    /// Samples whose event can't be told.
+    pub(crate) strangers: Count,
+    /// The first of the largest records.
+    pub(crate) largest: Option<Largest>,
+    /// Of the samples.
+    pub(crate) sampled: Span,
+    /// Of the kernel's other records.
+    others: Span,
+    /// Records that LOST records say were lost.
+    pub(crate) lost: u128,
+    /// Bytes of AUX data in payloads.
+    pub(crate) aux_bytes: u64,
+    /// Bytes that AUX records say were written.
+    pub(crate) aux_written: u128,
+    /// AUX records that say something is missing there.
+    pub(crate) aux_truncated: u64,
+    /// Counters that samples read, by id.
+    readings: Readings<u64>,
+    /// The same by id and thread: an inherited event counts for each thread by itself.
+    thread_readings: Readings<(u64, u32)>,
+    /// Names that EVENT_UPDATE records give, by event id.
+    names: HashMap<u64, Vec<u8>>,
+}
+
+impl Tally {
+    /// Of one batch.
+    pub(crate) fn of(batch: &Batch, endian: perfx_format::Endian) -> Result<Tally> {
+        let mut tally = Tally::default();
+        let mut walker = batch.walk(endian);
+        while let Some(record) = walker.next_record()? {
+            tally.add(&record, &batch.layouts);
+        }
+        Ok(tally)
+    }
+
+    /// Counts a record.
+    #[inline]
+    pub(crate) fn add(&mut self, record: &Record<'_>, layouts: &Layouts) {
+        let bytes = record.whole_size();
+        let opened = matches!(record.origin(), Origin::Chunk { .. });
+        let count = if opened { &mut self.expanded } else { &mut self.stored }.of(record.kind());
+        count.add(bytes);
+        if self.largest.is_none_or(|largest| bytes > largest.bytes) {
+            self.largest = Some(Largest { kind: record.kind(), origin: record.origin(), bytes });
+        }
+        if record.kind() == RecordType::SAMPLE {
+            self.sample(record, bytes, layouts);
+        } else {
+            count.too_small += u64::from(record.bytes().len() < record.kind().min_size());
+            self.other(record, layouts);
+        }
+    }
+
+    #[inline]
+    fn sample(&mut self, record: &Record<'_>, bytes: u64, layouts: &Layouts) {
+        let Some(event) = layouts.event_of(record) else {
+            self.strangers.add(bytes);
+            return;
+        };
+        let layout = &layouts.all()[event];
+        let counted = self.event(event);
+        counted.samples.add(bytes);
+        if let Some(period) = layout.sample.period.and_then(|at| record.u64(at.into())) {
+            counted.period += u128::from(period);
+        }
+        self.sampled.add(layout.time(record));
+        if layout.sample_type & sample_type::READ != 0 {
+            self.read(record, layout);
+        }
+    }
+
+    fn read(&mut self, record: &Record<'_>, layout: &Layout) {
+        let Some(behind) = record.bytes().get(layout.sample.size.into()..) else { return };
+        let Some(read) = Read::take(&mut Cursor::new(behind, record.endian()), layout.read_format) else {
+            return;
+        };
+        let tid = layout.pid_tid(record).map_or(0, |(_, tid)| tid);
+        for count in read.counts() {
+            let Some(id) = count.id else { continue };
+            let reading = Reading { first: count.value, last: count.value, steps: 0 };
+            self.readings.add(id, reading);
+            self.thread_readings.add((id, tid), reading);
+        }
+    }
+
+    fn other(&mut self, record: &Record<'_>, layouts: &Layouts) {
+        self.others.add(layouts.time(record));
+        let number = |at| u128::from(record.u64(at).unwrap_or(0));
+        match record.kind() {
+            RecordType::LOST => self.lost += number(16),
+            RecordType::LOST_SAMPLES => {
+                let Some(event) = layouts.event_of(record) else { return };
+                let counted = self.event(event);
+                let filtered = record.misc() & LOST_BY_FILTER != 0;
+                *if filtered { &mut counted.filtered } else { &mut counted.lost } += number(8);
+            }
+            RecordType::AUX => {
+                self.aux_written += number(16);
+                self.aux_truncated += u64::from(record.u64(24).unwrap_or(0) & 1);
+            }
+            RecordType::EVENT_UPDATE => {
+                self.names.extend(name_update(record).map(|(id, name)| (id, name.to_vec())));
+            }
+            RecordType::AUXTRACE => self.aux_bytes += record.payload().len() as u64,
+            _ => {}
+        }
+    }
+
+    #[inline]
+    fn event(&mut self, event: usize) -> &mut OfEvent {
+        if self.events.len() <= event {
+            self.events.resize(event + 1, OfEvent::default());
+        }
+        &mut self.events[event]
+    }
+
+    /// All kinds, stored and held by compressed records.
+    pub(crate) fn kinds(&self) -> ByKind {
+        let mut kinds = self.stored.clone();
+        kinds.join(&self.expanded);
+        kinds
+    }
+
+    /// The compressed records themselves.
+    pub(crate) fn compressed(&self) -> Count {
+        let mut count = self.stored.get(RecordType::COMPRESSED);
+        count.join(self.stored.get(RecordType::COMPRESSED2));
+        count
+    }
+
+    /// The times of all records of the kernel.
+    pub(crate) fn recorded(&self) -> Span {
+        let mut span = self.sampled;
+        span.join(self.others);
+        span
+    }
+
+    /// How often the samples of each event's counters found another value than the one before: by id, and by id and thread. perf delivers a
+    /// sample for each of these instead of the one that read them; which of the two it goes by depends on its version.
+    pub(crate) fn new_values(&self, layouts: &Layouts) -> [Vec<u64>; 2] {
+        let events = layouts.all().len();
+        [
+            self.readings.steps(|&id| layouts.event_of_id(id), events),
+            self.thread_readings.steps(|&(id, _)| layouts.event_of_id(id), events),
+        ]
+    }
+
+    /// Takes in what was counted behind it.
+    pub(crate) fn join(&mut self, later: Tally) {
+        self.stored.join(&later.stored);
+        self.expanded.join(&later.expanded);
+        for (event, counted) in later.events.iter().enumerate() {
+            self.event(event).join(counted);
+        }
+        self.strangers.join(later.strangers);
+        if self.largest.map_or(0, |largest| largest.bytes) < later.largest.map_or(0, |largest| largest.bytes)
+        {
+            self.largest = later.largest;
+        }
+        self.sampled.join(later.sampled);
+        self.others.join(later.others);
+        self.lost += later.lost;
+        self.aux_bytes += later.aux_bytes;
+        self.aux_written += later.aux_written;
+        self.aux_truncated += later.aux_truncated;
+        later.readings.0.into_iter().for_each(|(id, reading)| self.readings.add(id, reading));
+        later.thread_readings.0.into_iter().for_each(|(key, reading)| self.thread_readings.add(key, reading));
+        self.names.extend(later.names);
+    }
+}
+
+/// A whole recording, counted.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    pub(crate) tally: Tally,
+    /// One an event.
+    pub(crate) names: Vec<EventName>,
+    /// Bytes that are no whole record.
+    pub(crate) torn: Vec<Torn>,
+}
+
+/// Counts all records, as they are stored and, where they are compressed, also what they hold. Where the recording ends too early the report
+/// tells so, and what is there is counted.
+pub(crate) fn count(recording: &mut Recording, threads: usize, report: &mut Report) -> Result<Counted> {
+    count_with(recording, threads, report, |_| Ok(()), |()| {})
+}
+
+/// The same, and `work` sees each batch, on any thread, and `join` what it learned, in file order.
+pub(crate) fn count_with<R: Send>(
+    recording: &mut Recording,
+    threads: usize,
+    report: &mut Report,
+    work: impl Fn(&Batch) -> Result<R> + Sync,
+    mut join: impl FnMut(R),
+) -> Result<Counted> {
+    let endian = recording.endian;
+    for fault in &recording.faults {
+        report.say(Level::Warning, fault.to_error().file(&recording.name).to_string());
+    }
+    let compressed = Kinds::of(&[RecordType::COMPRESSED, RecordType::COMPRESSED2]);
+    let mut tally = Tally::default();
+    for batch in &recording.head {
+        tally.join(Tally::of(batch, endian)?);
+        join(work(batch)?);
+    }
+    let mut closed = Tally::default();
+    let look = |batch: &Batch| {
+        let mut walker = batch.walk(endian);
+        while batch.kinds.meets(compressed)
+            // A batch holds whole records only.
+            && let Ok(Some(record)) = walker.next_wanted(compressed, usize::MAX)
+        {
+            closed.add(&record, &batch.layouts);
+        }
+    };
+    let mut late = Vec::new();
+    let mut torn: Vec<Torn> = recording.head.iter().filter_map(|batch| batch.torn).collect();
+    let is_pipe = recording.form == Form::Pipe;
+    let done = |batch: &Batch, (counted, learned): (Tally, R)| -> Result<()> {
+        tally.join(counted);
+        join(learned);
+        if let Some(end) = batch.torn {
+            report.say(Level::Warning, end.to_error().file(&batch.name).to_string());
+            torn.push(end);
+        }
+        let headers = Kinds::of(&HeaderRecord::KINDS);
+        let mut walker = batch.walk(endian);
+        while is_pipe
+            && batch.kinds.meets(headers)
+            && let Some(record) = walker.next_wanted(headers, usize::MAX)?
+        {
+            late.extend(HeaderRecord::read(&record)?);
+        }
+        Ok(())
+    };
+    let both = |batch: &Batch| Ok((Tally::of(batch, endian)?, work(batch)?));
+    scan_both(recording, threads, look, both, done)?;
+    closed.join(tally);
+    // Pipe data may say among its records what a file says in its header.
+    for header in late {
+        match header {
+            HeaderRecord::Event(event) => recording.events.push(event),
+            HeaderRecord::Feature(feature, section) => drop(recording.features.insert(feature, section)),
+            HeaderRecord::BuildId(_) | HeaderRecord::EndOfFeatures => {}
+        }
+    }
+    let names = event_names(recording, &closed.names);
+    Ok(Counted { tally: closed, names, torn })
+}

@@ -1,0 +1,157 @@
+//! `perfx diff` calls equal what holds the same, in whatever form, and tells of everything that does not.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value as Json;
+
+use crate::args;
+use crate::snapshots::{Place, same};
+use crate::stats::conforms;
+use crate::support::{Fixture, Form, Stdin, all, each_fixture, perfx, perfx_with, recorded, temp};
+
+/// The document about two recordings, and the exit code.
+fn diff(a: &Path, b: &Path) -> Result<(Json, Option<i32>), String> {
+    let ran = perfx(args!["diff", "-q", "--json", a, b]).done()?;
+    let document = serde_json::from_slice(&ran.stdout).map_err(|e| e.to_string())?;
+    conforms("diff", &document)?;
+    Ok((document, ran.code))
+}
+
+#[test]
+fn every_recording_is_equal_to_itself() {
+    each_fixture(&all(), |fixture| {
+        let ran = perfx(args!["diff", "--json", fixture.path, fixture.path]);
+        if ran.code == Some(1) && ran.stdout.is_empty() {
+            return Ok(());
+        }
+        let document: Json =
+            serde_json::from_slice(&ran.stdout).map_err(|e| format!("{e} {}", ran.stderr))?;
+        conforms("diff", &document)?;
+        if document["equal"] == true { Ok(()) } else { Err(document.to_string()) }
+    });
+}
+
+#[test]
+fn a_copy_in_another_form_is_equal() {
+    each_fixture(&recorded(), |fixture| {
+        let folder = temp();
+        for (form, name) in [("pipe", "pipe.data"), ("file", "file.data")] {
+            let path = folder.path().join(name);
+            let copied = perfx(args!["copy", "--to", form, "-o", path, fixture.path]);
+            // What is damaged, or does not fit in the form, is told by copy itself.
+            if copied.code != Some(0) {
+                continue;
+            }
+            let ran = perfx(args!["diff", "-q", "--json", fixture.path, path]);
+            // A zstd stream that began in another file can be copied, not opened.
+            if ran.code == Some(1) && ran.stderr.contains("zstd can't decompress it") {
+                continue;
+            }
+            let (document, code) = diff(&fixture.path, &path)?;
+            if document["equal"] != true || code != Some(0) {
+                return Err(format!("{form}: {document}"));
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn decompressed_records_are_compared() {
+    // mmap2-build-ids without a single id changes nothing but that it decompresses.
+    let folder = temp();
+    let out = folder.path().join("out.data");
+    let input = Fixture::new("recorded/threads-z.p61.data").path;
+    perfx(args!["run", "-p", "mmap2-build-ids:no-files", "-o", out, input]).done().unwrap();
+    let ran = perfx(args!["diff", "--json", input, out]);
+    let document: Json = serde_json::from_slice(&ran.stdout).unwrap();
+    let kinds: Vec<_> =
+        document["differences"].as_array().unwrap().iter().map(|d| d["in"].to_string()).collect();
+    assert!(!kinds.iter().any(|kind| kind.contains("SAMPLE")), "{document}");
+}
+
+/// Every byte of a small file that is changed is found, unless it is of the layout.
+#[test]
+fn a_changed_byte_of_a_record_is_found() {
+    let folder = temp();
+    let changed = folder.path().join("changed.data");
+    for name in ["recorded/plain.p61.data", "recorded/pipe.p61.data"] {
+        let fixture = Fixture::new(name);
+        let bytes = fixture.bytes();
+        let end = if fixture.form == Form::Pipe { bytes.len() } else { 2500 };
+        for at in (end - 400..end).step_by(23) {
+            let mut other = bytes.clone();
+            other[at] ^= 0x55;
+            fs::write(&changed, &other).unwrap();
+            let ran = perfx(args!["diff", "-q", fixture.path, changed]);
+            assert!(matches!(ran.code, Some(1 | 3)), "{name} at {at:#x}: {:?}", ran.code);
+        }
+    }
+}
+
+#[test]
+fn a_record_more_or_less_at_the_end_is_found() {
+    let fixture = Fixture::new("recorded/pipe.p61.data");
+    let bytes = fixture.bytes();
+    let more = [&bytes[..], &[68, 0, 0, 0, 0, 0, 8, 0]].concat();
+    let ran = perfx_with(Stdin::Pipe(&more), args!["diff", "--json", fixture.path, "-"]);
+    let document: Json = serde_json::from_slice(&ran.stdout).unwrap();
+    assert_eq!((ran.code, &document["first_record"]["a"]), (Some(3), &Json::Null), "{}", ran.stderr);
+    assert_eq!(document["first_record"]["b"]["kind"], "FINISHED_ROUND");
+}
+
+#[test]
+fn large_recordings_differ_where_they_differ() {
+    let folder = temp();
+    let (a, b) = (folder.path().join("a.data"), folder.path().join("b.data"));
+    let mut bytes = Fixture::new("recorded/pipe.p61.data").repeated(20 << 20);
+    fs::write(&a, &bytes).unwrap();
+    let (same, _) = diff(&a, &a).unwrap();
+    assert_eq!(same["equal"], true);
+    // In the last record, which is a FINISHED_ROUND: misc.
+    let at = bytes.len() - 4;
+    bytes[at] = 7;
+    fs::write(&b, &bytes).unwrap();
+    let (different, code) = diff(&a, &b).unwrap();
+    assert_eq!(code, Some(3));
+    let total = same["equal_records"].as_u64().unwrap();
+    assert!(different["first_record"]["number"].as_u64().unwrap() + 1 == total, "{different}");
+}
+
+#[test]
+fn what_is_printed() {
+    let place = Place::new(&[
+        ("a.data", "recorded/plain.p61.data"),
+        ("b.data", "recorded/fp.p61.data"),
+        ("le.data", "crafted/two-le.data"),
+        ("pipe.data", "recorded/pipe.p61.data"),
+        ("cut.data", "recorded/cut-05687.p61.data"),
+        ("z.data", "crafted/z-two-events.data"),
+        ("bad.data", "crafted/val-size-4.data"),
+        ("n.data", "recorded/no-buildid.p61.data"),
+    ]);
+    place.say("copy a.data --to pipe -o a.pipe");
+    place.say(
+        "inject --buildid-all --no-files --known-build-ids 'ab /tmp/perfx-data/work/burn' n.data -o ids.data",
+    );
+    let lines = [
+        "diff a.data a.pipe",
+        "diff a.data b.data",
+        "diff --ignore CMDLINE,event_desc a.data b.data",
+        "diff n.data ids.data",
+        "diff le.data z.data",
+        "diff a.data - < pipe.data",
+    ];
+    same("diff", "text", &place.say_all(&lines));
+    same("diff", "json", &place.say("diff --format ndjson a.data ids.data"));
+    let lines = [
+        "diff a.data",
+        "diff - -",
+        "diff --ignore NOTHING a.data b.data",
+        "diff a.data missing.data",
+        "diff a.data bad.data",
+        "diff cut.data cut.data",
+    ];
+    same("diff", "errors", &place.say_all(&lines));
+}

@@ -1,0 +1,93 @@
+//! `perfx du` accounts for every byte: the parts of every recording add up to its size.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value as Json;
+
+use crate::args;
+use crate::snapshots::{Place, same};
+use crate::stats::{conforms, json_of};
+use crate::support::{all, each_fixture, perfx};
+
+fn size(path: &Path) -> u64 {
+    if !path.is_dir() {
+        return path.symlink_metadata().unwrap().len();
+    }
+    fs::read_dir(path).unwrap().map(|entry| size(&entry.unwrap().path())).sum()
+}
+
+fn sum(list: &Json, field: &str) -> u64 {
+    list.as_array().unwrap().iter().map(|item| item[field].as_u64().unwrap()).sum()
+}
+
+/// The bytes of a part, 0 if there is none.
+fn part(du: &Json, name: &str) -> u64 {
+    let parts = du["parts"].as_array().unwrap();
+    parts.iter().find(|part| part["part"] == name).map_or(0, |part| part["bytes"].as_u64().unwrap())
+}
+
+#[test]
+fn the_parts_add_up_to_the_file() {
+    each_fixture(&all(), |fixture| {
+        let Some(du) = json_of("du", fixture)? else { return Ok(()) };
+        conforms("du", &du)?;
+        let total = sum(&du["parts"], "bytes");
+        if total != size(&fixture.path) || du["bytes"] != total {
+            return Err(format!("{total} of {} bytes: {}", size(&fixture.path), du["parts"]));
+        }
+        let same = |what: &str, one: u64, other: u64| {
+            if one == other { Ok(()) } else { Err(format!("{what}: {one} is not {other}")) }
+        };
+        same("records", sum(&du["stored"], "bytes"), part(&du, "records"))?;
+        same("holes", sum(&du["holes"], "bytes"), part(&du, "holes"))?;
+        if fixture.form != crate::support::Form::Pipe {
+            same("features", sum(&du["features"], "bytes"), part(&du, "features"))?;
+        }
+        let opened: u64 = [&du["stored"], &du["expanded"]]
+            .into_iter()
+            .flat_map(|kinds| kinds.as_array().unwrap())
+            .filter(|kind| !kind["kind"].as_str().unwrap().starts_with("COMPRESSED"))
+            .map(|kind| kind["bytes"].as_u64().unwrap())
+            .sum();
+        same("processes", sum(&du["processes"], "bytes"), opened)
+    });
+}
+
+#[test]
+fn it_agrees_with_stats_and_with_any_number_of_threads() {
+    each_fixture(&all(), |fixture| {
+        let (Some(du), Some(stats)) = (json_of("du", fixture)?, json_of("stats", fixture)?) else {
+            return Ok(());
+        };
+        let records = sum(&du["stored"], "records") + sum(&du["expanded"], "records");
+        let events = |document: &Json| -> Vec<Json> {
+            let fields = ["name", "samples", "bytes"];
+            let events = document["events"].as_array().unwrap().iter();
+            events.map(|event| fields.iter().map(|field| event[field].clone()).collect()).collect()
+        };
+        if stats["records"] != records || events(&du) != events(&stats) {
+            return Err(format!("{du}\n{stats}"));
+        }
+        let alone = perfx(args!["du", "-q", "--format", "ndjson", "-@1", fixture.path]);
+        let many = perfx(args!["du", "-q", "--format", "ndjson", "-@4", fixture.path]);
+        if alone.stdout == many.stdout { Ok(()) } else { Err("threads make a difference".to_owned()) }
+    });
+}
+
+#[test]
+fn what_is_printed() {
+    let place = Place::new(&[
+        ("perf.data", "recorded/forkexec.p73.data"),
+        ("z.data", "recorded/threads-z.p73.data"),
+        ("pipe.data", "recorded/pipe.p73.data"),
+        ("holes.data", "crafted/data-4096.data"),
+        ("kcore.data", "crafted/dir-kcore.data"),
+        ("cut.data", "recorded/pipe-cut.p61.data"),
+        ("bad.data", "crafted/val-size-4.data"),
+    ]);
+    same("du", "text", &place.say_all(&["du", "du z.data", "du holes.data"]));
+    same("du", "forms", &place.say_all(&["du < pipe.data", "du kcore.data", "du cut.data"]));
+    same("du", "json", &place.say("du --format ndjson holes.data"));
+    same("du", "errors", &place.say_all(&["du bad.data", "du missing.data", "du --format xml"]));
+}
