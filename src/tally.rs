@@ -29,7 +29,7 @@ pub(crate) struct Count {
 }
 
 impl Count {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn add(&mut self, bytes: u64) {
         self.records += 1;
         self.bytes += bytes;
@@ -58,7 +58,7 @@ impl Default for ByKind {
 }
 
 impl ByKind {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn of(&mut self, kind: RecordType) -> &mut Count {
         match self.table.get_mut(kind.0 as usize) {
             Some(count) => count,
@@ -94,29 +94,38 @@ impl ByKind {
     }
 }
 
-/// The earliest and the latest of the times seen, ns.
-#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+/// The earliest and the latest of the times seen, ns. 0 and ~0 are no times: perf's own records have them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
-    pub(crate) bounds: Option<(u64, u64)>,
+    /// One less than the earliest, so that 0 is the latest of all.
+    before: u64,
+    /// One more than the latest, so that ~0 is the earliest of all.
+    behind: u64,
+}
+
+impl Default for Span {
+    fn default() -> Span {
+        Span { before: u64::MAX, behind: 0 }
+    }
 }
 
 impl Span {
-    /// 0 and ~0 are no times: perf's own records have them.
-    #[inline]
-    fn add(&mut self, time: Option<u64>) {
-        if let Some(time) = time.filter(|&time| time != 0 && time != u64::MAX) {
-            self.join(Span { bounds: Some((time, time)) });
-        }
+    #[inline(always)]
+    fn add(&mut self, time: u64) {
+        self.before = self.before.min(time.wrapping_sub(1));
+        self.behind = self.behind.max(time.wrapping_add(1));
     }
 
-    #[inline]
     fn join(&mut self, other: Span) {
-        self.bounds = match (self.bounds, other.bounds) {
-            (Some((first, last)), Some((other_first, other_last))) => {
-                Some((first.min(other_first), last.max(other_last)))
-            }
-            (one, other) => one.or(other),
-        };
+        self.before = self.before.min(other.before);
+        self.behind = self.behind.max(other.behind);
+    }
+
+    /// First and last; `None` where there was no time.
+    pub(crate) fn bounds(self) -> Option<(u64, u64)> {
+        // Without a time only 0 and ~0 were there: the earliest is then one of them, and so is the latest.
+        let (first, last) = (self.before.wrapping_add(1), self.behind.wrapping_sub(1));
+        (first != 0 && first != u64::MAX && last != 0 && last != u64::MAX).then_some((first, last))
     }
 }
 
@@ -231,14 +240,15 @@ impl Tally {
     pub(crate) fn of(batch: &Batch, endian: perfx_format::Endian) -> Result<Tally> {
         let mut tally = Tally::default();
         let mut walker = batch.walk(endian);
-        while let Some(record) = walker.next_record()? {
+        // Not `next_record`, whose views go through memory.
+        while let Some(record) = walker.next_wanted(Kinds::ALL, usize::MAX)? {
             tally.add(&record, &batch.layouts);
         }
         Ok(tally)
     }
 
     /// Counts a record.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn add(&mut self, record: &Record<'_>, layouts: &Layouts) {
         let bytes = record.whole_size();
         let opened = matches!(record.origin(), Origin::Chunk { .. });
@@ -255,7 +265,7 @@ impl Tally {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn sample(&mut self, record: &Record<'_>, bytes: u64, layouts: &Layouts) {
         let Some(event) = layouts.event_of(record) else {
             self.strangers.add(bytes);
@@ -267,12 +277,15 @@ impl Tally {
         if let Some(period) = layout.sample.period.and_then(|at| record.u64(at.into())) {
             counted.period += u128::from(period);
         }
-        self.sampled.add(layout.time(record));
+        if let Some(time) = layout.time(record) {
+            self.sampled.add(time);
+        }
         if layout.sample_type & sample_type::READ != 0 {
             self.read(record, layout);
         }
     }
 
+    #[cold]
     fn read(&mut self, record: &Record<'_>, layout: &Layout) {
         let Some(behind) = record.bytes().get(layout.sample.size.into()..) else { return };
         let Some(read) = Read::take(&mut Cursor::new(behind, record.endian()), layout.read_format) else {
@@ -287,8 +300,11 @@ impl Tally {
         }
     }
 
+    #[inline(never)]
     fn other(&mut self, record: &Record<'_>, layouts: &Layouts) {
-        self.others.add(layouts.time(record));
+        if let Some(time) = layouts.time(record) {
+            self.others.add(time);
+        }
         let number = |at| u128::from(record.u64(at).unwrap_or(0));
         match record.kind() {
             RecordType::LOST => self.lost += number(16),
@@ -300,7 +316,7 @@ impl Tally {
             }
             RecordType::AUX => {
                 self.aux_written += number(16);
-                self.aux_truncated += u64::from(record.u64(24).unwrap_or(0) & 1);
+                self.aux_truncated += record.u64(24).unwrap_or(0) & 1;
             }
             RecordType::EVENT_UPDATE => {
                 self.names.extend(name_update(record).map(|(id, name)| (id, name.to_vec())));

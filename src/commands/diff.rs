@@ -637,7 +637,7 @@ impl Found {
             let place = |place: &Option<Place>| match place {
                 None => "end".to_owned(),
                 Some(Place { kind, origin, bytes }) => {
-                    format!("{} of {bytes} bytes at {}", kind_name(*kind), origin.to_string())
+                    format!("{} of {bytes} bytes at {}", kind_name(*kind), origin)
                 }
             };
             text += &format!("record {}: {} | {}\n", first.number, place(&first.a), place(&first.b));

@@ -14,7 +14,7 @@ use perfx_format::event_name::EventName;
 use perfx_format::header::{FileHeader, PIPE_HEADER_SIZE, Section};
 use perfx_format::input::{Batch, Recording, Torn};
 use perfx_format::parts::What;
-use perfx_format::{Bytes, Endian, Feature, Layouts, Origin, Record, RecordType, Value};
+use perfx_format::{Bytes, Endian, Feature, Kinds, Layouts, Origin, Record, RecordType, Value};
 use perfx_pipeline::Report;
 use serde_json::{Value as Json, json};
 
@@ -175,7 +175,7 @@ impl Processes {
         let mut walker = batch.walk(endian);
         // Most records are about the process of the one before.
         let (mut last, mut count) = (None, Count::default());
-        while let Some(record) = walker.next_record()? {
+        while let Some(record) = walker.next_wanted(Kinds::ALL, usize::MAX)? {
             let pid = batch.layouts.process(&record);
             if pid != last {
                 processes.records.entry(last).or_default().join(count);

@@ -178,7 +178,7 @@ fn facts(counted: &Counted, events: &[EventRow<'_>]) -> Vec<(&'static str, Strin
         facts.push(("largest record", format!("{} of {size} bytes at {origin}", kind_name(kind))));
     }
     for (name, span) in [("samples", tally.sampled), ("all records", tally.recorded())] {
-        if let Some((first, last)) = span.bounds {
+        if let Some((first, last)) = span.bounds() {
             let (from, to, long) = (human::time(first), human::time(last), human::duration(last - first));
             facts.push((name, format!("from {from} to {to}, {long}")));
         }
@@ -228,7 +228,7 @@ fn document(recording: &Recording, counted: &Counted, events: &[EventRow<'_>]) -
         json!({ "stream": stream, "offset": origin.to_string().trim_start_matches("offset ") })
     };
     let span = |span: Span| {
-        span.bounds.map(|(first, last)| json!({ "first": first.to_string(), "last": last.to_string() }))
+        span.bounds().map(|(first, last)| json!({ "first": first.to_string(), "last": last.to_string() }))
     };
     json!({
         "schema": SCHEMA,
