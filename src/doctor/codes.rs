@@ -36,7 +36,7 @@ impl fmt::Display for Reaction {
             Reaction::Aborts => "aborts",
             Reaction::Refuses => "refuses",
             Reaction::Crashes => "crashes",
-            Reaction::Varies => "it depends",
+            Reaction::Varies => "may fail",
         })
     }
 }

@@ -383,7 +383,7 @@ struct Piece {
     is_front: bool,
 }
 
-const CONTINUED: &str = "the stream begins in another file, as with perf record -z --switch-output";
+const CONTINUED: &str = "it may have begun in another file, as with perf record -z --switch-output";
 
 /// Begins with the magic of a zstd frame or of a skippable one (RFC 8878, 3.1), as far as it goes.
 fn is_front_of_frame(part: &[u8]) -> bool {
