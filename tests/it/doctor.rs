@@ -67,6 +67,7 @@ const PLANTED: &[(&str, &str, Option<&str>, u64)] = &[
     ("attrs-size", "crafted/val-attrs-size-odd.data", Some("0x20"), 1),
     ("attr-size", "crafted/attr-mixed-sizes.data", Some("0x10"), 1),
     ("attr-newer", "crafted/attr-136-le.data", Some("0x10"), 1),
+    ("attr-unknown", "crafted/attr-152-le.data", Some("0x10"), 1),
     ("attr-bits", "crafted/sample-bit25-be.data", Some("0x70"), 1),
     ("read-without-id", "crafted/sample-read-without-id-be.data", Some("0x70"), 1),
     ("ids-outside", "crafted/val-ids-huge.data", Some("0x70"), 1),
