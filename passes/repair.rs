@@ -316,6 +316,10 @@ impl Repair {
 
     fn piece(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
         self.closed = true;
+        // What is too short to hold anything is another fault.
+        if record.bytes().len() < record.kind().min_size() {
+            return out.keep(record);
+        }
         if self.has(Mend::CompressedSize) && compressed_part(&record).0.is_empty() {
             self.done.mend(Mend::CompressedSize);
             out.drop_record(record);
@@ -351,7 +355,7 @@ impl Repair {
         for (mend, count) in &done.mended {
             say(Level::Info, format!("mended {}: {}", mend.code(), counted(*count, "place", "places")));
         }
-        if done.mended.is_empty() {
+        if done.mended.is_empty() && done.lost_samples == 0 {
             say(Level::Info, "nothing to mend".to_owned());
         }
         if self.closed {

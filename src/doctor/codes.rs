@@ -36,7 +36,7 @@ impl fmt::Display for Reaction {
             Reaction::Aborts => "aborts",
             Reaction::Refuses => "refuses",
             Reaction::Crashes => "crashes",
-            Reaction::Varies => "it depends",
+            Reaction::Varies => "may fail",
         })
     }
 }
@@ -109,7 +109,8 @@ pub static CODES: &[Code] = codes! {
     "attrs-size" Fault Varies Refuses COPY, "The attrs section does not divide into attrs";
     "attrs-many" Fault Refuses Refuses None, "More events than perf allows";
     "attr-size" Fault Varies Varies COPY, "The size of an attr is wrong, or not what its record or section has room for";
-    "attr-newer" Note Refuses Varies None, "An attr is larger than older perfs know: they refuse a file, but read pipe data (perfx copy --to pipe)";
+    "attr-newer" Note Refuses Reads COPY, "An attr is larger than older perfs know: they refuse a file, but read pipe data (perfx copy --to pipe)";
+    "attr-unknown" Note Refuses Refuses COPY, "An attr is larger than any perf knows: they refuse a file, but read pipe data (perfx copy --to pipe)";
     "attr-bits" Fault Reads Reads None, "Bits of an attr that nobody has named; perf gives up the names of the events";
     "read-without-id" Fault Refuses Refuses None, "Samples hold counters without their ids";
     "ids-outside" Fault Varies Refuses None, "Ids that are not in the file, or not a multiple of 8 bytes";

@@ -93,9 +93,10 @@ fn attrs(recording: &Recording, file: &FileHeader, findings: &mut Findings) {
         findings.add("no-event", Spot::at(24, "there is no event"));
     }
     if largest > ATTR_SIZE_61 {
-        let who = if largest > ATTR_SIZE_73 { "7.3" } else { "6.1" };
+        let (code, who) =
+            if largest > ATTR_SIZE_73 { ("attr-unknown", "7.3") } else { ("attr-newer", "6.1") };
         let what = format!("attr.size {largest} is more than perf {who} knows");
-        findings.add("attr-newer", Spot::at(16, what));
+        findings.add(code, Spot::at(16, what));
     }
     // perf finds the byte order of version 1 by the size of an entry, one of those there were at the time.
     if file.magic.version1 && largest > 104 {

@@ -240,10 +240,11 @@ where
 const CHAIN_HINT: &str = "the zstd stream does not begin in this file: if perf record --switch-output made it, decompress it with all the \
                           files before it (perfx decompress --chain)";
 
-/// A piece begins a frame of its own.
+/// A piece begins a frame of its own, or a skippable one (RFC 8878, 3.1).
 fn begins_frame(record: &Record<'_>) -> bool {
-    const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
-    compressed_part(record).0.starts_with(&MAGIC)
+    let part = compressed_part(record).0;
+    part.starts_with(&[0x28, 0xb5, 0x2f, 0xfd])
+        || (0x50..=0x5f).any(|low| part.starts_with(&[low, 0x2a, 0x4d, 0x18]))
 }
 
 /// A record of this kind may be inside a compressed one. (Of the two with a payload perf looks for that in the file.)

@@ -67,6 +67,7 @@ const PLANTED: &[(&str, &str, Option<&str>, u64)] = &[
     ("attrs-size", "crafted/val-attrs-size-odd.data", Some("0x20"), 1),
     ("attr-size", "crafted/attr-mixed-sizes.data", Some("0x10"), 1),
     ("attr-newer", "crafted/attr-136-le.data", Some("0x10"), 1),
+    ("attr-unknown", "crafted/attr-152-le.data", Some("0x10"), 1),
     ("attr-bits", "crafted/sample-bit25-be.data", Some("0x70"), 1),
     ("read-without-id", "crafted/sample-read-without-id-be.data", Some("0x70"), 1),
     ("ids-outside", "crafted/val-ids-huge.data", Some("0x70"), 1),
@@ -299,7 +300,9 @@ fn there_is_no_fault_in_what_perf_records_now() {
         ];
         let mut made = 0;
         for (index, form) in forms.iter().enumerate() {
-            for pipe in [false, true] {
+            // perf 6.1 never ends with --aio into a pipe.
+            let pipes: &[bool] = if form.contains(&"--aio") { &[false] } else { &[false, true] };
+            for &pipe in pipes {
                 let out = path(&format!("{index}{pipe}.data"));
                 let mut args = args!["record", "-q", "-o", if pipe { Path::new("-") } else { &out }].to_vec();
                 args.extend(form.iter().map(Into::into));
@@ -413,7 +416,7 @@ fn perf_does_what_doctor_says() {
         for (perf, verdict) in ["perf_6.1", "perf_7.3"].into_iter().zip(&verdicts) {
             let claim = codes[code][perf].as_str().unwrap();
             let claim = if claim == "skips it" { "reads it" } else { claim };
-            assert!(["it depends", reaction(verdict)].contains(&claim), "{name}: {code}, {perf}: {verdict}");
+            assert!(["may fail", reaction(verdict)].contains(&claim), "{name}: {code}, {perf}: {verdict}");
         }
         shown.insert(code.clone());
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use build_id::{Endianness, KnownIds, from_elf, from_notes};
 use perfx::render::{Style, indented, json, line, with_odd};
+use perfx_doctor::{Severity, Verdict, examine};
 use perfx_format::decode::{decode, decode_attr, misc_names, mmap_build_id};
 use perfx_format::expand::Expand;
 use perfx_format::features::{
@@ -21,8 +22,8 @@ use perfx_format::{
     Bytes, Endian, Event, Feature, Kinds, Layouts, Origins, Record, RecordType, Result, Walker,
 };
 use perfx_passes::{
-    BuildIds, BuildIdsOptions, IdOptions, Mmap2BuildIds, Mmap2BuildIdsOptions, ReindexAux, ReindexBuildIds,
-    ReindexIds, ReindexTimes, parse_chain,
+    BuildIds, BuildIdsOptions, IdOptions, Mend, Mmap2BuildIds, Mmap2BuildIdsOptions, ReindexAux,
+    ReindexBuildIds, ReindexIds, ReindexTimes, Repair, parse_chain,
 };
 use perfx_pipeline::{Job, Outcome, Output, OutputForm, Pass};
 
@@ -38,6 +39,8 @@ pub(crate) const RECORDINGS: &[Body] = &[
     ("mmap2_build_ids", mmap2_build_ids),
     ("in_place", in_place),
     ("reindex", reindex),
+    ("doctor", doctor),
+    ("repair", repair),
 ];
 
 /// Bodies that take a part of one, or something else; each says what.
@@ -313,6 +316,34 @@ pub(crate) fn mmap2_build_ids(bytes: &[u8]) {
     let options = bytes.len();
     let hit = options & 2 != 0;
     pass(bytes, options, || Box::new(Mmap2BuildIds::new(Mmap2BuildIdsOptions { hit, ids: ids() })));
+}
+
+/// It says the same whatever the number of threads, counts what it does not show, and calls unreadable what can't be copied, and nothing else.
+pub(crate) fn doctor(bytes: &[u8]) {
+    let Ok(recording) = open(bytes) else { return };
+    let is_pipe = recording.form == Form::Pipe;
+    let said = examine(recording, 1, 2).expect("no fault of the recording is an error");
+    for finding in &said.findings {
+        assert_eq!(finding.spots.len() as u64, finding.count.min(2));
+        assert_ne!(finding.code.code, "unlisted", "{finding:?}");
+    }
+    let faults = said.findings.iter().any(|finding| finding.code.severity == Severity::Fault);
+    assert!(faults || said.verdict == Verdict::Sound);
+    if bytes.len().is_multiple_of(8) {
+        let again = examine(open(bytes).unwrap(), 3, 2).unwrap();
+        assert_eq!(format!("{said:?}"), format!("{again:?}"));
+    }
+    if said.verdict == Verdict::Sound {
+        let form = if is_pipe { OutputForm::Pipe } else { OutputForm::File };
+        assert!(run(bytes, Vec::new(), form, 1).is_some(), "what is sound can be copied");
+    }
+}
+
+/// All faults, or one of them, chosen by the input's length.
+pub(crate) fn repair(bytes: &[u8]) {
+    let options = bytes.len();
+    let mends = Mend::ALL.get(options / 2 % 16).copied();
+    pass(bytes, options, || Box::new(Repair::new(mends.as_slice())));
 }
 
 /// A section changed in place is the only thing that changes.

@@ -675,6 +675,54 @@ fn errors_of_the_input() {
 }
 
 #[test]
+fn doctor_and_repair() {
+    let place = Place::new(&[
+        ("sound.data", "recorded/plain.p61.data"),
+        ("newer.data", "recorded/z.p73.data"),
+        ("inject-b.data", "recorded/inject-b.p61.data"),
+        ("killed.data", "recorded/killed.p61.data"),
+        ("cut.data", "recorded/cut-05988.p61.data"),
+        ("stat.data", "recorded/stat.p61.data"),
+        ("late.data", "crafted/order-late.data"),
+        ("index.data", "crafted/aux-index-outside.data"),
+        ("datasize.data", "crafted/z-datasize-zero-le.data"),
+        ("nested.data", "crafted/z-nested-le.data"),
+        ("ids.data", "crafted/unknown-id-sample.data"),
+        ("dir.data", "crafted/dir-cut.data"),
+        ("magic.data", "crafted/val-bad-magic.data"),
+    ]);
+    same("doctor", "codes", &place.say("doctor --list"));
+    let lines = [
+        "doctor sound.data newer.data",
+        "doctor inject-b.data stat.data late.data index.data datasize.data",
+        "doctor --places 0 cut.data",
+        "doctor killed.data nested.data dir.data magic.data missing.data",
+        "doctor -q sound.data ids.data",
+        "doctor - < inject-b.data",
+        "doctor --json sound.data magic.data",
+        "doctor --format ndjson late.data",
+        "doctor - -i -",
+        "doctor --list sound.data",
+    ];
+    same("doctor", "says", &place.say_all(&lines));
+    let lines = [
+        "repair sound.data -o sound.out",
+        "repair inject-b.data -o inject-b.out",
+        "repair stat.data -o stat.out",
+        "repair index.data -o index.out",
+        "repair -n datasize.data",
+        "repair datasize.data -o datasize.out",
+        "repair ids.data -o ids.out",
+        "repair --fault mmap-len inject-b.data -o not.out",
+        "repair --fault zstd sound.data",
+        "run -p repair:mmap-len stat.data -o run.out",
+        "run -p repair:zstd stat.data -o run.out",
+        "doctor inject-b.out stat.out index.out datasize.out ids.out",
+    ];
+    same("doctor", "repair", &place.say_all(&lines));
+}
+
+#[test]
 fn errors_of_the_output() {
     let place = Place::new(&[("perf.data", "crafted/two-le.data"), ("kcore.data", "crafted/dir-kcore.data")]);
     place.write("there", "");
