@@ -5,6 +5,7 @@ mod compress;
 mod decompress;
 mod filter;
 mod mmap2_build_ids;
+mod recover;
 mod reindex;
 mod repair;
 mod support;
@@ -17,6 +18,7 @@ pub use compress::{Compress, CompressOptions};
 pub use decompress::{Decompress, DecompressOptions};
 pub use filter::{Filter, FilterOptions};
 pub use mmap2_build_ids::{Mmap2BuildIds, Mmap2BuildIdsOptions};
+pub use recover::Recover;
 pub use reindex::{ReindexAux, ReindexBuildIds, ReindexIds, ReindexTimes};
 pub use repair::{Mend, Repair};
 pub use support::hits::Guests;
@@ -53,6 +55,7 @@ pub const REGISTRY: &[Entry] = &[
         options: Mmap2BuildIds::OPTIONS,
         make: Mmap2BuildIds::make,
     },
+    Entry { name: "recover", about: Recover::ABOUT, options: Recover::OPTIONS, make: Recover::make },
     Entry {
         name: "reindex-aux",
         about: ReindexAux::ABOUT,

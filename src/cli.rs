@@ -69,6 +69,8 @@ enum Command {
     #[command(after_help = EXIT_CODES)]
     Passes(commands::passes::Passes),
     #[command(after_help = EXIT_CODES)]
+    Recover(commands::recover::Recover),
+    #[command(after_help = EXIT_CODES)]
     Reindex(commands::reindex::Reindex),
     #[command(after_help = EXIT_CODES)]
     Repair(commands::repair::Repair),
@@ -162,6 +164,7 @@ fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Inject(command) => command.run(),
         Command::Man(command) => command.run(),
         Command::Passes(command) => command.run(),
+        Command::Recover(command) => command.run(),
         Command::Reindex(command) => command.run(),
         Command::Repair(command) => command.run(),
         Command::Run(command) => command.run(),

@@ -169,9 +169,20 @@ impl WriteArgs {
     pub(crate) fn transform(&self, command: &str, passes: Vec<Box<dyn Pass>>) -> Result<u8> {
         let source = Source::of(&self.input);
         let recording = source.open()?;
-        let (target, why) = self.target(command, &source)?;
+        self.transform_opened(command, &source, recording, passes)
+    }
+
+    /// The same for a recording of `source` that is open already.
+    pub(crate) fn transform_opened(
+        &self,
+        command: &str,
+        source: &Source,
+        recording: Recording,
+        passes: Vec<Box<dyn Pass>>,
+    ) -> Result<u8> {
+        let (target, why) = self.target(command, source)?;
         if !self.in_place {
-            refuse_same(&source, &target)?;
+            refuse_same(source, &target)?;
         }
         let name = recording.name.clone();
         let is_directory = matches!(recording.form, Form::Directory { .. });
@@ -190,7 +201,7 @@ impl WriteArgs {
         };
         let output = target.to_string();
         let place = match &target {
-            Target::Path(path) => Some(self.place(path, &source, kept_extras)?),
+            Target::Path(path) => Some(self.place(path, source, kept_extras)?),
             Target::Stdout | Target::Device(_) if self.backup => {
                 bail!(Usage(format!("{output} is no file that could be kept: give -o FILE or --in-place")))
             }

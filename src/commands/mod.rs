@@ -14,6 +14,7 @@ pub(crate) mod info;
 pub(crate) mod inject;
 pub(crate) mod man;
 pub(crate) mod passes;
+pub(crate) mod recover;
 pub(crate) mod reindex;
 pub(crate) mod repair;
 pub(crate) mod run;

@@ -345,11 +345,6 @@ impl Recording {
         self
     }
 
-    /// It is read by [`Recording::forgiving`].
-    pub fn is_forgiving(&self) -> bool {
-        self.forgiving
-    }
-
     /// The whole recording again from a temporary file, so that it can be read more than once. What is mapped already stays as it is.
     pub fn spooled(mut self, spool: &Spool) -> Result<Recording> {
         let Some(Stream { source: Source::Reader { .. }, .. }) = self.streams.first() else {
@@ -424,8 +419,12 @@ impl Recording {
         let file = Arc::new(file);
         let mut recording =
             Recording::from_file_header(&bytes, file, data_name.clone()).map_err(|e| e.file(&data_name))?;
+        let unfinished = recording.faults.iter().any(|fault| fault.weight == Weight::Fatal);
+        let has_parts = path.join("data.0").is_file();
         let version = match recording.features.get(&Feature::DIR_FORMAT) {
             Some(section) => recording.endian.u64(section, 0).unwrap_or(0),
+            // perf record --threads was killed before it could say so.
+            None if unfinished && has_parts => 1,
             None => 0,
         };
         if version > 1 {

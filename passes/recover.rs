@@ -1,0 +1,115 @@
+//! `recover` makes a recording that perf can read of one that was cut short or damaged: what can't be read is left out and told, and features that
+//! only the end of `perf record` writes are made again from the records, as far as these prove them.
+
+use std::collections::HashMap;
+
+use anyhow::Result;
+use perfx_format::event_name::{name_update, names_of};
+use perfx_format::features::{EventDesc, NrCpus, write_event_desc};
+use perfx_format::input::Recording;
+use perfx_format::{Feature, Kinds, Layouts, Record, RecordType, sample_type};
+use perfx_pipeline::{Damage, Level, Needs, Pass, Session};
+
+use crate::support::options::{Choice, Options};
+
+/// The pass. `reindex-aux`, `reindex-times` and `reindex-build-ids` do the rest.
+#[derive(Debug, Default)]
+pub struct Recover {
+    guess: bool,
+    /// Of EVENT_UPDATE records, by event id.
+    names: HashMap<u64, Vec<u8>>,
+    /// The highest number of a CPU on which a sample was taken.
+    cpu: Option<u32>,
+}
+
+const GUESS: Choice =
+    Choice { name: "guess", value: None, about: "also set NRCPUS, to the CPUs on which samples were taken" };
+
+impl Recover {
+    pub(crate) const ABOUT: &'static str = "leave out what can't be read, and make EVENT_DESC and the flags again that only a finished recording has";
+    pub(crate) const OPTIONS: &'static [Choice] = &[GUESS];
+
+    pub(crate) fn make(options: &Options) -> Result<Box<dyn Pass>> {
+        Ok(Box::new(Recover::new(options.has(GUESS.name))))
+    }
+
+    /// With `guess`, NRCPUS is set to what samples show, which is at most what the machine had.
+    pub fn new(guess: bool) -> Recover {
+        Recover { guess, ..Recover::default() }
+    }
+
+    fn event_desc(&self, session: &Session) -> Option<Vec<u8>> {
+        let (events, endian) = (&session.events, session.endian);
+        let names = names_of(events, session.features(), &[], endian, &self.names);
+        let described = events.iter().zip(&names).map(|(event, name)| EventDesc {
+            attr: event.raw(),
+            name: &name.name,
+            ids: event.ids.clone(),
+        });
+        let described: Vec<EventDesc<'_>> = described.collect();
+        let size = described.first()?.attr.len() as u32;
+        write_event_desc(size, &described, endian)
+    }
+}
+
+impl Pass for Recover {
+    fn name(&self) -> &'static str {
+        "recover"
+    }
+
+    fn needs(&self, _input: &Recording) -> Needs {
+        let mut look = Kinds::of(&[RecordType::EVENT_UPDATE]);
+        if self.guess {
+            look.insert(RecordType::SAMPLE);
+        }
+        // A zstd stream that breaks off can't be continued, so what is left of it is written in clear.
+        Needs { looks: vec![look], decompressed: true, damage: Damage::Salvage, ..Needs::default() }
+    }
+
+    fn survey(&mut self, _look: usize, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
+        if record.kind() == RecordType::SAMPLE {
+            let cpu = layouts.layout_of(record).and_then(|layout| layout.cpu(record));
+            self.cpu = self.cpu.max(cpu);
+        } else if let Some((id, name)) = name_update(record) {
+            self.names.insert(id, name.to_vec());
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, session: &mut Session) -> Result<()> {
+        let mut made = Vec::new();
+        if session.feature(Feature::EVENT_DESC).is_none()
+            && let Some(section) = self.event_desc(session)
+        {
+            session.set_feature(Feature::EVENT_DESC, section);
+            made.push("EVENT_DESC from the attrs");
+        }
+        // perf report takes branches into account only where this flag is set.
+        let branches =
+            |event: &perfx_format::Event| event.attr().sample_type & sample_type::BRANCH_STACK != 0;
+        if session.feature(Feature::BRANCH_STACK).is_none() && session.events.iter().any(branches) {
+            session.set_feature(Feature::BRANCH_STACK, Vec::new());
+            made.push("BRANCH_STACK from the attrs");
+        }
+        if let (None, Some(cpu)) = (session.feature(Feature::NRCPUS), self.cpu) {
+            let count = cpu.saturating_add(1);
+            let section = NrCpus { available: count, online: count }.write(session.endian);
+            session.set_feature(Feature::NRCPUS, section);
+            made.push("NRCPUS from the samples");
+        }
+        if !made.is_empty() {
+            session.report.say(Level::Info, format!("made again: {}", made.join(", ")));
+        }
+        let missing: Vec<_> = [Feature::HOSTNAME, Feature::NRCPUS, Feature::CMDLINE, Feature::TRACING_DATA]
+            .into_iter()
+            .filter(|&feature| session.feature(feature).is_none())
+            .map(|feature| feature.to_string())
+            .collect();
+        if !missing.is_empty() {
+            let what =
+                format!("the recording has no features {}, and nothing in it tells them", missing.join(", "));
+            session.report.say(Level::Info, what);
+        }
+        Ok(())
+    }
+}

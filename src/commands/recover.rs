@@ -1,0 +1,65 @@
+//! `perfx recover` makes a readable recording of one that was cut short or damaged.
+
+use anyhow::Result;
+use clap::Args;
+use perfx_format::header::Weight;
+use perfx_format::input::Recording;
+use perfx_passes::{Recover as Pass, ReindexAux, ReindexBuildIds, ReindexTimes};
+use perfx_pipeline::scan_past;
+
+use crate::input::{Source, spool};
+use crate::output::WriteArgs;
+
+/// Bring back a recording that was cut short: perf record was killed, the disk was full, the copy broke off
+///
+/// Records are read as far as they go. Where something else stands between them (a hole, say),
+/// reading goes on behind it, if several sound records in a row prove that there are more. What perf
+/// record only writes at its end is made again from the records: event names, the times of the first
+/// and last sample, build-ids, the index of AUX data. The output is not compressed. A recording that
+/// is whole comes out as it is, with exit code 0; else the code is 3, and what is lost is told.
+///
+/// Examples:
+///   perfx recover killed.data -o rescued.data
+///   perfx recover --guess --in-place perf.data
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Recover {
+    /// Also set the number of CPUs, which nothing tells for sure, to those that samples were taken on
+    #[arg(long)]
+    guess: bool,
+    #[command(flatten)]
+    write: WriteArgs,
+}
+
+impl Recover {
+    pub(crate) fn run(&self) -> Result<u8> {
+        let source = Source::of(&self.write.input);
+        let mut recording = source.open()?.spooled(&spool())?.forgiving();
+        if self.is_whole(&mut recording)? {
+            return self.write.transform_opened("recover", &source, recording, Vec::new());
+        }
+        let passes: Vec<Box<dyn perfx_pipeline::Pass>> = vec![
+            Box::new(Pass::new(self.guess)),
+            Box::new(ReindexAux::new(true)),
+            Box::new(ReindexTimes::new(true)),
+            Box::new(ReindexBuildIds::new(true)),
+        ];
+        self.write.transform_opened("recover", &source, recording, passes)
+    }
+
+    /// Everything there is can be read.
+    fn is_whole(&self, recording: &mut Recording) -> Result<bool> {
+        let mut whole = recording.faults.iter().all(|fault| fault.weight == Weight::Odd);
+        scan_past(
+            recording,
+            self.write.threads.count(),
+            true,
+            |_| (),
+            |read| {
+                whole &= read.is_ok_and(|(batch, ())| batch.torn.is_none() && batch.lost.is_none());
+                Ok(())
+            },
+        )?;
+        Ok(whole)
+    }
+}
