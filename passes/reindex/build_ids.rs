@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use perfx_format::features::{BUILD_ID_SIZE_VALID, BuildIdEntry, BuildIds};
-use perfx_format::input::Recording;
+use perfx_format::input::{Form, Recording};
 use perfx_format::{
     Endian, Feature, HEADER_SIZE, Kinds, Layouts, RECORD_SIZE_MAX, Record, RecordType, until_nul,
 };
@@ -137,10 +137,12 @@ impl Pass for ReindexBuildIds {
         "reindex-build-ids"
     }
 
-    fn needs(&self, _input: &Recording) -> Needs {
+    fn needs(&self, input: &Recording) -> Needs {
         let told = Kinds::of(&[RecordType::HEADER_BUILD_ID]);
+        // In pipe data those records are the feature.
+        let more = if input.form == Form::Pipe { Kinds::NONE } else { told };
         let looks = match self.add {
-            true => vec![Kinds::of(&[RecordType::ID_INDEX]), told.union(Kinds::of(&[RecordType::MMAP2]))],
+            true => vec![Kinds::of(&[RecordType::ID_INDEX]), more.union(Kinds::of(&[RecordType::MMAP2]))],
             false => Vec::new(),
         };
         Needs { records: told, looks, ..Needs::default() }
@@ -179,17 +181,18 @@ impl Pass for ReindexBuildIds {
     fn begin(&mut self, session: &mut Session) -> Result<()> {
         let section = session.feature(Feature::BUILD_ID).cloned();
         let mended = section.and_then(|section| mend_section(&section, session.endian));
-        let rewritten = mended.as_ref().map_or(0, |(_, mended)| mended.rewritten);
-        if let Some((section, mended)) = mended {
+        let Mended { rewritten, lost } = mended.as_ref().map_or(Mended::default(), |(_, mended)| *mended);
+        if let Some((section, _)) = mended {
             session.set_feature(Feature::BUILD_ID, section);
-            if mended.lost > 0 {
-                let bytes = counted(mended.lost, "byte", "bytes");
+            if lost > 0 {
+                let bytes = counted(lost, "byte", "bytes");
                 session.report.say(Level::Loss, format!("{bytes} of feature BUILD_ID that are no entry"));
             }
         }
         let added = if self.add { self.complete(session) } else { 0 };
         let mended = [
             (rewritten, "entry rewritten that some perf refuses", "entries rewritten that some perf refuses"),
+            (lost, "byte left out", "bytes left out"),
             (added, "entry added from the records", "entries added from the records"),
         ];
         tell(session, "feature BUILD_ID", &counts(&mended));

@@ -263,59 +263,86 @@ struct Span {
     maps: Maps,
 }
 
-/// Mappings that may cover one another. An implicit interval tree: sorted by start, each node of the binary tree over the array knows the
-/// highest end below it, so that those over an address are found without looking at the others.
+/// Mappings that may cover one another: a segment tree. Leaf n stands for the addresses from bound n up to the next one, an inner node for those of
+/// both its children; a mapping is listed at the few nodes that together are its addresses. So only what lies over an address is looked at, and
+/// of that only the newest in time, however many there are.
 #[derive(Debug, Default)]
 struct Maps {
+    /// Where mappings begin or end, ascending.
+    bounds: Vec<u64>,
+    /// Oldest first.
     maps: Vec<Map>,
+    /// The mappings of node n, oldest first: `listed[first[n]..first[n + 1]]`, as positions in `maps`. Node 1 is the root, 2n and 2n + 1 are
+    /// the children of n, and leaf n is node `bounds.len()` + n.
+    first: Vec<usize>,
+    listed: Vec<u32>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Map {
     start: u64,
     end: u64,
-    /// Highest end in the subtree whose root this is.
-    highest: u64,
     time: u64,
-    /// Order among mappings of one time.
-    order: u32,
     hit: Hit,
 }
 
 impl Maps {
-    fn new(mut maps: Vec<Map>) -> Maps {
-        maps.sort_unstable_by_key(|map| (map.start, map.order));
-        fn highest(maps: &mut [Map]) -> u64 {
-            let Some(middle) = maps.len().checked_sub(1).map(|last| last.div_ceil(2)) else { return 0 };
-            let (left, right) = maps.split_at_mut(middle);
-            let Some((root, right)) = right.split_first_mut() else { return 0 };
-            root.highest = root.end.max(highest(left)).max(highest(right));
-            root.highest
+    /// Of mappings in the order they were made.
+    fn new(maps: Vec<Map>) -> Maps {
+        let mut bounds: Vec<u64> = maps.iter().flat_map(|map| [map.start, map.end]).collect();
+        bounds.sort_unstable();
+        bounds.dedup();
+        let leaf = |bound| bounds.len() + bounds.partition_point(|&other| other < bound);
+        let nodes = |map: &Map| {
+            let (mut from, mut until) = (leaf(map.start), leaf(map.end));
+            let mut nodes = Vec::new();
+            while from < until {
+                if from % 2 == 1 {
+                    nodes.push(from);
+                    from += 1;
+                }
+                if until % 2 == 1 {
+                    until -= 1;
+                    nodes.push(until);
+                }
+                (from, until) = (from / 2, until / 2);
+            }
+            nodes
+        };
+        let mut counts = vec![0_usize; 2 * bounds.len() + 1];
+        for node in maps.iter().flat_map(nodes) {
+            counts[node + 1] += 1;
         }
-        highest(&mut maps);
-        Maps { maps }
+        let first: Vec<usize> = counts
+            .iter()
+            .scan(0, |sum, count| {
+                *sum += count;
+                Some(*sum)
+            })
+            .collect();
+        let mut next = first.clone();
+        let mut listed = vec![0; first.last().copied().unwrap_or(0)];
+        for (number, map) in maps.iter().enumerate() {
+            for node in nodes(map) {
+                listed[next[node]] = number as u32;
+                next[node] += 1;
+            }
+        }
+        Maps { bounds, maps, first, listed }
     }
 
     /// The newest mapping over `address` that is not newer than `time`.
     fn find(&self, address: u64, time: u64) -> Option<&Map> {
-        fn search<'m>(maps: &'m [Map], address: u64, time: u64, best: &mut Option<&'m Map>) {
-            let Some(middle) = maps.len().checked_sub(1).map(|last| last.div_ceil(2)) else { return };
-            let root = &maps[middle];
-            if root.highest <= address {
-                return;
-            }
-            search(&maps[..middle], address, time, best);
-            if root.start <= address {
-                let newer = best.is_none_or(|best| (best.time, best.order) < (root.time, root.order));
-                if address < root.end && root.time <= time && newer {
-                    *best = Some(root);
-                }
-                search(&maps[middle + 1..], address, time, best);
-            }
+        let leaf = self.bounds.partition_point(|&bound| bound <= address).checked_sub(1)?;
+        let mut node = self.bounds.len() + leaf;
+        let mut newest = None;
+        while node > 0 {
+            let listed = &self.listed[self.first[node]..self.first[node + 1]];
+            let old = listed.partition_point(|&map| self.maps[map as usize].time <= time);
+            newest = newest.max(old.checked_sub(1).map(|last| listed[last]));
+            node /= 2;
         }
-        let mut best = None;
-        search(&self.maps, address, time, &mut best);
-        best
+        newest.map(|map| &self.maps[map as usize])
     }
 }
 
@@ -335,7 +362,7 @@ impl AddressSpaces {
             let mut timeline = Timeline::default();
             let mut maps = Vec::new();
             let mut span = Span::default();
-            for (order, change) in changes.iter().enumerate() {
+            for change in changes {
                 if timeline.changes.last() != Some(&change.time) {
                     timeline.changes.push(change.time);
                 }
@@ -344,14 +371,7 @@ impl AddressSpaces {
                         let inside =
                             [start, end].into_iter().filter(|bound| bound.trailing_zeros() < PAGE_BITS);
                         all.split_pages.extend(inside.map(|bound| bound >> PAGE_BITS));
-                        maps.push(Map {
-                            start,
-                            end,
-                            highest: 0,
-                            time: change.time,
-                            order: order as u32,
-                            hit,
-                        });
+                        maps.push(Map { start, end, time: change.time, hit });
                         continue;
                     }
                     What::Fork { parent } => Some(Space { pid: parent, ..change.space }),

@@ -345,24 +345,22 @@ fn survey(
     session: &mut Session,
 ) -> Result<()> {
     let endian = recording.endian;
-    let looking =
-        |stage: &Stage, needs: &Needs| needs.looks.get(look).copied().filter(|_| !stage.seen_enough);
-    let needs = schedule.needs.iter().map(|(_, needs)| needs);
-    let kinds: Vec<Option<Kinds>> =
-        chain.iter().zip(needs).map(|(stage, needs)| looking(stage, needs)).collect();
-    if kinds.iter().all(Option::is_none) {
+    let wishes = chain.iter().zip(&schedule.needs).enumerate().filter(|(_, (stage, _))| !stage.seen_enough);
+    let looking: Vec<(usize, Kinds)> =
+        wishes.filter_map(|(stage, (_, (_, needs)))| Some((stage, *needs.looks.get(look)?))).collect();
+    if looking.is_empty() {
         return Ok(());
     }
-    let wanted = kinds.iter().flatten().fold(Kinds::NONE, |all, kinds| all.union(*kinds));
+    let wanted = looking.iter().fold(Kinds::NONE, |all, (_, kinds)| all.union(*kinds));
     let read = |chain: &mut [Stage], batch: &Batch| -> Result<()> {
         if chain.is_empty() {
             return Ok(());
         }
         let mut walker = batch.walk(endian);
         while let Some(record) = walker.next_wanted(wanted, usize::MAX)? {
-            for (stage, kinds) in chain.iter_mut().zip(&kinds) {
-                if kinds.is_some_and(|kinds| kinds.has(record.kind())) {
-                    stage.pass.survey(look, &record, &batch.layouts)?;
+            for (stage, kinds) in &looking {
+                if kinds.has(record.kind()) {
+                    chain[*stage].pass.survey(look, &record, &batch.layouts)?;
                 }
             }
         }
@@ -370,7 +368,8 @@ fn survey(
     };
     let batches = expanded(recording);
     each_batch(schedule, chain, batches, |batch| batch.kinds.meets(wanted), read, |_, ()| Ok(()))?;
-    for (stage, _) in chain.iter_mut().zip(&kinds).filter(|(_, kinds)| kinds.is_some()) {
+    for (stage, _) in looking {
+        let stage = &mut chain[stage];
         let name = stage.pass.name();
         stage.pass.surveyed(look, session).with_context(|| format!("pass {name}"))?;
         stage.seen_enough = std::mem::take(&mut session.seen_enough);

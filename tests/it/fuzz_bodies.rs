@@ -354,7 +354,7 @@ pub(crate) fn in_place(bytes: &[u8]) {
     let set = |feature| (feature, Some(section.clone()));
     for changes in [
         vec![set(Feature::BUILD_ID)],
-        vec![set(Feature::AUXTRACE), (Feature::HOSTNAME, None)],
+        vec![set(Feature::AUXTRACE), (Feature::OSRELEASE, None)],
         vec![set(Feature::BUILD_ID), set(Feature::SAMPLE_TIME), set(Feature(200))],
     ] {
         let mut file = temp(bytes);

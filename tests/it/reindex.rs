@@ -137,7 +137,7 @@ fn what_is_right_stays_and_the_second_time_nothing_is_mended() {
         let copy = perfx(args!["copy", "-q", "-o", path("copy"), fixture.path]);
         let once = reindex(&fixture.path, &path("once"), &["-@", "1"]);
         if once.code == Some(1) {
-            let refused = copy.code == Some(1) || fixture.name.contains("z-");
+            let refused = copy.code == Some(1) || ["z-", "-z."].iter().any(|z| fixture.name.contains(z));
             return if refused { Ok(()) } else { Err(once.stderr) };
         }
         let mended = mended(&once.stderr);
@@ -207,11 +207,7 @@ fn ids_are_dropped_and_added_and_what_nobody_knows_is_not_guessed() {
             }
         }
         // perf opened each for one CPU or thread, and where its records say so, they prove it.
-        assert_eq!(
-            proven > 0,
-            !["fp.p61", "guest"].iter().any(|part| name.contains(part)),
-            "{name}: {proven}"
-        );
+        assert_eq!(proven > 0, !name.contains("fp.p61"), "{name}: {proven}");
     }
 }
 
@@ -322,8 +318,7 @@ fn dumped(perf: &Perf, path: &Path, args: &[&str]) -> Option<Vec<String>> {
 fn perf_shows_the_same_aux_records_before_and_after_and_reads_what_it_could_not() {
     let perfs = perfs(&["perf", "perf-trixie", "perf-new"]);
     let branches = |perf: &Perf, path: &Path| {
-        let ran =
-            perf.run(Stdin::Null, args!["script", "-f", "--itrace=b", "-F", "tid,time,ip,addr", "-i", path]);
+        let ran = perf.run(Stdin::Null, args!["script", "-f", "--itrace=b", "-i", path]);
         (ran.code == Some(0)).then(|| ran.text().lines().map(str::to_owned).collect::<Vec<_>>())
     };
     let faults = [
@@ -398,7 +393,9 @@ fn perf_7_reads_what_perf_6_1_injected_once_it_is_padded() {
         let fields = "comm,pid,tid,time,event,ip,dso";
         let args = args!["script", "-f", "--kallsyms", "/dev/null", "-F", fields, "-i", path];
         let ran = perf.run(Stdin::Null, args);
-        (ran.code == Some(0)).then(|| ran.text().lines().map(str::to_owned).collect::<Vec<_>>())
+        // Versions pad in their own way.
+        let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        (ran.code == Some(0)).then(|| ran.text().lines().map(words).collect::<Vec<_>>())
     };
     let Some(old) = perf("perf") else { return };
     let expected = samples(&old, &fixture.path).unwrap();
@@ -421,7 +418,7 @@ fn times_are_those_that_perf_finds() {
     // perf left zeros, wherever it did not look at the samples; what it says with samples it looked at is what we find.
     let cases = [
         "recorded/fp.p61.data",
-        "recorded/z.p61.data",
+        "recorded/several.p61.data",
         "recorded/several.p73.data",
         "crafted/be-plain.p61.data",
     ];
@@ -519,7 +516,8 @@ fn it_says_what_it_did() {
         let mut command = crate::support::perfx_command();
         command.current_dir(folder.path()).env("NO_COLOR", "1").args(args);
         let ran = crate::support::run(&mut command, Stdin::Null);
-        write!(text, "{line}\n{}[{}]\n\n", ran.stderr, ran.code.unwrap_or(-1)).unwrap();
+        let report = ran.stderr.replace(&format!("{}/", folder.path().display()), "");
+        write!(text, "{line}\n{report}[{}]\n\n", ran.code.unwrap_or(-1)).unwrap();
     };
     let faulty = Fixture::new("crafted/aux-index-outside.data").bytes();
     let mut entries = id_index(&faulty);
@@ -547,7 +545,6 @@ fn it_says_what_it_did() {
     say("$ perfx reindex corrupt.data -o corrupt.out");
     say("$ perfx reindex unfinished.data -o unfinished.out");
     say("$ perfx reindex --times pipe.data -o pipe.out");
-    say("$ perfx reindex --in-place -");
     say("$ perfx reindex --everything right.data");
     say("$ perfx reindex nowhere.data -o nowhere.out");
     snapshot("reports", &text);
