@@ -144,7 +144,7 @@ fn stream<'d>(diagnosis: &'d Diagnosis, spot: &Spot) -> Option<&'d str> {
 }
 
 fn text(diagnosis: &Diagnosis) -> String {
-    let mut text = format!("{}: {}", diagnosis.name, verdict(diagnosis.verdict));
+    let mut text = format!("{}: {}", printable(&diagnosis.name), verdict(diagnosis.verdict));
     let is = |severity| diagnosis.findings.iter().filter(move |finding| finding.code.severity == severity);
     let sum = |severity| is(severity).map(|finding| finding.count).sum::<u64>();
     for (severity, one, many) in [(Severity::Fault, "fault", "faults"), (Severity::Note, "note", "notes")] {

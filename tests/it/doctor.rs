@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
 
 use serde_json::Value as Json;
@@ -283,7 +284,12 @@ fn there_is_no_fault_in_what_perf_records_now() {
         let path = |name: &str| folder.path().join(name);
         let tried = perf.run(Stdin::Null, args!["record", "-e", "cpu-clock", "-o", path("try"), burn, "1"]);
         if tried.code != Some(0) {
-            eprintln!("SKIPPED: recordings of {}, which can't record here: {}", perf.name, tried.stderr);
+            let _ = writeln!(
+                std::io::stderr(),
+                "SKIPPED: recordings of {}, which can't record here: {}",
+                perf.name,
+                tried.stderr
+            );
             continue;
         }
         let forms: [&[&str]; 10] = [

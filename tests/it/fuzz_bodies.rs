@@ -8,7 +8,7 @@ use std::sync::Arc;
 use build_id::{Endianness, KnownIds, from_elf, from_notes};
 use perfx::render::{Style, indented, json, line, with_odd};
 use perfx_doctor::{Severity, Verdict, examine};
-use perfx_format::decode::{decode, decode_attr, misc_names, mmap_build_id};
+use perfx_format::decode::{decode, decode_attr, misc_names, mmap_build_id, oddities};
 use perfx_format::expand::Expand;
 use perfx_format::features::{
     BuildIds as Entries, FeatureContext, NrCpus, decode_feature, read_auxtrace_index, read_event_desc,
@@ -98,7 +98,9 @@ fn walk(recording: &mut Recording, expanded: bool, mut look: impl FnMut(&Record<
 
 /// Decodes a record in every way there is, and checks that they agree.
 fn look_at(record: &Record<'_>, layouts: &Layouts) {
-    let fields = with_odd(decode(record, layouts));
+    let decoded = decode(record, layouts);
+    assert_eq!(decoded.odd, oddities(record, layouts), "{record:?}");
+    let fields = with_odd(decoded);
     std::hint::black_box(line(&fields, Style::default()).to_string());
     std::hint::black_box(json(&fields));
     std::hint::black_box(misc_names(record.kind(), record.misc()));
