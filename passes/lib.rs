@@ -1,6 +1,7 @@
 //! The transformations of perfx: one file each, and this registry, one line each.
 
 mod build_ids;
+mod merge;
 mod mmap2_build_ids;
 mod support;
 
@@ -8,6 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use perfx_pipeline::Pass;
 
 pub use build_ids::{BuildIds, BuildIdsOptions};
+pub use merge::{GuestSpec, Merge, MergeOptions};
 pub use mmap2_build_ids::{Mmap2BuildIds, Mmap2BuildIdsOptions};
 pub use support::ids::IdOptions;
 pub use support::options::{Choice, Options};
@@ -28,6 +30,7 @@ pub struct Entry {
 /// Every pass there is.
 pub const REGISTRY: &[Entry] = &[
     Entry { name: "build-ids", about: BuildIds::ABOUT, options: BuildIds::OPTIONS, make: BuildIds::make },
+    Entry { name: "merge", about: Merge::ABOUT, options: Merge::OPTIONS, make: Merge::make },
     Entry {
         name: "mmap2-build-ids",
         about: Mmap2BuildIds::ABOUT,
@@ -67,7 +70,10 @@ mod tests {
     #[test]
     fn an_unknown_pass_or_option_is_named() {
         let error = parse_chain("build-idz").err().unwrap().to_string();
-        assert!(error.contains("`build-idz`") && error.contains("build-ids, mmap2-build-ids"), "{error}");
+        assert!(
+            error.contains("`build-idz`") && error.contains("build-ids, merge, mmap2-build-ids"),
+            "{error}"
+        );
         let error = format!("{:#}", parse_chain("build-ids:al").err().unwrap());
         assert!(error.contains("`al`") && error.contains("all"), "{error}");
     }

@@ -36,6 +36,8 @@ enum Command {
     #[command(after_help = EXIT_CODES)]
     Inject(commands::inject::Inject),
     #[command(after_help = EXIT_CODES)]
+    Merge(commands::merge::Merge),
+    #[command(after_help = EXIT_CODES)]
     Run(commands::run::Run),
     #[command(after_help = EXIT_CODES)]
     Passes(commands::passes::Passes),
@@ -165,6 +167,7 @@ fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Copy(command) => command.run(),
         Command::Dump(command) => command.run(),
         Command::Inject(command) => command.run(),
+        Command::Merge(command) => command.run(),
         Command::Run(command) => command.run(),
         Command::Passes(command) => command.run(),
     };

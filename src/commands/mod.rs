@@ -3,5 +3,6 @@
 pub(crate) mod copy;
 pub(crate) mod dump;
 pub(crate) mod inject;
+pub(crate) mod merge;
 pub(crate) mod passes;
 pub(crate) mod run;

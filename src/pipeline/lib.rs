@@ -11,5 +11,5 @@ mod sink;
 
 pub use pass::{Emit, Needs, Pass, Place, Session, worker_as};
 pub use report::{Level, Report, counted};
-pub use run::{Job, Outcome, Output, OutputForm, Schedule};
+pub use run::{Job, Outcome, Output, OutputForm, Schedule, expanded};
 pub use scan::scan;

@@ -192,16 +192,20 @@ impl Job {
             report.say(level, fault.to_error().file(&recording.name).to_string());
         }
         let features = features_of(recording, form, schedule.expand);
-        let mut session = Session::new(recording, form, features, report, !schedule.expand);
+        let mut session =
+            Session::new(recording, form, features, report, !schedule.expand, self.spool.clone());
 
         let mut chain = Vec::new();
         for (pass, (_, needs)) in self.passes.into_iter().zip(&schedule.needs) {
-            chain.push(Stage { pass, kinds: needs.records, places: Arc::new([]) });
+            chain.push(Stage { pass, kinds: needs.records, places: Arc::new([]), layouts: None });
         }
         for look in 0..schedule.looks {
             survey(recording, &mut chain, look, &schedule, &mut session)?;
         }
         for stage in &mut chain {
+            if session.events != recording.events {
+                stage.layouts = Some(Arc::new(Layouts::new(&session.events)));
+            }
             session.places.clear();
             let begun = stage.pass.begin(&mut session);
             begun.with_context(|| format!("pass {}", stage.pass.name()))?;
@@ -225,6 +229,11 @@ impl Job {
             let mut planner = Planner::new(None, terminal);
             if let Some((stage, rest)) = chain[at..].split_first_mut() {
                 let mut out = Emit::new(rest, &mut planner, &layouts);
+                while stage.pass.rest(&mut out).with_context(|| format!("pass {}", stage.pass.name()))? {
+                    writer.plan(&planner.done(), &[], &mut session)?;
+                    planner = Planner::new(None, terminal);
+                    out = Emit::new(rest, &mut planner, &layouts);
+                }
                 let finished = stage.pass.finish(&mut session, &mut out);
                 finished.with_context(|| format!("pass {}", stage.pass.name()))?;
             }
@@ -276,7 +285,8 @@ pub(crate) fn in_file(error: anyhow::Error, name: &Arc<str>) -> anyhow::Error {
     }
 }
 
-pub(crate) fn expanded(
+/// All batches of a recording, COMPRESSED records replaced by what they hold.
+pub fn expanded(
     recording: &mut Recording,
 ) -> Expand<impl Iterator<Item = perfx_format::Result<Batch>> + Send + use<>> {
     let mmap_len = recording.compressed().map_or(0, |compressed| compressed.mmap_len);
