@@ -5,6 +5,7 @@ mod clock;
 mod guest;
 mod host;
 mod report;
+mod schedule;
 mod spec;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -22,9 +23,10 @@ use perfx_pipeline::{Emit, Level, Needs, Pass, Place, Report, Session, counted, 
 
 use crate::support::options::{Choice, Options};
 use clock::{Clock, Scale};
-use guest::{Chosen, Guest, NewId, Sorted, TRACEPOINT, Translator, timeless};
+use guest::{Chosen, Guest, Moment, NewId, Sorted, TRACEPOINT, Translator, timeless};
 use host::{Machines, Thread, Times};
-use report::{by_kind, list, ranges, seconds};
+use report::{by_kind, list, ranges, seconds, signed_seconds};
+use schedule::{Event as At, Schedule, Unfit};
 pub use spec::GuestSpec;
 
 /// The pass.
@@ -297,7 +299,8 @@ impl Merge {
     }
 }
 
-fn find_clock(placed: &Placed, machines: &Machines, _times: &Times, session: &mut Session) -> Result<Clock> {
+/// Given, or found: by the schedule, which is exact to microseconds, else by the wall clocks that both recordings tell.
+fn find_clock(placed: &Placed, machines: &Machines, times: &Times, session: &mut Session) -> Result<Clock> {
     let facts = &placed.guest.facts;
     let (guest, host) = (facts.time_conv, machines.time_conv);
     let scale = placed.spec.scale;
@@ -305,22 +308,76 @@ fn find_clock(placed: &Placed, machines: &Machines, _times: &Times, session: &mu
         return Ok(Clock { guest, host, offset, scale: scale.unwrap_or(Scale::ONE) });
     }
     let name = placed.name();
-    let clock_data = |section: Option<&perfx_format::Bytes>| ClockData::read(section?, session.endian);
-    let both = clock_data(session.feature(Feature::CLOCK_DATA))
-        .zip(clock_data(placed.guest.recording.features.get(&Feature::CLOCK_DATA)));
-    if let Some((host_clock, guest_clock)) = both.filter(|_| guest.is_none() && host.is_none()) {
-        let offset = i128::from(guest_clock.clock_ns) - i128::from(guest_clock.wall_ns)
-            + i128::from(host_clock.wall_ns)
-            - i128::from(host_clock.clock_ns);
-        let offset =
-            i64::try_from(offset).ok().with_context(|| format!("{name}: its CLOCK_DATA makes no sense"))?;
-        session.report.say(
-            Level::Info,
-            format!("{name}: its clock is compared by the wall clocks of both machines (CLOCK_DATA), which is as good as those agree"),
-        );
+    let unfit = match clock_from_schedule(placed, Clock { guest, host, offset: 0, scale: Scale::ONE }, times) {
+        Ok((clock, text)) => {
+            session.report.say(Level::Info, format!("{name}: {text}"));
+            return Ok(clock);
+        }
+        Err(unfit) => unfit,
+    };
+    if let Some(offset) = offset_of_wall_clocks(placed, session).filter(|_| guest.is_none() && host.is_none()) {
+        let what = "the wall clocks of both machines tell its offset (CLOCK_DATA), which is as good as those agree";
+        session.report.say(Level::Info, format!("{name}: {what}"));
         return Ok(Clock { guest, host, offset, scale: scale.unwrap_or(Scale::ONE) });
     }
-    bail!("{name}: nothing tells how its clock compares to the host's: give offset= and scale=")
+    bail!("{name}: how its clock compares to the host's can't be told: {unfit}; or give offset= and scale=")
+}
+
+/// Both recordings tell what their clocks showed at a wall-clock time.
+fn offset_of_wall_clocks(placed: &Placed, session: &Session) -> Option<i64> {
+    let read = |section: &[u8]| ClockData::read(section, session.endian);
+    let host = read(session.feature(Feature::CLOCK_DATA)?)?;
+    let guest = read(placed.guest.recording.features.get(&Feature::CLOCK_DATA)?)?;
+    let ahead = |clock: ClockData| i128::from(clock.clock_ns) - i128::from(clock.wall_ns);
+    i64::try_from(ahead(guest) - ahead(host)).ok()
+}
+
+/// The clock by the host's switch records, and a sentence about how sure that is.
+fn clock_from_schedule(placed: &Placed, clock: Clock, times: &Times) -> Result<(Clock, String), Unfit> {
+    let facts = &placed.guest.facts;
+    // Units of the guest in a ns, and in a unit, of the host.
+    let guest_rate = clock.guest.map_or(1.0, |conv| conv.rate());
+    let host_rate = clock.host.map_or(1.0, |conv| conv.rate());
+    let scale = placed.spec.scale.map_or(guest_rate / host_rate, Scale::get);
+    let per_ns = scale * host_rate;
+    let Some(first) = facts.moments.iter().map(|moment| clock.units(moment.time)).min() else {
+        return Err(Unfit::TooFew(0));
+    };
+    let vcpus: Vec<u32> = placed.threads.keys().copied().collect();
+    let event = |moment: &Moment| {
+        let units = clock.units(moment.time).wrapping_sub(first);
+        let vcpu = vcpus.binary_search(&moment.vcpu).ok()?;
+        Some(At { at: (units as f64 / per_ns) as i64, vcpu })
+    };
+    let mut events: Vec<At> = facts.moments.iter().filter_map(event).collect();
+    events.sort_unstable();
+    let spans = |thread: &Thread| times.run(thread.tid).map_or(&[][..], |run| &run.spans);
+    let schedule = Schedule {
+        spans: placed.threads.values().map(spans).collect(),
+        from: times.earliest.unwrap_or(0).min(1 << 62) as i64,
+        to: times.latest.min(1 << 62) as i64,
+    };
+    let fit = schedule.fit(&events, placed.spec.scale.is_none())?;
+    // The guest's first moment is at `fit.offset` on the host.
+    let scale = scale / (1.0 + fit.drift);
+    let there = clock.host_units(fit.offset.max(0) as u64);
+    let offset = i128::from(first) - (there as f64 * scale) as i128;
+    let clock = Scale::new(scale)
+        .zip(i64::try_from(offset).ok())
+        .map(|(scale, offset)| Clock { offset, scale, ..clock })
+        .ok_or(Unfit::NoGaps)?;
+    let share = |part: f64| format!("{:.2} %", part * 100.0);
+    let inside = share(fit.inside as f64 / fit.judged.max(1) as f64);
+    let second = fit.second.map_or(String::new(), |(offset, part)| {
+        format!("; the second best is {} away, with {}", signed_seconds(offset - fit.offset), share(part))
+    });
+    let text = format!(
+        "the offset is found from the schedule: {inside} of {} events happened while the host ran their VCPU, to ±{}.{} µs{second}",
+        fit.judged,
+        fit.spread / 1000,
+        fit.spread % 1000 / 100,
+    );
+    Ok((clock, text))
 }
 
 /// What the records of a guest become, in ids and events.

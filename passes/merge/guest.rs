@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use perfx_format::features::{BUILD_ID_SIZE_VALID, BuildIdEntry, BuildIds};
-use perfx_format::input::{Batch, HeaderRecord, Recording};
+use perfx_format::input::{Batch, Form, HeaderRecord, Recording};
 use perfx_format::sample::Read;
 use perfx_format::{
-    Cursor, Endian, Event, Feature, HEADER_SIZE, Kinds, Layout, Layouts, RECORD_SIZE_MAX, Record, RecordType,
+    Cursor, Endian, Event, Feature, HEADER_SIZE, Kinds, Layout, Layouts, Origin, RECORD_SIZE_MAX, Record, RecordType,
     sample_fields, sample_type as st, trailer_fields,
 };
 use perfx_pipeline::{expanded, scan};
@@ -153,24 +153,22 @@ impl Guest {
         Layouts::new(&recording.events).check_ids().map_err(|e| e.file(&name))?;
         let mut facts = Facts::default();
         let endian = recording.endian;
-        let is_pipe = recording.form == perfx_format::input::Form::Pipe;
-        scan(
-            &mut recording,
-            1,
-            true,
-            |batch| Facts::of(batch, endian, &chosen, moments),
-            |batch, found| {
-                if let Some(torn) = &batch.torn {
-                    let error = torn.to_error().file(&batch.name);
-                    if !is_pipe && matches!(torn.origin, perfx_format::Origin::Input { .. }) {
-                        return Err(error.into());
-                    }
-                    facts.torn.push(error.to_string());
+        let is_pipe = recording.form == Form::Pipe;
+        // One batch after another: what an id means stands before the records that have it.
+        scan(&mut recording, 1, true, |_| Ok(()), |batch, ()| {
+            if let Some(torn) = &batch.torn {
+                let error = torn.to_error().file(&batch.name);
+                if !is_pipe && matches!(torn.origin, Origin::Input { .. }) {
+                    return Err(error.into());
                 }
-                facts.join(found);
-                Ok(())
-            },
-        )?;
+                facts.torn.push(error.to_string());
+            }
+            let mut walker = batch.walk(endian);
+            while let Some(record) = walker.next_record()? {
+                facts.look_at(&record, batch, &chosen, moments)?;
+            }
+            Ok(())
+        })?;
         facts.settle();
         Ok(Guest { recording, facts, chosen })
     }
@@ -204,15 +202,6 @@ impl Guest {
 }
 
 impl Facts {
-    fn of(batch: &Batch, endian: Endian, chosen: &Chosen, moments: bool) -> Result<Facts> {
-        let mut facts = Facts::default();
-        let mut walker = batch.walk(endian);
-        while let Some(record) = walker.next_record()? {
-            facts.look_at(&record, batch, chosen, moments)?;
-        }
-        Ok(facts)
-    }
-
     fn look_at(&mut self, record: &Record<'_>, batch: &Batch, chosen: &Chosen, moments: bool) -> Result<()> {
         let kind = record.kind();
         match kind {
@@ -243,37 +232,17 @@ impl Facts {
             let (first, last) = self.times.unwrap_or((time, time));
             self.times = Some((first.min(time), last.max(time)));
         }
-        if let Some(vcpu) = layout.cpu(record) {
-            if let Some(id) = layout.id(record) {
-                let seen = self.seen.entry(id).or_default();
-                if seen.len() < 2 {
-                    seen.insert(vcpu);
-                }
-            }
-            if moments && self.moments.len() < MOMENTS_MAX {
-                self.moments.push(Moment { time, vcpu });
+        let (id, cpu) = (layout.id(record), layout.cpu(record));
+        if let (Some(id), Some(vcpu)) = (id, cpu) {
+            let seen = self.seen.entry(id).or_default();
+            if seen.len() < 2 {
+                seen.insert(vcpu);
             }
         }
+        let known = |id| self.vcpu_of_id.get(&id).copied().flatten();
+        let vcpu = cpu.or_else(|| id.and_then(known)).filter(|_| moments && self.moments.len() < MOMENTS_MAX);
+        self.moments.extend(vcpu.map(|vcpu| Moment { time, vcpu }));
         Ok(())
-    }
-
-    fn join(&mut self, later: Facts) {
-        self.time_conv = self.time_conv.or(later.time_conv);
-        self.vcpu_of_id.extend(later.vcpu_of_id);
-        for (id, vcpus) in later.seen {
-            self.seen.entry(id).or_default().extend(vcpus);
-        }
-        self.build_ids.extend(later.build_ids);
-        for (counts, later) in [(&mut self.merged, later.merged), (&mut self.left_out, later.left_out)] {
-            later.into_iter().for_each(|(kind, count)| *counts.entry(kind).or_default() += count);
-        }
-        self.timeless += later.timeless;
-        self.times = match (self.times, later.times) {
-            (Some((first, last)), Some((other, end))) => Some((first.min(other), last.max(end))),
-            (times, None) | (None, times) => times,
-        };
-        let room = MOMENTS_MAX - self.moments.len();
-        self.moments.extend(later.moments.into_iter().take(room));
     }
 
     /// Before perf 6.0 there was no ID_INDEX, but an id of one CPU shows nothing but that CPU.

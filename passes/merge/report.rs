@@ -40,6 +40,11 @@ pub(crate) fn seconds(ns: u64) -> String {
     format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
 }
 
+/// The same with a sign.
+pub(crate) fn signed_seconds(ns: i64) -> String {
+    format!("{}{} s", if ns < 0 { "-" } else { "" }, seconds(ns.unsigned_abs()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,0 +1,437 @@
+//! How a guest's clock compares to the host's, read from the schedule: something happens in a guest only while the thread of its VCPU runs on the
+//! host, and the host's switch records say when that is. Only near the right offset do (almost) all of the guest's events fall into those spans.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use perfx_pipeline::counted;
+
+use super::report::signed_seconds;
+
+/// A moment of the guest on the host's time scale, but for an offset: ns.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Event {
+    pub(crate) at: i64,
+    /// Which of the lists of spans it belongs to.
+    pub(crate) vcpu: usize,
+}
+
+/// What was found.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Fit {
+    /// Host time of the guest's moment 0, ns.
+    pub(crate) offset: i64,
+    /// How much faster the host's clock runs than was thought, as a share of it.
+    pub(crate) drift: f64,
+    /// Events that fell into a span, and all that could be judged.
+    pub(crate) inside: u64,
+    pub(crate) judged: u64,
+    /// Offsets as good as this one reach so far to both sides, ns.
+    pub(crate) spread: i64,
+    /// The second best offset far from it, and the share of events inside there.
+    pub(crate) second: Option<(i64, f64)>,
+}
+
+/// Why nothing was found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unfit {
+    /// The host says nothing about when the VCPUs ran.
+    NoSpans,
+    /// Too few events.
+    TooFew(usize),
+    /// The VCPUs ran nearly all the time, or never long enough.
+    NoGaps,
+    /// Several offsets fit as well, or none does.
+    Ambiguous {
+        /// The best offset and the share of events inside, in 1/1000.
+        best: Option<(i64, u32)>,
+        /// The second best.
+        second: Option<(i64, u32)>,
+    },
+}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let share = |found: &Option<(i64, u32)>| match found {
+            Some((offset, share)) => format!("{}.{} % at {}", share / 10, share % 10, signed_seconds(*offset)),
+            None => "none".to_owned(),
+        };
+        match self {
+            Unfit::NoSpans => f.write_str(
+                "the host's recording does not show when its VCPUs ran (record the host with --switch-events)",
+            ),
+            Unfit::TooFew(events) => {
+                let events = counted(*events as u64, "record", "records");
+                write!(f, "{events} of it with a time and a VCPU are too few (record the guest with -a, for longer)")
+            }
+            Unfit::NoGaps => f.write_str(
+                "its VCPUs ran, or rested, nearly all the time the host was recorded, so that any offset fits (record a guest that pauses)",
+            ),
+            Unfit::Ambiguous { best, second } => write!(
+                f,
+                "the most of its events lie inside the times at which its VCPUs ran with {}, the second most with {}, which is no clear answer \
+                 (record for longer, all of the guest and all of its VCPU threads, with --switch-events)",
+                share(best),
+                share(second)
+            ),
+        }
+    }
+}
+
+/// Both edges of a gap are not judged: so far the coarse search may be off, ns.
+const EDGE: i64 = 48_000;
+/// Steps of the coarse search: every offset is within an edge of one.
+const STEP: i64 = 64_000;
+/// The coarse search looks at so much of the guest, ns: clocks that drift by 20 millionths are 40 µs apart after that.
+const WINDOW: i64 = 2_000_000_000;
+/// Windows it tries, and events of each.
+const WINDOWS: usize = 6;
+const SAMPLE: usize = 4096;
+/// With fewer events nothing is said.
+const EVENTS_MIN: usize = 100;
+/// Bits for all VCPUs.
+const BITS_MAX: i64 = 1 << 27;
+/// How often an event falls outside although all is right.
+const ASTRAY: f64 = 0.005;
+/// Candidates that are looked at closely.
+const CANDIDATES: usize = 16;
+/// Events for the fine search.
+const FINE: usize = 40_000;
+
+/// When one VCPU did certainly not run, in slots of time.
+struct Gaps {
+    words: Vec<u64>,
+    /// What an event outside and inside a gap says for an offset: log likelihood ratios.
+    inside: f32,
+    outside: f32,
+}
+
+/// The host's side.
+pub(crate) struct Schedule<'a> {
+    /// When each VCPU ran: (in, out) in ns, ascending.
+    pub(crate) spans: Vec<&'a [(u64, u64)]>,
+    /// What the recording covers, ns.
+    pub(crate) from: i64,
+    pub(crate) to: i64,
+}
+
+impl Schedule<'_> {
+    /// Finds the offset. `events` ascending. Without `drifts` both clocks run alike.
+    pub(crate) fn fit(&self, events: &[Event], drifts: bool) -> Result<Fit, Unfit> {
+        if self.spans.iter().all(|spans| spans.is_empty()) || self.to <= self.from {
+            return Err(Unfit::NoSpans);
+        }
+        if events.len() < EVENTS_MIN {
+            return Err(Unfit::TooFew(events.len()));
+        }
+        let slot = self.slot();
+        let gaps: Vec<Gaps> = self.spans.iter().map(|spans| self.gaps(spans, slot)).collect();
+        if gaps.iter().all(|gaps| gaps.outside == 0.0) {
+            return Err(Unfit::NoGaps);
+        }
+        let mut best = None;
+        for window in windows(events) {
+            let found = self.candidates(window, &gaps, slot);
+            let judged = self.judge(window, &found, &gaps);
+            match judged {
+                Ok((offset, second)) => return Ok(self.refine(events, window, offset, second, drifts)),
+                Err(unfit) => best = best.or(Some(unfit)),
+            }
+        }
+        Err(best.unwrap_or(Unfit::TooFew(0)))
+    }
+
+    fn slot(&self) -> i64 {
+        let all = (self.to - self.from).saturating_mul(self.spans.len() as i64);
+        (all / BITS_MAX).max(1 << 14)
+    }
+
+    fn gaps(&self, spans: &[(u64, u64)], slot: i64) -> Gaps {
+        let slots = (self.to - self.from) / slot + 1;
+        let mut gaps = Gaps { words: vec![0; slots as usize / 64 + 1], inside: 0.0, outside: 0.0 };
+        let mut set = 0u64;
+        let mut gap = |from: i64, to: i64| {
+            // Slots that lie in the gap as a whole.
+            let first = (from + EDGE - self.from + slot - 1).div_euclid(slot).max(0);
+            let last = (to - EDGE - self.from).div_euclid(slot).min(slots);
+            for at in first..last {
+                gaps.words[at as usize / 64] |= 1 << (at % 64);
+                set += 1;
+            }
+        };
+        if spans.is_empty() {
+            return gaps;
+        }
+        let mut end = self.from;
+        for &(from, to) in spans {
+            let (from, to) = (clamp(from), clamp(to));
+            if from - end > 2 * EDGE {
+                gap(end, from.min(self.to));
+            }
+            end = end.max(to);
+        }
+        if self.to - end > 2 * EDGE {
+            gap(end, self.to);
+        }
+        let share = set as f64 / slots as f64;
+        if share > 0.001 && share < 0.999 {
+            gaps.inside = ((1.0 - ASTRAY) / (1.0 - share)).ln() as f32;
+            gaps.outside = (ASTRAY / share).ln().min(0.0) as f32;
+        }
+        gaps
+    }
+
+    /// How well an offset fits; stops early where it does not.
+    fn score(&self, events: &[Event], offset: i64, gaps: &[Gaps], slot: i64) -> f32 {
+        let mut score = 0.0f32;
+        let mut worst = 0.0f32;
+        for event in events {
+            let at = event.at.saturating_add(offset);
+            if at < self.from || at >= self.to {
+                continue;
+            }
+            let Some(gaps) = gaps.get(event.vcpu) else { continue };
+            let number = ((at - self.from) / slot) as usize;
+            let in_gap = gaps.words[number / 64] >> (number % 64) & 1 == 1;
+            score += if in_gap { gaps.outside } else { gaps.inside };
+            worst = worst.min(score);
+            if score < -40.0 {
+                return score;
+            }
+        }
+        score
+    }
+
+    /// The best offsets of a coarse search, best first, none near another.
+    fn candidates(&self, window: &[Event], gaps: &[Gaps], slot: i64) -> Vec<i64> {
+        let (Some(first), Some(last)) = (window.first(), window.last()) else { return Vec::new() };
+        let events = shuffled(window);
+        let mut found: Vec<(f32, i64)> = Vec::new();
+        let mut offset = self.from - last.at;
+        while offset < self.to - first.at {
+            let score = self.score(&events, offset, gaps, slot);
+            // What fits in parts may be the runner-up.
+            if score > 0.0 {
+                match found.last_mut() {
+                    Some(near) if offset - near.1 <= NEAR => {
+                        if score > near.0 {
+                            *near = (score, offset);
+                        }
+                    }
+                    _ => found.push((score, offset)),
+                }
+                if found.len() > 4096 {
+                    found.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+                    found.truncate(CANDIDATES);
+                    found.sort_by_key(|&(_, offset)| offset);
+                }
+            }
+            offset += STEP;
+        }
+        found.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        found.truncate(CANDIDATES);
+        found.into_iter().map(|(_, offset)| offset).collect()
+    }
+
+    /// The one of the candidates that is right beyond doubt.
+    #[allow(clippy::type_complexity, reason = "an offset, and another with its share")]
+    fn judge(
+        &self,
+        window: &[Event],
+        candidates: &[i64],
+        gaps: &[Gaps],
+    ) -> Result<(i64, Option<(i64, f64)>), Unfit> {
+        let events = thinned(window, SAMPLE);
+        let mut judged: Vec<(f64, i64, f64)> = Vec::new();
+        for &offset in candidates {
+            let best = self.plateau(&events, offset, 0.0, STEP + EDGE);
+            let (inside, all) = (best.inside as f64, best.judged.max(1) as f64);
+            let gain = f64::from(gaps.iter().fold(0.0f32, |most, gaps| most.max(gaps.inside)));
+            let cost = f64::from(gaps.iter().fold(0.0f32, |most, gaps| most.min(gaps.outside)));
+            judged.push((inside * gain + (all - inside) * cost, best.middle, inside / all));
+        }
+        judged.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        let second = judged.get(1).map(|&(_, offset, share)| (offset, share));
+        let thousandths = |(offset, share): (i64, f64)| (offset, (share * 1000.0) as u32);
+        let best = judged.first().filter(|best| {
+            best.2 >= SHARE_MIN && best.0 >= SCORE_MIN && judged.get(1).is_none_or(|second| second.0 < best.0 * 0.6)
+        });
+        match best {
+            Some(&(_, offset, _)) => Ok((offset, second)),
+            None => {
+                let best = judged.first().map(|&(_, offset, share)| thousandths((offset, share)));
+                Err(Unfit::Ambiguous { best, second: second.map(thousandths) })
+            }
+        }
+    }
+
+    /// Follows the clocks from the window to all of the recording, twice as far with each step.
+    fn refine(
+        &self,
+        events: &[Event],
+        window: &[Event],
+        offset: i64,
+        second: Option<(i64, f64)>,
+        drifts: bool,
+    ) -> Fit {
+        let (mut offset, mut drift) = (offset, 0.0f64);
+        let (Some(first), Some(last)) = (window.first(), window.last()) else {
+            return Fit { offset, drift, inside: 0, judged: 0, spread: 0, second };
+        };
+        let (mut from, mut to) = (first.at, last.at);
+        loop {
+            let start = events.partition_point(|event| event.at < from);
+            let end = events.partition_point(|event| event.at <= to);
+            let part = thinned(&events[start..end], FINE);
+            let length = (to - from).max(1) as f64;
+            let middle = from + (to - from) / 2;
+            // Around the middle of the part, so that a drift does not move it.
+            let turned: Vec<Event> = part.iter().map(|event| Event { at: event.at - middle, ..*event }).collect();
+            let there = offset + middle + (middle as f64 * drift) as i64;
+            let mut best = (self.plateau(&turned, there, drift, STEP), drift);
+            if drifts {
+                // So much that the ends move by a few µs.
+                let step = 8_000.0 / length;
+                let needed = |inside: u64| inside + (turned.len() as u64 / 1000).max(1);
+                for number in (1..=16).flat_map(|number| [f64::from(number), -f64::from(number)]) {
+                    let tried = drift + number * step;
+                    let found = self.plateau(&turned, there, tried, STEP);
+                    if found.inside >= needed(best.0.inside) {
+                        best = (found, tried);
+                    }
+                }
+            }
+            let (found, slope) = best;
+            drift = slope;
+            // Back to the guest's moment 0.
+            offset = found.middle - middle - (middle as f64 * drift) as i64;
+            let all = start == 0 && end == events.len();
+            if all {
+                let spread = (found.high - found.low) / 2;
+                return Fit { offset, drift, inside: found.inside, judged: found.judged, spread, second };
+            }
+            let more = (to - from).max(WINDOW / 4);
+            (from, to) = (from.saturating_sub(more), to.saturating_add(more));
+        }
+    }
+
+    /// The best offsets within `reach` of this one.
+    fn plateau(&self, events: &[Event], offset: i64, drift: f64, reach: i64) -> Plateau {
+        let mut edges: Vec<(i64, i32)> = Vec::new();
+        let mut judged = 0;
+        for event in events {
+            let at = event.at + offset + (event.at as f64 * drift) as i64;
+            if at - reach < self.from || at + reach >= self.to {
+                continue;
+            }
+            judged += 1;
+            let Some(spans) = self.spans.get(event.vcpu) else { continue };
+            let first = spans.partition_point(|&(_, out)| clamp(out) <= at - reach);
+            for &(from, to) in spans.iter().skip(first) {
+                let (from, to) = (clamp(from) - at, clamp(to) - at);
+                if from >= reach {
+                    break;
+                }
+                edges.push((from.max(-reach), 1));
+                edges.push((to.min(reach), -1));
+            }
+        }
+        edges.sort_unstable();
+        let (mut count, mut best) = (0i32, Plateau { middle: offset, low: 0, high: 0, inside: 0, judged });
+        let mut most = 0;
+        let mut levels: BTreeMap<i64, i32> = BTreeMap::new();
+        for &(at, change) in &edges {
+            count += change;
+            levels.insert(at, count);
+            most = most.max(count);
+        }
+        // Nearly as good is as good: single events are astray.
+        let enough = most - (most / 500).max(1);
+        let mut run: Option<(i64, i64)> = None;
+        let mut longest: Option<(i64, i64)> = None;
+        let mut previous: Option<(i64, i32)> = None;
+        for (&at, &level) in levels.iter().chain([(&reach, &0)]) {
+            if let Some((start, held)) = previous
+                && held >= enough
+                && held > 0
+            {
+                run = Some(run.map_or((start, at), |(low, _)| (low, at)));
+                if run.is_some_and(|(low, high)| longest.is_none_or(|(from, to)| high - low > to - from)) {
+                    longest = run;
+                }
+            } else {
+                run = None;
+            }
+            previous = Some((at, level));
+        }
+        if let Some((low, high)) = longest {
+            best = Plateau {
+                middle: offset + low + (high - low) / 2,
+                low: offset + low,
+                high: offset + high,
+                inside: most.max(0) as u64,
+                judged,
+            };
+        }
+        best
+    }
+}
+
+/// A range of offsets that are equally good.
+#[derive(Clone, Copy, Debug)]
+struct Plateau {
+    middle: i64,
+    low: i64,
+    high: i64,
+    inside: u64,
+    judged: u64,
+}
+
+/// Offsets nearer than this are the same answer.
+const NEAR: i64 = 1_000_000;
+const SHARE_MIN: f64 = 0.97;
+/// A likelihood ratio of e to the power of this is beyond doubt, although events are not independent.
+const SCORE_MIN: f64 = 30.0;
+
+fn clamp(time: u64) -> i64 {
+    // Room for sums.
+    i64::try_from(time).unwrap_or(i64::MAX).min(1 << 62)
+}
+
+/// Pieces of the events that are short enough for clocks not to drift apart, those with most events first.
+fn windows(events: &[Event]) -> Vec<&[Event]> {
+    let (Some(first), Some(last)) = (events.first(), events.last()) else { return Vec::new() };
+    if last.at - first.at <= WINDOW {
+        return vec![events];
+    }
+    let mut windows = Vec::new();
+    let mut rest = events;
+    while let Some(first) = rest.first() {
+        let end = rest.partition_point(|event| event.at < first.at.saturating_add(WINDOW));
+        let (window, behind) = rest.split_at(end);
+        if window.len() >= EVENTS_MIN {
+            windows.push(window);
+        }
+        rest = behind;
+    }
+    windows.sort_by_key(|window| std::cmp::Reverse(window.len()));
+    windows.truncate(WINDOWS);
+    windows
+}
+
+/// At most so many events, spread evenly.
+fn thinned(events: &[Event], most: usize) -> Vec<Event> {
+    let step = events.len().div_ceil(most).max(1);
+    events.iter().step_by(step).copied().collect()
+}
+
+/// Some of the events in an order that has nothing to do with time, always the same.
+fn shuffled(events: &[Event]) -> Vec<Event> {
+    let mut events = thinned(events, SAMPLE);
+    let mut state = 1u64;
+    for at in (1..events.len()).rev() {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        events.swap(at, (state >> 33) as usize % (at + 1));
+    }
+    events
+}
