@@ -308,15 +308,18 @@ fn find_clock(placed: &Placed, machines: &Machines, times: &Times, session: &mut
         return Ok(Clock { guest, host, offset, scale: scale.unwrap_or(Scale::ONE) });
     }
     let name = placed.name();
-    let unfit = match clock_from_schedule(placed, Clock { guest, host, offset: 0, scale: Scale::ONE }, times) {
+    let unfit = match clock_from_schedule(placed, Clock { guest, host, offset: 0, scale: Scale::ONE }, times)
+    {
         Ok((clock, text)) => {
             session.report.say(Level::Info, format!("{name}: {text}"));
             return Ok(clock);
         }
         Err(unfit) => unfit,
     };
-    if let Some(offset) = offset_of_wall_clocks(placed, session).filter(|_| guest.is_none() && host.is_none()) {
-        let what = "the wall clocks of both machines tell its offset (CLOCK_DATA), which is as good as those agree";
+    if let Some(offset) = offset_of_wall_clocks(placed, session).filter(|_| guest.is_none() && host.is_none())
+    {
+        let what =
+            "the wall clocks of both machines tell its offset (CLOCK_DATA), which is as good as those agree";
         session.report.say(Level::Info, format!("{name}: {what}"));
         return Ok(Clock { guest, host, offset, scale: scale.unwrap_or(Scale::ONE) });
     }

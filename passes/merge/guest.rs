@@ -9,8 +9,8 @@ use perfx_format::features::{BUILD_ID_SIZE_VALID, BuildIdEntry, BuildIds};
 use perfx_format::input::{Batch, Form, HeaderRecord, Recording};
 use perfx_format::sample::Read;
 use perfx_format::{
-    Cursor, Endian, Event, Feature, HEADER_SIZE, Kinds, Layout, Layouts, Origin, RECORD_SIZE_MAX, Record, RecordType,
-    sample_fields, sample_type as st, trailer_fields,
+    Cursor, Endian, Event, Feature, HEADER_SIZE, Kinds, Layout, Layouts, Origin, RECORD_SIZE_MAX, Record,
+    RecordType, sample_fields, sample_type as st, trailer_fields,
 };
 use perfx_pipeline::{expanded, scan};
 
@@ -155,20 +155,26 @@ impl Guest {
         let endian = recording.endian;
         let is_pipe = recording.form == Form::Pipe;
         // One batch after another: what an id means stands before the records that have it.
-        scan(&mut recording, 1, true, |_| Ok(()), |batch, ()| {
-            if let Some(torn) = &batch.torn {
-                let error = torn.to_error().file(&batch.name);
-                if !is_pipe && matches!(torn.origin, Origin::Input { .. }) {
-                    return Err(error.into());
+        scan(
+            &mut recording,
+            1,
+            true,
+            |_| Ok(()),
+            |batch, ()| {
+                if let Some(torn) = &batch.torn {
+                    let error = torn.to_error().file(&batch.name);
+                    if !is_pipe && matches!(torn.origin, Origin::Input { .. }) {
+                        return Err(error.into());
+                    }
+                    facts.torn.push(error.to_string());
                 }
-                facts.torn.push(error.to_string());
-            }
-            let mut walker = batch.walk(endian);
-            while let Some(record) = walker.next_record()? {
-                facts.look_at(&record, batch, &chosen, moments)?;
-            }
-            Ok(())
-        })?;
+                let mut walker = batch.walk(endian);
+                while let Some(record) = walker.next_record()? {
+                    facts.look_at(&record, batch, &chosen, moments)?;
+                }
+                Ok(())
+            },
+        )?;
         facts.settle();
         Ok(Guest { recording, facts, chosen })
     }

@@ -53,7 +53,9 @@ pub(crate) enum Unfit {
 impl fmt::Display for Unfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let share = |found: &Option<(i64, u32)>| match found {
-            Some((offset, share)) => format!("{}.{} % at {}", share / 10, share % 10, signed_seconds(*offset)),
+            Some((offset, share)) => {
+                format!("{}.{} % at {}", share / 10, share % 10, signed_seconds(*offset))
+            }
             None => "none".to_owned(),
         };
         match self {
@@ -95,6 +97,8 @@ const BITS_MAX: i64 = 1 << 27;
 const ASTRAY: f64 = 0.005;
 /// Candidates that are looked at closely.
 const CANDIDATES: usize = 16;
+/// Drifts that are tried to both sides.
+const DRIFTS: i32 = 32;
 /// Events for the fine search.
 const FINE: usize = 40_000;
 
@@ -134,7 +138,14 @@ impl Schedule<'_> {
             let found = self.candidates(window, &gaps, slot);
             let judged = self.judge(window, &found, &gaps);
             match judged {
-                Ok((offset, second)) => return Ok(self.refine(events, window, offset, second, drifts)),
+                Ok((offset, second)) => {
+                    let fit = self.refine(events, window, offset, second, drifts);
+                    if fit.inside as f64 >= fit.judged as f64 * SHARE_MIN {
+                        return Ok(fit);
+                    }
+                    let share = (fit.inside * 1000 / fit.judged.max(1)) as u32;
+                    best = best.or(Some(Unfit::Ambiguous { best: Some((fit.offset, share)), second: None }));
+                }
                 Err(unfit) => best = best.or(Some(unfit)),
             }
         }
@@ -253,9 +264,8 @@ impl Schedule<'_> {
         judged.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
         let second = judged.get(1).map(|&(_, offset, share)| (offset, share));
         let thousandths = |(offset, share): (i64, f64)| (offset, (share * 1000.0) as u32);
-        let best = judged.first().filter(|best| {
-            best.2 >= SHARE_MIN && best.0 >= SCORE_MIN && judged.get(1).is_none_or(|second| second.0 < best.0 * 0.6)
-        });
+        let behind = judged.get(1).map_or(0.0, |second| second.0.max(0.0));
+        let best = judged.first().filter(|best| best.0 >= behind + SCORE_MIN);
         match best {
             Some(&(_, offset, _)) => Ok((offset, second)),
             None => {
@@ -286,22 +296,24 @@ impl Schedule<'_> {
             let length = (to - from).max(1) as f64;
             let middle = from + (to - from) / 2;
             // Around the middle of the part, so that a drift does not move it.
-            let turned: Vec<Event> = part.iter().map(|event| Event { at: event.at - middle, ..*event }).collect();
+            let turned: Vec<Event> =
+                part.iter().map(|event| Event { at: event.at - middle, ..*event }).collect();
             let there = offset + middle + (middle as f64 * drift) as i64;
-            let mut best = (self.plateau(&turned, there, drift, STEP), drift);
-            if drifts {
-                // So much that the ends move by a few µs.
-                let step = 8_000.0 / length;
-                let needed = |inside: u64| inside + (turned.len() as u64 / 1000).max(1);
-                for number in (1..=16).flat_map(|number| [f64::from(number), -f64::from(number)]) {
-                    let tried = drift + number * step;
-                    let found = self.plateau(&turned, there, tried, STEP);
-                    if found.inside >= needed(best.0.inside) {
-                        best = (found, tried);
-                    }
-                }
-            }
-            let (found, slope) = best;
+            // So much that the ends move by a few µs.
+            let step = 8_000.0 / length;
+            let steps = if drifts { DRIFTS } else { 0 };
+            let tried = (-steps..=steps).map(|number| {
+                let tried = drift + f64::from(number) * step;
+                (self.plateau(&turned, there, tried, STEP), tried)
+            });
+            // Of those that hold nearly all events that any holds, the one that holds them with most room: there the edges of all spans agree.
+            let tried: Vec<_> = tried.collect();
+            let most = tried.iter().map(|(found, _)| found.inside).max().unwrap_or(0);
+            let enough = most - most / 1000;
+            let good = tried.iter().filter(|(found, _)| found.inside >= enough);
+            let Some(&(found, slope)) = good.max_by_key(|(found, _)| found.high - found.low) else {
+                return Fit { offset, drift, inside: 0, judged: 0, spread: 0, second };
+            };
             drift = slope;
             // Back to the guest's moment 0.
             offset = found.middle - middle - (middle as f64 * drift) as i64;
@@ -390,8 +402,8 @@ struct Plateau {
 /// Offsets nearer than this are the same answer.
 const NEAR: i64 = 1_000_000;
 const SHARE_MIN: f64 = 0.97;
-/// A likelihood ratio of e to the power of this is beyond doubt, although events are not independent.
-const SCORE_MIN: f64 = 30.0;
+/// By how much the best offset's log likelihood must be ahead: events are not independent, so that much more than chance could make is asked.
+const SCORE_MIN: f64 = 60.0;
 
 fn clamp(time: u64) -> i64 {
     // Room for sums.

@@ -463,6 +463,9 @@ fn plan(
     Ok(planner.done())
 }
 
+/// Bytes of a page.
+const PAGE: usize = 4096;
+
 /// Writes front, records, features, and knows where records came to lie.
 struct Writer<'a> {
     sink: Sink<Box<dyn Write + 'a>>,
@@ -501,6 +504,10 @@ impl<'a> Writer<'a> {
         let mut front = FileFront::new(&session.events, recording.endian);
         let long = recording.file.as_ref().is_some_and(|file| file.magic.size == FILE_HEADER_SIZE as u64);
         front.may_be_short = recording.endian == Endian::Big && !long;
+        if session.events.len() > recording.events.len() {
+            // perf begins the data on a page where it adds events, and those who compare expect it there.
+            front.bytes.resize(front.bytes.len().next_multiple_of(PAGE), 0);
+        }
         writer.append(&front.bytes)?;
         writer.front = Some(front);
         writer.data_offset = writer.sink.position();
