@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use perfx_pipeline::Pass;
 
 pub use build_ids::{BuildIds, BuildIdsOptions};
-pub use merge::{GuestSpec, Merge, MergeOptions};
+pub use merge::{GuestSpec, KCORE_DIR, Merge, MergeOptions};
 pub use mmap2_build_ids::{Mmap2BuildIds, Mmap2BuildIdsOptions};
 pub use support::ids::IdOptions;
 pub use support::options::{Choice, Options};

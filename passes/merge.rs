@@ -9,6 +9,8 @@ mod schedule;
 mod spec;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -40,12 +42,17 @@ pub struct Merge {
 #[derive(Clone, Debug, Default)]
 pub struct MergeOptions {
     /// The guests, as [`GuestSpec::parse`] reads them.
-    pub guests: Vec<std::ffi::OsString>,
+    pub guests: Vec<OsString>,
     /// The guests' samples, too.
     pub samples: bool,
     /// Kinds that perf inject leaves out, where they say something to a reader.
     pub all: bool,
+    /// `PID` below this folder stands for `/` of the guest of that process.
+    pub guestmount: Option<PathBuf>,
 }
+
+/// The entry of a recording's directory that holds its kernel's memory; that of a guest's has `__` and its pid behind it.
+pub const KCORE_DIR: &str = "kcore_dir";
 
 /// What it is doing.
 #[derive(Debug, Default)]
@@ -70,6 +77,8 @@ struct Placed {
     guest: Guest,
     pid: u32,
     threads: BTreeMap<u32, Thread>,
+    /// Stands for its `/`.
+    root: Option<PathBuf>,
 }
 
 impl Placed {
@@ -120,6 +129,7 @@ impl Merge {
             guests: options.all("guest").map(Into::into).collect(),
             samples: options.has("samples"),
             all: options.has("all"),
+            guestmount: None,
         }))
     }
 
@@ -171,7 +181,21 @@ impl Merge {
             };
             taken.insert(pid);
             let threads = find_threads(&name, pid, machines, &spec, &needed)?;
-            placed.push(Placed { spec, guest, pid, threads });
+            let mount = self.options.guestmount.as_ref().map(|folder| folder.join(pid.to_string()));
+            let root = spec.root.clone().or(mount);
+            if let Some(root) = &root {
+                ensure!(root.is_dir(), "{name}: {} is no folder, and can't stand for its /", root.display());
+            }
+            for extra in &guest.recording.extras {
+                let entry = extra.file_name().unwrap_or_default().to_string_lossy();
+                if entry == KCORE_DIR {
+                    session.beside.push((extra.clone(), format!("{KCORE_DIR}__{pid}").into()));
+                } else {
+                    let lost = format!("{name}: {entry}, for which the host's recording has no place");
+                    session.report.say(Level::Loss, lost);
+                }
+            }
+            placed.push(Placed { spec, guest, pid, threads, root });
         }
         Ok(placed)
     }
@@ -698,10 +722,17 @@ impl Merging {
                 let (from, to) = span.unwrap_or((first, last));
                 span = Some((from.min(first), to.max(last)));
             }
-            let (ids, nested) = placed.guest.build_ids(placed.pid);
+            let (mut ids, nested) = placed.guest.build_ids(placed.pid);
             if nested > 0 {
                 let lost = counted(nested, "build-id", "build-ids");
                 session.report.say(Level::Loss, format!("{}: {lost} of guests of its own", placed.name()));
+            }
+            if let Some(root) = &placed.root {
+                let found = placed.guest.build_ids_below(root, placed.pid, &mut ids);
+                let found = counted(found, "build-id", "build-ids");
+                session
+                    .report
+                    .say(Level::Info, format!("{}: {found} found below {}", placed.name(), root.display()));
             }
             build_ids.extend(ids);
             events.extend(translation.events.iter().cloned());
@@ -899,13 +930,12 @@ fn tell(
             by_kind(&facts.merged)
         ),
     );
-    let mut options: BTreeMap<Option<&str>, BTreeMap<RecordType, u64>> = BTreeMap::new();
+    let mut reasons: BTreeMap<(Level, &str), BTreeMap<RecordType, u64>> = BTreeMap::new();
     for (&kind, &count) in &facts.left_out {
-        options.entry(Chosen::option_for(kind)).or_default().insert(kind, count);
+        reasons.entry(placed.guest.chosen.why_not(kind)).or_default().insert(kind, count);
     }
-    for (option, counts) in options {
-        let kept = option.map_or("no option keeps them".to_owned(), |option| format!("{option} keeps them"));
-        report.say(Level::Info, format!("{name}: left out, {kept}: {}", by_kind(&counts)));
+    for ((level, why), counts) in reasons {
+        report.say(level, format!("{name}: {} left out, {why}", by_kind(&counts)));
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use perfx_format::{Record, RecordType};
 
 /// How a machine's time stamp counter converts to its perf time: a TIME_CONV record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct TimeConv {
+pub(crate) struct TimeConv {
     shift: u32,
     mult: u64,
     zero: u64,
@@ -93,7 +93,7 @@ impl fmt::Display for Scale {
 
 /// The way from a guest's times to the host's.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Clock {
+pub(crate) struct Clock {
     pub(crate) guest: Option<TimeConv>,
     pub(crate) host: Option<TimeConv>,
     /// In units of the guest's clock: cycles where it has a TIME_CONV record, else ns.

@@ -2,9 +2,13 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
+use build_id::{Answer, Finder, Object, Places};
 use perfx_format::features::{BUILD_ID_SIZE_VALID, BuildIdEntry, BuildIds};
 use perfx_format::input::{Batch, Form, HeaderRecord, Recording};
 use perfx_format::sample::Read;
@@ -12,7 +16,8 @@ use perfx_format::{
     Cursor, Endian, Event, Feature, HEADER_SIZE, Kinds, Layout, Layouts, Origin, RECORD_SIZE_MAX, Record,
     RecordType, sample_fields, sample_type as st, trailer_fields,
 };
-use perfx_pipeline::{expanded, scan};
+use perfx_pipeline::address_space::{Machine, Mapping};
+use perfx_pipeline::{Level, expanded, scan};
 
 use super::clock::{Clock, TimeConv};
 use super::host::{IdIndex, Times, is_guests};
@@ -83,14 +88,20 @@ impl Chosen {
         self.kinds.has(kind) && kind.is_kernel() && !is_guests(record) && !bpf() && !mute()
     }
 
-    /// The option that keeps a kind that is left out.
-    pub(crate) fn option_for(kind: RecordType) -> Option<&'static str> {
-        if SAMPLES.contains(&kind) {
-            Some("--samples")
+    /// Why records of a kind are left out, and how much that matters.
+    pub(crate) fn why_not(&self, kind: RecordType) -> (Level, &'static str) {
+        let asked = self.kinds.has(kind);
+        if asked && SAMPLES.contains(&kind) && self.mute.contains(&true) {
+            (Level::Loss, "for they are of tracepoints, whose formats the host's recording does not have")
+        } else if asked && (self.bpf || kind != RecordType::KSYMBOL) {
+            (Level::Loss, "for they are of guests of the guest")
+        } else if SAMPLES.contains(&kind) {
+            (Level::Info, "--samples keeps them")
         } else if MORE.contains(&kind) || kind == RecordType::KSYMBOL {
-            Some("--all")
+            (Level::Info, "--all keeps them")
         } else {
-            None
+            let level = if self.bpf { Level::Loss } else { Level::Info };
+            (level, "for they mean nothing among the host's")
         }
     }
 }
@@ -125,6 +136,8 @@ pub(crate) struct Facts {
     /// First and last time of merged records.
     pub(crate) times: Option<(u64, u64)>,
     pub(crate) moments: Vec<Moment>,
+    /// Files that processes run, whose mappings do not tell their build-id.
+    files: BTreeSet<Box<[u8]>>,
     /// What could not be read, as said.
     pub(crate) torn: Vec<String>,
 }
@@ -205,6 +218,23 @@ impl Guest {
         }
         (entries, nested)
     }
+
+    /// Adds those of files that processes of the guest ran, where `entries` has none yet, from below this folder; returns how many.
+    pub(crate) fn build_ids_below(&self, root: &Path, machine: u32, entries: &mut Vec<u8>) -> u64 {
+        let endian = self.recording.endian;
+        let finder = Finder::new(Places { roots: vec![root.to_owned()], ..Places::default() });
+        let known: BTreeSet<Box<[u8]>> =
+            BuildIds::new(entries, endian).map(|entry| entry.filename.into()).collect();
+        let mut found = 0;
+        for name in self.facts.files.difference(&known) {
+            let path = PathBuf::from(OsStr::from_bytes(name));
+            if let Answer::Found { id, .. } = &*finder.find(&Object::File { path, inode: None, pid: None }) {
+                let entry = BuildIdEntry::new(GUEST_USER, machine as i32, id.as_bytes(), name);
+                found += u64::from(entry.write_section(endian, entries).is_some());
+            }
+        }
+        found
+    }
 }
 
 impl Facts {
@@ -228,6 +258,16 @@ impl Facts {
         let taken = chosen.takes(record, &batch.layouts);
         let counts = if taken { &mut self.merged } else { &mut self.left_out };
         *counts.entry(kind).or_default() += 1;
+        if let Some(mapping) = Mapping::read(record, &batch.layouts).filter(|_| taken) {
+            let tells_id = mapping.dso(record, Machine::Host).tells_id();
+            if record.cpumode() == 2
+                && mapping.name.starts_with(b"/")
+                && !tells_id
+                && !self.files.contains(mapping.name)
+            {
+                self.files.insert(mapping.name.into());
+            }
+        }
         let Some(layout) = batch.layouts.layout_of(record) else { return Ok(()) };
         let time = layout.time(record).unwrap_or(0);
         if time == 0 || time == u64::MAX {

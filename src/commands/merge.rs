@@ -4,7 +4,8 @@ use std::ffi::OsString;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use perfx_passes::{GuestSpec, MergeOptions};
+use perfx_passes::{GuestSpec, KCORE_DIR, MergeOptions};
+use perfx_pipeline::Pass;
 
 use crate::cli::Usage;
 use crate::output::WriteArgs;
@@ -42,10 +43,23 @@ impl Merge {
         if self.guests.is_empty() {
             bail!(Usage("no guest is given: perfx merge HOST GUEST…".into()));
         }
-        for guest in &self.guests {
-            GuestSpec::parse(guest).map_err(|e| Usage(format!("{e:#}")))?;
-        }
-        let options = MergeOptions { guests: self.guests.clone(), samples: self.samples, all: self.all };
-        self.write.transform("merge", vec![Box::new(perfx_passes::Merge::new(options))])
+        let (guests, samples, all) = (self.guests.clone(), self.samples, self.all);
+        let pass = guest_pass(MergeOptions { guests, samples, all, guestmount: None })?;
+        self.write.transform_into("merge", vec![pass], has_kcore(&self.guests))
     }
+}
+
+/// The pass, if its guests make sense.
+pub(crate) fn guest_pass(options: MergeOptions) -> Result<Box<dyn Pass>> {
+    for guest in &options.guests {
+        GuestSpec::parse(guest).map_err(|e| Usage(format!("{e:#}")))?;
+    }
+    Ok(Box::new(perfx_passes::Merge::new(options)))
+}
+
+/// Some guest's recording is a directory with its kernel's memory, which only a directory can hold.
+pub(crate) fn has_kcore(guests: &[OsString]) -> bool {
+    let holds =
+        |guest: &OsString| GuestSpec::parse(guest).is_ok_and(|guest| guest.path.join(KCORE_DIR).is_dir());
+    guests.iter().any(holds)
 }

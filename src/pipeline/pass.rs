@@ -2,7 +2,8 @@
 
 use std::any::Any;
 use std::collections::{BTreeSet, HashSet};
-use std::path::Path;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
@@ -114,6 +115,8 @@ pub struct Session {
     pub(crate) set: BTreeSet<Feature>,
     /// What is told to the user at the end.
     pub report: Report,
+    /// What goes into an output directory beside its records, and under which name.
+    pub beside: Vec<(PathBuf, OsString)>,
     /// `record` sees records as they are stored, compressed ones unopened.
     pub(crate) stored: bool,
     /// Where the pass being begun wants records whatever their kind.
@@ -147,6 +150,7 @@ impl Session {
             late_build_ids: Vec::new(),
             set: BTreeSet::new(),
             report,
+            beside: Vec::new(),
             stored,
             places: Vec::new(),
             spool: TemporaryFiles(spool),

@@ -2,9 +2,11 @@
 //! file order. The bytes written never depend on the number of threads.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
@@ -86,6 +88,8 @@ pub struct Outcome {
     pub features: Features,
     /// Bytes written.
     pub written: u64,
+    /// What goes into an output directory beside the records, and under which name.
+    pub beside: Vec<(PathBuf, OsString)>,
 }
 
 /// How a job will be done, decided before the first byte moves.
@@ -241,7 +245,8 @@ impl Job {
         }
         drop_stale(&schedule, &mut session);
         let written = writer.finish(from_pipe, &mut session)?;
-        Ok(Outcome { features: session.features().clone(), report: session.report, written })
+        let features = session.features().clone();
+        Ok(Outcome { features, report: session.report, written, beside: session.beside })
     }
 }
 
