@@ -1,7 +1,6 @@
 //! How a guest's clock compares to the host's, read from the schedule: something happens in a guest only while the thread of its VCPU runs on the
 //! host, and the host's switch records say when that is. Only near the right offset do (almost) all of the guest's events fall into those spans.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use perfx_pipeline::counted;
@@ -100,7 +99,7 @@ const CANDIDATES: usize = 16;
 /// Drifts that are tried to both sides.
 const DRIFTS: i32 = 32;
 /// Events for the fine search.
-const FINE: usize = 40_000;
+const FINE: usize = 8192;
 
 /// When one VCPU did certainly not run, in slots of time.
 struct Gaps {
@@ -349,43 +348,36 @@ impl Schedule<'_> {
             }
         }
         edges.sort_unstable();
-        let (mut count, mut best) = (0i32, Plateau { middle: offset, low: 0, high: 0, inside: 0, judged });
-        let mut most = 0;
-        let mut levels: BTreeMap<i64, i32> = BTreeMap::new();
-        for &(at, change) in &edges {
-            count += change;
-            levels.insert(at, count);
+        let (mut levels, mut count, mut most) = (Vec::new(), 0i32, 0i32);
+        for edges in edges.chunk_by(|a, b| a.0 == b.0) {
+            count += edges.iter().map(|&(_, change)| change).sum::<i32>();
             most = most.max(count);
+            levels.push((edges[0].0, count));
         }
+        levels.push((reach, 0));
         // Nearly as good is as good: single events are astray.
-        let enough = most - (most / 500).max(1);
-        let mut run: Option<(i64, i64)> = None;
-        let mut longest: Option<(i64, i64)> = None;
-        let mut previous: Option<(i64, i32)> = None;
-        for (&at, &level) in levels.iter().chain([(&reach, &0)]) {
-            if let Some((start, held)) = previous
-                && held >= enough
-                && held > 0
-            {
-                run = Some(run.map_or((start, at), |(low, _)| (low, at)));
-                if run.is_some_and(|(low, high)| longest.is_none_or(|(from, to)| high - low > to - from)) {
-                    longest = run;
+        let enough = (most - (most / 500).max(1)).max(1);
+        let (mut low, mut longest) = (None, (0, 0));
+        for &(at, level) in &levels {
+            match low {
+                None if level >= enough => low = Some(at),
+                Some(from) if level < enough => {
+                    if at - from > longest.1 - longest.0 {
+                        longest = (from, at);
+                    }
+                    low = None;
                 }
-            } else {
-                run = None;
+                _ => {}
             }
-            previous = Some((at, level));
         }
-        if let Some((low, high)) = longest {
-            best = Plateau {
-                middle: offset + low + (high - low) / 2,
-                low: offset + low,
-                high: offset + high,
-                inside: most.max(0) as u64,
-                judged,
-            };
+        let (low, high) = longest;
+        Plateau {
+            middle: offset + low + (high - low) / 2,
+            low: offset + low,
+            high: offset + high,
+            inside: most.max(0) as u64,
+            judged,
         }
-        best
     }
 }
 
@@ -446,4 +438,97 @@ fn shuffled(events: &[Event]) -> Vec<Event> {
         events.swap(at, (state >> 33) as usize % (at + 1));
     }
     events
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A number that looks like chance, the same every time.
+    struct Dice(u64);
+
+    impl Dice {
+        fn below(&mut self, most: i64) -> i64 {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (self.0 >> 33) as i64 % most
+        }
+    }
+
+    /// When one VCPU ran: spans and gaps of up to these lengths, ns.
+    fn spans(dice: &mut Dice, from: u64, to: u64, run: i64, rest: i64) -> Vec<(u64, u64)> {
+        let (mut spans, mut at) = (Vec::new(), from);
+        while at < to {
+            let end = at + 10_000 + dice.below(run) as u64;
+            spans.push((at, end));
+            at = end + 1 + dice.below(rest) as u64;
+        }
+        spans
+    }
+
+    /// Events inside the spans, as a guest's clock shows them.
+    fn events(dice: &mut Dice, spans: &[(u64, u64)], offset: i64, drift: f64, count: usize) -> Vec<Event> {
+        let mut events: Vec<Event> = (0..count)
+            .map(|_| {
+                let (from, to) = spans[dice.below(spans.len() as i64) as usize];
+                let at = from as i64 + 5_000 + dice.below((to - from) as i64 - 8_000) - offset;
+                Event { at: (at as f64 / (1.0 + drift)) as i64, vcpu: 0 }
+            })
+            .collect();
+        events.sort_unstable();
+        events
+    }
+
+    fn schedule(spans: &[(u64, u64)]) -> Schedule<'_> {
+        Schedule { spans: vec![spans], from: spans[0].0 as i64, to: spans[spans.len() - 1].1 as i64 }
+    }
+
+    #[test]
+    fn the_offset_is_found_and_followed_through_a_drift() {
+        for (seed, drift) in [(1, 0.0), (2, -3e-5)] {
+            let mut dice = Dice(seed);
+            let spans = spans(&mut dice, 5_000_000_000, 13_000_000_000, 800_000, 900_000);
+            let offset = 7_000_000_000 + dice.below(1_000_000_000);
+            let events = events(&mut dice, &spans, offset, drift, 6_000);
+            let fit = schedule(&spans).fit(&events, true).unwrap();
+            for event in [&events[0], &events[3_000], &events[5_999]] {
+                let true_at = (event.at as f64 * (1.0 + drift)) as i64 + offset;
+                let found = event.at + fit.offset + (event.at as f64 * fit.drift) as i64;
+                assert!((found - true_at).abs() < 15_000, "seed {seed}: {} ns beside", found - true_at);
+            }
+            assert!(fit.inside as f64 > fit.judged as f64 * 0.99);
+        }
+    }
+
+    #[test]
+    fn a_guest_that_was_recorded_in_part_is_found() {
+        let mut dice = Dice(5);
+        let spans = spans(&mut dice, 4_000_000_000, 16_000_000_000, 800_000, 900_000);
+        let events = events(&mut dice, &spans, -3_000_000_000, 0.0, 8_000);
+        let seen: Vec<_> =
+            spans.iter().copied().filter(|span| (8_000_000_000..12_000_000_000).contains(&span.0)).collect();
+        let fit = schedule(&seen).fit(&events, true).unwrap();
+        assert!((fit.offset + 3_000_000_000).abs() < 15_000, "{fit:?}");
+    }
+
+    #[test]
+    fn where_nothing_can_be_told_nothing_is() {
+        let mut dice = Dice(6);
+        let busy = [(1_000_000_000u64, 9_000_000_000u64)];
+        let many = events(&mut dice, &busy, 500, 0.0, 5_000);
+        assert_eq!(schedule(&busy).fit(&many, true), Err(Unfit::NoGaps));
+        assert_eq!(Schedule { spans: vec![&[]], from: 0, to: 10 }.fit(&many, true), Err(Unfit::NoSpans));
+        let spans = spans(&mut dice, 1_000_000_000, 9_000_000_000, 800_000, 900_000);
+        assert_eq!(schedule(&spans).fit(&many[..50], true), Err(Unfit::TooFew(50)));
+        // A guest of somewhere else.
+        let other = super::tests::spans(&mut Dice(77), 1_000_000_000, 9_000_000_000, 700_000, 1_100_000);
+        let strange = events(&mut dice, &other, 500, 0.0, 5_000);
+        assert!(matches!(schedule(&spans).fit(&strange, true), Err(Unfit::Ambiguous { .. })));
+    }
+
+    #[test]
+    fn a_schedule_that_repeats_itself_is_no_answer() {
+        let spans: Vec<_> = (0..5_000u64).map(|n| (n * 1_000_000, n * 1_000_000 + 500_000)).collect();
+        let events = events(&mut Dice(8), &spans[1000..2000], 0, 0.0, 5_000);
+        assert!(matches!(schedule(&spans).fit(&events, true), Err(Unfit::Ambiguous { .. })));
+    }
 }

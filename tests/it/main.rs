@@ -5,6 +5,7 @@ mod forms;
 mod fuzz_bodies;
 mod identity;
 mod injected;
+mod merge;
 mod oracle;
 mod parse;
 #[allow(clippy::type_complexity, reason = "a naive model is plainer with its tuples spelled out")]
