@@ -18,7 +18,10 @@ use perfx_format::in_place::replace_section;
 use perfx_format::input::{Batch, Form, Recording, Spool};
 use perfx_format::sample::{Sample, callchain, frames};
 use perfx_format::{Endian, Event, Feature, Kinds, Layouts, Origins, Record, RecordType, Result, Walker};
-use perfx_passes::{BuildIds, BuildIdsOptions, IdOptions, Mmap2BuildIds, Mmap2BuildIdsOptions, parse_chain};
+use perfx_passes::{
+    BuildIds, BuildIdsOptions, IdOptions, Merge, MergeOptions, Mmap2BuildIds, Mmap2BuildIdsOptions,
+    parse_chain,
+};
 use perfx_pipeline::{Job, Outcome, Output, OutputForm, Pass};
 
 /// A body and the name of its target.
@@ -32,6 +35,7 @@ pub(crate) const RECORDINGS: &[Body] = &[
     ("build_ids", build_ids),
     ("mmap2_build_ids", mmap2_build_ids),
     ("in_place", in_place),
+    ("merge", merge),
 ];
 
 /// Bodies that take a part of one, or something else; each says what.
@@ -308,6 +312,30 @@ pub(crate) fn mmap2_build_ids(bytes: &[u8]) {
     let hit = options & 2 != 0;
     pass(bytes, options, || Box::new(Mmap2BuildIds::new(Mmap2BuildIdsOptions { hit, ids: ids() })));
 }
+
+/// The recording is the guest of a sound host, and the host of itself as a guest.
+pub(crate) fn merge(bytes: &[u8]) {
+    let options = bytes.len();
+    let (samples, all) = (options & 2 != 0, options & 4 != 0);
+    let Ok(mut guest) = tempfile::Builder::new().prefix("perfx-fuzz-").tempfile() else { return };
+    guest.write_all(bytes).unwrap();
+    let spec = |clock: &str| {
+        let vcpus: String = (0..8).map(|vcpu| format!(",vcpu={vcpu}:{}", 31314 + vcpu)).collect();
+        format!("{},pid=77{vcpus}{clock}", guest.path().display()).into()
+    };
+    let merged = |clock: &str| -> Box<dyn Pass> {
+        let guests = vec![spec(clock)];
+        Box::new(Merge::new(MergeOptions { guests, samples, all, guestmount: None }))
+    };
+    // Any offset must do: the merged records are where it says, or nothing is written.
+    for clock in [",offset=-1000000,scale=1", ""] {
+        pass(bytes, options, || merged(clock));
+    }
+    run(HOST, vec![merged(",offset=-5457500000000,scale=1")], OutputForm::File, 1);
+}
+
+/// A host, whatever its guest.
+const HOST: &[u8] = include_bytes!("../data/recorded/switch.p61.data");
 
 /// A section changed in place is the only thing that changes.
 pub(crate) fn in_place(bytes: &[u8]) {
