@@ -36,7 +36,7 @@ impl TimeConv {
             Some((base, mask)) => base.wrapping_add(cycles.wrapping_sub(base) & mask),
             None => cycles,
         };
-        let ns = u128::from(cycles) * u128::from(self.mult) >> self.shift;
+        let ns = (u128::from(cycles) * u128::from(self.mult)) >> self.shift;
         self.zero.wrapping_add(ns as u64)
     }
 

@@ -1,7 +1,6 @@
 //! A guest's recording: what is in it, and its records, in time order, as they stand in the host's.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -399,7 +398,8 @@ impl Translator {
     fn other(&self, record: &Record<'_>, layout: &Layout, fields: &Fields) -> Result<Vec<u8>> {
         let old = record.bytes();
         let trailer_at = old.len() - usize::from(layout.trailer.size);
-        let mut new = old[..trailer_at].to_vec();
+        let mut new = Vec::with_capacity(old.len() + 8);
+        new.extend_from_slice(&old[..trailer_at]);
         let mut old_fields = old[trailer_at..].chunks_exact(8);
         for bit in trailer_fields(layout.sample_type | st::IDENTIFIER) {
             let there = if layout.sample_type & bit == 0 { None } else { old_fields.next() };
@@ -428,7 +428,8 @@ impl Translator {
             return Err(record.error("too short for its event's sample_type").into());
         };
         let (header, fixed) = fixed.split_at(HEADER_SIZE);
-        let mut new = header.to_vec();
+        let mut new = Vec::with_capacity(old.len() + 8);
+        new.extend_from_slice(header);
         let mut old_fields = fixed.chunks_exact(8);
         for bit in sample_fields(layout.sample_type | st::IDENTIFIER) {
             let there = if layout.sample_type & bit == 0 { None } else { old_fields.next() };
@@ -498,40 +499,15 @@ fn ids_in_read(read_format: u64, counts: usize) -> impl Iterator<Item = usize> {
     })
 }
 
-/// A record that waits for its turn.
-struct Waiting {
-    time: u64,
-    number: u64,
-    bytes: Box<[u8]>,
-}
-
-impl PartialEq for Waiting {
-    fn eq(&self, other: &Waiting) -> bool {
-        (self.time, self.number) == (other.time, other.number)
-    }
-}
-
-impl Eq for Waiting {}
-
-impl PartialOrd for Waiting {
-    fn partial_cmp(&self, other: &Waiting) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Waiting {
-    fn cmp(&self, other: &Waiting) -> std::cmp::Ordering {
-        (self.time, self.number).cmp(&(other.time, other.number))
-    }
-}
-
 /// Reads a guest's records with a time in the order of that time. A FINISHED_ROUND tells that nothing is to come that is older than what had been
 /// seen at the one before, so no more than two rounds wait.
 pub(crate) struct Sorted {
     batches: Box<dyn Iterator<Item = perfx_format::Result<Batch>> + Send>,
     translator: Arc<Translator>,
-    waiting: BinaryHeap<Reverse<Waiting>>,
-    number: u64,
+    /// In the order of the file.
+    waiting: Vec<Made>,
+    /// In order, and nothing is to come before them.
+    ready: VecDeque<Made>,
     /// Up to this time nothing is to come.
     settled: u64,
     /// The latest time before the last FINISHED_ROUND, and by now.
@@ -556,8 +532,8 @@ impl Sorted {
             rounds: recording.stream_count() == 1,
             batches: Box::new(expanded(recording)),
             translator,
-            waiting: BinaryHeap::new(),
-            number: 0,
+            waiting: Vec::new(),
+            ready: VecDeque::new(),
             settled: 0,
             level: 0,
             latest: 0,
@@ -569,23 +545,34 @@ impl Sorted {
     /// The time of the next record up to `limit`.
     pub(crate) fn peek(&mut self, limit: u64) -> Result<Option<u64>> {
         loop {
-            let next = self.waiting.peek().map(|Reverse(next)| next.time);
-            if next.is_some_and(|time| time <= self.settled) || self.ended {
-                return Ok(next.filter(|&time| time <= limit));
+            if let Some(next) = self.ready.front() {
+                return Ok(Some(next.time).filter(|&time| time <= limit));
             }
-            if self.settled >= limit {
+            if self.settled >= limit || self.ended {
                 return Ok(None);
             }
             match self.batches.next() {
                 Some(batch) => self.read(&batch?)?,
-                None => self.ended = true,
+                None => {
+                    self.ended = true;
+                    self.settle(u64::MAX);
+                }
             }
         }
     }
 
     /// The record that was peeked at.
-    pub(crate) fn pop(&mut self) -> Option<Box<[u8]>> {
-        self.waiting.pop().map(|Reverse(next)| next.bytes)
+    pub(crate) fn pop(&mut self) -> Option<Vec<u8>> {
+        self.ready.pop_front().map(|next| next.bytes)
+    }
+
+    /// Nothing up to this time is to come. What waits is mostly in order, which a stable sort makes use of; and records of one moment stay as
+    /// they are.
+    fn settle(&mut self, time: u64) {
+        self.settled = time;
+        self.waiting.sort_by_key(|made| made.time);
+        let old = self.waiting.partition_point(|made| made.time <= time);
+        self.ready.extend(self.waiting.drain(..old));
     }
 
     fn read(&mut self, batch: &Batch) -> Result<()> {
@@ -595,17 +582,16 @@ impl Sorted {
         while let Some(record) = walker.next_wanted(wanted, usize::MAX)? {
             if record.kind() == RecordType::FINISHED_ROUND {
                 if self.rounds {
-                    self.settled = self.level;
+                    self.settle(self.level);
                     self.level = self.latest;
                 }
                 continue;
             }
             let made = translator.translate(&record, batch).map_err(|e| in_file(e, batch))?;
-            let Some(Made { time, bytes }) = made.filter(|made| made.time != 0) else { continue };
-            self.late += u64::from(time < self.settled);
-            self.latest = self.latest.max(time);
-            self.waiting.push(Reverse(Waiting { time, number: self.number, bytes: bytes.into() }));
-            self.number += 1;
+            let Some(made) = made.filter(|made| made.time != 0) else { continue };
+            self.late += u64::from(made.time < self.settled);
+            self.latest = self.latest.max(made.time);
+            self.waiting.push(made);
         }
         Ok(())
     }

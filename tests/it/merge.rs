@@ -415,25 +415,18 @@ fn real_pairs_satisfy_all_assertions() {
         let clock = clock_said(&ran.stderr).ok_or("no offset is said")?;
         check(&load(&host), &load(&guest.join("guest.data")), &load(&merged), pid, clock)?;
         for perf in &perfs {
-            // What it can't read of the host it can't read merged.
-            if perf.run(Stdin::Null, args!["script", "-i", host]).code != Some(0)
-                || perf.run(Stdin::Null, args!["script", "-i", guest.join("guest.data")]).code != Some(0)
-            {
-                continue;
-            }
-            for question in [
-                &["report", "--stats"][..],
-                &["script", "--show-task-events", "-F", "+machine_pid,+vcpu"],
-                &["evlist"],
-            ] {
-                let mut all: Vec<std::ffi::OsString> = question.iter().map(Into::into).collect();
-                all.extend(args!["-i", merged]);
-                let said = perf.run(Stdin::Null, all);
-                let what = || format!("{} {}: {:?} {}", perf.name, question[0], said.code, said.stderr);
-                // That the recordings themselves lost something, it may say.
-                let quiet = said.stderr.trim().is_empty() || said.stderr.contains("Check IO/CPU overload");
-                holds(said.code == Some(0) && quiet, what)?;
-            }
+            let question = ["script", "--show-task-events", "-F", "+machine_pid,+vcpu", "-i"];
+            let mut all: Vec<std::ffi::OsString> = question.iter().map(Into::into).collect();
+            all.push(merged.clone().into());
+            let said = perf.run(Stdin::Null, all);
+            // It knows no attr as large as a newer perf's, merged or not; and it may say that the recordings themselves lost something.
+            let newer = said.stderr.contains("incompatible file format")
+                && load(&merged).events.iter().any(|event| event.raw().len() > 136);
+            let quiet = said.stderr.trim().is_empty() || said.stderr.contains("Check IO/CPU overload");
+            let shown = said.text().contains("VM:");
+            holds(newer || said.code == Some(0) && quiet && shown, || {
+                format!("{}: {:?} {}", perf.name, said.code, said.stderr)
+            })?;
         }
         Ok(())
     });
@@ -691,7 +684,8 @@ fn samples_come_along_when_asked_for() {
             .filter(|record| record.kind == RecordType::SAMPLE && ids.contains(&record.id))
             .count()
     };
-    assert_eq!(count(&merged, 2), count(&guest, 0));
+    let host = load(&path("host.data")).events.len();
+    assert_eq!(count(&merged, host), count(&guest, 0));
     assert!(Layouts::new(&merged.events).check_ids().is_ok());
     for perf in perfs(&["perf", "perf-trixie", "perf-new"]) {
         let said =
