@@ -4,6 +4,7 @@ mod build_ids;
 mod compress;
 mod decompress;
 mod filter;
+mod merge;
 mod mmap2_build_ids;
 mod recover;
 mod reindex;
@@ -17,6 +18,7 @@ pub use build_ids::{BuildIds, BuildIdsOptions};
 pub use compress::{Compress, CompressOptions};
 pub use decompress::{Decompress, DecompressOptions};
 pub use filter::{Filter, FilterOptions};
+pub use merge::{GuestSpec, KCORE_DIR, Merge, MergeOptions};
 pub use mmap2_build_ids::{Mmap2BuildIds, Mmap2BuildIdsOptions};
 pub use recover::Recover;
 pub use reindex::{ReindexAux, ReindexBuildIds, ReindexIds, ReindexTimes};
@@ -49,6 +51,7 @@ pub const REGISTRY: &[Entry] = &[
         make: Decompress::make,
     },
     Entry { name: "filter", about: Filter::ABOUT, options: Filter::OPTIONS, make: Filter::make },
+    Entry { name: "merge", about: Merge::ABOUT, options: Merge::OPTIONS, make: Merge::make },
     Entry {
         name: "mmap2-build-ids",
         about: Mmap2BuildIds::ABOUT,
@@ -110,7 +113,10 @@ mod tests {
     #[test]
     fn an_unknown_pass_or_option_is_named() {
         let error = parse_chain("build-idz").err().unwrap().to_string();
-        assert!(error.contains("`build-idz`") && error.contains("build-ids, mmap2-build-ids"), "{error}");
+        assert!(
+            error.contains("`build-idz`") && error.contains("build-ids, merge, mmap2-build-ids"),
+            "{error}"
+        );
         let error = format!("{:#}", parse_chain("build-ids:al").err().unwrap());
         assert!(error.contains("`al`") && error.contains("all"), "{error}");
     }

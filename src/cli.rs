@@ -67,6 +67,8 @@ enum Command {
     Inject(commands::inject::Inject),
     Man(commands::man::Man),
     #[command(after_help = EXIT_CODES)]
+    Merge(commands::merge::Merge),
+    #[command(after_help = EXIT_CODES)]
     Passes(commands::passes::Passes),
     #[command(after_help = EXIT_CODES)]
     Recover(commands::recover::Recover),
@@ -163,6 +165,7 @@ fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Info(command) => command.run(),
         Command::Inject(command) => command.run(),
         Command::Man(command) => command.run(),
+        Command::Merge(command) => command.run(),
         Command::Passes(command) => command.run(),
         Command::Recover(command) => command.run(),
         Command::Reindex(command) => command.run(),

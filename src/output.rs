@@ -167,9 +167,19 @@ impl WriteArgs {
 
     /// Reads the input, sends it through passes, writes it: what every command that writes a recording does. Returns the exit code.
     pub(crate) fn transform(&self, command: &str, passes: Vec<Box<dyn Pass>>) -> Result<u8> {
+        self.transform_into(command, passes, false)
+    }
+
+    /// The same; with `directory`, a pass has something to put beside the records.
+    pub(crate) fn transform_into(
+        &self,
+        command: &str,
+        passes: Vec<Box<dyn Pass>>,
+        directory: bool,
+    ) -> Result<u8> {
         let source = Source::of(&self.input);
         let recording = source.open()?;
-        self.transform_opened(command, &source, recording, passes)
+        self.transform_opened(command, &source, recording, passes, directory)
     }
 
     /// The same for a recording of `source` that is open already.
@@ -179,6 +189,7 @@ impl WriteArgs {
         source: &Source,
         recording: Recording,
         passes: Vec<Box<dyn Pass>>,
+        directory: bool,
     ) -> Result<u8> {
         let (target, why) = self.target(command, source)?;
         if !self.in_place {
@@ -188,7 +199,8 @@ impl WriteArgs {
         let is_directory = matches!(recording.form, Form::Directory { .. });
         let extras = recording.extras.clone();
         let job = Job { recording, passes, threads: self.threads.count(), spool: spool() };
-        let kept_extras = !extras.is_empty() && self.to.is_none() && matches!(target, Target::Path(_));
+        let some_extras = directory || !extras.is_empty();
+        let kept_extras = some_extras && self.to.is_none() && matches!(target, Target::Path(_));
         let form = match (&target, self.to) {
             (Target::Path(_), Some(To::Pipe)) => OutputForm::Pipe,
             (Target::Path(_), None) if self.in_place && job.recording.form == Form::Pipe => OutputForm::Pipe,
@@ -237,6 +249,12 @@ impl WriteArgs {
                 Level::Loss,
                 format!("{} of the directory: only a directory can hold it", names.join(", ")),
             );
+        }
+        if !kept_extras {
+            for (_, name) in &outcome.beside {
+                let name = name.to_string_lossy();
+                report.say(Level::Loss, format!("{name}: only a directory can hold it"));
+            }
         }
         for (kind, count) in &report.dropped.clone() {
             report.say(Level::Info, format!("left out {} of {kind}", counted(*count, "record", "records")));

@@ -103,6 +103,9 @@ impl<'a> Place<'a> {
                 copy_tree(extra, &temporary.path().join(name))?;
             }
         }
+        for (from, name) in &outcome.beside {
+            copy_tree(from, &temporary.path().join(name))?;
+        }
         temporary.finish(|temporary| self.settle_directory(temporary)).map_err(plain).with_context(name)?;
         Ok(outcome)
     }

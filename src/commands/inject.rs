@@ -1,12 +1,14 @@
 //! `perfx inject` adds to a recording what perf inject adds, into any recording.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use perfx_passes::{BuildIds, BuildIdsOptions, IdOptions, Mmap2BuildIds, Mmap2BuildIdsOptions};
+use perfx_passes::{BuildIds, BuildIdsOptions, IdOptions, MergeOptions, Mmap2BuildIds, Mmap2BuildIdsOptions};
 use perfx_pipeline::Pass;
 
+use super::merge::{guest_pass, has_kcore};
 use crate::cli::Usage;
 use crate::output::WriteArgs;
 
@@ -48,6 +50,12 @@ pub(crate) struct Inject {
     /// Do not read the files and the kernel of this machine, as for a recording of another one
     #[arg(long)]
     no_files: bool,
+    /// Merge a guest's recording: PATH,PID[,OFFSET[,SCALE]]; repeatable. The same as perfx merge
+    #[arg(long, value_name = "GUEST")]
+    guest_data: Vec<OsString>,
+    /// The guests' files are below DIR/PID
+    #[arg(long, value_name = "DIR", requires = "guest_data")]
+    guestmount: Option<PathBuf>,
     #[command(flatten)]
     write: WriteArgs,
 }
@@ -59,16 +67,17 @@ impl Inject {
         let ids = ids.map_err(|error| Usage(format!("{error:#}")))?;
         let mmap2 = self.mmap2_buildids || self.mmap2_buildid_all;
         let build_ids = self.build_ids || self.buildid_all;
-        if !mmap2 && !build_ids {
+        let merge = !self.guest_data.is_empty();
+        if !mmap2 && !build_ids && !merge {
             bail!(Usage(
-                "nothing to inject: give --buildids, --buildid-all, --mmap2-buildids or --mmap2-buildid-all"
+                "nothing to inject: give --buildids, --buildid-all, --mmap2-buildids, --mmap2-buildid-all or --guest-data"
                     .into()
             ));
         }
         let pass = |feature_only| -> Box<dyn Pass> {
             Box::new(BuildIds::new(BuildIdsOptions { all: self.buildid_all, feature_only, ids: ids.clone() }))
         };
-        if self.write.in_place && !mmap2 {
+        if self.write.in_place && !mmap2 && !merge {
             // Readers take the feature for as good as the records, and only the records would move the data.
             if let Some(code) = self.write.set_features(vec![pass(true)])? {
                 return Ok(code);
@@ -83,6 +92,12 @@ impl Inject {
             let options = Mmap2BuildIdsOptions { hit: !self.mmap2_buildid_all, ids: ids.clone() };
             passes.push(Box::new(Mmap2BuildIds::new(options)));
         }
-        self.write.transform("inject", passes)
+        if merge {
+            let guests = self.guest_data.clone();
+            let options =
+                MergeOptions { guests, guestmount: self.guestmount.clone(), ..MergeOptions::default() };
+            passes.push(guest_pass(options)?);
+        }
+        self.write.transform_into("inject", passes, has_kcore(&self.guest_data))
     }
 }

@@ -13,6 +13,7 @@ pub(crate) mod filter;
 pub(crate) mod info;
 pub(crate) mod inject;
 pub(crate) mod man;
+pub(crate) mod merge;
 pub(crate) mod passes;
 pub(crate) mod recover;
 pub(crate) mod reindex;

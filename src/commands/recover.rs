@@ -36,7 +36,7 @@ impl Recover {
         let source = Source::of(&self.write.input);
         let mut recording = source.open()?.spooled(&spool())?.forgiving();
         if self.is_whole(&mut recording)? {
-            return self.write.transform_opened("recover", &source, recording, Vec::new());
+            return self.write.transform_opened("recover", &source, recording, Vec::new(), false);
         }
         let passes: Vec<Box<dyn perfx_pipeline::Pass>> = vec![
             Box::new(Pass::new(self.guess)),
@@ -44,7 +44,7 @@ impl Recover {
             Box::new(ReindexTimes::new(true)),
             Box::new(ReindexBuildIds::new(true)),
         ];
-        self.write.transform_opened("recover", &source, recording, passes)
+        self.write.transform_opened("recover", &source, recording, passes, false)
     }
 
     /// Everything there is can be read.

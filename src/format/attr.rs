@@ -37,6 +37,13 @@ impl Event {
         &self.attr
     }
 
+    /// The same event with other bytes for its attr.
+    pub fn edited(&self, endian: Endian, edit: impl FnOnce(&mut Vec<u8>)) -> Event {
+        let mut raw = self.raw.clone();
+        edit(&mut raw);
+        Event::new(raw, self.ids.clone(), endian)
+    }
+
     /// The bytes as they are written: grown to at least `size` bytes with zeros, and with an `attr.size` that says how many there are, which
     /// is what every reader steps by. As recorded where that is so already.
     pub fn written(&self, size: usize, endian: Endian) -> Cow<'_, [u8]> {
@@ -114,6 +121,17 @@ fn flags(raw: &[u8], endian: Endian) -> u64 {
         Endian::Little => value,
         Endian::Big => u64::from_le_bytes(value.to_le_bytes().map(u8::reverse_bits)),
     }
+}
+
+/// Sets or clears the flag with this bit number in an attr's bytes; `None`, and nothing done, when they are too few.
+pub fn set_attr_flag(raw: &mut [u8], bit: u32, value: bool, endian: Endian) -> Option<()> {
+    let byte = raw.get_mut(40 + bit as usize / 8)?;
+    let mask = match endian {
+        Endian::Little => 1 << (bit % 8),
+        Endian::Big => 0x80 >> (bit % 8),
+    };
+    *byte = if value { *byte | mask } else { *byte & !mask };
+    Some(())
 }
 
 /// The flags of an attr by bit number; bits 15 and 16 are the two bits of `precise_ip`.
@@ -197,6 +215,19 @@ mod tests {
         big[40..48].iter_mut().for_each(|b| *b = b.reverse_bits());
         assert_eq!(Attr::decode(&little, Endian::Little).flags, Attr::decode(&big, Endian::Big).flags);
         assert!(Attr::decode(&big, Endian::Big).build_id());
+    }
+
+    #[test]
+    fn a_flag_is_set_where_it_is_read() {
+        for endian in [Endian::Little, Endian::Big] {
+            for &(bit, _) in ATTR_FLAGS {
+                let mut raw = vec![0; 64];
+                set_attr_flag(&mut raw, bit, true, endian).unwrap();
+                assert_eq!(Attr::decode(&raw, endian).flags, 1 << bit);
+                set_attr_flag(&mut raw, bit, false, endian).unwrap();
+                assert_eq!(raw, [0; 64]);
+            }
+        }
     }
 
     #[test]

@@ -98,6 +98,16 @@ const SAMPLE_ORDER: [u64; 9] =
 /// The fields of the sample_id trailer, 8 bytes each, in the order the kernel writes them (perf_event__output_id_sample).
 const TRAILER_ORDER: [u64; 6] = [st::TID, st::TIME, st::ID, st::STREAM_ID, st::CPU, st::IDENTIFIER];
 
+/// The fixed fields of a sample of this `sample_type`, as bits of it, 8 bytes each, in the order they follow the record's header.
+pub fn sample_fields(sample_type: u64) -> impl Iterator<Item = u64> {
+    SAMPLE_ORDER.into_iter().filter(move |bit| sample_type & bit != 0)
+}
+
+/// The fields of the sample_id trailer for this `sample_type`, as bits of it, 8 bytes each, in their order.
+pub fn trailer_fields(sample_type: u64) -> impl Iterator<Item = u64> {
+    TRAILER_ORDER.into_iter().filter(move |bit| sample_type & bit != 0)
+}
+
 /// Bytes before the field `bit`, if it is there.
 fn position(order: &[u64], sample_type: u64, bit: u64) -> Option<usize> {
     let before = order.iter().take_while(|&&other| other != bit).filter(|&&other| sample_type & other != 0);

@@ -19,11 +19,13 @@ mod record;
 pub mod sample;
 mod value;
 
-pub use attr::{ATTR_FLAGS, ATTR_SIZE_MAX, ATTR_SIZE_MIN, Attr, Event};
+pub use attr::{ATTR_FLAGS, ATTR_SIZE_MAX, ATTR_SIZE_MIN, Attr, Event, set_attr_flag};
 pub use bytes::Bytes;
 pub use endian::{Cursor, Endian, until_nul};
 pub use error::{Error, Result};
 pub use kinds::{Feature, Kinds, RecordType};
-pub use layout::{Fields, Layout, Layouts, READ_FORMAT_NAMES, SAMPLE_TYPE_NAMES, sample_type};
+pub use layout::{
+    Fields, Layout, Layouts, READ_FORMAT_NAMES, SAMPLE_TYPE_NAMES, sample_fields, sample_type, trailer_fields,
+};
 pub use record::{BadFrame, Frame, HEADER_SIZE, Origin, Origins, RECORD_SIZE_MAX, Record, Walker};
 pub use value::{Decoded, Fields as ValueFields, Oddity, Value, bit_names};

@@ -2,11 +2,14 @@
 
 use std::any::Any;
 use std::collections::{BTreeSet, HashSet};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use perfx_format::features::{BuildIdEntry, BuildIds};
 use perfx_format::header::Features;
-use perfx_format::input::{Batch, Form, HeaderRecord, Recording};
+use perfx_format::input::{Batch, Form, HeaderRecord, Recording, Spool};
 use perfx_format::{Bytes, Endian, Event, Feature, Kinds, Layouts, Origin, Record};
 
 use crate::plan::Planner;
@@ -16,7 +19,7 @@ use crate::run::OutputForm;
 /// A transformation. A stranger adds one as a file in `passes/` and a line in the registry.
 ///
 /// Order of calls: `survey` for every wanted record of the input, one look after another, each closed by `surveyed`; `begin`; `record` for
-/// every wanted record on its way to the output, with `end_of_batch` behind the last one of each batch; `finish`.
+/// every wanted record on its way to the output, with `end_of_batch` behind the last one of each batch; `rest` until there is no more; `finish`.
 pub trait Pass: Any + Send {
     /// The name it is asked for by, in kebab-case.
     fn name(&self) -> &'static str;
@@ -57,7 +60,12 @@ pub trait Pass: Any + Send {
         Ok(())
     }
 
-    /// All records have passed: put what belongs at the end, set features.
+    /// All records of the input have passed: puts what belongs behind them, some MiB at a time; true as long as there is more.
+    fn rest(&mut self, _out: &mut Emit<'_>) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// All is written: put what belongs at the very end, set features.
     fn finish(&mut self, _session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
         Ok(())
     }
@@ -154,6 +162,8 @@ pub struct Session {
     pub(crate) set: BTreeSet<Feature>,
     /// What is told to the user at the end.
     pub report: Report,
+    /// What goes into an output directory beside its records, and under which name.
+    pub beside: Vec<(PathBuf, OsString)>,
     /// `record` sees records as they are stored, compressed ones unopened.
     pub(crate) stored: bool,
     /// Where the pass being begun wants records whatever their kind.
@@ -162,6 +172,16 @@ pub struct Session {
     pub(crate) seen_enough: bool,
     /// Feature AUXTRACE is to be made anew.
     pub(crate) list_aux: bool,
+    spool: TemporaryFiles,
+}
+
+/// Makes temporary files.
+struct TemporaryFiles(Spool);
+
+impl std::fmt::Debug for TemporaryFiles {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TemporaryFiles")
+    }
 }
 
 impl Session {
@@ -171,6 +191,7 @@ impl Session {
         features: Features,
         report: Report,
         stored: bool,
+        spool: Spool,
     ) -> Session {
         Session {
             endian: recording.endian,
@@ -181,11 +202,19 @@ impl Session {
             late_build_ids: Vec::new(),
             set: BTreeSet::new(),
             report,
+            beside: Vec::new(),
             stored,
             places: Vec::new(),
             seen_enough: false,
             list_aux: false,
+            spool: TemporaryFiles(spool),
         }
+    }
+
+    /// Opens another recording that a pass reads beside the input; it can be read more than once.
+    pub fn open(&self, path: &Path) -> Result<Recording> {
+        let TemporaryFiles(spool) = &self.spool;
+        Ok(Recording::open(path, spool.clone())?.spooled(spool)?)
     }
 
     /// Adds entries to feature BUILD_ID, but for those it has already; returns how many are new.
@@ -319,9 +348,11 @@ pub(crate) struct Stage {
     pub(crate) pass: Box<dyn Pass>,
     pub(crate) kinds: Kinds,
     /// Sorted.
-    pub(crate) places: std::sync::Arc<[Place]>,
+    pub(crate) places: Arc<[Place]>,
     /// It wants no more looks.
     pub(crate) seen_enough: bool,
+    /// How records that come to it find their events, where passes before it changed the events.
+    pub(crate) layouts: Option<Arc<Layouts>>,
 }
 
 impl Stage {
@@ -335,7 +366,14 @@ impl Stage {
 
     /// The same for one batch.
     pub(crate) fn fork(&self) -> Option<Stage> {
-        Some(Stage { pass: self.pass.fork()?, places: self.places.clone(), ..*self })
+        let (places, layouts) = (self.places.clone(), self.layouts.clone());
+        Some(Stage {
+            pass: self.pass.fork()?,
+            kinds: self.kinds,
+            places,
+            layouts,
+            seen_enough: self.seen_enough,
+        })
     }
 }
 
@@ -343,7 +381,10 @@ impl Stage {
 pub struct Emit<'e> {
     rest: &'e mut [Stage],
     planner: &'e mut Planner,
+    /// Of the records as they come.
     layouts: &'e Layouts,
+    /// Of the records of the input.
+    of_input: &'e Layouts,
 }
 
 impl std::fmt::Debug for Emit<'_> {
@@ -354,7 +395,7 @@ impl std::fmt::Debug for Emit<'_> {
 
 impl<'e> Emit<'e> {
     pub(crate) fn new(rest: &'e mut [Stage], planner: &'e mut Planner, layouts: &'e Layouts) -> Emit<'e> {
-        Emit { rest, planner, layouts }
+        Emit { rest, planner, layouts, of_input: layouts }
     }
 
     /// Byte order of the recording.
@@ -378,7 +419,9 @@ impl<'e> Emit<'e> {
             return self.planner.keep(record);
         };
         let Some((stage, rest)) = self.rest[next..].split_first_mut() else { return Ok(()) };
-        let mut out = Emit { rest, planner: self.planner, layouts: self.layouts };
+        let changed = stage.layouts.clone();
+        let layouts = changed.as_deref().unwrap_or(self.of_input);
+        let mut out = Emit { rest, planner: self.planner, layouts, of_input: self.of_input };
         let result = stage.pass.record(record, &mut out);
         result
             .with_context(|| format!("pass {}, {} at {}", stage.pass.name(), record.kind(), record.origin()))

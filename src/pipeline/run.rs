@@ -2,9 +2,11 @@
 //! file order. The bytes written never depend on the number of threads.
 
 use std::collections::{HashMap, HashSet};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
@@ -91,6 +93,8 @@ pub struct Outcome {
     pub written: u64,
     /// Passes changed records.
     pub moved: bool,
+    /// What goes into an output directory beside the records, and under which name.
+    pub beside: Vec<(PathBuf, OsString)>,
 }
 
 /// How a job will be done, decided before the first byte moves.
@@ -217,16 +221,22 @@ impl Job {
             report.say(level, fault.to_error().file(&recording.name).to_string());
         }
         let features = features_of(recording, form, schedule.expand);
-        let mut session = Session::new(recording, form, features, report, !schedule.expand);
+        let mut session =
+            Session::new(recording, form, features, report, !schedule.expand, self.spool.clone());
 
         let mut chain = Vec::new();
         for (pass, (_, needs)) in self.passes.into_iter().zip(&schedule.needs) {
-            chain.push(Stage { pass, kinds: needs.records, places: Arc::new([]), seen_enough: false });
+            let stage =
+                Stage { pass, kinds: needs.records, places: Arc::new([]), seen_enough: false, layouts: None };
+            chain.push(stage);
         }
         for look in 0..schedule.looks {
             survey(recording, &mut chain, look, &schedule, &mut session)?;
         }
         for stage in &mut chain {
+            if session.events != recording.events {
+                stage.layouts = Some(Arc::new(Layouts::new(&session.events)));
+            }
             session.places.clear();
             let begun = stage.pass.begin(&mut session);
             begun.with_context(|| format!("pass {}", stage.pass.name()))?;
@@ -251,6 +261,11 @@ impl Job {
             let mut planner = Planner::new(None, terminal);
             if let Some((stage, rest)) = chain[at..].split_first_mut() {
                 let mut out = Emit::new(rest, &mut planner, &layouts);
+                while stage.pass.rest(&mut out).with_context(|| format!("pass {}", stage.pass.name()))? {
+                    writer.plan(&planner.done(), &[], &mut session)?;
+                    planner = Planner::new(None, terminal);
+                    out = Emit::new(rest, &mut planner, &layouts);
+                }
                 let finished = stage.pass.finish(&mut session, &mut out);
                 finished.with_context(|| format!("pass {}", stage.pass.name()))?;
             }
@@ -258,7 +273,8 @@ impl Job {
         }
         drop_stale(&schedule, &mut session);
         let (written, moved) = writer.finish(from_pipe, &mut session)?;
-        Ok(Outcome { features: session.features().clone(), report: session.report, written, moved })
+        let features = session.features().clone();
+        Ok(Outcome { features, report: session.report, written, moved, beside: session.beside })
     }
 }
 
@@ -306,6 +322,14 @@ pub(crate) fn in_file(error: anyhow::Error, name: &Arc<str>) -> anyhow::Error {
         Ok(error) => error.file(name).into(),
         Err(error) => error.context(name.to_string()),
     }
+}
+
+/// All batches of a recording, COMPRESSED records replaced by what they hold, for who reads on and off.
+pub fn opened(
+    recording: &mut Recording,
+) -> Expand<impl Iterator<Item = perfx_format::Result<Batch>> + Send + use<>> {
+    let mmap_len = recording.compressed().map_or(0, |compressed| compressed.mmap_len);
+    Expand::new(recording.batches(), recording.endian, mmap_len)
 }
 
 /// `then` with the batches of a recording, expanded: by `threads` threads where zstd frames allow it. The batches are the same for any number.
@@ -565,6 +589,9 @@ fn plan(
     Ok(planner.done())
 }
 
+/// Bytes of a page.
+const PAGE: usize = 4096;
+
 /// Writes front, records, features, and knows where records came to lie.
 struct Writer<'a> {
     sink: Sink<Box<dyn Write + 'a>>,
@@ -608,6 +635,10 @@ impl<'a> Writer<'a> {
         let mut front = FileFront::new(&session.events, recording.endian);
         let long = recording.file.as_ref().is_some_and(|file| file.magic.size == FILE_HEADER_SIZE as u64);
         front.may_be_short = recording.endian == Endian::Big && !long;
+        if session.events.len() > recording.events.len() {
+            // perf begins the data on a page where it adds events, and those who compare expect it there.
+            front.bytes.resize(front.bytes.len().next_multiple_of(PAGE), 0);
+        }
         writer.append(&front.bytes)?;
         writer.front = Some(front);
         writer.data_offset = writer.sink.position();

@@ -22,8 +22,8 @@ use perfx_format::{
     Bytes, Endian, Event, Feature, Kinds, Layouts, Origins, Record, RecordType, Result, Walker,
 };
 use perfx_passes::{
-    BuildIds, BuildIdsOptions, IdOptions, Mend, Mmap2BuildIds, Mmap2BuildIdsOptions, ReindexAux,
-    ReindexBuildIds, ReindexIds, ReindexTimes, Repair, parse_chain,
+    BuildIds, BuildIdsOptions, IdOptions, Mend, Merge, MergeOptions, Mmap2BuildIds, Mmap2BuildIdsOptions,
+    ReindexAux, ReindexBuildIds, ReindexIds, ReindexTimes, Repair, parse_chain,
 };
 use perfx_pipeline::{Job, Outcome, Output, OutputForm, Pass};
 
@@ -41,6 +41,7 @@ pub(crate) const RECORDINGS: &[Body] = &[
     ("reindex", reindex),
     ("doctor", doctor),
     ("repair", repair),
+    ("merge", merge),
 ];
 
 /// Bodies that take a part of one, or something else; each says what.
@@ -347,6 +348,30 @@ pub(crate) fn repair(bytes: &[u8]) {
     let mends = Mend::ALL.get(options / 2 % 16).copied();
     pass(bytes, options, || Box::new(Repair::new(mends.as_slice())));
 }
+
+/// The recording is the guest of a sound host, and the host of itself as a guest.
+pub(crate) fn merge(bytes: &[u8]) {
+    let options = bytes.len();
+    let (samples, all) = (options & 2 != 0, options & 4 != 0);
+    let Ok(mut guest) = tempfile::Builder::new().prefix("perfx-fuzz-").tempfile() else { return };
+    guest.write_all(bytes).unwrap();
+    let spec = |clock: &str| {
+        let vcpus: String = (0..8).map(|vcpu| format!(",vcpu={vcpu}:{}", 31314 + vcpu)).collect();
+        format!("{},pid=77{vcpus}{clock}", guest.path().display()).into()
+    };
+    let merged = |clock: &str| -> Box<dyn Pass> {
+        let guests = vec![spec(clock)];
+        Box::new(Merge::new(MergeOptions { guests, samples, all, guestmount: None }))
+    };
+    // Any offset must do: the merged records are where it says, or nothing is written.
+    for clock in [",offset=-1000000,scale=1", ""] {
+        pass(bytes, options, || merged(clock));
+    }
+    run(HOST, vec![merged(",offset=-5457500000000,scale=1")], OutputForm::File, 1);
+}
+
+/// A host, whatever its guest.
+const HOST: &[u8] = include_bytes!("../data/recorded/switch.p61.data");
 
 /// A section changed in place is the only thing that changes.
 pub(crate) fn in_place(bytes: &[u8]) {

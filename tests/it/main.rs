@@ -13,6 +13,7 @@ mod fuzz_bodies;
 mod identity;
 mod info;
 mod injected;
+mod merge;
 mod oracle;
 mod parse;
 #[allow(clippy::type_complexity, reason = "a naive model is plainer with its tuples spelled out")]

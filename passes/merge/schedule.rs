@@ -1,0 +1,534 @@
+//! How a guest's clock compares to the host's, read from the schedule: something happens in a guest only while the thread of its VCPU runs on the
+//! host, and the host's switch records say when that is. Only near the right offset do (almost) all of the guest's events fall into those spans.
+
+use std::fmt;
+
+use perfx_pipeline::counted;
+
+use super::report::signed_seconds;
+
+/// A moment of the guest on the host's time scale, but for an offset: ns.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Event {
+    pub(crate) at: i64,
+    /// Which of the lists of spans it belongs to.
+    pub(crate) vcpu: usize,
+}
+
+/// What was found.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Fit {
+    /// Host time of the guest's moment 0, ns.
+    pub(crate) offset: i64,
+    /// How much faster the host's clock runs than was thought, as a share of it.
+    pub(crate) drift: f64,
+    /// Events that fell into a span, and all that could be judged.
+    pub(crate) inside: u64,
+    pub(crate) judged: u64,
+    /// Offsets as good as this one reach so far to both sides, ns.
+    pub(crate) spread: i64,
+    /// The second best offset far from it, and the share of events inside there.
+    pub(crate) second: Option<(i64, f64)>,
+}
+
+/// Why nothing was found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unfit {
+    /// The host says nothing about when the VCPUs ran.
+    NoSpans,
+    /// Too few events.
+    TooFew(usize),
+    /// The VCPUs ran nearly all the time, or never long enough.
+    NoGaps,
+    /// Several offsets fit as well, or none does.
+    Ambiguous {
+        /// The best offset and the share of events inside, in 1/1000.
+        best: Option<(i64, u32)>,
+        /// The second best.
+        second: Option<(i64, u32)>,
+    },
+}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let share = |found: &Option<(i64, u32)>| match found {
+            Some((offset, share)) => {
+                format!("{}.{} % at {}", share / 10, share % 10, signed_seconds(*offset))
+            }
+            None => "none".to_owned(),
+        };
+        match self {
+            Unfit::NoSpans => f.write_str(
+                "the host's recording does not show when its VCPUs ran (record the host with --switch-events)",
+            ),
+            Unfit::TooFew(events) => {
+                let events = counted(*events as u64, "record", "records");
+                write!(f, "{events} of it with a time and a VCPU are too few (record the guest with -a, for longer)")
+            }
+            Unfit::NoGaps => f.write_str(
+                "its VCPUs ran, or rested, nearly all the time the host was recorded, so that any offset fits (record a guest that pauses)",
+            ),
+            Unfit::Ambiguous { best, second } => write!(
+                f,
+                "the most of its events lie inside the times at which its VCPUs ran with {}, the second most with {}, which is no clear answer \
+                 (record for longer, all of the guest and all of its VCPU threads, with --switch-events)",
+                share(best),
+                share(second)
+            ),
+        }
+    }
+}
+
+/// Both edges of a gap are not judged: so far the coarse search may be off, ns.
+const EDGE: i64 = 48_000;
+/// Steps of the coarse search: every offset is within an edge of one.
+const STEP: i64 = 64_000;
+/// The coarse search looks at so much of the guest, ns: clocks that drift by 20 millionths are 40 µs apart after that.
+const WINDOW: i64 = 2_000_000_000;
+/// Windows it tries, and events of each.
+const WINDOWS: usize = 6;
+const SAMPLE: usize = 4096;
+/// With fewer events nothing is said.
+const EVENTS_MIN: usize = 100;
+/// Bits for all VCPUs.
+const BITS_MAX: i64 = 1 << 27;
+/// How often an event falls outside although all is right.
+const ASTRAY: f64 = 0.005;
+/// Candidates that are looked at closely.
+const CANDIDATES: usize = 16;
+/// Drifts that are tried to both sides.
+const DRIFTS: i32 = 32;
+/// Events for the fine search.
+const FINE: usize = 8192;
+
+/// When one VCPU did certainly not run, in slots of time.
+struct Gaps {
+    words: Vec<u64>,
+    /// What an event outside and inside a gap says for an offset: log likelihood ratios.
+    inside: f32,
+    outside: f32,
+}
+
+/// The host's side.
+pub(crate) struct Schedule<'a> {
+    /// When each VCPU ran: (in, out) in ns, ascending.
+    pub(crate) spans: Vec<&'a [(u64, u64)]>,
+    /// What the recording covers, ns.
+    pub(crate) from: i64,
+    pub(crate) to: i64,
+}
+
+impl Schedule<'_> {
+    /// Finds the offset. `events` ascending. Without `drifts` both clocks run alike.
+    pub(crate) fn fit(&self, events: &[Event], drifts: bool) -> Result<Fit, Unfit> {
+        if self.spans.iter().all(|spans| spans.is_empty()) || self.to <= self.from {
+            return Err(Unfit::NoSpans);
+        }
+        if events.len() < EVENTS_MIN {
+            return Err(Unfit::TooFew(events.len()));
+        }
+        let slot = self.slot();
+        let gaps: Vec<Gaps> = self.spans.iter().map(|spans| self.gaps(spans, slot)).collect();
+        if gaps.iter().all(|gaps| gaps.outside == 0.0) {
+            return Err(Unfit::NoGaps);
+        }
+        let mut best = None;
+        for window in windows(events) {
+            let found = self.candidates(window, &gaps, slot);
+            let judged = self.judge(window, &found, &gaps);
+            match judged {
+                Ok((offset, second)) => {
+                    let fit = self.refine(events, window, offset, second, drifts);
+                    if fit.inside as f64 >= fit.judged as f64 * SHARE_MIN {
+                        return Ok(fit);
+                    }
+                    let share = (fit.inside * 1000 / fit.judged.max(1)) as u32;
+                    best = best.or(Some(Unfit::Ambiguous { best: Some((fit.offset, share)), second: None }));
+                }
+                Err(unfit) => best = best.or(Some(unfit)),
+            }
+        }
+        Err(best.unwrap_or(Unfit::TooFew(0)))
+    }
+
+    fn slot(&self) -> i64 {
+        let all = (self.to - self.from).saturating_mul(self.spans.len() as i64);
+        (all / BITS_MAX).max(1 << 14)
+    }
+
+    fn gaps(&self, spans: &[(u64, u64)], slot: i64) -> Gaps {
+        let slots = (self.to - self.from) / slot + 1;
+        let mut gaps = Gaps { words: vec![0; slots as usize / 64 + 1], inside: 0.0, outside: 0.0 };
+        let mut set = 0u64;
+        let mut gap = |from: i64, to: i64| {
+            // Slots that lie in the gap as a whole.
+            let first = (from + EDGE - self.from + slot - 1).div_euclid(slot).max(0);
+            let last = (to - EDGE - self.from).div_euclid(slot).min(slots);
+            for at in first..last {
+                gaps.words[at as usize / 64] |= 1 << (at % 64);
+                set += 1;
+            }
+        };
+        if spans.is_empty() {
+            return gaps;
+        }
+        let mut end = self.from;
+        for &(from, to) in spans {
+            let (from, to) = (clamp(from), clamp(to));
+            if from - end > 2 * EDGE {
+                gap(end, from.min(self.to));
+            }
+            end = end.max(to);
+        }
+        if self.to - end > 2 * EDGE {
+            gap(end, self.to);
+        }
+        let share = set as f64 / slots as f64;
+        if share > 0.001 && share < 0.999 {
+            gaps.inside = ((1.0 - ASTRAY) / (1.0 - share)).ln() as f32;
+            gaps.outside = (ASTRAY / share).ln().min(0.0) as f32;
+        }
+        gaps
+    }
+
+    /// How well an offset fits; stops early where it does not.
+    fn score(&self, events: &[Event], offset: i64, gaps: &[Gaps], slot: i64) -> f32 {
+        let mut score = 0.0f32;
+        let mut worst = 0.0f32;
+        for event in events {
+            let at = event.at.saturating_add(offset);
+            if at < self.from || at >= self.to {
+                continue;
+            }
+            let Some(gaps) = gaps.get(event.vcpu) else { continue };
+            let number = ((at - self.from) / slot) as usize;
+            let in_gap = gaps.words[number / 64] >> (number % 64) & 1 == 1;
+            score += if in_gap { gaps.outside } else { gaps.inside };
+            worst = worst.min(score);
+            if score < -40.0 {
+                return score;
+            }
+        }
+        score
+    }
+
+    /// The best offsets of a coarse search, best first, none near another.
+    fn candidates(&self, window: &[Event], gaps: &[Gaps], slot: i64) -> Vec<i64> {
+        let (Some(first), Some(last)) = (window.first(), window.last()) else { return Vec::new() };
+        let events = shuffled(window);
+        let mut found: Vec<(f32, i64)> = Vec::new();
+        let mut offset = self.from - last.at;
+        while offset < self.to - first.at {
+            let score = self.score(&events, offset, gaps, slot);
+            // What fits in parts may be the runner-up.
+            if score > 0.0 {
+                match found.last_mut() {
+                    Some(near) if offset - near.1 <= NEAR => {
+                        if score > near.0 {
+                            *near = (score, offset);
+                        }
+                    }
+                    _ => found.push((score, offset)),
+                }
+                if found.len() > 4096 {
+                    found.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+                    found.truncate(CANDIDATES);
+                    found.sort_by_key(|&(_, offset)| offset);
+                }
+            }
+            offset += STEP;
+        }
+        found.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        found.truncate(CANDIDATES);
+        found.into_iter().map(|(_, offset)| offset).collect()
+    }
+
+    /// The one of the candidates that is right beyond doubt.
+    #[allow(clippy::type_complexity, reason = "an offset, and another with its share")]
+    fn judge(
+        &self,
+        window: &[Event],
+        candidates: &[i64],
+        gaps: &[Gaps],
+    ) -> Result<(i64, Option<(i64, f64)>), Unfit> {
+        let events = thinned(window, SAMPLE);
+        let mut judged: Vec<(f64, i64, f64)> = Vec::new();
+        for &offset in candidates {
+            let best = self.plateau(&events, offset, 0.0, STEP + EDGE);
+            let (inside, all) = (best.inside as f64, best.judged.max(1) as f64);
+            let gain = f64::from(gaps.iter().fold(0.0f32, |most, gaps| most.max(gaps.inside)));
+            let cost = f64::from(gaps.iter().fold(0.0f32, |most, gaps| most.min(gaps.outside)));
+            judged.push((inside * gain + (all - inside) * cost, best.middle, inside / all));
+        }
+        judged.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        let second = judged.get(1).map(|&(_, offset, share)| (offset, share));
+        let thousandths = |(offset, share): (i64, f64)| (offset, (share * 1000.0) as u32);
+        let behind = judged.get(1).map_or(0.0, |second| second.0.max(0.0));
+        let best = judged.first().filter(|best| best.0 >= behind + SCORE_MIN);
+        match best {
+            Some(&(_, offset, _)) => Ok((offset, second)),
+            None => {
+                let best = judged.first().map(|&(_, offset, share)| thousandths((offset, share)));
+                Err(Unfit::Ambiguous { best, second: second.map(thousandths) })
+            }
+        }
+    }
+
+    /// Follows the clocks from the window to all of the recording, twice as far with each step.
+    fn refine(
+        &self,
+        events: &[Event],
+        window: &[Event],
+        offset: i64,
+        second: Option<(i64, f64)>,
+        drifts: bool,
+    ) -> Fit {
+        let (mut offset, mut drift) = (offset, 0.0f64);
+        let (Some(first), Some(last)) = (window.first(), window.last()) else {
+            return Fit { offset, drift, inside: 0, judged: 0, spread: 0, second };
+        };
+        let (mut from, mut to) = (first.at, last.at);
+        loop {
+            let start = events.partition_point(|event| event.at < from);
+            let end = events.partition_point(|event| event.at <= to);
+            let part = thinned(&events[start..end], FINE);
+            let length = (to - from).max(1) as f64;
+            let middle = from + (to - from) / 2;
+            // Around the middle of the part, so that a drift does not move it.
+            let turned: Vec<Event> =
+                part.iter().map(|event| Event { at: event.at - middle, ..*event }).collect();
+            let there = offset + middle + (middle as f64 * drift) as i64;
+            // So much that the ends move by a few µs.
+            let step = 8_000.0 / length;
+            let steps = if drifts { DRIFTS } else { 0 };
+            let tried = (-steps..=steps).map(|number| {
+                let tried = drift + f64::from(number) * step;
+                (self.plateau(&turned, there, tried, STEP), tried)
+            });
+            // Of those that hold nearly all events that any holds, the one that holds them with most room: there the edges of all spans agree.
+            let tried: Vec<_> = tried.collect();
+            let most = tried.iter().map(|(found, _)| found.inside).max().unwrap_or(0);
+            let enough = most - most / 1000;
+            let good = tried.iter().filter(|(found, _)| found.inside >= enough);
+            let Some(&(found, slope)) = good.max_by_key(|(found, _)| found.high - found.low) else {
+                return Fit { offset, drift, inside: 0, judged: 0, spread: 0, second };
+            };
+            drift = slope;
+            // Back to the guest's moment 0.
+            offset = found.middle - middle - (middle as f64 * drift) as i64;
+            let all = start == 0 && end == events.len();
+            if all {
+                let spread = (found.high - found.low) / 2;
+                return Fit { offset, drift, inside: found.inside, judged: found.judged, spread, second };
+            }
+            let more = (to - from).max(WINDOW / 4);
+            (from, to) = (from.saturating_sub(more), to.saturating_add(more));
+        }
+    }
+
+    /// The best offsets within `reach` of this one.
+    fn plateau(&self, events: &[Event], offset: i64, drift: f64, reach: i64) -> Plateau {
+        let mut edges: Vec<(i64, i32)> = Vec::new();
+        let mut judged = 0;
+        for event in events {
+            let at = event.at + offset + (event.at as f64 * drift) as i64;
+            if at - reach < self.from || at + reach >= self.to {
+                continue;
+            }
+            judged += 1;
+            let Some(spans) = self.spans.get(event.vcpu) else { continue };
+            let first = spans.partition_point(|&(_, out)| clamp(out) <= at - reach);
+            for &(from, to) in spans.iter().skip(first) {
+                let (from, to) = (clamp(from) - at, clamp(to) - at);
+                if from >= reach {
+                    break;
+                }
+                edges.push((from.max(-reach), 1));
+                edges.push((to.min(reach), -1));
+            }
+        }
+        edges.sort_unstable();
+        let (mut levels, mut count, mut most) = (Vec::new(), 0i32, 0i32);
+        for edges in edges.chunk_by(|a, b| a.0 == b.0) {
+            count += edges.iter().map(|&(_, change)| change).sum::<i32>();
+            most = most.max(count);
+            levels.push((edges[0].0, count));
+        }
+        levels.push((reach, 0));
+        // Nearly as good is as good: single events are astray.
+        let enough = (most - (most / 500).max(1)).max(1);
+        let (mut low, mut longest) = (None, (0, 0));
+        for &(at, level) in &levels {
+            match low {
+                None if level >= enough => low = Some(at),
+                Some(from) if level < enough => {
+                    if at - from > longest.1 - longest.0 {
+                        longest = (from, at);
+                    }
+                    low = None;
+                }
+                _ => {}
+            }
+        }
+        let (low, high) = longest;
+        Plateau {
+            middle: offset + low + (high - low) / 2,
+            low: offset + low,
+            high: offset + high,
+            inside: most.max(0) as u64,
+            judged,
+        }
+    }
+}
+
+/// A range of offsets that are equally good.
+#[derive(Clone, Copy, Debug)]
+struct Plateau {
+    middle: i64,
+    low: i64,
+    high: i64,
+    inside: u64,
+    judged: u64,
+}
+
+/// Offsets nearer than this are the same answer.
+const NEAR: i64 = 1_000_000;
+const SHARE_MIN: f64 = 0.97;
+/// By how much the best offset's log likelihood must be ahead: events are not independent, so that much more than chance could make is asked.
+const SCORE_MIN: f64 = 60.0;
+
+fn clamp(time: u64) -> i64 {
+    // Room for sums.
+    i64::try_from(time).unwrap_or(i64::MAX).min(1 << 62)
+}
+
+/// Pieces of the events that are short enough for clocks not to drift apart, those with most events first.
+fn windows(events: &[Event]) -> Vec<&[Event]> {
+    let (Some(first), Some(last)) = (events.first(), events.last()) else { return Vec::new() };
+    if last.at - first.at <= WINDOW {
+        return vec![events];
+    }
+    let mut windows = Vec::new();
+    let mut rest = events;
+    while let Some(first) = rest.first() {
+        let end = rest.partition_point(|event| event.at < first.at.saturating_add(WINDOW));
+        let (window, behind) = rest.split_at(end);
+        if window.len() >= EVENTS_MIN {
+            windows.push(window);
+        }
+        rest = behind;
+    }
+    windows.sort_by_key(|window| std::cmp::Reverse(window.len()));
+    windows.truncate(WINDOWS);
+    windows
+}
+
+/// At most so many events, spread evenly.
+fn thinned(events: &[Event], most: usize) -> Vec<Event> {
+    let step = events.len().div_ceil(most).max(1);
+    events.iter().step_by(step).copied().collect()
+}
+
+/// Some of the events in an order that has nothing to do with time, always the same.
+fn shuffled(events: &[Event]) -> Vec<Event> {
+    let mut events = thinned(events, SAMPLE);
+    let mut state = 1u64;
+    for at in (1..events.len()).rev() {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        events.swap(at, (state >> 33) as usize % (at + 1));
+    }
+    events
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A number that looks like chance, the same every time.
+    struct Dice(u64);
+
+    impl Dice {
+        fn below(&mut self, most: i64) -> i64 {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (self.0 >> 33) as i64 % most
+        }
+    }
+
+    /// When one VCPU ran: spans and gaps of up to these lengths, ns.
+    fn spans(dice: &mut Dice, from: u64, to: u64, run: i64, rest: i64) -> Vec<(u64, u64)> {
+        let (mut spans, mut at) = (Vec::new(), from);
+        while at < to {
+            let end = at + 10_000 + dice.below(run) as u64;
+            spans.push((at, end));
+            at = end + 1 + dice.below(rest) as u64;
+        }
+        spans
+    }
+
+    /// Events inside the spans, as a guest's clock shows them.
+    fn events(dice: &mut Dice, spans: &[(u64, u64)], offset: i64, drift: f64, count: usize) -> Vec<Event> {
+        let mut events: Vec<Event> = (0..count)
+            .map(|_| {
+                let (from, to) = spans[dice.below(spans.len() as i64) as usize];
+                let at = from as i64 + 5_000 + dice.below((to - from) as i64 - 8_000) - offset;
+                Event { at: (at as f64 / (1.0 + drift)) as i64, vcpu: 0 }
+            })
+            .collect();
+        events.sort_unstable();
+        events
+    }
+
+    fn schedule(spans: &[(u64, u64)]) -> Schedule<'_> {
+        Schedule { spans: vec![spans], from: spans[0].0 as i64, to: spans[spans.len() - 1].1 as i64 }
+    }
+
+    #[test]
+    fn the_offset_is_found_and_followed_through_a_drift() {
+        for (seed, drift) in [(1, 0.0), (2, -3e-5)] {
+            let mut dice = Dice(seed);
+            let spans = spans(&mut dice, 5_000_000_000, 13_000_000_000, 800_000, 900_000);
+            let offset = 7_000_000_000 + dice.below(1_000_000_000);
+            let events = events(&mut dice, &spans, offset, drift, 6_000);
+            let fit = schedule(&spans).fit(&events, true).unwrap();
+            for event in [&events[0], &events[3_000], &events[5_999]] {
+                let true_at = (event.at as f64 * (1.0 + drift)) as i64 + offset;
+                let found = event.at + fit.offset + (event.at as f64 * fit.drift) as i64;
+                assert!((found - true_at).abs() < 15_000, "seed {seed}: {} ns beside", found - true_at);
+            }
+            assert!(fit.inside as f64 > fit.judged as f64 * 0.99);
+        }
+    }
+
+    #[test]
+    fn a_guest_that_was_recorded_in_part_is_found() {
+        let mut dice = Dice(5);
+        let spans = spans(&mut dice, 4_000_000_000, 16_000_000_000, 800_000, 900_000);
+        let events = events(&mut dice, &spans, -3_000_000_000, 0.0, 8_000);
+        let seen: Vec<_> =
+            spans.iter().copied().filter(|span| (8_000_000_000..12_000_000_000).contains(&span.0)).collect();
+        let fit = schedule(&seen).fit(&events, true).unwrap();
+        assert!((fit.offset + 3_000_000_000).abs() < 15_000, "{fit:?}");
+    }
+
+    #[test]
+    fn where_nothing_can_be_told_nothing_is() {
+        let mut dice = Dice(6);
+        let busy = [(1_000_000_000u64, 9_000_000_000u64)];
+        let many = events(&mut dice, &busy, 500, 0.0, 5_000);
+        assert_eq!(schedule(&busy).fit(&many, true), Err(Unfit::NoGaps));
+        assert_eq!(Schedule { spans: vec![&[]], from: 0, to: 10 }.fit(&many, true), Err(Unfit::NoSpans));
+        let spans = spans(&mut dice, 1_000_000_000, 9_000_000_000, 800_000, 900_000);
+        assert_eq!(schedule(&spans).fit(&many[..50], true), Err(Unfit::TooFew(50)));
+        // A guest of somewhere else.
+        let other = super::tests::spans(&mut Dice(77), 1_000_000_000, 9_000_000_000, 700_000, 1_100_000);
+        let strange = events(&mut dice, &other, 500, 0.0, 5_000);
+        assert!(matches!(schedule(&spans).fit(&strange, true), Err(Unfit::Ambiguous { .. })));
+    }
+
+    #[test]
+    fn a_schedule_that_repeats_itself_is_no_answer() {
+        let spans: Vec<_> = (0..5_000u64).map(|n| (n * 1_000_000, n * 1_000_000 + 500_000)).collect();
+        let events = events(&mut Dice(8), &spans[1000..2000], 0, 0.0, 5_000);
+        assert!(matches!(schedule(&spans).fit(&events, true), Err(Unfit::Ambiguous { .. })));
+    }
+}

@@ -1,0 +1,65 @@
+//! `perfx merge` puts the recordings of guests into the recording of their host, so that one report shows both.
+
+use std::ffi::OsString;
+
+use anyhow::{Result, bail};
+use clap::Args;
+use perfx_passes::{GuestSpec, KCORE_DIR, MergeOptions};
+use perfx_pipeline::Pass;
+
+use crate::cli::Usage;
+use crate::output::WriteArgs;
+
+/// Merge the recordings of virtual machines into the recording of their host
+///
+/// GUEST is PATH[,pid=N][,offset=N][,scale=F][,vcpu=V:TID]…[,root=DIR], or as perf inject takes it,
+/// PATH,PID[,OFFSET[,SCALE]]. pid is the host's process that runs the guest, found by the names of
+/// its threads where there is only one. A guest's time t becomes (t - offset) / scale on the host,
+/// where t is cycles if the guest's recording has a TIME_CONV record, else ns; without an offset it
+/// is found from the host's context switches, for a guest's events happen only while its VCPUs run.
+///
+/// Examples:
+///   perfx merge host.data guest.data -o merged.data
+///   perfx merge host.data a.data,pid=1234 b.data,pid=2345 -o merged.data
+///   perfx merge --samples host.data guest.data,1234,-4745478104161,2.596 | perf report -i -
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment, override_usage = "perfx merge [OPTIONS] HOST GUEST…")]
+pub(crate) struct Merge {
+    #[command(flatten)]
+    write: WriteArgs,
+    /// Recordings of its guests
+    #[arg(value_name = "GUEST")]
+    guests: Vec<OsString>,
+    /// Merge the guests' samples, too
+    #[arg(long)]
+    samples: bool,
+    /// Merge NAMESPACES, CGROUP, THROTTLE, LOST_SAMPLES and BPF records, too, which perf inject leaves out
+    #[arg(long)]
+    all: bool,
+}
+
+impl Merge {
+    pub(crate) fn run(&self) -> Result<u8> {
+        if self.guests.is_empty() {
+            bail!(Usage("no guest is given: perfx merge HOST GUEST…".into()));
+        }
+        let (guests, samples, all) = (self.guests.clone(), self.samples, self.all);
+        let pass = guest_pass(MergeOptions { guests, samples, all, guestmount: None })?;
+        self.write.transform_into("merge", vec![pass], has_kcore(&self.guests))
+    }
+}
+
+/// The pass, if its guests make sense.
+pub(crate) fn guest_pass(options: MergeOptions) -> Result<Box<dyn Pass>> {
+    for guest in &options.guests {
+        GuestSpec::parse(guest).map_err(|e| Usage(format!("{e:#}")))?;
+    }
+    Ok(Box::new(perfx_passes::Merge::new(options)))
+}
+
+/// Some guest's recording is a directory with its kernel's memory, which only a directory can hold.
+pub(crate) fn has_kcore(guests: &[OsString]) -> bool {
+    let holds =
+        |guest: &OsString| GuestSpec::parse(guest).is_ok_and(|guest| guest.path.join(KCORE_DIR).is_dir());
+    guests.iter().any(holds)
+}
