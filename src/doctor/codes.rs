@@ -123,7 +123,7 @@ pub static CODES: &[Code] = codes! {
     "feature-table-cut" Fault Reads Refuses RECOVER, "The file ends inside the feature table";
     "feature-outside" Fault Varies Refuses RECOVER, "The section of a feature reaches past the end of the file";
     "features-none" Fault Reads Refuses None, "A big-endian header with room for features, but without any";
-    "section-short" Fault Varies Varies REINDEX, "The section of a feature is too short for what it says it holds";
+    "section-short" Fault Varies Varies None, "The section of a feature is too short for what it says it holds";
     "section-rest" Fault Varies Varies None, "Bytes follow what is known of a section";
     "version-unknown" Fault Varies Varies None, "A section of a version that nobody knows";
     "nrcpus-missing" Fault Reads Refuses None, "CPU_TOPOLOGY or CPU_DOMAIN_INFO without NRCPUS, which says how long they are";
@@ -132,8 +132,8 @@ pub static CODES: &[Code] = codes! {
     "build-id-type" Fault Reads Varies None, "An entry of BUILD_ID of a strange type";
     "build-id-without-pid" Note Reads Reads None, "BUILD_ID made by perf before 2.6.34";
     "tracing-magic" Fault Varies Refuses None, "TRACING_DATA does not begin as it should";
-    "event-desc" Fault Reads Reads REINDEX, "EVENT_DESC does not agree with the attrs and their ids";
-    "group-range" Fault Reads Refuses REINDEX, "A group of GROUP_DESC reaches past the last event";
+    "event-desc" Fault Reads Reads None, "EVENT_DESC does not agree with the attrs and their ids";
+    "group-range" Fault Reads Refuses None, "A group of GROUP_DESC reaches past the last event";
     "sample-time" Fault Reads Reads REINDEX, "SAMPLE_TIME does not agree with the samples";
     "dir-format" Fault Reads Refuses REPAIR, "DIR_FORMAT in a plain file: records may be in other files that are not here";
     "mmap-len" Fault Varies Refuses REPAIR, "mmap_len of feature COMPRESSED is 0 or no multiple of 4096";
