@@ -68,7 +68,7 @@ pub fn oddities(record: &Record<'_>, layouts: &Layouts) -> Vec<Oddity> {
     }
     let (layout, lost) = layout_of(record, layouts);
     let mut odd = Vec::new();
-    if let Some(layout) = layout {
+    if let Some(layout) = layout.filter(|layout| !layout.is_all_of(record)) {
         let (sample, short) = Sample::read(record, layout);
         sample_oddities(record, layouts, layout, &sample, short, &mut odd);
     }

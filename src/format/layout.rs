@@ -178,6 +178,13 @@ impl Layout {
         }
     }
 
+    /// The sample holds nothing but fixed fields, and exactly those.
+    #[inline]
+    pub(crate) fn is_all_of(&self, sample: &Record<'_>) -> bool {
+        let fixed = SAMPLE_ORDER.iter().fold(0, |all, bit| all | bit);
+        self.sample_type & !fixed == 0 && sample.bytes().len() == usize::from(self.sample.size)
+    }
+
     /// Byte position of a field in this record, whichever end it is counted from; `None` when the record is too short to hold it.
     #[inline]
     fn position(&self, record: &Record<'_>, field: impl Fn(&Fields) -> Option<u16>) -> Option<usize> {

@@ -564,3 +564,14 @@ fn a_changed_byte_is_survived() {
         );
     }
 }
+
+/// Who reads that a command mends something will try it.
+#[test]
+fn what_mends_a_fault_is_a_command() {
+    let mends: BTreeSet<_> =
+        codes().values().filter_map(|code| code["mend"].as_str().map(str::to_owned)).collect();
+    let later = ["decompress", "recover"];
+    for mend in mends.iter().filter(|mend| !later.contains(&mend.as_str())) {
+        assert_eq!(perfx(["help", mend]).code, Some(0), "{mend}");
+    }
+}
