@@ -42,6 +42,7 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    #[command(after_help = EXIT_CODES)]
     Completion(commands::completion::Completion),
     #[command(after_help = EXIT_CODES)]
     Compress(commands::compress::Compress),
@@ -65,6 +66,7 @@ enum Command {
     Info(commands::info::Info),
     #[command(after_help = EXIT_CODES)]
     Inject(commands::inject::Inject),
+    #[command(after_help = EXIT_CODES)]
     Man(commands::man::Man),
     #[command(after_help = EXIT_CODES)]
     Merge(commands::merge::Merge),

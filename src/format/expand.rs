@@ -186,10 +186,7 @@ where
                 lost => self.ready.extend(lost.take().map(|lost| Batch { lost: Some(lost), ..out.empty() })),
             }
             if let Err(error) = out.decompress(&record, stream, self.expansion_max, &mut self.ready) {
-                let mut error = error.origin(record.origin()).record(record.kind()).file(&batch.name);
-                if stream.at == Origin::Synthetic && !begins_frame(&record) {
-                    error = error.code("zstd-continued").hint(CHAIN_HINT);
-                }
+                let error = error.origin(record.origin()).record(record.kind()).file(&batch.name);
                 out.drop_rest();
                 if !self.salvage {
                     // What came before the fault is still good, and so are plain records after it, for whoever goes on.
@@ -370,8 +367,16 @@ impl Output {
         if stream.hint == 0 {
             stream.ends = get_frame_content_size(part).is_ok_and(|size| size.is_some());
         }
-        let mut piece =
-            Piece { stream: number, record: at, expanded: 0, expansion_max, ended: 0, frame_inside: false };
+        let continued = stream.at == Origin::Synthetic && !begins_frame(record);
+        let mut piece = Piece {
+            stream: number,
+            record: at,
+            expanded: 0,
+            expansion_max,
+            ended: 0,
+            frame_inside: false,
+            continued,
+        };
         let context = &mut stream.context;
         let (hint, _) = feed_piece(record, stream.hint, |input| {
             let hint = self.feed(&mut piece, context, input, ready)?;
@@ -406,7 +411,10 @@ impl Output {
             let hint = context.decompress_stream(&mut output, &mut input).map_err(|code| {
                 let (name, expanded) = (get_error_name(code), piece.expanded);
                 let what = format!("zstd can't decompress it ({name}), {expanded} bytes into what it holds");
-                Error::new(what).code("zstd")
+                match piece.continued {
+                    true => Error::new(what).code("zstd-continued").hint(CHAIN_HINT),
+                    false => Error::new(what).code("zstd"),
+                }
             })?;
             let filled = output.pos() == output.capacity();
             let more = (self.bytes.len() - before) as u64;
@@ -495,6 +503,8 @@ struct Piece {
     /// Bytes that were expanded when a frame last ended.
     ended: u64,
     frame_inside: bool,
+    /// Nothing of its stream was read before, and it begins no frame.
+    continued: bool,
 }
 
 /// Hands the piece in a compressed record to `feed`, which returns how many bytes zstd would like to see next (0 at the end of a frame) and how

@@ -18,6 +18,7 @@ mod oracle;
 mod parse;
 #[allow(clippy::type_complexity, reason = "a naive model is plainer with its tuples spelled out")]
 mod properties;
+mod recover;
 mod reindex;
 mod repair;
 mod second_opinion;
