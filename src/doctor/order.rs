@@ -1,18 +1,24 @@
 //! Checks the rounds: no record may be older than what perf has let go at the FINISHED_ROUND before the last.
 
 use perfx_format::input::Batch;
-use perfx_format::{Endian, Kinds, Record, RecordType};
+use perfx_format::{Endian, Record, RecordType};
 
 use crate::finding::{Findings, Spot};
 
 /// The times between two FINISHED_ROUND records, ns. Empty: `oldest` is above `newest`.
 #[derive(Clone, Copy, Debug)]
 struct Span {
+    /// Where its records begin in the batch.
+    start: usize,
     oldest: u64,
     newest: u64,
 }
 
-const EMPTY: Span = Span { oldest: u64::MAX, newest: 0 };
+impl Span {
+    fn empty(start: usize) -> Span {
+        Span { start, oldest: u64::MAX, newest: 0 }
+    }
+}
 
 /// The rounds of a batch; the last one goes on in the next batch.
 #[derive(Clone, Debug)]
@@ -22,7 +28,7 @@ pub(crate) struct Rounds {
 
 impl Rounds {
     pub(crate) fn new() -> Rounds {
-        Rounds { spans: vec![EMPTY] }
+        Rounds { spans: vec![Span::empty(0)] }
     }
 
     /// A record that perf sorts: it has a time.
@@ -34,8 +40,9 @@ impl Rounds {
         }
     }
 
-    pub(crate) fn finished(&mut self) {
-        self.spans.push(EMPTY);
+    /// A FINISHED_ROUND, whose end is at this position of the batch.
+    pub(crate) fn finished(&mut self, end: usize) {
+        self.spans.push(Span::empty(end));
     }
 }
 
@@ -56,35 +63,28 @@ pub(crate) struct Order {
 }
 
 impl Order {
-    fn finished(&mut self) {
-        (self.let_go, self.next) = (self.next, self.newest);
-    }
-
-    /// Takes in a batch. Only when something is late in it is it walked again, for the places.
+    /// Takes in a batch. Rounds in which something is late are walked again, for the places.
     pub(crate) fn batch(&mut self, batch: &Batch, rounds: &Rounds, endian: Endian, findings: &mut Findings) {
-        let before = *self;
-        let mut late = false;
         for (index, span) in rounds.spans.iter().enumerate() {
             if index > 0 {
-                self.finished();
+                (self.let_go, self.next) = (self.next, self.newest);
             }
-            late |= span.oldest < self.let_go;
+            if span.oldest < self.let_go {
+                self.name_late(batch, span.start, endian, findings);
+            }
             self.newest = self.newest.max(span.newest);
-        }
-        if late {
-            before.name_late(batch, endian, findings);
         }
     }
 
-    fn name_late(mut self, batch: &Batch, endian: Endian, findings: &mut Findings) {
+    fn name_late(&self, batch: &Batch, start: usize, endian: Endian, findings: &mut Findings) {
         let mut walker = batch.walk(endian);
-        while let Ok(Some(record)) = walker.next_wanted(Kinds::ALL, usize::MAX) {
+        walker.seek(start);
+        while let Ok(Some(record)) = walker.next_record() {
             if record.kind() == RecordType::FINISHED_ROUND {
-                self.finished();
+                break;
             }
-            let Some(time) = sort_time(batch.layouts.time(&record)) else { continue };
-            self.newest = self.newest.max(time);
-            if time < self.let_go {
+            let time = sort_time(batch.layouts.time(&record));
+            if let Some(time) = time.filter(|&time| time < self.let_go) {
                 findings.add("out-of-order", self.late(&record, time));
             }
         }

@@ -89,6 +89,10 @@ pub(crate) fn look(batch: &Batch, context: &Context) -> Seen {
     let mut walker = batch.walk(context.endian);
     loop {
         match walker.next_record() {
+            Ok(Some(record)) if record.kind() == RecordType::FINISHED_ROUND => {
+                seen.record(&record, batch, context);
+                seen.rounds.finished(walker.position());
+            }
             Ok(Some(record)) => seen.record(&record, batch, context),
             Ok(None) => break,
             Err(error) => {
@@ -136,7 +140,6 @@ impl Seen {
             _ => {}
         }
         match kind {
-            RecordType::FINISHED_ROUND => self.rounds.finished(),
             RecordType::AUXTRACE_INFO => self.aux.push(Aux::Info),
             RecordType::AUXTRACE => {
                 let word = |at| record.u32(at).unwrap_or(0);

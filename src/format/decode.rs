@@ -73,7 +73,9 @@ pub fn oddities(record: &Record<'_>, layouts: &Layouts) -> Vec<Oddity> {
         sample_oddities(record, layouts, layout, &sample, short, &mut odd);
     }
     odd.extend(lost.map(|(code, what)| Oddity { code, what }));
-    odd.extend(frame_oddities(record));
+    if !record.bytes().len().is_multiple_of(8) || record.cpumode() > 5 {
+        odd.extend(frame_oddities(record));
+    }
     odd
 }
 

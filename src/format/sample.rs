@@ -455,7 +455,9 @@ impl<'a> Sample<'a> {
         }
     }
 
-    /// The parts up to the first one that does not fit, and that one; `rest` begins where reading ended.
+    /// The parts up to the first one that does not fit, and that one; `rest` begins where reading ended. Inlined, because a sample is
+    /// large to hand over.
+    #[inline(always)]
     pub(crate) fn read(record: &Record<'a>, layout: &Layout) -> (Sample<'a>, Option<Short>) {
         let mut sample = Sample::default();
         let mut parts = Parts { cursor: record.cursor() };
