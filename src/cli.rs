@@ -41,6 +41,7 @@ struct Cli {
 }
 
 #[derive(Subcommand, Debug)]
+#[allow(clippy::large_enum_variant, reason = "there is only ever one")]
 enum Command {
     #[command(after_help = EXIT_CODES)]
     Completion(commands::completion::Completion),

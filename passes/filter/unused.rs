@@ -18,8 +18,11 @@ pub(super) struct Unused {
     /// Events to which something happened.
     events: BTreeSet<usize>,
     /// Files, and who mapped them when; `None`: the kernel.
-    files: HashMap<Box<[u8]>, Vec<(Option<Who>, u64)>>,
+    files: HashMap<Box<[u8]>, Vec<Mapped>>,
 }
+
+/// By whom, and when.
+type Mapped = (Option<Who>, u64);
 
 impl Unused {
     /// A record that is no sample.
@@ -47,7 +50,7 @@ impl Unused {
         let used = |index: &usize| self.events.contains(index) || samples.get(*index).is_some_and(|&n| n > 0);
         let numbered = || session.events.iter().enumerate();
         let none = !numbered().any(|(index, _)| used(&index));
-        let gone = numbered().filter(|(index, _)| !used(index) && !(none && *index == 0));
+        let gone = numbered().filter(|(index, _)| !(used(index) || none && *index == 0));
         gone.flat_map(|(_, event)| event.ids.iter().copied()).collect()
     }
 

@@ -215,7 +215,7 @@ fn every_piece_is_what_all_perfs_read() {
                     zstd::bulk::decompress(zstd, 1 << 20).unwrap()
                 };
                 assert!(
-                    (1..=mmap_len).contains(&held.len()) && mmap_len % 4096 == 0,
+                    (1..=mmap_len).contains(&held.len()) && mmap_len.is_multiple_of(4096),
                     "{} {mmap_len}",
                     held.len()
                 );
