@@ -184,7 +184,6 @@ fn passes() {
     ]);
     fs::create_dir(place.path("a,b")).unwrap();
     same("passes", "list", &place.say("passes"));
-    same("passes", "list-json", &place.say("passes --json"));
     same("passes", "explain-json", &place.say("run -p mmap2-build-ids,build-ids --explain --json z.data"));
     let chains = [
         "run -p build-ids --explain",

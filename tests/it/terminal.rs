@@ -127,6 +127,11 @@ fn colours_are_for_terminals_that_want_them() {
     let escape = '\u{1b}';
     let shown = |on: Terminal, color: Option<(&str, &str)>, line: &str| {
         let mut command = command_in(&folder, line);
+        command.env("TERM", "xterm-256color");
+        // In CI, colours go to any terminal.
+        for name in ["CI", "NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE"] {
+            command.env_remove(name);
+        }
         if let Some((name, value)) = color {
             command.env(name, value);
         }
