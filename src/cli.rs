@@ -1,13 +1,16 @@
 //! The command line: what every command shares is here, once, and so are the exit codes.
 
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Write as _};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use perfx_format::RecordType;
+use perfx_passes::IdOptions;
 use perfx_pipeline::did_you_mean;
+use serde_json::Value as Json;
 
 pub(crate) use crate::input::InputArgs;
 use crate::talk::{ColorWhen, STYLES, tell_failure};
@@ -129,6 +132,49 @@ impl FormatArgs {
     /// What was asked for.
     pub(crate) fn format(self) -> Format {
         if self.json { Format::Json } else { self.format }
+    }
+
+    /// Prints what has one JSON document, which ndjson has on one line.
+    pub(crate) fn print(self, text: impl FnOnce() -> String, document: impl FnOnce() -> Json) -> Result<()> {
+        let shown = match self.format() {
+            Format::Text => text(),
+            Format::Json => format!("{:#}\n", document()),
+            Format::Ndjson => format!("{}\n", document()),
+        };
+        Ok(io::stdout().lock().write_all(shown.as_bytes())?)
+    }
+}
+
+/// What commands share that read all records and tell about them.
+#[derive(Args, Debug, Clone, Copy)]
+pub(crate) struct TellArgs {
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+    #[command(flatten)]
+    pub(crate) threads: ThreadArgs,
+    #[command(flatten)]
+    pub(crate) talk: TalkArgs,
+}
+
+/// Where files are looked for that a recording names.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct SearchArgs {
+    /// A sysroot or container image to look in; repeatable
+    #[arg(long, value_name = "DIR")]
+    root: Vec<PathBuf>,
+    /// A build-id cache of perf to look in; repeatable
+    #[arg(long, value_name = "DIR")]
+    buildid_dir: Vec<PathBuf>,
+    /// Do not read the files and the kernel of this machine, as for a recording of another one
+    #[arg(long)]
+    no_files: bool,
+}
+
+impl SearchArgs {
+    /// With `known` ids: those of files that need not be looked for.
+    pub(crate) fn options(&self, known: Option<&str>) -> Result<IdOptions> {
+        let options = IdOptions::new(known, self.root.clone(), self.buildid_dir.clone(), self.no_files);
+        options.map_err(|error| Usage(format!("{error:#}")).into())
     }
 }
 

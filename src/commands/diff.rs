@@ -1,7 +1,6 @@
 //! `perfx diff` tells whether two recordings hold the same, whatever form each is stored in, and if not, where they begin to differ.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
@@ -14,7 +13,7 @@ use perfx_format::{Endian, Event, Feature, Kinds, Layouts, Origin, Record, Recor
 use perfx_pipeline::{Level, Report, counted, scan_two};
 use serde_json::{Value as Json, json};
 
-use crate::cli::{Format, FormatArgs, TalkArgs, ThreadArgs, Usage};
+use crate::cli::{TellArgs, Usage};
 use crate::input::{Source, spool};
 use crate::output::form_name;
 use crate::render::{self, Style, kind_name};
@@ -46,11 +45,7 @@ pub(crate) struct Diff {
     #[arg(long, value_name = "FEATURE,…", value_delimiter = ',')]
     ignore: Vec<String>,
     #[command(flatten)]
-    format: FormatArgs,
-    #[command(flatten)]
-    threads: ThreadArgs,
-    #[command(flatten)]
-    talk: TalkArgs,
+    tell: TellArgs,
 }
 
 /// Version of the JSON form.
@@ -108,19 +103,14 @@ impl Diff {
             let counts = |recording: &mut Recording| {
                 recording.head.clear();
                 // What is torn was told above.
-                count(recording, self.threads.count(), &mut Report::default())
+                count(recording, self.tell.threads.count(), &mut Report::default())
             };
             let (counts_a, counts_b) = (counts(&mut a)?, counts(&mut b)?);
             found.counts(&counts_a, &counts_b);
         }
         let names = [&a, &b].map(|recording| format!("{} ({})", recording.name, form_name(recording)));
         let equal = found.is_empty();
-        let text = match self.format.format() {
-            Format::Text => found.text(),
-            Format::Json => format!("{:#}\n", found.document(&a, &b, compared.records)),
-            Format::Ndjson => format!("{}\n", found.document(&a, &b, compared.records)),
-        };
-        io::stdout().lock().write_all(text.as_bytes())?;
+        self.tell.format.print(|| found.text(), || found.document(&a, &b, compared.records))?;
         let [name_a, name_b] = names;
         let same = counted(compared.records, "record", "records");
         report.say(
@@ -130,7 +120,7 @@ impl Diff {
                 false => format!("{name_a} and {name_b} differ; {same} at the front are equal"),
             },
         );
-        let code = self.talk.tell(&report);
+        let code = self.tell.talk.tell(&report);
         Ok(if equal { code } else { 3 })
     }
 }

@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
@@ -18,7 +18,7 @@ use perfx_format::{Bytes, Endian, Feature, Kinds, Layouts, Origin, Record, Recor
 use perfx_pipeline::Report;
 use serde_json::{Value as Json, json};
 
-use crate::cli::{Format, FormatArgs, InputArgs, TalkArgs, ThreadArgs};
+use crate::cli::{InputArgs, TellArgs};
 use crate::human::{self, percent, table};
 use crate::input::Source;
 use crate::output::form_name;
@@ -40,11 +40,7 @@ pub(crate) struct Du {
     #[command(flatten)]
     input: InputArgs,
     #[command(flatten)]
-    format: FormatArgs,
-    #[command(flatten)]
-    threads: ThreadArgs,
-    #[command(flatten)]
-    talk: TalkArgs,
+    tell: TellArgs,
 }
 
 /// Version of the JSON form.
@@ -60,18 +56,13 @@ impl Du {
         let endian = recording.endian;
         let mut processes = Processes::default();
         let work = |batch: &Batch| Processes::of(batch, endian);
-        let counted = count_with(&mut recording, self.threads.count(), &mut report, work, |later| {
+        let counted = count_with(&mut recording, self.tell.threads.count(), &mut report, work, |later| {
             processes.join(later)
         })?;
         let usage =
             Usage { parts: Parts::of(&recording, &counted)?, processes: processes.by_size(), counted };
-        let text = match self.format.format() {
-            Format::Text => usage.text(),
-            Format::Json => format!("{:#}\n", usage.document(&recording)),
-            Format::Ndjson => format!("{}\n", usage.document(&recording)),
-        };
-        io::stdout().lock().write_all(text.as_bytes())?;
-        Ok(self.talk.tell(&report))
+        self.tell.format.print(|| usage.text(), || usage.document(&recording))?;
+        Ok(self.tell.talk.tell(&report))
     }
 }
 

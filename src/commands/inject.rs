@@ -5,11 +5,11 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use perfx_passes::{BuildIds, BuildIdsOptions, IdOptions, MergeOptions, Mmap2BuildIds, Mmap2BuildIdsOptions};
+use perfx_passes::{BuildIds, BuildIdsOptions, MergeOptions, Mmap2BuildIds, Mmap2BuildIdsOptions};
 use perfx_pipeline::Pass;
 
 use super::merge::{guest_pass, has_kcore};
-use crate::cli::Usage;
+use crate::cli::{SearchArgs, Usage};
 use crate::output::WriteArgs;
 
 /// Add build-ids to a recording
@@ -41,15 +41,8 @@ pub(crate) struct Inject {
     /// Ids to use: `HEX PATH[,HEX PATH…]`, or file://NAME with one such pair a line
     #[arg(long, value_name = "LIST")]
     known_build_ids: Option<String>,
-    /// A sysroot or container image to look in; repeatable
-    #[arg(long, value_name = "DIR")]
-    root: Vec<PathBuf>,
-    /// A build-id cache of perf to look in; repeatable
-    #[arg(long, value_name = "DIR")]
-    buildid_dir: Vec<PathBuf>,
-    /// Do not read the files and the kernel of this machine, as for a recording of another one
-    #[arg(long)]
-    no_files: bool,
+    #[command(flatten)]
+    search: SearchArgs,
     /// Merge a guest's recording: PATH,PID[,OFFSET[,SCALE]]; repeatable. The same as perfx merge
     #[arg(long, value_name = "GUEST")]
     guest_data: Vec<OsString>,
@@ -62,9 +55,7 @@ pub(crate) struct Inject {
 
 impl Inject {
     pub(crate) fn run(&self) -> Result<u8> {
-        let (known, roots, caches) = (self.known_build_ids.as_deref(), &self.root, &self.buildid_dir);
-        let ids = IdOptions::new(known, roots.clone(), caches.clone(), self.no_files);
-        let ids = ids.map_err(|error| Usage(format!("{error:#}")))?;
+        let ids = self.search.options(self.known_build_ids.as_deref())?;
         let mmap2 = self.mmap2_buildids || self.mmap2_buildid_all;
         let build_ids = self.build_ids || self.buildid_all;
         let merge = !self.guest_data.is_empty();

@@ -1,14 +1,12 @@
 //! `perfx run` sends a recording through any chain of passes; every other command is a preset of it.
 
-use std::io::Write as _;
-
 use anyhow::Result;
 use clap::Args;
 use perfx_passes::parse_chain;
 use perfx_pipeline::{Job, Schedule};
 use serde_json::{Value as Json, json};
 
-use crate::cli::{Format, FormatArgs, Usage};
+use crate::cli::{FormatArgs, Usage};
 use crate::commands::passes::needs_json;
 use crate::input::{Source, spool};
 use crate::output::WriteArgs;
@@ -45,12 +43,8 @@ impl Run {
             let recording = Source::of(&self.write.input).open()?;
             let job = Job { recording, passes, threads: 1, spool: spool() };
             let schedule = job.schedule()?;
-            let text = match self.format.format() {
-                Format::Text => schedule.explain().iter().map(|line| format!("{line}\n")).collect(),
-                Format::Json => format!("{:#}\n", as_json(&schedule)),
-                Format::Ndjson => format!("{}\n", as_json(&schedule)),
-            };
-            std::io::stdout().write_all(text.as_bytes())?;
+            let text = || schedule.explain().iter().map(|line| format!("{line}\n")).collect();
+            self.format.print(text, || as_json(&schedule))?;
             return Ok(0);
         }
         self.write.transform("run", passes)

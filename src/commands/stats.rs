@@ -1,7 +1,5 @@
 //! `perfx stats` counts what is in a recording: records by kind, samples by event, what was lost, and what is compressed or AUX data.
 
-use std::io::{self, Write as _};
-
 use anyhow::Result;
 use clap::Args;
 use perfx_format::event_name::EventName;
@@ -10,7 +8,7 @@ use perfx_format::{Layouts, Origin, RecordType, Value};
 use perfx_pipeline::Report;
 use serde_json::{Value as Json, json};
 
-use crate::cli::{Format, FormatArgs, InputArgs, TalkArgs, ThreadArgs};
+use crate::cli::{InputArgs, TellArgs};
 use crate::human::{self, percent, table};
 use crate::input::Source;
 use crate::output::form_name;
@@ -34,11 +32,7 @@ pub(crate) struct Stats {
     #[command(flatten)]
     input: InputArgs,
     #[command(flatten)]
-    format: FormatArgs,
-    #[command(flatten)]
-    threads: ThreadArgs,
-    #[command(flatten)]
-    talk: TalkArgs,
+    tell: TellArgs,
 }
 
 /// Version of the JSON form.
@@ -51,15 +45,11 @@ impl Stats {
     pub(crate) fn run(&self) -> Result<u8> {
         let mut recording = Source::of(&self.input).open()?;
         let mut report = Report::default();
-        let counted = count(&mut recording, self.threads.count(), &mut report)?;
+        let counted = count(&mut recording, self.tell.threads.count(), &mut report)?;
         let events = events(&recording, &counted);
-        let text = match self.format.format() {
-            Format::Text => text(&counted, &events),
-            Format::Json => format!("{:#}\n", document(&recording, &counted, &events)),
-            Format::Ndjson => format!("{}\n", document(&recording, &counted, &events)),
-        };
-        io::stdout().lock().write_all(text.as_bytes())?;
-        Ok(self.talk.tell(&report))
+        let document = || document(&recording, &counted, &events);
+        self.tell.format.print(|| text(&counted, &events), document)?;
+        Ok(self.tell.talk.tell(&report))
     }
 }
 

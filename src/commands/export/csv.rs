@@ -14,7 +14,7 @@ use perfx_pipeline::{Level, Report, counted};
 use super::Folder;
 use super::gather::{self, Gathered, comm, kind_name};
 use super::names::{Naming, name_hits, plain};
-use crate::cli::{InputArgs, TalkArgs, ThreadArgs, Usage};
+use crate::cli::{InputArgs, SearchArgs, TalkArgs, ThreadArgs};
 use crate::human::size;
 use crate::input::{Source, spool};
 
@@ -44,15 +44,8 @@ pub(crate) struct Csv {
     /// Overwrite files of these names
     #[arg(short, long)]
     force: bool,
-    /// A sysroot or container image to look for symbols in; repeatable
-    #[arg(long, value_name = "DIR")]
-    root: Vec<PathBuf>,
-    /// A build-id cache of perf to look for symbols in; repeatable
-    #[arg(long, value_name = "DIR")]
-    buildid_dir: Vec<PathBuf>,
-    /// Do not read the files and the kernel of this machine, as for a recording of another one
-    #[arg(long)]
-    no_files: bool,
+    #[command(flatten)]
+    search: SearchArgs,
     /// Do everything but write: say what would be done
     #[arg(short = 'n', long)]
     dry_run: bool,
@@ -69,8 +62,7 @@ const RESULTS: &str = "results.csv";
 
 impl Csv {
     pub(crate) fn run(&self) -> Result<u8> {
-        let ids = IdOptions::new(None, self.root.clone(), self.buildid_dir.clone(), self.no_files)
-            .map_err(|e| Usage(format!("{e:#}")))?;
+        let ids = self.search.options(None)?;
         let source = Source::of(&self.input);
         let mut recording = source.open()?;
         recording.check_whole()?;
