@@ -8,13 +8,23 @@ use serde_json::Value as Json;
 use crate::args;
 use crate::support::{Stdin, all, each_fixture, perfx, perfx_command, root, run, temp};
 
-fn commands() -> Vec<String> {
-    perfx::command_line().get_subcommands().map(|command| command.get_name().to_owned()).collect()
+/// By the words that call them, and those within others behind these: `export`, `export csv`.
+fn commands() -> Vec<(String, clap::Command)> {
+    fn within(command: &clap::Command, before: &str) -> Vec<(String, clap::Command)> {
+        let named = command.get_subcommands().filter(|command| command.get_name() != "help");
+        let own = |command: &clap::Command| (format!("{before}{}", command.get_name()), command.clone());
+        let below = |(words, command)| {
+            let inner = within(&command, &format!("{words} "));
+            std::iter::once((words, command)).chain(inner)
+        };
+        named.map(own).flat_map(below).collect()
+    }
+    within(&perfx::command_line(), "")
 }
 
-fn help(command: Option<&str>) -> String {
+fn help(command: &str) -> String {
     let mut perfx = perfx_command();
-    perfx.env("NO_COLOR", "1").env("COLUMNS", "100").args(command).arg("--help");
+    perfx.env("NO_COLOR", "1").env("COLUMNS", "100").args(command.split_whitespace()).arg("--help");
     let lines = run(&mut perfx, Stdin::Null).text();
     lines.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
@@ -24,9 +34,9 @@ fn help(command: Option<&str>) -> String {
 fn the_command_reference_is_every_help() {
     let mut text =
         "# Commands of perfx\n\nEvery command's `--help`; a test keeps this file equal to them.\n".to_owned();
-    text += &format!("\n## perfx\n\n```text\n{}```\n", help(None));
-    for command in commands() {
-        text += &format!("\n## perfx {command}\n\n```text\n{}```\n", help(Some(&command)));
+    text += &format!("\n## perfx\n\n```text\n{}```\n", help(""));
+    for (words, _) in commands() {
+        text += &format!("\n## perfx {words}\n\n```text\n{}```\n", help(&words));
     }
     let path = root().join("docs/commands.md");
     if std::env::var("INSTA_UPDATE").is_ok_and(|update| update == "always") {
@@ -37,11 +47,11 @@ fn the_command_reference_is_every_help() {
 
 #[test]
 fn every_option_and_command_is_explained() {
-    for command in perfx::command_line().get_subcommands() {
-        assert!(command.get_about().is_some(), "{}", command.get_name());
-        assert!(help(Some(command.get_name())).contains("Exit codes:"), "{} --help", command.get_name());
+    for (words, command) in commands() {
+        assert!(command.get_about().is_some(), "{words}");
+        assert!(help(&words).contains("Exit codes:"), "{words} --help");
         for option in command.get_arguments() {
-            assert!(option.get_help().is_some(), "{} {option}", command.get_name());
+            assert!(option.get_help().is_some(), "{words} {option}");
         }
     }
 }
@@ -49,8 +59,8 @@ fn every_option_and_command_is_explained() {
 #[test]
 fn the_readme_names_every_command() {
     let readme = fs::read_to_string(root().join("README.md")).unwrap();
-    for command in commands() {
-        assert!(readme.contains(&format!("perfx {command}")), "the README does not tell of perfx {command}");
+    for (words, _) in commands() {
+        assert!(readme.contains(&format!("perfx {words}")), "the README does not tell of perfx {words}");
     }
 }
 
@@ -59,7 +69,7 @@ fn completion_is_for_every_shell() {
     for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
         let ran = perfx(["completion", shell]);
         assert_eq!(ran.code, Some(0), "{shell}: {}", ran.stderr);
-        assert!(commands().iter().all(|command| ran.text().contains(command.as_str())), "{shell}");
+        assert!(commands().iter().all(|(_, command)| ran.text().contains(command.get_name())), "{shell}");
         assert!(ran.text().contains("mmap2-buildids"), "{shell}");
     }
 }
@@ -72,7 +82,8 @@ fn every_command_has_a_manual_page() {
         let ran = perfx(args!["man", "--dir", &pages]);
         assert_eq!((ran.code, ran.text().as_str(), ran.stderr.as_str()), (Some(0), "", ""));
     }
-    for name in std::iter::once("perfx".to_owned()).chain(commands().iter().map(|c| format!("perfx-{c}"))) {
+    let pages_of = commands().into_iter().map(|(words, _)| format!("perfx-{}", words.replace(' ', "-")));
+    for name in std::iter::once("perfx".to_owned()).chain(pages_of) {
         let page = fs::read_to_string(pages.join(format!("{name}.1"))).unwrap();
         assert!(page.contains(".SH NAME") && page.contains("Exit codes"), "{name}");
     }
