@@ -332,6 +332,7 @@ impl Output {
             origins: Origins::default(),
             kinds: Kinds::NONE,
             records: 0,
+            rare: None,
             stored: None,
             torn: None,
             opened: Vec::new(),

@@ -105,8 +105,16 @@ struct Cut {
     len: usize,
     kinds: Kinds,
     records: u64,
+    rare: Option<Rare>,
     torn: Option<Torn>,
 }
+
+/// Positions in a batch of all records that are neither samples nor ends of a round, so that who wants only such is spared the walk over what
+/// makes up nearly all of a recording. Kept with the cuts, so there is a limit to them.
+type Rare = Arc<[u32]>;
+
+/// The most of them that are kept of a batch: 4 kB for 4 MiB.
+const RARE_MAX: usize = 1 << 10;
 
 impl std::fmt::Debug for Recording {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -139,6 +147,8 @@ pub struct Batch {
     pub kinds: Kinds,
     /// How many there are.
     pub records: u64,
+    /// Where those of rare kinds stand, unless there are many or nobody knows.
+    pub(crate) rare: Option<Rare>,
     /// The file and offset at which the same bytes lie, if they are mapped.
     pub stored: Option<(Arc<File>, u64)>,
     /// The file they came from.
@@ -259,12 +269,13 @@ impl std::fmt::Display for Lost {
 impl Batch {
     /// Walks its records.
     pub fn walk(&self, endian: Endian) -> Walker<'_> {
-        Walker::new(&self.bytes, &self.origins, endian)
+        Walker::new(&self.bytes, &self.origins, endian).with_rare(self.rare.as_deref())
     }
 
     /// Takes in the whole records of `bytes`.
     fn hold(&mut self, bytes: Bytes, framed: &Framed) {
         (self.bytes, self.kinds, self.records) = (bytes, framed.kinds, framed.records);
+        self.rare = framed.rare.as_deref().map(Arc::from);
     }
 
     /// The records in `range`, which begins and ends at record boundaries of one origin.
@@ -276,6 +287,7 @@ impl Batch {
             origins,
             kinds: Kinds::NONE,
             records: 0,
+            rare: None,
             stored: self.stored.as_ref().map(|(file, offset)| (file.clone(), offset + range.start as u64)),
             torn: None,
             opened: Vec::new(),
@@ -789,7 +801,8 @@ impl Batches {
             if let Some(batch) = cutter.next_batch()? {
                 if let Some(cuts) = &mut self.new_cuts {
                     let Batch { kinds, records, torn, .. } = batch;
-                    cuts.push(Cut { stream: self.at, start, len: batch.bytes.len(), kinds, records, torn });
+                    let (len, rare) = (batch.bytes.len(), batch.rare.clone());
+                    cuts.push(Cut { stream: self.at, start, len, kinds, records, rare, torn });
                 }
                 return Ok(Some(batch));
             }
@@ -812,6 +825,7 @@ impl Batches {
             bytes: bytes.slice(cut.start..cut.start + cut.len),
             kinds: cut.kinds,
             records: cut.records,
+            rare: cut.rare.clone(),
             stored: Some((file.clone(), at)),
             torn: cut.torn,
             layouts: self.layouts.clone(),
@@ -857,11 +871,11 @@ struct Cutter {
 }
 
 /// How far whole records reach in a buffer.
-#[derive(Default)]
 struct Framed {
     end: usize,
     records: u64,
     kinds: Kinds,
+    rare: Option<Vec<u32>>,
     /// Kind and bytes in all of the first record that is not all there, where that can be told.
     cut: Option<Frame>,
     /// What stands where the next record should.
@@ -869,6 +883,15 @@ struct Framed {
 }
 
 impl Framed {
+    /// The record behind `end` is of a rare kind.
+    fn met_rare(&mut self) {
+        let position = u32::try_from(self.end).ok();
+        match (&mut self.rare, position) {
+            (Some(rare), Some(position)) if rare.len() < RARE_MAX => rare.push(position),
+            (rare, _) => *rare = None,
+        }
+    }
+
     fn torn(&self, origin: Origin, bytes: u64) -> Torn {
         Torn {
             origin,
@@ -889,7 +912,8 @@ impl Framed {
 }
 
 fn frame(bytes: &[u8], endian: Endian, enough: usize) -> Framed {
-    let mut framed = Framed::default();
+    let (end, records, kinds, cut, bad) = (0, 0, Kinds::NONE, None, None);
+    let mut framed = Framed { end, records, kinds, rare: Some(Vec::new()), cut, bad };
     while framed.end < bytes.len() && framed.end < enough {
         let frame = match Frame::read(bytes, framed.end, endian) {
             Ok(Some(frame)) => frame,
@@ -902,6 +926,9 @@ fn frame(bytes: &[u8], endian: Endian, enough: usize) -> Framed {
         if frame.total() > (bytes.len() - framed.end) as u64 {
             framed.cut = Some(frame);
             break;
+        }
+        if !Walker::COMMON.has(frame.kind) {
+            framed.met_rare();
         }
         framed.end += frame.total() as usize;
         framed.records += 1;
@@ -979,6 +1006,7 @@ impl Cutter {
             origins: Origins::input(self.stream.index, offset),
             kinds: Kinds::NONE,
             records: 0,
+            rare: None,
             stored: None,
             name: self.stream.name.clone(),
             layouts: self.layouts.clone(),

@@ -355,12 +355,22 @@ pub struct Walker<'a> {
     origins: &'a Origins,
     endian: Endian,
     at: usize,
+    rare: Option<&'a [u32]>,
 }
 
 impl<'a> Walker<'a> {
+    /// The kinds that nearly all records of nearly all recordings are of.
+    pub(crate) const COMMON: Kinds = Kinds::of(&[RecordType::SAMPLE, RecordType::FINISHED_ROUND]);
+
     /// Starts at the front.
     pub fn new(bytes: &'a [u8], origins: &'a Origins, endian: Endian) -> Self {
-        Walker { bytes, origins, endian, at: 0 }
+        Walker { bytes, origins, endian, at: 0, rare: None }
+    }
+
+    /// With the positions of all records that are not of a common kind, in ascending order: who wants only such records gets them without a
+    /// walk.
+    pub(crate) fn with_rare(self, rare: Option<&'a [u32]>) -> Self {
+        Walker { rare, ..self }
     }
 
     /// Goes on at this position, where a record begins.
@@ -383,7 +393,11 @@ impl<'a> Walker<'a> {
     /// other pieces it costs more than all the rest.
     #[inline(always)]
     pub fn next_wanted(&mut self, wanted: Kinds, stop: usize) -> Result<Option<Record<'a>>> {
+        let leaps = self.rare.is_some() && stop == usize::MAX && !wanted.meets(Walker::COMMON);
         while self.at < self.bytes.len() {
+            if leaps && !self.leap() {
+                break;
+            }
             let at = self.at;
             let frame = match Frame::read(self.bytes, at, self.endian) {
                 Ok(Some(frame)) => frame,
@@ -404,6 +418,14 @@ impl<'a> Walker<'a> {
             }
         }
         Ok(None)
+    }
+
+    /// To the next record that is not of a common kind; false where there is none.
+    fn leap(&mut self) -> bool {
+        let rare = self.rare.unwrap_or_default();
+        let behind = rare.partition_point(|&position| (position as usize) < self.at);
+        self.at = rare.get(behind).map_or(self.bytes.len(), |&position| position as usize);
+        self.at < self.bytes.len()
     }
 
     /// The record at hand is not all there.

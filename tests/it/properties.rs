@@ -17,7 +17,7 @@ use perfx_passes::{BuildIds, BuildIdsOptions, IdOptions, Mmap2BuildIds, Mmap2Bui
 use perfx_pipeline::address_space::{AddressSpaces, Changes, Hit, KERNEL, Lookup, Machine, Space};
 use perfx_pipeline::{Job, Output, OutputForm, Pass};
 
-use crate::support::each;
+use crate::support::{each, each_fixture, recorded};
 
 /// Numbers that look random and are the same every time (SplitMix64).
 struct Random(u64);
@@ -1063,5 +1063,40 @@ fn the_bytes_written_depend_on_neither_threads_nor_the_form_of_the_input() {
         let bytes: Bytes = expected.into();
         let header = FileHeader::read(&bytes).unwrap();
         assert_eq!((header.faults.len(), header.magic), (0, Magic::read(&file).unwrap()));
+    });
+}
+
+#[test]
+fn leaping_over_samples_finds_what_walking_finds() {
+    let spool: Spool = Arc::new(tempfile::tempfile);
+    each_fixture(&recorded(), |fixture| {
+        let Ok(mut recording) = Recording::open(&fixture.path, spool.clone()) else { return Ok(()) };
+        let endian = recording.endian;
+        // The second time the cuts are known.
+        for _ in 0..2 {
+            for batch in recording.batches().map_while(Result::ok) {
+                let mut walker = batch.walk(endian);
+                let all: Vec<_> = std::iter::from_fn(|| walker.next_record().unwrap()).collect();
+                let kinds: BTreeSet<u32> = all.iter().map(|record| record.kind().0).collect();
+                for kind in kinds {
+                    let wanted = Kinds::of(&[RecordType(kind), RecordType::COMM]);
+                    let mut walker = batch.walk(endian);
+                    for expected in all.iter().filter(|record| wanted.has(record.kind())) {
+                        let got = walker.next_wanted(wanted, usize::MAX).unwrap();
+                        let place = got.map(|record| (record.origin(), record.whole_size()));
+                        if place != Some((expected.origin(), expected.whole_size())) {
+                            return Err(format!("{expected:?} is not what comes: {got:?}"));
+                        }
+                    }
+                    if walker.next_wanted(wanted, usize::MAX).unwrap().is_some() {
+                        return Err("one too many".into());
+                    }
+                    if walker.position() != batch.bytes.len() {
+                        return Err("it does not end where the batch does".into());
+                    }
+                }
+            }
+        }
+        Ok(())
     });
 }

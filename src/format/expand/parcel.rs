@@ -73,7 +73,16 @@ fn open(stored: &Batch, size: usize, endian: Endian) -> Option<Batch> {
         }
         opened.push(Opened::new(&record, &stored.layouts, (bytes.len() - start) as u64, false));
     }
-    Some(Batch { bytes: bytes.into(), origins, kinds, records, stored: None, opened, ..stored.clone() })
+    Some(Batch {
+        bytes: bytes.into(),
+        origins,
+        kinds,
+        records,
+        rare: None,
+        stored: None,
+        opened,
+        ..stored.clone()
+    })
 }
 
 /// Bytes that a COMPRESSED record expands to, if it is exactly one zstd frame that says so and they fit in a batch.
