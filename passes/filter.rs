@@ -65,7 +65,9 @@ struct Gathered {
     samples: u64,
     /// Batches that hold samples, and the times of the first and the last.
     batches: BTreeMap<Place, (u64, u64)>,
+    /// The one at hand, and what is known of it.
     batch: Option<Place>,
+    times: Option<(u64, u64)>,
 }
 
 /// What tells whether a sample stays.
@@ -132,6 +134,10 @@ const CHOSEN: [RecordType; 7] = [
     RecordType::LOST,
 ];
 
+/// Kinds that may be left out without a word: how many samples stay is told, and a round only says that what stands before it may be sorted,
+/// which the one behind the next sample that stays says as well.
+const UNTOLD: [RecordType; 2] = [RecordType::SAMPLE, RecordType::FINISHED_ROUND];
+
 /// Kinds of a process that readers need to make sense of its samples.
 const OF_PROCESS: [RecordType; 7] = [
     RecordType::MMAP,
@@ -175,10 +181,8 @@ impl Gathered {
         if kind == RecordType::SAMPLE {
             let time = layouts.time(record).unwrap_or(0);
             self.samples += 1;
-            if let Some(batch) = self.batch {
-                let (first, last) = self.batches.entry(batch).or_insert((time, time));
-                (*first, *last) = ((*first).min(time), (*last).max(time));
-            }
+            let (first, last) = self.times.unwrap_or((time, time));
+            self.times = Some((first.min(time), last.max(time)));
             return;
         }
         if options.drop_unused {
@@ -207,7 +211,14 @@ impl Gathered {
         }
     }
 
-    fn join(&mut self, later: Gathered) {
+    /// Another batch comes, or none.
+    fn turn_to(&mut self, batch: Option<Place>) {
+        let ended = std::mem::replace(&mut self.batch, batch);
+        self.batches.extend(ended.zip(self.times.take()));
+    }
+
+    fn join(&mut self, mut later: Gathered) {
+        later.turn_to(None);
         self.guests.join(later.guests);
         self.tasks.join(later.tasks);
         self.cgroups.extend(later.cgroups);
@@ -512,7 +523,7 @@ impl Pass for Filter {
     fn scope(&mut self, look: Option<usize>, batch: &Batch) -> Scope {
         let place = Place::of_batch(batch);
         match &mut self.step {
-            Step::Gathering(gathered) => gathered.batch = place,
+            Step::Gathering(gathered) => gathered.turn_to(place),
             Step::Choosing(chooser, _, chosen) => {
                 chosen.batch = place;
                 if look.is_some() && !chooser.meets(batch) {
@@ -520,7 +531,7 @@ impl Pass for Filter {
                 }
             }
             Step::Cutting(cut, _) if place.is_none_or(|place| !cut.chosen.batches.contains(&place)) => {
-                return Scope::Only(Kinds::ALL.without(RecordType::SAMPLE));
+                return Scope::Only(UNTOLD.into_iter().fold(Kinds::ALL, Kinds::without));
             }
             Step::Cutting(..) => {}
         }
@@ -539,6 +550,7 @@ impl Pass for Filter {
     fn surveyed(&mut self, _look: usize, session: &mut Session) -> Result<()> {
         match &mut self.step {
             Step::Gathering(gathered) => {
+                gathered.turn_to(None);
                 let chooser = Arc::new(Chooser::new(std::mem::take(gathered), &self.options, session)?);
                 self.step = Step::Choosing(chooser.clone(), chooser.lookups(), Box::default());
             }
@@ -585,7 +597,7 @@ impl Pass for Filter {
         }
         if cut.keeps(&record, out.layouts(), lookups) {
             out.keep(record)?;
-        } else if record.kind() != RecordType::SAMPLE {
+        } else if !UNTOLD.contains(&record.kind()) {
             out.drop_record(record);
         }
         Ok(())

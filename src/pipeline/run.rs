@@ -447,7 +447,9 @@ fn survey(
         let looking: Vec<(usize, Kinds)> = scoped.collect();
         let wanted = looking.iter().fold(Kinds::NONE, |all, (_, kinds)| all.union(*kinds));
         let mut walker = batch.walk(endian);
-        while let Some(record) = walker.next_wanted(wanted, usize::MAX)? {
+        while batch.kinds.meets(wanted)
+            && let Some(record) = walker.next_wanted(wanted, usize::MAX)?
+        {
             for (stage, kinds) in &looking {
                 if kinds.has(record.kind()) {
                     chain[*stage].pass.survey(look, &record, &batch.layouts)?;
