@@ -88,7 +88,9 @@ impl Diff {
                 report.say(Level::Warning, fault.to_error().file(&recording.name).to_string());
             }
         }
+        let bar = self.tell.talk.progress(&a);
         let compared = compare(&mut a, &mut b)?;
+        drop(bar);
         let mut found = Found { first: compared.first, ..Found::default() };
         for (side, recording) in compared.sides.iter().zip([&a, &b]) {
             for torn in &side.torn {

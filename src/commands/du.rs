@@ -55,10 +55,12 @@ impl Du {
         let mut report = Report::default();
         let endian = recording.endian;
         let mut processes = Processes::default();
+        let bar = self.tell.talk.progress(&recording);
         let work = |batch: &Batch| Processes::of(batch, endian);
         let counted = count_with(&mut recording, self.tell.threads.count(), &mut report, work, |later| {
             processes.join(later)
         })?;
+        drop(bar);
         let usage =
             Usage { parts: Parts::of(&recording, &counted)?, processes: processes.by_size(), counted };
         self.tell.format.print(|| usage.text(), || usage.document(&recording))?;

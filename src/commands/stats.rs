@@ -45,7 +45,9 @@ impl Stats {
     pub(crate) fn run(&self) -> Result<u8> {
         let mut recording = Source::of(&self.input).open()?;
         let mut report = Report::default();
+        let bar = self.tell.talk.progress(&recording);
         let counted = count(&mut recording, self.tell.threads.count(), &mut report)?;
+        drop(bar);
         let events = events(&recording, &counted);
         let document = || document(&recording, &counted, &events);
         self.tell.format.print(|| text(&counted, &events), document)?;

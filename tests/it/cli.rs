@@ -436,7 +436,9 @@ fn a_directory_is_kept_and_replaced_like_a_file() {
     assert_eq!(names.len(), 2, "{names:?}");
 }
 
-/// `perfx copy from -o out` that has read the front of a recording from a FIFO and waits for the rest.
+const COPY: &str = "copy from -f -o out";
+
+/// A command that has read the front of a recording from a FIFO and waits for the rest.
 struct Waiting {
     folder: TempDir,
     child: Child,
@@ -445,14 +447,14 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// `prefix` is what a shell does before it becomes perfx.
-    fn new(prefix: &str) -> Waiting {
+    /// Of a command that reads `from`; `prefix` is what a shell does before it becomes perfx.
+    fn new(prefix: &str, line: &str) -> Waiting {
         let folder = temp();
         fifo(&folder.path().join("from"));
         fs::write(folder.path().join("out"), "old").unwrap();
         let mut command = Command::new("sh");
         command.args(["-c", &format!("{prefix} exec \"$0\" \"$@\"")]);
-        command.arg(perfx_command().get_program()).args(["copy", "from", "-f", "-o", "out"]);
+        command.arg(perfx_command().get_program()).args(line.split(' '));
         command.current_dir(folder.path()).stderr(Stdio::piped());
         let child = command.spawn().unwrap();
         let mut fifo = File::options().write(true).open(folder.path().join("from")).unwrap();
@@ -492,8 +494,10 @@ fn a_signal_takes_the_temporary_file_with_it() {
     let ignored = u64::from_str_radix(mask, 16).unwrap();
     let heeded = |signal: i32| ignored >> (signal - 1) & 1 == 0;
     assert!(heeded(15), "SIGTERM is ignored, so nothing can be tested");
-    for (name, signal) in [("-INT", 2), ("-TERM", 15), ("-HUP", 1)].into_iter().filter(|s| heeded(s.1)) {
-        let waiting = Waiting::new("");
+    let signals = [("-INT", 2), ("-TERM", 15), ("-HUP", 1)].into_iter().filter(|s| heeded(s.1));
+    let lines = [COPY, "export csv from -o tables"];
+    for ((name, signal), line) in signals.flat_map(|signal| lines.map(|line| (signal, line))) {
+        let waiting = Waiting::new("", line);
         waiting.kill(name);
         let Waiting { folder, child, .. } = waiting;
         let output = child.wait_with_output().unwrap();
@@ -507,7 +511,7 @@ fn a_signal_takes_the_temporary_file_with_it() {
 
 #[test]
 fn a_signal_that_was_ignored_stays_ignored() {
-    let mut waiting = Waiting::new("trap '' HUP;");
+    let mut waiting = Waiting::new("trap '' HUP;", COPY);
     waiting.kill("-HUP");
     waiting.fifo.write_all(&waiting.rest).unwrap();
     drop(waiting.fifo);

@@ -72,8 +72,12 @@ impl Csv {
             recording = recording.spooled(&spool())?;
         }
         let mut report = Report::default();
+        // Names first, then all that happens to them.
+        recording.progress().expect(2);
+        let bar = self.talk.progress(&recording);
         let rows = self.write(&mut recording, &folder, &ids, &mut report)?;
         folder.settle()?;
+        drop(bar);
         let done = if self.dry_run { "would write" } else { "wrote" };
         let rows: Vec<String> =
             NAMES.iter().zip(rows).map(|(name, rows)| format!("{name} ({rows})")).collect();

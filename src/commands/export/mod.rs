@@ -17,6 +17,7 @@ use tempfile::TempDir;
 use crate::cli::EXIT_CODES;
 use crate::input::Source;
 use crate::settle::plain;
+use crate::signals::Unfinished;
 
 /// Write tables of a recording for other programs
 #[derive(Args, Debug)]
@@ -44,7 +45,7 @@ struct Folder {
     path: PathBuf,
     names: &'static [&'static str],
     /// `None` in a dry run.
-    temporary: Option<TempDir>,
+    temporary: Option<Unfinished<TempDir>>,
     /// It was not there: then the temporary folder itself takes its place.
     is_new: bool,
 }
@@ -79,7 +80,8 @@ impl Folder {
         let mut folder = Folder { path: path.to_owned(), names, temporary: None, is_new };
         if !dry_run {
             let inside = if is_new { parent } else { path };
-            let temporary = tempfile::Builder::new().prefix(".perfx-").tempdir_in(inside);
+            let temporary =
+                Unfinished::folder(|| tempfile::Builder::new().prefix(".perfx-").tempdir_in(inside));
             folder.temporary =
                 Some(temporary.map_err(plain).with_context(|| format!("{} can't be made", path.display()))?);
         }
@@ -99,34 +101,35 @@ impl Folder {
     fn settle(self) -> Result<()> {
         let Some(temporary) = self.temporary else { return Ok(()) };
         if self.is_new {
-            let made = temporary.keep();
-            let renamed = fs::rename(&made, &self.path);
-            if renamed.is_err() {
-                fs::remove_dir_all(&made)?;
-            }
-            return renamed.with_context(|| self.path.display().to_string());
-        }
-        let mut new = Vec::new();
-        for name in self.names {
-            let (from, to) = (temporary.path().join(name), self.path.join(name));
-            let exists = to.exists();
-            let renamed = if exists {
-                // A rename may reach the disk before the bytes it names, and would take the old file away.
-                File::open(&from).and_then(|file| file.sync_all()).and_then(|()| fs::rename(&from, &to))
-            } else {
-                fs::rename(&from, &to)
-            };
-            if let Err(error) = renamed {
-                for name in new {
-                    fs::remove_file(self.path.join(name))?;
+            return temporary.finish(|temporary| {
+                let made = temporary.keep();
+                let renamed = fs::rename(&made, &self.path);
+                if renamed.is_err() {
+                    fs::remove_dir_all(&made)?;
                 }
-                return Err(error).with_context(|| to.display().to_string());
-            }
-            if !exists {
-                new.push(name);
-            }
+                renamed.with_context(|| self.path.display().to_string())
+            });
         }
-        Ok(())
+        for name in self.names.iter().filter(|name| self.path.join(name).exists()) {
+            // A rename may reach the disk before the bytes it names, and would take the old file away.
+            let synced = File::open(temporary.path().join(name)).and_then(|file| file.sync_all());
+            synced.with_context(|| self.path.join(name).display().to_string())?;
+        }
+        temporary.finish(|temporary| {
+            let mut new = Vec::new();
+            for name in self.names {
+                let to = self.path.join(name);
+                let exists = to.exists();
+                if let Err(error) = fs::rename(temporary.path().join(name), &to) {
+                    new.iter().try_for_each(fs::remove_file)?;
+                    return Err(error).with_context(|| to.display().to_string());
+                }
+                if !exists {
+                    new.push(to);
+                }
+            }
+            Ok(())
+        })
     }
 }
 
