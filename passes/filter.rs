@@ -267,7 +267,7 @@ impl Chooser {
             names.iter().map(|event| options.event.allows(|regex| choice::is_event(regex, &event.name)));
         let spaces = gathered.changes.map(|changes| Arc::new(AddressSpaces::new(changes)));
         let dsos = spaces.iter().flat_map(|spaces| spaces.dsos());
-        let dsos = dsos.map(|(dso, _)| options.dso.allows(|regex| choice::is_file(regex, &dso.name)));
+        let dsos = dsos.map(|(dso, _)| options.dso.allows(|regex| choice::is_dso(regex, dso)));
         let chosen = |name: &[u8]| options.cgroup.allows(|regex| regex.is_match(name));
         Ok(Chooser {
             windows,
@@ -516,6 +516,7 @@ impl Pass for Filter {
             looks: vec![gather, Kinds::of(&[RecordType::SAMPLE])],
             decompressed: true,
             ids: true,
+            reshapes: true,
             ..Needs::default()
         }
     }
@@ -586,7 +587,9 @@ impl Pass for Filter {
             let seconds = |ns: u64| format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
             line += &format!(", from {} to {}", seconds(first), seconds(last));
         }
-        session.report.say(if kept == 0 { Level::Warning } else { Level::Info }, line);
+        // Who leaves out all samples by their kind knows that.
+        let asked = !chooser.options.kind.allows(|kind| *kind == RecordType::SAMPLE);
+        session.report.say(if kept == 0 && all > 0 && !asked { Level::Warning } else { Level::Info }, line);
         Ok(())
     }
 

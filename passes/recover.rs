@@ -63,7 +63,13 @@ impl Pass for Recover {
             look.insert(RecordType::SAMPLE);
         }
         // A zstd stream that breaks off can't be continued, so what is left of it is written in clear.
-        Needs { looks: vec![look], decompressed: true, damage: Damage::Salvage, ..Needs::default() }
+        Needs {
+            looks: vec![look],
+            decompressed: true,
+            damage: Damage::Salvage,
+            reshapes: true,
+            ..Needs::default()
+        }
     }
 
     fn survey(&mut self, _look: usize, record: &Record<'_>, layouts: &Layouts) -> Result<()> {

@@ -391,7 +391,7 @@ impl Pass for Repair {
             true => vec![Kinds::of(&[RecordType::AUXTRACE])],
             false => Vec::new(),
         };
-        Needs { records: Kinds::ALL, looks, ..Needs::default() }
+        Needs { records: Kinds::ALL, looks, reshapes: true, ..Needs::default() }
     }
 
     fn survey(&mut self, _look: usize, record: &Record<'_>, _layouts: &Layouts) -> Result<()> {

@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use perfx_format::RecordType;
 use perfx_passes::IdOptions;
@@ -141,7 +141,7 @@ impl FormatArgs {
             Format::Json => format!("{:#}\n", document()),
             Format::Ndjson => format!("{}\n", document()),
         };
-        Ok(io::stdout().lock().write_all(shown.as_bytes())?)
+        io::stdout().lock().write_all(shown.as_bytes()).context("standard output")
     }
 }
 

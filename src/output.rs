@@ -63,15 +63,18 @@ enum Target {
     Stdout,
     /// Something that is neither file nor directory: a FIFO, /dev/null.
     Device(PathBuf),
-    /// A file, or a directory when the recording needs one.
-    Path(PathBuf),
+    /// A file, or a directory when the recording needs one: where it is, links followed, and how the user named it.
+    Path {
+        at: PathBuf,
+        given: PathBuf,
+    },
 }
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Target::Stdout => f.write_str("standard output"),
-            Target::Device(path) | Target::Path(path) => path.display().fmt(f),
+            Target::Device(path) | Target::Path { given: path, .. } => path.display().fmt(f),
         }
     }
 }
@@ -87,7 +90,7 @@ impl WriteArgs {
                 bail!(Usage("a directory can't be changed in place: give -o".into()));
             }
             // The file itself is replaced, not a link to it.
-            return Ok((Target::Path(fs::canonicalize(path)?), None));
+            return Ok((Target::Path { at: fs::canonicalize(path)?, given: path.clone() }, None));
         }
         match &self.output {
             Some(path) if path != Path::new("-") => Ok((self.named(path)?, None)),
@@ -116,9 +119,9 @@ impl WriteArgs {
                 if !self.force && !self.backup {
                     bail!("{} exists; -f overwrites it, --backup keeps it as {0}.old", path.display());
                 }
-                Ok(Target::Path(fs::canonicalize(path)?))
+                Ok(Target::Path { at: fs::canonicalize(path)?, given: path.to_owned() })
             }
-            Err(_) => Ok(Target::Path(path.to_owned())),
+            Err(_) => Ok(Target::Path { at: path.to_owned(), given: path.to_owned() }),
         }
     }
 
@@ -200,12 +203,14 @@ impl WriteArgs {
         let extras = recording.extras.clone();
         let job = Job { recording, passes, threads: self.threads.count(), spool: spool() };
         let some_extras = directory || !extras.is_empty();
-        let kept_extras = some_extras && self.to.is_none() && matches!(target, Target::Path(_));
+        let kept_extras = some_extras && self.to.is_none() && matches!(target, Target::Path { .. });
         let form = match (&target, self.to) {
-            (Target::Path(_), Some(To::Pipe)) => OutputForm::Pipe,
-            (Target::Path(_), None) if self.in_place && job.recording.form == Form::Pipe => OutputForm::Pipe,
-            (Target::Path(_), _) if kept_extras => OutputForm::DirectoryData,
-            (Target::Path(_), _) => OutputForm::File,
+            (Target::Path { .. }, Some(To::Pipe)) => OutputForm::Pipe,
+            (Target::Path { .. }, None) if self.in_place && job.recording.form == Form::Pipe => {
+                OutputForm::Pipe
+            }
+            (Target::Path { .. }, _) if kept_extras => OutputForm::DirectoryData,
+            (Target::Path { .. }, _) => OutputForm::File,
             (_, Some(To::File)) => {
                 bail!(Usage("a file can't be written to a stream, only pipe data can: give -o FILE".into()))
             }
@@ -213,7 +218,7 @@ impl WriteArgs {
         };
         let output = target.to_string();
         let place = match &target {
-            Target::Path(path) => Some(self.place(path, source, kept_extras)?),
+            Target::Path { at: path, .. } => Some(self.place(path, source, kept_extras)?),
             Target::Stdout | Target::Device(_) if self.backup => {
                 bail!(Usage(format!("{output} is no file that could be kept: give -o FILE or --in-place")))
             }
@@ -278,6 +283,7 @@ impl WriteArgs {
             .map_err(io::Error::from)
             .with_context(|| path.display().to_string())?;
         let place = Place::new(path, self.backup);
+        let place = if self.in_place { place.changed() } else { place };
         if let (Some(old), Source::Path(input)) = (place.kept_as(), source) {
             let input = fs::canonicalize(input)?;
             let replaced = fs::canonicalize(&old).is_ok_and(|old| input.starts_with(old));
@@ -339,7 +345,7 @@ fn refuse_same(source: &Source, target: &Target) -> Result<()> {
     let name = target;
     let output = match target {
         Target::Stdout => File::from(io::stdout().as_fd().try_clone_to_owned()?).metadata().ok(),
-        Target::Device(path) | Target::Path(path) => fs::metadata(path).ok(),
+        Target::Device(path) | Target::Path { at: path, .. } => fs::metadata(path).ok(),
     };
     // A terminal or /dev/null may well be both.
     if let Some(output) = output.filter(|output| output.is_file() || output.is_dir()) {
@@ -349,7 +355,7 @@ fn refuse_same(source: &Source, target: &Target) -> Result<()> {
             .any(|input| identity(input) == identity(&output));
         ensure!(!same, "{name} is the input itself; --in-place changes it");
     }
-    if let (Target::Path(target), Source::Path(path)) = (target, source) {
+    if let (Target::Path { at: target, .. }, Source::Path(path)) = (target, source) {
         let input = fs::canonicalize(path)?;
         // A folder that is not there is told when the output is made in it.
         let inside = fs::canonicalize(folder(target))

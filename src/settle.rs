@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs::{self, Permissions};
 use std::io;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown, symlink};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
@@ -19,6 +19,8 @@ pub(crate) struct Place<'a> {
     path: &'a Path,
     /// Where what is there will be kept.
     old: Option<PathBuf>,
+    /// What is there is changed, so that owner and permissions stay.
+    changes: bool,
 }
 
 impl<'a> Place<'a> {
@@ -29,7 +31,12 @@ impl<'a> Place<'a> {
             name.push(".old");
             name.into()
         });
-        Place { path, old }
+        Place { path, old, changes: false }
+    }
+
+    /// What is there is not replaced by something else, but changed: it keeps its owner and its permissions.
+    pub(crate) fn changed(self) -> Place<'a> {
+        Place { changes: true, ..self }
     }
 
     /// Where what is there will be kept, if there is anything to keep.
@@ -44,7 +51,7 @@ impl<'a> Place<'a> {
         Ok(outcome)
     }
 
-    /// A file that has its temporary name yet, readable by its owner only, as perf makes its files.
+    /// A file that has its temporary name yet. Readable by its owner only, as perf makes its files, unless one is changed.
     pub(crate) fn make_file(
         &self,
         job: Job,
@@ -58,6 +65,12 @@ impl<'a> Place<'a> {
             OutputForm::Pipe => job.run(Output::Pipe(file))?,
             _ => job.run(Output::File(file, form))?,
         };
+        if self.changes {
+            let old = self.path.metadata().with_context(name)?;
+            // Only root may give files away; then the group's permissions are those of another group.
+            let _ = fchown(&*file, Some(old.uid()), Some(old.gid()));
+            file.set_permissions(old.permissions()).with_context(name)?;
+        }
         // A rename may reach the disk before the bytes it names. Where it takes an old file away, those bytes must be there first; a new file
         // takes nothing away (its input is still there), and waiting for the disk would double the time of a copy.
         if self.path.exists() {

@@ -2,12 +2,13 @@
 
 use std::ops::RangeInclusive;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use perfx_format::RecordType;
-use perfx_pipeline::address_space::Machine;
+use perfx_pipeline::address_space::{Dso, Machine};
 use regex::bytes::Regex;
 
 use super::time::Window;
+use crate::support::ids::dso_name;
 use crate::support::options::{Choice, Options};
 
 /// Something is chosen when it is one of `only`, if there are any, and none of `not`.
@@ -159,7 +160,9 @@ fn numbers(text: &str) -> Result<Vec<u32>> {
 fn cpus(text: &str) -> Result<RangeInclusive<u32>> {
     let cpu = |text: &str| text.trim().parse().with_context(|| format!("`{text}` is no CPU: give 2 or 0-3"));
     let (first, last) = text.split_once('-').unwrap_or((text, text));
-    Ok(cpu(first)?..=cpu(last)?)
+    let (first, last) = (cpu(first)?, cpu(last)?);
+    ensure!(first <= last, "CPU {first} is behind CPU {last}: give the smaller one first");
+    Ok(first..=last)
 }
 
 fn kind(text: &str) -> Result<RecordType> {
@@ -185,7 +188,15 @@ fn regex(text: &str) -> Result<Vec<Regex>> {
         }
         char == ',' && depth == 0
     });
-    parts.map(|part| Ok(Regex::new(&format!("^(?:{part})$"))?)).collect()
+    let whole = |part: &str| {
+        // Of a mistake the parser draws a picture; what is wrong stands in its last line.
+        Regex::new(&format!("^(?:{part})$")).map_err(|error| {
+            let error = error.to_string();
+            let what = error.lines().last().unwrap_or_default().trim_start_matches("error: ");
+            anyhow!("`{part}` is no regular expression: {what}")
+        })
+    };
+    parts.map(whole).collect()
 }
 
 /// An event's name, with or without the modifiers behind its last colon.
@@ -195,8 +206,13 @@ pub(super) fn is_event(regex: &Regex, name: &[u8]) -> bool {
     regex.is_match(name) || colon.is_some_and(|colon| regex.is_match(&name[..colon]))
 }
 
+/// By its name in the recording, or by the one it is shown and has its build-id by.
+pub(super) fn is_dso(regex: &Regex, dso: &Dso) -> bool {
+    is_file(regex, &dso.name) || is_file(regex, dso_name(dso))
+}
+
 /// A file by its whole path or by its last part, as perf has it.
-pub(super) fn is_file(regex: &Regex, name: &[u8]) -> bool {
+fn is_file(regex: &Regex, name: &[u8]) -> bool {
     let last = name.rsplit(|&byte| byte == b'/').next().unwrap_or(name);
     regex.is_match(name) || regex.is_match(last)
 }

@@ -14,6 +14,7 @@ use serde_json::{Map, Value as Json, json};
 use crate::cli::{Format, FormatArgs, ThreadArgs, printable};
 use crate::human::count;
 use crate::input::{InputsArgs, Source};
+use crate::progress::Bar;
 
 /// Check the structure of recordings
 ///
@@ -99,7 +100,10 @@ impl Doctor {
 
     fn examine(&self, source: &Source) -> Result<Diagnosis> {
         match source.open() {
-            Ok(recording) => examine(recording, self.threads.count(), self.places.into()),
+            Ok(recording) => {
+                let _bar = if self.quiet { Bar::none() } else { Bar::of(&recording) };
+                examine(recording, self.threads.count(), self.places.into())
+            }
             Err(error) => {
                 let name: Arc<str> = source.to_string().into();
                 Ok(unopened(&name, error.downcast()?)?)

@@ -119,14 +119,25 @@ impl<W: Write> Shown<W> {
         }
     }
 
-    /// All has been shown. A document that is not ended tells its reader that something failed.
-    fn end(&mut self) -> io::Result<()> {
-        if self.format == Format::Json {
-            self.advance(MEMBERS.len() - 1)?;
-            self.close()?;
-            self.out.write_all(b"}\n")?;
+    /// All has been shown, or all that could be read.
+    fn end(&mut self, error: Option<&anyhow::Error>) -> io::Result<()> {
+        let error = error.map(|error| json!(format!("{error:#}")));
+        match (self.format, error) {
+            (Format::Json, error) => {
+                self.advance(MEMBERS.len() - 1)?;
+                self.close()?;
+                if let Some(error) = error {
+                    write!(self.out, ",\n\"error\": {error}")?;
+                }
+                self.out.write_all(b"}\n")?;
+            }
+            (Format::Ndjson, Some(error)) => {
+                let line = Map::from_iter([("error".to_owned(), error)]);
+                self.json("error", line)?;
+            }
+            (Format::Ndjson | Format::Text, _) => {}
         }
-        Ok(())
+        self.out.flush()
     }
 }
 
@@ -143,10 +154,9 @@ impl Dump {
         let mut out = Shown::new(BufWriter::with_capacity(1 << 16, stdout), self.format.format());
         let mut report = Report::default();
         let shown = self.records(&mut recording, &only, &mut out, &mut report);
-        let ended = shown.and_then(|()| Ok(out.end()?));
-        out.out.flush()?;
+        out.end(shown.as_ref().err())?;
         drop(bar);
-        ended?;
+        shown?;
         if !self.stored && only.iter().any(|kind| kind.is_compressed()) {
             let what = "COMPRESSED records are shown as what they hold; --stored shows them as they are";
             report.say(Level::Info, what);

@@ -98,8 +98,8 @@ impl Progress {
 }
 
 /// A batch of a mapped stream, without its bytes.
-#[derive(Debug)]
-struct Cut {
+#[derive(Clone, Debug)]
+pub struct Cut {
     stream: usize,
     start: usize,
     len: usize,
@@ -338,7 +338,8 @@ impl Recording {
                 Source::Reader { reader, pending: Vec::new(), offset: PIPE_HEADER_SIZE as u64, spool };
             return Recording::from_pipe(source, magic.endian, name.clone()).map_err(|e| e.file(&name));
         }
-        let mut file = spool().map_err(|e| Error::io("a temporary file can't be made", e))?;
+        let fail = |e| Error::io("can't be spooled to a temporary file", e).file(&name);
+        let mut file = spool().map_err(fail)?;
         file.write_all(&head).map_err(fail)?;
         io::copy(&mut reader, &mut file).map_err(fail)?;
         Recording::from_mapped(file, name)
@@ -625,7 +626,9 @@ impl Recording {
     /// The first fault that forbids writing anything made from this recording, as an error.
     pub fn check_whole(&self) -> Result<()> {
         match self.faults.iter().find(|fault| fault.weight == Weight::Fatal) {
-            Some(fault) => Err(fault.to_error().file(&self.name)),
+            Some(fault) => {
+                Err(fault.to_error().hint("perfx recover brings back what is there").file(&self.name))
+            }
             None => Ok(()),
         }
     }
@@ -794,15 +797,119 @@ impl Iterator for Batches {
     }
 }
 
+/// A stretch of a mapped stream: the batch that belongs to it begins with the first record that begins here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stretch {
+    stream: usize,
+    from: usize,
+    to: usize,
+}
+
+/// A stretch in which any thread can look for the batch, before it is known where records begin: that is guessed.
+pub struct Draft {
+    /// Where.
+    pub stretch: Stretch,
+    cutter: Cutter,
+}
+
+impl std::fmt::Debug for Draft {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Draft({:?})", self.stretch)
+    }
+}
+
+impl Draft {
+    /// What seems to be the batch; [`Batches::accept`] knows whether it is. `None` where no records seem to begin, or something is wrong with
+    /// them, which is for who reads in file order to judge.
+    pub fn batch(mut self) -> Option<(Cut, Batch)> {
+        let Stretch { stream, from, to } = self.stretch;
+        let start = likely_start(self.cutter.mapped()?, from, to, self.cutter.endian)?;
+        self.cutter.at = start;
+        let batch = self.cutter.next_batch().ok()??;
+        let whole = batch.torn.is_none() && self.cutter.at >= to;
+        whole.then(|| (Cut::of(&batch, stream, start), batch))
+    }
+}
+
+/// So many headers in a row that could be right make it likely that they are. A wrong guess costs time, nothing else.
+const LIKELY: usize = 16;
+
+/// Where the first record of `from..to` seems to begin: records are multiples of 8 bytes, and few are larger than 64 KiB.
+fn likely_start(bytes: &[u8], from: usize, to: usize, endian: Endian) -> Option<usize> {
+    if from == 0 {
+        return Some(0);
+    }
+    let likely = |start: &usize| {
+        let mut at = *start;
+        (0..LIKELY).all(|_| {
+            at == bytes.len()
+                || Frame::read(bytes, at, endian).ok().flatten().is_some_and(|frame| {
+                    at = at.saturating_add(usize::try_from(frame.total()).unwrap_or(usize::MAX));
+                    let named = frame.kind.name().is_some() && frame.size >= frame.kind.min_size();
+                    named && frame.size.is_multiple_of(8) && at <= bytes.len()
+                })
+        })
+    };
+    (from..to.min(from + crate::record::RECORD_SIZE_MAX + HEADER_SIZE)).step_by(8).find(likely)
+}
+
+impl Cut {
+    fn of(batch: &Batch, stream: usize, start: usize) -> Cut {
+        let Batch { kinds, records, torn, .. } = *batch;
+        let (len, rare) = (batch.bytes.len(), batch.rare.clone());
+        Cut { stream, start, len, kinds, records, rare, torn }
+    }
+}
+
 impl Batches {
+    /// All stretches in file order, for who looks for batches on many threads. `None` where they must be read in order, or their places are
+    /// known.
+    pub fn drafts(&self) -> Option<impl Iterator<Item = Draft> + Send + use<>> {
+        let cutters: Option<Vec<Cutter>> = self.cutters.iter().map(Cutter::of_mapped).collect();
+        let cutters = cutters.filter(|cutters| cutters.iter().all(|cutter| !cutter.forgiving))?;
+        let unknown = self.pipe.is_none() && self.again.is_none();
+        let drafts = |(stream, whole): (usize, Cutter)| {
+            let size = whole.mapped().map_or(0, |bytes| bytes.len());
+            (0..size).step_by(BATCH_SIZE).filter_map(move |from| {
+                let stretch = Stretch { stream, from, to: size.min(from + BATCH_SIZE) };
+                Some(Draft { stretch, cutter: whole.of_mapped()? })
+            })
+        };
+        unknown.then(|| cutters.into_iter().enumerate().flat_map(drafts))
+    }
+
+    /// Takes a drafted batch for the next one, if it is.
+    pub fn accept(&mut self, cut: Cut) -> bool {
+        if self.place() != Some((cut.stream, cut.start)) {
+            return false;
+        }
+        self.at = cut.stream;
+        self.cutters[cut.stream].at += cut.len;
+        self.progress.read.fetch_add(cut.len as u64, Ordering::Relaxed);
+        if let Some(cuts) = &mut self.new_cuts {
+            cuts.push(cut);
+        }
+        true
+    }
+
+    /// The next batch begins behind this stretch, or there is none.
+    pub fn is_past(&self, stretch: Stretch) -> bool {
+        self.place().is_none_or(|place| place >= (stretch.stream, stretch.to))
+    }
+
+    /// Stream and position of what comes next.
+    fn place(&self) -> Option<(usize, usize)> {
+        let left = |cutter: &&Cutter| cutter.mapped().is_some_and(|bytes| cutter.at < bytes.len());
+        let streams = self.cutters.iter().enumerate().skip(self.at);
+        streams.filter(|(_, cutter)| left(cutter)).map(|(stream, cutter)| (stream, cutter.at)).next()
+    }
+
     fn cut(&mut self) -> Result<Option<Batch>> {
         while let Some(cutter) = self.cutters.get_mut(self.at) {
             let start = cutter.at;
             if let Some(batch) = cutter.next_batch()? {
                 if let Some(cuts) = &mut self.new_cuts {
-                    let Batch { kinds, records, torn, .. } = batch;
-                    let (len, rare) = (batch.bytes.len(), batch.rare.clone());
-                    cuts.push(Cut { stream: self.at, start, len, kinds, records, rare, torn });
+                    cuts.push(Cut::of(&batch, self.at, start));
                 }
                 return Ok(Some(batch));
             }
@@ -999,6 +1106,22 @@ impl Cutter {
         Cutter { stream, endian, layouts, at: 0, ended: false, forgiving: false, eager: false }
     }
 
+    /// All bytes of a mapped stream.
+    fn mapped(&self) -> Option<&Bytes> {
+        match &self.stream.source {
+            Source::Mapped { bytes, .. } => Some(bytes),
+            Source::Reader { .. } => None,
+        }
+    }
+
+    /// The same once more, of a mapped stream.
+    fn of_mapped(&self) -> Option<Cutter> {
+        let Source::Mapped { bytes, file, offset } = &self.stream.source else { return None };
+        let source = Source::Mapped { bytes: bytes.clone(), file: file.clone(), offset: *offset };
+        let stream = Stream { name: self.stream.name.clone(), index: self.stream.index, source };
+        Some(Cutter { stream, layouts: self.layouts.clone(), ..*self })
+    }
+
     /// A batch that begins at this offset of the stream, with nothing in it yet.
     fn empty_batch(&self, offset: u64) -> Batch {
         Batch {
@@ -1031,10 +1154,12 @@ impl Cutter {
         let at = *offset + self.at as u64;
         let stream = self.stream.index;
         let rest = bytes.slice(self.at..bytes.len());
-        let mut framed = frame(&rest, self.endian, BATCH_SIZE);
+        // Where a batch ends does not depend on where it begins, so that others can be looked for meanwhile.
+        let enough = BATCH_SIZE - self.at % BATCH_SIZE;
+        let mut framed = frame(&rest, self.endian, enough);
         let mut batch = Batch { stored: Some((file.clone(), at)), ..self.empty_batch(at) };
         if self.forgiving
-            && (framed.bad.is_some() || framed.end < BATCH_SIZE && framed.end < rest.len())
+            && (framed.bad.is_some() || framed.end < enough && framed.end < rest.len())
             && let Some(next) = self.resume(&rest, &framed)
         {
             let origin = Origin::Input { stream, offset: at + next.from as u64 };
@@ -1051,7 +1176,7 @@ impl Cutter {
         let framed = framed.sound(stream, at)?;
         batch.hold(rest.slice(0..framed.end), &framed);
         self.at += framed.end;
-        if framed.end < BATCH_SIZE && framed.end < rest.len() && framed.bad.is_none() {
+        if framed.end < enough && framed.end < rest.len() && framed.bad.is_none() {
             // The last record does not end where the data does.
             let origin = Origin::Input { stream, offset: at + framed.end as u64 };
             batch.torn = Some(framed.torn(origin, (rest.len() - framed.end) as u64));

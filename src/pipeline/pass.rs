@@ -113,6 +113,9 @@ pub struct Needs {
     pub stale: &'static [Feature],
     /// What it writes no other pass can read, so none may stand behind it.
     pub last: bool,
+    /// It leaves records out, or puts in such as passes behind it want to have looked at: these look at what it made, which goes to a temporary
+    /// file first.
+    pub reshapes: bool,
     /// What to do where records can't be read. Of several passes the last of these counts.
     pub damage: Damage,
 }
@@ -138,6 +141,7 @@ impl Default for Needs {
             ids: false,
             stale: &[],
             last: false,
+            reshapes: false,
             damage: Damage::Bear,
         }
     }

@@ -39,6 +39,16 @@ impl Report {
         self.lines.push((level, line.into()));
     }
 
+    /// What was done first, and what then with the outcome.
+    #[must_use]
+    pub fn followed_by(mut self, then: Report) -> Report {
+        self.lines.extend(then.lines);
+        for (kind, count) in then.dropped {
+            *self.dropped.entry(kind).or_default() += count;
+        }
+        self
+    }
+
     /// Something was lost.
     pub fn has_loss(&self) -> bool {
         self.lines.iter().any(|(level, _)| *level == Level::Loss)

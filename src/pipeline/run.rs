@@ -19,6 +19,7 @@ use perfx_format::input::{Batch, Form, Recording, Spool};
 use perfx_format::pipe::{event_type_record, pipe_front};
 use perfx_format::{Endian, Error, Event, Feature, Kinds, Layouts, Origin, RecordType};
 
+use crate::draft::{self, Open};
 use crate::ordered::{mapped, ordered};
 use crate::pass::{Damage, Emit, Needs, Pass, Place, Scope, Session, Stage};
 use crate::plan::{Mark, Piece, Plan, Planner, Terminal};
@@ -149,6 +150,13 @@ impl Schedule {
         self.expand && self.compressed
     }
 
+    /// The first pass that looks at what one before it leaves or makes.
+    fn parts_at(&self) -> Option<usize> {
+        let reshaped = self.needs.iter().position(|(_, needs)| needs.reshapes)?;
+        let behind = self.needs.iter().enumerate().skip(reshaped + 1);
+        behind.filter(|(_, (_, needs))| !needs.looks.is_empty()).map(|(at, _)| at).next()
+    }
+
     /// One line a step, as `--explain` prints it.
     pub fn explain(&self) -> Vec<String> {
         let mut lines = Vec::new();
@@ -157,26 +165,41 @@ impl Schedule {
                 "spool the input to a temporary file, because it is looked at more than once".to_owned(),
             );
         }
-        for look in 0..self.looks {
-            for (name, needs) in &self.needs {
-                if let Some(kinds) = needs.looks.get(look) {
-                    lines.push(format!("look {}: {name} reads {}", look + 1, kinds_text(*kinds)));
-                }
-            }
-        }
+        let (front, behind) = self.needs.split_at(self.parts_at().unwrap_or(self.needs.len()));
+        explain_looks(front, &mut lines);
         if self.decompresses() {
             lines.push("decompress: COMPRESSED records are replaced by what they hold".to_owned());
         }
-        for (name, needs) in &self.needs {
-            let mut line = format!("pass {name}: changes {}", kinds_text(needs.records));
-            if !needs.stale.is_empty() {
-                let stale: Vec<_> = needs.stale.iter().map(ToString::to_string).collect();
-                line += &format!(", rebuilds {}", stale.join(", "));
-            }
-            lines.push(line);
+        explain_passes(front, &mut lines);
+        if let Some((name, _)) = behind.first() {
+            lines.push(format!("write that to a temporary file, because {name} looks at what is left"));
+            explain_looks(behind, &mut lines);
+            explain_passes(behind, &mut lines);
         }
         lines.push("write, in file order".to_owned());
         lines
+    }
+}
+
+fn explain_looks(needs: &[(&str, Needs)], lines: &mut Vec<String>) {
+    let looks = needs.iter().map(|(_, needs)| needs.looks.len()).max().unwrap_or(0);
+    for look in 0..looks {
+        for (name, needs) in needs {
+            if let Some(kinds) = needs.looks.get(look) {
+                lines.push(format!("look {}: {name} reads {}", look + 1, kinds_text(*kinds)));
+            }
+        }
+    }
+}
+
+fn explain_passes(needs: &[(&str, Needs)], lines: &mut Vec<String>) {
+    for (name, needs) in needs {
+        let mut line = format!("pass {name}: changes {}", kinds_text(needs.records));
+        if !needs.stale.is_empty() {
+            let stale: Vec<_> = needs.stale.iter().map(ToString::to_string).collect();
+            line += &format!(", rebuilds {}", stale.join(", "));
+        }
+        lines.push(line);
     }
 }
 
@@ -204,8 +227,27 @@ impl Job {
     }
 
     /// Does it. An error names the file, the place and the kind of the record; what was written by then is the caller's to remove.
-    pub fn run(mut self, mut output: Output<'_>) -> Result<Outcome> {
+    pub fn run(mut self, output: Output<'_>) -> Result<Outcome> {
         let schedule = Schedule::new(&self)?;
+        let Some(at) = schedule.parts_at() else { return self.run_at_once(output, &schedule) };
+        let form = match output.form() {
+            OutputForm::DirectoryData => OutputForm::DirectoryData,
+            _ => OutputForm::File,
+        };
+        let (behind, name, threads, spool) =
+            (self.passes.split_off(at), self.recording.name.clone(), self.threads, self.spool.clone());
+        let file = spool().map_err(|e| Error::io("a temporary file can't be made", e))?;
+        let schedule = Schedule::new(&self)?;
+        let made = self.run_at_once(Output::File(&file, form), &schedule)?;
+        let recording = Recording::from_file(file, name, spool.clone())?;
+        let done = Job { recording, passes: behind, threads, spool }.run(output)?;
+        let beside = [made.beside, done.beside].concat();
+        let report = made.report.followed_by(done.report);
+        Ok(Outcome { report, moved: made.moved || done.moved, beside, ..done })
+    }
+
+    /// The same, where no pass must see what another made.
+    fn run_at_once(mut self, mut output: Output<'_>, schedule: &Schedule) -> Result<Outcome> {
         if schedule.damage != Damage::Salvage {
             self.recording.check_whole()?;
         }
@@ -224,6 +266,10 @@ impl Job {
         let mut session =
             Session::new(recording, form, features, report, !schedule.expand, self.spool.clone());
 
+        for batch in &recording.head {
+            session.report.records += batch.records;
+            session.report.bytes += batch.bytes.len() as u64;
+        }
         let mut chain = Vec::new();
         for (pass, (_, needs)) in self.passes.into_iter().zip(&schedule.needs) {
             let stage =
@@ -231,7 +277,7 @@ impl Job {
             chain.push(stage);
         }
         for look in 0..schedule.looks {
-            survey(recording, &mut chain, look, &schedule, &mut session)?;
+            survey(recording, &mut chain, look, schedule, &mut session)?;
         }
         for stage in &mut chain {
             if session.events != recording.events {
@@ -254,7 +300,7 @@ impl Job {
             absorb: to_file && from_pipe,
         };
         let mut writer = Writer::new(&mut output, recording, &mut session)?;
-        write_records(recording, &mut chain, &schedule, terminal, &mut session, &mut writer)?;
+        write_records(recording, &mut chain, schedule, terminal, &mut session, &mut writer)?;
         session.settle();
         let layouts = Layouts::new(&session.events);
         for at in 0..chain.len() {
@@ -271,7 +317,7 @@ impl Job {
             }
             writer.plan(&planner.done(), &[], &mut session)?;
         }
-        drop_stale(&schedule, &mut session);
+        drop_stale(schedule, &mut session);
         let (written, moved) = writer.finish(from_pipe, &mut session)?;
         let features = session.features().clone();
         Ok(Outcome { features, report: session.report, written, moved, beside: session.beside })
@@ -358,16 +404,13 @@ pub(crate) fn expanded_seen<O>(
             stored(batch);
         }
     });
-    let parcels = Parcels::new(batches, endian);
-    let open = |parcel: perfx_format::Result<Parcel>| parcel.map(|parcel| parcel.opened(endian));
     if alone {
-        let batches = Expand::new(parcels.map(open), endian, mmap_len);
-        return then(Box::new(batches.salvage(salvage).chained(chain)));
+        return then(Box::new(expand_alone(batches, endian, mmap_len, salvage).chained(chain)));
     }
     mapped(
-        parcels,
+        Parcels::new(batches, endian),
         &mut vec![(); threads],
-        |_, parcel| open(parcel),
+        |_, parcel| parcel.map(|parcel| parcel.opened(endian)),
         |parcels| {
             let batches = Expand::new(parcels, endian, mmap_len);
             then(Box::new(batches.salvage(salvage).chained(chain)))
@@ -375,11 +418,23 @@ pub(crate) fn expanded_seen<O>(
     )
 }
 
+/// Batches expanded on the thread that asks for them, the same as many threads make.
+pub(crate) fn expand_alone<'a>(
+    batches: impl Iterator<Item = perfx_format::Result<Batch>> + Send + 'a,
+    endian: Endian,
+    mmap_len: u32,
+    salvage: bool,
+) -> Expand<impl Iterator<Item = perfx_format::Result<Parcel>> + Send + 'a> {
+    let opened = move |parcel: perfx_format::Result<Parcel>| parcel.map(|parcel| parcel.opened(endian));
+    Expand::new(Parcels::new(batches, endian).map(opened), endian, mmap_len).salvage(salvage)
+}
+
 /// `work` for every batch on as many threads as the passes allow, then `done` in file order. A batch that is not `touched` gets no chain.
 fn each_batch<R: Send>(
     schedule: &Schedule,
     chain: &mut Vec<Stage>,
-    batches: impl Iterator<Item = perfx_format::Result<Batch>> + Send,
+    recording: &mut Recording,
+    open: bool,
     touched: impl Fn(&Batch) -> bool + Sync,
     work: impl Fn(&mut [Stage], &Batch) -> Result<R> + Sync,
     mut done: impl FnMut(&Batch, R) -> Result<()>,
@@ -399,11 +454,13 @@ fn each_batch<R: Send>(
         let result = work(chain, &batch).map_err(|e| in_file(e, &batch.name))?;
         Ok((batch, result, forks))
     };
+    let (threads, salvage) = (schedule.threads, schedule.damage == Damage::Salvage);
     // Also on one thread, so that a pass can tell one batch from the next.
     if chain.iter().all(|stage| stage.pass.fork().is_some()) {
-        let mut workers: Vec<Worker> =
-            (0..schedule.threads.max(1)).map(|_| Worker { chain: fork(chain), fork: true }).collect();
-        return ordered(batches, &mut workers, schedule.threads <= 1, step, |stepped| {
+        let open = if open { Open::Yes { salvage, stored: |_: &Batch| {} } } else { Open::No };
+        let forked = fork(chain);
+        let worker = || Worker { chain: fork(&forked), fork: true };
+        return draft::each(recording, threads, open, worker, step, |stepped| {
             let (batch, result, forks) = stepped?;
             done(&batch, result)?;
             let joined = chain.iter_mut().zip(forks).try_for_each(|(stage, fork)| stage.pass.join(fork.pass));
@@ -411,11 +468,16 @@ fn each_batch<R: Send>(
         });
     }
     let mut worker = Worker { chain: std::mem::take(chain), fork: false };
-    let result =
-        ordered(batches, std::slice::from_mut(&mut worker), schedule.threads == 1, step, |stepped| {
-            let (batch, result, _) = stepped?;
-            done(&batch, result)
-        });
+    let done = |stepped: Result<(Batch, R, Vec<Stage>)>| {
+        let (batch, result, _) = stepped?;
+        done(&batch, result)
+    };
+    let workers = std::slice::from_mut(&mut worker);
+    let result = if open {
+        expanded(recording, threads, salvage, |batches| ordered(batches, workers, threads == 1, step, done))
+    } else {
+        ordered(recording.batches(), workers, threads == 1, step, done)
+    };
     *chain = worker.chain;
     result
 }
@@ -458,9 +520,8 @@ fn survey(
         }
         Ok(())
     };
-    expanded(recording, schedule.threads, schedule.damage == Damage::Salvage, |batches| {
-        each_batch(schedule, chain, batches, |batch| batch.kinds.meets(wanted), read, |_, ()| Ok(()))
-    })?;
+    let touched = |batch: &Batch| batch.kinds.meets(wanted);
+    each_batch(schedule, chain, recording, true, touched, read, |_, ()| Ok(()))?;
     for (stage, _) in looking {
         let stage = &mut chain[stage];
         let name = stage.pass.name();
@@ -533,13 +594,7 @@ fn write_records(
         plan.absorbed.into_iter().for_each(|header| session.absorb(header));
         Ok(())
     };
-    if schedule.expand {
-        expanded(recording, schedule.threads, schedule.damage == Damage::Salvage, |batches| {
-            each_batch(schedule, chain, batches, touched, work, done)
-        })
-    } else {
-        each_batch(schedule, chain, recording.batches(), touched, work, done)
-    }
+    each_batch(schedule, chain, recording, schedule.expand, touched, work, done)
 }
 
 /// A batch that nobody wants anything of.

@@ -6,8 +6,8 @@ use anyhow::Result;
 use crossbeam_channel::bounded;
 use perfx_format::input::{Batch, Recording};
 
-use crate::ordered::ordered;
-use crate::run::{expanded, expanded_seen, in_file};
+use crate::draft::{self, Open};
+use crate::run::{expanded, in_file};
 
 /// `work` for every batch, on `threads` threads (1: the calling one), each batch with a fresh `R`; then `done` on the calling thread in file
 /// order. With `open`, COMPRESSED records are replaced by what they hold.
@@ -36,15 +36,12 @@ pub fn scan_past<R: Send>(
     work: impl Fn(&Batch) -> R + Sync,
     done: impl FnMut(perfx_format::Result<(&Batch, R)>) -> Result<()>,
 ) -> Result<()> {
-    if open {
-        expanded(recording, threads, false, |batches| each(batches, threads, work, done))
-    } else {
-        each(recording.batches(), threads, work, done)
-    }
+    let open = if open { Open::Yes { salvage: false, stored: |_: &Batch| {} } } else { Open::No };
+    each(recording, threads, open, work, done)
 }
 
-/// [`scan`] with COMPRESSED records opened, and `stored` sees every batch before that, as it lies in the input: for who wants to know both.
-/// It is called in file order, on the thread that reads.
+/// [`scan`] with COMPRESSED records opened, and `stored` sees every batch that may hold some before that, as it lies in the input: for who wants
+/// to know both. It is called in file order.
 pub fn scan_both<R: Send>(
     recording: &mut Recording,
     threads: usize,
@@ -53,17 +50,16 @@ pub fn scan_both<R: Send>(
     mut done: impl FnMut(&Batch, R) -> Result<()>,
 ) -> Result<()> {
     let work = |batch: &Batch| work(batch).map_err(|e| in_file(e, &batch.name));
-    expanded_seen(recording, threads, false, stored, |batches| {
-        each(batches, threads, work, |read| {
-            let (batch, result) = read?;
-            done(batch, result?)
-        })
+    each(recording, threads, Open::Yes { salvage: false, stored }, work, |read| {
+        let (batch, result) = read?;
+        done(batch, result?)
     })
 }
 
 fn each<R: Send>(
-    batches: impl Iterator<Item = perfx_format::Result<Batch>> + Send,
+    recording: &mut Recording,
     threads: usize,
+    open: Open<impl FnMut(&Batch) + Send>,
     work: impl Fn(&Batch) -> R + Sync,
     mut done: impl FnMut(perfx_format::Result<(&Batch, R)>) -> Result<()>,
 ) -> Result<()> {
@@ -76,7 +72,7 @@ fn each<R: Send>(
         Ok((batch, result)) => done(Ok((&batch, result))),
         Err(error) => done(Err(error)),
     };
-    ordered(batches, &mut vec![(); threads.max(1)], threads <= 1, step, finish)
+    draft::each(recording, threads, open, || (), step, finish)
 }
 
 /// Hands the batches of two recordings to `work`, COMPRESSED records opened. Each recording is read ahead on a thread of its own.

@@ -10,6 +10,7 @@ mod kallsyms;
 mod sources;
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 pub use crate::elf::ElfFile;
 pub use crate::sources::{Image, Reference, Sources};
@@ -54,6 +55,8 @@ impl Symbol {
 pub struct Symbols {
     /// Ascending by `start`, one for each.
     symbols: Vec<Symbol>,
+    /// Those that were not chosen, by name: who looks for a name finds these, too.
+    aliases: HashMap<Box<[u8]>, u64>,
 }
 
 impl Symbols {
@@ -61,6 +64,7 @@ impl Symbols {
     pub fn new(mut symbols: Vec<Symbol>) -> Symbols {
         // Stable: among equals the first in the table wins.
         symbols.sort_by_key(|symbol| symbol.start);
+        let mut aliases = HashMap::new();
         symbols.dedup_by(|later, kept| {
             if later.start != kept.start {
                 return false;
@@ -68,6 +72,7 @@ impl Symbols {
             if is_better(later, kept) {
                 std::mem::swap(later, kept);
             }
+            aliases.entry(std::mem::take(&mut later.name)).or_insert(later.start);
             true
         });
         for at in 0..symbols.len() {
@@ -77,7 +82,7 @@ impl Symbols {
                 symbol.end = next.min(symbol.limit).max(symbol.start);
             }
         }
-        Symbols { symbols }
+        Symbols { symbols, aliases }
     }
 
     /// The symbol over an address: the last one that begins at or before it, if it reaches that far.
@@ -89,7 +94,8 @@ impl Symbols {
 
     /// The address of a symbol by its name in the table.
     pub fn address_of(&self, name: &[u8]) -> Option<u64> {
-        self.symbols.iter().find(|symbol| *symbol.name == *name).map(|symbol| symbol.start)
+        let chosen = self.symbols.iter().find(|symbol| *symbol.name == *name).map(|symbol| symbol.start);
+        chosen.or_else(|| self.aliases.get(name).copied())
     }
 
     /// There are none.
@@ -132,6 +138,11 @@ mod tests {
     fn an_address_belongs_to_the_symbol_that_covers_it() {
         let limited = Symbol { limit: 0x38, ..symbol(0x30, 0, "label") };
         let symbols = Symbols::new(vec![symbol(0x20, 8, "b"), limited, symbol(0x10, 0, "a")]);
+        let aliased = Symbols::new(vec![symbol(0x10, 0, "_text"), symbol(0x10, 0, "startup_64")]);
+        assert_eq!(
+            (aliased.address_of(b"_text"), aliased.address_of(b"startup_64")),
+            (Some(0x10), Some(0x10))
+        );
         let names = [0xf, 0x10, 0x1f, 0x20, 0x27, 0x28, 0x30, 0x37, 0x38].map(|at| found(&symbols, at));
         let a = || Some("a".to_owned());
         let b = || Some("b".to_owned());

@@ -305,6 +305,12 @@ fn outputs_are_for_their_owner_only() {
     fs::set_permissions(folder.path().join("old"), fs::Permissions::from_mode(0o644)).unwrap();
     assert_eq!(perfx(&folder, "copy -f -o old").code, Some(0));
     assert_eq!(mode("old"), 0o600);
+    // What is changed stays for whom it was.
+    for line in ["compress", "inject -b", "copy"] {
+        fs::set_permissions(folder.path().join("pipe"), fs::Permissions::from_mode(0o640)).unwrap();
+        assert_eq!(perfx(&folder, &format!("{line} --in-place pipe")).code, Some(0), "{line}");
+        assert_eq!(mode("pipe"), 0o640, "{line}");
+    }
     let kcore = Fixture::new("crafted/dir-kcore.data").path;
     let ran =
         run(perfx_command().current_dir(folder.path()).args(args!["copy", &kcore, "-o", "dir"]), Stdin::Null);

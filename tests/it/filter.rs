@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::args;
 use crate::snapshots::{Place, same};
 use crate::support::{
-    Fixture, Form, Perf, Stdin, each, named, perfs, perfx, perfx_with, recorded, same_lines, temp,
+    Fixture, Form, Perf, Stdin, each, named, perfs, perfx, perfx_with, recorded, same_bytes, same_lines, temp,
 };
 
 /// One line of `perf script -F comm,pid,tid,time,…`.
@@ -316,4 +316,44 @@ fn what_cannot_be_understood_is_a_usage_error_and_says_why() {
         "run -p filter:time=1 plain.data -o out",
     ];
     same("filter", "errors", &place.say_all(&lines));
+}
+
+/// `run -p filter,build-ids` took the ids of what the whole recording hits, and put them where nothing was left.
+#[test]
+fn a_pass_behind_it_looks_at_what_is_left() {
+    let folder = temp();
+    let input = Fixture::new("recorded/no-buildid.p61.data").path;
+    let at = |name: &str| folder.path().join(name);
+    let known = "ab /tmp/perfx-data/work/burn_id8";
+    let inject =
+        args!["inject", "-qb", "--no-files", "--known-build-ids", known, at("cut"), "-fo", at("two")];
+    for choice in ["comm=burn_id8", "time=50%-60%"] {
+        let chosen = format!("--{choice}");
+        let chain = format!("filter:{choice},build-ids:no-files:known={known}");
+        for line in [
+            &args!["filter", "-q", chosen, input, "-fo", at("cut")][..],
+            &inject[..],
+            &args!["run", "-q", "-p", chain, input, "-fo", at("one")][..],
+        ] {
+            let ran = perfx(line);
+            assert_eq!(ran.code, Some(0), "{line:?}: {}", ran.stderr);
+        }
+        same_bytes(choice, &fs::read(at("one")).unwrap(), &fs::read(at("two")).unwrap()).unwrap();
+    }
+}
+
+/// `--dso '\[kernel.kallsyms\]'` found nothing, because the kernel's map is called `[kernel.kallsyms]_text`.
+#[test]
+fn the_kernel_goes_by_the_name_it_is_shown_by() {
+    let folder = temp();
+    let input = Fixture::new("recorded/no-buildid.p61.data").path;
+    let kept = |option: &str, name: &str| {
+        let out = folder.path().join("out");
+        let ran = perfx(args!["filter", option, name, input, "-fo", out]);
+        ran.stderr.lines().find_map(|line| line.split_once("kept ")).unwrap().1.to_owned()
+    };
+    let is = kept("--dso", r"\[kernel.kallsyms\]");
+    assert_eq!(is, kept("--dso", r"\[kernel.kallsyms\]_text"));
+    assert!(!is.starts_with("0 "), "{is}");
+    assert_ne!(kept("--exclude-dso", r"\[kernel.kallsyms\]"), kept("--exclude-dso", "nothing"));
 }

@@ -15,7 +15,7 @@ use perfx_format::{
 };
 use perfx_passes::{BuildIds, BuildIdsOptions, IdOptions, Mmap2BuildIds, Mmap2BuildIdsOptions};
 use perfx_pipeline::address_space::{AddressSpaces, Changes, Hit, KERNEL, Lookup, Machine, Space};
-use perfx_pipeline::{Job, Output, OutputForm, Pass};
+use perfx_pipeline::{Job, Output, OutputForm, Pass, scan_past};
 
 use crate::support::{each, each_fixture, recorded};
 
@@ -1099,4 +1099,71 @@ fn leaping_over_samples_finds_what_walking_finds() {
         }
         Ok(())
     });
+}
+
+/// Bytes that look like records wherever one begins to read, and are none: rounds.
+fn lookalikes(endian: Endian, size: usize) -> Vec<u8> {
+    record_of(endian, RecordType::FINISHED_ROUND, &[]).repeat(size / 8)
+}
+
+fn record_of(endian: Endian, kind: RecordType, body: &[u8]) -> Vec<u8> {
+    let size = u16::try_from(8 + body.len()).unwrap();
+    [&endian.bytes_u32(kind.0)[..], &endian.bytes_u16(0), &endian.bytes_u16(size), body].concat()
+}
+
+#[test]
+fn batches_that_were_guessed_are_those_that_are_there() {
+    const MANY: usize = 1 << 20;
+    for (case, endian) in (0..5).flat_map(|case| [(case, Endian::Little), (case, Endian::Big)]) {
+        let small = |count| record_of(endian, RecordType::SAMPLE, &[7; 48]).repeat(count);
+        let large = record_of(endian, RecordType::SAMPLE, &lookalikes(endian, 60_000));
+        let payload = lookalikes(endian, 9 * MANY);
+        let aux = [&endian.bytes_u64(payload.len() as u64)[..], &[0; 32]].concat();
+        let aux = [record_of(endian, RecordType::AUXTRACE, &aux), payload].concat();
+        let odd = record_of(endian, RecordType(4000), &[3; 5]);
+        let mut data = [small(MANY / 8), large.repeat(150), small(10), aux, small(MANY / 4)].concat();
+        match case {
+            1 => data.extend(&large[..500]),
+            2 => data.extend([[0; 64].to_vec(), small(MANY / 8)].concat()),
+            // Records of a length that keeps all behind them from where records are looked for.
+            3 => data = [odd, data].concat(),
+            4 => {
+                data = [large.repeat(60), record_of(endian, RecordType::COMPRESSED, &[1; 64]), data].concat()
+            }
+            _ => {}
+        }
+        let events = random_events(&mut Random(7), endian, 1);
+        let file = canonical(&events, &Features::new(), &data, endian);
+        let found = |threads: usize, opens: bool| {
+            let mut found = Vec::new();
+            let work =
+                |batch: &Batch| batch.walk(endian).next_record().map(|first| first.map(|r| r.origin()));
+            let mut recording = open(&file);
+            // The second time their places are known.
+            for _ in 0..2 {
+                scan_past(&mut recording, threads, opens, work, |read| {
+                    found.push(match read {
+                        Ok((batch, first)) => format!(
+                            "{first:?} {} bytes, {} records of {:?}, {:?}",
+                            batch.bytes.len(),
+                            batch.records,
+                            batch.kinds.names(),
+                            batch.torn
+                        ),
+                        Err(error) => error.to_string(),
+                    });
+                    Ok(())
+                })
+                .unwrap();
+            }
+            found
+        };
+        for opens in [false, true] {
+            let in_order = found(1, opens);
+            assert!(in_order.len() > 4, "{in_order:?}");
+            for threads in [2, 5] {
+                assert_eq!(found(threads, opens), in_order, "case {case} {endian:?}");
+            }
+        }
+    }
 }

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, Subcommand};
+use rustix::fs::{Access, access};
 use tempfile::TempDir;
 
 use crate::cli::EXIT_CODES;
@@ -67,7 +68,7 @@ impl Folder {
         for name in names {
             match fs::metadata(path.join(name)) {
                 Ok(metadata) if !metadata.is_file() => bail!("{} is no file", path.join(name).display()),
-                Ok(_) if !force && !dry_run => {
+                Ok(_) if !force => {
                     bail!("{} exists; -f overwrites it", path.join(name).display())
                 }
                 _ => {}
@@ -78,8 +79,11 @@ impl Folder {
             _ => Path::new("."),
         };
         let mut folder = Folder { path: path.to_owned(), names, temporary: None, is_new };
+        let inside = if is_new { parent } else { path };
+        access(inside, Access::WRITE_OK | Access::EXEC_OK)
+            .map_err(io::Error::from)
+            .with_context(|| format!("{} can't be made", path.display()))?;
         if !dry_run {
-            let inside = if is_new { parent } else { path };
             let temporary =
                 Unfinished::folder(|| tempfile::Builder::new().prefix(".perfx-").tempdir_in(inside));
             folder.temporary =

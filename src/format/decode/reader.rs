@@ -41,11 +41,13 @@ pub(super) fn any<'a, T: Int>(value: T) -> Value<'a> {
 pub(super) struct Reader<'a> {
     cursor: Cursor<'a>,
     decoded: Decoded<'a>,
+    /// The last field was a text with its NUL.
+    padded: bool,
 }
 
 impl<'a> Reader<'a> {
     pub(super) fn new(bytes: &'a [u8], endian: Endian) -> Reader<'a> {
-        Reader { cursor: Cursor::new(bytes, endian), decoded: Decoded::default() }
+        Reader { cursor: Cursor::new(bytes, endian), decoded: Decoded::default(), padded: false }
     }
 
     /// What has not been taken yet.
@@ -143,7 +145,7 @@ impl<'a> Reader<'a> {
         Some(())
     }
 
-    /// Text and its NUL, the last field of a record. Zeros may follow.
+    /// Text and its NUL, the last field of a record. Padding to a multiple of 8 bytes may follow, of whatever perf had in its buffer.
     pub(super) fn text(&mut self, name: &'static str) -> Option<()> {
         let all = self.rest();
         self.need(name, all.first())?;
@@ -153,6 +155,7 @@ impl<'a> Reader<'a> {
         if !terminated {
             self.odd("string-unterminated", format!("the {} bytes of `{name}` hold no NUL", all.len()));
         }
+        self.padded = terminated;
         self.cursor.bytes(text.len() + usize::from(terminated)).map(drop)
     }
 
@@ -209,7 +212,7 @@ impl<'a> Reader<'a> {
     pub(super) fn finish(mut self, done: Option<()>) -> (Decoded<'a>, usize) {
         let rest = self.rest();
         if rest.iter().any(|&b| b != 0) {
-            if done.is_some() {
+            if done.is_some() && !(self.padded && rest.len() < 8) {
                 self.odd("rest", format!("{} bytes follow the known fields", rest.len()));
             }
             self.note("rest", Value::Bytes(rest));

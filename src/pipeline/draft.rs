@@ -1,0 +1,121 @@
+//! Hands the batches of a recording to many threads, the search for them included: each thread guesses where records begin in its stretch of the
+//! input, and what it made of them counts if the batch in front turns out to end there.
+//!
+//! Rejected: one thread that walks all headers to cut batches for the others. It takes as long as they do, and all page faults.
+
+use anyhow::Result;
+use perfx_format::input::{Batch, Batches, Draft, Recording};
+use perfx_format::{Endian, Kinds, RecordType};
+
+use crate::ordered::ordered;
+use crate::run::{expand_alone, expanded_seen};
+
+/// How COMPRESSED records are to be read.
+pub(crate) enum Open<S> {
+    /// As they are stored.
+    No,
+    /// Replaced by what they hold.
+    Yes {
+        /// What can't be expanded is left out and told, instead of an error.
+        salvage: bool,
+        /// Sees every batch that may hold some as it lies in the input, in file order.
+        stored: S,
+    },
+}
+
+/// For every batch: `step` with one of the `threads` workers that `worker` makes, then `done` on the calling thread, in file order. With one
+/// thread, everything happens on the calling one. The batches are the same for any number. Stops at the first error of `done`.
+pub(crate) fn each<W: Send, R: Send>(
+    recording: &mut Recording,
+    threads: usize,
+    open: Open<impl FnMut(&Batch) + Send>,
+    worker: impl Fn() -> W,
+    step: impl Fn(&mut W, perfx_format::Result<Batch>) -> R + Sync,
+    mut done: impl FnMut(R) -> Result<()>,
+) -> Result<()> {
+    let mut workers: Vec<W> = (0..threads.max(1)).map(|_| worker()).collect();
+    let alone = threads <= 1;
+    // What is no file can be read once only.
+    let drafted = recording.is_rereadable() && !recording.is_compressed() && recording.chain.is_none();
+    if !alone && drafted {
+        let (batches, endian) = (recording.batches(), recording.endian);
+        if let Some(drafts) = batches.drafts() {
+            let (batches, open) = (Some(batches), Some(open));
+            let in_order = InOrder { endian, open, batches, worker: worker(), step: &step };
+            return in_order.check(drafts, &mut workers, done);
+        }
+    }
+    match open {
+        Open::No => ordered(recording.batches(), &mut workers, alone, step, done),
+        Open::Yes { salvage, stored } => expanded_seen(recording, threads, salvage, stored, |batches| {
+            ordered(batches, &mut workers, alone, step, &mut done)
+        }),
+    }
+}
+
+/// Who knows where batches begin, since all before them has been read.
+struct InOrder<'a, W, F, S> {
+    endian: Endian,
+    /// `None` when a record has been opened, which those behind it may continue.
+    open: Option<Open<S>>,
+    /// `None` when all has been read.
+    batches: Option<Batches>,
+    worker: W,
+    step: &'a F,
+}
+
+impl<W, R, F, S> InOrder<'_, W, F, S>
+where
+    W: Send,
+    R: Send,
+    F: Fn(&mut W, perfx_format::Result<Batch>) -> R + Sync,
+    S: FnMut(&Batch) + Send,
+{
+    fn check(
+        mut self,
+        drafts: impl Iterator<Item = Draft> + Send,
+        workers: &mut [W],
+        mut done: impl FnMut(R) -> Result<()>,
+    ) -> Result<()> {
+        let (opens, step) = (matches!(self.open, Some(Open::Yes { .. })), self.step);
+        let draft = |worker: &mut W, draft: Draft| {
+            let stretch = draft.stretch;
+            let batch = draft.batch().filter(|(_, batch)| !(opens && is_compressed(batch)));
+            (stretch, batch.map(|(cut, batch)| (cut, step(worker, Ok(batch)))))
+        };
+        ordered(drafts, workers, false, draft, |(stretch, drafted)| {
+            if let (Some(batches), Some((cut, result))) = (&mut self.batches, drafted)
+                && batches.accept(cut)
+            {
+                return done(result);
+            }
+            while self.batches.as_ref().is_some_and(|batches| !batches.is_past(stretch)) {
+                self.next(&mut done)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Reads the next batch itself; all that is left, if that needs to be expanded though the recording does not say so.
+    fn next(&mut self, done: &mut impl FnMut(R) -> Result<()>) -> Result<()> {
+        let Some(next) = self.batches.as_mut().and_then(Iterator::next) else {
+            self.batches = None;
+            return Ok(());
+        };
+        let opens = matches!(self.open, Some(Open::Yes { .. })) && next.as_ref().is_ok_and(is_compressed);
+        if !opens {
+            return done((self.step)(&mut self.worker, next));
+        }
+        if let Some(Open::Yes { salvage, mut stored }) = self.open.take() {
+            let rest = std::iter::once(next).chain(self.batches.take().into_iter().flatten());
+            let rest = rest.inspect(|batch| batch.iter().for_each(&mut stored));
+            let mut opened = expand_alone(rest, self.endian, 0, salvage);
+            opened.try_for_each(|batch| done((self.step)(&mut self.worker, batch)))?;
+        }
+        Ok(())
+    }
+}
+
+fn is_compressed(batch: &Batch) -> bool {
+    batch.kinds.meets(Kinds::of(&[RecordType::COMPRESSED, RecordType::COMPRESSED2]))
+}
