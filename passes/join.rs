@@ -1,10 +1,10 @@
 //! `join` puts the records of several recordings of one machine into one, in the order of time, and `sort` those of one: as perf would have
 //! recorded them together. Each event is there once, and so is what several inputs say alike.
 //!
-//! A record without a time (time 0, ~0, kinds from 64 on) stands where the earliest of all records behind it in its input stands, and behind those
-//! of an equal time that stood before it. So it comes before whatever it came before, a sorted recording stays as it is, and nothing of it waits
-//! longer than its batch. perf hands such records on at once, when others still wait to be put in order; two FINISHED_ROUNDs before those of the
-//! kernel's kinds let perf finish what is older.
+//! A record without a time (time 0, ~0, kinds from 64 on) is handed on by perf as soon as it is read, while those with a time wait for the end of
+//! the next round. So that is where it goes: behind what perf has handed on by then, before all that waits and all that is behind it in its input,
+//! and in the order of its like. Two FINISHED_ROUNDs before one of the kernel's kinds let perf finish what is older. Nothing of it waits longer
+//! than its batch, so the payload of AUXTRACE is never held.
 
 mod input;
 mod lists;
@@ -18,7 +18,7 @@ use std::ffi::OsStr;
 use anyhow::{Result, ensure};
 use perfx_format::header::Weight;
 use perfx_format::input::{Batch, Recording};
-use perfx_format::{Endian, Kinds, Layouts, Record, RecordType};
+use perfx_format::{Endian, Kinds, Layouts, Record, RecordType, sample_type};
 use perfx_pipeline::{Emit, Level, Needs, Pass, Report, Scope, Session, counted, worker_as};
 
 use crate::support::options::{Choice, Options};
@@ -78,7 +78,8 @@ const PUT_MAX: usize = 16 << 20;
 const STEP: usize = 4 << 20;
 
 impl Join {
-    pub(crate) const ABOUT: &'static str = "put several recordings of one machine together, in the order of time";
+    pub(crate) const ABOUT: &'static str =
+        "put several recordings of one machine together, in the order of time";
     pub(crate) const SORT_ABOUT: &'static str = "put records in the order of time";
     pub(crate) const OPTIONS: &'static [Choice] = &[
         Choice {
@@ -205,7 +206,8 @@ impl Join {
             inputs.push(Input::other(recording, facts, own(), spool.clone()));
         }
         if alone {
-            let late = counted(facts.late, "record stood behind a later one", "records stood behind later ones");
+            let late =
+                counted(facts.late, "record stood behind a later one", "records stood behind later ones");
             session.report.say(Level::Info, late);
         }
         Ok(Step::Joining(Box::new(Joining::new(inputs))))
@@ -259,7 +261,11 @@ fn tell(parties: &[Party<'_>], united: &United, report: &mut Report) {
         }
         if !translator.ids.is_empty() {
             let changed = translator.ids.len() as u64;
-            said.push(counted(changed, "id, which others have, becomes another", "ids, which others have, become others"));
+            said.push(counted(
+                changed,
+                "id, which others have, becomes another",
+                "ids, which others have, become others",
+            ));
         }
         if !said.is_empty() {
             report.say(Level::Info, format!("{name}: {}", said.join(", ")));
@@ -414,9 +420,8 @@ impl Joining {
                 let record = input.record(&ready)?;
                 let size = record.whole_size() as usize;
                 let meets = next.is_some_and(|next| next.0 == key);
-                let again = alike
-                    .as_mut()
-                    .is_some_and(|alike| alike.repeats(&record, key, number, timeless, meets));
+                let again =
+                    alike.as_mut().is_some_and(|alike| alike.repeats(&record, key, number, timeless, meets));
                 if !again {
                     if timeless && *pending && record.kind().is_kernel() {
                         out.put(&round(out.endian()))?;
@@ -442,7 +447,10 @@ impl Joining {
         if dropped > 0 {
             let kinds: Vec<_> = alike.dropped.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
             let records = counted(dropped, "record", "records");
-            report.say(Level::Info, format!("left out {records} that another input has, too: {}", kinds.join(", ")));
+            report.say(
+                Level::Info,
+                format!("left out {records} that another input has, too: {}", kinds.join(", ")),
+            );
         }
         if alike.doubled > 0 {
             let what = counted(alike.doubled, "record stands", "records stand");
@@ -474,7 +482,7 @@ impl Pass for Join {
             records: Kinds::ALL,
             looks: vec![Kinds::ALL],
             decompressed: input.is_compressed(),
-            ids: true,
+            ids: input.events.iter().any(|event| event.attr().sample_type & sample_type::TIME != 0),
             ..Needs::default()
         }
     }

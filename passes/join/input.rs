@@ -11,7 +11,7 @@ use perfx_format::{Endian, Event, Layouts, Record, RecordType, sample_type as st
 use perfx_pipeline::{opened, scan};
 
 use super::sorter::{Ready, Sorter, anonymous};
-use crate::support::event_ids::{ids_in, times_in, with_identifier};
+use crate::support::event_ids::{ids_in, own_ids, times_in, with_identifier};
 
 /// ns; `None` for records that have no time, or one that stands for none.
 pub(super) fn time_of(record: &Record<'_>, layouts: &Layouts) -> Option<u64> {
@@ -182,11 +182,14 @@ pub(super) struct Translator {
     pub(super) offset: i64,
     /// Records get an IDENTIFIER: the first of the output's ids of each of the input's events.
     pub(super) identify: Option<Vec<u64>>,
+    /// What no event is told of (id 0: records that perf itself made) gets this id, for perf reads it by the first event of the output, which lays
+    /// out its records otherwise.
+    pub(super) nobody: Option<u64>,
 }
 
 impl Translator {
     fn is_idle(&self) -> bool {
-        self.ids.is_empty() && self.offset == 0 && self.identify.is_none()
+        self.ids.is_empty() && self.offset == 0 && self.identify.is_none() && self.nobody.is_none()
     }
 
     /// The record as it stands in the output.
@@ -210,10 +213,19 @@ impl Translator {
                 let time = endian.u64(&new, at).filter(|&time| time != 0 && time != u64::MAX);
                 if let Some(time) = time {
                     let time = shifted(time, self.offset).ok_or_else(|| {
-                        record.error(format!("its time {time} lies before the others' clock began: the offset can't be right"))
+                        record.error(format!(
+                            "its time {time} lies before the others' clock began: the offset can't be right"
+                        ))
                     })?;
                     endian.set_u64(new.to_mut(), at, time);
                 }
+            }
+        }
+        if let Some((nobody, layout)) = self.nobody.zip(layout)
+            && record.kind() != RecordType::SAMPLE
+        {
+            for at in own_ids(record, layout).filter(|&at| record.u64(at) == Some(0)) {
+                endian.set_u64(new.to_mut(), at, nobody);
             }
         }
         let Some(first) = self.identify.as_ref().filter(|_| kernel) else { return Ok(new) };
@@ -226,7 +238,11 @@ impl Translator {
         {
             return Ok(new);
         }
-        let id = layout.id(record).map(|id| self.ids.get(&id).copied().unwrap_or(id));
+        let new_id = |id| match id {
+            0 => self.nobody.unwrap_or(0),
+            id => self.ids.get(&id).copied().unwrap_or(id),
+        };
+        let id = layout.id(record).map(new_id);
         let id = id.or_else(|| first.get(event).copied()).unwrap_or(0);
         let record = Record::new(&new, record.payload(), record.origin(), endian)?;
         Ok(Cow::Owned(with_identifier(&record, id)?))
@@ -253,8 +269,24 @@ pub(super) struct Input {
     translator: Translator,
     /// For each batch to come, the earliest time behind it.
     levels: VecDeque<u64>,
+    rounds: Rounds,
     /// Where batches come from; the first input's come through the pipeline.
     feed: Option<Feed>,
+}
+
+/// Up to which time perf has handed records on: at a FINISHED_ROUND all that are not later than any was at the one before.
+#[derive(Clone, Copy, Debug)]
+struct Rounds {
+    settled: u64,
+    latest_at_last: u64,
+    latest: u64,
+}
+
+impl Rounds {
+    fn finish(&mut self) {
+        self.settled = self.settled.max(self.latest_at_last);
+        self.latest_at_last = self.latest;
+    }
 }
 
 struct Feed {
@@ -270,14 +302,13 @@ impl std::fmt::Debug for Feed {
 
 impl Input {
     /// The first input, whose records are handed in by [`Input::take`].
-    pub(super) fn first(
-        facts: &Facts,
-        translator: Translator,
-        endian: Endian,
-        spool: Spool,
-    ) -> Input {
+    pub(super) fn first(facts: &Facts, translator: Translator, endian: Endian, spool: Spool) -> Input {
         let levels = facts.levels(translator.offset);
-        Input { sorter: Sorter::new(endian, spool), translator, levels, feed: None }
+        // What has no time goes before all of its own input that is not handed on yet, but not before what others hold of earlier times.
+        let earliest = facts.earliest.and_then(|time| shifted(time, translator.offset));
+        let settled = earliest.map_or(u64::MAX, |earliest| earliest - 1);
+        let rounds = Rounds { settled, latest_at_last: 0, latest: 0 };
+        Input { sorter: Sorter::new(endian, spool), translator, levels, rounds, feed: None }
     }
 
     /// Another one, which is read as its records are wanted.
@@ -301,18 +332,21 @@ impl Input {
     #[inline]
     pub(super) fn take(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
         if record.kind() == RecordType::FINISHED_ROUND {
+            self.rounds.finish();
             return Ok(());
         }
-        let time = time_of(record, layouts);
+        let offset = self.translator.offset;
+        let time = time_of(record, layouts).map(|time| shifted(time, offset).unwrap_or(time));
+        self.rounds.latest = self.rounds.latest.max(time.unwrap_or(0));
+        let settled = self.rounds.settled;
         if self.translator.is_idle() {
-            return self.sorter.hold(record, time);
+            return self.sorter.hold(record, time, settled);
         }
-        let time = time.map(|time| shifted(time, self.translator.offset).unwrap_or(time));
         match self.translator.translate(record, layouts)? {
-            Cow::Borrowed(_) => self.sorter.hold(record, time),
+            Cow::Borrowed(_) => self.sorter.hold(record, time, settled),
             Cow::Owned(new) => {
                 let new = Record::new(&new, record.payload(), record.origin(), record.endian())?;
-                self.sorter.hold(&new, time)
+                self.sorter.hold(&new, time, settled)
             }
         }
     }

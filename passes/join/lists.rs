@@ -104,17 +104,17 @@ pub(super) fn united_tracing<'a>(one: &'a [u8], other: &'a [u8]) -> Option<Vec<u
     all.write()
 }
 
-/// Which of the lists of BPF it is.
+/// A list whose entries have a number.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Bpf {
+pub(super) enum List {
     /// u32 info size, u32 data size, u64 arrays, `struct bpf_prog_info` (its id at 4), data.
     Programs,
-    /// u32 id, u32 size, bytes.
-    Types,
+    /// u32 id, u32 size, bytes: types of BPF programs; PMUs, by their `attr.type`.
+    Named,
 }
 
-/// A BPF_PROG_INFO or BPF_BTF section (u32 n, entries) that has an entry for each id of both; the first one's where both have it.
-pub(super) fn united_bpf(one: &[u8], other: &[u8], list: Bpf, endian: Endian) -> Option<Vec<u8>> {
+/// A BPF_PROG_INFO, BPF_BTF or PMU_MAPPINGS section (u32 n, entries) that has an entry for each number of both; the first one's where both have it.
+pub(super) fn united_list(one: &[u8], other: &[u8], list: List, endian: Endian) -> Option<Vec<u8>> {
     let entries = |section| {
         let mut cursor = Cursor::new(section, endian);
         let count = cursor.u32()?;
@@ -122,8 +122,8 @@ pub(super) fn united_bpf(one: &[u8], other: &[u8], list: Bpf, endian: Endian) ->
             let start = *cursor;
             let (first, second) = (cursor.u32()?, cursor.u32()?);
             let (id, size) = match list {
-                Bpf::Types => (first, second as usize),
-                Bpf::Programs => {
+                List::Named => (first, second as usize),
+                List::Programs => {
                     cursor.u64()?;
                     (endian.u32(cursor.rest(), 4)?, (first as usize).checked_add(second as usize)?)
                 }

@@ -14,7 +14,7 @@ use perfx_format::{Bytes, Endian, Origin, Origins, Record, Walker};
 /// A record that waits, and what it is sorted by.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// ns. Of a record without a time, that of the earliest record behind it.
+    /// ns; a record without a time has that of those it goes before.
     key: u64,
     /// Number of the chunk it lies in; the uppermost bit is set for records without a time.
     chunk: u32,
@@ -90,7 +90,7 @@ pub(super) struct Sorter {
     made: Vec<u8>,
     made_origins: Origins,
     made_records: u32,
-    /// Of the batch at hand, in file order; without their keys where they have no time.
+    /// Of the batch at hand, in file order.
     new: Vec<Entry>,
     /// Of batches before, from `next` on: in order as soon as one of them may go.
     waiting: Vec<Entry>,
@@ -143,8 +143,8 @@ impl Sorter {
         self.chunks.push_back(Chunk { bytes, origins, left: 0 });
     }
 
-    /// Takes in a record; `time` is `None` where it has none.
-    pub(super) fn hold(&mut self, record: &Record<'_>, time: Option<u64>) -> Result<()> {
+    /// Takes in a record; one without a time goes behind those up to the time `settled`, and before all that are behind it in the input.
+    pub(super) fn hold(&mut self, record: &Record<'_>, time: Option<u64>, settled: u64) -> Result<()> {
         if !self.begun {
             self.begin(Vec::new().into(), Origins::default());
         }
@@ -169,7 +169,7 @@ impl Sorter {
             }
         };
         let at = u32::try_from(at).map_err(|_| too_many())?;
-        self.new.push(Entry { key: time.unwrap_or(0), chunk: chunk | timeless, at });
+        self.new.push(Entry { key: time.unwrap_or(settled), chunk: chunk | timeless, at });
         Ok(())
     }
 
@@ -184,7 +184,7 @@ impl Sorter {
         let mut earliest = level;
         for entry in self.new.iter_mut().rev() {
             if entry.chunk & TIMELESS != 0 {
-                entry.key = earliest;
+                entry.key = entry.key.min(earliest);
             } else {
                 earliest = earliest.min(entry.key);
             }
@@ -219,7 +219,8 @@ impl Sorter {
             let entry = Entry::read(entries, *next)?;
             Some(Ready { key: entry.key, entry, run })
         });
-        let own = self.waiting.get(self.next).map(|&entry| Ready { key: entry.key, entry, run: self.runs.len() });
+        let own =
+            self.waiting.get(self.next).map(|&entry| Ready { key: entry.key, entry, run: self.runs.len() });
         let first = match runs.min_by_key(|ready| ready.key) {
             None => own,
             // Runs are older.

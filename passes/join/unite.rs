@@ -10,11 +10,11 @@ use perfx_format::features::{
     write_event_desc, write_group_desc,
 };
 use perfx_format::header::Features;
-use perfx_format::{Endian, Event, Feature, Layouts, sample_type as st, set_attr_flag};
+use perfx_format::{Endian, Event, Feature, Layout, Layouts, sample_type as st, set_attr_flag};
 use perfx_pipeline::{Level, Report, Session, counted};
 
 use super::input::{Facts, Translator, shifted};
-use super::lists::{Bpf, united_bpf, united_tracing};
+use super::lists::{List, united_list, united_tracing};
 use crate::support::event_ids::FreeIds;
 
 /// What is to be united of one recording.
@@ -110,7 +110,10 @@ pub(super) fn clocks(
         let (name, known) = (other.name, first.name);
         if let Some(why) = strangers(first, other, endian) {
             ensure!(mix, "{name}: {why}, as {known} is: --mix joins all the same");
-            report.say(Level::Warning, format!("{name}: {why}, as {known} is: processes of one number are taken for one"));
+            report.say(
+                Level::Warning,
+                format!("{name}: {why}, as {known} is: processes of one number are taken for one"),
+            );
         }
         let own = clock_of(&other.events);
         let offset = match (other.offset, clock_data(first, endian), clock_data(other, endian)) {
@@ -120,7 +123,9 @@ pub(super) fn clocks(
                 let ahead = |data: ClockData| i128::from(data.clock_ns) - i128::from(data.wall_ns);
                 let offset = i64::try_from(ahead(here) - ahead(there)).ok().map(|ahead| ahead + offsets[0]);
                 let Some(offset) = offset else { bail!("{name}: its CLOCK_DATA makes no sense") };
-                let what = format!("{name}: its clock is another one than that of {known}; by both their CLOCK_DATA it is ahead by {offset} ns");
+                let what = format!(
+                    "{name}: its clock is another one than that of {known}; by both their CLOCK_DATA it is ahead by {offset} ns"
+                );
                 report.say(Level::Info, what);
                 offset
             }
@@ -147,16 +152,18 @@ pub(super) fn clocks(
     for (party, &offset) in parties.iter().zip(&offsets) {
         let early = party.facts.earliest.filter(|&time| offset != 0 && shifted(time, offset).is_none());
         if let Some(time) = early {
-            bail!("{}: its time {time} would lie before the clock began: offset {offset} can't be right", party.name);
+            bail!(
+                "{}: its time {time} would lie before the clock began: offset {offset} can't be right",
+                party.name
+            );
         }
     }
     Ok(offsets)
 }
 
 fn clock_text(clock: Option<u32>) -> String {
-    const NAMES: [&str; 12] = [
-        "realtime", "monotonic", "", "", "monotonic_raw", "", "", "boottime", "", "", "", "tai",
-    ];
+    const NAMES: [&str; 12] =
+        ["realtime", "monotonic", "", "", "monotonic_raw", "", "", "boottime", "", "", "", "tai"];
     match clock {
         None => "perf's own".to_owned(),
         Some(id) => match NAMES.get(id as usize) {
@@ -214,7 +221,12 @@ fn alike(one: &Event, other: &Event) -> bool {
 
 impl United {
     /// Unites the events. The ids of the first party, and of `late` events of it, stay as they are.
-    pub(super) fn new(parties: &[Party<'_>], late: &[Event], offsets: &[i64], endian: Endian) -> Result<United> {
+    pub(super) fn new(
+        parties: &[Party<'_>],
+        late: &[Event],
+        offsets: &[i64],
+        endian: Endian,
+    ) -> Result<United> {
         let united = United::of(parties, late, false, endian);
         let mut united = match Layouts::new(&united.events).check_ids() {
             Ok(()) => united,
@@ -250,7 +262,8 @@ impl United {
         let mut free = FreeIds { used: BTreeSet::new(), last };
         for (number, party) in parties.iter().enumerate() {
             let names = names_of(&party.events, party.features, &[], endian, &HashMap::new());
-            let events: Vec<Event> = party.events.iter().map(|event| edited(event, identify, endian)).collect();
+            let events: Vec<Event> =
+                party.events.iter().map(|event| edited(event, identify, endian)).collect();
             let mut places = Vec::with_capacity(events.len());
             let mut shared = 0;
             for unit in units(party, number, endian) {
@@ -258,7 +271,8 @@ impl United {
                     there.party != number
                         && there.events.len() == unit.events.len()
                         && there.events.clone().zip(unit.events.clone()).all(|(there, here)| {
-                            alike(&united.events[there], &events[here]) && united.names[there] == names[here].name
+                            alike(&united.events[there], &events[here])
+                                && united.names[there] == names[here].name
                         })
                 };
                 match all.iter_mut().find(same) {
@@ -326,27 +340,35 @@ impl United {
                 self.events[place].ids.extend(ids);
             }
         }
-        Translator { ids: changed, offset: 0, identify: self.identify.then_some(first) }
+        let trailer = |event: &Event| Layout::new(event.attr()).trailer;
+        let odd =
+            events.first().zip(self.events.first()).is_some_and(|(own, all)| trailer(own) != trailer(all));
+        let nobody = first.first().copied().filter(|_| odd);
+        Translator { ids: changed, offset: 0, identify: self.identify.then_some(first), nobody }
     }
 
     /// Features of the united recording, but for those that only speak of events.
     pub(super) fn describe(&self, session: &mut Session) {
         let endian = session.endian;
         let size = self.events.iter().map(|event| event.raw().len()).max().unwrap_or(0);
-        let written: Vec<_> = self.events.iter().map(|event| event.written(size, endian).into_owned()).collect();
+        let written: Vec<_> =
+            self.events.iter().map(|event| event.written(size, endian).into_owned()).collect();
         let described = self.events.iter().zip(&written).zip(&self.names);
-        let described: Vec<_> = described
-            .map(|((event, attr), name)| EventDesc { attr, name, ids: event.ids.clone() })
-            .collect();
+        let described: Vec<_> =
+            described.map(|((event, attr), name)| EventDesc { attr, name, ids: event.ids.clone() }).collect();
         let size = u32::try_from(size).ok();
         if let Some(section) = size.and_then(|size| write_event_desc(size, &described, endian)) {
             session.set_feature(Feature::EVENT_DESC, section);
         }
-        let groups: Vec<_> = self.groups.iter().map(|(name, events)| GroupDesc {
-            name,
-            leader: events.start as u32,
-            members: events.len() as u32,
-        }).collect();
+        let groups: Vec<_> = self
+            .groups
+            .iter()
+            .map(|(name, events)| GroupDesc {
+                name,
+                leader: events.start as u32,
+                members: events.len() as u32,
+            })
+            .collect();
         if !groups.is_empty() || session.feature(Feature::GROUP_DESC).is_some() {
             session.set_feature(Feature::GROUP_DESC, write_group_desc(&groups, endian));
         }
@@ -421,8 +443,8 @@ fn unite_feature(party: &Party<'_>, session: &mut Session) {
         }
         let united = match feature {
             Feature::TRACING_DATA => united_tracing(&there, section),
-            Feature::BPF_PROG_INFO => united_bpf(&there, section, Bpf::Programs, endian),
-            Feature::BPF_BTF => united_bpf(&there, section, Bpf::Types, endian),
+            Feature::BPF_PROG_INFO => united_list(&there, section, List::Programs, endian),
+            Feature::BPF_BTF | Feature::PMU_MAPPINGS => united_list(&there, section, List::Named, endian),
             _ => None,
         };
         match united {

@@ -62,7 +62,8 @@ pub(crate) fn ids_about(kind: RecordType) -> &'static [usize] {
 fn fields<'l>(record: &Record<'_>, layout: &'l Layout) -> impl Iterator<Item = (u64, usize)> + use<'l> {
     let is_sample = record.kind() == RecordType::SAMPLE;
     let size = usize::from(if is_sample { layout.sample.size } else { layout.trailer.size });
-    let start = if is_sample { Some(8) } else { record.bytes().len().checked_sub(size).filter(|&at| at >= 8) };
+    let start =
+        if is_sample { Some(8) } else { record.bytes().len().checked_sub(size).filter(|&at| at >= 8) };
     let start = start.filter(|_| record.kind().is_kernel() && record.bytes().len() >= size);
     let sample = sample_fields(layout.sample_type).filter(move |_| is_sample);
     let trailer = trailer_fields(layout.sample_type).filter(move |_| !is_sample && layout.sample_id_all);
@@ -70,12 +71,17 @@ fn fields<'l>(record: &Record<'_>, layout: &'l Layout) -> impl Iterator<Item = (
     bits.filter_map(move |(number, bit)| Some((bit, start? + number * 8)))
 }
 
+/// Where the ids of a record's own event lie.
+pub(crate) fn own_ids<'l>(record: &Record<'_>, layout: &'l Layout) -> impl Iterator<Item = usize> + use<'l> {
+    let ids = st::ID | st::STREAM_ID | st::IDENTIFIER;
+    fields(record, layout).filter(move |(bit, _)| bit & ids != 0).map(|(_, at)| at)
+}
+
 /// Where all ids of a record lie.
 pub(crate) fn ids_in(record: &Record<'_>, layout: Option<&Layout>) -> Vec<usize> {
     let mut places = ids_about(record.kind()).to_vec();
     let Some(layout) = layout else { return places };
-    let ids = st::ID | st::STREAM_ID | st::IDENTIFIER;
-    places.extend(fields(record, layout).filter(|(bit, _)| bit & ids != 0).map(|(_, at)| at));
+    places.extend(own_ids(record, layout));
     let read_at = match record.kind() {
         RecordType::READ => Some(16),
         RecordType::SAMPLE if layout.sample_type & st::READ != 0 => Some(usize::from(layout.sample.size)),
