@@ -21,6 +21,7 @@ use perfx_format::input::{Batch, Recording};
 use perfx_format::{Endian, Kinds, Layouts, Record, RecordType, sample_type};
 use perfx_pipeline::{Emit, Level, Needs, Pass, Report, Scope, Session, counted, worker_as};
 
+use crate::merge::report::by_kind;
 use crate::support::options::{Choice, Options};
 use input::{Facts, Input, check_times};
 pub use spec::InputSpec;
@@ -68,11 +69,14 @@ enum Step {
     Done,
 }
 
+/// What is said of a recording that need not be sorted.
+pub const IN_ORDER: &str = "its records are in the order of time already, and stay as they are";
+
 /// What is written between sorted records so that perf need not hold more of them: bytes.
 const ROUND: usize = 2 << 20;
 
 /// The most that goes into one plan, and into the writer, at a time: bytes.
-const PUT_MAX: usize = 16 << 20;
+const PUT_MAX: usize = 8 << 20;
 
 /// Bytes that are put behind the first input's records at a time.
 const STEP: usize = 4 << 20;
@@ -93,7 +97,7 @@ impl Join {
 
     pub(crate) fn make(options: &Options) -> Result<Box<dyn Pass>> {
         let named = |text: &str| Ok(Joined::Named(InputSpec::parse(OsStr::new(text))?));
-        let offset = options.all("offset").last().map(str::parse).transpose()?;
+        let offset = options.all("offset").last().map(spec::offset).transpose()?;
         let others = options.all("with").map(named).collect::<Result<_>>()?;
         let mix = options.has("mix");
         Ok(Box::new(Join::new(JoinOptions { offset, others, mix, threads: 1 })))
@@ -156,12 +160,9 @@ impl Join {
         let offset = self.options.offset.unwrap_or(0);
         if alone && facts.late == 0 && offset == 0 {
             session.want_only(Kinds::NONE);
-            let what = if facts.earliest.is_none() && facts.records > 0 {
-                "no record has a time: there is no order to put them in"
-            } else {
-                "its records are in the order of time already, and stay as they are"
-            };
-            session.report.say(Level::Info, what);
+            let timeless = facts.earliest.is_none() && facts.records > 0;
+            let what = "no record has a time: there is no order to put them in";
+            session.report.say(Level::Info, if timeless { what } else { IN_ORDER });
             return Ok(Step::Sorted);
         }
         let (session_name, features) = (session.name.clone(), session.features().clone());
@@ -217,12 +218,17 @@ impl Join {
 /// What can't be joined whatever the user says.
 fn check(parties: &[Party<'_>]) -> Result<()> {
     for party in parties {
-        check_times(party.name, &party.events, party.facts)?;
+        ensure!(
+            !party.events.is_empty() || party.facts.records == 0,
+            "{}: it has no event, so that nobody knows what its records hold",
+            party.name
+        );
         ensure!(
             !party.facts.has_stat,
             "{}: it holds the counts of perf stat record, which have no place in time",
             party.name
         );
+        check_times(party.name, &party.events, party.facts)?;
     }
     let mut traced = parties.iter().filter(|party| party.facts.has_aux || party.facts.aux_info.is_some());
     if let Some(first) = traced.next() {
@@ -247,8 +253,8 @@ fn tell(parties: &[Party<'_>], united: &United, report: &mut Report) {
     for (number, (party, translator)) in parties.iter().zip(&united.translators).enumerate() {
         let Party { name, facts, events, .. } = party;
         if number > 0 {
-            let (records, bytes) = (counted(facts.records, "record", "records"), facts.bytes);
-            report.say(Level::Info, format!("read {name}: {records}, {bytes} bytes"));
+            let records = counted(facts.records, "record", "records");
+            report.say(Level::Info, format!("read {name}: {records}"));
         }
         let own = events.len() - united.shared[number];
         let mut said = Vec::new();
@@ -445,12 +451,9 @@ impl Joining {
         let Some(alike) = &self.alike else { return };
         let dropped: u64 = alike.dropped.values().sum();
         if dropped > 0 {
-            let kinds: Vec<_> = alike.dropped.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
             let records = counted(dropped, "record", "records");
-            report.say(
-                Level::Info,
-                format!("left out {records} that another input has, too: {}", kinds.join(", ")),
-            );
+            let what = format!("left out {records} that another input has, too: {}", by_kind(&alike.dropped));
+            report.say(Level::Info, what);
         }
         if alike.doubled > 0 {
             let what = counted(alike.doubled, "record stands", "records stand");

@@ -4,7 +4,7 @@
 mod clock;
 mod guest;
 mod host;
-mod report;
+pub(crate) mod report;
 mod schedule;
 mod spec;
 

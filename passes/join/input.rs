@@ -38,7 +38,6 @@ pub(super) struct Facts {
     /// Records that stand behind one of a later time.
     pub(super) late: u64,
     pub(super) records: u64,
-    pub(super) bytes: u64,
     /// Events that pipe data tells among its records.
     pub(super) events: Vec<Event>,
     /// Features likewise.
@@ -65,7 +64,6 @@ impl Facts {
     #[inline]
     pub(super) fn look_at(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
         self.records += 1;
-        self.bytes += record.whole_size();
         if let Some(time) = time_of(record, layouts) {
             self.late += u64::from(time < self.latest);
             self.latest = self.latest.max(time);
@@ -106,7 +104,6 @@ impl Facts {
         self.latest = self.latest.max(later.latest);
         self.batches.extend(later.batches);
         self.records += later.records;
-        self.bytes += later.bytes;
         self.events.extend(later.events);
         self.features.extend(later.features);
         self.build_ids.extend(later.build_ids);

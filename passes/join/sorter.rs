@@ -4,7 +4,8 @@
 //! How long a record must wait is known beforehand, from a look at the whole input: for each batch the earliest time of all batches behind it.
 //! FINISHED_ROUNDs were rejected for that: they promise the same, but not every writer keeps the promise, and directories have none.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 use std::io::{BufWriter, Write};
 
 use anyhow::{Context as _, Result};
@@ -99,6 +100,8 @@ pub(super) struct Sorter {
     earliest: u64,
     /// Older than what is waiting, and in the order they were made.
     runs: Vec<Run>,
+    /// The key of the next entry of each run, and its number.
+    heads: BinaryHeap<Reverse<(u64, usize)>>,
     /// Up to this time records may go.
     level: u64,
     /// A batch is at hand.
@@ -127,6 +130,7 @@ impl Sorter {
             next: 0,
             earliest: u64::MAX,
             runs: Vec::new(),
+            heads: BinaryHeap::new(),
             level: 0,
             begun: false,
         }
@@ -215,16 +219,15 @@ impl Sorter {
 
     /// The first record that may go.
     pub(super) fn peek(&self) -> Option<Ready> {
-        let runs = self.runs.iter().enumerate().filter_map(|(run, Run { entries, next })| {
-            let entry = Entry::read(entries, *next)?;
-            Some(Ready { key: entry.key, entry, run })
-        });
-        let own =
-            self.waiting.get(self.next).map(|&entry| Ready { key: entry.key, entry, run: self.runs.len() });
-        let first = match runs.min_by_key(|ready| ready.key) {
-            None => own,
+        let own = self.waiting.get(self.next);
+        let own = own.map(|&entry| Ready { key: entry.key, entry, run: self.runs.len() });
+        let first = match self.heads.peek() {
             // Runs are older.
-            Some(run) => Some(own.filter(|own| own.key < run.key).unwrap_or(run)),
+            Some(&Reverse((key, run))) if own.is_none_or(|own| key <= own.key) => {
+                let Run { entries, next } = self.runs.get(run)?;
+                Some(Ready { key, entry: Entry::read(entries, *next)?, run })
+            }
+            _ => own,
         };
         first.filter(|ready| ready.key <= self.level)
     }
@@ -241,7 +244,12 @@ impl Sorter {
     /// The record has gone.
     pub(super) fn pop(&mut self, ready: &Ready) {
         match self.runs.get_mut(ready.run) {
-            Some(run) => run.next += 1,
+            Some(run) => {
+                run.next += 1;
+                self.heads.pop();
+                let next = Entry::read(&run.entries, run.next);
+                self.heads.extend(next.map(|next| Reverse((next.key, ready.run))));
+            }
             None => {
                 self.next += 1;
                 self.earliest = self.waiting.get(self.next).map_or(u64::MAX, |entry| entry.key);
@@ -289,8 +297,9 @@ impl Sorter {
             }
         }
         self.heap = 0;
-        self.runs.retain(|run| run.next * ENTRY_SIZE < run.entries.len());
-        self.runs.push(Run { entries: bytes.slice(end..bytes.len()), next: 0 });
+        let entries = bytes.slice(end..bytes.len());
+        self.heads.extend(Entry::read(&entries, 0).map(|first| Reverse((first.key, self.runs.len()))));
+        self.runs.push(Run { entries, next: 0 });
         self.waiting.clear();
         (self.next, self.earliest) = (0, u64::MAX);
         Ok(())

@@ -24,16 +24,21 @@ impl InputSpec {
         let (path, offset) = match found {
             None => (bytes, None),
             Some(at) => {
-                let value = String::from_utf8_lossy(&bytes[at + OFFSET.len()..]).into_owned();
-                let offset = value.parse().with_context(|| {
-                    format!("`{value}` is no offset: ns, such as -1500, by which the input's clock is ahead")
-                })?;
+                let offset = offset(&String::from_utf8_lossy(&bytes[at + OFFSET.len()..]))?;
                 (&bytes[..at], Some(offset))
             }
         };
         ensure!(!path.is_empty(), "an input needs a path: PATH[,offset=NS]");
         Ok(InputSpec { path: OsStr::from_bytes(path).into(), offset })
     }
+}
+
+/// What a clock is ahead, ns.
+pub(super) fn offset(text: &str) -> Result<i64> {
+    let number = text.parse().ok();
+    number.with_context(|| {
+        format!("`{text}` is no offset: ns by which the input's clock is ahead, such as -1500")
+    })
 }
 
 #[cfg(test)]

@@ -54,20 +54,20 @@ fn strangers(one: &Party<'_>, other: &Party<'_>, endian: Endian) -> Option<Strin
         if let (Some(this), Some(that)) = (text(other, feature), text(one, feature))
             && this != that
         {
-            return Some(format!("its {feature} is {this}, not {that}"));
+            return Some(format!("{feature} {this}, not {that}"));
         }
     }
     let cpus = |party: &Party<'_>| endian.u32(party.features.get(&Feature::NRCPUS)?, 0);
     if let (Some(this), Some(that)) = (cpus(other), cpus(one))
         && this != that
     {
-        return Some(format!("it is of a machine with {this} CPUs, not {that}"));
+        return Some(format!("{this} CPUs, not {that}"));
     }
     if let (Some((this, name)), Some((that, known))) = (&other.facts.kernel, &one.facts.kernel)
         && name == known
         && this != that
     {
-        return Some(format!("its kernel lies at {this:#x}, not {that:#x}: it is of another boot"));
+        return Some(format!("the kernel at {this:#x}, not {that:#x}"));
     }
     let kernel = |party: &Party<'_>| {
         let section = party.features.get(&Feature::BUILD_ID)?;
@@ -77,7 +77,7 @@ fn strangers(one: &Party<'_>, other: &Party<'_>, endian: Endian) -> Option<Strin
     if let (Some(this), Some(that)) = (kernel(other), kernel(one))
         && this != that
     {
-        return Some("its kernel has another build-id".to_owned());
+        return Some("another build-id of the kernel".to_owned());
     }
     let booted = |party: &Party<'_>| {
         let data = clock_data(party, endian).filter(|data| data.clockid == BOOTTIME)?;
@@ -86,7 +86,7 @@ fn strangers(one: &Party<'_>, other: &Party<'_>, endian: Endian) -> Option<Strin
     if let (Some(this), Some(that)) = (booted(other), booted(one))
         && this.abs_diff(that) > SAME_BOOT
     {
-        return Some("by its CLOCK_DATA it is of another boot".to_owned());
+        return Some("by CLOCK_DATA booted at another time".to_owned());
     }
     None
 }
@@ -109,11 +109,9 @@ pub(super) fn clocks(
     for other in others {
         let (name, known) = (other.name, first.name);
         if let Some(why) = strangers(first, other, endian) {
-            ensure!(mix, "{name}: {why}, as {known} is: --mix joins all the same");
-            report.say(
-                Level::Warning,
-                format!("{name}: {why}, as {known} is: processes of one number are taken for one"),
-            );
+            let why = format!("{name}: it is not of the machine and boot of {known} ({why})");
+            ensure!(mix, "{why}; --mix joins them all the same");
+            report.say(Level::Warning, format!("{why}: processes of one number are taken for one"));
         }
         let own = clock_of(&other.events);
         let offset = match (other.offset, clock_data(first, endian), clock_data(other, endian)) {

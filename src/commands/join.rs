@@ -108,6 +108,7 @@ impl Join {
         let going_on = inputs.iter_mut().map(|input| input.recording.continues_stream());
         let mut goes_on = going_on.collect::<perfx_format::Result<Vec<bool>>>()?;
         goes_on.push(false);
+        let compressed: Vec<bool> = inputs.iter().map(|input| input.recording.is_compressed()).collect();
         let mut chain = Chain::default();
         let open = |(number, mut input): (usize, Input)| {
             if !goes_on[number] {
@@ -118,7 +119,7 @@ impl Join {
                 return Ok(input);
             }
             ensure!(
-                number > 0 || !goes_on[number],
+                !goes_on[number] || number > 0 && compressed[number - 1],
                 "{}: it goes on with the zstd stream of a file before it: give all files of perf record -z --switch-output, oldest first",
                 input.source
             );

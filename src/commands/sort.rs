@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 use clap::Args;
-use perfx_passes::{Join, in_time_order};
-use perfx_pipeline::Pass;
+use perfx_passes::{IN_ORDER, Join, in_time_order};
+use perfx_pipeline::{Level, Report};
 
 use crate::input::{Source, spool};
 use crate::output::WriteArgs;
@@ -29,14 +29,16 @@ impl Sort {
     pub(crate) fn run(&self) -> Result<u8> {
         let source = Source::of(&self.write.input);
         let mut recording = source.open()?;
-        let mut passes: Vec<Box<dyn Pass>> = vec![Box::new(Join::sort())];
         if recording.is_compressed() {
             // The pass must see what is compressed, and then leaves it uncompressed; so whether it is needed is found out before.
             recording = recording.spooled(&spool())?;
             if in_time_order(&mut recording, self.write.threads.count()).is_ok_and(|sorted| sorted) {
-                passes.clear();
+                let code = self.write.transform_opened("sort", &source, recording, Vec::new(), false)?;
+                let mut report = Report::default();
+                report.say(Level::Info, IN_ORDER);
+                return Ok(code.max(self.write.talk.tell(&report)));
             }
         }
-        self.write.transform_opened("sort", &source, recording, passes, false)
+        self.write.transform_opened("sort", &source, recording, vec![Box::new(Join::sort())], false)
     }
 }
