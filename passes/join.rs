@@ -207,9 +207,8 @@ impl Join {
             inputs.push(Input::other(recording, facts, own(), spool.clone()));
         }
         if alone {
-            let late =
-                counted(facts.late, "record stood behind a later one", "records stood behind later ones");
-            session.report.say(Level::Info, late);
+            let late = counted(facts.late, "record stands", "records stand");
+            session.report.say(Level::Info, format!("at least {late} behind later ones"));
         }
         Ok(Step::Joining(Box::new(Joining::new(inputs))))
     }
@@ -397,7 +396,8 @@ impl Joining {
         let mut left = most;
         loop {
             // The first to go, and when the next best's turn is.
-            let (mut best, mut next): (Option<(u64, usize)>, Option<(u64, usize)>) = (None, None);
+            let mut best: Option<(u64, usize)> = None;
+            let mut next = None;
             for (number, input) in self.inputs.iter_mut().enumerate() {
                 let Some(ready) = input.peek()? else { continue };
                 let here = (ready.key, number);

@@ -35,7 +35,7 @@ pub(super) struct Facts {
     pub(super) batches: Vec<u64>,
     pub(super) earliest: Option<u64>,
     pub(super) latest: u64,
-    /// Records that stand behind one of a later time.
+    /// Records that stand behind one of a later time; of a batch behind a later one only its earliest record counts.
     pub(super) late: u64,
     pub(super) records: u64,
     /// Events that pipe data tells among its records.
@@ -99,7 +99,6 @@ impl Facts {
     /// Takes in what follows.
     pub(super) fn join(&mut self, later: Facts) {
         let first = later.batches.iter().copied().min().unwrap_or(u64::MAX);
-        // Of the later part only its earliest record is known to be late; that there is one is what counts.
         self.late += later.late + u64::from(first < self.latest);
         self.latest = self.latest.max(later.latest);
         self.batches.extend(later.batches);

@@ -310,3 +310,55 @@ impl Sorter {
 pub(super) fn anonymous<'a>(record: &Record<'a>) -> Result<Record<'a>> {
     Ok(Record::new(record.bytes(), record.payload(), Origin::Synthetic, record.endian())?)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// Records of 16 bytes that hold their time, in batches; what comes out, and how many temporary files that took.
+    fn sorted(batches: &[Vec<Option<u64>>]) -> (Vec<u64>, usize) {
+        let mut sorter = Sorter::new(Endian::Little, Arc::new(tempfile::tempfile));
+        let earliest = |times: &[Option<u64>]| times.iter().flatten().copied().min().unwrap_or(u64::MAX);
+        let mut out = Vec::new();
+        for (number, times) in batches.iter().enumerate() {
+            let record =
+                |time: &Option<u64>| [0x10_0000_0000_0009, time.unwrap_or(0)].map(u64::to_le_bytes).concat();
+            let bytes = Bytes::from(times.iter().flat_map(record).collect::<Vec<u8>>());
+            let origins = Origins::input(0, 0);
+            sorter.begin(bytes.clone(), origins.clone());
+            let mut walker = Walker::new(&bytes, &origins, Endian::Little);
+            for time in times {
+                let record = walker.next_record().unwrap().unwrap();
+                sorter.hold(&record, *time, 0).unwrap();
+            }
+            let behind = batches[number + 1..].iter().map(|times| earliest(times)).min();
+            sorter.settle(behind.unwrap_or(u64::MAX)).unwrap();
+            while let Some(ready) = sorter.peek() {
+                out.push(sorter.record(&ready).unwrap().u64(8).unwrap());
+                sorter.pop(&ready);
+            }
+        }
+        assert!(sorter.chunks.is_empty() && sorter.heap == 0, "nothing stays behind");
+        (out, sorter.runs.len())
+    }
+
+    #[test]
+    fn what_waits_for_the_last_batch_goes_through_temporary_files() {
+        let batch = |number: u64| (0..300_000).map(|at| Some(1 + (number * 7 + at * 31) % 65_521)).collect();
+        let mut batches: Vec<Vec<Option<u64>>> = (0..6).map(batch).collect();
+        batches.push(vec![Some(1)]);
+        let (out, runs) = sorted(&batches);
+        assert!(runs > 1);
+        let mut expected: Vec<u64> = batches.iter().flatten().flatten().copied().collect();
+        expected.sort_unstable();
+        assert_eq!(out, expected);
+    }
+
+    #[test]
+    fn without_a_time_before_all_that_waits() {
+        let (out, runs) = sorted(&[vec![None, Some(5), Some(3)], vec![None, Some(7)], vec![Some(6), None]]);
+        assert_eq!((out, runs), (vec![0, 3, 5, 0, 0, 6, 7], 0));
+    }
+}

@@ -154,8 +154,8 @@ fn by_time(scripts: &[Vec<String>]) -> Vec<String> {
     let mut blocks: Vec<(String, Vec<String>)> = Vec::new();
     for script in scripts {
         for line in script {
-            let time = line.split_whitespace().map(|word| word.trim_end_matches(':'));
-            let time = time.filter(|word| word.split_once('.').is_some_and(|(_, ns)| ns.len() == 9)).next();
+            let is_time = |word: &&str| word.split_once('.').is_some_and(|(_, ns)| ns.len() == 9);
+            let time = line.split_whitespace().map(|word| word.trim_end_matches(':')).find(is_time);
             match time.filter(|_| !line.starts_with('\t')) {
                 Some(time) => blocks.push((format!("{time:0>24}"), vec![line.clone()])),
                 None => blocks.last_mut().unwrap().1.push(line.clone()),
@@ -392,6 +392,9 @@ fn what_a_join_says_and_every_refusal() {
         ("1.data", "parts/1.data"),
         ("2.data", "parts/2.data"),
         ("3.data", "parts/3.data"),
+        ("no-event.data", "crafted/val-attrs-none.data"),
+        ("aux.data", "crafted/aux-le.data"),
+        ("spe.data", "crafted/aux-spe.data"),
     ]);
     place.write("empty.data", b"");
     place.write("list", b"# two\na.data\nb.data,offset=5\n");
@@ -437,6 +440,8 @@ fn what_a_join_says_and_every_refusal() {
             "join a.data b.data,offset=1s -n",
             "join a.data stat.data -n",
             "join a.data timeless.data -n",
+            "join a.data no-event.data -n",
+            "join --mix aux.data spe.data -n",
             "join a.data be.data -n",
             "join a.data killed.data -n",
             "join a.data empty.data -n",
