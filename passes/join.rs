@@ -305,6 +305,9 @@ const STATE: Kinds = Kinds::of(&[
     RecordType::BPF_METADATA,
 ]);
 
+/// Kinds of which perf takes the first, and complains of others.
+const ONCE: [RecordType; 2] = [RecordType::THREAD_MAP, RecordType::CPU_MAP];
+
 /// Whose state a record changes: a process, or the kernel (u32::MAX), as which it also counts where it does not say.
 fn owner(record: &Record<'_>) -> u32 {
     match record.kind() {
@@ -329,6 +332,8 @@ struct Alike {
     moment: u64,
     there: Vec<(usize, Box<[u8]>)>,
     dropped: BTreeMap<RecordType, u64>,
+    /// Kinds that are there once, and how many others are not.
+    once: BTreeMap<RecordType, u64>,
     /// Samples and the like: what happened twice alike may have happened twice.
     doubled: u64,
 }
@@ -343,6 +348,10 @@ impl Alike {
             let again = before == Some(changes);
             if again {
                 *self.dropped.entry(record.kind()).or_default() += 1;
+            } else if ONCE.contains(&record.kind()) {
+                let others = self.once.get(&record.kind()).map(|others| others + 1);
+                self.once.insert(record.kind(), others.unwrap_or(0));
+                return others.is_some();
             }
             return again;
         }
@@ -455,6 +464,15 @@ impl Joining {
             let what = format!("left out {records} that another input has, too: {}", by_kind(&alike.dropped));
             report.say(Level::Info, what);
         }
+        let others: BTreeMap<_, _> = alike
+            .once
+            .iter()
+            .filter(|(_, others)| **others > 0)
+            .map(|(kind, others)| (*kind, *others))
+            .collect();
+        if !others.is_empty() {
+            report.say(Level::Info, format!("left out {}, of which perf takes one", by_kind(&others)));
+        }
         if alike.doubled > 0 {
             let what = counted(alike.doubled, "record stands", "records stand");
             report.say(Level::Warning, format!("{what} alike in several inputs, and so more than once in the output: do the inputs overlap?"));
@@ -484,7 +502,7 @@ impl Pass for Join {
         Needs {
             records: Kinds::ALL,
             looks: vec![Kinds::ALL],
-            decompressed: input.is_compressed(),
+            decompressed: true,
             ids: input.events.iter().any(|event| event.attr().sample_type & sample_type::TIME != 0),
             ..Needs::default()
         }

@@ -107,7 +107,7 @@ fn what_is_in_order_stays_byte_by_byte() {
 
 #[test]
 fn perf_shows_the_same_of_what_is_sorted() {
-    let perfs = perfs(&["perf", "perf-trixie", "perf-new"]);
+    let perfs = perfs(&["perf", "perf-new"]);
     each_fixture(&whole(), |fixture| {
         let folder = temp();
         let out = folder.path().join("out");
