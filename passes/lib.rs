@@ -4,6 +4,7 @@ mod build_ids;
 mod compress;
 mod decompress;
 mod filter;
+mod join;
 mod merge;
 mod mmap2_build_ids;
 mod recover;
@@ -18,6 +19,7 @@ pub use build_ids::{BuildIds, BuildIdsOptions};
 pub use compress::{Compress, CompressOptions};
 pub use decompress::{Decompress, DecompressOptions};
 pub use filter::{Filter, FilterOptions};
+pub use join::{IN_ORDER, InputSpec, Join, JoinOptions, Joined, in_time_order};
 pub use merge::{GuestSpec, KCORE_DIR, Merge, MergeOptions};
 pub use mmap2_build_ids::{Mmap2BuildIds, Mmap2BuildIdsOptions};
 pub use recover::Recover;
@@ -51,6 +53,7 @@ pub const REGISTRY: &[Entry] = &[
         make: Decompress::make,
     },
     Entry { name: "filter", about: Filter::ABOUT, options: Filter::OPTIONS, make: Filter::make },
+    Entry { name: "join", about: Join::ABOUT, options: Join::OPTIONS, make: Join::make },
     Entry { name: "merge", about: Merge::ABOUT, options: Merge::OPTIONS, make: Merge::make },
     Entry {
         name: "mmap2-build-ids",
@@ -79,6 +82,7 @@ pub const REGISTRY: &[Entry] = &[
         make: ReindexTimes::make,
     },
     Entry { name: "repair", about: Repair::ABOUT, options: Repair::OPTIONS, make: Repair::make },
+    Entry { name: "sort", about: Join::SORT_ABOUT, options: &[], make: Join::make_sort },
 ];
 
 /// The passes of a chain: `NAME[:OPTION[=VALUE]]…[,NAME…]`. In a value, `\` keeps the next character (`,`, `:` or `\`) from ending it.

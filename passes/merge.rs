@@ -4,7 +4,7 @@
 mod clock;
 mod guest;
 mod host;
-mod report;
+pub(crate) mod report;
 mod schedule;
 mod spec;
 
@@ -23,6 +23,7 @@ use perfx_format::{
 };
 use perfx_pipeline::{Emit, Level, Needs, Pass, Place, Report, Session, counted, worker_as};
 
+use crate::support::event_ids::{self, FreeIds, lacks_identifier};
 use crate::support::options::{Choice, Options};
 use clock::{Clock, Scale};
 use guest::{Chosen, Guest, Moment, NewId, Sorted, TRACEPOINT, Translator, timeless};
@@ -416,23 +417,6 @@ struct Translation {
     new: Vec<u64>,
 }
 
-/// ids that are not in use, ascending.
-struct FreeIds {
-    used: BTreeSet<u64>,
-    last: u64,
-}
-
-impl FreeIds {
-    fn next(&mut self) -> u64 {
-        loop {
-            self.last = self.last.wrapping_add(1);
-            if self.last != 0 && self.used.insert(self.last) {
-                return self.last;
-            }
-        }
-    }
-}
-
 fn translation(placed: &Placed, free: &mut FreeIds, host_attr: usize, endian: Endian) -> Translation {
     let mut result =
         Translation { events: Vec::new(), ids: HashMap::new(), index: Vec::new(), new: Vec::new() };
@@ -662,11 +646,6 @@ impl Merge {
     }
 }
 
-/// perf tells records apart by IDENTIFIER, and the guests' have it.
-fn lacks_identifier(events: &[Event]) -> bool {
-    events.iter().any(|event| event.attr().sample_type & st::IDENTIFIER == 0)
-}
-
 impl Merging {
     fn new(
         guests: Vec<(Placed, Clock)>,
@@ -857,16 +836,7 @@ fn with_identifier(record: &Record<'_>, layouts: &Layouts, first: &[u64]) -> Res
         return Ok(record.bytes().to_vec());
     }
     let id = layout.id(record).or_else(|| first.get(event).copied()).unwrap_or(0);
-    let endian = record.endian();
-    let mut new = record.bytes().to_vec();
-    let size = new.len() + 8;
-    if size > RECORD_SIZE_MAX {
-        return Err(record.error("with an IDENTIFIER it is larger than a record can be").into());
-    }
-    let at = if record.kind() == RecordType::SAMPLE { 8 } else { new.len() };
-    new.splice(at..at, endian.bytes_u64(id));
-    endian.set_u16(&mut new, 6, size as u16);
-    Ok(new)
+    event_ids::with_identifier(record, id)
 }
 
 /// What is about to be done with a guest.

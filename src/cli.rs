@@ -71,6 +71,8 @@ enum Command {
     #[command(after_help = EXIT_CODES)]
     Inject(commands::inject::Inject),
     #[command(after_help = EXIT_CODES)]
+    Join(commands::join::Join),
+    #[command(after_help = EXIT_CODES)]
     Man(commands::man::Man),
     #[command(after_help = EXIT_CODES)]
     Merge(commands::merge::Merge),
@@ -84,6 +86,8 @@ enum Command {
     Repair(commands::repair::Repair),
     #[command(after_help = EXIT_CODES)]
     Run(commands::run::Run),
+    #[command(after_help = EXIT_CODES)]
+    Sort(commands::sort::Sort),
     #[command(after_help = EXIT_CODES)]
     Stats(commands::stats::Stats),
 }
@@ -213,6 +217,7 @@ fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Filter(command) => command.run(),
         Command::Info(command) => command.run(),
         Command::Inject(command) => command.run(),
+        Command::Join(command) => command.run(),
         Command::Man(command) => command.run(),
         Command::Merge(command) => command.run(),
         Command::Passes(command) => command.run(),
@@ -220,6 +225,7 @@ fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Reindex(command) => command.run(),
         Command::Repair(command) => command.run(),
         Command::Run(command) => command.run(),
+        Command::Sort(command) => command.run(),
         Command::Stats(command) => command.run(),
     };
     match done {

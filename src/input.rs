@@ -46,6 +46,11 @@ pub(crate) struct InputsArgs {
 }
 
 impl InputsArgs {
+    /// For a command that has other names for them.
+    pub(crate) fn of(positional: Vec<PathBuf>) -> InputsArgs {
+        InputsArgs { positional, input: Vec::new() }
+    }
+
     /// At least one; standard input at most once, for the second time it would be empty. `-i` come first, then the others.
     pub(crate) fn sources(&self) -> Result<Vec<Source>> {
         let mut sources = Vec::new();

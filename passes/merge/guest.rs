@@ -20,6 +20,7 @@ use perfx_pipeline::{Level, opened, scan};
 
 use super::clock::{Clock, TimeConv};
 use super::host::{IdIndex, Times, is_guests};
+use crate::support::event_ids::{READ_FORMAT_ID, ids_about, ids_in_read};
 
 /// Which of a guest's records are merged.
 #[derive(Clone, Default, Debug)]
@@ -406,11 +407,7 @@ impl Translator {
             new.extend(self.field(bit, there, fields));
         }
         // Ids that a record is about.
-        let about: &[usize] = match record.kind() {
-            RecordType::LOST => &[8],
-            RecordType::THROTTLE | RecordType::UNTHROTTLE => &[16, 24],
-            _ => &[],
-        };
+        let about = ids_about(record.kind());
         for &at in about.iter().filter(|&&at| at + 8 <= trailer_at) {
             if let Some(id) = self.endian.u64(&new, at).and_then(|id| self.ids.get(&id)) {
                 self.endian.set_u64(&mut new, at, id.id);
@@ -481,22 +478,6 @@ struct Fields {
     id: u64,
     time: u64,
     cpu: u32,
-}
-
-/// Bits of `read_format`.
-const READ_FORMAT_ID: u64 = 1 << 2;
-const READ_FORMAT_GROUP: u64 = 1 << 3;
-const READ_FORMAT_LOST: u64 = 1 << 4;
-
-/// Where ids lie in the counters of a sample: `{value, enabled, running, id, lost}`, or with GROUP `{nr, enabled, running, {value, id, lost}…}`.
-fn ids_in_read(read_format: u64, counts: usize) -> impl Iterator<Item = usize> {
-    let times = (read_format & 3).count_ones() as usize * 8;
-    let lost = if read_format & READ_FORMAT_LOST != 0 { 8 } else { 0 };
-    // The first value follows a count in a group, and is followed by the times otherwise.
-    (0..counts).map(move |at| {
-        let before = 8 + times + if read_format & READ_FORMAT_GROUP != 0 { 8 } else { 0 };
-        before + at * (16 + lost)
-    })
 }
 
 /// Reads a guest's records with a time in the order of that time. A FINISHED_ROUND tells that nothing is to come that is older than what had been

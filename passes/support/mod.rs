@@ -1,5 +1,6 @@
 //! What several passes share.
 
+pub(crate) mod event_ids;
 pub(crate) mod hits;
 pub(crate) mod ids;
 pub(crate) mod options;

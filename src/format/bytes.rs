@@ -41,6 +41,11 @@ impl Bytes {
         Ok(Bytes { owner: Arc::new(Owner::Map(map)), range })
     }
 
+    /// They lie in a file, so that holding them takes no memory the kernel can't have back.
+    pub fn is_mapped(&self) -> bool {
+        matches!(&*self.owner, Owner::Map(_))
+    }
+
     /// A part of these bytes; clamped to what is there.
     pub fn slice(&self, range: Range<usize>) -> Bytes {
         let start = self.range.start + range.start.min(self.range.len());

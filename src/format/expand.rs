@@ -238,7 +238,7 @@ const CHAIN_HINT: &str = "the zstd stream does not begin in this file: if perf r
                           files before it (perfx decompress --chain)";
 
 /// A piece begins a frame of its own, or a skippable one (RFC 8878, 3.1).
-fn begins_frame(record: &Record<'_>) -> bool {
+pub(crate) fn begins_frame(record: &Record<'_>) -> bool {
     let part = compressed_part(record).0;
     part.starts_with(&[0x28, 0xb5, 0x2f, 0xfd])
         || (0x50..=0x5f).any(|low| part.starts_with(&[low, 0x2a, 0x4d, 0x18]))

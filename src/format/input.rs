@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::decode::decode;
-use crate::expand::Chain;
+use crate::expand::{Chain, begins_frame};
 use crate::features::{BuildIdEntry, Compressed, read_event_desc};
 use crate::header::{
     EVENT_TYPE_SIZE, EVENTS_MAX, Fault, Features, FileHeader, Magic, PIPE_HEADER_SIZE, Section, Weight,
@@ -621,6 +621,23 @@ impl Recording {
     /// It may hold COMPRESSED records: feature COMPRESSED says so, and is not the zeros that perf stat record puts there.
     pub fn is_compressed(&self) -> bool {
         self.compressed().is_some_and(|compressed| compressed.mmap_len > 0)
+    }
+
+    /// Its zstd stream goes on where that of a file before it ended: `perf record -z --switch-output` never begins it anew. Told by the first
+    /// COMPRESSED record of a file of one stream, which begins no frame.
+    pub fn continues_stream(&mut self) -> Result<bool> {
+        if !self.is_compressed() || self.stream_count() > 1 || !self.is_rereadable() {
+            return Ok(false);
+        }
+        let compressed = Kinds::of(&[RecordType::COMPRESSED, RecordType::COMPRESSED2]);
+        let endian = self.endian;
+        for batch in self.batches() {
+            let batch = batch?;
+            if let Some(record) = batch.walk(endian).next_wanted(compressed, usize::MAX)? {
+                return Ok(!begins_frame(&record));
+            }
+        }
+        Ok(false)
     }
 
     /// The first fault that forbids writing anything made from this recording, as an error.

@@ -150,6 +150,8 @@ impl Default for Needs {
 /// What passes may see and change of the recording beside its records.
 #[derive(Debug)]
 pub struct Session {
+    /// What the user called it.
+    pub name: Arc<str>,
     /// Byte order of the recording.
     pub endian: Endian,
     /// The form it is stored in.
@@ -172,6 +174,8 @@ pub struct Session {
     pub(crate) stored: bool,
     /// Where the pass being begun wants records whatever their kind.
     pub(crate) places: Vec<Place>,
+    /// The kinds that the pass being begun wants after all.
+    pub(crate) kinds: Option<Kinds>,
     /// The pass whose look is over wants no other.
     pub(crate) seen_enough: bool,
     /// Feature AUXTRACE is to be made anew.
@@ -198,6 +202,7 @@ impl Session {
         spool: Spool,
     ) -> Session {
         Session {
+            name: recording.name.clone(),
             endian: recording.endian,
             input: recording.form,
             form,
@@ -209,10 +214,16 @@ impl Session {
             beside: Vec::new(),
             stored,
             places: Vec::new(),
+            kinds: None,
             seen_enough: false,
             list_aux: false,
             spool: TemporaryFiles(spool),
         }
+    }
+
+    /// What makes temporary files.
+    pub fn spool(&self) -> Spool {
+        self.spool.0.clone()
     }
 
     /// Opens another recording that a pass reads beside the input; it can be read more than once.
@@ -294,6 +305,11 @@ impl Session {
     /// To be called in `begin`: feature AUXTRACE is to list each AUXTRACE record of the output, and to go when there is none.
     pub fn list_aux(&mut self) {
         self.list_aux = true;
+    }
+
+    /// To be called in `begin`: the pass's `record` wants these kinds, whatever [`Needs::records`] said before anything had been looked at.
+    pub fn want_only(&mut self, kinds: Kinds) {
+        self.kinds = Some(kinds);
     }
 
     /// To be called in `begin`: the pass's `record` also wants the record at this place, whatever its kind.

@@ -286,6 +286,7 @@ impl Job {
             session.places.clear();
             let begun = stage.pass.begin(&mut session);
             begun.with_context(|| format!("pass {}", stage.pass.name()))?;
+            stage.kinds = session.kinds.take().unwrap_or(stage.kinds);
             session.places.sort_unstable();
             session.places.dedup();
             stage.places = session.places.as_slice().into();

@@ -22,8 +22,9 @@ use perfx_format::{
     Bytes, Endian, Event, Feature, Kinds, Layouts, Origins, Record, RecordType, Result, Walker,
 };
 use perfx_passes::{
-    BuildIds, BuildIdsOptions, IdOptions, Mend, Merge, MergeOptions, Mmap2BuildIds, Mmap2BuildIdsOptions,
-    ReindexAux, ReindexBuildIds, ReindexIds, ReindexTimes, Repair, parse_chain,
+    BuildIds, BuildIdsOptions, IdOptions, Join, JoinOptions, Joined, Mend, Merge, MergeOptions,
+    Mmap2BuildIds, Mmap2BuildIdsOptions, ReindexAux, ReindexBuildIds, ReindexIds, ReindexTimes, Repair,
+    in_time_order, parse_chain,
 };
 use perfx_pipeline::{Job, Outcome, Output, OutputForm, Pass};
 
@@ -42,6 +43,7 @@ pub(crate) const RECORDINGS: &[Body] = &[
     ("doctor", doctor),
     ("repair", repair),
     ("merge", merge),
+    ("join", join),
 ];
 
 /// Bodies that take a part of one, or something else; each says what.
@@ -372,6 +374,40 @@ pub(crate) fn merge(bytes: &[u8]) {
 
 /// A host, whatever its guest.
 const HOST: &[u8] = include_bytes!("../data/recorded/switch.p61.data");
+
+/// Sorted it is in order, and stays as it is; and it is joined with a sound recording, whichever of them is first.
+pub(crate) fn join(bytes: &[u8]) {
+    let form = FORMS[bytes.len() % 2];
+    let Some(before) = summary(bytes) else { return };
+    if form == OutputForm::Pipe && would_mean_more(bytes) {
+        return;
+    }
+    if let Some((_, sorted)) = run(bytes, vec![Box::new(Join::sort())], form, 1) {
+        if !by_hostname(&before, form) {
+            check(&sorted, form);
+            let mut recording = open(&sorted).expect("what was sorted can be read");
+            assert!(
+                in_time_order(&mut recording, 1).is_ok_and(|sorted| sorted),
+                "what was sorted is in order"
+            );
+        }
+        if bytes.len().is_multiple_of(8) {
+            let (_, threaded) =
+                run(bytes, vec![Box::new(Join::sort())], form, 3).expect("threads change nothing");
+            assert!(threaded == sorted, "the bytes depend on the number of threads");
+        }
+    }
+    for (first, other) in [(bytes, HOST), (HOST, bytes)] {
+        let Ok(other) = open(other) else { continue };
+        let others = vec![Joined::Open(Box::new(other), None)];
+        let join = Join::new(JoinOptions { offset: None, others, mix: true, threads: 1 });
+        if let Some((_, joined)) = run(first, vec![Box::new(join)], form, 1)
+            && !by_hostname(&before, form)
+        {
+            check(&joined, form);
+        }
+    }
+}
 
 /// A section changed in place is the only thing that changes.
 pub(crate) fn in_place(bytes: &[u8]) {

@@ -13,6 +13,7 @@ mod fuzz_bodies;
 mod identity;
 mod info;
 mod injected;
+mod join;
 mod merge;
 mod oracle;
 mod parse;

@@ -1,0 +1,587 @@
+//! `join` puts the records of several recordings of one machine into one, in the order of time, and `sort` those of one: as perf would have
+//! recorded them together. Each event is there once, and so is what several inputs say alike.
+//!
+//! A record without a time (time 0, ~0, kinds from 64 on) is handed on by perf as soon as it is read, while those with a time wait for the end of
+//! the next round. So that is where it goes: behind what perf has handed on by then, before all that waits and all that is behind it in its input,
+//! and in the order of its like. Two FINISHED_ROUNDs before one of the kernel's kinds let perf finish what is older. Nothing of it waits longer
+//! than its batch, so the payload of AUXTRACE is never held.
+
+mod input;
+mod lists;
+mod sorter;
+mod spec;
+mod unite;
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsStr;
+
+use anyhow::{Result, ensure};
+use perfx_format::header::Weight;
+use perfx_format::input::{Batch, Recording};
+use perfx_format::{Endian, Kinds, Layouts, Record, RecordType, sample_type};
+use perfx_pipeline::{Emit, Level, Needs, Pass, Report, Scope, Session, counted, worker_as};
+
+use crate::merge::report::by_kind;
+use crate::support::options::{Choice, Options};
+use input::{Facts, Input, check_times};
+pub use spec::InputSpec;
+use unite::{Party, United, clocks, unite_features};
+
+/// The pass.
+#[derive(Debug)]
+pub struct Join {
+    name: &'static str,
+    options: JoinOptions,
+    step: Step,
+}
+
+/// What the user chose.
+#[derive(Debug, Default)]
+pub struct JoinOptions {
+    /// What the first input's clock is ahead, ns.
+    pub offset: Option<i64>,
+    /// The other inputs.
+    pub others: Vec<Joined>,
+    /// Join what is not of one machine and boot.
+    pub mix: bool,
+    /// Threads for looking at the other inputs; 0 counts as 1.
+    pub threads: usize,
+}
+
+/// An input beside the first.
+#[derive(Debug)]
+pub enum Joined {
+    /// To be opened when its turn comes.
+    Named(InputSpec),
+    /// Open already, and what its clock is ahead, ns.
+    Open(Box<Recording>, Option<i64>),
+}
+
+#[derive(Debug)]
+enum Step {
+    /// The look at the first input.
+    Looking(Box<Facts>),
+    /// All is in order, and nothing to be done.
+    Sorted,
+    /// Records are on their way.
+    Joining(Box<Joining>),
+    /// Nothing is to be done any more.
+    Done,
+}
+
+/// What is said of a recording that need not be sorted.
+pub const IN_ORDER: &str = "its records are in the order of time already, and stay as they are";
+
+/// What is written between sorted records so that perf need not hold more of them: bytes.
+const ROUND: usize = 2 << 20;
+
+/// The most that goes into one plan, and into the writer, at a time: bytes.
+const PUT_MAX: usize = 8 << 20;
+
+/// Bytes that are put behind the first input's records at a time.
+const STEP: usize = 4 << 20;
+
+impl Join {
+    pub(crate) const ABOUT: &'static str =
+        "put several recordings of one machine together, in the order of time";
+    pub(crate) const SORT_ABOUT: &'static str = "put records in the order of time";
+    pub(crate) const OPTIONS: &'static [Choice] = &[
+        Choice {
+            name: "with",
+            value: Some("INPUT"),
+            about: r"another recording, PATH[\,offset=NS]; repeatable",
+        },
+        Choice { name: "offset", value: Some("NS"), about: "how far the first input's clock is ahead" },
+        Choice { name: "mix", value: None, about: "join what is not of one machine and boot" },
+    ];
+
+    pub(crate) fn make(options: &Options) -> Result<Box<dyn Pass>> {
+        let named = |text: &str| Ok(Joined::Named(InputSpec::parse(OsStr::new(text))?));
+        let offset = options.all("offset").last().map(spec::offset).transpose()?;
+        let others = options.all("with").map(named).collect::<Result<_>>()?;
+        let mix = options.has("mix");
+        Ok(Box::new(Join::new(JoinOptions { offset, others, mix, threads: 1 })))
+    }
+
+    pub(crate) fn make_sort(_options: &Options) -> Result<Box<dyn Pass>> {
+        Ok(Box::new(Join::sort()))
+    }
+
+    /// With these options.
+    pub fn new(options: JoinOptions) -> Join {
+        let step = Step::Looking(Box::default());
+        Join { name: "join", options, step }
+    }
+
+    /// Nothing but the order of time.
+    pub fn sort() -> Join {
+        Join { name: "sort", ..Join::new(JoinOptions::default()) }
+    }
+
+    /// Opens the other inputs, and looks at all of them.
+    fn open(&mut self, session: &mut Session) -> Result<Vec<(Recording, Option<i64>, Facts)>> {
+        let mut opened = Vec::new();
+        for other in std::mem::take(&mut self.options.others) {
+            let (mut recording, offset) = match other {
+                Joined::Named(InputSpec { path, offset }) => (session.open(&path)?, offset),
+                Joined::Open(recording, offset) => (recording.spooled(&session.spool())?, offset),
+            };
+            let name = recording.name.clone();
+            ensure!(
+                recording.endian == session.endian,
+                "{name}: its byte order is not that of {}, and records of both can't stand in one recording",
+                session.name
+            );
+            recording.check_whole()?;
+            for fault in &recording.faults {
+                let level = if fault.weight == Weight::Loss { Level::Loss } else { Level::Warning };
+                session.report.say(level, fault.to_error().file(&name).to_string());
+            }
+            Layouts::new(&recording.events).check_ids().map_err(|e| e.file(&name))?;
+            for extra in &recording.extras {
+                let entry = extra.file_name().unwrap_or_default().to_string_lossy();
+                let what = format!("{name}: {entry}, of which only the first input's is kept");
+                session.report.say(Level::Loss, what);
+            }
+            let facts = Facts::of(&mut recording, self.options.threads.max(1))?;
+            facts.torn.iter().for_each(|torn| session.report.say(Level::Loss, torn.clone()));
+            for (feature, section) in &facts.features {
+                recording.features.entry(*feature).or_insert_with(|| section.clone());
+            }
+            opened.push((recording, offset, facts));
+        }
+        Ok(opened)
+    }
+
+    fn start(&mut self, mut facts: Facts, session: &mut Session) -> Result<Step> {
+        facts.settle();
+        let mut others = self.open(session)?;
+        let alone = others.is_empty();
+        let offset = self.options.offset.unwrap_or(0);
+        if alone && facts.late == 0 && offset == 0 {
+            session.want_only(Kinds::NONE);
+            let timeless = facts.earliest.is_none() && facts.records > 0;
+            let what = "no record has a time: there is no order to put them in";
+            session.report.say(Level::Info, if timeless { what } else { IN_ORDER });
+            return Ok(Step::Sorted);
+        }
+        let (session_name, features) = (session.name.clone(), session.features().clone());
+        let mut parties = vec![Party {
+            name: &session_name,
+            events: session.events.clone(),
+            features: &features,
+            facts: &facts,
+            offset: self.options.offset,
+        }];
+        for (recording, offset, facts) in &others {
+            parties.push(Party {
+                name: &recording.name,
+                events: recording.events.iter().chain(&facts.events).cloned().collect(),
+                features: &recording.features,
+                facts,
+                offset: *offset,
+            });
+        }
+        let endian = session.endian;
+        let translators = if alone {
+            vec![input::Translator { offset, ..input::Translator::default() }]
+        } else {
+            check(&parties)?;
+            let offsets = clocks(&mut parties, self.options.mix, endian, &mut session.report)?;
+            let mut united = United::new(&parties, &facts.events, &offsets, endian)?;
+            tell(&parties, &united, &mut session.report);
+            session.events.clone_from(&united.events);
+            united.describe(session);
+            unite_features(&parties, &offsets, session);
+            if parties.iter().any(|party| party.facts.has_aux) {
+                session.list_aux();
+            }
+            std::mem::take(&mut united.translators)
+        };
+        drop(parties);
+        let mut translators = translators.into_iter();
+        let mut own = || translators.next().unwrap_or_default();
+        let spool = session.spool();
+        let mut inputs = vec![Input::first(&facts, own(), endian, spool.clone())];
+        for (recording, _, facts) in &mut others {
+            inputs.push(Input::other(recording, facts, own(), spool.clone()));
+        }
+        if alone {
+            let late = counted(facts.late, "record stands", "records stand");
+            session.report.say(Level::Info, format!("at least {late} behind later ones"));
+        }
+        Ok(Step::Joining(Box::new(Joining::new(inputs))))
+    }
+}
+
+/// What can't be joined whatever the user says.
+fn check(parties: &[Party<'_>]) -> Result<()> {
+    for party in parties {
+        ensure!(
+            !party.events.is_empty() || party.facts.records == 0,
+            "{}: it has no event, so that nobody knows what its records hold",
+            party.name
+        );
+        ensure!(
+            !party.facts.has_stat,
+            "{}: it holds the counts of perf stat record, which have no place in time",
+            party.name
+        );
+        check_times(party.name, &party.events, party.facts)?;
+    }
+    let mut traced = parties.iter().filter(|party| party.facts.has_aux || party.facts.aux_info.is_some());
+    if let Some(first) = traced.next() {
+        for other in traced {
+            ensure!(
+                other.facts.aux_info == first.facts.aux_info && ids(other) == ids(first),
+                "{}: it has AUX data, and so has {}: perf decodes the AUX data of one recording only",
+                other.name,
+                first.name
+            );
+        }
+    }
+    Ok(())
+}
+
+fn ids<'a>(party: &'a Party<'_>) -> Vec<&'a [u64]> {
+    party.events.iter().map(|event| &event.ids[..]).collect()
+}
+
+/// What is about to be done.
+fn tell(parties: &[Party<'_>], united: &United, report: &mut Report) {
+    for (number, (party, translator)) in parties.iter().zip(&united.translators).enumerate() {
+        let Party { name, facts, events, .. } = party;
+        if number > 0 {
+            let records = counted(facts.records, "record", "records");
+            report.say(Level::Info, format!("read {name}: {records}"));
+        }
+        let own = events.len() - united.shared[number];
+        let mut said = Vec::new();
+        if number > 0 && united.shared[number] > 0 {
+            let shared = united.shared[number] as u64;
+            said.push(counted(shared, "event is one of those before", "events are some of those before"));
+        }
+        if number > 0 && own > 0 {
+            said.push(counted(own as u64, "event is added", "events are added"));
+        }
+        if !translator.ids.is_empty() {
+            let changed = translator.ids.len() as u64;
+            said.push(counted(
+                changed,
+                "id, which others have, becomes another",
+                "ids, which others have, become others",
+            ));
+        }
+        if !said.is_empty() {
+            report.say(Level::Info, format!("{name}: {}", said.join(", ")));
+        }
+    }
+    if united.identify {
+        let what = "all records get an IDENTIFIER, by which perf tells whose event they are";
+        report.say(Level::Info, what);
+    }
+}
+
+/// Kinds that say how things are, so that saying it twice says no more.
+const STATE: Kinds = Kinds::of(&[
+    RecordType::MMAP,
+    RecordType::MMAP2,
+    RecordType::COMM,
+    RecordType::FORK,
+    RecordType::EXIT,
+    RecordType::NAMESPACES,
+    RecordType::KSYMBOL,
+    RecordType::BPF_EVENT,
+    RecordType::CGROUP,
+    RecordType::TEXT_POKE,
+    RecordType::EVENT_UPDATE,
+    RecordType::HEADER_BUILD_ID,
+    RecordType::ID_INDEX,
+    RecordType::AUXTRACE_INFO,
+    RecordType::TIME_CONV,
+    RecordType::THREAD_MAP,
+    RecordType::CPU_MAP,
+    RecordType::FINISHED_INIT,
+    RecordType::BPF_METADATA,
+]);
+
+/// Kinds of which perf takes the first, and complains of others.
+const ONCE: [RecordType; 2] = [RecordType::THREAD_MAP, RecordType::CPU_MAP];
+
+/// Whose state a record changes: a process, or the kernel (u32::MAX), as which it also counts where it does not say.
+fn owner(record: &Record<'_>) -> u32 {
+    match record.kind() {
+        RecordType::MMAP
+        | RecordType::MMAP2
+        | RecordType::COMM
+        | RecordType::FORK
+        | RecordType::EXIT
+        | RecordType::NAMESPACES => record.u32(8).unwrap_or(u32::MAX),
+        _ => u32::MAX,
+    }
+}
+
+/// What several inputs say alike.
+#[derive(Debug, Default)]
+struct Alike {
+    /// Records without a time, and after how many changes of their owner's state they stood.
+    timeless: HashMap<Box<[u8]>, u64>,
+    /// How often the state of an owner has changed.
+    changes: HashMap<u32, u64>,
+    /// Records of one moment that several inputs have records of, and whose they are.
+    moment: u64,
+    there: Vec<(usize, Box<[u8]>)>,
+    dropped: BTreeMap<RecordType, u64>,
+    /// Kinds that are there once, and how many others are not.
+    once: BTreeMap<RecordType, u64>,
+    /// Samples and the like: what happened twice alike may have happened twice.
+    doubled: u64,
+}
+
+impl Alike {
+    /// The record says nothing new. `meets`: another input has a record of the same time.
+    fn repeats(&mut self, record: &Record<'_>, key: u64, input: usize, timeless: bool, meets: bool) -> bool {
+        let is_state = STATE.has(record.kind());
+        if timeless && is_state {
+            let changes = self.changes.get(&owner(record)).copied().unwrap_or(0);
+            let before = self.timeless.insert(record.bytes().into(), changes);
+            let again = before == Some(changes);
+            if again {
+                *self.dropped.entry(record.kind()).or_default() += 1;
+            } else if ONCE.contains(&record.kind()) {
+                let others = self.once.get(&record.kind()).map(|others| others + 1);
+                self.once.insert(record.kind(), others.unwrap_or(0));
+                return others.is_some();
+            }
+            return again;
+        }
+        if timeless {
+            return false;
+        }
+        let mut again = false;
+        if key != self.moment {
+            self.moment = key;
+            self.there.clear();
+        } else {
+            again = self.there.iter().any(|(other, bytes)| *other != input && **bytes == *record.bytes());
+        }
+        if meets {
+            self.there.push((input, record.bytes().into()));
+        }
+        if again && is_state {
+            *self.dropped.entry(record.kind()).or_default() += 1;
+            return true;
+        }
+        self.doubled += u64::from(again);
+        if is_state {
+            *self.changes.entry(owner(record)).or_default() += 1;
+        }
+        false
+    }
+}
+
+/// Records being joined.
+#[derive(Debug)]
+struct Joining {
+    /// The first one's come through the pipeline.
+    inputs: Vec<Input>,
+    /// With several inputs.
+    alike: Option<Alike>,
+    /// Bytes since the last FINISHED_ROUND.
+    since_round: usize,
+    /// Records with a time that perf may not have handed on yet.
+    pending: bool,
+}
+
+impl Joining {
+    fn new(inputs: Vec<Input>) -> Joining {
+        let alike = (inputs.len() > 1).then(Alike::default);
+        Joining { inputs, alike, since_round: 0, pending: false }
+    }
+
+    /// Puts records up to a time of the first input, and below it of the others (without one, all that can go), but not many more than `most` bytes;
+    /// true if there are more.
+    fn put(&mut self, limit: Option<u64>, most: usize, out: &mut Emit<'_>) -> Result<bool> {
+        let mut left = most;
+        loop {
+            // The first to go, and when the next best's turn is.
+            let mut best: Option<(u64, usize)> = None;
+            let mut next = None;
+            for (number, input) in self.inputs.iter_mut().enumerate() {
+                let Some(ready) = input.peek()? else { continue };
+                let here = (ready.key, number);
+                if best.is_none_or(|best| here < best) {
+                    next = best;
+                    best = Some(here);
+                } else if next.is_none_or(|next| here < next) {
+                    next = Some(here);
+                }
+            }
+            let Some((_, number)) = best else { return Ok(false) };
+            let Joining { inputs, alike, since_round, pending } = self;
+            let Some(input) = inputs.get_mut(number) else { return Ok(false) };
+            while let Some(ready) = input.peek()? {
+                let key = ready.key;
+                if next.is_some_and(|next| (key, number) > next) {
+                    break;
+                }
+                if limit.is_some_and(|limit| key > limit || key == limit && number > 0) {
+                    return Ok(false);
+                }
+                if left == 0 {
+                    return Ok(true);
+                }
+                let timeless = ready.is_timeless();
+                let record = input.record(&ready)?;
+                let size = record.whole_size() as usize;
+                let meets = next.is_some_and(|next| next.0 == key);
+                let again =
+                    alike.as_mut().is_some_and(|alike| alike.repeats(&record, key, number, timeless, meets));
+                if !again {
+                    if timeless && *pending && record.kind().is_kernel() {
+                        out.put(&round(out.endian()))?;
+                        out.put(&round(out.endian()))?;
+                        (*pending, *since_round) = (false, 0);
+                    } else if *since_round >= ROUND {
+                        out.put(&round(out.endian()))?;
+                        *since_round = 0;
+                    }
+                    out.keep(record)?;
+                    *pending |= !timeless;
+                    *since_round += size;
+                }
+                left = left.saturating_sub(size);
+                input.pop(&ready);
+            }
+        }
+    }
+
+    fn finish(&self, report: &mut Report) {
+        let Some(alike) = &self.alike else { return };
+        let dropped: u64 = alike.dropped.values().sum();
+        if dropped > 0 {
+            let records = counted(dropped, "record", "records");
+            let what = format!("left out {records} that another input has, too: {}", by_kind(&alike.dropped));
+            report.say(Level::Info, what);
+        }
+        let others: BTreeMap<_, _> = alike
+            .once
+            .iter()
+            .filter(|(_, others)| **others > 0)
+            .map(|(kind, others)| (*kind, *others))
+            .collect();
+        if !others.is_empty() {
+            report.say(Level::Info, format!("left out {}, of which perf takes one", by_kind(&others)));
+        }
+        if alike.doubled > 0 {
+            let what = counted(alike.doubled, "record stands", "records stand");
+            report.say(Level::Warning, format!("{what} alike in several inputs, and so more than once in the output: do the inputs overlap?"));
+        }
+    }
+}
+
+/// A FINISHED_ROUND: nothing but a header.
+fn round(endian: Endian) -> [u8; 8] {
+    let mut record = [0; 8];
+    endian.set_u32(&mut record, 0, RecordType::FINISHED_ROUND.0);
+    endian.set_u16(&mut record, 6, 8);
+    record
+}
+
+/// All records that have a time stand in its order.
+pub fn in_time_order(recording: &mut Recording, threads: usize) -> Result<bool> {
+    Ok(Facts::of(recording, threads)?.late == 0)
+}
+
+impl Pass for Join {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn needs(&self, input: &Recording) -> Needs {
+        Needs {
+            records: Kinds::ALL,
+            looks: vec![Kinds::ALL],
+            decompressed: true,
+            ids: input.events.iter().any(|event| event.attr().sample_type & sample_type::TIME != 0),
+            ..Needs::default()
+        }
+    }
+
+    fn scope(&mut self, look: Option<usize>, batch: &Batch) -> Scope {
+        match (&mut self.step, look) {
+            (Step::Looking(facts), Some(_)) => facts.begin(),
+            (Step::Joining(joining), None) => {
+                if let Some(first) = joining.inputs.first_mut() {
+                    first.begin(batch);
+                }
+            }
+            _ => {}
+        }
+        Scope::Wanted
+    }
+
+    fn survey(&mut self, _look: usize, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
+        match &mut self.step {
+            Step::Looking(facts) => facts.look_at(record, layouts),
+            _ => Ok(()),
+        }
+    }
+
+    fn begin(&mut self, session: &mut Session) -> Result<()> {
+        if let Step::Looking(facts) = std::mem::replace(&mut self.step, Step::Done) {
+            self.step = self.start(*facts, session)?;
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
+        match &mut self.step {
+            Step::Joining(joining) => match joining.inputs.first_mut() {
+                Some(first) => first.take(&record, out.layouts()),
+                None => Ok(()),
+            },
+            _ => out.keep(record),
+        }
+    }
+
+    fn end_of_batch(&mut self, out: &mut Emit<'_>) -> Result<()> {
+        let Step::Joining(joining) = &mut self.step else { return Ok(()) };
+        let Some(first) = joining.inputs.first_mut() else { return Ok(()) };
+        let level = first.settle()?;
+        joining.put(Some(level), PUT_MAX, out).map(drop)
+    }
+
+    fn rest(&mut self, out: &mut Emit<'_>) -> Result<bool> {
+        match &mut self.step {
+            Step::Joining(joining) => joining.put(None, STEP, out),
+            _ => Ok(false),
+        }
+    }
+
+    fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
+        if let Step::Joining(joining) = &self.step {
+            joining.finish(&mut session.report);
+        }
+        Ok(())
+    }
+
+    fn fork(&self) -> Option<Box<dyn Pass>> {
+        let step = match &self.step {
+            Step::Looking(_) => Step::Looking(Box::default()),
+            Step::Sorted => Step::Sorted,
+            // One record after another.
+            Step::Joining(_) | Step::Done => return None,
+        };
+        Some(Box::new(Join { step, ..Join::sort() }))
+    }
+
+    fn join(&mut self, worker: Box<dyn Pass>) -> Result<()> {
+        if let (Step::Looking(facts), Some(Join { step: Step::Looking(later), .. })) =
+            (&mut self.step, worker_as(worker))
+        {
+            facts.join(*later);
+        }
+        Ok(())
+    }
+}

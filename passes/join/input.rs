@@ -1,0 +1,415 @@
+//! One of the inputs: what a look at all of it tells, how its records become the output's, and those records in the order of time.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use anyhow::{Result, bail};
+use perfx_format::header::Features;
+use perfx_format::input::{Batch, Form, HeaderRecord, Recording, Spool};
+use perfx_format::{Endian, Event, Layouts, Record, RecordType, sample_type as st, until_nul};
+use perfx_pipeline::{opened, scan};
+
+use super::sorter::{Ready, Sorter, anonymous};
+use crate::support::event_ids::{ids_in, own_ids, times_in, with_identifier};
+
+/// ns; `None` for records that have no time, or one that stands for none.
+pub(super) fn time_of(record: &Record<'_>, layouts: &Layouts) -> Option<u64> {
+    let time = if record.kind().is_kernel() { layouts.time(record) } else { None };
+    time.filter(|&time| time != 0 && time != u64::MAX)
+}
+
+/// What a file says in its header, and pipe data among its records. A build-id is good in both places.
+fn is_of_header(record: &Record<'_>) -> Result<bool> {
+    Ok(match record.kind() {
+        RecordType::HEADER_BUILD_ID => false,
+        RecordType::HEADER_EVENT_TYPE => true,
+        _ => HeaderRecord::read(record)?.is_some(),
+    })
+}
+
+/// What one look at all records tells.
+#[derive(Debug, Default)]
+pub(super) struct Facts {
+    /// The earliest time in each batch.
+    pub(super) batches: Vec<u64>,
+    pub(super) earliest: Option<u64>,
+    pub(super) latest: u64,
+    /// Records that stand behind one of a later time; of a batch behind a later one only its earliest record counts.
+    pub(super) late: u64,
+    pub(super) records: u64,
+    /// Events that pipe data tells among its records.
+    pub(super) events: Vec<Event>,
+    /// Features likewise.
+    pub(super) features: Features,
+    /// Entries of feature BUILD_ID likewise.
+    pub(super) build_ids: Vec<u8>,
+    /// AUXTRACE_INFO, and AUX data with or without it.
+    pub(super) aux_info: Option<Box<[u8]>>,
+    pub(super) has_aux: bool,
+    /// Counts of perf stat.
+    pub(super) has_stat: bool,
+    /// Where the kernel was mapped, and as what.
+    pub(super) kernel: Option<(u64, Box<[u8]>)>,
+    /// What could not be read, as said.
+    pub(super) torn: Vec<String>,
+}
+
+impl Facts {
+    /// A batch begins.
+    pub(super) fn begin(&mut self) {
+        self.batches.push(u64::MAX);
+    }
+
+    #[inline]
+    pub(super) fn look_at(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
+        self.records += 1;
+        if let Some(time) = time_of(record, layouts) {
+            self.late += u64::from(time < self.latest);
+            self.latest = self.latest.max(time);
+            // The first record of a batch is rarely its earliest, but what is late is rare, too.
+            if let Some(batch) = self.batches.last_mut().filter(|batch| time < **batch) {
+                *batch = time;
+            }
+            return Ok(());
+        }
+        match record.kind() {
+            RecordType::MMAP if record.u32(8) == Some(KERNEL) && self.kernel.is_none() => {
+                let name = until_nul(record.bytes().get(40..).unwrap_or_default());
+                if let Some(start) = record.u64(16).filter(|_| name.starts_with(b"[kernel.kallsyms]")) {
+                    self.kernel = Some((start, name.into()));
+                }
+            }
+            RecordType::AUXTRACE_INFO => self.aux_info = Some(record.bytes().into()),
+            RecordType::AUXTRACE => self.has_aux = true,
+            RecordType::STAT | RecordType::STAT_CONFIG => self.has_stat = true,
+            kind if HeaderRecord::KINDS.contains(&kind) => match HeaderRecord::read(record)? {
+                Some(HeaderRecord::Event(event)) => self.events.push(event),
+                Some(HeaderRecord::Feature(feature, section)) => {
+                    self.features.insert(feature, section);
+                }
+                Some(HeaderRecord::BuildId(entry)) => self.build_ids.extend(entry),
+                Some(HeaderRecord::EndOfFeatures) | None => {}
+            },
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Takes in what follows.
+    pub(super) fn join(&mut self, later: Facts) {
+        let first = later.batches.iter().copied().min().unwrap_or(u64::MAX);
+        self.late += later.late + u64::from(first < self.latest);
+        self.latest = self.latest.max(later.latest);
+        self.batches.extend(later.batches);
+        self.records += later.records;
+        self.events.extend(later.events);
+        self.features.extend(later.features);
+        self.build_ids.extend(later.build_ids);
+        self.aux_info = self.aux_info.take().or(later.aux_info);
+        self.has_aux |= later.has_aux;
+        self.has_stat |= later.has_stat;
+        self.kernel = self.kernel.take().or(later.kernel);
+        self.torn.extend(later.torn);
+    }
+
+    /// All has been looked at.
+    pub(super) fn settle(&mut self) {
+        self.earliest = self.batches.iter().copied().min().filter(|&time| time != u64::MAX);
+    }
+
+    /// Of a whole recording.
+    pub(super) fn of(recording: &mut Recording, threads: usize) -> Result<Facts> {
+        let endian = recording.endian;
+        let is_pipe = recording.form == Form::Pipe;
+        let mut facts = Facts::default();
+        let work = |batch: &Batch| {
+            let mut found = Facts::default();
+            found.begin();
+            let mut walker = batch.walk(endian);
+            while let Some(record) = walker.next_record()? {
+                found.look_at(&record, &batch.layouts)?;
+            }
+            Ok(found)
+        };
+        scan(recording, threads, true, work, |batch, mut found| {
+            if let Some(torn) = &batch.torn {
+                let error = torn.to_error().file(&batch.name);
+                if !is_pipe && !torn.is_of_zstd() {
+                    return Err(error.into());
+                }
+                found.torn.push(error.to_string());
+            }
+            facts.join(found);
+            Ok(())
+        })?;
+        facts.settle();
+        Ok(facts)
+    }
+
+    /// For each batch the earliest time of all that is behind it, `offset` being the input's.
+    pub(super) fn levels(&self, offset: i64) -> VecDeque<u64> {
+        let mut level = u64::MAX;
+        let mut levels: VecDeque<u64> = VecDeque::with_capacity(self.batches.len());
+        for &earliest in self.batches.iter().rev() {
+            levels.push_front(level);
+            let here = if earliest == u64::MAX { earliest } else { shifted(earliest, offset).unwrap_or(0) };
+            level = level.min(here);
+        }
+        levels
+    }
+}
+
+/// The `pid` of mappings of the kernel.
+const KERNEL: u32 = u32::MAX;
+
+/// A time by the others' clocks; `None` where it would be before they began, or stand for no time.
+pub(super) fn shifted(time: u64, offset: i64) -> Option<u64> {
+    let there = i128::from(time) - i128::from(offset);
+    u64::try_from(there).ok().filter(|&time| time != 0 && time != u64::MAX)
+}
+
+/// How records of one input become the output's.
+#[derive(Debug, Default)]
+pub(super) struct Translator {
+    /// Ids that become others.
+    pub(super) ids: HashMap<u64, u64>,
+    /// What its clock is ahead, ns.
+    pub(super) offset: i64,
+    /// Records get an IDENTIFIER: the first of the output's ids of each of the input's events.
+    pub(super) identify: Option<Vec<u64>>,
+    /// What no event is told of (id 0: records that perf itself made) gets this id, for perf reads it by the first event of the output, which lays
+    /// out its records otherwise.
+    pub(super) nobody: Option<u64>,
+}
+
+impl Translator {
+    fn is_idle(&self) -> bool {
+        self.ids.is_empty() && self.offset == 0 && self.identify.is_none() && self.nobody.is_none()
+    }
+
+    /// The record as it stands in the output.
+    fn translate<'r>(&self, record: &Record<'r>, layouts: &Layouts) -> Result<Cow<'r, [u8]>> {
+        let kernel = record.kind().is_kernel();
+        let layout = if kernel { layouts.layout_of(record) } else { None };
+        let mut new = Cow::Borrowed(record.bytes());
+        let endian = record.endian();
+        if record.kind() == RecordType::ID_INDEX && !self.ids.is_empty() {
+            return Ok(Cow::Owned(self.id_index(record)));
+        }
+        if !self.ids.is_empty() {
+            for at in ids_in(record, layout) {
+                if let Some(id) = endian.u64(&new, at).and_then(|id| self.ids.get(&id)) {
+                    endian.set_u64(new.to_mut(), at, *id);
+                }
+            }
+        }
+        if self.offset != 0 {
+            for at in times_in(record, layout) {
+                let time = endian.u64(&new, at).filter(|&time| time != 0 && time != u64::MAX);
+                if let Some(time) = time {
+                    let time = shifted(time, self.offset).ok_or_else(|| {
+                        record.error(format!(
+                            "its time {time} lies before the others' clock began: the offset can't be right"
+                        ))
+                    })?;
+                    endian.set_u64(new.to_mut(), at, time);
+                }
+            }
+        }
+        if let Some((nobody, layout)) = self.nobody.zip(layout)
+            && record.kind() != RecordType::SAMPLE
+        {
+            for at in own_ids(record, layout).filter(|&at| record.u64(at) == Some(0)) {
+                endian.set_u64(new.to_mut(), at, nobody);
+            }
+        }
+        let Some(first) = self.identify.as_ref().filter(|_| kernel) else { return Ok(new) };
+        let event = layouts.event_of(record);
+        let Some((event, layout)) = event.zip(event.and_then(|event| layouts.all().get(event))) else {
+            return Err(record.error("no event has its id").into());
+        };
+        if layout.sample_type & st::IDENTIFIER != 0
+            || record.kind() != RecordType::SAMPLE && !layout.sample_id_all
+        {
+            return Ok(new);
+        }
+        let new_id = |id| match id {
+            0 => self.nobody.unwrap_or(0),
+            id => self.ids.get(&id).copied().unwrap_or(id),
+        };
+        let id = layout.id(record).map(new_id);
+        let id = id.or_else(|| first.get(event).copied()).unwrap_or(0);
+        let record = Record::new(&new, record.payload(), record.origin(), endian)?;
+        Ok(Cow::Owned(with_identifier(&record, id)?))
+    }
+
+    /// ID_INDEX: u64 n, n × {u64 id, idx, cpu, tid}, and maybe more behind them (tools/lib/perf/include/perf/event.h).
+    fn id_index(&self, record: &Record<'_>) -> Vec<u8> {
+        let mut new = record.bytes().to_vec();
+        let room = new.len().saturating_sub(16) / 32;
+        let count = record.u64(8).and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
+        for at in (0..count.min(room)).map(|entry| 16 + entry * 32) {
+            if let Some(id) = record.u64(at).and_then(|id| self.ids.get(&id)) {
+                record.endian().set_u64(&mut new, at, *id);
+            }
+        }
+        new
+    }
+}
+
+/// The records of one input, as the output's, in the order of time.
+#[derive(Debug)]
+pub(super) struct Input {
+    sorter: Sorter,
+    translator: Translator,
+    /// For each batch to come, the earliest time behind it.
+    levels: VecDeque<u64>,
+    rounds: Rounds,
+    /// Where batches come from; the first input's come through the pipeline.
+    feed: Option<Feed>,
+}
+
+/// Up to which time perf has handed records on: at a FINISHED_ROUND all that are not later than any was at the one before.
+#[derive(Clone, Copy, Debug)]
+struct Rounds {
+    settled: u64,
+    latest_at_last: u64,
+    latest: u64,
+}
+
+impl Rounds {
+    fn finish(&mut self) {
+        self.settled = self.settled.max(self.latest_at_last);
+        self.latest_at_last = self.latest;
+    }
+}
+
+struct Feed {
+    batches: Box<dyn Iterator<Item = perfx_format::Result<Batch>> + Send>,
+    endian: Endian,
+}
+
+impl std::fmt::Debug for Feed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Feed")
+    }
+}
+
+impl Input {
+    /// The first input, whose records are handed in by [`Input::take`].
+    pub(super) fn first(facts: &Facts, translator: Translator, endian: Endian, spool: Spool) -> Input {
+        let levels = facts.levels(translator.offset);
+        // What has no time goes before all of its own input that is not handed on yet, but not before what others hold of earlier times.
+        let earliest = facts.earliest.and_then(|time| shifted(time, translator.offset));
+        let settled = earliest.map_or(u64::MAX, |earliest| earliest - 1);
+        let rounds = Rounds { settled, latest_at_last: 0, latest: 0 };
+        Input { sorter: Sorter::new(endian, spool), translator, levels, rounds, feed: None }
+    }
+
+    /// Another one, which is read as its records are wanted.
+    pub(super) fn other(
+        recording: &mut Recording,
+        facts: &Facts,
+        translator: Translator,
+        spool: Spool,
+    ) -> Input {
+        let endian = recording.endian;
+        let feed = Feed { batches: Box::new(opened(recording)), endian };
+        Input { feed: Some(feed), ..Input::first(facts, translator, endian, spool) }
+    }
+
+    /// A batch begins.
+    pub(super) fn begin(&mut self, batch: &Batch) {
+        self.sorter.begin(batch.bytes.clone(), batch.origins.clone());
+    }
+
+    /// Takes in a record.
+    #[inline]
+    pub(super) fn take(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
+        if record.kind() == RecordType::FINISHED_ROUND {
+            self.rounds.finish();
+            return Ok(());
+        }
+        let offset = self.translator.offset;
+        let time = time_of(record, layouts).map(|time| shifted(time, offset).unwrap_or(time));
+        self.rounds.latest = self.rounds.latest.max(time.unwrap_or(0));
+        let settled = self.rounds.settled;
+        if self.translator.is_idle() {
+            return self.sorter.hold(record, time, settled);
+        }
+        match self.translator.translate(record, layouts)? {
+            Cow::Borrowed(_) => self.sorter.hold(record, time, settled),
+            Cow::Owned(new) => {
+                let new = Record::new(&new, record.payload(), record.origin(), record.endian())?;
+                self.sorter.hold(&new, time, settled)
+            }
+        }
+    }
+
+    /// The batch is over; returns the time up to which its records can go.
+    pub(super) fn settle(&mut self) -> Result<u64> {
+        let level = self.levels.pop_front().unwrap_or(u64::MAX);
+        self.sorter.settle(level)?;
+        Ok(level)
+    }
+
+    /// The next record that can go, of as many batches as it takes.
+    #[inline]
+    pub(super) fn peek(&mut self) -> Result<Option<Ready>> {
+        loop {
+            if let Some(ready) = self.sorter.peek() {
+                return Ok(Some(ready));
+            }
+            let Some(batch) = self.feed.as_mut().and_then(|feed| feed.batches.next()) else {
+                return Ok(None);
+            };
+            self.read(&batch?)?;
+        }
+    }
+
+    fn read(&mut self, batch: &Batch) -> Result<()> {
+        let Some(endian) = self.feed.as_ref().map(|feed| feed.endian) else { return Ok(()) };
+        self.begin(batch);
+        let mut walker = batch.walk(endian);
+        while let Some(record) = walker.next_record()? {
+            if !is_of_header(&record)? {
+                self.take(&record, &batch.layouts).map_err(|error| in_file(error, &batch.name))?;
+            }
+        }
+        self.settle()?;
+        Ok(())
+    }
+
+    /// The record itself. What another input than the first brings has no place that anybody behind could mean.
+    #[inline]
+    pub(super) fn record(&self, ready: &Ready) -> Result<Record<'_>> {
+        let record = self.sorter.record(ready)?;
+        if self.feed.is_some() { anonymous(&record) } else { Ok(record) }
+    }
+
+    /// It has gone.
+    #[inline]
+    pub(super) fn pop(&mut self, ready: &Ready) {
+        self.sorter.pop(ready);
+    }
+}
+
+fn in_file(error: anyhow::Error, name: &Arc<str>) -> anyhow::Error {
+    match error.downcast::<perfx_format::Error>() {
+        Ok(error) => error.file(name).into(),
+        Err(error) => error.context(name.to_string()),
+    }
+}
+
+/// Refuses what has no time to sort by.
+pub(super) fn check_times(name: &str, events: &[Event], facts: &Facts) -> Result<()> {
+    if facts.records > 0
+        && let Some(index) = events.iter().position(|event| event.attr().sample_type & st::TIME == 0)
+    {
+        bail!(
+            "{name}: event {index} gives its records no time, without which nobody knows where they belong: record with --timestamp"
+        );
+    }
+    Ok(())
+}

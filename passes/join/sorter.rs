@@ -1,0 +1,364 @@
+//! Puts the records of one input in the order of time, in bounded memory: what waits is an index of records that lie in mapped files, and where
+//! that grows too large it goes to a temporary file, with whatever records lay in memory.
+//!
+//! How long a record must wait is known beforehand, from a look at the whole input: for each batch the earliest time of all batches behind it.
+//! FINISHED_ROUNDs were rejected for that: they promise the same, but not every writer keeps the promise, and directories have none.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::io::{BufWriter, Write};
+
+use anyhow::{Context as _, Result};
+use perfx_format::input::Spool;
+use perfx_format::{Bytes, Endian, Origin, Origins, Record, Walker};
+
+/// A record that waits, and what it is sorted by.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// ns; a record without a time has that of those it goes before.
+    key: u64,
+    /// Number of the chunk it lies in; the uppermost bit is set for records without a time.
+    chunk: u32,
+    /// Where in it, bytes.
+    at: u32,
+}
+
+/// In a temporary file an entry takes so many bytes.
+const ENTRY_SIZE: usize = 16;
+
+const TIMELESS: u32 = 1 << 31;
+
+impl Entry {
+    fn read(bytes: &[u8], number: usize) -> Option<Entry> {
+        let (at, order) = (number * ENTRY_SIZE, Endian::Little);
+        let (key, chunk, position) =
+            (order.u64(bytes, at)?, order.u32(bytes, at + 8)?, order.u32(bytes, at + 12)?);
+        Some(Entry { key, chunk, at: position })
+    }
+
+    fn write(&self, out: &mut impl Write) -> std::io::Result<()> {
+        let order = Endian::Little;
+        out.write_all(&order.bytes_u64(self.key))?;
+        out.write_all(&order.bytes_u32(self.chunk))?;
+        out.write_all(&order.bytes_u32(self.at))
+    }
+}
+
+/// Bytes in which waiting records lie.
+#[derive(Debug)]
+struct Chunk {
+    bytes: Bytes,
+    origins: Origins,
+    /// Records in it that wait.
+    left: u32,
+}
+
+/// Entries in order, in a temporary file.
+#[derive(Debug)]
+struct Run {
+    entries: Bytes,
+    next: usize,
+}
+
+/// A record that may go.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ready {
+    pub(super) key: u64,
+    entry: Entry,
+    /// The run it comes from; their number for what never was in one.
+    run: usize,
+}
+
+impl Ready {
+    pub(super) fn is_timeless(&self) -> bool {
+        self.entry.chunk & TIMELESS != 0
+    }
+}
+
+/// More memory than this is not used: bytes.
+const MEMORY: usize = 16 << 20;
+
+/// The records of one input.
+pub(super) struct Sorter {
+    endian: Endian,
+    spool: Spool,
+    chunks: VecDeque<Chunk>,
+    /// The number of the first of the chunks.
+    first: u32,
+    /// Bytes of chunks that lie in memory.
+    heap: usize,
+    /// Records of the batch at hand that don't lie in it.
+    made: Vec<u8>,
+    made_origins: Origins,
+    made_records: u32,
+    /// Of the batch at hand, in file order.
+    new: Vec<Entry>,
+    /// Of batches before, from `next` on: in order as soon as one of them may go.
+    waiting: Vec<Entry>,
+    next: usize,
+    /// The earliest of these.
+    earliest: u64,
+    /// Older than what is waiting, and in the order they were made.
+    runs: Vec<Run>,
+    /// The key of the next entry of each run, and its number.
+    heads: BinaryHeap<Reverse<(u64, usize)>>,
+    /// Up to this time records may go.
+    level: u64,
+    /// A batch is at hand.
+    begun: bool,
+}
+
+impl std::fmt::Debug for Sorter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Sorter({} waiting, {} runs)", self.waiting.len(), self.runs.len())
+    }
+}
+
+impl Sorter {
+    pub(super) fn new(endian: Endian, spool: Spool) -> Sorter {
+        Sorter {
+            endian,
+            spool,
+            chunks: VecDeque::new(),
+            first: 0,
+            heap: 0,
+            made: Vec::new(),
+            made_origins: Origins::default(),
+            made_records: 0,
+            new: Vec::new(),
+            waiting: Vec::new(),
+            next: 0,
+            earliest: u64::MAX,
+            runs: Vec::new(),
+            heads: BinaryHeap::new(),
+            level: 0,
+            begun: false,
+        }
+    }
+
+    /// A batch begins. Its records that [`Sorter::hold`] finds in `bytes` are not copied.
+    pub(super) fn begin(&mut self, bytes: Bytes, origins: Origins) {
+        self.push(bytes, origins);
+        self.begun = true;
+    }
+
+    fn push(&mut self, bytes: Bytes, origins: Origins) {
+        self.heap += if bytes.is_mapped() { 0 } else { bytes.len() };
+        self.chunks.push_back(Chunk { bytes, origins, left: 0 });
+    }
+
+    /// Takes in a record; one without a time goes behind those up to the time `settled`, and before all that are behind it in the input.
+    pub(super) fn hold(&mut self, record: &Record<'_>, time: Option<u64>, settled: u64) -> Result<()> {
+        if !self.begun {
+            self.begin(Vec::new().into(), Origins::default());
+        }
+        let number = self.first + self.chunks.len() as u32 - 1;
+        let start = record.bytes().as_ptr() as usize;
+        let timeless = if time.is_none() { TIMELESS } else { 0 };
+        // Chunks are a few MiB, and where they are more that is the payload of their last record.
+        let too_many = || record.error("too much is waiting before it");
+        anyhow::ensure!(number + 1 < TIMELESS, too_many());
+        let (chunk, at) = match self.chunks.back_mut() {
+            Some(chunk) if chunk.bytes.as_ptr_range().contains(&record.bytes().as_ptr()) => {
+                chunk.left += 1;
+                (number, start - chunk.bytes.as_ptr() as usize)
+            }
+            _ => {
+                let at = self.made.len();
+                self.made_origins.push(at, record.origin());
+                self.made.extend_from_slice(record.bytes());
+                self.made.extend_from_slice(record.payload());
+                self.made_records += 1;
+                (number + 1, at)
+            }
+        };
+        let at = u32::try_from(at).map_err(|_| too_many())?;
+        self.new.push(Entry { key: time.unwrap_or(settled), chunk: chunk | timeless, at });
+        Ok(())
+    }
+
+    /// The batch is over, and nothing behind it is earlier than `level`.
+    pub(super) fn settle(&mut self, level: u64) -> Result<()> {
+        if !self.begun {
+            self.begin(Vec::new().into(), Origins::default());
+        }
+        self.begun = false;
+        self.level = level;
+        self.spill()?;
+        let mut earliest = level;
+        for entry in self.new.iter_mut().rev() {
+            if entry.chunk & TIMELESS != 0 {
+                entry.key = entry.key.min(earliest);
+            } else {
+                earliest = earliest.min(entry.key);
+            }
+        }
+        let arena = std::mem::take(&mut self.made);
+        let origins = std::mem::take(&mut self.made_origins);
+        self.push(arena.into(), origins);
+        if let Some(arena) = self.chunks.back_mut() {
+            arena.left = std::mem::take(&mut self.made_records);
+        }
+        self.free();
+        if let Some(first) = self.new.iter().map(|entry| entry.key).min() {
+            self.earliest = self.earliest.min(first);
+        }
+        self.waiting.append(&mut self.new);
+        if self.earliest <= level {
+            self.sort();
+        }
+        Ok(())
+    }
+
+    /// What waits, in order. Most of it is, which a stable sort makes use of, and records of one moment stay as they are.
+    fn sort(&mut self) {
+        self.waiting.drain(..self.next);
+        self.next = 0;
+        self.waiting.sort_by_key(|entry| entry.key);
+    }
+
+    /// The first record that may go.
+    pub(super) fn peek(&self) -> Option<Ready> {
+        let own = self.waiting.get(self.next);
+        let own = own.map(|&entry| Ready { key: entry.key, entry, run: self.runs.len() });
+        let first = match self.heads.peek() {
+            // Runs are older.
+            Some(&Reverse((key, run))) if own.is_none_or(|own| key <= own.key) => {
+                let Run { entries, next } = self.runs.get(run)?;
+                Some(Ready { key, entry: Entry::read(entries, *next)?, run })
+            }
+            _ => own,
+        };
+        first.filter(|ready| ready.key <= self.level)
+    }
+
+    /// The record itself.
+    pub(super) fn record(&self, ready: &Ready) -> Result<Record<'_>> {
+        let number = (ready.entry.chunk & !TIMELESS).wrapping_sub(self.first);
+        let chunk = self.chunks.get(number as usize).context("a record that waits is gone")?;
+        let mut walker = Walker::new(&chunk.bytes, &chunk.origins, self.endian);
+        walker.seek(ready.entry.at as usize);
+        walker.next_record()?.context("a record that waits is gone")
+    }
+
+    /// The record has gone.
+    pub(super) fn pop(&mut self, ready: &Ready) {
+        match self.runs.get_mut(ready.run) {
+            Some(run) => {
+                run.next += 1;
+                self.heads.pop();
+                let next = Entry::read(&run.entries, run.next);
+                self.heads.extend(next.map(|next| Reverse((next.key, ready.run))));
+            }
+            None => {
+                self.next += 1;
+                self.earliest = self.waiting.get(self.next).map_or(u64::MAX, |entry| entry.key);
+            }
+        }
+        let number = (ready.entry.chunk & !TIMELESS).wrapping_sub(self.first);
+        if let Some(chunk) = self.chunks.get_mut(number as usize) {
+            chunk.left = chunk.left.saturating_sub(1);
+            if chunk.left == 0 && number == 0 && !self.begun {
+                self.free();
+            }
+        }
+    }
+
+    /// Forgets chunks in which nothing waits.
+    fn free(&mut self) {
+        while let Some(chunk) = self.chunks.front().filter(|chunk| chunk.left == 0) {
+            self.heap -= if chunk.bytes.is_mapped() { 0 } else { chunk.bytes.len() };
+            self.first += 1;
+            self.chunks.pop_front();
+        }
+    }
+
+    /// Puts what waits into a temporary file when it takes too much memory.
+    fn spill(&mut self) -> Result<()> {
+        if self.heap + (self.waiting.len() - self.next) * ENTRY_SIZE <= MEMORY {
+            return Ok(());
+        }
+        let fail = "what waits to be put in order can't go to a temporary file";
+        self.sort();
+        let mut file = BufWriter::new((self.spool)().context(fail)?);
+        let mut end = 0;
+        let mut places = Vec::new();
+        for (number, chunk) in self.chunks.iter().enumerate().filter(|(_, chunk)| !chunk.bytes.is_mapped()) {
+            file.write_all(&chunk.bytes).context(fail)?;
+            places.push((number, end..end + chunk.bytes.len()));
+            end += chunk.bytes.len();
+        }
+        self.waiting.iter().try_for_each(|entry| entry.write(&mut file)).context(fail)?;
+        let file = file.into_inner().map_err(|error| error.into_error()).context(fail)?;
+        let bytes = Bytes::map(&file)?;
+        for (number, place) in places {
+            if let Some(chunk) = self.chunks.get_mut(number) {
+                chunk.bytes = bytes.slice(place);
+            }
+        }
+        self.heap = 0;
+        let entries = bytes.slice(end..bytes.len());
+        self.heads.extend(Entry::read(&entries, 0).map(|first| Reverse((first.key, self.runs.len()))));
+        self.runs.push(Run { entries, next: 0 });
+        self.waiting.clear();
+        (self.next, self.earliest) = (0, u64::MAX);
+        Ok(())
+    }
+}
+
+/// Where a record that another input brings comes from does not matter to anybody behind.
+pub(super) fn anonymous<'a>(record: &Record<'a>) -> Result<Record<'a>> {
+    Ok(Record::new(record.bytes(), record.payload(), Origin::Synthetic, record.endian())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// Records of 16 bytes that hold their time, in batches; what comes out, and how many temporary files that took.
+    fn sorted(batches: &[Vec<Option<u64>>]) -> (Vec<u64>, usize) {
+        let mut sorter = Sorter::new(Endian::Little, Arc::new(tempfile::tempfile));
+        let earliest = |times: &[Option<u64>]| times.iter().flatten().copied().min().unwrap_or(u64::MAX);
+        let mut out = Vec::new();
+        for (number, times) in batches.iter().enumerate() {
+            let record =
+                |time: &Option<u64>| [0x10_0000_0000_0009, time.unwrap_or(0)].map(u64::to_le_bytes).concat();
+            let bytes = Bytes::from(times.iter().flat_map(record).collect::<Vec<u8>>());
+            let origins = Origins::input(0, 0);
+            sorter.begin(bytes.clone(), origins.clone());
+            let mut walker = Walker::new(&bytes, &origins, Endian::Little);
+            for time in times {
+                let record = walker.next_record().unwrap().unwrap();
+                sorter.hold(&record, *time, 0).unwrap();
+            }
+            let behind = batches[number + 1..].iter().map(|times| earliest(times)).min();
+            sorter.settle(behind.unwrap_or(u64::MAX)).unwrap();
+            while let Some(ready) = sorter.peek() {
+                out.push(sorter.record(&ready).unwrap().u64(8).unwrap());
+                sorter.pop(&ready);
+            }
+        }
+        assert!(sorter.chunks.is_empty() && sorter.heap == 0, "nothing stays behind");
+        (out, sorter.runs.len())
+    }
+
+    #[test]
+    fn what_waits_for_the_last_batch_goes_through_temporary_files() {
+        let batch = |number: u64| (0..300_000).map(|at| Some(1 + (number * 7 + at * 31) % 65_521)).collect();
+        let mut batches: Vec<Vec<Option<u64>>> = (0..6).map(batch).collect();
+        batches.push(vec![Some(1)]);
+        let (out, runs) = sorted(&batches);
+        assert!(runs > 1);
+        let mut expected: Vec<u64> = batches.iter().flatten().flatten().copied().collect();
+        expected.sort_unstable();
+        assert_eq!(out, expected);
+    }
+
+    #[test]
+    fn without_a_time_before_all_that_waits() {
+        let (out, runs) = sorted(&[vec![None, Some(5), Some(3)], vec![None, Some(7)], vec![Some(6), None]]);
+        assert_eq!((out, runs), (vec![0, 3, 5, 0, 0, 6, 7], 0));
+    }
+}

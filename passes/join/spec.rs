@@ -1,0 +1,59 @@
+//! What a user says of an input: `PATH[,offset=NS]`.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, ensure};
+
+/// A recording to join, and what is known of it beforehand.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct InputSpec {
+    /// Where it is.
+    pub path: PathBuf,
+    /// How far its clock is ahead of the others', ns: its time t becomes t - offset.
+    pub offset: Option<i64>,
+}
+
+impl InputSpec {
+    /// Reads it. Whatever stands before the last `,offset=` is the path.
+    pub fn parse(text: &OsStr) -> Result<InputSpec> {
+        const OFFSET: &[u8] = b",offset=";
+        let bytes = text.as_bytes();
+        let found = bytes.windows(OFFSET.len()).rposition(|part| part == OFFSET);
+        let (path, offset) = match found {
+            None => (bytes, None),
+            Some(at) => {
+                let offset = offset(&String::from_utf8_lossy(&bytes[at + OFFSET.len()..]))?;
+                (&bytes[..at], Some(offset))
+            }
+        };
+        ensure!(!path.is_empty(), "an input needs a path: PATH[,offset=NS]");
+        Ok(InputSpec { path: OsStr::from_bytes(path).into(), offset })
+    }
+}
+
+/// What a clock is ahead, ns.
+pub(super) fn offset(text: &str) -> Result<i64> {
+    let number = text.parse().ok();
+    number.with_context(|| {
+        format!("`{text}` is no offset: ns by which the input's clock is ahead, such as -1500")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_may_hold_anything() {
+        let parse = |text: &str| InputSpec::parse(OsStr::new(text));
+        let spec = |path: &str, offset| InputSpec { path: path.into(), offset };
+        assert_eq!(parse("a,b.data").unwrap(), spec("a,b.data", None));
+        assert_eq!(parse("a,b.data,offset=-5").unwrap(), spec("a,b.data", Some(-5)));
+        assert_eq!(parse("a,offset=1,offset=+2").unwrap(), spec("a,offset=1", Some(2)));
+        for text in ["", ",offset=1", "a,offset=", "a,offset=1.5", "a,offset=99999999999999999999"] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+}

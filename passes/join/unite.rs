@@ -1,0 +1,500 @@
+//! What several recordings say of themselves becomes what one says: events with their ids, and features; or the reason why that can't be.
+
+use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
+
+use anyhow::{Result, bail, ensure};
+use perfx_format::event_name::names_of;
+use perfx_format::features::{
+    BuildIdEntry, BuildIds, ClockData, EventDesc, GroupDesc, SampleTime, read_group_desc, read_str,
+    write_event_desc, write_group_desc,
+};
+use perfx_format::header::Features;
+use perfx_format::{Endian, Event, Feature, Layout, Layouts, sample_type as st, set_attr_flag};
+use perfx_pipeline::{Level, Report, Session, counted};
+
+use super::input::{Facts, Translator, shifted};
+use super::lists::{List, united_list, united_tracing};
+use crate::support::event_ids::FreeIds;
+
+/// What is to be united of one recording.
+#[derive(Debug)]
+pub(super) struct Party<'a> {
+    pub(super) name: &'a str,
+    pub(super) events: Vec<Event>,
+    pub(super) features: &'a Features,
+    pub(super) facts: &'a Facts,
+    /// What the user said its clock is ahead, ns.
+    pub(super) offset: Option<i64>,
+}
+
+/// The clock of a recording: clock_gettime(2)'s number, or the one perf uses where nobody asks for any.
+fn clock_of(events: &[Event]) -> Option<u32> {
+    let attr = events.first()?.attr();
+    attr.use_clockid().then_some(attr.clockid)
+}
+
+/// Bit of an attr's flags, and where `attr.clockid` lies in it.
+const USE_CLOCKID: u32 = 25;
+const CLOCKID_AT: usize = 92;
+
+/// CLOCK_BOOTTIME of clock_gettime(2): the only one whose distance from the wall clock is that of a boot, and stays.
+const BOOTTIME: u32 = 7;
+
+/// So much the wall clock may have been set meanwhile, ns.
+const SAME_BOOT: u64 = 60_000_000_000;
+
+/// Why two recordings are not of one machine in one boot, if that shows.
+fn strangers(one: &Party<'_>, other: &Party<'_>, endian: Endian) -> Option<String> {
+    let text = |party: &Party<'_>, feature| {
+        let text = read_str(party.features.get(&feature)?, endian)?;
+        Some(String::from_utf8_lossy(text).into_owned())
+    };
+    for feature in [Feature::HOSTNAME, Feature::OSRELEASE, Feature::ARCH] {
+        if let (Some(this), Some(that)) = (text(other, feature), text(one, feature))
+            && this != that
+        {
+            return Some(format!("{feature} {this}, not {that}"));
+        }
+    }
+    let cpus = |party: &Party<'_>| endian.u32(party.features.get(&Feature::NRCPUS)?, 0);
+    if let (Some(this), Some(that)) = (cpus(other), cpus(one))
+        && this != that
+    {
+        return Some(format!("{this} CPUs, not {that}"));
+    }
+    if let (Some((this, name)), Some((that, known))) = (&other.facts.kernel, &one.facts.kernel)
+        && name == known
+        && this != that
+    {
+        return Some(format!("the kernel at {this:#x}, not {that:#x}"));
+    }
+    let kernel = |party: &Party<'_>| {
+        let section = party.features.get(&Feature::BUILD_ID)?;
+        let mut ids = BuildIds::new(section, endian);
+        Some(ids.find(|entry| entry.pid == -1 && entry.filename == b"[kernel.kallsyms]")?.id.to_vec())
+    };
+    if let (Some(this), Some(that)) = (kernel(other), kernel(one))
+        && this != that
+    {
+        return Some("another build-id of the kernel".to_owned());
+    }
+    let booted = |party: &Party<'_>| {
+        let data = clock_data(party, endian).filter(|data| data.clockid == BOOTTIME)?;
+        Some(data.wall_ns.wrapping_sub(data.clock_ns))
+    };
+    if let (Some(this), Some(that)) = (booted(other), booted(one))
+        && this.abs_diff(that) > SAME_BOOT
+    {
+        return Some("by CLOCK_DATA booted at another time".to_owned());
+    }
+    None
+}
+
+fn clock_data(party: &Party<'_>, endian: Endian) -> Option<ClockData> {
+    ClockData::read(party.features.get(&Feature::CLOCK_DATA)?, endian)
+}
+
+/// How far each party's clock is ahead of the first's, ns; their attrs name the first's clock from here on. Errors on parties that don't belong
+/// together, unless `mix` is asked for.
+pub(super) fn clocks(
+    parties: &mut [Party<'_>],
+    mix: bool,
+    endian: Endian,
+    report: &mut Report,
+) -> Result<Vec<i64>> {
+    let Some((first, others)) = parties.split_first_mut() else { return Ok(Vec::new()) };
+    let clock = clock_of(&first.events);
+    let mut offsets = vec![first.offset.unwrap_or(0)];
+    for other in others {
+        let (name, known) = (other.name, first.name);
+        if let Some(why) = strangers(first, other, endian) {
+            let why = format!("{name}: it is not of the machine and boot of {known} ({why})");
+            ensure!(mix, "{why}; --mix joins them all the same");
+            report.say(Level::Warning, format!("{why}: processes of one number are taken for one"));
+        }
+        let own = clock_of(&other.events);
+        let offset = match (other.offset, clock_data(first, endian), clock_data(other, endian)) {
+            (Some(offset), ..) => offset,
+            _ if own == clock || other.events.is_empty() || first.events.is_empty() => 0,
+            (None, Some(there), Some(here)) => {
+                let ahead = |data: ClockData| i128::from(data.clock_ns) - i128::from(data.wall_ns);
+                let offset = i64::try_from(ahead(here) - ahead(there)).ok().map(|ahead| ahead + offsets[0]);
+                let Some(offset) = offset else { bail!("{name}: its CLOCK_DATA makes no sense") };
+                let what = format!(
+                    "{name}: its clock is another one than that of {known}; by both their CLOCK_DATA it is ahead by {offset} ns"
+                );
+                report.say(Level::Info, what);
+                offset
+            }
+            _ if mix => {
+                report.say(Level::Warning, format!("{name}: its clock is another one than that of {known}; its times are taken as they are"));
+                0
+            }
+            _ => bail!(
+                "{name}: its clock ({}) is not that of {known} ({}), and not both have a CLOCK_DATA that tells how they compare: give offset=NS, how far it is ahead",
+                clock_text(own),
+                clock_text(clock)
+            ),
+        };
+        if own != clock {
+            for event in &mut other.events {
+                *event = event.edited(endian, |raw| {
+                    set_attr_flag(raw, USE_CLOCKID, clock.is_some(), endian);
+                    endian.set_u32(raw, CLOCKID_AT, clock.unwrap_or(0));
+                });
+            }
+        }
+        offsets.push(offset);
+    }
+    for (party, &offset) in parties.iter().zip(&offsets) {
+        let early = party.facts.earliest.filter(|&time| offset != 0 && shifted(time, offset).is_none());
+        if let Some(time) = early {
+            bail!(
+                "{}: its time {time} would lie before the clock began: offset {offset} can't be right",
+                party.name
+            );
+        }
+    }
+    Ok(offsets)
+}
+
+fn clock_text(clock: Option<u32>) -> String {
+    const NAMES: [&str; 12] =
+        ["realtime", "monotonic", "", "", "monotonic_raw", "", "", "boottime", "", "", "", "tai"];
+    match clock {
+        None => "perf's own".to_owned(),
+        Some(id) => match NAMES.get(id as usize) {
+            Some(name) if !name.is_empty() => (*name).to_owned(),
+            _ => format!("clockid {id}"),
+        },
+    }
+}
+
+/// The events of all parties, each once.
+#[derive(Debug, Default)]
+pub(super) struct United {
+    pub(super) events: Vec<Event>,
+    names: Vec<Vec<u8>>,
+    groups: Vec<(Vec<u8>, Range<usize>)>,
+    /// How each party's records become the output's.
+    pub(super) translators: Vec<Translator>,
+    /// All records get an IDENTIFIER.
+    pub(super) identify: bool,
+    /// For each party, how many of its events others have, too, and which of its ids became others.
+    pub(super) shared: Vec<usize>,
+}
+
+/// Events that only go together: a group, or one without.
+struct Unit {
+    events: Range<usize>,
+    group: Option<Vec<u8>>,
+    /// The party that has been united with it last.
+    party: usize,
+}
+
+fn units(party: &Party<'_>, number: usize, endian: Endian) -> Vec<Unit> {
+    let section = party.features.get(&Feature::GROUP_DESC);
+    let groups = section.and_then(|section| read_group_desc(section, endian)).unwrap_or_default();
+    let mut units = Vec::new();
+    let mut at = 0;
+    while at < party.events.len() {
+        let group = groups.iter().find(|group| group.leader as usize == at && group.members > 1);
+        let end = group.map_or(at + 1, |group| at.saturating_add(group.members as usize));
+        let end = end.min(party.events.len());
+        units.push(Unit { events: at..end, group: group.map(|group| group.name.to_vec()), party: number });
+        at = end;
+    }
+    units
+}
+
+/// Both measure the same: all of their attrs is equal but their size, and what one has more is zeros.
+fn alike(one: &Event, other: &Event) -> bool {
+    let (one, other) = (one.raw(), other.raw());
+    let common = one.len().min(other.len());
+    let zeros = |rest: &[u8]| rest.iter().all(|&byte| byte == 0);
+    let same = one[..4] == other[..4] && one[8..common] == other[8..common];
+    common > 8 && same && zeros(&one[common..]) && zeros(&other[common..])
+}
+
+impl United {
+    /// Unites the events. The ids of the first party, and of `late` events of it, stay as they are.
+    pub(super) fn new(
+        parties: &[Party<'_>],
+        late: &[Event],
+        offsets: &[i64],
+        endian: Endian,
+    ) -> Result<United> {
+        let united = United::of(parties, late, false, endian);
+        let mut united = match Layouts::new(&united.events).check_ids() {
+            Ok(()) => united,
+            Err(_) => {
+                if let Some(first) = parties.first() {
+                    ensure!(
+                        late.is_empty(),
+                        "{}: pipe data that tells an event among its records can't be joined with events that keep their id elsewhere: make a file of it first (perfx copy)",
+                        first.name
+                    );
+                }
+                let united = United::of(parties, late, true, endian);
+                if let Err(error) = Layouts::new(&united.events).check_ids() {
+                    bail!(
+                        "{}: some events give all their records a sample_id and some do not, so that they can't be told apart in one recording",
+                        error.what()
+                    );
+                }
+                united
+            }
+        };
+        for (translator, &offset) in united.translators.iter_mut().zip(offsets) {
+            translator.offset = offset;
+        }
+        Ok(united)
+    }
+
+    fn of(parties: &[Party<'_>], late: &[Event], identify: bool, endian: Endian) -> United {
+        let mut united = United { identify, ..United::default() };
+        let mut all: Vec<Unit> = Vec::new();
+        let every = || parties.iter().flat_map(|party| &party.events).chain(late);
+        let last = every().flat_map(|event| &event.ids).copied().max().unwrap_or(0);
+        let mut free = FreeIds { used: BTreeSet::new(), last };
+        for (number, party) in parties.iter().enumerate() {
+            let names = names_of(&party.events, party.features, &[], endian, &HashMap::new());
+            let events: Vec<Event> =
+                party.events.iter().map(|event| edited(event, identify, endian)).collect();
+            let mut places = Vec::with_capacity(events.len());
+            let mut shared = 0;
+            for unit in units(party, number, endian) {
+                let same = |there: &&mut Unit| {
+                    there.party != number
+                        && there.events.len() == unit.events.len()
+                        && there.events.clone().zip(unit.events.clone()).all(|(there, here)| {
+                            alike(&united.events[there], &events[here])
+                                && united.names[there] == names[here].name
+                        })
+                };
+                match all.iter_mut().find(same) {
+                    Some(there) => {
+                        there.party = number;
+                        shared += unit.events.len();
+                        places.extend(there.events.clone());
+                    }
+                    None => {
+                        let start = united.events.len();
+                        for here in unit.events.clone() {
+                            let raw = events[here].raw().to_vec();
+                            united.events.push(Event::new(raw, Vec::new(), endian));
+                            united.names.push(names[here].name.clone());
+                        }
+                        places.extend(start..united.events.len());
+                        let events = start..united.events.len();
+                        if let Some(name) = &unit.group {
+                            united.groups.push((name.clone(), events.clone()));
+                        }
+                        all.push(Unit { events, group: unit.group, party: number });
+                    }
+                }
+            }
+            let translator = united.ids(&events, &places, &mut free);
+            united.translators.push(translator);
+            united.shared.push(shared);
+            // Those of the first party.
+            free.used.extend(late.iter().flat_map(|event| &event.ids));
+        }
+        united
+    }
+
+    /// Gives a party's ids to the events at these places. An id stays what it is where it is free; or where all ids of the party are those of the
+    /// same events already, for no two recordings of one boot have an id in common unless they are parts of one.
+    fn ids(&mut self, events: &[Event], places: &[usize], free: &mut FreeIds) -> Translator {
+        let mut each = events.iter().zip(places);
+        let is_part = each.all(|(event, &place)| {
+            let there: BTreeSet<u64> = self.events[place].ids.iter().copied().collect();
+            !event.ids.is_empty() && event.ids.iter().all(|id| there.contains(id))
+        });
+        let mut changed = HashMap::new();
+        let mut first = Vec::new();
+        // Ids that several events of this party list.
+        let mut own = BTreeSet::new();
+        for (event, &place) in events.iter().zip(places) {
+            let mut ids: Vec<u64> = Vec::with_capacity(event.ids.len());
+            for &id in &event.ids {
+                let new = match changed.get(&id) {
+                    Some(&new) => new,
+                    None if id == 0 || is_part || own.contains(&id) || free.used.insert(id) => id,
+                    None => free.next(),
+                };
+                own.insert(id);
+                if new != id {
+                    changed.insert(id, new);
+                }
+                ids.push(new);
+            }
+            if ids.is_empty() && self.identify {
+                ids.push(free.next());
+            }
+            first.push(ids.first().copied().unwrap_or(0));
+            if !is_part {
+                self.events[place].ids.extend(ids);
+            }
+        }
+        let trailer = |event: &Event| Layout::new(event.attr()).trailer;
+        let odd =
+            events.first().zip(self.events.first()).is_some_and(|(own, all)| trailer(own) != trailer(all));
+        let nobody = first.first().copied().filter(|_| odd);
+        Translator { ids: changed, offset: 0, identify: self.identify.then_some(first), nobody }
+    }
+
+    /// Features of the united recording, but for those that only speak of events.
+    pub(super) fn describe(&self, session: &mut Session) {
+        let endian = session.endian;
+        let size = self.events.iter().map(|event| event.raw().len()).max().unwrap_or(0);
+        let written: Vec<_> =
+            self.events.iter().map(|event| event.written(size, endian).into_owned()).collect();
+        let described = self.events.iter().zip(&written).zip(&self.names);
+        let described: Vec<_> =
+            described.map(|((event, attr), name)| EventDesc { attr, name, ids: event.ids.clone() }).collect();
+        let size = u32::try_from(size).ok();
+        if let Some(section) = size.and_then(|size| write_event_desc(size, &described, endian)) {
+            session.set_feature(Feature::EVENT_DESC, section);
+        }
+        let groups: Vec<_> = self
+            .groups
+            .iter()
+            .map(|(name, events)| GroupDesc {
+                name,
+                leader: events.start as u32,
+                members: events.len() as u32,
+            })
+            .collect();
+        if !groups.is_empty() || session.feature(Feature::GROUP_DESC).is_some() {
+            session.set_feature(Feature::GROUP_DESC, write_group_desc(&groups, endian));
+        }
+    }
+}
+
+fn edited(event: &Event, identify: bool, endian: Endian) -> Event {
+    if !identify {
+        return event.clone();
+    }
+    let sample_type = event.attr().sample_type | st::IDENTIFIER;
+    event.edited(endian, |raw| {
+        endian.set_u64(raw, 24, sample_type);
+    })
+}
+
+/// What differs between any two recordings.
+const MOMENTARY: [Feature; 6] = [
+    Feature::VERSION,
+    Feature::CMDLINE,
+    Feature::TOTAL_MEM,
+    Feature::NUMA_TOPOLOGY,
+    Feature::CLOCKID,
+    Feature::CLOCK_DATA,
+];
+
+/// What is made anew, or only holds for the form a recording had.
+const ELSEWHERE: [Feature; 7] = [
+    Feature::EVENT_DESC,
+    Feature::GROUP_DESC,
+    Feature::BUILD_ID,
+    Feature::SAMPLE_TIME,
+    Feature::AUXTRACE,
+    Feature::COMPRESSED,
+    Feature::DIR_FORMAT,
+];
+
+/// The features of all parties, of which the first's are the session's already.
+pub(super) fn unite_features(parties: &[Party<'_>], offsets: &[i64], session: &mut Session) {
+    let endian = session.endian;
+    let mut span: Option<SampleTime> = None;
+    for (number, (party, &offset)) in parties.iter().zip(offsets).enumerate() {
+        let times = party.features.get(&Feature::SAMPLE_TIME);
+        let times = times.and_then(|section| SampleTime::read(section, endian));
+        let moved = |time| shifted(time, offset).unwrap_or(time);
+        if let Some(SampleTime { first_ns, last_ns }) = times.filter(|times| times.last_ns != 0) {
+            let (first_ns, last_ns) = (moved(first_ns), moved(last_ns));
+            let all = span.get_or_insert(SampleTime { first_ns, last_ns });
+            all.first_ns = all.first_ns.min(first_ns);
+            all.last_ns = all.last_ns.max(last_ns);
+        }
+        if number > 0 {
+            unite_feature(party, session);
+        }
+    }
+    if let Some(span) = span {
+        session.set_feature(Feature::SAMPLE_TIME, span.write(endian));
+    }
+}
+
+fn unite_feature(party: &Party<'_>, session: &mut Session) {
+    let endian = session.endian;
+    let name = party.name;
+    let (mut kept, mut lost) = (Vec::new(), Vec::new());
+    for (&feature, section) in party.features.iter().filter(|(feature, _)| !ELSEWHERE.contains(feature)) {
+        let Some(there) = session.feature(feature).cloned() else {
+            session.set_feature(feature, section.clone());
+            continue;
+        };
+        if there == *section {
+            continue;
+        }
+        let united = match feature {
+            Feature::TRACING_DATA => united_tracing(&there, section),
+            Feature::BPF_PROG_INFO => united_list(&there, section, List::Programs, endian),
+            Feature::BPF_BTF | Feature::PMU_MAPPINGS => united_list(&there, section, List::Named, endian),
+            _ => None,
+        };
+        match united {
+            Some(united) => session.set_feature(feature, united),
+            None if MOMENTARY.contains(&feature) => kept.push(feature.to_string()),
+            None => lost.push(feature.to_string()),
+        }
+    }
+    if !kept.is_empty() {
+        let what = format!("{name}: {} of the first input stand for its own", kept.join(", "));
+        session.report.say(Level::Info, what);
+    }
+    if !lost.is_empty() {
+        let what = format!("{name}: its {}, for which that of the first input stands", lost.join(", "));
+        session.report.say(Level::Loss, what);
+    }
+    unite_build_ids(party, session);
+}
+
+/// Build-ids that are not there yet. perf knows one for each name, so of two the first one's stays.
+fn unite_build_ids(party: &Party<'_>, session: &mut Session) {
+    let endian = session.endian;
+    let none = perfx_format::Bytes::from(Vec::new());
+    let there = session.feature(Feature::BUILD_ID).cloned().unwrap_or_else(|| none.clone());
+    let key = |entry: &BuildIdEntry<'_>| (entry.pid, entry.filename.to_vec());
+    let known: HashMap<_, Vec<u8>> =
+        BuildIds::new(&there, endian).map(|entry| (key(&entry), entry.id.to_vec())).collect();
+    let section = party.features.get(&Feature::BUILD_ID).unwrap_or(&none);
+    let (mut new, mut other) = (Vec::new(), Vec::new());
+    for entry in BuildIds::new(section, endian).chain(BuildIds::new(&party.facts.build_ids, endian)) {
+        // Ids are compared without the zeros that fill up shorter ones.
+        let same = |id: &[u8]| trimmed(id) == trimmed(entry.id);
+        match known.get(&key(&entry)) {
+            Some(id) if same(id) => {}
+            Some(_) => other.push(entry.filename.escape_ascii().to_string()),
+            // It fitted before.
+            None => drop(entry.write_section(endian, &mut new)),
+        }
+    }
+    session.add_build_ids(&new);
+    if !other.is_empty() {
+        let files = counted(other.len() as u64, "file has", "files have");
+        let what = format!(
+            "{}: {files} another build-id in it ({}); a recording has one for each, which is the first input's, unless MMAP2 records tell",
+            party.name,
+            other.join(", ")
+        );
+        session.report.say(Level::Warning, what);
+    }
+}
+
+fn trimmed(id: &[u8]) -> &[u8] {
+    let end = id.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+    &id[..end]
+}

@@ -1,0 +1,137 @@
+//! `perfx join` makes one recording of several of the same machine.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use clap::Args;
+use perfx_format::expand::Chain;
+use perfx_format::input::Recording;
+use perfx_passes::{Decompress, DecompressOptions, InputSpec, Join as Pass, JoinOptions, Joined};
+use perfx_pipeline::{Job, Output, OutputForm};
+
+use crate::cli::Usage;
+use crate::input::{InputsArgs, Source, spool};
+use crate::output::WriteArgs;
+
+/// Join several recordings of one machine into one, in the order of time
+///
+/// INPUT is PATH[,offset=NS]: a file, FIFO, directory, - for standard input, or @FILE for a list of
+/// them, one a line. An input's time t becomes t - offset. Events of the same name and attr become
+/// one, ids that others have become others, and what several inputs say alike is there once: files
+/// of perf record --switch-output become what one recording would have been, those of -z too, if
+/// they are given oldest first. Recordings of other machines, boots or clocks are refused.
+///
+/// Examples:
+///   perfx join cpu.data io.data -o all.data
+///   perfx join perf.data.2026* -o perf.data
+///   perfx join host.data trace.data,offset=-1500 -o all.data
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment, override_usage = "perfx join [OPTIONS] INPUT INPUT…")]
+pub(crate) struct Join {
+    #[command(flatten)]
+    write: WriteArgs,
+    /// More recordings to read
+    #[arg(value_name = "INPUT")]
+    others: Vec<PathBuf>,
+    /// Join recordings of different machines or boots, too, and clocks that can't be compared
+    #[arg(long)]
+    mix: bool,
+}
+
+/// An input, and what the user says of it.
+struct Input {
+    source: Source,
+    offset: Option<i64>,
+    recording: Recording,
+}
+
+impl Join {
+    pub(crate) fn run(&self) -> Result<u8> {
+        if self.write.in_place {
+            bail!(Usage("join makes a new recording, and changes none in place: give -o FILE".into()));
+        }
+        let mut inputs = self.open_chains(self.open()?)?.into_iter();
+        let first = inputs.next().context("there is no input")?;
+        let others =
+            inputs.map(|input| Joined::Open(Box::new(input.recording), input.offset)).collect::<Vec<_>>();
+        let pass = Pass::new(JoinOptions {
+            offset: first.offset,
+            others,
+            mix: self.mix,
+            threads: self.write.threads.count(),
+        });
+        self.write.transform_opened("join", &first.source, first.recording, vec![Box::new(pass)], false)
+    }
+
+    fn open(&self) -> Result<Vec<Input>> {
+        let given = self.write.input.path().into_iter().chain(&self.others).cloned().collect();
+        let mut inputs: Vec<Input> = Vec::new();
+        for source in InputsArgs::of(given).sources()? {
+            let (source, offset) = match &source {
+                Source::Stdin => (source, None),
+                Source::Path(path) => {
+                    let spec = InputSpec::parse(path.as_os_str()).map_err(|e| Usage(format!("{e:#}")))?;
+                    let path = spec.path;
+                    let is_stdin = path.as_os_str() == OsStr::new("-");
+                    (if is_stdin { Source::Stdin } else { Source::Path(path) }, spec.offset)
+                }
+            };
+            if let Source::Path(path) = &source {
+                self.refuse(path, &inputs)?;
+            }
+            let recording = source.open()?.spooled(&spool())?;
+            inputs.push(Input { source, offset, recording });
+        }
+        Ok(inputs)
+    }
+
+    /// An input that is given twice would be there twice; and the output is none of them.
+    fn refuse(&self, path: &PathBuf, inputs: &[Input]) -> Result<()> {
+        let real = fs::canonicalize(path).with_context(|| path.display().to_string())?;
+        let regular = fs::metadata(&real).is_ok_and(|metadata| metadata.is_file() || metadata.is_dir());
+        if !regular {
+            return Ok(());
+        }
+        let is_real = |other: &PathBuf| fs::canonicalize(other).is_ok_and(|other| other == real);
+        let twice = inputs.iter().any(|input| matches!(&input.source, Source::Path(other) if is_real(other)));
+        ensure!(!twice, "{} is given twice", path.display());
+        let is_output = self.write.output.as_ref().is_some_and(is_real);
+        ensure!(!is_output, "{} is an input, and can't be the output, too", path.display());
+        Ok(())
+    }
+
+    /// Of `perf record -z --switch-output` only the first file can be read alone: each next one is decompressed behind those before it, into a
+    /// temporary file, and the first of them once more for what it leaves to the next.
+    fn open_chains(&self, mut inputs: Vec<Input>) -> Result<Vec<Input>> {
+        let going_on = inputs.iter_mut().map(|input| input.recording.continues_stream());
+        let mut goes_on = going_on.collect::<perfx_format::Result<Vec<bool>>>()?;
+        goes_on.push(false);
+        let compressed: Vec<bool> = inputs.iter().map(|input| input.recording.is_compressed()).collect();
+        let mut chain = Chain::default();
+        let open = |(number, mut input): (usize, Input)| {
+            if !goes_on[number] {
+                chain = Chain::default();
+            }
+            chain.last = !goes_on[number + 1];
+            if chain.last && !goes_on[number] {
+                return Ok(input);
+            }
+            ensure!(
+                !goes_on[number] || number > 0 && compressed[number - 1],
+                "{}: it goes on with the zstd stream of a file before it: give all files of perf record -z --switch-output, oldest first",
+                input.source
+            );
+            let name = input.recording.name.clone();
+            input.recording.chain = Some(chain.clone());
+            let file = (spool())().context("a temporary file can't be made")?;
+            let pass = Decompress::new(DecompressOptions { salvage: false });
+            let (recording, threads) = (input.recording, self.write.threads.count());
+            let job = Job { recording, passes: vec![Box::new(pass)], threads, spool: spool() };
+            job.run(Output::File(&file, OutputForm::File))?;
+            Ok(Input { recording: Recording::from_file(file, name, spool())?, ..input })
+        };
+        inputs.into_iter().enumerate().map(open).collect()
+    }
+}

@@ -1,0 +1,44 @@
+//! `perfx sort` puts the records of a recording in the order of time.
+
+use anyhow::Result;
+use clap::Args;
+use perfx_passes::{IN_ORDER, Join, in_time_order};
+use perfx_pipeline::{Level, Report};
+
+use crate::input::{Source, spool};
+use crate::output::WriteArgs;
+
+/// Put the records of a recording in the order of time
+///
+/// perf record writes the records of each CPU in a row, and perf sorts them whenever it reads them.
+/// Here they are sorted once, for whoever reads them without perf. What is in order already stays
+/// as it is, byte by byte; FINISHED_ROUND records are written anew. Memory is bounded whatever the
+/// size; what must wait long goes to a temporary file (TMPDIR).
+///
+/// Examples:
+///   perfx sort perf.data -o sorted.data
+///   perf record -o - ./program | perfx sort - -o sorted.data
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Sort {
+    #[command(flatten)]
+    write: WriteArgs,
+}
+
+impl Sort {
+    pub(crate) fn run(&self) -> Result<u8> {
+        let source = Source::of(&self.write.input);
+        let mut recording = source.open()?;
+        if recording.is_compressed() {
+            // The pass must see what is compressed, and then leaves it uncompressed; so whether it is needed is found out before.
+            recording = recording.spooled(&spool())?;
+            if in_time_order(&mut recording, self.write.threads.count()).is_ok_and(|sorted| sorted) {
+                let code = self.write.transform_opened("sort", &source, recording, Vec::new(), false)?;
+                let mut report = Report::default();
+                report.say(Level::Info, IN_ORDER);
+                return Ok(code.max(self.write.talk.tell(&report)));
+            }
+        }
+        self.write.transform_opened("sort", &source, recording, vec![Box::new(Join::sort())], false)
+    }
+}

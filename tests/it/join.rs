@@ -1,0 +1,481 @@
+//! `perfx sort` changes nothing but the order, and a join is what its inputs are together: perf shows the same of both.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use perfx_format::expand::Expand;
+use perfx_format::input::Recording;
+use perfx_format::{Layouts, RecordType};
+
+use crate::args;
+use crate::snapshots::{Place, same};
+use crate::support::{
+    Fixture, Form, Perf, Stdin, each, each_fixture, perf, perfs, perfx, recorded, root, same_bytes,
+    same_lines, temp,
+};
+
+fn data(name: &str) -> PathBuf {
+    root().join("tests/data").join(name)
+}
+
+/// Kind, time and bytes of each record, FINISHED_ROUNDs aside.
+fn records(path: &Path) -> Vec<(RecordType, u64, Vec<u8>)> {
+    let mut recording = Recording::open(path, Arc::new(tempfile::tempfile)).unwrap();
+    let endian = recording.endian;
+    let mut records = Vec::new();
+    for batch in Expand::new(recording.batches(), endian, 1 << 20) {
+        let batch = batch.unwrap();
+        let mut walker = batch.walk(endian);
+        while let Some(record) = walker.next_record().unwrap() {
+            if record.kind() != RecordType::FINISHED_ROUND {
+                let time = batch.layouts.time(&record).unwrap_or(0);
+                let bytes = [record.bytes(), record.payload()].concat();
+                records.push((record.kind(), if time == u64::MAX { 0 } else { time }, bytes));
+            }
+        }
+    }
+    records
+}
+
+fn in_order(records: &[(RecordType, u64, Vec<u8>)]) -> bool {
+    let mut latest = 0;
+    records.iter().filter(|(_, time, _)| *time != 0).all(|(_, time, _)| {
+        let ordered = *time >= latest;
+        latest = *time;
+        ordered
+    })
+}
+
+/// What perf shows, and that it does not complain.
+fn script(perf: &Perf, path: &Path, fields: &str) -> Result<Vec<String>, String> {
+    let ran = perf.run(Stdin::Null, args!["script", "-f", "-F", fields, "--ns", "-i", path]);
+    let complains = ran.stderr.contains("out of order");
+    if ran.code != Some(0) || complains {
+        return Err(format!("{}: {:?} {}", perf.name, ran.code, ran.stderr));
+    }
+    Ok(ran.text().lines().map(str::to_owned).collect())
+}
+
+/// Those that a transformation can take.
+fn whole() -> Vec<Fixture> {
+    let unfinished = ["killed", "cut-0", "cut-1", "switch-output-z", "pipe-cut"];
+    recorded().into_iter().filter(|f| !unfinished.iter().any(|part| f.name.contains(part))).collect()
+}
+
+#[test]
+fn sorting_changes_nothing_but_the_order() {
+    each_fixture(&whole(), |fixture| {
+        let folder = temp();
+        let (out, again) = (folder.path().join("out"), folder.path().join("again"));
+        let ran = perfx(args!["sort", "-q", fixture.path, "-o", out]).done()?;
+        let out = if out.is_dir() { out.join("data") } else { out };
+        let (mut before, mut after) = (records(&fixture.path), records(&out));
+        if !in_order(&after) {
+            return Err("the output is not in order".into());
+        }
+        // What pipe data says among its records a file says in its header.
+        let of_header = |kind: RecordType| (64..=66).contains(&kind.0) || kind == RecordType::HEADER_FEATURE;
+        before.retain(|(kind, ..)| fixture.form != Form::Pipe || !of_header(*kind));
+        let sorted = in_order(&before);
+        if sorted && before != after {
+            return Err("it was in order, and is another now".into());
+        }
+        before.sort();
+        after.sort();
+        if before != after {
+            return Err(format!("{} records became {}: {}", before.len(), after.len(), ran.stderr));
+        }
+        perfx(args!["sort", "-q", out, "-o", again]).done()?;
+        same_bytes("sorted twice", &fs::read(out).unwrap(), &fs::read(again).unwrap())
+    });
+}
+
+#[test]
+fn what_is_in_order_stays_byte_by_byte() {
+    let folder = temp();
+    for name in ["plain.p61", "z.p61", "pipe.p61"] {
+        let input = data(&format!("recorded/{name}.data"));
+        let (sorted, again) = (folder.path().join("sorted"), folder.path().join("again"));
+        assert_eq!(perfx(args!["sort", "-q", "-f", input, "-o", sorted]).code, Some(0));
+        let ran = perfx(args!["sort", "-f", sorted, "-o", again]);
+        assert!(ran.stderr.contains("in the order of time already"), "{name}: {}", ran.stderr);
+        assert_eq!(fs::read(&sorted).unwrap(), fs::read(&again).unwrap(), "{name}");
+    }
+}
+
+#[test]
+fn perf_shows_the_same_of_what_is_sorted() {
+    let perfs = perfs(&["perf", "perf-new"]);
+    each_fixture(&whole(), |fixture| {
+        let folder = temp();
+        let out = folder.path().join("out");
+        perfx(args!["sort", "-q", fixture.path, "-o", out]).done()?;
+        for perf in &perfs {
+            let show = |path: &Path| perf.run(Stdin::Null, args!["script", "-f", "-i", path]);
+            let (before, after) = (show(&fixture.path), show(&out));
+            // It may bear in pipe data what it refuses in a file: attrs larger than its own.
+            if before.code != Some(0) || fixture.form == Form::Pipe && after.code != Some(0) {
+                continue;
+            }
+            let lines = |text: String| text.lines().map(str::to_owned).collect::<Vec<_>>();
+            same_lines(perf.name, &lines(before.text()), &lines(after.text()))?;
+            if after.stderr.contains("out of order") {
+                return Err(after.stderr);
+            }
+        }
+        Ok(())
+    });
+}
+
+/// Recordings that are of one machine and boot, and put perf and us to different tests.
+const JOINS: &[&[&str]] = &[
+    &["plain.p61", "fp.p61"],
+    &["fp.p61", "plain.p61"],
+    &["forks.p61", "switch.p61", "plain.p61"],
+    &["tracepoint.p61", "trace.p61"],
+    &["group.p61", "group-read.p61"],
+    &["single-read.p61", "group-read.p61", "identifier.p61"],
+    &["pipe.p61", "plain.p61"],
+    &["threads.p61", "z.p61"],
+    &["bpf.p61", "dwarf.p61"],
+    &["lost.p61", "namespaces.p61"],
+    &["tail-synthesize.p61", "overwrite.p61"],
+    &["plain.p61", "plain.p612"],
+    &["plain.p73", "tracepoint-group.p73", "fp.p73"],
+    &["z.p73", "z-tracepoint.p73", "threads-z.p73"],
+    &["fp-defer.p73", "plain.p73"],
+    &["cgroups.p73", "kernel.p73", "buildid-mmap.p73"],
+];
+
+/// Lines with the time each begins with, and those that go with them, in order of time and of the inputs.
+fn by_time(scripts: &[Vec<String>]) -> Vec<String> {
+    let mut blocks: Vec<(String, Vec<String>)> = Vec::new();
+    for script in scripts {
+        for line in script {
+            let is_time = |word: &&str| word.split_once('.').is_some_and(|(_, ns)| ns.len() == 9);
+            let time = line.split_whitespace().map(|word| word.trim_end_matches(':')).find(is_time);
+            match time.filter(|_| !line.starts_with('\t')) {
+                Some(time) => blocks.push((format!("{time:0>24}"), vec![line.clone()])),
+                None => blocks.last_mut().unwrap().1.push(line.clone()),
+            }
+        }
+    }
+    blocks.sort_by(|a, b| a.0.cmp(&b.0));
+    blocks.into_iter().flat_map(|(_, lines)| lines).map(|line| squeezed(&line)).collect()
+}
+
+/// Columns are as wide as the widest of a recording.
+fn squeezed(line: &str) -> String {
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn perf_shows_of_a_join_what_it_shows_of_its_inputs() {
+    const FIELDS: &str = "comm,pid,tid,time,event,ip,sym,symoff,dso";
+    let perfs = perfs(&["perf", "perf-trixie", "perf-new"]);
+    each(
+        JOINS,
+        |names| names.join(" + "),
+        |names| {
+            let folder = temp();
+            let out = folder.path().join("out");
+            let inputs: Vec<PathBuf> =
+                names.iter().map(|name| data(&format!("recorded/{name}.data"))).collect();
+            let mut line = args!["join", "-q", "-o", out].to_vec();
+            line.extend(inputs.iter().map(Into::into));
+            perfx(line).done()?;
+            for perf in &perfs {
+                let scripts: Result<Vec<_>, _> =
+                    inputs.iter().map(|input| script(perf, input, FIELDS)).collect();
+                // An older perf can't read newer ones.
+                let Ok(scripts) = scripts else { continue };
+                let joined = script(perf, &out, FIELDS)?;
+                same_lines(perf.name, &by_time(&scripts), &by_time(&[joined]))?;
+                let samples = |path: &Path| -> u64 {
+                    let ran = perf.run(Stdin::Null, args!["report", "-f", "--stats", "--stdio", "-i", path]);
+                    let lines = ran.text();
+                    let line = lines.lines().find(|line| line.contains(" SAMPLE events:"));
+                    line.and_then(|line| line.split_whitespace().nth(2)?.parse().ok()).unwrap_or(0)
+                };
+                let (all, sum) = (samples(&out), inputs.iter().map(|input| samples(input)).sum::<u64>());
+                if all != sum {
+                    return Err(format!("{}: {all} samples, not {sum}", perf.name));
+                }
+            }
+            Ok(())
+        },
+    );
+}
+
+/// Names and attrs of the events, in any order, with how many ids they have; and all else that does not depend on which input is first.
+fn content(path: &Path) -> BTreeMap<String, usize> {
+    let recording = Recording::open(path, Arc::new(tempfile::tempfile)).unwrap();
+    let mut content = BTreeMap::new();
+    for event in &recording.events {
+        *content.entry(format!("{:?} {} ids", event.attr(), event.ids.len())).or_default() += 1;
+    }
+    let layouts = Layouts::new(&recording.events);
+    assert!(layouts.check_ids().is_ok());
+    for (kind, time, bytes) in records(path) {
+        if time != 0 {
+            *content.entry(format!("{kind} {time} {}", bytes.len())).or_default() += 1;
+        }
+    }
+    content
+}
+
+#[test]
+fn which_input_is_first_only_matters_to_ids() {
+    each(
+        &[["plain.p61", "fp.p61"], ["tracepoint.p61", "trace.p61"], ["group.p61", "group-read.p61"]],
+        |pair| pair.join(" + "),
+        |[one, other]| {
+            let folder = temp();
+            let (there, back) = (folder.path().join("there"), folder.path().join("back"));
+            let (one, other) =
+                (data(&format!("recorded/{one}.data")), data(&format!("recorded/{other}.data")));
+            perfx(args!["join", "-q", one, other, "-o", there]).done()?;
+            perfx(args!["join", "-q", other, one, "-o", back]).done()?;
+            let (there, back) = (content(&there), content(&back));
+            if there == back { Ok(()) } else { Err("they differ".into()) }
+        },
+    );
+}
+
+#[test]
+fn a_join_of_one_is_that_one() {
+    let folder = temp();
+    let input = data("recorded/forks.p61.data");
+    let (joined, sorted) = (folder.path().join("joined"), folder.path().join("sorted"));
+    assert_eq!(perfx(args!["join", "-q", input, "-o", joined]).code, Some(0));
+    assert_eq!(perfx(args!["sort", "-q", input, "-o", sorted]).code, Some(0));
+    assert_eq!(fs::read(&joined).unwrap(), fs::read(&sorted).unwrap());
+}
+
+#[test]
+fn the_output_depends_on_no_thread() {
+    each_fixture(&whole(), |fixture| {
+        let folder = temp();
+        let out = ["1", "4"].map(|threads| folder.path().join(threads));
+        for (threads, out) in ["1", "4"].iter().zip(&out) {
+            let plain = data("recorded/fp.p61.data");
+            let ran = perfx(args![
+                "join",
+                "-q",
+                "--mix",
+                "-@",
+                threads,
+                "--to",
+                "pipe",
+                fixture.path,
+                plain,
+                "-o",
+                out
+            ]);
+            if ran.code == Some(1) {
+                return Ok(());
+            }
+        }
+        same_bytes("-@ 1 and 4", &fs::read(&out[0]).unwrap(), &fs::read(&out[1]).unwrap())
+    });
+}
+
+#[test]
+fn parts_of_a_recording_become_what_it_would_have_been() {
+    let folder = temp();
+    let out = folder.path().join("out");
+    let parts = [1, 2, 3].map(|number| data(&format!("parts/{number}.data")));
+    let ran = perfx(args!["join", parts[0], parts[1], parts[2], "-o", out]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("become others"), "the ids are those of all parts: {}", ran.stderr);
+    // What happened is there once, and so is each event.
+    let happened = |path: &Path| -> Vec<_> {
+        records(path)
+            .into_iter()
+            .filter(|(_, time, _)| *time != 0)
+            .map(|(kind, time, _)| (time, kind))
+            .collect()
+    };
+    let mut all: Vec<_> = parts.iter().flat_map(|part| happened(part)).collect();
+    all.sort_by_key(|(time, _)| *time);
+    assert_eq!(happened(&out), all);
+    let events = |path: &Path| Recording::open(path, Arc::new(tempfile::tempfile)).unwrap().events.len();
+    assert_eq!(events(&out), events(&parts[0]));
+    for perf in perfs(&["perf", "perf-trixie", "perf-new"]) {
+        let fields = "pid,tid,time,event";
+        let scripts = parts.each_ref().map(|part| script(&perf, part, fields).unwrap());
+        same_lines(perf.name, &by_time(&scripts), &by_time(&[script(&perf, &out, fields).unwrap()])).unwrap();
+        // Alone a part does not know what was mapped before it.
+        let unknown = |path: &Path| {
+            let lines = script(&perf, path, "tid,time,ip,sym,dso").unwrap();
+            lines.iter().filter(|line| line.contains("([unknown])")).count()
+        };
+        let apart: usize = parts.iter().map(|part| unknown(part)).sum();
+        assert!(unknown(&out) < apart, "{}: {apart}", perf.name);
+    }
+}
+
+#[test]
+fn parts_of_one_zstd_stream_are_joined_in_one_step() {
+    for version in ["p61", "p73"] {
+        let folder = temp();
+        let (out, plain, parts) =
+            (folder.path().join("out"), folder.path().join("plain"), folder.path().join("parts"));
+        let input = |number: u32| data(&format!("recorded/switch-output-z.{version}.data/{number}.data"));
+        let first: Vec<_> = (1..).map(input).take_while(|path| path.exists()).collect();
+        let mut line = args!["decompress", "-q", "-o", parts, "--chain"].to_vec();
+        line.extend(first.iter().map(Into::into));
+        assert_eq!(perfx(line).code, Some(0));
+        let mut line = args!["join", "-q", "-o", plain].to_vec();
+        line.extend(first.iter().map(|path| parts.join(path.file_name().unwrap()).into()));
+        assert_eq!(perfx(line).code, Some(0));
+        let mut line = args!["join", "-q", "-o", out].to_vec();
+        line.extend(first.iter().map(Into::into));
+        let ran = perfx(line);
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        assert_eq!(fs::read(out).unwrap(), fs::read(plain).unwrap(), "{version}");
+    }
+}
+
+#[test]
+fn a_recording_that_is_cut_apart_and_joined_is_the_whole() {
+    let Some(perf) = perf("perf") else { return };
+    let folder = temp();
+    let path = |name: &str| folder.path().join(name);
+    let input = data("recorded/forkexec.p61.data");
+    for (window, part) in [("0%-40%", "a"), ("40%-70%", "b"), ("70%-100%", "c")] {
+        let ran =
+            perfx(args!["filter", "-q", "--keep-all-sideband", "--time", window, input, "-o", path(part)]);
+        assert!(matches!(ran.code, Some(0 | 3)), "{}", ran.stderr);
+    }
+    let ran = perfx(args!["join", path("c"), path("a"), path("b"), "-o", path("out")]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let fields = "comm,tid,time,event,ip,sym";
+    let parts = ["a", "b", "c"].map(|part| script(&perf, &path(part), fields).unwrap());
+    same_lines("parts", &by_time(&parts), &by_time(&[script(&perf, &path("out"), fields).unwrap()])).unwrap();
+}
+
+#[test]
+fn an_input_is_moved_by_its_offset() {
+    let folder = temp();
+    let (there, back) = (folder.path().join("there"), folder.path().join("back"));
+    let mut input = data("recorded/forkexec.p61.data").into_os_string();
+    let sorted = folder.path().join("sorted");
+    assert_eq!(perfx(args!["sort", "-q", input, "-o", sorted]).code, Some(0));
+    input.push(",offset=-1500");
+    assert_eq!(perfx(args!["join", "-q", input, "-o", there]).code, Some(0));
+    let later = |path: &Path| records(path).into_iter().map(|(_, time, _)| time).filter(|time| *time != 0);
+    assert!(later(&there).zip(later(&sorted)).all(|(there, here)| there == here + 1500));
+    let mut there = there.into_os_string();
+    there.push(",offset=+1500");
+    assert_eq!(perfx(args!["join", "-q", there, "-o", back]).code, Some(0));
+    assert_eq!(records(&back), records(&sorted), "there and back again");
+}
+
+#[test]
+fn what_a_join_says_and_every_refusal() {
+    let place = Place::new(&[
+        ("a.data", "recorded/plain.p61.data"),
+        ("b.data", "recorded/fp.p61.data"),
+        ("c.data", "recorded/tracepoint.p61.data"),
+        ("pipe.data", "recorded/pipe.p61.data"),
+        ("stat.data", "recorded/stat.p61.data"),
+        ("timeless.data", "recorded/per-thread.p61.data"),
+        ("mono.data", "recorded/clock-monotonic.p73.data"),
+        ("tai.data", "recorded/clock-tai.p73.data"),
+        ("be.data", "crafted/be-switch.p61.data"),
+        ("z2.data", "recorded/switch-output-z.p61.data/2.data"),
+        ("killed.data", "recorded/killed.p61.data"),
+        ("forks.data", "recorded/forks.p61.data"),
+        ("1.data", "parts/1.data"),
+        ("2.data", "parts/2.data"),
+        ("3.data", "parts/3.data"),
+        ("no-event.data", "crafted/val-attrs-none.data"),
+        ("aux.data", "crafted/aux-le.data"),
+        ("spe.data", "crafted/aux-spe.data"),
+    ]);
+    place.write("empty.data", b"");
+    place.write("list", b"# two\na.data\nb.data,offset=5\n");
+    let bytes = fs::read(place.path("b.data")).unwrap();
+    let other = |from: &[u8], to: &[u8]| {
+        let mut bytes = bytes.clone();
+        let at = bytes.windows(from.len()).position(|part| part == from).unwrap();
+        bytes[at..at + to.len()].copy_from_slice(to);
+        bytes
+    };
+    place.write("host.data", other(b"perfx-host", b"other-host"));
+    same(
+        "join",
+        "said",
+        &place.say_all(&[
+            "join a.data b.data -o ab.data",
+            "join c.data a.data -n",
+            "join pipe.data a.data -n",
+            "join a.data - -n < pipe.data",
+            "join @list -n",
+            "join 1.data 2.data 3.data -n",
+            "join mono.data tai.data -n",
+            "join ab.data a.data -n",
+            "join a.data -n",
+            "sort forks.data -n",
+            "sort a.data -n",
+            "sort stat.data -n",
+            "sort timeless.data -n",
+            "run -p sort -n forks.data",
+            "run -p join:with=b.data -n a.data",
+        ]),
+    );
+    same(
+        "join",
+        "refused",
+        &place.say_all(&[
+            "join a.data host.data -n",
+            "join --mix a.data host.data -n",
+            "join a.data mono.data -n",
+            "join --mix a.data mono.data -n",
+            "join a.data mono.data,offset=0 -n",
+            "join a.data b.data,offset=99999999999999999 -n",
+            "join a.data b.data,offset=1s -n",
+            "join a.data stat.data -n",
+            "join a.data timeless.data -n",
+            "join a.data no-event.data -n",
+            "join --mix aux.data spe.data -n",
+            "join a.data be.data -n",
+            "join a.data killed.data -n",
+            "join a.data empty.data -n",
+            "join a.data missing.data -n",
+            "join a.data a.data -n",
+            "join a.data ./a.data -n",
+            "join a.data b.data -o b.data -f",
+            "join a.data z2.data -n",
+            "join z2.data -n",
+            "join - - -n",
+            "join --in-place a.data b.data",
+            "join a.data . -n",
+            "run -p join:with=b.data,offset=x -n a.data",
+            "run -p join:offset=x -n a.data",
+            "sort missing.data",
+            "sort empty.data -n",
+        ]),
+    );
+}
+
+#[test]
+fn where_records_without_a_time_stand() {
+    let place = Place::new(&[("1.data", "parts/1.data"), ("2.data", "parts/2.data")]);
+    place.say("join -q 1.data 2.data -o out.data");
+    let kinds = [
+        "FINISHED_ROUND",
+        "ID_INDEX",
+        "THREAD_MAP",
+        "CPU_MAP",
+        "EVENT_UPDATE",
+        "FINISHED_INIT",
+        "MMAP",
+        "COMM",
+        "EXIT",
+    ];
+    same("join", "without_a_time", &place.dump("out.data", &["feature EVENT_DESC"], &kinds));
+}
