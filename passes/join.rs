@@ -503,6 +503,7 @@ impl Pass for Join {
             records: Kinds::ALL,
             looks: vec![Kinds::ALL],
             decompressed: true,
+            reshapes: true,
             ids: input.events.iter().any(|event| event.attr().sample_type & sample_type::TIME != 0),
             ..Needs::default()
         }

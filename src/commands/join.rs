@@ -35,7 +35,7 @@ pub(crate) struct Join {
     /// More recordings to read
     #[arg(value_name = "INPUT")]
     others: Vec<PathBuf>,
-    /// Join recordings of different machines or boots, too, and clocks that can't be compared
+    /// Join recordings of different machines or boots, too, and clocks that can't be compared. So does --force
     #[arg(long)]
     mix: bool,
 }
@@ -59,7 +59,7 @@ impl Join {
         let pass = Pass::new(JoinOptions {
             offset: first.offset,
             others,
-            mix: self.mix,
+            mix: self.mix || self.write.force,
             threads: self.write.threads.count(),
         });
         self.write.transform_opened("join", &first.source, first.recording, vec![Box::new(pass)], false)
