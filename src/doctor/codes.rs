@@ -176,10 +176,10 @@ pub static CODES: &[Code] = codes! {
     "auxtrace-queue" Fault Varies Varies None, "One queue of AUX data belongs to two threads or CPUs";
     "auxtrace-index" Fault Varies Varies REPAIR, "The AUXTRACE index does not list the AUXTRACE records as they are";
 
-    "zstd" Fault Varies Aborts None, "A zstd stream that can't be decompressed further";
+    "zstd" Fault Varies Aborts RECOVER, "A zstd stream that can't be decompressed further";
     "zstd-continued" Fault Aborts Aborts None, "A zstd stream that began in another file (perf record -z --switch-output)";
-    "zstd-bomb" Fault Aborts Aborts None, "A zstd stream that expands to more than any perf writes";
-    "nested" Fault Varies Varies None, "A record inside a compressed one that can't be there";
+    "zstd-bomb" Fault Aborts Aborts RECOVER, "A zstd stream that expands to more than any perf writes";
+    "nested" Fault Varies Varies RECOVER, "A record inside a compressed one that can't be there";
     "compressed-size" Fault Aborts Varies REPAIR, "A compressed record is empty, or its data_size is wrong: a fault of perf 6.16 to 7.1";
     "compressed-empty" Fault Aborts Aborts DECOMPRESS, "A compressed record that expands to nothing";
     "compressed-frames" Fault Aborts Reads DECOMPRESS, "More than one zstd frame in a record";

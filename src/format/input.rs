@@ -232,7 +232,7 @@ impl Torn {
             0 => format!("only {bytes} bytes are left, too few for a record"),
             needs => format!("the record takes {needs} bytes, but only {bytes} are left"),
         };
-        let error = Error::new(what).origin(origin);
+        let error = Error::new(what).origin(origin).code("torn");
         match kind {
             Some(kind) => error.record(kind),
             None => error,
@@ -1003,10 +1003,16 @@ impl Cutter {
         let at = *offset + self.at as u64;
         let stream = self.stream.index;
         let rest = bytes.slice(self.at..bytes.len());
-        let mut framed = frame(&rest, self.endian, BATCH_SIZE);
+        // The same cuts as where it is read: the whole records that lie in a batch, or one that no batch holds.
+        let batch_len = rest.len().min(BATCH_SIZE);
+        let mut framed = frame(&rest[..batch_len], self.endian, usize::MAX);
+        if framed.end == 0 && framed.bad.is_none() {
+            framed = frame(&rest, self.endian, 1);
+        }
+        let is_torn = framed.end == 0 || batch_len == rest.len() && framed.end < batch_len;
         let mut batch = Batch { stored: Some((file.clone(), at)), ..self.empty_batch(at) };
         if self.forgiving
-            && (framed.bad.is_some() || framed.end < BATCH_SIZE && framed.end < rest.len())
+            && (framed.bad.is_some() || is_torn)
             && let Some(next) = self.resume(&rest, &framed)
         {
             let origin = Origin::Input { stream, offset: at + next.from as u64 };
@@ -1023,7 +1029,7 @@ impl Cutter {
         let framed = framed.sound(stream, at)?;
         batch.hold(rest.slice(0..framed.end), &framed);
         self.at += framed.end;
-        if framed.end < BATCH_SIZE && framed.end < rest.len() && framed.bad.is_none() {
+        if is_torn && framed.bad.is_none() {
             // The last record does not end where the data does.
             let origin = Origin::Input { stream, offset: at + framed.end as u64 };
             batch.torn = Some(framed.torn(origin, (rest.len() - framed.end) as u64));
