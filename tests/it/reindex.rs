@@ -507,6 +507,57 @@ fn in_place_only_what_is_wrong_changes() {
     );
 }
 
+/// Doctor's codes of a recording that it says reindex mends, and all others.
+fn diagnosed(path: &Path) -> (Vec<String>, Vec<String>) {
+    let ran = perfx(args!["doctor", "--format", "ndjson", path]);
+    let said: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
+    let findings = said["findings"].as_array().unwrap().iter();
+    let (ours, others): (Vec<_>, Vec<_>) = findings.partition(|finding| finding["mend"] == "reindex");
+    let codes = |findings: Vec<&serde_json::Value>| {
+        findings.iter().map(|finding| finding["code"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    (codes(ours), codes(others))
+}
+
+#[test]
+fn doctor_names_what_reindex_mends_and_is_content_afterwards() {
+    let seen = Mutex::new(BTreeMap::new());
+    each_fixture(&all(), |fixture| {
+        let folder = temp();
+        let path = |name: &str| folder.path().join(name);
+        let ran = reindex(&fixture.path, &path("out"), &[]);
+        if ran.code == Some(1) {
+            return Ok(());
+        }
+        let copy = perfx(args!["copy", "-q", "-o", path("copy"), fixture.path]);
+        let mends = mended(&ran.stderr).iter().any(|line| !copy.stderr.contains(line.as_str()));
+        let (before, others) = diagnosed(&fixture.path);
+        // What repair mends everywhere, reindex mends in HEADER_BUILD_ID.
+        let of_repair = ["size-unaligned", "string-unterminated"];
+        let padded = ran.stderr.contains("HEADER_BUILD_ID:")
+            && others.iter().any(|code| of_repair.contains(&code.as_str()));
+        if mends && before.is_empty() && !padded {
+            return Err(format!("doctor does not name what reindex mends: {others:?}, {}", ran.stderr));
+        }
+        if !mends && !before.is_empty() {
+            return Err(format!("doctor says that reindex mends {before:?}: {}", ran.stderr));
+        }
+        let (after, left) = diagnosed(&path("out"));
+        // What another form brings with it, a copy has too.
+        let (_, copied) =
+            if copy.code == Some(1) { diagnosed(&fixture.path) } else { diagnosed(&path("copy")) };
+        if !after.is_empty() || left.iter().any(|code| !copied.contains(code)) {
+            return Err(format!("{before:?} and {others:?} became {after:?} and {left:?}"));
+        }
+        let mut seen = seen.lock().unwrap();
+        before.into_iter().for_each(|code| *seen.entry(code).or_insert(0) += 1);
+        Ok(())
+    });
+    let seen = seen.into_inner().unwrap();
+    let planted = ["auxtrace-index", "auxtrace-index-empty", "build-id-entry", "id-index", "sample-time"];
+    assert_eq!(seen.keys().collect::<Vec<_>>(), planted, "{seen:?}");
+}
+
 #[test]
 fn it_says_what_it_did() {
     let folder = temp();
