@@ -262,27 +262,24 @@ pub(crate) fn aux(recording: &Recording, aux: &[Aux], findings: &mut Findings) {
     if index.is_empty() {
         add("auxtrace-index-empty", format!("it lists none of {} AUXTRACE records", traces.len()));
     }
-    let mut listed = BTreeSet::new();
+    let (mut listed, mut before) = (BTreeSet::new(), 0);
     for AuxtraceEntry { offset, size } in &index {
-        match traces.get(offset) {
-            None => add("auxtrace-index", format!("no AUXTRACE record begins at {offset:#x}")),
-            Some(real) if real != size => {
-                let what = format!("the AUXTRACE record at {offset:#x} has {real} bytes, not {size}");
-                add("auxtrace-index", what);
-            }
-            Some(_) if listed.contains(offset) => {
-                add("auxtrace-index", format!("the AUXTRACE record at {offset:#x} is listed twice"));
-            }
+        let Some(real) = traces.get(offset) else {
+            add("auxtrace-index", format!("no AUXTRACE record begins at {offset:#x}"));
+            continue;
+        };
+        let is_new = listed.insert(*offset);
+        if real != size {
+            let what = format!("the AUXTRACE record at {offset:#x} has {real} bytes, not {size}");
+            add("auxtrace-index", what);
+        } else if !is_new {
+            add("auxtrace-index", format!("the AUXTRACE record at {offset:#x} is listed twice"));
+        } else if *offset < before {
             // perf decodes traces in the order of the index.
-            Some(_) if listed.last().is_some_and(|last| last > offset) => {
-                add(
-                    "auxtrace-index",
-                    format!("the AUXTRACE record at {offset:#x} is listed behind a later one"),
-                );
-            }
-            Some(_) => {}
+            let what = format!("the AUXTRACE record at {offset:#x} is listed behind a later one");
+            add("auxtrace-index", what);
         }
-        listed.insert(*offset);
+        before = *offset;
     }
     for offset in traces.keys().filter(|offset| !index.is_empty() && !listed.contains(offset)) {
         add("auxtrace-index", format!("the AUXTRACE record at {offset:#x} is not listed"));
