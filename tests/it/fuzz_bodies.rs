@@ -479,6 +479,10 @@ pub(crate) fn decompress(bytes: &[u8]) {
     let strict = run(false, None, 1);
     let salvaged = run(true, None, 1);
     for (outcome, written) in [&strict, &salvaged].into_iter().flatten() {
+        // Of nothing no file can be made that does not look unfinished.
+        if outcome.report.records == 0 && outcome.report.has_loss() {
+            continue;
+        }
         let after = check(written, form);
         let mut opened = open(written).unwrap();
         let compressed = Kinds::of(&[RecordType::COMPRESSED, RecordType::COMPRESSED2]);
@@ -516,8 +520,12 @@ pub(crate) fn reindex(bytes: &[u8]) {
         return;
     }
     let Some((_, once)) = run(bytes, passes(), form, 1) else { return };
-    // Events among the records of a pipe stand behind those of its file at first.
-    let Some((_, twice)) = run(&once, passes(), form, 1).filter(|_| !has_late_events(&once)) else { return };
+    // Events among the records of a pipe stand behind those of its file at first; and build-ids among them are records, so that `add`, which
+    // knows those at the front, adds them again.
+    if has_late_events(&once) || add && form == OutputForm::Pipe {
+        return;
+    }
+    let Some((_, twice)) = run(&once, passes(), form, 1) else { return };
     assert!(once == twice, "what was mended is mended");
 }
 
