@@ -131,7 +131,7 @@ for name in ["plain", "chains", "z"]:
         ("copy --to pipe \\| copy -", ([perfx, "copy", "--to", "pipe", path], [perfx, "copy", "-", "-o", out])),
         ("copy --to pipe \\| inject -b -", ([perfx, "copy", "--to", "pipe", path], [perfx, "inject", "-b", "-", "-o", out])),
     ]
-    items += [("reindex", [perfx, "reindex", path, "-o", out])] + compression(name, path)
+    items += [("reindex", [perfx, "reindex", path, "-o", out]), ("reindex --in-place", [perfx, "reindex", "--in-place", in_place])] + compression(name, path)
     slow = [
         ("copy", perf_inject(path)),
         ("inject --buildid-all", perf_inject(path, "--buildid-all")),
