@@ -432,6 +432,12 @@ pub(crate) fn compress(bytes: &[u8]) {
         run(bytes, vec![Box::new(Decompress::default())], form, threads).map(|(_, written)| written)
     };
     let Some(mut plain) = decompress(bytes, 1) else { return };
+    if form == OutputForm::Pipe
+        && run(bytes, vec![Box::new(Decompress::default())], OutputForm::File, 1)
+            .is_none_or(|(_, file)| would_mean_more(&file))
+    {
+        return;
+    }
     if has_late_events(&plain) {
         plain = decompress(&plain, 1).expect("what was written can be copied");
     }
@@ -460,6 +466,12 @@ pub(crate) fn decompress(bytes: &[u8]) {
     let Some(before) = summary(bytes) else { return };
     let form = FORMS[bytes.len() % 2];
     if form == OutputForm::Pipe && would_mean_more(bytes) || by_hostname(&before, form) {
+        return;
+    }
+    // So it may with what was compressed.
+    let salvage = Box::new(Decompress::new(DecompressOptions { salvage: true }));
+    let opened = run(bytes, vec![salvage], OutputForm::File, 1);
+    if form == OutputForm::Pipe && opened.is_some_and(|(_, file)| would_mean_more(&file)) {
         return;
     }
     let run = |salvage, chain: Option<Chain>, threads| {
