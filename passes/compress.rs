@@ -4,7 +4,10 @@
 //! stay:
 //! - all kinds of perf's own: HEADER_*, ID_INDEX, AUXTRACE_INFO, TIME_CONV, THREAD_MAP, CPU_MAP, STAT_*, FINISHED_* and so on. Readers look for
 //!   them before they decompress anything, take file offsets of them (HEADER_TRACING_DATA, AUXTRACE: their payload follows in the file), or
-//!   expect them between the pieces. `rounds` makes an exception of FINISHED_ROUND, which perf takes from a stream as well;
+//!   expect them between the pieces. `rounds` makes an exception of FINISHED_ROUND, which perf takes from a stream as well (linux-perf-data
+//!   does not, and sorts all there is at once). A round in clear ends a frame, so where rounds are many frames are small and compress badly.
+//!   Rejected: to hold rounds back until a frame is full. Several in a row would make perf let go of records too early, so all but one would
+//!   have to go, and nothing may get lost; decompressing would not give the same bytes, either;
 //! - AUX, ITRACE_START and AUX_OUTPUT_HW_ID, which perf's AUX decoders peek for in the file itself;
 //! - records in which zstd finds nothing to save.
 //!
@@ -37,6 +40,13 @@ const SOLID_PIECE: usize = 64_512;
 
 /// `mmap_len` is a multiple of it, or perf 7 refuses the file.
 const PAGE: usize = 4096;
+
+/// Where frames hold less than this on average, bytes, and rounds are to blame, the user is told: at twice that they compress nearly as well as
+/// larger ones. Less than [`LITTLE`] in all is not worth a word.
+const SMALL_FRAME: u64 = 16 << 10;
+
+/// See [`SMALL_FRAME`].
+const LITTLE: u64 = 16 << 20;
 
 /// zstd's, but for the negative ones, which perf's feature COMPRESSED can't name.
 const LEVELS: std::ops::RangeInclusive<i32> = 1..=22;
@@ -110,6 +120,16 @@ struct Done {
     largest: usize,
     /// Bytes that stay in clear.
     clear: u64,
+    /// FINISHED_ROUND records that do.
+    rounds: u64,
+}
+
+impl Done {
+    /// Bytes a COMPRESSED record holds on average, if they are few because a round follows nearly each.
+    fn cut_short(&self) -> Option<u64> {
+        let average = self.held.checked_div(self.pieces)?;
+        (self.held >= LITTLE && average < SMALL_FRAME && self.rounds > self.pieces / 2).then_some(average)
+    }
 }
 
 /// zstd's state and where it writes to.
@@ -336,6 +356,7 @@ impl Pass for Compress {
         }
         self.flush(out)?;
         self.done.clear += (record.bytes().len() + record.payload().len()) as u64;
+        self.done.rounds += u64::from(record.kind() == RecordType::FINISHED_ROUND);
         out.keep(record)
     }
 
@@ -365,6 +386,13 @@ impl Pass for Compress {
             self.ratio()
         );
         session.report.say(if self.options.ratio { Level::Info } else { Level::Detail }, line);
+        if let Some(average) = self.done.cut_short() {
+            let rounds = counted(self.done.rounds, "FINISHED_ROUND record", "FINISHED_ROUND records");
+            let line = format!(
+                "{rounds} in clear leave {average} bytes to a frame on average; --rounds compresses them, too"
+            );
+            session.report.say(Level::Info, line);
+        }
         Ok(())
     }
 
@@ -380,6 +408,7 @@ impl Pass for Compress {
             self.done.piece_bytes += done.piece_bytes;
             self.done.largest = self.done.largest.max(done.largest);
             self.done.clear += done.clear;
+            self.done.rounds += done.rounds;
         }
         Ok(())
     }

@@ -98,7 +98,17 @@ impl TalkArgs {
 /// Says why nothing came of it.
 pub(crate) fn tell_failure(error: &anyhow::Error) {
     // Not `eprintln!`, which panics when standard error is gone.
-    let _ = writeln!(anstream::stderr(), "{BAD}perfx:{BAD:#} {}", printable(&format!("{error:#}")));
+    let what = printable(&format!("{error:#}"));
+    let _ = writeln!(anstream::stderr(), "{BAD}perfx:{BAD:#} {what}{}", way_out(error));
+}
+
+/// What to do about a recording that ends too early or is damaged; `recover` itself has no such error.
+fn way_out(error: &anyhow::Error) -> &'static str {
+    let fault = error.chain().find_map(|cause| cause.downcast_ref::<perfx_format::Error>()?.fault_code());
+    match fault.and_then(|fault| perfx_doctor::code(fault).mend) {
+        Some("recover") => "; perfx recover brings back what can be read",
+        _ => "",
+    }
 }
 
 /// Names in a recording can hold anything, also what a terminal takes for a command or shows in another order.

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use anyhow::Result;
-use perfx_format::features::{BUILD_ID_SIZE_VALID, BuildIdEntry, BuildIds};
+use perfx_format::features::{BUILD_ID_NAME_MAX, BuildIdEntry, BuildIds};
 use perfx_format::input::{Form, Recording};
 use perfx_format::{
     Endian, Feature, HEADER_SIZE, Kinds, Layouts, RECORD_SIZE_MAX, Record, RecordType, until_nul,
@@ -35,9 +35,6 @@ pub struct ReindexBuildIds {
 
 /// Bytes of an entry before the file name.
 const FIXED: usize = 36;
-
-/// PATH_MAX, the size of the buffer into which perf 6.1 reads the name without looking.
-const NAME_MAX: usize = 4096;
 
 impl ReindexBuildIds {
     pub(crate) const ABOUT: &'static str = "rewrite build-ids at which some perf gives up";
@@ -98,11 +95,10 @@ fn mend_section(section: &[u8], endian: Endian) -> Option<(Vec<u8>, Mended)> {
     }
     let (mut new, mut mended) = (Vec::new(), Mended::default());
     while let Some((bytes, entry)) = entries.split() {
-        let name = bytes.get(FIXED..).unwrap_or_default();
-        let sized = entry.misc & BUILD_ID_SIZE_VALID == 0 || bytes.get(32).is_some_and(|&size| size <= 20);
-        if sized && name.contains(&0) && name.len() <= NAME_MAX {
+        if entries.every_perf_reads(bytes, &entry) {
             new.extend(bytes);
-        } else if entry.filename.len() < NAME_MAX && entry.write_section(endian, &mut new).is_some() {
+        } else if entry.filename.len() < BUILD_ID_NAME_MAX && entry.write_section(endian, &mut new).is_some()
+        {
             mended.rewritten += 1;
         } else {
             mended.lost += bytes.len() as u64;

@@ -67,7 +67,7 @@ impl Decompress {
 
     /// One file after another, and not one gets its name before all are there.
     fn decompress_chain(&self, folder: Option<&Path>) -> Result<u8> {
-        let (mut made, mut code) = (Vec::new(), 0);
+        let (mut made, mut reports) = (Vec::new(), Vec::new());
         let mut chain = Chain::default();
         for (index, path) in self.chain.iter().enumerate() {
             let target = self.target(path, folder)?;
@@ -101,13 +101,14 @@ impl Decompress {
             report.lines.insert(0, read_line(&name, &report));
             let would = if self.write.dry_run { "would write" } else { "wrote" };
             report.say(Level::Info, format!("{would} {}: {}", target.display(), size(outcome.written)));
-            code = code.max(self.write.talk.tell(&report));
+            reports.push(report);
         }
         // The last one first: a file can be read as long as all files before it are still compressed.
         for (temporary, target) in made.into_iter().rev() {
             Place::new(&target, self.write.backup).settle(temporary)?;
         }
-        Ok(code)
+        // Nothing is said to be written before it is.
+        Ok(reports.iter().map(|report| self.write.talk.tell(report)).max().unwrap_or(0))
     }
 
     fn target(&self, path: &Path, folder: Option<&Path>) -> Result<PathBuf> {

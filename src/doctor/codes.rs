@@ -130,6 +130,7 @@ pub static CODES: &[Code] = codes! {
     "nrcpus-range" Fault Reads Refuses None, "More CPUs online than there are, or more than perf takes for possible";
     "bitmap-size" Fault Reads Refuses None, "A node of MEM_TOPOLOGY has a bitmap of another size than it says";
     "build-id-type" Fault Reads Varies None, "An entry of BUILD_ID of a strange type";
+    "build-id-entry" Note Varies Varies REINDEX, "An entry of BUILD_ID that some perf refuses: its id is too long, its name does not end or is too long; or bytes behind the entries";
     "build-id-without-pid" Note Reads Reads None, "BUILD_ID made by perf before 2.6.34";
     "tracing-magic" Fault Varies Refuses None, "TRACING_DATA does not begin as it should";
     "event-desc" Fault Reads Reads None, "EVENT_DESC does not agree with the attrs and their ids";
@@ -145,7 +146,7 @@ pub static CODES: &[Code] = codes! {
     "kind-unknown" Fault Aborts Varies None, "A kind of record that nobody has named";
     "kind-newer" Note Aborts Reads None, "A kind of record that older perfs do not know";
     "header-record" Fault Varies Varies None, "HEADER_ATTR or HEADER_TRACING_DATA among the records of a file";
-    "size-unaligned" Fault Reads Aborts REPAIR, "The size of a record is no multiple of 8";
+    "size-unaligned" Fault Reads Aborts REPAIR, "The size of a record is no multiple of 8 (HEADER_BUILD_ID: perfx reindex mends it, too)";
     "payload-unaligned" Fault Varies Varies None, "The payload behind a record is no multiple of 8";
     "cpumode-unknown" Fault Reads Reads None, "A cpumode that nobody has named";
     "too-small" Fault Varies Varies None, "A field does not fit in its record";
@@ -174,12 +175,14 @@ pub static CODES: &[Code] = codes! {
 
     "auxtrace-info-missing" Fault Aborts Aborts None, "AUX data without AUXTRACE_INFO before it";
     "auxtrace-queue" Fault Varies Varies None, "One queue of AUX data belongs to two threads or CPUs";
-    "auxtrace-index" Fault Varies Varies REPAIR, "The AUXTRACE index does not list the AUXTRACE records as they are";
+    "auxtrace-index" Fault Varies Varies REINDEX, "The AUXTRACE index does not list the AUXTRACE records as they are";
+    "auxtrace-index-empty" Note Reads Reads REINDEX, "The AUXTRACE index lists nothing, so perf looks for the records itself";
+    "id-index" Note Varies Varies REINDEX, "ID_INDEX lacks ids of events, says that it has more than it has, or does not stand between events and AUXTRACE_INFO";
 
-    "zstd" Fault Varies Aborts None, "A zstd stream that can't be decompressed further";
+    "zstd" Fault Varies Aborts RECOVER, "A zstd stream that can't be decompressed further";
     "zstd-continued" Fault Aborts Aborts None, "A zstd stream that began in another file (perf record -z --switch-output)";
-    "zstd-bomb" Fault Aborts Aborts None, "A zstd stream that expands to more than any perf writes";
-    "nested" Fault Varies Varies None, "A record inside a compressed one that can't be there";
+    "zstd-bomb" Fault Aborts Aborts RECOVER, "A zstd stream that expands to more than any perf writes";
+    "nested" Fault Varies Varies RECOVER, "A record inside a compressed one that can't be there";
     "compressed-size" Fault Aborts Varies REPAIR, "A compressed record is empty, or its data_size is wrong: a fault of perf 6.16 to 7.1";
     "compressed-empty" Fault Aborts Aborts DECOMPRESS, "A compressed record that expands to nothing";
     "compressed-frames" Fault Aborts Reads DECOMPRESS, "More than one zstd frame in a record";

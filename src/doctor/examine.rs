@@ -53,6 +53,7 @@ pub fn examine(mut recording: Recording, threads: usize, most: usize) -> Result<
     })?;
     front::times(&recording, &patient.times, &mut patient.findings);
     front::aux(&recording, &patient.aux, &mut patient.findings);
+    front::id_index(&recording, &patient.aux, &mut patient.findings);
     let Patient { findings, broken, records, .. } = patient;
     Ok(Diagnosis {
         records,

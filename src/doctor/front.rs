@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use perfx_format::decode::attr_oddities;
 use perfx_format::features::{
-    AuxtraceEntry, Compressed, FeatureContext, SampleTime, decode_feature, read_auxtrace_index,
+    AuxtraceEntry, BuildIds, Compressed, FeatureContext, SampleTime, decode_feature, read_auxtrace_index,
     read_event_desc, read_group_desc,
 };
 use perfx_format::header::{FILE_HEADER_SIZE, FileHeader, Section};
@@ -172,6 +172,22 @@ fn agree(recording: &Recording, findings: &mut Findings) {
             }
         }
     }
+    if let Some(section) = section(Feature::BUILD_ID) {
+        let mut entries = BuildIds::new(section, endian);
+        while let Some((bytes, entry)) = entries.split() {
+            if !entries.every_perf_reads(bytes, &entry) {
+                let name = String::from_utf8_lossy(entry.filename);
+                let what = format!(
+                    "an id of more than 20 bytes, or a name that does not end or is too long: {name}"
+                );
+                add("build-id-entry", Feature::BUILD_ID, what);
+            }
+        }
+        if !entries.rest().is_empty() {
+            let what = format!("{} bytes at its end are no entry", entries.rest().len());
+            add("build-id-entry", Feature::BUILD_ID, what);
+        }
+    }
     if let Some(Compressed { mmap_len, .. }) = recording.compressed()
         && (mmap_len == 0 || !mmap_len.is_multiple_of(PAGE))
     {
@@ -183,7 +199,13 @@ fn agree(recording: &Recording, findings: &mut Findings) {
 pub(crate) fn times(recording: &Recording, times: &Times, findings: &mut Findings) {
     let section = recording.features.get(&Feature::SAMPLE_TIME);
     let said = section.and_then(|section| SampleTime::read(section, recording.endian));
-    let (Some(said), Some(first)) = (said, times.first) else { return };
+    let (Some(said), Some(first)) = (said, times.first) else {
+        if section.is_some() && said.is_none() {
+            let what = "too short for two times";
+            findings.add("sample-time", spot(recording, Feature::SAMPLE_TIME, what));
+        }
+        return;
+    };
     // perf record -B looks at no sample and writes zeros.
     if (said.first_ns, said.last_ns) == (0, 0) {
         return;
@@ -205,9 +227,13 @@ pub(crate) fn aux(recording: &Recording, aux: &[Aux], findings: &mut Findings) {
     let mut owners = BTreeMap::new();
     let mut traces = BTreeMap::new();
     for mark in aux {
-        let Aux::Trace { origin, size, idx, owner } = *mark else {
-            info = true;
-            continue;
+        let (origin, size, idx, owner) = match *mark {
+            Aux::Trace { origin, size, idx, owner } => (origin, size, idx, owner),
+            Aux::Info => {
+                info = true;
+                continue;
+            }
+            Aux::Index { .. } | Aux::Event(_) => continue,
         };
         let kind = Some(perfx_format::RecordType::AUXTRACE);
         let mut add = |code, what| findings.add(code, Spot { origin: Some(origin), kind, what });
@@ -226,29 +252,73 @@ pub(crate) fn aux(recording: &Recording, aux: &[Aux], findings: &mut Findings) {
             traces.insert(offset, size);
         }
     }
-    let section = recording.features.get(&Feature::AUXTRACE);
-    let Some(index) = section.and_then(|section| read_auxtrace_index(section, recording.endian)) else {
+    let mut add = |code, what: String| findings.add(code, spot(recording, Feature::AUXTRACE, what));
+    let Some(section) = recording.features.get(&Feature::AUXTRACE) else { return };
+    let Some(index) = read_auxtrace_index(section, recording.endian) else {
+        add("auxtrace-index", "it can't be read".to_owned());
         return;
     };
-    let mut add = |code, what: String| findings.add(code, spot(recording, Feature::AUXTRACE, what));
-    let mut listed = BTreeSet::new();
+    // perf then looks for the records itself.
+    if index.is_empty() {
+        add("auxtrace-index-empty", format!("it lists none of {} AUXTRACE records", traces.len()));
+    }
+    let (mut listed, mut before) = (BTreeSet::new(), 0);
     for AuxtraceEntry { offset, size } in &index {
-        match traces.get(offset) {
-            None => add("auxtrace-index", format!("no AUXTRACE record begins at {offset:#x}")),
-            Some(real) if real != size => {
-                let what = format!("the AUXTRACE record at {offset:#x} has {real} bytes, not {size}");
-                add("auxtrace-index", what);
+        let Some(real) = traces.get(offset) else {
+            add("auxtrace-index", format!("no AUXTRACE record begins at {offset:#x}"));
+            continue;
+        };
+        let is_new = listed.insert(*offset);
+        if real != size {
+            let what = format!("the AUXTRACE record at {offset:#x} has {real} bytes, not {size}");
+            add("auxtrace-index", what);
+        } else if !is_new {
+            add("auxtrace-index", format!("the AUXTRACE record at {offset:#x} is listed twice"));
+        } else if *offset < before {
+            // perf decodes traces in the order of the index.
+            let what = format!("the AUXTRACE record at {offset:#x} is listed behind a later one");
+            add("auxtrace-index", what);
+        }
+        before = *offset;
+    }
+    for offset in traces.keys().filter(|offset| !index.is_empty() && !listed.contains(offset)) {
+        add("auxtrace-index", format!("the AUXTRACE record at {offset:#x} is not listed"));
+    }
+}
+
+/// ID_INDEX lists the ids of all events, before AUX data that needs to know whose they are.
+pub(crate) fn id_index(recording: &Recording, aux: &[Aux], findings: &mut Findings) {
+    let kind = Some(perfx_format::RecordType::ID_INDEX);
+    let mut listed: BTreeSet<u64> = BTreeSet::new();
+    let (mut first, mut info, mut early, mut late) = (None, false, None, None);
+    let mut ids: BTreeSet<u64> = recording.events.iter().flat_map(|event| &event.ids).copied().collect();
+    for mark in aux {
+        match mark {
+            Aux::Index { origin, ids, whole } => {
+                late = late.or(Some(*origin).filter(|_| info && first.is_none()));
+                first = first.or(Some(*origin));
+                listed.extend(ids);
+                if !whole {
+                    let what = format!("it has room for {} entries only", ids.len());
+                    findings.add("id-index", Spot { origin: Some(*origin), kind, what });
+                }
             }
-            Some(_) if !listed.insert(*offset) => {
-                add("auxtrace-index", format!("the AUXTRACE record at {offset:#x} is listed twice"));
+            Aux::Event(later) => {
+                early = first;
+                ids.extend(later);
             }
-            Some(_) => {}
+            Aux::Info => info = true,
+            Aux::Trace { .. } => {}
         }
     }
-    // Without an entry, perf looks for the records itself.
-    if !index.is_empty() {
-        for offset in traces.keys().filter(|offset| !listed.contains(offset)) {
-            add("auxtrace-index", format!("the AUXTRACE record at {offset:#x} is not listed"));
+    for (origin, what) in [(late, "it stands behind AUXTRACE_INFO"), (early, "it stands before an event")] {
+        if origin.is_some() {
+            findings.add("id-index", Spot { origin, kind, what: what.to_owned() });
         }
+    }
+    let lacking = ids.iter().filter(|&id| *id != 0 && !listed.contains(id)).count();
+    if lacking > 0 && (first.is_some() || info) {
+        let what = format!("{lacking} ids of events are not in it");
+        findings.add("id-index", Spot { origin: first, kind, what });
     }
 }

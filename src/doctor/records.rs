@@ -2,7 +2,7 @@
 
 use perfx_format::decode::oddities;
 use perfx_format::features::{FeatureContext, NrCpus, decode_feature};
-use perfx_format::input::{Batch, FLAGS};
+use perfx_format::input::{Batch, FLAGS, HeaderRecord};
 use perfx_format::{Feature, Origin, Record, RecordType};
 
 use crate::finding::{Findings, Spot};
@@ -19,9 +19,18 @@ pub(crate) struct Context {
     pub(crate) most: usize,
 }
 
-/// A record that has to do with AUX data.
-#[derive(Clone, Copy, Debug)]
+/// A record that has to do with AUX data, and whose it is.
+#[derive(Clone, Debug)]
 pub(crate) enum Aux {
+    /// An event of pipe data, by its ids.
+    Event(Vec<u64>),
+    /// ID_INDEX.
+    Index {
+        origin: Origin,
+        ids: Vec<u64>,
+        /// It has as many entries as it says.
+        whole: bool,
+    },
     /// AUXTRACE_INFO.
     Info,
     /// AUXTRACE.
@@ -140,6 +149,20 @@ impl Seen {
             _ => {}
         }
         match kind {
+            RecordType::ID_INDEX => {
+                // u64 n, n × {u64 id, idx, cpu, tid}, n × {u64 machine_pid, vcpu} of perf 5.19 and later.
+                let body = record.bytes().get(16..).unwrap_or_default();
+                let count = record.u64(8).unwrap_or(u64::MAX);
+                let entries = body.chunks_exact(32).take(usize::try_from(count).unwrap_or(usize::MAX));
+                let ids: Vec<u64> = entries.filter_map(|entry| record.endian().u64(entry, 0)).collect();
+                let whole = ids.len() as u64 == count;
+                self.aux.push(Aux::Index { origin: record.origin(), ids, whole });
+            }
+            RecordType::HEADER_ATTR if context.pipe => {
+                if let Ok(Some(HeaderRecord::Event(event))) = HeaderRecord::read(record) {
+                    self.aux.push(Aux::Event(event.ids));
+                }
+            }
             RecordType::AUXTRACE_INFO => self.aux.push(Aux::Info),
             RecordType::AUXTRACE => {
                 let word = |at| record.u32(at).unwrap_or(0);

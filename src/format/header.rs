@@ -50,7 +50,7 @@ pub struct Fault {
 impl Fault {
     /// The same as an error.
     pub fn to_error(&self) -> Error {
-        let error = Error::at(self.offset, self.what.clone());
+        let error = Error::at(self.offset, self.what.clone()).code(self.code);
         match self.hint {
             Some(hint) => error.hint(hint),
             None => error,

@@ -17,7 +17,7 @@ use crate::header::{
 use crate::pipe::EVENT_UPDATE_NAME;
 use crate::{
     ATTR_SIZE_MAX, ATTR_SIZE_MIN, BadFrame, Bytes, Cursor, Endian, Error, Event, Feature, Frame, HEADER_SIZE,
-    Kinds, Layouts, Oddity, Origin, Origins, Record, RecordType, Result, Walker, until_nul,
+    Kinds, Layouts, Oddity, Origin, Origins, RECORD_SIZE_MAX, Record, RecordType, Result, Walker, until_nul,
 };
 
 /// About how many bytes one batch holds: large enough that handing it over costs nothing, small enough that a few fit in the cache.
@@ -242,7 +242,7 @@ impl Torn {
             0 => format!("only {bytes} bytes are left, too few for a record"),
             needs => format!("the record takes {needs} bytes, but only {bytes} are left"),
         };
-        let error = Error::new(what).origin(origin);
+        let error = Error::new(what).origin(origin).code("torn");
         match kind {
             Some(kind) => error.record(kind),
             None => error,
@@ -643,9 +643,7 @@ impl Recording {
     /// The first fault that forbids writing anything made from this recording, as an error.
     pub fn check_whole(&self) -> Result<()> {
         match self.faults.iter().find(|fault| fault.weight == Weight::Fatal) {
-            Some(fault) => {
-                Err(fault.to_error().hint("perfx recover brings back what is there").file(&self.name))
-            }
+            Some(fault) => Err(fault.to_error().file(&self.name)),
             None => Ok(()),
         }
     }
@@ -867,7 +865,7 @@ fn likely_start(bytes: &[u8], from: usize, to: usize, endian: Endian) -> Option<
                 })
         })
     };
-    (from..to.min(from + crate::record::RECORD_SIZE_MAX + HEADER_SIZE)).step_by(8).find(likely)
+    (from..to.min(from + RECORD_SIZE_MAX + HEADER_SIZE)).step_by(8).find(likely)
 }
 
 impl Cut {
@@ -1220,19 +1218,25 @@ impl Cutter {
             while !self.ended && buffer.len() < BATCH_SIZE && !whole(&buffer) {
                 self.ended = !read_once(reader, &mut buffer).map_err(fail)?;
             }
-        } else if !self.ended && buffer.len() < BATCH_SIZE {
-            let want = (BATCH_SIZE - buffer.len()) as u64;
-            buffer.reserve_exact(want as usize);
-            let got = reader.by_ref().take(want).read_to_end(&mut buffer).map_err(fail)? as u64;
+        }
+        // The same cuts as of what is mapped.
+        let enough = if self.eager { usize::MAX } else { BATCH_SIZE - self.at % BATCH_SIZE };
+        if !self.eager && !self.ended {
+            // So that the record over the end is there.
+            let want = (enough + RECORD_SIZE_MAX).saturating_sub(buffer.len());
+            buffer.reserve_exact(want);
+            let got = reader.by_ref().take(want as u64).read_to_end(&mut buffer).map_err(fail)?;
             self.ended = got < want;
         }
         if buffer.is_empty() {
             return Ok(None);
         }
-        let framed = frame(&buffer, endian, usize::MAX).sound(stream, at)?;
-        if framed.end > 0 {
+        let framed = frame(&buffer, endian, enough).sound(stream, at)?;
+        let is_enough = framed.end >= enough || framed.bad.is_some() || self.eager || self.ended;
+        if framed.end > 0 && is_enough {
             *pending = buffer[framed.end..].to_vec();
             *offset += framed.end as u64;
+            self.at += framed.end;
             buffer.truncate(framed.end);
             batch.hold(buffer.into(), &framed);
             return Ok(Some(batch));
@@ -1241,22 +1245,23 @@ impl Cutter {
             batch.torn = Some(framed.torn(Origin::Input { stream, offset: at }, buffer.len() as u64));
             *offset += buffer.len() as u64;
         } else {
-            // One record with its payload is larger than a batch: through a file, so that private memory stays bounded.
+            // The last record with its payload is larger than a batch: through a file, so that private memory stays bounded.
             let mut file = spool().map_err(|e| Error::io("a temporary file can't be made", e))?;
             file.write_all(&buffer).map_err(fail)?;
-            let needs = framed.cut.map_or(0, |frame| frame.total());
+            let needs = framed.cut.map_or(0, |frame| frame.total()).saturating_add(framed.end as u64);
             let missing = needs.saturating_sub(buffer.len() as u64);
             let got = io::copy(&mut reader.by_ref().take(missing), &mut file).map_err(fail)?;
             let held = buffer.len() as u64 + got;
-            *offset += held;
+            let bytes = Bytes::map(&file)?;
+            let framed = frame(&bytes, endian, usize::MAX).sound(stream, at)?;
+            batch.hold(bytes.slice(0..framed.end), &framed);
+            self.at += framed.end;
             if got < missing {
                 self.ended = true;
-                batch.torn = Some(framed.torn(Origin::Input { stream, offset: at }, held));
-            } else {
-                let bytes = Bytes::map(&file)?;
-                let framed = frame(&bytes, endian, usize::MAX).sound(stream, at)?;
-                batch.hold(bytes, &framed);
+                let origin = Origin::Input { stream, offset: at + framed.end as u64 };
+                batch.torn = Some(framed.torn(origin, held - framed.end as u64));
             }
+            *offset += held;
         }
         Ok(Some(batch))
     }

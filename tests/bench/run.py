@@ -4,10 +4,10 @@
 usage: run.py [--runs N] [--perf PERF] [--only REGEX] [DIR]      (DIR: where record.sh put them, /tmp/perfx-data/big)
 
 Every command runs N times (5 unless told), the commands of a group in turns, so that whatever else the machine does hits all of them alike;
-the fastest run counts, page cache warm. Memory is the most private (anonymous) memory the process had, polled every 2 ms from
+the fastest run counts, page cache warm. Compression is beside zstd, of the same bytes or the same zstd stream. Memory is the most private (anonymous) memory the process had, polled every 2 ms from
 /proc/PID/status. Outputs go to DIR/out. perf inject runs once: it takes long enough.
 """
-import argparse, os, re, subprocess, sys, time
+import argparse, os, re, struct, subprocess, sys, time
 
 here = os.path.dirname(os.path.abspath(__file__))
 parser = argparse.ArgumentParser()
@@ -53,7 +53,7 @@ def rows(name, path, items, slow):
         for label, command in commands:
             seconds, memory = run(command)
             best[label] = (min(best[label][0], seconds), max(best[label][1], memory))
-    slow = {label: run(command) for label, command in slow}
+    slow = {label: run(command) for label, command in slow if re.search(args.only, label)}
     cp = best["cp"][0]
     print(f"\n{name}: {os.path.getsize(path) / 1e9:.2f} GB, cp {cp:.2f} s\n")
     print("| work | time | × cp | private memory | perf inject | perf ÷ perfx |\n|---|---|---|---|---|---|")
@@ -66,6 +66,48 @@ def rows(name, path, items, slow):
 
 def perf_inject(path, *options):
     return [args.perf, "--buildid-dir", "/tmp/perfx-data/debug", "inject", *options, "-i", path, "-o", out]
+
+
+def compression(name, path):
+    """What is compressed and opened, for rows, once everything that is to be opened is there."""
+    beside = lambda end: os.path.join(args.dir, f"{name}.{end}")
+    if name == "z":
+        payload(path, beside("zst"))
+        return [
+            ("zstd -dc", ["zstd", "-q", "-f", "-d", beside("zst"), "-o", out]),
+            ("decompress", [perfx, "decompress", path, "-o", out]),
+        ]
+    items = [("zstd -3 -T0", ["zstd", "-q", "-f", "-3", "-T0", path, "-o", out])]
+    subprocess.run(["zstd", "-q", "-f", "-3", "-T0", path, "-o", beside("zst")], check=True)
+    opened = [("zstd -dc", ["zstd", "-q", "-f", "-d", beside("zst"), "-o", out])]
+    sizes = {"zstd -3": os.path.getsize(beside("zst"))}
+    for options in [[], ["--rounds"], ["--solid"]]:
+        small = beside("z" + "".join(options))
+        what = " ".join(["compress", *options])
+        subprocess.run([perfx, "compress", "-q", "-f", *options, path, "-o", small], check=True)
+        sizes[what] = os.path.getsize(small)
+        items.append((what, [perfx, "compress", *options, path, "-o", out]))
+        opened.append((f"decompress of {what}", [perfx, "decompress", small, "-o", out]))
+    print(", ".join(f"{what}: {size / 1e6:.1f} MB" for what, size in sizes.items()))
+    return items + opened
+
+
+def payload(path, into):
+    """The zstd stream of a recording that perf compressed."""
+    with open(path, "rb") as file:
+        data = file.read()
+    at, size = struct.unpack_from("<QQ", data, 40)
+    end = at + size
+    with open(into, "wb") as stream:
+        while at < end:
+            kind, _, size = struct.unpack_from("<IHH", data, at)
+            if kind == 81:
+                stream.write(data[at + 8:at + size])
+            elif kind == 83:
+                stream.write(data[at + 16:at + 16 + struct.unpack_from("<Q", data, at + 8)[0]])
+            at += size
+        # perf never ends its frame: an empty last block does.
+        stream.write(b"\1\0\0")
 
 
 for name in ["plain", "chains", "z"]:
@@ -89,6 +131,7 @@ for name in ["plain", "chains", "z"]:
         ("copy --to pipe \\| copy -", ([perfx, "copy", "--to", "pipe", path], [perfx, "copy", "-", "-o", out])),
         ("copy --to pipe \\| inject -b -", ([perfx, "copy", "--to", "pipe", path], [perfx, "inject", "-b", "-", "-o", out])),
     ]
+    items += [("reindex", [perfx, "reindex", path, "-o", out]), ("reindex --in-place", [perfx, "reindex", "--in-place", in_place])] + compression(name, path)
     slow = [
         ("copy", perf_inject(path)),
         ("inject --buildid-all", perf_inject(path, "--buildid-all")),
@@ -96,3 +139,7 @@ for name in ["plain", "chains", "z"]:
     ]
     rows(name, path, items, slow)
     os.unlink(in_place)
+    for end in ["zst", "z", "z--rounds", "z--solid"]:
+        made = os.path.join(args.dir, f"{name}.{end}")
+        if os.path.exists(made):
+            os.unlink(made)

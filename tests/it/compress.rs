@@ -2,6 +2,7 @@
 //! can't be decompressed is never passed over in silence.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -9,9 +10,10 @@ use crate::args;
 use crate::oracle::{BUILD_IDS, Case, HEADER, Question, REPORT, SCRIPT, STATS, all_agree};
 use crate::parse::{AUXTRACE, Contents, HEADER_FEATURE, Order, Rec, feature, records};
 use crate::second_opinion::theirs;
+use crate::snapshots::{Place, same};
 use crate::support::{
-    Fixture, Form, Stdin, all, each, each_fixture, named, perfs, perfx, perfx_with, recorded, same_bytes,
-    temp,
+    Fixture, Form, Perf, Stdin, all, each, each_fixture, named, perfs, perfx, perfx_with, recorded,
+    same_bytes, same_lines, temp, workloads,
 };
 
 const COMPRESSED: u32 = 81;
@@ -478,4 +480,226 @@ fn levels_make_it_smaller() {
             if ran.code == Some(2) { Ok(()) } else { Err(format!("{ran:?}")) }
         },
     );
+}
+
+/// Whatever can be copied can be compressed, records of kinds and sizes that make no sense included, unless a COMPRESSED record can't be opened.
+#[test]
+fn what_can_be_copied_can_be_compressed() {
+    each_fixture(&all(), |fixture| {
+        let Some(copied) = made("copy", &[], &fixture.path)? else { return Ok(()) };
+        if made("decompress", &[], &fixture.path)?.is_none() {
+            return Ok(());
+        }
+        match made("compress", &[], &fixture.path)? {
+            Some((_, code)) if code == copied.1 => Ok(()),
+            other => {
+                Err(format!("exit code {:?}, where copy ends with {}", other.map(|made| made.1), copied.1))
+            }
+        }
+    });
+}
+
+/// How a recording is handed over makes no difference.
+#[test]
+fn frames_are_the_same_from_a_file_and_from_a_pipe() {
+    let file = long();
+    let pipe = {
+        let folder = temp();
+        let input = folder.path().join("in.data");
+        fs::write(&input, &file).unwrap();
+        perfx(args!["copy", "-q", "--to", "pipe", input]).done().unwrap().stdout
+    };
+    for options in OPTIONS {
+        let small = changed("compress", options, &file);
+        let frames = |contents: Contents, bytes: &[u8]| {
+            let found = contents.records(bytes).into_iter().filter(|record| is_compressed(&record));
+            found.map(|record| record.bytes).collect::<Vec<_>>()
+        };
+        let small = frames(Contents::file(&small), &small);
+        let args = [&["compress", "-q"], options].concat();
+        for (what, bytes) in [("the file", &file), ("pipe data", &pipe)] {
+            let read = perfx_with(Stdin::Pipe(bytes), &args).done().unwrap().stdout;
+            assert!(frames(Contents::pipe(&read), &read) == small, "{options:?}: {what} from standard input");
+        }
+    }
+}
+
+/// A COMPRESSED record inside another: perf shows some of their records twice and others not at all, so no writer can have meant it.
+#[test]
+fn what_is_compressed_twice_is_refused_and_recovered() {
+    let place = Place::new(&[("nested.data", "crafted/z-nested-le.data")]);
+    for command in ["compress", "decompress", "reindex"] {
+        let said = place.say(&format!("{command} nested.data -o out.data"));
+        assert!(
+            said.contains("COMPRESSED (81): a record of this kind can't be inside")
+                && said.contains("code 1"),
+            "{said}"
+        );
+    }
+    let said = place.say("recover nested.data -o out.data");
+    assert!(said.contains("exit code 3"), "{said}");
+}
+
+/// Time, thread, address and event of every sample, with everything else `perf script` shows unless told.
+fn script(perf: &Perf, path: &Path) -> Option<Vec<String>> {
+    let ran = perf.run(Stdin::Null, args!["script", "-f", "--no-inline", "--no-demangle", "-i", path]);
+    let text = ran.text();
+    (ran.code == Some(0)).then(|| text.lines().map(str::to_owned).collect())
+}
+
+/// Recordings made now, by every perf that is here: each says the same of them compressed and decompressed. Where nothing can be recorded
+/// (a container without perf_event_open) that is said.
+#[test]
+fn what_perf_compresses_now_can_be_opened_and_compressed_again() {
+    let Some(work) = workloads() else { return };
+    let crew = work.join("tmp/perfx-data/work/crew");
+    let readers = perfs(&["perf", "perf-new"]);
+    let forms: [&[&str]; 6] = [
+        &["-z1"],
+        &["-z3", "-g"],
+        &["-z22", "--call-graph", "dwarf,512"],
+        &["-z", "--aio"],
+        &["-z", "-m", "8", "-e", "sched:sched_switch"],
+        &["-z", "--threads"],
+    ];
+    for perf in &perfs(&["perf", "perf-trixie", "perf-new"]) {
+        let folder = temp();
+        let mut made = 0;
+        for (index, form) in forms.iter().enumerate() {
+            let path = |name: &str| folder.path().join(format!("{index}.{name}"));
+            let z = path("z");
+            let mut line = args!["record", "-q", "-B", "-e", "cpu-clock", "-c", "200000", "-o", z].to_vec();
+            line.extend(form.iter().map(Into::into));
+            line.extend(args![crew, "2", "20"]);
+            // Tracepoints, threads or asynchronous writes are not for every perf and everybody.
+            if perf.run(Stdin::Null, line).code != Some(0) {
+                continue;
+            }
+            made += 1;
+            let make = |name: &str, command: &[&str]| {
+                let mut line = args![command[0], "-q", "-o", path(name), z].to_vec();
+                line.extend(command[1..].iter().map(Into::into));
+                perfx(line).done().unwrap_or_else(|e| panic!("{} {form:?} {command:?}: {e}", perf.name));
+                path(name)
+            };
+            let outputs = [
+                make("plain", &["decompress"]),
+                make("frames", &["compress", "-l19"]),
+                make("solid", &["compress", "--solid", "--rounds"]),
+            ];
+            for reader in &readers {
+                let Some(expected) = script(reader, &z) else { continue };
+                assert!(expected.len() > 5, "{} {form:?}: {expected:?}", perf.name);
+                for output in &outputs {
+                    let what =
+                        format!("{} {form:?}, {} read by {}", perf.name, output.display(), reader.name);
+                    let found = script(reader, output).unwrap_or_else(|| panic!("{what}: refused"));
+                    same_lines(&what, &expected, &found).unwrap();
+                }
+            }
+        }
+        if made == 0 {
+            let _ =
+                writeln!(std::io::stderr(), "SKIPPED: recordings of {}, which can't record here", perf.name);
+        }
+    }
+}
+
+#[test]
+fn reports() {
+    let place = Place::new(&[("plain.data", "recorded/several.p61.data"), ("z.data", "recorded/z.p61.data")]);
+    place.write("long.data", long_of_rounds());
+    let text = place.say_all(&[
+        "compress plain.data -o small.data",
+        "compress plain.data -o small.data",
+        "compress plain.data -f -v -l 19 --ratio -o small.data",
+        "compress plain.data -n --ratio",
+        "compress plain.data -q -f -o small.data",
+        "compress --in-place small.data",
+        "compress plain.data --to pipe",
+        "compress z.data -v -l 22 -o smaller.data",
+        "compress --solid --ratio long.data -o solid.data",
+        "compress --ratio long.data -o rounds.data",
+        "compress --rounds --ratio long.data -o inside.data",
+        "decompress z.data -o plain-again.data",
+        "decompress z.data -f -v -o plain-again.data",
+        "decompress z.data -n -o other.data",
+        "decompress plain.data -o same.data",
+        "decompress --in-place smaller.data",
+    ]);
+    same("compress", "reports", &text);
+}
+
+/// Rounds after every few records, as perf record writes them where little happens.
+fn long_of_rounds() -> Vec<u8> {
+    let bytes = Fixture::new("recorded/plain.p61.data").repeated(20 << 20);
+    let contents = Contents::file(&bytes);
+    assert!(contents.records(&bytes).iter().filter(|record| record.kind == FINISHED_ROUND).count() > 1000);
+    bytes
+}
+
+#[test]
+fn errors() {
+    let damaged = [
+        "corrupt-magic",
+        "corrupt-middle",
+        "corrupt-block",
+        "bomb",
+        "nested",
+        "garbage-inside",
+        "unfinished",
+        "window-huge",
+        "cut-block",
+    ];
+    let copies: Vec<_> =
+        damaged.iter().map(|name| (format!("{name}.data"), format!("crafted/z-{name}-le.data"))).collect();
+    let mut files: Vec<_> = copies.iter().map(|(name, fixture)| (name.as_str(), fixture.as_str())).collect();
+    files.extend([
+        ("plain.data", "recorded/plain.p61.data"),
+        ("cut.data", "crafted/val-cut-in-data.data"),
+        ("killed.data", "recorded/killed-z.p61.data"),
+        ("1.data", "recorded/switch-output-z.p61.data/1.data"),
+        ("2.data", "recorded/switch-output-z.p61.data/2.data"),
+        ("dir.data", "recorded/threads-z.p61.data"),
+    ]);
+    let place = Place::new(&files);
+    place.write("empty.data", "");
+    let say = |name: &str, lines: &[String]| {
+        let lines: Vec<_> = lines.iter().map(String::as_str).collect();
+        same("compress", name, &place.say_all(&lines));
+    };
+    let both = |name: &&str| {
+        ["", "--salvage "].map(|option| format!("decompress {option}{name}.data -o {name}.out"))
+    };
+    say("damaged", &damaged.iter().flat_map(both).collect::<Vec<_>>());
+    let mut lines = Vec::new();
+    lines.extend(damaged[..2].iter().map(|name| format!("compress {name}.data -o {name}.z")));
+    lines.extend(damaged[..2].iter().map(|name| format!("reindex {name}.data -o {name}.z")));
+    let others = [
+        "compress -l 0 plain.data",
+        "compress -l 23 plain.data",
+        "compress cut.data -o out",
+        "compress killed.data -o out",
+        "compress empty.data -o out",
+        "compress missing.data -o out",
+        "compress --in-place dir.data",
+        "decompress --in-place -o out 1.data",
+        "decompress 2.data -o out",
+        "decompress --salvage 2.data -o rest",
+        "decompress --chain",
+        "decompress --chain 1.data 2.data",
+        "decompress --chain 2.data 1.data -o chain",
+        "decompress --chain 1.data 1.data -o chain",
+        "decompress --chain 1.data dir.data -o chain",
+        "decompress --chain 1.data missing.data -o chain",
+        "decompress --chain 1.data 2.data -o .",
+        "decompress --chain 1.data 2.data -n -o chain",
+        "decompress --chain 1.data 2.data -o chain",
+        "decompress --chain 1.data 2.data -o chain",
+        "decompress --chain 1.data -i 2.data -o chain",
+        "run -p compress:level=99 plain.data -o out",
+        "run -p compress,decompress plain.data -o out",
+    ];
+    lines.extend(others.map(str::to_owned));
+    say("errors", &lines);
 }

@@ -9,7 +9,7 @@ use build_id::{Endianness, KnownIds, from_elf, from_notes};
 use perfx::render::{Style, indented, json, line, with_odd};
 use perfx_doctor::{Severity, Verdict, examine};
 use perfx_format::decode::{decode, decode_attr, misc_names, mmap_build_id, oddities};
-use perfx_format::expand::Expand;
+use perfx_format::expand::{Chain, Expand};
 use perfx_format::features::{
     BuildIds as Entries, FeatureContext, NrCpus, decode_feature, read_auxtrace_index, read_event_desc,
     read_group_desc, write_auxtrace_index, write_event_desc, write_group_desc,
@@ -22,9 +22,9 @@ use perfx_format::{
     Bytes, Endian, Event, Feature, Kinds, Layouts, Origins, Record, RecordType, Result, Walker,
 };
 use perfx_passes::{
-    BuildIds, BuildIdsOptions, IdOptions, Join, JoinOptions, Joined, Mend, Merge, MergeOptions,
-    Mmap2BuildIds, Mmap2BuildIdsOptions, ReindexAux, ReindexBuildIds, ReindexIds, ReindexTimes, Repair,
-    in_time_order, parse_chain,
+    BuildIds, BuildIdsOptions, Compress, CompressOptions, Decompress, DecompressOptions, IdOptions, Join,
+    JoinOptions, Joined, Mend, Merge, MergeOptions, Mmap2BuildIds, Mmap2BuildIdsOptions, ReindexAux,
+    ReindexBuildIds, ReindexIds, ReindexTimes, Repair, in_time_order, parse_chain,
 };
 use perfx_pipeline::{Job, Outcome, Output, OutputForm, Pass};
 
@@ -39,6 +39,8 @@ pub(crate) const RECORDINGS: &[Body] = &[
     ("build_ids", build_ids),
     ("mmap2_build_ids", mmap2_build_ids),
     ("in_place", in_place),
+    ("compress", compress),
+    ("decompress", decompress),
     ("reindex", reindex),
     ("doctor", doctor),
     ("repair", repair),
@@ -202,7 +204,15 @@ fn run(
     form: OutputForm,
     threads: usize,
 ) -> Option<(Outcome, Vec<u8>)> {
-    let recording = open(bytes).ok()?;
+    run_opened(open(bytes).ok()?, passes, form, threads)
+}
+
+fn run_opened(
+    recording: Recording,
+    passes: Vec<Box<dyn Pass>>,
+    form: OutputForm,
+    threads: usize,
+) -> Option<(Outcome, Vec<u8>)> {
     let mut file = temp(&[]);
     let job = Job { recording, passes, threads, spool: spool() };
     let outcome = match form {
@@ -267,9 +277,7 @@ pub(crate) fn copy(bytes: &[u8]) {
         let copy = |bytes: &[u8]| run(bytes, Vec::new(), form, 1).expect("a copy can be copied").1;
         let mut again = copy(&written);
         // Events that became known while records were written stand behind them at first.
-        let late =
-            open(&written).unwrap().file.is_some_and(|header| header.attrs.offset > header.data.offset);
-        if late {
+        if has_late_events(&written) {
             (written, again) = (again.clone(), copy(&again));
         }
         assert!(again == written, "a copy of a copy is the copy");
@@ -442,6 +450,105 @@ pub(crate) fn in_place(bytes: &[u8]) {
     }
 }
 
+/// Events became known while records were written, and stand behind them: a copy puts them in front.
+fn has_late_events(written: &[u8]) -> bool {
+    open(written).unwrap().file.is_some_and(|header| header.attrs.offset > header.data.offset)
+}
+
+/// With every option, chosen by the input's length: what was compressed comes back byte by byte, and does not depend on the threads.
+pub(crate) fn compress(bytes: &[u8]) {
+    let Some(before) = summary(bytes) else { return };
+    let length = bytes.len();
+    let form = FORMS[length % 2];
+    if form == OutputForm::Pipe && would_mean_more(bytes) || by_hostname(&before, form) {
+        return;
+    }
+    let decompress = |bytes: &[u8], threads| {
+        run(bytes, vec![Box::new(Decompress::default())], form, threads).map(|(_, written)| written)
+    };
+    let Some(mut plain) = decompress(bytes, 1) else { return };
+    if form == OutputForm::Pipe
+        && run(bytes, vec![Box::new(Decompress::default())], OutputForm::File, 1)
+            .is_none_or(|(_, file)| would_mean_more(&file))
+    {
+        return;
+    }
+    if has_late_events(&plain) {
+        plain = decompress(&plain, 1).expect("what was written can be copied");
+    }
+    let [compressed2, solid, rounds] = [2, 4, 8].map(|bit| length & bit != 0);
+    // A continuous stream of a high level takes a window of many MiB.
+    let level = 1 + (length / 16 % if solid { 9 } else { 22 }) as i32;
+    let options = CompressOptions { level, compressed2, solid, rounds, ratio: true };
+    let compress = |threads| run(&plain, vec![Box::new(Compress::new(options))], form, threads);
+    let (_, small) = compress(1).expect("what can be copied can be compressed");
+    let after = check(&small, form);
+    assert!(after.whole, "what was compressed can be opened");
+    let back = decompress(&small, 1).expect("what was compressed can be opened");
+    // Zeros that perf stat left where the feature would be.
+    if !open(&plain).unwrap().features.contains_key(&Feature::COMPRESSED) {
+        assert!(back == plain, "what was compressed comes back");
+    }
+    if length.is_multiple_of(8) {
+        assert!(compress(3).expect("threads change nothing").1 == small, "compressed on three threads");
+        assert!(decompress(&small, 3).expect("threads change nothing") == back, "opened on three threads");
+    }
+}
+
+/// As it is, and salvaging what can be read; alone, and as every file of a chain: what comes out is a recording without a compressed record, the
+/// same on any number of threads.
+pub(crate) fn decompress(bytes: &[u8]) {
+    let Some(before) = summary(bytes) else { return };
+    let form = FORMS[bytes.len() % 2];
+    if form == OutputForm::Pipe && would_mean_more(bytes) || by_hostname(&before, form) {
+        return;
+    }
+    // So it may with what was compressed.
+    let salvage = Box::new(Decompress::new(DecompressOptions { salvage: true }));
+    let opened = run(bytes, vec![salvage], OutputForm::File, 1);
+    if form == OutputForm::Pipe && opened.is_some_and(|(_, file)| would_mean_more(&file)) {
+        return;
+    }
+    let run = |salvage, chain: Option<Chain>, threads| {
+        let mut recording = open(bytes).ok()?;
+        recording.chain = chain;
+        let pass = Decompress::new(DecompressOptions { salvage });
+        run_opened(recording, vec![Box::new(pass)], form, threads)
+    };
+    // A link that can't be opened ends the chain.
+    let links = |salvage, threads| -> Option<[Vec<u8>; 2]> {
+        let mut chain = Chain::default();
+        let (_, first) = run(salvage, Some(chain.clone()), threads)?;
+        chain.last = true;
+        let (_, second) = run(salvage, Some(chain), threads)?;
+        Some([first, second])
+    };
+    let strict = run(false, None, 1);
+    let salvaged = run(true, None, 1);
+    for (outcome, written) in [&strict, &salvaged].into_iter().flatten() {
+        // Of nothing no file can be made that does not look unfinished.
+        if outcome.report.records == 0 && outcome.report.has_loss() {
+            continue;
+        }
+        let after = check(written, form);
+        let mut opened = open(written).unwrap();
+        let compressed = Kinds::of(&[RecordType::COMPRESSED, RecordType::COMPRESSED2]);
+        walk(&mut opened, false, |record, _| assert!(!compressed.has(record.kind()))).unwrap();
+        assert!(after.whole, "{:?}", outcome.report.lines);
+    }
+    if let (Some((_, strict)), Some((outcome, salvaged))) = (&strict, &salvaged)
+        && !outcome.report.has_loss()
+    {
+        assert!(strict == salvaged, "where nothing is lost there is nothing to salvage");
+    }
+    let bytes_of = |made: &Option<(Outcome, Vec<u8>)>| made.as_ref().map(|(_, written)| written.clone());
+    assert!(bytes_of(&run(false, None, 3)) == bytes_of(&strict), "on three threads");
+    assert!(bytes_of(&run(true, None, 3)) == bytes_of(&salvaged), "salvaged on three threads");
+    for salvage in [false, true] {
+        assert!(links(salvage, 1) == links(salvage, 3), "a chain on three threads");
+    }
+}
+
 /// Each index alone, then all of them: nothing else is lost, and what was mended has nothing to mend.
 pub(crate) fn reindex(bytes: &[u8]) {
     let add = bytes.len() / 8 % 2 == 1;
@@ -460,9 +567,12 @@ pub(crate) fn reindex(bytes: &[u8]) {
         return;
     }
     let Some((_, once)) = run(bytes, passes(), form, 1) else { return };
-    // Events among the records of a pipe stand behind those of its file at first.
-    let late = open(&once).unwrap().file.is_some_and(|header| header.attrs.offset > header.data.offset);
-    let Some((_, twice)) = run(&once, passes(), form, 1).filter(|_| !late) else { return };
+    // Events among the records of a pipe stand behind those of its file at first; and build-ids among them are records, so that `add`, which
+    // knows those at the front, adds them again.
+    if has_late_events(&once) || add && form == OutputForm::Pipe {
+        return;
+    }
+    let Some((_, twice)) = run(&once, passes(), form, 1) else { return };
     assert!(once == twice, "what was mended is mended");
 }
 

@@ -84,7 +84,7 @@ pub(crate) const BUILD_IDS: Question = Question {
 
 /// What `report` shows, without its header.
 pub(crate) const REPORT: Question = Question {
-    args: &["report", "-f", "--stdio", "--no-demangle", "-g", "none"],
+    args: &["report", "-f", "--stdio", "--no-inline", "--no-demangle", "-g", "none"],
     line: |line| (!line.starts_with('#')).then(|| line.to_owned()),
 };
 

@@ -13,7 +13,10 @@ use perfx_format::{
     Bytes, Endian, Event, Feature, Kinds, Layout, Layouts, Origin, Origins, Record, RecordType, Walker,
     sample_type as st,
 };
-use perfx_passes::{BuildIds, BuildIdsOptions, IdOptions, Mmap2BuildIds, Mmap2BuildIdsOptions};
+use perfx_passes::{
+    BuildIds, BuildIdsOptions, Compress, CompressOptions, Decompress, IdOptions, Mmap2BuildIds,
+    Mmap2BuildIdsOptions,
+};
 use perfx_pipeline::address_space::{AddressSpaces, Changes, Hit, KERNEL, Lookup, Machine, Space};
 use perfx_pipeline::{Job, Output, OutputForm, Pass, scan_past};
 
@@ -988,8 +991,45 @@ fn what_was_compressed_comes_out_the_same_however_it_was_cut() {
         let ids = IdOptions::new(None, Vec::new(), Vec::new(), true).unwrap();
         let all: Box<dyn Pass> = Box::new(Mmap2BuildIds::new(Mmap2BuildIdsOptions { hit: false, ids }));
         let plain = run(open(&file), vec![all], OutputForm::File, 1);
-        features.remove(&Feature::COMPRESSED);
         assert!(plain == canonical(&events, &features, &whole, endian), "written");
+    });
+}
+
+#[test]
+fn what_compress_makes_of_any_records_decompress_undoes() {
+    holds(150, |random| {
+        let endian = random.endian();
+        let events = random_events(random, endian, 1);
+        let features = random_features(random);
+        let mut data = Vec::new();
+        for _ in 0..1 + random.below(40) {
+            data.extend(run_of_plain(random, endian).0);
+            // In which zstd finds nothing, and as large as a record can be.
+            if random.once_in(8) {
+                let len = random.pick(&[64_000, 65_504, 65_520]);
+                let body = random.bytes(len);
+                data.extend(record(endian, RecordType::SAMPLE, 0, &body));
+            }
+        }
+        let options = CompressOptions {
+            level: random.pick(&[1, 3, 7, 19, 22]),
+            compressed2: random.once_in(2),
+            rounds: random.once_in(2),
+            solid: false,
+            ratio: false,
+        };
+        let solid = random.once_in(3);
+        let options = if solid { CompressOptions { solid, level: 3, ..options } } else { options };
+        let compress = || -> Vec<Box<dyn Pass>> { vec![Box::new(Compress::new(options))] };
+        let file = canonical(&events, &features, &data, endian);
+        for form in [OutputForm::File, OutputForm::Pipe] {
+            let whole = run(open(&file), vec![], form, 1);
+            let small = run(open(&file), compress(), form, 1);
+            assert!(run(open(&file), compress(), form, 3) == small, "three threads, {options:?}");
+            let back = || -> Vec<Box<dyn Pass>> { vec![Box::new(Decompress::default())] };
+            assert!(run(open(&small), back(), form, 2) == whole, "{form:?} {options:?}");
+            assert!(small.len() <= whole.len() + 4096, "{form:?} {options:?}: it never gets larger");
+        }
     });
 }
 

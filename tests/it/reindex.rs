@@ -308,7 +308,7 @@ fn dumped(perf: &Perf, path: &Path, args: &[&str]) -> Option<Vec<String>> {
     let mut all = args!["-f", "-i", path].to_vec();
     all.splice(0..0, args.iter().map(Into::into));
     let ran = perf.run(Stdin::Null, all);
-    let aux = |line: &&str| line.contains("AUXTRACE") || line.contains("PERF_RECORD_AUX");
+    let aux = |line: &&str| line.contains("PERF_RECORD_AUX");
     let text = ran.text();
     let lines = text.lines().filter(aux).filter_map(|line| Some(line.split_once(": ")?.1.to_owned()));
     (ran.code == Some(0)).then(|| lines.collect())
@@ -350,6 +350,80 @@ fn perf_shows_the_same_aux_records_before_and_after_and_reads_what_it_could_not(
                 assert!(after.len() >= 80, "{} {args:?} shows {} records", perf.name, after.len());
                 if let Some(before) = dumped(perf, &fixture.path, &args) {
                     same_lines(fault, &before, &after).unwrap();
+                }
+            }
+        }
+    }
+}
+
+/// As snapshots are: AUX records say that what they tell of was overwritten, and every other piece of the trace begins 8 bytes early.
+fn overlapping(file: &[u8]) -> Vec<u8> {
+    let order = Contents::file(file).order;
+    let mut records = records(file);
+    let mut early = false;
+    for record in &mut records {
+        match order.u32(record, 0) {
+            AUX => {
+                let flags = order.u64(record, 24);
+                order.set_u64(record, 24, flags | AUX_FLAG_OVERWRITE);
+            }
+            AUXTRACE => {
+                let offset = order.u64(record, 16);
+                order.set_u64(record, 16, offset.saturating_sub(if early { 8 } else { 0 }));
+                early = !early;
+            }
+            _ => {}
+        }
+    }
+    with_records(file, &records)
+}
+
+const AUX: u32 = 11;
+const AUX_FLAG_OVERWRITE: u64 = 2;
+
+/// Four queues, hundreds of pieces, pieces of odd multiples of 8, pieces that overlap: through every pass that moves them.
+#[test]
+fn traces_are_the_same_wherever_passes_move_them() {
+    let folder = temp();
+    let path = |name: &str| folder.path().join(name);
+    let right = Fixture::new("crafted/aux-le.data").bytes();
+    fs::write(path("right"), &right).unwrap();
+    fs::write(path("overlapping"), overlapping(&right)).unwrap();
+    fs::write(path("odd"), Fixture::new("crafted/aux-odd-size.data").bytes()).unwrap();
+    fs::write(path("big"), Fixture::new("crafted/aux-big.data").bytes()).unwrap();
+    let known = "0102030405060708090a0b0c0d0e0f1011121314 /bin/a,01020304 /usr/bin/init,05 [vdso]";
+    let steps: [(&str, &[&str]); 5] = [
+        ("inject", &["--no-files", "--buildid-all", "--known-build-ids", known]),
+        ("compress", &[]),
+        ("reindex", &[]),
+        ("decompress", &[]),
+        ("reindex", &["--aux"]),
+    ];
+    assert!(aux_index(&right).is_some_and(|index| index.len() > 256));
+    for name in ["right", "overlapping", "odd", "big"] {
+        let mut stages = vec![path(name)];
+        for (step, options) in steps {
+            let out = path(&format!("{name}.{}", stages.len()));
+            let mut line = args![step, "-q", "-o", out, stages.last().unwrap()].to_vec();
+            line.extend(options.iter().map(Into::into));
+            perfx(line).done().unwrap_or_else(|e| panic!("{name}, {step}: {e}"));
+            let made = fs::read(&out).unwrap();
+            assert!(aux_index(&made).is_none_or(|index| index == aux_records(&made)), "{name}, {step}");
+            stages.push(out);
+        }
+        for perf in perfs(&["perf", "perf-trixie", "perf-new"]) {
+            for args in [["script", "-D"], ["report", "-D"], ["script", "--itrace=b"]] {
+                let said = |stage: &Path| {
+                    if args[1] == "-D" {
+                        return dumped(&perf, stage, &args);
+                    }
+                    let ran = perf.run(Stdin::Null, args!["script", "-f", "--itrace=b", "-i", stage]);
+                    (ran.code == Some(0)).then(|| ran.text().lines().map(str::to_owned).collect())
+                };
+                let Some(before) = said(&stages[0]) else { continue };
+                for stage in &stages[1..] {
+                    let what = format!("{} {args:?} of {}", perf.name, stage.display());
+                    same_lines(&what, &before, &said(stage).unwrap_or_default()).unwrap();
                 }
             }
         }
@@ -505,6 +579,57 @@ fn in_place_only_what_is_wrong_changes() {
             same_bytes(&again.stderr, &after, &fs::read(&there).unwrap())
         },
     );
+}
+
+/// Doctor's codes of a recording that it says reindex mends, and all others.
+fn diagnosed(path: &Path) -> (Vec<String>, Vec<String>) {
+    let ran = perfx(args!["doctor", "--format", "ndjson", path]);
+    let said: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
+    let findings = said["findings"].as_array().unwrap().iter();
+    let (ours, others): (Vec<_>, Vec<_>) = findings.partition(|finding| finding["mend"] == "reindex");
+    let codes = |findings: Vec<&serde_json::Value>| {
+        findings.iter().map(|finding| finding["code"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    (codes(ours), codes(others))
+}
+
+#[test]
+fn doctor_names_what_reindex_mends_and_is_content_afterwards() {
+    let seen = Mutex::new(BTreeMap::new());
+    each_fixture(&all(), |fixture| {
+        let folder = temp();
+        let path = |name: &str| folder.path().join(name);
+        let ran = reindex(&fixture.path, &path("out"), &[]);
+        if ran.code == Some(1) {
+            return Ok(());
+        }
+        let copy = perfx(args!["copy", "-q", "-o", path("copy"), fixture.path]);
+        let mends = mended(&ran.stderr).iter().any(|line| !copy.stderr.contains(line.as_str()));
+        let (before, others) = diagnosed(&fixture.path);
+        // What repair mends everywhere, reindex mends in HEADER_BUILD_ID.
+        let of_repair = ["size-unaligned", "string-unterminated"];
+        let padded = ran.stderr.contains("HEADER_BUILD_ID:")
+            && others.iter().any(|code| of_repair.contains(&code.as_str()));
+        if mends && before.is_empty() && !padded {
+            return Err(format!("doctor does not name what reindex mends: {others:?}, {}", ran.stderr));
+        }
+        if !mends && !before.is_empty() {
+            return Err(format!("doctor says that reindex mends {before:?}: {}", ran.stderr));
+        }
+        let (after, left) = diagnosed(&path("out"));
+        // What another form brings with it, a copy has too.
+        let (_, copied) =
+            if copy.code == Some(1) { diagnosed(&fixture.path) } else { diagnosed(&path("copy")) };
+        if !after.is_empty() || left.iter().any(|code| !copied.contains(code)) {
+            return Err(format!("{before:?} and {others:?} became {after:?} and {left:?}"));
+        }
+        let mut seen = seen.lock().unwrap();
+        before.into_iter().for_each(|code| *seen.entry(code).or_insert(0) += 1);
+        Ok(())
+    });
+    let seen = seen.into_inner().unwrap();
+    let planted = ["auxtrace-index", "auxtrace-index-empty", "build-id-entry", "id-index", "sample-time"];
+    assert_eq!(seen.keys().collect::<Vec<_>>(), planted, "{seen:?}");
 }
 
 #[test]

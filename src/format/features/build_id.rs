@@ -96,6 +96,9 @@ fn entry(bytes: &[u8], smallest: usize, endian: Endian) -> Option<&[u8]> {
     bytes.get(..usize::from(endian.u16(bytes, 6)?)).filter(|entry| entry.len() >= smallest)
 }
 
+/// PATH_MAX: what the name in an entry may have with its NUL, bytes.
+pub const BUILD_ID_NAME_MAX: usize = 4096;
+
 /// The entries of a BUILD_ID section. Ends before the first one whose size can't be right; [`BuildIds::rest`] tells whether there was one.
 #[derive(Clone, Debug)]
 pub struct BuildIds<'a> {
@@ -121,6 +124,14 @@ impl<'a> BuildIds<'a> {
         let (bytes, rest) = self.rest.split_at_checked(usize::from(self.endian.u16(self.rest, 6)?))?;
         self.rest = rest;
         Some((bytes, entry))
+    }
+
+    /// Every perf reads an entry that [`BuildIds::split`] returned: its name ends, and fits into the buffer (PATH_MAX) into which perf 6.1 reads it
+    /// without looking; its id has at most 20 bytes.
+    pub fn every_perf_reads(&self, bytes: &[u8], entry: &BuildIdEntry<'_>) -> bool {
+        let name = bytes.get(36..).unwrap_or_default();
+        let sized = entry.misc & BUILD_ID_SIZE_VALID == 0 || bytes.get(32).is_some_and(|&size| size <= 20);
+        self.without_pid || sized && name.contains(&0) && name.len() <= BUILD_ID_NAME_MAX
     }
 
     /// The bytes that are not entries, once the iterator has ended.
