@@ -82,6 +82,8 @@ enum Command {
     #[command(after_help = EXIT_CODES)]
     Run(commands::run::Run),
     #[command(after_help = EXIT_CODES)]
+    Split(commands::split::Split),
+    #[command(after_help = EXIT_CODES)]
     Stats(commands::stats::Stats),
 }
 
@@ -174,6 +176,7 @@ fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Reindex(command) => command.run(),
         Command::Repair(command) => command.run(),
         Command::Run(command) => command.run(),
+        Command::Split(command) => command.run(),
         Command::Stats(command) => command.run(),
     };
     match done {

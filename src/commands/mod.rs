@@ -19,4 +19,5 @@ pub(crate) mod recover;
 pub(crate) mod reindex;
 pub(crate) mod repair;
 pub(crate) mod run;
+pub(crate) mod split;
 pub(crate) mod stats;

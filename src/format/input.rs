@@ -91,9 +91,9 @@ impl Progress {
         self.readings.load(Ordering::Relaxed).max(1)
     }
 
-    /// It will be read so many times.
+    /// It will be read so many times at least.
     pub fn expect(&self, readings: u64) {
-        self.readings.store(readings, Ordering::Relaxed);
+        self.readings.fetch_max(readings, Ordering::Relaxed);
     }
 }
 
@@ -343,6 +343,34 @@ impl Recording {
         self.forgiving = true;
         self.cuts = Arc::default();
         self
+    }
+
+    /// The same recording for another reading. `None`: its records can be read only once.
+    pub fn again(&self) -> Option<Recording> {
+        let again = |stream: &Stream| match &stream.source {
+            Source::Mapped { bytes, file, offset } => {
+                let source = Source::Mapped { bytes: bytes.clone(), file: file.clone(), offset: *offset };
+                Some(Stream { name: stream.name.clone(), index: stream.index, source })
+            }
+            Source::Reader { .. } => None,
+        };
+        Some(Recording {
+            name: self.name.clone(),
+            form: self.form,
+            endian: self.endian,
+            events: self.events.clone(),
+            features: self.features.clone(),
+            faults: self.faults.clone(),
+            file: self.file.clone(),
+            head: self.head.clone(),
+            event_types: self.event_types.clone(),
+            extras: self.extras.clone(),
+            chain: self.chain.clone(),
+            streams: self.streams.iter().map(again).collect::<Option<_>>()?,
+            forgiving: self.forgiving,
+            progress: self.progress.clone(),
+            cuts: self.cuts.clone(),
+        })
     }
 
     /// The whole recording again from a temporary file, so that it can be read more than once. What is mapped already stays as it is.
