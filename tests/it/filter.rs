@@ -12,12 +12,12 @@ use crate::support::{
 
 /// One line of `perf script -F comm,pid,tid,time,…`.
 #[derive(Clone, Debug)]
-struct Line {
-    text: String,
-    comm: String,
-    pid: u32,
-    tid: u32,
-    ns: u64,
+pub(crate) struct Line {
+    pub(crate) text: String,
+    pub(crate) comm: String,
+    pub(crate) pid: u32,
+    pub(crate) tid: u32,
+    pub(crate) ns: u64,
 }
 
 impl Line {
@@ -38,7 +38,7 @@ impl Line {
 }
 
 /// What perf shows of a recording's samples, call chains left out; `None` where it refuses the recording.
-fn samples(perf: &Perf, path: &Path, more: &[&str]) -> Option<Vec<Line>> {
+pub(crate) fn samples(perf: &Perf, path: &Path, more: &[&str]) -> Option<Vec<Line>> {
     let fields = "comm,pid,tid,time,event,ip,sym,dso";
     let mut args =
         args!["script", "-f", "--ns", "-G", "--no-demangle", "--kallsyms", "/dev/null", "-F", fields, "-i"]
@@ -58,7 +58,7 @@ fn most<T: Ord + Clone>(all: impl Iterator<Item = T>) -> T {
     counts.into_iter().max_by_key(|(_, count)| *count).expect("there are some").0
 }
 
-fn seconds(ns: u64) -> String {
+pub(crate) fn seconds(ns: u64) -> String {
     format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
 }
 
@@ -163,7 +163,7 @@ fn shares_of_time_and_pids_are_cut_as_perf_script_cuts_them() {
 }
 
 /// The records of a dump without their places.
-fn records(path: &Path) -> Vec<String> {
+pub(crate) fn records(path: &Path) -> Vec<String> {
     let ran = perfx(args!["dump", "-q", path]);
     assert!(matches!(ran.code, Some(0 | 3)), "{}", ran.stderr);
     let text = ran.text();

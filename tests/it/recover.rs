@@ -1,20 +1,11 @@
 //! What `perfx recover` brings back is all that can be read, and perf reads it.
 
 use std::fs;
-use std::path::Path;
 
 use crate::args;
+use crate::filter::records;
 use crate::snapshots::{Place, same};
 use crate::support::{Fixture, Form, Stdin, each, each_fixture, perfs, perfx, recorded, same_bytes, temp};
-
-/// The records of a dump without their places.
-fn records(path: &Path) -> Vec<String> {
-    let ran = perfx(args!["dump", "-q", path]);
-    assert!(matches!(ran.code, Some(0 | 3)), "{}", ran.stderr);
-    let text = ran.text();
-    let lines = text.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_digit()));
-    lines.filter_map(|line| Some(line.split_once(' ')?.1.to_owned())).collect()
-}
 
 #[test]
 fn what_is_whole_comes_out_as_it_is() {
