@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::args;
 use crate::filter::{Line, records, samples, seconds};
@@ -105,8 +106,10 @@ fn counted(records: impl IntoIterator<Item = String>) -> (BTreeMap<String, u32>,
 #[test]
 fn every_record_of_the_whole_is_in_a_part_and_nothing_else_is() {
     let fixtures: Vec<_> = all().into_iter().filter(|fixture| !fixture.name.contains("bomb")).collect();
-    let ways = [["--time", "2ms"], ["--samples", "5"], ["--by", "pid"], ["--by", "event"], ["--size", "1M"]];
+    let ways = [["--by", "pid"], ["--samples", "5"], ["--by", "event"], ["--time", "2ms"], ["--size", "9k"]];
+    let compared = AtomicUsize::new(0);
     each_fixture(&fixtures, |fixture| {
+        let ways = if fixture.name.starts_with("recorded/") { &ways[..] } else { &ways[..2] };
         // AUX data is in whole chunks, as filter.rs has it; what compressed records hold is compared in the clear.
         let folder = temp();
         let plain = folder.path().join("plain.data");
@@ -117,8 +120,10 @@ fn every_record_of_the_whole_is_in_a_part_and_nothing_else_is() {
         for way in ways {
             let folder = temp();
             let way = way.map(str::to_owned);
+            compared.fetch_add(1, Ordering::Relaxed);
             let Ok(parts) = split(&fixture.path, &way, folder.path()) else {
                 if parts(folder.path()).is_empty() {
+                    compared.fetch_sub(1, Ordering::Relaxed);
                     continue;
                 }
                 return Err(format!("{way:?}: a failure left parts"));
@@ -139,6 +144,8 @@ fn every_record_of_the_whole_is_in_a_part_and_nothing_else_is() {
         }
         Ok(())
     });
+    let compared = compared.into_inner();
+    assert!(compared > 700, "only {compared} ways to split could be compared");
 }
 
 #[test]
@@ -275,7 +282,7 @@ fn what_split_says() {
         "split --by pid forks.data -o parts/",
         "split --by event several.data -o e.data",
         "split --by event --drop-unused modifiers.data -o m",
-        "split --size 11k forks.data -o s",
+        "split --size 9k several.data -o s",
         "split --time 5ms forks.data",
         "split forks.data",
         "split --time 5ms --by pid forks.data",
@@ -292,7 +299,7 @@ fn what_split_says() {
         "split --samples 1 empty.data -o x",
         "split --size 1M aux.data -o x",
         "split --time 1s no-time.data -o x",
-        "split --samples 2 -n no-time.data -o x",
+        "split --samples 2 -n no-time.data -o y",
     ];
     same("split", "says", &place.say_all(&lines));
 }
