@@ -229,7 +229,8 @@ impl Torn {
         let Torn { origin, kind, bytes, needs, resumes } = *self;
         let what = match needs {
             _ if resumes => format!("{bytes} bytes are no record; records go on behind them"),
-            0 => format!("only {bytes} bytes are left, too few for a record"),
+            0 if bytes < HEADER_SIZE as u64 => format!("only {bytes} bytes are left, too few for a record"),
+            0 => format!("{bytes} bytes are no record, and none follows"),
             needs => format!("the record takes {needs} bytes, but only {bytes} are left"),
         };
         let error = Error::new(what).origin(origin);
@@ -1031,22 +1032,19 @@ impl Cutter {
         let at = *offset + self.at as u64;
         let stream = self.stream.index;
         let rest = bytes.slice(self.at..bytes.len());
-        let mut framed = frame(&rest, self.endian, BATCH_SIZE);
+        let framed = frame(&rest, self.endian, BATCH_SIZE);
         let mut batch = Batch { stored: Some((file.clone(), at)), ..self.empty_batch(at) };
         if self.forgiving
             && (framed.bad.is_some() || framed.end < BATCH_SIZE && framed.end < rest.len())
-            && let Some(next) = self.resume(&rest, &framed)
+            && let Some(gap) = self.gap(&rest, &framed)
         {
-            let origin = Origin::Input { stream, offset: at + next.from as u64 };
-            let bytes = (next.to - next.from) as u64;
-            batch.torn = Some(Torn { origin, kind: None, bytes, needs: 0, resumes: true });
-            framed = frame(&rest[..next.from], self.endian, usize::MAX);
+            let origin = Origin::Input { stream, offset: at + gap.from as u64 };
+            let (bytes, resumes) = ((gap.to - gap.from) as u64, gap.to < rest.len());
+            batch.torn = Some(Torn { origin, kind: None, bytes, needs: 0, resumes });
+            let framed = frame(&rest[..gap.from], self.endian, usize::MAX);
             batch.hold(rest.slice(0..framed.end), &framed);
-            self.at += next.to;
+            self.at += gap.to;
             return Ok(Some(batch));
-        }
-        if self.forgiving {
-            framed.bad = None;
         }
         let framed = framed.sound(stream, at)?;
         batch.hold(rest.slice(0..framed.end), &framed);
@@ -1119,8 +1117,8 @@ impl Cutter {
         Ok(Some(batch))
     }
 
-    /// Where records go on behind the ones that `framed` found. `None` when nothing behind them proves itself.
-    fn resume(&self, rest: &Bytes, framed: &Framed) -> Option<Gap> {
+    /// What stands behind the records that `framed` found: up to where records go on, or to the end. `None`: nothing but a record cut short.
+    fn gap(&self, rest: &Bytes, framed: &Framed) -> Option<Gap> {
         let mut left = PROBES_PER_BYTE * rest.len() as u64;
         let sound = |at: usize, records: usize, left: &mut u64| {
             sound_records(rest, at, records, self.endian, &self.layouts, left)
@@ -1147,7 +1145,10 @@ impl Cutter {
             }
             to += 1;
         }
-        None
+        // The beginning of a record that may well be one: those before it are what they seem.
+        let plausible =
+            framed.bad.is_none() && framed.cut.as_ref().is_none_or(|cut| cut.kind.name().is_some());
+        (!plausible).then_some(Gap { from, to: rest.len() })
     }
 
     /// Leaves nothing of a mapped stream to be read again.
