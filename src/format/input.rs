@@ -448,12 +448,12 @@ impl Recording {
         let file = Arc::new(file);
         let mut recording =
             Recording::from_file_header(&bytes, file, data_name.clone()).map_err(|e| e.file(&data_name))?;
-        let unfinished = recording.faults.iter().any(|fault| fault.weight == Weight::Fatal);
+        let cut_short = recording.faults.iter().any(|fault| fault.weight >= Weight::Loss);
         let has_parts = path.join("data.0").is_file();
         let version = match recording.features.get(&Feature::DIR_FORMAT) {
             Some(section) => recording.endian.u64(section, 0).unwrap_or(0),
-            // perf record --threads was killed before it could say so.
-            None if unfinished && has_parts => 1,
+            // perf record --threads was killed before it could say so, or the feature is among what is lost.
+            None if cut_short && has_parts => 1,
             None => 0,
         };
         if version > 1 {
