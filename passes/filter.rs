@@ -21,7 +21,7 @@ use perfx_format::features::{ClockData, SampleTime};
 use perfx_format::input::{Batch, Recording};
 use perfx_format::sample::{Marker, Sample, callchain};
 use perfx_format::header::Features;
-use perfx_format::{Endian, Event, Feature, Kinds, Layouts, Record, RecordType, until_nul};
+use perfx_format::{Endian, Event, Feature, Kinds, Layouts, Record, RecordType, sample_type, until_nul};
 use perfx_pipeline::address_space::{AddressSpaces, Changes, KERNEL, Lookup, moment};
 use perfx_pipeline::{Emit, Level, Needs, Pass, Place, Scope, Session, counted, worker_as};
 
@@ -98,6 +98,7 @@ type Lookups = Option<Lookup>;
 #[derive(Debug, Default)]
 struct Chosen {
     samples: u64,
+    /// How often each event is named.
     by_event: Vec<u64>,
     processes: HashSet<Process>,
     /// The one before, so that not every sample asks the set.
@@ -261,7 +262,7 @@ impl Chooser {
             (options.needs_task() && !has(&|l| l.sample.tid.is_some()), "pid and tid"),
             (options.dso.is_set() && !has(&|l| l.sample.ip.is_some()), "the instruction pointer"),
             (
-                options.cgroup.is_set() && !has(&|l| l.sample_type & perfx_format::sample_type::CGROUP != 0),
+                options.cgroup.is_set() && !has(&|l| l.sample_type & sample_type::CGROUP != 0),
                 "the cgroup (perf record --all-cgroups)",
             ),
         ];
@@ -381,13 +382,15 @@ impl Chosen {
             self.last = Some(process);
             self.processes.insert(process);
         }
-        if let Some(event) = layouts.event_of(record) {
-            if self.by_event.len() <= event {
-                self.by_event.resize(event + 1, 0);
-            }
-            self.by_event[event] += 1;
+        self.of_event(layouts.event_of(record));
+        let layout = layouts.layout_of(record);
+        // The counters of a group are named by their ids, and whoever reads them needs all their events.
+        if let Some(layout) = layout.filter(|layout| layout.sample_type & sample_type::READ != 0)
+            && let Some(read) = Sample::parse(record, layout).ok().and_then(|sample| sample.read)
+        {
+            read.counts().for_each(|count| self.of_event(count.id.and_then(|id| layouts.event_of_id(id))));
         }
-        let chain = layouts.layout_of(record).and_then(|layout| callchain(record, layout));
+        let chain = layout.and_then(|layout| callchain(record, layout));
         // The last entry but one says that the last is the cookie of what follows in a record of its own.
         if let Some(chain) = chain
             && let Some(last) = chain.len().checked_sub(1)
@@ -397,6 +400,13 @@ impl Chosen {
         }
         self.add(Place::of_record(record).map(|place| (place, place)), Some((time, time)));
         self.batches.extend(self.batch);
+    }
+
+    fn of_event(&mut self, event: Option<usize>) {
+        if let Some(event) = event {
+            self.by_event.resize(self.by_event.len().max(event + 1), 0);
+            self.by_event[event] += 1;
+        }
     }
 
     fn add(&mut self, places: Option<(Place, Place)>, times: Option<(u64, u64)>) {

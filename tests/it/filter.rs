@@ -295,6 +295,23 @@ fn unused_events_and_build_ids_leave_with_all_that_names_them() {
     }
 }
 
+/// perf makes a sample of each counter that a group read has, and knows whose it is by its id.
+#[test]
+fn events_that_only_group_reads_name_are_used() {
+    for (name, perf) in [("recorded/group-read.p61.data", "perf"), ("recorded/group-read.p73.data", "perf-new")] {
+        let fixture = Fixture::new(name);
+        let folder = temp();
+        let output = folder.path().join("cut.data");
+        let ran = perfx(args!["filter", "--time", "20%-50%", "--drop-unused", fixture.path, "-o", output]);
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        for perf in perfs(&[perf]) {
+            let said = perf.run(Stdin::Null, args!["script", "-i", output]);
+            assert!(!said.stderr.contains("not present"), "{}", said.stderr);
+            assert!(said.text().contains("page-faults:"), "{}", said.text());
+        }
+    }
+}
+
 #[test]
 fn what_cannot_be_understood_is_a_usage_error_and_says_why() {
     let place = Place::new(&[
