@@ -57,14 +57,7 @@ impl Du {
     pub(crate) fn run(&self) -> Result<u8> {
         let mut recording = Source::of(&self.input).open()?;
         let mut report = Report::default();
-        let endian = recording.endian;
-        let mut processes = Processes::default();
-        let work = |batch: &Batch| Processes::of(batch, endian);
-        let counted = count_with(&mut recording, self.threads.count(), &mut report, work, |later| {
-            processes.join(later)
-        })?;
-        let usage =
-            Usage { parts: Parts::of(&recording, &counted)?, processes: processes.by_size(), counted };
+        let usage = Usage::of(&mut recording, self.threads.count(), &mut report)?;
         let text = match self.format.format() {
             Format::Text => usage.text(),
             Format::Json => format!("{:#}\n", usage.document(&recording)),
@@ -73,6 +66,11 @@ impl Du {
         io::stdout().lock().write_all(text.as_bytes())?;
         Ok(self.talk.tell(&report))
     }
+}
+
+/// What `perfx du --json` prints of a recording.
+pub fn document(recording: &mut Recording, threads: usize) -> Result<Json> {
+    Ok(Usage::of(recording, threads, &mut Report::default())?.document(recording))
 }
 
 /// Everything there is to tell.
@@ -231,6 +229,14 @@ fn change(record: &Record<'_>, layouts: &Layouts) -> Option<Change> {
 }
 
 impl Usage {
+    fn of(recording: &mut Recording, threads: usize, report: &mut Report) -> Result<Usage> {
+        let endian = recording.endian;
+        let mut processes = Processes::default();
+        let work = |batch: &Batch| Processes::of(batch, endian);
+        let counted = count_with(recording, threads, report, work, |later| processes.join(later))?;
+        Ok(Usage { parts: Parts::of(recording, &counted)?, processes: processes.by_size(), counted })
+    }
+
     fn text(&self) -> String {
         let Usage { parts, counted, processes } = self;
         let tally = &counted.tally;
