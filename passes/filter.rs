@@ -18,9 +18,9 @@ use std::sync::Arc;
 use anyhow::{Result, bail};
 use perfx_format::event_name::{name_update, names_of};
 use perfx_format::features::{ClockData, SampleTime};
+use perfx_format::header::Features;
 use perfx_format::input::{Batch, Recording};
 use perfx_format::sample::{Marker, Sample, callchain};
-use perfx_format::header::Features;
 use perfx_format::{Endian, Event, Feature, Kinds, Layouts, Record, RecordType, sample_type, until_nul};
 use perfx_pipeline::address_space::{AddressSpaces, Changes, KERNEL, Lookup, moment};
 use perfx_pipeline::{Emit, Level, Needs, Pass, Place, Scope, Session, counted, worker_as};
@@ -531,13 +531,7 @@ impl Pass for Filter {
             Step::Cutting(..) => Vec::new(),
             _ => vec![Gathered::kinds(&self.options), Kinds::of(&[RecordType::SAMPLE])],
         };
-        Needs {
-            records: Kinds::ALL,
-            looks,
-            decompressed: true,
-            ids: true,
-            ..Needs::default()
-        }
+        Needs { records: Kinds::ALL, looks, decompressed: true, ids: true, ..Needs::default() }
     }
 
     fn scope(&mut self, look: Option<usize>, batch: &Batch) -> Scope {

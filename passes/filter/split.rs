@@ -223,12 +223,7 @@ impl Counted {
 impl Split {
     /// Reads the recording twice, on so many threads. With `drop_unused`, events without samples in a part leave it, and build-ids of files that nobody
     /// maps there.
-    pub fn new(
-        recording: &mut Recording,
-        by: SplitBy,
-        drop_unused: bool,
-        threads: usize,
-    ) -> Result<Split> {
+    pub fn new(recording: &mut Recording, by: SplitBy, drop_unused: bool, threads: usize) -> Result<Split> {
         recording.check_whole()?;
         let layouts = Layouts::new(&recording.events);
         layouts.check_ids().map_err(|e| e.file(&recording.name))?;
@@ -362,7 +357,11 @@ fn by_pid(counted: Counted) -> (Rule, Vec<PartName>) {
     (Rule::Pids(rule), pids.into_iter().map(PartName::Pid).collect())
 }
 
-fn by_event(recording: &Recording, updates: &HashMap<u64, Vec<u8>>, counted: &Counted) -> (Rule, Vec<PartName>) {
+fn by_event(
+    recording: &Recording,
+    updates: &HashMap<u64, Vec<u8>>,
+    counted: &Counted,
+) -> (Rule, Vec<PartName>) {
     let names = names_of(&recording.events, &recording.features, &[], recording.endian, updates);
     let mut parts = Vec::new();
     let mut rule = vec![0; counted.samples.len()];
@@ -428,5 +427,49 @@ fn fill(moments: &[(u64, u32)], most: u64, weight: impl Fn(&(u64, u32)) -> u64, 
             held = 0;
         }
         held += more;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_durations_have_units() {
+        let by = |name, value| SplitBy::parse(name, value).ok();
+        assert_eq!(by("size", "4096"), Some(SplitBy::Size(4096)));
+        assert_eq!(by("size", "100M"), Some(SplitBy::Size(100_000_000)));
+        assert_eq!(by("size", "2KiB"), Some(SplitBy::Size(2048)));
+        assert_eq!(by("time", "1.5s"), Some(SplitBy::Time(1_500_000_000)));
+        assert_eq!(by("time", "250ms"), Some(SplitBy::Time(250_000_000)));
+        assert_eq!(by("samples", "7"), Some(SplitBy::Samples(7)));
+        assert_eq!(by("by", "event"), Some(SplitBy::Event));
+        for (name, value) in [
+            ("size", ""),
+            ("size", "M"),
+            ("size", "-1"),
+            ("size", "0"),
+            ("size", "18446744073709551615k"),
+            ("time", "0ms"),
+            ("samples", "1e3"),
+            ("samples", "0"),
+            ("by", "tid"),
+        ] {
+            assert_eq!(by(name, value), None, "{name} {value}");
+        }
+    }
+
+    #[test]
+    fn parts_are_filled_and_a_moment_stays_whole() {
+        let starts = |moments: &[(u64, u32)], most: u64| {
+            let mut starts = Vec::new();
+            fill(moments, most, |&(_, size)| size.into(), &mut starts);
+            starts
+        };
+        assert_eq!(starts(&[(1, 4), (2, 4), (3, 4), (4, 4), (5, 1)], 8), [3, 5]);
+        assert_eq!(starts(&[(1, 4), (2, 3), (2, 3), (3, 4)], 8), [2, 3]);
+        assert_eq!(starts(&[(1, 9), (2, 9)], 8), [2]);
+        assert!(starts(&[], 8).is_empty());
+        assert!(starts(&[(u64::MAX, u32::MAX); 3], u64::MAX).is_empty());
     }
 }

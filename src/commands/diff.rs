@@ -93,7 +93,8 @@ impl Diff {
                 report.say(Level::Warning, fault.to_error().file(&recording.name).to_string());
             }
         }
-        let (found, records) = Found::between(&mut a, &mut b, &mut ignored, self.threads.count(), &mut report)?;
+        let (found, records) =
+            Found::between(&mut a, &mut b, &mut ignored, self.threads.count(), &mut report)?;
         let names = [&a, &b].map(|recording| format!("{} ({})", recording.name, form_name(recording)));
         let equal = found.is_empty();
         let text = match self.format.format() {

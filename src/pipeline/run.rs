@@ -310,7 +310,8 @@ fn set_stat(session: &mut Session) {
     let counts = session.events.iter().all(|event| event.attr().sample_period == 0);
     if counts && session.feature(Feature::STAT).is_none() {
         session.set_feature(Feature::STAT, Vec::new());
-        let what = "feature STAT was set: there is a STAT_CONFIG record, and the events count and do not sample";
+        let what =
+            "feature STAT was set: there is a STAT_CONFIG record, and the events count and do not sample";
         session.report.say(Level::Info, what);
     }
 }

@@ -204,7 +204,8 @@ fn perf_s_own_options_choose_the_same_samples() {
             for name in ["allbits", "several", "forks", "switch", "threads", "namespaces"] {
                 let fixture = Fixture::new(&format!("recorded/{name}.{version}.data"));
                 let lines = samples(&perf, &fixture.path, &[]).unwrap();
-                let (pid, tid) = (most(lines.iter().map(|line| line.pid)), most(lines.iter().map(|line| line.tid)));
+                let (pid, tid) =
+                    (most(lines.iter().map(|line| line.pid)), most(lines.iter().map(|line| line.tid)));
                 let comm = most(lines.iter().map(|line| line.comm.clone()));
                 let mut options = vec![("--pid", pid.to_string()), ("--tid", tid.to_string())];
                 // perf splits a name with a comma, and shows one that it made up.
@@ -246,7 +247,8 @@ fn wall_clock_times_mean_what_clock_data_says() {
         let (start, stop) = (times[times.len() / 4], times[times.len() / 2]);
         let rfc3339 = |ns: u64| {
             let since = wall - clock.min(wall) + ns - clock.saturating_sub(wall);
-            humantime::format_rfc3339_nanos(std::time::UNIX_EPOCH + std::time::Duration::from_nanos(since)).to_string()
+            humantime::format_rfc3339_nanos(std::time::UNIX_EPOCH + std::time::Duration::from_nanos(since))
+                .to_string()
         };
         let folder = temp();
         let (a, b) = (folder.path().join("a"), folder.path().join("b"));
@@ -418,7 +420,9 @@ fn unused_events_and_build_ids_leave_with_all_that_names_them() {
 /// perf makes a sample of each counter that a group read has, and knows whose it is by its id.
 #[test]
 fn events_that_only_group_reads_name_are_used() {
-    for (name, perf) in [("recorded/group-read.p61.data", "perf"), ("recorded/group-read.p73.data", "perf-new")] {
+    for (name, perf) in
+        [("recorded/group-read.p61.data", "perf"), ("recorded/group-read.p73.data", "perf-new")]
+    {
         let fixture = Fixture::new(name);
         let folder = temp();
         let output = folder.path().join("cut.data");

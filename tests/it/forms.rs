@@ -171,7 +171,8 @@ fn a_pipe_comes_back_from_a_file() {
 /// Without feature STAT perf refuses a file whose events keep their ids nowhere, as those of perf stat do.
 #[test]
 fn a_pipe_of_perf_stat_becomes_a_file_that_perf_stat_reports() {
-    for (name, perf) in [("recorded/pipe-stat.p61.data", "perf"), ("recorded/pipe-stat.p73.data", "perf-new")] {
+    for (name, perf) in [("recorded/pipe-stat.p61.data", "perf"), ("recorded/pipe-stat.p73.data", "perf-new")]
+    {
         let fixture = Fixture::new(name);
         let folder = temp();
         let out = folder.path().join("out.data");

@@ -186,9 +186,12 @@ fn whatever_the_form_a_cut_leaves_the_whole_records_before_it_and_perf_reads_the
     // Frames that each begin anew, and COMPRESSED2, which no perf here records with so little data.
     let folder = temp();
     let mut fixtures: Vec<Fixture> = names.iter().map(|name| Fixture::new(name)).collect();
-    for (name, more) in [("frames", &[][..]), ("frames2", &["--compressed2"]), ("solid2", &["--compressed2", "--solid"])] {
+    for (name, more) in
+        [("frames", &[][..]), ("frames2", &["--compressed2"]), ("solid2", &["--compressed2", "--solid"])]
+    {
         let path = folder.path().join(name);
-        let mut args = args!["compress", "-q", Fixture::new("recorded/several.p61.data").path, "-o", path].to_vec();
+        let mut args =
+            args!["compress", "-q", Fixture::new("recorded/several.p61.data").path, "-o", path].to_vec();
         args.extend(more.iter().map(Into::into));
         assert_eq!(perfx(args).code, Some(0));
         fixtures.push(Fixture { name: name.to_owned(), path, form: Form::File });
@@ -203,7 +206,8 @@ fn whatever_the_form_a_cut_leaves_the_whole_records_before_it_and_perf_reads_the
         let streams = whole[number].iter().map(|record| record.stream).max().unwrap();
         for stream in 0..=streams {
             let size = fs::metadata(file_of(&fixture.path, stream)).unwrap().len() as usize;
-            let first = whole[number].iter().find(|record| record.stream == stream).map_or(0, |record| record.at);
+            let first =
+                whole[number].iter().find(|record| record.stream == stream).map_or(0, |record| record.at);
             // Coprime to 8, so that every place in a record comes up; where a frame ends, too.
             let step = (size / 9).max(1) | 1;
             let lens = (first + 1..size).step_by(step).chain((size.saturating_sub(9)..size).step_by(4));
@@ -247,7 +251,8 @@ fn whatever_the_form_a_cut_leaves_the_whole_records_before_it_and_perf_reads_the
                 }
             }
             // The last record in a COMPRESSED record may go on in the next.
-            let last = whole[*number].iter().filter(|record| record.stream == cut.stream).nth(least.max(1) - 1);
+            let last =
+                whole[*number].iter().filter(|record| record.stream == cut.stream).nth(least.max(1) - 1);
             if last.is_some_and(|record| record.compressed) {
                 least = least.saturating_sub(1);
             }
@@ -281,7 +286,9 @@ fn whatever_the_form_a_cut_leaves_the_whole_records_before_it_and_perf_reads_the
 fn holes_and_text_cost_what_they_cover() {
     let plain = Fixture::new("recorded/several.p61.data");
     let (bytes, whole) = (plain.bytes(), dumped(&plain.path));
-    let text = "2026-11-21T17:00:00Z INFO nothing happened, and it took 0.003 s of the time of this machine\n".repeat(200);
+    let text =
+        "2026-11-21T17:00:00Z INFO nothing happened, and it took 0.003 s of the time of this machine\n"
+            .repeat(200);
     let data = whole[0].at;
     let end = whole.last().unwrap().at + 8;
     let cases: Vec<(usize, usize, bool)> = (0..60)
@@ -289,30 +296,39 @@ fn holes_and_text_cost_what_they_cover() {
         .filter(|(from, len, _)| from + len + 600 < end)
         .collect();
     assert!(cases.len() > 30);
-    each(&cases, |case| format!("{case:?}"), |&(from, len, zeros)| {
-        let folder = temp();
-        let (input, output) = (folder.path().join("hole.data"), folder.path().join("out.data"));
-        let mut bytes = bytes.clone();
-        let filler = if zeros { vec![0; len] } else { text.as_bytes()[..len].to_vec() };
-        bytes[from..from + len].copy_from_slice(&filler);
-        fs::write(&input, &bytes).unwrap();
-        let ran = perfx(args!["recover", "-q", input, "-o", output]);
-        if !matches!(ran.code, Some(0 | 3)) {
-            return Err(format!("exit code {:?}: {}", ran.code, ran.stderr));
-        }
-        let found = records(&output);
-        // What lies in the hole is gone or, where it covers no header, another record. All others are there, in order.
-        let mut rest = found.iter();
-        for (record, next) in whole.iter().zip(whole.iter().skip(1)) {
-            let outside = next.at <= from || record.at >= from + len;
-            if outside && !rest.any(|other| *other == record.text) {
-                return Err(format!("not there any more: {} at {:#x}", record.text, record.at));
+    each(
+        &cases,
+        |case| format!("{case:?}"),
+        |&(from, len, zeros)| {
+            let folder = temp();
+            let (input, output) = (folder.path().join("hole.data"), folder.path().join("out.data"));
+            let mut bytes = bytes.clone();
+            let filler = if zeros { vec![0; len] } else { text.as_bytes()[..len].to_vec() };
+            bytes[from..from + len].copy_from_slice(&filler);
+            fs::write(&input, &bytes).unwrap();
+            let ran = perfx(args!["recover", "-q", input, "-o", output]);
+            if !matches!(ran.code, Some(0 | 3)) {
+                return Err(format!("exit code {:?}: {}", ran.code, ran.stderr));
             }
-        }
-        Ok(())
-    });
+            let found = records(&output);
+            // What lies in the hole is gone or, where it covers no header, another record. All others are there, in order.
+            let mut rest = found.iter();
+            for (record, next) in whole.iter().zip(whole.iter().skip(1)) {
+                let outside = next.at <= from || record.at >= from + len;
+                if outside && !rest.any(|other| *other == record.text) {
+                    return Err(format!("not there any more: {} at {:#x}", record.text, record.at));
+                }
+            }
+            Ok(())
+        },
+    );
     // Behind the records nothing is a record.
-    for name in ["recorded/killed.p61.data", "recorded/killed-z.p73.data", "recorded/pipe.p61.data", "recorded/killed-pipe.p61.data"] {
+    for name in [
+        "recorded/killed.p61.data",
+        "recorded/killed-z.p73.data",
+        "recorded/pipe.p61.data",
+        "recorded/killed-pipe.p61.data",
+    ] {
         let fixture = Fixture::new(name);
         for len in [1, 7, 8, 100, 5000, text.len()] {
             let folder = temp();

@@ -73,8 +73,7 @@ fn perf_shows_of_the_parts_together_what_it_shows_of_the_whole() {
                 let mut found = Vec::new();
                 for part in split(&fixture.path, way, folder.path())? {
                     let name = part.display();
-                    let lines =
-                        samples(&perf, &part, &[]).ok_or_else(|| format!("perf refuses {name}"))?;
+                    let lines = samples(&perf, &part, &[]).ok_or_else(|| format!("perf refuses {name}"))?;
                     if lines.is_empty() {
                         return Err(format!("{name} is empty"));
                     }
@@ -130,7 +129,9 @@ fn every_record_of_the_whole_is_in_a_part_and_nothing_else_is() {
             };
             let (single, others) = counted(parts.iter().flat_map(|part| records(part)));
             let differs = |a: &BTreeMap<String, u32>, b: &BTreeMap<String, u32>| {
-                a.iter().find(|(record, count)| b.get(*record) != Some(count)).map(|(record, _)| record.clone())
+                a.iter()
+                    .find(|(record, count)| b.get(*record) != Some(count))
+                    .map(|(record, _)| record.clone())
             };
             if let Some(record) = differs(&whole.0, &single).or_else(|| differs(&single, &whole.0)) {
                 return Err(format!("{way:?}: not exactly once: {record}"));
@@ -162,7 +163,10 @@ fn parts_are_as_long_as_asked_for() {
                 .map(|part| records(part).iter().filter(|record| record.starts_with("SAMPLE ")).count())
                 .collect();
             let (last, others) = counts.split_last().unwrap();
-            assert!(*last <= most && others.iter().all(|&count| count == most), "{most}: {counts:?} of {whole}");
+            assert!(
+                *last <= most && others.iter().all(|&count| count == most),
+                "{most}: {counts:?} of {whole}"
+            );
         }
     }
 }
@@ -193,7 +197,8 @@ fn parts_do_not_depend_on_threads_or_on_how_the_whole_is_stored() {
         for way in [["--samples", "9"], ["--by", "pid"]] {
             let (one, four, streamed) = (temp(), temp(), temp());
             let with = |threads: &str, folder: &Path| {
-                let args = args!["split", "-q", "-@", threads, way[0], way[1], fixture.path, "-o", folder.join("x")];
+                let args =
+                    args!["split", "-q", "-@", threads, way[0], way[1], fixture.path, "-o", folder.join("x")];
                 assert_eq!(perfx(args).code, Some(0));
                 parts(folder)
             };
