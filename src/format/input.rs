@@ -953,7 +953,7 @@ const PROOF: usize = 4;
 const PROBES_PER_BYTE: u64 = 32;
 
 /// Whether `count` sound records stand at `at`, or fewer with the end of the data right behind them. Takes what it looked at from `left`.
-fn sound_records(
+pub(crate) fn sound_records(
     bytes: &[u8],
     mut at: usize,
     count: usize,

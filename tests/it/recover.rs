@@ -341,3 +341,40 @@ fn holes_and_text_cost_what_they_cover() {
         }
     }
 }
+
+/// zstd hands out some of what a damaged frame holds before it notices, if it ever does: that is no reason for perf to refuse the rest.
+#[test]
+fn a_hole_in_compressed_records_leaves_a_recording_that_perf_reads() {
+    let cases: Vec<(&str, usize, usize)> = ["z-straddle.p61", "z.p61"]
+        .into_iter()
+        .flat_map(|name| [600, 720, 900].map(|at| (name, at)))
+        .flat_map(|(name, at)| [1, 16, 200].map(|len| (name, at, len)))
+        .collect();
+    let perfs = perfs(&["perf", "perf-new"]);
+    each(
+        &cases,
+        |case| format!("{case:?}"),
+        |&(name, at, len)| {
+            let folder = temp();
+            let (input, one) = (folder.path().join("hole.data"), folder.path().join("one.data"));
+            let mut bytes = Fixture::new(&format!("recorded/{name}.data")).bytes();
+            let data = u64::from_le_bytes(bytes[40..48].try_into().unwrap()) as usize;
+            bytes[data + at..data + at + len].fill(0);
+            fs::write(&input, &bytes).unwrap();
+            let ran = perfx(args!["recover", "-q", "-@", "1", input, "-o", one]);
+            if !matches!(ran.code, Some(0 | 3)) {
+                return Err(format!("exit code {:?}: {}", ran.code, ran.stderr));
+            }
+            let three = folder.path().join("three.data");
+            perfx(args!["recover", "-q", "-@", "3", input, "-o", three]).done()?;
+            same_bytes("on threads", &fs::read(&one).unwrap(), &fs::read(three).unwrap())?;
+            for perf in &perfs {
+                let said = perf.run(Stdin::Null, args!["script", "-f", "-i", one]);
+                if said.code != Some(0) {
+                    return Err(format!("{}: {}", perf.name, said.stderr));
+                }
+            }
+            Ok(())
+        },
+    );
+}
