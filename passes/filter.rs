@@ -7,6 +7,7 @@
 
 mod aux;
 mod choice;
+mod split;
 mod tasks;
 mod time;
 mod unused;
@@ -17,20 +18,23 @@ use std::sync::Arc;
 use anyhow::{Result, bail};
 use perfx_format::event_name::{name_update, names_of};
 use perfx_format::features::{ClockData, SampleTime};
+use perfx_format::header::Features;
 use perfx_format::input::{Batch, Recording};
 use perfx_format::sample::{Marker, Sample, callchain};
-use perfx_format::{Feature, Kinds, Layouts, Record, RecordType, until_nul};
+use perfx_format::{Endian, Event, Feature, Kinds, Layouts, Record, RecordType, sample_type, until_nul};
 use perfx_pipeline::address_space::{AddressSpaces, Changes, KERNEL, Lookup, moment};
 use perfx_pipeline::{Emit, Level, Needs, Pass, Place, Scope, Session, counted, worker_as};
 
 use crate::support::hits::Guests;
 use crate::support::options::{Choice, Options};
 use aux::Chunks;
+use split::Owner;
 use tasks::{Process, TaskChanges, Tasks, Who};
-use time::{Interval, united};
+use time::Windows;
 use unused::Unused;
 
 pub use choice::FilterOptions;
+pub use split::{Part, PartName, Split, SplitBy};
 
 /// The pass.
 #[derive(Debug)]
@@ -74,8 +78,7 @@ struct Gathered {
 #[derive(Debug)]
 struct Chooser {
     options: Arc<FilterOptions>,
-    /// Empty: all times.
-    windows: Vec<Interval>,
+    windows: Windows,
     guests: Guests,
     tasks: Tasks,
     spaces: Option<Arc<AddressSpaces>>,
@@ -87,6 +90,7 @@ struct Chooser {
     unused: Unused,
     samples: u64,
     batches: BTreeMap<Place, (u64, u64)>,
+    has_time: bool,
 }
 
 /// A thread's own memory of addresses; with `--dso` only.
@@ -96,6 +100,7 @@ type Lookups = Option<Lookup>;
 #[derive(Debug, Default)]
 struct Chosen {
     samples: u64,
+    /// How often each event is named.
     by_event: Vec<u64>,
     processes: HashSet<Process>,
     /// The one before, so that not every sample asks the set.
@@ -115,6 +120,9 @@ struct Chosen {
 struct Cut {
     chooser: Arc<Chooser>,
     chosen: Chosen,
+    windows: Windows,
+    /// It is one part of all.
+    owner: Option<Owner>,
     /// Processes whose mappings, names and forks stay.
     needed: HashSet<Process>,
     /// Processes of which nobody said when they began or ended stay, too.
@@ -169,13 +177,28 @@ impl Filter {
 
     /// With these options.
     pub fn new(options: FilterOptions) -> Filter {
-        let gathered =
-            Gathered { changes: options.dso.is_set().then(Changes::default), ..Gathered::default() };
-        Filter { options: Arc::new(options), step: Step::Gathering(Box::new(gathered)) }
+        let step = Step::Gathering(Box::new(Gathered::new(&options)));
+        Filter { options: Arc::new(options), step }
     }
 }
 
 impl Gathered {
+    /// For a filter with these options.
+    fn new(options: &FilterOptions) -> Gathered {
+        Gathered { changes: options.dso.is_set().then(Changes::default), ..Gathered::default() }
+    }
+
+    /// What it wants to see.
+    fn kinds(options: &FilterOptions) -> Kinds {
+        if options.drop_unused {
+            return Kinds::ALL;
+        }
+        let kinds =
+            Kinds::of(&[RecordType::SAMPLE, RecordType::ID_INDEX, RecordType::CGROUP, RecordType::AUX]);
+        let kinds = kinds.union(TaskChanges::kinds());
+        if options.dso.is_set() { kinds.union(Changes::kinds()) } else { kinds }
+    }
+
     fn look_at(&mut self, record: &Record<'_>, layouts: &Layouts, options: &FilterOptions) {
         let kind = record.kind();
         if kind == RecordType::SAMPLE {
@@ -237,9 +260,12 @@ impl Gathered {
 }
 
 impl Chooser {
-    fn new(gathered: Gathered, options: &Arc<FilterOptions>, session: &Session) -> Result<Chooser> {
-        let layouts = Layouts::new(&session.events);
-        let endian = session.endian;
+    fn new(
+        gathered: Gathered,
+        options: &Arc<FilterOptions>,
+        (events, features, endian): (&[Event], &Features, Endian),
+    ) -> Result<Chooser> {
+        let layouts = Layouts::new(events);
         let has = |field: &dyn Fn(&perfx_format::Layout) -> bool| layouts.all().iter().any(field);
         let missing = [
             (!options.windows.is_empty() && !layouts.has_time(), "the time (perf record --timestamp)"),
@@ -247,22 +273,20 @@ impl Chooser {
             (options.needs_task() && !has(&|l| l.sample.tid.is_some()), "pid and tid"),
             (options.dso.is_set() && !has(&|l| l.sample.ip.is_some()), "the instruction pointer"),
             (
-                options.cgroup.is_set() && !has(&|l| l.sample_type & perfx_format::sample_type::CGROUP != 0),
+                options.cgroup.is_set() && !has(&|l| l.sample_type & sample_type::CGROUP != 0),
                 "the cgroup (perf record --all-cgroups)",
             ),
         ];
         if let Some((_, what)) = missing.iter().find(|(missing, _)| *missing) {
             bail!("no event of this recording keeps {what}, so its samples can't be chosen by that");
         }
-        let said =
-            session.feature(Feature::SAMPLE_TIME).and_then(|section| SampleTime::read(section, endian));
+        let said = features.get(&Feature::SAMPLE_TIME).and_then(|section| SampleTime::read(section, endian));
         // perf goes by the feature, too.
         let said = said.map(|time| (time.first_ns, time.last_ns)).filter(|&(_, last)| last > 0);
         let range = said.or_else(|| gathered.range()).unwrap_or((0, 0));
-        let clock = session.feature(Feature::CLOCK_DATA).and_then(|section| ClockData::read(section, endian));
-        let intervals = options.windows.iter().map(|window| window.interval(range, clock));
-        let windows = united(intervals.collect::<Result<_>>()?);
-        let names = names_of(&session.events, session.features(), &[], endian, &gathered.names);
+        let clock = features.get(&Feature::CLOCK_DATA).and_then(|section| ClockData::read(section, endian));
+        let windows = Windows::new(&options.windows, range, clock)?;
+        let names = names_of(events, features, &[], endian, &gathered.names);
         let events =
             names.iter().map(|event| options.event.allows(|regex| choice::is_event(regex, &event.name)));
         let spaces = gathered.changes.map(|changes| Arc::new(AddressSpaces::new(changes)));
@@ -281,6 +305,7 @@ impl Chooser {
             unused: gathered.unused,
             samples: gathered.samples,
             batches: gathered.batches,
+            has_time: layouts.has_time(),
             options: options.clone(),
         })
     }
@@ -292,24 +317,7 @@ impl Chooser {
     /// A batch may hold samples of the windows.
     fn meets(&self, batch: &Batch) -> bool {
         let times = Place::of_batch(batch).and_then(|place| self.batches.get(&place));
-        times.is_some_and(|&(first, last)| self.in_windows(first, last))
-    }
-
-    /// Some time of `first..=last` is asked for.
-    fn in_windows(&self, first: u64, last: u64) -> bool {
-        if self.options.windows.is_empty() {
-            return true;
-        }
-        let next = self.windows.partition_point(|window| window.stop <= first);
-        self.windows.get(next).is_some_and(|window| window.start <= last)
-    }
-
-    /// Times from here on are not asked for.
-    fn end(&self) -> u64 {
-        if self.options.windows.is_empty() {
-            return u64::MAX;
-        }
-        self.windows.last().map_or(0, |window| window.stop)
+        times.is_some_and(|&(first, last)| self.windows.meet(first, last))
     }
 
     /// A sample, or another record of an event, that stays: whose it is, and when.
@@ -322,7 +330,7 @@ impl Chooser {
         let layout = layouts.layout_of(record)?;
         let options = &*self.options;
         let time = moment(record, Some(layout), layouts);
-        if !self.in_windows(time, time) || !options.kind.allows(|&kind| kind == record.kind()) {
+        if !self.windows.meet(time, time) || !options.kind.allows(|&kind| kind == record.kind()) {
             return None;
         }
         let is_sample = record.kind() == RecordType::SAMPLE;
@@ -374,19 +382,26 @@ impl Chooser {
 
 impl Chosen {
     fn look_at(&mut self, record: &Record<'_>, layouts: &Layouts, chooser: &Chooser, lookups: &mut Lookups) {
-        let Some((process, time)) = chooser.choose(record, layouts, lookups) else { return };
+        if let Some((process, time)) = chooser.choose(record, layouts, lookups) {
+            self.take(record, layouts, process, time);
+        }
+    }
+
+    fn take(&mut self, record: &Record<'_>, layouts: &Layouts, process: Option<Process>, time: u64) {
         self.samples += 1;
         if let Some(process) = process.filter(|&process| self.last != Some(process)) {
             self.last = Some(process);
             self.processes.insert(process);
         }
-        if let Some(event) = layouts.event_of(record) {
-            if self.by_event.len() <= event {
-                self.by_event.resize(event + 1, 0);
-            }
-            self.by_event[event] += 1;
+        self.of_event(layouts.event_of(record));
+        let layout = layouts.layout_of(record);
+        // The counters of a group are named by their ids, and whoever reads them needs all their events.
+        if let Some(layout) = layout.filter(|layout| layout.sample_type & sample_type::READ != 0)
+            && let Some(read) = Sample::parse(record, layout).ok().and_then(|sample| sample.read)
+        {
+            read.counts().for_each(|count| self.of_event(count.id.and_then(|id| layouts.event_of_id(id))));
         }
-        let chain = layouts.layout_of(record).and_then(|layout| callchain(record, layout));
+        let chain = layout.and_then(|layout| callchain(record, layout));
         // The last entry but one says that the last is the cookie of what follows in a record of its own.
         if let Some(chain) = chain
             && let Some(last) = chain.len().checked_sub(1)
@@ -396,6 +411,13 @@ impl Chosen {
         }
         self.add(Place::of_record(record).map(|place| (place, place)), Some((time, time)));
         self.batches.extend(self.batch);
+    }
+
+    fn of_event(&mut self, event: Option<usize>) {
+        if let Some(event) = event {
+            self.by_event.resize(self.by_event.len().max(event + 1), 0);
+            self.by_event[event] += 1;
+        }
     }
 
     fn add(&mut self, places: Option<(Place, Place)>, times: Option<(u64, u64)>) {
@@ -423,14 +445,16 @@ impl Chosen {
 }
 
 impl Cut {
-    fn new(chooser: Arc<Chooser>, chosen: Chosen, session: &Session) -> Cut {
-        let timeless = !chooser.options.chooses_samples();
+    fn new(chooser: Arc<Chooser>, chosen: Chosen, owner: Option<Owner>, events: &[Event]) -> Cut {
+        let windows = owner.as_ref().map_or_else(|| chooser.windows.clone(), Owner::windows);
+        let timeless = match &owner {
+            Some(owner) => owner.is_of_time(),
+            None => !chooser.options.chooses_samples(),
+        };
         let mut needed: HashSet<Process> = HashSet::new();
         let mut open: Vec<Process> = chosen.processes.iter().copied().collect();
         if timeless {
-            let all = [Interval { start: 0, stop: u64::MAX }];
-            let windows = if chooser.options.windows.is_empty() { &all[..] } else { &chooser.windows[..] };
-            for window in windows {
+            for window in windows.intervals() {
                 open.extend(chooser.tasks.living(window.start, window.stop));
             }
         }
@@ -440,11 +464,11 @@ impl Cut {
             }
         }
         let gone = if chooser.options.drop_unused {
-            chooser.unused.ids(session, &chosen.by_event)
+            chooser.unused.ids(events, &chosen.by_event)
         } else {
             HashSet::new()
         };
-        Cut { chooser, chosen, needed, timeless, gone }
+        Cut { chooser, chosen, windows, owner, needed, timeless, gone }
     }
 
     /// Whether a record that is no sample stays.
@@ -454,12 +478,20 @@ impl Cut {
         if options.kind.excludes(|&excluded| excluded == kind) {
             return false;
         }
+        let owner = self.owner.as_ref();
         if CHOSEN.contains(&kind) {
-            return chooser.choose(record, layouts, lookups).is_some();
+            let chosen = || chooser.choose(record, layouts, lookups).is_some();
+            return owner.map_or_else(chosen, |owner| owner.owns(record, layouts));
         }
         match kind {
             RecordType::CALLCHAIN_DEFERRED => {
-                return record.u64(8).is_some_and(|cookie| self.chosen.cookies.contains(&cookie));
+                let cookie = record.u64(8);
+                let nobody_s =
+                    owner.is_some_and(|owner| owner.owns_cookie(cookie) && owner.owns(record, layouts));
+                return nobody_s || cookie.is_some_and(|cookie| self.chosen.cookies.contains(&cookie));
+            }
+            RecordType::LOST_SAMPLES if owner.is_some() => {
+                return owner.is_some_and(|owner| owner.owns(record, layouts));
             }
             // A round only says that what came before may be sorted now; it means nothing where nothing is.
             RecordType::FINISHED_ROUND => {
@@ -471,7 +503,7 @@ impl Cut {
                     .is_some_and(|((first, last), here)| first < here && here < last);
             }
             RecordType::AUXTRACE => {
-                return chooser.chunks.keeps(record, options, &|from, to| chooser.in_windows(from, to));
+                return chooser.chunks.keeps(record, options, &|from, to| self.windows.meet(from, to));
             }
             RecordType::EVENT_UPDATE => return record.u64(16).is_none_or(|id| !self.gone.contains(&id)),
             _ => {}
@@ -480,9 +512,12 @@ impl Cut {
         if !of_process && !OF_ALL.contains(&kind) || options.keep_all_sideband {
             return true;
         }
+        if owner.is_some_and(|owner| owner.owns(record, layouts)) {
+            return true;
+        }
         let layout = layouts.layout_of(record);
         let time = moment(record, layout, layouts);
-        if layouts.has_time() && time >= chooser.end() {
+        if layouts.has_time() && time >= self.windows.end() {
             return false;
         }
         let Some(pid) = record.u32(8).filter(|&pid| of_process && pid != KERNEL) else { return true };
@@ -502,18 +537,14 @@ impl Pass for Filter {
     }
 
     fn needs(&self, _input: &Recording) -> Needs {
-        let mut gather =
-            Kinds::of(&[RecordType::SAMPLE, RecordType::ID_INDEX, RecordType::CGROUP, RecordType::AUX]);
-        gather = gather.union(TaskChanges::kinds());
-        if self.options.dso.is_set() {
-            gather = gather.union(Changes::kinds());
-        }
-        if self.options.drop_unused {
-            gather = Kinds::ALL;
-        }
+        let looks = match self.step {
+            // A part of a split recording, for which all has been looked at.
+            Step::Cutting(..) => Vec::new(),
+            _ => vec![Gathered::kinds(&self.options), Kinds::of(&[RecordType::SAMPLE])],
+        };
         Needs {
             records: Kinds::ALL,
-            looks: vec![gather, Kinds::of(&[RecordType::SAMPLE])],
+            looks,
             decompressed: true,
             ids: true,
             reshapes: true,
@@ -552,11 +583,12 @@ impl Pass for Filter {
         match &mut self.step {
             Step::Gathering(gathered) => {
                 gathered.turn_to(None);
-                let chooser = Arc::new(Chooser::new(std::mem::take(gathered), &self.options, session)?);
+                let known = (&session.events[..], session.features(), session.endian);
+                let chooser = Arc::new(Chooser::new(std::mem::take(gathered), &self.options, known)?);
                 self.step = Step::Choosing(chooser.clone(), chooser.lookups(), Box::default());
             }
             Step::Choosing(chooser, _, chosen) => {
-                let cut = Cut::new(chooser.clone(), std::mem::take(chosen), session);
+                let cut = Cut::new(chooser.clone(), std::mem::take(chosen), None, &session.events);
                 self.step = Step::Cutting(Arc::new(cut), chooser.lookups());
             }
             Step::Cutting(..) => {}
@@ -567,9 +599,9 @@ impl Pass for Filter {
     fn begin(&mut self, session: &mut Session) -> Result<()> {
         let Step::Cutting(cut, _) = &self.step else { return Ok(()) };
         let chooser = &*cut.chooser;
+        let times = cut.chosen.times.filter(|_| chooser.has_time);
         if session.feature(Feature::SAMPLE_TIME).is_some()
-            && let Some((first_ns, last_ns)) =
-                cut.chosen.times.filter(|_| cut.chosen.samples < chooser.samples)
+            && let Some((first_ns, last_ns)) = times.filter(|_| cut.chosen.samples < chooser.samples)
         {
             let section = SampleTime { first_ns, last_ns }.write(session.endian);
             session.set_feature(Feature::SAMPLE_TIME, section);
@@ -583,12 +615,12 @@ impl Pass for Filter {
         }
         let (kept, all) = (cut.chosen.samples, chooser.samples);
         let mut line = format!("kept {} of {}", kept, counted(all, "sample", "samples"));
-        if let Some((first, last)) = cut.chosen.times.filter(|_| Layouts::new(&session.events).has_time()) {
+        if let Some((first, last)) = times {
             let seconds = |ns: u64| format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
             line += &format!(", from {} to {}", seconds(first), seconds(last));
         }
-        // Who leaves out all samples by their kind knows that.
-        let asked = !chooser.options.kind.allows(|kind| *kind == RecordType::SAMPLE);
+        // Who leaves out all samples by their kind knows that, and a part of a split recording may well have none.
+        let asked = cut.owner.is_some() || !chooser.options.kind.allows(|kind| *kind == RecordType::SAMPLE);
         session.report.say(if kept == 0 && all > 0 && !asked { Level::Warning } else { Level::Info }, line);
         Ok(())
     }

@@ -18,7 +18,7 @@ use perfx_pipeline::{Pass, did_you_mean};
 pub use build_ids::{BuildIds, BuildIdsOptions};
 pub use compress::{Compress, CompressOptions};
 pub use decompress::{Decompress, DecompressOptions};
-pub use filter::{Filter, FilterOptions};
+pub use filter::{Filter, FilterOptions, Part, PartName, Split, SplitBy};
 pub use join::{IN_ORDER, InputSpec, Join, JoinOptions, Joined, in_time_order};
 pub use merge::{GuestSpec, KCORE_DIR, Merge, MergeOptions};
 pub use mmap2_build_ids::{Mmap2BuildIds, Mmap2BuildIdsOptions};

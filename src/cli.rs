@@ -88,6 +88,7 @@ enum Command {
     Run(commands::run::Run),
     #[command(after_help = EXIT_CODES)]
     Sort(commands::sort::Sort),
+    Split(commands::split::Split),
     #[command(after_help = EXIT_CODES)]
     Stats(commands::stats::Stats),
 }
@@ -226,6 +227,7 @@ fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Repair(command) => command.run(),
         Command::Run(command) => command.run(),
         Command::Sort(command) => command.run(),
+        Command::Split(command) => command.run(),
         Command::Stats(command) => command.run(),
     };
     match done {

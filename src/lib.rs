@@ -13,3 +13,5 @@ mod talk;
 mod tally;
 
 pub use cli::{command_line, main};
+pub use commands::diff::document as diff;
+pub use commands::du::document as du;

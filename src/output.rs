@@ -332,6 +332,16 @@ fn refuse_device(path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Whether a path may be made anew by a command that makes several: it may be there only with `force`, and must not be the input.
+pub(crate) fn check_new(source: &Source, path: &Path, force: bool) -> Result<()> {
+    if let Ok(metadata) = fs::metadata(path) {
+        let replaceable = metadata.is_file() || metadata.is_dir() && is_replaceable(path);
+        ensure!(replaceable, "{} is no recording that could be overwritten", path.display());
+        ensure!(force, "{} exists; -f overwrites it", path.display());
+    }
+    refuse_same(source, &Target::Path { at: path.to_owned(), given: path.to_owned() })
+}
+
 /// Input and output being one file would destroy both, and so would an output directory around the input or inside it.
 fn refuse_same(source: &Source, target: &Target) -> Result<()> {
     let input = match source {

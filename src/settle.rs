@@ -1,7 +1,7 @@
 //! An output gets its name in one step, whole or not at all: until then it has a temporary one in the same folder, and what it replaces stays.
 
 use std::ffi::OsString;
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown, symlink};
 use std::path::{Path, PathBuf};
@@ -140,6 +140,64 @@ impl<'a> Place<'a> {
             Some(old) => fs::rename(&aside, old),
             None => remove(&aside),
         }
+    }
+}
+
+/// Several outputs of one command: none has its name until all are made, and then all have.
+pub(crate) struct Places {
+    temporary: Unfinished<TempDir>,
+    paths: Vec<PathBuf>,
+}
+
+impl Places {
+    /// All in this folder.
+    pub(crate) fn new(folder: &Path) -> Result<Places> {
+        let temporary = Unfinished::folder(|| temporary().tempdir_in(folder));
+        let temporary = temporary.map_err(plain).with_context(|| folder.display().to_string())?;
+        Ok(Places { temporary, paths: Vec::new() })
+    }
+
+    /// Makes the next one; with `extras`, it is a directory with these beside its records.
+    pub(crate) fn write(&mut self, path: PathBuf, job: Job, extras: &[PathBuf]) -> Result<Outcome> {
+        let made = self.made(self.paths.len());
+        let place = Place::new(&made, false);
+        let written = match extras {
+            [] => place.write_file(job, OutputForm::File),
+            _ => place.write_directory(job, extras),
+        };
+        let written = written.with_context(|| path.display().to_string())?;
+        if path.exists() && extras.is_empty() {
+            // As in `make_file`.
+            File::open(&made).and_then(|file| file.sync_all()).with_context(|| path.display().to_string())?;
+        }
+        self.paths.push(path);
+        Ok(written)
+    }
+
+    fn made(&self, number: usize) -> PathBuf {
+        self.temporary.path().join(number.to_string())
+    }
+
+    /// Gives all their names; where one can't have its own, those before it give theirs back.
+    pub(crate) fn settle(self) -> Result<()> {
+        let made: Vec<PathBuf> = (0..self.paths.len()).map(|number| self.made(number)).collect();
+        let Places { temporary, paths } = self;
+        let outputs: Vec<_> = made.iter().zip(&paths).collect();
+        // What was there before goes to where the new one was, and from there away with the folder, or back.
+        temporary.finish(|_folder| {
+            for (number, (made, path)) in outputs.iter().enumerate() {
+                let there = path.symlink_metadata().is_ok();
+                let settled = if there { swap(made, path) } else { fs::rename(made, path) };
+                if let Err(error) = settled {
+                    for (made, path) in outputs[..number].iter().rev() {
+                        let there = made.symlink_metadata().is_ok();
+                        let _ = if there { swap(made, path) } else { fs::rename(path, made) };
+                    }
+                    return Err(plain(error)).with_context(|| path.display().to_string());
+                }
+            }
+            Ok(())
+        })
     }
 }
 

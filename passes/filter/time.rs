@@ -73,7 +73,7 @@ impl Window {
     }
 
     /// In the recording's own time; `range` are the times of its first and last sample.
-    pub(super) fn interval(&self, range: (u64, u64), clock: Option<ClockData>) -> Result<Interval> {
+    fn interval(&self, range: (u64, u64), clock: Option<ClockData>) -> Result<Interval> {
         let (first, last) = range;
         let point = |point: Point| -> Result<u64> {
             Ok(match point {
@@ -147,7 +147,7 @@ fn parse_point(text: &str) -> Result<Point> {
     parse_decimal(text).map(Point::At).with_context(|| format!("`{text}` is no time: give SECONDS.FRACTION"))
 }
 
-fn parse_duration(text: &str) -> Result<u64> {
+pub(super) fn parse_duration(text: &str) -> Result<u64> {
     let digits = text.trim_end_matches(|char: char| char.is_ascii_alphabetic());
     let unit = match &text[digits.len()..] {
         "" | "s" => 1_000_000_000,
@@ -175,8 +175,52 @@ fn parse_decimal(text: &str) -> Result<u64> {
     billionths.and_then(|(whole, fraction)| whole.checked_add(fraction)).context("it is too large")
 }
 
+/// What of all time is asked for.
+#[derive(Clone, Debug)]
+pub(super) struct Windows {
+    /// Sorted, and none touches another. `None`: all time is.
+    intervals: Option<Vec<Interval>>,
+}
+
+impl Windows {
+    /// None given is all time.
+    pub(super) fn new(windows: &[Window], range: (u64, u64), clock: Option<ClockData>) -> Result<Windows> {
+        let intervals = || windows.iter().map(|window| window.interval(range, clock)).collect();
+        let intervals = (!windows.is_empty()).then(intervals).transpose()?;
+        Ok(Windows { intervals: intervals.map(united) })
+    }
+
+    /// From `start` on, until just before `stop`, if that ever comes.
+    pub(super) fn one(start: u64, stop: Option<u64>) -> Windows {
+        Windows { intervals: Some(vec![Interval { start, stop: stop.unwrap_or(u64::MAX) }]) }
+    }
+
+    /// All time.
+    pub(super) fn all() -> Windows {
+        Windows { intervals: None }
+    }
+
+    /// Some time of `first..=last` is asked for.
+    pub(super) fn meet(&self, first: u64, last: u64) -> bool {
+        let Some(intervals) = &self.intervals else { return true };
+        let next = intervals.partition_point(|interval| interval.stop <= first);
+        intervals.get(next).is_some_and(|interval| interval.start <= last)
+    }
+
+    /// Times from here on are not asked for.
+    pub(super) fn end(&self) -> u64 {
+        self.intervals().last().map_or(0, |interval| interval.stop)
+    }
+
+    /// One after another.
+    pub(super) fn intervals(&self) -> &[Interval] {
+        const ALL: [Interval; 1] = [Interval { start: 0, stop: u64::MAX }];
+        self.intervals.as_deref().unwrap_or(&ALL)
+    }
+}
+
 /// Sorted, and those that touch made one.
-pub(super) fn united(mut intervals: Vec<Interval>) -> Vec<Interval> {
+fn united(mut intervals: Vec<Interval>) -> Vec<Interval> {
     intervals.retain(|interval| interval.start < interval.stop);
     intervals.sort_unstable();
     let mut united: Vec<Interval> = Vec::new();

@@ -6,7 +6,7 @@ use anyhow::Result;
 use perfx_format::features::{
     BuildIds, EventDesc, GroupDesc, read_event_desc, read_group_desc, write_event_desc, write_group_desc,
 };
-use perfx_format::{Feature, Layouts, Record};
+use perfx_format::{Event, Feature, Layouts, Record};
 use perfx_pipeline::address_space::{KERNEL, Mapping, moment};
 use perfx_pipeline::{Emit, Level, Session, counted};
 
@@ -46,9 +46,9 @@ impl Unused {
     }
 
     /// Ids of events that can go. One event stays, whatever happens: without any a recording can't be read.
-    pub(super) fn ids(&self, session: &Session, samples: &[u64]) -> HashSet<u64> {
+    pub(super) fn ids(&self, events: &[Event], samples: &[u64]) -> HashSet<u64> {
         let used = |index: &usize| self.events.contains(index) || samples.get(*index).is_some_and(|&n| n > 0);
-        let numbered = || session.events.iter().enumerate();
+        let numbered = || events.iter().enumerate();
         let none = !numbered().any(|(index, _)| used(&index));
         let gone = numbered().filter(|(index, _)| !(used(index) || none && *index == 0));
         gone.flat_map(|(_, event)| event.ids.iter().copied()).collect()

@@ -89,32 +89,14 @@ impl Diff {
             }
         }
         let bar = self.tell.talk.progress(&a);
-        let compared = compare(&mut a, &mut b)?;
+        let threads = self.tell.threads.count();
+        let (found, records) = Found::between(&mut a, &mut b, &mut ignored, threads, &mut report)?;
         drop(bar);
-        let mut found = Found { first: compared.first, ..Found::default() };
-        for (side, recording) in compared.sides.iter().zip([&a, &b]) {
-            for torn in &side.torn {
-                report.say(Level::Warning, torn.to_error().file(&recording.name).to_string());
-            }
-        }
-        let [side_a, side_b] = compared.sides;
-        let (side_a, side_b) = (Held::of(&mut a, side_a), Held::of(&mut b, side_b));
-        found.events(&side_a, &side_b, (&a, &b));
-        found.features(&side_a, &side_b, (&a, &b), &ignored);
-        if found.first.is_some() {
-            let counts = |recording: &mut Recording| {
-                recording.head.clear();
-                // What is torn was told above.
-                count(recording, self.tell.threads.count(), &mut Report::default())
-            };
-            let (counts_a, counts_b) = (counts(&mut a)?, counts(&mut b)?);
-            found.counts(&counts_a, &counts_b);
-        }
         let names = [&a, &b].map(|recording| format!("{} ({})", recording.name, form_name(recording)));
         let equal = found.is_empty();
-        self.tell.format.print(|| found.text(), || found.document(&a, &b, compared.records))?;
+        self.tell.format.print(|| found.text(), || found.document(&a, &b, records))?;
         let [name_a, name_b] = names;
-        let same = counted(compared.records, "record", "records");
+        let same = counted(records, "record", "records");
         report.say(
             Level::Info,
             match equal {
@@ -490,7 +472,49 @@ struct Found {
     first: Option<FirstRecord>,
 }
 
+/// What `perfx diff --json` prints of two recordings that can be read more than once.
+pub fn document(a: &mut Recording, b: &mut Recording, threads: usize) -> Result<Json> {
+    let mut ignored = BTreeSet::from(OF_FORM);
+    let (found, records) = Found::between(a, b, &mut ignored, threads, &mut Report::default())?;
+    Ok(found.document(a, b, records))
+}
+
 impl Found {
+    /// All of it, and how many records at the front are equal.
+    fn between(
+        a: &mut Recording,
+        b: &mut Recording,
+        ignored: &mut BTreeSet<Feature>,
+        threads: usize,
+        report: &mut Report,
+    ) -> Result<(Found, u64)> {
+        if (a.form == Form::Pipe) != (b.form == Form::Pipe) {
+            // Of perf stat a file must say that it is, and its pipe data does not.
+            ignored.insert(Feature::STAT);
+        }
+        let compared = compare(a, b)?;
+        let mut found = Found { first: compared.first, ..Found::default() };
+        for (side, recording) in compared.sides.iter().zip([&*a, &*b]) {
+            for torn in &side.torn {
+                report.say(Level::Warning, torn.to_error().file(&recording.name).to_string());
+            }
+        }
+        let [side_a, side_b] = compared.sides;
+        let (side_a, side_b) = (Held::of(a, side_a), Held::of(b, side_b));
+        found.events(&side_a, &side_b, (a, b));
+        found.features(&side_a, &side_b, (a, b), ignored);
+        if found.first.is_some() {
+            let counts = |recording: &mut Recording| {
+                recording.head.clear();
+                // What is torn was told above.
+                count(recording, threads, &mut Report::default())
+            };
+            let (counts_a, counts_b) = (counts(a)?, counts(b)?);
+            found.counts(&counts_a, &counts_b);
+        }
+        Ok((found, compared.records))
+    }
+
     fn is_empty(&self) -> bool {
         self.differences.is_empty() && self.first.is_none()
     }

@@ -53,19 +53,17 @@ impl Du {
     pub(crate) fn run(&self) -> Result<u8> {
         let mut recording = Source::of(&self.input).open()?;
         let mut report = Report::default();
-        let endian = recording.endian;
-        let mut processes = Processes::default();
         let bar = self.tell.talk.progress(&recording);
-        let work = |batch: &Batch| Processes::of(batch, endian);
-        let counted = count_with(&mut recording, self.tell.threads.count(), &mut report, work, |later| {
-            processes.join(later)
-        })?;
+        let usage = Usage::of(&mut recording, self.tell.threads.count(), &mut report)?;
         drop(bar);
-        let usage =
-            Usage { parts: Parts::of(&recording, &counted)?, processes: processes.by_size(), counted };
         self.tell.format.print(|| usage.text(), || usage.document(&recording))?;
         Ok(self.tell.talk.tell(&report))
     }
+}
+
+/// What `perfx du --json` prints of a recording.
+pub fn document(recording: &mut Recording, threads: usize) -> Result<Json> {
+    Ok(Usage::of(recording, threads, &mut Report::default())?.document(recording))
 }
 
 /// Everything there is to tell.
@@ -224,6 +222,14 @@ fn change(record: &Record<'_>, layouts: &Layouts) -> Option<Change> {
 }
 
 impl Usage {
+    fn of(recording: &mut Recording, threads: usize, report: &mut Report) -> Result<Usage> {
+        let endian = recording.endian;
+        let mut processes = Processes::default();
+        let work = |batch: &Batch| Processes::of(batch, endian);
+        let counted = count_with(recording, threads, report, work, |later| processes.join(later))?;
+        Ok(Usage { parts: Parts::of(recording, &counted)?, processes: processes.by_size(), counted })
+    }
+
     fn text(&self) -> String {
         let Usage { parts, counted, processes } = self;
         let tally = &counted.tally;

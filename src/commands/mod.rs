@@ -21,4 +21,5 @@ pub(crate) mod reindex;
 pub(crate) mod repair;
 pub(crate) mod run;
 pub(crate) mod sort;
+pub(crate) mod split;
 pub(crate) mod stats;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use zstd::zstd_safe::{DCtx, InBuffer, OutBuffer, get_error_name, get_frame_content_size};
 
-use crate::input::{BATCH_SIZE, Batch, Lost, Opened, Torn};
+use crate::input::{BATCH_SIZE, Batch, Lost, Opened, Torn, sound_records};
 use crate::{BadFrame, Bytes, Endian, Error, Frame, Kinds, Origin, Origins, Record, RecordType, Result};
 
 pub use parcel::{Parcel, Parcels};
@@ -193,6 +193,9 @@ where
                     *stream = Stream { broken: true, ..Stream::new() };
                     return Err(error);
                 }
+                out.drop_unsound();
+                // Handed on, so that it is not looked at again at the next fault.
+                out.flush(&mut self.ready);
                 let lost = Lost { error: Arc::new(error), records: 1, bytes };
                 *stream = Stream { lost: Some(lost), at: record.origin(), ..Stream::new() };
             } else {
@@ -466,6 +469,26 @@ impl Output {
     fn drop_rest(&mut self) {
         self.bytes.truncate(self.framed);
         self.origins.truncate(self.framed);
+    }
+
+    /// Forgets what stands behind the last sound record: zstd hands out some of what a damaged frame holds before it notices.
+    fn drop_unsound(&mut self) {
+        let (mut at, mut count, mut sound, mut records) = (0, 0, 0, 0);
+        while let Ok(Some(frame)) = Frame::read(&self.bytes[..self.framed], at, self.endian) {
+            // No kind that is still to come will have such sizes, and perf refuses them.
+            if frame.kind.name().is_none() && frame.size % 8 != 0 {
+                break;
+            }
+            let is_sound =
+                sound_records(&self.bytes, at, 1, self.endian, &self.batch.layouts, &mut { u64::MAX });
+            at += frame.total() as usize;
+            count += 1;
+            if is_sound {
+                (sound, records) = (at, count);
+            }
+        }
+        (self.framed, self.records) = (sound, records);
+        self.drop_rest();
     }
 
     /// Hands on the whole records and keeps the rest.

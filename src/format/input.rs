@@ -91,9 +91,9 @@ impl Progress {
         self.readings.load(Ordering::Relaxed).max(1)
     }
 
-    /// It will be read so many times.
+    /// It will be read so many times at least.
     pub fn expect(&self, readings: u64) {
-        self.readings.store(readings, Ordering::Relaxed);
+        self.readings.fetch_max(readings, Ordering::Relaxed);
     }
 }
 
@@ -239,7 +239,8 @@ impl Torn {
         let Torn { origin, kind, bytes, needs, resumes } = *self;
         let what = match needs {
             _ if resumes => format!("{bytes} bytes are no record; records go on behind them"),
-            0 => format!("only {bytes} bytes are left, too few for a record"),
+            0 if bytes < HEADER_SIZE as u64 => format!("only {bytes} bytes are left, too few for a record"),
+            0 => format!("{bytes} bytes are no record, and none follows"),
             needs => format!("the record takes {needs} bytes, but only {bytes} are left"),
         };
         let error = Error::new(what).origin(origin).code("torn");
@@ -358,6 +359,34 @@ impl Recording {
         self
     }
 
+    /// The same recording for another reading. `None`: its records can be read only once.
+    pub fn again(&self) -> Option<Recording> {
+        let again = |stream: &Stream| match &stream.source {
+            Source::Mapped { bytes, file, offset } => {
+                let source = Source::Mapped { bytes: bytes.clone(), file: file.clone(), offset: *offset };
+                Some(Stream { name: stream.name.clone(), index: stream.index, source })
+            }
+            Source::Reader { .. } => None,
+        };
+        Some(Recording {
+            name: self.name.clone(),
+            form: self.form,
+            endian: self.endian,
+            events: self.events.clone(),
+            features: self.features.clone(),
+            faults: self.faults.clone(),
+            file: self.file.clone(),
+            head: self.head.clone(),
+            event_types: self.event_types.clone(),
+            extras: self.extras.clone(),
+            chain: self.chain.clone(),
+            streams: self.streams.iter().map(again).collect::<Option<_>>()?,
+            forgiving: self.forgiving,
+            progress: self.progress.clone(),
+            cuts: self.cuts.clone(),
+        })
+    }
+
     /// The whole recording again from a temporary file, so that it can be read more than once. What is mapped already stays as it is.
     pub fn spooled(mut self, spool: &Spool) -> Result<Recording> {
         let Some(Stream { source: Source::Reader { .. }, .. }) = self.streams.first() else {
@@ -432,12 +461,12 @@ impl Recording {
         let file = Arc::new(file);
         let mut recording =
             Recording::from_file_header(&bytes, file, data_name.clone()).map_err(|e| e.file(&data_name))?;
-        let unfinished = recording.faults.iter().any(|fault| fault.weight == Weight::Fatal);
+        let cut_short = recording.faults.iter().any(|fault| fault.weight >= Weight::Loss);
         let has_parts = path.join("data.0").is_file();
         let version = match recording.features.get(&Feature::DIR_FORMAT) {
             Some(section) => recording.endian.u64(section, 0).unwrap_or(0),
-            // perf record --threads was killed before it could say so.
-            None if unfinished && has_parts => 1,
+            // perf record --threads was killed before it could say so, or the feature is among what is lost.
+            None if cut_short && has_parts => 1,
             None => 0,
         };
         if version > 1 {
@@ -1073,7 +1102,7 @@ const PROOF: usize = 4;
 const PROBES_PER_BYTE: u64 = 32;
 
 /// Whether `count` sound records stand at `at`, or fewer with the end of the data right behind them. Takes what it looked at from `left`.
-fn sound_records(
+pub(crate) fn sound_records(
     bytes: &[u8],
     mut at: usize,
     count: usize,
@@ -1171,22 +1200,19 @@ impl Cutter {
         let rest = bytes.slice(self.at..bytes.len());
         // Where a batch ends does not depend on where it begins, so that others can be looked for meanwhile.
         let enough = BATCH_SIZE - self.at % BATCH_SIZE;
-        let mut framed = frame(&rest, self.endian, enough);
+        let framed = frame(&rest, self.endian, enough);
         let mut batch = Batch { stored: Some((file.clone(), at)), ..self.empty_batch(at) };
         if self.forgiving
             && (framed.bad.is_some() || framed.end < enough && framed.end < rest.len())
-            && let Some(next) = self.resume(&rest, &framed)
+            && let Some(gap) = self.gap(&rest, &framed)
         {
-            let origin = Origin::Input { stream, offset: at + next.from as u64 };
-            let bytes = (next.to - next.from) as u64;
-            batch.torn = Some(Torn { origin, kind: None, bytes, needs: 0, resumes: true });
-            framed = frame(&rest[..next.from], self.endian, usize::MAX);
+            let origin = Origin::Input { stream, offset: at + gap.from as u64 };
+            let (bytes, resumes) = ((gap.to - gap.from) as u64, gap.to < rest.len());
+            batch.torn = Some(Torn { origin, kind: None, bytes, needs: 0, resumes });
+            let framed = frame(&rest[..gap.from], self.endian, usize::MAX);
             batch.hold(rest.slice(0..framed.end), &framed);
-            self.at += next.to;
+            self.at += gap.to;
             return Ok(Some(batch));
-        }
-        if self.forgiving {
-            framed.bad = None;
         }
         let framed = framed.sound(stream, at)?;
         batch.hold(rest.slice(0..framed.end), &framed);
@@ -1266,8 +1292,8 @@ impl Cutter {
         Ok(Some(batch))
     }
 
-    /// Where records go on behind the ones that `framed` found. `None` when nothing behind them proves itself.
-    fn resume(&self, rest: &Bytes, framed: &Framed) -> Option<Gap> {
+    /// What stands behind the records that `framed` found: up to where records go on, or to the end. `None`: nothing but a record cut short.
+    fn gap(&self, rest: &Bytes, framed: &Framed) -> Option<Gap> {
         let mut left = PROBES_PER_BYTE * rest.len() as u64;
         let sound = |at: usize, records: usize, left: &mut u64| {
             sound_records(rest, at, records, self.endian, &self.layouts, left)
@@ -1294,7 +1320,10 @@ impl Cutter {
             }
             to += 1;
         }
-        None
+        // The beginning of a record that may well be one: those before it are what they seem.
+        let plausible =
+            framed.bad.is_none() && framed.cut.as_ref().is_none_or(|cut| cut.kind.name().is_some());
+        (!plausible).then_some(Gap { from, to: rest.len() })
     }
 
     /// Leaves nothing of a mapped stream to be read again.

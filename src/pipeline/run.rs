@@ -303,6 +303,9 @@ impl Job {
         let mut writer = Writer::new(&mut output, recording, &mut session)?;
         write_records(recording, &mut chain, schedule, terminal, &mut session, &mut writer)?;
         session.settle();
+        if terminal.absorb && writer.kinds.has(RecordType::STAT_CONFIG) {
+            set_stat(&mut session);
+        }
         let layouts = Layouts::new(&session.events);
         for at in 0..chain.len() {
             let mut planner = Planner::new(None, terminal);
@@ -347,6 +350,17 @@ fn features_of(recording: &Recording, form: OutputForm, expand: bool) -> Feature
         features.remove(&Feature::DIR_FORMAT);
     }
     features
+}
+
+/// Pipe data of perf stat never says that it is such, but a file must: perf refuses counters that keep their ids nowhere without feature STAT.
+fn set_stat(session: &mut Session) {
+    let counts = session.events.iter().all(|event| event.attr().sample_period == 0);
+    if counts && session.feature(Feature::STAT).is_none() {
+        session.set_feature(Feature::STAT, Vec::new());
+        let what =
+            "feature STAT was set: there is a STAT_CONFIG record, and the events count and do not sample";
+        session.report.say(Level::Info, what);
+    }
 }
 
 fn drop_stale(schedule: &Schedule, session: &mut Session) {
@@ -591,6 +605,7 @@ fn write_records(
             }
             session.report.say(Level::Loss, lost.to_string());
         }
+        writer.kinds = writer.kinds.union(batch.kinds);
         writer.plan(&plan, &batch.bytes, session)?;
         plan.absorbed.into_iter().for_each(|header| session.absorb(header));
         Ok(())
@@ -661,6 +676,8 @@ struct Writer<'a> {
     event_types: Vec<u8>,
     marks: Vec<Mark>,
     moved: bool,
+    /// Of all records read.
+    kinds: Kinds,
     /// Where AUXTRACE records were that passes left out, bytes from the start of the input.
     dropped_aux: HashSet<u64>,
 }
@@ -684,6 +701,7 @@ impl<'a> Writer<'a> {
             event_types: recording.event_types.clone(),
             marks: Vec::new(),
             moved: false,
+            kinds: Kinds::NONE,
             dropped_aux: HashSet::new(),
         };
         if form == OutputForm::Pipe {

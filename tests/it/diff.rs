@@ -58,6 +58,34 @@ fn a_copy_in_another_form_is_equal() {
 }
 
 #[test]
+fn compressed_or_not_it_is_equal() {
+    let names =
+        ["several.p61", "z.p61", "pipe.p61", "pipe-z.p73", "threads.p73", "threads-z.p61", "tracepoint.p73"];
+    let fixtures: Vec<_> = names.iter().map(|name| Fixture::new(&format!("recorded/{name}.data"))).collect();
+    each_fixture(&fixtures, |fixture| {
+        let folder = temp();
+        let ways = [
+            &["compress"][..],
+            &["compress", "--solid", "--to", "pipe"],
+            &["compress", "--compressed2", "-l", "9"],
+            &["decompress"],
+            &["decompress", "--to", "pipe"],
+        ];
+        for (number, way) in ways.iter().enumerate() {
+            let path = folder.path().join(number.to_string());
+            let mut args = args!["-q", fixture.path, "-o", path].to_vec();
+            args.splice(0..0, way.iter().map(Into::into));
+            perfx(args).done()?;
+            let (document, code) = diff(&fixture.path, &path)?;
+            if document["equal"] != true || code != Some(0) {
+                return Err(format!("{way:?}: {document}"));
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
 fn decompressed_records_are_compared() {
     // mmap2-build-ids without a single id changes nothing but that it decompresses.
     let folder = temp();

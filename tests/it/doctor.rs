@@ -335,12 +335,14 @@ fn there_is_no_fault_in_what_perf_records_now() {
 
 #[test]
 fn there_is_no_fault_in_what_perfx_writes() {
-    // In pipe data perf does not mind where events keep their ids, and a file with feature STAT says so; `copy` does not add that yet.
-    let stat = |fixture: &Fixture| fixture.name.starts_with("recorded/pipe-stat");
-    let sound = |fixture: &Fixture| known_fault(&fixture.name).is_none() && !stat(fixture);
+    let sound = |fixture: &Fixture| known_fault(&fixture.name).is_none();
     let fixtures: Vec<_> = recorded().into_iter().filter(sound).collect();
     each_fixture(&fixtures, |fixture| {
         for command in [&["copy"][..], &["copy", "--to", "pipe"], &["inject", "-b", "--no-files"]] {
+            // Whose counters keep their ids nowhere has nothing that could be hit.
+            if command[0] == "inject" && fixture.name.starts_with("recorded/pipe-stat") {
+                continue;
+            }
             let folder = temp();
             let out = folder.path().join("out.data");
             let mut args = args!["-q", "-o", out, fixture.path].to_vec();

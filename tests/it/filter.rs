@@ -12,12 +12,12 @@ use crate::support::{
 
 /// One line of `perf script -F comm,pid,tid,time,…`.
 #[derive(Clone, Debug)]
-struct Line {
-    text: String,
-    comm: String,
-    pid: u32,
-    tid: u32,
-    ns: u64,
+pub(crate) struct Line {
+    pub(crate) text: String,
+    pub(crate) comm: String,
+    pub(crate) pid: u32,
+    pub(crate) tid: u32,
+    pub(crate) ns: u64,
 }
 
 impl Line {
@@ -37,8 +37,27 @@ impl Line {
     }
 }
 
+impl Line {
+    fn event(&self) -> String {
+        let words: Vec<_> = self.text.split_whitespace().collect();
+        let time = words.iter().position(|word| word.ends_with(':') && word.contains('.')).unwrap_or(0);
+        let event = words[time + 1..].iter().find(|word| word.ends_with(':'));
+        event.map_or_else(String::new, |word| word[..word.len() - 1].to_owned())
+    }
+
+    fn dso(&self) -> String {
+        let dso = self.text.rsplit_once('(').and_then(|(_, dso)| dso.strip_suffix(')'));
+        dso.unwrap_or_default().to_owned()
+    }
+}
+
+/// As a regular expression that means the name itself.
+fn escape(name: &str) -> String {
+    name.chars().flat_map(|c| c.is_ascii_punctuation().then_some('\\').into_iter().chain([c])).collect()
+}
+
 /// What perf shows of a recording's samples, call chains left out; `None` where it refuses the recording.
-fn samples(perf: &Perf, path: &Path, more: &[&str]) -> Option<Vec<Line>> {
+pub(crate) fn samples(perf: &Perf, path: &Path, more: &[&str]) -> Option<Vec<Line>> {
     let fields = "comm,pid,tid,time,event,ip,sym,dso";
     let mut args =
         args!["script", "-f", "--ns", "-G", "--no-demangle", "--kallsyms", "/dev/null", "-F", fields, "-i"]
@@ -58,7 +77,7 @@ fn most<T: Ord + Clone>(all: impl Iterator<Item = T>) -> T {
     counts.into_iter().max_by_key(|(_, count)| *count).expect("there are some").0
 }
 
-fn seconds(ns: u64) -> String {
+pub(crate) fn seconds(ns: u64) -> String {
     format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
 }
 
@@ -71,8 +90,7 @@ fn cuts(lines: &[Line]) -> Vec<Cut> {
     let (start, stop) = (times[times.len() / 3], times[times.len() * 2 / 3]);
     let (pid, tid) = (most(lines.iter().map(|line| line.pid)), most(lines.iter().map(|line| line.tid)));
     let comm = most(lines.iter().map(|line| line.comm.clone()));
-    let escaped: String =
-        comm.chars().flat_map(|c| c.is_ascii_punctuation().then_some('\\').into_iter().chain([c])).collect();
+    let escaped = escape(&comm);
     let name = comm.clone();
     let window = format!("{},{}", seconds(start), seconds(stop));
     let args = |args: &[&str]| args.iter().map(|&arg| arg.to_owned()).collect::<Vec<_>>();
@@ -81,6 +99,23 @@ fn cuts(lines: &[Line]) -> Vec<Cut> {
         (args(&["--pid", &pid.to_string()]), Box::new(move |line| line.pid == pid)),
         (args(&["--exclude-tid", &tid.to_string()]), Box::new(move |line| line.tid != tid)),
     ];
+    // Two windows, the second of which begins with the first sample that the first leaves out; and the same from the first sample on.
+    let first = times[0];
+    let later = times[times.len() * 5 / 6];
+    let both = move |line: &Line| (start..stop).contains(&line.ns) || line.ns >= later;
+    cuts.push((args(&["--time", &format!("{window} {},", seconds(later))]), Box::new(both)));
+    let after = format!("+{}ns,+{}ns", start - first, stop - first);
+    cuts.push((args(&["--time", &after]), Box::new(move |line| (start..stop).contains(&line.ns))));
+    let event = most(lines.iter().map(Line::event));
+    if !event.contains(',') {
+        let name = event.clone();
+        cuts.push((args(&["--event", &escape(&event)]), Box::new(move |line| line.event() == name)));
+    }
+    let dso = most(lines.iter().map(Line::dso));
+    if dso.starts_with('/') && !dso.contains(',') {
+        let name = dso.clone();
+        cuts.push((args(&["--exclude-dso", &escape(&dso)]), Box::new(move |line| line.dso() != name)));
+    }
     // perf makes up a name where none was recorded.
     if !comm.starts_with(':') && !comm.contains(',') {
         let both = args(&["--comm", &escaped, "--time", &window]);
@@ -162,8 +197,95 @@ fn shares_of_time_and_pids_are_cut_as_perf_script_cuts_them() {
     }
 }
 
+#[test]
+fn perf_s_own_options_choose_the_same_samples() {
+    for (perf, version) in [("perf", "p61"), ("perf-new", "p73")] {
+        for perf in perfs(&[perf]) {
+            for name in ["allbits", "several", "forks", "switch", "threads", "namespaces"] {
+                let fixture = Fixture::new(&format!("recorded/{name}.{version}.data"));
+                let lines = samples(&perf, &fixture.path, &[]).unwrap();
+                let (pid, tid) =
+                    (most(lines.iter().map(|line| line.pid)), most(lines.iter().map(|line| line.tid)));
+                let comm = most(lines.iter().map(|line| line.comm.clone()));
+                let mut options = vec![("--pid", pid.to_string()), ("--tid", tid.to_string())];
+                // perf splits a name with a comma, and shows one that it made up.
+                options.extend((!comm.starts_with(':')).then_some(("--comm", comm)));
+                options.extend((name == "allbits").then_some(("--cpu", "1".to_owned())));
+                for (option, value) in options {
+                    let own = if option == "--comm" { "--comms" } else { option };
+                    let whole = samples(&perf, &fixture.path, &[own, &value]).unwrap();
+                    let folder = temp();
+                    let output = folder.path().join("cut.data");
+                    let wanted = if option == "--comm" { escape(&value) } else { value.clone() };
+                    let ran = perfx(args!["filter", "-q", option, wanted, fixture.path, "-o", output]);
+                    assert!(matches!(ran.code, Some(0 | 3)), "{}", ran.stderr);
+                    let text = |lines: Vec<Line>| lines.into_iter().map(|line| line.text).collect::<Vec<_>>();
+                    let cut = samples(&perf, &output, &[]).unwrap();
+                    same_lines(&format!("{name} {option} {value}"), &text(whole), &text(cut)).unwrap();
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn wall_clock_times_mean_what_clock_data_says() {
+    for name in ["clock-realtime.p73", "clock-monotonic.p61", "clock-boottime.p73", "clock-tai.p73"] {
+        let fixture = Fixture::new(&format!("recorded/{name}.data"));
+        let dump = perfx(args!["dump", "-q", fixture.path]).text();
+        let number = |key: &str| -> u64 {
+            let line = dump.lines().find_map(|line| line.trim().strip_prefix(key));
+            line.unwrap().trim_start_matches(':').trim().parse().unwrap()
+        };
+        let (wall, clock) = (number("wall_ns"), number("clock_ns"));
+        let time = |line: &str| -> Option<u64> {
+            let line = line.split_once(' ')?.1.strip_prefix("SAMPLE ")?;
+            line.split(' ').find_map(|word| word.strip_prefix("time=")?.parse().ok())
+        };
+        let mut times: Vec<u64> = dump.lines().filter_map(time).collect();
+        times.sort_unstable();
+        let (start, stop) = (times[times.len() / 4], times[times.len() / 2]);
+        let rfc3339 = |ns: u64| {
+            let since = wall - clock.min(wall) + ns - clock.saturating_sub(wall);
+            humantime::format_rfc3339_nanos(std::time::UNIX_EPOCH + std::time::Duration::from_nanos(since))
+                .to_string()
+        };
+        let folder = temp();
+        let (a, b) = (folder.path().join("a"), folder.path().join("b"));
+        let window = format!("{},{}", rfc3339(start), rfc3339(stop));
+        let ran = perfx(args!["filter", "-q", "--time", window, fixture.path, "-o", a]);
+        assert_eq!(ran.code, Some(0), "{name} {window}: {}", ran.stderr);
+        let window = format!("{},{}", seconds(start), seconds(stop));
+        assert_eq!(perfx(args!["filter", "-q", "--time", window, fixture.path, "-o", b]).code, Some(0));
+        assert_eq!(records(&a), records(&b), "{name}");
+        let left = records(&a).iter().filter(|record| record.starts_with("SAMPLE ")).count();
+        // Half-open: the one at `stop` is not in it.
+        assert_eq!(left, times.iter().filter(|time| (start..stop).contains(time)).count(), "{name}");
+    }
+}
+
+#[test]
+fn guests_are_machines_and_deferred_call_chains_follow_their_samples() {
+    let place = Place::new(&[
+        ("guest.data", "crafted/guest-le.data"),
+        ("deferred.data", "crafted/sample-deferred-le.data"),
+    ]);
+    let lines = [
+        "dump -q --only SAMPLE,MMAP,MMAP2,CALLCHAIN_DEFERRED guest.data",
+        "filter --machine host guest.data -o host.data",
+        "dump -q --only SAMPLE,MMAP,MMAP2 host.data",
+        "filter --exclude-machine host guest.data -o guests.data",
+        "dump -q --only SAMPLE,MMAP,MMAP2 guests.data",
+        "filter --machine 1 guest.data -o none.data",
+        "dump -q --only SAMPLE,CALLCHAIN_DEFERRED deferred.data",
+        "filter --time 0%-50% deferred.data -o cut.data",
+        "dump -q --only SAMPLE,CALLCHAIN_DEFERRED cut.data",
+    ];
+    same("filter", "guests", &place.say_all(&lines));
+}
+
 /// The records of a dump without their places.
-fn records(path: &Path) -> Vec<String> {
+pub(crate) fn records(path: &Path) -> Vec<String> {
     let ran = perfx(args!["dump", "-q", path]);
     assert!(matches!(ran.code, Some(0 | 3)), "{}", ran.stderr);
     let text = ran.text();
@@ -291,6 +413,25 @@ fn unused_events_and_build_ids_leave_with_all_that_names_them() {
                 "{}",
                 said.text()
             );
+        }
+    }
+}
+
+/// perf makes a sample of each counter that a group read has, and knows whose it is by its id.
+#[test]
+fn events_that_only_group_reads_name_are_used() {
+    for (name, perf) in
+        [("recorded/group-read.p61.data", "perf"), ("recorded/group-read.p73.data", "perf-new")]
+    {
+        let fixture = Fixture::new(name);
+        let folder = temp();
+        let output = folder.path().join("cut.data");
+        let ran = perfx(args!["filter", "--time", "20%-50%", "--drop-unused", fixture.path, "-o", output]);
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        for perf in perfs(&[perf]) {
+            let said = perf.run(Stdin::Null, args!["script", "-i", output]);
+            assert!(!said.stderr.contains("not present"), "{}", said.stderr);
+            assert!(said.text().contains("page-faults:"), "{}", said.text());
         }
     }
 }

@@ -10,7 +10,7 @@ use std::thread;
 use crate::args;
 use crate::parse::{AUXTRACE, BUILD_ID, Contents, EVENT_TYPE, Order, Rec, TRACING_DATA, feature, records};
 use crate::support::{
-    Fixture, Form, Ran, Stdin, all, each, each_fixture, named, perfx, perfx_with, same_bytes, temp,
+    Fixture, Form, Ran, Stdin, all, each, each_fixture, named, perfs, perfx, perfx_with, same_bytes, temp,
 };
 
 /// Copies `bytes` into a form. `None` when that has consequences of its own (exit code 1 or 3), which `validation.rs` has.
@@ -134,6 +134,13 @@ fn a_pipe_comes_back_from_a_file() {
         let Some(file) = copy(&pipe, "file")? else { return Ok(()) };
         let back = copy_on(&file, "pipe")?;
         let (before, between, after) = (Contents::pipe(&pipe), Contents::file(&file), Contents::pipe(&back));
+        // A file of perf stat must say that it is one, and then its pipe does, too.
+        let of_stat = fixture.name.contains("pipe-stat");
+        let but_stat = |mut contents: Contents| {
+            contents.features.retain(|feature, _| !of_stat || *feature != feature::STAT);
+            contents
+        };
+        let (between, after) = (but_stat(between), but_stat(after));
         same_front("in the file", &before, &between)?;
         same_front("back in a pipe", &before, &after)?;
         let ids = before.build_ids(&pipe);
@@ -161,6 +168,32 @@ fn a_pipe_comes_back_from_a_file() {
 }
 
 /// What a recording holds, without where: every line of the dump is a record.
+/// Without feature STAT perf refuses a file whose events keep their ids nowhere, as those of perf stat do.
+#[test]
+fn a_pipe_of_perf_stat_becomes_a_file_that_perf_stat_reports() {
+    for (name, perf) in [("recorded/pipe-stat.p61.data", "perf"), ("recorded/pipe-stat.p73.data", "perf-new")]
+    {
+        let fixture = Fixture::new(name);
+        let folder = temp();
+        let out = folder.path().join("out.data");
+        let ran = perfx(args!["copy", fixture.path, "-o", out]);
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        assert!(ran.stderr.contains("feature STAT was set"), "{}", ran.stderr);
+        for perf in perfs(&[perf]) {
+            let of_pipe = perf.run(Stdin::File(&fixture.path), ["stat", "report", "-i", "-"]);
+            let of_file = perf.run(Stdin::Null, args!["stat", "report", "-i", out]);
+            assert_eq!(of_file.code, Some(0), "{}", of_file.stderr);
+            // It says there that it can't check pipe data.
+            let counts = |ran: &Ran| -> Vec<String> {
+                let said = format!("{}{}", ran.text(), ran.stderr);
+                said.lines().filter(|line| line.starts_with(' ')).map(str::to_owned).collect()
+            };
+            assert_eq!(counts(&of_pipe), counts(&of_file));
+            assert!(counts(&of_file).iter().any(|line| line.contains("page-faults")));
+        }
+    }
+}
+
 fn records_of(path: &Path) -> Result<Vec<String>, String> {
     let ran = perfx(args!["dump", "--raw", path]).done()?;
     let record = |line: &str| Some(line.split_once(" ")?.1.to_owned()).filter(|_| line.contains("raw="));

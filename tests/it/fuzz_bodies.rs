@@ -23,8 +23,8 @@ use perfx_format::{
 };
 use perfx_passes::{
     BuildIds, BuildIdsOptions, Compress, CompressOptions, Decompress, DecompressOptions, IdOptions, Join,
-    JoinOptions, Joined, Mend, Merge, MergeOptions, Mmap2BuildIds, Mmap2BuildIdsOptions, ReindexAux,
-    ReindexBuildIds, ReindexIds, ReindexTimes, Repair, in_time_order, parse_chain,
+    JoinOptions, Joined, Mend, Merge, MergeOptions, Mmap2BuildIds, Mmap2BuildIdsOptions, Recover, ReindexAux,
+    ReindexBuildIds, ReindexIds, ReindexTimes, Repair, Split, SplitBy, in_time_order, parse_chain,
 };
 use perfx_pipeline::{Job, Outcome, Output, OutputForm, Pass};
 
@@ -46,6 +46,11 @@ pub(crate) const RECORDINGS: &[Body] = &[
     ("repair", repair),
     ("merge", merge),
     ("join", join),
+    ("filter", filter),
+    ("split", split),
+    ("recover", recover),
+    ("du", du),
+    ("diff", diff),
 ];
 
 /// Bodies that take a part of one, or something else; each says what.
@@ -284,18 +289,33 @@ pub(crate) fn copy(bytes: &[u8]) {
     }
 }
 
-/// With passes: it can be read, nothing but what they leave out is lost, and it does not depend on the threads.
-fn pass(bytes: &[u8], options: usize, make: impl Fn() -> Box<dyn Pass>) {
-    let Some(before) = summary(bytes) else { return };
+/// With a pass: what it makes can be read, and does not depend on the threads.
+fn rewritten(
+    bytes: &[u8],
+    options: usize,
+    make: impl Fn() -> Box<dyn Pass>,
+) -> Option<(Summary, Outcome, Summary)> {
+    let before = summary(bytes)?;
     let form = FORMS[options % 2];
     if form == OutputForm::Pipe && would_mean_more(bytes) {
-        return;
+        return None;
     }
-    let Some((outcome, written)) = run(bytes, vec![make()], form, 1) else { return };
+    let (outcome, written) = run(bytes, vec![make()], form, 1)?;
     if by_hostname(&before, form) {
-        return;
+        return None;
     }
     let after = check(&written, form);
+    if options.is_multiple_of(8) {
+        let (_, threaded) = run(bytes, vec![make()], form, 3).expect("threads change nothing");
+        assert!(threaded == written, "the bytes depend on the number of threads");
+    }
+    Some((before, outcome, after))
+}
+
+/// The same, and nothing but what it counts is left out.
+fn pass(bytes: &[u8], options: usize, make: impl Fn() -> Box<dyn Pass>) {
+    let form = FORMS[options % 2];
+    let Some((before, outcome, after)) = rewritten(bytes, options, make) else { return };
     let dropped: u64 = outcome.report.dropped.values().sum();
     let compressed = before.data != after.data && !after.features.contains_key(&Feature::COMPRESSED);
     if open(bytes).is_ok_and(|recording| recording.form == Form::File)
@@ -303,10 +323,6 @@ fn pass(bytes: &[u8], options: usize, make: impl Fn() -> Box<dyn Pass>) {
         && !compressed
     {
         assert!(after.stored + dropped >= before.stored, "only what was counted was left out");
-    }
-    if options.is_multiple_of(8) {
-        let (_, threaded) = run(bytes, vec![make()], form, 3).expect("threads change nothing");
-        assert!(threaded == written, "the bytes depend on the number of threads");
     }
 }
 
@@ -357,6 +373,96 @@ pub(crate) fn repair(bytes: &[u8]) {
     let options = bytes.len();
     let mends = Mend::ALL.get(options / 2 % 16).copied();
     pass(bytes, options, || Box::new(Repair::new(mends.as_slice())));
+}
+
+/// A chain of options chosen by the input's length.
+pub(crate) fn filter(bytes: &[u8]) {
+    let options = bytes.len();
+    let choices = [
+        "time=20%-60%",
+        "time=+1ms\\,",
+        "pid=100:keep-all-sideband",
+        "exclude-comm=a.*:drop-unused",
+        "dso=.*lib.*:exclude-cpu=1",
+        "event=.*clock.*:drop-unused",
+        "machine=host:exclude-cgroup=/.*",
+        "kind=SAMPLE:exclude-kind=EXIT:drop-unused",
+    ];
+    let chain = format!("filter:{}", choices[options / 2 % choices.len()]);
+    rewritten(bytes, options, || parse_chain(&chain).expect("the options are right").remove(0));
+}
+
+/// Every sample is in one part, and each part is a recording.
+pub(crate) fn split(bytes: &[u8]) {
+    let Ok(mut recording) = open(bytes) else { return };
+    let ways = [
+        SplitBy::Samples(3),
+        SplitBy::Time(1_000_000),
+        SplitBy::Pid,
+        SplitBy::Event,
+        SplitBy::Size(1 << 14),
+        SplitBy::Time(1),
+    ];
+    let by = ways[bytes.len() / 2 % ways.len()];
+    let Ok(split) = Split::new(&mut recording, by, bytes.len().is_multiple_of(3), 1) else { return };
+    let parts: Vec<_> = split.parts().collect();
+    // As many files take too long; the first ones are as good as the others.
+    for (part, pass) in parts.iter().zip(split.passes(&recording)).take(20) {
+        let Some((_, written)) = run(bytes, vec![pass], OutputForm::File, 1) else { return };
+        if let SplitBy::Size(most) = by {
+            assert!(written.len() as u64 <= most, "a part of {} bytes", written.len());
+        }
+        let mut samples = 0;
+        let mut recording = open(&written).expect("a part can be opened");
+        walk(&mut recording, true, |record, _| samples += u64::from(record.kind() == RecordType::SAMPLE))
+            .expect("a part can be read");
+        assert_eq!(samples, part.samples);
+    }
+}
+
+/// Whatever can be opened comes back as a recording without a fault, and then there is nothing to bring back.
+pub(crate) fn recover(bytes: &[u8]) {
+    let passes = || -> Vec<Box<dyn Pass>> { vec![Box::new(Recover::new(true))] };
+    let recovered = |bytes: &[u8]| {
+        let recording = open(bytes).ok()?.forgiving();
+        let mut file = temp(&[]);
+        let job = Job { recording, passes: passes(), threads: 1, spool: spool() };
+        let outcome = job.run(Output::File(&file, OutputForm::File)).ok()?;
+        let mut written = Vec::new();
+        file.rewind().unwrap();
+        file.read_to_end(&mut written).unwrap();
+        Some((outcome, written))
+    };
+    let Some((_, written)) = recovered(bytes) else { return };
+    let recording = open(&written).expect("what came back can be opened");
+    // As in `by_hostname`.
+    let sure = recording.endian == Endian::Little || recording.features.contains_key(&Feature::HOSTNAME);
+    if sure {
+        assert!(recording.faults.iter().all(|fault| fault.weight == Weight::Odd), "{:?}", recording.faults);
+        summary(&written).expect("what came back can be read");
+    }
+}
+
+/// The rows add up, and the threads make no difference.
+pub(crate) fn du(bytes: &[u8]) {
+    let Ok(mut recording) = open(bytes) else { return };
+    let Ok(said) = perfx::du(&mut recording, 1) else { return };
+    if bytes.len().is_multiple_of(8) {
+        let again = perfx::du(&mut open(bytes).unwrap(), 3).expect("threads change nothing");
+        assert_eq!(said, again);
+    }
+}
+
+/// A recording is equal to itself and to its copies, and whether it is equal to another does not depend on which is named first.
+pub(crate) fn diff(bytes: &[u8]) {
+    let opened = |bytes: &[u8]| open(bytes).and_then(|recording| recording.spooled(&spool())).ok();
+    let equal = |a: &[u8], b: &[u8]| {
+        let said = perfx::diff(&mut opened(a)?, &mut opened(b)?, 1).ok()?;
+        Some(said["equal"].as_bool().expect("it says whether they are equal"))
+    };
+    let same = equal(bytes, bytes);
+    assert!(same != Some(false), "a recording differs from itself");
+    assert_eq!(equal(bytes, HOST), equal(HOST, bytes));
 }
 
 /// The recording is the guest of a sound host, and the host of itself as a guest.
@@ -844,6 +950,7 @@ mod smoke {
                 let cut = &bytes[..end.min(bytes.len())];
                 file(cut);
                 pipe(cut);
+                recover(cut);
                 [copy, build_ids, mmap2_build_ids][end % 3](cut);
             }
             Ok(())

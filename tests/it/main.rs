@@ -24,6 +24,7 @@ mod reindex;
 mod repair;
 mod second_opinion;
 mod snapshots;
+mod split;
 mod stats;
 mod support;
 mod terminal;

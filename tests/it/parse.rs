@@ -16,6 +16,7 @@ pub(crate) mod feature {
     pub(crate) const TRACING_DATA: u64 = 1;
     pub(crate) const BUILD_ID: u64 = 2;
     pub(crate) const AUXTRACE: u64 = 18;
+    pub(crate) const STAT: u64 = 19;
     pub(crate) const DIR_FORMAT: u64 = 24;
     pub(crate) const COMPRESSED: u64 = 27;
 }

@@ -1,20 +1,13 @@
 //! What `perfx recover` brings back is all that can be read, and perf reads it.
 
+use std::cmp::Ordering;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::args;
-use crate::snapshots::{Place, same};
+use crate::filter::records;
+use crate::snapshots::{Place, copy_all, same};
 use crate::support::{Fixture, Form, Stdin, each, each_fixture, perfs, perfx, recorded, same_bytes, temp};
-
-/// The records of a dump without their places.
-fn records(path: &Path) -> Vec<String> {
-    let ran = perfx(args!["dump", "-q", path]);
-    assert!(matches!(ran.code, Some(0 | 3)), "{}", ran.stderr);
-    let text = ran.text();
-    let lines = text.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_digit()));
-    lines.filter_map(|line| Some(line.split_once(' ')?.1.to_owned())).collect()
-}
 
 #[test]
 fn what_is_whole_comes_out_as_it_is() {
@@ -130,4 +123,258 @@ fn killed_recordings_come_back() {
             assert_eq!(said.code, Some(0), "{name}: {}", said.stderr);
         }
     }
+}
+
+/// A record of a dump: the file it comes from, where it or the COMPRESSED record that holds it begins, and what it says.
+struct Dumped {
+    stream: usize,
+    at: usize,
+    compressed: bool,
+    text: String,
+}
+
+fn dumped(path: &Path) -> Vec<Dumped> {
+    let ran = perfx(args!["dump", "-q", path]);
+    assert!(matches!(ran.code, Some(0 | 3)), "{}", ran.stderr);
+    let text = ran.text();
+    let lines = text.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_digit()));
+    let record = |line: &str| {
+        let (place, text) = line.split_once(' ')?;
+        let (stream, place) = place.split_once(':').unwrap_or(("0", place));
+        let (at, inside) = place.split_once('+').map_or((place, None), |(at, inside)| (at, Some(inside)));
+        let at = usize::from_str_radix(at.strip_prefix("0x")?, 16).ok()?;
+        Some(Dumped { stream: stream.parse().ok()?, at, compressed: inside.is_some(), text: text.to_owned() })
+    };
+    lines.filter_map(record).collect()
+}
+
+/// One file of a recording and how far it is cut off.
+struct Cut<'a> {
+    fixture: &'a Fixture,
+    stream: usize,
+    len: usize,
+}
+
+/// The file of a recording that holds stream `stream`.
+fn file_of(path: &Path, stream: usize) -> PathBuf {
+    match (path.is_dir(), stream) {
+        (false, _) => path.to_owned(),
+        (true, 0) => path.join("data"),
+        (true, number) => path.join(format!("data.{}", number - 1)),
+    }
+}
+
+#[test]
+fn whatever_the_form_a_cut_leaves_the_whole_records_before_it_and_perf_reads_them() {
+    let names = [
+        "recorded/z.p61.data",
+        "recorded/z.p612.data",
+        "recorded/z.p73.data",
+        "recorded/z22.p73.data",
+        "recorded/z-straddle.p61.data",
+        "recorded/z-straddle.p73.data",
+        "recorded/pipe.p61.data",
+        "recorded/pipe.p73.data",
+        "recorded/pipe-z.p61.data",
+        "recorded/pipe-z.p73.data",
+        "recorded/threads.p61.data",
+        "recorded/threads-z.p61.data",
+        "recorded/threads-z.p73.data",
+        "crafted/z-81-le.data",
+        "crafted/z-83-be.data",
+    ];
+    // Frames that each begin anew, and COMPRESSED2, which no perf here records with so little data.
+    let folder = temp();
+    let mut fixtures: Vec<Fixture> = names.iter().map(|name| Fixture::new(name)).collect();
+    for (name, more) in
+        [("frames", &[][..]), ("frames2", &["--compressed2"]), ("solid2", &["--compressed2", "--solid"])]
+    {
+        let path = folder.path().join(name);
+        let mut args =
+            args!["compress", "-q", Fixture::new("recorded/several.p61.data").path, "-o", path].to_vec();
+        args.extend(more.iter().map(Into::into));
+        assert_eq!(perfx(args).code, Some(0));
+        fixtures.push(Fixture { name: name.to_owned(), path, form: Form::File });
+    }
+    // What pipe data says in records a file says in its header.
+    let in_header = ["HEADER_ATTR ", "HEADER_FEATURE ", "HEADER_TRACING_DATA "];
+    let is_data = |record: &Dumped| !in_header.iter().any(|kind| record.text.starts_with(kind));
+    let data = |fixture: &Fixture| dumped(&fixture.path).into_iter().filter(is_data).collect();
+    let whole: Vec<Vec<Dumped>> = fixtures.iter().map(data).collect();
+    let mut cuts = Vec::new();
+    for (number, fixture) in fixtures.iter().enumerate() {
+        let streams = whole[number].iter().map(|record| record.stream).max().unwrap();
+        for stream in 0..=streams {
+            let size = fs::metadata(file_of(&fixture.path, stream)).unwrap().len() as usize;
+            let first =
+                whole[number].iter().find(|record| record.stream == stream).map_or(0, |record| record.at);
+            // Coprime to 8, so that every place in a record comes up; where a frame ends, too.
+            let step = (size / 9).max(1) | 1;
+            let lens = (first + 1..size).step_by(step).chain((size.saturating_sub(9)..size).step_by(4));
+            cuts.extend(lens.map(|len| (number, Cut { fixture, stream, len })));
+        }
+    }
+    let perfs = perfs(&["perf", "perf-new"]);
+    each(
+        &cuts,
+        |(_, cut)| format!("{} file {} cut at {}", cut.fixture.name, cut.stream, cut.len),
+        |(number, cut)| {
+            let folder = temp();
+            let (input, output) = (folder.path().join("cut.data"), folder.path().join("out.data"));
+            copy_all(&cut.fixture.path, &input);
+            let bytes = fs::read(file_of(&input, cut.stream)).unwrap();
+            fs::write(file_of(&input, cut.stream), &bytes[..cut.len]).unwrap();
+            let ran = perfx(args!["recover", "-q", input, "-o", output]);
+            if !matches!(ran.code, Some(0 | 3)) {
+                return Err(format!("exit code {:?}: {}", ran.code, ran.stderr));
+            }
+            let end = |record: &Dumped| {
+                let big = bytes.starts_with(b"2ELIFREP");
+                let size = [bytes[record.at + 6], bytes[record.at + 7]];
+                record.at + usize::from(if big { u16::from_be_bytes(size) } else { u16::from_le_bytes(size) })
+            };
+            let (mut before, mut here, mut behind) = (Vec::new(), Vec::new(), Vec::new());
+            let (mut least, mut most) = (0, 0);
+            for record in &whole[*number] {
+                match record.stream.cmp(&cut.stream) {
+                    Ordering::Less => before.push(&record.text),
+                    Ordering::Greater => behind.push(&record.text),
+                    Ordering::Equal => {
+                        here.push(&record.text);
+                        if end(record) <= cut.len {
+                            least = here.len();
+                        }
+                        if record.at < cut.len {
+                            most = here.len();
+                        }
+                    }
+                }
+            }
+            // The last record in a COMPRESSED record may go on in the next.
+            let last =
+                whole[*number].iter().filter(|record| record.stream == cut.stream).nth(least.max(1) - 1);
+            if last.is_some_and(|record| record.compressed) {
+                least = least.saturating_sub(1);
+            }
+            let found = records(&output);
+            let Some(there) = found.len().checked_sub(before.len() + behind.len()) else {
+                return Err(format!("{} records came back, less than other files have", found.len()));
+            };
+            let expected = before.iter().chain(&here[..there.min(here.len())]).chain(&behind);
+            if !(least..=most).contains(&there) || !expected.copied().eq(&found) {
+                return Err(format!("{there} records came back, not {least} to {most}, or not as they were"));
+            }
+            // Nothing tells that pipe data had more records.
+            let untold = cut.fixture.form == Form::Pipe && least == most;
+            if ran.code == Some(0) && there < here.len() && !untold {
+                return Err("what was lost was not said".into());
+            }
+            // An older perf refuses the attrs of a newer one.
+            let old = cut.fixture.recorded_by().is_some_and(|by| by != "p61");
+            for perf in perfs.iter().filter(|perf| found.len() > 20 && !(old && perf.name == "perf")) {
+                let said = perf.run(Stdin::Null, args!["script", "-f", "-i", output]);
+                if said.code != Some(0) {
+                    return Err(format!("{}: {}", perf.name, said.stderr));
+                }
+            }
+            Ok(())
+        },
+    );
+}
+
+#[test]
+fn holes_and_text_cost_what_they_cover() {
+    let plain = Fixture::new("recorded/several.p61.data");
+    let (bytes, whole) = (plain.bytes(), dumped(&plain.path));
+    let text =
+        "2026-11-21T17:00:00Z INFO nothing happened, and it took 0.003 s of the time of this machine\n"
+            .repeat(200);
+    let data = whole[0].at;
+    let end = whole.last().unwrap().at + 8;
+    let cases: Vec<(usize, usize, bool)> = (0..60)
+        .flat_map(|n| [(data + 200 + n * 131, [1, 8, 64, 700, 3000][n % 5], n % 2 == 0)])
+        .filter(|(from, len, _)| from + len + 600 < end)
+        .collect();
+    assert!(cases.len() > 30);
+    each(
+        &cases,
+        |case| format!("{case:?}"),
+        |&(from, len, zeros)| {
+            let folder = temp();
+            let (input, output) = (folder.path().join("hole.data"), folder.path().join("out.data"));
+            let mut bytes = bytes.clone();
+            let filler = if zeros { vec![0; len] } else { text.as_bytes()[..len].to_vec() };
+            bytes[from..from + len].copy_from_slice(&filler);
+            fs::write(&input, &bytes).unwrap();
+            let ran = perfx(args!["recover", "-q", input, "-o", output]);
+            if !matches!(ran.code, Some(0 | 3)) {
+                return Err(format!("exit code {:?}: {}", ran.code, ran.stderr));
+            }
+            let found = records(&output);
+            // What lies in the hole is gone or, where it covers no header, another record. All others are there, in order.
+            let mut rest = found.iter();
+            for (record, next) in whole.iter().zip(whole.iter().skip(1)) {
+                let outside = next.at <= from || record.at >= from + len;
+                if outside && !rest.any(|other| *other == record.text) {
+                    return Err(format!("not there any more: {} at {:#x}", record.text, record.at));
+                }
+            }
+            Ok(())
+        },
+    );
+    // Behind the records nothing is a record.
+    for name in [
+        "recorded/killed.p61.data",
+        "recorded/killed-z.p73.data",
+        "recorded/pipe.p61.data",
+        "recorded/killed-pipe.p61.data",
+    ] {
+        let fixture = Fixture::new(name);
+        for len in [1, 7, 8, 100, 5000, text.len()] {
+            let folder = temp();
+            let (input, output) = (folder.path().join("text.data"), folder.path().join("out.data"));
+            fs::write(&input, [&fixture.bytes(), &text.as_bytes()[..len]].concat()).unwrap();
+            assert_eq!(perfx(args!["recover", "-q", input, "-o", output]).code, Some(3), "{name} {len}");
+            let without = folder.path().join("without.data");
+            perfx(args!["recover", "-q", fixture.path, "-o", without]).done().unwrap();
+            assert_eq!(records(&output), records(&without), "{name} with {len} bytes of text");
+        }
+    }
+}
+
+/// zstd hands out some of what a damaged frame holds before it notices, if it ever does: that is no reason for perf to refuse the rest.
+#[test]
+fn a_hole_in_compressed_records_leaves_a_recording_that_perf_reads() {
+    let cases: Vec<(&str, usize, usize)> = ["z-straddle.p61", "z.p61"]
+        .into_iter()
+        .flat_map(|name| [600, 720, 900].map(|at| (name, at)))
+        .flat_map(|(name, at)| [1, 16, 200].map(|len| (name, at, len)))
+        .collect();
+    let perfs = perfs(&["perf", "perf-new"]);
+    each(
+        &cases,
+        |case| format!("{case:?}"),
+        |&(name, at, len)| {
+            let folder = temp();
+            let (input, one) = (folder.path().join("hole.data"), folder.path().join("one.data"));
+            let mut bytes = Fixture::new(&format!("recorded/{name}.data")).bytes();
+            let data = u64::from_le_bytes(bytes[40..48].try_into().unwrap()) as usize;
+            bytes[data + at..data + at + len].fill(0);
+            fs::write(&input, &bytes).unwrap();
+            let ran = perfx(args!["recover", "-q", "-@", "1", input, "-o", one]);
+            if !matches!(ran.code, Some(0 | 3)) {
+                return Err(format!("exit code {:?}: {}", ran.code, ran.stderr));
+            }
+            let three = folder.path().join("three.data");
+            perfx(args!["recover", "-q", "-@", "3", input, "-o", three]).done()?;
+            same_bytes("on threads", &fs::read(&one).unwrap(), &fs::read(three).unwrap())?;
+            for perf in &perfs {
+                let said = perf.run(Stdin::Null, args!["script", "-f", "-i", one]);
+                if said.code != Some(0) {
+                    return Err(format!("{}: {}", perf.name, said.stderr));
+                }
+            }
+            Ok(())
+        },
+    );
 }

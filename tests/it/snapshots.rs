@@ -149,7 +149,7 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-fn copy_all(from: &Path, to: &Path) {
+pub(crate) fn copy_all(from: &Path, to: &Path) {
     if !from.is_dir() {
         fs::copy(from, to).unwrap();
         return;

@@ -1,0 +1,475 @@
+//! The parts of a recording: every sample, and every other record that happens to an event, is in exactly one of them, and each part has what readers
+//! need for its samples, so that the parts joined are the whole again.
+//!
+//! A part is a `filter` whose two looks all parts share. What it needs is decided as `filter` decides it; in addition, a mapping, name or fork that no
+//! part would need is in the part of its time or process, so that nothing is lost.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use perfx_format::event_name::names_of;
+use perfx_format::header::FileFront;
+use perfx_format::input::{Batch, Form, HeaderRecord, Recording};
+use perfx_format::{Kinds, Layouts, Record, RecordType};
+use perfx_pipeline::address_space::moment;
+use perfx_pipeline::{Pass, Place, scan};
+
+use super::time::{Windows, parse_duration};
+use super::{CHOSEN, Chooser, Chosen, Cut, Filter, FilterOptions, Gathered, OF_PROCESS, Step};
+
+/// By what a recording is split.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SplitBy {
+    /// Parts of so many ns, counted from the first sample. One in which nothing is sampled goes to the part before it.
+    Time(u64),
+    /// Parts of at most so many bytes.
+    Size(u64),
+    /// Parts of so many samples.
+    Samples(u64),
+    /// A part for each process that has samples.
+    Pid,
+    /// A part for each event that has samples.
+    Event,
+}
+
+impl SplitBy {
+    /// What an option of this name says: `time` a duration (`10s`, `500ms`), `size` bytes (`100M`, `64KiB`), `samples` a number, `by` `pid` or `event`.
+    pub fn parse(name: &str, value: &str) -> Result<SplitBy> {
+        let by = match (name, value) {
+            ("time", duration) => parse_duration(duration).map(SplitBy::Time),
+            ("size", bytes) => parse_bytes(bytes).map(SplitBy::Size),
+            ("samples", number) => number.parse().context("it is no number").map(SplitBy::Samples),
+            ("by", "pid") => Ok(SplitBy::Pid),
+            ("by", "event") => Ok(SplitBy::Event),
+            _ => Err(anyhow!("there is only `pid` and `event`")),
+        };
+        let nothing = |by: &SplitBy| matches!(by, SplitBy::Time(0) | SplitBy::Size(0) | SplitBy::Samples(0));
+        let by = by.and_then(|by| if nothing(&by) { Err(anyhow!("that is nothing")) } else { Ok(by) });
+        by.with_context(|| format!("--{name} {value}"))
+    }
+}
+
+/// A number, and `k`, `M` or `G` (powers of 1000) or `KiB`, `MiB` or `GiB` (of 1024).
+fn parse_bytes(text: &str) -> Result<u64> {
+    let digits = text.trim_end_matches(|char: char| char.is_ascii_alphabetic());
+    let unit = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kb" => 1000,
+        "m" | "mb" => 1_000_000,
+        "g" | "gb" => 1_000_000_000,
+        "kib" => 1 << 10,
+        "mib" => 1 << 20,
+        "gib" => 1 << 30,
+        other => bail!("`{other}` is no unit: there are k, M, G, KiB, MiB and GiB"),
+    };
+    let number: u64 = digits.parse().with_context(|| format!("`{digits}` is no number of bytes"))?;
+    number.checked_mul(unit).context("it is too large")
+}
+
+/// One part.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Part {
+    /// What it is called.
+    pub name: PartName,
+    /// How many samples it has.
+    pub samples: u64,
+    /// ns of the first and the last, where the recording keeps times.
+    pub times: Option<(u64, u64)>,
+}
+
+/// What a part is called.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PartName {
+    /// One of several in a row.
+    Number,
+    /// Of this process.
+    Pid(u32),
+    /// Of the event of this name.
+    Event(Vec<u8>),
+}
+
+/// So many parts are a mistake.
+const PARTS_MAX: usize = 10_000;
+
+/// How a recording falls into parts.
+#[derive(Debug)]
+pub struct Split {
+    rule: Arc<Rule>,
+    chooser: Arc<Chooser>,
+    parts: Vec<(PartName, Chosen)>,
+    cookies: Arc<HashSet<u64>>,
+}
+
+/// To which part a record belongs.
+#[derive(Debug)]
+enum Rule {
+    /// The moments at which all parts but the first begin.
+    Times(Vec<u64>),
+    /// By pid. What has none, or another, is in the first part.
+    Pids(BTreeMap<u32, usize>),
+    /// For each event.
+    Events(Vec<usize>),
+}
+
+impl Rule {
+    fn part_of(&self, record: &Record<'_>, layouts: &Layouts) -> usize {
+        let layout = layouts.layout_of(record);
+        match self {
+            Rule::Times(starts) => {
+                let time = moment(record, layout, layouts);
+                starts.partition_point(|&start| start <= time)
+            }
+            Rule::Pids(parts) => {
+                let named = record.u32(8).filter(|_| OF_PROCESS.contains(&record.kind()));
+                let pid = named.or_else(|| layout?.pid_tid(record).map(|(pid, _)| pid));
+                pid.and_then(|pid| parts.get(&pid).copied()).unwrap_or(0)
+            }
+            Rule::Events(parts) => {
+                layouts.event_of(record).and_then(|event| parts.get(event).copied()).unwrap_or(0)
+            }
+        }
+    }
+}
+
+/// What one part has.
+#[derive(Clone, Debug)]
+pub(super) struct Owner {
+    rule: Arc<Rule>,
+    number: usize,
+    /// Of all parts: call chains whose user part comes later.
+    cookies: Arc<HashSet<u64>>,
+}
+
+impl Owner {
+    /// The record belongs to this part and to no other.
+    pub(super) fn owns(&self, record: &Record<'_>, layouts: &Layouts) -> bool {
+        self.rule.part_of(record, layouts) == self.number
+    }
+
+    /// No part has the sample whose call chain this record would end.
+    pub(super) fn owns_cookie(&self, cookie: Option<u64>) -> bool {
+        cookie.is_none_or(|cookie| !self.cookies.contains(&cookie))
+    }
+
+    pub(super) fn windows(&self) -> Windows {
+        match &*self.rule {
+            Rule::Times(starts) => {
+                let start = self.number.checked_sub(1).and_then(|before| starts.get(before).copied());
+                Windows::one(start.unwrap_or(0), starts.get(self.number).copied())
+            }
+            Rule::Pids(_) | Rule::Events(_) => Windows::all(),
+        }
+    }
+
+    /// Whoever is alive meanwhile is needed.
+    pub(super) fn is_of_time(&self) -> bool {
+        matches!(*self.rule, Rule::Times(_))
+    }
+}
+
+/// What the first look finds out.
+#[derive(Default)]
+struct Counted {
+    /// Moment and bytes of what belongs to one part only; of samples, unless parts are to have a size.
+    moments: Vec<(u64, u32)>,
+    /// Bytes of what can be in every part.
+    others: u64,
+    pids: BTreeMap<u32, usize>,
+    /// By event.
+    samples: Vec<u64>,
+    aux: bool,
+}
+
+impl Counted {
+    fn look_at(&mut self, record: &Record<'_>, layouts: &Layouts, by: SplitBy, form: Form) {
+        let (kind, size) = (record.kind(), record.bytes().len());
+        let is_sample = kind == RecordType::SAMPLE;
+        let layout = layouts.layout_of(record);
+        match by {
+            SplitBy::Time(_) | SplitBy::Samples(_) if !is_sample => {}
+            SplitBy::Size(_) if !CHOSEN.contains(&kind) => {
+                // The header of a file takes in what pipe data says in such records, and build-ids stay records, too.
+                let twice = form == Form::Pipe && HeaderRecord::KINDS.contains(&kind);
+                self.others += (size + record.payload().len()) as u64 * if twice { 2 } else { 1 };
+                self.aux |= kind == RecordType::AUXTRACE;
+            }
+            SplitBy::Time(_) | SplitBy::Samples(_) | SplitBy::Size(_) => {
+                self.moments.push((moment(record, layout, layouts), size as u32));
+            }
+            SplitBy::Pid if is_sample => {
+                self.pids.extend(layout.and_then(|layout| layout.pid_tid(record)).map(|(pid, _)| (pid, 0)));
+            }
+            SplitBy::Event if is_sample => {
+                if let Some(event) = layouts.event_of(record) {
+                    self.samples.resize(self.samples.len().max(event + 1), 0);
+                    self.samples[event] += 1;
+                }
+            }
+            SplitBy::Pid | SplitBy::Event => {}
+        }
+    }
+
+    fn join(&mut self, later: Counted) {
+        self.moments.extend(later.moments);
+        self.others += later.others;
+        self.pids.extend(later.pids);
+        self.samples.resize(self.samples.len().max(later.samples.len()), 0);
+        self.samples.iter_mut().zip(later.samples).for_each(|(all, later)| *all += later);
+        self.aux |= later.aux;
+    }
+}
+
+impl Split {
+    /// Reads the recording twice, on so many threads. With `drop_unused`, events without samples in a part leave it, and build-ids of files that nobody
+    /// maps there.
+    pub fn new(recording: &mut Recording, by: SplitBy, drop_unused: bool, threads: usize) -> Result<Split> {
+        recording.check_whole()?;
+        let layouts = Layouts::new(&recording.events);
+        layouts.check_ids().map_err(|e| e.file(&recording.name))?;
+        let has_task = layouts.all().iter().any(|layout| layout.sample.tid.is_some());
+        let missing = match by {
+            SplitBy::Time(_) if !layouts.has_time() => "the time (perf record --timestamp)",
+            SplitBy::Pid if !has_task => "pid and tid",
+            _ => "",
+        };
+        if !missing.is_empty() {
+            bail!("no event of this recording keeps {missing}, so it can't be split by that");
+        }
+        // Every event can be anybody's, and events are few.
+        let options = Arc::new(FilterOptions::new(by == SplitBy::Event, drop_unused));
+        let (gathered, counted) = first_look(recording, by, &options, threads)?;
+        ensure!(gathered.samples > 0, "{} has no samples by which it could be split", recording.name);
+        let (rule, parts) = match by {
+            SplitBy::Pid => by_pid(counted),
+            SplitBy::Event => by_event(recording, &gathered.names, &counted),
+            SplitBy::Time(_) | SplitBy::Size(_) | SplitBy::Samples(_) => by_moment(recording, by, counted)?,
+        };
+        ensure!(
+            parts.len() <= PARTS_MAX,
+            "that would be {} parts, and more than {PARTS_MAX} are surely not meant",
+            parts.len()
+        );
+        let known = (&recording.events[..], &recording.features, recording.endian);
+        let chooser = Arc::new(Chooser::new(gathered, &options, known)?);
+        let mut parts: Vec<_> = parts.into_iter().map(|part| (part, Chosen::default())).collect();
+        second_look(recording, &rule, &chooser, &mut parts, threads)?;
+        let cookies = parts.iter().flat_map(|(_, chosen)| chosen.cookies.iter().copied()).collect();
+        Ok(Split { rule: Arc::new(rule), chooser, parts, cookies: Arc::new(cookies) })
+    }
+
+    /// The parts, in their order.
+    pub fn parts(&self) -> impl Iterator<Item = Part> {
+        let timed = self.chooser.has_time;
+        self.parts.iter().map(move |(name, chosen)| Part {
+            name: name.clone(),
+            samples: chosen.samples,
+            times: chosen.times.filter(|_| timed),
+        })
+    }
+
+    /// The passes that make the parts of `recording`, one after another.
+    pub fn passes(self, recording: &Recording) -> impl Iterator<Item = Box<dyn Pass>> + use<> {
+        let Split { rule, chooser, parts, cookies } = self;
+        let events = recording.events.clone();
+        parts.into_iter().enumerate().map(move |(number, (_, chosen))| {
+            let owner = Owner { rule: rule.clone(), number, cookies: cookies.clone() };
+            let cut = Cut::new(chooser.clone(), chosen, Some(owner), &events);
+            let step = Step::Cutting(Arc::new(cut), chooser.lookups());
+            Box::new(Filter { options: chooser.options.clone(), step }) as Box<dyn Pass>
+        })
+    }
+}
+
+/// Tasks and names, as every filter gathers them, and where the parts could begin.
+fn first_look(
+    recording: &mut Recording,
+    by: SplitBy,
+    options: &Arc<FilterOptions>,
+    threads: usize,
+) -> Result<(Gathered, Counted)> {
+    let (endian, form) = (recording.endian, recording.form);
+    let gather = Gathered::kinds(options);
+    let wanted = if matches!(by, SplitBy::Size(_)) { Kinds::ALL } else { gather };
+    let work = |batch: &Batch| -> Result<(Gathered, Counted)> {
+        let mut gathered = Gathered { batch: Place::of_batch(batch), ..Gathered::new(options) };
+        let mut counted = Counted::default();
+        let mut walker = batch.walk(endian);
+        while let Some(record) = walker.next_wanted(wanted, usize::MAX)? {
+            if gather.has(record.kind()) {
+                gathered.look_at(&record, &batch.layouts, options);
+            }
+            counted.look_at(&record, &batch.layouts, by, form);
+        }
+        Ok((gathered, counted))
+    };
+    let (mut gathered, mut counted) = (Gathered::new(options), Counted::default());
+    scan(recording, threads, true, work, |_, (later, more)| {
+        gathered.join(later);
+        counted.join(more);
+        Ok(())
+    })?;
+    Ok((gathered, counted))
+}
+
+/// The samples of each part.
+fn second_look(
+    recording: &mut Recording,
+    rule: &Rule,
+    chooser: &Chooser,
+    parts: &mut [(PartName, Chosen)],
+    threads: usize,
+) -> Result<()> {
+    let endian = recording.endian;
+    let work = |batch: &Batch| -> Result<BTreeMap<usize, Chosen>> {
+        let mut found: BTreeMap<usize, Chosen> = BTreeMap::new();
+        let place = Place::of_batch(batch);
+        let mut walker = batch.walk(endian);
+        while let Some(record) = walker.next_wanted(Kinds::of(&[RecordType::SAMPLE]), usize::MAX)? {
+            let layouts = &*batch.layouts;
+            let layout = layouts.layout_of(&record);
+            let time = moment(&record, layout, layouts);
+            let pid = layout.and_then(|layout| layout.pid_tid(&record)).map(|(pid, _)| pid);
+            let process = pid.map(|pid| chooser.process_of(&record, layouts, pid, time));
+            let chosen = found.entry(rule.part_of(&record, layouts));
+            let chosen = chosen.or_insert_with(|| Chosen { batch: place, ..Chosen::default() });
+            chosen.take(&record, layouts, process, time);
+        }
+        Ok(found)
+    };
+    scan(recording, threads, true, work, |_, found| {
+        for (number, chosen) in found {
+            if let Some((_, all)) = parts.get_mut(number) {
+                all.join(chosen);
+            }
+        }
+        Ok(())
+    })
+}
+
+fn by_pid(counted: Counted) -> (Rule, Vec<PartName>) {
+    // Samples without a pid, if there are any, need a part, too.
+    let mut pids: Vec<u32> = counted.pids.into_keys().collect();
+    if pids.is_empty() {
+        pids.push(u32::MAX);
+    }
+    let rule = pids.iter().copied().zip(0..).collect();
+    (Rule::Pids(rule), pids.into_iter().map(PartName::Pid).collect())
+}
+
+fn by_event(
+    recording: &Recording,
+    updates: &HashMap<u64, Vec<u8>>,
+    counted: &Counted,
+) -> (Rule, Vec<PartName>) {
+    let names = names_of(&recording.events, &recording.features, &[], recording.endian, updates);
+    let mut parts = Vec::new();
+    let mut rule = vec![0; counted.samples.len()];
+    for (event, part) in rule.iter_mut().enumerate().filter(|(event, _)| counted.samples[*event] > 0) {
+        *part = parts.len();
+        parts.push(PartName::Event(names.get(event).map_or_else(Vec::new, |event| event.name.to_vec())));
+    }
+    if parts.is_empty() {
+        parts.push(PartName::Event(Vec::new()));
+    }
+    (Rule::Events(rule), parts)
+}
+
+fn by_moment(recording: &Recording, by: SplitBy, counted: Counted) -> Result<(Rule, Vec<PartName>)> {
+    let Counted { mut moments, others, aux, .. } = counted;
+    moments.sort_unstable();
+    let mut starts = Vec::new();
+    match by {
+        SplitBy::Time(duration) => {
+            let first = moments.first().map_or(0, |&(moment, _)| moment);
+            let part = |moment: u64| (moment - first) / duration;
+            let pairs = moments.iter().zip(moments.iter().skip(1));
+            let begins = pairs.filter(|(before, here)| part(before.0) < part(here.0));
+            starts.extend(begins.map(|(_, here)| first + part(here.0) * duration));
+        }
+        SplitBy::Samples(most) => fill(&moments, most, |_| 1, &mut starts),
+        SplitBy::Size(most) => {
+            if aux {
+                bail!("AUX data can't be cut to a size: split {} by --time or --samples", recording.name);
+            }
+            let front = FileFront::new(&recording.events, recording.endian).bytes.len();
+            let spare = recording.file.as_ref().map_or(0, |file| file.spare_slots.len());
+            let sections = recording.features.values().map(|section| 16 + section.len() as u64);
+            let rest = (front + spare + recording.event_types.len()) as u64;
+            let fixed = rest + sections.sum::<u64>() + others;
+            let largest = moments.chunk_by(|a, b| a.0 == b.0).map(total).max().unwrap_or(0);
+            ensure!(
+                fixed + largest <= most,
+                "a part has up to {} bytes of mappings, names and features, and then its samples: {most} bytes \
+                 are too few, give at least {}",
+                fixed,
+                fixed + largest
+            );
+            fill(&moments, most - fixed, |&(_, size)| size.into(), &mut starts);
+        }
+        SplitBy::Pid | SplitBy::Event => {}
+    }
+    let parts = vec![PartName::Number; starts.len() + 1];
+    Ok((Rule::Times(starts), parts))
+}
+
+fn total(moments: &[(u64, u32)]) -> u64 {
+    moments.iter().map(|&(_, size)| u64::from(size)).sum()
+}
+
+/// Begins a part wherever the one before would get more than `most`; what happens in one moment stays together.
+fn fill(moments: &[(u64, u32)], most: u64, weight: impl Fn(&(u64, u32)) -> u64, starts: &mut Vec<u64>) {
+    let mut held = 0;
+    for same in moments.chunk_by(|a, b| a.0 == b.0) {
+        let more = same.iter().map(&weight).sum::<u64>();
+        if held > 0 && held + more > most {
+            starts.extend(same.first().map(|&(moment, _)| moment));
+            held = 0;
+        }
+        held += more;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_durations_have_units() {
+        let by = |name, value| SplitBy::parse(name, value).ok();
+        assert_eq!(by("size", "4096"), Some(SplitBy::Size(4096)));
+        assert_eq!(by("size", "100M"), Some(SplitBy::Size(100_000_000)));
+        assert_eq!(by("size", "2KiB"), Some(SplitBy::Size(2048)));
+        assert_eq!(by("time", "1.5s"), Some(SplitBy::Time(1_500_000_000)));
+        assert_eq!(by("time", "250ms"), Some(SplitBy::Time(250_000_000)));
+        assert_eq!(by("samples", "7"), Some(SplitBy::Samples(7)));
+        assert_eq!(by("by", "event"), Some(SplitBy::Event));
+        for (name, value) in [
+            ("size", ""),
+            ("size", "M"),
+            ("size", "-1"),
+            ("size", "0"),
+            ("size", "18446744073709551615k"),
+            ("time", "0ms"),
+            ("samples", "1e3"),
+            ("samples", "0"),
+            ("by", "tid"),
+        ] {
+            assert_eq!(by(name, value), None, "{name} {value}");
+        }
+    }
+
+    #[test]
+    fn parts_are_filled_and_a_moment_stays_whole() {
+        let starts = |moments: &[(u64, u32)], most: u64| {
+            let mut starts = Vec::new();
+            fill(moments, most, |&(_, size)| size.into(), &mut starts);
+            starts
+        };
+        assert_eq!(starts(&[(1, 4), (2, 4), (3, 4), (4, 4), (5, 1)], 8), [3, 5]);
+        assert_eq!(starts(&[(1, 4), (2, 3), (2, 3), (3, 4)], 8), [2, 3]);
+        assert_eq!(starts(&[(1, 9), (2, 9)], 8), [2]);
+        assert!(starts(&[], 8).is_empty());
+        assert!(starts(&[(u64::MAX, u32::MAX); 3], u64::MAX).is_empty());
+    }
+}

@@ -1,0 +1,217 @@
+//! `perfx split` makes several recordings of one, each whole in itself: no sample is in two of them, none is lost.
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use clap::{ArgGroup, Args};
+use perfx_format::input::Recording;
+use perfx_passes::{Decompress, DecompressOptions, Part, PartName, Split as Parts, SplitBy};
+use perfx_pipeline::{Job, Level, Output, OutputForm, Report, counted};
+use rustix::fs::{Access, access};
+
+use crate::cli::{InputArgs, TalkArgs, ThreadArgs, Usage};
+use crate::human::size;
+use crate::input::{Source, spool};
+use crate::output::{check_new, read_line};
+use crate::settle::{Places, folder};
+
+/// Split a recording into several
+///
+/// Every sample is in exactly one part, and so is every other record of an event (SWITCH, THROTTLE,
+/// LOST). Each part is a whole recording: it has the mappings, names and forks that its samples need,
+/// as `perfx filter` decides it, from the parts before it, too. `perfx join` makes the whole of them
+/// again. Parts are files and not compressed; those of --time, --size and --samples are called
+/// PREFIX.0001.data and so on, in the order of time, those of --by PREFIX.PID.data or
+/// PREFIX.EVENT.data. Where PREFIX is a directory, they come into it, with the input's name.
+///
+/// Examples:
+///   perfx split --time 10s perf.data
+///   perfx split --size 100M perf.data -o parts/
+///   perfx split --by pid perf.data -o processes
+///   perf record -o - ./program | perfx split --samples 1000 -o program
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment, group = ArgGroup::new("how").required(true))]
+pub(crate) struct Split {
+    #[command(flatten)]
+    input: InputArgs,
+    /// Parts of this length, counted from the first sample: 10s, 500ms (ns, us, ms, s, m; seconds without one). One without samples belongs to the one before
+    #[arg(long, value_name = "DURATION", group = "how")]
+    time: Option<String>,
+    /// Parts of at most so many bytes: 100M (k, M, G: powers of 1000; KiB, MiB, GiB: of 1024)
+    #[arg(long, value_name = "BYTES", group = "how")]
+    size: Option<String>,
+    /// Parts of so many samples; those of one instant stay together
+    #[arg(long, value_name = "N", group = "how")]
+    samples: Option<String>,
+    /// A part for each process, or for each event, that has samples
+    #[arg(long, value_name = "pid|event", group = "how")]
+    by: Option<String>,
+    /// What the parts' names begin with, or the directory they come into [default: the input's path without .data]
+    #[arg(short, long, value_name = "PREFIX")]
+    output: Option<PathBuf>,
+    /// Leave out events without samples, and build-ids of files that nobody maps, each part for itself
+    #[arg(long)]
+    drop_unused: bool,
+    /// Overwrite existing parts
+    #[arg(short, long)]
+    force: bool,
+    /// Do everything but write: say which parts there would be
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+    #[command(flatten)]
+    threads: ThreadArgs,
+    #[command(flatten)]
+    talk: TalkArgs,
+}
+
+impl Split {
+    pub(crate) fn run(&self) -> Result<u8> {
+        let by = self.by()?;
+        let prefix = self.prefix()?;
+        let source = Source::of(&self.input);
+        let threads = self.threads.count();
+        let mut report = Report::default();
+        let mut recording = expanded(source.open()?, threads, &mut report)?;
+        let bar = self.talk.progress(&recording);
+        let parts = Parts::new(&mut recording, by, self.drop_unused, threads)?;
+        let called: Vec<Part> = parts.parts().collect();
+        let paths = paths(&prefix, &called);
+        for path in &paths {
+            check_new(&source, path, self.force)?;
+        }
+        let folder = folder(&prefix);
+        access(folder.join("."), Access::WRITE_OK | Access::EXEC_OK)
+            .map_err(std::io::Error::from)
+            .with_context(|| folder.display().to_string())?;
+        recording.progress().expect(2 + called.len() as u64);
+        let mut places = if self.dry_run { None } else { Some(Places::new(folder)?) };
+        let extras = recording.extras.clone();
+        let mut lines = Vec::new();
+        for ((part, path), pass) in called.iter().zip(paths).zip(parts.passes(&recording)) {
+            let again = recording.again().context("a spooled recording can be read as often as one likes")?;
+            let job = Job { recording: again, passes: vec![pass], threads, spool: spool() };
+            let name = path.display().to_string();
+            let outcome = match &mut places {
+                Some(places) => places.write(path, job, &extras)?,
+                None => job.run(Output::Nowhere(OutputForm::File)).context(name.clone())?,
+            };
+            report.records = outcome.report.records;
+            report.bytes = outcome.report.bytes;
+            let wrote = if self.dry_run { "would write" } else { "wrote" };
+            lines.push((Level::Info, format!("{wrote} {name}: {}, {}", about(part), size(outcome.written))));
+            for (level, line) in outcome.report.lines {
+                // What is wrong with the input is said once, not with every part.
+                let line = (level, line);
+                if level <= Level::Warning && !report.lines.contains(&line) {
+                    report.lines.push(line);
+                }
+            }
+        }
+        if let Some(places) = places {
+            places.settle()?;
+        }
+        drop(bar);
+        report.lines.insert(0, read_line(&recording.name, &report));
+        report.lines.extend(lines);
+        Ok(self.talk.tell(&report))
+    }
+
+    fn by(&self) -> Result<SplitBy> {
+        let given =
+            [("time", &self.time), ("size", &self.size), ("samples", &self.samples), ("by", &self.by)];
+        let given = given.into_iter().find_map(|(name, value)| Some((name, value.as_ref()?)));
+        let Some((name, value)) = given else { bail!(Usage("nothing says where to split".into())) };
+        SplitBy::parse(name, value).map_err(|e| Usage(format!("{e:#}")).into())
+    }
+
+    /// What all names begin with.
+    fn prefix(&self) -> Result<PathBuf> {
+        let input = match Source::of(&self.input) {
+            Source::Path(path) => path,
+            Source::Stdin => PathBuf::from("perf.data"),
+        };
+        let input = without_data(&input);
+        let Some(output) = &self.output else { return Ok(input) };
+        if output == Path::new("-") {
+            bail!(Usage("parts can't go to standard output: give -o PREFIX".into()));
+        }
+        let is_directory = output.as_os_str().as_bytes().ends_with(b"/") || output.is_dir();
+        Ok(match input.file_name() {
+            Some(name) if is_directory => output.join(name),
+            _ => without_data(output),
+        })
+    }
+}
+
+/// The recording with nothing compressed in it and nothing that can be read only once: else each part would expand all of it again.
+fn expanded(recording: Recording, threads: usize, report: &mut Report) -> Result<Recording> {
+    let recording = recording.spooled(&spool())?;
+    if !recording.is_compressed() {
+        return Ok(recording);
+    }
+    let name = recording.name.clone();
+    let extras = recording.extras.clone();
+    let form = if extras.is_empty() { OutputForm::File } else { OutputForm::DirectoryData };
+    let file = tempfile::tempfile().context("a temporary file can't be made")?;
+    let pass = Box::new(Decompress::new(DecompressOptions::default()));
+    let job = Job { recording, passes: vec![pass], threads, spool: spool() };
+    report.lines = job.run(Output::File(&file, form))?.report.lines;
+    let mut expanded = Recording::from_file(file, name, spool())?;
+    expanded.extras = extras;
+    Ok(expanded)
+}
+
+/// `out.data` and `out` mean the same.
+fn without_data(path: &Path) -> PathBuf {
+    if path.extension().is_some_and(|extension| extension == "data") {
+        path.with_extension("")
+    } else {
+        path.to_owned()
+    }
+}
+
+/// One path for each part, no two of them the same.
+fn paths(prefix: &Path, parts: &[Part]) -> Vec<PathBuf> {
+    let mut taken = HashSet::new();
+    let path = |(number, part): (usize, &Part)| {
+        let mut label = match &part.name {
+            PartName::Number => format!("{number:04}"),
+            // As perf shows the pid that nobody has.
+            PartName::Pid(pid) => pid.cast_signed().to_string(),
+            PartName::Event(name) => name.iter().take(LABEL_MAX).map(|&byte| in_a_name(byte)).collect(),
+        };
+        while !taken.insert(label.clone()) {
+            let _ = write!(label, ".{number}");
+        }
+        let mut path = OsString::from(prefix);
+        path.push(format!(".{label}.data"));
+        PathBuf::from(path)
+    };
+    (1..).zip(parts).map(path).collect()
+}
+
+/// File systems bear names of 255 bytes.
+const LABEL_MAX: usize = 100;
+
+/// Names of events have slashes and worse.
+fn in_a_name(byte: u8) -> char {
+    if byte.is_ascii_alphanumeric() || b"-_.:=,+@".contains(&byte) { byte.into() } else { '_' }
+}
+
+fn about(part: &Part) -> String {
+    let mut text = counted(part.samples, "sample", "samples");
+    match &part.name {
+        PartName::Number => {}
+        PartName::Pid(pid) => text += &format!(" of process {}", pid.cast_signed()),
+        PartName::Event(name) => text += &format!(" of {}", String::from_utf8_lossy(name)),
+    }
+    if let Some((first, last)) = part.times {
+        let seconds = |ns: u64| format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
+        text += &format!(", from {} to {}", seconds(first), seconds(last));
+    }
+    text
+}

@@ -1,0 +1,326 @@
+//! The parts that `perfx split` makes are recordings of which perf shows what it shows of the whole, no sample twice and none not at all.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::args;
+use crate::filter::{Line, records, samples, seconds};
+use crate::snapshots::{Place, same};
+use crate::support::{
+    Fixture, Form, Stdin, all, each, each_fixture, perfs, perfx, perfx_with, recorded, same_bytes,
+    same_lines, temp,
+};
+
+/// Every way to split, in parts that a small recording has some of.
+fn ways(lines: &[Line]) -> Vec<[String; 2]> {
+    let (first, last) = lines.iter().fold((u64::MAX, 0), |(a, b), line| (a.min(line.ns), b.max(line.ns)));
+    let way = |option: &str, value: &str| [option.to_owned(), value.to_owned()];
+    vec![
+        way("--time", &format!("{}ns", (last - first) / 4 + 1)),
+        way("--samples", &(lines.len() / 3).max(1).to_string()),
+        way("--by", "pid"),
+        way("--by", "event"),
+    ]
+}
+
+/// The files in a folder, in the order of their names.
+fn parts(folder: &Path) -> Vec<PathBuf> {
+    let mut parts: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    parts.sort();
+    parts
+}
+
+fn split(input: &Path, way: &[String], folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let mut args = args!["split", "-q", input, "-o", folder].to_vec();
+    args.extend(way.iter().map(OsString::from));
+    perfx(args).done()?;
+    Ok(parts(folder))
+}
+
+fn sorted(mut lines: Vec<String>) -> Vec<String> {
+    lines.sort();
+    lines
+}
+
+#[test]
+fn perf_shows_of_the_parts_together_what_it_shows_of_the_whole() {
+    let mut compared = 0;
+    for perf in perfs(&["perf", "perf-new"]) {
+        let own = if perf.name == "perf" { "p61" } else { "p73" };
+        let mut cases = Vec::new();
+        for fixture in recorded().into_iter().filter(|f| f.recorded_by() == Some(own)) {
+            // As in filter.rs: values of group members are counted from the sample before, and a newline ends a line.
+            if ["group-read", "pipe-group", "name-newline"].iter().any(|name| fixture.name.contains(name)) {
+                continue;
+            }
+            let Some(lines) = samples(&perf, &fixture.path, &[]).filter(|lines| lines.len() > 3) else {
+                continue;
+            };
+            if perfx(args!["copy", "-n", fixture.path]).code != Some(0) {
+                continue;
+            }
+            cases.extend(ways(&lines).into_iter().map(|way| (fixture.clone(), lines.clone(), way)));
+        }
+        compared += cases.len();
+        each(
+            &cases,
+            |(fixture, _, way)| format!("{} {}", fixture.name, way.join(" ")),
+            |(fixture, lines, way)| {
+                let folder = temp();
+                let mut found = Vec::new();
+                for part in split(&fixture.path, way, folder.path())? {
+                    let name = part.display();
+                    let lines = samples(&perf, &part, &[]).ok_or_else(|| format!("perf refuses {name}"))?;
+                    if lines.is_empty() {
+                        return Err(format!("{name} is empty"));
+                    }
+                    found.extend(lines.into_iter().map(|line| line.text));
+                }
+                let whole = lines.iter().map(|line| line.text.clone()).collect();
+                same_lines(perf.name, &sorted(whole), &sorted(found))
+            },
+        );
+    }
+    assert!(compared > 200, "only {compared} ways to split could be compared");
+}
+
+/// How often each record that must be in one part only occurs, and which others there are.
+fn counted(records: impl IntoIterator<Item = String>) -> (BTreeMap<String, u32>, BTreeMap<String, u32>) {
+    let once = ["SAMPLE ", "THROTTLE ", "UNTHROTTLE ", "READ ", "SWITCH ", "SWITCH_CPU_WIDE ", "LOST "];
+    let (mut single, mut others) = (BTreeMap::new(), BTreeMap::new());
+    for record in records {
+        // Rounds are made anew by whoever joins.
+        if record.starts_with("FINISHED_ROUND ") {
+            continue;
+        }
+        let is_single = once.iter().any(|kind| record.starts_with(kind));
+        *if is_single { &mut single } else { &mut others }.entry(record).or_insert(0) += 1;
+    }
+    (single, others)
+}
+
+#[test]
+fn every_record_of_the_whole_is_in_a_part_and_nothing_else_is() {
+    let fixtures: Vec<_> = all().into_iter().filter(|fixture| !fixture.name.contains("bomb")).collect();
+    let ways = [["--by", "pid"], ["--samples", "5"], ["--by", "event"], ["--time", "2ms"], ["--size", "9k"]];
+    let compared = AtomicUsize::new(0);
+    each_fixture(&fixtures, |fixture| {
+        let ways = if fixture.name.starts_with("recorded/") { &ways[..] } else { &ways[..2] };
+        // AUX data is in whole chunks, as filter.rs has it; what compressed records hold is compared in the clear.
+        let folder = temp();
+        let plain = folder.path().join("plain.data");
+        if perfx(args!["decompress", "-q", fixture.path, "-o", plain]).code != Some(0) {
+            return Ok(());
+        }
+        let whole = counted(records(&plain));
+        for way in ways {
+            let folder = temp();
+            let way = way.map(str::to_owned);
+            compared.fetch_add(1, Ordering::Relaxed);
+            let Ok(parts) = split(&fixture.path, &way, folder.path()) else {
+                if parts(folder.path()).is_empty() {
+                    compared.fetch_sub(1, Ordering::Relaxed);
+                    continue;
+                }
+                return Err(format!("{way:?}: a failure left parts"));
+            };
+            let (single, others) = counted(parts.iter().flat_map(|part| records(part)));
+            let differs = |a: &BTreeMap<String, u32>, b: &BTreeMap<String, u32>| {
+                a.iter()
+                    .find(|(record, count)| b.get(*record) != Some(count))
+                    .map(|(record, _)| record.clone())
+            };
+            if let Some(record) = differs(&whole.0, &single).or_else(|| differs(&single, &whole.0)) {
+                return Err(format!("{way:?}: not exactly once: {record}"));
+            }
+            if let Some(record) = whole.1.keys().find(|record| !others.contains_key(*record)) {
+                return Err(format!("{way:?}: in no part: {record}"));
+            }
+            if let Some(record) = others.keys().find(|record| !whole.1.contains_key(*record)) {
+                return Err(format!("{way:?}: not in the whole: {record}"));
+            }
+        }
+        Ok(())
+    });
+    let compared = compared.into_inner();
+    assert!(compared > 700, "only {compared} ways to split could be compared");
+}
+
+#[test]
+fn parts_are_as_long_as_asked_for() {
+    for fixture in ["recorded/plain.p61.data", "recorded/z.p61.data", "recorded/threads.p73.data"] {
+        let fixture = Fixture::new(fixture);
+        let whole = records(&fixture.path).len();
+        for most in [1, 2, 7, 1000] {
+            let folder = temp();
+            let way = ["--samples".to_owned(), most.to_string()];
+            let counts: Vec<usize> = split(&fixture.path, &way, folder.path())
+                .unwrap()
+                .iter()
+                .map(|part| records(part).iter().filter(|record| record.starts_with("SAMPLE ")).count())
+                .collect();
+            let (last, others) = counts.split_last().unwrap();
+            assert!(
+                *last <= most && others.iter().all(|&count| count == most),
+                "{most}: {counts:?} of {whole}"
+            );
+        }
+    }
+}
+
+#[test]
+fn no_part_is_larger_than_asked_for() {
+    let fixtures: Vec<_> = recorded().into_iter().filter(|fixture| !fixture.name.contains("cut-")).collect();
+    each_fixture(&fixtures, |fixture| {
+        for most in [6000, 12_000, 20_000, 60_000] {
+            let folder = temp();
+            let way = ["--size".to_owned(), most.to_string()];
+            let Ok(parts) = split(&fixture.path, &way, folder.path()) else { continue };
+            for part in parts.iter().filter(|part| part.is_file()) {
+                let size = fs::metadata(part).unwrap().len();
+                if size > most {
+                    return Err(format!("{} bytes, not at most {most}", size));
+                }
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn parts_do_not_depend_on_threads_or_on_how_the_whole_is_stored() {
+    for name in ["recorded/forks.p61.data", "recorded/z.p73.data", "recorded/threads-z.p61.data"] {
+        let fixture = Fixture::new(name);
+        for way in [["--samples", "9"], ["--by", "pid"]] {
+            let (one, four, streamed) = (temp(), temp(), temp());
+            let with = |threads: &str, folder: &Path| {
+                let args =
+                    args!["split", "-q", "-@", threads, way[0], way[1], fixture.path, "-o", folder.join("x")];
+                assert_eq!(perfx(args).code, Some(0));
+                parts(folder)
+            };
+            let same = |a: &[PathBuf], b: &[PathBuf]| {
+                assert_eq!(a.len(), b.len());
+                for (a, b) in a.iter().zip(b) {
+                    assert_eq!(a.file_name(), b.file_name());
+                    same_bytes(name, &fs::read(a).unwrap(), &fs::read(b).unwrap()).unwrap();
+                }
+            };
+            let made = with("1", one.path());
+            same(&made, &with("4", four.path()));
+            let pipe = perfx(args!["copy", "-q", "--to", "pipe", fixture.path, "-o", "-"]).stdout;
+            let args = args!["split", "-q", way[0], way[1], "-", "-o", streamed.path().join("x")];
+            assert_eq!(perfx_with(Stdin::Pipe(&pipe), args).code, Some(0));
+            for (a, b) in made.iter().zip(parts(streamed.path())) {
+                assert_eq!(records(a), records(&b), "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_failure_leaves_nothing_and_what_was_there() {
+    let fixture = Fixture::new("recorded/plain.p61.data");
+    let folder = temp();
+    let way = ["--samples".to_owned(), "5".to_owned()];
+    let first = split(&fixture.path, &way, folder.path()).unwrap();
+    assert!(first.len() > 2);
+    let bytes: Vec<_> = first.iter().map(|part| fs::read(part).unwrap()).collect();
+    // A part that is there without -f; then one that can't be replaced.
+    let args = args!["split", "--samples", "5", fixture.path, "-o", folder.path()];
+    assert_eq!(perfx(args).code, Some(1));
+    fs::remove_file(&first[1]).unwrap();
+    fs::create_dir(&first[1]).unwrap();
+    fs::write(first[1].join("mine"), "precious").unwrap();
+    let args = args!["split", "-f", "--samples", "5", fixture.path, "-o", folder.path()];
+    assert_eq!(perfx(args).code, Some(1));
+    assert_eq!(parts(folder.path()), first);
+    assert_eq!(fs::read(&first[0]).unwrap(), bytes[0]);
+    fs::remove_dir_all(&first[1]).unwrap();
+    let args = args!["split", "-f", "--samples", "5", fixture.path, "-o", folder.path()];
+    assert_eq!(perfx(args).code, Some(0));
+    let again: Vec<_> = parts(folder.path()).iter().map(|part| fs::read(part).unwrap()).collect();
+    assert!(again == bytes);
+    // Records that end too early are found when the first part is written.
+    let mut torn = fixture.bytes();
+    let data = u64::from_le_bytes(torn[40..48].try_into().unwrap()) as usize;
+    let size = u64::from_le_bytes(torn[48..56].try_into().unwrap()) as usize;
+    torn[data + size / 2..data + size / 2 + 400].fill(0);
+    let (input, parts_of_it) = (folder.path().join("torn"), temp());
+    fs::write(&input, &torn).unwrap();
+    assert_eq!(perfx(args!["split", "--samples", "5", input, "-o", parts_of_it.path()]).code, Some(1));
+    assert!(parts(parts_of_it.path()).is_empty());
+}
+
+#[test]
+fn a_directory_with_kcore_is_split_into_such() {
+    let fixture = Fixture::new("recorded/kcore.p61.data");
+    assert_eq!(fixture.form, Form::Directory);
+    let folder = temp();
+    let parts = split(&fixture.path, &["--samples".to_owned(), "4".to_owned()], folder.path()).unwrap();
+    assert!(parts.len() > 1);
+    for part in parts {
+        assert!(part.join("kcore_dir").is_dir(), "{}", part.display());
+        assert_eq!(perfx(args!["doctor", "-q", part]).code, Some(0));
+    }
+}
+
+#[test]
+fn what_split_says() {
+    let place = Place::new(&[
+        ("several.data", "recorded/several.p61.data"),
+        ("forks.data", "recorded/forks.p61.data"),
+        ("z.data", "recorded/z.p61.data"),
+        ("modifiers.data", "recorded/modifiers.p61.data"),
+        ("killed.data", "recorded/killed.p61.data"),
+        ("empty.data", "recorded/empty.p61.data"),
+        ("aux.data", "crafted/aux-le.data"),
+        ("no-time.data", "crafted/order-no-time.data"),
+    ]);
+    fs::create_dir(place.path("parts")).unwrap();
+    let lines = [
+        "split --time 5ms forks.data",
+        "split --samples 20 -n z.data -o parts",
+        "split --by pid forks.data -o parts/",
+        "split --by event several.data -o e.data",
+        "split --by event --drop-unused modifiers.data -o m",
+        "split --size 9k several.data -o s",
+        "split --time 5ms forks.data",
+        "split forks.data",
+        "split --time 5ms --by pid forks.data",
+        "split --time 5parsecs forks.data -o x",
+        "split --time 0 forks.data -o x",
+        "split --size 1X forks.data -o x",
+        "split --size 99999999999G forks.data -o x",
+        "split --size 2k forks.data -o x",
+        "split --samples many forks.data -o x",
+        "split --by comm forks.data -o x",
+        "split --samples 1 forks.data -o -",
+        "split --samples 1 forks.data -o none/x",
+        "split --samples 1 killed.data -o x",
+        "split --samples 1 empty.data -o x",
+        "split --size 1M aux.data -o x",
+        "split --time 1s no-time.data -o x",
+        "split --samples 2 -n no-time.data -o y",
+    ];
+    same("split", "says", &place.say_all(&lines));
+}
+
+#[test]
+fn a_window_of_a_part_is_what_filter_cuts() {
+    // The first part, which carries nothing in, is what filter makes of that window.
+    let fixture = Fixture::new("recorded/forks.p61.data");
+    let perf_lines = perfs(&["perf"]).iter().find_map(|perf| samples(perf, &fixture.path, &[]));
+    let Some(lines) = perf_lines else { return };
+    let folder = temp();
+    let parts = split(&fixture.path, &["--samples".to_owned(), "10".to_owned()], folder.path()).unwrap();
+    let mut times: Vec<u64> = lines.iter().map(|line| line.ns).collect();
+    times.sort_unstable();
+    let cut = folder.path().join("cut");
+    let window = format!(",{}", seconds(times[10]));
+    assert_eq!(perfx(args!["filter", "-q", "--time", window, fixture.path, "-o", cut]).code, Some(0));
+    same_bytes("filter", &fs::read(&parts[0]).unwrap(), &fs::read(cut).unwrap()).unwrap();
+}
