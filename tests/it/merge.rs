@@ -11,6 +11,7 @@ use perfx_format::expand::Expand;
 use perfx_format::features::{BuildIds, read_event_desc};
 use perfx_format::input::Recording;
 use perfx_format::{Event, Feature, Layouts, RecordType, until_nul};
+use perfx_passes::Merge;
 use tempfile::TempDir;
 
 use crate::args;
@@ -119,19 +120,6 @@ fn clock_said(stderr: &str) -> Option<(i64, f64)> {
     Some((offset.parse().ok()?, rest.lines().next()?.parse().ok()?))
 }
 
-const TAKEN: [RecordType; 10] = [
-    RecordType::MMAP,
-    RecordType::MMAP2,
-    RecordType::COMM,
-    RecordType::FORK,
-    RecordType::EXIT,
-    RecordType::LOST,
-    RecordType::SWITCH,
-    RecordType::SWITCH_CPU_WIDE,
-    RecordType::KSYMBOL,
-    RecordType::TEXT_POKE,
-];
-
 /// Says what is wrong unless it holds.
 fn holds(condition: bool, what: impl FnOnce() -> String) -> Result<(), String> {
     if condition { Ok(()) } else { Err(what()) }
@@ -225,7 +213,8 @@ fn check(host: &Loaded, guest: &Loaded, merged: &Loaded, pid: u32, clock: (i64, 
     holds(same, || "A4: host records differ".into())?;
     // A5, A6: the guest's, field by field.
     let taken = |record: &&Rec| {
-        TAKEN.contains(&record.kind) && (record.kind != RecordType::KSYMBOL || record.body[12..14] == [2, 0])
+        Merge::KINDS.contains(&record.kind)
+            && (record.kind != RecordType::KSYMBOL || record.body[12..14] == [2, 0])
     };
     let mut wanted: HashMap<_, Vec<&Rec>> = HashMap::new();
     let formula = Formula { guest: time_conv(guest), host: time_conv(host), offset: clock.0, scale: clock.1 };
