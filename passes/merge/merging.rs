@@ -204,6 +204,8 @@ impl Merging {
             // Older records than this may not follow it, and the host's switches are known up to there.
             let settled = self.switches.finish_round();
             self.put(settled, usize::MAX, out)?;
+            // Also where no guest has records, or switches would pile up.
+            advance(&mut self.now, &mut self.switches, settled);
         }
         match &self.identify {
             Some(first) if record.kind().is_kernel() => {
@@ -241,14 +243,11 @@ impl Merging {
             else {
                 return Ok(false);
             };
-            while let Some(switch) = self.switches.next_until(time) {
-                if let Some(now) = self.now.get_mut(switch.thread as usize) {
-                    now.take(switch);
-                }
-            }
             let Some(made) = way.sorted.pop() else { return Ok(false) };
+            advance(&mut self.now, &mut self.switches, time);
             let now = made.thread.and_then(|thread| self.now.get(thread));
-            if let Some(runs) = now.and_then(|now| now.runs) {
+            let covered = self.switches.times.is_some_and(|(_, last)| time <= last);
+            if let Some(runs) = now.and_then(|now| now.runs).filter(|_| covered) {
                 way.judged.all += 1;
                 way.judged.inside += u64::from(runs);
             }
@@ -285,6 +284,15 @@ impl Merging {
                 let text = format!("{name}: {late} later in it than its FINISHED_ROUNDs allow");
                 report.say(Level::Warning, text);
             }
+        }
+    }
+}
+
+/// What the threads do at this time.
+fn advance(now: &mut [Now], switches: &mut Switches, time: u64) {
+    while let Some(switch) = switches.next_until(time) {
+        if let Some(now) = now.get_mut(switch.thread as usize) {
+            now.take(switch);
         }
     }
 }

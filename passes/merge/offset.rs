@@ -1,8 +1,9 @@
 //! How a guest's clock compares to the host's: given, or found in the recordings.
 
 use anyhow::{Result, bail};
-use perfx_format::Feature;
+use perfx_format::decode::clock_name;
 use perfx_format::features::ClockData;
+use perfx_format::{Event, Feature};
 use perfx_pipeline::{Level, Session};
 
 use super::clock::{Clock, Scale};
@@ -23,10 +24,14 @@ pub(crate) fn find_clock(
     let facts = &placed.guest.facts;
     let (guest, host) = (facts.time_conv, machines.time_conv);
     let scale = placed.spec.scale;
+    let name = placed.name();
+    let differ = clocks_differ(&placed.guest.recording.events, &session.events);
+    if let Some(differ) = &differ {
+        session.report.say(Level::Info, format!("{name}: {differ}"));
+    }
     if let Some(offset) = placed.spec.offset {
         return Ok(Clock { guest, host, offset, scale: scale.unwrap_or(Scale::ONE) });
     }
-    let name = placed.name();
     let unfit = match clock_from_schedule(placed, Clock { guest, host, offset: 0, scale: Scale::ONE }, watch)
     {
         Ok((clock, text)) => {
@@ -42,7 +47,25 @@ pub(crate) fn find_clock(
         session.report.say(Level::Info, format!("{name}: {what}"));
         return Ok(Clock { guest, host, offset, scale: scale.unwrap_or(Scale::ONE) });
     }
-    bail!("{name}: how its clock compares to the host's can't be told: {unfit}; or give offset= and scale=")
+    let differ = differ.map_or(String::new(), |differ| format!(" ({differ})"));
+    bail!(
+        "{name}: how its clock compares to the host's can't be told{differ}: {unfit}; or give offset= and scale="
+    )
+}
+
+/// `-k` was given on one side only, or with another clock.
+fn clocks_differ(guest: &[Event], host: &[Event]) -> Option<String> {
+    let clock = |events: &[Event]| {
+        let attr = events.first()?.attr();
+        attr.use_clockid().then_some(attr.clockid)
+    };
+    let name = |clock: Option<u32>| match clock {
+        None => "perf's own clock".to_owned(),
+        Some(clock) => clock_name(clock).map_or(format!("clock {clock}"), |name| format!("CLOCK_{name}")),
+    };
+    let (guest, host) = (clock(guest), clock(host));
+    (guest != host)
+        .then(|| format!("its times are of {}, the host's of {}, which drift apart", name(guest), name(host)))
 }
 
 /// Both recordings tell what their clocks showed at a wall-clock time.
