@@ -169,8 +169,9 @@ impl Pass for Merge {
             Step::Watching { machines, guests, mut watch } => {
                 watch.finish();
                 let mut known = Vec::new();
-                for placed in guests {
+                for mut placed in guests {
                     let clock = find_clock(&placed, &machines, &watch, session)?;
+                    placed.guest.facts.moments = Vec::new();
                     known.push((placed, clock));
                 }
                 self.step = Step::Known { machines, guests: known, watch };
@@ -192,13 +193,6 @@ impl Pass for Merge {
             Step::Merging(merging) => merging.record(record, out),
             _ => out.keep(record),
         }
-    }
-
-    fn end_of_batch(&mut self, _out: &mut Emit<'_>) -> Result<()> {
-        if let Step::Merging(merging) = &mut self.step {
-            merging.end_of_batch();
-        }
-        Ok(())
     }
 
     fn rest(&mut self, out: &mut Emit<'_>) -> Result<bool> {

@@ -27,7 +27,7 @@ pub(crate) struct Moment {
 }
 
 /// The most moments kept for finding an offset.
-const MOMENTS_MAX: usize = 1 << 20;
+const MOMENTS_MAX: usize = 1 << 19;
 
 /// What one look at the whole recording tells.
 #[derive(Clone, Default, Debug)]

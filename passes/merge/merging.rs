@@ -171,20 +171,16 @@ impl Merging {
 
     /// Looks at a whole batch at once, where nothing but its FINISHED_ROUNDs is a place for guests' records.
     pub(crate) fn scope(&mut self, batch: &Batch) -> Scope {
-        if !self.begun || self.identify.is_some() {
+        self.seen = self.begun && self.identify.is_none();
+        if !self.seen {
             return Scope::Wanted;
         }
-        self.seen = true;
         let mut walker = batch.walk(self.endian);
         // What can't be read is an error on the way to the output.
         while let Ok(Some(record)) = walker.next_wanted(timed_kinds(), usize::MAX) {
             self.switches.look_at(&record, &batch.layouts);
         }
         Scope::These(Kinds::of(&[RecordType::FINISHED_ROUND]))
-    }
-
-    pub(crate) fn end_of_batch(&mut self) {
-        self.seen = false;
     }
 
     pub(crate) fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {

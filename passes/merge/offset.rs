@@ -96,7 +96,7 @@ fn clock_from_schedule(placed: &Placed, clock: Clock, watch: &Watch) -> Result<(
     };
     let mut events: Vec<At> = facts.moments.iter().filter_map(event).collect();
     events.sort_unstable();
-    let (from, to) = watch.switches.times.unwrap_or_default();
+    let (from, to) = watch.covered().unwrap_or_default();
     let spans = |thread: &Thread| watch.run(thread.tid).map_or(&[][..], |run| &run.spans);
     let schedule = Schedule {
         spans: placed.threads.values().map(spans).collect(),

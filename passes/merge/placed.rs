@@ -71,6 +71,11 @@ pub(crate) fn place(
             session.report.say(level, fault.to_error().file(&name).to_string());
         }
         let hostname = same_machine(session, &recording);
+        if let Some(hostname) = &hostname {
+            let join = "recordings of one machine are put together by perfx join";
+            let text = format!("{name}: its machine has the name of the host's, {hostname}: {join}");
+            session.report.say(Level::Warning, text);
+        }
         let chosen = Chosen::new(options.samples, options.all, &recording.events);
         let guest = Guest::new(recording, chosen, spec.offset.is_none())?;
         guest.facts.torn.iter().for_each(|torn| session.report.say(Level::Loss, torn.clone()));

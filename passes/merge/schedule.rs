@@ -94,7 +94,7 @@ const SAMPLE: usize = 4096;
 /// With fewer events nothing is said.
 const EVENTS_MIN: usize = 100;
 /// Bits for all VCPUs.
-const BITS_MAX: i64 = 1 << 27;
+const BITS_MAX: i64 = 1 << 26;
 /// How often an event falls outside although all is right.
 const ASTRAY: f64 = 0.005;
 /// Candidates that are looked at closely.
@@ -197,7 +197,6 @@ impl Schedule<'_> {
     /// How well an offset fits; stops early where it does not.
     fn score(&self, events: &[Event], offset: i64, gaps: &[Gaps], slot: i64) -> f32 {
         let mut score = 0.0f32;
-        let mut worst = 0.0f32;
         for event in events {
             let at = event.at.saturating_add(offset);
             if at < self.from || at >= self.to {
@@ -207,7 +206,6 @@ impl Schedule<'_> {
             let number = ((at - self.from) / slot) as usize;
             let in_gap = gaps.words[number / 64] >> (number % 64) & 1 == 1;
             score += if in_gap { gaps.outside } else { gaps.inside };
-            worst = worst.min(score);
             if score < -40.0 {
                 return score;
             }

@@ -180,7 +180,7 @@ pub(crate) struct Run {
 }
 
 /// The most spans that are kept for finding an offset, of all threads: 16 bytes each.
-const SPANS_MAX: usize = 1 << 20;
+const SPANS_MAX: usize = 1 << 19;
 
 impl Run {
     /// In time order.
@@ -207,6 +207,8 @@ pub(crate) struct Watch {
     pub(crate) switches: Switches,
     runs: Vec<Run>,
     spans_left: usize,
+    /// When there was no room for more spans.
+    full: Option<u64>,
     /// Told to those who look at batches further on.
     enough: Arc<AtomicBool>,
 }
@@ -216,13 +218,14 @@ impl Watch {
     pub(crate) fn new(threads: impl IntoIterator<Item = u32>, spans: bool) -> Watch {
         let switches = Switches::of(threads);
         let runs = vec![Run::default(); switches.threads()];
-        Watch { switches, runs, spans_left: if spans { SPANS_MAX } else { 0 }, enough: Arc::default() }
+        let spans_left = if spans { SPANS_MAX } else { 0 };
+        Watch { switches, runs, spans_left, full: None, enough: Arc::default() }
     }
 
     /// For one batch.
     pub(crate) fn fork(&self) -> Watch {
         let switches = self.switches.anew();
-        Watch { switches, runs: Vec::new(), spans_left: 0, enough: self.enough.clone() }
+        Watch { switches, runs: Vec::new(), spans_left: 0, full: None, enough: self.enough.clone() }
     }
 
     /// Nothing that is to come would be made use of.
@@ -236,8 +239,9 @@ impl Watch {
             return;
         }
         self.switches.join(later.switches);
-        while self.switches.settle_round() {}
-        self.take_settled();
+        while self.switches.settle_round() {
+            self.take_settled();
+        }
         if self.spans_left == 0 && self.runs.iter().all(|run| run.first_cpu.is_some()) {
             self.enough.store(true, Ordering::Relaxed);
         }
@@ -248,7 +252,16 @@ impl Watch {
             if let Some(run) = self.runs.get_mut(switch.thread as usize) {
                 run.take(switch, &mut self.spans_left);
             }
+            if self.spans_left == 0 && self.full.is_none() {
+                self.full = Some(switch.time);
+            }
         }
+    }
+
+    /// From when to when the spans tell all.
+    pub(crate) fn covered(&self) -> Option<(u64, u64)> {
+        let (first, last) = self.switches.times?;
+        Some((first, self.full.map_or(last, |full| full.min(last))))
     }
 
     /// All has been looked at.

@@ -504,7 +504,11 @@ fn write_records(
             Some(Scope::Only(kinds)) => plan_only(chain, batch, kinds, terminal),
             Some(Scope::These(kinds)) => {
                 let others = chain.iter().skip(1).fold(terminal.kinds(), |all, stage| all.union(stage.kinds));
-                plan(chain, batch, kinds.union(others), &stops(batch), terminal)
+                let (wanted, stops) = (kinds.union(others), stops(batch));
+                if !batch.kinds.meets(wanted) && stops.is_empty() {
+                    return Ok(plan_all(batch, terminal));
+                }
+                plan(chain, batch, wanted, &stops, terminal)
             }
             _ => plan(chain, batch, wanted, &stops(batch), terminal),
         }

@@ -59,9 +59,12 @@ class Recording:
         first = next(number for number, record in enumerate(self.records) if self.time(record))
         begin = self.records[first][1]
         words, moments = array.array("Q"), []
+        kept = True
         for record in self.records[first:]:
             kind, at, size = record
-            if kind == FINISHED_ROUND or self.time(record) and keep(self.time(record)):
+            if self.time(record):
+                kept = keep(self.time(record))
+            if kept and (kind == FINISHED_ROUND or self.time(record)):
                 if self.time_at(*record):
                     moments.append((len(words) + (self.time_at(*record) - at) // 8, self.time(record)))
                 words.frombytes(self.bytes[at : at + size])
