@@ -257,7 +257,7 @@ impl United {
         let mut all: Vec<Unit> = Vec::new();
         let every = || parties.iter().flat_map(|party| &party.events).chain(late);
         let last = every().flat_map(|event| &event.ids).copied().max().unwrap_or(0);
-        let mut free = FreeIds { used: BTreeSet::new(), last };
+        let mut free = FreeIds::beyond(BTreeSet::new(), last);
         for (number, party) in parties.iter().enumerate() {
             let names = names_of(&party.events, party.features, &[], endian, &HashMap::new());
             let events: Vec<Event> =

@@ -2,7 +2,105 @@
 
 use std::collections::BTreeMap;
 
+use anyhow::{Context as _, Result, ensure};
 use perfx_format::RecordType;
+use perfx_pipeline::{Level, Report, counted};
+
+use super::clock::Clock;
+use super::events::Translation;
+use super::merging::Judged;
+use super::placed::Placed;
+
+/// What is about to be done with a guest; from when to when it reaches on the host.
+pub(crate) fn tell(
+    placed: &Placed,
+    clock: &Clock,
+    translation: &Translation,
+    report: &mut Report,
+) -> Result<Option<(u64, u64)>> {
+    let name = placed.name();
+    let facts = &placed.guest.facts;
+    let old: Vec<u64> =
+        placed.guest.recording.events.iter().flat_map(|event| event.ids.iter().copied()).collect();
+    let threads = placed.threads.iter();
+    let threads =
+        list(threads.map(|(vcpu, thread)| format!("VCPU {vcpu} is thread {} ({})", thread.tid, thread.name)));
+    let (old, new) = (ranges(&old), ranges(&translation.new));
+    report.say(Level::Info, format!("{name}: machine {}; ids {old} become {new}; {threads}", placed.pid));
+    report.say(Level::Info, format!("{name}: offset={},scale={}", clock.offset, clock.scale));
+    let times = facts.times.map(|(first, last)| {
+        let there = |time| {
+            clock.host_time(time).with_context(|| {
+                let offset = clock.offset;
+                format!("{name}: its time {time} lies before the host's clock began: offset {offset} can't be right")
+            })
+        };
+        Ok::<_, anyhow::Error>((there(first)?, there(last)?))
+    });
+    let total: u64 = facts.merged.values().sum();
+    ensure!(total > 0, "{name}: none of its records can be merged; it holds {}", by_kind(&facts.left_out));
+    report.say(
+        Level::Info,
+        format!(
+            "{name}: {} merged, {} of them without a time: {}",
+            counted(total, "record", "records"),
+            facts.timeless,
+            by_kind(&facts.merged)
+        ),
+    );
+    let mut reasons: BTreeMap<(Level, &str), BTreeMap<RecordType, u64>> = BTreeMap::new();
+    for (&kind, &count) in &facts.left_out {
+        reasons.entry(placed.guest.chosen.why_not(kind)).or_default().insert(kind, count);
+    }
+    for ((level, why), counts) in reasons {
+        report.say(level, format!("{name}: {} left out, {why}", by_kind(&counts)));
+    }
+    times.transpose()
+}
+
+/// With fewer records nothing is concluded from where they lie.
+const JUDGED_MIN: u64 = 100;
+/// At a wrong offset it is what share of the time VCPUs run, and some percent less than all where it is wrong by some µs.
+const SHARE_MIN: f64 = 0.95;
+
+/// Where a guest's records lie on the host, whose records reach from `host.0` to `host.1`.
+pub(crate) fn tell_done(
+    name: &str,
+    times: Option<(u64, u64)>,
+    host: Option<(u64, u64)>,
+    judged: Judged,
+    report: &mut Report,
+) {
+    let Some((from, to)) = times else { return };
+    let text = format!("{name}: from {} to {}, the host", seconds(from), seconds(to));
+    match host {
+        None => report.say(Level::Warning, format!("{text} at no time")),
+        Some((first, last)) => {
+            let apart = to < first || from > last;
+            let (level, tail) =
+                if apart { (Level::Warning, ": they do not overlap") } else { (Level::Info, "") };
+            report.say(level, format!("{text} from {} to {}{tail}", seconds(first), seconds(last)));
+        }
+    }
+    let Judged { inside, all } = judged;
+    if all == 0 {
+        let text = format!(
+            "{name}: nothing in the host's recording (--switch-events) shows whether its offset is right"
+        );
+        report.say(Level::Info, text);
+        return;
+    }
+    let text = format!(
+        "{name}: {inside} of {} lie where the host ran their VCPU",
+        counted(all, "record", "records")
+    );
+    if all >= JUDGED_MIN && (inside as f64) < all as f64 * SHARE_MIN {
+        let told = "nearly all would if its offset, its scale and the threads of its VCPUs were right";
+        report.say(Level::Warning, format!("{text}, but {told}"));
+    } else {
+        report.say(Level::Info, text);
+    }
+}
 
 /// `12 COMM, 3 MMAP`, most first.
 pub(crate) fn by_kind(counts: &BTreeMap<RecordType, u64>) -> String {

@@ -85,13 +85,16 @@ const EDGE: i64 = 48_000;
 const STEP: i64 = 64_000;
 /// The coarse search looks at so much of the guest, ns: clocks that drift by 20 millionths are 40 µs apart after that.
 const WINDOW: i64 = 2_000_000_000;
+/// Events that are looked at first, and offsets that are looked at closely at most.
+const FIRST: usize = 64;
+const LOOKS_MAX: usize = 1 << 24;
 /// Windows it tries, and events of each.
 const WINDOWS: usize = 6;
 const SAMPLE: usize = 4096;
 /// With fewer events nothing is said.
 const EVENTS_MIN: usize = 100;
 /// Bits for all VCPUs.
-const BITS_MAX: i64 = 1 << 27;
+const BITS_MAX: i64 = 1 << 26;
 /// How often an event falls outside although all is right.
 const ASTRAY: f64 = 0.005;
 /// Candidates that are looked at closely.
@@ -194,7 +197,6 @@ impl Schedule<'_> {
     /// How well an offset fits; stops early where it does not.
     fn score(&self, events: &[Event], offset: i64, gaps: &[Gaps], slot: i64) -> f32 {
         let mut score = 0.0f32;
-        let mut worst = 0.0f32;
         for event in events {
             let at = event.at.saturating_add(offset);
             if at < self.from || at >= self.to {
@@ -204,7 +206,6 @@ impl Schedule<'_> {
             let number = ((at - self.from) / slot) as usize;
             let in_gap = gaps.words[number / 64] >> (number % 64) & 1 == 1;
             score += if in_gap { gaps.outside } else { gaps.inside };
-            worst = worst.min(score);
             if score < -40.0 {
                 return score;
             }
@@ -212,31 +213,70 @@ impl Schedule<'_> {
         score
     }
 
+    /// Offsets worth a closer look, ascending: with them few of the first events lie in gaps. 64 offsets, a slot apart, are judged at a time, a
+    /// bit each, and each for all offsets up to the next one: an event counts if it lies in a gap with any of those.
+    fn plausible(
+        &self,
+        events: &[Event],
+        from: i64,
+        to: i64,
+        gaps: &[Gaps],
+        slot: i64,
+    ) -> impl Iterator<Item = i64> {
+        let sure = |words: &Vec<u64>| -> Vec<u64> {
+            (0..words.len()).map(|at| words[at] & bits(words, at as i64 * 64 + 1)).collect()
+        };
+        let sure: Vec<Vec<u64>> = gaps.iter().map(|gaps| sure(&gaps.words)).collect();
+        let first_slot = |event: &Event| (event.at + from - self.from).div_euclid(slot);
+        let places: Vec<(i64, usize)> = events
+            .iter()
+            .filter(|event| event.vcpu < sure.len())
+            .take(FIRST)
+            .map(|event| (first_slot(event), event.vcpu))
+            .collect();
+        let blocks = (0..).step_by(64).take_while(move |&block| from + block * slot < to);
+        blocks
+            .flat_map(move |block| {
+                // How many events lie in a gap, up to seven: the counts of all offsets in binary.
+                let (mut ones, mut twos, mut fours, mut many) = (0, 0, 0, 0);
+                for &(place, vcpu) in &places {
+                    let two = ones & bits(&sure[vcpu], place + block);
+                    ones ^= bits(&sure[vcpu], place + block);
+                    let four = twos & two;
+                    twos ^= two;
+                    many |= fours & four;
+                    fours ^= four;
+                }
+                (0..64).filter(move |at| many >> at & 1 == 0).map(move |at| from + (block + at) * slot)
+            })
+            .flat_map(move |offset| (offset..offset + slot).step_by(STEP as usize))
+            .take(LOOKS_MAX)
+    }
+
     /// The best offsets of a coarse search, best first, none near another.
     fn candidates(&self, window: &[Event], gaps: &[Gaps], slot: i64) -> Vec<i64> {
         let (Some(first), Some(last)) = (window.first(), window.last()) else { return Vec::new() };
         let events = shuffled(window);
         let mut found: Vec<(f32, i64)> = Vec::new();
-        let mut offset = self.from - last.at;
-        while offset < self.to - first.at {
+        for offset in self.plausible(&events, self.from - last.at, self.to - first.at, gaps, slot) {
             let score = self.score(&events, offset, gaps, slot);
             // What fits in parts may be the runner-up.
-            if score > 0.0 {
-                match found.last_mut() {
-                    Some(near) if offset - near.1 <= NEAR => {
-                        if score > near.0 {
-                            *near = (score, offset);
-                        }
-                    }
-                    _ => found.push((score, offset)),
-                }
-                if found.len() > 4096 {
-                    found.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-                    found.truncate(CANDIDATES);
-                    found.sort_by_key(|&(_, offset)| offset);
-                }
+            if score <= 0.0 {
+                continue;
             }
-            offset += STEP;
+            match found.last_mut() {
+                Some(near) if offset - near.1 <= NEAR => {
+                    if score > near.0 {
+                        *near = (score, offset);
+                    }
+                }
+                _ => found.push((score, offset)),
+            }
+            if found.len() > 4096 {
+                found.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+                found.truncate(CANDIDATES);
+                found.sort_by_key(|&(_, offset)| offset);
+            }
         }
         found.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
         found.truncate(CANDIDATES);
@@ -393,13 +433,22 @@ struct Plateau {
 
 /// Offsets nearer than this are the same answer.
 const NEAR: i64 = 1_000_000;
-const SHARE_MIN: f64 = 0.97;
+const SHARE_MIN: f64 = 0.90;
 /// By how much the best offset's log likelihood must be ahead: events are not independent, so that much more than chance could make is asked.
 const SCORE_MIN: f64 = 60.0;
 
 fn clamp(time: u64) -> i64 {
     // Room for sums.
     i64::try_from(time).unwrap_or(i64::MAX).min(1 << 62)
+}
+
+/// 64 bits from a bit on; there are zeros beyond both ends.
+fn bits(words: &[u64], at: i64) -> u64 {
+    let word =
+        |number: i64| usize::try_from(number).ok().and_then(|number| words.get(number)).copied().unwrap_or(0);
+    let (number, shift) = (at.div_euclid(64), at.rem_euclid(64));
+    let low = word(number) >> shift;
+    if shift == 0 { low } else { low | word(number + 1) << (64 - shift) }
 }
 
 /// Pieces of the events that are short enough for clocks not to drift apart, those with most events first.

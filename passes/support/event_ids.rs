@@ -23,10 +23,16 @@ pub(crate) fn lacks_identifier(events: &[Event]) -> bool {
 #[derive(Debug)]
 pub(crate) struct FreeIds {
     pub(crate) used: BTreeSet<u64>,
-    pub(crate) last: u64,
+    last: u64,
 }
 
 impl FreeIds {
+    /// Larger ones than these and `late`, as long as there are any.
+    pub(crate) fn beyond(used: BTreeSet<u64>, late: u64) -> FreeIds {
+        let last = used.last().copied().unwrap_or(0).max(late).max(1);
+        FreeIds { used, last }
+    }
+
     pub(crate) fn next(&mut self) -> u64 {
         loop {
             self.last = self.last.wrapping_add(1);

@@ -90,6 +90,8 @@ pub enum Scope {
     /// Nothing but these kinds: in a look the others are not shown; on the way to the output they are left out without being looked at, which
     /// the pass reports itself, since nobody counts them. Only the first pass of a chain is asked that, for the others see what it lets through.
     Only(Kinds),
+    /// Of the kinds it said it needs, these; all others go by. Only the first pass of a chain is asked that, too; the others get what they need.
+    These(Kinds),
 }
 
 /// The worker that [`Pass::join`] is handed, as the pass it was forked from.

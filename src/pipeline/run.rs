@@ -519,7 +519,7 @@ fn survey(
         }
         let scoped = looking.iter().map(|&(stage, kinds)| match chain[stage].pass.scope(Some(look), batch) {
             Scope::Wanted => (stage, kinds),
-            Scope::Only(only) => (stage, kinds.intersection(only)),
+            Scope::Only(only) | Scope::These(only) => (stage, kinds.intersection(only)),
         });
         let looking: Vec<(usize, Kinds)> = scoped.collect();
         let wanted = looking.iter().fold(Kinds::NONE, |all, (_, kinds)| all.union(*kinds));
@@ -580,6 +580,14 @@ fn write_records(
         }
         match chain.first_mut().map(|stage| stage.pass.scope(None, batch)) {
             Some(Scope::Only(kinds)) => plan_only(chain, batch, kinds, terminal),
+            Some(Scope::These(kinds)) => {
+                let others = chain.iter().skip(1).fold(terminal.kinds(), |all, stage| all.union(stage.kinds));
+                let (wanted, stops) = (kinds.union(others), stops(batch));
+                if !batch.kinds.meets(wanted) && stops.is_empty() {
+                    return Ok(plan_all(batch, terminal));
+                }
+                plan(chain, batch, wanted, &stops, terminal)
+            }
             _ => plan(chain, batch, wanted, &stops(batch), terminal),
         }
     };

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures perfx against cp and perf inject in the same run, on recordings that record.sh makes, and prints a Markdown table.
+"""Measures perfx against cp and perf inject in the same run, on recordings that record.sh and pair.py (into DIR/pair) make, and prints a Markdown table.
 
 usage: run.py [--runs N] [--perf PERF] [--only REGEX] [DIR]      (DIR: where record.sh put them, /tmp/perfx-data/big)
 
@@ -44,10 +44,11 @@ def run(command):
     return seconds, peak / 1024
 
 
-def rows(name, path, items, slow):
+def rows(name, paths, items, slow):
     items = [item for item in items if re.search(args.only, item[0])]
     best = {"cp": (1e9, 0)} | {label: (1e9, 0) for label, _ in items}
-    commands = [("cp", ["cp", path, out])] + items
+    copy = ["cp", paths[0], out] if len(paths) == 1 else ["sh", "-c", f"cat {' '.join(paths)} > {out}"]
+    commands = [("cp", copy)] + items
     run(commands[0][1])
     for _ in range(args.runs):
         for label, command in commands:
@@ -55,7 +56,7 @@ def rows(name, path, items, slow):
             best[label] = (min(best[label][0], seconds), max(best[label][1], memory))
     slow = {label: run(command) for label, command in slow if re.search(args.only, label)}
     cp = best["cp"][0]
-    print(f"\n{name}: {os.path.getsize(path) / 1e9:.2f} GB, cp {cp:.2f} s\n")
+    print(f"\n{name}: {sum(map(os.path.getsize, paths)) / 1e9:.2f} GB, cp {cp:.2f} s\n")
     print("| work | time | × cp | private memory | perf inject | perf ÷ perfx |\n|---|---|---|---|---|---|")
     for label, _ in items:
         seconds, memory = best[label]
@@ -137,9 +138,22 @@ for name in ["plain", "chains", "z"]:
         ("inject --buildid-all", perf_inject(path, "--buildid-all")),
         ("inject -b", perf_inject(path, "-b")),
     ]
-    rows(name, path, items, slow)
+    rows(name, [path], items, slow)
     os.unlink(in_place)
     for end in ["zst", "z", "z--rounds", "z--solid"]:
         made = os.path.join(args.dir, f"{name}.{end}")
         if os.path.exists(made):
             os.unlink(made)
+
+# pair.py makes these.
+host, guest = os.path.join(args.dir, "pair/host.data"), os.path.join(args.dir, "pair/guest.data")
+if os.path.exists(host):
+    clock = "-14026330256359,2.5961349024293154"
+    merge = [perfx, "merge", "-q", host, "-f", "-o", out]
+    items = [
+        ("merge", merge + [guest]),
+        ("merge, offset given", merge + [f"{guest},31188,{clock}"]),
+        ("merge -@ 1, offset given", merge + ["-@", "1", f"{guest},31188,{clock}"]),
+        ("merge, two guests", merge + [f"{guest},31188,{clock}", f"{guest},1,{clock},vcpu=0:31314,vcpu=1:31315"]),
+    ]
+    rows("pair", [host, guest], items, [("merge, offset given", perf_inject(host, f"--guest-data={guest},31188,{clock}"))])

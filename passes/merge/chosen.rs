@@ -1,0 +1,90 @@
+//! Which of a guest's records are merged, and why the others are not.
+
+use perfx_format::{Event, Kinds, Layouts, Record, RecordType};
+use perfx_pipeline::Level;
+
+use super::machines::is_guests;
+
+/// Which of a guest's records are merged.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Chosen {
+    pub(crate) kinds: Kinds,
+    /// Symbols of BPF programs, too.
+    bpf: bool,
+    /// Events whose samples no reader of the host could understand: tracepoints, for the host's formats are not the guest's.
+    mute: Vec<bool>,
+}
+
+/// What perf inject takes.
+pub(crate) const DEFAULT: [RecordType; 10] = [
+    RecordType::MMAP,
+    RecordType::MMAP2,
+    RecordType::COMM,
+    RecordType::FORK,
+    RecordType::EXIT,
+    RecordType::LOST,
+    RecordType::SWITCH,
+    RecordType::SWITCH_CPU_WIDE,
+    RecordType::KSYMBOL,
+    RecordType::TEXT_POKE,
+];
+
+/// What says something to a reader beyond that.
+const MORE: [RecordType; 6] = [
+    RecordType::NAMESPACES,
+    RecordType::CGROUP,
+    RecordType::THROTTLE,
+    RecordType::UNTHROTTLE,
+    RecordType::LOST_SAMPLES,
+    RecordType::BPF_EVENT,
+];
+
+/// `attr.type` of a tracepoint.
+pub(crate) const TRACEPOINT: u32 = 2;
+
+const SAMPLES: [RecordType; 2] = [RecordType::SAMPLE, RecordType::CALLCHAIN_DEFERRED];
+
+/// `ksym_type` of a KSYMBOL record: code out of line, such as a trampoline of ftrace.
+const KSYM_TYPE_OOL: u16 = 2;
+
+impl Chosen {
+    pub(crate) fn new(samples: bool, all: bool, events: &[Event]) -> Chosen {
+        let mut kinds = Kinds::of(&DEFAULT);
+        if all {
+            kinds = kinds.union(Kinds::of(&MORE));
+        }
+        if samples {
+            kinds = kinds.union(Kinds::of(&SAMPLES));
+        }
+        let mute = events.iter().map(|event| event.attr().type_ == TRACEPOINT).collect();
+        Chosen { kinds, bpf: all, mute }
+    }
+
+    pub(crate) fn takes(&self, record: &Record<'_>, layouts: &Layouts) -> bool {
+        let kind = record.kind();
+        // perf leaves the symbols of BPF programs out: their BPF_EVENTs are not there either. A guest of the guest has no name in the host.
+        let bpf = || kind == RecordType::KSYMBOL && record.u16(20) != Some(KSYM_TYPE_OOL) && !self.bpf;
+        let mute = || {
+            let event = layouts.event_of(record).and_then(|event| self.mute.get(event));
+            SAMPLES.contains(&kind) && event == Some(&true)
+        };
+        self.kinds.has(kind) && kind.is_kernel() && !is_guests(record) && !bpf() && !mute()
+    }
+
+    /// Why records of a kind are left out, and how much that matters.
+    pub(crate) fn why_not(&self, kind: RecordType) -> (Level, &'static str) {
+        let asked = self.kinds.has(kind);
+        if asked && SAMPLES.contains(&kind) && self.mute.contains(&true) {
+            (Level::Loss, "for they are of tracepoints, whose formats the host's recording does not have")
+        } else if asked && (self.bpf || kind != RecordType::KSYMBOL) {
+            (Level::Loss, "for they are of guests of the guest")
+        } else if SAMPLES.contains(&kind) {
+            (Level::Info, "--samples keeps them")
+        } else if MORE.contains(&kind) || kind == RecordType::KSYMBOL {
+            (Level::Info, "--all keeps them")
+        } else {
+            let level = if self.bpf { Level::Loss } else { Level::Info };
+            (level, "for they mean nothing among the host's")
+        }
+    }
+}

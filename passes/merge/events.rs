@@ -1,0 +1,146 @@
+//! The guests' events beside the host's: new ids, the ID_INDEX records that tell whose they are, and their names.
+
+use std::collections::HashMap;
+
+use perfx_format::features::{EventDesc, read_event_desc, write_event_desc};
+use perfx_format::input::Recording;
+use perfx_format::{Endian, Event, Feature, RECORD_SIZE_MAX, RecordType, sample_type as st, set_attr_flag};
+use perfx_pipeline::Session;
+
+use super::chosen::TRACEPOINT;
+use super::placed::Placed;
+use super::translate::NewId;
+use crate::support::event_ids::FreeIds;
+
+/// What the records of a guest become, in ids and events.
+pub(crate) struct Translation {
+    pub(crate) events: Vec<Event>,
+    pub(crate) ids: HashMap<u64, NewId>,
+    /// ID_INDEX records.
+    pub(crate) index: Vec<Vec<u8>>,
+    /// All new ids.
+    pub(crate) new: Vec<u64>,
+}
+
+/// New events and ids for a guest's; `host_attr` is the size of the host's largest attr.
+pub(crate) fn translation(
+    placed: &Placed,
+    free: &mut FreeIds,
+    host_attr: usize,
+    endian: Endian,
+) -> Translation {
+    let mut result =
+        Translation { events: Vec::new(), ids: HashMap::new(), index: Vec::new(), new: Vec::new() };
+    let mut entries = Vec::new();
+    for event in &placed.guest.recording.events {
+        let mut new = event.edited(endian, |raw| {
+            endian.set_u64(raw, 24, event.attr().sample_type | st::IDENTIFIER);
+            set_attr_flag(raw, EXCLUDE_HOST, true, endian);
+            set_attr_flag(raw, EXCLUDE_GUEST, false, endian);
+            if event.attr().type_ == TRACEPOINT {
+                // The host's recording has no format for it, and perf opens none with a tracepoint it has no format for.
+                endian.set_u32(raw, 0, SOFTWARE);
+                endian.set_u64(raw, 8, DUMMY);
+            }
+            // A larger attr than the host's locks out the perf that recorded the host, and may say no more.
+            if raw.len() > host_attr && raw[host_attr..].iter().all(|&byte| byte == 0) {
+                raw.truncate(host_attr);
+                endian.set_u32(raw, 4, host_attr as u32);
+            }
+        });
+        new.ids = event.ids.iter().map(|_| free.next()).collect();
+        for (&old, &id) in event.ids.iter().zip(&new.ids) {
+            let vcpu = placed.guest.facts.vcpu_of_id.get(&old).copied().flatten();
+            result.ids.insert(old, NewId { id, vcpu });
+            let thread =
+                vcpu.and_then(|vcpu| placed.threads.get(&vcpu)).map_or(placed.pid, |thread| thread.tid);
+            entries.push((id, thread, vcpu));
+        }
+        result.new.extend(&new.ids);
+        result.events.push(new);
+    }
+    for entries in entries.chunks((RECORD_SIZE_MAX - 16) / 48) {
+        result.index.push(id_index(entries, placed.pid, endian));
+    }
+    result
+}
+
+/// An ID_INDEX record: u64 number of entries, then for each `{id, idx, cpu, tid}`, then for each `{machine_pid, vcpu}`.
+fn id_index(entries: &[(u64, u32, Option<u32>)], machine: u32, endian: Endian) -> Vec<u8> {
+    let mut record = Vec::new();
+    record.extend(endian.bytes_u32(RecordType::ID_INDEX.0));
+    record.extend(endian.bytes_u16(0));
+    record.extend(endian.bytes_u16((16 + entries.len() * 48) as u16));
+    let mut words = vec![entries.len() as u64];
+    for &(id, tid, _) in entries {
+        words.extend([id, 0, u64::MAX, tid.into()]);
+    }
+    for &(_, _, vcpu) in entries {
+        words.extend([machine.into(), vcpu.map_or(u64::MAX, u64::from)]);
+    }
+    words.into_iter().for_each(|word| record.extend(endian.bytes_u64(word)));
+    record
+}
+
+/// Bits of an attr's flags.
+const EXCLUDE_HOST: u32 = 19;
+const EXCLUDE_GUEST: u32 = 20;
+/// `attr.type` and `attr.config` of an event that never happens.
+const SOFTWARE: u32 = 1;
+const DUMMY: u64 = 9;
+
+/// `cpu-clock` becomes `cpu-clock:G`, as perf names an event that counts in guests only.
+fn guest_name(name: &[u8]) -> Vec<u8> {
+    const MODIFIERS: &[u8] = b"ukhHGpPSDIWeb";
+    let is_modifiers = |text: &[u8]| text.iter().all(|byte| MODIFIERS.contains(byte));
+    let end = name.iter().rposition(|&byte| byte == b':' || byte == b'/').map(|at| at + 1);
+    let (base, modifiers) = match end {
+        Some(end) if is_modifiers(&name[end..]) => name.split_at(end),
+        _ => (name, &b""[..]),
+    };
+    let mut new = base.to_vec();
+    if !base.ends_with(b":") && !base.ends_with(b"/") {
+        new.push(b':');
+    }
+    new.extend(modifiers.iter().filter(|byte| !b"HG".contains(byte)));
+    new.push(b'G');
+    new
+}
+
+/// Feature EVENT_DESC with the guests' events behind the host's; `None` where the host has none.
+pub(crate) fn event_desc(
+    session: &Session,
+    guests: &[(&Recording, &[Event])],
+    events: &[Event],
+) -> Option<Vec<u8>> {
+    let endian = session.endian;
+    let section = session.feature(Feature::EVENT_DESC)?;
+    let host = read_event_desc(section, endian)?;
+    let largest = events.iter().map(|event| event.raw().len()).max()?;
+    let described: usize = host.iter().map(|event| event.attr.len()).max().unwrap_or(0);
+    let size = largest.max(described);
+    let written: Vec<_> = events.iter().map(|event| event.written(size, endian).into_owned()).collect();
+    let mut names: Vec<Vec<u8>> = host.iter().map(|event| event.name.to_vec()).collect();
+    let host_events = events.len() - guests.iter().map(|(_, events)| events.len()).sum::<usize>();
+    // It has one for each event, or says nothing about the guests' either.
+    if host.len() != host_events {
+        return None;
+    }
+    for (recording, new) in guests {
+        let section = recording.features.get(&Feature::EVENT_DESC);
+        let told = section.and_then(|section| read_event_desc(section, endian)).unwrap_or_default();
+        for (index, event) in new.iter().enumerate() {
+            let name = told.get(index).map(|event| guest_name(event.name));
+            let attr = event.attr();
+            let number = || guest_name(format!("type {} config {:#x}", attr.type_, attr.config).as_bytes());
+            names.push(name.unwrap_or_else(number));
+        }
+    }
+    let described: Vec<_> = events
+        .iter()
+        .zip(&written)
+        .zip(&names)
+        .map(|((event, attr), name)| EventDesc { attr, name, ids: event.ids.clone() })
+        .collect();
+    write_event_desc(u32::try_from(size).ok()?, &described, endian)
+}

@@ -1,0 +1,229 @@
+//! Who is there: the threads of the host that run VCPUs, and the guests that were merged before.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Result, bail};
+use perfx_format::input::HeaderRecord;
+use perfx_format::{Kinds, Record, RecordType, until_nul};
+
+use super::clock::TimeConv;
+use super::report::{list, ranges};
+use super::spec::GuestSpec;
+
+/// Bits 0-2 of `misc`: the record is of a guest, merged before.
+pub(crate) fn is_guests(record: &Record<'_>) -> bool {
+    matches!(record.cpumode(), 4 | 5)
+}
+
+/// Names that virtual machine monitors give their VCPU threads, up to the number.
+const VCPU_NAMES: [&[u8]; 5] = [b"CPU ", b"vcpu", b"fc_vcpu ", b"crosvm_vcpu", b"kvm-vcpu-"];
+
+/// The number of a VCPU whose thread has this name: `CPU 1/KVM`, `fc_vcpu 1`.
+fn vcpu_of(comm: &[u8]) -> Option<u32> {
+    VCPU_NAMES.iter().find_map(|name| {
+        let rest = comm.strip_prefix(*name)?;
+        let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let (number, rest) = rest.split_at(digits);
+        (rest.is_empty() || rest[0] == b'/').then(|| std::str::from_utf8(number).ok()?.parse().ok())?
+    })
+}
+
+/// A thread and its name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Thread {
+    pub(crate) tid: u32,
+    pub(crate) name: String,
+}
+
+/// First look: who is there.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Machines {
+    /// By process and VCPU.
+    pub(crate) vcpus: BTreeMap<u32, BTreeMap<u32, Thread>>,
+    /// Guests that are in the host's recording already.
+    pub(crate) merged: BTreeSet<u64>,
+    pub(crate) time_conv: Option<TimeConv>,
+    /// The largest id of an event that pipe data tells among its records.
+    pub(crate) late_id: u64,
+    pub(crate) finished_init: bool,
+}
+
+impl Machines {
+    pub(crate) fn kinds() -> Kinds {
+        Kinds::of(&[
+            RecordType::COMM,
+            RecordType::ID_INDEX,
+            RecordType::TIME_CONV,
+            RecordType::HEADER_ATTR,
+            RecordType::FINISHED_INIT,
+        ])
+    }
+
+    pub(crate) fn look_at(&mut self, record: &Record<'_>) {
+        match record.kind() {
+            RecordType::COMM if !is_guests(record) => {
+                let comm = until_nul(record.bytes().get(16..).unwrap_or_default());
+                if let (Some(pid), Some(tid), Some(vcpu)) = (record.u32(8), record.u32(12), vcpu_of(comm)) {
+                    let name = String::from_utf8_lossy(comm).into_owned();
+                    self.vcpus.entry(pid).or_default().insert(vcpu, Thread { tid, name });
+                }
+            }
+            RecordType::ID_INDEX => {
+                self.merged.extend(IdIndex::read(record).filter_map(|entry| entry.machine))
+            }
+            RecordType::TIME_CONV => self.time_conv = self.time_conv.or_else(|| TimeConv::read(record)),
+            RecordType::FINISHED_INIT => self.finished_init = true,
+            RecordType::HEADER_ATTR => {
+                if let Ok(Some(HeaderRecord::Event(event))) = HeaderRecord::read(record) {
+                    self.late_id = event.ids.into_iter().fold(self.late_id, u64::max);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes in what a batch that follows told.
+    pub(crate) fn join(&mut self, later: Machines) {
+        for (pid, vcpus) in later.vcpus {
+            self.vcpus.entry(pid).or_default().extend(vcpus);
+        }
+        self.merged.extend(later.merged);
+        self.time_conv = self.time_conv.or(later.time_conv);
+        self.late_id = self.late_id.max(later.late_id);
+        self.finished_init |= later.finished_init;
+    }
+}
+
+/// An entry of an ID_INDEX record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct IdIndex {
+    pub(crate) id: u64,
+    /// `None`: all of them.
+    pub(crate) cpu: Option<u32>,
+    /// The guest it is of.
+    pub(crate) machine: Option<u64>,
+}
+
+impl IdIndex {
+    /// Entries that are there, whatever their number claims to be.
+    pub(crate) fn read<'a>(record: &Record<'a>) -> impl Iterator<Item = IdIndex> + use<'a> {
+        let record = *record;
+        let count = record.u64(8).and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
+        let count = count.min(record.bytes().len() / 32);
+        let long = record.bytes().len() >= 16 + count * 48;
+        (0..count).map_while(move |at| {
+            let machine = record.u64(16 + count * 32 + at * 16).filter(|&machine| long && machine != 0);
+            let cpu = record.u64(16 + at * 32 + 16)?;
+            Some(IdIndex { id: record.u64(16 + at * 32)?, cpu: u32::try_from(cpu).ok(), machine })
+        })
+    }
+}
+
+fn threads_text(threads: &BTreeMap<u32, Thread>) -> String {
+    list(threads.values().map(|thread| format!("{} ({})", thread.tid, thread.name)))
+}
+
+/// The process that runs a guest: the only one with threads of all its VCPUs.
+pub(crate) fn find_pid(
+    name: &str,
+    machines: &Machines,
+    taken: &BTreeSet<u32>,
+    needed: &BTreeSet<u32>,
+    hostname: Option<String>,
+) -> Result<u32> {
+    let free = |pid: &u32| !taken.contains(pid) && !machines.merged.contains(&u64::from(*pid));
+    let fits = |threads: &BTreeMap<u32, Thread>| needed.iter().all(|vcpu| threads.contains_key(vcpu));
+    let fitting: Vec<_> = machines
+        .vcpus
+        .iter()
+        .filter(|(pid, threads)| free(pid) && fits(threads))
+        .map(|(pid, _)| *pid)
+        .collect();
+    if let [pid] = fitting[..] {
+        return Ok(pid);
+    }
+    let seen = list(machines.vcpus.iter().map(|(pid, threads)| {
+        let merged = if free(pid) { "" } else { ", a guest already" };
+        format!("process {pid} with threads {}{merged}", threads_text(threads))
+    }));
+    let join = hostname.map_or(String::new(), |hostname| {
+        format!("; both recordings are of machine {hostname}: recordings of one machine are put together by perfx join")
+    });
+    if seen.is_empty() {
+        bail!(
+            "{name}: no thread of the host's recording is named like a VCPU (`CPU 0/KVM`): give pid=N and vcpu=V:TID, or record the host with -a{join}"
+        );
+    }
+    let what = if fitting.is_empty() {
+        "no process of the host fits"
+    } else {
+        "several processes of the host may run it"
+    };
+    bail!(
+        "{name}: {what}; give pid=N. It has VCPUs {}; the host's recording shows {seen}{join}",
+        ranges(&needed.iter().map(|&v| v.into()).collect::<Vec<_>>())
+    )
+}
+
+/// The thread of each VCPU that is needed.
+pub(crate) fn find_threads(
+    name: &str,
+    pid: u32,
+    machines: &Machines,
+    spec: &GuestSpec,
+    needed: &BTreeSet<u32>,
+) -> Result<BTreeMap<u32, Thread>> {
+    let none = BTreeMap::new();
+    let known = machines.vcpus.get(&pid).unwrap_or(&none);
+    let mut threads = known.clone();
+    for (&vcpu, &tid) in &spec.vcpus {
+        threads.insert(vcpu, Thread { tid, name: "given".to_owned() });
+    }
+    for vcpu in needed {
+        if threads.contains_key(vcpu) {
+            continue;
+        }
+        if known.is_empty() {
+            let others = list(
+                machines
+                    .vcpus
+                    .iter()
+                    .map(|(pid, threads)| format!("process {pid} has {}", threads_text(threads))),
+            );
+            let others = if others.is_empty() { String::new() } else { format!("; {others}") };
+            bail!(
+                "{name}: no thread of process {pid} is named like a VCPU in the host's recording (give vcpu={vcpu}:TID){others}"
+            );
+        }
+        bail!(
+            "{name}: VCPU {vcpu} has no thread among those of process {pid}, {} (give vcpu={vcpu}:TID)",
+            threads_text(known)
+        );
+    }
+    threads.retain(|vcpu, _| needed.contains(vcpu));
+    Ok(threads)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_vcpu_threads() {
+        for (name, vcpu) in [
+            ("CPU 0/KVM", Some(0)),
+            ("CPU 12/TCG", Some(12)),
+            ("CPU 3", Some(3)),
+            ("fc_vcpu 1", Some(1)),
+            ("vcpu7", Some(7)),
+            ("kvm-vcpu-2", Some(2)),
+            ("CPU ", None),
+            ("CPU 1x", None),
+            ("CPUs 1", None),
+            ("CPU 99999999999", None),
+            ("", None),
+        ] {
+            assert_eq!(vcpu_of(name.as_bytes()), vcpu, "{name}");
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! Records on their way: the host's go by, and the guests' join them where their time has come.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use anyhow::Result;
+use perfx_format::features::SampleTime;
+use perfx_format::input::Batch;
+use perfx_format::{Endian, Feature, Kinds, Layouts, Origin, Record, RecordType, sample_type as st};
+use perfx_pipeline::{Emit, Level, Report, Scope, Session, counted};
+
+use super::clock::Clock;
+use super::events::{event_desc, translation};
+use super::guest::Guest;
+use super::machines::Machines;
+use super::placed::Placed;
+use super::report::{tell, tell_done};
+use super::sorted::{Sorted, timeless};
+use super::switches::{Now, Switches, Watch, time_of, timed_kinds};
+use super::translate::Translator;
+use crate::support::event_ids::{self, FreeIds, lacks_identifier};
+
+/// Guests being merged.
+#[derive(Debug)]
+pub(crate) struct Merging {
+    endian: Endian,
+    guests: Vec<OnItsWay>,
+    /// ID_INDEX records; they and records without a time go before the host's first record with one. Empty from then on.
+    front: Vec<Vec<u8>>,
+    begun: bool,
+    /// Where that was, if not at the FINISHED_INIT; the host has one elsewhere.
+    begun_at: Option<(RecordType, Origin)>,
+    finished_init: bool,
+    /// The host's switches, and what its VCPU threads do at the time of the guests' record that was put last.
+    switches: Switches,
+    now: Vec<Now>,
+    /// The records of the batch at hand have been looked at.
+    seen: bool,
+    /// Host events' first ids, where the host's records must get an IDENTIFIER.
+    identify: Option<Vec<u64>>,
+}
+
+/// A guest, its records in order, and how they compare to the schedule.
+#[derive(Debug)]
+struct OnItsWay {
+    guest: Guest,
+    translator: Arc<Translator>,
+    sorted: Sorted,
+    judged: Judged,
+    /// From when to when it reaches on the host.
+    times: Option<(u64, u64)>,
+}
+
+/// How many of a guest's records lie where the host ran their VCPU: nearly all, if its offset is right.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Judged {
+    pub(crate) inside: u64,
+    pub(crate) all: u64,
+}
+
+/// Bytes that are put behind the host's records at a time.
+const STEP: usize = 4 << 20;
+
+impl Merging {
+    /// Gives the recording the guests' events, build-ids and span of time.
+    pub(crate) fn new(
+        guests: Vec<(Placed, Clock)>,
+        watch: &Watch,
+        machines: &Machines,
+        session: &mut Session,
+    ) -> Result<Merging> {
+        let endian = session.endian;
+        let host_attr = session.events.iter().map(|event| event.raw().len()).max().unwrap_or(0);
+        let used: BTreeSet<u64> = session.events.iter().flat_map(|event| event.ids.iter().copied()).collect();
+        let mut free = FreeIds::beyond(used, machines.late_id);
+        let mut events = session.events.clone();
+        let identify = lacks_identifier(&events).then(|| {
+            for event in &mut events {
+                *event = event.edited(endian, |raw| {
+                    endian.set_u64(raw, 24, event.attr().sample_type | st::IDENTIFIER);
+                });
+                if event.ids.is_empty() {
+                    event.ids.push(free.next());
+                }
+            }
+            session.report.say(
+                Level::Info,
+                "the host's records get an IDENTIFIER each, by which perf tells them from the guests'",
+            );
+            events.iter().map(|event| event.ids[0]).collect()
+        });
+        let switches = watch.switches.anew();
+        let (mut merged, mut front, mut added) = (Vec::new(), Vec::new(), Vec::new());
+        let mut span: Option<(u64, u64)> = None;
+        let mut build_ids = Vec::new();
+        for (mut placed, clock) in guests {
+            let translation = translation(&placed, &mut free, host_attr, endian);
+            let times = tell(&placed, &clock, &translation, &mut session.report)?;
+            span = span.into_iter().chain(times).reduce(|(a, b), (from, to)| (a.min(from), b.max(to)));
+            let (mut ids, nested) = placed.guest.build_ids(placed.pid);
+            if nested > 0 {
+                let lost = counted(nested, "build-id", "build-ids");
+                session.report.say(Level::Loss, format!("{}: {lost} of guests of its own", placed.name()));
+            }
+            if let Some(root) = &placed.root {
+                let found = placed.guest.build_ids_below(root, placed.pid, &mut ids);
+                let found = counted(found, "build-id", "build-ids");
+                let text = format!("{}: {found} found below {}", placed.name(), root.display());
+                session.report.say(Level::Info, text);
+            }
+            build_ids.extend(ids);
+            events.extend(translation.events.iter().cloned());
+            front.extend(translation.index);
+            let number = |thread: u32| switches.number_of(thread);
+            let translator = Arc::new(Translator {
+                endian,
+                clock,
+                chosen: placed.guest.chosen.clone(),
+                ids: translation.ids,
+                events: placed.guest.recording.events.iter().map(|event| event.ids.clone()).collect(),
+                threads: placed
+                    .threads
+                    .iter()
+                    .filter_map(|(&v, thread)| Some((v, number(thread.tid)?)))
+                    .collect(),
+            });
+            let sorted = Sorted::new(&mut placed.guest.recording, translator.clone());
+            added.push(translation.events);
+            let judged = Judged::default();
+            merged.push(OnItsWay { guest: placed.guest, translator, sorted, judged, times });
+        }
+        let guests = merged.iter().zip(&added).map(|(way, events)| (&way.guest.recording, &events[..]));
+        match event_desc(session, &guests.collect::<Vec<_>>(), &events) {
+            Some(section) => session.set_feature(Feature::EVENT_DESC, section),
+            None if session.feature(Feature::EVENT_DESC).is_some() => {
+                session.report.say(
+                    Level::Loss,
+                    "feature EVENT_DESC is damaged, so that names of events can't be added to it",
+                );
+                session.clear_feature(Feature::EVENT_DESC);
+            }
+            None => {}
+        }
+        session.events = events;
+        session.add_build_ids(&build_ids);
+        let section =
+            session.feature(Feature::SAMPLE_TIME).and_then(|section| SampleTime::read(section, endian));
+        if let (Some(SampleTime { first_ns, last_ns }), Some((first, last))) = (section, span) {
+            let wider = SampleTime { first_ns: first_ns.min(first), last_ns: last_ns.max(last) };
+            session.set_feature(Feature::SAMPLE_TIME, wider.write(endian));
+        }
+        Ok(Merging {
+            endian,
+            guests: merged,
+            front,
+            begun: false,
+            begun_at: None,
+            finished_init: machines.finished_init,
+            switches,
+            now: watch.at_first(),
+            seen: false,
+            identify,
+        })
+    }
+
+    /// Looks at a whole batch at once, where nothing but its FINISHED_ROUNDs is a place for guests' records.
+    pub(crate) fn scope(&mut self, batch: &Batch) -> Scope {
+        self.seen = self.begun && self.identify.is_none();
+        if !self.seen {
+            return Scope::Wanted;
+        }
+        let mut walker = batch.walk(self.endian);
+        // What can't be read is an error on the way to the output.
+        while let Ok(Some(record)) = walker.next_wanted(timed_kinds(), usize::MAX) {
+            self.switches.look_at(&record, &batch.layouts);
+        }
+        Scope::These(Kinds::of(&[RecordType::FINISHED_ROUND]))
+    }
+
+    pub(crate) fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
+        if !self.seen {
+            self.switches.look_at(&record, out.layouts());
+        }
+        if !self.begun {
+            let timed = || time_of(&record, out.layouts().layout_of(&record)?);
+            if !record.kind().is_kernel() || timed().is_some() {
+                if record.kind() != RecordType::FINISHED_INIT {
+                    self.begun_at = Some((record.kind(), record.origin()));
+                }
+                self.start(out)?;
+            }
+        }
+        if record.kind() == RecordType::FINISHED_ROUND {
+            // Older records than this may not follow it, and the host's switches are known up to there.
+            let settled = self.switches.finish_round();
+            self.put(settled, usize::MAX, out)?;
+            // Also where no guest has records, or switches would pile up.
+            advance(&mut self.now, &mut self.switches, settled);
+        }
+        match &self.identify {
+            Some(first) if record.kind().is_kernel() => {
+                let new = with_identifier(&record, out.layouts(), first)?;
+                out.replace(&record, &new)
+            }
+            _ => out.keep(record),
+        }
+    }
+
+    /// What must stand before any record with a time.
+    fn start(&mut self, out: &mut Emit<'_>) -> Result<()> {
+        self.begun = true;
+        for record in std::mem::take(&mut self.front) {
+            out.put(&record)?;
+        }
+        for way in &mut self.guests {
+            timeless(&mut way.guest, &way.translator, |record| out.put(record))?;
+        }
+        Ok(())
+    }
+
+    /// Puts the guests' records up to a time, or about `most` bytes of them; true if there may be more.
+    fn put(&mut self, limit: u64, most: usize, out: &mut Emit<'_>) -> Result<bool> {
+        let mut put = 0;
+        while put < most {
+            let mut next: Option<(u64, usize)> = None;
+            for (number, way) in self.guests.iter_mut().enumerate() {
+                if let Some(time) = way.sorted.peek(limit)? {
+                    next = Some(next.map_or((time, number), |next| next.min((time, number))));
+                }
+            }
+            let Some((time, way)) =
+                next.and_then(|(time, number)| Some((time, self.guests.get_mut(number)?)))
+            else {
+                return Ok(false);
+            };
+            let Some(made) = way.sorted.pop() else { return Ok(false) };
+            advance(&mut self.now, &mut self.switches, time);
+            let now = made.thread.and_then(|thread| self.now.get(thread));
+            let covered = self.switches.times.is_some_and(|(_, last)| time <= last);
+            if let Some(runs) = now.and_then(|now| now.runs).filter(|_| covered) {
+                way.judged.all += 1;
+                way.judged.inside += u64::from(runs);
+            }
+            let record = made.on_cpu(now.map_or(0, |now| now.cpu), self.endian);
+            out.put(&record)?;
+            put += record.len();
+        }
+        Ok(true)
+    }
+
+    pub(crate) fn rest(&mut self, out: &mut Emit<'_>) -> Result<bool> {
+        if !self.begun {
+            self.start(out)?;
+        }
+        self.switches.finish();
+        self.put(u64::MAX, STEP, out)
+    }
+
+    /// How it went.
+    pub(crate) fn finish(&self, report: &mut Report) {
+        if let Some((kind, origin)) = self.begun_at {
+            let init =
+                if self.finished_init { "comes late" } else { "is missing (perf before 6.0 writes none)" };
+            let text = format!(
+                "the host's FINISHED_INIT {init}: what the guests began with stands before the {kind} at {origin}"
+            );
+            report.say(Level::Info, text);
+        }
+        for way in &self.guests {
+            let name = &way.guest.recording.name;
+            tell_done(name, way.times, self.switches.times, way.judged, report);
+            if way.sorted.late > 0 {
+                let late = counted(way.sorted.late, "record comes", "records come");
+                let text = format!("{name}: {late} later in it than its FINISHED_ROUNDs allow");
+                report.say(Level::Warning, text);
+            }
+        }
+    }
+}
+
+/// What the threads do at this time.
+fn advance(now: &mut [Now], switches: &mut Switches, time: u64) {
+    while let Some(switch) = switches.next_until(time) {
+        if let Some(now) = now.get_mut(switch.thread as usize) {
+            now.take(switch);
+        }
+    }
+}
+
+/// A kernel record of the host with an IDENTIFIER, `first` being the first id of each event.
+fn with_identifier(record: &Record<'_>, layouts: &Layouts, first: &[u64]) -> Result<Vec<u8>> {
+    let event = layouts.event_of(record);
+    let layout = event.and_then(|event| layouts.all().get(event));
+    let Some((event, layout)) = event.zip(layout) else {
+        return Err(record.error("no event has its id").into());
+    };
+    if layout.sample_type & st::IDENTIFIER != 0 {
+        return Ok(record.bytes().to_vec());
+    }
+    let id = layout.id(record).or_else(|| first.get(event).copied()).unwrap_or(0);
+    event_ids::with_identifier(record, id)
+}

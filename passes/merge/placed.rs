@@ -1,0 +1,125 @@
+//! The guests, each with the process and the threads of the host that run it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Result, ensure};
+use perfx_format::Feature;
+use perfx_format::features::read_str;
+use perfx_format::header::Weight;
+use perfx_format::input::Recording;
+use perfx_pipeline::{Level, Session};
+
+use super::chosen::Chosen;
+use super::guest::Guest;
+use super::machines::{Machines, Thread, find_pid, find_threads};
+use super::spec::GuestSpec;
+use super::{KCORE_DIR, MergeOptions};
+
+/// A guest and where it ran.
+#[derive(Debug)]
+pub(crate) struct Placed {
+    pub(crate) spec: GuestSpec,
+    pub(crate) guest: Guest,
+    pub(crate) pid: u32,
+    /// By VCPU.
+    pub(crate) threads: BTreeMap<u32, Thread>,
+    /// Stands for its `/`.
+    pub(crate) root: Option<PathBuf>,
+}
+
+impl Placed {
+    pub(crate) fn name(&self) -> Arc<str> {
+        self.guest.recording.name.clone()
+    }
+}
+
+/// Opens the guests and finds the processes and threads that run them.
+pub(crate) fn place(
+    options: &MergeOptions,
+    machines: &Machines,
+    session: &mut Session,
+) -> Result<Vec<Placed>> {
+    ensure!(!options.guests.is_empty(), "no guest to merge is given");
+    check_host(session)?;
+    let specs: Vec<_> = options.guests.iter().map(|text| GuestSpec::parse(text)).collect::<Result<_>>()?;
+    let mut taken = BTreeSet::new();
+    for spec in &specs {
+        if let Some(pid) = spec.pid {
+            let shown = spec.path.display();
+            ensure!(
+                taken.insert(pid),
+                "{shown}: another guest is given pid {pid}, too; each has a process of its own"
+            );
+            ensure!(
+                !machines.merged.contains(&u64::from(pid)),
+                "{shown}: the recording has records of guest {pid} already; merged again they would be there twice"
+            );
+        }
+    }
+    let mut placed = Vec::new();
+    for spec in specs {
+        let recording = session.open(&spec.path)?;
+        let name = recording.name.clone();
+        ensure!(
+            recording.endian == session.endian,
+            "{name}: its byte order is not the host's, and records of both can't stand in one recording"
+        );
+        for fault in &recording.faults {
+            let level = if fault.weight == Weight::Loss { Level::Loss } else { Level::Warning };
+            session.report.say(level, fault.to_error().file(&name).to_string());
+        }
+        let hostname = same_machine(session, &recording);
+        if let Some(hostname) = &hostname {
+            let join = "recordings of one machine are put together by perfx join";
+            let text = format!("{name}: its machine has the name of the host's, {hostname}: {join}");
+            session.report.say(Level::Warning, text);
+        }
+        let chosen = Chosen::new(options.samples, options.all, &recording.events);
+        let guest = Guest::new(recording, chosen, spec.offset.is_none())?;
+        guest.facts.torn.iter().for_each(|torn| session.report.say(Level::Loss, torn.clone()));
+        let needed = guest.vcpus();
+        let pid = match spec.pid {
+            Some(pid) => pid,
+            None => find_pid(&name, machines, &taken, &needed, hostname)?,
+        };
+        taken.insert(pid);
+        let threads = find_threads(&name, pid, machines, &spec, &needed)?;
+        let mount = options.guestmount.as_ref().map(|folder| folder.join(pid.to_string()));
+        let root = spec.root.clone().or(mount);
+        if let Some(root) = &root {
+            ensure!(root.is_dir(), "{name}: {} is no folder, and can't stand for its /", root.display());
+        }
+        for extra in &guest.recording.extras {
+            let entry = extra.file_name().unwrap_or_default().to_string_lossy();
+            if entry == KCORE_DIR {
+                session.beside.push((extra.clone(), format!("{KCORE_DIR}__{pid}").into()));
+            } else {
+                let lost = format!("{name}: {entry}, for which the host's recording has no place");
+                session.report.say(Level::Loss, lost);
+            }
+        }
+        placed.push(Placed { spec, guest, pid, threads, root });
+    }
+    Ok(placed)
+}
+
+/// What no guest could be merged into.
+fn check_host(session: &Session) -> Result<()> {
+    ensure!(!session.events.is_empty(), "the host's recording has no event");
+    for (index, event) in session.events.iter().enumerate() {
+        ensure!(
+            event.attr().sample_id_all(),
+            "event {index} of the host gives its records no sample_id, but the guests' need one: record the host with a perf newer than 3.0"
+        );
+    }
+    Ok(())
+}
+
+/// The name of the machine, when host and guest call it the same.
+fn same_machine(session: &Session, guest: &Recording) -> Option<String> {
+    let host = read_str(session.feature(Feature::HOSTNAME)?, session.endian)?;
+    let guest = read_str(guest.features.get(&Feature::HOSTNAME)?, guest.endian)?;
+    (host == guest && !host.is_empty()).then(|| String::from_utf8_lossy(host).into_owned())
+}

@@ -1,0 +1,356 @@
+//! When and where the threads of VCPUs run, as the host's switch records tell it, put into order one FINISHED_ROUND after another.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use perfx_format::{Kinds, Layout, Layouts, Record, RecordType};
+
+use super::machines::is_guests;
+
+/// A thread goes onto a CPU or leaves it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Switch {
+    time: u64,
+    out: bool,
+    /// Which of the threads that are watched.
+    pub(crate) thread: u32,
+    cpu: Option<u32>,
+}
+
+/// Bit 13 of a switch record's `misc`.
+const SWITCH_OUT: u16 = 1 << 13;
+
+/// The records up to a FINISHED_ROUND.
+#[derive(Clone, Copy, Default, Debug)]
+struct Round {
+    /// The latest time among them.
+    latest: u64,
+    /// How many of the switches are theirs.
+    switches: usize,
+}
+
+/// The host's records as they are read; switches leave it in the order of time.
+#[derive(Clone, Debug)]
+pub(crate) struct Switches {
+    /// The threads to watch, ascending.
+    threads: Arc<[u32]>,
+    /// Rounds not settled yet, the last of which is still open.
+    rounds: VecDeque<Round>,
+    read: VecDeque<Switch>,
+    /// Of rounds that are over, in order.
+    waiting: VecDeque<Switch>,
+    /// Up to this time nothing is to come.
+    settled: u64,
+    /// The latest time before the last FINISHED_ROUND that was settled.
+    level: u64,
+    /// First and last time of all records.
+    pub(crate) times: Option<(u64, u64)>,
+}
+
+/// Kinds that have a time, or tell how far time has come.
+pub(crate) fn timed_kinds() -> Kinds {
+    let mut kinds = Kinds::of(&[RecordType::FINISHED_INIT, RecordType::FINISHED_ROUND]);
+    (0..64).for_each(|kind| kinds.insert(RecordType(kind)));
+    kinds
+}
+
+/// A record's time; perf writes 0 where there is none, and hands those on at once; -1 stands for none, too.
+#[inline]
+pub(crate) fn time_of(record: &Record<'_>, layout: &Layout) -> Option<u64> {
+    layout.time(record).filter(|&time| time != 0 && time != u64::MAX)
+}
+
+impl Switches {
+    /// Of these threads.
+    pub(crate) fn of(threads: impl IntoIterator<Item = u32>) -> Switches {
+        let threads: BTreeSet<u32> = threads.into_iter().collect();
+        Switches::empty(threads.into_iter().collect())
+    }
+
+    fn empty(threads: Arc<[u32]>) -> Switches {
+        Switches {
+            threads,
+            rounds: [Round::default()].into(),
+            read: VecDeque::new(),
+            waiting: VecDeque::new(),
+            settled: 0,
+            level: 0,
+            times: None,
+        }
+    }
+
+    /// Of the same threads, nothing read yet.
+    pub(crate) fn anew(&self) -> Switches {
+        Switches::empty(self.threads.clone())
+    }
+
+    /// Which of the threads it is.
+    pub(crate) fn number_of(&self, thread: u32) -> Option<usize> {
+        self.threads.binary_search(&thread).ok()
+    }
+
+    /// How many threads there are.
+    pub(crate) fn threads(&self) -> usize {
+        self.threads.len()
+    }
+
+    #[inline]
+    pub(crate) fn look_at(&mut self, record: &Record<'_>, layouts: &Layouts) {
+        let kind = record.kind();
+        if kind == RecordType::FINISHED_ROUND {
+            self.rounds.push_back(Round::default());
+            return;
+        }
+        let Some(layout) = layouts.layout_of(record).filter(|_| kind.is_kernel()) else { return };
+        let Some(time) = time_of(record, layout) else { return };
+        let (first, last) = self.times.unwrap_or((time, time));
+        self.times = Some((first.min(time), last.max(time)));
+        let Some(round) = self.rounds.back_mut() else { return };
+        round.latest = round.latest.max(time);
+        if matches!(kind, RecordType::SWITCH | RecordType::SWITCH_CPU_WIDE)
+            && !is_guests(record)
+            && let Some((_, tid)) = layout.pid_tid(record)
+            && let Ok(thread) = self.threads.binary_search(&tid)
+        {
+            let out = record.misc() & SWITCH_OUT != 0;
+            round.switches += 1;
+            self.read.push_back(Switch { time, out, thread: thread as u32, cpu: layout.cpu(record) });
+        }
+    }
+
+    /// Takes in what was read behind this.
+    fn join(&mut self, later: Switches) {
+        let mut rounds = later.rounds.into_iter();
+        if let (Some(open), Some(next)) = (self.rounds.back_mut(), rounds.next()) {
+            open.latest = open.latest.max(next.latest);
+            open.switches += next.switches;
+        }
+        self.rounds.extend(rounds);
+        self.read.extend(later.read);
+        let times = self.times.into_iter().chain(later.times);
+        self.times = times.reduce(|(first, last), (from, to)| (first.min(from), last.max(to)));
+    }
+
+    /// Settles the oldest round that is over; false when none is.
+    fn settle_round(&mut self) -> bool {
+        if self.rounds.len() < 2 {
+            return false;
+        }
+        let Some(round) = self.rounds.pop_front() else { return false };
+        // No record after this one is older than what had been seen one FINISHED_ROUND earlier.
+        self.settled = self.level;
+        self.level = self.level.max(round.latest);
+        if round.switches > 0 {
+            self.waiting.extend(self.read.drain(..round.switches));
+            self.waiting.make_contiguous().sort_unstable();
+        }
+        true
+    }
+
+    /// A FINISHED_ROUND goes by: the time up to which nothing is to come.
+    pub(crate) fn finish_round(&mut self) -> u64 {
+        self.settle_round();
+        self.settled
+    }
+
+    /// All has been read.
+    pub(crate) fn finish(&mut self) {
+        self.settled = u64::MAX;
+        self.waiting.extend(self.read.drain(..));
+        self.waiting.make_contiguous().sort_unstable();
+    }
+
+    /// The next switch up to this time.
+    pub(crate) fn next_until(&mut self, time: u64) -> Option<Switch> {
+        let until = time.min(self.settled);
+        self.waiting.front().filter(|switch| switch.time <= until)?;
+        self.waiting.pop_front()
+    }
+}
+
+/// When one thread ran.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Run {
+    /// (switched in, switched out), where that was asked for.
+    pub(crate) spans: Vec<(u64, u64)>,
+    since: Option<u64>,
+    /// The CPU it first left.
+    pub(crate) first_cpu: Option<u32>,
+}
+
+/// The most spans that are kept for finding an offset, of all threads: 16 bytes each.
+const SPANS_MAX: usize = 1 << 19;
+
+impl Run {
+    /// In time order.
+    fn take(&mut self, switch: Switch, spans_left: &mut usize) {
+        match (switch.out, self.since) {
+            (false, _) => self.since = Some(switch.time),
+            // What ran when the recording began has no beginning.
+            (true, since) if *spans_left > 0 && (since.is_some() || self.spans.is_empty()) => {
+                *spans_left -= 1;
+                self.spans.push((since.unwrap_or(0), switch.time));
+                self.since = None;
+            }
+            (true, _) => self.since = None,
+        }
+        if switch.out && self.first_cpu.is_none() {
+            self.first_cpu = switch.cpu;
+        }
+    }
+}
+
+/// A look at when the threads ran, until that is known well enough.
+#[derive(Clone, Debug)]
+pub(crate) struct Watch {
+    pub(crate) switches: Switches,
+    runs: Vec<Run>,
+    spans_left: usize,
+    /// When there was no room for more spans.
+    full: Option<u64>,
+    /// Told to those who look at batches further on.
+    enough: Arc<AtomicBool>,
+}
+
+impl Watch {
+    /// At these threads; `spans` to find an offset, or else no more than where they first ran.
+    pub(crate) fn new(threads: impl IntoIterator<Item = u32>, spans: bool) -> Watch {
+        let switches = Switches::of(threads);
+        let runs = vec![Run::default(); switches.threads()];
+        let spans_left = if spans { SPANS_MAX } else { 0 };
+        Watch { switches, runs, spans_left, full: None, enough: Arc::default() }
+    }
+
+    /// For one batch.
+    pub(crate) fn fork(&self) -> Watch {
+        let switches = self.switches.anew();
+        Watch { switches, runs: Vec::new(), spans_left: 0, full: None, enough: self.enough.clone() }
+    }
+
+    /// Nothing that is to come would be made use of.
+    pub(crate) fn has_enough(&self) -> bool {
+        self.enough.load(Ordering::Relaxed)
+    }
+
+    /// Takes in a batch that follows. What is known does not depend on how far others had read when it was enough.
+    pub(crate) fn join(&mut self, later: Watch) {
+        if self.has_enough() {
+            return;
+        }
+        self.switches.join(later.switches);
+        while self.switches.settle_round() {
+            self.take_settled();
+        }
+        if self.spans_left == 0 && self.runs.iter().all(|run| run.first_cpu.is_some()) {
+            self.enough.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn take_settled(&mut self) {
+        while let Some(switch) = self.switches.next_until(u64::MAX) {
+            if let Some(run) = self.runs.get_mut(switch.thread as usize) {
+                run.take(switch, &mut self.spans_left);
+            }
+            if self.spans_left == 0 && self.full.is_none() {
+                self.full = Some(switch.time);
+            }
+        }
+    }
+
+    /// From when to when the spans tell all.
+    pub(crate) fn covered(&self) -> Option<(u64, u64)> {
+        let (first, last) = self.switches.times?;
+        Some((first, self.full.map_or(last, |full| full.min(last))))
+    }
+
+    /// All has been looked at.
+    pub(crate) fn finish(&mut self) {
+        self.switches.finish();
+        self.take_settled();
+        for run in &mut self.runs {
+            // What still ran when the recording ended.
+            if let Some(since) = run.since.take().filter(|_| self.spans_left > 0) {
+                run.spans.push((since, u64::MAX));
+            }
+        }
+    }
+
+    /// What is known of a thread.
+    pub(crate) fn run(&self, thread: u32) -> Option<&Run> {
+        self.runs.get(self.switches.number_of(thread)?)
+    }
+
+    /// What every thread did before its first switch.
+    pub(crate) fn at_first(&self) -> Vec<Now> {
+        self.runs.iter().map(|run| Now { cpu: run.first_cpu.unwrap_or(0), runs: None }).collect()
+    }
+}
+
+/// What a thread does at a moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Now {
+    /// The CPU on which it was last switched in; before that, the one it first left; 0 where nothing tells.
+    pub(crate) cpu: u32,
+    /// `None` before its first switch.
+    pub(crate) runs: Option<bool>,
+}
+
+impl Now {
+    /// In time order.
+    pub(crate) fn take(&mut self, switch: Switch) {
+        self.runs = Some(!switch.out);
+        if let Some(cpu) = switch.cpu.filter(|_| !switch.out) {
+            self.cpu = cpu;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn switches() -> [Switch; 6] {
+        [(10, true, 3), (20, false, 1), (30, true, 1), (40, false, 1), (50, true, 1), (60, false, 0)]
+            .map(|(time, out, cpu)| Switch { time, out, thread: 0, cpu: Some(cpu) })
+    }
+
+    #[test]
+    fn a_cpu_counts_from_the_switch_in_on() {
+        let mut watch = Watch::new([7], true);
+        for switch in switches() {
+            watch.runs[0].take(switch, &mut watch.spans_left);
+        }
+        assert_eq!(watch.runs[0].spans, [(0, 10), (20, 30), (40, 50)]);
+        let mut now = watch.at_first()[0];
+        let mut seen = vec![(now.cpu, now.runs)];
+        for switch in switches() {
+            now.take(switch);
+            seen.push((now.cpu, now.runs));
+        }
+        let (on, off) = (Some(true), Some(false));
+        assert_eq!(seen, [(3, None), (3, off), (1, on), (1, off), (1, on), (1, off), (0, on)]);
+    }
+
+    #[test]
+    fn switches_leave_when_nothing_older_can_come() {
+        let mut switches = Switches::of([7]);
+        let read = |switches: &mut Switches, times: &[u64]| {
+            for &time in times {
+                switches.read.push_back(Switch { time, out: false, thread: 0, cpu: None });
+                let round = switches.rounds.back_mut().unwrap();
+                (round.latest, round.switches) = (round.latest.max(time), round.switches + 1);
+            }
+            switches.rounds.push_back(Round::default());
+            switches.finish_round()
+        };
+        let left = |switches: &mut Switches| -> Vec<u64> {
+            std::iter::from_fn(|| switches.next_until(u64::MAX)).map(|switch| switch.time).collect()
+        };
+        assert_eq!((read(&mut switches, &[5, 9]), left(&mut switches)), (0, vec![]));
+        assert_eq!((read(&mut switches, &[20, 8]), left(&mut switches)), (9, vec![5, 8, 9]));
+        assert_eq!((read(&mut switches, &[12, 30]), left(&mut switches)), (20, vec![12, 20]));
+        switches.finish();
+        assert_eq!(left(&mut switches), [30]);
+    }
+}

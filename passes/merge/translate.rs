@@ -1,0 +1,205 @@
+//! A guest's record as it stands in the host's recording: another time, other ids, and whose it is.
+
+use std::collections::{BTreeMap, HashMap};
+
+use anyhow::Result;
+use perfx_format::input::Batch;
+use perfx_format::sample::Read;
+use perfx_format::{
+    Cursor, Endian, HEADER_SIZE, Layout, RECORD_SIZE_MAX, Record, RecordType, sample_fields,
+    sample_type as st, trailer_fields,
+};
+
+use super::chosen::Chosen;
+use super::clock::Clock;
+use crate::support::event_ids::{READ_FORMAT_ID, ids_about, ids_in_read};
+
+/// What an id of the guest becomes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct NewId {
+    pub(crate) id: u64,
+    pub(crate) vcpu: Option<u32>,
+}
+
+/// Turns a guest's records into the host's.
+#[derive(Debug)]
+pub(crate) struct Translator {
+    pub(crate) endian: Endian,
+    pub(crate) clock: Clock,
+    pub(crate) chosen: Chosen,
+    pub(crate) ids: HashMap<u64, NewId>,
+    /// The ids of each event, as they were.
+    pub(crate) events: Vec<Vec<u64>>,
+    /// The number of the host's thread of each VCPU.
+    pub(crate) threads: BTreeMap<u32, usize>,
+}
+
+// PERF_RECORD_MISC_* of perf_event_open(2).
+pub(crate) const GUEST_KERNEL: u16 = 4;
+pub(crate) const GUEST_USER: u16 = 5;
+
+/// A record as it stands in the host's recording, but for its CPU, which is known when all of the host's switches before it are.
+pub(crate) struct Made {
+    /// The host's; 0 for none.
+    pub(crate) time: u64,
+    /// The number of the host's thread that ran its VCPU then.
+    pub(crate) thread: Option<usize>,
+    bytes: Vec<u8>,
+    /// Where its CPU belongs.
+    cpu_at: Option<usize>,
+}
+
+impl Made {
+    /// Its bytes.
+    pub(crate) fn on_cpu(mut self, cpu: u32, endian: Endian) -> Vec<u8> {
+        if let Some(at) = self.cpu_at {
+            endian.set_u32(&mut self.bytes, at, cpu);
+        }
+        self.bytes
+    }
+}
+
+impl Translator {
+    /// `None` for what is not merged.
+    pub(crate) fn translate(&self, record: &Record<'_>, batch: &Batch) -> Result<Option<Made>> {
+        if !self.chosen.takes(record, &batch.layouts) {
+            return Ok(None);
+        }
+        let Some(event) = batch.layouts.event_of(record) else {
+            return Err(record.error("no event has its id").into());
+        };
+        let Some(layout) = batch.layouts.all().get(event) else { return Ok(None) };
+        let short = || record.error(format!("no room for a sample_id of {} bytes", layout.trailer.size));
+        if record.kind() != RecordType::SAMPLE {
+            let needed = record.kind().min_size() + usize::from(layout.trailer.size);
+            if record.bytes().len() < needed.min(HEADER_SIZE + usize::from(layout.trailer.size)) {
+                return Err(short().into());
+            }
+        }
+        let time = layout.time(record).ok_or_else(short)?;
+        let is_timed = time != 0 && time != u64::MAX;
+        let host_time = if is_timed {
+            self.clock.host_time(time).filter(|&time| time != 0 && time != u64::MAX).ok_or_else(|| {
+                record.error(format!(
+                    "its time {time} lies before the host's clock began: the offset can't be right"
+                ))
+            })?
+        } else {
+            0
+        };
+        let id = self.id_of(record, layout, event)?;
+        let vcpu = id.vcpu.or_else(|| layout.cpu(record));
+        let thread = vcpu.and_then(|vcpu| self.threads.get(&vcpu).copied()).filter(|_| is_timed);
+        let fields = Fields { id: id.id, time: if is_timed { host_time } else { time } };
+        let is_sample = record.kind() == RecordType::SAMPLE;
+        let bytes = if is_sample {
+            self.sample(record, layout, &fields)?
+        } else {
+            self.other(record, layout, &fields)?
+        };
+        let cpu_at = if is_sample {
+            let fields = sample_fields(layout.sample_type | st::IDENTIFIER);
+            HEADER_SIZE + 8 * fields.take_while(|&bit| bit != st::CPU).count()
+        } else {
+            // Of the trailer, only the IDENTIFIER follows.
+            bytes.len().saturating_sub(16)
+        };
+        let cpu_at = (layout.sample_type & st::CPU != 0).then_some(cpu_at);
+        Ok(Some(Made { time: host_time, thread, bytes, cpu_at }))
+    }
+
+    fn id_of(&self, record: &Record<'_>, layout: &Layout, event: usize) -> Result<NewId> {
+        let id = layout.id(record).filter(|&id| id != 0);
+        let found = match id {
+            Some(id) => self.ids.get(&id),
+            None => {
+                // Its event is all that is known, and maybe its CPU.
+                let cpu = layout.cpu(record).filter(|_| layout.id(record).is_none());
+                let mut ids = self.events.get(event).into_iter().flatten().filter_map(|id| self.ids.get(id));
+                let first = ids
+                    .clone()
+                    .next()
+                    .or_else(|| self.events.iter().flatten().find_map(|id| self.ids.get(id)));
+                ids.find(|id| cpu.is_some() && id.vcpu == cpu).or(first)
+            }
+        };
+        Ok(*found.ok_or_else(|| record.error(format!("no event has its id {}", id.unwrap_or(0))))?)
+    }
+
+    fn other(&self, record: &Record<'_>, layout: &Layout, fields: &Fields) -> Result<Vec<u8>> {
+        let old = record.bytes();
+        let trailer_at = old.len() - usize::from(layout.trailer.size);
+        let mut new = Vec::with_capacity(old.len() + 8);
+        new.extend_from_slice(&old[..trailer_at]);
+        let mut old_fields = old[trailer_at..].chunks_exact(8);
+        for bit in trailer_fields(layout.sample_type | st::IDENTIFIER) {
+            let there = if layout.sample_type & bit == 0 { None } else { old_fields.next() };
+            new.extend(self.field(bit, there, fields));
+        }
+        // Ids that a record is about.
+        for &at in ids_about(record.kind()).iter().filter(|&&at| at + 8 <= trailer_at) {
+            if let Some(id) = self.endian.u64(&new, at).and_then(|id| self.ids.get(&id)) {
+                self.endian.set_u64(&mut new, at, id.id);
+            }
+        }
+        if matches!(record.kind(), RecordType::THROTTLE | RecordType::UNTHROTTLE) && trailer_at >= 16 {
+            self.endian.set_u64(&mut new, 8, fields.time);
+        }
+        self.seal(record, new)
+    }
+
+    fn sample(&self, record: &Record<'_>, layout: &Layout, fields: &Fields) -> Result<Vec<u8>> {
+        let old = record.bytes();
+        let Some((fixed, rest)) = old.split_at_checked(usize::from(layout.sample.size)) else {
+            return Err(record.error("too short for its event's sample_type").into());
+        };
+        let (header, fixed) = fixed.split_at(HEADER_SIZE);
+        let mut new = Vec::with_capacity(old.len() + 8);
+        new.extend_from_slice(header);
+        let mut old_fields = fixed.chunks_exact(8);
+        for bit in sample_fields(layout.sample_type | st::IDENTIFIER) {
+            let there = if layout.sample_type & bit == 0 { None } else { old_fields.next() };
+            new.extend(self.field(bit, there, fields));
+        }
+        let read_at = new.len();
+        new.extend_from_slice(rest);
+        if layout.sample_type & st::READ != 0 && layout.read_format & READ_FORMAT_ID != 0 {
+            let read = Read::take(&mut Cursor::new(rest, self.endian), layout.read_format);
+            let read = read.ok_or_else(|| record.error("its counters do not fit in it"))?;
+            for at in ids_in_read(layout.read_format, read.counts().count()) {
+                if let Some(id) = self.endian.u64(&new, read_at + at).and_then(|id| self.ids.get(&id)) {
+                    self.endian.set_u64(&mut new, read_at + at, id.id);
+                }
+            }
+        }
+        self.seal(record, new)
+    }
+
+    /// Eight bytes of a fixed field; `old` where it was there.
+    fn field(&self, bit: u64, old: Option<&[u8]>, fields: &Fields) -> [u8; 8] {
+        match bit {
+            st::TIME => self.endian.bytes_u64(fields.time),
+            st::ID | st::STREAM_ID | st::IDENTIFIER => self.endian.bytes_u64(fields.id),
+            st::CPU => [0; 8],
+            _ => old.and_then(|old| old.try_into().ok()).unwrap_or_default(),
+        }
+    }
+
+    /// Whose the record is, and its size.
+    fn seal(&self, record: &Record<'_>, mut new: Vec<u8>) -> Result<Vec<u8>> {
+        let Some(size) = u16::try_from(new.len()).ok().filter(|&size| usize::from(size) <= RECORD_SIZE_MAX)
+        else {
+            return Err(record.error("with an id it is larger than a record can be").into());
+        };
+        let cpumode = if record.cpumode() == 2 { GUEST_USER } else { GUEST_KERNEL };
+        self.endian.set_u16(&mut new, 4, record.misc() & !7 | cpumode);
+        self.endian.set_u16(&mut new, 6, size);
+        Ok(new)
+    }
+}
+
+/// What is written anew, but for the CPU.
+struct Fields {
+    id: u64,
+    time: u64,
+}
