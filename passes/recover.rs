@@ -22,6 +22,19 @@ pub struct Recover {
     cpu: Option<u32>,
 }
 
+/// What a file's header says of the machine and of perf.
+const OF_THE_MACHINE: [Feature; 6] = [
+    Feature::HOSTNAME,
+    Feature::OSRELEASE,
+    Feature::VERSION,
+    Feature::ARCH,
+    Feature::NRCPUS,
+    Feature::CMDLINE,
+];
+
+/// `attr.type`.
+const TRACEPOINT: u32 = 2;
+
 const GUESS: Choice =
     Choice { name: "guess", value: None, about: "also set NRCPUS, to the CPUs on which samples were taken" };
 
@@ -106,7 +119,7 @@ impl Pass for Recover {
         if !made.is_empty() {
             session.report.say(Level::Info, format!("made again: {}", made.join(", ")));
         }
-        let missing: Vec<_> = [Feature::HOSTNAME, Feature::NRCPUS, Feature::CMDLINE, Feature::TRACING_DATA]
+        let missing: Vec<_> = OF_THE_MACHINE
             .into_iter()
             .filter(|&feature| session.feature(feature).is_none())
             .map(|feature| feature.to_string())
@@ -114,7 +127,18 @@ impl Pass for Recover {
         if !missing.is_empty() {
             let what =
                 format!("the recording has no features {}, and nothing in it tells them", missing.join(", "));
-            session.report.say(Level::Info, what);
+            let guess = if self.guess || session.feature(Feature::NRCPUS).is_some() {
+                ""
+            } else {
+                " (--guess takes NRCPUS from the samples)"
+            };
+            session.report.say(Level::Info, what + guess);
+        }
+        let traced = session.events.iter().any(|event| event.attr().type_ == TRACEPOINT);
+        if traced && session.feature(Feature::TRACING_DATA).is_none() {
+            let what = "it has tracepoints, but not their formats (TRACING_DATA), without which no perf reads it; \
+                        perfx filter --exclude-event NAME --drop-unused leaves them out";
+            session.report.say(Level::Warning, what);
         }
         Ok(())
     }

@@ -88,6 +88,7 @@ enum Command {
     Run(commands::run::Run),
     #[command(after_help = EXIT_CODES)]
     Sort(commands::sort::Sort),
+    #[command(after_help = EXIT_CODES)]
     Split(commands::split::Split),
     #[command(after_help = EXIT_CODES)]
     Stats(commands::stats::Stats),

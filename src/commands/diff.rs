@@ -436,15 +436,23 @@ impl Difference {
     }
 
     fn text(&self) -> String {
-        let text = |shown: &Option<Shown>| match shown {
-            None => "absent".to_owned(),
-            Some(shown) if shown.text.chars().count() > SHOWN => {
-                shown.text.chars().take(SHOWN).chain(['…']).collect()
+        let chars =
+            |shown: &Option<Shown>| shown.iter().flat_map(|shown| shown.text.chars()).collect::<Vec<_>>();
+        let (a, b) = (chars(&self.a), chars(&self.b));
+        let alike = a.iter().zip(&b).take_while(|(a, b)| a == b).count();
+        // Of long values, where they begin to differ.
+        let from = if a.len().max(b.len()) > SHOWN { alike.saturating_sub(SHOWN / 4) } else { 0 };
+        let text = |shown: &Option<Shown>, chars: &[char]| {
+            if shown.is_none() {
+                return "absent".to_owned();
             }
-            Some(shown) => shown.text.clone(),
+            let part = chars.iter().skip(from).take(SHOWN);
+            let (before, behind) = (from > 0, chars.len() > from + SHOWN);
+            let dots = |cut: bool| cut.then_some('…');
+            dots(before).into_iter().chain(part.copied()).chain(dots(behind)).collect()
         };
         let words = [&*self.place, &*self.field].into_iter().filter(|word| !word.is_empty());
-        format!("{}: {} | {}\n", words.collect::<Vec<_>>().join(" "), text(&self.a), text(&self.b))
+        format!("{}: {} | {}\n", words.collect::<Vec<_>>().join(" "), text(&self.a, &a), text(&self.b, &b))
     }
 }
 

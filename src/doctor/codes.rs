@@ -91,6 +91,7 @@ const REPAIR: Option<&str> = Some("repair");
 const REINDEX: Option<&str> = Some("reindex");
 const RECOVER: Option<&str> = Some("recover");
 const COPY: Option<&str> = Some("copy");
+const TO_PIPE: Option<&str> = Some("copy --to pipe");
 const DECOMPRESS: Option<&str> = Some("decompress");
 
 /// All of them, by what they are about: the front, attrs and events, features, records, samples, order, AUX data, compression.
@@ -110,8 +111,8 @@ pub static CODES: &[Code] = codes! {
     "attrs-size" Fault Varies Refuses COPY, "The attrs section does not divide into attrs";
     "attrs-many" Fault Refuses Refuses None, "More events than perf allows";
     "attr-size" Fault Varies Varies COPY, "The size of an attr is wrong, or not what its record or section has room for";
-    "attr-newer" Note Refuses Reads COPY, "An attr is larger than older perfs know: they refuse a file, but read pipe data (perfx copy --to pipe)";
-    "attr-unknown" Note Refuses Refuses COPY, "An attr is larger than any perf knows: they refuse a file, but read pipe data (perfx copy --to pipe)";
+    "attr-newer" Note Refuses Reads TO_PIPE, "An attr is larger than older perfs know: they refuse a file, but read pipe data";
+    "attr-unknown" Note Refuses Refuses TO_PIPE, "An attr is larger than any perf knows: they refuse a file, but read pipe data";
     "attr-bits" Fault Reads Reads None, "Bits of an attr that nobody has named; perf gives up the names of the events";
     "read-without-id" Fault Refuses Refuses None, "Samples hold counters without their ids";
     "ids-outside" Fault Varies Refuses None, "Ids that are not in the file, or not a multiple of 8 bytes";
@@ -144,7 +145,7 @@ pub static CODES: &[Code] = codes! {
     "record-cut" Fault Varies Varies RECOVER, "A record reaches past the end of its data";
     "torn" Fault Varies Varies RECOVER, "A pipe or a compressed stream ends inside a record";
     "kind-unknown" Fault Aborts Varies None, "A kind of record that nobody has named";
-    "kind-newer" Note Aborts Reads None, "A kind of record that older perfs do not know";
+    "kind-newer" Note Aborts Reads None, "A kind of record that older perfs do not know (perfx decompress opens COMPRESSED2, perfx filter --exclude-kind leaves others out)";
     "header-record" Fault Varies Varies None, "HEADER_ATTR or HEADER_TRACING_DATA among the records of a file";
     "size-unaligned" Fault Reads Aborts REPAIR, "The size of a record is no multiple of 8 (HEADER_BUILD_ID: perfx reindex mends it, too)";
     "payload-unaligned" Fault Varies Varies None, "The payload behind a record is no multiple of 8";

@@ -575,8 +575,8 @@ fn a_changed_byte_is_survived() {
 fn what_mends_a_fault_is_a_command() {
     let mends: BTreeSet<_> =
         codes().values().filter_map(|code| code["mend"].as_str().map(str::to_owned)).collect();
-    let later = ["decompress", "recover"];
-    for mend in mends.iter().filter(|mend| !later.contains(&mend.as_str())) {
-        assert_eq!(perfx(["help", mend]).code, Some(0), "{mend}");
+    for mend in mends {
+        let command = mend.split(' ').next().unwrap();
+        assert_eq!(perfx(["help", command]).code, Some(0), "{mend}");
     }
 }

@@ -603,7 +603,7 @@ fn doctor_names_what_reindex_mends_and_is_content_afterwards() {
         if ran.code == Some(1) {
             return Ok(());
         }
-        let copy = perfx(args!["copy", "-q", "-o", path("copy"), fixture.path]);
+        let copy = perfx(args!["copy", "-o", path("copy"), fixture.path]);
         let mends = mended(&ran.stderr).iter().any(|line| !copy.stderr.contains(line.as_str()));
         let (before, others) = diagnosed(&fixture.path);
         // What repair mends everywhere, reindex mends in HEADER_BUILD_ID.

@@ -324,3 +324,35 @@ fn a_window_of_a_part_is_what_filter_cuts() {
     assert_eq!(perfx(args!["filter", "-q", "--time", window, fixture.path, "-o", cut]).code, Some(0));
     same_bytes("filter", &fs::read(&parts[0]).unwrap(), &fs::read(cut).unwrap()).unwrap();
 }
+
+#[test]
+fn the_parts_joined_are_the_whole() {
+    let names = ["forks", "several", "z", "threads", "fp", "cgroups", "namespaces", "switch", "tracepoint"];
+    let cases: Vec<_> = names.iter().flat_map(|name| WAYS.map(|way| (*name, way))).collect();
+    for perf in perfs(&["perf"]) {
+        each(
+            &cases,
+            |case| format!("{case:?}"),
+            |(name, way)| {
+                let fixture = Fixture::new(&format!("recorded/{name}.p61.data"));
+                let folder = temp();
+                let parts = split(&fixture.path, &way.map(str::to_owned), folder.path())?;
+                if parts.len() == 1 {
+                    return Ok(());
+                }
+                let whole = folder.path().join("whole");
+                let mut args = args!["join", "-q", "-o", whole].to_vec();
+                args.extend(parts.into_iter().map(OsString::from));
+                perfx(args).done()?;
+                let shown = |path: &Path| -> Vec<String> {
+                    let args =
+                        args!["script", "--show-task-events", "--show-mmap-events", "--ns", "-f", "-i", path];
+                    perf.run(Stdin::Null, args).text().lines().map(str::to_owned).collect()
+                };
+                same_lines("joined", &shown(&fixture.path), &shown(&whole))
+            },
+        );
+    }
+}
+
+const WAYS: [[&str; 2]; 4] = [["--samples", "7"], ["--by", "pid"], ["--by", "event"], ["--time", "3ms"]];
