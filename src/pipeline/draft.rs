@@ -35,15 +35,10 @@ pub(crate) fn each<W: Send, R: Send>(
 ) -> Result<()> {
     let mut workers: Vec<W> = (0..threads.max(1)).map(|_| worker()).collect();
     let alone = threads <= 1;
-    // What is no file can be read once only.
-    let drafted = recording.is_rereadable() && !recording.is_compressed() && recording.chain.is_none();
-    if !alone && drafted {
-        let (batches, endian) = (recording.batches(), recording.endian);
-        if let Some(drafts) = batches.drafts() {
-            let (batches, open) = (Some(batches), Some(open));
-            let in_order = InOrder { endian, open, batches, worker: worker(), step: &step };
-            return in_order.check(drafts, &mut workers, done);
-        }
+    if let Some((batches, drafts)) = drafts(recording, threads) {
+        let (batches, open, endian) = (Some(batches), Some(open), recording.endian);
+        let in_order = InOrder { endian, open, batches, worker: worker(), step: &step };
+        return in_order.check(drafts, &mut workers, done);
     }
     match open {
         Open::No => ordered(recording.batches(), &mut workers, alone, step, done),
@@ -51,6 +46,25 @@ pub(crate) fn each<W: Send, R: Send>(
             ordered(batches, &mut workers, alone, step, &mut done)
         }),
     }
+}
+
+/// Batches are still to be found, and several threads can do it.
+pub(crate) fn helps(recording: &mut Recording, threads: usize) -> bool {
+    drafts(recording, threads).is_some()
+}
+
+fn drafts(
+    recording: &mut Recording,
+    threads: usize,
+) -> Option<(Batches, impl Iterator<Item = Draft> + Send + use<>)> {
+    // What is no file can be read once only.
+    let fit = recording.is_rereadable() && !recording.is_compressed() && recording.chain.is_none();
+    if threads <= 1 || !fit {
+        return None;
+    }
+    let batches = recording.batches();
+    let drafts = batches.drafts()?;
+    Some((batches, drafts))
 }
 
 /// Who knows where batches begin, since all before them has been read.
@@ -93,7 +107,12 @@ where
                 self.next(&mut done)?;
             }
             Ok(())
-        })
+        })?;
+        // What is known of the cuts is kept when their end is seen.
+        while self.batches.is_some() {
+            self.next(&mut done)?;
+        }
+        Ok(())
     }
 
     /// Reads the next batch itself; all that is left, if that needs to be expanded though the recording does not say so.

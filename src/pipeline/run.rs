@@ -483,10 +483,19 @@ fn each_batch<R: Send>(
         });
     }
     let mut worker = Worker { chain: std::mem::take(chain), fork: false };
-    let done = |stepped: Result<(Batch, R, Vec<Stage>)>| {
+    let mut done = |stepped: Result<(Batch, R, Vec<Stage>)>| {
         let (batch, result, _) = stepped?;
         done(&batch, result)
     };
+    if draft::helps(recording, threads) {
+        // The passes must see one batch after another, but any thread can find them.
+        let open = if open { Open::Yes { salvage, stored: |_: &Batch| {} } } else { Open::No };
+        let found = |_: &mut (), batch: perfx_format::Result<Batch>| batch;
+        let result =
+            draft::each(recording, threads, open, || (), found, |batch| done(step(&mut worker, batch)));
+        *chain = worker.chain;
+        return result;
+    }
     let workers = std::slice::from_mut(&mut worker);
     let result = if open {
         expanded(recording, threads, salvage, |batches| ordered(batches, workers, threads == 1, step, done))
