@@ -285,8 +285,9 @@ impl WriteArgs {
         let place = Place::new(path, self.backup);
         let place = if self.in_place { place.changed() } else { place };
         if let (Some(old), Source::Path(input)) = (place.kept_as(), source) {
-            let input = fs::canonicalize(input)?;
-            let replaced = fs::canonicalize(&old).is_ok_and(|old| input.starts_with(old));
+            let input = fs::canonicalize(input);
+            let within = |old| input.is_ok_and(|input| input.starts_with(old));
+            let replaced = fs::canonicalize(&old).is_ok_and(within);
             ensure!(!replaced, "{} is the input itself, and --backup would replace it", old.display());
         }
         Ok(place)
@@ -319,7 +320,8 @@ fn beside(source: &Source, command: &str) -> PathBuf {
     path.with_file_name(format!("{stem}.{command}{extension}"))
 }
 
-fn identity(metadata: &Metadata) -> (u64, u64) {
+/// Of a file, whatever its name.
+pub(crate) fn identity(metadata: &Metadata) -> (u64, u64) {
     (metadata.dev(), metadata.ino())
 }
 
@@ -366,7 +368,8 @@ fn refuse_same(source: &Source, target: &Target) -> Result<()> {
         ensure!(!same, "{name} is the input itself; --in-place changes it");
     }
     if let (Target::Path { at: target, .. }, Source::Path(path)) = (target, source) {
-        let input = fs::canonicalize(path)?;
+        // What has no name on disk, as a shell's <(…), lies in no folder.
+        let Ok(input) = fs::canonicalize(path) else { return Ok(()) };
         // A folder that is not there is told when the output is made in it.
         let inside = fs::canonicalize(folder(target))
             .map(|folder| folder.join(target.file_name().unwrap_or_default()));

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::thread;
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGQUIT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 use tempfile::{NamedTempFile, TempDir};
@@ -88,7 +88,10 @@ fn watch() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let ignored = ignored();
-        let deadly = [SIGHUP, SIGINT, SIGTERM].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
+        // A file that gets larger than it may (ulimit -f) is an error of write(2) as soon as somebody listens for the signal.
+        let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
+        let deadly =
+            [SIGHUP, SIGINT, SIGQUIT, SIGTERM].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
         // Without them the temporary file stays behind, which is no reason not to write the output.
         let Ok(mut signals) = Signals::new(deadly) else { return };
         thread::spawn(move || {

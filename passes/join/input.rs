@@ -35,6 +35,8 @@ pub(super) struct Facts {
     pub(super) batches: Vec<u64>,
     pub(super) earliest: Option<u64>,
     pub(super) latest: u64,
+    /// Times of the earliest and the latest sample.
+    pub(super) sampled: Option<(u64, u64)>,
     /// Records that stand behind one of a later time; of a batch behind a later one only its earliest record counts.
     pub(super) late: u64,
     pub(super) records: u64,
@@ -67,6 +69,10 @@ impl Facts {
         if let Some(time) = time_of(record, layouts) {
             self.late += u64::from(time < self.latest);
             self.latest = self.latest.max(time);
+            if record.kind() == RecordType::SAMPLE {
+                let (first, last) = self.sampled.unwrap_or((time, time));
+                self.sampled = Some((first.min(time), last.max(time)));
+            }
             // The first record of a batch is rarely its earliest, but what is late is rare, too.
             if let Some(batch) = self.batches.last_mut().filter(|batch| time < **batch) {
                 *batch = time;
@@ -101,6 +107,10 @@ impl Facts {
         let first = later.batches.iter().copied().min().unwrap_or(u64::MAX);
         self.late += later.late + u64::from(first < self.latest);
         self.latest = self.latest.max(later.latest);
+        if let Some((first, last)) = later.sampled {
+            let (earliest, latest) = self.sampled.unwrap_or((first, last));
+            self.sampled = Some((earliest.min(first), latest.max(last)));
+        }
         self.batches.extend(later.batches);
         self.records += later.records;
         self.events.extend(later.events);

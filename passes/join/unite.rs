@@ -408,12 +408,15 @@ const ELSEWHERE: [Feature; 7] = [
 pub(super) fn unite_features(parties: &[Party<'_>], offsets: &[i64], session: &mut Session) {
     let endian = session.endian;
     let mut span: Option<SampleTime> = None;
+    let mut told = false;
     for (number, (party, &offset)) in parties.iter().zip(offsets).enumerate() {
         let times = party.features.get(&Feature::SAMPLE_TIME);
         let times = times.and_then(|section| SampleTime::read(section, endian));
+        told |= times.is_some_and(|times| times.last_ns != 0);
         let moved = |time| shifted(time, offset).unwrap_or(time);
-        if let Some(SampleTime { first_ns, last_ns }) = times.filter(|times| times.last_ns != 0) {
-            let (first_ns, last_ns) = (moved(first_ns), moved(last_ns));
+        // As the samples are, for not every input's feature says it.
+        if let Some((first, last)) = party.facts.sampled {
+            let (first_ns, last_ns) = (moved(first), moved(last));
             let all = span.get_or_insert(SampleTime { first_ns, last_ns });
             all.first_ns = all.first_ns.min(first_ns);
             all.last_ns = all.last_ns.max(last_ns);
@@ -422,7 +425,7 @@ pub(super) fn unite_features(parties: &[Party<'_>], offsets: &[i64], session: &m
             unite_feature(party, session);
         }
     }
-    if let Some(span) = span {
+    if let Some(span) = span.filter(|_| told) {
         session.set_feature(Feature::SAMPLE_TIME, span.write(endian));
     }
 }

@@ -112,8 +112,9 @@ impl Decompress {
     }
 
     fn target(&self, path: &Path, folder: Option<&Path>) -> Result<PathBuf> {
-        let input = fs::canonicalize(path).with_context(|| path.display().to_string())?;
-        let Some(folder) = folder else { return Ok(input) };
+        let Some(folder) = folder else {
+            return fs::canonicalize(path).with_context(|| path.display().to_string());
+        };
         let target = folder.join(path.file_name().unwrap_or_default());
         let same = self.chain.iter().any(|other| {
             fs::canonicalize(other)

@@ -24,7 +24,7 @@ use crate::tally::{Counted, count};
 /// Recordings are equal when they hold the same, in whatever form: file, pipe data, directory,
 /// compressed or not. What only says how it is stored is left aside: offsets, order of sections, the
 /// size of attrs, features AUXTRACE, COMPRESSED and DIR_FORMAT, and where names and build-ids stand,
-/// in the header or among the records. Nothing is printed when they are equal.
+/// in the header or among the records. Standard output stays empty when they are equal.
 ///
 /// Exit code 0: equal. 3: different, or damaged. 1: one of them can't be read.
 ///

@@ -13,7 +13,7 @@ use perfx_pipeline::{Job, Output, OutputForm};
 
 use crate::cli::Usage;
 use crate::input::{InputsArgs, Source, spool};
-use crate::output::WriteArgs;
+use crate::output::{WriteArgs, identity};
 
 /// Join several recordings of one machine into one, in the order of time
 ///
@@ -89,15 +89,15 @@ impl Join {
 
     /// An input that is given twice would be there twice; and the output is none of them.
     fn refuse(&self, path: &PathBuf, inputs: &[Input]) -> Result<()> {
-        let real = fs::canonicalize(path).with_context(|| path.display().to_string())?;
-        let regular = fs::metadata(&real).is_ok_and(|metadata| metadata.is_file() || metadata.is_dir());
-        if !regular {
+        let metadata = fs::metadata(path).with_context(|| path.display().to_string())?;
+        if !metadata.is_file() && !metadata.is_dir() {
             return Ok(());
         }
-        let is_real = |other: &PathBuf| fs::canonicalize(other).is_ok_and(|other| other == real);
-        let twice = inputs.iter().any(|input| matches!(&input.source, Source::Path(other) if is_real(other)));
+        let same =
+            |other: &PathBuf| fs::metadata(other).is_ok_and(|other| identity(&other) == identity(&metadata));
+        let twice = inputs.iter().any(|input| matches!(&input.source, Source::Path(other) if same(other)));
         ensure!(!twice, "{} is given twice", path.display());
-        let is_output = self.write.output.as_ref().is_some_and(is_real);
+        let is_output = self.write.output.as_ref().is_some_and(same);
         ensure!(!is_output, "{} is an input, and can't be the output, too", path.display());
         Ok(())
     }

@@ -133,6 +133,10 @@ for name in ["plain", "chains", "z"]:
         ("copy --to pipe \\| inject -b -", ([perfx, "copy", "--to", "pipe", path], [perfx, "inject", "-b", "-", "-o", out])),
     ]
     items += [("reindex", [perfx, "reindex", path, "-o", out]), ("reindex --in-place", [perfx, "reindex", "--in-place", in_place])] + compression(name, path)
+    read = [(what, [perfx, what, "-q", path]) for what in ["info", "stats", "du", "doctor"]]
+    cut = lambda time: [perfx, "filter", "--time", time, path, "-o", out]
+    read += [("filter --time 50%-51%", cut("50%-51%")), ("filter --time 25%-75%", cut("25%-75%")), ("sort", [perfx, "sort", path, "-o", out])]
+    items += read if name != "z" else []
     slow = [
         ("copy", perf_inject(path)),
         ("inject --buildid-all", perf_inject(path, "--buildid-all")),
@@ -144,6 +148,10 @@ for name in ["plain", "chains", "z"]:
         made = os.path.join(args.dir, f"{name}.{end}")
         if os.path.exists(made):
             os.unlink(made)
+
+several = [os.path.join(args.dir, name + ".data") for name in ["plain", "chains"]]
+if all(map(os.path.exists, several)):
+    rows("plain and chains", several, [("join", [perfx, "join", "--mix", *several, "-o", out])], [])
 
 # pair.py makes these.
 host, guest = os.path.join(args.dir, "pair/host.data"), os.path.join(args.dir, "pair/guest.data")

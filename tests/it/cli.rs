@@ -666,3 +666,27 @@ fn nothing_of_this_machine_gets_into_an_output() {
         Ok(())
     });
 }
+
+/// `perfx sort <(…) -o out`: the input was looked for by a name that no folder has.
+#[test]
+fn what_has_no_name_on_disk_can_be_read() {
+    let folder = place();
+    let bytes = read(&folder, "perf.data");
+    for line in ["copy /dev/stdin -o a", "sort /dev/stdin -o b", "join perf.data /dev/stdin -o c"] {
+        let ran = perfx_in(folder.path(), Stdin::Pipe(&bytes), line);
+        assert!(matches!(ran.code, Some(0 | 3)), "{line}: {}", ran.stderr);
+    }
+    assert!(read(&folder, "a") == bytes);
+}
+
+/// SIGXFSZ ended it, with its temporary file left behind.
+#[test]
+fn a_limit_on_the_size_of_files_is_an_error() {
+    let folder = place();
+    let perfx = perfx_command().get_program().to_owned();
+    let mut command = Command::new("bash");
+    command.args(["-c", "ulimit -f 1; exec \"$0\" copy perf.data -o out"]).arg(perfx);
+    let output = command.current_dir(folder.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert_eq!(everything(folder.path()).into_keys().collect::<Vec<_>>(), ["perf.data"]);
+}

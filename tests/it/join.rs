@@ -479,3 +479,17 @@ fn where_records_without_a_time_stand() {
     ];
     same("join", "without_a_time", &place.dump("out.data", &["feature EVENT_DESC"], &kinds));
 }
+
+/// Only the inputs' features were united, and one of `--buildid-all` says nothing: perf's shares of time were those of the others.
+#[test]
+fn sample_time_is_that_of_all_samples() {
+    let folder = temp();
+    for others in ["recorded/buildid-all.p61.data", "recorded/z1.p61.data", "recorded/pipe.p61.data"] {
+        let out = folder.path().join("out");
+        let ran =
+            perfx(args!["join", "-q", "--mix", data(others), data("recorded/plain.p61.data"), "-fo", out]);
+        assert!(matches!(ran.code, Some(0 | 3)), "{}", ran.stderr);
+        let said = perfx(args!["doctor", out]).text();
+        assert!(!said.contains("sample-time"), "{others}: {said}");
+    }
+}
