@@ -490,7 +490,13 @@ fn what_is_odd_has_a_code() {
         (typed(e, T::SWITCH, 7).done(), &plain, " !cpumode-unknown"),
         // Strings.
         (comm("12345678").done(), &plain, "pid=1 tid=2 comm='12345678' !string-unterminated"),
-        (comm("123\0\0\0\x005").done(), &plain, "pid=1 tid=2 comm='123' rest=00000035 !rest"),
+        // perf pads with what it has in its buffer.
+        (comm("123\0\0\0\x005").done(), &plain, "pid=1 tid=2 comm='123' rest=00000035"),
+        (
+            comm("123\0\0\0\x0056789abcd").done(),
+            &plain,
+            "pid=1 tid=2 comm='123' rest=000000353637383961626364 !rest",
+        ),
         (comm("").done(), &plain, "pid=1 tid=2 !too-small"),
         // The trailer. Without one, the text needs the bytes; with one, what follows the text would be too much padding.
         (comm("/a/long/name\0\0\0\0").done(), &one, "pid=1 tid=2 comm='/a/long/name' !trailer-missing"),
