@@ -32,9 +32,6 @@ const OF_THE_MACHINE: [Feature; 6] = [
     Feature::CMDLINE,
 ];
 
-/// `attr.type`.
-const TRACEPOINT: u32 = 2;
-
 const GUESS: Choice =
     Choice { name: "guess", value: None, about: "also set NRCPUS, to the CPUs on which samples were taken" };
 
@@ -134,7 +131,7 @@ impl Pass for Recover {
             };
             session.report.say(Level::Info, what + guess);
         }
-        let traced = session.events.iter().any(|event| event.attr().type_ == TRACEPOINT);
+        let traced = session.events.iter().any(|event| event.attr().is_tracepoint());
         if traced && session.feature(Feature::TRACING_DATA).is_none() {
             let what = "it has tracepoints, but not their formats (TRACING_DATA), without which no perf reads it; \
                         perfx filter --exclude-event NAME --drop-unused leaves them out";

@@ -417,7 +417,6 @@ pub(crate) fn count_with<R: Send>(
     for fault in &recording.faults {
         report.say(Level::Warning, fault.to_error().file(&recording.name).to_string());
     }
-    let compressed = Kinds::of(&[RecordType::COMPRESSED, RecordType::COMPRESSED2]);
     let mut tally = Tally::default();
     for batch in &recording.head {
         tally.join(Tally::of(batch, endian)?);
@@ -426,9 +425,9 @@ pub(crate) fn count_with<R: Send>(
     let mut closed = Tally::default();
     let look = |batch: &Batch| {
         let mut walker = batch.walk(endian);
-        while batch.kinds.meets(compressed)
+        while batch.kinds.meets(Kinds::COMPRESSED)
             // A batch holds whole records only.
-            && let Ok(Some(record)) = walker.next_wanted(compressed, usize::MAX)
+            && let Ok(Some(record)) = walker.next_wanted(Kinds::COMPRESSED, usize::MAX)
         {
             closed.add(&record, &batch.layouts);
         }

@@ -39,9 +39,6 @@ const MORE: [RecordType; 6] = [
     RecordType::BPF_EVENT,
 ];
 
-/// `attr.type` of a tracepoint.
-pub(crate) const TRACEPOINT: u32 = 2;
-
 const SAMPLES: [RecordType; 2] = [RecordType::SAMPLE, RecordType::CALLCHAIN_DEFERRED];
 
 /// `ksym_type` of a KSYMBOL record: code out of line, such as a trampoline of ftrace.
@@ -56,7 +53,7 @@ impl Chosen {
         if samples {
             kinds = kinds.union(Kinds::of(&SAMPLES));
         }
-        let mute = events.iter().map(|event| event.attr().type_ == TRACEPOINT).collect();
+        let mute = events.iter().map(|event| event.attr().is_tracepoint()).collect();
         Chosen { kinds, bpf: all, mute }
     }
 

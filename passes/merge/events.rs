@@ -7,7 +7,6 @@ use perfx_format::input::Recording;
 use perfx_format::{Endian, Event, Feature, RECORD_SIZE_MAX, RecordType, sample_type as st, set_attr_flag};
 use perfx_pipeline::Session;
 
-use super::chosen::TRACEPOINT;
 use super::placed::Placed;
 use super::translate::NewId;
 use crate::support::event_ids::FreeIds;
@@ -37,7 +36,7 @@ pub(crate) fn translation(
             endian.set_u64(raw, 24, event.attr().sample_type | st::IDENTIFIER);
             set_attr_flag(raw, EXCLUDE_HOST, true, endian);
             set_attr_flag(raw, EXCLUDE_GUEST, false, endian);
-            if event.attr().type_ == TRACEPOINT {
+            if event.attr().is_tracepoint() {
                 // The host's recording has no format for it, and perf opens none with a tracepoint it has no format for.
                 endian.set_u32(raw, 0, SOFTWARE);
                 endian.set_u64(raw, 8, DUMMY);

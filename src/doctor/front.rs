@@ -18,8 +18,6 @@ use crate::records::{Aux, Times};
 const ATTR_SIZE_61: usize = 128;
 /// Of perf 7.3; nobody knows a larger one yet.
 const ATTR_SIZE_73: usize = 144;
-/// PERF_TYPE_TRACEPOINT.
-const TRACEPOINT: u32 = 2;
 /// What `mmap_len` must be a multiple of.
 const PAGE: u32 = 4096;
 
@@ -47,7 +45,7 @@ pub(crate) fn check(recording: &Recording, context: FeatureContext, findings: &m
             findings.add("features-none", Spot::at(8, what));
         }
     }
-    let tracepoint = recording.events.iter().position(|event| event.attr().type_ == TRACEPOINT);
+    let tracepoint = recording.events.iter().position(|event| event.attr().is_tracepoint());
     // In pipe data they come after the other features, and may come late.
     if let Some(event) = tracepoint.filter(|_| recording.file.is_some())
         && !recording.features.contains_key(&Feature::TRACING_DATA)

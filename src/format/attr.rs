@@ -177,6 +177,11 @@ pub const ATTR_FLAGS: &[(u32, &str)] = &[
 ];
 
 impl Attr {
+    /// PERF_TYPE_TRACEPOINT: its samples can be read with the recording's TRACING_DATA only.
+    pub fn is_tracepoint(&self) -> bool {
+        self.type_ == 2
+    }
+
     /// The value of the flag with this bit number.
     pub fn flag(&self, bit: u32) -> bool {
         self.flags >> bit & 1 == 1

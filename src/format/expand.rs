@@ -22,8 +22,6 @@ const EXPANSION_MAX: u64 = 64 << 20;
 /// Plain runs shorter than this are copied between the decompressed records; longer ones stay where they are.
 const PLAIN_RUN: usize = 256 << 10;
 
-const COMPRESSED: Kinds = Kinds::of(&[RecordType::COMPRESSED, RecordType::COMPRESSED2]);
-
 /// Yields batches in which no record is compressed.
 pub struct Expand<I> {
     batches: I,
@@ -152,7 +150,7 @@ where
         walker.seek(out.done);
         while self.ready.is_empty() {
             let plain_from = walker.position();
-            let record = walker.next_wanted(COMPRESSED, usize::MAX)?;
+            let record = walker.next_wanted(Kinds::COMPRESSED, usize::MAX)?;
             let plain_to = match &record {
                 Some(record) => walker.position() - record.bytes().len(),
                 None => walker.position(),
@@ -288,7 +286,7 @@ where
                             continue;
                         }
                     }
-                    if stored.kinds.meets(COMPRESSED) {
+                    if stored.kinds.meets(Kinds::COMPRESSED) {
                         self.current = Some(Output::new(stored, self.endian));
                     } else {
                         self.ready.push_back(stored);

@@ -658,7 +658,7 @@ impl Recording {
         if !self.is_compressed() || self.stream_count() > 1 || !self.is_rereadable() {
             return Ok(false);
         }
-        let compressed = Kinds::of(&[RecordType::COMPRESSED, RecordType::COMPRESSED2]);
+        let compressed = Kinds::COMPRESSED;
         let endian = self.endian;
         for batch in self.batches() {
             let batch = batch?;

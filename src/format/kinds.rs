@@ -198,6 +198,8 @@ impl Kinds {
     pub const NONE: Kinds = Kinds(0);
     /// Every kind, known or not.
     pub const ALL: Kinds = Kinds(u128::MAX);
+    /// Parts of a zstd stream of records.
+    pub const COMPRESSED: Kinds = Kinds::of(&[RecordType::COMPRESSED, RecordType::COMPRESSED2]);
 
     /// Just these.
     pub const fn of(kinds: &[RecordType]) -> Kinds {

@@ -34,9 +34,6 @@ pub mod sample_type {
 }
 use sample_type as st;
 
-/// PERF_TYPE_TRACEPOINT of `attr.type`.
-const TYPE_TRACEPOINT: u32 = 2;
-
 /// The names of the `sample_type` bits.
 pub const SAMPLE_TYPE_NAMES: &[(u32, &str)] = &[
     (0, "IP"),
@@ -294,7 +291,7 @@ impl Layouts {
             }
         };
         let build_ids = events.iter().map(|event| event.attr().build_id()).collect();
-        let tracepoints = events.iter().map(|event| event.attr().type_ == TYPE_TRACEPOINT).collect();
+        let tracepoints = events.iter().map(|event| event.attr().is_tracepoint()).collect();
         let has_time = layouts.iter().any(|layout| layout.sample.time.is_some());
         Layouts { layouts, ids, id_position, uniform, has_time, build_ids, tracepoints }
     }

@@ -5,7 +5,7 @@
 
 use anyhow::Result;
 use perfx_format::input::{Batch, Batches, Draft, Recording};
-use perfx_format::{Endian, Kinds, RecordType};
+use perfx_format::{Endian, Kinds};
 
 use crate::ordered::ordered;
 use crate::run::{expand_alone, expanded_seen};
@@ -136,5 +136,5 @@ where
 }
 
 fn is_compressed(batch: &Batch) -> bool {
-    batch.kinds.meets(Kinds::of(&[RecordType::COMPRESSED, RecordType::COMPRESSED2]))
+    batch.kinds.meets(Kinds::COMPRESSED)
 }

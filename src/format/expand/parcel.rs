@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use zstd::zstd_safe::{DCtx, InBuffer, OutBuffer, find_frame_compressed_size, get_frame_content_size};
 
-use super::{COMPRESSED, PLAIN_RUN, compressed_part, may_be_inside};
+use super::{PLAIN_RUN, compressed_part, may_be_inside};
 use crate::input::{BATCH_SIZE, Batch, Opened};
 use crate::{Endian, Frame, Kinds, Origin, Origins, Record, Result};
 
@@ -119,7 +119,7 @@ impl<I: Iterator<Item = Result<Batch>>> Parcels<I> {
         let (mut from, mut size) = (0, None);
         loop {
             let mut plain = walker.position();
-            let record = walker.next_wanted(COMPRESSED, usize::MAX)?;
+            let record = walker.next_wanted(Kinds::COMPRESSED, usize::MAX)?;
             let start = record.map_or(end, |record| walker.position() - record.bytes().len());
             if start - plain >= PLAIN_RUN {
                 self.push(batch, from..plain, size)?;
@@ -166,7 +166,7 @@ impl<I: Iterator<Item = Result<Batch>>> Iterator for Parcels<I> {
                 Ok(batch) => batch,
                 Err(error) => return Some(Err(error)),
             };
-            if !batch.kinds.meets(COMPRESSED) {
+            if !batch.kinds.meets(Kinds::COMPRESSED) {
                 return Some(Ok(batch.into()));
             }
             if let Err(error) = self.cut(&batch) {
