@@ -44,8 +44,6 @@ pub struct JoinOptions {
     pub others: Vec<Joined>,
     /// Join what is not of one machine and boot.
     pub mix: bool,
-    /// Threads for looking at the other inputs; 0 counts as 1.
-    pub threads: usize,
 }
 
 /// An input beside the first.
@@ -100,7 +98,7 @@ impl Join {
         let offset = options.all("offset").last().map(spec::offset).transpose()?;
         let others = options.all("with").map(named).collect::<Result<_>>()?;
         let mix = options.has("mix");
-        Ok(Box::new(Join::new(JoinOptions { offset, others, mix, threads: 1 })))
+        Ok(Box::new(Join::new(JoinOptions { offset, others, mix })))
     }
 
     pub(crate) fn make_sort(_options: &Options) -> Result<Box<dyn Pass>> {
@@ -143,7 +141,7 @@ impl Join {
                 let what = format!("{name}: {entry}, of which only the first input's is kept");
                 session.report.say(Level::Loss, what);
             }
-            let facts = Facts::of(&mut recording, self.options.threads.max(1))?;
+            let facts = Facts::of(&mut recording, session.threads)?;
             facts.torn.iter().for_each(|torn| session.report.say(Level::Loss, torn.clone()));
             for (feature, section) in &facts.features {
                 recording.features.entry(*feature).or_insert_with(|| section.clone());

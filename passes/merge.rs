@@ -35,7 +35,7 @@ use merging::Merging;
 use offset::find_clock;
 use placed::{Placed, place};
 pub use spec::GuestSpec;
-use switches::{Watch, timed_kinds};
+use switches::{Switches, Watch, timed_kinds};
 
 /// The pass.
 #[derive(Debug, Default)]
@@ -74,6 +74,8 @@ enum Step {
     Known { machines: Machines, guests: Vec<(Placed, Clock)>, watch: Watch },
     /// Records are on their way.
     Merging(Merging),
+    /// A look at one batch of those.
+    Scouting(Switches),
 }
 
 impl Merge {
@@ -119,7 +121,7 @@ impl Merge {
         let guests = place(&self.options, &machines, session)?;
         let find = guests.iter().any(|placed| placed.spec.offset.is_none());
         let threads = guests.iter().flat_map(|placed| placed.threads.values().map(|thread| thread.tid));
-        let watch = Watch::new(threads, find);
+        let watch = Watch::new(threads, find, session.endian);
         self.step = Step::Watching { machines, guests, watch };
         Ok(())
     }
@@ -143,22 +145,30 @@ impl Pass for Merge {
 
     fn scope(&mut self, look: Option<usize>, batch: &Batch) -> Scope {
         match &mut self.step {
-            Step::Watching { watch, .. } if look.is_some() && watch.has_enough() => Scope::Only(Kinds::NONE),
-            Step::Merging(merging) => merging.scope(batch),
+            Step::Watching { watch, .. } if look.is_some() => {
+                if !watch.has_enough() {
+                    watch.switches.look_into(batch);
+                }
+                Scope::Only(Kinds::NONE)
+            }
+            Step::Scouting(switches) => {
+                switches.look_into(batch);
+                Scope::Only(Kinds::NONE)
+            }
+            Step::Merging(merging) => merging.scope(),
             _ => Scope::Wanted,
         }
     }
 
-    fn survey(&mut self, look: usize, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
+    fn survey(&mut self, look: usize, record: &Record<'_>, _layouts: &Layouts) -> Result<()> {
         match &mut self.step {
             Step::Machines(machines) => machines.look_at(record),
-            Step::Watching { watch, .. } => watch.switches.look_at(record, layouts),
             Step::Idle if look == 0 => {
                 let mut machines = Machines::default();
                 machines.look_at(record);
                 self.step = Step::Machines(machines);
             }
-            Step::Idle | Step::Known { .. } | Step::Merging(_) => {}
+            _ => {}
         }
         Ok(())
     }
@@ -216,9 +226,16 @@ impl Pass for Merge {
             Step::Watching { watch, .. } => {
                 Step::Watching { machines: Machines::default(), guests: Vec::new(), watch: watch.fork() }
             }
+            Step::Scouting(switches) => Step::Scouting(switches.anew()),
             // Guests are read from front to back.
             Step::Known { .. } | Step::Merging(_) => return None,
         };
+        Some(Box::new(Merge { options: MergeOptions::default(), step }))
+    }
+
+    fn scout(&self) -> Option<Box<dyn Pass>> {
+        let Step::Merging(merging) = &self.step else { return None };
+        let step = Step::Scouting(merging.switches.anew());
         Some(Box::new(Merge { options: MergeOptions::default(), step }))
     }
 
@@ -228,6 +245,7 @@ impl Pass for Merge {
                 (Step::Machines(machines), Step::Machines(later)) => machines.join(later),
                 (step @ Step::Idle, Step::Machines(later)) => *step = Step::Machines(later),
                 (Step::Watching { watch, .. }, Step::Watching { watch: later, .. }) => watch.join(later),
+                (Step::Merging(merging), Step::Scouting(later)) => merging.join(later),
                 _ => {}
             }
         }

@@ -12,6 +12,7 @@ use perfx_pipeline::{opened, scan};
 
 use super::sorter::{Ready, Sorter, anonymous};
 use crate::support::event_ids::{ids_in, own_ids, times_in, with_identifier};
+use crate::support::levels::levels;
 
 /// ns; `None` for records that have no time, or one that stands for none.
 pub(super) fn time_of(record: &Record<'_>, layouts: &Layouts) -> Option<u64> {
@@ -159,14 +160,8 @@ impl Facts {
 
     /// For each batch the earliest time of all that is behind it, `offset` being the input's.
     pub(super) fn levels(&self, offset: i64) -> VecDeque<u64> {
-        let mut level = u64::MAX;
-        let mut levels: VecDeque<u64> = VecDeque::with_capacity(self.batches.len());
-        for &earliest in self.batches.iter().rev() {
-            levels.push_front(level);
-            let here = if earliest == u64::MAX { earliest } else { shifted(earliest, offset).unwrap_or(0) };
-            level = level.min(here);
-        }
-        levels
+        let shifted = |&time: &u64| if time == u64::MAX { time } else { shifted(time, offset).unwrap_or(0) };
+        levels(self.batches.iter().map(shifted))
     }
 }
 

@@ -1,33 +1,51 @@
 //! A guest's recording and what one look at it tells.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use build_id::{Answer, Finder, Object, Places};
 use perfx_format::features::{BUILD_ID_SIZE_VALID, BuildIdEntry, BuildIds};
-use perfx_format::input::{Batch, Form, HeaderRecord, Recording};
+use perfx_format::input::{Batch, Form, HeaderRecord, Recording, Spool};
 use perfx_format::{Feature, Layouts, Origin, Record, RecordType, sample_type as st};
 use perfx_pipeline::address_space::{Machine, Mapping};
-use perfx_pipeline::scan;
+use perfx_pipeline::{Job, Output, OutputForm, scan};
 
 use super::chosen::Chosen;
 use super::clock::TimeConv;
 use super::machines::IdIndex;
 use super::translate::{GUEST_KERNEL, GUEST_USER};
+use crate::join::Join;
+use crate::support::levels::levels;
 
 /// A moment at which a VCPU ran.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
     /// As recorded.
     pub(crate) time: u64,
-    pub(crate) vcpu: u32,
+    vcpu: Ran,
+}
+
+/// Which VCPU a record tells of.
+#[derive(Clone, Copy, Debug)]
+enum Ran {
+    Vcpu(u32),
+    /// The one that an id belongs to.
+    OfId(u64),
 }
 
 /// The most moments kept for finding an offset.
 const MOMENTS_MAX: usize = 1 << 19;
+
+/// A batch's times, 0 and 0 for none, and its bytes.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    earliest: u64,
+    latest: u64,
+    size: u64,
+}
 
 /// What one look at the whole recording tells.
 #[derive(Clone, Default, Debug)]
@@ -35,19 +53,19 @@ pub(crate) struct Facts {
     pub(crate) time_conv: Option<TimeConv>,
     /// The VCPU an id belongs to; `None` where it belongs to all.
     pub(crate) vcpu_of_id: BTreeMap<u64, Option<u32>>,
-    /// The same as the records show it, for recordings that have no ID_INDEX.
+    /// The same as the records show it, for recordings that have no ID_INDEX, and what the last one showed.
     seen: BTreeMap<u64, BTreeSet<u32>>,
+    last_seen: Option<(u64, u32)>,
     /// Entries of feature BUILD_ID among the records.
     build_ids: Vec<u8>,
-    /// What will be merged, by kind.
-    pub(crate) merged: BTreeMap<RecordType, u64>,
-    /// What will not.
-    pub(crate) left_out: BTreeMap<RecordType, u64>,
+    /// By kind, how many records will be left out and how many merged; of the kernel's kinds.
+    counts: Vec<[u64; 2]>,
     /// Merged records without a time.
     pub(crate) timeless: u64,
     /// First and last time of merged records.
     pub(crate) times: Option<(u64, u64)>,
     pub(crate) moments: Vec<Moment>,
+    parts: Vec<Part>,
     /// Files that processes run, whose mappings do not tell their build-id.
     files: BTreeSet<Box<[u8]>>,
     /// What could not be read, as said.
@@ -64,7 +82,13 @@ pub(crate) struct Guest {
 
 impl Guest {
     /// Looks at all of it. Errors on what can't be merged, whatever the host.
-    pub(crate) fn new(mut recording: Recording, chosen: Chosen, moments: bool) -> Result<Guest> {
+    pub(crate) fn new(
+        mut recording: Recording,
+        chosen: Chosen,
+        moments: bool,
+        threads: usize,
+        spool: Spool,
+    ) -> Result<Guest> {
         recording.check_whole()?;
         let name = recording.name.clone();
         for (index, event) in recording.events.iter().enumerate() {
@@ -76,31 +100,14 @@ impl Guest {
         }
         ensure!(!recording.events.is_empty(), "{name}: there is no event in it");
         Layouts::new(&recording.events).check_ids().map_err(|e| e.file(&name))?;
-        let mut facts = Facts::default();
-        let endian = recording.endian;
-        let is_pipe = recording.form == Form::Pipe;
-        // One batch after another: what an id means stands before the records that have it.
-        scan(
-            &mut recording,
-            1,
-            true,
-            |_| Ok(()),
-            |batch, ()| {
-                if let Some(torn) = &batch.torn {
-                    let error = torn.to_error().file(&batch.name);
-                    if !is_pipe && matches!(torn.origin, Origin::Input { .. }) {
-                        return Err(error.into());
-                    }
-                    facts.torn.push(error.to_string());
-                }
-                let mut walker = batch.walk(endian);
-                while let Some(record) = walker.next_record()? {
-                    facts.look_at(&record, batch, &chosen, moments)?;
-                }
-                Ok(())
-            },
-        )?;
-        facts.settle();
+        let mut facts = Facts::of(&mut recording, &chosen, moments, threads)?;
+        if facts.waiting_max() > WAITING_MAX {
+            let extras = std::mem::take(&mut recording.extras);
+            recording = sorted(recording, threads, spool)?;
+            recording.extras = extras;
+            let torn = facts.torn;
+            facts = Facts { torn, ..Facts::of(&mut recording, &chosen, moments, threads)? };
+        }
         Ok(Guest { recording, facts, chosen })
     }
 
@@ -149,7 +156,71 @@ impl Guest {
     }
 }
 
+/// What is to wait in memory at most, bytes: what perf puts into two rounds is far less, but the files of a directory are in no order.
+const WAITING_MAX: u64 = 32 << 20;
+
+/// The recording in the order of time, in a temporary file.
+fn sorted(recording: Recording, threads: usize, spool: Spool) -> Result<Recording> {
+    let name = recording.name.clone();
+    let file = spool().with_context(|| format!("{name}: a temporary file to sort it can't be made"))?;
+    let job = Job { recording, passes: vec![Box::new(Join::sort())], threads, spool: spool.clone() };
+    job.run(Output::File(&file, OutputForm::File))?;
+    Ok(Recording::from_file(file, name, spool)?)
+}
+
 impl Facts {
+    fn of(recording: &mut Recording, chosen: &Chosen, moments: bool, threads: usize) -> Result<Facts> {
+        let (endian, is_pipe) = (recording.endian, recording.form == Form::Pipe);
+        let mut facts = Facts::default();
+        let work = |batch: &Batch| {
+            let mut found = Facts::begin(batch);
+            let mut walker = batch.walk(endian);
+            while let Some(record) = walker.next_record()? {
+                found.look_at(&record, batch, chosen, moments)?;
+            }
+            Ok(found)
+        };
+        scan(recording, threads, true, work, |batch, found| {
+            if let Some(torn) = &batch.torn {
+                let error = torn.to_error().file(&batch.name);
+                if !is_pipe && matches!(torn.origin, Origin::Input { .. }) {
+                    return Err(error.into());
+                }
+                facts.torn.push(error.to_string());
+            }
+            facts.join(found);
+            Ok(())
+        })?;
+        facts.settle();
+        Ok(facts)
+    }
+
+    fn begin(batch: &Batch) -> Facts {
+        let part = Part { earliest: u64::MAX, latest: 0, size: batch.bytes.len() as u64 };
+        Facts { parts: vec![part], counts: vec![[0; 2]; 64], ..Facts::default() }
+    }
+
+    /// Takes in the next batch.
+    fn join(&mut self, later: Facts) {
+        self.time_conv = self.time_conv.or(later.time_conv);
+        self.vcpu_of_id.extend(later.vcpu_of_id);
+        for (id, vcpus) in later.seen {
+            self.seen.entry(id).or_default().extend(vcpus);
+        }
+        self.build_ids.extend(later.build_ids);
+        self.counts.resize(64, [0; 2]);
+        for (all, later) in self.counts.iter_mut().flatten().zip(later.counts.iter().flatten()) {
+            *all += later;
+        }
+        self.timeless += later.timeless;
+        let times = self.times.into_iter().chain(later.times);
+        self.times = times.reduce(|(first, last), (from, to)| (first.min(from), last.max(to)));
+        let room = MOMENTS_MAX.saturating_sub(self.moments.len());
+        self.moments.extend(later.moments.into_iter().take(room));
+        self.parts.extend(later.parts);
+        self.files.extend(later.files);
+    }
+
     fn look_at(&mut self, record: &Record<'_>, batch: &Batch, chosen: &Chosen, moments: bool) -> Result<()> {
         let kind = record.kind();
         match kind {
@@ -168,8 +239,9 @@ impl Facts {
             return Ok(());
         }
         let taken = chosen.takes(record, &batch.layouts);
-        let counts = if taken { &mut self.merged } else { &mut self.left_out };
-        *counts.entry(kind).or_default() += 1;
+        if let Some(counts) = self.counts.get_mut(kind.0 as usize) {
+            counts[usize::from(taken)] += 1;
+        }
         if let Some(mapping) = Mapping::read(record, &batch.layouts).filter(|_| taken) {
             let tells_id = mapping.dso(record, Machine::Host).tells_id();
             if record.cpumode() == 2
@@ -186,20 +258,23 @@ impl Facts {
             self.timeless += u64::from(taken);
             return Ok(());
         }
-        if taken {
-            let (first, last) = self.times.unwrap_or((time, time));
-            self.times = Some((first.min(time), last.max(time)));
+        if let Some(part) = self.parts.last_mut().filter(|_| taken) {
+            (part.earliest, part.latest) = (part.earliest.min(time), part.latest.max(time));
+            self.times = Some((part.earliest, part.latest));
         }
         let (id, cpu) = (layout.id(record), layout.cpu(record));
-        if let (Some(id), Some(vcpu)) = (id, cpu) {
+        if let (Some(id), Some(vcpu)) = (id, cpu)
+            && self.last_seen.replace((id, vcpu)) != Some((id, vcpu))
+        {
             let seen = self.seen.entry(id).or_default();
             if seen.len() < 2 {
                 seen.insert(vcpu);
             }
         }
-        let known = |id| self.vcpu_of_id.get(&id).copied().flatten();
-        let vcpu = cpu.or_else(|| id.and_then(known)).filter(|_| moments && self.moments.len() < MOMENTS_MAX);
-        self.moments.extend(vcpu.map(|vcpu| Moment { time, vcpu }));
+        if moments && self.moments.len() < MOMENTS_MAX {
+            let vcpu = cpu.map(Ran::Vcpu).or(id.map(Ran::OfId));
+            self.moments.extend(vcpu.map(|vcpu| Moment { time, vcpu }));
+        }
         Ok(())
     }
 
@@ -210,6 +285,46 @@ impl Facts {
             self.vcpu_of_id.entry(id).or_insert(only);
         }
         self.vcpu_of_id.remove(&0);
+    }
+
+    /// What will be merged, by kind.
+    pub(crate) fn merged(&self) -> BTreeMap<RecordType, u64> {
+        self.count(1)
+    }
+
+    /// What will not.
+    pub(crate) fn left_out(&self) -> BTreeMap<RecordType, u64> {
+        self.count(0)
+    }
+
+    fn count(&self, which: usize) -> BTreeMap<RecordType, u64> {
+        let counts = (0..).map(RecordType).zip(self.counts.iter().map(|counts| counts[which]));
+        counts.filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// The VCPU that ran at a moment.
+    pub(crate) fn vcpu(&self, moment: &Moment) -> Option<u32> {
+        match moment.vcpu {
+            Ran::Vcpu(vcpu) => Some(vcpu),
+            Ran::OfId(id) => self.vcpu_of_id.get(&id).copied().flatten(),
+        }
+    }
+
+    /// For each batch, the earliest time behind it.
+    pub(crate) fn levels(&self) -> VecDeque<u64> {
+        levels(self.parts.iter().map(|part| part.earliest))
+    }
+
+    /// So many bytes would wait at a time for what is earlier.
+    fn waiting_max(&self) -> u64 {
+        let mut waiting: Vec<Part> = Vec::new();
+        let mut most = 0;
+        for (part, level) in self.parts.iter().zip(self.levels()) {
+            waiting.push(*part);
+            waiting.retain(|part| part.latest >= level);
+            most = most.max(waiting.iter().map(|part| part.size).sum());
+        }
+        most
     }
 
     fn seen_vcpus(&self) -> impl Iterator<Item = u32> {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use perfx_format::features::SampleTime;
-use perfx_format::input::Batch;
 use perfx_format::{Endian, Feature, Kinds, Layouts, Origin, Record, RecordType, sample_type as st};
 use perfx_pipeline::{Emit, Level, Report, Scope, Session, counted};
 
@@ -16,7 +15,7 @@ use super::machines::Machines;
 use super::placed::Placed;
 use super::report::{tell, tell_done};
 use super::sorted::{Sorted, timeless};
-use super::switches::{Now, Switches, Watch, time_of, timed_kinds};
+use super::switches::{Now, Switches, Watch, time_of};
 use super::translate::Translator;
 use crate::support::event_ids::{self, FreeIds, lacks_identifier};
 
@@ -32,10 +31,10 @@ pub(crate) struct Merging {
     begun_at: Option<(RecordType, Origin)>,
     finished_init: bool,
     /// The host's switches, and what its VCPU threads do at the time of the guests' record that was put last.
-    switches: Switches,
+    pub(crate) switches: Switches,
     now: Vec<Now>,
-    /// The records of the batch at hand have been looked at.
-    seen: bool,
+    /// Batches have been looked at before their records come, as they are where no other pass stands before this one.
+    scouted: bool,
     /// Host events' first ids, where the host's records must get an IDENTIFIER.
     identify: Option<Vec<u64>>,
 }
@@ -111,7 +110,7 @@ impl Merging {
             build_ids.extend(ids);
             events.extend(translation.events.iter().cloned());
             front.extend(translation.index);
-            let number = |thread: u32| switches.number_of(thread);
+            let number = |thread: u32| switches.number_of(thread).map(|number| number as u32);
             let translator = Arc::new(Translator {
                 endian,
                 clock,
@@ -124,7 +123,7 @@ impl Merging {
                     .filter_map(|(&v, thread)| Some((v, number(thread.tid)?)))
                     .collect(),
             });
-            let sorted = Sorted::new(&mut placed.guest.recording, translator.clone());
+            let sorted = Sorted::new(&mut placed.guest, translator.clone(), session.threads);
             added.push(translation.events);
             let judged = Judged::default();
             merged.push(OnItsWay { guest: placed.guest, translator, sorted, judged, times });
@@ -158,27 +157,28 @@ impl Merging {
             finished_init: machines.finished_init,
             switches,
             now: watch.at_first(),
-            seen: false,
+            scouted: false,
             identify,
         })
     }
 
-    /// Looks at a whole batch at once, where nothing but its FINISHED_ROUNDs is a place for guests' records.
-    pub(crate) fn scope(&mut self, batch: &Batch) -> Scope {
-        self.seen = self.begun && self.identify.is_none();
-        if !self.seen {
-            return Scope::Wanted;
+    /// Nothing but FINISHED_ROUNDs is a place for guests' records, once they have begun.
+    pub(crate) fn scope(&self) -> Scope {
+        if self.begun && self.identify.is_none() {
+            Scope::These(Kinds::of(&[RecordType::FINISHED_ROUND]))
+        } else {
+            Scope::Wanted
         }
-        let mut walker = batch.walk(self.endian);
-        // What can't be read is an error on the way to the output.
-        while let Ok(Some(record)) = walker.next_wanted(timed_kinds(), usize::MAX) {
-            self.switches.look_at(&record, &batch.layouts);
-        }
-        Scope::These(Kinds::of(&[RecordType::FINISHED_ROUND]))
+    }
+
+    /// A scout has looked at the batch that comes next.
+    pub(crate) fn join(&mut self, scouted: Switches) {
+        self.scouted = true;
+        self.switches.join(scouted);
     }
 
     pub(crate) fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
-        if !self.seen {
+        if !self.scouted {
             self.switches.look_at(&record, out.layouts());
         }
         if !self.begun {
@@ -222,28 +222,40 @@ impl Merging {
     fn put(&mut self, limit: u64, most: usize, out: &mut Emit<'_>) -> Result<bool> {
         let mut put = 0;
         while put < most {
-            let mut next: Option<(u64, usize)> = None;
+            // Whose turn it is, and when the next one's is.
+            let mut turns: [Option<(u64, usize)>; 2] = [None; 2];
             for (number, way) in self.guests.iter_mut().enumerate() {
                 if let Some(time) = way.sorted.peek(limit)? {
-                    next = Some(next.map_or((time, number), |next| next.min((time, number))));
+                    let turn = (time, number);
+                    match turns {
+                        [Some(first), _] if turn > first => {
+                            turns[1] = turns[1].map_or(Some(turn), |next| Some(next.min(turn)))
+                        }
+                        [first, _] => turns = [Some(turn), first],
+                    }
                 }
             }
-            let Some((time, way)) =
-                next.and_then(|(time, number)| Some((time, self.guests.get_mut(number)?)))
-            else {
-                return Ok(false);
-            };
-            let Some(made) = way.sorted.pop() else { return Ok(false) };
-            advance(&mut self.now, &mut self.switches, time);
-            let now = made.thread.and_then(|thread| self.now.get(thread));
-            let covered = self.switches.times.is_some_and(|(_, last)| time <= last);
-            if let Some(runs) = now.and_then(|now| now.runs).filter(|_| covered) {
-                way.judged.all += 1;
-                way.judged.inside += u64::from(runs);
+            let [Some((_, number)), next] = turns else { return Ok(false) };
+            let Some(way) = self.guests.get_mut(number) else { return Ok(false) };
+            // Of one moment, those of the guest that was named first go first.
+            let until = next
+                .map_or(limit, |(time, other)| if number < other { time } else { time.saturating_sub(1) });
+            let (records, bytes) = way.sorted.take(until.min(limit));
+            let mut at = 0;
+            for made in records {
+                let record = bytes.get_mut(at..).unwrap_or_default();
+                at += made.range().len();
+                advance(&mut self.now, &mut self.switches, made.time);
+                let now = made.thread.and_then(|thread| self.now.get(thread as usize));
+                let covered = self.switches.times().is_some_and(|(_, last)| made.time <= last);
+                if let Some(runs) = now.and_then(|now| now.runs).filter(|_| covered) {
+                    way.judged.all += 1;
+                    way.judged.inside += u64::from(runs);
+                }
+                made.set_cpu(record, now.map_or(0, |now| now.cpu), self.endian);
             }
-            let record = made.on_cpu(now.map_or(0, |now| now.cpu), self.endian);
-            out.put(&record)?;
-            put += record.len();
+            out.put_all(bytes)?;
+            put += bytes.len();
         }
         Ok(true)
     }
@@ -268,12 +280,7 @@ impl Merging {
         }
         for way in &self.guests {
             let name = &way.guest.recording.name;
-            tell_done(name, way.times, self.switches.times, way.judged, report);
-            if way.sorted.late > 0 {
-                let late = counted(way.sorted.late, "record comes", "records come");
-                let text = format!("{name}: {late} later in it than its FINISHED_ROUNDs allow");
-                report.say(Level::Warning, text);
-            }
+            tell_done(name, way.times, self.switches.times(), way.judged, report);
         }
     }
 }

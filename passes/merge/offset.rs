@@ -91,7 +91,7 @@ fn clock_from_schedule(placed: &Placed, clock: Clock, watch: &Watch) -> Result<(
     let vcpus: Vec<u32> = placed.threads.keys().copied().collect();
     let event = |moment: &Moment| {
         let units = clock.units(moment.time).wrapping_sub(first);
-        let vcpu = vcpus.binary_search(&moment.vcpu).ok()?;
+        let vcpu = vcpus.binary_search(&facts.vcpu(moment)?).ok()?;
         Some(At { at: (units as f64 / per_ns) as i64, vcpu })
     };
     let mut events: Vec<At> = facts.moments.iter().filter_map(event).collect();

@@ -77,7 +77,7 @@ pub(crate) fn place(
             session.report.say(Level::Warning, text);
         }
         let chosen = Chosen::new(options.samples, options.all, &recording.events);
-        let guest = Guest::new(recording, chosen, spec.offset.is_none())?;
+        let guest = Guest::new(recording, chosen, spec.offset.is_none(), session.threads, session.spool())?;
         guest.facts.torn.iter().for_each(|torn| session.report.say(Level::Loss, torn.clone()));
         let needed = guest.vcpus();
         let pid = match spec.pid {

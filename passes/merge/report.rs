@@ -37,19 +37,20 @@ pub(crate) fn tell(
         };
         Ok::<_, anyhow::Error>((there(first)?, there(last)?))
     });
-    let total: u64 = facts.merged.values().sum();
-    ensure!(total > 0, "{name}: none of its records can be merged; it holds {}", by_kind(&facts.left_out));
+    let (merged, left_out) = (facts.merged(), facts.left_out());
+    let total: u64 = merged.values().sum();
+    ensure!(total > 0, "{name}: none of its records can be merged; it holds {}", by_kind(&left_out));
     report.say(
         Level::Info,
         format!(
             "{name}: {} merged, {} of them without a time: {}",
             counted(total, "record", "records"),
             facts.timeless,
-            by_kind(&facts.merged)
+            by_kind(&merged)
         ),
     );
     let mut reasons: BTreeMap<(Level, &str), BTreeMap<RecordType, u64>> = BTreeMap::new();
-    for (&kind, &count) in &facts.left_out {
+    for (kind, count) in left_out {
         reasons.entry(placed.guest.chosen.why_not(kind)).or_default().insert(kind, count);
     }
     for ((level, why), counts) in reasons {

@@ -1,57 +1,43 @@
-//! A guest's records in the order of the host's time, of which two rounds at most wait.
+//! A guest's records in the order of the host's time, of which no more wait than a look at all of them has found to be in disorder.
 
-use std::collections::VecDeque;
+use std::collections::{VecDeque, vec_deque};
 use std::sync::Arc;
 
 use anyhow::Result;
-use perfx_format::input::{Batch, Recording};
-use perfx_format::{Kinds, RecordType};
-use perfx_pipeline::opened;
+use perfx_format::input::Batch;
+use perfx_pipeline::{ahead, opened};
 
 use super::guest::Guest;
 use super::translate::{Made, Translator};
 
-/// Reads a guest's records with a time in the order of that time. A FINISHED_ROUND tells that nothing is to come that is older than what had been
-/// seen at the one before, so no more than two rounds wait.
+/// A guest's records with a time, in the order of that time.
 pub(crate) struct Sorted {
-    batches: Box<dyn Iterator<Item = perfx_format::Result<Batch>> + Send>,
-    translator: Arc<Translator>,
-    /// In the order of the file.
-    waiting: Vec<Made>,
-    /// In order, and nothing is to come before them.
+    parts: Box<dyn Iterator<Item = Result<Settled>> + Send>,
     ready: VecDeque<Made>,
+    /// What they lie in.
+    bytes: Vec<u8>,
     /// Up to this time nothing is to come.
-    settled: u64,
-    /// The latest time before the last FINISHED_ROUND, and by now.
-    level: u64,
-    latest: u64,
-    /// Its FINISHED_ROUNDs mean something: a directory's files are not in step.
-    rounds: bool,
-    ended: bool,
-    /// Records older than FINISHED_ROUND allows.
-    pub(crate) late: u64,
+    until: u64,
 }
 
 impl std::fmt::Debug for Sorted {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Sorted({} waiting)", self.waiting.len())
+        write!(f, "Sorted({} ready)", self.ready.len())
     }
 }
 
 impl Sorted {
-    pub(crate) fn new(recording: &mut Recording, translator: Arc<Translator>) -> Sorted {
-        Sorted {
-            rounds: recording.stream_count() == 1,
-            batches: Box::new(opened(recording)),
+    /// With several threads, one of them reads ahead.
+    pub(crate) fn new(guest: &mut Guest, translator: Arc<Translator>, threads: usize) -> Sorted {
+        let reader = Reader {
+            batches: Some(Box::new(opened(&mut guest.recording))),
+            levels: guest.facts.levels(),
             translator,
+            bytes: Vec::new(),
             waiting: Vec::new(),
-            ready: VecDeque::new(),
-            settled: 0,
-            level: 0,
-            latest: 0,
-            ended: false,
-            late: 0,
-        }
+        };
+        let parts = ahead(reader, threads);
+        Sorted { parts, ready: VecDeque::new(), bytes: Vec::new(), until: 0 }
     }
 
     /// The time of the next record up to `limit`.
@@ -60,52 +46,93 @@ impl Sorted {
             if let Some(next) = self.ready.front() {
                 return Ok(Some(next.time).filter(|&time| time <= limit));
             }
-            if self.settled >= limit || self.ended {
+            if self.until >= limit {
                 return Ok(None);
             }
-            match self.batches.next() {
-                Some(batch) => self.read(&batch?)?,
-                None => {
-                    self.ended = true;
-                    self.settle(u64::MAX);
+            match self.parts.next() {
+                Some(part) => {
+                    let Settled { made, bytes, until } = part?;
+                    (self.ready, self.bytes, self.until) = (made.into(), bytes, until);
                 }
+                None => self.until = u64::MAX,
             }
         }
     }
 
-    /// The record that was peeked at.
-    pub(crate) fn pop(&mut self) -> Option<Made> {
-        self.ready.pop_front()
+    /// The records that are there up to `limit`, and what they lie in, one behind the other; at least the one that was peeked at.
+    pub(crate) fn take(&mut self, limit: u64) -> (vec_deque::Drain<'_, Made>, &mut [u8]) {
+        let count = self.ready.partition_point(|made| made.time <= limit);
+        let range = match (self.ready.front(), count.checked_sub(1).and_then(|last| self.ready.get(last))) {
+            (Some(first), Some(last)) => first.range().start..last.range().end,
+            _ => 0..0,
+        };
+        (self.ready.drain(..count), self.bytes.get_mut(range).unwrap_or_default())
     }
+}
 
-    /// Nothing up to this time is to come. What waits is mostly in order, which a stable sort makes use of; and records of one moment stay as
-    /// they are.
-    fn settle(&mut self, time: u64) {
-        self.settled = time;
-        self.waiting.sort_by_key(|made| made.time);
-        let old = self.waiting.partition_point(|made| made.time <= time);
-        self.ready.extend(self.waiting.drain(..old));
+/// Records in order.
+struct Settled {
+    made: Vec<Made>,
+    /// What they lie in, in the same order.
+    bytes: Vec<u8>,
+    /// Up to this time nothing is to come behind them.
+    until: u64,
+}
+
+/// Puts a guest's records in order, one batch after another.
+struct Reader {
+    /// `None` when all has been read.
+    batches: Option<Box<dyn Iterator<Item = perfx_format::Result<Batch>> + Send>>,
+    /// For each of them, the earliest time behind it, by the guest's clock.
+    levels: VecDeque<u64>,
+    translator: Arc<Translator>,
+    /// In the order of the file, and what they lie in.
+    waiting: Vec<Made>,
+    bytes: Vec<u8>,
+}
+
+impl Iterator for Reader {
+    type Item = Result<Settled>;
+
+    fn next(&mut self) -> Option<Result<Settled>> {
+        let Some(batch) = self.batches.as_mut()?.next() else {
+            self.batches = None;
+            return Some(Ok(self.settle(u64::MAX)));
+        };
+        let read = batch.map_err(Into::into).and_then(|batch| self.read(&batch));
+        let level = self.levels.pop_front().unwrap_or(u64::MAX);
+        // What comes may be of that very moment.
+        let until = self.translator.clock.host_time(level).map_or(0, |time| time.saturating_sub(1));
+        Some(read.map(|()| self.settle(until)))
     }
+}
 
+impl Reader {
     fn read(&mut self, batch: &Batch) -> Result<()> {
         let translator = self.translator.clone();
-        let wanted = translator.chosen.kinds.union(Kinds::of(&[RecordType::FINISHED_ROUND]));
         let mut walker = batch.walk(translator.endian);
-        while let Some(record) = walker.next_wanted(wanted, usize::MAX)? {
-            if record.kind() == RecordType::FINISHED_ROUND {
-                if self.rounds {
-                    self.settle(self.level);
-                    self.level = self.latest;
-                }
-                continue;
-            }
-            let made = translator.translate(&record, batch).map_err(|e| in_file(e, batch))?;
-            let Some(made) = made.filter(|made| made.time != 0) else { continue };
-            self.late += u64::from(made.time < self.settled);
-            self.latest = self.latest.max(made.time);
-            self.waiting.push(made);
+        while let Some(record) = walker.next_wanted(translator.chosen.kinds, usize::MAX)? {
+            let made = translator.translate(&record, batch, &mut self.bytes);
+            self.waiting.extend(made.map_err(|e| in_file(e, batch))?.filter(|made| made.time != 0));
         }
         Ok(())
+    }
+
+    /// What is not later than this. What waits is mostly in order, which a stable sort makes use of; and records of one moment stay as they are.
+    fn settle(&mut self, until: u64) -> Settled {
+        self.waiting.sort_by_key(|made| made.time);
+        let stay = self.waiting.split_off(self.waiting.partition_point(|made| made.time <= until));
+        let mut made = std::mem::replace(&mut self.waiting, stay);
+        let old = std::mem::take(&mut self.bytes);
+        let moved = |made: &mut Made, to: &mut Vec<u8>| {
+            let bytes = old.get(made.range()).unwrap_or_default();
+            made.at = to.len();
+            to.extend_from_slice(bytes);
+        };
+        let mut bytes = Vec::with_capacity(old.len());
+        made.iter_mut().for_each(|made| moved(made, &mut bytes));
+        self.waiting.iter_mut().for_each(|made| moved(made, &mut self.bytes));
+        Settled { made, bytes, until }
     }
 }
 
@@ -124,6 +151,7 @@ pub(crate) fn timeless(
 ) -> Result<()> {
     let mut left = guest.facts.timeless;
     let kinds = translator.chosen.kinds;
+    let mut bytes = Vec::new();
     for batch in opened(&mut guest.recording) {
         let batch = batch?;
         let mut walker = batch.walk(translator.endian);
@@ -134,9 +162,10 @@ pub(crate) fn timeless(
             if time != 0 && time != u64::MAX {
                 continue;
             }
-            if let Some(made) = translator.translate(&record, &batch).map_err(|e| in_file(e, &batch))? {
+            bytes.clear();
+            if translator.translate(&record, &batch, &mut bytes).map_err(|e| in_file(e, &batch))?.is_some() {
                 left -= 1;
-                put(&made.on_cpu(0, translator.endian))?;
+                put(&bytes)?;
             }
         }
         if left == 0 {

@@ -4,7 +4,8 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use perfx_format::{Kinds, Layout, Layouts, Record, RecordType};
+use perfx_format::input::Batch;
+use perfx_format::{Endian, Kinds, Layout, Layouts, Record, RecordType};
 
 use super::machines::is_guests;
 
@@ -30,13 +31,21 @@ struct Round {
     switches: usize,
 }
 
+impl Round {
+    fn and(self, other: Round) -> Round {
+        Round { latest: self.latest.max(other.latest), switches: self.switches + other.switches }
+    }
+}
+
 /// The host's records as they are read; switches leave it in the order of time.
 #[derive(Clone, Debug)]
 pub(crate) struct Switches {
+    endian: Endian,
     /// The threads to watch, ascending.
     threads: Arc<[u32]>,
-    /// Rounds not settled yet, the last of which is still open.
+    /// Rounds that are over but not settled yet, and the one behind them.
     rounds: VecDeque<Round>,
+    open: Round,
     read: VecDeque<Switch>,
     /// Of rounds that are over, in order.
     waiting: VecDeque<Switch>,
@@ -44,8 +53,9 @@ pub(crate) struct Switches {
     settled: u64,
     /// The latest time before the last FINISHED_ROUND that was settled.
     level: u64,
-    /// First and last time of all records.
-    pub(crate) times: Option<(u64, u64)>,
+    /// First and last time of all records read; where none had one, the first is the later.
+    first: u64,
+    last: u64,
 }
 
 /// Kinds that have a time, or tell how far time has come.
@@ -63,26 +73,29 @@ pub(crate) fn time_of(record: &Record<'_>, layout: &Layout) -> Option<u64> {
 
 impl Switches {
     /// Of these threads.
-    pub(crate) fn of(threads: impl IntoIterator<Item = u32>) -> Switches {
+    pub(crate) fn of(threads: impl IntoIterator<Item = u32>, endian: Endian) -> Switches {
         let threads: BTreeSet<u32> = threads.into_iter().collect();
-        Switches::empty(threads.into_iter().collect())
+        Switches::empty(threads.into_iter().collect(), endian)
     }
 
-    fn empty(threads: Arc<[u32]>) -> Switches {
+    fn empty(threads: Arc<[u32]>, endian: Endian) -> Switches {
         Switches {
+            endian,
             threads,
-            rounds: [Round::default()].into(),
+            rounds: VecDeque::new(),
+            open: Round::default(),
             read: VecDeque::new(),
             waiting: VecDeque::new(),
             settled: 0,
             level: 0,
-            times: None,
+            first: u64::MAX,
+            last: 0,
         }
     }
 
     /// Of the same threads, nothing read yet.
     pub(crate) fn anew(&self) -> Switches {
-        Switches::empty(self.threads.clone())
+        Switches::empty(self.threads.clone(), self.endian)
     }
 
     /// Which of the threads it is.
@@ -95,48 +108,57 @@ impl Switches {
         self.threads.len()
     }
 
-    #[inline]
+    /// Reads a batch. What can't be read is an error on the way to the output.
+    pub(crate) fn look_into(&mut self, batch: &Batch) {
+        let (mut walker, kinds) = (batch.walk(self.endian), timed_kinds());
+        while let Ok(Some(record)) = walker.next_wanted(kinds, usize::MAX) {
+            self.look_at(&record, &batch.layouts);
+        }
+    }
+
+    #[inline(always)]
     pub(crate) fn look_at(&mut self, record: &Record<'_>, layouts: &Layouts) {
         let kind = record.kind();
         if kind == RecordType::FINISHED_ROUND {
-            self.rounds.push_back(Round::default());
+            self.rounds.push_back(std::mem::take(&mut self.open));
             return;
         }
         let Some(layout) = layouts.layout_of(record).filter(|_| kind.is_kernel()) else { return };
         let Some(time) = time_of(record, layout) else { return };
-        let (first, last) = self.times.unwrap_or((time, time));
-        self.times = Some((first.min(time), last.max(time)));
-        let Some(round) = self.rounds.back_mut() else { return };
-        round.latest = round.latest.max(time);
+        (self.first, self.last) = (self.first.min(time), self.last.max(time));
+        self.open.latest = self.open.latest.max(time);
         if matches!(kind, RecordType::SWITCH | RecordType::SWITCH_CPU_WIDE)
             && !is_guests(record)
             && let Some((_, tid)) = layout.pid_tid(record)
             && let Ok(thread) = self.threads.binary_search(&tid)
         {
             let out = record.misc() & SWITCH_OUT != 0;
-            round.switches += 1;
+            self.open.switches += 1;
             self.read.push_back(Switch { time, out, thread: thread as u32, cpu: layout.cpu(record) });
         }
     }
 
     /// Takes in what was read behind this.
-    fn join(&mut self, later: Switches) {
+    pub(crate) fn join(&mut self, later: Switches) {
         let mut rounds = later.rounds.into_iter();
-        if let (Some(open), Some(next)) = (self.rounds.back_mut(), rounds.next()) {
-            open.latest = open.latest.max(next.latest);
-            open.switches += next.switches;
+        if let Some(first) = rounds.next() {
+            self.rounds.push_back(self.open.and(first));
+            self.rounds.extend(rounds);
+            self.open = later.open;
+        } else {
+            self.open = self.open.and(later.open);
         }
-        self.rounds.extend(rounds);
         self.read.extend(later.read);
-        let times = self.times.into_iter().chain(later.times);
-        self.times = times.reduce(|(first, last), (from, to)| (first.min(from), last.max(to)));
+        (self.first, self.last) = (self.first.min(later.first), self.last.max(later.last));
+    }
+
+    /// First and last time of all records read.
+    pub(crate) fn times(&self) -> Option<(u64, u64)> {
+        (self.first <= self.last).then_some((self.first, self.last))
     }
 
     /// Settles the oldest round that is over; false when none is.
     fn settle_round(&mut self) -> bool {
-        if self.rounds.len() < 2 {
-            return false;
-        }
         let Some(round) = self.rounds.pop_front() else { return false };
         // No record after this one is older than what had been seen one FINISHED_ROUND earlier.
         self.settled = self.level;
@@ -215,8 +237,8 @@ pub(crate) struct Watch {
 
 impl Watch {
     /// At these threads; `spans` to find an offset, or else no more than where they first ran.
-    pub(crate) fn new(threads: impl IntoIterator<Item = u32>, spans: bool) -> Watch {
-        let switches = Switches::of(threads);
+    pub(crate) fn new(threads: impl IntoIterator<Item = u32>, spans: bool, endian: Endian) -> Watch {
+        let switches = Switches::of(threads, endian);
         let runs = vec![Run::default(); switches.threads()];
         let spans_left = if spans { SPANS_MAX } else { 0 };
         Watch { switches, runs, spans_left, full: None, enough: Arc::default() }
@@ -260,7 +282,7 @@ impl Watch {
 
     /// From when to when the spans tell all.
     pub(crate) fn covered(&self) -> Option<(u64, u64)> {
-        let (first, last) = self.switches.times?;
+        let (first, last) = self.switches.times()?;
         Some((first, self.full.map_or(last, |full| full.min(last))))
     }
 
@@ -317,7 +339,7 @@ mod tests {
 
     #[test]
     fn a_cpu_counts_from_the_switch_in_on() {
-        let mut watch = Watch::new([7], true);
+        let mut watch = Watch::new([7], true, Endian::Little);
         for switch in switches() {
             watch.runs[0].take(switch, &mut watch.spans_left);
         }
@@ -334,14 +356,13 @@ mod tests {
 
     #[test]
     fn switches_leave_when_nothing_older_can_come() {
-        let mut switches = Switches::of([7]);
+        let mut switches = Switches::of([7], Endian::Little);
         let read = |switches: &mut Switches, times: &[u64]| {
             for &time in times {
                 switches.read.push_back(Switch { time, out: false, thread: 0, cpu: None });
-                let round = switches.rounds.back_mut().unwrap();
-                (round.latest, round.switches) = (round.latest.max(time), round.switches + 1);
+                switches.open = switches.open.and(Round { latest: time, switches: 1 });
             }
-            switches.rounds.push_back(Round::default());
+            switches.rounds.push_back(std::mem::take(&mut switches.open));
             switches.finish_round()
         };
         let left = |switches: &mut Switches| -> Vec<u64> {

@@ -1,6 +1,7 @@
 //! A guest's record as it stands in the host's recording: another time, other ids, and whose it is.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
 use anyhow::Result;
 use perfx_format::input::Batch;
@@ -31,37 +32,49 @@ pub(crate) struct Translator {
     /// The ids of each event, as they were.
     pub(crate) events: Vec<Vec<u64>>,
     /// The number of the host's thread of each VCPU.
-    pub(crate) threads: BTreeMap<u32, usize>,
+    pub(crate) threads: BTreeMap<u32, u32>,
 }
 
 // PERF_RECORD_MISC_* of perf_event_open(2).
 pub(crate) const GUEST_KERNEL: u16 = 4;
 pub(crate) const GUEST_USER: u16 = 5;
 
-/// A record as it stands in the host's recording, but for its CPU, which is known when all of the host's switches before it are.
+/// A record as it stands in the host's recording, but for its CPU, which is known when all of the host's switches before it are: till then, 0.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Made {
     /// The host's; 0 for none.
     pub(crate) time: u64,
+    /// Where it lies among others, bytes.
+    pub(crate) at: usize,
+    size: u16,
+    /// Where its CPU belongs, bytes from its begin.
+    cpu_at: Option<u16>,
     /// The number of the host's thread that ran its VCPU then.
-    pub(crate) thread: Option<usize>,
-    bytes: Vec<u8>,
-    /// Where its CPU belongs.
-    cpu_at: Option<usize>,
+    pub(crate) thread: Option<u32>,
 }
 
 impl Made {
-    /// Its bytes.
-    pub(crate) fn on_cpu(mut self, cpu: u32, endian: Endian) -> Vec<u8> {
+    /// Where it lies among others, bytes.
+    pub(crate) fn range(&self) -> Range<usize> {
+        self.at..self.at + usize::from(self.size)
+    }
+
+    /// Writes the CPU into its bytes.
+    pub(crate) fn set_cpu(&self, bytes: &mut [u8], cpu: u32, endian: Endian) {
         if let Some(at) = self.cpu_at {
-            endian.set_u32(&mut self.bytes, at, cpu);
+            endian.set_u32(bytes, at.into(), cpu);
         }
-        self.bytes
     }
 }
 
 impl Translator {
-    /// `None` for what is not merged.
-    pub(crate) fn translate(&self, record: &Record<'_>, batch: &Batch) -> Result<Option<Made>> {
+    /// Puts the record as it is to be behind `out`. `None` for what is not merged.
+    pub(crate) fn translate(
+        &self,
+        record: &Record<'_>,
+        batch: &Batch,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Made>> {
         if !self.chosen.takes(record, &batch.layouts) {
             return Ok(None);
         }
@@ -92,20 +105,23 @@ impl Translator {
         let thread = vcpu.and_then(|vcpu| self.threads.get(&vcpu).copied()).filter(|_| is_timed);
         let fields = Fields { id: id.id, time: if is_timed { host_time } else { time } };
         let is_sample = record.kind() == RecordType::SAMPLE;
-        let bytes = if is_sample {
-            self.sample(record, layout, &fields)?
+        let at = out.len();
+        if is_sample {
+            self.sample(record, layout, &fields, out)?;
         } else {
-            self.other(record, layout, &fields)?
-        };
+            self.other(record, layout, &fields, out);
+        }
+        let new = out.get_mut(at..).unwrap_or_default();
+        let size = self.seal(record, new)?;
         let cpu_at = if is_sample {
             let fields = sample_fields(layout.sample_type | st::IDENTIFIER);
             HEADER_SIZE + 8 * fields.take_while(|&bit| bit != st::CPU).count()
         } else {
             // Of the trailer, only the IDENTIFIER follows.
-            bytes.len().saturating_sub(16)
+            usize::from(size).saturating_sub(16)
         };
-        let cpu_at = (layout.sample_type & st::CPU != 0).then_some(cpu_at);
-        Ok(Some(Made { time: host_time, thread, bytes, cpu_at }))
+        let cpu_at = u16::try_from(cpu_at).ok().filter(|_| layout.sample_type & st::CPU != 0);
+        Ok(Some(Made { time: host_time, at, size, cpu_at, thread }))
     }
 
     fn id_of(&self, record: &Record<'_>, layout: &Layout, event: usize) -> Result<NewId> {
@@ -126,53 +142,51 @@ impl Translator {
         Ok(*found.ok_or_else(|| record.error(format!("no event has its id {}", id.unwrap_or(0))))?)
     }
 
-    fn other(&self, record: &Record<'_>, layout: &Layout, fields: &Fields) -> Result<Vec<u8>> {
-        let old = record.bytes();
+    fn other(&self, record: &Record<'_>, layout: &Layout, fields: &Fields, out: &mut Vec<u8>) {
+        let (old, start) = (record.bytes(), out.len());
         let trailer_at = old.len() - usize::from(layout.trailer.size);
-        let mut new = Vec::with_capacity(old.len() + 8);
-        new.extend_from_slice(&old[..trailer_at]);
+        out.extend_from_slice(&old[..trailer_at]);
         let mut old_fields = old[trailer_at..].chunks_exact(8);
         for bit in trailer_fields(layout.sample_type | st::IDENTIFIER) {
             let there = if layout.sample_type & bit == 0 { None } else { old_fields.next() };
-            new.extend(self.field(bit, there, fields));
+            out.extend_from_slice(&self.field(bit, there, fields));
         }
+        let new = out.get_mut(start..).unwrap_or_default();
         // Ids that a record is about.
         for &at in ids_about(record.kind()).iter().filter(|&&at| at + 8 <= trailer_at) {
-            if let Some(id) = self.endian.u64(&new, at).and_then(|id| self.ids.get(&id)) {
-                self.endian.set_u64(&mut new, at, id.id);
+            if let Some(id) = self.endian.u64(new, at).and_then(|id| self.ids.get(&id)) {
+                self.endian.set_u64(new, at, id.id);
             }
         }
         if matches!(record.kind(), RecordType::THROTTLE | RecordType::UNTHROTTLE) && trailer_at >= 16 {
-            self.endian.set_u64(&mut new, 8, fields.time);
+            self.endian.set_u64(new, 8, fields.time);
         }
-        self.seal(record, new)
     }
 
-    fn sample(&self, record: &Record<'_>, layout: &Layout, fields: &Fields) -> Result<Vec<u8>> {
+    fn sample(&self, record: &Record<'_>, layout: &Layout, fields: &Fields, out: &mut Vec<u8>) -> Result<()> {
         let old = record.bytes();
         let Some((fixed, rest)) = old.split_at_checked(usize::from(layout.sample.size)) else {
             return Err(record.error("too short for its event's sample_type").into());
         };
         let (header, fixed) = fixed.split_at(HEADER_SIZE);
-        let mut new = Vec::with_capacity(old.len() + 8);
-        new.extend_from_slice(header);
+        out.extend_from_slice(header);
         let mut old_fields = fixed.chunks_exact(8);
         for bit in sample_fields(layout.sample_type | st::IDENTIFIER) {
             let there = if layout.sample_type & bit == 0 { None } else { old_fields.next() };
-            new.extend(self.field(bit, there, fields));
+            out.extend_from_slice(&self.field(bit, there, fields));
         }
-        let read_at = new.len();
-        new.extend_from_slice(rest);
+        let read_at = out.len();
+        out.extend_from_slice(rest);
         if layout.sample_type & st::READ != 0 && layout.read_format & READ_FORMAT_ID != 0 {
             let read = Read::take(&mut Cursor::new(rest, self.endian), layout.read_format);
             let read = read.ok_or_else(|| record.error("its counters do not fit in it"))?;
             for at in ids_in_read(layout.read_format, read.counts().count()) {
-                if let Some(id) = self.endian.u64(&new, read_at + at).and_then(|id| self.ids.get(&id)) {
-                    self.endian.set_u64(&mut new, read_at + at, id.id);
+                if let Some(id) = self.endian.u64(out, read_at + at).and_then(|id| self.ids.get(&id)) {
+                    self.endian.set_u64(out, read_at + at, id.id);
                 }
             }
         }
-        self.seal(record, new)
+        Ok(())
     }
 
     /// Eight bytes of a fixed field; `old` where it was there.
@@ -185,16 +199,16 @@ impl Translator {
         }
     }
 
-    /// Whose the record is, and its size.
-    fn seal(&self, record: &Record<'_>, mut new: Vec<u8>) -> Result<Vec<u8>> {
+    /// Whose the record is, and its size, bytes, which is returned.
+    fn seal(&self, record: &Record<'_>, new: &mut [u8]) -> Result<u16> {
         let Some(size) = u16::try_from(new.len()).ok().filter(|&size| usize::from(size) <= RECORD_SIZE_MAX)
         else {
             return Err(record.error("with an id it is larger than a record can be").into());
         };
         let cpumode = if record.cpumode() == 2 { GUEST_USER } else { GUEST_KERNEL };
-        self.endian.set_u16(&mut new, 4, record.misc() & !7 | cpumode);
-        self.endian.set_u16(&mut new, 6, size);
-        Ok(new)
+        self.endian.set_u16(new, 4, record.misc() & !7 | cpumode);
+        self.endian.set_u16(new, 6, size);
+        Ok(size)
     }
 }
 

@@ -3,4 +3,5 @@
 pub(crate) mod event_ids;
 pub(crate) mod hits;
 pub(crate) mod ids;
+pub(crate) mod levels;
 pub(crate) mod options;

@@ -56,12 +56,7 @@ impl Join {
         let first = inputs.next().context("there is no input")?;
         let others =
             inputs.map(|input| Joined::Open(Box::new(input.recording), input.offset)).collect::<Vec<_>>();
-        let pass = Pass::new(JoinOptions {
-            offset: first.offset,
-            others,
-            mix: self.mix || self.write.force,
-            threads: self.write.threads.count(),
-        });
+        let pass = Pass::new(JoinOptions { offset: first.offset, others, mix: self.mix || self.write.force });
         self.write.transform_opened("join", &first.source, first.recording, vec![Box::new(pass)], false)
     }
 

@@ -360,7 +360,12 @@ pub struct Walker<'a> {
 
 impl<'a> Walker<'a> {
     /// The kinds that nearly all records of nearly all recordings are of.
-    pub(crate) const COMMON: Kinds = Kinds::of(&[RecordType::SAMPLE, RecordType::FINISHED_ROUND]);
+    pub(crate) const COMMON: Kinds = Kinds::of(&[
+        RecordType::SAMPLE,
+        RecordType::FINISHED_ROUND,
+        RecordType::SWITCH,
+        RecordType::SWITCH_CPU_WIDE,
+    ]);
 
     /// Starts at the front.
     pub fn new(bytes: &'a [u8], origins: &'a Origins, endian: Endian) -> Self {

@@ -48,11 +48,6 @@ pub(crate) fn each<W: Send, R: Send>(
     }
 }
 
-/// Batches are still to be found, and several threads can do it.
-pub(crate) fn helps(recording: &mut Recording, threads: usize) -> bool {
-    drafts(recording, threads).is_some()
-}
-
 fn drafts(
     recording: &mut Recording,
     threads: usize,

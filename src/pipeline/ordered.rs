@@ -1,6 +1,7 @@
 //! Runs work on many threads and hands the results out in the order the items came, holding a bounded number of them.
 
-use std::thread;
+use std::panic::resume_unwind;
+use std::thread::{self, JoinHandle};
 
 use anyhow::Result;
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -59,6 +60,34 @@ pub(crate) fn mapped<'a, T: Send, R: Send + 'a, W: Send, O>(
         // A worker that panicked takes its result's sender with it; the scope passes the panic on.
         then(Box::new(order_out.into_iter().flatten()))
     })
+}
+
+/// The same items, of which with several threads one makes the next while the last is being used.
+pub fn ahead<T: Send + 'static>(
+    items: impl Iterator<Item = T> + Send + 'static,
+    threads: usize,
+) -> Box<dyn Iterator<Item = T> + Send> {
+    if threads <= 1 {
+        return Box::new(items);
+    }
+    let (sender, receiver) = bounded(1);
+    let mut thread = Some(thread::spawn(move || {
+        for item in items {
+            // Nobody wants more.
+            if sender.send(item).is_err() {
+                break;
+            }
+        }
+    }));
+    Box::new(std::iter::from_fn(move || {
+        let item = receiver.recv().ok();
+        if item.is_none()
+            && let Some(Err(panic)) = thread.take().map(JoinHandle::join)
+        {
+            resume_unwind(panic);
+        }
+        item
+    }))
 }
 
 #[cfg(test)]

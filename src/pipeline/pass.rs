@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 use perfx_format::features::{BuildIdEntry, BuildIds};
 use perfx_format::header::Features;
 use perfx_format::input::{Batch, Form, HeaderRecord, Recording, Spool};
-use perfx_format::{Bytes, Endian, Event, Feature, Kinds, Layouts, Origin, Record};
+use perfx_format::{Bytes, Endian, Event, Feature, Kinds, Layouts, Origin, Origins, Record, Walker};
 
 use crate::plan::Planner;
 use crate::report::Report;
@@ -76,7 +76,14 @@ pub trait Pass: Any + Send {
         None
     }
 
-    /// Takes in what a worker learned from its batch; called in file order.
+    /// For a pass that can't fork: who looks at a batch on any thread beforehand, so that less is left to do. Each batch gets a fork of it, to whose
+    /// `survey` the kinds in [`Needs::records`] are shown as in a look, and which is handed to `join` before the pass gets the batch. Only the
+    /// first pass of a chain is asked, for the others see what it lets through.
+    fn scout(&self) -> Option<Box<dyn Pass>> {
+        None
+    }
+
+    /// Takes in what a worker or scout learned from its batch; called in file order.
     fn join(&mut self, _worker: Box<dyn Pass>) -> Result<()> {
         Ok(())
     }
@@ -182,6 +189,8 @@ pub struct Session {
     pub(crate) seen_enough: bool,
     /// Feature AUXTRACE is to be made anew.
     pub(crate) list_aux: bool,
+    /// On so many threads passes may work; 1: on the calling one only.
+    pub threads: usize,
     spool: TemporaryFiles,
 }
 
@@ -201,6 +210,7 @@ impl Session {
         features: Features,
         report: Report,
         stored: bool,
+        threads: usize,
         spool: Spool,
     ) -> Session {
         Session {
@@ -219,6 +229,7 @@ impl Session {
             kinds: None,
             seen_enough: false,
             list_aux: false,
+            threads,
             spool: TemporaryFiles(spool),
         }
     }
@@ -388,14 +399,17 @@ impl Stage {
 
     /// The same for one batch.
     pub(crate) fn fork(&self) -> Option<Stage> {
+        Some(self.with(self.pass.fork()?))
+    }
+
+    /// Who looks at batches before it.
+    pub(crate) fn scout(&self) -> Option<Stage> {
+        Some(self.with(self.pass.scout()?))
+    }
+
+    fn with(&self, pass: Box<dyn Pass>) -> Stage {
         let (places, layouts) = (self.places.clone(), self.layouts.clone());
-        Some(Stage {
-            pass: self.pass.fork()?,
-            kinds: self.kinds,
-            places,
-            layouts,
-            seen_enough: self.seen_enough,
-        })
+        Stage { pass, kinds: self.kinds, places, layouts, seen_enough: self.seen_enough }
     }
 }
 
@@ -454,6 +468,20 @@ impl<'e> Emit<'e> {
     pub fn put(&mut self, bytes: &[u8]) -> Result<()> {
         let endian = self.planner.endian();
         self.keep(Record::new(bytes, &[], Origin::Synthetic, endian)?)
+    }
+
+    /// Passes on new records that stand one behind the other, each as [`Emit::put`] wants it.
+    pub fn put_all(&mut self, bytes: &[u8]) -> Result<()> {
+        if self.rest.is_empty() && self.planner.takes_any() {
+            self.planner.made(bytes);
+            return Ok(());
+        }
+        let origins = Origins::default();
+        let mut walker = Walker::new(bytes, &origins, self.planner.endian());
+        while let Some(record) = walker.next_record()? {
+            self.put(record.bytes())?;
+        }
+        Ok(())
     }
 
     /// Passes on another record, of any size, in the place of this one: what stands before it or is looked for there goes for the new one, too.

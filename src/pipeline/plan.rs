@@ -116,7 +116,13 @@ impl Planner {
         }
     }
 
-    fn made(&mut self, bytes: &[u8]) {
+    /// It has no wish to see a record, whatever its kind.
+    pub(crate) fn takes_any(&self) -> bool {
+        self.terminal.kinds() == Kinds::NONE
+    }
+
+    /// New bytes.
+    pub(crate) fn made(&mut self, bytes: &[u8]) {
         let start = self.plan.arena.len();
         self.plan.arena.extend_from_slice(bytes);
         let range = start..self.plan.arena.len();

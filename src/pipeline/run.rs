@@ -8,8 +8,10 @@ use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::{slice, thread};
 
 use anyhow::{Context as _, Result};
+use crossbeam_channel::bounded;
 use perfx_format::expand::{Expand, Parcel, Parcels};
 use perfx_format::features::{AuxtraceEntry, read_auxtrace_index, write_auxtrace_index};
 use perfx_format::header::{
@@ -213,13 +215,6 @@ fn kinds_text(kinds: Kinds) -> String {
     }
 }
 
-/// The chain of one thread.
-struct Worker {
-    chain: Vec<Stage>,
-    /// Every batch gets a fork of the chain, to be joined in file order.
-    fork: bool,
-}
-
 impl Job {
     /// How it will be done.
     pub fn schedule(&self) -> Result<Schedule> {
@@ -263,8 +258,15 @@ impl Job {
             report.say(level, fault.to_error().file(&recording.name).to_string());
         }
         let features = features_of(recording, form, schedule.expand);
-        let mut session =
-            Session::new(recording, form, features, report, !schedule.expand, self.spool.clone());
+        let mut session = Session::new(
+            recording,
+            form,
+            features,
+            report,
+            !schedule.expand,
+            self.threads,
+            self.spool.clone(),
+        );
 
         for batch in &recording.head {
             session.report.records += batch.records;
@@ -455,55 +457,72 @@ fn each_batch<R: Send>(
     mut done: impl FnMut(&Batch, R) -> Result<()>,
 ) -> Result<()> {
     let fork = |chain: &[Stage]| -> Vec<Stage> { chain.iter().filter_map(Stage::fork).collect() };
-    let step = |worker: &mut Worker, batch: perfx_format::Result<Batch>| -> Result<(Batch, R, Vec<Stage>)> {
-        let batch = batch?;
-        let mut forks = Vec::new();
-        let chain = if !touched(&batch) {
-            &mut []
-        } else if worker.fork {
-            forks = fork(&worker.chain);
-            &mut forks[..]
-        } else {
-            &mut worker.chain[..]
-        };
-        let result = work(chain, &batch).map_err(|e| in_file(e, &batch.name))?;
-        Ok((batch, result, forks))
-    };
-    let (threads, salvage) = (schedule.threads, schedule.damage == Damage::Salvage);
+    let (threads, endian) = (schedule.threads, recording.endian);
+    let salvage = schedule.damage == Damage::Salvage;
+    let open = if open { Open::Yes { salvage, stored: |_: &Batch| {} } } else { Open::No };
     // Also on one thread, so that a pass can tell one batch from the next.
     if chain.iter().all(|stage| stage.pass.fork().is_some()) {
-        let open = if open { Open::Yes { salvage, stored: |_: &Batch| {} } } else { Open::No };
         let forked = fork(chain);
-        let worker = || Worker { chain: fork(&forked), fork: true };
-        return draft::each(recording, threads, open, worker, step, |stepped| {
-            let (batch, result, forks) = stepped?;
-            done(&batch, result)?;
-            let joined = chain.iter_mut().zip(forks).try_for_each(|(stage, fork)| stage.pass.join(fork.pass));
-            joined.map_err(|e| in_file(e, &batch.name))
-        });
+        let step = |chain: &mut Vec<Stage>, batch: perfx_format::Result<Batch>| -> Result<_> {
+            let batch = batch?;
+            let mut forks = if touched(&batch) { fork(chain) } else { Vec::new() };
+            let result = work(&mut forks, &batch).map_err(|e| in_file(e, &batch.name))?;
+            Ok((batch, result, forks))
+        };
+        return draft::each(
+            recording,
+            threads,
+            open,
+            || fork(&forked),
+            step,
+            |stepped| {
+                let (batch, result, forks) = stepped?;
+                done(&batch, result)?;
+                let joined =
+                    chain.iter_mut().zip(forks).try_for_each(|(stage, fork)| stage.pass.join(fork.pass));
+                joined.map_err(|e| in_file(e, &batch.name))
+            },
+        );
     }
-    let mut worker = Worker { chain: std::mem::take(chain), fork: false };
-    let mut done = |stepped: Result<(Batch, R, Vec<Stage>)>| {
-        let (batch, result, _) = stepped?;
+    // The passes must see one batch after another, but any thread can find and scout them.
+    let scout: Vec<Stage> = chain.first().and_then(Stage::scout).into_iter().collect();
+    let found = |scout: &mut Vec<Stage>, batch: perfx_format::Result<Batch>| -> Result<(Batch, Vec<Stage>)> {
+        let batch = batch?;
+        let mut scouts = fork(scout);
+        let looking: Vec<_> = scouts.iter().map(|scout| (0, scout.kinds)).collect();
+        look_into(&batch, &mut scouts, 0, &looking, endian).map_err(|e| in_file(e, &batch.name))?;
+        Ok((batch, scouts))
+    };
+    let step = |chain: &mut Vec<Stage>, found: Result<(Batch, Vec<Stage>)>| -> Result<(Batch, R)> {
+        let (batch, scouts) = found?;
+        let joined = chain.iter_mut().zip(scouts).try_for_each(|(stage, scout)| stage.pass.join(scout.pass));
+        joined.map_err(|e| in_file(e, &batch.name))?;
+        let chain = if touched(&batch) { &mut chain[..] } else { &mut [] };
+        let result = work(chain, &batch).map_err(|e| in_file(e, &batch.name))?;
+        Ok((batch, result))
+    };
+    let mut done = |stepped: Result<(Batch, R)>| {
+        let (batch, result) = stepped?;
         done(&batch, result)
     };
-    if draft::helps(recording, threads) {
-        // The passes must see one batch after another, but any thread can find them.
-        let open = if open { Open::Yes { salvage, stored: |_: &Batch| {} } } else { Open::No };
-        let found = |_: &mut (), batch: perfx_format::Result<Batch>| batch;
-        let result =
-            draft::each(recording, threads, open, || (), found, |batch| done(step(&mut worker, batch)));
-        *chain = worker.chain;
-        return result;
+    if threads <= 1 {
+        return draft::each(
+            recording,
+            threads,
+            open,
+            || fork(&scout),
+            found,
+            |found| done(step(chain, found)),
+        );
     }
-    let workers = std::slice::from_mut(&mut worker);
-    let result = if open {
-        expanded(recording, threads, salvage, |batches| ordered(batches, workers, threads == 1, step, done))
-    } else {
-        ordered(recording.batches(), workers, threads == 1, step, done)
-    };
-    *chain = worker.chain;
-    result
+    thread::scope(|scope| {
+        let (sender, receiver) = bounded(1);
+        scope.spawn(move || {
+            let hand_on = |found| sender.send(found).ok().context("nobody wants more batches");
+            let _ = draft::each(recording, threads, open, || fork(&scout), found, hand_on);
+        });
+        ordered(receiver.into_iter(), slice::from_mut(chain), false, step, done)
+    })
 }
 
 /// One read-only look at all records some pass wants to see in it.
@@ -522,27 +541,9 @@ fn survey(
         return Ok(());
     }
     let wanted = looking.iter().fold(Kinds::NONE, |all, (_, kinds)| all.union(*kinds));
-    let read = |chain: &mut [Stage], batch: &Batch| -> Result<()> {
-        if chain.is_empty() {
-            return Ok(());
-        }
-        let scoped = looking.iter().map(|&(stage, kinds)| match chain[stage].pass.scope(Some(look), batch) {
-            Scope::Wanted => (stage, kinds),
-            Scope::Only(only) | Scope::These(only) => (stage, kinds.intersection(only)),
-        });
-        let looking: Vec<(usize, Kinds)> = scoped.collect();
-        let wanted = looking.iter().fold(Kinds::NONE, |all, (_, kinds)| all.union(*kinds));
-        let mut walker = batch.walk(endian);
-        while batch.kinds.meets(wanted)
-            && let Some(record) = walker.next_wanted(wanted, usize::MAX)?
-        {
-            for (stage, kinds) in &looking {
-                if kinds.has(record.kind()) {
-                    chain[*stage].pass.survey(look, &record, &batch.layouts)?;
-                }
-            }
-        }
-        Ok(())
+    let read = |chain: &mut [Stage], batch: &Batch| match chain {
+        [] => Ok(()),
+        chain => look_into(batch, chain, look, &looking, endian),
     };
     let touched = |batch: &Batch| batch.kinds.meets(wanted);
     each_batch(schedule, chain, recording, true, touched, read, |_, ()| Ok(()))?;
@@ -551,6 +552,33 @@ fn survey(
         let name = stage.pass.name();
         stage.pass.surveyed(look, session).with_context(|| format!("pass {name}"))?;
         stage.seen_enough = std::mem::take(&mut session.seen_enough);
+    }
+    Ok(())
+}
+
+/// Shows the records of a batch to those passes of the chain that are looking, each for the kinds it wants.
+fn look_into(
+    batch: &Batch,
+    chain: &mut [Stage],
+    look: usize,
+    looking: &[(usize, Kinds)],
+    endian: Endian,
+) -> Result<()> {
+    let scoped = looking.iter().map(|&(stage, kinds)| match chain[stage].pass.scope(Some(look), batch) {
+        Scope::Wanted => (stage, kinds),
+        Scope::Only(only) | Scope::These(only) => (stage, kinds.intersection(only)),
+    });
+    let looking: Vec<(usize, Kinds)> = scoped.collect();
+    let wanted = looking.iter().fold(Kinds::NONE, |all, (_, kinds)| all.union(*kinds));
+    let mut walker = batch.walk(endian);
+    while batch.kinds.meets(wanted)
+        && let Some(record) = walker.next_wanted(wanted, usize::MAX)?
+    {
+        for (stage, kinds) in &looking {
+            if kinds.has(record.kind()) {
+                chain[*stage].pass.survey(look, &record, &batch.layouts)?;
+            }
+        }
     }
     Ok(())
 }

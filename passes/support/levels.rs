@@ -1,0 +1,14 @@
+//! Until when the records of a batch must wait so that all come in the order of time, as a look at all batches tells it.
+
+use std::collections::VecDeque;
+
+/// For each batch the earliest time of all that is behind it, from the earliest time in each; `u64::MAX` for none.
+pub(crate) fn levels(earliest: impl DoubleEndedIterator<Item = u64>) -> VecDeque<u64> {
+    let mut level = u64::MAX;
+    let mut levels = VecDeque::new();
+    for here in earliest.rev() {
+        levels.push_front(level);
+        level = level.min(here);
+    }
+    levels
+}
