@@ -14,6 +14,7 @@ mod unite;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
+use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use perfx_format::header::Weight;
@@ -23,7 +24,8 @@ use perfx_pipeline::{Emit, Level, Needs, Pass, Report, Scope, Session, counted, 
 
 use crate::merge::report::by_kind;
 use crate::support::options::{Choice, Options};
-use input::{Facts, Input, check_times};
+use input::{Facts, Input, Translator, check_times};
+use sorter::Held;
 pub use spec::InputSpec;
 use unite::{Party, United, clocks, unite_features};
 
@@ -63,8 +65,18 @@ enum Step {
     Sorted,
     /// Records are on their way.
     Joining(Box<Joining>),
+    /// A look at one batch of those.
+    Scouting(Scout),
     /// Nothing is to be done any more.
     Done,
+}
+
+/// Looks at batches of the first input before their turn comes.
+#[derive(Debug)]
+struct Scout {
+    endian: Endian,
+    translator: Arc<Translator>,
+    found: Option<Result<Held>>,
 }
 
 /// What is said of a recording that need not be sorted.
@@ -182,7 +194,7 @@ impl Join {
         }
         let endian = session.endian;
         let translators = if alone {
-            vec![input::Translator { offset, ..input::Translator::default() }]
+            vec![Translator { offset, ..Translator::default() }]
         } else {
             check(&parties)?;
             let offsets = clocks(&mut parties, self.options.mix, endian, &mut session.report)?;
@@ -202,13 +214,13 @@ impl Join {
         let spool = session.spool();
         let mut inputs = vec![Input::first(&facts, own(), endian, spool.clone())];
         for (recording, _, facts) in &mut others {
-            inputs.push(Input::other(recording, facts, own(), spool.clone()));
+            inputs.push(Input::other(recording, facts, own(), spool.clone(), session.threads));
         }
         if alone {
             let late = counted(facts.late, "record stands", "records stand");
             session.report.say(Level::Info, format!("at least {late} behind later ones"));
         }
-        Ok(Step::Joining(Box::new(Joining::new(inputs))))
+        Ok(Step::Joining(Box::new(Joining::new(inputs, endian))))
     }
 }
 
@@ -381,8 +393,12 @@ impl Alike {
 /// Records being joined.
 #[derive(Debug)]
 struct Joining {
+    endian: Endian,
     /// The first one's come through the pipeline.
     inputs: Vec<Input>,
+    /// Its batch at hand; where no other pass stands before this one, a scout has made it of all its records.
+    held: Option<Held>,
+    scouted: bool,
     /// With several inputs.
     alike: Option<Alike>,
     /// Bytes since the last FINISHED_ROUND.
@@ -392,9 +408,9 @@ struct Joining {
 }
 
 impl Joining {
-    fn new(inputs: Vec<Input>) -> Joining {
+    fn new(inputs: Vec<Input>, endian: Endian) -> Joining {
         let alike = (inputs.len() > 1).then(Alike::default);
-        Joining { inputs, alike, since_round: 0, pending: false }
+        Joining { endian, inputs, held: None, scouted: false, alike, since_round: 0, pending: false }
     }
 
     /// Puts records up to a time of the first input, and below it of the others (without one, all that can go), but not many more than `most` bytes;
@@ -416,7 +432,7 @@ impl Joining {
                 }
             }
             let Some((_, number)) = best else { return Ok(false) };
-            let Joining { inputs, alike, since_round, pending } = self;
+            let Joining { inputs, alike, since_round, pending, .. } = self;
             let Some(input) = inputs.get_mut(number) else { return Ok(false) };
             while let Some(ready) = input.peek()? {
                 let key = ready.key;
@@ -507,15 +523,16 @@ impl Pass for Join {
         }
     }
 
-    fn scope(&mut self, look: Option<usize>, batch: &Batch) -> Scope {
-        match (&mut self.step, look) {
-            (Step::Looking(facts), Some(_)) => facts.begin(),
-            (Step::Joining(joining), None) => {
-                if let Some(first) = joining.inputs.first_mut() {
-                    first.begin(batch);
-                }
+    fn scope(&mut self, _look: Option<usize>, batch: &Batch) -> Scope {
+        match &mut self.step {
+            Step::Looking(facts) => facts.begin(),
+            Step::Scouting(scout) => {
+                scout.found = Some(input::held(batch, &scout.translator, scout.endian, true));
+                return Scope::Only(Kinds::NONE);
             }
-            _ => {}
+            // Nothing is left to be looked at.
+            Step::Joining(joining) if joining.scouted => return Scope::Only(Kinds::NONE),
+            Step::Joining(_) | Step::Sorted | Step::Done => {}
         }
         Scope::Wanted
     }
@@ -535,19 +552,16 @@ impl Pass for Join {
     }
 
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
-        match &mut self.step {
-            Step::Joining(joining) => match joining.inputs.first_mut() {
-                Some(first) => first.take(&record, out.layouts()),
-                None => Ok(()),
-            },
-            _ => out.keep(record),
-        }
+        let Step::Joining(joining) = &mut self.step else { return out.keep(record) };
+        let Some(first) = joining.inputs.first() else { return Ok(()) };
+        first.translator.hold(&record, out.layouts(), joining.held.get_or_insert_default())
     }
 
     fn end_of_batch(&mut self, out: &mut Emit<'_>) -> Result<()> {
         let Step::Joining(joining) = &mut self.step else { return Ok(()) };
+        let held = joining.held.take().unwrap_or_default();
         let Some(first) = joining.inputs.first_mut() else { return Ok(()) };
-        let level = first.settle()?;
+        let level = first.take(held)?;
         joining.put(Some(level), PUT_MAX, out).map(drop)
     }
 
@@ -569,17 +583,30 @@ impl Pass for Join {
         let step = match &self.step {
             Step::Looking(_) => Step::Looking(Box::default()),
             Step::Sorted => Step::Sorted,
+            Step::Scouting(scout) => {
+                Step::Scouting(Scout { translator: scout.translator.clone(), found: None, ..*scout })
+            }
             // One record after another.
             Step::Joining(_) | Step::Done => return None,
         };
         Some(Box::new(Join { step, ..Join::sort() }))
     }
 
+    fn scout(&self) -> Option<Box<dyn Pass>> {
+        let Step::Joining(joining) = &self.step else { return None };
+        let translator = joining.inputs.first()?.translator.clone();
+        let step = Step::Scouting(Scout { endian: joining.endian, translator, found: None });
+        Some(Box::new(Join { step, ..Join::sort() }))
+    }
+
     fn join(&mut self, worker: Box<dyn Pass>) -> Result<()> {
-        if let (Step::Looking(facts), Some(Join { step: Step::Looking(later), .. })) =
-            (&mut self.step, worker_as(worker))
-        {
-            facts.join(*later);
+        match (&mut self.step, worker_as::<Join>(worker).map(|worker| worker.step)) {
+            (Step::Looking(facts), Some(Step::Looking(later))) => facts.join(*later),
+            (Step::Joining(joining), Some(Step::Scouting(scout))) => {
+                joining.held = scout.found.transpose()?;
+                joining.scouted = true;
+            }
+            _ => {}
         }
         Ok(())
     }

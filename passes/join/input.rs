@@ -7,14 +7,15 @@ use std::sync::Arc;
 use anyhow::{Result, bail};
 use perfx_format::header::Features;
 use perfx_format::input::{Batch, Form, HeaderRecord, Recording, Spool};
-use perfx_format::{Endian, Event, Layouts, Record, RecordType, sample_type as st, until_nul};
-use perfx_pipeline::{opened, scan};
+use perfx_format::{Endian, Event, Kinds, Layouts, Record, RecordType, sample_type as st, until_nul};
+use perfx_pipeline::{ahead, opened, scan};
 
-use super::sorter::{Ready, Sorter, anonymous};
+use super::sorter::{Held, Ready, Sorter, anonymous};
 use crate::support::event_ids::{ids_in, own_ids, times_in, with_identifier};
 use crate::support::levels::levels;
 
 /// ns; `None` for records that have no time, or one that stands for none.
+#[inline]
 pub(super) fn time_of(record: &Record<'_>, layouts: &Layouts) -> Option<u64> {
     let time = if record.kind().is_kernel() { layouts.time(record) } else { None };
     time.filter(|&time| time != 0 && time != u64::MAX)
@@ -193,6 +194,26 @@ impl Translator {
         self.ids.is_empty() && self.offset == 0 && self.identify.is_none() && self.nobody.is_none()
     }
 
+    /// Holds the record as it stands in the output.
+    #[inline]
+    pub(super) fn hold(&self, record: &Record<'_>, layouts: &Layouts, held: &mut Held) -> Result<()> {
+        if record.kind() == RecordType::FINISHED_ROUND {
+            held.finish_round();
+            return Ok(());
+        }
+        let time = time_of(record, layouts);
+        if self.is_idle() {
+            return held.hold(record, time);
+        }
+        let time = time.map(|time| shifted(time, self.offset).unwrap_or(time));
+        match self.translate(record, layouts)? {
+            Cow::Borrowed(_) => held.hold(record, time),
+            Cow::Owned(new) => {
+                held.hold(&Record::new(&new, record.payload(), record.origin(), record.endian())?, time)
+            }
+        }
+    }
+
     /// The record as it stands in the output.
     fn translate<'r>(&self, record: &Record<'r>, layouts: &Layouts) -> Result<Cow<'r, [u8]>> {
         let kernel = record.kind().is_kernel();
@@ -263,99 +284,70 @@ impl Translator {
     }
 }
 
+/// A batch of one input as the output's records. What pipe data says in its header stays only in the first input.
+pub(super) fn held(batch: &Batch, translator: &Translator, endian: Endian, is_first: bool) -> Result<Held> {
+    let mut held = Held::new(batch.bytes.clone(), batch.origins.clone());
+    let mut walker = batch.walk(endian);
+    while let Some(record) = walker.next_wanted(Kinds::ALL, usize::MAX)? {
+        if is_first || !is_of_header(&record)? {
+            translator
+                .hold(&record, &batch.layouts, &mut held)
+                .map_err(|error| in_file(error, &batch.name))?;
+        }
+    }
+    Ok(held.done())
+}
+
 /// The records of one input, as the output's, in the order of time.
-#[derive(Debug)]
 pub(super) struct Input {
     sorter: Sorter,
-    translator: Translator,
+    pub(super) translator: Arc<Translator>,
     /// For each batch to come, the earliest time behind it.
     levels: VecDeque<u64>,
-    rounds: Rounds,
     /// Where batches come from; the first input's come through the pipeline.
-    feed: Option<Feed>,
+    feed: Option<Box<dyn Iterator<Item = Result<Held>> + Send>>,
 }
 
-/// Up to which time perf has handed records on: at a FINISHED_ROUND all that are not later than any was at the one before.
-#[derive(Clone, Copy, Debug)]
-struct Rounds {
-    settled: u64,
-    latest_at_last: u64,
-    latest: u64,
-}
-
-impl Rounds {
-    fn finish(&mut self) {
-        self.settled = self.settled.max(self.latest_at_last);
-        self.latest_at_last = self.latest;
-    }
-}
-
-struct Feed {
-    batches: Box<dyn Iterator<Item = perfx_format::Result<Batch>> + Send>,
-    endian: Endian,
-}
-
-impl std::fmt::Debug for Feed {
+impl std::fmt::Debug for Input {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Feed")
+        write!(f, "Input({:?})", self.sorter)
     }
 }
 
 impl Input {
-    /// The first input, whose records are handed in by [`Input::take`].
+    /// The first input, whose batches are handed in by [`Input::take`].
     pub(super) fn first(facts: &Facts, translator: Translator, endian: Endian, spool: Spool) -> Input {
         let levels = facts.levels(translator.offset);
         // What has no time goes before all of its own input that is not handed on yet, but not before what others hold of earlier times.
         let earliest = facts.earliest.and_then(|time| shifted(time, translator.offset));
         let settled = earliest.map_or(u64::MAX, |earliest| earliest - 1);
-        let rounds = Rounds { settled, latest_at_last: 0, latest: 0 };
-        Input { sorter: Sorter::new(endian, spool), translator, levels, rounds, feed: None }
+        Input {
+            sorter: Sorter::new(endian, settled, spool),
+            translator: Arc::new(translator),
+            levels,
+            feed: None,
+        }
     }
 
-    /// Another one, which is read as its records are wanted.
+    /// Another one, which is read as its records are wanted, with several threads by one of its own.
     pub(super) fn other(
         recording: &mut Recording,
         facts: &Facts,
         translator: Translator,
         spool: Spool,
+        threads: usize,
     ) -> Input {
         let endian = recording.endian;
-        let feed = Feed { batches: Box::new(opened(recording)), endian };
-        Input { feed: Some(feed), ..Input::first(facts, translator, endian, spool) }
+        let first = Input::first(facts, translator, endian, spool);
+        let translator = first.translator.clone();
+        let batches = opened(recording).map(move |batch| held(&batch?, &translator, endian, false));
+        Input { feed: Some(ahead(batches, threads)), ..first }
     }
 
-    /// A batch begins.
-    pub(super) fn begin(&mut self, batch: &Batch) {
-        self.sorter.begin(batch.bytes.clone(), batch.origins.clone());
-    }
-
-    /// Takes in a record.
-    #[inline]
-    pub(super) fn take(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
-        if record.kind() == RecordType::FINISHED_ROUND {
-            self.rounds.finish();
-            return Ok(());
-        }
-        let offset = self.translator.offset;
-        let time = time_of(record, layouts).map(|time| shifted(time, offset).unwrap_or(time));
-        self.rounds.latest = self.rounds.latest.max(time.unwrap_or(0));
-        let settled = self.rounds.settled;
-        if self.translator.is_idle() {
-            return self.sorter.hold(record, time, settled);
-        }
-        match self.translator.translate(record, layouts)? {
-            Cow::Borrowed(_) => self.sorter.hold(record, time, settled),
-            Cow::Owned(new) => {
-                let new = Record::new(&new, record.payload(), record.origin(), record.endian())?;
-                self.sorter.hold(&new, time, settled)
-            }
-        }
-    }
-
-    /// The batch is over; returns the time up to which its records can go.
-    pub(super) fn settle(&mut self) -> Result<u64> {
+    /// Takes in a batch; returns the time up to which records can go.
+    pub(super) fn take(&mut self, held: Held) -> Result<u64> {
         let level = self.levels.pop_front().unwrap_or(u64::MAX);
-        self.sorter.settle(level)?;
+        self.sorter.take(held, level)?;
         Ok(level)
     }
 
@@ -366,24 +358,11 @@ impl Input {
             if let Some(ready) = self.sorter.peek() {
                 return Ok(Some(ready));
             }
-            let Some(batch) = self.feed.as_mut().and_then(|feed| feed.batches.next()) else {
+            let Some(held) = self.feed.as_mut().and_then(Iterator::next) else {
                 return Ok(None);
             };
-            self.read(&batch?)?;
+            self.take(held?)?;
         }
-    }
-
-    fn read(&mut self, batch: &Batch) -> Result<()> {
-        let Some(endian) = self.feed.as_ref().map(|feed| feed.endian) else { return Ok(()) };
-        self.begin(batch);
-        let mut walker = batch.walk(endian);
-        while let Some(record) = walker.next_record()? {
-            if !is_of_header(&record)? {
-                self.take(&record, &batch.layouts).map_err(|error| in_file(error, &batch.name))?;
-            }
-        }
-        self.settle()?;
-        Ok(())
     }
 
     /// The record itself. What another input than the first brings has no place that anybody behind could mean.

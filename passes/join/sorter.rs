@@ -10,7 +10,7 @@ use std::io::{BufWriter, Write};
 
 use anyhow::{Context as _, Result};
 use perfx_format::input::Spool;
-use perfx_format::{Bytes, Endian, Origin, Origins, Record, Walker};
+use perfx_format::{Bytes, Endian, Kinds, Origin, Origins, Record, Walker};
 
 /// A record that waits, and what it is sorted by.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +41,85 @@ impl Entry {
         out.write_all(&order.bytes_u64(self.key))?;
         out.write_all(&order.bytes_u32(self.chunk))?;
         out.write_all(&order.bytes_u32(self.at))
+    }
+}
+
+/// The records of one batch, as any thread can make them ready for the [`Sorter`].
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    bytes: Bytes,
+    origins: Origins,
+    /// Records of the batch that don't lie in it.
+    made: Vec<u8>,
+    made_origins: Origins,
+    /// In file order, the batch being chunk 0 and what was made chunk 1. The key of a record without a time says how many rounds were over.
+    entries: Vec<Entry>,
+    timeless: bool,
+    /// How many of them lie in the batch.
+    stored: u32,
+    /// The latest time before each FINISHED_ROUND, and at the end.
+    rounds: Vec<u64>,
+    latest: u64,
+}
+
+impl Held {
+    /// The records that [`Held::hold`] finds in `bytes` are not copied.
+    pub(super) fn new(bytes: Bytes, origins: Origins) -> Held {
+        Held { bytes, origins, ..Held::default() }
+    }
+
+    /// Takes in a record.
+    #[inline]
+    pub(super) fn hold(&mut self, record: &Record<'_>, time: Option<u64>) -> Result<()> {
+        let start = record.bytes().as_ptr();
+        let (mut chunk, at) = if self.bytes.as_ptr_range().contains(&start) {
+            self.stored += 1;
+            (0, start as usize - self.bytes.as_ptr() as usize)
+        } else {
+            let at = self.made.len();
+            self.made_origins.push(at, record.origin());
+            self.made.extend_from_slice(record.bytes());
+            self.made.extend_from_slice(record.payload());
+            (1, at)
+        };
+        if time.is_none() {
+            self.timeless = true;
+            chunk |= TIMELESS;
+        }
+        self.latest = self.latest.max(time.unwrap_or(0));
+        // Chunks are a few MiB, and where they are more that is the payload of their last record.
+        let at = u32::try_from(at).map_err(|_| record.error("too much is waiting before it"))?;
+        self.entries.push(Entry { key: time.unwrap_or(self.rounds.len() as u64), chunk, at });
+        Ok(())
+    }
+
+    /// A FINISHED_ROUND goes by.
+    pub(super) fn finish_round(&mut self) {
+        self.rounds.push(self.latest);
+    }
+
+    /// That was all: what can be put in order here is.
+    pub(super) fn done(mut self) -> Held {
+        if !self.timeless {
+            self.entries.sort_by_key(|entry| entry.key);
+        }
+        self
+    }
+}
+
+/// Up to which time perf has handed records on: at a FINISHED_ROUND all that are not later than any was at the one before.
+#[derive(Clone, Copy, Debug)]
+struct Rounds {
+    settled: u64,
+    latest_at_last: u64,
+    latest: u64,
+}
+
+impl Rounds {
+    fn finish(&mut self, latest: u64) {
+        self.latest = self.latest.max(latest);
+        self.settled = self.settled.max(self.latest_at_last);
+        self.latest_at_last = self.latest;
     }
 }
 
@@ -87,13 +166,8 @@ pub(super) struct Sorter {
     first: u32,
     /// Bytes of chunks that lie in memory.
     heap: usize,
-    /// Records of the batch at hand that don't lie in it.
-    made: Vec<u8>,
-    made_origins: Origins,
-    made_records: u32,
-    /// Of the batch at hand, in file order.
-    new: Vec<Entry>,
-    /// Of batches before, from `next` on: in order as soon as one of them may go.
+    rounds: Rounds,
+    /// From `next` on: in order as soon as one of them may go.
     waiting: Vec<Entry>,
     next: usize,
     /// The earliest of these.
@@ -104,8 +178,6 @@ pub(super) struct Sorter {
     heads: BinaryHeap<Reverse<(u64, usize)>>,
     /// Up to this time records may go.
     level: u64,
-    /// A batch is at hand.
-    begun: bool,
 }
 
 impl std::fmt::Debug for Sorter {
@@ -115,95 +187,63 @@ impl std::fmt::Debug for Sorter {
 }
 
 impl Sorter {
-    pub(super) fn new(endian: Endian, spool: Spool) -> Sorter {
+    /// What has no time goes behind those up to the time `settled` at least.
+    pub(super) fn new(endian: Endian, settled: u64, spool: Spool) -> Sorter {
         Sorter {
             endian,
             spool,
             chunks: VecDeque::new(),
             first: 0,
             heap: 0,
-            made: Vec::new(),
-            made_origins: Origins::default(),
-            made_records: 0,
-            new: Vec::new(),
+            rounds: Rounds { settled, latest_at_last: 0, latest: 0 },
             waiting: Vec::new(),
             next: 0,
             earliest: u64::MAX,
             runs: Vec::new(),
             heads: BinaryHeap::new(),
             level: 0,
-            begun: false,
         }
     }
 
-    /// A batch begins. Its records that [`Sorter::hold`] finds in `bytes` are not copied.
-    pub(super) fn begin(&mut self, bytes: Bytes, origins: Origins) {
-        self.push(bytes, origins);
-        self.begun = true;
-    }
-
-    fn push(&mut self, bytes: Bytes, origins: Origins) {
+    fn push(&mut self, bytes: Bytes, origins: Origins, left: usize) {
         self.heap += if bytes.is_mapped() { 0 } else { bytes.len() };
-        self.chunks.push_back(Chunk { bytes, origins, left: 0 });
+        self.chunks.push_back(Chunk { bytes, origins, left: left as u32 });
     }
 
-    /// Takes in a record; one without a time goes behind those up to the time `settled`, and before all that are behind it in the input.
-    pub(super) fn hold(&mut self, record: &Record<'_>, time: Option<u64>, settled: u64) -> Result<()> {
-        if !self.begun {
-            self.begin(Vec::new().into(), Origins::default());
-        }
-        let number = self.first + self.chunks.len() as u32 - 1;
-        let start = record.bytes().as_ptr() as usize;
-        let timeless = if time.is_none() { TIMELESS } else { 0 };
-        // Chunks are a few MiB, and where they are more that is the payload of their last record.
-        let too_many = || record.error("too much is waiting before it");
-        anyhow::ensure!(number + 1 < TIMELESS, too_many());
-        let (chunk, at) = match self.chunks.back_mut() {
-            Some(chunk) if chunk.bytes.as_ptr_range().contains(&record.bytes().as_ptr()) => {
-                chunk.left += 1;
-                (number, start - chunk.bytes.as_ptr() as usize)
-            }
-            _ => {
-                let at = self.made.len();
-                self.made_origins.push(at, record.origin());
-                self.made.extend_from_slice(record.bytes());
-                self.made.extend_from_slice(record.payload());
-                self.made_records += 1;
-                (number + 1, at)
-            }
-        };
-        let at = u32::try_from(at).map_err(|_| too_many())?;
-        self.new.push(Entry { key: time.unwrap_or(settled), chunk: chunk | timeless, at });
-        Ok(())
-    }
-
-    /// The batch is over, and nothing behind it is earlier than `level`.
-    pub(super) fn settle(&mut self, level: u64) -> Result<()> {
-        if !self.begun {
-            self.begin(Vec::new().into(), Origins::default());
-        }
-        self.begun = false;
+    /// Takes in the next batch, behind which nothing is earlier than `level`. A record without a time goes behind those that perf has handed on by
+    /// then, and before all that are behind it in the input.
+    pub(super) fn take(&mut self, held: Held, level: u64) -> Result<()> {
+        let Held { bytes, origins, made, made_origins, mut entries, timeless, stored, rounds, latest } = held;
         self.level = level;
         self.spill()?;
+        let settled: Vec<u64> = rounds
+            .iter()
+            .map(|&latest| {
+                let before = self.rounds.settled;
+                self.rounds.finish(latest);
+                before
+            })
+            .collect();
+        self.rounds.latest = self.rounds.latest.max(latest);
         let mut earliest = level;
-        for entry in self.new.iter_mut().rev() {
+        for entry in entries.iter_mut().rev().filter(|_| timeless) {
             if entry.chunk & TIMELESS != 0 {
-                entry.key = entry.key.min(earliest);
+                let settled = settled.get(entry.key as usize).copied().unwrap_or(self.rounds.settled);
+                entry.key = settled.min(earliest);
             } else {
                 earliest = earliest.min(entry.key);
             }
         }
-        let arena = std::mem::take(&mut self.made);
-        let origins = std::mem::take(&mut self.made_origins);
-        self.push(arena.into(), origins);
-        if let Some(arena) = self.chunks.back_mut() {
-            arena.left = std::mem::take(&mut self.made_records);
-        }
+        let number = self.first + self.chunks.len() as u32;
+        anyhow::ensure!(number + 1 < TIMELESS, "there are too many batches to be put in order");
+        entries.iter_mut().for_each(|entry| entry.chunk += number);
+        self.push(bytes, origins, stored as usize);
+        self.push(made.into(), made_origins, entries.len() - stored as usize);
         self.free();
-        if let Some(first) = self.new.iter().map(|entry| entry.key).min() {
+        if let Some(first) = entries.iter().map(|entry| entry.key).min() {
             self.earliest = self.earliest.min(first);
         }
-        self.waiting.append(&mut self.new);
+        self.waiting.append(&mut entries);
         if self.earliest <= level {
             self.sort();
         }
@@ -238,7 +278,7 @@ impl Sorter {
         let chunk = self.chunks.get(number as usize).context("a record that waits is gone")?;
         let mut walker = Walker::new(&chunk.bytes, &chunk.origins, self.endian);
         walker.seek(ready.entry.at as usize);
-        walker.next_record()?.context("a record that waits is gone")
+        walker.next_wanted(Kinds::ALL, usize::MAX)?.context("a record that waits is gone")
     }
 
     /// The record has gone.
@@ -258,7 +298,7 @@ impl Sorter {
         let number = (ready.entry.chunk & !TIMELESS).wrapping_sub(self.first);
         if let Some(chunk) = self.chunks.get_mut(number as usize) {
             chunk.left = chunk.left.saturating_sub(1);
-            if chunk.left == 0 && number == 0 && !self.begun {
+            if chunk.left == 0 && number == 0 {
                 self.free();
             }
         }
@@ -319,7 +359,7 @@ mod tests {
 
     /// Records of 16 bytes that hold their time, in batches; what comes out, and how many temporary files that took.
     fn sorted(batches: &[Vec<Option<u64>>]) -> (Vec<u64>, usize) {
-        let mut sorter = Sorter::new(Endian::Little, Arc::new(tempfile::tempfile));
+        let mut sorter = Sorter::new(Endian::Little, 0, Arc::new(tempfile::tempfile));
         let earliest = |times: &[Option<u64>]| times.iter().flatten().copied().min().unwrap_or(u64::MAX);
         let mut out = Vec::new();
         for (number, times) in batches.iter().enumerate() {
@@ -327,14 +367,14 @@ mod tests {
                 |time: &Option<u64>| [0x10_0000_0000_0009, time.unwrap_or(0)].map(u64::to_le_bytes).concat();
             let bytes = Bytes::from(times.iter().flat_map(record).collect::<Vec<u8>>());
             let origins = Origins::input(0, 0);
-            sorter.begin(bytes.clone(), origins.clone());
+            let mut held = Held::new(bytes.clone(), origins.clone());
             let mut walker = Walker::new(&bytes, &origins, Endian::Little);
             for time in times {
                 let record = walker.next_record().unwrap().unwrap();
-                sorter.hold(&record, *time, 0).unwrap();
+                held.hold(&record, *time).unwrap();
             }
             let behind = batches[number + 1..].iter().map(|times| earliest(times)).min();
-            sorter.settle(behind.unwrap_or(u64::MAX)).unwrap();
+            sorter.take(held.done(), behind.unwrap_or(u64::MAX)).unwrap();
             while let Some(ready) = sorter.peek() {
                 out.push(sorter.record(&ready).unwrap().u64(8).unwrap());
                 sorter.pop(&ready);

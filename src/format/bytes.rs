@@ -54,6 +54,12 @@ impl Bytes {
     }
 }
 
+impl Default for Bytes {
+    fn default() -> Bytes {
+        Vec::new().into()
+    }
+}
+
 impl From<Vec<u8>> for Bytes {
     fn from(bytes: Vec<u8>) -> Bytes {
         let range = 0..bytes.len();

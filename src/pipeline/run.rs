@@ -310,17 +310,11 @@ impl Job {
         }
         let layouts = Layouts::new(&session.events);
         for at in 0..chain.len() {
+            let Some((stage, rest)) = chain[at..].split_first_mut() else { continue };
+            write_rest(stage, rest, schedule.threads, terminal, &layouts, &mut session, &mut writer)?;
             let mut planner = Planner::new(None, terminal);
-            if let Some((stage, rest)) = chain[at..].split_first_mut() {
-                let mut out = Emit::new(rest, &mut planner, &layouts);
-                while stage.pass.rest(&mut out).with_context(|| format!("pass {}", stage.pass.name()))? {
-                    writer.plan(&planner.done(), &[], &mut session)?;
-                    planner = Planner::new(None, terminal);
-                    out = Emit::new(rest, &mut planner, &layouts);
-                }
-                let finished = stage.pass.finish(&mut session, &mut out);
-                finished.with_context(|| format!("pass {}", stage.pass.name()))?;
-            }
+            let finished = stage.pass.finish(&mut session, &mut Emit::new(rest, &mut planner, &layouts));
+            finished.with_context(|| format!("pass {}", stage.pass.name()))?;
             writer.plan(&planner.done(), &[], &mut session)?;
         }
         drop_stale(schedule, &mut session);
@@ -658,6 +652,28 @@ fn write_records(
     each_batch(schedule, chain, recording, schedule.expand, touched, work, done)
 }
 
+/// What a pass puts behind all records of the input.
+fn write_rest(
+    stage: &mut Stage,
+    behind: &mut [Stage],
+    threads: usize,
+    terminal: Terminal,
+    layouts: &Layouts,
+    session: &mut Session,
+    writer: &mut Writer<'_>,
+) -> Result<()> {
+    let mut there_is_more = true;
+    let plans = std::iter::from_fn(|| {
+        there_is_more.then(|| {
+            let mut planner = Planner::new(None, terminal);
+            let more = stage.pass.rest(&mut Emit::new(behind, &mut planner, layouts));
+            there_is_more = *more.as_ref().unwrap_or(&false);
+            more.with_context(|| format!("pass {}", stage.pass.name())).map(|_| planner.done())
+        })
+    });
+    ordered(plans, &mut [()], threads <= 1, |(), plan| plan, |plan| writer.plan(&plan?, &[], session))
+}
+
 /// A batch that nobody wants anything of.
 fn plan_all(batch: &Batch, terminal: Terminal) -> Plan {
     let mut planner = Planner::new(Some(batch), terminal);
@@ -674,7 +690,18 @@ fn plan_only(chain: &mut [Stage], batch: &Batch, kinds: Kinds, terminal: Termina
             Emit::new(chain, &mut planner, &batch.layouts).keep(record)?;
         }
     }
+    end_batch(chain, batch, &mut planner)?;
     Ok(planner.done())
+}
+
+fn end_batch(chain: &mut [Stage], batch: &Batch, planner: &mut Planner) -> Result<()> {
+    for at in 0..chain.len() {
+        if let Some((stage, rest)) = chain[at..].split_first_mut() {
+            let ended = stage.pass.end_of_batch(&mut Emit::new(rest, planner, &batch.layouts));
+            ended.with_context(|| format!("pass {}", stage.pass.name()))?;
+        }
+    }
+    Ok(())
 }
 
 /// Sends the wanted records, and those that begin at `stops`, through the chain.
@@ -698,12 +725,7 @@ fn plan(
         done = end;
     }
     planner.stored(done..batch.bytes.len());
-    for at in 0..chain.len() {
-        if let Some((stage, rest)) = chain[at..].split_first_mut() {
-            let ended = stage.pass.end_of_batch(&mut Emit::new(rest, &mut planner, &batch.layouts));
-            ended.with_context(|| format!("pass {}", stage.pass.name()))?;
-        }
-    }
+    end_batch(chain, batch, &mut planner)?;
     Ok(planner.done())
 }
 
