@@ -201,13 +201,6 @@ impl Gathered {
 
     fn look_at(&mut self, record: &Record<'_>, layouts: &Layouts, options: &FilterOptions) {
         let kind = record.kind();
-        if kind == RecordType::SAMPLE {
-            let time = layouts.time(record).unwrap_or(0);
-            self.samples += 1;
-            let (first, last) = self.times.unwrap_or((time, time));
-            self.times = Some((first.min(time), last.max(time)));
-            return;
-        }
         if options.drop_unused {
             self.unused.look_at(record, layouts);
         }
@@ -238,6 +231,19 @@ impl Gathered {
     fn turn_to(&mut self, batch: Option<Place>) {
         let ended = std::mem::replace(&mut self.batch, batch);
         self.batches.extend(ended.zip(self.times.take()));
+    }
+
+    /// Looks at all samples of a batch at once, for it wants little of each and there are many. What can't be read is an error of the look at the
+    /// others.
+    fn count_samples(&mut self, batch: &Batch) {
+        let (mut walker, samples) = (batch.walk(), Kinds::of(&[RecordType::SAMPLE]));
+        let (mut first, mut last) = (u64::MAX, 0);
+        while let Ok(Some(record)) = walker.next_wanted(samples, usize::MAX) {
+            let time = batch.layouts.time(&record).unwrap_or(0);
+            (first, last) = (first.min(time), last.max(time));
+            self.samples += 1;
+        }
+        self.times = (first <= last).then_some((first, last));
     }
 
     fn join(&mut self, mut later: Gathered) {
@@ -555,7 +561,11 @@ impl Pass for Filter {
     fn scope(&mut self, look: Option<usize>, batch: &Batch) -> Scope {
         let place = Place::of_batch(batch);
         match &mut self.step {
-            Step::Gathering(gathered) => gathered.turn_to(place),
+            Step::Gathering(gathered) => {
+                gathered.turn_to(place);
+                gathered.count_samples(batch);
+                return Scope::Only(Gathered::kinds(&self.options).without(RecordType::SAMPLE));
+            }
             Step::Choosing(chooser, _, chosen) => {
                 chosen.batch = place;
                 if look.is_some() && !chooser.meets(batch) {

@@ -74,7 +74,6 @@ enum Step {
 /// Looks at batches of the first input before their turn comes.
 #[derive(Debug)]
 struct Scout {
-    endian: Endian,
     translator: Arc<Translator>,
     found: Option<Result<Held>>,
 }
@@ -220,7 +219,7 @@ impl Join {
             let late = counted(facts.late, "record stands", "records stand");
             session.report.say(Level::Info, format!("at least {late} behind later ones"));
         }
-        Ok(Step::Joining(Box::new(Joining::new(inputs, endian))))
+        Ok(Step::Joining(Box::new(Joining::new(inputs))))
     }
 }
 
@@ -393,7 +392,6 @@ impl Alike {
 /// Records being joined.
 #[derive(Debug)]
 struct Joining {
-    endian: Endian,
     /// The first one's come through the pipeline.
     inputs: Vec<Input>,
     /// Its batch at hand; where no other pass stands before this one, a scout has made it of all its records.
@@ -408,9 +406,9 @@ struct Joining {
 }
 
 impl Joining {
-    fn new(inputs: Vec<Input>, endian: Endian) -> Joining {
+    fn new(inputs: Vec<Input>) -> Joining {
         let alike = (inputs.len() > 1).then(Alike::default);
-        Joining { endian, inputs, held: None, scouted: false, alike, since_round: 0, pending: false }
+        Joining { inputs, held: None, scouted: false, alike, since_round: 0, pending: false }
     }
 
     /// Puts records up to a time of the first input, and below it of the others (without one, all that can go), but not many more than `most` bytes;
@@ -527,7 +525,7 @@ impl Pass for Join {
         match &mut self.step {
             Step::Looking(facts) => facts.begin(),
             Step::Scouting(scout) => {
-                scout.found = Some(input::held(batch, &scout.translator, scout.endian, true));
+                scout.found = Some(input::held(batch, &scout.translator, true));
                 return Scope::Only(Kinds::NONE);
             }
             // Nothing is left to be looked at.
@@ -584,7 +582,7 @@ impl Pass for Join {
             Step::Looking(_) => Step::Looking(Box::default()),
             Step::Sorted => Step::Sorted,
             Step::Scouting(scout) => {
-                Step::Scouting(Scout { translator: scout.translator.clone(), found: None, ..*scout })
+                Step::Scouting(Scout { translator: scout.translator.clone(), found: None })
             }
             // One record after another.
             Step::Joining(_) | Step::Done => return None,
@@ -595,7 +593,7 @@ impl Pass for Join {
     fn scout(&self) -> Option<Box<dyn Pass>> {
         let Step::Joining(joining) = &self.step else { return None };
         let translator = joining.inputs.first()?.translator.clone();
-        let step = Step::Scouting(Scout { endian: joining.endian, translator, found: None });
+        let step = Step::Scouting(Scout { translator, found: None });
         Some(Box::new(Join { step, ..Join::sort() }))
     }
 

@@ -121,7 +121,7 @@ impl Merge {
         let guests = place(&self.options, &machines, session)?;
         let find = guests.iter().any(|placed| placed.spec.offset.is_none());
         let threads = guests.iter().flat_map(|placed| placed.threads.values().map(|thread| thread.tid));
-        let watch = Watch::new(threads, find, session.endian);
+        let watch = Watch::new(threads, find);
         self.step = Step::Watching { machines, guests, watch };
         Ok(())
     }

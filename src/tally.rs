@@ -237,9 +237,9 @@ pub(crate) struct Tally {
 
 impl Tally {
     /// Of one batch.
-    pub(crate) fn of(batch: &Batch, endian: perfx_format::Endian) -> Result<Tally> {
+    pub(crate) fn of(batch: &Batch) -> Result<Tally> {
         let mut tally = Tally::default();
-        let mut walker = batch.walk(endian);
+        let mut walker = batch.walk();
         // Not `next_record`, whose views go through memory.
         while let Some(record) = walker.next_wanted(Kinds::ALL, usize::MAX)? {
             tally.add(&record, &batch.layouts);
@@ -413,18 +413,17 @@ pub(crate) fn count_with<R: Send>(
     work: impl Fn(&Batch) -> Result<R> + Sync,
     mut join: impl FnMut(R),
 ) -> Result<Counted> {
-    let endian = recording.endian;
     for fault in &recording.faults {
         report.say(Level::Warning, fault.to_error().file(&recording.name).to_string());
     }
     let mut tally = Tally::default();
     for batch in &recording.head {
-        tally.join(Tally::of(batch, endian)?);
+        tally.join(Tally::of(batch)?);
         join(work(batch)?);
     }
     let mut closed = Tally::default();
     let look = |batch: &Batch| {
-        let mut walker = batch.walk(endian);
+        let mut walker = batch.walk();
         while batch.kinds.meets(Kinds::COMPRESSED)
             // A batch holds whole records only.
             && let Ok(Some(record)) = walker.next_wanted(Kinds::COMPRESSED, usize::MAX)
@@ -443,7 +442,7 @@ pub(crate) fn count_with<R: Send>(
             torn.push(end);
         }
         let headers = Kinds::of(&HeaderRecord::KINDS);
-        let mut walker = batch.walk(endian);
+        let mut walker = batch.walk();
         while is_pipe
             && batch.kinds.meets(headers)
             && let Some(record) = walker.next_wanted(headers, usize::MAX)?
@@ -452,7 +451,7 @@ pub(crate) fn count_with<R: Send>(
         }
         Ok(())
     };
-    let both = |batch: &Batch| Ok((Tally::of(batch, endian)?, work(batch)?));
+    let both = |batch: &Batch| Ok((Tally::of(batch)?, work(batch)?));
     scan_both(recording, threads, look, both, done)?;
     closed.join(tally);
     // Pipe data may say among its records what a file says in its header.

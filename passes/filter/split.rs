@@ -288,13 +288,15 @@ fn first_look(
     options: &Arc<FilterOptions>,
     threads: usize,
 ) -> Result<(Gathered, Counted)> {
-    let (endian, form) = (recording.endian, recording.form);
-    let gather = Gathered::kinds(options);
-    let wanted = if matches!(by, SplitBy::Size(_)) { Kinds::ALL } else { gather };
+    let form = recording.form;
+    let gather = Gathered::kinds(options).without(RecordType::SAMPLE);
+    let sample = Kinds::of(&[RecordType::SAMPLE]);
+    let wanted = if matches!(by, SplitBy::Size(_)) { Kinds::ALL } else { gather.union(sample) };
     let work = |batch: &Batch| -> Result<(Gathered, Counted)> {
         let mut gathered = Gathered { batch: Place::of_batch(batch), ..Gathered::new(options) };
+        gathered.count_samples(batch);
         let mut counted = Counted::default();
-        let mut walker = batch.walk(endian);
+        let mut walker = batch.walk();
         while let Some(record) = walker.next_wanted(wanted, usize::MAX)? {
             if gather.has(record.kind()) {
                 gathered.look_at(&record, &batch.layouts, options);
@@ -320,11 +322,10 @@ fn second_look(
     parts: &mut [(PartName, Chosen)],
     threads: usize,
 ) -> Result<()> {
-    let endian = recording.endian;
     let work = |batch: &Batch| -> Result<BTreeMap<usize, Chosen>> {
         let mut found: BTreeMap<usize, Chosen> = BTreeMap::new();
         let place = Place::of_batch(batch);
-        let mut walker = batch.walk(endian);
+        let mut walker = batch.walk();
         while let Some(record) = walker.next_wanted(Kinds::of(&[RecordType::SAMPLE]), usize::MAX)? {
             let layouts = &*batch.layouts;
             let layout = layouts.layout_of(&record);

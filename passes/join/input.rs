@@ -132,13 +132,12 @@ impl Facts {
 
     /// Of a whole recording.
     pub(super) fn of(recording: &mut Recording, threads: usize) -> Result<Facts> {
-        let endian = recording.endian;
         let is_pipe = recording.form == Form::Pipe;
         let mut facts = Facts::default();
         let work = |batch: &Batch| {
             let mut found = Facts::default();
             found.begin();
-            let mut walker = batch.walk(endian);
+            let mut walker = batch.walk();
             while let Some(record) = walker.next_record()? {
                 found.look_at(&record, &batch.layouts)?;
             }
@@ -285,9 +284,9 @@ impl Translator {
 }
 
 /// A batch of one input as the output's records. What pipe data says in its header stays only in the first input.
-pub(super) fn held(batch: &Batch, translator: &Translator, endian: Endian, is_first: bool) -> Result<Held> {
+pub(super) fn held(batch: &Batch, translator: &Translator, is_first: bool) -> Result<Held> {
     let mut held = Held::new(batch.bytes.clone(), batch.origins.clone());
-    let mut walker = batch.walk(endian);
+    let mut walker = batch.walk();
     while let Some(record) = walker.next_wanted(Kinds::ALL, usize::MAX)? {
         if is_first || !is_of_header(&record)? {
             translator
@@ -340,7 +339,7 @@ impl Input {
         let endian = recording.endian;
         let first = Input::first(facts, translator, endian, spool);
         let translator = first.translator.clone();
-        let batches = opened(recording).map(move |batch| held(&batch?, &translator, endian, false));
+        let batches = opened(recording).map(move |batch| held(&batch?, &translator, false));
         Input { feed: Some(ahead(batches, threads)), ..first }
     }
 

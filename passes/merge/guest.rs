@@ -170,11 +170,11 @@ fn sorted(recording: Recording, threads: usize, spool: Spool) -> Result<Recordin
 
 impl Facts {
     fn of(recording: &mut Recording, chosen: &Chosen, moments: bool, threads: usize) -> Result<Facts> {
-        let (endian, is_pipe) = (recording.endian, recording.form == Form::Pipe);
+        let is_pipe = recording.form == Form::Pipe;
         let mut facts = Facts::default();
         let work = |batch: &Batch| {
             let mut found = Facts::begin(batch);
-            let mut walker = batch.walk(endian);
+            let mut walker = batch.walk();
             while let Some(record) = walker.next_record()? {
                 found.look_at(&record, batch, chosen, moments)?;
             }

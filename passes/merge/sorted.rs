@@ -110,7 +110,7 @@ impl Iterator for Reader {
 impl Reader {
     fn read(&mut self, batch: &Batch) -> Result<()> {
         let translator = self.translator.clone();
-        let mut walker = batch.walk(translator.endian);
+        let mut walker = batch.walk();
         while let Some(record) = walker.next_wanted(translator.chosen.kinds, usize::MAX)? {
             let made = translator.translate(&record, batch, &mut self.bytes);
             self.waiting.extend(made.map_err(|e| in_file(e, batch))?.filter(|made| made.time != 0));
@@ -154,7 +154,7 @@ pub(crate) fn timeless(
     let mut bytes = Vec::new();
     for batch in opened(&mut guest.recording) {
         let batch = batch?;
-        let mut walker = batch.walk(translator.endian);
+        let mut walker = batch.walk();
         while left > 0
             && let Some(record) = walker.next_wanted(kinds, usize::MAX)?
         {

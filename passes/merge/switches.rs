@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use perfx_format::input::Batch;
-use perfx_format::{Endian, Kinds, Layout, Layouts, Record, RecordType};
+use perfx_format::{Kinds, Layout, Layouts, Record, RecordType};
 
 use super::machines::is_guests;
 
@@ -40,7 +40,6 @@ impl Round {
 /// The host's records as they are read; switches leave it in the order of time.
 #[derive(Clone, Debug)]
 pub(crate) struct Switches {
-    endian: Endian,
     /// The threads to watch, ascending.
     threads: Arc<[u32]>,
     /// Rounds that are over but not settled yet, and the one behind them.
@@ -73,14 +72,13 @@ pub(crate) fn time_of(record: &Record<'_>, layout: &Layout) -> Option<u64> {
 
 impl Switches {
     /// Of these threads.
-    pub(crate) fn of(threads: impl IntoIterator<Item = u32>, endian: Endian) -> Switches {
+    pub(crate) fn of(threads: impl IntoIterator<Item = u32>) -> Switches {
         let threads: BTreeSet<u32> = threads.into_iter().collect();
-        Switches::empty(threads.into_iter().collect(), endian)
+        Switches::empty(threads.into_iter().collect())
     }
 
-    fn empty(threads: Arc<[u32]>, endian: Endian) -> Switches {
+    fn empty(threads: Arc<[u32]>) -> Switches {
         Switches {
-            endian,
             threads,
             rounds: VecDeque::new(),
             open: Round::default(),
@@ -95,7 +93,7 @@ impl Switches {
 
     /// Of the same threads, nothing read yet.
     pub(crate) fn anew(&self) -> Switches {
-        Switches::empty(self.threads.clone(), self.endian)
+        Switches::empty(self.threads.clone())
     }
 
     /// Which of the threads it is.
@@ -110,7 +108,7 @@ impl Switches {
 
     /// Reads a batch. What can't be read is an error on the way to the output.
     pub(crate) fn look_into(&mut self, batch: &Batch) {
-        let (mut walker, kinds) = (batch.walk(self.endian), timed_kinds());
+        let (mut walker, kinds) = (batch.walk(), timed_kinds());
         while let Ok(Some(record)) = walker.next_wanted(kinds, usize::MAX) {
             self.look_at(&record, &batch.layouts);
         }
@@ -237,8 +235,8 @@ pub(crate) struct Watch {
 
 impl Watch {
     /// At these threads; `spans` to find an offset, or else no more than where they first ran.
-    pub(crate) fn new(threads: impl IntoIterator<Item = u32>, spans: bool, endian: Endian) -> Watch {
-        let switches = Switches::of(threads, endian);
+    pub(crate) fn new(threads: impl IntoIterator<Item = u32>, spans: bool) -> Watch {
+        let switches = Switches::of(threads);
         let runs = vec![Run::default(); switches.threads()];
         let spans_left = if spans { SPANS_MAX } else { 0 };
         Watch { switches, runs, spans_left, full: None, enough: Arc::default() }
@@ -339,7 +337,7 @@ mod tests {
 
     #[test]
     fn a_cpu_counts_from_the_switch_in_on() {
-        let mut watch = Watch::new([7], true, Endian::Little);
+        let mut watch = Watch::new([7], true);
         for switch in switches() {
             watch.runs[0].take(switch, &mut watch.spans_left);
         }
@@ -356,7 +354,7 @@ mod tests {
 
     #[test]
     fn switches_leave_when_nothing_older_can_come() {
-        let mut switches = Switches::of([7], Endian::Little);
+        let mut switches = Switches::of([7]);
         let read = |switches: &mut Switches, times: &[u64]| {
             for &time in times {
                 switches.read.push_back(Switch { time, out: false, thread: 0, cpu: None });

@@ -156,7 +156,6 @@ impl Aside {
 /// The records of one recording, those left out that belong to the header.
 struct Records<'i> {
     batches: &'i mut dyn Iterator<Item = perfx_format::Result<Batch>>,
-    endian: Endian,
     form: Form,
     batch: Option<Batch>,
     at: usize,
@@ -176,7 +175,7 @@ impl Records<'_> {
             if self.is_plain() {
                 return Ok(true);
             }
-            let mut walker = batch.walk(self.endian);
+            let mut walker = batch.walk();
             walker.seek(self.at);
             let Some(record) = walker.next_record()? else { continue };
             if !self.aside.take(&record, self.form).map_err(|e| e.file(&batch.name))? {
@@ -200,7 +199,7 @@ impl Records<'_> {
     /// The record that `seek` went to.
     fn record(&self) -> Result<Option<(Record<'_>, &Layouts)>> {
         let Some(batch) = &self.batch else { return Ok(None) };
-        let mut walker = batch.walk(self.endian);
+        let mut walker = batch.walk();
         walker.seek(self.at);
         Ok(walker.next_record()?.map(|record| (record, &*batch.layouts)))
     }
@@ -211,7 +210,7 @@ impl Records<'_> {
         if self.at == 0 && bytes == batch.bytes.len() {
             return Ok(batch.records);
         }
-        let mut walker = batch.walk(self.endian);
+        let mut walker = batch.walk();
         walker.seek(self.at);
         let mut records = 0;
         while walker.position() < self.at + bytes && walker.next_record()?.is_some() {
@@ -222,19 +221,11 @@ impl Records<'_> {
 }
 
 fn compare(a: &mut Recording, b: &mut Recording) -> Result<Compared> {
-    let (endian_a, endian_b) = (a.endian, b.endian);
     let (form_a, form_b) = (a.form, b.form);
-    let same_order = endian_a == endian_b;
+    let same_order = a.endian == b.endian;
     scan_two(a, b, |batches_a, batches_b| {
-        let side = |batches, endian, form| Records {
-            batches,
-            endian,
-            form,
-            batch: None,
-            at: 0,
-            aside: Aside::default(),
-        };
-        let (mut a, mut b) = (side(batches_a, endian_a, form_a), side(batches_b, endian_b, form_b));
+        let side = |batches, form| Records { batches, form, batch: None, at: 0, aside: Aside::default() };
+        let (mut a, mut b) = (side(batches_a, form_a), side(batches_b, form_b));
         let mut records = 0;
         let first = loop {
             if !(a.seek()? & b.seek()?) {

@@ -14,7 +14,7 @@ use perfx_format::event_name::EventName;
 use perfx_format::header::{FileHeader, PIPE_HEADER_SIZE, Section};
 use perfx_format::input::{Batch, Recording, Torn};
 use perfx_format::parts::What;
-use perfx_format::{Bytes, Endian, Feature, Kinds, Layouts, Origin, Record, RecordType, Value};
+use perfx_format::{Bytes, Feature, Kinds, Layouts, Origin, Record, RecordType, Value};
 use perfx_pipeline::Report;
 use serde_json::{Value as Json, json};
 
@@ -161,9 +161,9 @@ struct Process {
 }
 
 impl Processes {
-    fn of(batch: &Batch, endian: Endian) -> Result<Processes> {
+    fn of(batch: &Batch) -> Result<Processes> {
         let mut processes = Processes::default();
-        let mut walker = batch.walk(endian);
+        let mut walker = batch.walk();
         // Most records are about the process of the one before.
         let (mut last, mut count) = (None, Count::default());
         while let Some(record) = walker.next_wanted(Kinds::ALL, usize::MAX)? {
@@ -223,9 +223,8 @@ fn change(record: &Record<'_>, layouts: &Layouts) -> Option<Change> {
 
 impl Usage {
     fn of(recording: &mut Recording, threads: usize, report: &mut Report) -> Result<Usage> {
-        let endian = recording.endian;
         let mut processes = Processes::default();
-        let work = |batch: &Batch| Processes::of(batch, endian);
+        let work = Processes::of;
         let counted = count_with(recording, threads, report, work, |later| processes.join(later))?;
         Ok(Usage { parts: Parts::of(recording, &counted)?, processes: processes.by_size(), counted })
     }

@@ -175,10 +175,9 @@ impl Dump {
             self.header(recording, out)?;
         }
         let wanted = if only.is_empty() { Kinds::ALL } else { Kinds::of(only) };
-        let endian = recording.endian;
         let head = std::mem::take(&mut recording.head);
         for batch in head {
-            self.batch(&batch, wanted, only, endian, out)?;
+            self.batch(&batch, wanted, only, out)?;
         }
         for fault in recording.faults.iter().filter(|fault| fault.weight != Weight::Fatal) {
             let level = if fault.weight == Weight::Loss { Level::Loss } else { Level::Warning };
@@ -187,7 +186,7 @@ impl Dump {
         let pipe = recording.form == Form::Pipe;
         let mut show = |batch: perfx_format::Result<Batch>| -> Result<()> {
             let batch = batch?;
-            self.batch(&batch, wanted, only, endian, out)?;
+            self.batch(&batch, wanted, only, out)?;
             if let Some(torn) = &batch.torn {
                 let error = torn.to_error().file(&batch.name);
                 if !pipe && matches!(torn.origin, Origin::Input { .. }) {
@@ -202,7 +201,7 @@ impl Dump {
         let shown = if self.stored {
             batches.into_iter().try_for_each(&mut show)
         } else {
-            Expand::new(batches, endian, mmap_len).try_for_each(&mut show)
+            Expand::new(batches, recording.endian, mmap_len).try_for_each(&mut show)
         };
         // It tells why there is something else where records should be.
         recording.check_whole()?;
@@ -292,10 +291,9 @@ impl Dump {
         batch: &Batch,
         wanted: Kinds,
         only: &[RecordType],
-        endian: Endian,
         out: &mut Shown<impl Write>,
     ) -> Result<()> {
-        let mut walker = batch.walk(endian);
+        let mut walker = batch.walk();
         while let Some(record) = walker.next_wanted(wanted, usize::MAX).map_err(|e| e.file(&batch.name))? {
             // Kinds from 127 on share a bit of the set.
             if only.is_empty() || only.contains(&record.kind()) {

@@ -67,11 +67,10 @@ fn read_on(recording: &mut Recording, report: &mut Report) -> HashMap<u64, Vec<u
     if recording.form != Form::Pipe || recording.features.contains_key(&Feature::EVENT_DESC) {
         return names;
     }
-    let endian = recording.endian;
     for batch in recording.batches() {
         let read = || -> perfx_format::Result<bool> {
             let batch = batch?;
-            let mut walker = batch.walk(endian);
+            let mut walker = batch.walk();
             while let Some(record) = walker.next_record()? {
                 let kind = record.kind();
                 if kind == RecordType::SAMPLE || kind == RecordType::AUXTRACE || kind.is_compressed() {

@@ -37,12 +37,12 @@ pub fn examine(mut recording: Recording, threads: usize, most: usize) -> Result<
     };
     front::check(&recording, features, &mut patient.findings);
     for batch in std::mem::take(&mut recording.head) {
-        patient.batch(&batch, look(&batch, &context), &context);
+        patient.batch(&batch, look(&batch, &context));
     }
     let work = |batch: &Batch| look(batch, &context);
     scan_past(&mut recording, threads, true, work, |read| match read {
         Ok((batch, seen)) => {
-            patient.batch(batch, seen, &context);
+            patient.batch(batch, seen);
             Ok(())
         }
         Err(error) if patient.findings.error(&error) => {
@@ -97,7 +97,7 @@ struct Patient {
 
 impl Patient {
     /// The next batch in file order, and what was seen in it.
-    fn batch(&mut self, batch: &Batch, seen: Seen, context: &Context) {
+    fn batch(&mut self, batch: &Batch, seen: Seen) {
         let Seen { findings, rounds, times, aux, first_event, early_index, .. } = seen;
         if let Some(origin) = early_index.filter(|_| !self.has_event) {
             let what = "no event is known yet that it could be about".to_owned();
@@ -110,7 +110,7 @@ impl Patient {
         }
         self.findings.append(findings);
         if let Some(order) = &mut self.order {
-            order.batch(batch, &rounds, context.endian, &mut self.findings);
+            order.batch(batch, &rounds, &mut self.findings);
         }
         self.records += batch.records;
         self.times.append(times);

@@ -1,7 +1,7 @@
 //! Checks the rounds: no record may be older than what perf has let go at the FINISHED_ROUND before the last.
 
 use perfx_format::input::Batch;
-use perfx_format::{Endian, Record, RecordType};
+use perfx_format::{Record, RecordType};
 
 use crate::finding::{Findings, Spot};
 
@@ -64,20 +64,20 @@ pub(crate) struct Order {
 
 impl Order {
     /// Takes in a batch. Rounds in which something is late are walked again, for the places.
-    pub(crate) fn batch(&mut self, batch: &Batch, rounds: &Rounds, endian: Endian, findings: &mut Findings) {
+    pub(crate) fn batch(&mut self, batch: &Batch, rounds: &Rounds, findings: &mut Findings) {
         for (index, span) in rounds.spans.iter().enumerate() {
             if index > 0 {
                 (self.let_go, self.next) = (self.next, self.newest);
             }
             if span.oldest < self.let_go {
-                self.name_late(batch, span.start, endian, findings);
+                self.name_late(batch, span.start, findings);
             }
             self.newest = self.newest.max(span.newest);
         }
     }
 
-    fn name_late(&self, batch: &Batch, start: usize, endian: Endian, findings: &mut Findings) {
-        let mut walker = batch.walk(endian);
+    fn name_late(&self, batch: &Batch, start: usize, findings: &mut Findings) {
+        let mut walker = batch.walk();
         walker.seek(start);
         while let Ok(Some(record)) = walker.next_record() {
             if record.kind() == RecordType::FINISHED_ROUND {

@@ -95,7 +95,7 @@ pub(crate) fn look(batch: &Batch, context: &Context) -> Seen {
         first_event: None,
         early_index: None,
     };
-    let mut walker = batch.walk(context.endian);
+    let mut walker = batch.walk();
     loop {
         match walker.next_record() {
             Ok(Some(record)) if record.kind() == RecordType::FINISHED_ROUND => {

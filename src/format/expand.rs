@@ -146,7 +146,7 @@ where
     /// Goes on with the batch at hand until something is ready or the batch is done; what is ready is handed on before more is expanded.
     fn expand(&mut self, out: &mut Output) -> Result<()> {
         let batch = out.batch.clone();
-        let mut walker = batch.walk(self.endian);
+        let mut walker = batch.walk();
         walker.seek(out.done);
         while self.ready.is_empty() {
             let plain_from = walker.position();
@@ -287,7 +287,7 @@ where
                         }
                     }
                     if stored.kinds.meets(Kinds::COMPRESSED) {
-                        self.current = Some(Output::new(stored, self.endian));
+                        self.current = Some(Output::new(stored));
                     } else {
                         self.ready.push_back(stored);
                     }
@@ -310,7 +310,6 @@ struct Output {
     batch: Batch,
     /// Bytes of the batch that have been expanded; `usize::MAX` when it is done.
     done: usize,
-    endian: Endian,
     bytes: Vec<u8>,
     origins: Origins,
     /// Whole records reach up to here; their kinds, and how many they are.
@@ -322,9 +321,9 @@ struct Output {
 }
 
 impl Output {
-    fn new(batch: Batch, endian: Endian) -> Output {
+    fn new(batch: Batch) -> Output {
         let (bytes, origins, opened) = Default::default();
-        Output { batch, done: 0, endian, bytes, origins, framed: 0, kinds: Kinds::NONE, records: 0, opened }
+        Output { batch, done: 0, bytes, origins, framed: 0, kinds: Kinds::NONE, records: 0, opened }
     }
 
     fn empty(&self) -> Batch {
@@ -345,7 +344,7 @@ impl Output {
     fn plain(&mut self, range: std::ops::Range<usize>, ready: &mut VecDeque<Batch>) -> Result<()> {
         if range.len() >= PLAIN_RUN {
             self.flush(ready);
-            ready.push_back(self.batch.part(range, self.endian)?);
+            ready.push_back(self.batch.part(range)?);
             return Ok(());
         }
         self.origins.push(self.bytes.len(), self.batch.origins.at(range.start));
@@ -447,7 +446,9 @@ impl Output {
     fn frame(&mut self, may_be_here: impl Fn(RecordType) -> bool) -> Result<()> {
         while self.framed < self.bytes.len() {
             let bad = |bad: BadFrame| bad.into_error(self.origins.at(self.framed));
-            let Some(frame) = Frame::read(&self.bytes, self.framed, self.endian).map_err(bad)? else { break };
+            let Some(frame) = Frame::read(&self.bytes, self.framed, self.batch.endian).map_err(bad)? else {
+                break;
+            };
             if !may_be_here(frame.kind) {
                 let what = "a record of this kind can't be inside a compressed one";
                 let error = Error::new(what).origin(self.origins.at(self.framed)).record(frame.kind);
@@ -472,13 +473,13 @@ impl Output {
     /// Forgets what stands behind the last sound record: zstd hands out some of what a damaged frame holds before it notices.
     fn drop_unsound(&mut self) {
         let (mut at, mut count, mut sound, mut records) = (0, 0, 0, 0);
-        while let Ok(Some(frame)) = Frame::read(&self.bytes[..self.framed], at, self.endian) {
+        while let Ok(Some(frame)) = Frame::read(&self.bytes[..self.framed], at, self.batch.endian) {
             // No kind that is still to come will have such sizes, and perf refuses them.
             if frame.kind.name().is_none() && frame.size % 8 != 0 {
                 break;
             }
             let is_sound =
-                sound_records(&self.bytes, at, 1, self.endian, &self.batch.layouts, &mut { u64::MAX });
+                sound_records(&self.bytes, at, 1, self.batch.endian, &self.batch.layouts, &mut { u64::MAX });
             at += frame.total() as usize;
             count += 1;
             if is_sound {

@@ -141,6 +141,8 @@ enum Source {
 pub struct Batch {
     /// The records and their payloads.
     pub bytes: Bytes,
+    /// Byte order of its records.
+    pub endian: Endian,
     /// Where they came from.
     pub origins: Origins,
     /// The kinds that occur.
@@ -269,8 +271,8 @@ impl std::fmt::Display for Lost {
 
 impl Batch {
     /// Walks its records.
-    pub fn walk(&self, endian: Endian) -> Walker<'_> {
-        Walker::new(&self.bytes, &self.origins, endian).with_rare(self.rare.as_deref())
+    pub fn walk(&self) -> Walker<'_> {
+        Walker::new(&self.bytes, &self.origins, self.endian).with_rare(self.rare.as_deref())
     }
 
     /// Takes in the whole records of `bytes`.
@@ -280,7 +282,7 @@ impl Batch {
     }
 
     /// The records in `range`, which begins and ends at record boundaries of one origin.
-    pub(crate) fn part(&self, range: std::ops::Range<usize>, endian: Endian) -> Result<Batch> {
+    pub(crate) fn part(&self, range: std::ops::Range<usize>) -> Result<Batch> {
         let mut origins = Origins::default();
         origins.push(0, self.origins.at(range.start));
         let mut part = Batch {
@@ -295,7 +297,7 @@ impl Batch {
             ..self.clone()
         };
         let (mut kinds, mut records) = (Kinds::NONE, 0);
-        let mut walker = part.walk(endian);
+        let mut walker = part.walk();
         while let Some(record) = walker.next_record()? {
             kinds.insert(record.kind());
             records += 1;
@@ -533,7 +535,7 @@ impl Recording {
                 break;
             };
             let mut end = 0;
-            let mut walker = batch.walk(endian);
+            let mut walker = batch.walk();
             while let Some(record) = walker.next_record()? {
                 if !recording.take_head(&record, &mut head)? {
                     break;
@@ -543,7 +545,7 @@ impl Recording {
             // What is torn behind other records is found with them.
             let torn = batch.torn.filter(|_| end == batch.bytes.len());
             if end > 0 || torn.is_some() {
-                recording.head.push(Batch { torn, ..batch.part(0..end, endian)? });
+                recording.head.push(Batch { torn, ..batch.part(0..end)? });
             }
             if end < batch.bytes.len() {
                 cutter.give_back(&batch, end);
@@ -659,10 +661,9 @@ impl Recording {
             return Ok(false);
         }
         let compressed = Kinds::COMPRESSED;
-        let endian = self.endian;
         for batch in self.batches() {
             let batch = batch?;
-            if let Some(record) = batch.walk(endian).next_wanted(compressed, usize::MAX)? {
+            if let Some(record) = batch.walk().next_wanted(compressed, usize::MAX)? {
                 return Ok(!begins_frame(&record));
             }
         }
@@ -701,7 +702,6 @@ impl Recording {
         Batches {
             cutters,
             at: 0,
-            endian: self.endian,
             pipe: (self.form == Form::Pipe).then(|| self.events.clone()),
             layouts,
             again: if self.cuts.get().is_some() { Some(0) } else { None },
@@ -795,7 +795,6 @@ pub struct Batches {
     cutters: Vec<Cutter>,
     /// The cutter at work.
     at: usize,
-    endian: Endian,
     /// Pipe data: the events so far, since more may come among the records.
     pipe: Option<Vec<Event>>,
     layouts: Arc<Layouts>,
@@ -989,7 +988,7 @@ impl Batches {
         let Some(events) = &mut self.pipe else { return Ok(()) };
         let attrs = Kinds::of(&[RecordType::HEADER_ATTR]);
         if batch.kinds.meets(attrs) {
-            let mut walker = batch.walk(self.endian);
+            let mut walker = batch.walk();
             while let Some(record) = walker.next_wanted(attrs, usize::MAX)? {
                 if let Some(HeaderRecord::Event(event)) = HeaderRecord::read(&record)? {
                     events.push(event);
@@ -1169,7 +1168,8 @@ impl Cutter {
     /// A batch that begins at this offset of the stream, with nothing in it yet.
     fn empty_batch(&self, offset: u64) -> Batch {
         Batch {
-            bytes: Vec::new().into(),
+            bytes: Bytes::default(),
+            endian: self.endian,
             origins: Origins::input(self.stream.index, offset),
             kinds: Kinds::NONE,
             records: 0,

@@ -419,9 +419,9 @@ pub(crate) fn expanded_seen<O>(
         return then(Box::new(expand_alone(batches, endian, mmap_len, salvage).chained(chain)));
     }
     mapped(
-        Parcels::new(batches, endian),
+        Parcels::new(batches),
         &mut vec![(); threads],
-        |_, parcel| parcel.map(|parcel| parcel.opened(endian)),
+        |_, parcel| parcel.map(|parcel| parcel.opened()),
         |parcels| {
             let batches = Expand::new(parcels, endian, mmap_len);
             then(Box::new(batches.salvage(salvage).chained(chain)))
@@ -436,8 +436,8 @@ pub(crate) fn expand_alone<'a>(
     mmap_len: u32,
     salvage: bool,
 ) -> Expand<impl Iterator<Item = perfx_format::Result<Parcel>> + Send + 'a> {
-    let opened = move |parcel: perfx_format::Result<Parcel>| parcel.map(|parcel| parcel.opened(endian));
-    Expand::new(Parcels::new(batches, endian).map(opened), endian, mmap_len).salvage(salvage)
+    let opened = move |parcel: perfx_format::Result<Parcel>| parcel.map(|parcel| parcel.opened());
+    Expand::new(Parcels::new(batches).map(opened), endian, mmap_len).salvage(salvage)
 }
 
 /// `work` for every batch on as many threads as the passes allow, then `done` in file order. A batch that is not `touched` gets no chain.
@@ -451,7 +451,7 @@ fn each_batch<R: Send>(
     mut done: impl FnMut(&Batch, R) -> Result<()>,
 ) -> Result<()> {
     let fork = |chain: &[Stage]| -> Vec<Stage> { chain.iter().filter_map(Stage::fork).collect() };
-    let (threads, endian) = (schedule.threads, recording.endian);
+    let threads = schedule.threads;
     let salvage = schedule.damage == Damage::Salvage;
     let open = if open { Open::Yes { salvage, stored: |_: &Batch| {} } } else { Open::No };
     // Also on one thread, so that a pass can tell one batch from the next.
@@ -484,7 +484,7 @@ fn each_batch<R: Send>(
         let batch = batch?;
         let mut scouts = fork(scout);
         let looking: Vec<_> = scouts.iter().map(|scout| (0, scout.kinds)).collect();
-        look_into(&batch, &mut scouts, 0, &looking, endian).map_err(|e| in_file(e, &batch.name))?;
+        look_into(&batch, &mut scouts, 0, &looking).map_err(|e| in_file(e, &batch.name))?;
         Ok((batch, scouts))
     };
     let step = |chain: &mut Vec<Stage>, found: Result<(Batch, Vec<Stage>)>| -> Result<(Batch, R)> {
@@ -527,7 +527,6 @@ fn survey(
     schedule: &Schedule,
     session: &mut Session,
 ) -> Result<()> {
-    let endian = recording.endian;
     let wishes = chain.iter().zip(&schedule.needs).enumerate().filter(|(_, (stage, _))| !stage.seen_enough);
     let looking: Vec<(usize, Kinds)> =
         wishes.filter_map(|(stage, (_, (_, needs)))| Some((stage, *needs.looks.get(look)?))).collect();
@@ -537,7 +536,7 @@ fn survey(
     let wanted = looking.iter().fold(Kinds::NONE, |all, (_, kinds)| all.union(*kinds));
     let read = |chain: &mut [Stage], batch: &Batch| match chain {
         [] => Ok(()),
-        chain => look_into(batch, chain, look, &looking, endian),
+        chain => look_into(batch, chain, look, &looking),
     };
     let touched = |batch: &Batch| batch.kinds.meets(wanted);
     each_batch(schedule, chain, recording, true, touched, read, |_, ()| Ok(()))?;
@@ -551,20 +550,14 @@ fn survey(
 }
 
 /// Shows the records of a batch to those passes of the chain that are looking, each for the kinds it wants.
-fn look_into(
-    batch: &Batch,
-    chain: &mut [Stage],
-    look: usize,
-    looking: &[(usize, Kinds)],
-    endian: Endian,
-) -> Result<()> {
+fn look_into(batch: &Batch, chain: &mut [Stage], look: usize, looking: &[(usize, Kinds)]) -> Result<()> {
     let scoped = looking.iter().map(|&(stage, kinds)| match chain[stage].pass.scope(Some(look), batch) {
         Scope::Wanted => (stage, kinds),
         Scope::Only(only) | Scope::These(only) => (stage, kinds.intersection(only)),
     });
     let looking: Vec<(usize, Kinds)> = scoped.collect();
     let wanted = looking.iter().fold(Kinds::NONE, |all, (_, kinds)| all.union(*kinds));
-    let mut walker = batch.walk(endian);
+    let mut walker = batch.walk();
     while batch.kinds.meets(wanted)
         && let Some(record) = walker.next_wanted(wanted, usize::MAX)?
     {
@@ -685,7 +678,7 @@ fn plan_all(batch: &Batch, terminal: Terminal) -> Plan {
 fn plan_only(chain: &mut [Stage], batch: &Batch, kinds: Kinds, terminal: Terminal) -> Result<Plan> {
     let mut planner = Planner::new(Some(batch), terminal);
     if batch.kinds.meets(kinds) {
-        let mut walker = batch.walk(terminal.endian);
+        let mut walker = batch.walk();
         while let Some(record) = walker.next_wanted(kinds, usize::MAX)? {
             Emit::new(chain, &mut planner, &batch.layouts).keep(record)?;
         }
@@ -713,7 +706,7 @@ fn plan(
     terminal: Terminal,
 ) -> Result<Plan> {
     let mut planner = Planner::new(Some(batch), terminal);
-    let mut walker = batch.walk(terminal.endian);
+    let mut walker = batch.walk();
     let mut stops = stops.iter().copied().peekable();
     let mut done = 0;
     while let Some(record) = walker.next_wanted(wanted, stops.peek().copied().unwrap_or(usize::MAX))? {
@@ -822,7 +815,7 @@ impl<'a> Writer<'a> {
         let endian = recording.endian;
         self.append(&Magic::pipe_header(endian))?;
         for batch in &recording.head {
-            let mut walker = batch.walk(endian);
+            let mut walker = batch.walk();
             while let Some(record) = walker.next_record()? {
                 if record.kind() != RecordType::HEADER_FEATURE
                     || record.u64(8) != Some(Feature::COMPRESSED.0.into())

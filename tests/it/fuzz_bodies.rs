@@ -91,7 +91,7 @@ fn walk(recording: &mut Recording, expanded: bool, mut look: impl FnMut(&Record<
     let mut seen = 0;
     for batch in batches {
         let batch = batch?;
-        let (mut count, mut walker) = (0, batch.walk(endian));
+        let (mut count, mut walker) = (0, batch.walk());
         while let Some(record) = walker.next_record()? {
             assert!(batch.kinds.has(record.kind()), "a batch knows its kinds");
             count += 1;
@@ -144,7 +144,7 @@ fn read(opened: Result<Recording>) {
         std::hint::black_box(indented(&fields, 1, Style::default()).to_string());
     }
     for batch in std::mem::take(&mut recording.head) {
-        let mut walker = batch.walk(endian);
+        let mut walker = batch.walk();
         while let Some(record) = walker.next_record().expect("the head was read once") {
             look_at(&record, &batch.layouts);
         }

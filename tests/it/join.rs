@@ -27,7 +27,7 @@ fn records(path: &Path) -> Vec<(RecordType, u64, Vec<u8>)> {
     let mut records = Vec::new();
     for batch in Expand::new(recording.batches(), endian, 1 << 20) {
         let batch = batch.unwrap();
-        let mut walker = batch.walk(endian);
+        let mut walker = batch.walk();
         while let Some(record) = walker.next_record().unwrap() {
             if record.kind() != RecordType::FINISHED_ROUND {
                 let time = batch.layouts.time(&record).unwrap_or(0);

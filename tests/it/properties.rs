@@ -980,7 +980,7 @@ fn what_was_compressed_comes_out_the_same_however_it_was_cut() {
         for batch in Expand::new(recording.batches(), endian, 0) {
             let batch: Batch = batch.unwrap();
             assert!(batch.torn.is_none());
-            let (mut walker, mut at) = (batch.walk(endian), 0);
+            let (mut walker, mut at) = (batch.walk(), 0);
             while let Some(record) = walker.next_record().unwrap() {
                 assert_eq!(batch.origins.position_of(record.origin()), Some(at));
                 at = walker.position();
@@ -1112,16 +1112,15 @@ fn leaping_over_samples_finds_what_walking_finds() {
     let spool: Spool = Arc::new(tempfile::tempfile);
     each_fixture(&recorded(), |fixture| {
         let Ok(mut recording) = Recording::open(&fixture.path, spool.clone()) else { return Ok(()) };
-        let endian = recording.endian;
         // The second time the cuts are known.
         for _ in 0..2 {
             for batch in recording.batches().map_while(Result::ok) {
-                let mut walker = batch.walk(endian);
+                let mut walker = batch.walk();
                 let all: Vec<_> = std::iter::from_fn(|| walker.next_record().unwrap()).collect();
                 let kinds: BTreeSet<u32> = all.iter().map(|record| record.kind().0).collect();
                 for kind in kinds {
                     let wanted = Kinds::of(&[RecordType(kind), RecordType::COMM]);
-                    let mut walker = batch.walk(endian);
+                    let mut walker = batch.walk();
                     for expected in all.iter().filter(|record| wanted.has(record.kind())) {
                         let got = walker.next_wanted(wanted, usize::MAX).unwrap();
                         let place = got.map(|record| (record.origin(), record.whole_size()));
@@ -1177,8 +1176,7 @@ fn batches_that_were_guessed_are_those_that_are_there() {
         let file = canonical(&events, &Features::new(), &data, endian);
         let found = |threads: usize, opens: bool| {
             let mut found = Vec::new();
-            let work =
-                |batch: &Batch| batch.walk(endian).next_record().map(|first| first.map(|r| r.origin()));
+            let work = |batch: &Batch| batch.walk().next_record().map(|first| first.map(|r| r.origin()));
             let mut recording = open(&file);
             // The second time their places are known.
             for _ in 0..2 {

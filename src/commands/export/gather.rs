@@ -12,7 +12,7 @@ use perfx_format::header::Weight;
 use perfx_format::input::{Batch, Form, HeaderRecord, Recording};
 use perfx_format::sample::Sample;
 use perfx_format::{
-    Endian, Event, Feature, Kinds, Layout, Layouts, Origin, Record, RecordType, Value, sample_type, until_nul,
+    Event, Feature, Kinds, Layout, Layouts, Origin, Record, RecordType, Value, sample_type, until_nul,
 };
 use perfx_passes::{Guests, RecordedIds};
 use perfx_pipeline::address_space::{AddressSpaces, Changes, KERNEL, Lookup, Machine, Mapping, moment};
@@ -158,7 +158,7 @@ pub(super) fn look(recording: &mut Recording, threads: usize) -> Result<Facts> {
         RecordType::EVENT_UPDATE,
     ]));
     let mut read = |batch: &Batch, in_head: bool| -> Result<()> {
-        let mut walker = batch.walk(endian);
+        let mut walker = batch.walk();
         while let Some(record) = walker.next_wanted(wanted, usize::MAX)? {
             match record.kind() {
                 RecordType::ID_INDEX => guests.learn(&record),
@@ -233,7 +233,7 @@ pub(super) fn gather(
     threads: usize,
     report: &mut Report,
 ) -> Result<Gathered> {
-    let (endian, pipe) = (recording.endian, recording.form == Form::Pipe);
+    let pipe = recording.form == Form::Pipe;
     for fault in recording.faults.iter().filter(|fault| fault.weight != Weight::Fatal) {
         let level = if fault.weight == Weight::Loss { Level::Loss } else { Level::Warning };
         report.say(level, fault.to_error().file(&recording.name).to_string());
@@ -248,13 +248,13 @@ pub(super) fn gather(
     };
     let head = std::mem::take(&mut recording.head);
     for batch in &head {
-        all.join(Part::read(batch, endian, facts)?, batch.records)?;
+        all.join(Part::read(batch, facts)?, batch.records)?;
     }
     scan(
         recording,
         threads,
         true,
-        |batch| Part::read(batch, endian, facts),
+        |batch| Part::read(batch, facts),
         |batch, part| {
             if let Some(torn) = &batch.torn {
                 // perf bears that in pipe data and at the end of a compressed stream; elsewhere in a file it means that the file is damaged.
@@ -337,11 +337,11 @@ struct Part {
 }
 
 impl Part {
-    fn read(batch: &Batch, endian: Endian, facts: &Facts) -> Result<Part> {
+    fn read(batch: &Batch, facts: &Facts) -> Result<Part> {
         let mut lookup = Lookup::new(facts.spaces.clone());
         let mut part = Part { kinds: BTreeMap::new(), rows: Vec::new(), tally: Tally::default() };
         let (mut rows, mut row) = (Rows::new(), Row::default());
-        let mut walker = batch.walk(endian);
+        let mut walker = batch.walk();
         while let Some(record) = walker.next_record()? {
             *part.kinds.entry(record.kind()).or_default() += 1;
             let time = time_of(&record, &batch.layouts);

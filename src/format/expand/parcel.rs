@@ -7,7 +7,7 @@ use zstd::zstd_safe::{DCtx, InBuffer, OutBuffer, find_frame_compressed_size, get
 
 use super::{PLAIN_RUN, compressed_part, may_be_inside};
 use crate::input::{BATCH_SIZE, Batch, Opened};
-use crate::{Endian, Frame, Kinds, Origin, Origins, Record, Result};
+use crate::{Frame, Kinds, Origin, Origins, Record, Result};
 
 /// A part of a batch on its way to being expanded.
 #[derive(Debug)]
@@ -29,17 +29,17 @@ impl Parcel {
     /// Expands it without knowing what came before it, where that can be done. Nothing is taken on trust: a frame that is not whole, or that
     /// does not hold whole records, leaves the parcel as it was, and `Expand` does the same work in order.
     #[must_use]
-    pub fn opened(mut self, endian: Endian) -> Parcel {
-        self.ahead = self.expands_to.and_then(|size| open(&self.stored, size, endian));
+    pub fn opened(mut self) -> Parcel {
+        self.ahead = self.expands_to.and_then(|size| open(&self.stored, size));
         self
     }
 }
 
-fn open(stored: &Batch, size: usize, endian: Endian) -> Option<Batch> {
+fn open(stored: &Batch, size: usize) -> Option<Batch> {
     let (mut bytes, mut origins) = (Vec::with_capacity(size), Origins::default());
     let (mut kinds, mut records, mut opened) = (Kinds::NONE, 0, Vec::new());
     let mut context = DCtx::create();
-    let mut walker = stored.walk(endian);
+    let mut walker = stored.walk();
     while let Some(record) = walker.next_record().ok()? {
         let start = bytes.len();
         if !record.kind().is_compressed() {
@@ -60,7 +60,7 @@ fn open(stored: &Batch, size: usize, endian: Endian) -> Option<Batch> {
         }
         let mut at = start;
         while at < bytes.len() {
-            let frame = Frame::read(&bytes, at, endian).ok()??;
+            let frame = Frame::read(&bytes, at, stored.endian).ok()??;
             if !may_be_inside(frame.kind) {
                 return None;
             }
@@ -96,7 +96,6 @@ fn frame_size(record: &Record<'_>) -> Option<usize> {
 /// Yields the parcels of batches.
 pub struct Parcels<I> {
     batches: I,
-    endian: Endian,
     ready: VecDeque<Parcel>,
 }
 
@@ -108,13 +107,13 @@ impl<I> std::fmt::Debug for Parcels<I> {
 
 impl<I: Iterator<Item = Result<Batch>>> Parcels<I> {
     /// The batches are those of a [`crate::input::Recording`].
-    pub fn new(batches: I, endian: Endian) -> Self {
-        Parcels { batches, endian, ready: VecDeque::new() }
+    pub fn new(batches: I) -> Self {
+        Parcels { batches, ready: VecDeque::new() }
     }
 
     fn cut(&mut self, batch: &Batch) -> Result<()> {
         let end = batch.bytes.len();
-        let mut walker = batch.walk(self.endian);
+        let mut walker = batch.walk();
         // Where the part at hand begins, and the bytes it expands to if all of it can be expanded ahead.
         let (mut from, mut size) = (0, None);
         loop {
@@ -139,7 +138,7 @@ impl<I: Iterator<Item = Result<Batch>>> Parcels<I> {
         }
         self.push(batch, from..end, size)?;
         if let Some(torn) = batch.torn {
-            let stored = Batch { torn: Some(torn), ..batch.part(end..end, self.endian)? };
+            let stored = Batch { torn: Some(torn), ..batch.part(end..end)? };
             self.ready.push_back(stored.into());
         }
         Ok(())
@@ -147,7 +146,7 @@ impl<I: Iterator<Item = Result<Batch>>> Parcels<I> {
 
     fn push(&mut self, batch: &Batch, range: Range<usize>, expands_to: Option<usize>) -> Result<()> {
         if !range.is_empty() {
-            let stored = batch.part(range, self.endian)?;
+            let stored = batch.part(range)?;
             self.ready.push_back(Parcel { stored, expands_to, ahead: None });
         }
         Ok(())

@@ -36,7 +36,7 @@ pub(super) fn load(path: &Path) -> Loaded {
     let mut records = Vec::new();
     for batch in Expand::new(recording.batches(), endian, 0) {
         let batch = batch.unwrap();
-        let mut walker = batch.walk(endian);
+        let mut walker = batch.walk();
         while let Some(record) = walker.next_record().unwrap() {
             let layout = batch.layouts.layout_of(&record).filter(|_| record.kind().is_kernel());
             let trailer = match layout {
