@@ -580,3 +580,33 @@ fn samples_come_along_when_asked_for() {
         assert_eq!(said.text().matches("VM:").count(), count(&guest, 0), "{}", perf.name);
     }
 }
+
+/// Nothing of it can go before all has been read, and so much is not kept in memory: it is put in order in a temporary file.
+#[test]
+fn a_guest_in_great_disorder_is_merged_in_order() {
+    const TIMES: usize = 320;
+    let folder = pair();
+    let path = |name: &str| folder.path().join(name);
+    let guest = fs::read(path("guest.data")).unwrap();
+    let (start, size) = (u64_at(&guest, 40) as usize, u64_at(&guest, 48) as usize);
+    let data = guest[start..start + size].repeat(TIMES);
+    assert!(data.len() > 33 << 20, "more than is to wait in memory");
+    let mut disorder = [&guest[..start], &data].concat();
+    disorder[48..56].copy_from_slice(&(data.len() as u64).to_le_bytes());
+    // No features.
+    disorder[72..104].fill(0);
+    fs::write(path("disorder.data"), disorder).unwrap();
+    let merged = |guest: &str| {
+        let given = format!("{},offset=-14026330256359,scale=2.5961349024293154", path(guest).display());
+        let out = path(guest).with_extension("merged");
+        let ran = merge(&path("host.data"), &given, &out);
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        load(&out)
+    };
+    let host = load(&path("host.data")).records.len();
+    let (one, many) = (merged("guest.data"), merged("disorder.data"));
+    // But for the ID_INDEX.
+    assert_eq!(many.records.len() - host - 1, (one.records.len() - host - 1) * TIMES);
+    let ran = perfx(args!["doctor", path("disorder.merged")]);
+    assert_eq!(ran.code, Some(0), "{}{}", ran.text(), ran.stderr);
+}
