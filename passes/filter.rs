@@ -67,11 +67,17 @@ struct Gathered {
     chunks: Chunks,
     unused: Unused,
     samples: u64,
-    /// Batches that hold samples, and the times of the first and the last.
-    batches: BTreeMap<Place, (u64, u64)>,
-    /// The one at hand, and what is known of it.
-    batch: Option<Place>,
-    times: Option<(u64, u64)>,
+    /// Of batches that hold some.
+    batches: BTreeMap<Place, Samples>,
+}
+
+/// The samples of a batch.
+#[derive(Clone, Copy, Debug)]
+struct Samples {
+    /// Times of the earliest and the latest.
+    first: u64,
+    last: u64,
+    count: u64,
 }
 
 /// What tells whether a sample stays.
@@ -89,7 +95,7 @@ struct Chooser {
     chunks: Chunks,
     unused: Unused,
     samples: u64,
-    batches: BTreeMap<Place, (u64, u64)>,
+    batches: BTreeMap<Place, Samples>,
     has_time: bool,
 }
 
@@ -110,9 +116,10 @@ struct Chosen {
     /// Where the first and the last in the file stand.
     places: Option<(Place, Place)>,
     times: Option<(u64, u64)>,
-    /// Batches with samples that stay.
-    batches: HashSet<Place>,
+    /// Batches with samples that stay, and how many. The one at hand, and how many it had before that.
+    batches: HashMap<Place, u64>,
     batch: Option<Place>,
+    before: u64,
 }
 
 /// All that is known when writing begins.
@@ -227,27 +234,22 @@ impl Gathered {
         }
     }
 
-    /// Another batch comes, or none.
-    fn turn_to(&mut self, batch: Option<Place>) {
-        let ended = std::mem::replace(&mut self.batch, batch);
-        self.batches.extend(ended.zip(self.times.take()));
-    }
-
     /// Looks at all samples of a batch at once, for it wants little of each and there are many. What can't be read is an error of the look at the
     /// others.
     fn count_samples(&mut self, batch: &Batch) {
         let (mut walker, samples) = (batch.walk(), Kinds::of(&[RecordType::SAMPLE]));
-        let (mut first, mut last) = (u64::MAX, 0);
+        let (mut first, mut last, mut count) = (u64::MAX, 0, 0);
         while let Ok(Some(record)) = walker.next_wanted(samples, usize::MAX) {
             let time = batch.layouts.time(&record).unwrap_or(0);
             (first, last) = (first.min(time), last.max(time));
-            self.samples += 1;
+            count += 1;
         }
-        self.times = (first <= last).then_some((first, last));
+        self.samples += count;
+        let samples = (count > 0).then_some(Samples { first, last, count });
+        self.batches.extend(Place::of_batch(batch).zip(samples));
     }
 
-    fn join(&mut self, mut later: Gathered) {
-        later.turn_to(None);
+    fn join(&mut self, later: Gathered) {
         self.guests.join(later.guests);
         self.tasks.join(later.tasks);
         self.cgroups.extend(later.cgroups);
@@ -260,8 +262,8 @@ impl Gathered {
 
     /// Times of the first and the last sample.
     fn range(&self) -> Option<(u64, u64)> {
-        let (firsts, lasts): (Vec<_>, Vec<_>) = self.batches.values().copied().unzip();
-        Some((firsts.into_iter().min()?, lasts.into_iter().max()?))
+        let batches = || self.batches.values();
+        Some((batches().map(|samples| samples.first).min()?, batches().map(|samples| samples.last).max()?))
     }
 }
 
@@ -322,8 +324,8 @@ impl Chooser {
 
     /// A batch may hold samples of the windows.
     fn meets(&self, batch: &Batch) -> bool {
-        let times = Place::of_batch(batch).and_then(|place| self.batches.get(&place));
-        times.is_some_and(|&(first, last)| self.windows.meet(first, last))
+        let samples = Place::of_batch(batch).and_then(|place| self.batches.get(&place));
+        samples.is_some_and(|samples| self.windows.meet(samples.first, samples.last))
     }
 
     /// A sample, or another record of an event, that stays: whose it is, and when.
@@ -416,7 +418,13 @@ impl Chosen {
             self.cookies.extend(chain.get(last));
         }
         self.add(Place::of_record(record).map(|place| (place, place)), Some((time, time)));
-        self.batches.extend(self.batch);
+    }
+
+    /// Another batch comes, or none.
+    fn turn_to(&mut self, batch: Option<Place>) {
+        let count = self.samples - std::mem::replace(&mut self.before, self.samples);
+        let ended = std::mem::replace(&mut self.batch, batch);
+        self.batches.extend(ended.filter(|_| count > 0).map(|ended| (ended, count)));
     }
 
     fn of_event(&mut self, event: Option<usize>) {
@@ -437,8 +445,10 @@ impl Chosen {
         widen(&mut self.times, times);
     }
 
-    fn join(&mut self, later: Chosen) {
+    fn join(&mut self, mut later: Chosen) {
+        later.turn_to(None);
         self.samples += later.samples;
+        self.before = self.samples;
         if self.by_event.len() < later.by_event.len() {
             self.by_event.resize(later.by_event.len(), 0);
         }
@@ -562,20 +572,26 @@ impl Pass for Filter {
         let place = Place::of_batch(batch);
         match &mut self.step {
             Step::Gathering(gathered) => {
-                gathered.turn_to(place);
                 gathered.count_samples(batch);
                 return Scope::Only(Gathered::kinds(&self.options).without(RecordType::SAMPLE));
             }
             Step::Choosing(chooser, _, chosen) => {
-                chosen.batch = place;
+                chosen.turn_to(place);
                 if look.is_some() && !chooser.meets(batch) {
                     return Scope::Only(Kinds::NONE);
                 }
             }
-            Step::Cutting(cut, _) if place.is_none_or(|place| !cut.chosen.batches.contains(&place)) => {
-                return Scope::Only(UNTOLD.into_iter().fold(Kinds::ALL, Kinds::without));
+            Step::Cutting(cut, _) => {
+                let stay = place.and_then(|place| cut.chosen.batches.get(&place).copied());
+                let there = place.and_then(|place| cut.chooser.batches.get(&place));
+                match stay {
+                    None => return Scope::Only(UNTOLD.into_iter().fold(Kinds::ALL, Kinds::without)),
+                    Some(count) if there.is_some_and(|there| there.count == count) => {
+                        return Scope::These(Kinds::ALL.without(RecordType::SAMPLE));
+                    }
+                    Some(_) => {}
+                }
             }
-            Step::Cutting(..) => {}
         }
         Scope::Wanted
     }
@@ -592,12 +608,12 @@ impl Pass for Filter {
     fn surveyed(&mut self, _look: usize, session: &mut Session) -> Result<()> {
         match &mut self.step {
             Step::Gathering(gathered) => {
-                gathered.turn_to(None);
                 let known = (&session.events[..], session.features(), session.endian);
                 let chooser = Arc::new(Chooser::new(std::mem::take(gathered), &self.options, known)?);
                 self.step = Step::Choosing(chooser.clone(), chooser.lookups(), Box::default());
             }
             Step::Choosing(chooser, _, chosen) => {
+                chosen.turn_to(None);
                 let cut = Cut::new(chooser.clone(), std::mem::take(chosen), None, &session.events);
                 self.step = Step::Cutting(Arc::new(cut), chooser.lookups());
             }

@@ -293,7 +293,7 @@ fn first_look(
     let sample = Kinds::of(&[RecordType::SAMPLE]);
     let wanted = if matches!(by, SplitBy::Size(_)) { Kinds::ALL } else { gather.union(sample) };
     let work = |batch: &Batch| -> Result<(Gathered, Counted)> {
-        let mut gathered = Gathered { batch: Place::of_batch(batch), ..Gathered::new(options) };
+        let mut gathered = Gathered::new(options);
         gathered.count_samples(batch);
         let mut counted = Counted::default();
         let mut walker = batch.walk();
