@@ -70,7 +70,8 @@ pub fn ahead<T: Send + 'static>(
     if threads <= 1 {
         return Box::new(items);
     }
-    let (sender, receiver) = bounded(1);
+    // Handed over, not laid down: there are two of them at a time, not three.
+    let (sender, receiver) = bounded(0);
     let mut thread = Some(thread::spawn(move || {
         for item in items {
             // Nobody wants more.

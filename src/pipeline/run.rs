@@ -510,7 +510,7 @@ fn each_batch<R: Send>(
         );
     }
     thread::scope(|scope| {
-        let (sender, receiver) = bounded(1);
+        let (sender, receiver) = bounded(0);
         scope.spawn(move || {
             let hand_on = |found| sender.send(found).ok().context("nobody wants more batches");
             let _ = draft::each(recording, threads, open, || fork(&scout), found, hand_on);
@@ -655,16 +655,23 @@ fn write_rest(
     session: &mut Session,
     writer: &mut Writer<'_>,
 ) -> Result<()> {
-    let mut there_is_more = true;
-    let plans = std::iter::from_fn(|| {
+    let mut rest = (true, stage, behind);
+    let next = |(there_is_more, stage, behind): &mut (bool, &mut Stage, &mut [Stage])| {
         there_is_more.then(|| {
             let mut planner = Planner::new(None, terminal);
             let more = stage.pass.rest(&mut Emit::new(behind, &mut planner, layouts));
-            there_is_more = *more.as_ref().unwrap_or(&false);
+            *there_is_more = *more.as_ref().unwrap_or(&false);
             more.with_context(|| format!("pass {}", stage.pass.name())).map(|_| planner.done())
         })
-    });
-    ordered(plans, &mut [()], threads <= 1, |(), plan| plan, |plan| writer.plan(&plan?, &[], session))
+    };
+    let mut write = |plan: Result<Plan>| writer.plan(&plan?, &[], session);
+    if threads <= 1 {
+        return std::iter::from_fn(|| next(&mut rest)).try_for_each(write);
+    }
+    let work = |rest: &mut _, ()| next(rest);
+    mapped(std::iter::repeat(()), slice::from_mut(&mut rest), work, |plans| {
+        plans.map_while(|plan| plan).try_for_each(&mut write)
+    })
 }
 
 /// A batch that nobody wants anything of.
