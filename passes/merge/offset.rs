@@ -124,7 +124,7 @@ fn clock_from_schedule(placed: &Placed, clock: Clock, watch: &Watch) -> Result<(
         .ok_or(Unfit::NoGaps)?;
     let share = |part: f64| format!("{:.2} %", part * 100.0);
     let inside = share(fit.inside as f64 / fit.judged.max(1) as f64);
-    let second = fit.second.map_or(String::new(), |other| {
+    let second = fit.second.filter(|other| other.judged > 0).map_or(String::new(), |other| {
         let away = signed_seconds(other.offset - fit.offset);
         format!("; the second best, {away} away, has {} of {}", other.inside, other.judged)
     });
