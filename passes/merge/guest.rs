@@ -1,16 +1,14 @@
 //! A guest's recording and what one look at it tells.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
-use build_id::{Answer, Finder, Object, Places};
+use build_id::{Answer, Finder, Places};
 use perfx_format::features::{BUILD_ID_SIZE_VALID, BuildIdEntry, BuildIds};
 use perfx_format::input::{Batch, Form, HeaderRecord, Recording, Spool};
 use perfx_format::{Feature, Layouts, Origin, Record, RecordType, sample_type as st};
-use perfx_pipeline::address_space::{Machine, Mapping};
+use perfx_pipeline::address_space::{Dso, Identity, Machine, Mapping};
 use perfx_pipeline::{Job, Output, OutputForm, scan};
 
 use super::chosen::Chosen;
@@ -18,6 +16,7 @@ use super::clock::TimeConv;
 use super::machines::IdIndex;
 use super::translate::{GUEST_KERNEL, GUEST_USER};
 use crate::join::Join;
+use crate::support::ids::{dso_name, object_of, recorded_on};
 use crate::support::levels::levels;
 
 /// A moment at which a VCPU ran.
@@ -66,8 +65,8 @@ pub(crate) struct Facts {
     pub(crate) times: Option<(u64, u64)>,
     pub(crate) moments: Vec<Moment>,
     parts: Vec<Part>,
-    /// Files that processes run, whose mappings do not tell their build-id.
-    files: BTreeSet<Box<[u8]>>,
+    /// The kernel, its modules and files that processes run, whose mappings do not tell their build-id; whether a kernel mapped them.
+    files: BTreeSet<(bool, Box<[u8]>)>,
     /// What could not be read, as said.
     pub(crate) torn: Vec<String>,
 }
@@ -138,21 +137,34 @@ impl Guest {
         (entries, nested)
     }
 
-    /// Adds those of files that processes of the guest ran, where `entries` has none yet, from below this folder; returns how many.
-    pub(crate) fn build_ids_below(&self, root: &Path, machine: u32, entries: &mut Vec<u8>) -> u64 {
+    /// Adds those of what the guest ran, where `entries` has none yet, from below this folder; returns how many it has, and how many it has not.
+    pub(crate) fn build_ids_below(&self, root: &Path, machine: u32, entries: &mut Vec<u8>) -> (u64, u64) {
         let endian = self.recording.endian;
-        let finder = Finder::new(Places { roots: vec![root.to_owned()], ..Places::default() });
+        let finder = Finder::new(Places {
+            roots: vec![root.to_owned()],
+            // A guest that still runs, mounted here, has its /proc and /sys.
+            recorded_on: recorded_on(&self.recording.features, endian),
+            running_kernel: true,
+            system_root: root.to_owned(),
+            ..Places::default()
+        });
         let known: BTreeSet<Box<[u8]>> =
             BuildIds::new(entries, endian).map(|entry| entry.filename.into()).collect();
-        let mut found = 0;
-        for name in self.facts.files.difference(&known) {
-            let path = PathBuf::from(OsStr::from_bytes(name));
-            if let Answer::Found { id, .. } = &*finder.find(&Object::File { path, inode: None, pid: None }) {
-                let entry = BuildIdEntry::new(GUEST_USER, machine as i32, id.as_bytes(), name);
-                found += u64::from(entry.write_section(endian, entries).is_some());
-            }
+        let (mut found, mut missing) = (0, 0);
+        for (kernel, name) in self.facts.files.iter().filter(|(_, name)| !known.contains(name)) {
+            let (kernel, name) = (*kernel, name.clone());
+            let misc = if kernel { GUEST_KERNEL } else { GUEST_USER };
+            let dso = Dso { machine: Machine::Host, kernel, name, identity: Identity::Unknown };
+            let written = match &*finder.find(&object_of(&dso, None)) {
+                Answer::Found { id, .. } => BuildIdEntry::new(misc, machine as i32, id.as_bytes(), &dso.name)
+                    .write_section(endian, entries)
+                    .is_some(),
+                Answer::Missing { .. } => false,
+            };
+            found += u64::from(written);
+            missing += u64::from(!written);
         }
-        found
+        (found, missing)
     }
 }
 
@@ -243,13 +255,10 @@ impl Facts {
             counts[usize::from(taken)] += 1;
         }
         if let Some(mapping) = Mapping::read(record, &batch.layouts).filter(|_| taken) {
-            let tells_id = mapping.dso(record, Machine::Host).tells_id();
-            if record.cpumode() == 2
-                && mapping.name.starts_with(b"/")
-                && !tells_id
-                && !self.files.contains(mapping.name)
-            {
-                self.files.insert(mapping.name.into());
+            let dso = mapping.dso(record, Machine::Host);
+            let runs = dso.kernel || record.cpumode() == 2 && mapping.name.starts_with(b"/");
+            if runs && !dso.tells_id() {
+                self.files.insert((dso.kernel, dso_name(&dso).into()));
             }
         }
         let Some(layout) = batch.layouts.layout_of(record) else { return Ok(()) };

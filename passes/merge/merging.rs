@@ -102,9 +102,10 @@ impl Merging {
                 session.report.say(Level::Loss, format!("{}: {lost} of guests of its own", placed.name()));
             }
             if let Some(root) = &placed.root {
-                let found = placed.guest.build_ids_below(root, placed.pid, &mut ids);
+                let (found, missing) = placed.guest.build_ids_below(root, placed.pid, &mut ids);
                 let found = counted(found, "build-id", "build-ids");
-                let text = format!("{}: {found} found below {}", placed.name(), root.display());
+                let missing = if missing > 0 { format!(", {missing} more not there") } else { String::new() };
+                let text = format!("{}: {found} found below {}{missing}", placed.name(), root.display());
                 session.report.say(Level::Info, text);
             }
             build_ids.extend(ids);

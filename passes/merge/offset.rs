@@ -48,10 +48,20 @@ pub(crate) fn find_clock(
         return Ok(Clock { guest, host, offset, scale: scale.unwrap_or(Scale::ONE) });
     }
     let differ = differ.map_or(String::new(), |differ| format!(" ({differ})"));
+    // What the guest's kernel takes for the rate of its clock may be far from it, and then the rate is half of the answer.
+    let cycles = guest.is_some() && scale.is_none() && matches!(unfit, Unfit::Ambiguous { .. });
+    let rate = if cycles {
+        "give scale=, cycles of its TSC in a ns of the host (2.6 for 2.6 GHz, with all digits that the host's kernel log has: dmesg | grep MHz), or "
+    } else {
+        "or give "
+    };
     bail!(
-        "{name}: how its clock compares to the host's can't be told{differ}: {unfit}; or give offset= and scale="
+        "{name}: how its clock compares to the host's can't be told{differ}: {unfit}; {rate}offset= and scale="
     )
 }
+
+/// Clocks that are so much apart do not drift, one of them was misjudged.
+const MISJUDGED: f64 = 1e-3;
 
 /// `-k` was given on one side only, or with another clock.
 fn clocks_differ(guest: &[Event], host: &[Event]) -> Option<String> {
@@ -114,11 +124,18 @@ fn clock_from_schedule(placed: &Placed, clock: Clock, watch: &Watch) -> Result<(
         .ok_or(Unfit::NoGaps)?;
     let share = |part: f64| format!("{:.2} %", part * 100.0);
     let inside = share(fit.inside as f64 / fit.judged.max(1) as f64);
-    let second = fit.second.map_or(String::new(), |(offset, part)| {
-        format!("; the second best is {} away, with {}", signed_seconds(offset - fit.offset), share(part))
+    let second = fit.second.filter(|other| other.judged > 0).map_or(String::new(), |other| {
+        let away = signed_seconds(other.offset - fit.offset);
+        format!("; the second best, {away} away, has {} of {}", other.inside, other.judged)
     });
+    let shown = 1.0 / (1.0 + fit.drift);
+    let misjudged = if (shown - 1.0).abs() < MISJUDGED {
+        String::new()
+    } else {
+        format!("; its kernel misjudges its clock, which shows {shown:.4} s in a second of the host")
+    };
     let text = format!(
-        "the offset is found from the schedule: {inside} of {} events happened while the host ran their VCPU, to ±{}.{} µs{second}",
+        "the offset is found from the schedule: {inside} of {} events happened while the host ran their VCPU, to ±{}.{} µs{second}{misjudged}",
         fit.judged,
         fit.spread / 1000,
         fit.spread % 1000 / 100,

@@ -1,6 +1,8 @@
 //! How a guest's clock compares to the host's, read from the schedule: something happens in a guest only while the thread of its VCPU runs on the
 //! host, and the host's switch records say when that is. Only near the right offset do (almost) all of the guest's events fall into those spans.
 
+mod rates;
+
 use std::fmt;
 
 use perfx_pipeline::counted;
@@ -16,7 +18,7 @@ pub(crate) struct Event {
 }
 
 /// What was found.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, Default, PartialEq, Debug)]
 pub(crate) struct Fit {
     /// Host time of the guest's moment 0, ns.
     pub(crate) offset: i64,
@@ -27,8 +29,16 @@ pub(crate) struct Fit {
     pub(crate) judged: u64,
     /// Offsets as good as this one reach so far to both sides, ns.
     pub(crate) spread: i64,
-    /// The second best offset far from it, and the share of events inside there.
-    pub(crate) second: Option<(i64, f64)>,
+    /// The second best far from it.
+    pub(crate) second: Option<Other>,
+}
+
+/// An offset, the events that could be judged with it, and those that fell into a span.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Other {
+    pub(crate) offset: i64,
+    pub(crate) inside: u64,
+    pub(crate) judged: u64,
 }
 
 /// Why nothing was found.
@@ -41,21 +51,13 @@ pub(crate) enum Unfit {
     /// The VCPUs ran nearly all the time, or never long enough.
     NoGaps,
     /// Several offsets fit as well, or none does.
-    Ambiguous {
-        /// The best offset and the share of events inside, in 1/1000.
-        best: Option<(i64, u32)>,
-        /// The second best.
-        second: Option<(i64, u32)>,
-    },
+    Ambiguous { best: Option<Other>, second: Option<Other> },
 }
 
 impl fmt::Display for Unfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let share = |found: &Option<(i64, u32)>| match found {
-            Some((offset, share)) => {
-                format!("{}.{} % at {}", share / 10, share % 10, signed_seconds(*offset))
-            }
-            None => "none".to_owned(),
+        let told = |found: &Other| {
+            format!("{} ({} of {} events)", signed_seconds(found.offset), found.inside, found.judged)
         };
         match self {
             Unfit::NoSpans => f.write_str(
@@ -68,13 +70,16 @@ impl fmt::Display for Unfit {
             Unfit::NoGaps => f.write_str(
                 "its VCPUs ran, or rested, nearly all the time the host was recorded, so that any offset fits (record a guest that pauses)",
             ),
-            Unfit::Ambiguous { best, second } => write!(
-                f,
-                "the most of its events lie inside the times at which its VCPUs ran with {}, the second most with {}, which is no clear answer \
-                 (record for longer, all of the guest and all of its VCPU threads, with --switch-events)",
-                share(best),
-                share(second)
-            ),
+            Unfit::Ambiguous { best, second } => {
+                f.write_str("no one beginning puts its events clearly better than all others into the times at which the host ran its VCPUs")?;
+                if let Some(best) = best {
+                    write!(f, "; the best is {}", told(best))?;
+                }
+                if let Some(second) = second {
+                    write!(f, ", another {}", told(second))?;
+                }
+                f.write_str(" (record for longer, all of the guest and all of its VCPU threads, with --switch-events)")
+            }
         }
     }
 }
@@ -130,28 +135,35 @@ impl Schedule<'_> {
         if events.len() < EVENTS_MIN {
             return Err(Unfit::TooFew(events.len()));
         }
-        let slot = self.slot();
-        let gaps: Vec<Gaps> = self.spans.iter().map(|spans| self.gaps(spans, slot)).collect();
+        let (slot, gaps) = (self.slot(), self.all_gaps());
         if gaps.iter().all(|gaps| gaps.outside == 0.0) {
             return Err(Unfit::NoGaps);
         }
         let mut best = None;
-        for window in windows(events) {
+        for window in windows(events, WINDOW) {
             let found = self.candidates(window, &gaps, slot);
             let judged = self.judge(window, &found, &gaps);
             match judged {
                 Ok((offset, second)) => {
-                    let fit = self.refine(events, window, offset, second, drifts);
+                    let near = Fit { offset, second, ..Fit::default() };
+                    let fit = self.refine(events, window, near, drifts);
                     if fit.inside as f64 >= fit.judged as f64 * SHARE_MIN {
                         return Ok(fit);
                     }
-                    let share = (fit.inside * 1000 / fit.judged.max(1)) as u32;
-                    best = best.or(Some(Unfit::Ambiguous { best: Some((fit.offset, share)), second: None }));
+                    let Fit { offset, inside, judged, .. } = fit;
+                    let near = Some(Other { offset, inside, judged });
+                    best = best.or(Some(Unfit::Ambiguous { best: near, second: None }));
                 }
                 Err(unfit) => best = best.or(Some(unfit)),
             }
         }
-        Err(best.unwrap_or(Unfit::TooFew(0)))
+        let with_rate = if drifts { self.fit_with_rate(events) } else { None };
+        with_rate.ok_or(best.unwrap_or(Unfit::TooFew(0)))
+    }
+
+    fn all_gaps(&self) -> Vec<Gaps> {
+        let slot = self.slot();
+        self.spans.iter().map(|spans| self.gaps(spans, slot)).collect()
     }
 
     fn slot(&self) -> i64 {
@@ -256,7 +268,7 @@ impl Schedule<'_> {
     /// The best offsets of a coarse search, best first, none near another.
     fn candidates(&self, window: &[Event], gaps: &[Gaps], slot: i64) -> Vec<i64> {
         let (Some(first), Some(last)) = (window.first(), window.last()) else { return Vec::new() };
-        let events = shuffled(window);
+        let events = shuffled(window, SAMPLE);
         let mut found: Vec<(f32, i64)> = Vec::new();
         for offset in self.plausible(&events, self.from - last.at, self.to - first.at, gaps, slot) {
             let score = self.score(&events, offset, gaps, slot);
@@ -283,50 +295,33 @@ impl Schedule<'_> {
         found.into_iter().map(|(_, offset)| offset).collect()
     }
 
-    /// The one of the candidates that is right beyond doubt.
-    #[allow(clippy::type_complexity, reason = "an offset, and another with its share")]
+    /// The one of the candidates that is right beyond doubt, and the next best.
     fn judge(
         &self,
         window: &[Event],
         candidates: &[i64],
         gaps: &[Gaps],
-    ) -> Result<(i64, Option<(i64, f64)>), Unfit> {
+    ) -> Result<(i64, Option<Other>), Unfit> {
         let events = thinned(window, SAMPLE);
-        let mut judged: Vec<(f64, i64, f64)> = Vec::new();
+        let mut judged: Vec<(f64, Other)> = Vec::new();
         for &offset in candidates {
-            let best = self.plateau(&events, offset, 0.0, STEP + EDGE);
-            let (inside, all) = (best.inside as f64, best.judged.max(1) as f64);
-            let gain = f64::from(gaps.iter().fold(0.0f32, |most, gaps| most.max(gaps.inside)));
-            let cost = f64::from(gaps.iter().fold(0.0f32, |most, gaps| most.min(gaps.outside)));
-            judged.push((inside * gain + (all - inside) * cost, best.middle, inside / all));
+            let Plateau { middle: offset, inside, judged: all, .. } =
+                self.plateau(&events, offset, 0.0, STEP + EDGE);
+            judged.push((score(inside, all, gaps), Other { offset, inside, judged: all }));
         }
-        judged.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-        let second = judged.get(1).map(|&(_, offset, share)| (offset, share));
-        let thousandths = |(offset, share): (i64, f64)| (offset, (share * 1000.0) as u32);
+        judged.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.offset.cmp(&b.1.offset)));
+        let second = judged.get(1).map(|second| second.1);
         let behind = judged.get(1).map_or(0.0, |second| second.0.max(0.0));
-        let best = judged.first().filter(|best| best.0 >= behind + SCORE_MIN);
-        match best {
-            Some(&(_, offset, _)) => Ok((offset, second)),
-            None => {
-                let best = judged.first().map(|&(_, offset, share)| thousandths((offset, share)));
-                Err(Unfit::Ambiguous { best, second: second.map(thousandths) })
-            }
+        match judged.first() {
+            Some((score, best)) if *score >= behind + SCORE_MIN => Ok((best.offset, second)),
+            best => Err(Unfit::Ambiguous { best: best.map(|best| best.1), second }),
         }
     }
 
-    /// Follows the clocks from the window to all of the recording, twice as far with each step.
-    fn refine(
-        &self,
-        events: &[Event],
-        window: &[Event],
-        offset: i64,
-        second: Option<(i64, f64)>,
-        drifts: bool,
-    ) -> Fit {
-        let (mut offset, mut drift) = (offset, 0.0f64);
-        let (Some(first), Some(last)) = (window.first(), window.last()) else {
-            return Fit { offset, drift, inside: 0, judged: 0, spread: 0, second };
-        };
+    /// Follows the clocks from what was found in the window to all of the recording, twice as far with each step.
+    fn refine(&self, events: &[Event], window: &[Event], found: Fit, drifts: bool) -> Fit {
+        let Fit { mut offset, mut drift, second, .. } = found;
+        let (Some(first), Some(last)) = (window.first(), window.last()) else { return found };
         let (mut from, mut to) = (first.at, last.at);
         loop {
             let start = events.partition_point(|event| event.at < from);
@@ -351,7 +346,7 @@ impl Schedule<'_> {
             let enough = most - most / 1000;
             let good = tried.iter().filter(|(found, _)| found.inside >= enough);
             let Some(&(found, slope)) = good.max_by_key(|(found, _)| found.high - found.low) else {
-                return Fit { offset, drift, inside: 0, judged: 0, spread: 0, second };
+                return Fit { offset, drift, ..found };
             };
             drift = slope;
             // Back to the guest's moment 0.
@@ -431,6 +426,13 @@ struct Plateau {
     judged: u64,
 }
 
+/// How much likelier than by chance so many events lie inside: a log likelihood.
+fn score(inside: u64, judged: u64, gaps: &[Gaps]) -> f64 {
+    let gain = f64::from(gaps.iter().fold(0.0f32, |most, gaps| most.max(gaps.inside)));
+    let cost = f64::from(gaps.iter().fold(0.0f32, |most, gaps| most.min(gaps.outside)));
+    inside as f64 * gain + judged.max(1).saturating_sub(inside) as f64 * cost
+}
+
 /// Offsets nearer than this are the same answer.
 const NEAR: i64 = 1_000_000;
 const SHARE_MIN: f64 = 0.90;
@@ -451,16 +453,16 @@ fn bits(words: &[u64], at: i64) -> u64 {
     if shift == 0 { low } else { low | word(number + 1) << (64 - shift) }
 }
 
-/// Pieces of the events that are short enough for clocks not to drift apart, those with most events first.
-fn windows(events: &[Event]) -> Vec<&[Event]> {
+/// Pieces of the events of this length, those with most events first.
+fn windows(events: &[Event], length: i64) -> Vec<&[Event]> {
     let (Some(first), Some(last)) = (events.first(), events.last()) else { return Vec::new() };
-    if last.at - first.at <= WINDOW {
+    if last.at - first.at <= length {
         return vec![events];
     }
     let mut windows = Vec::new();
     let mut rest = events;
     while let Some(first) = rest.first() {
-        let end = rest.partition_point(|event| event.at < first.at.saturating_add(WINDOW));
+        let end = rest.partition_point(|event| event.at < first.at.saturating_add(length));
         let (window, behind) = rest.split_at(end);
         if window.len() >= EVENTS_MIN {
             windows.push(window);
@@ -478,9 +480,9 @@ fn thinned(events: &[Event], most: usize) -> Vec<Event> {
     events.iter().step_by(step).copied().collect()
 }
 
-/// Some of the events in an order that has nothing to do with time, always the same.
-fn shuffled(events: &[Event]) -> Vec<Event> {
-    let mut events = thinned(events, SAMPLE);
+/// At most so many events in an order that has nothing to do with time, always the same.
+fn shuffled(events: &[Event], most: usize) -> Vec<Event> {
+    let mut events = thinned(events, most);
     let mut state = 1u64;
     for at in (1..events.len()).rev() {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -545,6 +547,24 @@ mod tests {
                 assert!((found - true_at).abs() < 15_000, "seed {seed}: {} ns beside", found - true_at);
             }
             assert!(fit.inside as f64 > fit.judged as f64 * 0.99);
+        }
+    }
+
+    #[test]
+    fn a_guest_that_misjudges_its_clock_is_found() {
+        for (seed, shown) in [(11, 2.85), (12, 0.9985), (13, 0.4)] {
+            let mut dice = Dice(seed);
+            let spans = spans(&mut dice, 5_000_000_000, 13_000_000_000, 800_000, 9_000_000);
+            let events = events(&mut dice, &spans[400..1000], 7_000_000_000, 1.0 / shown - 1.0, 3_000);
+            let fit = schedule(&spans).fit(&events, true).unwrap();
+            for event in [&events[0], &events[1_500], &events[2_999]] {
+                let true_at = (event.at as f64 / shown) as i64 + 7_000_000_000;
+                let found = event.at + fit.offset + (event.at as f64 * fit.drift) as i64;
+                assert!((found - true_at).abs() < 15_000, "{shown}: {} ns beside", found - true_at);
+            }
+            assert!(fit.inside as f64 > fit.judged as f64 * 0.99);
+            // A scale that was given is not searched for.
+            assert!(matches!(schedule(&spans).fit(&events, false), Err(Unfit::Ambiguous { .. })));
         }
     }
 

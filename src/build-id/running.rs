@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use object::Endianness;
 
 use crate::elf::{self, Error};
+use crate::root::resolve;
 use crate::{BuildId, from_elf, from_notes};
 
 /// The most that is read of a file of /proc or /sys. Those that are of interest have a few hundred bytes,
@@ -28,7 +29,7 @@ impl Running<'_> {
     /// The release of the running kernel, as `uname -r` prints it.
     pub(crate) fn release(self) -> Result<String, (PathBuf, Error)> {
         let file = self.0.join("proc/sys/kernel/osrelease");
-        match contents(&file) {
+        match self.inside("proc/sys/kernel/osrelease") {
             Ok(text) => Ok(line(&text)),
             Err(error) => Err((file, error)),
         }
@@ -40,7 +41,7 @@ impl Running<'_> {
     /// no uname(2), and where the two differ (a 32-bit program on a 64-bit kernel) the kernel is not used,
     /// rather than wrongly used.
     pub(crate) fn arch(self) -> String {
-        match contents(&self.0.join("proc/sys/kernel/arch")) {
+        match self.inside("proc/sys/kernel/arch") {
             Ok(text) => line(&text),
             Err(_) => match std::env::consts::ARCH {
                 "powerpc64" if cfg!(target_endian = "little") => "ppc64le",
@@ -53,17 +54,21 @@ impl Running<'_> {
 
     /// The kernel: all its notes in one file (`notes_read` in kernel/ksysfs.c).
     pub(crate) fn kernel(self) -> Looked {
-        let notes = self.0.join("sys/kernel/notes");
-        let id = notes_of(&notes);
-        (notes, id)
+        let notes = self.inside("sys/kernel/notes");
+        (self.0.join("sys/kernel/notes"), notes.map(|notes| from_notes(&notes, Endianness::default())))
     }
 
     /// A module by the name that the kernel gives it: each of its note sections in a file of its own
     /// (`add_notes_attrs` in kernel/module/sysfs.c), the one of interest usually called `.note.gnu.build-id`.
     pub(crate) fn module(self, name: &OsStr) -> Looked {
-        let folder = self.0.join("sys/module").join(name).join("notes");
-        let id = first_in(&folder);
-        (folder, id)
+        let folder = Path::new("sys/module").join(name).join("notes");
+        let id = resolve(self.0, &folder).map_err(Error::from).and_then(|folder| first_in(&folder));
+        (self.0.join(folder), id)
+    }
+
+    /// What a file holds. The folder may be the mounted `/` of a guest, whose links must not lead out of it.
+    fn inside(self, file: &str) -> Result<Vec<u8>, Error> {
+        contents(&resolve(self.0, Path::new(file))?)
     }
 
     /// The vdso mapped in this very program; `None` if there is none.
@@ -85,13 +90,13 @@ fn line(text: &[u8]) -> String {
     String::from_utf8_lossy(text.trim_ascii_end()).into_owned()
 }
 
-fn notes_of(file: &Path) -> Result<Option<BuildId>, Error> {
-    Ok(from_notes(&contents(file)?, Endianness::default()))
-}
-
 fn first_in(folder: &Path) -> Result<Option<BuildId>, Error> {
     for entry in fs::read_dir(folder)? {
-        if let Some(id) = notes_of(&entry?.path())? {
+        let entry = entry?;
+        // There are no links in sysfs here; elsewhere they may lead anywhere.
+        if entry.file_type()?.is_file()
+            && let Some(id) = from_notes(&contents(&entry.path())?, Endianness::default())
+        {
             return Ok(Some(id));
         }
     }

@@ -10,6 +10,8 @@ use perfx_pipeline::Pass;
 use crate::cli::Usage;
 use crate::output::WriteArgs;
 
+const HOST: &str = "Recording of the host: a file, a FIFO, a directory, or - for standard input";
+
 /// Merge the recordings of virtual machines into the recording of their host
 ///
 /// GUEST is PATH[,pid=N][,offset=N][,scale=F][,vcpu=V:TID]…[,root=DIR], or as perf inject takes it,
@@ -23,12 +25,18 @@ use crate::output::WriteArgs;
 ///   perfx merge host.data a.data,pid=1234 b.data,pid=2345 -o merged.data
 ///   perfx merge --samples host.data guest.data,1234,-4745478104161,2.596 | perf report -i -
 #[derive(Args, Debug)]
-#[command(verbatim_doc_comment, override_usage = "perfx merge [OPTIONS] HOST GUEST…")]
+#[command(
+    verbatim_doc_comment,
+    override_usage = "perfx merge [OPTIONS] HOST GUEST…",
+    mut_arg("positional", |host| host.index(1).value_name("HOST").help(HOST)),
+    // Behind it nothing would be a guest.
+    mut_arg("input", |host| host.hide(true)),
+)]
 pub(crate) struct Merge {
     #[command(flatten)]
     write: WriteArgs,
-    /// Recordings of its guests
-    #[arg(value_name = "GUEST")]
+    /// Recordings of its guests, as above
+    #[arg(index = 2, value_name = "GUEST")]
     guests: Vec<OsString>,
     /// Merge the guests' samples, too
     #[arg(long)]

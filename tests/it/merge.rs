@@ -86,13 +86,14 @@ fn real_pairs_satisfy_all_assertions() {
         let given = |more: &str| format!("{},pid={pid}{more}", guest.join("guest.data").display());
         let mut ran = merge(&host, &given(""), &merged);
         if ran.code == Some(1) {
-            // Refused with a sentence: no switch records on the host, no time in the guest, a guest that misjudged its clock.
+            // Refused with a sentence: no switch records on the host, no time in the guest.
             let told = fs::read_to_string(guest.join("time.json")).unwrap_or_default();
             let number = |name: &str| {
                 let (_, rest) = told.split_once(&format!("\"{name}\": "))?;
                 Some(rest.split([',', '\n']).next()?.trim().to_owned())
             };
-            let sentence = ["can't be told", "no time"].iter().any(|part| ran.stderr.contains(part));
+            let sentence =
+                ["does not show when its VCPUs ran", "no time"].iter().any(|part| ran.stderr.contains(part));
             holds(sentence && ran.stderr.lines().count() == 1, || ran.stderr.clone())?;
             let (Some(offset), Some(scale)) = (number("offset"), number("scale")) else { return Ok(()) };
             ran = merge(&host, &given(&format!(",offset={offset},scale={scale}")), &merged);
@@ -609,4 +610,113 @@ fn a_guest_in_great_disorder_is_merged_in_order() {
     assert_eq!(many.records.len() - host - 1, (one.records.len() - host - 1) * TIMES);
     let ran = perfx(args!["doctor", path("disorder.merged")]);
     assert_eq!(ran.code, Some(0), "{}{}", ran.text(), ran.stderr);
+}
+
+/// An ELF file that holds nothing but this build-id.
+fn elf(id: u8) -> Vec<u8> {
+    let notes = notes(id);
+    let mut bytes = b"\x7fELF\x02\x01\x01".to_vec();
+    bytes.resize(120, 0);
+    // e_type, e_machine, e_phoff, e_ehsize, e_phentsize, e_phnum; p_type, p_offset, p_filesz, p_align.
+    let fields: [(usize, u64); 10] = [
+        (16, 3),
+        (18, 62),
+        (32, 64),
+        (52, 64),
+        (54, 56),
+        (56, 1),
+        (64, 4),
+        (72, 120),
+        (96, notes.len() as u64),
+        (112, 4),
+    ];
+    for (at, value) in fields {
+        let size = if matches!(at, 32 | 72 | 96 | 112) { 8 } else { 2 };
+        bytes[at..at + size].copy_from_slice(&value.to_le_bytes()[..size]);
+    }
+    [bytes, notes].concat()
+}
+
+/// The note of a build-id, as in /sys/kernel/notes.
+fn notes(id: u8) -> Vec<u8> {
+    [&b"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0"[..], &[id; 20]].concat()
+}
+
+/// The guest's own record of its build-ids is taken from it, and a folder stands for its `/`: directly, or below `--guestmount` as its pid.
+#[test]
+fn build_ids_of_a_guest_are_found_below_its_root() {
+    use std::os::unix::fs::symlink;
+    let folder = pair();
+    let dir = folder.path();
+    let mut guest = fs::read(dir.join("guest.data")).unwrap();
+    let table = u64_at(&guest, 40) as usize + u64_at(&guest, 48) as usize;
+    // BUILD_ID is the first of its features.
+    assert_eq!(guest[72] & 7, 4);
+    guest[table + 8..table + 16].fill(0);
+    fs::write(dir.join("guest.data"), guest).unwrap();
+    let root = dir.join(format!("mount/{PID}"));
+    let put = |path: &str, bytes: &[u8]| {
+        fs::create_dir_all(root.join(path).parent().unwrap()).unwrap();
+        fs::write(root.join(path), bytes).unwrap();
+    };
+    put("usr/bin/perf", &elf(1));
+    put("usr/lib/deep/libwl.so.1", &elf(2));
+    symlink("/usr/lib/deep/libwl.so.1", root.join("usr/lib/libwl.so")).unwrap();
+    put("proc/sys/kernel/osrelease", b"6.1.0-56-amd64\n");
+    put("proc/sys/kernel/arch", b"x86_64\n");
+    put("sys/kernel/notes", &notes(3));
+    put("sys/module/virtio/notes/.note.gnu.build-id", &notes(4));
+    put("lib/modules/6.1.0-56-amd64/kernel/net/9p/9pnet.ko", &elf(5));
+    // What leads out of it is not there.
+    fs::create_dir_all(dir.join("outside/notes")).unwrap();
+    fs::write(dir.join("outside/elf"), elf(6)).unwrap();
+    fs::write(dir.join("outside/notes/note"), notes(7)).unwrap();
+    symlink(dir.join("outside/elf"), root.join("usr/bin/busybox")).unwrap();
+    symlink("../../../../outside/elf", root.join("usr/bin/wl")).unwrap();
+    symlink(dir.join("outside"), root.join("sys/module/virtio_ring")).unwrap();
+    fs::create_dir_all(root.join("sys/module/virtio_pci/notes")).unwrap();
+    symlink(dir.join("outside/notes/note"), root.join("sys/module/virtio_pci/notes/note")).unwrap();
+    let given = format!("--guest-data=guest.data,{PID},-14026330256359,2.5961349024293154");
+    let (relative, absolute) = (format!("guest.data,root=mount/{PID}"), dir.join("mount"));
+    let lines = [
+        args!["merge", "host.data", relative].to_vec(),
+        args!["merge", "host.data", format!("guest.data,root={}", root.display())].to_vec(),
+        args!["inject", "host.data", given, "--guestmount=mount"].to_vec(),
+        args!["inject", "host.data", given, format!("--guestmount={}", absolute.display())].to_vec(),
+    ];
+    let mut merged = None;
+    for line in lines {
+        let ran = run(perfx_command().current_dir(dir).args(&line).args(["-f", "-o", "out"]), Stdin::Null);
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        assert!(ran.stderr.contains("5 build-ids found below"), "{}", ran.stderr);
+        let bytes = fs::read(dir.join("out")).unwrap();
+        let found: BTreeMap<String, Vec<u8>> = crate::parse::Contents::file(&bytes)
+            .build_ids(&bytes)
+            .into_iter()
+            .filter(|(pid, ..)| *pid == PID as i32)
+            .map(|(_, id, name)| (String::from_utf8(name).unwrap(), id))
+            .collect();
+        let expected = [
+            ("/usr/bin/perf", 1),
+            ("/usr/lib/libwl.so", 2),
+            ("[kernel.kallsyms]", 3),
+            ("[virtio]", 4),
+            ("[9pnet]", 5),
+        ];
+        assert_eq!(found, expected.map(|(name, id)| (name.to_owned(), vec![id; 20])).into());
+        merged = merged.or(Some(bytes.clone()));
+        same_bytes("however it is named", &bytes, merged.as_ref().unwrap()).unwrap();
+    }
+    for perf in perfs(&["perf", "perf-trixie", "perf-new"]) {
+        let said = perf.run(Stdin::Null, args!["buildid-list", "-i", dir.join("out")]).text();
+        for (id, name) in [("03", "[kernel.kallsyms]"), ("02", "/usr/lib/libwl.so"), ("04", "[virtio]")] {
+            let line = format!("{} {name}", id.repeat(20));
+            assert!(said.lines().any(|said| said == line), "{}: no {line} in {said}", perf.name);
+        }
+    }
+    // Another kernel than the recorded one tells nothing of that.
+    put("proc/sys/kernel/osrelease", b"6.1.0-57-amd64\n");
+    let line = ["merge", "-n", "host.data", &relative];
+    let ran = run(perfx_command().current_dir(dir).args(line), Stdin::Null);
+    assert!(ran.stderr.contains("3 build-ids found below"), "{}", ran.stderr);
 }
