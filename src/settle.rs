@@ -101,16 +101,20 @@ impl<'a> Place<'a> {
         Ok(())
     }
 
-    /// A directory with the recording as `data` and the input's other entries beside it.
+    /// A directory with the recording as `data` and the input's other entries beside it; where there is nothing to stand beside it, a file.
     pub(crate) fn write_directory(&self, job: Job, extras: &[PathBuf]) -> Result<Outcome> {
         let name = || self.path.display().to_string();
+        let (data, outcome) = self.make_file(job, OutputForm::DirectoryData)?;
+        if extras.is_empty() && outcome.beside.is_empty() {
+            self.settle(data)?;
+            return Ok(outcome);
+        }
         // As perf makes its directories.
         let owner_only = Permissions::from_mode(0o700);
         let temporary =
             Unfinished::folder(|| temporary().permissions(owner_only).tempdir_in(folder(self.path)));
         let temporary = temporary.map_err(plain).with_context(name)?;
-        let data = temporary.path().join("data");
-        let outcome = Place::new(&data, false).write_file(job, OutputForm::DirectoryData)?;
+        Place::new(&temporary.path().join("data"), false).settle(data)?;
         for extra in extras {
             if let Some(name) = extra.file_name() {
                 copy_tree(extra, &temporary.path().join(name))?;

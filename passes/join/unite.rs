@@ -91,6 +91,13 @@ fn strangers(one: &Party<'_>, other: &Party<'_>, endian: Endian) -> Option<Strin
     None
 }
 
+/// Both prove to be of one boot of one kernel: it lies at the same address, which most kernels choose anew at each boot, and nothing speaks against it.
+pub(super) fn one_kernel(one: &Party<'_>, other: &Party<'_>, endian: Endian) -> bool {
+    one.facts.kernel.is_some()
+        && one.facts.kernel == other.facts.kernel
+        && strangers(one, other, endian).is_none()
+}
+
 fn clock_data(party: &Party<'_>, endian: Endian) -> Option<ClockData> {
     ClockData::read(party.features.get(&Feature::CLOCK_DATA)?, endian)
 }

@@ -54,10 +54,19 @@ impl Join {
         }
         let mut inputs = self.open_chains(self.open()?)?.into_iter();
         let first = inputs.next().context("there is no input")?;
-        let others =
-            inputs.map(|input| Joined::Open(Box::new(input.recording), input.offset)).collect::<Vec<_>>();
-        let pass = Pass::new(JoinOptions { offset: first.offset, others, mix: self.mix || self.write.force });
-        self.write.transform_opened("join", &first.source, first.recording, vec![Box::new(pass)], false)
+        let inputs: Vec<_> = inputs.collect();
+        let take_kcore = first.recording.extras.is_empty();
+        let has_kcore = |input: &Input| !input.recording.extras.is_empty();
+        let directory = take_kcore && inputs.iter().any(has_kcore);
+        let others = inputs.into_iter().map(|input| Joined::Open(Box::new(input.recording), input.offset));
+        let options = JoinOptions {
+            offset: first.offset,
+            others: others.collect(),
+            mix: self.mix || self.write.force,
+            take_kcore,
+        };
+        let pass = Box::new(Pass::new(options));
+        self.write.transform_opened("join", &first.source, first.recording, vec![pass], directory)
     }
 
     fn open(&self) -> Result<Vec<Input>> {
