@@ -12,7 +12,7 @@ use perfx_passes::{Decompress, DecompressOptions, InputSpec, Join as Pass, JoinO
 use perfx_pipeline::{Job, Output, OutputForm};
 
 use crate::cli::Usage;
-use crate::input::{InputsArgs, Source, spool};
+use crate::input::{InputsArgs, Source, repeatable, spool};
 use crate::output::{WriteArgs, identity};
 
 /// Join several recordings of one machine into one, in the order of time
@@ -28,7 +28,11 @@ use crate::output::{WriteArgs, identity};
 ///   perfx join perf.data.2026* -o perf.data
 ///   perfx join host.data trace.data,offset=-1500 -o all.data
 #[derive(Args, Debug)]
-#[command(verbatim_doc_comment, override_usage = "perfx join [OPTIONS] INPUT INPUT…")]
+#[command(
+    verbatim_doc_comment,
+    override_usage = "perfx join [OPTIONS] INPUT INPUT…",
+    mut_arg("input", repeatable)
+)]
 pub(crate) struct Join {
     #[command(flatten)]
     write: WriteArgs,
@@ -70,7 +74,7 @@ impl Join {
     }
 
     fn open(&self) -> Result<Vec<Input>> {
-        let given = self.write.input.path().into_iter().chain(&self.others).cloned().collect();
+        let given = self.write.input.all().chain(&self.others).cloned().collect();
         let mut inputs: Vec<Input> = Vec::new();
         for source in InputsArgs::of(given).sources()? {
             let (source, offset) = match &source {

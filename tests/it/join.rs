@@ -561,3 +561,16 @@ fn a_kcore_of_the_same_kernel_goes_along() {
     let (code, said, out) = join(&plain, &there, &[]);
     assert!(code == Some(3) && said.contains("kcore_dir") && out.is_file(), "{code:?} {said}");
 }
+
+#[test]
+fn inputs_may_be_given_as_perf_takes_them() {
+    let folder = temp();
+    let (named, given) = (folder.path().join("named"), folder.path().join("given"));
+    let [a, b, c] = ["plain", "fp", "forks"].map(|name| data(&format!("recorded/{name}.p61.data")));
+    perfx(args!["join", "-q", a, b, c, "-o", named]).done().unwrap();
+    perfx(args!["join", "-q", "-i", a, "--input", b, c, "-o", given]).done().unwrap();
+    same_bytes("-i", &fs::read(named).unwrap(), &fs::read(given).unwrap()).unwrap();
+    // One input is one.
+    let ran = perfx(args!["copy", "-i", a, "-i", b, "-n"]);
+    assert!(ran.code == Some(2) && ran.stderr.contains("multiple times"), "{}", ran.stderr);
+}
