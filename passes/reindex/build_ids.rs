@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use anyhow::Result;
-use perfx_format::features::{BUILD_ID_NAME_MAX, BuildIdEntry, BuildIds};
+use perfx_format::features::{BUILD_ID_NAME_MAX, BuildIdEntry, BuildIds, trimmed_id};
 use perfx_format::input::{Form, Recording};
 use perfx_format::{
     Endian, Feature, HEADER_SIZE, Kinds, Layouts, RECORD_SIZE_MAX, Record, RecordType, until_nul,
@@ -35,12 +35,11 @@ pub struct ReindexBuildIds {
     aligned: u64,
 }
 
-/// Pid, id and name of an entry. The same id may be said with its length, or without and with zeros behind it.
+/// Pid, id and name of an entry.
 type Key = (i32, Vec<u8>, Vec<u8>);
 
 fn key(entry: &BuildIdEntry<'_>) -> Key {
-    let end = entry.id.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
-    (entry.pid, entry.id[..end].to_vec(), entry.filename.to_vec())
+    (entry.pid, trimmed_id(entry.id).to_vec(), entry.filename.to_vec())
 }
 
 /// Bytes of an entry before the file name.

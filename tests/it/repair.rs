@@ -224,3 +224,33 @@ fn in_place_what_is_right_is_not_touched() {
         }
     }
 }
+
+/// An id of 8 bytes with small numbers in it, put in by perf inject, was taken for device and inode.
+#[test]
+fn a_build_id_that_the_feature_names_is_one() {
+    const NAME: &[u8] = b"/tmp/perfx-data/work/burn\0";
+    let folder = temp();
+    let (input, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
+    for (named, right) in [([1, 2, 0, 0, 7, 0, 0, 0], true), ([1, 2, 0, 0, 8, 0, 0, 0], false)] {
+        let mut bytes = Fixture::new("recorded/buildid-default.p61.data").bytes();
+        let mut places: Vec<usize> = (0..bytes.len()).filter(|&at| bytes[at..].starts_with(NAME)).collect();
+        // Of the feature's entry: u8 size of the id behind its 20 bytes.
+        let entry = places.pop().unwrap() - 36;
+        bytes[entry + 12..entry + 32].fill(0);
+        bytes[entry + 12..entry + 20].copy_from_slice(&named);
+        bytes[entry + 32] = 8;
+        bytes[entry + 5] |= 0x80;
+        places.retain(|name| bytes[name - 72..].starts_with(&[10, 0, 0, 0]));
+        for at in places.iter().map(|name| name - 72) {
+            bytes[at + 5] |= 0x40;
+            bytes[at + 40..at + 64].fill(0);
+            bytes[at + 40] = 8;
+            bytes[at + 44..at + 52].copy_from_slice(&[1, 2, 0, 0, 7, 0, 0, 0]);
+        }
+        fs::write(&input, &bytes).unwrap();
+        let found = doctor(&input).iter().any(|(code, _)| code == "mmap-build-id-bit");
+        let ran = perfx(args!["repair", "-f", "-o", out, input]).done().unwrap();
+        assert_eq!((found, ran.stderr.contains("nothing to mend")), (!right, right), "{}", ran.stderr);
+        assert_eq!(fs::read(&out).unwrap() == bytes, right);
+    }
+}
