@@ -154,16 +154,17 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// All in this folder.
-    pub(crate) fn new(folder: &Path) -> Result<Places> {
+    /// At these paths, all in this folder.
+    pub(crate) fn new(folder: &Path, paths: Vec<PathBuf>) -> Result<Places> {
         let temporary = Unfinished::folder(|| temporary().tempdir_in(folder));
         let temporary = temporary.map_err(plain).with_context(|| folder.display().to_string())?;
-        Ok(Places { temporary, paths: Vec::new() })
+        Ok(Places { temporary, paths })
     }
 
-    /// Makes the next one; with `extras`, it is a directory with these beside its records.
-    pub(crate) fn write(&mut self, path: PathBuf, job: Job, extras: &[PathBuf]) -> Result<Outcome> {
-        let made = self.made(self.paths.len());
+    /// Makes the one of this number; with `extras`, it is a directory with these beside its records.
+    pub(crate) fn write(&self, number: usize, job: Job, extras: &[PathBuf]) -> Result<Outcome> {
+        let path = self.paths.get(number).context("there is no such output")?;
+        let made = self.made(number);
         let place = Place::new(&made, false);
         let written = match extras {
             [] => place.write_file(job, OutputForm::File),
@@ -174,7 +175,6 @@ impl Places {
             // As in `make_file`.
             File::open(&made).and_then(|file| file.sync_all()).with_context(|| path.display().to_string())?;
         }
-        self.paths.push(path);
         Ok(written)
     }
 

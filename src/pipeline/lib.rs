@@ -11,7 +11,7 @@ mod scan;
 mod sink;
 mod words;
 
-pub use ordered::ahead;
+pub use ordered::{ahead, ordered};
 pub use pass::{Damage, Emit, Needs, Pass, Place, Scope, Session, worker_as};
 pub use report::{LISTED, Level, Report};
 pub use run::{Job, NotLast, Outcome, Output, OutputForm, Schedule, opened};
