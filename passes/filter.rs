@@ -41,6 +41,8 @@ pub use split::{Part, PartName, Split, SplitBy};
 pub struct Filter {
     options: Arc<FilterOptions>,
     step: Step,
+    /// Of a part: something that belongs to it stays since the last round of this batch. Another round would say nothing.
+    rounds: bool,
 }
 
 #[derive(Debug)]
@@ -185,7 +187,7 @@ impl Filter {
     /// With these options.
     pub fn new(options: FilterOptions) -> Filter {
         let step = Step::Gathering(Box::new(Gathered::new(&options)));
-        Filter { options: Arc::new(options), step }
+        Filter { options: Arc::new(options), step, rounds: false }
     }
 }
 
@@ -570,6 +572,7 @@ impl Pass for Filter {
 
     fn scope(&mut self, look: Option<usize>, batch: &Batch) -> Scope {
         let place = Place::of_batch(batch);
+        self.rounds = false;
         match &mut self.step {
             Step::Gathering(gathered) => {
                 gathered.count_samples(batch);
@@ -656,7 +659,9 @@ impl Pass for Filter {
         if record.kind() == RecordType::ID_INDEX && !cut.gone.is_empty() {
             return unused::shorten_id_index(&record, &cut.gone, out);
         }
-        if cut.keeps(&record, out.layouts(), lookups) {
+        let is_round = record.kind() == RecordType::FINISHED_ROUND && cut.owner.is_some();
+        if (!is_round || self.rounds) && cut.keeps(&record, out.layouts(), lookups) {
+            self.rounds = CHOSEN.contains(&record.kind()) || self.rounds && !is_round;
             out.keep(record)?;
         } else if !UNTOLD.contains(&record.kind()) {
             out.drop_record(record);
@@ -672,7 +677,7 @@ impl Pass for Filter {
             Step::Choosing(chooser, ..) => Step::Choosing(chooser.clone(), chooser.lookups(), Box::default()),
             Step::Cutting(cut, _) => Step::Cutting(cut.clone(), cut.chooser.lookups()),
         };
-        Some(Box::new(Filter { options: self.options.clone(), step }))
+        Some(Box::new(Filter { options: self.options.clone(), step, rounds: false }))
     }
 
     fn join(&mut self, worker: Box<dyn Pass>) -> Result<()> {

@@ -6,6 +6,7 @@
 //! and in the order of its like. Two FINISHED_ROUNDs before one of the kernel's kinds let perf finish what is older. Nothing of it waits longer
 //! than its batch, so the payload of AUXTRACE is never held.
 
+mod index;
 mod input;
 mod lists;
 mod sorter;
@@ -22,12 +23,15 @@ use perfx_format::input::{Batch, Recording};
 use perfx_format::{Endian, Kinds, Layouts, Record, RecordType, sample_type};
 use perfx_pipeline::{Emit, Level, Needs, Pass, Report, Scope, Session, counted, worker_as};
 
+use crate::merge::KCORE_DIR;
 use crate::merge::report::by_kind;
+use crate::reindex::ids::kernel_kinds;
 use crate::support::options::{Choice, Options};
+use index::lacking;
 use input::{Facts, Input, Translator, check_times};
 use sorter::Held;
 pub use spec::InputSpec;
-use unite::{Party, United, clocks, unite_features};
+use unite::{Party, United, clocks, one_kernel, unite_features};
 
 /// The pass.
 #[derive(Debug)]
@@ -46,6 +50,8 @@ pub struct JoinOptions {
     pub others: Vec<Joined>,
     /// Join what is not of one machine and boot.
     pub mix: bool,
+    /// The first input has no `kcore_dir`, so that another's can be the output's.
+    pub take_kcore: bool,
 }
 
 /// An input beside the first.
@@ -109,7 +115,7 @@ impl Join {
         let offset = options.all("offset").last().map(spec::offset).transpose()?;
         let others = options.all("with").map(named).collect::<Result<_>>()?;
         let mix = options.has("mix");
-        Ok(Box::new(Join::new(JoinOptions { offset, others, mix })))
+        Ok(Box::new(Join::new(JoinOptions { offset, others, mix, take_kcore: false })))
     }
 
     pub(crate) fn make_sort(_options: &Options) -> Result<Box<dyn Pass>> {
@@ -147,11 +153,6 @@ impl Join {
                 session.report.say(level, fault.to_error().file(&name).to_string());
             }
             Layouts::new(&recording.events).check_ids().map_err(|e| e.file(&name))?;
-            for extra in &recording.extras {
-                let entry = extra.file_name().unwrap_or_default().to_string_lossy();
-                let what = format!("{name}: {entry}, of which only the first input's is kept");
-                session.report.say(Level::Loss, what);
-            }
             let facts = Facts::of(&mut recording, session.threads)?;
             facts.torn.iter().for_each(|torn| session.report.say(Level::Loss, torn.clone()));
             for (feature, section) in &facts.features {
@@ -166,6 +167,16 @@ impl Join {
         facts.settle();
         let mut others = self.open(session)?;
         let alone = others.is_empty();
+        if facts.index.is_needed() || others.iter().any(|(.., facts)| facts.index.is_needed()) {
+            for (recording, _, facts) in &mut others {
+                let late = std::mem::take(&mut facts.events);
+                let ids = recording.events.iter().chain(&late).flat_map(|event| &event.ids);
+                if facts.index.lacks(ids) {
+                    facts.index.see_all(recording, session.threads)?;
+                }
+                facts.events = late;
+            }
+        }
         let offset = self.options.offset.unwrap_or(0);
         if alone && facts.late == 0 && offset == 0 {
             session.want_only(Kinds::NONE);
@@ -192,6 +203,7 @@ impl Join {
             });
         }
         let endian = session.endian;
+        let mut index = Vec::new();
         let translators = if alone {
             vec![Translator { offset, ..Translator::default() }]
         } else {
@@ -199,6 +211,24 @@ impl Join {
             let offsets = clocks(&mut parties, self.options.mix, endian, &mut session.report)?;
             let mut united = United::new(&parties, &facts.events, &offsets, endian)?;
             tell(&parties, &united, &mut session.report);
+            let mut take_kcore = self.options.take_kcore;
+            for (party, (recording, ..)) in parties.iter().skip(1).zip(&others) {
+                for extra in &recording.extras {
+                    let name = extra.file_name().unwrap_or_default();
+                    // A kernel's memory is of use to those alone who ran on it.
+                    if take_kcore && name == KCORE_DIR && one_kernel(&parties[0], party, endian) {
+                        let what = format!("{}: its {KCORE_DIR} is the output's", party.name);
+                        session.report.say(Level::Info, what);
+                        session.beside.push((extra.clone(), name.to_owned()));
+                        take_kcore = false;
+                        continue;
+                    }
+                    let what =
+                        format!("{}: {}, for which the output has no place", party.name, name.display());
+                    session.report.say(Level::Loss, what);
+                }
+            }
+            index = lacking(&parties, &united, endian, &mut session.report);
             session.events.clone_from(&united.events);
             united.describe(session);
             unite_features(&parties, &offsets, session);
@@ -219,7 +249,7 @@ impl Join {
             let late = counted(facts.late, "record stands", "records stand");
             session.report.say(Level::Info, format!("at least {late} behind later ones"));
         }
-        Ok(Step::Joining(Box::new(Joining::new(inputs))))
+        Ok(Step::Joining(Box::new(Joining::new(inputs, index))))
     }
 }
 
@@ -397,6 +427,8 @@ struct Joining {
     /// Its batch at hand; where no other pass stands before this one, a scout has made it of all its records.
     held: Option<Held>,
     scouted: bool,
+    /// ID_INDEX records that stand before all others.
+    index: Vec<Vec<u8>>,
     /// With several inputs.
     alike: Option<Alike>,
     /// Bytes since the last FINISHED_ROUND.
@@ -406,14 +438,15 @@ struct Joining {
 }
 
 impl Joining {
-    fn new(inputs: Vec<Input>) -> Joining {
+    fn new(inputs: Vec<Input>, index: Vec<Vec<u8>>) -> Joining {
         let alike = (inputs.len() > 1).then(Alike::default);
-        Joining { inputs, held: None, scouted: false, alike, since_round: 0, pending: false }
+        Joining { inputs, held: None, scouted: false, index, alike, since_round: 0, pending: false }
     }
 
     /// Puts records up to a time of the first input, and below it of the others (without one, all that can go), but not many more than `most` bytes;
     /// true if there are more.
     fn put(&mut self, limit: Option<u64>, most: usize, out: &mut Emit<'_>) -> Result<bool> {
+        std::mem::take(&mut self.index).iter().try_for_each(|record| out.put(record))?;
         let mut left = most;
         loop {
             // The first to go, and when the next best's turn is.
@@ -511,9 +544,12 @@ impl Pass for Join {
     }
 
     fn needs(&self, input: &Recording) -> Needs {
+        // The second is for entries of ID_INDEX.
+        let looks = [Kinds::ALL, kernel_kinds()];
+        let looks = if self.options.others.is_empty() { &looks[..1] } else { &looks };
         Needs {
             records: Kinds::ALL,
-            looks: vec![Kinds::ALL],
+            looks: looks.to_vec(),
             decompressed: true,
             reshapes: true,
             ids: input.events.iter().any(|event| event.attr().sample_type & sample_type::TIME != 0),
@@ -521,25 +557,36 @@ impl Pass for Join {
         }
     }
 
-    fn scope(&mut self, _look: Option<usize>, batch: &Batch) -> Scope {
+    fn scope(&mut self, look: Option<usize>, batch: &Batch) -> Scope {
         match &mut self.step {
-            Step::Looking(facts) => facts.begin(),
+            Step::Looking(facts) if look == Some(0) => facts.begin(),
             Step::Scouting(scout) => {
                 scout.found = Some(input::held(batch, &scout.translator, true));
                 return Scope::Only(Kinds::NONE);
             }
             // Nothing is left to be looked at.
             Step::Joining(joining) if joining.scouted => return Scope::Only(Kinds::NONE),
-            Step::Joining(_) | Step::Sorted | Step::Done => {}
+            _ => {}
         }
         Scope::Wanted
     }
 
-    fn survey(&mut self, _look: usize, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
+    fn survey(&mut self, look: usize, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
         match &mut self.step {
-            Step::Looking(facts) => facts.look_at(record, layouts),
-            _ => Ok(()),
+            Step::Looking(facts) if look == 0 => facts.look_at(record, layouts)?,
+            Step::Looking(facts) => facts.index.see(record, layouts),
+            _ => {}
         }
+        Ok(())
+    }
+
+    fn surveyed(&mut self, _look: usize, session: &mut Session) -> Result<()> {
+        if let Step::Looking(facts) = &self.step
+            && !facts.index.lacks(session.events.iter().flat_map(|event| &event.ids))
+        {
+            session.skip_looks();
+        }
+        Ok(())
     }
 
     fn begin(&mut self, session: &mut Session) -> Result<()> {

@@ -5,7 +5,7 @@
 
 mod aux;
 mod build_ids;
-mod ids;
+pub(crate) mod ids;
 mod times;
 
 use perfx_pipeline::{Level, Session, counted};

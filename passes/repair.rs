@@ -11,6 +11,10 @@
 //! | `size-unaligned` | perf inject 6.1 and before | zeros before the trailer, or at the end |
 //! | `string-unterminated` | | zeros behind it |
 //!
+//! Whether bit 14 is right: it is where the event's attr asks for build-ids, where the bytes can't be device and inode, and where feature BUILD_ID
+//! has that id for that file. Else (an id of 8 bytes with small numbers in it, which perf inject put in, and which no feature names) it is taken for
+//! device and inode.
+//!
 //! What is inside COMPRESSED records is not looked at: to change it they would have to be compressed anew.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +23,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use perfx_format::decode::{MMAP_BUILD_ID, decode, oddities};
 use perfx_format::expand::{Pieces, compressed_part};
-use perfx_format::features::{AuxtraceEntry, Compressed, read_auxtrace_index, read_str, write_str};
+use perfx_format::features::{AuxtraceEntry, Compressed, NamedIds, read_auxtrace_index, read_str, write_str};
 use perfx_format::input::{Form, Recording};
 use perfx_format::{
     Feature, HEADER_SIZE, Kinds, Layouts, Oddity, Origin, RECORD_SIZE_MAX, Record, RecordType,
@@ -114,6 +118,8 @@ pub struct Repair {
     mends: Arc<[Mend]>,
     /// Offset and size of the AUXTRACE records.
     aux: BTreeMap<u64, u64>,
+    /// Of feature BUILD_ID.
+    named: Arc<NamedIds>,
     /// Where pieces of zstd streams must be measured.
     pieces: Option<Pieces>,
     /// Compressed records went by.
@@ -402,6 +408,9 @@ impl Pass for Repair {
     }
 
     fn begin(&mut self, session: &mut Session) -> Result<()> {
+        if let Some(section) = session.feature(Feature::BUILD_ID) {
+            self.named = Arc::new(NamedIds::new(section, session.endian));
+        }
         self.features(session);
         self.index(session);
         if let Some(feature) = self.compressed(session) {
@@ -425,7 +434,8 @@ impl Pass for Repair {
             _ => {}
         }
         let layouts = out.layouts();
-        let odd = oddities(&record, layouts);
+        let mut odd = oddities(&record, layouts);
+        odd.retain(|odd| odd.code != Mend::MmapBuildIdBit.code() || !self.named.prove(&record));
         if odd.iter().all(|odd| self.mend_of(odd).is_none()) {
             return out.keep(record);
         }
@@ -455,7 +465,7 @@ impl Pass for Repair {
         if self.pieces.is_some() {
             return None;
         }
-        Some(Box::new(Repair { mends: self.mends.clone(), ..Repair::default() }))
+        Some(Box::new(Repair { mends: self.mends.clone(), named: self.named.clone(), ..Repair::default() }))
     }
 
     fn join(&mut self, worker: Box<dyn Pass>) -> Result<()> {

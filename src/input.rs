@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
-use clap::Args;
+use clap::builder::Resettable;
+use clap::{Arg, ArgAction, Args};
 use perfx_format::input::{Recording, Spool};
 
 use crate::cli::Usage;
@@ -20,18 +21,29 @@ use crate::cli::Usage;
 #[derive(Args, Debug, Clone)]
 pub(crate) struct InputArgs {
     /// Recording to read: a file, a FIFO, a directory, or - for standard input [default: standard input if that is a pipe, else perf.data]
-    #[arg(value_name = "INPUT", conflicts_with = "input")]
+    #[arg(value_name = "INPUT")]
     positional: Option<PathBuf>,
     /// The same, as perf writes it
-    #[arg(short, long, value_name = "INPUT")]
-    input: Option<PathBuf>,
+    #[arg(short, long, value_name = "INPUT", action = ArgAction::Set, num_args = 1, conflicts_with = "positional")]
+    input: Vec<PathBuf>,
 }
 
 impl InputArgs {
     /// What the user gave.
     pub(crate) fn path(&self) -> Option<&PathBuf> {
-        self.positional.as_ref().or(self.input.as_ref())
+        self.all().next()
     }
+
+    /// What the user gave of a command for which -i is [`repeatable`].
+    pub(crate) fn all(&self) -> impl Iterator<Item = &PathBuf> {
+        self.input.iter().chain(&self.positional)
+    }
+}
+
+/// The -i of a command that takes more inputs than [`InputArgs`] has.
+pub(crate) fn repeatable(input: Arg) -> Arg {
+    let repeatable = input.action(ArgAction::Append).conflicts_with(Resettable::Reset);
+    repeatable.help("The same, as perf writes it; repeatable")
 }
 
 /// Which recordings to read.

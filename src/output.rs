@@ -125,21 +125,18 @@ impl WriteArgs {
         }
     }
 
-    /// With `--in-place`, for passes that change no record: the file keeps its data where it is, and gets new sections. `None` where that can't
-    /// be done, or records do change, and the whole file must be written anew.
+    /// With `--in-place`, for passes that change no record: the file keeps its data where it is, and gets new sections, or stays as it is. `None`
+    /// where that can't be done, or records do change, and the whole file must be written anew.
     pub(crate) fn set_features(&self, passes: Vec<Box<dyn Pass>>) -> Result<Option<u8>> {
         let Source::Path(path) = Source::of(&self.input) else { return Ok(None) };
         refuse_device(&path)?;
-        if self.backup {
-            // The backup is the old file itself, so the new one must be another.
-            return Ok(None);
-        }
         let mut recording = Source::Path(path.clone()).open()?;
-        let Some(header) = recording.file.take() else { return Ok(None) };
+        let header = recording.file.take();
+        let form = if header.is_some() { OutputForm::InPlace } else { OutputForm::Pipe };
         let path = if path.is_dir() { path.join("data") } else { path };
         let (name, before) = (recording.name.clone(), recording.features.clone());
         let job = Job { recording, passes, threads: self.threads.count(), spool: spool() };
-        let mut outcome = job.run(Output::Nowhere(OutputForm::InPlace))?;
+        let mut outcome = job.run(Output::Nowhere(form))?;
         if outcome.moved {
             return Ok(None);
         }
@@ -154,15 +151,19 @@ impl WriteArgs {
         let names = names.join(", ");
         let done = if changes.is_empty() {
             format!("{} stays as it is", path.display())
-        } else if self.dry_run {
-            format!("would change {what} {names} of {}", path.display())
         } else {
-            let file = fs::OpenOptions::new().read(true).write(true).open(&path);
-            let file = file.with_context(|| path.display().to_string())?;
-            if !replace_sections(&file, &header, &changes).map_err(|e| e.file(&name))? {
-                return Ok(None);
+            // Pipe data has no sections; and a backup is the old file itself, so the new one must be another.
+            let Some(header) = header.filter(|_| !self.backup) else { return Ok(None) };
+            if self.dry_run {
+                format!("would change {what} {names} of {}", path.display())
+            } else {
+                let file = fs::OpenOptions::new().read(true).write(true).open(&path);
+                let file = file.with_context(|| path.display().to_string())?;
+                if !replace_sections(&file, &header, &changes).map_err(|e| e.file(&name))? {
+                    return Ok(None);
+                }
+                format!("changed {what} {names} of {}; its records stay as they are", path.display())
             }
-            format!("changed {what} {names} of {}; its records stay as they are", path.display())
         };
         report.say(Level::Info, done);
         Ok(Some(self.talk.tell(report)))

@@ -101,16 +101,20 @@ impl<'a> Place<'a> {
         Ok(())
     }
 
-    /// A directory with the recording as `data` and the input's other entries beside it.
+    /// A directory with the recording as `data` and the input's other entries beside it; where there is nothing to stand beside it, a file.
     pub(crate) fn write_directory(&self, job: Job, extras: &[PathBuf]) -> Result<Outcome> {
         let name = || self.path.display().to_string();
+        let (data, outcome) = self.make_file(job, OutputForm::DirectoryData)?;
+        if extras.is_empty() && outcome.beside.is_empty() {
+            self.settle(data)?;
+            return Ok(outcome);
+        }
         // As perf makes its directories.
         let owner_only = Permissions::from_mode(0o700);
         let temporary =
             Unfinished::folder(|| temporary().permissions(owner_only).tempdir_in(folder(self.path)));
         let temporary = temporary.map_err(plain).with_context(name)?;
-        let data = temporary.path().join("data");
-        let outcome = Place::new(&data, false).write_file(job, OutputForm::DirectoryData)?;
+        Place::new(&temporary.path().join("data"), false).settle(data)?;
         for extra in extras {
             if let Some(name) = extra.file_name() {
                 copy_tree(extra, &temporary.path().join(name))?;
@@ -150,16 +154,17 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// All in this folder.
-    pub(crate) fn new(folder: &Path) -> Result<Places> {
+    /// At these paths, all in this folder.
+    pub(crate) fn new(folder: &Path, paths: Vec<PathBuf>) -> Result<Places> {
         let temporary = Unfinished::folder(|| temporary().tempdir_in(folder));
         let temporary = temporary.map_err(plain).with_context(|| folder.display().to_string())?;
-        Ok(Places { temporary, paths: Vec::new() })
+        Ok(Places { temporary, paths })
     }
 
-    /// Makes the next one; with `extras`, it is a directory with these beside its records.
-    pub(crate) fn write(&mut self, path: PathBuf, job: Job, extras: &[PathBuf]) -> Result<Outcome> {
-        let made = self.made(self.paths.len());
+    /// Makes the one of this number; with `extras`, it is a directory with these beside its records.
+    pub(crate) fn write(&self, number: usize, job: Job, extras: &[PathBuf]) -> Result<Outcome> {
+        let path = self.paths.get(number).context("there is no such output")?;
+        let made = self.made(number);
         let place = Place::new(&made, false);
         let written = match extras {
             [] => place.write_file(job, OutputForm::File),
@@ -170,7 +175,6 @@ impl Places {
             // As in `make_file`.
             File::open(&made).and_then(|file| file.sync_all()).with_context(|| path.display().to_string())?;
         }
-        self.paths.push(path);
         Ok(written)
     }
 

@@ -4,14 +4,14 @@
 //! A part is a `filter` whose two looks all parts share. What it needs is decided as `filter` decides it; in addition, a mapping, name or fork that no
 //! part would need is in the part of its time or process, so that nothing is lost.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use perfx_format::event_name::names_of;
 use perfx_format::header::FileFront;
 use perfx_format::input::{Batch, Form, HeaderRecord, Recording};
-use perfx_format::{Kinds, Layouts, Record, RecordType};
+use perfx_format::{HEADER_SIZE, Kinds, Layouts, Record, RecordType};
 use perfx_pipeline::address_space::moment;
 use perfx_pipeline::{Pass, Place, scan};
 
@@ -171,7 +171,9 @@ impl Owner {
 /// What the first look finds out.
 #[derive(Default)]
 struct Counted {
-    /// Moment and bytes of what belongs to one part only; of samples, unless parts are to have a size.
+    /// The moment of the first sample.
+    first: Option<u64>,
+    /// For parts of a number or size: moment and bytes of what belongs to one part only, where there is no size of samples.
     moments: Vec<(u64, u32)>,
     /// Bytes of what can be in every part.
     others: u64,
@@ -188,14 +190,17 @@ impl Counted {
         let layout = layouts.layout_of(record);
         match by {
             SplitBy::Time(_) | SplitBy::Samples(_) if !is_sample => {}
+            SplitBy::Time(_) => self.begin(Some(moment(record, layout, layouts))),
+            // Counted with what belongs to a part: it has at most one for each of that.
+            SplitBy::Size(_) if kind == RecordType::FINISHED_ROUND => {}
             SplitBy::Size(_) if !CHOSEN.contains(&kind) => {
                 // The header of a file takes in what pipe data says in such records, and build-ids stay records, too.
                 let twice = form == Form::Pipe && HeaderRecord::KINDS.contains(&kind);
                 self.others += (size + record.payload().len()) as u64 * if twice { 2 } else { 1 };
                 self.aux |= kind == RecordType::AUXTRACE;
             }
-            SplitBy::Time(_) | SplitBy::Samples(_) | SplitBy::Size(_) => {
-                self.moments.push((moment(record, layout, layouts), size as u32));
+            SplitBy::Samples(_) | SplitBy::Size(_) => {
+                self.moments.push((moment(record, layout, layouts), (size + HEADER_SIZE) as u32));
             }
             SplitBy::Pid if is_sample => {
                 self.pids.extend(layout.and_then(|layout| layout.pid_tid(record)).map(|(pid, _)| (pid, 0)));
@@ -210,7 +215,12 @@ impl Counted {
         }
     }
 
+    fn begin(&mut self, moment: Option<u64>) {
+        self.first = [self.first, moment].into_iter().flatten().min();
+    }
+
     fn join(&mut self, later: Counted) {
+        self.begin(later.first);
         self.moments.extend(later.moments);
         self.others += later.others;
         self.pids.extend(later.pids);
@@ -243,12 +253,12 @@ impl Split {
         let (rule, parts) = match by {
             SplitBy::Pid => by_pid(counted),
             SplitBy::Event => by_event(recording, &gathered.names, &counted),
-            SplitBy::Time(_) | SplitBy::Size(_) | SplitBy::Samples(_) => by_moment(recording, by, counted)?,
+            SplitBy::Time(duration) => by_time(recording, counted.first.unwrap_or(0), duration, threads)?,
+            SplitBy::Size(_) | SplitBy::Samples(_) => by_moment(recording, by, counted)?,
         };
         ensure!(
             parts.len() <= PARTS_MAX,
-            "that would be {} parts, and more than {PARTS_MAX} are surely not meant",
-            parts.len()
+            "that would be more than {PARTS_MAX} parts, which are surely not meant"
         );
         let known = (&recording.events[..], &recording.features, recording.endian);
         let chooser = Arc::new(Chooser::new(gathered, &options, known)?);
@@ -276,7 +286,7 @@ impl Split {
             let owner = Owner { rule: rule.clone(), number, cookies: cookies.clone() };
             let cut = Cut::new(chooser.clone(), chosen, Some(owner), &events);
             let step = Step::Cutting(Arc::new(cut), chooser.lookups());
-            Box::new(Filter { options: chooser.options.clone(), step }) as Box<dyn Pass>
+            Box::new(Filter { options: chooser.options.clone(), step, rounds: false }) as Box<dyn Pass>
         })
     }
 }
@@ -381,13 +391,6 @@ fn by_moment(recording: &Recording, by: SplitBy, counted: Counted) -> Result<(Ru
     moments.sort_unstable();
     let mut starts = Vec::new();
     match by {
-        SplitBy::Time(duration) => {
-            let first = moments.first().map_or(0, |&(moment, _)| moment);
-            let part = |moment: u64| (moment - first) / duration;
-            let pairs = moments.iter().zip(moments.iter().skip(1));
-            let begins = pairs.filter(|(before, here)| part(before.0) < part(here.0));
-            starts.extend(begins.map(|(_, here)| first + part(here.0) * duration));
-        }
         SplitBy::Samples(most) => fill(&moments, most, |_| 1, &mut starts),
         SplitBy::Size(most) => {
             if aux {
@@ -408,10 +411,44 @@ fn by_moment(recording: &Recording, by: SplitBy, counted: Counted) -> Result<(Ru
             );
             fill(&moments, most - fixed, |&(_, size)| size.into(), &mut starts);
         }
-        SplitBy::Pid | SplitBy::Event => {}
+        SplitBy::Time(_) | SplitBy::Pid | SplitBy::Event => {}
     }
+    Ok(numbered(starts))
+}
+
+/// Another look rather than the moments of all samples in memory.
+fn by_time(
+    recording: &mut Recording,
+    first: u64,
+    duration: u64,
+    threads: usize,
+) -> Result<(Rule, Vec<PartName>)> {
+    let work = |batch: &Batch| -> Result<BTreeSet<u64>> {
+        let (mut sampled, mut last) = (BTreeSet::new(), None);
+        let mut walker = batch.walk();
+        while let Some(record) = walker.next_wanted(Kinds::of(&[RecordType::SAMPLE]), usize::MAX)? {
+            let layouts = &*batch.layouts;
+            let time = moment(&record, layouts.layout_of(&record), layouts);
+            let part = time.saturating_sub(first) / duration;
+            if last.replace(part) != Some(part) && sampled.len() <= PARTS_MAX {
+                sampled.insert(part);
+            }
+        }
+        Ok(sampled)
+    };
+    let mut sampled = BTreeSet::new();
+    scan(recording, threads, true, work, |_, more| {
+        if sampled.len() <= PARTS_MAX {
+            sampled.extend(more);
+        }
+        Ok(())
+    })?;
+    Ok(numbered(sampled.into_iter().skip(1).map(|part| first + part * duration).collect()))
+}
+
+fn numbered(starts: Vec<u64>) -> (Rule, Vec<PartName>) {
     let parts = vec![PartName::Number; starts.len() + 1];
-    Ok((Rule::Times(starts), parts))
+    (Rule::Times(starts), parts)
 }
 
 fn total(moments: &[(u64, u32)]) -> u64 {

@@ -10,6 +10,7 @@ use perfx_format::input::{Batch, Form, HeaderRecord, Recording, Spool};
 use perfx_format::{Endian, Event, Kinds, Layouts, Record, RecordType, sample_type as st, until_nul};
 use perfx_pipeline::{ahead, opened, scan};
 
+use super::index::Indexed;
 use super::sorter::{Held, Ready, Sorter, anonymous};
 use crate::support::event_ids::{ids_in, own_ids, times_in, with_identifier};
 use crate::support::levels::levels;
@@ -48,6 +49,8 @@ pub(super) struct Facts {
     pub(super) features: Features,
     /// Entries of feature BUILD_ID likewise.
     pub(super) build_ids: Vec<u8>,
+    /// What its ID_INDEX tells.
+    pub(super) index: Indexed,
     /// AUXTRACE_INFO, and AUX data with or without it.
     pub(super) aux_info: Option<Box<[u8]>>,
     pub(super) has_aux: bool,
@@ -80,6 +83,9 @@ impl Facts {
                 *batch = time;
             }
             return Ok(());
+        }
+        if matches!(record.kind(), RecordType::ID_INDEX | RecordType::AUXTRACE_INFO | RecordType::AUXTRACE) {
+            self.index.learn(record)?;
         }
         match record.kind() {
             RecordType::MMAP if record.u32(8) == Some(KERNEL) && self.kernel.is_none() => {
@@ -118,6 +124,7 @@ impl Facts {
         self.events.extend(later.events);
         self.features.extend(later.features);
         self.build_ids.extend(later.build_ids);
+        self.index.join(later.index);
         self.aux_info = self.aux_info.take().or(later.aux_info);
         self.has_aux |= later.has_aux;
         self.has_stat |= later.has_stat;
@@ -193,6 +200,11 @@ impl Translator {
         self.ids.is_empty() && self.offset == 0 && self.identify.is_none() && self.nobody.is_none()
     }
 
+    /// An id as it stands in the output.
+    pub(super) fn id(&self, id: u64) -> u64 {
+        self.ids.get(&id).copied().unwrap_or(id)
+    }
+
     /// Holds the record as it stands in the output.
     #[inline]
     pub(super) fn hold(&self, record: &Record<'_>, layouts: &Layouts, held: &mut Held) -> Result<()> {
@@ -261,7 +273,7 @@ impl Translator {
         }
         let new_id = |id| match id {
             0 => self.nobody.unwrap_or(0),
-            id => self.ids.get(&id).copied().unwrap_or(id),
+            id => self.id(id),
         };
         let id = layout.id(record).map(new_id);
         let id = id.or_else(|| first.get(event).copied()).unwrap_or(0);

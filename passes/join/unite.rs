@@ -7,7 +7,7 @@ use anyhow::{Result, bail, ensure};
 use perfx_format::event_name::names_of;
 use perfx_format::features::{
     BuildIdEntry, BuildIds, ClockData, EventDesc, GroupDesc, SampleTime, read_group_desc, read_str,
-    write_event_desc, write_group_desc,
+    trimmed_id, write_event_desc, write_group_desc,
 };
 use perfx_format::header::Features;
 use perfx_format::{Endian, Event, Feature, Layout, Layouts, sample_type as st, set_attr_flag};
@@ -89,6 +89,13 @@ fn strangers(one: &Party<'_>, other: &Party<'_>, endian: Endian) -> Option<Strin
         return Some("by CLOCK_DATA booted at another time".to_owned());
     }
     None
+}
+
+/// Both prove to be of one boot of one kernel: it lies at the same address, which most kernels choose anew at each boot, and nothing speaks against it.
+pub(super) fn one_kernel(one: &Party<'_>, other: &Party<'_>, endian: Endian) -> bool {
+    one.facts.kernel.is_some()
+        && one.facts.kernel == other.facts.kernel
+        && strangers(one, other, endian).is_none()
 }
 
 fn clock_data(party: &Party<'_>, endian: Endian) -> Option<ClockData> {
@@ -477,7 +484,7 @@ fn unite_build_ids(party: &Party<'_>, session: &mut Session) {
     let (mut new, mut other) = (Vec::new(), Vec::new());
     for entry in BuildIds::new(section, endian).chain(BuildIds::new(&party.facts.build_ids, endian)) {
         // Ids are compared without the zeros that fill up shorter ones.
-        let same = |id: &[u8]| trimmed(id) == trimmed(entry.id);
+        let same = |id: &[u8]| trimmed_id(id) == trimmed_id(entry.id);
         match known.get(&key(&entry)) {
             Some(id) if same(id) => {}
             Some(_) => other.push(entry.filename.escape_ascii().to_string()),
@@ -495,9 +502,4 @@ fn unite_build_ids(party: &Party<'_>, session: &mut Session) {
         );
         session.report.say(Level::Warning, what);
     }
-}
-
-fn trimmed(id: &[u8]) -> &[u8] {
-    let end = id.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
-    &id[..end]
 }

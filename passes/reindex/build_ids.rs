@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use anyhow::Result;
-use perfx_format::features::{BUILD_ID_NAME_MAX, BuildIdEntry, BuildIds};
+use perfx_format::features::{BUILD_ID_NAME_MAX, BuildIdEntry, BuildIds, trimmed_id};
 use perfx_format::input::{Form, Recording};
 use perfx_format::{
     Endian, Feature, HEADER_SIZE, Kinds, Layouts, RECORD_SIZE_MAX, Record, RecordType, until_nul,
@@ -29,8 +29,17 @@ pub struct ReindexBuildIds {
     /// Look 2: entries of a section, in file order, each once.
     entries: Vec<Vec<u8>>,
     known: HashSet<Vec<u8>>,
+    /// What HEADER_BUILD_ID records tell of these.
+    told: HashSet<Key>,
     /// Records padded.
     aligned: u64,
+}
+
+/// Pid, id and name of an entry.
+type Key = (i32, Vec<u8>, Vec<u8>);
+
+fn key(entry: &BuildIdEntry<'_>) -> Key {
+    (entry.pid, trimmed_id(entry.id).to_vec(), entry.filename.to_vec())
 }
 
 /// Bytes of an entry before the file name.
@@ -59,17 +68,16 @@ impl ReindexBuildIds {
 
     /// Adds to the feature what it lacks; returns how much that was.
     fn complete(&self, session: &mut Session) -> u64 {
-        // The same id may be said with its length, or without and with zeros behind it.
-        fn key(entry: BuildIdEntry<'_>) -> (i32, Vec<u8>, Vec<u8>) {
-            let end = entry.id.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
-            (entry.pid, entry.id[..end].to_vec(), entry.filename.to_vec())
-        }
         let endian = session.endian;
         let section = session.feature(Feature::BUILD_ID).cloned();
         let there = section.as_deref().unwrap_or_default();
-        let mut there: HashSet<_> = BuildIds::new(there, endian).map(key).collect();
+        let mut there: HashSet<_> = BuildIds::new(there, endian).map(|entry| key(&entry)).collect();
+        if session.input == Form::Pipe {
+            // Those records are the feature.
+            there.extend(self.told.iter().cloned());
+        }
         let lacking = self.entries.iter().filter(|bytes| {
-            BuildIds::new(bytes, endian).next().is_some_and(|entry| there.insert(key(entry)))
+            BuildIds::new(bytes, endian).next().is_some_and(|entry| there.insert(key(&entry)))
         });
         let lacking: Vec<u8> = lacking.flatten().copied().collect();
         session.add_build_ids(&lacking)
@@ -133,12 +141,10 @@ impl Pass for ReindexBuildIds {
         "reindex-build-ids"
     }
 
-    fn needs(&self, input: &Recording) -> Needs {
+    fn needs(&self, _input: &Recording) -> Needs {
         let told = Kinds::of(&[RecordType::HEADER_BUILD_ID]);
-        // In pipe data those records are the feature.
-        let more = if input.form == Form::Pipe { Kinds::NONE } else { told };
         let looks = match self.add {
-            true => vec![Kinds::of(&[RecordType::ID_INDEX]), more.union(Kinds::of(&[RecordType::MMAP2]))],
+            true => vec![Kinds::of(&[RecordType::ID_INDEX]), told.union(Kinds::of(&[RecordType::MMAP2]))],
             false => Vec::new(),
         };
         Needs { records: told, looks, ..Needs::default() }
@@ -151,6 +157,7 @@ impl Pass for ReindexBuildIds {
             RecordType::HEADER_BUILD_ID => {
                 if let Some(entry) = BuildIdEntry::read(record.bytes(), endian) {
                     self.learn(&entry, endian);
+                    self.told.insert(key(&entry));
                 }
             }
             _ => {
@@ -221,8 +228,9 @@ impl Pass for ReindexBuildIds {
     }
 
     fn join(&mut self, worker: Box<dyn Pass>) -> Result<()> {
-        if let Some(ReindexBuildIds { heard, entries, aligned, .. }) = worker_as(worker) {
+        if let Some(ReindexBuildIds { heard, entries, told, aligned, .. }) = worker_as(worker) {
             self.heard.join(heard);
+            self.told.extend(told);
             for entry in entries {
                 if self.known.insert(entry.clone()) {
                     self.entries.push(entry);

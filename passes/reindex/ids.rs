@@ -50,8 +50,20 @@ pub(crate) struct Entry {
     idx: u64,
     cpu: u64,
     tid: u64,
-    machine_pid: u64,
+    pub(crate) machine_pid: u64,
     vcpu: u64,
+}
+
+impl Entry {
+    /// Of an id of the host, of which nothing is known.
+    pub(crate) fn unknown(id: u64) -> Entry {
+        Entry { id, idx: ANY, cpu: ANY, tid: ANY, machine_pid: 0, vcpu: 0 }
+    }
+
+    /// Neither CPU nor thread is known.
+    pub(crate) fn is_unknown(&self) -> bool {
+        (self.cpu, self.tid) == (ANY, ANY)
+    }
 }
 
 /// An ID_INDEX record: u64 n, n × {u64 id, idx, cpu, tid}, and where there is room n × {u64 machine_pid, vcpu}.
@@ -103,28 +115,32 @@ impl Index {
         }
     }
 
-    /// As records, split as perf does.
     pub(crate) fn write(&self, endian: Endian) -> Vec<Vec<u8>> {
-        let write = |entries: &[Entry]| {
-            let size = 16 + entries.len() * if self.long { 48 } else { 32 };
-            let mut bytes = endian.bytes_u32(RecordType::ID_INDEX.0).to_vec();
-            bytes.extend(endian.bytes_u16(0));
-            bytes.extend(endian.bytes_u16(size as u16));
-            let ids = entries.iter().flat_map(|entry| [entry.id, entry.idx, entry.cpu, entry.tid]);
-            let machines = entries.iter().filter(|_| self.long);
-            let machines = machines.flat_map(|entry| [entry.machine_pid, entry.vcpu]);
-            let words = [entries.len() as u64].into_iter().chain(ids).chain(machines);
-            bytes.extend(words.flat_map(|word| endian.bytes_u64(word)));
-            bytes
-        };
-        self.entries.chunks(ENTRIES_MAX).map(write).collect()
+        write(&self.entries, self.long, endian)
     }
+}
+
+/// ID_INDEX records, split as perf does, with the second array where they are `long`.
+pub(crate) fn write(entries: &[Entry], long: bool, endian: Endian) -> Vec<Vec<u8>> {
+    let write = |entries: &[Entry]| {
+        let size = 16 + entries.len() * if long { 48 } else { 32 };
+        let mut bytes = endian.bytes_u32(RecordType::ID_INDEX.0).to_vec();
+        bytes.extend(endian.bytes_u16(0));
+        bytes.extend(endian.bytes_u16(size as u16));
+        let ids = entries.iter().flat_map(|entry| [entry.id, entry.idx, entry.cpu, entry.tid]);
+        let machines = entries.iter().filter(|_| long);
+        let machines = machines.flat_map(|entry| [entry.machine_pid, entry.vcpu]);
+        let words = [entries.len() as u64].into_iter().chain(ids).chain(machines);
+        bytes.extend(words.flat_map(|word| endian.bytes_u64(word)));
+        bytes
+    };
+    entries.chunks(ENTRIES_MAX).map(write).collect()
 }
 
 /// What the first look finds.
 #[derive(Clone, Debug, Default)]
-struct Found {
-    indexes: Vec<Index>,
+pub(crate) struct Found {
+    pub(crate) indexes: Vec<Index>,
     /// The first AUXTRACE_INFO.
     info: Option<Origin>,
     /// Events of pipe data that come among its records: where each stands, its ids.
@@ -133,7 +149,8 @@ struct Found {
 }
 
 impl Found {
-    fn learn(&mut self, record: &Record<'_>) -> Result<()> {
+    /// Takes in a record of the kinds it is about.
+    pub(crate) fn learn(&mut self, record: &Record<'_>) -> Result<()> {
         match record.kind() {
             RecordType::ID_INDEX => {
                 let index = Index::read(record);
@@ -158,7 +175,7 @@ impl Found {
         Ok(())
     }
 
-    fn join(&mut self, later: Found) {
+    pub(crate) fn join(&mut self, later: Found) {
         self.indexes.extend(later.indexes);
         self.info = self.info.or(later.info);
         self.late.extend(later.late);
@@ -167,21 +184,67 @@ impl Found {
 
     /// All ids with their events, in the order of the attrs, each once.
     fn ids(&self, session: &Session) -> Vec<(u64, usize)> {
-        let events =
-            session.events.iter().map(|event| &event.ids).chain(self.late.iter().map(|(_, ids)| ids));
-        let mut known = HashSet::new();
-        let ids = events.enumerate().flat_map(|(event, ids)| ids.iter().map(move |&id| (id, event)));
-        ids.filter(|(id, _)| known.insert(*id)).collect()
+        each_once(session.events.iter().map(|event| &event.ids).chain(self.late.iter().map(|(_, ids)| ids)))
+    }
+
+    /// It has an ID_INDEX, or AUX data that needs one.
+    pub(crate) fn is_needed(&self) -> bool {
+        !self.indexes.is_empty() || self.info.is_some()
     }
 
     /// The ids that an index lacks, of a recording that has or needs one.
     fn missing(&self, ids: &[(u64, usize)]) -> Vec<(u64, usize)> {
         let there: HashSet<u64> =
             self.indexes.iter().flat_map(|index| &index.entries).map(|entry| entry.id).collect();
-        let needed = !self.indexes.is_empty() || self.info.is_some();
+        let needed = self.is_needed();
         // 0 is nobody's id.
         let lacks = |(id, _): &&(u64, usize)| needed && *id != 0 && !there.contains(id);
         ids.iter().filter(lacks).copied().collect()
+    }
+
+    /// Entries for the `wanted` of these ids, with what the index and the records seen prove of them.
+    pub(crate) fn entries(
+        &self,
+        ids: &[(u64, usize)],
+        wanted: &[(u64, usize)],
+        seen: &HashMap<u64, Seen>,
+    ) -> Vec<Entry> {
+        let events: HashMap<u64, usize> = ids.iter().copied().collect();
+        // What one id of an event disproves is disproved for all: they were opened alike.
+        let mut alike: HashMap<usize, Entry> = HashMap::new();
+        let one = Entry { id: 0, idx: 0, cpu: 0, tid: 0, machine_pid: 0, vcpu: 0 };
+        for entry in self.indexes.iter().flat_map(|index| &index.entries) {
+            let Some(&event) = events.get(&entry.id) else { continue };
+            let alike = alike.entry(event).or_insert(one);
+            alike.cpu = if entry.cpu == ANY { ANY } else { alike.cpu };
+            alike.tid = if entry.tid == ANY { ANY } else { alike.tid };
+            alike.machine_pid = alike.machine_pid.max(entry.machine_pid);
+        }
+        for (id, seen) in seen {
+            let Some(&event) = events.get(id) else { continue };
+            let alike = alike.entry(event).or_insert(one);
+            alike.cpu = if seen.cpu == Always::Several { ANY } else { alike.cpu };
+            alike.tid = if seen.tid == Always::Several { ANY } else { alike.tid };
+        }
+        let entry = |&(id, event): &(u64, usize)| {
+            let alike = alike.get(&event).copied().unwrap_or(one);
+            let seen = seen.get(&id).copied().unwrap_or_default();
+            let proven = |seen, alike| match seen {
+                Always::This(value) if alike != ANY => value.into(),
+                _ => ANY,
+            };
+            let (cpu, tid) = (proven(seen.cpu, alike.cpu), proven(seen.tid, alike.tid));
+            let host = alike.machine_pid == 0;
+            Entry {
+                id,
+                idx: if host { self.queues.of(cpu, tid) } else { ANY },
+                cpu,
+                tid,
+                machine_pid: alike.machine_pid,
+                vcpu: if host { 0 } else { ANY },
+            }
+        };
+        wanted.iter().map(entry).collect()
     }
 
     /// Moves what stands too late or too early: behind AUXTRACE_INFO while none is before it, or before the attrs it is about. Returns how many
@@ -216,6 +279,13 @@ impl Found {
     }
 }
 
+/// Ids with the numbers of their events, each once.
+pub(crate) fn each_once<'a>(events: impl Iterator<Item = &'a Vec<u64>>) -> Vec<(u64, usize)> {
+    let mut known = HashSet::new();
+    let ids = events.enumerate().flat_map(|(event, ids)| ids.iter().map(move |&id| (id, event)));
+    ids.filter(|(id, _)| known.insert(*id)).collect()
+}
+
 /// Which ring buffer belongs to a CPU, or to a thread where there is one for each thread. `None`: to several.
 #[derive(Clone, Debug, Default)]
 struct Queues(HashMap<(u64, u64), Option<u64>>);
@@ -246,7 +316,7 @@ impl Queues {
 
 /// What the records of an id say: the CPU they happened on, the thread.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+pub(crate) struct Seen {
     cpu: Always,
     tid: Always,
 }
@@ -272,7 +342,8 @@ impl Always {
 }
 
 impl Seen {
-    fn of(record: &Record<'_>, layouts: &Layouts) -> Option<(u64, Seen)> {
+    /// What one record says, and of which id.
+    pub(crate) fn of(record: &Record<'_>, layouts: &Layouts) -> Option<(u64, Seen)> {
         let layout = layouts.layout_of(record)?;
         // perf itself writes LOST_SAMPLES, and what has no time: they happened nowhere.
         if record.kind() == RecordType::LOST_SAMPLES || layout.time(record) == Some(0) {
@@ -289,7 +360,7 @@ impl Seen {
         Some((layout.id(record)?, Seen { cpu, tid }))
     }
 
-    fn and(&mut self, other: Seen) {
+    pub(crate) fn and(&mut self, other: Seen) {
         self.cpu.and(other.cpu);
         self.tid.and(other.tid);
     }
@@ -341,8 +412,7 @@ impl ReindexIds {
         }
         let (moved, anchor) = found.put_in_order();
         let added = add(&mut found, &ids, wanted, seen, anchor);
-        let nowhere = |entry: &&Entry| (entry.cpu, entry.tid) == (ANY, ANY);
-        let unknown = added.iter().filter(nowhere).count() as u64;
+        let unknown = added.iter().filter(|entry| entry.is_unknown()).count() as u64;
 
         let mut edits: HashMap<Place, Edit> = HashMap::new();
         let mut closed = false;
@@ -411,42 +481,7 @@ fn add(
     anchor: Option<Slot>,
 ) -> Vec<Entry> {
     let Some(anchor) = anchor.filter(|_| !wanted.is_empty()) else { return Vec::new() };
-    let events: HashMap<u64, usize> = ids.iter().copied().collect();
-    // What one id of an event disproves is disproved for all: they were opened alike.
-    let mut alike: HashMap<usize, Entry> = HashMap::new();
-    let one = Entry { id: 0, idx: 0, cpu: 0, tid: 0, machine_pid: 0, vcpu: 0 };
-    for entry in found.indexes.iter().flat_map(|index| &index.entries) {
-        let Some(&event) = events.get(&entry.id) else { continue };
-        let alike = alike.entry(event).or_insert(one);
-        alike.cpu = if entry.cpu == ANY { ANY } else { alike.cpu };
-        alike.tid = if entry.tid == ANY { ANY } else { alike.tid };
-        alike.machine_pid = alike.machine_pid.max(entry.machine_pid);
-    }
-    for (id, seen) in seen {
-        let Some(&event) = events.get(id) else { continue };
-        let alike = alike.entry(event).or_insert(one);
-        alike.cpu = if seen.cpu == Always::Several { ANY } else { alike.cpu };
-        alike.tid = if seen.tid == Always::Several { ANY } else { alike.tid };
-    }
-    let entry = |&(id, event): &(u64, usize)| {
-        let alike = alike.get(&event).copied().unwrap_or(one);
-        let seen = seen.get(&id).copied().unwrap_or_default();
-        let proven = |seen, alike| match seen {
-            Always::This(value) if alike != ANY => value.into(),
-            _ => ANY,
-        };
-        let (cpu, tid) = (proven(seen.cpu, alike.cpu), proven(seen.tid, alike.tid));
-        let host = alike.machine_pid == 0;
-        Entry {
-            id,
-            idx: if host { found.queues.of(cpu, tid) } else { ANY },
-            cpu,
-            tid,
-            machine_pid: alike.machine_pid,
-            vcpu: if host { 0 } else { ANY },
-        }
-    };
-    let added: Vec<Entry> = wanted.iter().map(entry).collect();
+    let added = found.entries(ids, wanted, seen);
     if found.indexes.is_empty() {
         found.indexes.push(Index { at: anchor, entries: Vec::new(), long: false, changed: true });
     }
@@ -474,7 +509,7 @@ fn add(
 }
 
 /// Every kind that may end in a trailer.
-fn kernel_kinds() -> Kinds {
+pub(crate) fn kernel_kinds() -> Kinds {
     (1..64).fold(Kinds::NONE, |mut kinds, kind| {
         kinds.insert(RecordType(kind));
         kinds

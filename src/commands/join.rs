@@ -12,7 +12,7 @@ use perfx_passes::{Decompress, DecompressOptions, InputSpec, Join as Pass, JoinO
 use perfx_pipeline::{Job, Output, OutputForm};
 
 use crate::cli::Usage;
-use crate::input::{InputsArgs, Source, spool};
+use crate::input::{InputsArgs, Source, repeatable, spool};
 use crate::output::{WriteArgs, identity};
 
 /// Join several recordings of one machine into one, in the order of time
@@ -28,7 +28,11 @@ use crate::output::{WriteArgs, identity};
 ///   perfx join perf.data.2026* -o perf.data
 ///   perfx join host.data trace.data,offset=-1500 -o all.data
 #[derive(Args, Debug)]
-#[command(verbatim_doc_comment, override_usage = "perfx join [OPTIONS] INPUT INPUT…")]
+#[command(
+    verbatim_doc_comment,
+    override_usage = "perfx join [OPTIONS] INPUT INPUT…",
+    mut_arg("input", repeatable)
+)]
 pub(crate) struct Join {
     #[command(flatten)]
     write: WriteArgs,
@@ -54,14 +58,23 @@ impl Join {
         }
         let mut inputs = self.open_chains(self.open()?)?.into_iter();
         let first = inputs.next().context("there is no input")?;
-        let others =
-            inputs.map(|input| Joined::Open(Box::new(input.recording), input.offset)).collect::<Vec<_>>();
-        let pass = Pass::new(JoinOptions { offset: first.offset, others, mix: self.mix || self.write.force });
-        self.write.transform_opened("join", &first.source, first.recording, vec![Box::new(pass)], false)
+        let inputs: Vec<_> = inputs.collect();
+        let take_kcore = first.recording.extras.is_empty();
+        let has_kcore = |input: &Input| !input.recording.extras.is_empty();
+        let directory = take_kcore && inputs.iter().any(has_kcore);
+        let others = inputs.into_iter().map(|input| Joined::Open(Box::new(input.recording), input.offset));
+        let options = JoinOptions {
+            offset: first.offset,
+            others: others.collect(),
+            mix: self.mix || self.write.force,
+            take_kcore,
+        };
+        let pass = Box::new(Pass::new(options));
+        self.write.transform_opened("join", &first.source, first.recording, vec![pass], directory)
     }
 
     fn open(&self) -> Result<Vec<Input>> {
-        let given = self.write.input.path().into_iter().chain(&self.others).cloned().collect();
+        let given = self.write.input.all().chain(&self.others).cloned().collect();
         let mut inputs: Vec<Input> = Vec::new();
         for source in InputsArgs::of(given).sources()? {
             let (source, offset) = match &source {

@@ -3,6 +3,7 @@
 use anyhow::Result;
 use clap::Args;
 use perfx_passes::Mend;
+use perfx_pipeline::Pass;
 
 use crate::cli::Usage;
 use crate::output::WriteArgs;
@@ -30,6 +31,12 @@ impl Repair {
     pub(crate) fn run(&self) -> Result<u8> {
         let mends = self.fault.iter().map(|code| Mend::parse(code)).collect::<Result<Vec<_>>>();
         let mends = mends.map_err(|e| Usage(e.to_string()))?;
-        self.write.transform("repair", vec![Box::new(perfx_passes::Repair::new(&mends))])
+        let passes = || -> Vec<Box<dyn Pass>> { vec![Box::new(perfx_passes::Repair::new(&mends))] };
+        if self.write.in_place
+            && let Some(code) = self.write.set_features(passes())?
+        {
+            return Ok(code);
+        }
+        self.write.transform("repair", passes())
     }
 }

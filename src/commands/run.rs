@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::Args;
 use perfx_passes::parse_chain;
-use perfx_pipeline::{Job, Schedule};
+use perfx_pipeline::{Job, NotLast, Pass, Schedule};
 use serde_json::{Value as Json, json};
 
 use crate::cli::{FormatArgs, Usage};
@@ -39,6 +39,14 @@ pub(crate) struct Run {
 impl Run {
     pub(crate) fn run(&self) -> Result<u8> {
         let passes = parse_chain(&self.passes.join(",")).map_err(|e| Usage(format!("{e:#}")))?;
+        let done = self.chain(passes);
+        done.map_err(|error| match error.downcast::<NotLast>() {
+            Ok(misplaced) => Usage(misplaced.to_string()).into(),
+            Err(error) => error,
+        })
+    }
+
+    fn chain(&self, passes: Vec<Box<dyn Pass>>) -> Result<u8> {
         if self.explain {
             let recording = Source::of(&self.write.input).open()?;
             let job = Job { recording, passes, threads: 1, spool: spool() };

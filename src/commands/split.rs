@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::{ArgGroup, Args};
 use perfx_format::input::Recording;
 use perfx_passes::{Decompress, DecompressOptions, Part, PartName, Split as Parts, SplitBy};
-use perfx_pipeline::{Job, Level, Output, OutputForm, Report, counted};
+use perfx_pipeline::{Job, Level, Outcome, Output, OutputForm, Pass, Report, counted, ordered};
 use rustix::fs::{Access, access};
 
 use crate::cli::{InputArgs, TalkArgs, ThreadArgs, Usage};
@@ -88,17 +88,29 @@ impl Split {
             .map_err(std::io::Error::from)
             .with_context(|| folder.display().to_string())?;
         recording.progress().expect(2 + called.len() as u64);
-        let mut places = if self.dry_run { None } else { Some(Places::new(folder)?) };
-        let extras = recording.extras.clone();
+        let places = if self.dry_run { None } else { Some(Places::new(folder, paths.clone())?) };
+        let (read, extras) = (recording.name.clone(), recording.extras.clone());
         let mut lines = Vec::new();
-        for ((part, path), pass) in called.iter().zip(paths).zip(parts.passes(&recording)) {
-            let again = recording.again().context("a spooled recording can be read as often as one likes")?;
-            let job = Job { recording: again, passes: vec![pass], threads, spool: spool() };
+        // Where there are many parts, each thread makes one of them at a time: nobody waits for another then.
+        let side_by_side = called.len() >= 2 * threads;
+        let (makers, threads) = if side_by_side { (threads, 1) } else { (1, threads) };
+        let make = |_: &mut (), (number, (recording, pass)): (usize, Again)| -> Result<Outcome> {
+            let recording = recording.context("a spooled recording can be read as often as one likes")?;
+            let job = Job { recording, passes: vec![pass], threads, spool: spool() };
+            match &places {
+                Some(places) => places.write(number, job, &extras),
+                None => {
+                    let name = || paths.get(number).map(|path| path.display().to_string());
+                    job.run(Output::Nowhere(OutputForm::File)).with_context(|| name().unwrap_or_default())
+                }
+            }
+        };
+        let mut made = called.iter().zip(&paths);
+        let passes = parts.passes(&recording);
+        let jobs = passes.map(move |pass| (recording.again(), pass)).enumerate();
+        ordered(jobs, &mut vec![(); makers], makers == 1, make, |outcome| {
+            let (outcome, Some((part, path))) = (outcome?, made.next()) else { return Ok(()) };
             let name = path.display().to_string();
-            let outcome = match &mut places {
-                Some(places) => places.write(path, job, &extras)?,
-                None => job.run(Output::Nowhere(OutputForm::File)).context(name.clone())?,
-            };
             report.records = outcome.report.records;
             report.bytes = outcome.report.bytes;
             let wrote = if self.dry_run { "would write" } else { "wrote" };
@@ -110,12 +122,13 @@ impl Split {
                     report.lines.push(line);
                 }
             }
-        }
+            Ok(())
+        })?;
         if let Some(places) = places {
             places.settle()?;
         }
         drop(bar);
-        report.lines.insert(0, read_line(&recording.name, &report));
+        report.lines.insert(0, read_line(&read, &report));
         report.lines.extend(lines);
         Ok(self.talk.tell(&report))
     }
@@ -146,6 +159,9 @@ impl Split {
         })
     }
 }
+
+/// The recording for another reading, and what makes a part of it.
+type Again = (Option<Recording>, Box<dyn Pass>);
 
 /// The recording with nothing compressed in it and nothing that can be read only once: else each part would expand all of it again.
 fn expanded(recording: Recording, threads: usize, report: &mut Report) -> Result<Recording> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use perfx_format::features::{Compressed, FeatureContext, NrCpus};
+use perfx_format::features::{Compressed, FeatureContext, NamedIds, NrCpus};
 use perfx_format::header::Weight;
 use perfx_format::input::{Batch, Form, Recording, Torn};
 use perfx_format::{Error, Feature, Origin, RecordType};
@@ -20,7 +20,9 @@ pub fn examine(mut recording: Recording, threads: usize, most: usize) -> Result<
         cpus: recording.features.get(&Feature::NRCPUS).and_then(|cpus| NrCpus::read(cpus, recording.endian)),
     };
     let pipe = recording.form == Form::Pipe;
-    let context = Context { endian: recording.endian, features, pipe, most };
+    let named = recording.features.get(&Feature::BUILD_ID);
+    let named = named.map_or_else(NamedIds::default, |section| NamedIds::new(section, recording.endian));
+    let context = Context { endian: recording.endian, features, named, pipe, most };
     let killed = recording.faults.iter().any(|fault| fault.code == "unfinished");
     let said = recording.features.contains_key(&Feature::COMPRESSED);
     let can_tell = !killed && said == recording.compressed().is_some();

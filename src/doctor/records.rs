@@ -1,7 +1,7 @@
 //! Checks each record by itself; what needs its neighbours is gathered for whoever sees the batches in file order.
 
 use perfx_format::decode::oddities;
-use perfx_format::features::{FeatureContext, NrCpus, decode_feature};
+use perfx_format::features::{FeatureContext, NamedIds, NrCpus, decode_feature};
 use perfx_format::input::{Batch, FLAGS, HeaderRecord};
 use perfx_format::{Feature, Origin, Record, RecordType};
 
@@ -9,10 +9,12 @@ use crate::finding::{Findings, Spot};
 use crate::order::{Rounds, sort_time};
 
 /// What a check needs to know of the recording.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Context {
     pub(crate) endian: perfx_format::Endian,
     pub(crate) features: FeatureContext,
+    /// Of feature BUILD_ID.
+    pub(crate) named: NamedIds,
     /// Pipe data, in which header records are in their place.
     pub(crate) pipe: bool,
     /// The most places kept of each code.
@@ -117,6 +119,9 @@ impl Seen {
     fn record(&mut self, record: &Record<'_>, batch: &Batch, context: &Context) {
         let kind = record.kind();
         for odd in oddities(record, &batch.layouts) {
+            if odd.code == "mmap-build-id-bit" && context.named.prove(record) {
+                continue;
+            }
             self.findings.odd(odd, Some(record.origin()), Some(kind));
         }
         if kind.is_kernel() {

@@ -521,7 +521,8 @@ pub enum MmapBuildId<'a> {
 ///
 /// - the event of the record has `attr.build_id`, or, as for what perf itself writes with id 0, any event has;
 /// - or it can't be device and inode: minor numbers end at 2^20, generations at 2^32, no inode is 0; and only zeros follow the id. Of all ids of 8
-///   bytes, one in 4096 looks like an inode nevertheless; of those of 20 bytes none does.
+///   bytes, one in 4096 looks like an inode nevertheless; of those of 20 bytes none does. Whoever has feature BUILD_ID at hand asks that
+///   ([`crate::features::NamedIds`]).
 pub fn mmap_build_id<'a>(record: &Record<'a>, layouts: &Layouts) -> Option<MmapBuildId<'a>> {
     let union = record.bytes().get(40..64).filter(|_| record.kind() == RecordType::MMAP2)?;
     if record.misc() & MMAP_BUILD_ID == 0 {

@@ -214,8 +214,8 @@ where
             let breaks_off = stream.breaks_off();
             let lost = stream.lost.or_else(|| {
                 let what = "the zstd frame breaks off; what it held behind this is not there";
-                let error =
-                    Error::new(what).origin(stream.at).record(RecordType::COMPRESSED).file(&last.name);
+                let error = Error::new(what).code("zstd").origin(stream.at).record(RecordType::COMPRESSED);
+                let error = error.file(&last.name);
                 breaks_off.then(|| Lost { error: Arc::new(error), records: 0, bytes: 0 })
             });
             self.ready.extend(lost.map(|lost| Batch { lost: Some(lost), ..last.clone() }));

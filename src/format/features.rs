@@ -8,7 +8,7 @@ mod section;
 #[cfg(test)]
 mod tests;
 
-pub use build_id::{BUILD_ID_NAME_MAX, BUILD_ID_SIZE_VALID, BuildIdEntry, BuildIds};
+pub use build_id::{BUILD_ID_NAME_MAX, BUILD_ID_SIZE_VALID, BuildIdEntry, BuildIds, NamedIds, trimmed_id};
 use section::{Int, Section, put_str};
 
 use crate::decode::decode_attr;

@@ -230,6 +230,17 @@ pub struct Lost {
     pub bytes: u64,
 }
 
+impl Lost {
+    /// Why, for whoever does not bear it.
+    pub fn to_error(&self) -> Error {
+        let error = Error::new(self.error.to_string());
+        match self.error.fault_code() {
+            Some(code) => error.code(code),
+            None => error,
+        }
+    }
+}
+
 impl Torn {
     /// A piece of a zstd stream, or a record inside one.
     pub fn is_of_zstd(&self) -> bool {

@@ -8,7 +8,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 /// For every item: `work` on one of the `workers` (one thread each), then `done` on the calling thread, in the items' order. With a single
 /// worker and `alone`, everything happens on the calling thread. Stops at the first error of `done`.
-pub(crate) fn ordered<T: Send, R: Send, W: Send>(
+pub fn ordered<T: Send, R: Send, W: Send>(
     items: impl Iterator<Item = T> + Send,
     workers: &mut [W],
     alone: bool,

@@ -135,6 +135,10 @@ impl Planner {
 
     /// Bytes of the batch are kept as a range, all others copied.
     fn place(&mut self, bytes: &[u8]) {
+        // Most records have no payload, and nothing lies nowhere.
+        if bytes.is_empty() {
+            return;
+        }
         let start = bytes.as_ptr() as usize;
         if self.batch.contains(&start) && start + bytes.len() <= self.batch.end {
             let at = start - self.batch.start;

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::{slice, thread};
+use std::{fmt, slice, thread};
 
 use anyhow::{Context as _, Result};
 use crossbeam_channel::bounded;
@@ -100,6 +100,18 @@ pub struct Outcome {
     pub beside: Vec<(PathBuf, OsString)>,
 }
 
+/// A pass that must be the last one is not.
+#[derive(Debug)]
+pub struct NotLast(&'static str);
+
+impl fmt::Display for NotLast {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "pass {} must be the last one: no other can read what it writes", self.0)
+    }
+}
+
+impl std::error::Error for NotLast {}
+
 /// How a job will be done, decided before the first byte moves.
 #[derive(Debug)]
 pub struct Schedule {
@@ -121,7 +133,7 @@ impl Schedule {
         // Records of several zstd streams can't stand in one file: it has one.
         let several = recording.stream_count() > 1 && recording.is_compressed();
         if let Some(at) = needs.iter().position(|(_, needs)| needs.last).filter(|at| at + 1 < needs.len()) {
-            anyhow::bail!("pass {} must be the last one: no other can read what it writes", needs[at].0);
+            anyhow::bail!(NotLast(needs[at].0));
         }
         if needs.iter().any(|(_, needs)| needs.ids) {
             Layouts::new(&recording.events).check_ids().map_err(|e| e.file(&recording.name))?;
@@ -633,7 +645,7 @@ fn write_records(
         }
         if let Some(lost) = &batch.lost {
             if schedule.damage == Damage::Refuse {
-                anyhow::bail!("{}", lost.error);
+                return Err(lost.to_error().into());
             }
             session.report.say(Level::Loss, lost.to_string());
         }
@@ -876,6 +888,11 @@ impl<'a> Writer<'a> {
         let data = Section { offset: self.data_offset, size: self.sink.position() - self.data_offset };
         self.index_aux(from_pipe, session);
         let features = session.features();
+        anyhow::ensure!(
+            data.size > 0 || !features.is_empty(),
+            "{}: no record and no feature of it is left, and a file without both is what perf record leaves when it is killed",
+            session.name
+        );
         let sizes: Vec<u64> = features.values().map(|section| section.len() as u64).collect();
         self.append(&feature_table(data.end(), sizes.into_iter(), &self.spare_slots, endian))?;
         for section in features.values() {

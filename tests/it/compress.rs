@@ -12,7 +12,7 @@ use crate::parse::{AUXTRACE, Contents, HEADER_FEATURE, Order, Rec, feature, reco
 use crate::second_opinion::theirs;
 use crate::snapshots::{Place, same};
 use crate::support::{
-    Fixture, Form, Perf, Stdin, all, each, each_fixture, named, perfs, perfx, perfx_with, recorded,
+    Fixture, Form, Perf, Stdin, all, each, each_fixture, named, perfs, perfx, perfx_with, recorded, root,
     same_bytes, same_lines, temp, workloads,
 };
 
@@ -449,7 +449,39 @@ fn it_is_the_last_pass_of_any_chain() {
     assert!(small.len() < plain.len());
     assert!(changed("decompress", &[], &small) == plain);
     let ran = perfx(args!["run", "-n", "-p", "compress,build-ids", fixture.path]);
-    assert!(ran.code == Some(1) && ran.stderr.contains("must be the last one"), "{}", ran.stderr);
+    assert!(ran.code == Some(2) && ran.stderr.contains("must be the last one"), "{}", ran.stderr);
+    let ran = perfx(args!["run", "--explain", "-p", "compress,build-ids", fixture.path]);
+    assert!(ran.code == Some(2) && ran.stderr.contains("must be the last one"), "{}", ran.stderr);
+}
+
+/// Found by fuzzing: a file without records and features, which every reader takes for one that perf record did not finish.
+#[test]
+fn where_nothing_is_left_nothing_is_written() {
+    let folder = temp();
+    let (input, out) =
+        (root().join("tests/fuzz/corpus/decompress/nothing-is-left"), folder.path().join("out"));
+    for more in [&["-n"][..], &[]] {
+        let mut line = args!["decompress", "--salvage", input, "-o", out].to_vec();
+        line.extend(more.iter().map(Into::into));
+        let ran = perfx(line);
+        assert!(ran.code == Some(1) && ran.stderr.contains("no record and no feature"), "{}", ran.stderr);
+        assert!(!out.exists());
+    }
+}
+
+/// The error named no way out.
+#[test]
+fn a_frame_that_breaks_off_is_for_recover() {
+    let bytes = Fixture::new("recorded/pipe-z.p61.data").bytes();
+    let all = records(&bytes[16..], Order { big: false });
+    let last = all.iter().rev().find(|record| record.kind == COMPRESSED).unwrap();
+    // The last of the zstd stream is missing.
+    let (at, size) = (16 + last.at, last.bytes.len() - 16);
+    let mut cut = bytes[..at + size].to_vec();
+    cut[at + 6..at + 8].copy_from_slice(&(size as u16).to_le_bytes());
+    let ran = perfx_with(Stdin::Pipe(&cut), ["decompress", "-", "-n"]);
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    assert!(ran.stderr.contains("breaks off") && ran.stderr.contains("perfx recover"), "{}", ran.stderr);
 }
 
 #[test]

@@ -514,7 +514,7 @@ pub(crate) fn join(bytes: &[u8]) {
     for (first, other) in [(bytes, HOST), (HOST, bytes)] {
         let Ok(other) = open(other) else { continue };
         let others = vec![Joined::Open(Box::new(other), None)];
-        let join = Join::new(JoinOptions { offset: None, others, mix: true });
+        let join = Join::new(JoinOptions { others, mix: true, take_kcore: true, ..JoinOptions::default() });
         if let Some((_, joined)) = run(first, vec![Box::new(join)], form, 1)
             && !by_hostname(&before, form)
         {

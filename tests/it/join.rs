@@ -493,3 +493,84 @@ fn sample_time_is_that_of_all_samples() {
         assert!(!said.contains("sample-time"), "{others}: {said}");
     }
 }
+
+/// Ids of an input without an ID_INDEX (of perf before 5.18) were in none.
+#[test]
+fn ids_of_an_input_without_an_index_are_in_the_output_s() {
+    let place = Place::new(&[
+        ("old.data", "recorded/plain.p510.data"),
+        ("older.data", "recorded/fp.p510.data"),
+        ("pipe.data", "recorded/pipe.p510.data"),
+        ("new.data", "recorded/plain.p61.data"),
+        ("aux.data", "crafted/aux-le.data"),
+    ]);
+    let mut text = Vec::new();
+    for inputs in [
+        "new.data old.data older.data",
+        "old.data new.data",
+        "pipe.data new.data",
+        "new.data pipe.data --to pipe",
+        "old.data older.data",
+        "aux.data old.data --mix",
+    ] {
+        text.push(place.say(&format!("join -f {inputs} -o out.data")));
+        text.push(place.dump("out.data", &[], &["ID_INDEX", "AUXTRACE_INFO"]));
+        let said = perfx(args!["doctor", place.path("out.data")]).text();
+        assert!(!said.contains("id-index"), "{inputs}: {said}");
+    }
+    same("join", "id_index", &text.join("\n"));
+}
+
+/// It was the first input's or none's.
+#[test]
+fn a_kcore_of_the_same_kernel_goes_along() {
+    let folder = temp();
+    let (kcore, plain) = (data("recorded/kcore.p61.data"), data("recorded/plain.p61.data"));
+    let join = |first: &Path, second: &Path, more: &[&str]| {
+        let out = folder.path().join("out.data");
+        let mut line = args!["join", "-f", "-o", out, first, second].to_vec();
+        line.extend(more.iter().map(Into::into));
+        let ran = perfx(line);
+        (ran.code, ran.stderr, out)
+    };
+    let (code, said, out) = join(&plain, &kcore, &[]);
+    assert_eq!(code, Some(0), "{said}");
+    for name in ["kallsyms", "kcore", "modules"] {
+        let of = |path: &Path| fs::read(path.join("kcore_dir").join(name)).unwrap();
+        assert_eq!(of(&out), of(&kcore), "{name}");
+    }
+    for perf in perfs(&["perf", "perf-new"]) {
+        let lines = |path: &Path| script(&perf, path, "tid,time,event").unwrap();
+        let apart = [lines(&plain), lines(&kcore)];
+        same_lines(perf.name, &by_time(&apart), &by_time(&[lines(&out)])).unwrap();
+    }
+    // Of two, the first input's; and a file has no place for it.
+    assert_eq!(join(&kcore, &data("recorded/kcore.p612.data"), &[]).0, Some(3));
+    fs::remove_dir_all(&out).unwrap();
+    assert_eq!(join(&plain, &kcore, &["--to", "file"]).0, Some(3));
+    // That of another boot is of no use, and what is left is a file.
+    fs::remove_file(&out).unwrap();
+    let there = folder.path().join("there");
+    fs::create_dir(&there).unwrap();
+    let mut bytes = fs::read(kcore.join("data")).unwrap();
+    let at = bytes.windows(16).position(|part| part == b"[kernel.kallsyms").unwrap();
+    // The address of the mapping: u32 pid, tid, u64 addr, len, pgoff, name.
+    bytes[at - 24..at - 16].copy_from_slice(&0xffff_ffff_8200_0000u64.to_le_bytes());
+    fs::write(there.join("data"), bytes).unwrap();
+    fs::create_dir(there.join("kcore_dir")).unwrap();
+    let (code, said, out) = join(&plain, &there, &[]);
+    assert!(code == Some(3) && said.contains("kcore_dir") && out.is_file(), "{code:?} {said}");
+}
+
+#[test]
+fn inputs_may_be_given_as_perf_takes_them() {
+    let folder = temp();
+    let (named, given) = (folder.path().join("named"), folder.path().join("given"));
+    let [a, b, c] = ["plain", "fp", "forks"].map(|name| data(&format!("recorded/{name}.p61.data")));
+    perfx(args!["join", "-q", a, b, c, "-o", named]).done().unwrap();
+    perfx(args!["join", "-q", "-i", a, "--input", b, c, "-o", given]).done().unwrap();
+    same_bytes("-i", &fs::read(named).unwrap(), &fs::read(given).unwrap()).unwrap();
+    // One input is one.
+    let ran = perfx(args!["copy", "-i", a, "-i", b, "-n"]);
+    assert!(ran.code == Some(2) && ran.stderr.contains("multiple times"), "{}", ran.stderr);
+}

@@ -686,3 +686,24 @@ fn with_index_any(file: &[u8], entries: &[Vec<u64>]) -> Vec<u8> {
     changed[at..at + new.len()].copy_from_slice(&new);
     changed
 }
+
+/// What records of pipe data said already was said once more in front.
+#[test]
+fn build_ids_are_added_to_a_pipe_once() {
+    let fixture = Fixture::new("recorded/pipe-inject-b.p73.data");
+    let add = |chain: &str, bytes: &[u8]| {
+        let ran = perfx_with(Stdin::Pipe(bytes), ["run", "-p", chain, "-"]);
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        ran.stdout
+    };
+    let once = add("reindex-build-ids:add", &fixture.bytes());
+    same_bytes("in one chain", &once, &add("reindex-build-ids:add,reindex-build-ids:add", &fixture.bytes()))
+        .unwrap();
+    same_bytes("again", &once, &add("reindex-build-ids:add", &once)).unwrap();
+    let ran = perfx_with(Stdin::Pipe(&once), ["dump", "--only", "HEADER_BUILD_ID", "-"]);
+    let text = ran.text();
+    let mut named: Vec<_> = text.lines().filter_map(|line| line.split("build_id=").nth(1)).collect();
+    let named: Vec<_> = named.iter_mut().map(|name| name.split(" sample_id").next().unwrap()).collect();
+    let each: std::collections::BTreeSet<_> = named.iter().collect();
+    assert!(!named.is_empty() && each.len() == named.len(), "{text}");
+}

@@ -1,6 +1,7 @@
 //! `perfx repair` mends the faults that it says it can, so that doctor and perf are content, and changes nothing else.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 
 use serde_json::Value as Json;
 
@@ -183,4 +184,73 @@ fn a_fault_that_nobody_can_mend_is_a_mistake_on_the_command_line() {
     let ran = perfx(["repair", "--fault", "zstd", "perf.data"]);
     assert_eq!(ran.code, Some(2));
     assert!(ran.stderr.contains("`zstd`") && ran.stderr.contains("mmap-len"), "{}", ran.stderr);
+}
+
+/// The file was written anew, and by that another one.
+#[test]
+fn in_place_what_is_right_is_not_touched() {
+    let folder = temp();
+    let there = folder.path().join("there.data");
+    let kept = folder.path().join("there.data.old");
+    for (name, stays) in [
+        ("recorded/plain.p61.data", true),
+        ("recorded/pipe.p61.data", true),
+        ("recorded/z.p73.data", true),
+        // Only a feature is wrong, so its section changes, and the file is the same.
+        ("crafted/dir-format-in-file.data", false),
+        ("crafted/val-mmap2-build-id-0.data", false),
+    ] {
+        for backup in [false, true] {
+            let before = Fixture::new(name).bytes();
+            fs::write(&there, &before).unwrap();
+            let metadata = fs::metadata(&there).unwrap();
+            let mut line = args!["repair", "--in-place", there].to_vec();
+            line.extend(backup.then(|| "--backup".into()));
+            let ran = perfx(line);
+            assert_eq!(ran.code, Some(0), "{name}: {}", ran.stderr);
+            let after = fs::metadata(&there).unwrap();
+            assert_eq!(stays, ran.stderr.contains("stays as it is"), "{name}: {}", ran.stderr);
+            assert_eq!(stays, ran.stderr.contains("nothing to mend"), "{name}: {}", ran.stderr);
+            assert_eq!(kept.exists(), backup && !stays, "{name}");
+            if stays {
+                let of = |metadata: &fs::Metadata| (metadata.ino(), metadata.modified().unwrap());
+                assert_eq!(of(&after), of(&metadata), "{name}");
+                same_bytes(name, &before, &fs::read(&there).unwrap()).unwrap();
+            } else {
+                assert!(doctor(&there).iter().all(|(_, severity)| severity != "fault"), "{name}");
+                assert!(!backup || fs::read(&kept).unwrap() == before, "{name}");
+            }
+            let _ = fs::remove_file(&kept);
+        }
+    }
+}
+
+/// An id of 8 bytes with small numbers in it, put in by perf inject, was taken for device and inode.
+#[test]
+fn a_build_id_that_the_feature_names_is_one() {
+    const NAME: &[u8] = b"/tmp/perfx-data/work/burn\0";
+    let folder = temp();
+    let (input, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
+    for (named, right) in [([1, 2, 0, 0, 7, 0, 0, 0], true), ([1, 2, 0, 0, 8, 0, 0, 0], false)] {
+        let mut bytes = Fixture::new("recorded/buildid-default.p61.data").bytes();
+        let mut places: Vec<usize> = (0..bytes.len()).filter(|&at| bytes[at..].starts_with(NAME)).collect();
+        // Of the feature's entry: u8 size of the id behind its 20 bytes.
+        let entry = places.pop().unwrap() - 36;
+        bytes[entry + 12..entry + 32].fill(0);
+        bytes[entry + 12..entry + 20].copy_from_slice(&named);
+        bytes[entry + 32] = 8;
+        bytes[entry + 5] |= 0x80;
+        places.retain(|name| bytes[name - 72..].starts_with(&[10, 0, 0, 0]));
+        for at in places.iter().map(|name| name - 72) {
+            bytes[at + 5] |= 0x40;
+            bytes[at + 40..at + 64].fill(0);
+            bytes[at + 40] = 8;
+            bytes[at + 44..at + 52].copy_from_slice(&[1, 2, 0, 0, 7, 0, 0, 0]);
+        }
+        fs::write(&input, &bytes).unwrap();
+        let found = doctor(&input).iter().any(|(code, _)| code == "mmap-build-id-bit");
+        let ran = perfx(args!["repair", "-f", "-o", out, input]).done().unwrap();
+        assert_eq!((found, ran.stderr.contains("nothing to mend")), (!right, right), "{}", ran.stderr);
+        assert_eq!(fs::read(&out).unwrap() == bytes, right);
+    }
 }

@@ -1,6 +1,8 @@
 //! Reads and writes build-id entries, which look alike in a BUILD_ID section and in a HEADER_BUILD_ID record, whichever perf wrote them.
 
-use crate::{Endian, RecordType, until_nul};
+use std::collections::HashSet;
+
+use crate::{Endian, Record, RecordType, until_nul};
 
 /// Bytes before the file name.
 const FIXED: usize = 36;
@@ -151,4 +153,35 @@ impl<'a> Iterator for BuildIds<'a> {
     fn next(&mut self) -> Option<BuildIdEntry<'a>> {
         self.split().map(|(_, entry)| entry)
     }
+}
+
+/// Build-ids by the names of their files, as feature BUILD_ID has them.
+#[derive(Clone, Default, Debug)]
+pub struct NamedIds(HashSet<(Vec<u8>, Vec<u8>)>);
+
+impl NamedIds {
+    /// Of this section.
+    pub fn new(section: &[u8], endian: Endian) -> NamedIds {
+        let named = BuildIds::new(section, endian);
+        NamedIds(named.map(|entry| (entry.filename.to_vec(), trimmed_id(entry.id).to_vec())).collect())
+    }
+
+    /// An MMAP2 record holds, where device and inode stand in others, the very id that its file has here, so that bit 14 of its `misc` is right
+    /// whatever else its bytes could mean.
+    pub fn prove(&self, record: &Record<'_>) -> bool {
+        // u8 size, u8 0, u16 0, 20 bytes of id with zeros behind; u32 prot, flags; file name.
+        let union = record.bytes().get(40..64).filter(|_| record.kind() == RecordType::MMAP2);
+        let Some((head, id)) = union.and_then(|union| union.split_at_checked(4)) else { return false };
+        let name = until_nul(record.bytes().get(72..).unwrap_or_default());
+        let id = trimmed_id(id);
+        let size = usize::from(head[0]);
+        let fits = (1..=20).contains(&size) && id.len() <= size && !id.is_empty();
+        fits && head[1..] == [0; 3] && self.0.contains(&(name.to_vec(), id.to_vec()))
+    }
+}
+
+/// An id without the zeros that may stand behind it: it may be said with its length, or without and with zeros up to 20 bytes.
+pub fn trimmed_id(id: &[u8]) -> &[u8] {
+    let end = id.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+    &id[..end]
 }
