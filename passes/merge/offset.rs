@@ -51,7 +51,8 @@ pub(crate) fn find_clock(
     // What the guest's kernel takes for the rate of its clock may be far from it, and then the rate is half of the answer.
     let cycles = guest.is_some() && scale.is_none() && matches!(unfit, Unfit::Ambiguous { .. });
     let rate = if cycles {
-        "give scale=, cycles of its TSC in a ns of the host (2.6 for 2.6 GHz, with all digits that the host's kernel log has: dmesg | grep MHz), or "
+        "if its kernel misjudges its clock, give scale=, its cycles in a ns of the host (the GHz of the TSC, with all digits of the host's kernel log: \
+         dmesg | grep MHz); or give "
     } else {
         "or give "
     };

@@ -58,7 +58,7 @@ pub(crate) fn place(
             );
         }
     }
-    let mut placed = Vec::new();
+    let mut opened = Vec::new();
     for spec in specs {
         let recording = session.open(&spec.path)?;
         let name = recording.name.clone();
@@ -79,12 +79,23 @@ pub(crate) fn place(
         let chosen = Chosen::new(options.samples, options.all, &recording.events);
         let guest = Guest::new(recording, chosen, spec.offset.is_none(), session.threads, session.spool())?;
         guest.facts.torn.iter().for_each(|torn| session.report.say(Level::Loss, torn.clone()));
-        let needed = guest.vcpus();
-        let pid = match spec.pid {
+        opened.push((spec, guest, hostname));
+    }
+    let mut pids: Vec<Option<u32>> = opened.iter().map(|(spec, ..)| spec.pid).collect();
+    // What only one process can have run takes that from the others, in whatever order they are named.
+    for _ in 0..opened.len() {
+        for ((_, guest, _), pid) in opened.iter().zip(&mut pids).filter(|(_, pid)| pid.is_none()) {
+            let found = find_pid("", machines, &taken, &guest.vcpus(), None);
+            *pid = found.ok().filter(|&pid| taken.insert(pid));
+        }
+    }
+    let mut placed = Vec::new();
+    for ((spec, guest, hostname), pid) in opened.into_iter().zip(pids) {
+        let (name, needed) = (guest.recording.name.clone(), guest.vcpus());
+        let pid = match pid {
             Some(pid) => pid,
             None => find_pid(&name, machines, &taken, &needed, hostname)?,
         };
-        taken.insert(pid);
         let threads = find_threads(&name, pid, machines, &spec, &needed)?;
         let mount = options.guestmount.as_ref().map(|folder| folder.join(pid.to_string()));
         let root = spec.root.clone().or(mount);

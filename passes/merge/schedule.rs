@@ -7,7 +7,7 @@ use std::fmt;
 
 use perfx_pipeline::counted;
 
-use super::report::signed_seconds;
+use super::report::{list, signed_seconds};
 
 /// A moment of the guest on the host's time scale, but for an offset: ns.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -57,7 +57,7 @@ pub(crate) enum Unfit {
 impl fmt::Display for Unfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let told = |found: &Other| {
-            format!("{} ({} of {} events)", signed_seconds(found.offset), found.inside, found.judged)
+            format!("at {} {} of {}", signed_seconds(found.offset), found.inside, found.judged)
         };
         match self {
             Unfit::NoSpans => f.write_str(
@@ -71,14 +71,13 @@ impl fmt::Display for Unfit {
                 "its VCPUs ran, or rested, nearly all the time the host was recorded, so that any offset fits (record a guest that pauses)",
             ),
             Unfit::Ambiguous { best, second } => {
-                f.write_str("no one beginning puts its events clearly better than all others into the times at which the host ran its VCPUs")?;
-                if let Some(best) = best {
-                    write!(f, "; the best is {}", told(best))?;
-                }
-                if let Some(second) = second {
-                    write!(f, ", another {}", told(second))?;
-                }
-                f.write_str(" (record for longer, all of the guest and all of its VCPU threads, with --switch-events)")
+                let places = [best, second].into_iter().flatten().filter(|place| place.judged > 0);
+                write!(
+                    f,
+                    "nowhere do its events fit clearly best into the times at which its VCPUs ran [{}]; are both recordings of the same seconds, and of \
+                     this process? (record for longer, all of the guest and all of its VCPU threads, with --switch-events)",
+                    list(places.map(told))
+                )
             }
         }
     }

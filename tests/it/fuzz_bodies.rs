@@ -244,13 +244,13 @@ fn check(written: &[u8], form: OutputForm) -> Summary {
 
 const FORMS: [OutputForm; 2] = [OutputForm::File, OutputForm::Pipe];
 
-/// In a file these are records like any other; in pipe data they would be taken for part of the header.
+/// In a file these are records like any other, compressed or not; in pipe data they would be taken for part of the header.
 fn would_mean_more(bytes: &[u8]) -> bool {
     let Ok(mut recording) = open(bytes) else { return false };
     let mut more = false;
     let head =
         Kinds::of(&[RecordType::HEADER_ATTR, RecordType::HEADER_FEATURE, RecordType::HEADER_TRACING_DATA]);
-    let _ = walk(&mut recording, false, |record, _| more |= head.has(record.kind()));
+    let _ = walk(&mut recording, true, |record, _| more |= head.has(record.kind()));
     recording.form == Form::File && more
 }
 

@@ -133,6 +133,20 @@ fn real_pairs_satisfy_all_assertions() {
     });
 }
 
+/// Of two guests the one with two VCPUs can only be the process with two; so the other one is the other's, in whatever order they are named.
+#[test]
+fn guests_find_their_processes_in_any_order() {
+    let folder = Path::new("/tmp/perfx-data/guest/04-two");
+    if !real_pairs().iter().any(|(found, _)| found == folder) {
+        return;
+    }
+    for guests in [["g1", "g2"], ["g2", "g1"]] {
+        let guests = guests.map(|guest| folder.join(guest).join("guest.data"));
+        let ran = perfx(args!["merge", "-n", folder.join("host.data"), guests[0], guests[1]]);
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    }
+}
+
 /// The differences between perf's merge of a pair and this one; `None` where perf crashes, as from 6.12 on.
 fn against_perf(
     perf: &Perf,
