@@ -212,7 +212,8 @@ impl Join {
                         take_kcore = false;
                         continue;
                     }
-                    let what = format!("{}: {}, for which the output has no place", party.name, name.display());
+                    let what =
+                        format!("{}: {}, for which the output has no place", party.name, name.display());
                     session.report.say(Level::Loss, what);
                 }
             }

@@ -465,11 +465,7 @@ impl Pass for Repair {
         if self.pieces.is_some() {
             return None;
         }
-        Some(Box::new(Repair {
-            mends: self.mends.clone(),
-            named: self.named.clone(),
-            ..Repair::default()
-        }))
+        Some(Box::new(Repair { mends: self.mends.clone(), named: self.named.clone(), ..Repair::default() }))
     }
 
     fn join(&mut self, worker: Box<dyn Pass>) -> Result<()> {

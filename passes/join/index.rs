@@ -26,7 +26,9 @@ impl Indexed {
 
     /// What a record of the kernel's proves.
     pub(super) fn see(&mut self, record: &Record<'_>, layouts: &Layouts) {
-        if let Some((id, now)) = Seen::of(record, layouts).filter(|(id, _)| layouts.event_of_id(*id).is_some()) {
+        if let Some((id, now)) =
+            Seen::of(record, layouts).filter(|(id, _)| layouts.event_of_id(*id).is_some())
+        {
             self.seen.entry(id).or_default().and(now);
         }
     }
@@ -72,7 +74,12 @@ impl Indexed {
 }
 
 /// ID_INDEX records for the ids of the output that no input's name.
-pub(super) fn lacking(parties: &[Party<'_>], united: &United, endian: Endian, report: &mut Report) -> Vec<Vec<u8>> {
+pub(super) fn lacking(
+    parties: &[Party<'_>],
+    united: &United,
+    endian: Endian,
+    report: &mut Report,
+) -> Vec<Vec<u8>> {
     if !parties.iter().any(|party| party.facts.index.is_needed()) {
         return Vec::new();
     }

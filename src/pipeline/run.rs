@@ -868,7 +868,7 @@ impl<'a> Writer<'a> {
         let features = session.features();
         anyhow::ensure!(
             data.size > 0 || !features.is_empty(),
-            "{}: no record and no feature of it is left, and a file without both is what perf record leaves when it is killed",
+            "{}: there is no record and no feature to write, and a file without both is what perf record leaves when it is killed",
             session.name
         );
         let sizes: Vec<u64> = features.values().map(|section| section.len() as u64).collect();
