@@ -177,6 +177,8 @@ struct Counted {
     moments: Vec<(u64, u32)>,
     /// Bytes of what can be in every part.
     others: u64,
+    /// FINISHED_ROUNDs, beside the others.
+    rounds: u64,
     pids: BTreeMap<u32, usize>,
     /// By event.
     samples: Vec<u64>,
@@ -191,8 +193,7 @@ impl Counted {
         match by {
             SplitBy::Time(_) | SplitBy::Samples(_) if !is_sample => {}
             SplitBy::Time(_) => self.begin(Some(moment(record, layout, layouts))),
-            // Counted with what belongs to a part: it has at most one for each of that.
-            SplitBy::Size(_) if kind == RecordType::FINISHED_ROUND => {}
+            SplitBy::Size(_) if kind == RecordType::FINISHED_ROUND => self.rounds += 1,
             SplitBy::Size(_) if !CHOSEN.contains(&kind) => {
                 // The header of a file takes in what pipe data says in such records, and build-ids stay records, too.
                 let twice = form == Form::Pipe && HeaderRecord::KINDS.contains(&kind);
@@ -200,7 +201,7 @@ impl Counted {
                 self.aux |= kind == RecordType::AUXTRACE;
             }
             SplitBy::Samples(_) | SplitBy::Size(_) => {
-                self.moments.push((moment(record, layout, layouts), (size + HEADER_SIZE) as u32));
+                self.moments.push((moment(record, layout, layouts), size as u32));
             }
             SplitBy::Pid if is_sample => {
                 self.pids.extend(layout.and_then(|layout| layout.pid_tid(record)).map(|(pid, _)| (pid, 0)));
@@ -223,6 +224,7 @@ impl Counted {
         self.begin(later.first);
         self.moments.extend(later.moments);
         self.others += later.others;
+        self.rounds += later.rounds;
         self.pids.extend(later.pids);
         self.samples.resize(self.samples.len().max(later.samples.len()), 0);
         self.samples.iter_mut().zip(later.samples).for_each(|(all, later)| *all += later);
@@ -387,7 +389,7 @@ fn by_event(
 }
 
 fn by_moment(recording: &Recording, by: SplitBy, counted: Counted) -> Result<(Rule, Vec<PartName>)> {
-    let Counted { mut moments, others, aux, .. } = counted;
+    let Counted { mut moments, others, rounds, aux, .. } = counted;
     moments.sort_unstable();
     let mut starts = Vec::new();
     match by {
@@ -400,8 +402,15 @@ fn by_moment(recording: &Recording, by: SplitBy, counted: Counted) -> Result<(Ru
             let spare = recording.file.as_ref().map_or(0, |file| file.spare_slots.len());
             let sections = recording.features.values().map(|section| 16 + section.len() as u64);
             let rest = (front + spare + recording.event_types.len()) as u64;
-            let fixed = rest + sections.sum::<u64>() + others;
-            let largest = moments.chunk_by(|a, b| a.0 == b.0).map(total).max().unwrap_or(0);
+            // A part has as many rounds as the whole at most, and at most one behind each record of its own.
+            let round = HEADER_SIZE as u64;
+            let mean = total(&moments) / moments.len().max(1) as u64;
+            let few = rounds <= most / (mean + round);
+            let (rounds, round) = if few { (rounds * round, 0) } else { (0, round) };
+            let weight = |&(_, size): &(u64, u32)| u64::from(size) + round;
+            let fixed = rest + sections.sum::<u64>() + others + rounds;
+            let moment = |same: &[(u64, u32)]| same.iter().map(weight).sum::<u64>();
+            let largest = moments.chunk_by(|a, b| a.0 == b.0).map(moment).max().unwrap_or(0);
             ensure!(
                 fixed + largest <= most,
                 "a part has up to {} bytes of mappings, names and features, and then its samples: {most} bytes \
@@ -409,7 +418,7 @@ fn by_moment(recording: &Recording, by: SplitBy, counted: Counted) -> Result<(Ru
                 fixed,
                 fixed + largest
             );
-            fill(&moments, most - fixed, |&(_, size)| size.into(), &mut starts);
+            fill(&moments, most - fixed, weight, &mut starts);
         }
         SplitBy::Time(_) | SplitBy::Pid | SplitBy::Event => {}
     }

@@ -330,6 +330,12 @@ impl Job {
             writer.plan(&planner.done(), &[], &mut session)?;
         }
         drop_stale(schedule, &mut session);
+        let nothing = writer.is_empty() && session.features().is_empty();
+        anyhow::ensure!(
+            !nothing || schedule.damage != Damage::Salvage,
+            "{}: no record and no feature of it is left, and a file without both is what perf record leaves when it is killed",
+            session.name
+        );
         let (written, moved) = writer.finish(from_pipe, &mut session)?;
         let features = session.features().clone();
         Ok(Outcome { features, report: session.report, written, moved, beside: session.beside })
@@ -878,6 +884,11 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
+    /// It is a file, and has no record so far.
+    fn is_empty(&self) -> bool {
+        self.front.is_some() && self.sink.position() == self.data_offset
+    }
+
     /// Writes what follows the data; returns the length of the output, and whether records changed.
     fn finish(mut self, from_pipe: bool, session: &mut Session) -> Result<(u64, bool)> {
         let Some(mut front) = self.front.take() else {
@@ -888,11 +899,6 @@ impl<'a> Writer<'a> {
         let data = Section { offset: self.data_offset, size: self.sink.position() - self.data_offset };
         self.index_aux(from_pipe, session);
         let features = session.features();
-        anyhow::ensure!(
-            data.size > 0 || !features.is_empty(),
-            "{}: no record and no feature of it is left, and a file without both is what perf record leaves when it is killed",
-            session.name
-        );
         let sizes: Vec<u64> = features.values().map(|section| section.len() as u64).collect();
         self.append(&feature_table(data.end(), sizes.into_iter(), &self.spare_slots, endian))?;
         for section in features.values() {
