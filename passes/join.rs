@@ -243,7 +243,7 @@ impl Join {
         let spool = session.spool();
         let mut inputs = vec![Input::first(&facts, own(), endian, spool.clone())];
         for (recording, _, facts) in &mut others {
-            inputs.push(Input::other(recording, facts, own(), spool.clone(), session.threads));
+            inputs.push(Input::other(recording, facts, own(), spool.clone(), session.threads)?);
         }
         if alone {
             let late = counted(facts.late, "record stands", "records stand");

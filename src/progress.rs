@@ -31,7 +31,7 @@ impl Bar {
         }
         let (progress, size) = (recording.progress().clone(), recording.data_size());
         let (ended, end) = mpsc::channel();
-        let thread = thread::spawn(move || {
+        let thread = thread::Builder::new().spawn(move || {
             let begin = Instant::now();
             // Hidden at first, so that rate and time left are of the whole time.
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
@@ -44,7 +44,8 @@ impl Bar {
             }
             bar.finish_and_clear();
         });
-        Bar { running: Some((ended, thread)) }
+        // Who can't have a thread has no bar.
+        Bar { running: thread.ok().map(|thread| (ended, thread)) }
     }
 }
 

@@ -92,9 +92,9 @@ fn watch() {
         let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
         let deadly =
             [SIGHUP, SIGINT, SIGQUIT, SIGTERM].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
-        // Without them the temporary file stays behind, which is no reason not to write the output.
+        // Without them (or without a thread that waits for them) the temporary file stays behind, which is no reason not to write the output.
         let Ok(mut signals) = Signals::new(deadly) else { return };
-        thread::spawn(move || {
+        let _ = thread::Builder::new().spawn(move || {
             if let Some(signal) = signals.forever().next() {
                 let unfinished = lock();
                 unfinished.iter().for_each(|path| remove(path));

@@ -309,6 +309,11 @@ pub(super) fn held(batch: &Batch, translator: &Translator, is_first: bool) -> Re
     Ok(held.done())
 }
 
+struct Feed {
+    name: Arc<str>,
+    batches: Box<dyn Iterator<Item = Result<Held>> + Send>,
+}
+
 /// The records of one input, as the output's, in the order of time.
 pub(super) struct Input {
     sorter: Sorter,
@@ -316,7 +321,7 @@ pub(super) struct Input {
     /// For each batch to come, the earliest time behind it.
     levels: VecDeque<u64>,
     /// Where batches come from; the first input's come through the pipeline.
-    feed: Option<Box<dyn Iterator<Item = Result<Held>> + Send>>,
+    feed: Option<Feed>,
 }
 
 impl std::fmt::Debug for Input {
@@ -347,12 +352,15 @@ impl Input {
         translator: Translator,
         spool: Spool,
         threads: usize,
-    ) -> Input {
+    ) -> Result<Input> {
         let endian = recording.endian;
         let first = Input::first(facts, translator, endian, spool);
         let translator = first.translator.clone();
         let batches = opened(recording).map(move |batch| held(&batch?, &translator, false));
-        Input { feed: Some(ahead(batches, threads)), ..first }
+        Ok(Input {
+            feed: Some(Feed { name: recording.name.clone(), batches: ahead(batches, threads)? }),
+            ..first
+        })
     }
 
     /// Takes in a batch; returns the time up to which records can go.
@@ -369,10 +377,10 @@ impl Input {
             if let Some(ready) = self.sorter.peek() {
                 return Ok(Some(ready));
             }
-            let Some(held) = self.feed.as_mut().and_then(Iterator::next) else {
-                return Ok(None);
-            };
-            self.take(held?)?;
+            let Some(Feed { name, batches }) = self.feed.as_mut() else { return Ok(None) };
+            let Some(held) = batches.next() else { return Ok(None) };
+            let name = name.clone();
+            self.take(held?).map_err(|error| in_file(error, &name))?;
         }
     }
 

@@ -318,7 +318,7 @@ impl Sorter {
         if self.heap + (self.waiting.len() - self.next) * ENTRY_SIZE <= MEMORY {
             return Ok(());
         }
-        let fail = "what waits to be put in order can't go to a temporary file";
+        let fail = "what waits to be put in order can't go to a temporary file (TMPDIR)";
         self.sort();
         let mut file = BufWriter::new((self.spool)().context(fail)?);
         let mut end = 0;

@@ -124,7 +124,7 @@ impl Merging {
                     .filter_map(|(&v, thread)| Some((v, number(thread.tid)?)))
                     .collect(),
             });
-            let sorted = Sorted::new(&mut placed.guest, translator.clone(), session.threads);
+            let sorted = Sorted::new(&mut placed.guest, translator.clone(), session.threads)?;
             added.push(translation.events);
             let judged = Judged::default();
             merged.push(OnItsWay { guest: placed.guest, translator, sorted, judged, times });

@@ -28,7 +28,7 @@ impl std::fmt::Debug for Sorted {
 
 impl Sorted {
     /// With several threads, one of them reads ahead.
-    pub(crate) fn new(guest: &mut Guest, translator: Arc<Translator>, threads: usize) -> Sorted {
+    pub(crate) fn new(guest: &mut Guest, translator: Arc<Translator>, threads: usize) -> Result<Sorted> {
         let reader = Reader {
             batches: Some(Box::new(opened(&mut guest.recording))),
             levels: guest.facts.levels(),
@@ -36,8 +36,8 @@ impl Sorted {
             bytes: Vec::new(),
             waiting: Vec::new(),
         };
-        let parts = ahead(reader, threads);
-        Sorted { parts, ready: VecDeque::new(), bytes: Vec::new(), until: 0 }
+        let parts = ahead(reader, threads)?;
+        Ok(Sorted { parts, ready: VecDeque::new(), bytes: Vec::new(), until: 0 })
     }
 
     /// The time of the next record up to `limit`.

@@ -1,9 +1,10 @@
 //! Runs work on many threads and hands the results out in the order the items came, holding a bounded number of them.
 
+use std::io;
 use std::panic::resume_unwind;
 use std::thread::{self, JoinHandle};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 /// For every item: `work` on one of the `workers` (one thread each), then `done` on the calling thread, in the items' order. With a single
@@ -26,18 +27,19 @@ pub fn ordered<T: Send, R: Send, W: Send>(
 }
 
 /// `then`, on the calling thread, gets an iterator of what `work` makes of the items on the `workers` (one thread each), in the items' order.
+/// Does with fewer where not so many threads can be started.
 pub(crate) fn mapped<'a, T: Send, R: Send + 'a, W: Send, O>(
     items: impl Iterator<Item = T> + Send,
     workers: &mut [W],
     work: impl Fn(&mut W, T) -> R + Sync,
-    then: impl FnOnce(Box<dyn Iterator<Item = R> + Send + 'a>) -> O,
-) -> O {
+    then: impl FnOnce(Box<dyn Iterator<Item = R> + Send + 'a>) -> Result<O>,
+) -> Result<O> {
     // A job carries the sender of a channel for its one result; the receiver goes to the calling thread in the items' order, which so
     // waits for the oldest result whichever worker makes it. The bounds are the back-pressure.
     let (job_in, job_out) = bounded::<(T, Sender<R>)>(workers.len());
     let (order_in, order_out) = bounded::<Receiver<R>>(workers.len());
     thread::scope(|scope| {
-        scope.spawn(move || {
+        started(thread::Builder::new().spawn_scoped(scope, move || {
             for item in items {
                 let (result_in, result_out) = bounded(1);
                 // Either end is gone when nobody wants more results.
@@ -45,16 +47,21 @@ pub(crate) fn mapped<'a, T: Send, R: Send + 'a, W: Send, O>(
                     break;
                 }
             }
-        });
-        for worker in workers {
+        }))?;
+        for (number, worker) in workers.iter_mut().enumerate() {
             let jobs = job_out.clone();
             let work = &work;
-            scope.spawn(move || {
+            let spawned = thread::Builder::new().spawn_scoped(scope, move || {
                 for (item, result) in jobs {
                     // Nobody waits for the result any more when `then` has returned.
                     let _ = result.send(work(worker, item));
                 }
             });
+            match started(spawned) {
+                Err(error) if number == 0 => return Err(error),
+                Err(_) => break,
+                Ok(_) => {}
+            }
         }
         drop(job_out);
         // A worker that panicked takes its result's sender with it; the scope passes the panic on.
@@ -62,25 +69,30 @@ pub(crate) fn mapped<'a, T: Send, R: Send + 'a, W: Send, O>(
     })
 }
 
+/// A thread, or an error instead of the panic of std's own `spawn`.
+pub(crate) fn started<T>(spawned: io::Result<T>) -> Result<T> {
+    spawned.context("a thread can't be started; fewer are needed with -@ 1")
+}
+
 /// The same items, of which with several threads one makes the next while the last is being used.
 pub fn ahead<T: Send + 'static>(
     items: impl Iterator<Item = T> + Send + 'static,
     threads: usize,
-) -> Box<dyn Iterator<Item = T> + Send> {
+) -> Result<Box<dyn Iterator<Item = T> + Send>> {
     if threads <= 1 {
-        return Box::new(items);
+        return Ok(Box::new(items));
     }
     // Handed over, not laid down: there are two of them at a time, not three.
     let (sender, receiver) = bounded(0);
-    let mut thread = Some(thread::spawn(move || {
+    let mut thread = Some(started(thread::Builder::new().spawn(move || {
         for item in items {
             // Nobody wants more.
             if sender.send(item).is_err() {
                 break;
             }
         }
-    }));
-    Box::new(std::iter::from_fn(move || {
+    }))?);
+    Ok(Box::new(std::iter::from_fn(move || {
         let item = receiver.recv().ok();
         if item.is_none()
             && let Some(Err(panic)) = thread.take().map(JoinHandle::join)
@@ -88,7 +100,7 @@ pub fn ahead<T: Send + 'static>(
             resume_unwind(panic);
         }
         item
-    }))
+    })))
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use perfx_format::pipe::{event_type_record, pipe_front};
 use perfx_format::{Endian, Error, Event, Feature, Kinds, Layouts, Origin, RecordType};
 
 use crate::draft::{self, Open};
-use crate::ordered::{mapped, ordered};
+use crate::ordered::{mapped, ordered, started};
 use crate::pass::{Damage, Emit, Needs, Pass, Place, Scope, Session, Stage};
 use crate::plan::{Mark, Piece, Plan, Planner, Terminal};
 use crate::report::{Level, Report};
@@ -412,8 +412,8 @@ pub(crate) fn expanded<O>(
     recording: &mut Recording,
     threads: usize,
     salvage: bool,
-    then: impl FnOnce(Box<dyn Iterator<Item = perfx_format::Result<Batch>> + Send + '_>) -> O,
-) -> O {
+    then: impl FnOnce(Box<dyn Iterator<Item = perfx_format::Result<Batch>> + Send + '_>) -> Result<O>,
+) -> Result<O> {
     expanded_seen(recording, threads, salvage, |_| {}, then)
 }
 
@@ -423,8 +423,8 @@ pub(crate) fn expanded_seen<O>(
     threads: usize,
     salvage: bool,
     mut stored: impl FnMut(&Batch) + Send,
-    then: impl FnOnce(Box<dyn Iterator<Item = perfx_format::Result<Batch>> + Send + '_>) -> O,
-) -> O {
+    then: impl FnOnce(Box<dyn Iterator<Item = perfx_format::Result<Batch>> + Send + '_>) -> Result<O>,
+) -> Result<O> {
     let (endian, chain) = (recording.endian, recording.chain.clone());
     let mmap_len = recording.compressed().map_or(0, |compressed| compressed.mmap_len);
     let alone = threads <= 1 || !recording.is_compressed();
@@ -529,10 +529,10 @@ fn each_batch<R: Send>(
     }
     thread::scope(|scope| {
         let (sender, receiver) = bounded(0);
-        scope.spawn(move || {
+        started(thread::Builder::new().spawn_scoped(scope, move || {
             let hand_on = |found| sender.send(found).ok().context("nobody wants more batches");
             let _ = draft::each(recording, threads, open, || fork(&scout), found, hand_on);
-        });
+        }))?;
         ordered(receiver.into_iter(), slice::from_mut(chain), false, step, done)
     })
 }

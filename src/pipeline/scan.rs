@@ -7,6 +7,7 @@ use crossbeam_channel::bounded;
 use perfx_format::input::{Batch, Recording};
 
 use crate::draft::{self, Open};
+use crate::ordered::started;
 use crate::run::{expanded, in_file};
 
 /// `work` for every batch, on `threads` threads (1: the calling one), each batch with a fresh `R`; then `done` on the calling thread in file
@@ -86,7 +87,7 @@ pub fn scan_two<R>(
             thread::scope(|scope| {
                 let ahead = |batches| {
                     let (sender, receiver) = bounded(2);
-                    scope.spawn(move || {
+                    let spawned = thread::Builder::new().spawn_scoped(scope, move || {
                         for batch in batches {
                             // `work` is done before the end when it has seen enough.
                             if sender.send(batch).is_err() {
@@ -94,9 +95,9 @@ pub fn scan_two<R>(
                             }
                         }
                     });
-                    receiver.into_iter()
+                    started(spawned).map(|_| receiver.into_iter())
                 };
-                work(&mut ahead(one), &mut ahead(other))
+                work(&mut ahead(one)?, &mut ahead(other)?)
             })
         })
     })

@@ -690,3 +690,24 @@ fn a_limit_on_the_size_of_files_is_an_error() {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert_eq!(everything(folder.path()).into_keys().collect::<Vec<_>>(), ["perf.data"]);
 }
+
+/// As where `ulimit -u` or memory leave no room for one.
+#[test]
+fn a_thread_that_can_not_be_started_is_an_error_and_no_panic() {
+    let folder = place();
+    let perfx = |line: &str| {
+        let mut command = perfx_command();
+        // No stack is as large.
+        command.env("RUST_MIN_STACK", (1u64 << 60).to_string());
+        run(command.current_dir(folder.path()).args(line.split_whitespace()), Stdin::Null)
+    };
+    for line in ["copy -@ 2 -o out.data", "sort -@ 2 -o out.data", "inject -b -@ 2 -o out.data", "stats -@ 2"]
+    {
+        let ran = perfx(line);
+        assert_eq!(ran.code, Some(1), "{line}: {}", ran.stderr);
+        assert!(ran.stderr.contains("a thread can't be started"), "{line}: {}", ran.stderr);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "{line} leaves a file");
+    }
+    let ran = perfx("copy -@ 1 -o out.data");
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+}
