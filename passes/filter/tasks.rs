@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use perfx_format::{Kinds, Layouts, Record, RecordType, until_nul};
-use perfx_pipeline::address_space::{KERNEL, Machine, Space, moment};
+use perfx_pipeline::address_space::{IDLE, KERNEL, Machine, Space, moment};
 
 use crate::support::hits::Guests;
 
@@ -195,8 +195,12 @@ impl Tasks {
         !self.lives.contains_key(&process.space)
     }
 
-    /// What the thread was called then.
+    /// What the thread was called then. Nobody names the idle thread of each CPU, 0, but perf.
     pub(super) fn name(&self, machine: Machine, tid: u32, time: u64) -> Option<&[u8]> {
+        self.told(machine, tid, time).or((tid == 0).then_some(IDLE))
+    }
+
+    fn told(&self, machine: Machine, tid: u32, time: u64) -> Option<&[u8]> {
         let (mut tid, mut time) = (tid, time);
         for _ in 0..GENERATIONS {
             let names = self.names.get(&Space { machine, pid: tid })?;

@@ -27,7 +27,11 @@ type Mapped = (Option<Who>, u64);
 impl Unused {
     /// A record that is no sample.
     pub(super) fn look_at(&mut self, record: &Record<'_>, layouts: &Layouts) {
-        if record.kind().is_kernel() {
+        // Id 0 is nobody's: perf's own records have it. perf reads them by the first event, and any other will do whose records end alike.
+        let id = layouts.layout_of(record).and_then(|layout| layout.id(record));
+        let nobodys =
+            id == Some(0) && layouts.all().windows(2).all(|pair| pair[0].trailer == pair[1].trailer);
+        if record.kind().is_kernel() && !nobodys {
             self.events.extend(layouts.event_of(record));
         }
         if let Some(mapping) = Mapping::read(record, layouts) {

@@ -69,7 +69,8 @@ impl GuestSpec {
                     value.split_once(':').with_context(|| format!("{}: it is V:TID", wrong()))?;
                 let numbers = whole_u32(vcpu).zip(whole_u32(thread).filter(|&tid| tid != 0));
                 let (vcpu, thread) = numbers.with_context(|| format!("{}: it is V:TID", wrong()))?;
-                self.vcpus.insert(vcpu, thread);
+                let before = self.vcpus.insert(vcpu, thread);
+                ensure!(before.is_none(), "{}: VCPU {vcpu} is given twice", wrong());
             }
             _ => bail!("there is no option `{name}`: {}", GuestSpec::FORM),
         }
@@ -148,6 +149,7 @@ mod tests {
             ("g,1,2,-1", "`-1` is no scale"),
             ("g,1,2,3,4", "one part too many"),
             ("g,vcpu=1", "it is V:TID"),
+            ("g,vcpu=0:1,vcpu=0:2", "VCPU 0 is given twice"),
             ("g,colour=red", "no option `colour`"),
         ] {
             let error = format!("{:#}", parse(text).unwrap_err());

@@ -16,6 +16,7 @@ use perfx_format::input::{Batch, Recording, Torn};
 use perfx_format::parts::What;
 use perfx_format::{Bytes, Feature, Kinds, Layouts, Origin, Record, RecordType, Value};
 use perfx_pipeline::Report;
+use perfx_pipeline::address_space::IDLE;
 use serde_json::{Value as Json, json};
 
 use crate::cli::{InputArgs, TellArgs};
@@ -141,8 +142,8 @@ fn tree_size(path: &Path) -> io::Result<u64> {
 #[derive(Default)]
 struct Processes {
     records: HashMap<Option<u32>, Count>,
-    /// In the order of the records.
-    changes: Vec<Change>,
+    /// In the order of the records, with their times, ns.
+    changes: Vec<(u64, Change)>,
     names: HashMap<u32, Vec<u8>>,
 }
 
@@ -174,7 +175,8 @@ impl Processes {
             }
             count.add(record.whole_size());
             if matches!(record.kind(), RecordType::COMM | RecordType::FORK) {
-                processes.changes.extend(change(&record, &batch.layouts));
+                let time = batch.layouts.time(&record).unwrap_or(0);
+                processes.changes.extend(change(&record, &batch.layouts).map(|change| (time, change)));
             }
         }
         processes.records.entry(last).or_default().join(count);
@@ -185,7 +187,13 @@ impl Processes {
         for (pid, count) in later.records {
             self.records.entry(pid).or_default().join(count);
         }
-        for change in later.changes {
+        self.changes.extend(later.changes);
+    }
+
+    /// Names are those of the end, wherever in the file they stand.
+    fn name(&mut self) {
+        self.changes.sort_by_key(|(time, _)| *time);
+        for (_, change) in std::mem::take(&mut self.changes) {
             match change {
                 Change::Comm { pid, comm } => drop(self.names.insert(pid, comm)),
                 Change::Fork { pid, parent } => {
@@ -199,6 +207,8 @@ impl Processes {
 
     /// The largest first.
     fn by_size(mut self) -> Vec<Process> {
+        self.name();
+        self.names.entry(0).or_insert_with(|| IDLE.to_vec());
         let used = self.records.into_iter().filter(|(_, records)| records.records > 0);
         let mut all: Vec<Process> = used
             .map(|(pid, records)| Process { pid, comm: pid.and_then(|pid| self.names.remove(&pid)), records })

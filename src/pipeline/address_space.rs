@@ -13,6 +13,9 @@ use perfx_format::{Kinds, Layout, Layouts, Record, RecordType, until_nul};
 /// The pid of a kernel's address space.
 pub const KERNEL: u32 = u32::MAX;
 
+/// The name of the idle thread of each CPU, pid and tid 0, which no record tells (perf: `perf_session__register_idle_thread`).
+pub const IDLE: &[u8] = b"swapper";
+
 /// Which machine an address space is on.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Machine {

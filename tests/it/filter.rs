@@ -3,6 +3,10 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
+
+use perfx_format::input::Recording;
+use perfx_format::{Kinds, Layouts, RecordType};
 
 use crate::args;
 use crate::snapshots::{Place, same};
@@ -497,4 +501,55 @@ fn the_kernel_goes_by_the_name_it_is_shown_by() {
     assert_eq!(is, kept("--dso", r"\[kernel.kallsyms\]_text"));
     assert!(!is.starts_with("0 "), "{is}");
     assert_ne!(kept("--exclude-dso", r"\[kernel.kallsyms\]"), kept("--exclude-dso", "nothing"));
+}
+
+/// Records that perf itself makes have id 0, which perf reads by the first event; they are no reason to keep that.
+#[test]
+fn the_first_event_is_left_out_where_only_records_of_id_0_are_left() {
+    let folder = temp();
+    let (input, output) = (folder.path().join("perf.data"), folder.path().join("cut.data"));
+    let fixture = Fixture::new("recorded/several.p61.data");
+    let mut recording = Recording::open(&fixture.path, Arc::new(tempfile::tempfile)).unwrap();
+    let mut bytes = fixture.bytes();
+    for batch in recording.batches() {
+        let batch = batch.unwrap();
+        let mut walker = batch.walk();
+        while let Some(record) = walker.next_record().unwrap() {
+            let (_, at) = record.origin().stored_at().unwrap();
+            if record.kind().is_kernel() && record.kind() != RecordType::SAMPLE {
+                bytes[at as usize + record.bytes().len() - 8..][..8].fill(0);
+            }
+        }
+    }
+    fs::write(&input, bytes).unwrap();
+    let names = |path: &Path| -> Vec<String> {
+        let ran = perfx(args!["stats", "--format", "json", path]);
+        let stats: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
+        let events = stats["events"].as_array().unwrap();
+        events.iter().map(|event| event["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let before = names(&input);
+    let first = format!("^{}$", escape(&before[0]));
+    let ran = perfx(args!["filter", "--exclude-event", first, "--drop-unused", input, "-o", output]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let after = names(&output);
+    assert!(!after.is_empty() && !after.contains(&before[0]), "{before:?} {after:?}");
+}
+
+/// No record tells the name of the idle threads, but perf does.
+#[test]
+fn thread_0_is_called_swapper() {
+    let folder = temp();
+    let (input, output) = (folder.path().join("perf.data"), folder.path().join("cut.data"));
+    let fixture = Fixture::new("recorded/plain.p61.data");
+    let mut recording = Recording::open(&fixture.path, Arc::new(tempfile::tempfile)).unwrap();
+    let tid = Layouts::new(&recording.events).all()[0].sample.tid.unwrap();
+    let batch = recording.batches().next().unwrap().unwrap();
+    let sample = batch.walk().next_wanted(Kinds::of(&[RecordType::SAMPLE]), usize::MAX).unwrap().unwrap();
+    let (_, at) = sample.origin().stored_at().unwrap();
+    let mut bytes = fixture.bytes();
+    bytes[at as usize + usize::from(tid)..][..8].fill(0);
+    fs::write(&input, bytes).unwrap();
+    let ran = perfx(args!["filter", "--comm", "swapper", &input, "-o", output]);
+    assert!(ran.code == Some(0) && ran.stderr.contains("kept 1 of "), "{}", ran.stderr);
 }

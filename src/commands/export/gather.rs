@@ -15,7 +15,7 @@ use perfx_format::{
     Event, Feature, Kinds, Layout, Layouts, Origin, Record, RecordType, Value, sample_type, until_nul,
 };
 use perfx_passes::{Guests, RecordedIds};
-use perfx_pipeline::address_space::{AddressSpaces, Changes, KERNEL, Lookup, Machine, Mapping, moment};
+use perfx_pipeline::address_space::{AddressSpaces, Changes, IDLE, KERNEL, Lookup, Machine, Mapping, moment};
 use perfx_pipeline::{Level, Report, scan};
 use symbols::Reference;
 
@@ -90,7 +90,7 @@ pub(super) fn comm(processes: &Processes, pid: Option<u32>) -> &[u8] {
             _ => break,
         }
     }
-    b""
+    if pid == Some(0) { IDLE } else { b"" }
 }
 
 /// What the first look learns.
