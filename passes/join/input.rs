@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use perfx_format::header::Features;
 use perfx_format::input::{Batch, Form, HeaderRecord, Recording, Spool};
 use perfx_format::{Endian, Event, Kinds, Layouts, Record, RecordType, sample_type as st, until_nul};
-use perfx_pipeline::{ahead, opened, scan};
+use perfx_pipeline::{ahead, in_file, opened, scan};
 
 use super::index::Indexed;
 use super::sorter::{Held, Ready, Sorter, anonymous};
@@ -395,13 +395,6 @@ impl Input {
     #[inline]
     pub(super) fn pop(&mut self, ready: &Ready) {
         self.sorter.pop(ready);
-    }
-}
-
-fn in_file(error: anyhow::Error, name: &Arc<str>) -> anyhow::Error {
-    match error.downcast::<perfx_format::Error>() {
-        Ok(error) => error.file(name).into(),
-        Err(error) => error.context(name.to_string()),
     }
 }
 

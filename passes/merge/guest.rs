@@ -38,7 +38,7 @@ enum Ran {
 /// The most moments kept for finding an offset.
 const MOMENTS_MAX: usize = 1 << 19;
 
-/// A batch's times, 0 and 0 for none, and its bytes.
+/// A batch's earliest and latest time of a merged record (the earliest being the later where there is none), and its bytes.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     earliest: u64,
@@ -61,8 +61,6 @@ pub(crate) struct Facts {
     counts: Vec<[u64; 2]>,
     /// Merged records without a time.
     pub(crate) timeless: u64,
-    /// First and last time of merged records.
-    pub(crate) times: Option<(u64, u64)>,
     pub(crate) moments: Vec<Moment>,
     parts: Vec<Part>,
     /// The kernel, its modules and files that processes run, whose mappings do not tell their build-id; whether a kernel mapped them.
@@ -225,8 +223,6 @@ impl Facts {
             *all += later;
         }
         self.timeless += later.timeless;
-        let times = self.times.into_iter().chain(later.times);
-        self.times = times.reduce(|(first, last), (from, to)| (first.min(from), last.max(to)));
         let room = MOMENTS_MAX.saturating_sub(self.moments.len());
         self.moments.extend(later.moments.into_iter().take(room));
         self.parts.extend(later.parts);
@@ -269,7 +265,6 @@ impl Facts {
         }
         if let Some(part) = self.parts.last_mut().filter(|_| taken) {
             (part.earliest, part.latest) = (part.earliest.min(time), part.latest.max(time));
-            self.times = Some((part.earliest, part.latest));
         }
         let (id, cpu) = (layout.id(record), layout.cpu(record));
         if let (Some(id), Some(vcpu)) = (id, cpu)
@@ -317,6 +312,13 @@ impl Facts {
             Ran::Vcpu(vcpu) => Some(vcpu),
             Ran::OfId(id) => self.vcpu_of_id.get(&id).copied().flatten(),
         }
+    }
+
+    /// First and last time of merged records.
+    pub(crate) fn times(&self) -> Option<(u64, u64)> {
+        let first = self.parts.iter().map(|part| part.earliest).min()?;
+        let last = self.parts.iter().map(|part| part.latest).max()?;
+        (first <= last).then_some((first, last))
     }
 
     /// For each batch, the earliest time behind it.

@@ -28,7 +28,7 @@ pub(crate) fn tell(
     let (old, new) = (ranges(&old), ranges(&translation.new));
     report.say(Level::Info, format!("{name}: machine {}; ids {old} become {new}; {threads}", placed.pid));
     report.say(Level::Info, format!("{name}: offset={},scale={}", clock.offset, clock.scale));
-    let times = facts.times.map(|(first, last)| {
+    let times = facts.times().map(|(first, last)| {
         let there = |time| {
             clock.host_time(time).with_context(|| {
                 let offset = clock.offset;

@@ -14,6 +14,6 @@ mod words;
 pub use ordered::{ahead, ordered};
 pub use pass::{Damage, Emit, Needs, Pass, Place, Scope, Session, worker_as};
 pub use report::{LISTED, Level, Report};
-pub use run::{Job, NotLast, Outcome, Output, OutputForm, Schedule, opened};
+pub use run::{Job, NotLast, Outcome, Output, OutputForm, Schedule, in_file, opened};
 pub use scan::{scan, scan_both, scan_past, scan_two};
 pub use words::{counted, did_you_mean};

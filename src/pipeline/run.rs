@@ -392,19 +392,19 @@ fn drop_stale(schedule: &Schedule, session: &mut Session) {
 }
 
 /// A pass's or a reader's error with the name of the file it is about.
-pub(crate) fn in_file(error: anyhow::Error, name: &Arc<str>) -> anyhow::Error {
+pub fn in_file(error: anyhow::Error, name: &Arc<str>) -> anyhow::Error {
     match error.downcast::<Error>() {
         Ok(error) => error.file(name).into(),
         Err(error) => error.context(name.to_string()),
     }
 }
 
-/// All batches of a recording, COMPRESSED records replaced by what they hold, for who reads on and off.
+/// All batches of a recording, COMPRESSED records replaced by what they hold, for who reads on and off: the same batches that [`crate::scan`] shows.
 pub fn opened(
     recording: &mut Recording,
-) -> Expand<impl Iterator<Item = perfx_format::Result<Batch>> + Send + use<>> {
+) -> Expand<impl Iterator<Item = perfx_format::Result<Parcel>> + Send + use<>> {
     let mmap_len = recording.compressed().map_or(0, |compressed| compressed.mmap_len);
-    Expand::new(recording.batches(), recording.endian, mmap_len)
+    expand_alone(recording.batches(), recording.endian, mmap_len, false)
 }
 
 /// `then` with the batches of a recording, expanded: by `threads` threads where zstd frames allow it. The batches are the same for any number.

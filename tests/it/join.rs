@@ -574,3 +574,21 @@ fn inputs_may_be_given_as_perf_takes_them() {
     let ran = perfx(args!["copy", "-i", a, "-i", b, "-n"]);
     assert!(ran.code == Some(2) && ran.stderr.contains("multiple times"), "{}", ran.stderr);
 }
+
+/// How long a record waits was told by other batches than those it was then read in.
+#[test]
+fn a_compressed_input_of_many_batches_is_joined_in_order() {
+    let folder = temp();
+    let path = |name: &str| folder.path().join(name);
+    let fixture = Fixture::new("recorded/plain.p61.data");
+    fs::write(path("plain.data"), fixture.repeated(10 << 20)).unwrap();
+    let ran = perfx(args!["compress", "-l", "1", path("plain.data"), "-o", path("packed.data")]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let joined = |input: &str| {
+        let out = path(input).with_extension("joined");
+        let ran = perfx(args!["join", "-q", fixture.path, path(input), "-o", out]);
+        assert!(matches!(ran.code, Some(0 | 3)), "{}", ran.stderr);
+        fs::read(out).unwrap()
+    };
+    same_bytes("joined", &joined("plain.data"), &joined("packed.data")).unwrap();
+}
