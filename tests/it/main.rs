@@ -16,6 +16,7 @@ mod injected;
 mod join;
 mod merge;
 mod oracle;
+mod pages;
 mod parse;
 #[allow(clippy::type_complexity, reason = "a naive model is plainer with its tuples spelled out")]
 mod properties;

@@ -1,0 +1,214 @@
+//! The README and the guide tell the truth: every example on them is run, prints what the page shows, and the tables of the pages are complete.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::snapshots::copy_all;
+use crate::support::{Fixture, Ran, Stdin, root, run, temp};
+
+/// The README and every page of the guide, by path from the project's root.
+fn pages() -> Vec<PathBuf> {
+    let entries = fs::read_dir(root().join("docs/guide")).unwrap();
+    let mut pages: Vec<_> =
+        entries.map(|entry| Path::new("docs/guide").join(entry.unwrap().file_name())).collect();
+    pages.push("README.md".into());
+    pages.sort();
+    pages
+}
+
+/// A shell whose working directory holds the recordings that pages name. `perf.data`, `host.data` and `guest.data` stand for the reader's own.
+struct Shell {
+    folder: tempfile::TempDir,
+    path: String,
+    /// `perf record` works here: perf is installed, and the kernel lets this user sample.
+    records: bool,
+}
+
+impl Shell {
+    fn new() -> Shell {
+        let shell = Shell { folder: temp(), path: path_with_perfx(), records: false };
+        let here = |name: &str| shell.folder.path().join(name);
+        copy_all(&Fixture::new("recorded/forks.p61.data").path, &here("perf.data"));
+        std::os::unix::fs::symlink(root().join("tests/data/sysroot"), here("sysroot")).unwrap();
+        fs::write(here("program"), "#!/bin/sh\ntrue\n").unwrap();
+        let records = shell.run("chmod +x program && perf record -o /dev/null ./program").code == Some(0);
+        Shell { records, ..shell }
+    }
+
+    fn run(&self, line: &str) -> Ran {
+        let mut shell = Command::new("bash");
+        let line = format!("exec 2>&1; set -o pipefail; {line}");
+        shell.args(["-c", &line]).current_dir(self.folder.path()).env("PATH", &self.path);
+        shell.env("NO_COLOR", "1").env("HOME", self.folder.path());
+        run(&mut shell, Stdin::Null)
+    }
+
+    /// Copies the recordings of tests/data that a command names to where it looks for them.
+    fn provide(&self, line: &str) {
+        let data = root().join("tests/data");
+        let names = line.split([' ', ',']).map(|word| word.split('/').next().unwrap_or(word));
+        for name in names.filter(|name| name.ends_with(".data")) {
+            let here = self.folder.path().join(name);
+            let places = ["recorded", "crafted", "parts"].map(|kind| data.join(kind).join(name));
+            let packed = data.join(format!("guests/{name}.zst"));
+            match places.iter().find(|place| place.exists()) {
+                _ if here.exists() => {}
+                Some(place) => copy_all(place, &here),
+                None if packed.exists() => {
+                    fs::write(here, zstd::decode_all(fs::File::open(packed).unwrap()).unwrap()).unwrap();
+                }
+                None => {}
+            }
+        }
+    }
+}
+
+fn path_with_perfx() -> String {
+    let program = Path::new(env!("CARGO_BIN_EXE_perfx")).parent().unwrap();
+    format!("{}:{}", program.display(), std::env::var("PATH").unwrap())
+}
+
+/// Whether a page may show these lines for what was printed. `…` stands for any number of lines, or the rest of one.
+fn shows(shown: &[&str], printed: &str) -> bool {
+    let mut lines = printed.lines();
+    if !shown.iter().any(|line| line.contains('…')) {
+        return shown.is_empty() || lines.eq(shown.iter().copied());
+    }
+    let mut wanted = shown.iter().filter(|line| !line.contains('…'));
+    wanted.all(|wanted| lines.any(|line| line == *wanted))
+}
+
+/// To write what the examples print into the pages: `INSTA_UPDATE=always cargo test --test it -- pages::`. Examples with `…` are left as they are.
+#[test]
+fn the_examples_on_every_page_print_what_the_page_shows() {
+    let update = std::env::var("INSTA_UPDATE").is_ok_and(|update| update == "always");
+    let mut wrong = Vec::new();
+    for page in pages() {
+        let text = fs::read_to_string(root().join(&page)).unwrap();
+        let shell = Shell::new();
+        let mut lines = text.lines().peekable();
+        let mut new = String::new();
+        let mut in_console = false;
+        while let Some(line) = lines.next() {
+            new += &format!("{line}\n");
+            in_console = if in_console { line != "```" } else { line == "```console" };
+            let Some(command) = line.strip_prefix("$ ").filter(|_| in_console) else { continue };
+            let mut shown = Vec::new();
+            while let Some(line) = lines.next_if(|line| !line.starts_with("$ ") && *line != "```") {
+                shown.push(line);
+            }
+            shell.provide(command);
+            let needs_perf = command.split(" | ").any(|part| part.starts_with("perf "));
+            if needs_perf && !shell.records {
+                eprintln!("not run, because perf record does not work here: {command}");
+            } else {
+                let ran = shell.run(command);
+                let printed = ran.text();
+                if !matches!(ran.code, Some(0 | 3)) {
+                    wrong.push(format!(
+                        "{}: $ {command}\nexit code {:?}:\n{printed}",
+                        page.display(),
+                        ran.code
+                    ));
+                } else if !shows(&shown, &printed) {
+                    if update && !shown.iter().any(|line| line.contains('…')) {
+                        shown.clear();
+                        new += &printed;
+                    } else {
+                        let shown = shown.join("\n");
+                        wrong.push(format!(
+                            "{}: $ {command}\n{shown}\n--- but it prints:\n{printed}",
+                            page.display()
+                        ));
+                    }
+                }
+            }
+            shown.iter().for_each(|line| new += &format!("{line}\n"));
+        }
+        if update && new != text {
+            fs::write(root().join(&page), new).unwrap();
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+/// In a folder with the project's `tests`, where cargo would have made `target`.
+#[test]
+fn the_first_command_of_the_readme_can_be_run_twice() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let (_, after) = readme.split_once("```sh\ncargo run --release -- ").unwrap();
+    let arguments: Vec<_> = after.lines().next().unwrap().split(' ').collect();
+    let folder = temp();
+    std::os::unix::fs::symlink(root().join("tests"), folder.path().join("tests")).unwrap();
+    fs::create_dir(folder.path().join("target")).unwrap();
+    for _ in 0..2 {
+        let mut command = crate::support::perfx_command();
+        let ran = run(command.args(&arguments).current_dir(folder.path()), Stdin::Null);
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        assert!(ran.stderr.contains("b000000000000000000000000000000000000001"), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn every_link_on_a_page_leads_somewhere() {
+    let others =
+        ["CHANGELOG.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/limits.md", "docs/benchmarks.md"];
+    for page in pages().into_iter().chain(others.map(PathBuf::from)) {
+        let path = root().join(&page);
+        let text = fs::read_to_string(&path).unwrap();
+        let links = text.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
+        for (link, _) in links.filter(|(link, _)| !link.contains("://")) {
+            let file = link.split('#').next().unwrap();
+            let target = path.parent().unwrap().join(file);
+            assert!(file.is_empty() || target.exists(), "{}: {link}", page.display());
+        }
+    }
+}
+
+#[test]
+fn prose_keeps_to_120_columns() {
+    for page in pages().into_iter().chain(["docs/limits.md".into(), "CHANGELOG.md".into()]) {
+        let text = fs::read_to_string(root().join(&page)).unwrap();
+        let mut in_block = false;
+        for line in text.lines() {
+            in_block ^= line.starts_with("```");
+            let prose = !in_block && !line.starts_with('|');
+            assert!(!prose || line.chars().count() <= 120, "{}: {line}", page.display());
+        }
+    }
+}
+
+#[test]
+fn the_readme_is_short() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    assert!(readme.lines().count() <= 150);
+}
+
+/// The packages that a manifest of the project names, without the project's own.
+fn dependencies() -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    let mut own = BTreeSet::new();
+    for manifest in ["Cargo.toml", "tests/fuzz/Cargo.toml"] {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["metadata", "--no-deps", "--offline", "--format-version", "1", "--manifest-path"]);
+        let metadata = run(cargo.arg(root().join(manifest)), Stdin::Null).done().unwrap();
+        let metadata: serde_json::Value = serde_json::from_slice(&metadata.stdout).unwrap();
+        for package in metadata["packages"].as_array().unwrap() {
+            own.extend(package["name"].as_str().map(str::to_owned));
+            let dependencies = package["dependencies"].as_array().unwrap();
+            names.extend(dependencies.iter().filter_map(|named| named["name"].as_str()).map(str::to_owned));
+        }
+    }
+    &names - &own
+}
+
+#[test]
+fn every_dependency_is_justified_and_no_other() {
+    let page = fs::read_to_string(root().join("docs/dependencies.md")).unwrap();
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| ")?.split_once(" | "));
+    let listed: BTreeSet<_> =
+        rows.map(|(name, _)| name.to_owned()).filter(|name| name != "package").collect();
+    assert_eq!(listed, dependencies());
+}
