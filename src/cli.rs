@@ -197,6 +197,7 @@ pub fn command_line() -> clap::Command {
 fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
     let args: Vec<OsString> = args.into_iter().collect();
     early_color(&args).apply();
+    signals::survive_file_size_limit();
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(error) => {

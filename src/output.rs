@@ -9,15 +9,17 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, ValueEnum};
-use perfx_format::in_place::{Changes, replace_sections};
+use perfx_format::in_place::{Changes, INTERRUPTED, replace_sections};
 use perfx_format::input::{Form, Recording};
 use perfx_pipeline::{Job, Level, Output, OutputForm, Pass, Report, counted};
 use rustix::fs::{Access, access};
+use rustix::process::geteuid;
 
 use crate::cli::{InputArgs, TalkArgs, ThreadArgs, Usage};
 use crate::human::size;
 use crate::input::{Source, spool};
 use crate::settle::{Place, folder};
+use crate::signals::undisturbed;
 
 /// How to write a recording.
 #[derive(Args, Debug, Clone)]
@@ -36,7 +38,7 @@ pub(crate) struct WriteArgs {
     /// Overwrite an existing output, and keep it as FILE.old in place of an older one
     #[arg(long)]
     pub(crate) backup: bool,
-    /// Change the input itself, in one step: it is the old or the new one at any time
+    /// Change the input itself; when that fails or is interrupted, nothing of it is lost
     #[arg(long, conflicts_with_all = ["output", "to"])]
     pub(crate) in_place: bool,
     /// Do everything but write: say what would be done, or why it can't be
@@ -132,6 +134,10 @@ impl WriteArgs {
         refuse_device(&path)?;
         let mut recording = Source::Path(path.clone()).open()?;
         let header = recording.file.take();
+        // What is finished below is no fault of the result.
+        let faults = recording.faults.len();
+        recording.faults.retain(|fault| fault.code != INTERRUPTED);
+        let interrupted = recording.faults.len() < faults;
         let form = if header.is_some() { OutputForm::InPlace } else { OutputForm::Pipe };
         let path = if path.is_dir() { path.join("data") } else { path };
         let (name, before) = (recording.name.clone(), recording.features.clone());
@@ -149,20 +155,27 @@ impl WriteArgs {
         let names: Vec<_> = changes.keys().map(ToString::to_string).collect();
         let what = if names.len() == 1 { "feature" } else { "features" };
         let names = names.join(", ");
-        let done = if changes.is_empty() {
+        let done = if changes.is_empty() && !interrupted {
             format!("{} stays as it is", path.display())
         } else {
             // Pipe data has no sections; and a backup is the old file itself, so the new one must be another.
             let Some(header) = header.filter(|_| !self.backup) else { return Ok(None) };
-            if self.dry_run {
+            if self.dry_run && changes.is_empty() {
+                format!("would finish the interrupted change of {}", path.display())
+            } else if self.dry_run {
                 format!("would change {what} {names} of {}", path.display())
             } else {
                 let file = fs::OpenOptions::new().read(true).write(true).open(&path);
                 let file = file.with_context(|| path.display().to_string())?;
-                if !replace_sections(&file, &header, &changes).map_err(|e| e.file(&name))? {
+                let replaced = undisturbed(|| replace_sections(&file, &header, &changes));
+                if !replaced.map_err(|e| e.file(&name))? {
                     return Ok(None);
                 }
-                format!("changed {what} {names} of {}; its records stay as they are", path.display())
+                if changes.is_empty() {
+                    format!("finished the interrupted change of {}", path.display())
+                } else {
+                    format!("changed {what} {names} of {}; its records stay as they are", path.display())
+                }
             }
         };
         report.say(Level::Info, done);
@@ -285,6 +298,12 @@ impl WriteArgs {
             .with_context(|| path.display().to_string())?;
         let place = Place::new(path, self.backup);
         let place = if self.in_place { place.changed() } else { place };
+        if self.in_place {
+            let owner = path.metadata().with_context(|| path.display().to_string())?.uid();
+            // What is written anew is a file of whoever writes it, and only root may give that to another.
+            let may = geteuid().is_root() || geteuid().as_raw() == owner;
+            ensure!(may, "{} belongs to another user, whom it would be taken from: give -o", path.display());
+        }
         if let (Some(old), Source::Path(input)) = (place.kept_as(), source) {
             let input = fs::canonicalize(input);
             let within = |old| input.is_ok_and(|input| input.starts_with(old));

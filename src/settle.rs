@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown, symlink};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
-use perfx_pipeline::{Job, Outcome, Output, OutputForm};
+use perfx_pipeline::{Job, Level, Outcome, Output, OutputForm};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use tempfile::{Builder, NamedTempFile, TempDir};
@@ -61,14 +61,18 @@ impl<'a> Place<'a> {
         let temporary = Unfinished::file(|| temporary().tempfile_in(folder(self.path)));
         let mut temporary = temporary.map_err(plain).with_context(name)?;
         let file = temporary.get_mut().as_file_mut();
-        let outcome = match form {
+        let mut outcome = match form {
             OutputForm::Pipe => job.run(Output::Pipe(file))?,
             _ => job.run(Output::File(file, form))?,
         };
         if self.changes {
             let old = self.path.metadata().with_context(name)?;
-            // Only root may give files away; then the group's permissions are those of another group.
-            let _ = fchown(&*file, Some(old.uid()), Some(old.gid()));
+            // Its owner may not give it to a group that he is not in.
+            if fchown(&*file, Some(old.uid()), Some(old.gid())).is_err() {
+                let gid = file.metadata().with_context(name)?.gid();
+                let what = format!("{} belongs to group {gid} now, not {}", self.path.display(), old.gid());
+                outcome.report.say(Level::Warning, what);
+            }
             file.set_permissions(old.permissions()).with_context(name)?;
         }
         // A rename may reach the disk before the bytes it names. Where it takes an old file away, those bytes must be there first; a new file

@@ -83,13 +83,23 @@ impl<T> Drop for Unfinished<T> {
     }
 }
 
+/// A file that gets larger than it may (ulimit -f) is an error of write(2), as a full disk is, and no death without a word.
+pub(crate) fn survive_file_size_limit() {
+    let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
+}
+
+/// Does what must not be left half done: a signal that would end the process waits for it.
+pub(crate) fn undisturbed<R>(work: impl FnOnce() -> R) -> R {
+    watch();
+    let _held = lock();
+    work()
+}
+
 /// From the first temporary file on. What the process was started to ignore (nohup, a shell's background) it goes on to ignore.
 fn watch() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let ignored = ignored();
-        // A file that gets larger than it may (ulimit -f) is an error of write(2) as soon as somebody listens for the signal.
-        let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
         let deadly =
             [SIGHUP, SIGINT, SIGQUIT, SIGTERM].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
         // Without them (or without a thread that waits for them) the temporary file stays behind, which is no reason not to write the output.

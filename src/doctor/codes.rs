@@ -88,6 +88,7 @@ macro_rules! codes {
 }
 
 const REPAIR: Option<&str> = Some("repair");
+const REPAIR_IN_PLACE: Option<&str> = Some("repair --in-place");
 const REINDEX: Option<&str> = Some("reindex");
 const RECOVER: Option<&str> = Some("recover");
 const COPY: Option<&str> = Some("copy");
@@ -103,7 +104,7 @@ pub static CODES: &[Code] = codes! {
     "unfinished" Fault Refuses Refuses RECOVER, "perf record was killed: data.size is 0 and nothing follows the records";
     "data-cut" Fault Varies Refuses RECOVER, "The data section reaches past the end of the file";
     "sections-overlap" Fault Varies Varies COPY, "Two sections share bytes";
-    "in-place-interrupted" Fault Reads Reads COPY, "A change in place was interrupted; perf misses some features until it is done again";
+    "in-place-interrupted" Fault Skips Skips REPAIR_IN_PLACE, "A change in place was interrupted: perf misses some features until it is finished";
     "trailing-bytes" Note Reads Reads COPY, "Bytes follow the last section";
     "version-1" Fault Refuses Refuses COPY, "Nobody but perfx can tell the byte order of this file of version 1";
 

@@ -308,8 +308,15 @@ impl FileHeader {
         let event_types = Section::read(file, 56, endian);
         let journal = event_types.inside(file.len()).and_then(|range| Journal::read(&file[range], endian));
         if let Some(journal) = journal {
-            let what = "a change in place was interrupted; nothing is lost, but perf does not see all features until it is done again";
-            self.fault(Weight::Odd, INTERRUPTED, 56, what.to_owned());
+            let what =
+                "a change in place was interrupted; nothing is lost, but perf does not see all features";
+            self.faults.push(Fault {
+                code: INTERRUPTED,
+                offset: 56,
+                what: what.to_owned(),
+                weight: Weight::Odd,
+                hint: Some("perfx repair --in-place finishes it"),
+            });
             for (feature, section) in journal.slots {
                 self.add_section(file, feature, section, event_types.offset);
             }

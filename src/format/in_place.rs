@@ -76,15 +76,65 @@ pub fn replace_sections(file: &File, header: &FileHeader, changes: &Changes) -> 
     let mut front = [0; FILE_HEADER_SIZE];
     file.read_exact_at(&mut front, 0).map_err(io)?;
     let Some(steps) = steps(front, len, header, changes) else { return Ok(false) };
-    for (number, (offset, bytes)) in steps.into_iter().enumerate() {
-        let written = file.write_all_at(&bytes, offset).and_then(|()| file.sync_data());
-        if let (Err(_), 0) = (&written, number) {
-            // Nothing points at what was appended yet: a full disk leaves the file as it was.
-            file.set_len(len).map_err(io)?;
-        }
-        written.map_err(io)?;
-    }
+    let (table_at, table) = &steps[2];
+    let mut old_table = vec![0; table.len().min(len.saturating_sub(*table_at) as usize)];
+    file.read_exact_at(&mut old_table, *table_at).map_err(io)?;
+    carry_out(file, &steps, &Before { len, front, table: old_table })?;
     Ok(true)
+}
+
+/// What the steps are written to.
+trait Target {
+    /// Returns when the bytes are on disk.
+    fn write(&self, bytes: &[u8], offset: u64) -> std::io::Result<()>;
+    fn shorten(&self, len: u64) -> std::io::Result<()>;
+}
+
+impl Target for File {
+    fn write(&self, bytes: &[u8], offset: u64) -> std::io::Result<()> {
+        self.write_all_at(bytes, offset)?;
+        self.sync_data()
+    }
+
+    fn shorten(&self, len: u64) -> std::io::Result<()> {
+        self.set_len(len)
+    }
+}
+
+/// What the steps overwrite.
+struct Before {
+    len: u64,
+    front: [u8; FILE_HEADER_SIZE],
+    /// What lies where the feature table will.
+    table: Vec<u8>,
+}
+
+/// Takes all steps, or none: the error says so, or which state the file is left in.
+fn carry_out(file: &impl Target, steps: &[(u64, Vec<u8>); 4], before: &Before) -> Result<()> {
+    for (number, (offset, bytes)) in steps.iter().enumerate() {
+        let Err(error) = file.write(bytes, *offset) else { continue };
+        let (_, with_journal) = &steps[1];
+        let (table, front) = ((steps[2].0, &before.table[..]), (0, &before.front[..]));
+        // As long as the table is not what it was, the header must name the journal.
+        let undo = match number {
+            0 => vec![],
+            1 => vec![front],
+            2 => vec![table, front],
+            _ => vec![(0, &with_journal[..]), table, front],
+        };
+        let undone = undo.iter().try_for_each(|(offset, bytes)| file.write(bytes, *offset));
+        let what = match (number, undone.and_then(|()| file.shorten(before.len))) {
+            (_, Ok(())) => "the file can't be changed in place and is as it was",
+            (0, Err(_)) => {
+                "the file can't be changed in place; bytes that mean nothing follow its last section"
+            }
+            (_, Err(_)) => {
+                "the change in place is half done; perfx still reads all of the file, and perfx repair --in-place finishes it"
+            }
+        };
+        return Err(Error::io(what, error));
+    }
+    Ok(())
 }
 
 /// What is written where, each on disk before the next.
@@ -145,7 +195,7 @@ fn steps(
 }
 
 /// The code of the fault that a half-done change leaves.
-pub(crate) const INTERRUPTED: &str = "in-place-interrupted";
+pub const INTERRUPTED: &str = "in-place-interrupted";
 
 fn with_features(
     mut front: [u8; FILE_HEADER_SIZE],
@@ -161,6 +211,8 @@ fn with_features(
 
 #[cfg(test)]
 mod tests {
+    use std::cell::{Cell, RefCell};
+
     use super::*;
 
     const FILE: &[u8] = include_bytes!("../../tests/data/recorded/z.p73.data");
@@ -221,6 +273,60 @@ mod tests {
             assert!(is == Some(bytes) || new, "{feature}");
         }
         assert_eq!(now.events, old.events);
+    }
+
+    /// A file that takes only so many writes, and from then on fails.
+    struct Failing {
+        bytes: RefCell<Vec<u8>>,
+        writes: Cell<usize>,
+        /// It works again after the first failure.
+        recovers: bool,
+    }
+
+    impl Target for Failing {
+        fn write(&self, bytes: &[u8], offset: u64) -> std::io::Result<()> {
+            let failed = self.writes.get() == 0;
+            if !failed || self.recovers {
+                self.writes.set(self.writes.get().wrapping_sub(1));
+            }
+            // A write that fails may have written a part.
+            let part = if failed && offset != 0 { bytes.len() / 2 } else { bytes.len() };
+            if !failed || self.recovers {
+                apply(&mut self.bytes.borrow_mut(), &(offset, bytes[..part].to_vec()));
+            }
+            if failed { Err(std::io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+        }
+
+        fn shorten(&self, len: u64) -> std::io::Result<()> {
+            self.bytes.borrow_mut().truncate(len as usize);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_write_that_fails_leaves_the_file_as_it_was_or_says_what_it_is() {
+        let old = read(FILE);
+        let section = || Some(Bytes::from(b"a section of its own".to_vec()));
+        let changes = Changes::from_iter([(Feature::BUILD_ID, section()), (Feature::ARCH, section())]);
+        let front = *FILE.first_chunk().unwrap();
+        let steps = steps(front, FILE.len() as u64, &old, &changes).unwrap();
+        let table = FILE[steps[2].0 as usize..][..steps[2].1.len()].to_vec();
+        let before = Before { len: FILE.len() as u64, front, table };
+        for recovers in [true, false] {
+            for writes in 0..4 {
+                let bytes = RefCell::new(FILE.to_vec());
+                let file = Failing { bytes, writes: Cell::new(writes), recovers };
+                let error = carry_out(&file, &steps, &before).unwrap_err();
+                let now = file.bytes.into_inner();
+                if recovers || writes == 0 {
+                    assert!(error.what().ends_with("is as it was"), "{error}");
+                    assert!(now == FILE, "after {writes} writes");
+                } else {
+                    assert!(error.what().contains("half done"), "{error}");
+                    check(&read(&now), &old, &changes);
+                }
+            }
+        }
     }
 
     /// What perfx sees of a half-done change, it can finish.

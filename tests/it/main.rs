@@ -11,6 +11,7 @@ mod filter;
 mod forms;
 mod fuzz_bodies;
 mod identity;
+mod in_place;
 mod info;
 mod injected;
 mod join;

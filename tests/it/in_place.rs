@@ -1,0 +1,148 @@
+//! A file that is changed in place is never lost: not to an interruption, not to a failing write, and not to another owner.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::Command;
+
+use crate::args;
+use crate::parse::{Contents, Order};
+use crate::support::{Fixture, Ran, Stdin, perfs, perfx, perfx_command, run, temp};
+
+/// The recording as a power cut leaves it in the middle of a change in place: the header names a journal, and shows no feature yet.
+fn interrupted(name: &str) -> Vec<u8> {
+    let order = Order { big: false };
+    let mut file = Fixture::new(name).bytes();
+    let contents = Contents::file(&file);
+    let table = contents.data.end..contents.data.end + contents.features.len() * 16;
+    let mut journal = [b"PERFXJNL", &file[72..104], &file[table.clone()]].concat();
+    let sum = |sum: u64, &byte: &u8| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+    let sum = journal.iter().fold(0xcbf2_9ce4_8422_2325, sum);
+    journal.extend(sum.to_le_bytes());
+    let end = file.len() as u64;
+    order.set_u64(&mut file, 56, end);
+    order.set_u64(&mut file, 64, journal.len() as u64);
+    file[72..104].fill(0);
+    file[table].fill(0xee);
+    file.extend(journal);
+    file
+}
+
+fn doctor(path: &Path) -> Ran {
+    perfx(args!["doctor", path])
+}
+
+#[test]
+fn every_command_that_writes_in_place_finishes_an_interrupted_change() {
+    let name = "recorded/plain.p61.data";
+    let features = Contents::file(&Fixture::new(name).bytes()).features;
+    let perfs = perfs(&["perf", "perf-new"]);
+    for line in [
+        "reindex --in-place",
+        "repair --in-place",
+        "repair --in-place --backup",
+        "inject -b --no-files --in-place",
+        "copy --in-place",
+        "recover --in-place",
+    ] {
+        let folder = temp();
+        let path = folder.path().join("there.data");
+        fs::write(&path, interrupted(name)).unwrap();
+        let found = doctor(&path);
+        assert!(found.text().contains("in-place-interrupted"), "{found:?}");
+        assert!(found.text().contains("perfx repair --in-place mends it"), "{found:?}");
+        let mut words: Vec<_> = line.split(' ').map(std::ffi::OsString::from).collect();
+        words.push(path.clone().into());
+        let ran = perfx(words);
+        assert!(matches!(ran.code, Some(0 | 3)), "{line}: {}", ran.stderr);
+        let found = doctor(&path);
+        assert!(!found.text().contains("in-place-interrupted"), "{line}: {found:?}");
+        let bytes = fs::read(&path).unwrap();
+        assert_eq!(Contents::file(&bytes).features, features, "{line}");
+        let is_finished = Fixture::new(name).bytes()[72..104] == bytes[72..104];
+        assert!(is_finished && bytes[56..72] == [0; 16], "{line}");
+        for perf in &perfs {
+            let header = |path: &Path| {
+                let text = perf.run(Stdin::Null, args!["script", "-f", "--header-only", "-i", path]).text();
+                text.lines()
+                    .filter(|line| line.starts_with("# "))
+                    .skip(3)
+                    .map(str::to_owned)
+                    .collect::<Vec<_>>()
+            };
+            let lines = header(&Fixture::new(name).path);
+            assert!(lines.len() > 10);
+            let now = header(&path);
+            assert!(now.iter().any(|line| line.starts_with("# hostname")), "{line}: {now:?}");
+            assert_eq!(now.len(), lines.len(), "{line}: {now:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_written_elsewhere_leaves_an_interrupted_change_to_be_finished() {
+    let folder = temp();
+    let (path, out) = (folder.path().join("there.data"), folder.path().join("out.data"));
+    let before = interrupted("recorded/plain.p61.data");
+    fs::write(&path, &before).unwrap();
+    let dry = perfx(args!["repair", "--in-place", "-n", path]);
+    assert!(dry.stderr.contains("would finish the interrupted change"), "{}", dry.stderr);
+    let ran = perfx(args!["repair", "-o", out, path]);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    assert!(ran.stderr.contains("perfx repair --in-place finishes it"), "{}", ran.stderr);
+    assert!(fs::read(&path).unwrap() == before);
+    assert_eq!(doctor(&out).code, Some(0));
+}
+
+#[test]
+fn a_limit_of_the_file_size_is_an_error_and_leaves_the_file_as_it_was() {
+    let folder = temp();
+    let path = folder.path().join("there.data");
+    let before = Fixture::new("crafted/dir-format-in-file.data").bytes();
+    fs::write(&path, &before).unwrap();
+    for line in ["repair --in-place", "copy --in-place"] {
+        let mut shell = Command::new("sh");
+        shell.env("TMPDIR", folder.path()).current_dir(folder.path());
+        let limited = format!("ulimit -f 1; exec \"$0\" {line} there.data");
+        let ran = run(shell.args(["-c", &limited]).arg(env!("CARGO_BIN_EXE_perfx")), Stdin::Null);
+        assert_eq!(ran.code, Some(1), "{line}: {ran:?}");
+        assert!(ran.stderr.contains("File too large"), "{line}: {}", ran.stderr);
+        assert!(fs::read(&path).unwrap() == before, "{line}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "{line}");
+    }
+}
+
+/// Only root can make a file of another owner, and a program that belongs to nobody else must be where everybody may run it.
+#[test]
+fn a_file_of_another_owner_is_not_taken_from_him() {
+    const OWNER: u32 = 65_533;
+    const WRITER: u32 = 65_534;
+    let folder = temp();
+    let everyone = |mode| fs::Permissions::from_mode(mode);
+    fs::set_permissions(folder.path(), everyone(0o777)).unwrap();
+    let (program, path) = (folder.path().join("perfx"), folder.path().join("there.data"));
+    let before = Fixture::new("crafted/val-mmap2-build-id-0.data").bytes();
+    fs::write(&path, &before).unwrap();
+    if chown(&path, Some(OWNER), Some(OWNER)).is_err() {
+        eprintln!("SKIPPED: what needs root, to make a file of another owner");
+        return;
+    }
+    fs::copy(perfx_command().get_program(), &program).unwrap();
+    fs::set_permissions(&program, everyone(0o755)).unwrap();
+    for (mode, line) in [(0o666, "repair"), (0o666, "copy"), (0o444, "repair"), (0o444, "copy")] {
+        fs::set_permissions(&path, everyone(mode)).unwrap();
+        for more in [&[][..], &["-n"]] {
+            let mut command = Command::new(&program);
+            command.uid(WRITER).gid(WRITER).current_dir(folder.path());
+            let ran = run(command.args([line, "--in-place", "there.data"]).args(more), Stdin::Null);
+            assert_eq!(ran.code, Some(1), "{line} {mode:o}: {}", ran.stderr);
+            assert!(ran.stderr.contains("belongs to another user"), "{line} {mode:o}: {}", ran.stderr);
+            assert!(fs::read(&path).unwrap() == before);
+            assert_eq!(fs::metadata(&path).unwrap().uid(), OWNER);
+        }
+    }
+    // Root may give it back.
+    let ran = perfx(args!["copy", "--in-place", path]);
+    assert_eq!((ran.code, fs::metadata(&path).unwrap().uid()), (Some(0), OWNER), "{}", ran.stderr);
+}
