@@ -2,11 +2,11 @@
 
 use std::ffi::OsStr;
 use std::fmt;
-use std::fs::File;
+use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -20,10 +20,10 @@ use crate::cli::Usage;
 /// Which recording to read.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct InputArgs {
-    /// Recording to read: a file, a FIFO, a directory, or - for standard input [default: standard input if that is a pipe, else perf.data]
+    /// Recording to read: a file, a FIFO, a directory, or - for standard input [default: standard input if it is a pipe, socket or file, else perf.data]
     #[arg(value_name = "INPUT")]
     positional: Option<PathBuf>,
-    /// The same, as perf writes it
+    /// Input, as an option (like perf -i)
     #[arg(short, long, value_name = "INPUT", action = ArgAction::Set, num_args = 1, conflicts_with = "positional")]
     input: Vec<PathBuf>,
 }
@@ -43,16 +43,16 @@ impl InputArgs {
 /// The -i of a command that takes more inputs than [`InputArgs`] has.
 pub(crate) fn repeatable(input: Arg) -> Arg {
     let repeatable = input.action(ArgAction::Append).conflicts_with(Resettable::Reset);
-    repeatable.help("The same, as perf writes it; repeatable")
+    repeatable.help("Input, as an option (like perf -i); repeatable")
 }
 
 /// Which recordings to read.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct InputsArgs {
-    /// Recordings to read: files, FIFOs, directories, - for standard input, or @FILE for a list of them, one a line [default: standard input if that is a pipe, else perf.data]
+    /// Recordings to read: files, FIFOs, directories, - for standard input, or @FILE for a list of them, one a line [default: standard input if it is a pipe, socket or file, else perf.data]
     #[arg(value_name = "INPUT")]
     positional: Vec<PathBuf>,
-    /// The same, as perf writes it; repeatable
+    /// Input, as an option (like perf -i); repeatable
     #[arg(short, long, value_name = "INPUT")]
     input: Vec<PathBuf>,
 }
@@ -75,11 +75,7 @@ impl InputsArgs {
         if sources.is_empty() && self.input.is_empty() && self.positional.is_empty() {
             sources.push(Source::by_default());
         }
-        if sources.iter().filter(|source| **source == Source::Stdin).count() > 1 {
-            return Err(
-                Usage("standard input can be read only once, but - is given more often".into()).into()
-            );
-        }
+        refuse_twice(&sources)?;
         Ok(sources)
     }
 }
@@ -104,6 +100,25 @@ fn listed(list: &Path) -> Result<Vec<Source>> {
 /// What perf calls a recording that nobody names.
 const PERF_DATA: &str = "perf.data";
 
+/// What is read from standard input or a FIFO is gone, so a second reader would wait for it for ever.
+pub(crate) fn refuse_twice(sources: &[Source]) -> Result<()> {
+    let mut seen = Vec::new();
+    for source in sources {
+        let Some(fifo) = source.metadata().filter(|metadata| metadata.file_type().is_fifo()) else {
+            continue;
+        };
+        let fifo = (fifo.dev(), fifo.ino());
+        if seen.contains(&fifo) {
+            return Err(Usage(format!("{source} is given twice, but it can be read only once")).into());
+        }
+        seen.push(fifo);
+    }
+    if sources.iter().filter(|source| **source == Source::Stdin).count() > 1 {
+        return Err(Usage("standard input is given twice, but it can be read only once".into()).into());
+    }
+    Ok(())
+}
+
 /// Where a recording comes from.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Source {
@@ -112,23 +127,35 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// Given, or by perf's rule: standard input when it is a pipe, else `perf.data`.
+    /// Given, or else standard input if something can be read there, or else `perf.data`.
     pub(crate) fn of(args: &InputArgs) -> Source {
         args.path().map_or_else(Source::by_default, |path| Source::named(path))
     }
 
-    fn named(path: &Path) -> Source {
+    /// What a user calls so.
+    pub(crate) fn named(path: &Path) -> Source {
         if path == Path::new("-") { Source::Stdin } else { Source::Path(path.to_owned()) }
     }
 
     fn by_default() -> Source {
-        if stdin_is_pipe() { Source::Stdin } else { Source::Path(PathBuf::from(PERF_DATA)) }
+        let stdin = Source::Stdin.metadata().map(|metadata| metadata.file_type());
+        // Under cron, CI and ssh -n standard input is /dev/null, which is not meant; nor is a terminal.
+        let is_input = stdin.is_some_and(|kind| kind.is_fifo() || kind.is_file() || kind.is_socket());
+        if is_input { Source::Stdin } else { Source::Path(PathBuf::from(PERF_DATA)) }
+    }
+
+    /// Of what is read.
+    fn metadata(&self) -> Option<Metadata> {
+        match self {
+            Source::Path(path) => fs::metadata(path).ok(),
+            Source::Stdin => File::from(io::stdin().as_fd().try_clone_to_owned().ok()?).metadata().ok(),
+        }
     }
 
     pub(crate) fn open(&self) -> Result<Recording> {
         Ok(match self {
             Source::Path(path) if path == Path::new(PERF_DATA) && !path.exists() => {
-                bail!("there is no {PERF_DATA} here: name a recording, or make one with `perf record`")
+                bail!("no {PERF_DATA} in this directory: give a file, or make one with `perf record`")
             }
             Source::Path(path) => Recording::open(path, spool())?,
             Source::Stdin => {
@@ -152,11 +179,6 @@ impl fmt::Display for Source {
 
 /// The name of standard input.
 const STDIN: &str = "<stdin>";
-
-fn stdin_is_pipe() -> bool {
-    let stdin = io::stdin().as_fd().try_clone_to_owned().map(File::from);
-    stdin.and_then(|stdin| stdin.metadata()).is_ok_and(|metadata| metadata.file_type().is_fifo())
-}
 
 /// Temporary files go where the system wants them (`TMPDIR`), without a name, so that nothing is left whatever happens.
 pub(crate) fn spool() -> Spool {

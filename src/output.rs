@@ -18,7 +18,7 @@ use rustix::process::geteuid;
 use crate::cli::{InputArgs, TalkArgs, ThreadArgs, Usage};
 use crate::human::size;
 use crate::input::{Source, spool};
-use crate::settle::{Place, folder};
+use crate::settle::{Existing, Place, folder, is_empty};
 use crate::signals::undisturbed;
 
 /// How to write a recording.
@@ -95,9 +95,10 @@ impl WriteArgs {
             return Ok((Target::Path { at: fs::canonicalize(path)?, given: path.clone() }, None));
         }
         match &self.output {
-            Some(path) if path != Path::new("-") => Ok((self.named(path)?, None)),
+            Some(path) if path != Path::new("-") => Ok((self.named(path, source)?, None)),
             given => {
                 if !io::stdout().is_terminal() {
+                    refuse_same(source, &Target::Stdout)?;
                     return Ok((Target::Stdout, None));
                 }
                 if given.is_some() {
@@ -106,24 +107,38 @@ impl WriteArgs {
                     ));
                 }
                 let beside = beside(source, command);
-                Ok((self.named(&beside)?, Some("standard output is a terminal")))
+                Ok((self.named(&beside, source)?, Some("standard output is a terminal")))
             }
         }
     }
 
-    fn named(&self, path: &Path) -> Result<Target> {
-        match fs::metadata(path) {
-            Ok(metadata) if !metadata.is_file() && !metadata.is_dir() => Ok(Target::Device(path.to_owned())),
-            Ok(_) => {
-                if path.is_dir() && !is_replaceable(path) {
-                    bail!("{} is a directory, and no recording that could be overwritten", path.display());
-                }
-                if !self.force && !self.backup {
-                    bail!("{} exists; -f overwrites it, --backup keeps it as {0}.old", path.display());
-                }
-                Ok(Target::Path { at: fs::canonicalize(path)?, given: path.to_owned() })
+    fn named(&self, path: &Path, source: &Source) -> Result<Target> {
+        let target = match fs::metadata(path) {
+            Ok(metadata) if !metadata.is_file() && !metadata.is_dir() => Target::Device(path.to_owned()),
+            Ok(_) => Target::Path { at: fs::canonicalize(path)?, given: path.to_owned() },
+            Err(error) => {
+                refuse_dangling(path, &error)?;
+                Target::Path { at: path.to_owned(), given: path.to_owned() }
             }
-            Err(_) => Ok(Target::Path { at: path.to_owned(), given: path.to_owned() }),
+        };
+        refuse_same(source, &target)?;
+        if matches!(target, Target::Path { .. }) && path.exists() {
+            if path.is_dir() && !is_replaceable(path) {
+                bail!("{} is a directory but not a recording, so it can't be overwritten", path.display());
+            }
+            if self.existing() == Existing::Keep && !is_empty(path) {
+                bail!("{} exists; -f overwrites it, --backup keeps it as {0}.old", path.display());
+            }
+        }
+        Ok(target)
+    }
+
+    /// What happens to a file that is there already.
+    pub(crate) fn existing(&self) -> Existing {
+        match () {
+            () if self.backup => Existing::BackUp,
+            () if self.force || self.in_place => Existing::Replace,
+            () => Existing::Keep,
         }
     }
 
@@ -209,9 +224,6 @@ impl WriteArgs {
         directory: bool,
     ) -> Result<u8> {
         let (target, why) = self.target(command, source)?;
-        if !self.in_place {
-            refuse_same(source, &target)?;
-        }
         let name = recording.name.clone();
         let is_directory = matches!(recording.form, Form::Directory { .. });
         let extras = recording.extras.clone();
@@ -296,7 +308,7 @@ impl WriteArgs {
         access(folder(path).join("."), Access::WRITE_OK | Access::EXEC_OK)
             .map_err(io::Error::from)
             .with_context(|| path.display().to_string())?;
-        let place = Place::new(path, self.backup);
+        let place = Place::new(path, self.existing());
         let place = if self.in_place { place.changed() } else { place };
         if self.in_place {
             let owner = path.metadata().with_context(|| path.display().to_string())?.uid();
@@ -311,6 +323,38 @@ impl WriteArgs {
             ensure!(!replaced, "{} is the input itself, and --backup would replace it", old.display());
         }
         Ok(place)
+    }
+}
+
+/// A writer whose errors name what could not be written.
+#[derive(Debug)]
+pub(crate) struct Named<W> {
+    name: String,
+    inner: W,
+}
+
+/// Standard output, for text.
+pub(crate) fn stdout() -> Named<io::StdoutLock<'static>> {
+    Named::new(Target::Stdout.to_string(), io::stdout().lock())
+}
+
+impl<W> Named<W> {
+    pub(crate) fn new(name: String, inner: W) -> Named<W> {
+        Named { name, inner }
+    }
+
+    fn about(&self, error: io::Error) -> io::Error {
+        io::Error::new(error.kind(), format!("{}: {error}", self.name))
+    }
+}
+
+impl<W: io::Write> io::Write for Named<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.inner.write(bytes).map_err(|error| self.about(error))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush().map_err(|error| self.about(error))
     }
 }
 
@@ -356,12 +400,24 @@ fn refuse_device(path: &Path) -> Result<()> {
 
 /// Whether a path may be made anew by a command that makes several: it may be there only with `force`, and must not be the input.
 pub(crate) fn check_new(source: &Source, path: &Path, force: bool) -> Result<()> {
-    if let Ok(metadata) = fs::metadata(path) {
-        let replaceable = metadata.is_file() || metadata.is_dir() && is_replaceable(path);
-        ensure!(replaceable, "{} is no recording that could be overwritten", path.display());
-        ensure!(force, "{} exists; -f overwrites it", path.display());
+    refuse_same(source, &Target::Path { at: path.to_owned(), given: path.to_owned() })?;
+    match fs::metadata(path) {
+        Ok(metadata) => {
+            let replaceable = metadata.is_file() || metadata.is_dir() && is_replaceable(path);
+            ensure!(replaceable, "{} is not a recording, so it can't be overwritten", path.display());
+            ensure!(force || is_empty(path), "{} exists; -f overwrites it", path.display());
+        }
+        Err(error) => refuse_dangling(path, &error)?,
     }
-    refuse_same(source, &Target::Path { at: path.to_owned(), given: path.to_owned() })
+    Ok(())
+}
+
+/// A link that leads nowhere: the output would replace the link, or come to be where nobody expects it.
+pub(crate) fn refuse_dangling(path: &Path, error: &io::Error) -> Result<()> {
+    if let Ok(to) = fs::read_link(path) {
+        bail!("{} is a symbolic link to {}, which can't be used: {error}", path.display(), to.display());
+    }
+    Ok(())
 }
 
 /// Input and output being one file would destroy both, and so would an output directory around the input or inside it.
@@ -401,12 +457,16 @@ fn refuse_same(source: &Source, target: &Target) -> Result<()> {
 
 /// What may be overwritten: a recording, or an empty directory. Anything else of the name was not meant.
 fn is_replaceable(directory: &Path) -> bool {
+    is_recording(directory) || is_empty(directory)
+}
+
+/// Whether a file, or a directory's main file, begins as recordings do.
+pub(crate) fn is_recording(path: &Path) -> bool {
     let mut magic = [0; 8];
-    let data = directory.join("data");
-    let is_recording = data.is_file()
+    let data = if path.is_dir() { path.join("data") } else { path.to_owned() };
+    data.is_file()
         && File::open(data).and_then(|mut data| io::Read::read_exact(&mut data, &mut magic)).is_ok()
-        && matches!(&magic, b"PERFILE2" | b"2ELIFREP" | b"PERFFILE");
-    is_recording || fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_none())
+        && matches!(&magic, b"PERFILE2" | b"2ELIFREP" | b"PERFFILE")
 }
 
 /// The recording's form does not matter to whoever only reads it; kept here beside its twin for writing.

@@ -1,37 +1,45 @@
-//! An output gets its name in one step, whole or not at all: until then it has a temporary one in the same folder, and what it replaces stays.
+//! An output gets its name in one step, whole or not at all: until then it has none, and what it replaces stays.
 
 use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
 use std::io;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown, symlink};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, fchown, symlink};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 use perfx_pipeline::{Job, Level, Outcome, Output, OutputForm};
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::fs::{
+    AtFlags, CWD, FlockOperation, Mode, OFlags, RenameFlags, fcntl_lock, linkat, openat, renameat_with,
+};
 use rustix::io::Errno;
 use tempfile::{Builder, NamedTempFile, TempDir};
 
 use crate::signals::Unfinished;
 
+/// What happens to a file that already has the name of an output.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Existing {
+    /// It stays and the output is refused, unless the file is empty: mktemp makes such files for others to fill.
+    Keep,
+    /// The output replaces it.
+    Replace,
+    /// The output replaces it, and it gets the name `PATH.old`.
+    BackUp,
+}
+
 /// The path of an output.
 pub(crate) struct Place<'a> {
     path: &'a Path,
-    /// Where what is there will be kept.
-    old: Option<PathBuf>,
+    existing: Existing,
     /// What is there is changed, so that owner and permissions stay.
     changes: bool,
 }
 
 impl<'a> Place<'a> {
-    /// With `backup`, what is there will be kept under perf's name for it, `PATH.old`.
-    pub(crate) fn new(path: &'a Path, backup: bool) -> Place<'a> {
-        let old = (backup && path.exists()).then(|| {
-            let mut name: OsString = path.into();
-            name.push(".old");
-            name.into()
-        });
-        Place { path, old, changes: false }
+    /// For an output of this path.
+    pub(crate) fn new(path: &'a Path, existing: Existing) -> Place<'a> {
+        Place { path, existing, changes: false }
     }
 
     /// What is there is not replaced by something else, but changed: it keeps its owner and its permissions.
@@ -39,36 +47,35 @@ impl<'a> Place<'a> {
         Place { changes: true, ..self }
     }
 
-    /// Where what is there will be kept, if there is anything to keep.
+    /// Where the existing file will be kept: perf's name for it, `PATH.old`. `None` if it is not kept, or there is none.
     pub(crate) fn kept_as(&self) -> Option<PathBuf> {
-        self.old.clone()
+        (self.existing == Existing::BackUp && self.path.exists()).then(|| {
+            let mut name: OsString = self.path.into();
+            name.push(".old");
+            name.into()
+        })
     }
 
     /// A file with its name.
     pub(crate) fn write_file(&self, job: Job, form: OutputForm) -> Result<Outcome> {
-        let (temporary, outcome) = self.make_file(job, form)?;
-        self.settle(temporary)?;
+        let (new, outcome) = self.make_file(job, form)?;
+        self.settle(new)?;
         Ok(outcome)
     }
 
-    /// A file that has its temporary name yet. Readable by its owner only, as perf makes its files, unless one is changed.
-    pub(crate) fn make_file(
-        &self,
-        job: Job,
-        form: OutputForm,
-    ) -> Result<(Unfinished<NamedTempFile>, Outcome)> {
+    /// A file that has no name yet. Readable by its owner only, as perf makes its files, unless one is changed.
+    pub(crate) fn make_file(&self, job: Job, form: OutputForm) -> Result<(Unfinished<NewFile>, Outcome)> {
         let name = || self.path.display().to_string();
-        let temporary = Unfinished::file(|| temporary().tempfile_in(folder(self.path)));
-        let mut temporary = temporary.map_err(plain).with_context(name)?;
-        let file = temporary.get_mut().as_file_mut();
+        let new = NewFile::unfinished(folder(self.path)).map_err(plain).with_context(name)?;
+        let file = new.get().file();
         let mut outcome = match form {
-            OutputForm::Pipe => job.run(Output::Pipe(file))?,
+            OutputForm::Pipe => job.run(Output::Pipe(&mut &*file))?,
             _ => job.run(Output::File(file, form))?,
         };
         if self.changes {
             let old = self.path.metadata().with_context(name)?;
             // Its owner may not give it to a group that he is not in.
-            if fchown(&*file, Some(old.uid()), Some(old.gid())).is_err() {
+            if fchown(file, Some(old.uid()), Some(old.gid())).is_err() {
                 let gid = file.metadata().with_context(name)?.gid();
                 let what = format!("{} belongs to group {gid} now, not {}", self.path.display(), old.gid());
                 outcome.report.say(Level::Warning, what);
@@ -80,17 +87,17 @@ impl<'a> Place<'a> {
         if self.path.exists() {
             file.sync_all().with_context(name)?;
         }
-        Ok((temporary, outcome))
+        Ok((new, outcome))
     }
 
     /// Gives such a file its name.
-    pub(crate) fn settle(&self, temporary: Unfinished<NamedTempFile>) -> Result<()> {
-        let settled = temporary.finish(|temporary| self.settle_file(temporary));
+    pub(crate) fn settle(&self, new: Unfinished<NewFile>) -> Result<()> {
+        let settled = new.finish(|new| self.settle_file(new));
         settled.map_err(plain).with_context(|| self.path.display().to_string())
     }
 
-    fn settle_file(&self, temporary: NamedTempFile) -> io::Result<()> {
-        if let Some(old) = &self.old {
+    fn settle_file(&self, new: NewFile) -> io::Result<()> {
+        if let Some(old) = self.kept_as() {
             // A second name, so that the first is never without a file.
             let kept = temporary_name(self.path, |name| match fs::hard_link(self.path, name) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
@@ -101,8 +108,16 @@ impl<'a> Place<'a> {
             })?;
             kept.persist(old)?;
         }
-        temporary.persist(self.path)?;
-        Ok(())
+        if self.existing != Existing::Keep {
+            return new.replace(self.path);
+        }
+        match new.take_name(self.path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                let _empty = claim_empty(self.path)?;
+                new.replace(self.path)
+            }
+            named => named,
+        }
     }
 
     /// A directory with the recording as `data` and the input's other entries beside it; where there is nothing to stand beside it, a file.
@@ -118,7 +133,7 @@ impl<'a> Place<'a> {
         let temporary =
             Unfinished::folder(|| temporary().permissions(owner_only).tempdir_in(folder(self.path)));
         let temporary = temporary.map_err(plain).with_context(name)?;
-        Place::new(&temporary.path().join("data"), false).settle(data)?;
+        Place::new(&temporary.path().join("data"), Existing::Keep).settle(data)?;
         for extra in extras {
             if let Some(name) = extra.file_name() {
                 copy_tree(extra, &temporary.path().join(name))?;
@@ -132,17 +147,22 @@ impl<'a> Place<'a> {
     }
 
     fn settle_directory(&self, temporary: TempDir) -> io::Result<()> {
-        if self.path.symlink_metadata().is_err() {
-            fs::rename(temporary.path(), self.path)?;
-            drop(temporary.keep());
-            return Ok(());
-        }
+        let _empty = match rename_new(temporary.path(), self.path) {
+            Ok(()) => {
+                drop(temporary.keep());
+                return Ok(());
+            }
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            Err(_) if self.existing == Existing::Keep => Some(claim_empty(self.path)?),
+            Err(_) => None,
+        };
+        let old = self.kept_as();
         swap(temporary.path(), self.path)?;
         // Now the old one has the temporary name.
         let aside = temporary.keep();
-        match &self.old {
+        match old {
             Some(old) if old.symlink_metadata().is_ok() => {
-                swap(&aside, old)?;
+                swap(&aside, &old)?;
                 remove(&aside)
             }
             Some(old) => fs::rename(&aside, old),
@@ -151,25 +171,133 @@ impl<'a> Place<'a> {
     }
 }
 
+/// A file that waits for its name.
+#[derive(Debug)]
+pub(crate) enum NewFile {
+    /// It has none at all, so that nothing is left of it however the process ends.
+    Nameless(File),
+    /// Where the file system has no nameless files (NFS), or no /proc is there to name them by.
+    Temporary(NamedTempFile),
+}
+
+impl NewFile {
+    /// On the file system of this folder.
+    pub(crate) fn unfinished(folder: &Path) -> io::Result<Unfinished<NewFile>> {
+        Unfinished::new(|| NewFile::in_folder(folder), NewFile::path)
+    }
+
+    fn in_folder(folder: &Path) -> io::Result<NewFile> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        match openat(CWD, folder, flags, Mode::RUSR | Mode::WUSR).map(File::from) {
+            Ok(file) if by_descriptor(&file).exists() => Ok(NewFile::Nameless(file)),
+            _ => temporary().tempfile_in(folder).map(NewFile::Temporary),
+        }
+    }
+
+    /// To write to.
+    pub(crate) fn file(&self) -> &File {
+        match self {
+            NewFile::Nameless(file) => file,
+            NewFile::Temporary(file) => file.as_file(),
+        }
+    }
+
+    /// Its temporary name.
+    fn path(&self) -> Option<&Path> {
+        match self {
+            NewFile::Nameless(_) => None,
+            NewFile::Temporary(file) => Some(file.path()),
+        }
+    }
+
+    /// Gives it a name that no other file has.
+    fn take_name(&self, path: &Path) -> io::Result<()> {
+        match self {
+            NewFile::Nameless(file) => link(file, path),
+            NewFile::Temporary(file) => rename_new(file.path(), path),
+        }
+    }
+
+    /// Gives it a name that another file may have, which loses it in the same step.
+    fn replace(self, path: &Path) -> io::Result<()> {
+        match self {
+            // Only a file with a name can replace another one.
+            NewFile::Nameless(file) => {
+                temporary_name(path, |name| link(&file, name))?.persist(path)?;
+            }
+            NewFile::Temporary(file) => drop(file.persist(path)?),
+        }
+        Ok(())
+    }
+}
+
+fn by_descriptor(file: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+fn link(file: &File, path: &Path) -> io::Result<()> {
+    Ok(linkat(CWD, by_descriptor(file), CWD, path, AtFlags::SYMLINK_FOLLOW)?)
+}
+
+/// Whether a file, or a directory, is there and holds nothing: replacing it takes nothing away.
+pub(crate) fn is_empty(path: &Path) -> bool {
+    match fs::metadata(path) {
+        Ok(metadata) if metadata.is_file() => metadata.len() == 0,
+        Ok(metadata) if metadata.is_dir() => {
+            fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none())
+        }
+        _ => false,
+    }
+}
+
+/// Of several perfx that write to one empty file, the first gets it: each locks it, and looks whether it still has the name. An empty directory needs
+/// no lock, for rename(2) replaces no other.
+fn claim_empty(path: &Path) -> io::Result<Option<File>> {
+    let taken = || {
+        let what = "another program made it meanwhile, so it stays as it is; -f overwrites it";
+        io::Error::new(io::ErrorKind::AlreadyExists, what)
+    };
+    if path.is_dir() && is_empty(path) {
+        return Ok(None);
+    }
+    // Not blocking, for by now it may be a FIFO.
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = openat(CWD, path, flags, Mode::empty()).map(File::from).map_err(|_| taken())?;
+    // A file system without locks has no better way.
+    let _ = fcntl_lock(&file, FlockOperation::LockExclusive);
+    let locked = file.metadata()?;
+    let named = path.symlink_metadata().map_err(|_| taken())?;
+    let same = (locked.dev(), locked.ino()) == (named.dev(), named.ino());
+    if same && locked.is_file() && locked.len() == 0 { Ok(Some(file)) } else { Err(taken()) }
+}
+
 /// Several outputs of one command: none has its name until all are made, and then all have.
 pub(crate) struct Places {
     temporary: Unfinished<TempDir>,
     paths: Vec<PathBuf>,
+    existing: Existing,
+    /// Files that go when the outputs come.
+    outdated: Vec<PathBuf>,
 }
 
 impl Places {
     /// At these paths, all in this folder.
-    pub(crate) fn new(folder: &Path, paths: Vec<PathBuf>) -> Result<Places> {
+    pub(crate) fn new(
+        folder: &Path,
+        paths: Vec<PathBuf>,
+        existing: Existing,
+        outdated: Vec<PathBuf>,
+    ) -> Result<Places> {
         let temporary = Unfinished::folder(|| temporary().tempdir_in(folder));
         let temporary = temporary.map_err(plain).with_context(|| folder.display().to_string())?;
-        Ok(Places { temporary, paths })
+        Ok(Places { temporary, paths, existing, outdated })
     }
 
     /// Makes the one of this number; with `extras`, it is a directory with these beside its records.
     pub(crate) fn write(&self, number: usize, job: Job, extras: &[PathBuf]) -> Result<Outcome> {
         let path = self.paths.get(number).context("there is no such output")?;
         let made = self.made(number);
-        let place = Place::new(&made, false);
+        let place = Place::new(&made, Existing::Keep);
         let written = match extras {
             [] => place.write_file(job, OutputForm::File),
             _ => place.write_directory(job, extras),
@@ -182,24 +310,49 @@ impl Places {
         Ok(written)
     }
 
+    /// A file that is made already becomes the one of this number.
+    pub(crate) fn put(&self, number: usize, new: Unfinished<NewFile>) -> Result<()> {
+        let path = self.paths.get(number).context("there is no such output")?;
+        if path.exists() {
+            // As in `make_file`.
+            new.get().file().sync_all().with_context(|| path.display().to_string())?;
+        }
+        let put = new.finish(|new| new.take_name(&self.made(number)));
+        put.map_err(plain).with_context(|| path.display().to_string())
+    }
+
     fn made(&self, number: usize) -> PathBuf {
         self.temporary.path().join(number.to_string())
     }
 
     /// Gives all their names; where one can't have its own, those before it give theirs back.
     pub(crate) fn settle(self) -> Result<()> {
-        let made: Vec<PathBuf> = (0..self.paths.len()).map(|number| self.made(number)).collect();
-        let Places { temporary, paths } = self;
-        let outputs: Vec<_> = made.iter().zip(&paths).collect();
+        let count = self.paths.len() + self.outdated.len();
+        let made: Vec<PathBuf> = (0..count).map(|number| self.made(number)).collect();
+        let Places { temporary, paths, existing, outdated } = self;
+        let outputs: Vec<_> = made.iter().zip(paths.iter().chain(&outdated)).collect();
         // What was there before goes to where the new one was, and from there away with the folder, or back.
+        let settle = |number: usize, made: &Path, path: &Path| {
+            if number >= paths.len() {
+                return fs::rename(path, made);
+            }
+            let _empty = match rename_new(made, path) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                Ok(()) => return Ok(()),
+                Err(_) if existing == Existing::Keep => claim_empty(path)?,
+                Err(_) => None,
+            };
+            swap(made, path)
+        };
         temporary.finish(|_folder| {
             for (number, (made, path)) in outputs.iter().enumerate() {
-                let there = path.symlink_metadata().is_ok();
-                let settled = if there { swap(made, path) } else { fs::rename(made, path) };
-                if let Err(error) = settled {
+                if let Err(error) = settle(number, made, path) {
                     for (made, path) in outputs[..number].iter().rev() {
-                        let there = made.symlink_metadata().is_ok();
-                        let _ = if there { swap(made, path) } else { fs::rename(path, made) };
+                        let _ = match (made.symlink_metadata().is_ok(), path.symlink_metadata().is_ok()) {
+                            (true, true) => swap(made, path),
+                            (true, false) => fs::rename(made, path),
+                            (false, _) => fs::rename(path, made),
+                        };
                     }
                     return Err(plain(error)).with_context(|| path.display().to_string());
                 }
@@ -207,6 +360,45 @@ impl Places {
             Ok(())
         })
     }
+}
+
+/// Makes a folder for what `write` writes, if it is not there; if nothing comes of it, it is gone again.
+pub(crate) fn with_folder<T>(folder: &Path, write: impl FnOnce() -> Result<T>) -> Result<T> {
+    let made = !folder.exists();
+    if made {
+        // As perf makes its directories.
+        let owner_only = fs::DirBuilder::new().mode(0o700).recursive(true).create(folder);
+        owner_only.with_context(|| folder.display().to_string())?;
+    }
+    let written = write();
+    if made && written.is_err() {
+        // It is still empty, or else it stays.
+        let _ = fs::remove_dir(folder);
+    }
+    written
+}
+
+/// Renames, but never over what has the new name already.
+pub(crate) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => rename_new_in_steps(from, to),
+        renamed => Ok(renamed?),
+    }
+}
+
+/// For file systems that can't do it in one step (NFS).
+fn rename_new_in_steps(from: &Path, to: &Path) -> io::Result<()> {
+    if !from.is_dir() {
+        match fs::hard_link(from, to) {
+            // Without links, too, what is left is to look first.
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {}
+            linked => return linked.and_then(|()| fs::remove_file(from)),
+        }
+    }
+    if to.symlink_metadata().is_ok() {
+        return Err(io::ErrorKind::AlreadyExists.into());
+    }
+    fs::rename(from, to)
 }
 
 /// Two paths change what they name, in one step where the file system can do that.
@@ -276,4 +468,30 @@ fn copy_tree(from: &Path, to: &Path) -> Result<()> {
         fs::copy(from, to).with_context(name)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rename_in_steps_replaces_nothing_either() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for (from, to) in [("new", "mine"), ("newdir", "mine"), ("newdir", "dir")] {
+            fs::write(at("new"), "new").unwrap();
+            fs::create_dir_all(at("newdir")).unwrap();
+            fs::write(at("mine"), "mine").unwrap();
+            fs::create_dir_all(at("dir/inside")).unwrap();
+            for rename in [rename_new, rename_new_in_steps] {
+                let error = rename(&at(from), &at(to)).unwrap_err();
+                assert_eq!(error.kind(), io::ErrorKind::AlreadyExists, "{from} {to}");
+                assert_eq!(fs::read(at("mine")).unwrap(), b"mine");
+                assert!(at(from).exists() && at("dir/inside").exists());
+            }
+        }
+        rename_new_in_steps(&at("new"), &at("a")).unwrap();
+        rename_new_in_steps(&at("newdir"), &at("b")).unwrap();
+        assert!(at("a").is_file() && at("b").is_dir() && !at("new").exists() && !at("newdir").exists());
+    }
 }

@@ -10,57 +10,53 @@ use std::thread;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGQUIT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
-use tempfile::{NamedTempFile, TempDir};
+use tempfile::TempDir;
 
 /// Paths of what is not finished. Whoever makes, renames or removes such a thing holds the lock meanwhile, and a signal never gives it back: so
 /// nothing is overlooked, and nothing is removed that has its final name.
-///
-/// Rejected: O_TMPFILE with linkat(2), which leaves nothing by itself, but can't replace a file and is not there on every file system.
 static UNFINISHED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 fn lock() -> MutexGuard<'static, BTreeSet<PathBuf>> {
     UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A temporary file or folder: gone when this is, and when a signal ends the process.
+/// A new file or a temporary folder: gone when this is, and when a signal ends the process.
 pub(crate) struct Unfinished<T> {
     /// `None` once it is finished.
     inner: Option<T>,
-    path: PathBuf,
-}
-
-impl Unfinished<NamedTempFile> {
-    /// What `make` makes.
-    pub(crate) fn file(make: impl FnOnce() -> io::Result<NamedTempFile>) -> io::Result<Self> {
-        Self::new(make, NamedTempFile::path)
-    }
+    /// Its temporary name, if it has one.
+    path: Option<PathBuf>,
 }
 
 impl Unfinished<TempDir> {
     /// What `make` makes.
     pub(crate) fn folder(make: impl FnOnce() -> io::Result<TempDir>) -> io::Result<Self> {
-        Self::new(make, TempDir::path)
-    }
-}
-
-impl<T> Unfinished<T> {
-    fn new(make: impl FnOnce() -> io::Result<T>, path: impl Fn(&T) -> &Path) -> io::Result<Self> {
-        watch();
-        let mut unfinished = lock();
-        let inner = make()?;
-        let path = path(&inner).to_owned();
-        unfinished.insert(path.clone());
-        Ok(Unfinished { inner: Some(inner), path })
+        Self::new(make, |folder| Some(folder.path()))
     }
 
     /// Where it is.
     pub(crate) fn path(&self) -> &Path {
-        &self.path
+        self.path.as_deref().expect("a folder has a name")
+    }
+}
+
+impl<T> Unfinished<T> {
+    /// What `make` makes; `path` says what its temporary name is.
+    pub(crate) fn new(
+        make: impl FnOnce() -> io::Result<T>,
+        path: impl Fn(&T) -> Option<&Path>,
+    ) -> io::Result<Self> {
+        watch();
+        let mut unfinished = lock();
+        let inner = make()?;
+        let path = path(&inner).map(Path::to_owned);
+        unfinished.extend(path.clone());
+        Ok(Unfinished { inner: Some(inner), path })
     }
 
     /// What was made.
-    pub(crate) fn get_mut(&mut self) -> &mut T {
-        self.inner.as_mut().expect("only `finish` takes it, and that consumes this")
+    pub(crate) fn get(&self) -> &T {
+        self.inner.as_ref().expect("only `finish` takes it, and that consumes this")
     }
 
     /// Gives it its final name, or fails, without a signal in between. `finish` must not take long.
@@ -68,8 +64,16 @@ impl<T> Unfinished<T> {
         let mut unfinished = lock();
         let inner = self.inner.take().expect("only this takes it, and consumes it");
         let finished = finish(inner);
-        unfinished.remove(&self.path);
+        self.forget(&mut unfinished);
         finished
+    }
+}
+
+impl<T> Unfinished<T> {
+    fn forget(&self, unfinished: &mut BTreeSet<PathBuf>) {
+        if let Some(path) = &self.path {
+            unfinished.remove(path);
+        }
     }
 }
 
@@ -78,7 +82,7 @@ impl<T> Drop for Unfinished<T> {
         if let Some(inner) = self.inner.take() {
             let mut unfinished = lock();
             drop(inner);
-            unfinished.remove(&self.path);
+            self.forget(&mut unfinished);
         }
     }
 }

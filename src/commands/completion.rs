@@ -7,6 +7,7 @@ use clap::Args;
 use clap_complete::{Shell, generate};
 
 use crate::cli::command_line;
+use crate::output::stdout;
 
 /// Print a completion script for a shell
 ///
@@ -27,7 +28,7 @@ impl Completion {
         // Not straight to standard output: a closed pipe makes `generate` panic.
         let mut script = Vec::new();
         generate(self.shell, &mut command_line(), "perfx", &mut script);
-        std::io::stdout().write_all(&script)?;
+        stdout().write_all(&script)?;
         Ok(0)
     }
 }

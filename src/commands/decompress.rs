@@ -14,7 +14,7 @@ use crate::cli::Usage;
 use crate::human::size;
 use crate::input::spool;
 use crate::output::{WriteArgs, read_line};
-use crate::settle::Place;
+use crate::settle::{Existing, Place, is_empty, with_folder};
 
 /// Decompress a recording
 ///
@@ -49,16 +49,10 @@ impl Decompress {
             }
             bail!(Usage("--chain writes several files: give -o DIRECTORY, or --in-place".into()));
         };
-        let made = !self.write.dry_run && !folder.exists();
-        if made {
-            fs::create_dir(folder).with_context(|| folder.display().to_string())?;
+        if self.write.dry_run {
+            return self.decompress_chain(Some(folder));
         }
-        let done = self.decompress_chain(Some(folder));
-        if made && done.is_err() {
-            // It is still empty, or else it stays.
-            let _ = fs::remove_dir(folder);
-        }
-        done
+        with_folder(folder, || self.decompress_chain(Some(folder)))
     }
 
     fn pass(&self) -> Box<Pass> {
@@ -93,7 +87,7 @@ impl Decompress {
             let outcome = if self.write.dry_run {
                 job.run(Output::Nowhere(form))?
             } else {
-                let (temporary, outcome) = Place::new(&target, self.write.backup).make_file(job, form)?;
+                let (temporary, outcome) = Place::new(&target, self.write.existing()).make_file(job, form)?;
                 made.push((temporary, target.clone()));
                 outcome
             };
@@ -105,7 +99,7 @@ impl Decompress {
         }
         // The last one first: a file can be read as long as all files before it are still compressed.
         for (temporary, target) in made.into_iter().rev() {
-            Place::new(&target, self.write.backup).settle(temporary)?;
+            Place::new(&target, self.write.existing()).settle(temporary)?;
         }
         // Nothing is said to be written before it is.
         Ok(reports.iter().map(|report| self.write.talk.tell(report)).max().unwrap_or(0))
@@ -124,7 +118,7 @@ impl Decompress {
         });
         ensure!(!same, "{} is an input itself; --in-place changes it", target.display());
         ensure!(
-            self.write.force || self.write.dry_run || !target.exists(),
+            self.write.existing() != Existing::Keep || !target.exists() || is_empty(&target),
             "{} exists; -f overwrites it",
             target.display()
         );

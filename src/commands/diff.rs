@@ -1,7 +1,7 @@
 //! `perfx diff` tells whether two recordings hold the same, whatever form each is stored in, and if not, where they begin to differ.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -14,7 +14,7 @@ use perfx_pipeline::{Level, Report, counted, scan_two};
 use serde_json::{Value as Json, json};
 
 use crate::cli::{TellArgs, Usage};
-use crate::input::{Source, spool};
+use crate::input::{Source, refuse_twice, spool};
 use crate::output::form_name;
 use crate::render::{self, Style, kind_name};
 use crate::tally::{Counted, count};
@@ -78,10 +78,9 @@ impl Diff {
             };
             ignored.insert(*feature);
         }
-        if self.a == Path::new("-") && self.b == Path::new("-") {
-            bail!(Usage("standard input can be one of the two, not both".into()));
-        }
-        let (mut a, mut b) = (open(&self.a)?, open(&self.b)?);
+        let sources = [&self.a, &self.b].map(|path| Source::named(path));
+        refuse_twice(&sources)?;
+        let (mut a, mut b) = (open(&sources[0])?, open(&sources[1])?);
         let mut report = Report::default();
         for recording in [&a, &b] {
             for fault in &recording.faults {
@@ -110,8 +109,7 @@ impl Diff {
 }
 
 /// Counting after a difference takes a second look, so what can be read once only is spooled.
-fn open(path: &Path) -> Result<Recording> {
-    let source = if path == Path::new("-") { Source::Stdin } else { Source::Path(path.to_owned()) };
+fn open(source: &Source) -> Result<Recording> {
     Ok(source.open()?.spooled(&spool())?)
 }
 

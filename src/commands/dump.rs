@@ -15,7 +15,7 @@ use serde_json::{Map, Value as Json, json};
 
 use crate::cli::{Format, FormatArgs, InputArgs, TalkArgs, heading, record_kind};
 use crate::input::Source;
-use crate::output::form_name;
+use crate::output::{form_name, stdout};
 use crate::render::{self, Style};
 
 /// Show a recording: header, events, features, then a line for each record
@@ -148,10 +148,9 @@ impl Dump {
             only.push(record_kind(kind)?);
         }
         let mut recording = Source::of(&self.input).open()?;
-        let stdout = io::stdout().lock();
         // A screen full of records says itself how far it has come.
-        let bar = (!stdout.is_terminal()).then(|| self.talk.progress(&recording));
-        let mut out = Shown::new(BufWriter::with_capacity(1 << 16, stdout), self.format.format());
+        let bar = (!io::stdout().is_terminal()).then(|| self.talk.progress(&recording));
+        let mut out = Shown::new(BufWriter::with_capacity(1 << 16, stdout()), self.format.format());
         let mut report = Report::default();
         let shown = self.records(&mut recording, &only, &mut out, &mut report);
         out.end(shown.as_ref().err())?;

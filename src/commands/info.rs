@@ -4,7 +4,7 @@ mod json;
 mod text;
 
 use std::collections::HashMap;
-use std::io::{self, Write as _};
+use std::io::Write as _;
 use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::Result;
@@ -19,6 +19,7 @@ use perfx_pipeline::{Level, Report};
 
 use crate::cli::{Format, FormatArgs, InputArgs, TalkArgs};
 use crate::input::Source;
+use crate::output::stdout;
 
 /// Tell what a recording is: form, machine, command, times, events, features
 ///
@@ -53,7 +54,7 @@ impl Info {
             Format::Json => format!("{:#}\n", json::document(&facts)),
             Format::Ndjson => json::lines(&facts).iter().map(|line| format!("{line}\n")).collect(),
         };
-        let mut out = io::stdout().lock();
+        let mut out = stdout();
         out.write_all(shown.as_bytes())?;
         out.flush()?;
         Ok(self.talk.tell(&report))

@@ -1,6 +1,5 @@
 //! `perfx join` makes one recording of several of the same machine.
 
-use std::ffi::OsStr;
 use std::fs;
 use std::path::PathBuf;
 
@@ -12,7 +11,7 @@ use perfx_passes::{Decompress, DecompressOptions, InputSpec, Join as Pass, JoinO
 use perfx_pipeline::{Job, Output, OutputForm};
 
 use crate::cli::Usage;
-use crate::input::{InputsArgs, Source, repeatable, spool};
+use crate::input::{InputsArgs, Source, refuse_twice, repeatable, spool};
 use crate::output::{WriteArgs, identity};
 
 /// Join several recordings of one machine into one, in the order of time
@@ -76,16 +75,14 @@ impl Join {
     fn open(&self) -> Result<Vec<Input>> {
         let given = self.write.input.all().chain(&self.others).cloned().collect();
         let mut inputs: Vec<Input> = Vec::new();
-        for source in InputsArgs::of(given).sources()? {
-            let (source, offset) = match &source {
-                Source::Stdin => (source, None),
-                Source::Path(path) => {
-                    let spec = InputSpec::parse(path.as_os_str()).map_err(|e| Usage(format!("{e:#}")))?;
-                    let path = spec.path;
-                    let is_stdin = path.as_os_str() == OsStr::new("-");
-                    (if is_stdin { Source::Stdin } else { Source::Path(path) }, spec.offset)
-                }
-            };
+        let spec = |source: Source| {
+            let Source::Path(path) = &source else { return Ok((source, None)) };
+            let spec = InputSpec::parse(path.as_os_str()).map_err(|e| Usage(format!("{e:#}")))?;
+            Ok((Source::named(&spec.path), spec.offset))
+        };
+        let given = InputsArgs::of(given).sources()?.into_iter().map(spec).collect::<Result<Vec<_>>>()?;
+        refuse_twice(&given.iter().map(|(source, _)| source.clone()).collect::<Vec<_>>())?;
+        for (source, offset) in given {
             if let Source::Path(path) = &source {
                 self.refuse(path, &inputs)?;
             }
@@ -98,9 +95,6 @@ impl Join {
     /// An input that is given twice would be there twice; and the output is none of them.
     fn refuse(&self, path: &PathBuf, inputs: &[Input]) -> Result<()> {
         let metadata = fs::metadata(path).with_context(|| path.display().to_string())?;
-        if !metadata.is_file() && !metadata.is_dir() {
-            return Ok(());
-        }
         let same =
             |other: &PathBuf| fs::metadata(other).is_ok_and(|other| identity(&other) == identity(&metadata));
         let twice = inputs.iter().any(|input| matches!(&input.source, Source::Path(other) if same(other)));

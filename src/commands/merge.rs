@@ -8,6 +8,7 @@ use perfx_passes::{GuestSpec, KCORE_DIR, MergeOptions};
 use perfx_pipeline::Pass;
 
 use crate::cli::Usage;
+use crate::input::{Source, refuse_twice};
 use crate::output::WriteArgs;
 
 const HOST: &str = "Recording of the host: a file, a FIFO, a directory, or - for standard input";
@@ -51,6 +52,10 @@ impl Merge {
         if self.guests.is_empty() {
             bail!(Usage("no guest is given: perfx merge HOST GUEST…".into()));
         }
+        let mut sources = vec![Source::of(&self.write.input)];
+        let specs = self.guests.iter().filter_map(|guest| GuestSpec::parse(guest).ok());
+        sources.extend(specs.map(|guest| Source::Path(guest.path)));
+        refuse_twice(&sources)?;
         let (guests, samples, all) = (self.guests.clone(), self.samples, self.all);
         let pass = guest_pass(MergeOptions { guests, samples, all, guestmount: None })?;
         self.write.transform_into("merge", vec![pass], has_kcore(&self.guests))

@@ -13,6 +13,7 @@ use serde_json::{Value as Json, json};
 
 use crate::cli::{Format, FormatArgs, heading};
 use crate::input::spool;
+use crate::output::stdout;
 
 /// List the passes: what they do, need and change, and their options
 ///
@@ -55,7 +56,7 @@ impl Passes {
         if self.format.format() == Format::Json {
             text = format!("{:#}\n", json!({"schema": SCHEMA, "what": "passes", "passes": passes}));
         }
-        std::io::stdout().write_all(text.as_bytes())?;
+        stdout().write_all(text.as_bytes())?;
         Ok(0)
     }
 }

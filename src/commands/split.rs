@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fmt::Write as _;
+use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
@@ -16,8 +17,8 @@ use rustix::fs::{Access, access};
 use crate::cli::{InputArgs, TalkArgs, ThreadArgs, Usage};
 use crate::human::size;
 use crate::input::{Source, spool};
-use crate::output::{check_new, read_line};
-use crate::settle::{Places, folder};
+use crate::output::{check_new, is_recording, read_line};
+use crate::settle::{Existing, Places, folder, with_folder};
 
 /// Split a recording into several
 ///
@@ -26,7 +27,8 @@ use crate::settle::{Places, folder};
 /// as `perfx filter` decides it, from the parts before it, too. `perfx join` makes the whole of them
 /// again. Parts are files and not compressed; those of --time, --size and --samples are called
 /// PREFIX.0001.data and so on, in the order of time, those of --by PREFIX.PID.data or
-/// PREFIX.EVENT.data. Where PREFIX is a directory, they come into it, with the input's name.
+/// PREFIX.EVENT.data. Where PREFIX is a directory or ends with /, they come into it, with the input's
+/// name; the directory is made if needed.
 ///
 /// Examples:
 ///   perfx split --time 10s perf.data
@@ -59,7 +61,7 @@ pub(crate) struct Split {
     /// Overwrite existing parts
     #[arg(short, long)]
     force: bool,
-    /// Do everything but write: say which parts there would be
+    /// Dry run: report which parts there would be, write nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
     #[command(flatten)]
@@ -83,12 +85,44 @@ impl Split {
         for path in &paths {
             check_new(&source, path, self.force)?;
         }
+        let older = Older::find(&prefix, &paths, by)?;
+        if let (Some(part), false) = (older.parts.first(), self.force) {
+            bail!(
+                "{} is a part of an older split, which `perfx join` would take for one of this; -f removes it",
+                part.display()
+            );
+        }
         let folder = folder(&prefix);
-        access(folder.join("."), Access::WRITE_OK | Access::EXEC_OK)
+        let named = self.names_folder() && !folder.exists();
+        let there = folder.ancestors().find(|above| above.is_dir()).unwrap_or(Path::new("."));
+        access(if named { there } else { folder }.join("."), Access::WRITE_OK | Access::EXEC_OK)
             .map_err(std::io::Error::from)
             .with_context(|| folder.display().to_string())?;
         recording.progress().expect(2 + called.len() as u64);
-        let places = if self.dry_run { None } else { Some(Places::new(folder, paths.clone())?) };
+        let write = || self.write(recording, parts, called, paths, older, report);
+        let report = if named && !self.dry_run { with_folder(folder, write) } else { write() }?;
+        drop(bar);
+        Ok(self.talk.tell(&report))
+    }
+
+    /// Writes the parts.
+    fn write(
+        &self,
+        recording: Recording,
+        parts: Parts,
+        called: Vec<Part>,
+        paths: Vec<PathBuf>,
+        older: Older,
+        mut report: Report,
+    ) -> Result<Report> {
+        let threads = self.threads.count();
+        let existing = if self.force { Existing::Replace } else { Existing::Keep };
+        let places = match (self.dry_run, paths.first()) {
+            (false, Some(first)) => {
+                Some(Places::new(folder(first), paths.clone(), existing, older.parts.clone())?)
+            }
+            _ => None,
+        };
         let (read, extras) = (recording.name.clone(), recording.extras.clone());
         let mut lines = Vec::new();
         // Where there are many parts, each thread makes one of them at a time: nobody waits for another then.
@@ -127,10 +161,26 @@ impl Split {
         if let Some(places) = places {
             places.settle()?;
         }
-        drop(bar);
         report.lines.insert(0, read_line(&read, &report));
         report.lines.extend(lines);
-        Ok(self.talk.tell(&report))
+        let removed = if self.dry_run { "would remove" } else { "removed" };
+        for part in &older.parts {
+            report.say(Level::Info, format!("{removed} {}, a part of an older split", part.display()));
+        }
+        if let Some(first) = older.strangers.first() {
+            let more = match older.strangers.len() {
+                1 => String::new(),
+                count => format!(" and {}", counted(count as u64 - 1, "other recording", "other recordings")),
+            };
+            let what = "named like a part but not written by this split; leave it out of `perfx join`";
+            report.say(Level::Info, format!("{}{more}: {what}", first.display()));
+        }
+        Ok(report)
+    }
+
+    /// `-o FOLDER/`.
+    fn names_folder(&self) -> bool {
+        self.output.as_ref().is_some_and(|output| output.as_os_str().as_bytes().ends_with(b"/"))
     }
 
     fn by(&self) -> Result<SplitBy> {
@@ -152,11 +202,48 @@ impl Split {
         if output == Path::new("-") {
             bail!(Usage("parts can't go to standard output: give -o PREFIX".into()));
         }
-        let is_directory = output.as_os_str().as_bytes().ends_with(b"/") || output.is_dir();
+        let is_directory = self.names_folder() || output.is_dir();
         Ok(match input.file_name() {
             Some(name) if is_directory => output.join(name),
             _ => without_data(output),
         })
+    }
+}
+
+/// Recordings beside the parts whose names begin as theirs do.
+#[derive(Default)]
+struct Older {
+    /// Those that only an older split with more parts can have left.
+    parts: Vec<PathBuf>,
+    /// Those that may be an older split's or anything else.
+    strangers: Vec<PathBuf>,
+}
+
+impl Older {
+    fn find(prefix: &Path, paths: &[PathBuf], by: SplitBy) -> Result<Older> {
+        let mut older = Older::default();
+        let named = |number: usize| named(prefix, &format!("{number:04}"));
+        if !matches!(by, SplitBy::Pid | SplitBy::Event) {
+            // Numbers go on without a gap; what comes after one is something else.
+            let rest = (paths.len() + 1..).map(named).take_while(|path| is_recording(path));
+            older.parts.extend(rest);
+        }
+        let start = prefix.file_name().unwrap_or_default().as_bytes();
+        let Ok(entries) = fs::read_dir(folder(prefix)) else { return Ok(older) };
+        for entry in entries {
+            let path = folder(prefix).join(entry?.file_name());
+            let name = path.file_name().unwrap_or_default().as_bytes();
+            let label = name.strip_prefix(start).and_then(|rest| rest.strip_prefix(b"."));
+            let label = label.and_then(|rest| rest.strip_suffix(b".data"));
+            let digits = |label: &[u8]| label.iter().all(u8::is_ascii_digit);
+            let is_label = label.is_some_and(|label| by == SplitBy::Event || digits(label));
+            let known = |other: &PathBuf| other.file_name() == path.file_name();
+            if is_label && !paths.iter().chain(&older.parts).any(known) && is_recording(&path) {
+                older.strangers.push(path);
+            }
+        }
+        older.strangers.sort();
+        Ok(older)
     }
 }
 
@@ -203,11 +290,15 @@ fn paths(prefix: &Path, parts: &[Part]) -> Vec<PathBuf> {
         while !taken.insert(label.clone()) {
             let _ = write!(label, ".{number}");
         }
-        let mut path = OsString::from(prefix);
-        path.push(format!(".{label}.data"));
-        PathBuf::from(path)
+        named(prefix, &label)
     };
     (1..).zip(parts).map(path).collect()
+}
+
+fn named(prefix: &Path, label: &str) -> PathBuf {
+    let mut path = OsString::from(prefix);
+    path.push(format!(".{label}.data"));
+    PathBuf::from(path)
 }
 
 /// File systems bear names of 255 bytes.

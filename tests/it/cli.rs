@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tempfile::TempDir;
@@ -83,7 +84,7 @@ fn the_input_is_positional_or_minus_i_or_perf_data() {
 }
 
 #[test]
-fn standard_input_is_read_when_asked_for_or_when_it_is_a_pipe() {
+fn standard_input_is_read_when_asked_for_or_when_something_can_be_read_there() {
     let folder = place();
     let pipe = Fixture::new(PIPE).bytes();
     let dump = perfx_in(folder.path(), Stdin::Pipe(&pipe), "dump");
@@ -92,8 +93,11 @@ fn standard_input_is_read_when_asked_for_or_when_it_is_a_pipe() {
         (Stdin::Pipe(&pipe), "dump -", "pipe"),
         (Stdin::Pipe(&pipe), "dump -i -", "pipe"),
         (Stdin::File(&folder.path().join("perf.data")), "dump -", "file"),
-        // A file on standard input is not what perf takes for asking.
-        (Stdin::File(&Fixture::new(PIPE).path), "dump", "file"),
+        // `perfx dump < other.data` means other.data, though perf would read ./perf.data.
+        (Stdin::File(&Fixture::new(PIPE).path), "dump", "pipe"),
+        (Stdin::File(&Fixture::new(PIPE).path), "dump perf.data", "file"),
+        // As under cron or in CI.
+        (Stdin::Null, "dump", "file"),
         (Stdin::Pipe(&pipe), "dump perf.data", "file"),
         // A file through a pipe can't be mapped, so it is spooled.
         (Stdin::Pipe(&read(&folder, "perf.data")), "dump", "file"),
@@ -101,6 +105,65 @@ fn standard_input_is_read_when_asked_for_or_when_it_is_a_pipe() {
         let ran = perfx_in(folder.path(), stdin, line);
         assert_eq!(ran.code, Some(0), "{line}: {}", ran.stderr);
         assert!(ran.text().starts_with(&format!("header\n  form: {form}\n")), "{line}: {}", ran.text());
+    }
+}
+
+/// Node's spawn and Python's socketpair give a program a socket; a shell's `<&-` gives it nothing.
+#[test]
+fn a_socket_is_read_and_a_closed_standard_input_is_not() {
+    let folder = place();
+    let pipe = Fixture::new(PIPE).bytes();
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    let mut command = perfx_command();
+    command.current_dir(folder.path()).arg("dump").stdin(OwnedFd::from(theirs)).stdout(Stdio::piped());
+    let child = command.spawn().unwrap();
+    // The command holds the other end.
+    drop(command);
+    ours.write_all(&pipe).unwrap();
+    drop(ours);
+    let output = child.wait_with_output().unwrap();
+    assert!(
+        output.stdout.starts_with(b"header\n  form: pipe\n"),
+        "{}",
+        String::from_utf8_lossy(&output.stdout)
+    );
+    let mut command = Command::new("sh");
+    command.args(["-c", "exec \"$0\" dump <&-"]).arg(perfx_command().get_program());
+    let ran = run(command.current_dir(folder.path()), Stdin::Null);
+    assert!(ran.text().starts_with("header\n  form: file\n"), "{}", ran.stderr);
+}
+
+/// `while read name; do perfx dump "$name"; done < list`: the list is the loop's.
+#[test]
+fn standard_input_is_not_touched_where_an_input_is_given() {
+    let folder = place();
+    fs::write(folder.path().join("list"), "perf.data\nperf.data\nperf.data\n").unwrap();
+    let mut command = Command::new("sh");
+    let lines = "while read name; do \"$0\" copy -q \"$name\" -f -o out && echo done; done < list";
+    command.args(["-c", lines]).arg(perfx_command().get_program());
+    let ran = run(command.current_dir(folder.path()), Stdin::Null);
+    assert_eq!((ran.text().as_str(), ran.stderr.as_str()), ("done\ndone\ndone\n", ""));
+}
+
+#[test]
+fn a_fifo_that_is_given_twice_is_refused() {
+    let folder = place();
+    fifo(&folder.path().join("from"));
+    symlink("from", folder.path().join("link")).unwrap();
+    for line in [
+        "join from from -o out",
+        "join from link,offset=5 -o out",
+        "diff from from",
+        "doctor from perf.data link",
+        "merge from from,1 -o out",
+    ] {
+        let ran = perfx(&folder, line);
+        assert_eq!(ran.code, Some(2), "{line}: {}", ran.stderr);
+        assert!(
+            ran.stderr.contains("is given twice, but it can be read only once"),
+            "{line}: {}",
+            ran.stderr
+        );
     }
 }
 
@@ -169,6 +232,109 @@ fn an_existing_output_is_left_alone_without_minus_f() {
     assert!(read(&folder, "out.data") == read(&folder, "perf.data"));
 }
 
+/// It was replaced without a word, though `-f` was not given.
+#[test]
+fn an_output_that_comes_into_being_meanwhile_is_left_alone() {
+    for line in ["copy from -o new", "export csv from -o tables"] {
+        let mut waiting = Waiting::new("", line);
+        let at = |name: &str| waiting.folder.path().join(name);
+        fs::write(at("new"), "theirs").unwrap();
+        fs::create_dir(at("tables")).unwrap();
+        fs::write(at("tables/results.csv"), "theirs").unwrap();
+        let before = everything(waiting.folder.path());
+        waiting.fifo.write_all(&waiting.rest).unwrap();
+        drop(waiting.fifo);
+        let output = waiting.child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{line}: {said}");
+        assert!(said.contains("another program made it meanwhile, so it stays as it is"), "{line}: {said}");
+        assert!(everything(waiting.folder.path()) == before, "{line}");
+    }
+}
+
+#[test]
+fn of_several_writers_of_one_name_one_wins_and_the_others_say_so() {
+    let folder = temp();
+    let names: Vec<String> = (0..4).map(|number| format!("from{number}")).collect();
+    for before in [None, Some("")] {
+        let out = folder.path().join("out");
+        names.iter().for_each(|name| drop(fs::remove_file(folder.path().join(name))));
+        names.iter().for_each(|name| fifo(&folder.path().join(name)));
+        let _ = fs::remove_file(&out);
+        if let Some(before) = before {
+            fs::write(&out, before).unwrap();
+        }
+        let codes = thread::scope(|scope| {
+            let writer = |name: &String| {
+                let line = format!("copy -q {name} -o out");
+                let folder = folder.path();
+                scope.spawn(move || perfx_in(folder, Stdin::Null, &line).code)
+            };
+            let writers: Vec<_> = names.iter().map(writer).collect();
+            let pipe = Fixture::new(PIPE).bytes();
+            let open = |name| File::options().write(true).open(folder.path().join(name)).unwrap();
+            // All have begun when the first gets its input.
+            let mut fifos: Vec<_> = names.iter().map(open).collect();
+            fifos.iter_mut().for_each(|fifo| fifo.write_all(&pipe).unwrap());
+            drop(fifos);
+            let mut codes: Vec<_> = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
+            codes.sort();
+            codes
+        });
+        assert_eq!(codes, [Some(0), Some(1), Some(1), Some(1)], "{before:?}");
+        assert_eq!(perfx(&folder, "dump out").code, Some(0));
+        assert_eq!(everything(folder.path()).len(), 5);
+    }
+}
+
+/// As cp does; the link was replaced.
+#[test]
+fn a_link_that_leads_nowhere_is_no_output() {
+    let folder = place();
+    let at = |name: &str| folder.path().join(name);
+    symlink("nowhere", at("link")).unwrap();
+    symlink("nowhere", at("g.0001.data")).unwrap();
+    fs::create_dir(at("tables")).unwrap();
+    symlink("nowhere", at("tables/stat.csv")).unwrap();
+    for line in [
+        "copy -o link",
+        "copy -f -o link",
+        "copy -n -o link",
+        "split --samples 1000 perf.data -f -o g",
+        "export csv perf.data -f -o tables",
+    ] {
+        let ran = perfx(&folder, line);
+        assert_eq!(ran.code, Some(1), "{line}: {}", ran.stderr);
+        assert!(ran.stderr.contains("is a symbolic link to nowhere"), "{line}: {}", ran.stderr);
+        assert!(at("link").is_symlink() && !at("nowhere").exists(), "{line}");
+    }
+}
+
+/// `out=$(mktemp)` makes one, and perf inject fills it.
+#[test]
+fn an_empty_output_is_no_obstacle() {
+    let folder = place();
+    let at = |name: &str| folder.path().join(name);
+    let empty = ["out", "g.0001.data", "tables/stat.csv"];
+    fs::create_dir(at("tables")).unwrap();
+    empty.iter().for_each(|name| fs::write(at(name), "").unwrap());
+    for line in
+        ["copy -o out", "split --samples 1000000 perf.data -o g", "export csv perf.data --no-files -o tables"]
+    {
+        let ran = perfx(&folder, line);
+        assert_eq!(ran.code, Some(0), "{line}: {}", ran.stderr);
+    }
+    assert!(empty.iter().all(|name| at(name).metadata().unwrap().len() > 0));
+    let kcore = Fixture::new("crafted/dir-kcore.data").path.display().to_string();
+    fs::write(at("empty"), "").unwrap();
+    fs::create_dir(at("emptydir")).unwrap();
+    for name in ["empty", "emptydir"] {
+        let ran = perfx(&folder, &format!("copy {kcore} -o {name}"));
+        assert_eq!(ran.code, Some(0), "{name}: {}", ran.stderr);
+        assert!(at(name).join("data").is_file());
+    }
+}
+
 #[test]
 fn the_input_is_never_overwritten_under_any_name() {
     let folder = place();
@@ -181,6 +347,10 @@ fn the_input_is_never_overwritten_under_any_name() {
     symlink("dir", at("dirlink")).unwrap();
     let before = everything(folder.path());
     for line in [
+        "copy perf.data -o perf.data",
+        "copy perf.data -o hard",
+        "copy link -o hard",
+        "copy dir -o dir",
         "copy -f perf.data -o perf.data",
         "copy -f perf.data -o ./dir/../perf.data",
         "copy -f perf.data -o link",
@@ -464,26 +634,11 @@ impl Waiting {
         command.current_dir(folder.path()).stderr(Stdio::piped());
         let child = command.spawn().unwrap();
         let mut fifo = File::options().write(true).open(folder.path().join("from")).unwrap();
-        // The front of a pipe is read in one piece of 4 MiB.
+        // The front of a pipe is read in one piece of 4 MiB, and the output is made before that.
         let mut front = Fixture::new(PIPE).repeated(12 << 20);
         let rest = front.split_off(front.len() / 2);
         fifo.write_all(&front).unwrap();
-        let waiting = Waiting { folder, child, fifo, rest };
-        // The temporary file is there before a batch has been read.
-        let begin = Instant::now();
-        while waiting.names().len() < 3 {
-            assert!(begin.elapsed() < Duration::from_secs(60), "there is no temporary file");
-            thread::sleep(Duration::from_millis(5));
-        }
-        waiting
-    }
-
-    fn names(&self) -> Vec<String> {
-        let entries = fs::read_dir(self.folder.path()).unwrap();
-        let mut names: Vec<_> =
-            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-        names.sort();
-        names
+        Waiting { folder, child, fifo, rest }
     }
 
     fn kill(&self, signal: &str) {
@@ -500,7 +655,8 @@ fn a_signal_takes_the_temporary_file_with_it() {
     let ignored = u64::from_str_radix(mask, 16).unwrap();
     let heeded = |signal: i32| ignored >> (signal - 1) & 1 == 0;
     assert!(heeded(15), "SIGTERM is ignored, so nothing can be tested");
-    let signals = [("-INT", 2), ("-TERM", 15), ("-HUP", 1)].into_iter().filter(|s| heeded(s.1));
+    // SIGKILL is what the kernel sends when there is no memory left.
+    let signals = [("-INT", 2), ("-TERM", 15), ("-HUP", 1), ("-KILL", 9)].into_iter().filter(|s| heeded(s.1));
     let lines = [COPY, "export csv from -o tables"];
     for ((name, signal), line) in signals.flat_map(|signal| lines.map(|line| (signal, line))) {
         let waiting = Waiting::new("", line);
@@ -689,6 +845,29 @@ fn a_limit_on_the_size_of_files_is_an_error() {
     let output = command.current_dir(folder.path()).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert_eq!(everything(folder.path()).into_keys().collect::<Vec<_>>(), ["perf.data"]);
+}
+
+/// Of several files, or of a stream that a shell has opened, nobody could tell which one the disk was too small for.
+#[test]
+fn an_output_that_can_not_be_written_is_named() {
+    let folder = place();
+    let program = perfx_command().get_program().to_owned();
+    for (line, name) in [
+        ("ulimit -f 1; exec \"$0\" export csv perf.data --no-files -o tables", "/tmp (TMPDIR)"),
+        ("ulimit -f 1; exec \"$0\" copy perf.data > out", "standard output"),
+        ("ulimit -f 1; exec \"$0\" dump perf.data > out", "standard output"),
+        ("exec \"$0\" dump perf.data > /dev/full", "standard output"),
+        ("exec \"$0\" info perf.data > /dev/full", "standard output"),
+    ] {
+        let mut command = Command::new("bash");
+        let ran = run(
+            command.env("TMPDIR", "/tmp").args(["-c", line]).arg(&program).current_dir(folder.path()),
+            Stdin::Null,
+        );
+        assert_eq!(ran.code, Some(1), "{line}: {}", ran.stderr);
+        assert!(ran.stderr.starts_with(&format!("perfx: {name}: ")), "{line}: {}", ran.stderr);
+        assert!(!folder.path().join("tables").exists());
+    }
 }
 
 /// As where `ulimit -u` or memory leave no room for one.

@@ -724,7 +724,7 @@ fn doctor_and_repair() {
 #[test]
 fn errors_of_the_output() {
     let place = Place::new(&[("perf.data", "crafted/two-le.data"), ("kcore.data", "crafted/dir-kcore.data")]);
-    place.write("there", "");
+    place.write("there", "mine");
     fs::copy(place.path("perf.data"), place.path("perf.data.old")).unwrap();
     fs::create_dir(place.path("folder")).unwrap();
     std::os::unix::fs::symlink("perf.data", place.path("link")).unwrap();

@@ -356,3 +356,57 @@ fn the_parts_joined_are_the_whole() {
 }
 
 const WAYS: [[&str; 2]; 4] = [["--samples", "7"], ["--by", "pid"], ["--by", "event"], ["--time", "3ms"]];
+
+/// `perfx join g.*` found the third part of the split before, and doubled its samples.
+#[test]
+fn parts_that_an_older_split_left_are_named_and_removed() {
+    let plain = Fixture::new("recorded/plain.p61.data").path;
+    let folder = temp();
+    let run = |way: &[&str]| perfx([&["split", plain.to_str().unwrap(), "-o"], way].concat());
+    let names = || {
+        let names = parts(folder.path()).into_iter().map(|path| path.file_name().unwrap().to_owned());
+        names.map(|name| name.into_string().unwrap()).collect::<Vec<_>>()
+    };
+    let prefix = folder.path().join("g").display().to_string();
+    assert_eq!(run(&[&prefix, "--samples", "10"]).code, Some(0));
+    let many = names();
+    assert!(many.len() > 4, "{many:?}");
+    // A gap in the numbers ends the parts of a split, and what is not a recording is not a part.
+    fs::remove_file(folder.path().join(&many[many.len() - 2])).unwrap();
+    fs::write(folder.path().join("g.note.data"), "mine").unwrap();
+    let before = names();
+    let ran = run(&[&prefix, "--samples", "1000000"]);
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    assert_eq!(names(), before);
+    let ran = run(&[&prefix, "--samples", "1000000", "-f", "-n"]);
+    assert!(ran.stderr.contains("would remove") && names() == before, "{}", ran.stderr);
+    let ran = run(&[&prefix, "--samples", "1000000", "-f"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert_eq!(names(), ["g.0001.data", &many[many.len() - 1], "g.note.data"]);
+    for removed in &many[1..many.len() - 2] {
+        assert!(ran.stderr.contains(&format!("{removed}, a part of an older split")), "{}", ran.stderr);
+    }
+    let last = format!("{}: named like a part but not written by this split", many[many.len() - 1]);
+    assert!(ran.stderr.contains(&last), "{}", ran.stderr);
+    // Without the first part there is still a second one.
+    let ran = run(&[&format!("{prefix}2"), "--samples", "10"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    fs::remove_file(folder.path().join("g2.0001.data")).unwrap();
+    let ran = run(&[&format!("{prefix}2"), "--samples", "1000000"]);
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    assert!(ran.stderr.contains("g2.0002.data is a part of an older split"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_prefix_that_ends_with_a_slash_is_a_folder_that_is_made() {
+    let folder = temp();
+    let plain = Fixture::new("recorded/plain.p61.data").path;
+    let to = format!("{}/new/parts/", folder.path().display());
+    let split = |more: &str| perfx(args!["split", "--samples", more, &plain, "-o", &to]);
+    assert_eq!(perfx(args!["split", "-n", "--samples", "10", &plain, "-o", &to]).code, Some(0));
+    assert_eq!(split("nonsense").code, Some(2));
+    assert!(!folder.path().join("new").exists());
+    let ran = split("1000000");
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(folder.path().join("new/parts/plain.p61.0001.data").is_file());
+}

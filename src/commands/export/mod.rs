@@ -5,19 +5,19 @@ mod gather;
 mod names;
 mod overview;
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, Subcommand};
 use rustix::fs::{Access, access};
-use tempfile::TempDir;
 
 use crate::cli::EXIT_CODES;
 use crate::input::Source;
-use crate::settle::plain;
+use crate::output::{Named, refuse_dangling};
+use crate::settle::{Existing, NewFile, Places, folder, is_empty, plain, with_folder};
 use crate::signals::Unfinished;
 
 /// Write tables of a recording for other programs
@@ -41,14 +41,13 @@ impl Export {
     }
 }
 
-/// A folder that gets some files, all of them or none: they are written in a temporary folder and renamed when all are whole.
+/// A folder that gets some files, all of them or none: they have no names until all are whole.
 struct Folder {
     path: PathBuf,
     names: &'static [&'static str],
-    /// `None` in a dry run.
-    temporary: Option<Unfinished<TempDir>>,
-    /// It was not there: then the temporary folder itself takes its place.
-    is_new: bool,
+    existing: Existing,
+    /// One for each name; none in a dry run.
+    files: Vec<Unfinished<NewFile>>,
 }
 
 impl Folder {
@@ -61,78 +60,48 @@ impl Folder {
         dry_run: bool,
     ) -> Result<Folder> {
         let is_new = fs::symlink_metadata(path).is_err();
-        ensure!(is_new || path.is_dir(), "{} is no directory", path.display());
+        ensure!(is_new || path.is_dir(), "{} is not a directory", path.display());
         if let Source::Path(input) = source {
             refuse_input(input, path, names)?;
         }
-        for name in names {
-            match fs::metadata(path.join(name)) {
-                Ok(metadata) if !metadata.is_file() => bail!("{} is no file", path.join(name).display()),
-                Ok(_) if !force => {
-                    bail!("{} exists; -f overwrites it", path.join(name).display())
-                }
-                _ => {}
+        for path in names.iter().map(|name| path.join(name)) {
+            match fs::metadata(&path) {
+                Ok(metadata) if !metadata.is_file() => bail!("{} is not a file", path.display()),
+                Ok(_) if !force && !is_empty(&path) => bail!("{} exists; -f overwrites it", path.display()),
+                Ok(_) => {}
+                Err(error) => refuse_dangling(&path, &error)?,
             }
         }
-        let parent = match path.parent() {
-            Some(parent) if parent != Path::new("") => parent,
-            _ => Path::new("."),
-        };
-        let mut folder = Folder { path: path.to_owned(), names, temporary: None, is_new };
-        let inside = if is_new { parent } else { path };
-        access(inside, Access::WRITE_OK | Access::EXEC_OK)
-            .map_err(io::Error::from)
-            .with_context(|| format!("{} can't be made", path.display()))?;
-        if !dry_run {
-            let temporary =
-                Unfinished::folder(|| tempfile::Builder::new().prefix(".perfx-").tempdir_in(inside));
-            folder.temporary =
-                Some(temporary.map_err(plain).with_context(|| format!("{} can't be made", path.display()))?);
-        }
-        Ok(folder)
+        let name = || format!("{} can't be made", path.display());
+        let inside = if is_new { folder(path) } else { path };
+        access(inside, Access::WRITE_OK | Access::EXEC_OK).map_err(io::Error::from).with_context(name)?;
+        let files = names.iter().filter(|_| !dry_run).map(|_| NewFile::unfinished(inside));
+        let files = files.collect::<io::Result<_>>().map_err(plain).with_context(name)?;
+        let existing = if force { Existing::Replace } else { Existing::Keep };
+        Ok(Folder { path: path.to_owned(), names, existing, files })
     }
 
     /// One of the files, readable by its owner only.
     fn create(&self, name: &str) -> Result<Box<dyn Write>> {
-        let Some(temporary) = &self.temporary else { return Ok(Box::new(io::sink())) };
-        let file =
-            fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(temporary.path().join(name));
-        let file = file.with_context(|| self.path.join(name).display().to_string())?;
-        Ok(Box::new(BufWriter::with_capacity(1 << 16, file)))
+        let file = self.names.iter().zip(&self.files).find(|(known, _)| **known == name);
+        let Some((_, file)) = file else { return Ok(Box::new(io::sink())) };
+        let path = self.path.join(name).display().to_string();
+        let file = file.get().file().try_clone().with_context(|| path.clone())?;
+        Ok(Box::new(BufWriter::with_capacity(1 << 16, Named::new(path, file))))
     }
 
     /// Gives all files their names.
     fn settle(self) -> Result<()> {
-        let Some(temporary) = self.temporary else { return Ok(()) };
-        if self.is_new {
-            return temporary.finish(|temporary| {
-                let made = temporary.keep();
-                let renamed = fs::rename(&made, &self.path);
-                if renamed.is_err() {
-                    fs::remove_dir_all(&made)?;
-                }
-                renamed.with_context(|| self.path.display().to_string())
-            });
+        if self.files.is_empty() {
+            return Ok(());
         }
-        for name in self.names.iter().filter(|name| self.path.join(name).exists()) {
-            // A rename may reach the disk before the bytes it names, and would take the old file away.
-            let synced = File::open(temporary.path().join(name)).and_then(|file| file.sync_all());
-            synced.with_context(|| self.path.join(name).display().to_string())?;
-        }
-        temporary.finish(|temporary| {
-            let mut new = Vec::new();
-            for name in self.names {
-                let to = self.path.join(name);
-                let exists = to.exists();
-                if let Err(error) = fs::rename(temporary.path().join(name), &to) {
-                    new.iter().try_for_each(fs::remove_file)?;
-                    return Err(error).with_context(|| to.display().to_string());
-                }
-                if !exists {
-                    new.push(to);
-                }
+        with_folder(&self.path, || {
+            let paths = self.names.iter().map(|name| self.path.join(name)).collect();
+            let places = Places::new(&self.path, paths, self.existing, Vec::new())?;
+            for (number, file) in self.files.into_iter().enumerate() {
+                places.put(number, file)?;
             }
-            Ok(())
+            places.settle()
         })
     }
 }

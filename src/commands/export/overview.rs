@@ -85,7 +85,7 @@ impl Overview {
 
     /// The rows of the next batch, of so many records.
     pub(super) fn push(&mut self, run: &[u8], records: u64) -> Result<()> {
-        self.spill.write_all(run).context("a temporary file can't be written")?;
+        self.spill.write_all(run).with_context(full)?;
         self.len += run.len() as u64;
         self.runs.push((self.len, self.records));
         self.records += records;
@@ -95,7 +95,7 @@ impl Overview {
     /// Writes them all, each behind the number of its record.
     pub(super) fn write(self, out: &mut impl Write) -> Result<()> {
         let broken = "a temporary file can't be read again";
-        let spill = self.spill.into_inner().map_err(|error| error.into_error()).context(broken)?;
+        let spill = self.spill.into_inner().map_err(|error| error.into_error()).with_context(full)?;
         let buffer = (MERGE_MEMORY / (self.runs.len() as u64).max(1)).clamp(SMALLEST, LARGEST);
         let mut runs = Vec::new();
         let mut start = 0;
@@ -159,6 +159,11 @@ impl Run<'_> {
         let time = (has_time != [0]).then(|| u64::from_le_bytes(time));
         Ok(Some((time, self.first + u64::from(u32::from_le_bytes(index)))))
     }
+}
+
+/// What it means when the temporary file can't be written; it has no name, but the folder is what is full.
+fn full() -> String {
+    format!("{} (TMPDIR): a temporary file can't be written", std::env::temp_dir().display())
 }
 
 #[cfg(test)]
