@@ -1,18 +1,18 @@
 //! `build-ids` puts the build-ids of the DSOs that samples hit (or of all) into the recording: a HEADER_BUILD_ID record before the first
 //! sample that hits, and an entry in feature BUILD_ID. Nothing that was there is changed or lost.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use anyhow::Result;
 use perfx_format::features::{BuildIdEntry, BuildIds as Entries};
 use perfx_format::input::Recording;
 use perfx_format::{Endian, Kinds, Layouts, Origin, Record, RecordType};
-use perfx_pipeline::address_space::{AddressSpaces, Changes, Dso, Mapping};
+use perfx_pipeline::address_space::{AddressSpaces, Dso, Mapping};
 use perfx_pipeline::{Emit, Level, Needs, Pass, Place, Session, counted, worker_as};
 
-use crate::support::hits::{Guests, Hits, Spot};
-use crate::support::ids::{IdOptions, Ids, cpumode, dso_name};
+use crate::support::hits::{Guests, Hits, Mapped, Spot};
+use crate::support::ids::{Correction, IdOptions, Ids, MappedIds, cpumode, dso_name};
 use crate::support::options::{Choice, Options};
 
 /// The pass.
@@ -37,10 +37,10 @@ pub struct BuildIdsOptions {
 /// What it is doing.
 #[derive(Debug)]
 enum Step {
-    /// Look 1: which mappings there are. `spots` says where each DSO is first mapped.
-    Mappings { changes: Changes, guests: Guests, spots: Vec<Spot>, aux: bool },
-    /// Look 2: which of them samples hit.
-    Samples(Hits),
+    /// Look 1: which mappings there are.
+    Mappings(Mapped),
+    /// Look 2: which of them samples hit. `mapped` says where each DSO is first mapped.
+    Samples { hits: Hits, mapped: Arc<[Spot]> },
     /// Records to put before those at these places.
     Placed(Arc<HashMap<Place, Vec<Vec<u8>>>>),
     /// Without a look: every DSO gets its record where it is first mapped.
@@ -49,8 +49,7 @@ enum Step {
 
 impl Default for Step {
     fn default() -> Step {
-        let (changes, guests) = Default::default();
-        Step::Mappings { changes, guests, spots: Vec::new(), aux: false }
+        Step::Mappings(Mapped::default())
     }
 }
 
@@ -67,6 +66,13 @@ struct Found {
     told: HashMap<(i32, Box<[u8]>), Origin>,
     /// Those records, as entries of a section, until `ids` takes them in.
     heard: Vec<u8>,
+    /// The ids that MMAP2 records hold.
+    mapped: MappedIds,
+    /// Ids of the user that replace those of the recording, as the user sees them.
+    corrections: BTreeSet<Correction>,
+    /// Records that hold another id than the user gives, and how many of them could be corrected.
+    contradicting: u64,
+    corrected: u64,
 }
 
 impl Found {
@@ -86,6 +92,12 @@ impl Found {
         let mut record = Vec::new();
         entry.write_record(&spot.trailer, endian, &mut record)?;
         Some(record)
+    }
+
+    /// Notes that a record contradicts the user.
+    fn contradicts(&mut self, correction: Option<Correction>) {
+        self.contradicting += u64::from(correction.is_some());
+        self.corrections.extend(correction);
     }
 
     /// A HEADER_BUILD_ID record of the input.
@@ -115,7 +127,7 @@ impl BuildIds {
         Choice {
             name: "feature-only",
             value: None,
-            about: "only into feature BUILD_ID; records stay as they are",
+            about: "only into feature BUILD_ID; records stay as they are, unless they contradict `known`",
         },
         IdOptions::KNOWN,
         IdOptions::ROOT,
@@ -156,33 +168,28 @@ impl Pass for BuildIds {
     }
 
     fn needs(&self, input: &Recording) -> Needs {
-        let known = Kinds::of(&[RecordType::HEADER_BUILD_ID, RecordType::ID_INDEX]);
+        let told = Kinds::of(&[RecordType::HEADER_BUILD_ID]);
         if self.options.all && !input.is_compressed() {
-            let records = Kinds::of(&[RecordType::MMAP, RecordType::MMAP2]).union(known);
-            return Needs { records, ..Needs::default() };
+            let mappings = [RecordType::MMAP, RecordType::MMAP2, RecordType::ID_INDEX];
+            return Needs { records: Kinds::of(&mappings).union(told), ..Needs::default() };
         }
-        let mut looks = vec![Changes::kinds().union(known).union(Kinds::of(&[RecordType::AUXTRACE]))];
+        let mut looks = vec![Mapped::kinds().union(told)];
         if !self.options.all {
             looks.push(Hits::kinds());
         }
-        Needs { looks, ids: !self.options.all, ..Needs::default() }
+        Needs { records: self.options.ids.correctable(), looks, ids: !self.options.all, ..Needs::default() }
     }
 
     fn survey(&mut self, _look: usize, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
         match &mut self.step {
-            Step::Mappings { changes, guests, spots, aux } => match record.kind() {
-                RecordType::HEADER_BUILD_ID => self.found.learn(record),
-                RecordType::ID_INDEX => guests.learn(record),
-                RecordType::AUXTRACE => *aux = true,
-                _ => {
-                    let machine = guests.machine(record, layouts, record.u32(8));
-                    let dso = changes.add(record, layouts, machine);
-                    if dso.is_some_and(|dso| dso as usize == spots.len()) {
-                        spots.push(Spot::of_mapping(record, layouts));
-                    }
+            Step::Mappings(mapped) => {
+                self.found.contradicts(self.options.ids.correction(record, layouts));
+                match record.kind() {
+                    RecordType::HEADER_BUILD_ID => self.found.learn(record),
+                    _ => mapped.learn(record, layouts),
                 }
-            },
-            Step::Samples(hits) => hits.look_at(record, layouts),
+            }
+            Step::Samples { hits, .. } => hits.look_at(record, layouts),
             Step::Placed(_) | Step::Streaming { .. } => {}
         }
         Ok(())
@@ -190,9 +197,12 @@ impl Pass for BuildIds {
 
     fn surveyed(&mut self, _look: usize, session: &mut Session) -> Result<()> {
         match std::mem::take(&mut self.step) {
-            Step::Mappings { changes, guests, spots, aux } => {
-                let spaces = Arc::new(AddressSpaces::new(changes));
+            Step::Mappings(mapped) => {
+                let aux = mapped.has_aux();
+                let (spots, hits) = mapped.into_hits();
+                let spaces = hits.spaces().clone();
                 self.found.start(Ids::new(&self.options.ids, session, spaces.dsos()), session.endian);
+                spaces.dsos().iter().for_each(|(dso, _)| self.found.mapped.learn(dso));
                 if aux && !self.options.all {
                     // What a trace hits is known only once it is decoded.
                     session.report.say(
@@ -203,11 +213,24 @@ impl Pass for BuildIds {
                 if aux || self.options.all {
                     let spots: Vec<_> = (0..).zip(spots).collect();
                     self.step = self.place(&spaces, &spots, session);
+                    session.skip_looks();
                 } else {
-                    self.step = Step::Samples(Hits::new(spaces, Arc::new(guests)));
+                    self.step = Step::Samples { hits, mapped: spots.into() };
                 }
             }
-            Step::Samples(hits) => self.step = self.place(hits.spaces(), hits.first(), session),
+            Step::Samples { hits, mapped } => {
+                let mut spots = hits.first().to_vec();
+                let unwound = hits.unwound_dsos();
+                if !unwound.is_empty() {
+                    let dsos = counted(unwound.len() as u64, "more DSO", "more DSOs");
+                    session.report.say(
+                        Level::Info,
+                        format!("samples hold user stacks, which may hit anything that their processes mapped: {dsos} of them count as hit"),
+                    );
+                }
+                spots.extend(unwound.into_iter().map(|dso| (dso, mapped[dso as usize].clone())));
+                self.step = self.place(hits.spaces(), &spots, session);
+            }
             step => self.step = step,
         }
         Ok(())
@@ -234,9 +257,13 @@ impl Pass for BuildIds {
                 }
             }
             Step::Streaming { guests, seen } => match record.kind() {
-                RecordType::HEADER_BUILD_ID => self.found.learn(&record),
+                RecordType::HEADER_BUILD_ID => {
+                    self.found.contradicts(self.options.ids.correction(&record, out.layouts()));
+                    self.found.learn(&record);
+                }
                 RecordType::ID_INDEX => guests.learn(&record),
                 _ => {
+                    self.found.contradicts(self.options.ids.correction(&record, out.layouts()));
                     if let Some(mapping) = Mapping::read(&record, out.layouts()) {
                         let machine = guests.machine(&record, out.layouts(), Some(mapping.pid));
                         let dso = mapping.dso(&record, machine);
@@ -252,36 +279,56 @@ impl Pass for BuildIds {
                     }
                 }
             },
-            Step::Mappings { .. } | Step::Samples(_) => {}
+            Step::Mappings(_) | Step::Samples { .. } => {}
         }
-        out.keep(record)
+        match self.options.ids.correction(&record, out.layouts()) {
+            Some(correction) => {
+                self.found.corrected += 1;
+                out.patch(record, |bytes| correction.apply(record.kind(), bytes, record.endian()))
+            }
+            None => out.keep(record),
+        }
     }
 
     fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
-        let added = session.add_build_ids(&self.found.entries);
-        let Found { ids, entry_count, record_count, .. } = &self.found;
+        let added = self.found.mapped.add_with(&self.found.entries, session);
+        self.options.ids.correct_feature(session, &mut self.found.corrections);
+        let Found { ids, entry_count, record_count, corrections, contradicting, corrected, .. } = &self.found;
         if let Some(ids) = ids {
             let what = if self.options.all { "mapped" } else { "hit" };
             let dsos = counted(*entry_count, &format!("{what} DSO"), &format!("{what} DSOs"));
-            ids.report(&format!("{dsos} with a build-id"), *entry_count > 0, &mut session.report);
+            let dsos = format!("{dsos} with a build-id");
+            ids.report(&dsos, *entry_count > 0, corrections, &mut session.report);
         }
         let records = *record_count;
-        let line = if records == 0 && added == 0 {
-            "nothing was injected: the recording tells all of these ids already, or none was found".to_owned()
-        } else {
-            let records = counted(records, "HEADER_BUILD_ID record", "HEADER_BUILD_ID records");
-            format!("injected {records}, and {} into feature BUILD_ID", counted(added, "entry", "entries"))
+        let line = match (records, added) {
+            (0, 0) if *entry_count == 0 => "nothing injected: no build-id was found".to_owned(),
+            (0, 0) => "nothing injected: the recording already has all of these build-ids".to_owned(),
+            _ => {
+                let records = counted(records, "HEADER_BUILD_ID record", "HEADER_BUILD_ID records");
+                format!(
+                    "injected {records}, and {} into feature BUILD_ID",
+                    counted(added, "entry", "entries")
+                )
+            }
         };
         session.report.say(Level::Info, line);
+        if corrected < contradicting {
+            let records = counted(contradicting - corrected, "record keeps", "records keep");
+            let line = format!(
+                "inside COMPRESSED records {records} another build-id than you gave: run perfx decompress first"
+            );
+            session.report.say(Level::Warning, line);
+        }
         Ok(())
     }
 
     fn fork(&self) -> Option<Box<dyn Pass>> {
         let step = match &self.step {
-            Step::Samples(hits) => Step::Samples(hits.fork()),
+            Step::Samples { hits, mapped } => Step::Samples { hits: hits.fork(), mapped: mapped.clone() },
             Step::Placed(placed) => Step::Placed(placed.clone()),
             // What a mapping means depends on the ones before it.
-            Step::Mappings { .. } | Step::Streaming { .. } => return None,
+            Step::Mappings(_) | Step::Streaming { .. } => return None,
         };
         Some(Box::new(BuildIds { options: self.options.clone(), step, found: Found::default() }))
     }
@@ -289,7 +336,8 @@ impl Pass for BuildIds {
     fn join(&mut self, worker: Box<dyn Pass>) -> Result<()> {
         if let Some(BuildIds { step, found, .. }) = worker_as(worker) {
             self.found.record_count += found.record_count;
-            if let (Step::Samples(hits), Step::Samples(later)) = (&mut self.step, step) {
+            self.found.corrected += found.corrected;
+            if let (Step::Samples { hits, .. }, Step::Samples { hits: later, .. }) = (&mut self.step, step) {
                 hits.join(later);
             }
         }

@@ -365,8 +365,11 @@ impl Chooser {
         }
         if options.comm.is_set() {
             let machine = self.guests.machine(record, layouts, task.map(|task| task.0));
-            let name = task.and_then(|(_, tid)| self.tasks.name(machine, tid, time));
-            options.comm.allows(|regex| name.is_some_and(|name| regex.is_match(name))).then_some(())?;
+            let name = task.map(|(_, tid)| self.tasks.name(machine, tid, time));
+            options
+                .comm
+                .allows(|regex| name.as_ref().is_some_and(|name| regex.is_match(name)))
+                .then_some(())?;
         }
         if options.dso.is_set() && is_sample {
             let pid = task.map(|task| task.0);

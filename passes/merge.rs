@@ -25,9 +25,11 @@ use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 use perfx_format::input::{Batch, Recording};
-use perfx_format::{Event, Kinds, Layouts, Record, RecordType, sample_type as st};
+use perfx_format::{Event, Feature, Kinds, Layouts, Record, RecordType, sample_type as st};
+use perfx_pipeline::address_space::Machine;
 use perfx_pipeline::{Emit, Needs, Pass, Scope, Session, worker_as};
 
+use crate::support::ids::MappedIds;
 use crate::support::options::{Choice, Options};
 use clock::Clock;
 use machines::Machines;
@@ -42,6 +44,8 @@ use switches::{Switches, Watch, timed_kinds};
 pub struct Merge {
     options: MergeOptions,
     step: Step,
+    /// The build-ids that the host's MMAP2 records hold.
+    mapped_ids: MappedIds,
 }
 
 /// What the user chose.
@@ -108,7 +112,7 @@ impl Merge {
 
     /// With these options.
     pub fn new(options: MergeOptions) -> Merge {
-        Merge { options, step: Step::Idle }
+        Merge { options, ..Merge::default() }
     }
 
     /// Who is there is known; next is when.
@@ -135,7 +139,7 @@ impl Pass for Merge {
     fn needs(&self, input: &Recording) -> Needs {
         Needs {
             records: timed_kinds(),
-            looks: vec![Machines::kinds(), timed_kinds()],
+            looks: vec![Machines::kinds().union(Kinds::of(&[RecordType::MMAP2])), timed_kinds()],
             decompressed: input.is_compressed(),
             ids: true,
             reshapes: true,
@@ -160,7 +164,10 @@ impl Pass for Merge {
         }
     }
 
-    fn survey(&mut self, look: usize, record: &Record<'_>, _layouts: &Layouts) -> Result<()> {
+    fn survey(&mut self, look: usize, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
+        if look == 0 {
+            self.mapped_ids.learn_record(record, layouts);
+        }
         match &mut self.step {
             Step::Machines(machines) => machines.look_at(record),
             Step::Idle if look == 0 => {
@@ -194,7 +201,11 @@ impl Pass for Merge {
 
     fn begin(&mut self, session: &mut Session) -> Result<()> {
         if let Step::Known { machines, guests, watch } = std::mem::take(&mut self.step) {
+            let makes = session.feature(Feature::BUILD_ID).is_none();
             self.step = Step::Merging(Merging::new(guests, &watch, &machines, session)?);
+            if makes && session.feature(Feature::BUILD_ID).is_some() {
+                session.add_build_ids(&self.mapped_ids.entries(Machine::Host, session.endian));
+            }
         }
         Ok(())
     }
@@ -230,17 +241,18 @@ impl Pass for Merge {
             // Guests are read from front to back.
             Step::Known { .. } | Step::Merging(_) => return None,
         };
-        Some(Box::new(Merge { options: MergeOptions::default(), step }))
+        Some(Box::new(Merge { step, ..Merge::default() }))
     }
 
     fn scout(&self) -> Option<Box<dyn Pass>> {
         let Step::Merging(merging) = &self.step else { return None };
         let step = Step::Scouting(merging.switches.anew());
-        Some(Box::new(Merge { options: MergeOptions::default(), step }))
+        Some(Box::new(Merge { step, ..Merge::default() }))
     }
 
     fn join(&mut self, worker: Box<dyn Pass>) -> Result<()> {
-        if let Some(Merge { step: later, .. }) = worker_as(worker) {
+        if let Some(Merge { step: later, mapped_ids, .. }) = worker_as(worker) {
+            self.mapped_ids.join(mapped_ids);
             match (&mut self.step, later) {
                 (Step::Machines(machines), Step::Machines(later)) => machines.join(later),
                 (step @ Step::Idle, Step::Machines(later)) => *step = Step::Machines(later),

@@ -1,18 +1,17 @@
 //! `mmap2-build-ids` rewrites MMAP and MMAP2 records to MMAP2 records that carry the build-id of what they map, where one is found; all
-//! others stay as they are, inode and all. With `hit`, mappings that no sample hits leave the recording.
+//! others stay as they are, inode and all. With `hit`, mappings that no sample needs leave the recording.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 
 use anyhow::Result;
-use perfx_format::decode::MMAP_BUILD_ID;
 use perfx_format::features::BuildIdEntry;
 use perfx_format::input::Recording;
-use perfx_format::{HEADER_SIZE, Kinds, Layouts, RECORD_SIZE_MAX, Record, RecordType};
-use perfx_pipeline::address_space::{AddressSpaces, Changes, Mapping};
-use perfx_pipeline::{Emit, Needs, Pass, Session, counted, worker_as};
+use perfx_format::{Kinds, Layouts, Mmap, Record, RecordType};
+use perfx_pipeline::address_space::Mapping;
+use perfx_pipeline::{Emit, Level, Needs, Pass, Session, counted, worker_as};
 
-use crate::support::hits::{Guests, Hits, Spot};
-use crate::support::ids::{IdOptions, Ids};
+use crate::support::hits::{Guests, Hits, Mapped, Spot};
+use crate::support::ids::{Correction, IdOptions, Ids};
 use crate::support::options::{Choice, Options};
 
 /// The pass.
@@ -26,12 +25,14 @@ pub struct Mmap2BuildIds {
     rewritten: u64,
     /// Some mapping told its build-id before.
     any_id: bool,
+    /// Ids of the user that replace those of the recording.
+    corrections: BTreeSet<Correction>,
 }
 
 /// What the user chose.
 #[derive(Clone, Debug, Default)]
 pub struct Mmap2BuildIdsOptions {
-    /// Keep only mappings that samples hit.
+    /// Keep only mappings that samples hit, or that are needed to unwind or decode them.
     pub hit: bool,
     /// Where ids may come from.
     pub ids: IdOptions,
@@ -41,30 +42,28 @@ pub struct Mmap2BuildIdsOptions {
 #[derive(Debug)]
 enum Step {
     /// Look 1: which mappings there are.
-    Mappings { changes: Changes, guests: Guests },
-    /// Look 2: which of them samples hit.
+    Mappings(Mapped),
+    /// Look 2: which of them samples need.
     Samples(Hits),
-    /// On the way to the output. `hit` says it of each mapping in file order; `None` means that all of them stay.
-    Writing { guests: Guests, hit: Option<Vec<bool>> },
+    /// On the way to the output. `needed` says it of each mapping in file order; `None` means that all of them stay.
+    Writing { guests: Guests, needed: Option<Vec<bool>> },
 }
 
 impl Default for Step {
     fn default() -> Step {
-        let (changes, guests) = Default::default();
-        Step::Mappings { changes, guests }
+        Step::Mappings(Mapped::default())
     }
 }
-
-/// Bit 13 of a MMAP's `misc`: a mapping of data.
-const MMAP_DATA: u16 = 1 << 13;
-const PROT_READ: u32 = 1;
-const PROT_EXEC: u32 = 4;
 
 impl Mmap2BuildIds {
     pub(crate) const ABOUT: &'static str =
         "rewrite MMAP and MMAP2 records to MMAP2 records with the build-id of what they map";
     pub(crate) const OPTIONS: &'static [Choice] = &[
-        Choice { name: "hit", value: None, about: "leave out mappings that no sample hits" },
+        Choice {
+            name: "hit",
+            value: None,
+            about: "leave out mappings that no sample hits or may need to be unwound or decoded",
+        },
         IdOptions::KNOWN,
         IdOptions::ROOT,
         IdOptions::CACHE,
@@ -94,29 +93,19 @@ impl Mmap2BuildIds {
         layouts.layout_of(record)?;
         let spot = Spot::of_mapping(record, layouts);
         let id = self.ids.as_mut()?.find(&dso, mapping.flags, spot.pid)?;
-        let endian = record.endian();
-        let mut bytes = record.bytes().get(..40)?.to_vec();
-        let (prot, flags) = match record.kind() {
-            RecordType::MMAP2 => (record.u32(64)?, record.u32(68)?),
-            // MMAP tells neither; what it maps is data or code.
-            _ => (if record.misc() & MMAP_DATA != 0 { PROT_READ } else { PROT_EXEC }, 0),
+        Mmap::of(record)?.with_build_id(id.as_bytes(), &spot.trailer)
+    }
+}
+
+impl Mmap2BuildIds {
+    /// Passes a record on, with the id that the user gives where it has another.
+    fn correct(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
+        let Some(correction) = self.options.ids.correction(&record, out.layouts()) else {
+            return out.keep(record);
         };
-        bytes.extend([id.as_bytes().len() as u8, 0, 0, 0]);
-        bytes.extend(id.as_bytes());
-        bytes.resize(64, 0);
-        bytes.extend(endian.bytes_u32(prot));
-        bytes.extend(endian.bytes_u32(flags));
-        bytes.extend(mapping.name);
-        bytes.resize((bytes.len() + 1).next_multiple_of(8), 0);
-        bytes.extend(spot.trailer);
-        if bytes.len() > RECORD_SIZE_MAX {
-            return None;
-        }
-        endian.set_u32(&mut bytes, 0, RecordType::MMAP2.0)?;
-        endian.set_u16(&mut bytes, 4, record.misc() | MMAP_BUILD_ID)?;
-        let size = bytes.len() as u16;
-        endian.set_u16(&mut bytes, HEADER_SIZE - 2, size)?;
-        Some(bytes)
+        let done = out.patch(record, |bytes| correction.apply(record.kind(), bytes, record.endian()));
+        self.corrections.insert(correction);
+        done
     }
 }
 
@@ -126,36 +115,45 @@ impl Pass for Mmap2BuildIds {
     }
 
     fn needs(&self, _input: &Recording) -> Needs {
-        let known = Kinds::of(&[RecordType::HEADER_BUILD_ID, RecordType::ID_INDEX]);
-        let looks =
-            if self.options.hit { vec![Changes::kinds().union(known), Hits::kinds()] } else { Vec::new() };
-        let records = Kinds::of(&[RecordType::MMAP, RecordType::MMAP2]).union(known);
+        let looks = if self.options.hit { vec![Mapped::kinds(), Hits::kinds()] } else { Vec::new() };
+        let records = Kinds::of(&[
+            RecordType::MMAP,
+            RecordType::MMAP2,
+            RecordType::HEADER_BUILD_ID,
+            RecordType::ID_INDEX,
+        ]);
         Needs { records, looks, decompressed: true, ids: self.options.hit, ..Needs::default() }
     }
 
     fn survey(&mut self, _look: usize, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
         match &mut self.step {
-            Step::Mappings { changes, guests } => match record.kind() {
-                RecordType::ID_INDEX => guests.learn(record),
-                RecordType::HEADER_BUILD_ID => {}
-                _ => {
-                    let machine = guests.machine(record, layouts, record.u32(8));
-                    changes.add(record, layouts, machine);
-                }
-            },
+            Step::Mappings(mapped) => mapped.learn(record, layouts),
             Step::Samples(hits) => hits.look_at(record, layouts),
             Step::Writing { .. } => {}
         }
         Ok(())
     }
 
-    fn surveyed(&mut self, _look: usize, _session: &mut Session) -> Result<()> {
+    fn surveyed(&mut self, _look: usize, session: &mut Session) -> Result<()> {
         self.step = match std::mem::take(&mut self.step) {
-            Step::Mappings { changes, guests } => {
-                Step::Samples(Hits::new(Arc::new(AddressSpaces::new(changes)), Arc::new(guests)))
+            Step::Mappings(mapped) if mapped.has_aux() => {
+                session.report.say(
+                    Level::Info,
+                    "the recording holds AUX data, and decoding it may need any mapping: all of them stay",
+                );
+                session.skip_looks();
+                Step::Writing { guests: Guests::default(), needed: None }
             }
+            Step::Mappings(mapped) => Step::Samples(mapped.into_hits().1),
             Step::Samples(hits) => {
-                Step::Writing { guests: Guests::default(), hit: Some(hits.mappings().to_vec()) }
+                if hits.unwound() > 0 {
+                    let processes = counted(hits.unwound(), "process", "processes");
+                    session.report.say(
+                        Level::Info,
+                        format!("samples hold user stacks, and unwinding them may need any mapping of their {processes}: all of these stay"),
+                    );
+                }
+                Step::Writing { guests: Guests::default(), needed: Some(hits.needed_mappings()) }
             }
             step => step,
         };
@@ -165,14 +163,14 @@ impl Pass for Mmap2BuildIds {
     fn begin(&mut self, session: &mut Session) -> Result<()> {
         self.ids = Some(Ids::new(&self.options.ids, session, &[]));
         if !matches!(self.step, Step::Writing { .. }) {
-            self.step = Step::Writing { guests: Guests::default(), hit: None };
+            self.step = Step::Writing { guests: Guests::default(), needed: None };
         }
         Ok(())
     }
 
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
         let mut step = std::mem::take(&mut self.step);
-        if let Step::Writing { guests, hit } = &mut step {
+        if let Step::Writing { guests, needed } = &mut step {
             match record.kind() {
                 RecordType::ID_INDEX => guests.learn(&record),
                 RecordType::HEADER_BUILD_ID => {
@@ -181,20 +179,23 @@ impl Pass for Mmap2BuildIds {
                     {
                         ids.learn(&entry);
                     }
+                    self.step = step;
+                    return self.correct(record, out);
                 }
                 _ => {
                     let number = self.mappings;
                     self.mappings += usize::from(Mapping::read(&record, out.layouts()).is_some());
                     let kernel = matches!(record.cpumode(), 1 | 4);
-                    let is_hit = hit.as_ref().is_none_or(|hit| hit.get(number).copied().unwrap_or(false));
-                    let new = is_hit.then(|| self.with_id(&record, guests, out.layouts())).flatten();
+                    let is_needed =
+                        needed.as_ref().is_none_or(|needed| needed.get(number).copied().unwrap_or(false));
+                    let new = is_needed.then(|| self.with_id(&record, guests, out.layouts())).flatten();
                     self.step = step;
                     return match new {
                         Some(new) => {
                             self.rewritten += 1;
                             out.replace(&record, &new)
                         }
-                        None if is_hit || kernel => out.keep(record),
+                        None if is_needed || kernel => self.correct(record, out),
                         None => {
                             out.drop_record(record);
                             Ok(())
@@ -208,10 +209,12 @@ impl Pass for Mmap2BuildIds {
     }
 
     fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
+        self.options.ids.correct_feature(session, &mut self.corrections);
         if let Some(ids) = &self.ids {
             let rewritten = counted(self.rewritten, "mapping", "mappings");
             let any = self.any_id || self.rewritten > 0;
-            ids.report(&format!("{rewritten} rewritten with a build-id"), any, &mut session.report);
+            let rewritten = format!("{rewritten} rewritten with a build-id");
+            ids.report(&rewritten, any, &self.corrections, &mut session.report);
         }
         Ok(())
     }

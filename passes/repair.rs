@@ -21,12 +21,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use anyhow::Result;
-use perfx_format::decode::{MMAP_BUILD_ID, decode, oddities};
+use perfx_format::decode::{decode, oddities};
 use perfx_format::expand::{Pieces, compressed_part};
 use perfx_format::features::{AuxtraceEntry, Compressed, NamedIds, read_auxtrace_index, read_str, write_str};
 use perfx_format::input::{Form, Recording};
 use perfx_format::{
-    Feature, HEADER_SIZE, Kinds, Layouts, Oddity, Origin, RECORD_SIZE_MAX, Record, RecordType,
+    Feature, HEADER_SIZE, Kinds, Layouts, MMAP_BUILD_ID, Oddity, Origin, RECORD_SIZE_MAX, Record, RecordType,
 };
 use perfx_pipeline::{Emit, Level, Needs, OutputForm, Pass, Session, counted, worker_as};
 

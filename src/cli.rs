@@ -177,6 +177,11 @@ pub(crate) struct SearchArgs {
 }
 
 impl SearchArgs {
+    /// The user says something about it.
+    pub(crate) fn is_given(&self) -> bool {
+        !self.root.is_empty() || !self.buildid_dir.is_empty() || self.no_files
+    }
+
     /// With `known` ids: those of files that need not be looked for.
     pub(crate) fn options(&self, known: Option<&str>) -> Result<IdOptions> {
         let options = IdOptions::new(known, self.root.clone(), self.buildid_dir.clone(), self.no_files);

@@ -1,9 +1,10 @@
 //! Which tasks there were, from when until when, whose children they are and what they were called, asked in any order.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use perfx_format::{Kinds, Layouts, Record, RecordType, until_nul};
-use perfx_pipeline::address_space::{IDLE, KERNEL, Machine, Space, moment};
+use perfx_pipeline::address_space::{KERNEL, Machine, Space, moment, name_of_nameless};
 
 use crate::support::hits::Guests;
 
@@ -195,12 +196,12 @@ impl Tasks {
         !self.lives.contains_key(&process.space)
     }
 
-    /// What the thread was called then. Nobody names the idle thread of each CPU, 0, but perf.
-    pub(super) fn name(&self, machine: Machine, tid: u32, time: u64) -> Option<&[u8]> {
-        self.told(machine, tid, time).or((tid == 0).then_some(IDLE))
+    /// What perf calls the thread then.
+    pub(super) fn name(&self, machine: Machine, tid: u32, time: u64) -> Cow<'_, [u8]> {
+        self.given(machine, tid, time).map_or_else(|| name_of_nameless(tid).into(), Cow::Borrowed)
     }
 
-    fn told(&self, machine: Machine, tid: u32, time: u64) -> Option<&[u8]> {
+    fn given(&self, machine: Machine, tid: u32, time: u64) -> Option<&[u8]> {
         let (mut tid, mut time) = (tid, time);
         for _ in 0..GENERATIONS {
             let names = self.names.get(&Space { machine, pid: tid })?;

@@ -55,7 +55,12 @@ impl Unused {
         let numbered = || events.iter().enumerate();
         let none = !numbered().any(|(index, _)| used(&index));
         let gone = numbered().filter(|(index, _)| !(used(index) || none && *index == 0));
-        gone.flat_map(|(_, event)| event.ids.iter().copied()).collect()
+        // Id 0 means the first event, and must not come to mean another.
+        let ids = |(index, event): (usize, &Event)| {
+            let first = (index == 0 && !event.ids.is_empty()).then_some(0);
+            event.ids.iter().copied().chain(first).collect::<Vec<_>>()
+        };
+        gone.flat_map(ids).collect()
     }
 
     /// Events whose ids are all `gone` leave the header, and build-ids of files that no `needed` process maps.

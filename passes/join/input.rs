@@ -13,6 +13,7 @@ use perfx_pipeline::{ahead, in_file, opened, scan};
 use super::index::Indexed;
 use super::sorter::{Held, Ready, Sorter, anonymous};
 use crate::support::event_ids::{ids_in, own_ids, times_in, with_identifier};
+use crate::support::ids::MappedIds;
 use crate::support::levels::levels;
 
 /// ns; `None` for records that have no time, or one that stands for none.
@@ -49,6 +50,8 @@ pub(super) struct Facts {
     pub(super) features: Features,
     /// Entries of feature BUILD_ID likewise.
     pub(super) build_ids: Vec<u8>,
+    /// Those that MMAP2 records hold.
+    pub(super) mapped_ids: MappedIds,
     /// What its ID_INDEX tells.
     pub(super) index: Indexed,
     /// AUXTRACE_INFO, and AUX data with or without it.
@@ -71,6 +74,7 @@ impl Facts {
     #[inline]
     pub(super) fn look_at(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
         self.records += 1;
+        self.mapped_ids.learn_record(record, layouts);
         if let Some(time) = time_of(record, layouts) {
             self.late += u64::from(time < self.latest);
             self.latest = self.latest.max(time);
@@ -124,6 +128,7 @@ impl Facts {
         self.events.extend(later.events);
         self.features.extend(later.features);
         self.build_ids.extend(later.build_ids);
+        self.mapped_ids.join(later.mapped_ids);
         self.index.join(later.index);
         self.aux_info = self.aux_info.take().or(later.aux_info);
         self.has_aux |= later.has_aux;

@@ -11,6 +11,7 @@ use perfx_format::features::{
 };
 use perfx_format::header::Features;
 use perfx_format::{Endian, Event, Feature, Layout, Layouts, sample_type as st, set_attr_flag};
+use perfx_pipeline::address_space::Machine;
 use perfx_pipeline::{Level, Report, Session, counted};
 
 use super::input::{Facts, Translator, shifted};
@@ -434,6 +435,12 @@ pub(super) fn unite_features(parties: &[Party<'_>], offsets: &[i64], session: &m
     }
     if let Some(span) = span.filter(|_| told) {
         session.set_feature(Feature::SAMPLE_TIME, span.write(endian));
+    }
+    if session.feature(Feature::BUILD_ID).is_some() {
+        // It hides the ids in MMAP2 records, also those of inputs that had none.
+        for party in parties.iter().filter(|party| !party.features.contains_key(&Feature::BUILD_ID)) {
+            session.add_build_ids(&party.facts.mapped_ids.entries(Machine::Host, endian));
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use super::clock::TimeConv;
 use super::machines::IdIndex;
 use super::translate::{GUEST_KERNEL, GUEST_USER};
 use crate::join::Join;
-use crate::support::ids::{dso_name, object_of, recorded_on};
+use crate::support::ids::{MappedIds, dso_name, object_of, recorded_on};
 use crate::support::levels::levels;
 
 /// A moment at which a VCPU ran.
@@ -57,6 +57,8 @@ pub(crate) struct Facts {
     last_seen: Option<(u64, u32)>,
     /// Entries of feature BUILD_ID among the records.
     build_ids: Vec<u8>,
+    /// Those that MMAP2 records hold.
+    pub(crate) mapped_ids: MappedIds,
     /// By kind, how many records will be left out and how many merged; of the kernel's kinds.
     counts: Vec<[u64; 2]>,
     /// Merged records without a time.
@@ -218,6 +220,7 @@ impl Facts {
             self.seen.entry(id).or_default().extend(vcpus);
         }
         self.build_ids.extend(later.build_ids);
+        self.mapped_ids.join(later.mapped_ids);
         self.counts.resize(64, [0; 2]);
         for (all, later) in self.counts.iter_mut().flatten().zip(later.counts.iter().flatten()) {
             *all += later;
@@ -252,6 +255,7 @@ impl Facts {
         }
         if let Some(mapping) = Mapping::read(record, &batch.layouts).filter(|_| taken) {
             let dso = mapping.dso(record, Machine::Host);
+            self.mapped_ids.learn(&dso);
             let runs = dso.kernel || record.cpumode() == 2 && mapping.name.starts_with(b"/");
             if runs && !dso.tells_id() {
                 self.files.insert((dso.kernel, dso_name(&dso).into()));

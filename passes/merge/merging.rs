@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use perfx_format::features::SampleTime;
 use perfx_format::{Endian, Feature, Kinds, Layouts, Origin, Record, RecordType, sample_type as st};
+use perfx_pipeline::address_space::Machine;
 use perfx_pipeline::{Emit, Level, Report, Scope, Session, counted};
 
 use super::clock::Clock;
@@ -91,7 +92,7 @@ impl Merging {
         let switches = watch.switches.anew();
         let (mut merged, mut front, mut added) = (Vec::new(), Vec::new(), Vec::new());
         let mut span: Option<(u64, u64)> = None;
-        let mut build_ids = Vec::new();
+        let (mut build_ids, mut mapped_ids) = (Vec::new(), Vec::new());
         for (mut placed, clock) in guests {
             let translation = translation(&placed, &mut free, host_attr, endian);
             let times = tell(&placed, &clock, &translation, &mut session.report)?;
@@ -109,6 +110,10 @@ impl Merging {
                 session.report.say(Level::Info, text);
             }
             build_ids.extend(ids);
+            if !placed.guest.recording.features.contains_key(&Feature::BUILD_ID) {
+                let machine = Machine::Guest(placed.pid);
+                mapped_ids.extend(placed.guest.facts.mapped_ids.entries(machine, endian));
+            }
             events.extend(translation.events.iter().cloned());
             front.extend(translation.index);
             let number = |thread: u32| switches.number_of(thread).map(|number| number as u32);
@@ -143,6 +148,10 @@ impl Merging {
         }
         session.events = events;
         session.add_build_ids(&build_ids);
+        if session.feature(Feature::BUILD_ID).is_some() {
+            // It hides the ids in MMAP2 records.
+            session.add_build_ids(&mapped_ids);
+        }
         let section =
             session.feature(Feature::SAMPLE_TIME).and_then(|section| SampleTime::read(section, endian));
         if let (Some(SampleTime { first_ns, last_ns }), Some((first, last))) = (section, span) {

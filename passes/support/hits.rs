@@ -1,11 +1,11 @@
-//! Which mappings samples hit: by their instruction pointer, by every entry of their call chain, and, for data mappings, by their address.
+//! Which mappings samples hit, by every address they hold, and which more may be needed to unwind or decode them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use perfx_format::sample::{U64s, callchain, frames};
-use perfx_format::{Kinds, Layout, Layouts, Origin, Record, RecordType};
-use perfx_pipeline::address_space::{AddressSpaces, Hit, KERNEL, Lookup, Machine, Space, moment};
+use perfx_format::sample::{Branches, Sample, U64s, callchain, frames};
+use perfx_format::{Kinds, Layout, Layouts, Origin, Record, RecordType, sample_type as st};
+use perfx_pipeline::address_space::{AddressSpaces, Changes, Hit, KERNEL, Lookup, Machine, Space, moment};
 
 /// Which events are those of a guest: the ids to which an ID_INDEX record gives a `machine_pid`.
 #[derive(Clone, Debug, Default)]
@@ -97,6 +97,105 @@ impl Spot {
     }
 }
 
+/// What a recording maps, collected in file order, for the look at its samples.
+///
+/// An exec changes nothing here: readers of a recording know the old image's mappings until new ones cover them, and while an exec is under way
+/// the chains of samples are still the old image's.
+#[derive(Debug, Default)]
+pub(crate) struct Mapped {
+    changes: Changes,
+    guests: Guests,
+    /// Where each DSO is first mapped.
+    spots: Vec<Spot>,
+    /// Samples hold AUX data, or AUXTRACE records do. What these hit is known only once they are decoded.
+    aux: bool,
+    /// By the number of the mapping: whose it is and what it maps. Only where user stacks are sampled.
+    owners: Vec<(Space, u32)>,
+    /// Forks, child and parent. Only where user stacks are sampled.
+    forks: Vec<(Space, Space)>,
+}
+
+impl Mapped {
+    /// The kinds it wants to see.
+    pub(crate) fn kinds() -> Kinds {
+        Kinds::of(&[
+            RecordType::MMAP,
+            RecordType::MMAP2,
+            RecordType::FORK,
+            RecordType::ID_INDEX,
+            RecordType::AUXTRACE_INFO,
+            RecordType::AUXTRACE,
+        ])
+    }
+
+    /// Takes in a record of these kinds.
+    pub(crate) fn learn(&mut self, record: &Record<'_>, layouts: &Layouts) {
+        self.aux |= layouts.any_samples(st::AUX);
+        match record.kind() {
+            RecordType::ID_INDEX => self.guests.learn(record),
+            RecordType::AUXTRACE_INFO | RecordType::AUXTRACE => self.aux = true,
+            kind => {
+                let Some(pid) = record.u32(8) else { return };
+                let machine = self.guests.machine(record, layouts, Some(pid));
+                let dso = self.changes.add(record, layouts, machine);
+                if dso.is_some_and(|dso| dso as usize == self.spots.len()) {
+                    self.spots.push(Spot::of_mapping(record, layouts));
+                }
+                if layouts.any_samples(st::STACK_USER) {
+                    let space = |pid| Space { machine, pid };
+                    match (kind, dso) {
+                        (RecordType::FORK, _) => {
+                            let parent = record.u32(12).filter(|&parent| parent != pid);
+                            self.forks.extend(parent.map(|parent| (space(pid), space(parent))));
+                        }
+                        (_, Some(dso)) => self.owners.push((space(pid), dso)),
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// The recording holds AUX data.
+    pub(crate) fn has_aux(&self) -> bool {
+        self.aux
+    }
+
+    /// All has been seen: where each DSO is first mapped, and what the look at samples begins with.
+    pub(crate) fn into_hits(self) -> (Vec<Spot>, Hits) {
+        let Mapped { changes, guests, spots, owners, mut forks, .. } = self;
+        forks.sort_unstable();
+        forks.dedup();
+        let processes = Arc::new(Processes { owners, forks });
+        (spots, Hits::new(Arc::new(AddressSpaces::new(changes)), Arc::new(guests), processes))
+    }
+}
+
+/// Who mapped what, and who forked whom.
+#[derive(Debug)]
+struct Processes {
+    /// By the number of the mapping.
+    owners: Vec<(Space, u32)>,
+    /// Child and parent, sorted.
+    forks: Vec<(Space, Space)>,
+}
+
+impl Processes {
+    /// Numbers of all mappings, and their DSOs, that these processes ever had: their own and what they may have from the processes they were
+    /// forked from.
+    fn mappings_of(&self, processes: &HashSet<Space>) -> impl Iterator<Item = (usize, u32)> {
+        let mut all = processes.clone();
+        let mut next: Vec<Space> = processes.iter().copied().collect();
+        while let Some(child) = next.pop() {
+            let from = self.forks.partition_point(|&(other, _)| other < child);
+            let parents = self.forks[from..].iter().take_while(|&&(other, _)| other == child);
+            next.extend(parents.map(|&(_, parent)| parent).filter(|&parent| all.insert(parent)));
+        }
+        let owners = self.owners.iter().enumerate();
+        owners.filter(move |(_, (space, _))| all.contains(space)).map(|(mapping, &(_, dso))| (mapping, dso))
+    }
+}
+
 /// What samples hit. A worker's hits are joined in file order.
 #[derive(Debug)]
 pub(crate) struct Hits {
@@ -108,13 +207,23 @@ pub(crate) struct Hits {
     mappings: Vec<bool>,
     /// The first sample that hits each DSO, in file order.
     first: Vec<(u32, Spot)>,
+    processes: Arc<Processes>,
+    /// Processes whose user stacks samples hold: a reader unwinds these with all that the process had mapped.
+    unwound: HashSet<Space>,
 }
 
 impl Hits {
     /// Nothing hit yet.
-    pub(crate) fn new(spaces: Arc<AddressSpaces>, guests: Arc<Guests>) -> Hits {
-        let dsos = vec![false; spaces.dsos().len()];
-        Hits { lookup: Lookup::new(spaces), guests, dsos, mappings: Vec::new(), first: Vec::new() }
+    fn new(spaces: Arc<AddressSpaces>, guests: Arc<Guests>, processes: Arc<Processes>) -> Hits {
+        Hits {
+            dsos: vec![false; spaces.dsos().len()],
+            lookup: Lookup::new(spaces),
+            guests,
+            mappings: Vec::new(),
+            first: Vec::new(),
+            processes,
+            unwound: HashSet::new(),
+        }
     }
 
     /// The kinds it wants to see.
@@ -124,7 +233,7 @@ impl Hits {
 
     /// For one batch.
     pub(crate) fn fork(&self) -> Hits {
-        Hits::new(self.lookup.spaces().clone(), self.guests.clone())
+        Hits::new(self.lookup.spaces().clone(), self.guests.clone(), self.processes.clone())
     }
 
     /// Takes in the hits of a batch that follows.
@@ -138,6 +247,7 @@ impl Hits {
             self.mappings.resize(later.mappings.len(), false);
         }
         self.mappings.iter_mut().zip(later.mappings).for_each(|(hit, later)| *hit |= later);
+        self.unwound.extend(later.unwound);
     }
 
     /// The address spaces.
@@ -150,9 +260,24 @@ impl Hits {
         &self.first
     }
 
-    /// By the number of the mapping; those behind the end were not hit.
-    pub(crate) fn mappings(&self) -> &[bool] {
-        &self.mappings
+    /// Whether samples need a mapping, by its number: they hit it, or hold a stack that is unwound with it. Those behind the end are not needed.
+    pub(crate) fn needed_mappings(&self) -> Vec<bool> {
+        let mut needed = self.mappings.clone();
+        for (mapping, _) in self.processes.mappings_of(&self.unwound) {
+            mark(&mut needed, mapping);
+        }
+        needed
+    }
+
+    /// Of how many processes samples hold user stacks.
+    pub(crate) fn unwound(&self) -> u64 {
+        self.unwound.len() as u64
+    }
+
+    /// DSOs that no address of a sample hits, but that a user stack may, in ascending order.
+    pub(crate) fn unwound_dsos(&self) -> BTreeSet<u32> {
+        let dsos = self.processes.mappings_of(&self.unwound).map(|(_, dso)| dso);
+        dsos.filter(|&dso| !self.dsos[dso as usize]).collect()
     }
 
     /// A SAMPLE or CALLCHAIN_DEFERRED record.
@@ -174,10 +299,25 @@ impl Hits {
             self.chain(&at, chain, record.cpumode());
         }
         if let Some(addr) = layout.sample.addr.and_then(|field| record.u64(field.into())) {
-            // What is read or written there is data: it makes the mapping worth keeping, but no DSO worth symbolizing.
-            if let Some(hit) = self.find(&at, record.cpumode(), addr) {
-                self.mark(hit);
+            self.touch(&at, addr);
+        }
+        if layout.sample_type & (st::BRANCH_STACK | st::STACK_USER) != 0 {
+            let Ok(sample) = Sample::parse(record, layout) else { return };
+            for branch in sample.branches.iter().flat_map(Branches::iter) {
+                self.touch(&at, branch.from);
+                self.touch(&at, branch.to);
             }
+            if sample.stack_user.is_some_and(|stack| stack.dyn_size.is_some()) {
+                self.unwound.extend(self.guests.space(record, layouts, pid, at.user()));
+            }
+        }
+    }
+
+    /// An address that is shown with its DSO, but is not run: it makes the mapping worth keeping, but no DSO worth symbolizing. Only the address
+    /// itself says whether it is the kernel's, whose mappings all stay.
+    fn touch(&mut self, at: &At<'_, '_>, address: u64) {
+        if let Some(hit) = self.find(at, at.user(), address) {
+            mark(&mut self.mappings, hit.mapping as usize);
         }
     }
 
@@ -190,7 +330,7 @@ impl Hits {
     #[inline(always)]
     fn hit(&mut self, at: &At<'_, '_>, cpumode: u16, ip: u64) {
         let Some(hit) = self.find(at, cpumode, ip) else { return };
-        self.mark(hit);
+        mark(&mut self.mappings, hit.mapping as usize);
         if !self.dsos[hit.dso as usize] {
             self.dsos[hit.dso as usize] = true;
             let trailer = at.layout.trailer_of_sample(at.record);
@@ -203,15 +343,14 @@ impl Hits {
         let space = self.guests.space(at.record, at.layouts, at.pid, cpumode)?;
         self.lookup.find(space, address, at.time)
     }
+}
 
-    #[inline]
-    fn mark(&mut self, hit: Hit) {
-        let mapping = hit.mapping as usize;
-        if self.mappings.len() <= mapping {
-            self.mappings.resize(mapping + 1, false);
-        }
-        self.mappings[mapping] = true;
+#[inline]
+fn mark(mappings: &mut Vec<bool>, mapping: usize) {
+    if mappings.len() <= mapping {
+        mappings.resize(mapping + 1, false);
     }
+    mappings[mapping] = true;
 }
 
 /// The sample being looked at.
@@ -221,6 +360,13 @@ struct At<'r, 'a> {
     layout: &'r Layout,
     pid: Option<u32>,
     time: u64,
+}
+
+impl At<'_, '_> {
+    /// The cpumode of the sampled process's own code.
+    fn user(&self) -> u16 {
+        if matches!(self.record.cpumode(), GUEST_KERNEL | GUEST_USER) { GUEST_USER } else { USER }
+    }
 }
 
 // PERF_RECORD_MISC_* of perf_event_open(2).

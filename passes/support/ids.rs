@@ -1,16 +1,17 @@
-//! From a DSO of a recording to its build-id: what the recording itself says comes first, then the places the user allows.
+//! From a DSO of a recording to its build-id: what the user says of it comes first, then what the recording says, then the places the user allows.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
 use build_id::{Answer, BuildId, Finder, KnownIds, Object, Places, Reason, RecordedOn, Source};
-use perfx_format::features::{BuildIdEntry, BuildIds, read_str};
+use perfx_format::features::{BuildIdEntry, BuildIds, read_str, set_build_id, trimmed_id};
 use perfx_format::header::Features;
-use perfx_format::{Endian, Feature};
-use perfx_pipeline::address_space::{Dso, Identity, Machine};
+use perfx_format::{Endian, Feature, Kinds, Layouts, Record, RecordType, set_mmap2_build_id};
+use perfx_pipeline::address_space::{Dso, Identity, Machine, Mapping};
 use perfx_pipeline::{LISTED, Level, Report, Session, counted};
 
 use super::options::{Choice, Options};
@@ -18,13 +19,77 @@ use super::options::{Choice, Options};
 /// Where build-ids may come from beside the recording.
 #[derive(Clone, Debug, Default)]
 pub struct IdOptions {
-    known: KnownIds,
+    known: Arc<KnownIds>,
     roots: Vec<PathBuf>,
     caches: Vec<PathBuf>,
     no_files: bool,
 }
 
 impl IdOptions {
+    /// The kinds of records that can contradict the user.
+    pub(crate) fn correctable(&self) -> Kinds {
+        if self.known.is_empty() {
+            return Kinds::NONE;
+        }
+        Kinds::of(&[RecordType::MMAP2, RecordType::HEADER_BUILD_ID])
+    }
+
+    /// The id that the user gives for what a record of these kinds names, where the record has another one.
+    pub(crate) fn correction(&self, record: &Record<'_>, layouts: &Layouts) -> Option<Correction> {
+        if !self.correctable().has(record.kind()) {
+            return None;
+        }
+        if let Some(entry) = BuildIdEntry::read(record.bytes(), record.endian())
+            && record.kind() == RecordType::HEADER_BUILD_ID
+        {
+            return self.correction_of(entry.filename, entry.id);
+        }
+        let dso = Mapping::read(record, layouts)?.dso(record, Machine::Host);
+        self.correction_of(dso_name(&dso), dso.identity.build_id()?)
+    }
+
+    fn correction_of(&self, name: &[u8], own: &[u8]) -> Option<Correction> {
+        let id = self.known.get(Path::new(OsStr::from_bytes(name)))?;
+        let own = trimmed_id(own);
+        // Without an id there is nothing to contradict.
+        let differs = !own.is_empty() && own != trimmed_id(id.as_bytes());
+        differs.then(|| Correction { name: name.into(), own: own.into(), id })
+    }
+
+    /// Entries of feature BUILD_ID get the ids that the user gives; of those that are then alike one stays.
+    pub(crate) fn correct_feature(&self, session: &mut Session, corrections: &mut BTreeSet<Correction>) {
+        let Some(section) = session.feature(Feature::BUILD_ID).cloned() else { return };
+        let mut entries = BuildIds::new(&section, session.endian);
+        // Such entries have the id elsewhere, and nothing has written them since 2010.
+        if self.known.is_empty() || entries.without_pid() {
+            return;
+        }
+        let (mut new, mut corrected, mut there) = (Vec::new(), Vec::new(), HashSet::new());
+        while let Some((bytes, entry)) = entries.split() {
+            match self.correction_of(entry.filename, entry.id) {
+                Some(correction) => corrected.push((bytes, correction)),
+                None => {
+                    there.insert((entry.pid, entry.filename));
+                    new.extend(bytes);
+                }
+            }
+        }
+        if corrected.is_empty() {
+            return;
+        }
+        for (bytes, correction) in corrected {
+            let entry = BuildIdEntry::read(bytes, session.endian);
+            if entry.is_some_and(|entry| there.insert((entry.pid, entry.filename))) {
+                let from = new.len();
+                new.extend(bytes);
+                correction.apply(RecordType::HEADER_BUILD_ID, &mut new[from..], session.endian);
+            }
+            corrections.insert(correction);
+        }
+        new.extend(entries.rest());
+        session.set_feature(Feature::BUILD_ID, new);
+    }
+
     /// Folders that stand for `/` of the recorded machine.
     pub fn roots(&self) -> &[PathBuf] {
         &self.roots
@@ -64,7 +129,8 @@ impl IdOptions {
         caches: Vec<PathBuf>,
         no_files: bool,
     ) -> Result<IdOptions> {
-        let known = known.map(KnownIds::parse).transpose().context("known build-ids")?.unwrap_or_default();
+        let known =
+            known.map(KnownIds::parse).transpose().context("known build-ids")?.unwrap_or_default().into();
         for (what, folder) in
             roots.iter().map(|folder| ("root", folder)).chain(caches.iter().map(|cache| ("cache", cache)))
         {
@@ -154,6 +220,94 @@ pub fn object_of(dso: &Dso, pid: Option<u32>) -> Object {
     }
 }
 
+/// A build-id that the user gives for something for which the recording has another.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Correction {
+    name: Box<[u8]>,
+    own: Box<[u8]>,
+    id: BuildId,
+}
+
+impl Correction {
+    /// Puts the id into a MMAP2 record that has another, or into an entry of feature BUILD_ID or the record that is like it.
+    pub(crate) fn apply(&self, kind: RecordType, bytes: &mut [u8], endian: Endian) {
+        match kind {
+            RecordType::MMAP2 => set_mmap2_build_id(bytes, self.id.as_bytes(), endian),
+            _ => set_build_id(bytes, self.id.as_bytes(), endian),
+        };
+    }
+
+    /// Says which ids of the recording gave way to the user's.
+    fn report(corrections: &BTreeSet<Correction>, report: &mut Report) {
+        if corrections.is_empty() {
+            return;
+        }
+        let count = counted(corrections.len() as u64, "build-id", "build-ids");
+        report.say(Level::Info, format!("{count} of the recording replaced by the ones you gave{LISTED}"));
+        for Correction { name, own, id } in corrections {
+            let own: String = own.iter().map(|byte| format!("{byte:02x}")).collect();
+            report.say(Level::Detail, format!("{}: {id} in place of {own}", name.escape_ascii()));
+        }
+    }
+}
+
+/// The build-ids that MMAP2 records hold, as entries of feature BUILD_ID.
+///
+/// perf 7 lists the build-ids of a file that has the feature from there alone, so a feature that is made must hold these, too.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct MappedIds {
+    dsos: BTreeSet<Dso>,
+}
+
+impl MappedIds {
+    /// Takes in what is mapped, if that says its build-id.
+    pub(crate) fn learn(&mut self, dso: &Dso) {
+        if dso.tells_id() && !self.dsos.contains(dso) {
+            self.dsos.insert(dso.clone());
+        }
+    }
+
+    /// Takes in a record, if it is a MMAP2 of the host.
+    pub(crate) fn learn_record(&mut self, record: &Record<'_>, layouts: &Layouts) {
+        if record.kind() == RecordType::MMAP2
+            && !matches!(record.cpumode(), 4 | 5)
+            && let Some(mapping) = Mapping::read(record, layouts)
+        {
+            self.learn(&mapping.dso(record, Machine::Host));
+        }
+    }
+
+    /// Takes in those of a batch that follows.
+    pub(crate) fn join(&mut self, later: MappedIds) {
+        self.dsos.extend(later.dsos);
+    }
+
+    /// The entries; those of the host are this machine's.
+    pub(crate) fn entries(&self, machine: Machine, endian: Endian) -> Vec<u8> {
+        let mut entries = Vec::new();
+        for dso in &self.dsos {
+            let of_host = dso.machine == Machine::Host;
+            let dso = Dso { machine: if of_host { machine } else { dso.machine }, ..dso.clone() };
+            if let Some(id) = dso.identity.build_id() {
+                let entry = BuildIdEntry::new(cpumode(&dso), dso.machine.pid(), id, dso_name(&dso));
+                // A name that fits into a MMAP2 record fits into an entry.
+                let _ = entry.write_section(endian, &mut entries);
+            }
+        }
+        entries
+    }
+
+    /// Adds entries to feature BUILD_ID, and these, too, if that makes it; returns how many are new.
+    pub(crate) fn add_with(&self, entries: &[u8], session: &mut Session) -> u64 {
+        let makes = session.feature(Feature::BUILD_ID).is_none();
+        let added = session.add_build_ids(entries);
+        if !makes || added == 0 {
+            return added;
+        }
+        added + session.add_build_ids(&self.entries(Machine::Host, session.endian))
+    }
+}
+
 /// Finds build-ids and counts where they came from.
 #[derive(Debug)]
 pub(crate) struct Ids {
@@ -164,12 +318,13 @@ pub(crate) struct Ids {
     sources: BTreeMap<String, u64>,
     /// Those asked for so far: a DSO is told of once, however often it is mapped.
     told: HashSet<Dso>,
-    known: KnownIds,
+    known: Arc<KnownIds>,
     known_used: HashSet<PathBuf>,
     details: Vec<String>,
     missing: Vec<String>,
     replaced: Vec<String>,
-    unchecked: u64,
+    /// Files found by their name alone.
+    by_name: u64,
 }
 
 impl Ids {
@@ -177,7 +332,7 @@ impl Ids {
     pub(crate) fn new(options: &IdOptions, session: &Session, dsos: &[(Dso, u32)]) -> Ids {
         let known = options.known.clone();
         let places = Places {
-            known: known.clone(),
+            known: KnownIds::clone(&known),
             files: !options.no_files,
             roots: options.roots.clone(),
             caches: options.caches.clone(),
@@ -189,7 +344,7 @@ impl Ids {
         Ids {
             recorded: RecordedIds::new(section, session.endian, dsos),
             finder: Finder::new(places),
-            guest_finder: Finder::new(Places { known: known.clone(), ..Places::default() }),
+            guest_finder: Finder::new(Places { known: KnownIds::clone(&known), ..Places::default() }),
             sources: BTreeMap::new(),
             told: HashSet::new(),
             known,
@@ -197,7 +352,7 @@ impl Ids {
             details: Vec::new(),
             missing: Vec::new(),
             replaced: Vec::new(),
-            unchecked: 0,
+            by_name: 0,
         }
     }
 
@@ -218,6 +373,13 @@ impl Ids {
         if first {
             self.told.insert(dso.clone());
         }
+        let place = Path::new(OsStr::from_bytes(name));
+        if let Some(id) = self.known.get(place) {
+            self.known_used.insert(place.to_owned());
+            let source = Source::KnownList.to_string();
+            self.note(first, &shown, id, &source, &source);
+            return Some(id);
+        }
         if let Some(id) = self.recorded.get(dso) {
             self.note(first, &shown, id, "recording", "recording");
             return Some(id);
@@ -226,12 +388,12 @@ impl Ids {
         let finder = if dso.machine == Machine::Host { &self.finder } else { &self.guest_finder };
         match &*finder.find(&object) {
             Answer::Found { id, source, place, checked } => {
-                if *source == Source::KnownList {
-                    self.known_used.insert(place.clone());
-                }
+                // A vdso has no file, so there is nothing more to know about it.
+                let by_name = !checked && object != Object::Vdso;
+                self.by_name += u64::from(first && by_name);
                 let (id, source) = (*id, source.to_string());
-                self.note(first, &shown, id, &source, &format!("{source} ({})", place.display()));
-                self.unchecked += u64::from(first && !checked);
+                let by_name = if by_name { ", by its name alone" } else { "" };
+                self.note(first, &shown, id, &source, &format!("{source} ({}{by_name})", place.display()));
                 Some(id)
             }
             Answer::Missing { tried } if first => {
@@ -258,7 +420,13 @@ impl Ids {
 
     /// Says where ids came from and what is missing. `done` is what was done, and how often; that there was not `any` id is suspect, unless there
     /// was nothing that could have one.
-    pub(crate) fn report(&self, done: &str, any: bool, report: &mut Report) {
+    pub(crate) fn report(
+        &self,
+        done: &str,
+        any: bool,
+        corrections: &BTreeSet<Correction>,
+        report: &mut Report,
+    ) {
         let sources: Vec<_> =
             self.sources.iter().map(|(source, count)| format!("{count} from {source}")).collect();
         let sources = if sources.is_empty() { String::new() } else { format!(" ({})", sources.join(", ")) };
@@ -266,25 +434,32 @@ impl Ids {
         for detail in &self.details {
             report.say(Level::Detail, detail.clone());
         }
-        if self.unchecked > 0 {
-            let what =
-                "found by name alone: nothing in the recording tells whether it is still the same file";
-            report.say(Level::Detail, format!("{} {what}", self.unchecked));
+        if self.by_name > 0 {
+            let files = counted(self.by_name, "file was", "files were");
+            report.say(
+                Level::Info,
+                format!("{files} found by name alone: if another file of that name was recorded, its build-id is wrong{LISTED}"),
+            );
         }
         if !self.replaced.is_empty() {
             let names = self.replaced.join(", ");
             report.say(Level::Info, format!("replaced since the recording, so not read: {names}"));
         }
         if !self.missing.is_empty() {
-            let missing = counted(self.missing.len() as u64, "DSO has", "DSOs have");
+            let missing = counted(self.missing.len() as u64, "DSO", "DSOs");
             if any {
-                report.say(Level::Info, format!("{missing} no build-id{LISTED}"));
+                report.say(Level::Info, format!("no build-id found for {missing}{LISTED}"));
             } else {
-                report.say(Level::Warning, format!("not one build-id was found: {missing} none{LISTED}"));
+                report
+                    .say(Level::Warning, format!("no build-id found at all: {missing} without one{LISTED}"));
             }
             self.missing.iter().for_each(|line| report.say(Level::Detail, line.clone()));
         }
-        let unused: Vec<_> = self.known.paths().filter(|path| !self.known_used.contains(*path)).collect();
+        Correction::report(corrections, report);
+        let corrected: HashSet<&[u8]> = corrections.iter().map(|correction| &*correction.name).collect();
+        let used =
+            |path: &Path| self.known_used.contains(path) || corrected.contains(path.as_os_str().as_bytes());
+        let unused: Vec<_> = self.known.paths().filter(|path| !used(path)).collect();
         if !unused.is_empty() {
             let unused_ids = counted(unused.len() as u64, "known build-id was", "known build-ids were");
             report.say(Level::Info, format!("{unused_ids} not needed{LISTED}"));

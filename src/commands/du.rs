@@ -16,7 +16,7 @@ use perfx_format::input::{Batch, Recording, Torn};
 use perfx_format::parts::What;
 use perfx_format::{Bytes, Feature, Kinds, Layouts, Origin, Record, RecordType, Value};
 use perfx_pipeline::Report;
-use perfx_pipeline::address_space::IDLE;
+use perfx_pipeline::address_space::{KERNEL, name_of_nameless};
 use serde_json::{Value as Json, json};
 
 use crate::cli::{InputArgs, TellArgs};
@@ -208,10 +208,12 @@ impl Processes {
     /// The largest first.
     fn by_size(mut self) -> Vec<Process> {
         self.name();
-        self.names.entry(0).or_insert_with(|| IDLE.to_vec());
         let used = self.records.into_iter().filter(|(_, records)| records.records > 0);
         let mut all: Vec<Process> = used
-            .map(|(pid, records)| Process { pid, comm: pid.and_then(|pid| self.names.remove(&pid)), records })
+            .map(|(pid, records)| {
+                let name = |pid| self.names.remove(&pid).unwrap_or_else(|| name_of_nameless(pid));
+                Process { pid, comm: pid.filter(|&pid| pid != KERNEL).map(name), records }
+            })
             .collect();
         all.sort_by_key(|process| (Reverse(process.records.bytes), process.pid));
         all

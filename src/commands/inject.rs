@@ -3,10 +3,10 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, ensure};
 use clap::Args;
 use perfx_passes::{BuildIds, BuildIdsOptions, MergeOptions, Mmap2BuildIds, Mmap2BuildIdsOptions};
-use perfx_pipeline::Pass;
+use perfx_pipeline::{Level, Pass, Report};
 
 use super::merge::{guest_pass, has_kcore};
 use crate::cli::{SearchArgs, Usage};
@@ -14,9 +14,14 @@ use crate::output::WriteArgs;
 
 /// Add build-ids to a recording
 ///
-/// Where an id comes from, in this order: the recording itself, --known-build-ids, the file (if its
+/// Where an id comes from, in this order: --known-build-ids, the recording itself, the file (if its
 /// inode is still the one recorded), --root, --buildid-dir, and the running kernel if it is the one
 /// recorded.
+///
+/// Samples with user stacks or AUX data may hit more than their addresses show: -b then takes all
+/// DSOs of their processes (AUX data: of the recording), and -B keeps all mappings of these.
+///
+/// Without an option that says what to inject, the recording is copied as it is, as by perf inject.
 ///
 /// Examples:
 ///   perfx inject --buildids perf.data -o injected.data
@@ -32,13 +37,13 @@ pub(crate) struct Inject {
     /// Of all DSOs that were mapped
     #[arg(long)]
     buildid_all: bool,
-    /// Put them into MMAP2 records instead, and keep only mappings that samples hit
+    /// Put them into MMAP2 records instead, and keep only mappings that samples hit or may need
     #[arg(short = 'B', long)]
     mmap2_buildids: bool,
     /// Put them into MMAP2 records instead, all of them
     #[arg(long)]
     mmap2_buildid_all: bool,
-    /// Ids to use: `HEX PATH[,HEX PATH…]`, or file://NAME with one such pair a line
+    /// Ids to use, whatever the recording says: `HEX PATH[,HEX PATH…]`, or file://NAME with one such pair a line
     #[arg(long, value_name = "LIST")]
     known_build_ids: Option<String>,
     #[command(flatten)]
@@ -60,17 +65,25 @@ impl Inject {
         let build_ids = self.build_ids || self.buildid_all;
         let merge = !self.guest_data.is_empty();
         if !mmap2 && !build_ids && !merge {
-            bail!(Usage(
-                "nothing to inject: give --buildids, --buildid-all, --mmap2-buildids, --mmap2-buildid-all or --guest-data"
-                    .into()
-            ));
+            let modes = "--buildids, --buildid-all, --mmap2-buildids, --mmap2-buildid-all or --guest-data";
+            ensure!(
+                self.known_build_ids.is_none() && !self.search.is_given(),
+                Usage(format!("nothing to inject: where to find build-ids is given, but none of {modes}"))
+            );
+            let mut report = Report::default();
+            report.say(
+                Level::Info,
+                format!("nothing to inject: give {modes}; the recording is copied as it is"),
+            );
+            self.write.talk.tell(&report);
         }
         let pass = |feature_only| -> Box<dyn Pass> {
             Box::new(BuildIds::new(BuildIdsOptions { all: self.buildid_all, feature_only, ids: ids.clone() }))
         };
         if self.write.in_place && !mmap2 && !merge {
             // Readers take the feature for as good as the records, and only the records would move the data.
-            if let Some(code) = self.write.set_features(vec![pass(true)])? {
+            let passes = if build_ids { vec![pass(true)] } else { Vec::new() };
+            if let Some(code) = self.write.set_features(passes)? {
                 return Ok(code);
             }
         }

@@ -16,8 +16,8 @@ use sample::{callchain, counters, sample, sample_id, sample_oddities};
 use crate::expand::is_piece_size;
 use crate::sample::{Read, Sample, U64s};
 use crate::{
-    ATTR_SIZE_MIN, Attr, Cursor, Decoded, Feature, Layout, Layouts, Oddity, Record, RecordType, Value,
-    bit_names,
+    ATTR_SIZE_MIN, Attr, Cursor, Decoded, Feature, Layout, Layouts, MMAP_BUILD_ID, Mmap, Oddity, Record,
+    RecordType, Value, bit_names,
 };
 
 /// Decodes a record of any kind. Fields have the names of the structs in include/uapi/linux/perf_event.h and tools/lib/perf/include/perf/event.h
@@ -223,8 +223,10 @@ fn fields<'a>(
         T::MMAP2 => {
             mapping(d)?;
             mmap2_union(record, layouts, d)?;
-            d.bits::<u32>("prot", &[(0, "READ"), (1, "WRITE"), (2, "EXEC")])?;
-            d.hex::<u32>("flags")?;
+            if Mmap::of(record).is_none_or(|mmap| mmap.prot_and_flags().is_some()) {
+                d.bits::<u32>("prot", &[(0, "READ"), (1, "WRITE"), (2, "EXEC")])?;
+                d.hex::<u32>("flags")?;
+            }
             d.text("filename")
         }
         T::AUX => {
@@ -382,7 +384,10 @@ fn fields<'a>(
         T::EVENT_UPDATE => {
             let kind = d.named::<u64>("type", &[(0, "UNIT"), (1, "SCALE"), (2, "NAME"), (3, "CPUS")])?;
             let id = d.number::<u64>("id")?;
-            check_id(id, layouts, d);
+            // 0 means the first event, which need not have an id.
+            if id != 0 {
+                check_id(id, layouts, d);
+            }
             match kind {
                 0 => d.text("unit"),
                 1 => {
@@ -498,9 +503,6 @@ fn check_id(id: u64, layouts: &Layouts, d: &mut Reader<'_>) {
         d.odd("id-unknown", format!("no event has the id {id}"));
     }
 }
-
-/// Bit 14 of an MMAP2's `misc`: a build-id stands in place of device and inode.
-pub const MMAP_BUILD_ID: u16 = 1 << 14;
 
 /// What bit 14 of an MMAP2's `misc` is worth.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

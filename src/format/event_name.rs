@@ -33,7 +33,7 @@ pub struct EventName {
     pub source: NameSource,
 }
 
-/// The id and name of an EVENT_UPDATE record that names an event.
+/// The id and name of an EVENT_UPDATE record that names an event. Id 0 is the first event, as perf takes it.
 pub fn name_update<'a>(record: &Record<'a>) -> Option<(u64, &'a [u8])> {
     if record.kind() != RecordType::EVENT_UPDATE || record.u64(8) != Some(EVENT_UPDATE_NAME) {
         return None;
@@ -64,7 +64,8 @@ pub fn names_of(
     let tracing = section(Feature::TRACING_DATA).map(|s| tracepoints(s, endian)).unwrap_or_default();
     let name = |(index, event): (usize, &Event)| {
         let attr = event.attr();
-        let updated = event.ids.iter().find_map(|id| updates.get(id)).cloned();
+        let first = (index == 0).then_some(&0);
+        let updated = event.ids.iter().chain(first).find_map(|id| updates.get(id)).cloned();
         let desc = || described.get(index).map(|desc| desc.name.to_vec());
         let typed = || types.iter().find(|(id, _)| *id == Some(attr.config)).map(|(_, name)| name.to_vec());
         let traced = || tracing.get(&attr.config).filter(|_| attr.type_ == 2).cloned();

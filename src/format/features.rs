@@ -8,7 +8,9 @@ mod section;
 #[cfg(test)]
 mod tests;
 
-pub use build_id::{BUILD_ID_NAME_MAX, BUILD_ID_SIZE_VALID, BuildIdEntry, BuildIds, NamedIds, trimmed_id};
+pub use build_id::{
+    BUILD_ID_NAME_MAX, BUILD_ID_SIZE_VALID, BuildIdEntry, BuildIds, NamedIds, set_build_id, trimmed_id,
+};
 use section::{Int, Section, put_str};
 
 use crate::decode::decode_attr;

@@ -616,9 +616,9 @@ impl Recording {
             let section = self.features.get(&Feature::EVENT_DESC);
             let events =
                 section.and_then(|section| read_event_desc(section, self.endian)).unwrap_or_default();
-            let named =
-                events.into_iter().filter_map(|event| Some((*event.ids.first()?, event.name.to_vec())));
-            named.collect()
+            let id = |index, ids: &[u64]| ids.first().copied().or((index == 0).then_some(0));
+            let named = events.into_iter().enumerate();
+            named.filter_map(|(at, event)| Some((id(at, &event.ids)?, event.name.to_vec()))).collect()
         });
         let name = until_nul(&record.bytes()[24..]).to_vec();
         record.u64(16).is_some_and(|id| names.contains(&(id, name)))

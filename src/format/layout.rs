@@ -256,6 +256,8 @@ pub struct Layouts {
     /// All events lay their records out alike, so that most questions need no id.
     uniform: bool,
     has_time: bool,
+    /// The bits of all their sample types.
+    sample_types: u64,
     /// The `attr.build_id` of each event. Not part of its layout, or hardly any recording were uniform.
     build_ids: Vec<bool>,
     /// Which events are tracepoints.
@@ -293,7 +295,8 @@ impl Layouts {
         let build_ids = events.iter().map(|event| event.attr().build_id()).collect();
         let tracepoints = events.iter().map(|event| event.attr().is_tracepoint()).collect();
         let has_time = layouts.iter().any(|layout| layout.sample.time.is_some());
-        Layouts { layouts, ids, id_position, uniform, has_time, build_ids, tracepoints }
+        let sample_types = layouts.iter().fold(0, |types, layout| types | layout.sample_type);
+        Layouts { layouts, ids, id_position, uniform, has_time, sample_types, build_ids, tracepoints }
     }
 
     /// One layout an event, in the order of the attrs.
@@ -390,6 +393,11 @@ impl Layouts {
             | RecordType::NAMESPACES => record.u32(8),
             _ => Some(self.layout_of(record)?.pid_tid(record)?.0),
         }
+    }
+
+    /// Some event's `sample_type` has one of these bits.
+    pub fn any_samples(&self, bits: u64) -> bool {
+        self.sample_types & bits != 0
     }
 
     /// Some event keeps the time.

@@ -61,8 +61,10 @@ pub fn pipe_front(events: &[Event], features: &Features, endian: Endian) -> Resu
     }
     let descriptions =
         features.get(&Feature::EVENT_DESC).and_then(|section| read_event_desc(section, endian));
-    for (event, description) in events.iter().zip(descriptions.iter().flatten()) {
-        if let (Some(&id), false) = (event.ids.first(), description.name.is_empty()) {
+    for (index, (event, description)) in events.iter().zip(descriptions.iter().flatten()).enumerate() {
+        // To perf, id 0 is the first event; others that have no id can't be named.
+        let id = event.ids.first().copied().or((index == 0).then_some(0));
+        if let (Some(id), false) = (id, description.name.is_empty()) {
             let mut name = description.name.to_vec();
             name.resize((name.len() + 1).next_multiple_of(8), 0);
             let kind = endian.bytes_u64(EVENT_UPDATE_NAME);

@@ -1,5 +1,7 @@
 //! A record is a `Copy` view of bytes that lie elsewhere, plus where they came from; walking records reads headers only.
 
+pub(crate) mod mmap;
+
 use std::fmt;
 
 use crate::{Cursor, Endian, Error, Kinds, RecordType, Result};

@@ -8,13 +8,19 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use perfx_format::decode::{MmapBuildId, mmap_build_id};
-use perfx_format::{Kinds, Layout, Layouts, Record, RecordType, until_nul};
+use perfx_format::{Inode, Kinds, Layout, Layouts, Mmap, Record, RecordType, until_nul};
 
 /// The pid of a kernel's address space.
 pub const KERNEL: u32 = u32::MAX;
 
-/// The name of the idle thread of each CPU, pid and tid 0, which no record tells (perf: `perf_session__register_idle_thread`).
-pub const IDLE: &[u8] = b"swapper";
+/// What perf calls a thread that no COMM names: `swapper` the idle thread of each CPU, tid 0 (`perf_session__register_idle_thread`), and others by
+/// their tid, `:131` (`thread__new`).
+pub fn name_of_nameless(tid: u32) -> Vec<u8> {
+    match tid {
+        0 => b"swapper".to_vec(),
+        tid => format!(":{}", tid as i32).into_bytes(),
+    }
+}
 
 /// Which machine an address space is on.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -69,8 +75,18 @@ pub enum Identity {
     },
 }
 
+impl Identity {
+    /// The build-id, if that is what it is.
+    pub fn build_id(&self) -> Option<&[u8]> {
+        match self {
+            Identity::BuildId { id, len } => id.get(..usize::from(*len)),
+            _ => None,
+        }
+    }
+}
+
 /// A file (or kernel, module, vdso, anonymous memory) that was mapped.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Dso {
     /// Where it was mapped.
     pub machine: Machine,
@@ -100,7 +116,7 @@ pub struct Mapping<'a> {
     pub len: u64,
     /// Of the first byte, in the file. Of a kernel: the address of the symbol that ends the name (`[kernel.kallsyms]_text`).
     pub pgoff: u64,
-    /// MMAP2's `flags` (`MAP_SHARED`, `MAP_HUGETLB`, …); 0 for MMAP.
+    /// MMAP2's `flags` (`MAP_SHARED`, `MAP_HUGETLB`, …); 0 where there are none.
     pub flags: u32,
     /// What is mapped.
     pub name: &'a [u8],
@@ -111,35 +127,28 @@ pub struct Mapping<'a> {
 impl<'a> Mapping<'a> {
     /// Reads a MMAP or MMAP2 record; `None` for other kinds and for one too short.
     pub fn read(record: &Record<'a>, layouts: &Layouts) -> Option<Mapping<'a>> {
-        let name_at = match record.kind() {
-            RecordType::MMAP => 40,
-            RecordType::MMAP2 => 72,
-            _ => return None,
-        };
-        // A name that does not end in NUL ends where the trailer begins.
+        let mmap = Mmap::of(record)?;
         let trailer = layouts.layout_of(record).map_or(0, |layout| usize::from(layout.trailer.size));
-        let end = record.bytes().len().saturating_sub(trailer).max(name_at);
         let identity = match mmap_build_id(record, layouts) {
             Some(MmapBuildId::BuildId(bytes)) => {
                 let mut id = [0; 20];
                 id.get_mut(..bytes.len())?.copy_from_slice(bytes);
                 Identity::BuildId { id, len: bytes.len() as u8 }
             }
-            Some(_) if record.u64(48)? != 0 => Identity::Inode {
-                major: record.u32(40)?,
-                minor: record.u32(44)?,
-                inode: record.u64(48)?,
-                generation: record.u64(56)?,
+            _ => match mmap.file() {
+                Some(Inode { major, minor, inode, generation }) if inode != 0 => {
+                    Identity::Inode { major, minor, inode, generation }
+                }
+                _ => Identity::Unknown,
             },
-            _ => Identity::Unknown,
         };
         Some(Mapping {
-            pid: record.u32(8)?,
-            start: record.u64(16)?,
-            len: record.u64(24)?,
-            pgoff: record.u64(32)?,
-            flags: if record.kind() == RecordType::MMAP2 { record.u32(68)? } else { 0 },
-            name: until_nul(record.bytes().get(name_at..end)?),
+            pid: mmap.pid(),
+            start: mmap.start(),
+            len: mmap.len(),
+            pgoff: mmap.pgoff(),
+            flags: mmap.prot_and_flags().map_or(0, |(_, flags)| flags),
+            name: mmap.name(trailer),
             identity,
         })
     }

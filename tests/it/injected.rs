@@ -9,8 +9,8 @@ use std::path::Path;
 use object::Object as _;
 
 use crate::args;
-use crate::oracle::{Case, Question, SAMPLES, STATS, STATS_BUT_MAPPINGS, main_perfs_agree};
-use crate::parse::{BUILD_ID, Contents, Rec, feature};
+use crate::oracle::{Case, Question, SAMPLES, SCRIPT, STATS, STATS_BUT_MAPPINGS, main_perfs_agree};
+use crate::parse::{self, BUILD_ID, Contents, Order, Rec, feature};
 use crate::support::{Fixture, Stdin, each, perfs, perfx, same_bytes, temp, workloads};
 
 /// Where the recordings say that the workloads are.
@@ -380,4 +380,459 @@ fn in_place_only_the_ids_change() {
         assert_eq!(others(&old), others(&new), "{name}");
     }
     assert!(changed > 0, "they had all of these ids before");
+}
+
+/// pid and name of every MMAP2 record.
+fn mappings(bytes: &[u8]) -> Vec<(u32, String)> {
+    let contents = Contents::file(bytes);
+    let mappings = contents.records(bytes).into_iter().filter(|record| record.kind == 10);
+    mappings.map(|record| (contents.order.u32(&record.bytes, 8), name_at(&record, 72))).collect()
+}
+
+/// Names that feature BUILD_ID has.
+fn named_in_feature(bytes: &[u8]) -> BTreeSet<String> {
+    let bytes = section_only(bytes.to_vec());
+    let names = Contents::file(&bytes).build_ids(&bytes).into_iter().map(|(_, _, name)| name);
+    names.map(|name| String::from_utf8(name).unwrap()).collect()
+}
+
+#[test]
+fn all_mappings_of_processes_whose_user_stacks_are_sampled_stay() {
+    for name in ["dwarf.p510", "dwarf.p61", "dwarf.p73", "mixed-callgraph.p61", "be-dwarf.p61"] {
+        let folder = if name.starts_with("be") { "crafted" } else { "recorded" };
+        let fixture = Fixture::new(&format!("{folder}/{name}.data"));
+        let folder = temp();
+        let out = folder.path().join("out.data");
+        let ran = perfx(args!["inject", "-B", "--no-files", "-o", out, fixture.path]);
+        assert!(matches!(ran.code, Some(0 | 3)), "{name}: {}", ran.stderr);
+        assert!(ran.stderr.contains("samples hold user stacks"), "{name}: {}", ran.stderr);
+        let before = fixture.bytes();
+        let contents = Contents::file(&before);
+        let sampled: BTreeSet<u32> = contents
+            .records(&before)
+            .iter()
+            .filter(|record| record.kind == 9)
+            .map(|record| {
+                let sample_type = contents.order.u64(&contents.events[0].0, 24);
+                contents.order.u32(&record.bytes, if sample_type & 1 << 16 != 0 { 24 } else { 16 })
+            })
+            .collect();
+        let of_sampled = |bytes: &[u8]| -> Vec<(u32, String)> {
+            mappings(bytes).into_iter().filter(|(pid, _)| sampled.contains(pid)).collect()
+        };
+        let before = of_sampled(&before);
+        assert!(before.len() > 3, "{name}: {before:?}");
+        assert_eq!(of_sampled(&fs::read(&out).unwrap()), before, "{name}");
+    }
+}
+
+#[test]
+fn all_mappings_of_a_recording_with_aux_data_stay() {
+    for name in ["aux-le", "aux-be", "aux-no-index", "aux-samples", "aux-spe"] {
+        let fixture = Fixture::new(&format!("crafted/{name}.data"));
+        let folder = temp();
+        let out = folder.path().join("out.data");
+        let ran = perfx(args!["inject", "-B", "--no-files", "-o", out, fixture.path]);
+        assert!(ran.stderr.contains("decoding it may need any mapping"), "{name}: {}", ran.stderr);
+        let (before, after) = (fixture.bytes(), fs::read(&out).unwrap());
+        let (old, new) = (Contents::file(&before), Contents::file(&after));
+        same_bytes(name, &before[old.data], &after[new.data]).unwrap();
+    }
+}
+
+#[test]
+fn perf_unwinds_and_decodes_the_same_after_unneeded_mappings_left() {
+    const COMMAND: &[&str] = &["inject", "--no-files", "--mmap2-buildids"];
+    const DECODED: Question =
+        Question { args: &["script", "-f", "--itrace=b"], line: |line| Some(line.to_owned()) };
+    let mut cases: Vec<Case<'_>> = Vec::new();
+    for name in ["recorded/dwarf.p61.data", "recorded/dwarf.p73.data", "recorded/mixed-callgraph.p61.data"] {
+        cases.push((name, COMMAND, &[&SCRIPT]));
+    }
+    for name in ["crafted/aux-le.data", "crafted/aux-pipe-le.data"] {
+        cases.push((name, COMMAND, &[&DECODED]));
+    }
+    main_perfs_agree(&cases);
+}
+
+/// Records of a recording of one event with IP, TID, TIME and PERIOD, typed by hand.
+struct Typed {
+    order: Order,
+    bytes: Vec<u8>,
+}
+
+impl Typed {
+    fn new() -> Typed {
+        Typed { order: Order { big: false }, bytes: Vec::new() }
+    }
+
+    fn record(mut self, kind: u32, misc: u16, words: &[u32], text: &str, trailer: [u64; 2]) -> Typed {
+        let mut body: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        if !text.is_empty() {
+            body.extend(text.as_bytes());
+            body.resize((body.len() + 1).next_multiple_of(8), 0);
+        }
+        if kind != 9 {
+            body.extend(trailer.iter().flat_map(|word| word.to_le_bytes()));
+        }
+        self.bytes.extend(kind.to_le_bytes());
+        self.bytes.extend(misc.to_le_bytes());
+        self.bytes.extend((body.len() as u16 + 8).to_le_bytes());
+        self.bytes.extend(body);
+        self
+    }
+
+    fn mmap2(self, pid: u32, start: u32, name: &str, time: u32) -> Typed {
+        let words = [pid, pid, start, 0, 0x1000, 0, 0, 0, 8, 1, 77, 0, 0, 0, 5, 2];
+        self.record(10, 2, &words, name, [id(pid), time.into()])
+    }
+
+    fn exec(self, pid: u32, name: &str, time: u32) -> Typed {
+        self.record(3, 0x2000, &[pid, pid], name, [id(pid), time.into()])
+    }
+
+    fn fork(self, pid: u32, parent: u32, time: u32) -> Typed {
+        self.record(7, 0, &[pid, parent, pid, parent, time, 0], "", [id(pid), time.into()])
+    }
+
+    fn sample(self, pid: u32, ip: u32, time: u32) -> Typed {
+        self.record(9, 2, &[ip, 0, pid, pid, time, 0, 1, 0], "", [0; 2])
+    }
+
+    /// As a file of one event.
+    fn file(self) -> Vec<u8> {
+        let fixture = Fixture::new("recorded/no-buildid.p61.data");
+        let bytes = fixture.bytes();
+        let contents = Contents::file(&bytes);
+        assert_eq!(contents.order.u64(&contents.events[0].0, 24), 0x107, "IP, TID, TIME, PERIOD");
+        assert_eq!(contents.order.big, self.order.big);
+        fixture.with_data(|_| self.bytes)
+    }
+}
+
+fn id(pid: u32) -> u64 {
+    u64::from(pid) << 32 | u64::from(pid)
+}
+
+#[test]
+fn the_old_image_of_an_exec_stays_where_samples_during_the_exec_hit_it() {
+    let typed = Typed::new()
+        .mmap2(7, 0x1000, "/bin/shell", 10)
+        .mmap2(7, 0x9000, "/lib/never-hit", 11)
+        .fork(8, 7, 20)
+        .exec(8, "tool", 30)
+        .mmap2(8, 0x5000, "/bin/tool", 31)
+        // Still in the kernel's exec: the user part is the old image's.
+        .sample(8, 0x1234, 32)
+        .sample(8, 0x5234, 40);
+    let folder = temp();
+    let (input, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
+    fs::write(&input, typed.file()).unwrap();
+    let ids = "aa /bin/shell,bb /bin/tool,cc /lib/never-hit";
+    let ran = perfx(args!["inject", "-B", "--no-files", "--known-build-ids", ids, "-o", out, input]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let left = mappings(&fs::read(&out).unwrap());
+    assert_eq!(left, [(7, "/bin/shell".to_owned()), (8, "/bin/tool".to_owned())]);
+    let ran = perfx(args!["inject", "-b", "-f", "--no-files", "--known-build-ids", ids, "-o", out, input]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let named = named_in_feature(&fs::read(&out).unwrap());
+    assert!(named.contains("/bin/shell") && named.contains("/bin/tool"), "{named:?}");
+    assert!(!named.contains("/lib/never-hit"), "{named:?}");
+}
+
+#[test]
+fn all_dsos_of_processes_whose_user_stacks_are_sampled_count_as_hit() {
+    for name in ["recorded/dwarf.p61.data", "recorded/dwarf.p73.data"] {
+        let fixture = Fixture::new(name);
+        let bytes = fixture.bytes();
+        let files: BTreeSet<String> = mappings(&bytes)
+            .into_iter()
+            .map(|(_, name)| name)
+            .filter(|name| name.starts_with("/usr"))
+            .collect();
+        assert!(files.len() >= 2, "{name}: {files:?}");
+        let ids: Vec<String> = files.iter().map(|file| format!("abcdef {file}")).collect();
+        let folder = temp();
+        let out = folder.path().join("out.data");
+        let ran = perfx(args![
+            "inject",
+            "-b",
+            "--no-files",
+            "--known-build-ids",
+            ids.join(","),
+            "-o",
+            out,
+            fixture.path
+        ]);
+        assert_eq!(ran.code, Some(0), "{name}: {}", ran.stderr);
+        assert!(ran.stderr.contains("samples hold user stacks"), "{name}: {}", ran.stderr);
+        let named = named_in_feature(&fs::read(&out).unwrap());
+        assert!(named.is_superset(&files), "{name}: {named:?} without some of {files:?}");
+    }
+}
+
+/// Names and ids of MMAP2 records that hold one.
+fn held_by_mappings(bytes: &[u8]) -> BTreeMap<String, Vec<u8>> {
+    let contents = Contents::file(bytes);
+    let mut held = BTreeMap::new();
+    for record in contents.records(bytes).iter().filter(|record| record.kind == 10) {
+        if contents.order.u16(&record.bytes, 4) & 0x4000 != 0 {
+            let size = usize::from(record.bytes[40]);
+            let name = name_at(record, 72);
+            // The kernel's mapping is named after a symbol, too.
+            let name = name.replace("[kernel.kallsyms]_text", "[kernel.kallsyms]");
+            held.insert(name, record.bytes[44..44 + size].to_vec());
+        }
+    }
+    held
+}
+
+#[test]
+fn a_feature_build_id_that_is_made_holds_what_mmap2_records_hold() {
+    let folder = temp();
+    let out = folder.path().join("out.data");
+    let with_mmap2_ids = Fixture::new("recorded/plain.p73.data");
+    let with_feature = Fixture::new("recorded/plain.p61.data");
+    assert!(!Contents::file(&with_mmap2_ids.bytes()).features.contains_key(&feature::BUILD_ID));
+    let held = held_by_mappings(&with_mmap2_ids.bytes());
+    assert!(held.len() > 3, "{held:?}");
+    let in_feature = |line: &[&str]| {
+        let ran = perfx(line.iter().map(Into::into).chain(args!["-f", "-o", out]));
+        assert!(matches!(ran.code, Some(0 | 3)), "{line:?}: {}", ran.stderr);
+        let bytes = section_only(fs::read(&out).unwrap());
+        let contents = Contents::file(&bytes);
+        let ids = contents.build_ids(&bytes).into_iter();
+        ids.map(|(_, id, name)| (String::from_utf8(name).unwrap(), id)).collect::<BTreeMap<_, _>>()
+    };
+    let path = |fixture: &Fixture| fixture.path.to_str().unwrap().to_owned();
+    let (new, old) = (path(&with_mmap2_ids), path(&with_feature));
+    for line in [
+        &["inject", "-b", "--no-files", &new][..],
+        &["join", "--mix", &new, &old],
+        &["join", "--mix", &old, &new],
+    ] {
+        let made = in_feature(line);
+        let lacking: Vec<_> = held.keys().filter(|name| !made.contains_key(*name)).collect();
+        assert!(lacking.is_empty(), "{line:?} makes {made:?} without {lacking:?}");
+    }
+}
+
+#[test]
+fn an_id_that_the_user_gives_replaces_the_recording_s() {
+    const GIVEN: &str = "aabbccddeeff00112233";
+    let given: Vec<u8> =
+        (0..GIVEN.len()).step_by(2).map(|at| u8::from_str_radix(&GIVEN[at..at + 2], 16).unwrap()).collect();
+    // One has its ids in the feature, one in MMAP2 records, one in HEADER_BUILD_ID records.
+    let pipe = temp();
+    let piped = pipe.path().join("pipe.data");
+    let old = Fixture::new("recorded/plain.p61.data").path;
+    let ran = perfx(args!["copy", "-q", "--to", "pipe", "-o", piped, old]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    for input in [old, Fixture::new("recorded/plain.p73.data").path, piped] {
+        for option in ["-b", "--buildid-all", "-B", "--mmap2-buildid-all"] {
+            let what = format!("{option} {}", input.display());
+            let folder = temp();
+            let (out, again) = (folder.path().join("out.data"), folder.path().join("again.data"));
+            let ids = format!("{GIVEN} {WORK}/burn");
+            let known = ["inject", option, "--no-files", "-v", "--known-build-ids", &ids];
+            let ran = perfx(known.map(Into::into).into_iter().chain(args!["-o", out, input]));
+            assert_eq!(ran.code, Some(0), "{what}: {}", ran.stderr);
+            assert!(
+                ran.stderr.contains("1 build-id of the recording replaced by the ones you gave"),
+                "{what}: {}",
+                ran.stderr
+            );
+            let line = format!("{WORK}/burn: {GIVEN} in place of ");
+            assert!(ran.stderr.contains(&line), "{what}: {}", ran.stderr);
+            assert!(!ran.stderr.contains("not needed"), "{what}: {}", ran.stderr);
+            let bytes = fs::read(&out).unwrap();
+            let burn: Vec<_> = ids_below(WORK, &bytes, false)
+                .into_iter()
+                .chain(ids_in_mappings(&bytes, false))
+                .filter(|(name, _)| name == "burn")
+                .map(|(_, id)| id)
+                .collect();
+            assert!(!burn.is_empty() && burn.iter().all(|id| *id == given), "{what}: {burn:x?}");
+            let ran = perfx(known.map(Into::into).into_iter().chain(args!["-o", again, out]));
+            assert!(!ran.stderr.contains("replaced"), "{what}: {}", ran.stderr);
+            same_bytes(&what, &bytes, &fs::read(&again).unwrap()).unwrap();
+        }
+    }
+}
+
+#[test]
+fn an_id_inside_compressed_records_that_contradicts_the_user_is_suspect() {
+    let folder = temp();
+    let out = folder.path().join("out.data");
+    let ids = format!("aabb {WORK}/burn");
+    let input = Fixture::new("recorded/z.p73.data").path;
+    let ran = perfx(args!["inject", "-b", "--no-files", "--known-build-ids", ids, "-o", out, input]);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    assert!(ran.stderr.contains("perfx decompress first"), "{}", ran.stderr);
+}
+
+#[test]
+fn mmap2_records_of_early_rhel_7_have_their_names_8_bytes_earlier() {
+    let fixture = Fixture::new("recorded/no-buildid.p61.data");
+    let old_form = fixture.with_data(|data| {
+        let order = Order { big: false };
+        let records = parse::records(data, order);
+        let shortened = records.into_iter().flat_map(|record| {
+            let mut bytes = record.bytes;
+            if record.kind == 10 {
+                bytes.drain(64..72);
+                bytes[6..8].copy_from_slice(&(record.size as u16 - 8).to_le_bytes());
+            }
+            bytes
+        });
+        shortened.collect()
+    });
+    let folder = temp();
+    let (input, old, new) =
+        (folder.path().join("in.data"), folder.path().join("old.data"), folder.path().join("new.data"));
+    fs::write(&input, old_form).unwrap();
+    let names = |path: &Path| -> Vec<String> {
+        let dump = perfx(args!["dump", "--only", "MMAP2", path]).done().unwrap().text();
+        let names = dump.lines().filter_map(|line| line.split(" filename=").nth(1));
+        names.map(|rest| rest.split(" sample_id=").next().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(&input), names(&fixture.path));
+    assert!(names(&input).iter().any(|name| name.contains("burn")));
+    let ids = format!("aabb {WORK}/burn");
+    for option in ["-b", "--buildid-all", "--mmap2-buildid-all", "-B"] {
+        let known = ["inject", option, "-q", "-f", "--no-files", "--known-build-ids", &ids];
+        for (input, out) in [(&input, &old), (&fixture.path, &new)] {
+            perfx(known.map(Into::into).into_iter().chain(args!["-o", out, input])).done().unwrap();
+        }
+        let (old, new) = (fs::read(&old).unwrap(), fs::read(&new).unwrap());
+        let ids = |bytes: &[u8]| (ids_below(WORK, bytes, false), ids_in_mappings(bytes, false));
+        assert_eq!(ids(&old), ids(&new), "{option}");
+        assert_ne!(ids(&old), (BTreeMap::new(), BTreeMap::new()), "{option}");
+    }
+}
+
+#[test]
+fn without_anything_to_inject_the_recording_is_copied() {
+    for name in ["recorded/plain.p61.data", "recorded/z.p73.data", "recorded/pipe.p61.data"] {
+        let input = Fixture::new(name).path;
+        let injected = perfx(args!["inject", input]);
+        assert_eq!(injected.code, Some(0), "{name}: {}", injected.stderr);
+        assert!(
+            injected.stderr.contains("nothing to inject: give --buildids"),
+            "{name}: {}",
+            injected.stderr
+        );
+        same_bytes(name, &injected.stdout, &perfx(args!["copy", input]).stdout).unwrap();
+    }
+    let folder = temp();
+    let there = folder.path().join("perf.data");
+    let bytes = Fixture::new("recorded/plain.p61.data").bytes();
+    fs::write(&there, &bytes).unwrap();
+    let ran = perfx(args!["inject", "--in-place", there]);
+    assert!(ran.code == Some(0) && ran.stderr.contains("stays as it is"), "{}", ran.stderr);
+    same_bytes("in place", &bytes, &fs::read(&there).unwrap()).unwrap();
+    // Where to find ids is of no use without saying what to do with them.
+    let ran = perfx(args!["inject", "--known-build-ids", "aa /bin/x", there]);
+    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+}
+
+#[test]
+fn why_nothing_was_injected_is_said() {
+    let folder = temp();
+    let out = folder.path().join("out.data");
+    let ran = perfx(args![
+        "inject",
+        "-b",
+        "--no-files",
+        "-o",
+        out,
+        Fixture::new("recorded/no-buildid.p61.data").path
+    ]);
+    assert!(ran.stderr.contains("nothing injected: no build-id was found"), "{}", ran.stderr);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    let again = folder.path().join("again.data");
+    perfx(args!["inject", "-b", "--no-files", "-f", "-o", out, Fixture::new("recorded/plain.p61.data").path])
+        .done()
+        .unwrap();
+    let ran = perfx(args!["inject", "-b", "--no-files", "-o", again, out]);
+    let there = "nothing injected: the recording already has all of these build-ids";
+    assert!(ran.code == Some(0) && ran.stderr.contains(there), "{}", ran.stderr);
+}
+
+#[test]
+fn ids_of_files_that_only_their_name_identifies_are_said_to_be_so() {
+    let Some(root) = workloads() else { return };
+    let folder = temp();
+    let out = folder.path().join("out.data");
+    let input = Fixture::new("recorded/no-buildid.p61.data").path;
+    let ran = perfx(args!["inject", "-b", "-v", "--no-files", "--root", root, "-o", out, input]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("found by name alone: if another file of that name was recorded"),
+        "{}",
+        ran.stderr
+    );
+    assert!(ran.stderr.contains("/burn, by its name alone)"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_thread_without_a_name_is_called_by_its_tid() {
+    let typed = Typed::new()
+        .mmap2(131, 0x1000, "/bin/x", 10)
+        .sample(131, 0x1234, 20)
+        .fork(132, 131, 30)
+        .sample(132, 0x1234, 40);
+    let folder = temp();
+    let (input, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
+    fs::write(&input, typed.file()).unwrap();
+    for (name, kept) in [("':131'", 0), (":131", 1), (":132", 1), (":13[12]", 2)] {
+        let ran = perfx(args!["filter", "-f", "--comm", name, input, "-o", out]);
+        assert!(ran.stderr.contains(&format!("kept {kept} of 2 samples")), "{name}: {}", ran.stderr);
+    }
+    let du = perfx(args!["du", input]).done().unwrap().text();
+    assert!(du.contains("131 :131") && du.contains("132 :132"), "{du}");
+    let tables = folder.path().join("csv");
+    perfx(args!["export", "csv", "--no-files", input, "-o", tables]).done().unwrap();
+    let processes = fs::read_to_string(tables.join("processes.csv")).unwrap();
+    assert!(processes.contains("131,:131,") && processes.contains("132,:132,"), "{processes}");
+    for perf in perfs(&["perf", "perf-new"]) {
+        let script = perf.run(Stdin::Null, args!["script", "-f", "-F", "comm", "-i", input]).text();
+        let comms: Vec<_> = script.split_whitespace().collect();
+        assert_eq!(comms, [":131", ":132"], "{}", perf.name);
+    }
+}
+
+#[test]
+fn an_event_without_ids_keeps_its_name_in_a_pipe() {
+    // A name that perf would not make, and no ids.
+    let mut bytes = Fixture::new("recorded/no-buildid.p61.data").bytes();
+    for at in 0..bytes.len() - 9 {
+        if bytes[at..].starts_with(b"cpu-clock") {
+            bytes[at..at + 9].copy_from_slice(b"my-own-ck");
+        }
+    }
+    let contents = Contents::file(&bytes);
+    assert_eq!(contents.events.len(), 1);
+    let order = contents.order;
+    let ids_at = order.section(&bytes, 24).start + contents.events[0].0.len();
+    order.set_u64(&mut bytes, ids_at + 8, 0);
+    let folder = temp();
+    let (input, piped, back) =
+        (folder.path().join("in.data"), folder.path().join("pipe.data"), folder.path().join("back.data"));
+    fs::write(&input, bytes).unwrap();
+    perfx(args!["copy", "-q", "--to", "pipe", "-o", piped, input]).done().unwrap();
+    let pipe = fs::read(&piped).unwrap();
+    let update = Contents::pipe(&pipe).records(&pipe).into_iter().find(|record| record.kind == 78);
+    let update = update.expect("an EVENT_UPDATE");
+    assert_eq!((order.u64(&update.bytes, 8), order.u64(&update.bytes, 16)), (2, 0), "NAME of id 0");
+    let name = |path: &Path| {
+        let info = perfx(args!["info", "--json", path]).done().unwrap().text();
+        let info: serde_json::Value = serde_json::from_str(&info).unwrap();
+        info["events"][0]["name"].clone()
+    };
+    assert_eq!(name(&piped), name(&input));
+    let dump = perfx(args!["dump", "--only", "EVENT_UPDATE", piped]).done().unwrap().text();
+    assert!(dump.contains("my-own-ck") && !dump.contains("id-unknown"), "{dump}");
+    perfx(args!["copy", "-q", "--to", "file", "-o", back, piped]).done().unwrap();
+    assert_eq!(name(&back), name(&input));
 }

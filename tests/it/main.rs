@@ -30,4 +30,5 @@ mod split;
 mod stats;
 mod support;
 mod terminal;
+mod upstream;
 mod validation;

@@ -146,14 +146,22 @@ impl Fixture {
             let (front, data) = bytes.split_at(16 + first.at);
             return [front, &again(data)].concat();
         }
+        self.with_data(again)
+    }
+
+    /// The file with other records.
+    pub(crate) fn with_data(&self, change: impl FnOnce(&[u8]) -> Vec<u8>) -> Vec<u8> {
+        let bytes = self.bytes();
+        let order = Order::of(&bytes);
         let contents = Contents::file(&bytes);
         assert_eq!(contents.not_canonical(&bytes), None, "{}", self.name);
         let (front, rest) = bytes.split_at(contents.data.start);
         let (data, rest) = rest.split_at(contents.data.len());
-        let (mut front, data, mut rest) = (front.to_vec(), again(data), rest.to_vec());
+        let (mut front, data, mut rest) = (front.to_vec(), change(data), rest.to_vec());
         order.set_u64(&mut front, 48, data.len() as u64);
         for slot in 0..contents.features.len() {
-            let offset = order.u64(&rest, slot * 16) + (data.len() - contents.data.len()) as u64;
+            let moved = (data.len() as u64).wrapping_sub(contents.data.len() as u64);
+            let offset = order.u64(&rest, slot * 16).wrapping_add(moved);
             order.set_u64(&mut rest, slot * 16, offset);
         }
         [front, data, rest].concat()

@@ -150,7 +150,7 @@ fn processes(gathered: &Gathered, out: impl Write) -> Result<u64> {
     let mut table = Writer::from_writer(out);
     table.write_record(["pid", "comm", "mappings", "fork", "exit", "samples", "period"])?;
     for (&pid, process) in &gathered.processes {
-        let comm = plain(comm(&gathered.processes, pid)).into_owned();
+        let comm = plain(&comm(&gathered.processes, pid)).into_owned();
         let text = |number: Option<u64>| number.map(|number| number.to_string()).unwrap_or_default();
         table.write_record([
             pid.map(|pid| (pid as i32).to_string()).unwrap_or_default(),

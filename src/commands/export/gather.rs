@@ -1,5 +1,6 @@
 //! What the tables say, gathered in two looks at a recording: first what its records mean (events, address spaces, build-ids), then the records.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::AddAssign;
 use std::sync::Arc;
@@ -7,6 +8,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use csv::ByteRecord;
 use perfx_format::decode::decode;
+use perfx_format::event_name::name_update;
 use perfx_format::features::{BuildIdEntry, read_event_desc};
 use perfx_format::header::Weight;
 use perfx_format::input::{Batch, Form, HeaderRecord, Recording};
@@ -15,7 +17,9 @@ use perfx_format::{
     Event, Feature, Kinds, Layout, Layouts, Origin, Record, RecordType, Value, sample_type, until_nul,
 };
 use perfx_passes::{Guests, RecordedIds};
-use perfx_pipeline::address_space::{AddressSpaces, Changes, IDLE, KERNEL, Lookup, Machine, Mapping, moment};
+use perfx_pipeline::address_space::{
+    AddressSpaces, Changes, KERNEL, Lookup, Machine, Mapping, moment, name_of_nameless,
+};
 use perfx_pipeline::{Level, Report, scan};
 use symbols::Reference;
 
@@ -80,17 +84,17 @@ pub(super) type Processes = BTreeMap<Option<u32>, Process>;
 /// How many parents up a process's name is looked for.
 const GENERATIONS: usize = 64;
 
-/// The name of a process: its own last one, or, if it never got one, its parent's.
-pub(super) fn comm(processes: &Processes, pid: Option<u32>) -> &[u8] {
+/// The name of a process: its own last one, or, if it never got one, its parent's, or else what perf calls it.
+pub(super) fn comm(processes: &Processes, pid: Option<u32>) -> Cow<'_, [u8]> {
     let mut process = processes.get(&pid);
     for _ in 0..GENERATIONS {
         match process {
-            Some(Process { comm: Some((_, name)), .. }) => return name,
+            Some(Process { comm: Some((_, name)), .. }) => return name.into(),
             Some(Process { parent: Some(parent), .. }) => process = processes.get(&Some(*parent)),
             _ => break,
         }
     }
-    if pid == Some(0) { IDLE } else { b"" }
+    pid.filter(|&pid| pid != KERNEL).map(name_of_nameless).unwrap_or_default().into()
 }
 
 /// What the first look learns.
@@ -121,9 +125,6 @@ impl Named {
         Named { name: format!("event {index}"), period: attr.sample_period, inherit: attr.flag(1) }
     }
 }
-
-/// Kind of an EVENT_UPDATE that names an event.
-const UPDATE_NAME: u64 = 2;
 
 /// What the second look learns.
 pub(super) struct Gathered {
@@ -172,12 +173,11 @@ pub(super) fn look(recording: &mut Recording, threads: usize) -> Result<Facts> {
                     }
                 }
                 RecordType::EVENT_UPDATE => {
-                    let event = record.u64(16).and_then(|id| batch.layouts.event_of_id(id));
-                    if let (Some(UPDATE_NAME), Some(event)) =
-                        (record.u64(8), event.and_then(|at| events.get_mut(at)))
+                    if let Some((id, name)) = name_update(&record)
+                        && let Some(at) = if id == 0 { Some(0) } else { batch.layouts.event_of_id(id) }
+                        && let Some(event) = events.get_mut(at)
                     {
-                        event.name =
-                            plain(until_nul(record.bytes().get(24..).unwrap_or_default())).into_owned();
+                        event.name = plain(name).into_owned();
                     }
                 }
                 _ => {

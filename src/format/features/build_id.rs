@@ -93,6 +93,19 @@ impl<'a> BuildIdEntry<'a> {
     }
 }
 
+/// Gives an entry of feature BUILD_ID, or a HEADER_BUILD_ID record, another id of at most 20 bytes. `None`, and nothing changed, where it does not fit.
+pub fn set_build_id(entry: &mut [u8], id: &[u8], endian: Endian) -> Option<()> {
+    if id.len() > 20 || entry.len() < FIXED {
+        return None;
+    }
+    let misc = endian.u16(entry, 4)?;
+    endian.set_u16(entry, 4, misc | BUILD_ID_SIZE_VALID)?;
+    entry[12..FIXED].fill(0);
+    entry[12..12 + id.len()].copy_from_slice(id);
+    entry[32] = id.len() as u8;
+    Some(())
+}
+
 /// The entry of at least `smallest` bytes at the front.
 fn entry(bytes: &[u8], smallest: usize, endian: Endian) -> Option<&[u8]> {
     bytes.get(..usize::from(endian.u16(bytes, 6)?)).filter(|entry| entry.len() >= smallest)

@@ -1,0 +1,307 @@
+//! MMAP and MMAP2 records say what a process or the kernel mapped: one view of both, and the writer of MMAP2.
+
+use crate::{Endian, HEADER_SIZE, RECORD_SIZE_MAX, Record, RecordType, until_nul};
+
+/// Bit 13 of `misc`: a mapping of data, not of code.
+pub const MMAP_DATA: u16 = 1 << 13;
+
+/// Bit 14 of an MMAP2's `misc`: a build-id stands in place of device and inode.
+pub const MMAP_BUILD_ID: u16 = 1 << 14;
+
+const PROT_READ: u32 = 1;
+const PROT_EXEC: u32 = 4;
+
+/// An MMAP or MMAP2 record (include/uapi/linux/perf_event.h, `PERF_RECORD_MMAP` and `PERF_RECORD_MMAP2`).
+///
+/// | byte | MMAP | MMAP2 | MMAP2 without `prot` |
+/// |---|---|---|---|
+/// | 8 | u32 pid, u32 tid | the same | the same |
+/// | 16 | u64 start, u64 len, u64 pgoff | the same | the same |
+/// | 40 | name | u32 major, u32 minor, u64 inode, u64 generation; with [`MMAP_BUILD_ID`] u8 size, u8 0, u16 0, 20 bytes of id | the same |
+/// | 64 | | u32 prot, u32 flags | name |
+/// | 72 | | name | |
+///
+/// A name ends in NUL, and zeros fill it up to 8 bytes; then the trailer. Linux 3.12 to 3.15 has no `prot` and `flags`, and so have the kernels of RHEL 7
+/// that took MMAP2 from there.
+#[derive(Clone, Copy, Debug)]
+pub struct Mmap<'a> {
+    record: Record<'a>,
+    name_at: usize,
+}
+
+impl<'a> Mmap<'a> {
+    /// The view of a record of these kinds. `None` for other kinds, and for one too short to have a name.
+    #[inline]
+    pub fn of(record: &Record<'a>) -> Option<Mmap<'a>> {
+        let name_at = match record.kind() {
+            RecordType::MMAP => 40,
+            RecordType::MMAP2 if lacks_prot(record.bytes()) => 64,
+            RecordType::MMAP2 => 72,
+            _ => return None,
+        };
+        (record.bytes().len() >= name_at).then_some(Mmap { record: *record, name_at })
+    }
+
+    fn u32(&self, at: usize) -> u32 {
+        self.record.u32(at).unwrap_or(0)
+    }
+
+    fn u64(&self, at: usize) -> u64 {
+        self.record.u64(at).unwrap_or(0)
+    }
+
+    /// The process; -1 for a kernel.
+    pub fn pid(&self) -> u32 {
+        self.u32(8)
+    }
+
+    /// The thread that mapped it.
+    pub fn tid(&self) -> u32 {
+        self.u32(12)
+    }
+
+    /// First address.
+    pub fn start(&self) -> u64 {
+        self.u64(16)
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> u64 {
+        self.u64(24)
+    }
+
+    /// Nothing is mapped.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Of the first byte, in the file.
+    pub fn pgoff(&self) -> u64 {
+        self.u64(32)
+    }
+
+    /// Device and inode, or where `misc` has [`MMAP_BUILD_ID`] a build-id: bytes 40 to 63 of an MMAP2.
+    pub fn file(&self) -> Option<Inode> {
+        (self.record.kind() == RecordType::MMAP2).then(|| Inode {
+            major: self.u32(40),
+            minor: self.u32(44),
+            inode: self.u64(48),
+            generation: self.u64(56),
+        })
+    }
+
+    /// `PROT_*` and `MAP_*` of mmap(2). `None` for an MMAP and an MMAP2 that has neither.
+    pub fn prot_and_flags(&self) -> Option<(u32, u32)> {
+        (self.name_at == 72).then(|| (self.u32(64), self.u32(68)))
+    }
+
+    /// The same, made from what an MMAP says where it has neither.
+    fn likely_prot_and_flags(&self) -> (u32, u32) {
+        let is_data = self.record.misc() & MMAP_DATA != 0;
+        self.prot_and_flags().unwrap_or((if is_data { PROT_READ } else { PROT_EXEC }, 0))
+    }
+
+    /// What is mapped, of a record whose trailer has this many bytes: a name that does not end in NUL ends there.
+    pub fn name(&self, trailer: usize) -> &'a [u8] {
+        let bytes = self.record.bytes();
+        let end = bytes.len().saturating_sub(trailer).max(self.name_at);
+        until_nul(&bytes[self.name_at..end])
+    }
+
+    /// An MMAP2 of the same mapping that holds this build-id of at most 20 bytes, and this trailer. `None` where it does not fit into a record.
+    pub fn with_build_id(&self, id: &[u8], trailer: &[u8]) -> Option<Vec<u8>> {
+        let (prot, flags) = self.likely_prot_and_flags();
+        let mmap2 = Mmap2 {
+            misc: self.record.misc(),
+            pid: self.pid(),
+            tid: self.tid(),
+            start: self.start(),
+            len: self.len(),
+            pgoff: self.pgoff(),
+            file: MappedFile::BuildId(id),
+            prot,
+            flags,
+            name: self.name(trailer.len()),
+            trailer,
+        };
+        mmap2.write(self.record.endian())
+    }
+}
+
+/// Kernels that leave out `prot` and `flags` have the name there, and no `prot` looks like one: its upper bits are zero, and its lower ones are below
+/// 16. What perf inject --jit writes there, the mode of a file, is no text either.
+fn lacks_prot(mmap2: &[u8]) -> bool {
+    let begins_path = matches!(mmap2.get(64..66), Some([b'/' | b'[', b'!'..=b'~']));
+    begins_path || mmap2.get(64..68).is_some_and(|bytes| bytes.iter().all(u8::is_ascii_graphic))
+}
+
+/// Which file is mapped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Inode {
+    /// Device, major number.
+    pub major: u32,
+    /// Device, minor number.
+    pub minor: u32,
+    /// Inode number; 0 for what has none.
+    pub inode: u64,
+    /// Inode generation.
+    pub generation: u64,
+}
+
+/// What an MMAP2 says of the file it maps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MappedFile<'a> {
+    /// Where it lies.
+    Inode(Inode),
+    /// What is in it: at most 20 bytes.
+    BuildId(&'a [u8]),
+}
+
+/// An MMAP2 record to be written. The fields are those of [`Mmap`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "the names are those of the table above")]
+pub struct Mmap2<'a> {
+    /// Bit [`MMAP_BUILD_ID`] is set or cleared as `file` wants it.
+    pub misc: u16,
+    pub pid: u32,
+    pub tid: u32,
+    pub start: u64,
+    pub len: u64,
+    pub pgoff: u64,
+    pub file: MappedFile<'a>,
+    pub prot: u32,
+    pub flags: u32,
+    pub name: &'a [u8],
+    pub trailer: &'a [u8],
+}
+
+impl Mmap2<'_> {
+    /// The record. `None` where it is larger than a record can be, or the build-id than 20 bytes.
+    pub fn write(&self, endian: Endian) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; HEADER_SIZE];
+        endian.set_u32(&mut bytes, 0, RecordType::MMAP2.0)?;
+        endian.set_u16(&mut bytes, 4, self.misc & !MMAP_BUILD_ID)?;
+        [self.pid, self.tid].iter().for_each(|&word| bytes.extend(endian.bytes_u32(word)));
+        [self.start, self.len, self.pgoff].iter().for_each(|&word| bytes.extend(endian.bytes_u64(word)));
+        if let MappedFile::Inode(Inode { major, minor, inode, generation }) = self.file {
+            [major, minor].iter().for_each(|&word| bytes.extend(endian.bytes_u32(word)));
+            [inode, generation].iter().for_each(|&word| bytes.extend(endian.bytes_u64(word)));
+        }
+        bytes.resize(64, 0);
+        [self.prot, self.flags].iter().for_each(|&word| bytes.extend(endian.bytes_u32(word)));
+        bytes.extend(self.name);
+        bytes.resize((bytes.len() + 1).next_multiple_of(8), 0);
+        bytes.extend(self.trailer);
+        let size = u16::try_from(bytes.len()).ok().filter(|&size| usize::from(size) <= RECORD_SIZE_MAX)?;
+        endian.set_u16(&mut bytes, 6, size)?;
+        if let MappedFile::BuildId(id) = self.file {
+            set_mmap2_build_id(&mut bytes, id, endian)?;
+        }
+        Some(bytes)
+    }
+}
+
+/// Gives an MMAP2 record this build-id of at most 20 bytes in place of whatever it says of its file. `None`, and nothing changed, where it does
+/// not fit.
+pub fn set_mmap2_build_id(record: &mut [u8], id: &[u8], endian: Endian) -> Option<()> {
+    let misc = endian.u16(record, 4)?;
+    let union = record.get_mut(40..64)?;
+    let place = union.get_mut(4..4 + id.len())?;
+    place.copy_from_slice(id);
+    union[..4].copy_from_slice(&[id.len() as u8, 0, 0, 0]);
+    union[4 + id.len()..].fill(0);
+    endian.set_u16(record, 4, misc | MMAP_BUILD_ID)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Origin;
+
+    fn view(bytes: &[u8], endian: Endian) -> Option<Mmap<'_>> {
+        Mmap::of(&Record::new(bytes, &[], Origin::Synthetic, endian).unwrap())
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let inode = Inode { major: 8, minor: 1, inode: u64::MAX, generation: 3 };
+        for endian in [Endian::Little, Endian::Big] {
+            for (prot, flags) in [(0, 0), (5, 2), (7, 0x40000), (0o100_755, 2), (0o100_644, 0)] {
+                for name in [&b""[..], b"/", b"/b", b"[vdso]", b"//anon", b"seven..", b"eight..."] {
+                    for trailer in [&[][..], &[0x2f; 16]] {
+                        let mmap2 = Mmap2 {
+                            misc: MMAP_DATA | 2,
+                            pid: 47,
+                            tid: u32::MAX,
+                            start: 0x1000,
+                            len: u64::MAX,
+                            pgoff: 0x3000,
+                            file: MappedFile::Inode(inode),
+                            prot,
+                            flags,
+                            name,
+                            trailer,
+                        };
+                        let bytes = mmap2.write(endian).unwrap();
+                        assert_eq!(bytes.len() % 8, 0);
+                        let read = view(&bytes, endian).unwrap();
+                        assert_eq!((read.pid(), read.tid()), (47, u32::MAX));
+                        assert_eq!((read.start(), read.len(), read.pgoff()), (0x1000, u64::MAX, 0x3000));
+                        assert_eq!(read.file(), Some(inode));
+                        assert_eq!(read.prot_and_flags(), Some((prot, flags)));
+                        assert_eq!(read.name(trailer.len()), name);
+                        let id = [9; 20];
+                        let with_id = read.with_build_id(&id, trailer).unwrap();
+                        let expected = Mmap2 { file: MappedFile::BuildId(&id), ..mmap2 };
+                        assert_eq!(Some(&with_id), expected.write(endian).as_ref());
+                        assert_eq!(endian.u16(&with_id, 4), Some(MMAP_DATA | MMAP_BUILD_ID | 2));
+                        assert_eq!((with_id[40], &with_id[44..64]), (20, &id[..]));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_mmap2_of_early_rhel_7_has_its_name_where_others_have_prot() {
+        for endian in [Endian::Little, Endian::Big] {
+            for name in
+                [&b"/b"[..], b"[vdso]", b"//anon", b"/usr/lib64/ld-2.17.so", b"anon_inode:[perf_event]"]
+            {
+                let mmap2 = Mmap2 {
+                    misc: 2,
+                    pid: 1,
+                    tid: 1,
+                    start: 0,
+                    len: 1,
+                    pgoff: 0,
+                    file: MappedFile::Inode(Inode { major: 0, minor: 0, inode: 5, generation: 0 }),
+                    prot: 5,
+                    flags: 2,
+                    name,
+                    trailer: &[1; 8],
+                };
+                let mut bytes = mmap2.write(endian).unwrap();
+                bytes.drain(64..72);
+                let size = bytes.len() as u16;
+                endian.set_u16(&mut bytes, 6, size).unwrap();
+                let read = view(&bytes, endian).unwrap();
+                assert_eq!((read.name(8), read.prot_and_flags()), (name, None));
+                // As an MMAP2 that every perf reads it has the `prot` of code.
+                let new = read.with_build_id(&[7; 16], &[1; 8]).unwrap();
+                let read = view(&new, endian).unwrap();
+                assert_eq!((read.name(8), read.prot_and_flags()), (name, Some((PROT_EXEC, 0))));
+            }
+        }
+    }
+
+    #[test]
+    fn a_record_too_short_for_a_name_has_no_view() {
+        let mut bytes = vec![0; 71];
+        bytes[0] = 10;
+        bytes[6] = 71;
+        assert!(view(&bytes, Endian::Little).is_none());
+        assert_eq!(set_mmap2_build_id(&mut bytes[..60], &[1], Endian::Little), None);
+        assert_eq!(set_mmap2_build_id(&mut bytes, &[1; 21], Endian::Little), None);
+    }
+}
