@@ -23,7 +23,7 @@ use perfx_format::input::{Batch, Recording};
 use perfx_format::sample::{Marker, Sample, callchain};
 use perfx_format::{Endian, Event, Feature, Kinds, Layouts, Record, RecordType, sample_type, until_nul};
 use perfx_pipeline::address_space::{AddressSpaces, Changes, KERNEL, Lookup, moment};
-use perfx_pipeline::{Emit, Level, Needs, Pass, Place, Scope, Session, counted, worker_as};
+use perfx_pipeline::{Emit, Level, Needs, Pass, Place, Scope, Session, counted, in_file, worker_as};
 
 use crate::support::hits::Guests;
 use crate::support::options::{Choice, Options};
@@ -615,7 +615,8 @@ impl Pass for Filter {
         match &mut self.step {
             Step::Gathering(gathered) => {
                 let known = (&session.events[..], session.features(), session.endian);
-                let chooser = Arc::new(Chooser::new(std::mem::take(gathered), &self.options, known)?);
+                let chooser = Chooser::new(std::mem::take(gathered), &self.options, known);
+                let chooser = Arc::new(chooser.map_err(|error| in_file(error, &session.name))?);
                 self.step = Step::Choosing(chooser.clone(), chooser.lookups(), Box::default());
             }
             Step::Choosing(chooser, _, chosen) => {

@@ -38,51 +38,127 @@ pub struct Entry {
     pub about: &'static str,
     /// Its options.
     pub options: &'static [Choice],
+    /// Options it is tested with, as `perfx run -p` writes them; `recorded/NAME` is a recording of tests/data.
+    pub examples: &'static [&'static str],
     /// Makes one. An error is a mistake in the options.
     pub make: fn(&Options) -> Result<Box<dyn Pass>>,
 }
 
 /// Every pass there is.
 pub const REGISTRY: &[Entry] = &[
-    Entry { name: "build-ids", about: BuildIds::ABOUT, options: BuildIds::OPTIONS, make: BuildIds::make },
-    Entry { name: "compress", about: Compress::ABOUT, options: Compress::OPTIONS, make: Compress::make },
+    Entry {
+        name: "build-ids",
+        about: BuildIds::ABOUT,
+        options: BuildIds::OPTIONS,
+        examples: &[
+            "no-files",
+            r"all:no-files:known=b0 /tmp/perfx-data/work/burn\,ab [kernel.kallsyms]\,fe /usr/bin/init",
+            r"all:feature-only:no-files:known=0123456789abcdef [vdso]\,77 /bin/a",
+        ],
+        make: BuildIds::make,
+    },
+    Entry {
+        name: "compress",
+        about: Compress::ABOUT,
+        options: Compress::OPTIONS,
+        examples: &["", "level=19:compressed2", "solid:rounds:ratio"],
+        make: Compress::make,
+    },
     Entry {
         name: "decompress",
         about: Decompress::ABOUT,
         options: Decompress::OPTIONS,
+        examples: &["", "salvage"],
         make: Decompress::make,
     },
-    Entry { name: "filter", about: Filter::ABOUT, options: Filter::OPTIONS, make: Filter::make },
-    Entry { name: "join", about: Join::ABOUT, options: Join::OPTIONS, make: Join::make },
-    Entry { name: "merge", about: Merge::ABOUT, options: Merge::OPTIONS, make: Merge::make },
+    Entry {
+        name: "filter",
+        about: Filter::ABOUT,
+        options: Filter::OPTIONS,
+        examples: &[
+            "time=20%-60%",
+            r"time=+1ms\,",
+            "pid=100:keep-all-sideband",
+            "exclude-comm=a.*:drop-unused",
+            "dso=.*lib.*:exclude-cpu=1",
+            "event=.*clock.*:drop-unused",
+            "machine=host:exclude-cgroup=/.*",
+            "kind=SAMPLE:exclude-kind=EXIT:drop-unused",
+        ],
+        make: Filter::make,
+    },
+    Entry {
+        name: "join",
+        about: Join::ABOUT,
+        options: Join::OPTIONS,
+        examples: &[
+            "with=recorded/switch.p61.data:mix",
+            r"with=recorded/switch.p61.data\,offset=-5:offset=7:mix",
+        ],
+        make: Join::make,
+    },
+    Entry {
+        name: "merge",
+        about: Merge::ABOUT,
+        options: Merge::OPTIONS,
+        examples: &[
+            r"guest=recorded/switch.p61.data\,pid=77\,offset=-1000000\,scale=1\,vcpu=0\:31314\,vcpu=1\:31315\,vcpu=2\:31316\,vcpu=3\:31317\,vcpu=4\:31318\,vcpu=5\:31319\,vcpu=6\:31320\,vcpu=7\:31321:samples:all",
+        ],
+        make: Merge::make,
+    },
     Entry {
         name: "mmap2-build-ids",
         about: Mmap2BuildIds::ABOUT,
         options: Mmap2BuildIds::OPTIONS,
+        examples: &[
+            "no-files",
+            r"hit:no-files:known=b0 /tmp/perfx-data/work/burn\,ab [kernel.kallsyms]\,fe /usr/bin/init",
+        ],
         make: Mmap2BuildIds::make,
     },
-    Entry { name: "recover", about: Recover::ABOUT, options: Recover::OPTIONS, make: Recover::make },
+    Entry {
+        name: "recover",
+        about: Recover::ABOUT,
+        options: Recover::OPTIONS,
+        examples: &["", "guess"],
+        make: Recover::make,
+    },
     Entry {
         name: "reindex-aux",
         about: ReindexAux::ABOUT,
         options: ReindexAux::OPTIONS,
+        examples: &["", "add"],
         make: ReindexAux::make,
     },
     Entry {
         name: "reindex-build-ids",
         about: ReindexBuildIds::ABOUT,
         options: ReindexBuildIds::OPTIONS,
+        examples: &["", "add"],
         make: ReindexBuildIds::make,
     },
-    Entry { name: "reindex-ids", about: ReindexIds::ABOUT, options: &[], make: ReindexIds::make },
+    Entry {
+        name: "reindex-ids",
+        about: ReindexIds::ABOUT,
+        options: &[],
+        examples: &[""],
+        make: ReindexIds::make,
+    },
     Entry {
         name: "reindex-times",
         about: ReindexTimes::ABOUT,
         options: ReindexTimes::OPTIONS,
+        examples: &["", "add"],
         make: ReindexTimes::make,
     },
-    Entry { name: "repair", about: Repair::ABOUT, options: Repair::OPTIONS, make: Repair::make },
-    Entry { name: "sort", about: Join::SORT_ABOUT, options: &[], make: Join::make_sort },
+    Entry {
+        name: "repair",
+        about: Repair::ABOUT,
+        options: Repair::OPTIONS,
+        examples: &["", "size-unaligned:string-unterminated"],
+        make: Repair::make,
+    },
+    Entry { name: "sort", about: Join::SORT_ABOUT, options: &[], examples: &[""], make: Join::make_sort },
 ];
 
 /// The passes of a chain: `NAME[:OPTION[=VALUE]]…[,NAME…]`. In a value, `\` keeps the next character (`,`, `:` or `\`) from ending it.

@@ -6,11 +6,12 @@ use anyhow::Result;
 use perfx_format::features::{
     BuildIds, EventDesc, GroupDesc, read_event_desc, read_group_desc, write_event_desc, write_group_desc,
 };
-use perfx_format::{Event, Feature, Layouts, Record};
+use perfx_format::{Event, Feature, Layouts, Record, RecordType};
 use perfx_pipeline::address_space::{KERNEL, Mapping, moment};
 use perfx_pipeline::{Emit, Level, Session, counted};
 
 use super::tasks::Who;
+use crate::support::event_ids::ids_about;
 
 /// What other records than samples name.
 #[derive(Debug, Default)]
@@ -33,6 +34,10 @@ impl Unused {
             id == Some(0) && layouts.all().windows(2).all(|pair| pair[0].trailer == pair[1].trailer);
         if record.kind().is_kernel() && !nobodys {
             self.events.extend(layouts.event_of(record));
+        }
+        if record.kind() == RecordType::STAT {
+            let counts = ids_about(RecordType::STAT).iter().filter_map(|&at| record.u64(at));
+            self.events.extend(counts.filter_map(|id| layouts.event_of_id(id)));
         }
         if let Some(mapping) = Mapping::read(record, layouts) {
             let kernel = mapping.pid == KERNEL || matches!(record.cpumode(), 1 | 4);

@@ -47,8 +47,8 @@ impl Pass for ReindexTimes {
     }
 
     fn survey(&mut self, _look: usize, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
-        // 0 is no time, to perf either.
-        if let Some(time) = layouts.time(record).filter(|&time| time != 0) {
+        // Like perf, which takes both for a sample without a time.
+        if let Some(time) = layouts.time(record).filter(|&time| time != 0 && time != u64::MAX) {
             self.see((time, time));
         }
         Ok(())

@@ -572,6 +572,9 @@ impl Recording {
         if !head.build_ids.is_empty() {
             recording.features.insert(Feature::BUILD_ID, head.build_ids.into());
         }
+        // A HEADER_BUILD_ID that perf inject made ends with the ids of an event.
+        let layouts = Arc::new(Layouts::new(&recording.events));
+        recording.head.iter_mut().for_each(|batch| batch.layouts = layouts.clone());
         recording.streams.push(cutter.into_rest());
         Ok(recording)
     }

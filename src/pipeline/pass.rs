@@ -245,21 +245,24 @@ impl Session {
         Ok(Recording::open(path, spool.clone())?.spooled(spool)?)
     }
 
-    /// Adds entries to feature BUILD_ID, but for those it has already; returns how many are new.
+    /// Adds entries to feature BUILD_ID, but for those it has already; returns how many are new. Bytes of it that are not entries stay behind all
+    /// entries, for no reader gets past them.
     pub fn add_build_ids(&mut self, entries: &[u8]) -> u64 {
-        let mut section =
-            self.features.get(&Feature::BUILD_ID).map_or_else(Vec::new, |section| section.to_vec());
+        let section = self.features.get(&Feature::BUILD_ID).cloned().unwrap_or_default();
         let key = |entry: BuildIdEntry<'_>| (entry.pid, entry.id.to_vec(), entry.filename.to_vec());
-        let mut there: HashSet<_> = BuildIds::new(&section, self.endian).map(key).collect();
+        let mut old = BuildIds::new(&section, self.endian);
+        let mut there: HashSet<_> = old.by_ref().map(key).collect();
         let before = there.len();
+        let mut all = section[..section.len() - old.rest().len()].to_vec();
         for entry in BuildIds::new(entries, self.endian) {
             if there.insert(key(entry)) {
-                entry.write_section(self.endian, &mut section);
+                entry.write_section(self.endian, &mut all);
             }
         }
         let new = (there.len() - before) as u64;
         if new > 0 {
-            self.set_feature(Feature::BUILD_ID, section);
+            all.extend_from_slice(old.rest());
+            self.set_feature(Feature::BUILD_ID, all);
         }
         new
     }

@@ -1,8 +1,11 @@
-//! Cuts inputs for the targets that take a part of a recording out of those in tests/data: `cargo run --example seeds DIR` fills DIR/TARGET.
+//! Cuts inputs for the bodies that take a part of a recording out of those in tests/data: `cargo run --example seeds DIR` fills DIR/BODY.
 
 #[allow(dead_code, reason = "only the inputs are wanted here")]
 #[path = "../it/fuzz_bodies.rs"]
 mod fuzz_bodies;
+#[allow(dead_code, reason = "only the inputs are wanted here")]
+#[path = "../it/promises.rs"]
+mod promises;
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};

@@ -1,9 +1,7 @@
-//! Whatever the bytes, perfx neither panics nor hangs nor eats memory, and what it makes of them it reads again: the bodies of the fuzz targets
+//! Whatever the bytes, perfx neither panics nor hangs nor eats memory, and what it makes of them it reads again: the bodies of the fuzz target
 //! in tests/fuzz, run here over every recording, cut short and changed.
 
-use std::fs::File;
 use std::io::{Cursor, Read as _, Seek as _, Write as _};
-use std::sync::Arc;
 
 use build_id::{Endianness, KnownIds, from_elf, from_notes};
 use perfx::render::{Style, indented, json, line, with_odd};
@@ -16,37 +14,60 @@ use perfx_format::features::{
 };
 use perfx_format::header::{Features, Weight};
 use perfx_format::in_place::{Changes, replace_sections};
-use perfx_format::input::{Batch, Form, Recording, Spool};
+use perfx_format::input::{Batch, Form, Recording};
 use perfx_format::sample::{Sample, callchain, frames};
 use perfx_format::{
     Bytes, Endian, Event, Feature, Kinds, Layouts, Origins, Record, RecordType, Result, Walker,
 };
 use perfx_passes::{
-    BuildIds, BuildIdsOptions, Compress, CompressOptions, Decompress, DecompressOptions, IdOptions, Join,
-    JoinOptions, Joined, Mend, Merge, MergeOptions, Mmap2BuildIds, Mmap2BuildIdsOptions, Recover, ReindexAux,
-    ReindexBuildIds, ReindexIds, ReindexTimes, Repair, Split, SplitBy, in_time_order, parse_chain,
+    Compress, CompressOptions, Decompress, DecompressOptions, Entry, Join, JoinOptions, Joined, Merge,
+    MergeOptions, REGISTRY, Recover, ReindexAux, ReindexBuildIds, ReindexIds, ReindexTimes, Split, SplitBy,
+    in_time_order, parse_chain,
 };
-use perfx_pipeline::{Job, Outcome, Output, OutputForm, Pass};
+use perfx_pipeline::{Outcome, OutputForm, Pass};
 
-/// A body and the name of its target.
+use crate::promises::{self, Holds, Input, spool, unnamed};
+
+/// What is done with whatever bytes.
+pub(crate) type Run = Box<dyn Fn(&[u8]) + Send + Sync>;
+
+/// A body and its name.
 pub(crate) type Body = (&'static str, fn(&[u8]));
+
+/// Every body by name: those below, and `pass-NAME` for each pass of the registry.
+pub(crate) fn all() -> Vec<(String, Run)> {
+    let below = RECORDINGS.iter().chain(PARTS);
+    let mut bodies: Vec<(String, Run)> =
+        below.map(|&(name, body)| (name.to_owned(), Box::new(body) as Run)).collect();
+    bodies.extend(REGISTRY.iter().map(|entry| (format!("pass-{}", entry.name), pass_body(entry))));
+    bodies
+}
+
+/// One of the pass's examples, chosen by the input's length, keeps the promises.
+fn pass_body(entry: &'static Entry) -> Run {
+    Box::new(|bytes| {
+        let (length, examples) = (bytes.len(), entry.examples);
+        let chain = promises::chain(entry, examples[length / 2 % examples.len()]);
+        let input = Input::Bytes(bytes);
+        if let Some(before) = Holds::of(&input) {
+            let kept = promises::kept(&input, &before, &chain, FORMS[length % 2]);
+            assert!(kept.is_ok(), "{chain} to {:?}: {}", FORMS[length % 2], kept.err().unwrap());
+        }
+    })
+}
 
 /// Bodies that take a whole recording.
 pub(crate) const RECORDINGS: &[Body] = &[
     ("file", file),
     ("pipe", pipe),
     ("copy", copy),
-    ("build_ids", build_ids),
-    ("mmap2_build_ids", mmap2_build_ids),
     ("in_place", in_place),
     ("compress", compress),
     ("decompress", decompress),
     ("reindex", reindex),
     ("doctor", doctor),
-    ("repair", repair),
     ("merge", merge),
     ("join", join),
-    ("filter", filter),
     ("split", split),
     ("recover", recover),
     ("du", du),
@@ -62,20 +83,8 @@ pub(crate) const PARTS: &[Body] = &[
     ("elf", elf),
 ];
 
-/// A file without a name; in memory where that is possible.
-fn temp(bytes: &[u8]) -> File {
-    let mut file = tempfile::tempfile_in("/dev/shm").or_else(|_| tempfile::tempfile()).unwrap();
-    file.write_all(bytes).unwrap();
-    file.rewind().unwrap();
-    file
-}
-
-fn spool() -> Spool {
-    Arc::new(|| Ok(temp(&[])))
-}
-
 fn open(bytes: &[u8]) -> Result<Recording> {
-    Recording::from_file(temp(bytes), "fuzzed".into(), spool())
+    Input::Bytes(bytes).open()
 }
 
 /// Reading stops after so many bytes: a little zstd makes many records.
@@ -209,26 +218,7 @@ fn run(
     form: OutputForm,
     threads: usize,
 ) -> Option<(Outcome, Vec<u8>)> {
-    run_opened(open(bytes).ok()?, passes, form, threads)
-}
-
-fn run_opened(
-    recording: Recording,
-    passes: Vec<Box<dyn Pass>>,
-    form: OutputForm,
-    threads: usize,
-) -> Option<(Outcome, Vec<u8>)> {
-    let mut file = temp(&[]);
-    let job = Job { recording, passes, threads, spool: spool() };
-    let outcome = match form {
-        OutputForm::Pipe => job.run(Output::Pipe(&mut file)).ok()?,
-        form => job.run(Output::File(&file, form)).ok()?,
-    };
-    let mut written = Vec::new();
-    file.rewind().unwrap();
-    file.read_to_end(&mut written).unwrap();
-    assert_eq!(outcome.written, written.len() as u64, "the number of bytes written");
-    Some((outcome, written))
+    promises::run(open(bytes).ok()?, passes, form, threads).ok()
 }
 
 /// The output is a recording without a fault.
@@ -326,27 +316,6 @@ fn pass(bytes: &[u8], options: usize, make: impl Fn() -> Box<dyn Pass>) {
     }
 }
 
-/// Ids for what the recordings of tests/data map, and nothing of this machine.
-fn ids() -> IdOptions {
-    let known = "b000000000000000000000000000000000000001 /tmp/perfx-data/work/burn,ab [kernel.kallsyms],\
-                 0123456789abcdef [vdso],fe /usr/bin/init,77 /bin/a";
-    IdOptions::new(Some(known), Vec::new(), Vec::new(), true).unwrap()
-}
-
-/// Every option of it, chosen by the input's length.
-pub(crate) fn build_ids(bytes: &[u8]) {
-    let options = bytes.len();
-    let (all, feature_only) = (options & 2 != 0, options & 12 == 12);
-    pass(bytes, options, || Box::new(BuildIds::new(BuildIdsOptions { all, feature_only, ids: ids() })));
-}
-
-/// Every option of it, chosen by the input's length.
-pub(crate) fn mmap2_build_ids(bytes: &[u8]) {
-    let options = bytes.len();
-    let hit = options & 2 != 0;
-    pass(bytes, options, || Box::new(Mmap2BuildIds::new(Mmap2BuildIdsOptions { hit, ids: ids() })));
-}
-
 /// It says the same whatever the number of threads, counts what it does not show, and calls unreadable what can't be copied, and nothing else.
 pub(crate) fn doctor(bytes: &[u8]) {
     let Ok(recording) = open(bytes) else { return };
@@ -366,30 +335,6 @@ pub(crate) fn doctor(bytes: &[u8]) {
         let form = if is_pipe { OutputForm::Pipe } else { OutputForm::File };
         assert!(run(bytes, Vec::new(), form, 1).is_some(), "what is sound can be copied");
     }
-}
-
-/// All faults, or one of them, chosen by the input's length.
-pub(crate) fn repair(bytes: &[u8]) {
-    let options = bytes.len();
-    let mends = Mend::ALL.get(options / 2 % 16).copied();
-    pass(bytes, options, || Box::new(Repair::new(mends.as_slice())));
-}
-
-/// A chain of options chosen by the input's length.
-pub(crate) fn filter(bytes: &[u8]) {
-    let options = bytes.len();
-    let choices = [
-        "time=20%-60%",
-        "time=+1ms\\,",
-        "pid=100:keep-all-sideband",
-        "exclude-comm=a.*:drop-unused",
-        "dso=.*lib.*:exclude-cpu=1",
-        "event=.*clock.*:drop-unused",
-        "machine=host:exclude-cgroup=/.*",
-        "kind=SAMPLE:exclude-kind=EXIT:drop-unused",
-    ];
-    let chain = format!("filter:{}", choices[options / 2 % choices.len()]);
-    rewritten(bytes, options, || parse_chain(&chain).expect("the options are right").remove(0));
 }
 
 /// Every sample is in one part, and each part is a recording.
@@ -425,13 +370,7 @@ pub(crate) fn recover(bytes: &[u8]) {
     let passes = || -> Vec<Box<dyn Pass>> { vec![Box::new(Recover::new(true))] };
     let recovered = |bytes: &[u8]| {
         let recording = open(bytes).ok()?.forgiving();
-        let mut file = temp(&[]);
-        let job = Job { recording, passes: passes(), threads: 1, spool: spool() };
-        let outcome = job.run(Output::File(&file, OutputForm::File)).ok()?;
-        let mut written = Vec::new();
-        file.rewind().unwrap();
-        file.read_to_end(&mut written).unwrap();
-        Some((outcome, written))
+        promises::run(recording, passes(), OutputForm::File, 1).ok()
     };
     let Some((_, written)) = recovered(bytes) else { return };
     let recording = open(&written).expect("what came back can be opened");
@@ -534,7 +473,7 @@ pub(crate) fn in_place(bytes: &[u8]) {
         vec![set(Feature::AUXTRACE), (Feature::OSRELEASE, None)],
         vec![set(Feature::BUILD_ID), set(Feature::SAMPLE_TIME), set(Feature(200))],
     ] {
-        let mut file = temp(bytes);
+        let mut file = unnamed(bytes);
         let changes = Changes::from_iter(changes);
         if !replace_sections(&file, header, &changes).unwrap() {
             continue;
@@ -619,7 +558,7 @@ pub(crate) fn decompress(bytes: &[u8]) {
         let mut recording = open(bytes).ok()?;
         recording.chain = chain;
         let pass = Decompress::new(DecompressOptions { salvage });
-        run_opened(recording, vec![Box::new(pass)], form, threads)
+        promises::run(recording, vec![Box::new(pass)], form, threads).ok()
     };
     // A link that can't be opened ends the chain.
     let links = |salvage, threads| -> Option<[Vec<u8>; 2]> {
@@ -928,20 +867,26 @@ mod smoke {
         bytes
     }
 
-    fn run_all(bodies: &[Body], bytes: &[u8]) {
-        bodies.iter().for_each(|(_, body)| body(bytes));
+    /// The bodies that take a whole recording.
+    fn recordings() -> Vec<(String, Run)> {
+        let mut bodies = super::all();
+        bodies.retain(|(name, _)| PARTS.iter().all(|(part, _)| part != name));
+        bodies
     }
 
     #[test]
     fn every_recording_as_it_is() {
+        // Those of the passes are run on all of them by every_pass.rs.
         each_fixture(&readable(), |fixture| {
-            run_all(RECORDINGS, &fixture.bytes());
+            let bytes = fixture.bytes();
+            RECORDINGS.iter().for_each(|(_, body)| body(&bytes));
             Ok(())
         });
     }
 
     #[test]
     fn every_recording_cut_short() {
+        let bodies = recordings();
         each_fixture(&small(), |fixture| {
             let bytes = fixture.bytes();
             // At every boundary of the header, and at some places behind it.
@@ -951,7 +896,7 @@ mod smoke {
                 file(cut);
                 pipe(cut);
                 recover(cut);
-                [copy, build_ids, mmap2_build_ids][end % 3](cut);
+                bodies[end % bodies.len()].1(cut);
             }
             Ok(())
         });
@@ -959,11 +904,12 @@ mod smoke {
 
     #[test]
     fn every_recording_changed() {
+        let bodies = recordings();
         each_fixture(&small(), |fixture| {
             let bytes = fixture.bytes();
             let mut seed =
                 fixture.name.bytes().fold(0, |sum: u64, byte| sum.wrapping_mul(31) + u64::from(byte));
-            for (_, body) in RECORDINGS {
+            for (_, body) in &bodies {
                 (0..2).for_each(|_| body(&changed(&bytes, &mut seed)));
             }
             Ok(())
@@ -995,8 +941,9 @@ mod smoke {
     fn what_fuzzing_found_interesting() {
         let corpus = crate::support::root().join("tests/fuzz/corpus");
         let mut inputs = Vec::new();
-        for &(name, body) in RECORDINGS.iter().chain(PARTS) {
-            // git keeps no empty folder: a target that found nothing worth keeping has none.
+        let bodies = super::all();
+        for (name, body) in &bodies {
+            // git keeps no empty folder: a body that found nothing worth keeping has none.
             let entries = std::fs::read_dir(corpus.join(name)).into_iter().flatten();
             inputs.extend(entries.map(|entry| (entry.unwrap().path(), body)));
         }

@@ -6,6 +6,7 @@ mod diff;
 mod docs;
 mod doctor;
 mod du;
+mod every_pass;
 mod export;
 mod filter;
 mod forms;
@@ -19,6 +20,7 @@ mod merge;
 mod oracle;
 mod pages;
 mod parse;
+mod promises;
 #[allow(clippy::type_complexity, reason = "a naive model is plainer with its tuples spelled out")]
 mod properties;
 mod recover;

@@ -1,0 +1,472 @@
+//! Every pass of the registry keeps every promise of the design, on every recording of `tests/data` and in every form. A pass that is added to the
+//! registry is covered by its `examples` there.
+//!
+//! A run takes a fixed part of the product of recordings, forms and passes: one case of PERFX_EVERY_PASS, which is 24 by default. 1 takes all.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::hash::{DefaultHasher, Hasher as _};
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{env, fs};
+
+use perfx_format::features::BuildIds;
+use perfx_format::{Feature, RecordType};
+use perfx_passes::{REGISTRY, parse_chain};
+use perfx_pipeline::OutputForm;
+
+use crate::promises::{Holds, Input, chain, is_known, kept, of_form, run};
+
+use crate::args;
+use crate::support::{Fixture, Form, Perf, Stdin, all, each, perfs, perfx, recorded, same_bytes, temp};
+
+/// What is done to a recording before it goes through a pass.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Shape {
+    AsItIs,
+    /// A file becomes a pipe, and a pipe or a directory a file.
+    OtherForm,
+    Compressed,
+    /// Its second half is missing, or some bytes at its end.
+    CutShort,
+}
+
+const SHAPES: [Shape; 4] = [Shape::AsItIs, Shape::OtherForm, Shape::Compressed, Shape::CutShort];
+
+/// A number that only depends on what is hashed.
+fn number(what: impl std::hash::Hash) -> usize {
+    // Without keys, so that it is the same in every run.
+    let mut hasher = DefaultHasher::new();
+    what.hash(&mut hasher);
+    hasher.finish() as usize
+}
+
+/// The recording in that shape; `None` where it can't have it.
+fn shaped(fixture: &Fixture, shape: Shape) -> Option<Vec<u8>> {
+    let made = |chain: &str, form| {
+        let passes = if chain.is_empty() { Vec::new() } else { parse_chain(chain).unwrap() };
+        Some(run(fixture_input(fixture, &bytes(fixture)?).open().ok()?, passes, form, 1).ok()?.1)
+    };
+    let same = if fixture.form == Form::Pipe { OutputForm::Pipe } else { OutputForm::File };
+    match shape {
+        Shape::AsItIs => bytes(fixture),
+        Shape::OtherForm if fixture.form == Form::File => made("", OutputForm::Pipe),
+        Shape::OtherForm => made("", OutputForm::File),
+        Shape::Compressed => made("compress:level=1", same),
+        Shape::CutShort => {
+            let mut bytes = bytes(fixture).filter(|_| fixture.form != Form::Directory)?;
+            let cut = number(&fixture.name);
+            let len = bytes.len();
+            bytes.truncate(if cut.is_multiple_of(2) { len - len.min(cut % 64) } else { len / 2 });
+            Some(bytes)
+        }
+    }
+}
+
+/// A directory has none, but its path is enough.
+fn bytes(fixture: &Fixture) -> Option<Vec<u8>> {
+    match fixture.form {
+        Form::Directory => Some(Vec::new()),
+        _ => fs::read(&fixture.path).ok(),
+    }
+}
+
+fn fixture_input<'a>(fixture: &'a Fixture, bytes: &'a [u8]) -> Input<'a> {
+    match fixture.form {
+        Form::Directory => Input::Directory(&fixture.path),
+        _ => Input::Bytes(bytes),
+    }
+}
+
+/// Every chain of one pass, and none.
+fn chains() -> Vec<(&'static str, String)> {
+    let mut chains = vec![("copy", String::new())];
+    for entry in REGISTRY {
+        chains.extend(entry.examples.iter().map(|example| (entry.name, chain(entry, example))));
+    }
+    chains
+}
+
+#[test]
+fn every_pass_keeps_the_promises_on_every_recording_in_every_form() {
+    let one_of = env::var("PERFX_EVERY_PASS").map_or(24, |number| number.parse().expect("a number"));
+    let (fixtures, chains) = (all(), chains());
+    let cases: Vec<_> =
+        fixtures.iter().flat_map(|fixture| SHAPES.iter().map(move |shape| (fixture, *shape))).collect();
+    let judged = Mutex::new(BTreeMap::<&str, usize>::new());
+    let check = |(fixture, shape): &(&Fixture, Shape)| -> Result<(), String> {
+        let wanted: Vec<_> = chains
+            .iter()
+            .flat_map(|chain| [OutputForm::File, OutputForm::Pipe].map(|form| (chain, form)))
+            .filter(|((_, chain), form)| {
+                let relative = chain.replace(env!("CARGO_MANIFEST_DIR"), "");
+                number((&fixture.name, shape, relative, *form == OutputForm::Pipe)).is_multiple_of(one_of)
+            })
+            .collect();
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let Some(bytes) = shaped(fixture, *shape) else { return Ok(()) };
+        let input = match shape {
+            Shape::AsItIs => fixture_input(fixture, &bytes),
+            _ => Input::Bytes(&bytes),
+        };
+        let Some(before) = Holds::of(&input) else { return Ok(()) };
+        let mut wrong = Vec::new();
+        for ((name, chain), form) in wanted {
+            let what = if chain.is_empty() { "copy" } else { chain };
+            match kept(&input, &before, chain, form) {
+                Ok(None) => {}
+                Ok(Some(_)) => *judged.lock().unwrap().entry(*name).or_default() += 1,
+                Err(why) => wrong.push(format!("{what} to {form:?}: {why}")),
+            }
+        }
+        if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n    ")) }
+    };
+    each(&cases, |(fixture, shape)| format!("{} {shape:?}", fixture.name), check);
+    let judged = judged.into_inner().unwrap();
+    for entry in REGISTRY {
+        let count = judged.get(entry.name).copied().unwrap_or(0);
+        assert!(count >= 10, "pass {} was judged on {count} recordings only: {judged:?}", entry.name);
+    }
+}
+
+/// The recordings of `tests/data` are smaller than a batch, so threads have nothing to share there.
+#[test]
+fn every_pass_writes_the_same_bytes_on_any_number_of_threads() {
+    let names = [
+        "recorded/forkexec.p61.data",
+        "crafted/be-forkexec.p61.data",
+        "crafted/z-frame-each-le.data",
+        "recorded/pipe-tracepoint.p73.data",
+    ];
+    let inputs = names.map(|name| Fixture::new(name).repeated(9 << 20));
+    let cases: Vec<_> = chains().into_iter().map(|(_, chain)| chain).enumerate().collect();
+    each(
+        &cases,
+        |(_, chain)| chain.clone(),
+        |(at, chain)| {
+            let passes = || if chain.is_empty() { Vec::new() } else { parse_chain(chain).unwrap() };
+            let form = [OutputForm::File, OutputForm::Pipe][at / inputs.len() % 2];
+            let input = Input::Bytes(&inputs[at % inputs.len()]);
+            let done = [1, 4].map(|threads| run(input.open().unwrap(), passes(), form, threads));
+            match done {
+                [Ok((one, bytes)), Ok((four, others))] => {
+                    if (one.report.lines, one.report.dropped) != (four.report.lines, four.report.dropped) {
+                        return Err("the report is another one".to_owned());
+                    }
+                    same_bytes(names[at % names.len()], &bytes, &others)
+                }
+                [Err(one), Err(four)] if format!("{one:#}") == format!("{four:#}") => Ok(()),
+                done => Err(format!("{:?}", done.map(|done| done.map(|(outcome, _)| outcome.report)))),
+            }
+        },
+    );
+}
+
+/// Records by kind, as `perf report --stats` counts them; `None` where it refuses the recording.
+fn counted(perf: &Perf, bytes: &[u8]) -> Option<BTreeMap<String, u64>> {
+    let folder = temp();
+    let path = folder.path().join("perf.data");
+    fs::write(&path, bytes).unwrap();
+    let pipe = bytes[8] == 16 || bytes[15] == 16;
+    let stdin = if pipe { Stdin::Pipe(bytes) } else { Stdin::Null };
+    let from = if pipe { Path::new("-") } else { &path };
+    let ran = perf.run(stdin, args!["report", "-f", "--stats", "-i", *from]);
+    let count = |line: &str| {
+        let (kind, rest) = line.trim().split_once(" events:")?;
+        Some((kind.to_owned(), rest.trim().split(' ').next()?.parse().ok()?))
+    };
+    let text = ran.text();
+    let mut counts = BTreeMap::new();
+    // The first list is of all events together.
+    text.lines().filter_map(count).for_each(|(kind, count)| {
+        counts.entry(kind).or_insert(count);
+    });
+    (ran.code == Some(0)).then_some(counts)
+}
+
+#[test]
+fn perf_counts_the_records_that_every_pass_writes() {
+    let perfs = perfs(&["perf", "perf-new"]);
+    let mut fixtures = recorded();
+    fixtures.retain(|fixture| fixture.form != Form::Directory);
+    let cases: Vec<_> = chains()
+        .into_iter()
+        .map(|(_, chain)| chain)
+        .flat_map(|chain| {
+            [0, 1, 2].map(|turn| (chain.clone(), &fixtures[number((&chain, turn)) % fixtures.len()]))
+        })
+        .flat_map(|(chain, fixture)| {
+            [OutputForm::File, OutputForm::Pipe].map(|form| (chain.clone(), fixture, form))
+        })
+        .collect();
+    let compared = AtomicUsize::new(0);
+    let check = |(chain, fixture, form): &(String, &Fixture, OutputForm)| -> Result<(), String> {
+        let bytes = fixture.bytes();
+        let input = Input::Bytes(&bytes);
+        let Some(before) = Holds::of(&input) else { return Ok(()) };
+        let Some((outcome, written)) = kept(&input, &before, chain, *form)? else { return Ok(()) };
+        let after = Holds::of(&Input::Bytes(&written)).ok_or("what was written can't be opened")?;
+        // Of a pipe with tracing data or compressed records it counts only the first ones.
+        let known = [Feature::TRACING_DATA, Feature::COMPRESSED]
+            .map(|feature| outcome.features.contains_key(&feature));
+        if *form == OutputForm::Pipe && known.contains(&true) {
+            return Ok(());
+        }
+        // perf 6.1 knows neither the attrs of later ones nor COMPRESSED2.
+        let is_old = |recorded_by: Option<&str>| matches!(recorded_by, Some("p61" | "p510"));
+        let old = is_old(fixture.recorded_by()) && !chain.contains("compressed2");
+        for perf in perfs.iter().filter(|perf| perf.name == "perf-new" || old) {
+            let Some(expected) = counted(perf, &bytes) else { continue };
+            let Some(counts) = counted(perf, &written) else {
+                return Err(format!("{} refuses what was written", perf.name));
+            };
+            for (kind, count) in &after.kinds {
+                let Some(name) = kind.name().filter(|_| !of_form(*kind) && *kind != RecordType::EVENT_UPDATE)
+                else {
+                    continue;
+                };
+                // Only where perf and perfx agree about the input, too: perf skips records of some kinds.
+                let count_before = before.kinds.get(kind).copied().unwrap_or(0);
+                if expected.get(name).copied().unwrap_or(0) != count_before || count_before == 0 {
+                    continue;
+                }
+                let counted = counts.get(name).copied().unwrap_or(0);
+                if counted != *count {
+                    return Err(format!("{} counts {counted} of {name}, where there are {count}", perf.name));
+                }
+                compared.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    };
+    each(&cases, |(chain, fixture, form)| format!("{} {chain} to {form:?}", fixture.name), check);
+    assert!(perfs.is_empty() || compared.into_inner() > cases.len(), "perf could count next to nothing");
+}
+
+/// What comes out of a recording of `tests/data` and a chain of passes, and what the doctor finds in it.
+fn made(name: &str, chain: &str, form: OutputForm) -> (Vec<u8>, Vec<&'static str>) {
+    let bytes = Fixture::new(name).bytes();
+    let (_, written) =
+        run(Input::Bytes(&bytes).open().unwrap(), parse_chain(chain).unwrap(), form, 1).unwrap();
+    let codes = codes(&written);
+    (written, codes)
+}
+
+fn codes(bytes: &[u8]) -> Vec<&'static str> {
+    let diagnosis = perfx_doctor::examine(Input::Bytes(bytes).open().unwrap(), 1, 1).unwrap();
+    diagnosis.findings.iter().map(|finding| finding.code.code).collect()
+}
+
+#[test]
+fn filter_keeps_the_events_that_stat_records_count() {
+    let (_, codes) = made("recorded/stat.p61.data", "filter:drop-unused", OutputForm::File);
+    assert!(!codes.contains(&"id-unknown"), "{codes:?}");
+}
+
+#[test]
+fn build_ids_are_added_before_bytes_that_are_not_entries() {
+    let name = "crafted/val-feature-build-id-size-0.data";
+    let (written, codes) = made(name, r"build-ids:all:no-files:known=ab [kernel.kallsyms]", OutputForm::File);
+    let recording = Input::Bytes(&written).open().unwrap();
+    let entries = BuildIds::new(&recording.features[&Feature::BUILD_ID], recording.endian);
+    assert_eq!(entries.map(|entry| entry.id.to_vec()).collect::<Vec<_>>(), [[0xab]], "{codes:?}");
+}
+
+#[test]
+fn reindex_times_takes_no_time_from_samples_without_one() {
+    let (_, codes) = made("crafted/order-no-time.data", "reindex-times:add", OutputForm::File);
+    assert!(!codes.contains(&"sample-time"), "{codes:?}");
+}
+
+#[test]
+fn a_build_id_at_the_front_of_pipe_data_may_have_a_trailer() {
+    let (compressed, _) = made("crafted/attr-128-pipe.data", "compress", OutputForm::Pipe);
+    let ids = parse_chain("build-ids:all:no-files:known=b0 /tmp/perfx-data/work/burn").unwrap();
+    let (_, written) = run(Input::Bytes(&compressed).open().unwrap(), ids, OutputForm::Pipe, 1).unwrap();
+    assert_eq!(codes(&written), Vec::<&str>::new());
+}
+
+/// What every command is run with, but for threads and input; `OUT` is where it writes to. A command that is not here fails the test below.
+const COMMANDS: &[(&str, &[&str])] = &[
+    ("completion", &["bash"]),
+    ("compress", &["-o", "OUT"]),
+    ("copy", &["-o", "OUT"]),
+    ("copy", &["--to", "pipe", "-o", "OUT"]),
+    ("copy", &["--to", "pipe", "-o", "-"]),
+    ("decompress", &["--salvage", "-o", "OUT"]),
+    ("diff", &["OTHER"]),
+    ("doctor", &[]),
+    ("du", &[]),
+    ("dump", &["--raw"]),
+    ("dump", &["--format", "ndjson"]),
+    ("export", &["csv", "--no-files", "--dir", "OUT"]),
+    ("filter", &["--time", "20%-60%", "--drop-unused", "-o", "OUT"]),
+    ("info", &["-v"]),
+    ("inject", &["--buildids", "--no-files", "-v", "-o", "OUT"]),
+    ("inject", &["--mmap2-buildid-all", "--no-files", "--to", "pipe", "-o", "OUT"]),
+    ("join", &["--mix", "-o", "OUT", "OTHER"]),
+    ("man", &["--dir", "OUT"]),
+    ("merge", &["-o", "OUT"]),
+    ("passes", &[]),
+    ("recover", &["-o", "OUT"]),
+    ("reindex", &["-o", "OUT"]),
+    ("repair", &["-v", "-o", "OUT"]),
+    ("run", &["-p", "sort,reindex-times:add", "-o", "OUT"]),
+    ("sort", &["-o", "OUT"]),
+    ("split", &["--by", "pid", "-o", "OUT"]),
+    ("stats", &[]),
+];
+
+/// Commands that take no recording.
+const WITHOUT_INPUT: [&str; 3] = ["completion", "man", "passes"];
+
+/// What a command left behind: exit code, output, words, and files with their bytes.
+type Done = (Option<i32>, Vec<u8>, String, BTreeMap<String, Vec<u8>>);
+
+fn files(folder: &Path, below: &str, found: &mut BTreeMap<String, Vec<u8>>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = format!("{below}/{}", path.file_name().unwrap().to_string_lossy());
+        if path.is_dir() {
+            files(&path, &name, found);
+        } else {
+            found.insert(name, fs::read(&path).unwrap());
+        }
+    }
+}
+
+/// Runs a command of the table in a folder that is empty at first.
+fn done(command: &str, args: &[&str], threads: &str, input: &Path) -> Done {
+    let folder = temp();
+    let other = Fixture::new("recorded/switch.p61.data").path;
+    let mut all: Vec<OsString> = vec![command.into()];
+    all.extend(args.iter().map(|arg| match *arg {
+        "OUT" => folder.path().join("out").into(),
+        "OTHER" => other.clone().into(),
+        arg => arg.into(),
+    }));
+    if !WITHOUT_INPUT.contains(&command) {
+        // The host comes before its guest.
+        all.push(input.into());
+        all.extend((command == "merge").then(|| other.into()));
+    }
+    let command_line = perfx::command_line();
+    let takes = |short| {
+        let command = command_line.find_subcommand(command).expect("it is there");
+        command.get_arguments().any(|arg| arg.get_short() == Some(short))
+    };
+    if takes('@') {
+        all.extend(["-@", threads].map(OsString::from));
+    }
+    let ran = perfx(all);
+    let mut left = BTreeMap::new();
+    files(folder.path(), "", &mut left);
+    let place = folder.path().to_str().unwrap();
+    (ran.code, ran.stdout, ran.stderr.replace(place, "PLACE"), left)
+}
+
+/// A name in a recording must not reach the terminal as it is.
+fn is_escaped(text: &str) -> bool {
+    text.chars().all(|char| !char.is_control() || char == '\n' || char == '\t')
+}
+
+/// The promises of a command that an exit code, standard error and a folder show.
+fn keeps_its_word(command: &str, args: &[&str], input: &Path) -> Result<(), String> {
+    let one = done(command, args, "1", input);
+    if one != done(command, args, "4", input) {
+        return Err("a second run with four threads does something else".to_owned());
+    }
+    let (code, stdout, stderr, left) = one;
+    let is_text = !stdout.starts_with(b"PERF") && !stdout.starts_with(b"2ELIFREP");
+    if !is_escaped(&stderr) || is_text && !is_escaped(&String::from_utf8_lossy(&stdout)) {
+        return Err(format!("control characters of the recording are printed: {stderr:?}"));
+    }
+    let said_a_loss = stderr.lines().any(|line| line.starts_with("perfx: lost: "));
+    match code {
+        Some(0) if said_a_loss => Err(format!("the exit code is 0, but something was lost: {stderr}")),
+        Some(0 | 3) if args.contains(&"OUT") && left.is_empty() => {
+            Err(format!("it left no output: {stderr}"))
+        }
+        Some(0 | 3) if left.keys().any(|name| name.contains("/.perfx-")) => {
+            Err(format!("it left a temporary file: {:?}", left.keys()))
+        }
+        Some(0 | 3) => Ok(()),
+        Some(1) if !left.is_empty() => Err(format!("it failed, and left {:?}", left.keys())),
+        Some(1) => {
+            let name = input.file_name().unwrap().to_string_lossy();
+            let said = format!("{stderr}{}", String::from_utf8_lossy(&stdout));
+            let named = said.contains(&*name) || said.contains(".data");
+            if named { Ok(()) } else { Err(format!("the error names no file: {stderr}")) }
+        }
+        code => Err(format!("exit code {code:?}: {stderr}")),
+    }
+}
+
+#[test]
+fn every_command_is_in_the_table() {
+    let known: BTreeSet<_> = COMMANDS.iter().map(|(command, _)| *command).collect();
+    let command_line = perfx::command_line();
+    let there: BTreeSet<_> = command_line.get_subcommands().map(clap::Command::get_name).collect();
+    assert_eq!(known, there);
+}
+
+#[test]
+fn every_command_keeps_its_word_on_a_part_of_the_recordings() {
+    let one_of: usize = env::var("PERFX_EVERY_PASS").map_or(20, |number| number.parse().expect("a number"));
+    let fixtures = all();
+    let cases: Vec<_> = COMMANDS
+        .iter()
+        .flat_map(|command| fixtures.iter().map(move |fixture| (command, fixture)))
+        .filter(|(command, fixture)| number((command, &fixture.name)).is_multiple_of(one_of))
+        .collect();
+    each(
+        &cases,
+        |((command, args), fixture)| format!("{command} {args:?} {}", fixture.name),
+        |((command, args), fixture)| match keeps_its_word(command, args, &fixture.path) {
+            Err(why) if is_known(command, &why) => Ok(()),
+            kept => kept,
+        },
+    );
+}
+
+#[test]
+fn no_name_of_a_recording_reaches_a_terminal_unescaped() {
+    let folder = temp();
+    let hostile = |name: &str| {
+        let mut bytes = Fixture::new(name).bytes();
+        for (from, to) in
+            [(&b"/tmp/"[..], &b"\x1b[2J/"[..]), (b"burn", b"\x1b[8m"), (b"perfx", b"\r\x07\x9b0m")]
+        {
+            while let Some(at) = bytes.windows(from.len()).position(|window| window == from) {
+                bytes[at..at + to.len()].copy_from_slice(to);
+            }
+        }
+        let path = folder.path().join(name.replace('/', "-"));
+        fs::write(&path, bytes).unwrap();
+        path
+    };
+    let inputs = [
+        hostile("recorded/forkexec.p61.data"),
+        hostile("recorded/pipe-named.p73.data"),
+        hostile("crafted/val-size-7.data"),
+    ];
+    let mut cases: Vec<(String, Vec<String>)> = Vec::new();
+    for (command, args) in COMMANDS {
+        cases.push(((*command).to_owned(), args.iter().map(|&arg| arg.to_owned()).collect()));
+    }
+    for (_, chain) in chains().into_iter().filter(|(_, chain)| !chain.is_empty()) {
+        cases.push(("run".to_owned(), ["-v", "-p", &chain, "-o", "OUT"].map(str::to_owned).to_vec()));
+    }
+    let cases: Vec<_> = cases.iter().flat_map(|case| inputs.iter().map(move |input| (case, input))).collect();
+    each(
+        &cases,
+        |((command, args), input)| format!("{command} {args:?} {}", input.display()),
+        |((command, args), input)| {
+            let args: Vec<&str> = args.iter().map(String::as_str).collect();
+            keeps_its_word(command, &args, input)
+        },
+    );
+}
