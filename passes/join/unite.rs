@@ -246,7 +246,7 @@ impl United {
                 }
                 let united = United::of(parties, late, true, endian);
                 if let Err(error) = Layouts::new(&united.events).check_ids() {
-                    let names: Vec<_> = parties.iter().map(|party| &*party.name).collect();
+                    let names: Vec<_> = parties.iter().map(|party| party.name).collect();
                     bail!(
                         "{}: some events give all their records a sample_id and some do not, so that they can't be told apart in one recording: {}",
                         names.join(", "),
