@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::{Result, bail};
 use perfx_format::header::Features;
 use perfx_format::input::{Batch, Form, HeaderRecord, Recording, Spool};
-use perfx_format::{Endian, Event, Kinds, Layouts, Record, RecordType, sample_type as st, until_nul};
+use perfx_format::{Endian, Event, Kinds, Layouts, Mmap, Record, RecordType, sample_type as st};
 use perfx_pipeline::{ahead, in_file, opened, scan};
 
 use super::index::Indexed;
@@ -92,11 +92,12 @@ impl Facts {
             self.index.learn(record)?;
         }
         match record.kind() {
-            RecordType::MMAP if record.u32(8) == Some(KERNEL) && self.kernel.is_none() => {
-                let name = until_nul(record.bytes().get(40..).unwrap_or_default());
-                if let Some(start) = record.u64(16).filter(|_| name.starts_with(b"[kernel.kallsyms]")) {
-                    self.kernel = Some((start, name.into()));
-                }
+            RecordType::MMAP if self.kernel.is_none() => {
+                let kernel = Mmap::of(record).filter(|mmap| mmap.pid() == KERNEL);
+                let kernel = kernel.map(|mmap| (mmap.start(), mmap.name(0)));
+                self.kernel = kernel
+                    .filter(|(_, name)| name.starts_with(b"[kernel.kallsyms]"))
+                    .map(|(start, name)| (start, name.into()));
             }
             RecordType::AUXTRACE_INFO => self.aux_info = Some(record.bytes().into()),
             RecordType::AUXTRACE => self.has_aux = true,

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use perfx_format::sample::{Branches, Sample, U64s, callchain, frames};
-use perfx_format::{Kinds, Layout, Layouts, Origin, Record, RecordType, sample_type as st};
+use perfx_format::{Kinds, Layout, Layouts, Origin, Record, RecordType, Task, sample_type as st};
 use perfx_pipeline::address_space::{AddressSpaces, Changes, Hit, KERNEL, Lookup, Machine, Space, moment};
 
 /// Which events are those of a guest: the ids to which an ID_INDEX record gives a `machine_pid`.
@@ -134,7 +134,7 @@ impl Mapped {
         match record.kind() {
             RecordType::ID_INDEX => self.guests.learn(record),
             RecordType::AUXTRACE_INFO | RecordType::AUXTRACE => self.aux = true,
-            kind => {
+            _ => {
                 let Some(pid) = record.u32(8) else { return };
                 let machine = self.guests.machine(record, layouts, Some(pid));
                 let dso = self.changes.add(record, layouts, machine);
@@ -143,14 +143,9 @@ impl Mapped {
                 }
                 if layouts.any_samples(st::STACK_USER) {
                     let space = |pid| Space { machine, pid };
-                    match (kind, dso) {
-                        (RecordType::FORK, _) => {
-                            let parent = record.u32(12).filter(|&parent| parent != pid);
-                            self.forks.extend(parent.map(|parent| (space(pid), space(parent))));
-                        }
-                        (_, Some(dso)) => self.owners.push((space(pid), dso)),
-                        _ => {}
-                    }
+                    let fork = Task::of(record).filter(|fork| fork.pid != fork.ppid);
+                    self.forks.extend(fork.map(|fork| (space(fork.pid), space(fork.ppid))));
+                    self.owners.extend(dso.map(|dso| (space(pid), dso)));
                 }
             }
         }

@@ -28,5 +28,6 @@ pub use layout::{
     Fields, Layout, Layouts, READ_FORMAT_NAMES, SAMPLE_TYPE_NAMES, sample_fields, sample_type, trailer_fields,
 };
 pub use record::mmap::{Inode, MMAP_BUILD_ID, MMAP_DATA, MappedFile, Mmap, Mmap2, set_mmap2_build_id};
+pub use record::task::{COMM_EXEC, Comm, Task};
 pub use record::{BadFrame, Frame, HEADER_SIZE, Origin, Origins, RECORD_SIZE_MAX, Record, Walker};
 pub use value::{Decoded, Fields as ValueFields, Oddity, Value, bit_names};

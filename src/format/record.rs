@@ -1,6 +1,7 @@
 //! A record is a `Copy` view of bytes that lie elsewhere, plus where they came from; walking records reads headers only.
 
 pub(crate) mod mmap;
+pub(crate) mod task;
 
 use std::fmt;
 

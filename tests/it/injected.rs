@@ -11,7 +11,7 @@ use object::Object as _;
 use crate::args;
 use crate::oracle::{Case, Question, SAMPLES, SCRIPT, STATS, STATS_BUT_MAPPINGS, main_perfs_agree};
 use crate::parse::{self, BUILD_ID, Contents, Order, Rec, feature};
-use crate::support::{Fixture, Stdin, each, perfs, perfx, same_bytes, temp, workloads};
+use crate::support::{Fixture, Stdin, each, perfs, perfx, root, same_bytes, temp, workloads};
 
 /// Where the recordings say that the workloads are.
 const WORK: &str = "/tmp/perfx-data/work";
@@ -835,4 +835,37 @@ fn an_event_without_ids_keeps_its_name_in_a_pipe() {
     assert!(dump.contains("my-own-ck") && !dump.contains("id-unknown"), "{dump}");
     perfx(args!["copy", "-q", "--to", "file", "-o", back, piped]).done().unwrap();
     assert_eq!(name(&back), name(&input));
+}
+
+/// The file without this feature: its bit is cleared, and the slots behind its own move up, as where perf record failed to write it.
+fn without_feature(mut bytes: Vec<u8>, feature: u64) -> Vec<u8> {
+    let contents = Contents::file(&bytes);
+    let slot = contents.features.keys().position(|&there| there == feature).expect("the feature");
+    let table = contents.data.end..contents.data.end + contents.features.len() * 16;
+    bytes.copy_within(table.start + slot * 16 + 16..table.end, table.start + slot * 16);
+    let bits = contents.order.u64(&bytes, 72);
+    contents.order.set_u64(&mut bytes, 72, bits & !(1 << feature));
+    bytes
+}
+
+#[test]
+fn a_feature_build_id_that_merge_makes_holds_what_the_host_s_mmap2_records_hold() {
+    let folder = temp();
+    let path = |name: &str| folder.path().join(name);
+    for name in ["host.data", "guest.data"] {
+        let packed = fs::File::open(root().join("tests/data/guests").join(format!("{name}.zst"))).unwrap();
+        fs::write(path(name), zstd::decode_all(packed).unwrap()).unwrap();
+    }
+    let host = path("with-ids.data");
+    let line = args!["inject", "-q", "--mmap2-buildid-all", "--no-files", "-o", host, path("host.data")];
+    perfx(line).done().unwrap();
+    let bytes = without_feature(fs::read(&host).unwrap(), feature::BUILD_ID);
+    let held = held_by_mappings(&bytes);
+    assert!(held.len() > 2, "{held:?}");
+    fs::write(&host, bytes).unwrap();
+    let merged = path("merged.data");
+    perfx(args!["merge", "-q", "-o", merged, host, path("guest.data")]).done().unwrap();
+    let named = named_in_feature(&fs::read(&merged).unwrap());
+    let lacking: Vec<_> = held.keys().filter(|name| !named.contains(*name)).collect();
+    assert!(lacking.is_empty(), "{lacking:?} are not in {named:?}");
 }

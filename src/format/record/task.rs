@@ -1,0 +1,142 @@
+//! COMM, FORK and EXIT records say what a thread is called, and that one begins or ends: a view of each, and its writer.
+
+use crate::{Endian, HEADER_SIZE, RECORD_SIZE_MAX, Record, RecordType, until_nul};
+
+/// Bit 13 of a COMM's `misc`: the process runs another program from now on.
+pub const COMM_EXEC: u16 = 1 << 13;
+
+/// Where the name of a COMM begins.
+const COMM_NAME: usize = 16;
+
+/// A COMM record (include/uapi/linux/perf_event.h, `PERF_RECORD_COMM`).
+///
+/// | byte | |
+/// |---|---|
+/// | 8 | u32 pid, u32 tid |
+/// | 16 | name, at most 15 bytes from the kernel; a NUL, zeros up to 8 bytes; then the trailer |
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Comm<'a> {
+    /// The process.
+    pub pid: u32,
+    /// The thread that is called so.
+    pub tid: u32,
+    /// Its name from now on.
+    pub name: &'a [u8],
+}
+
+impl<'a> Comm<'a> {
+    /// Of a COMM record whose trailer has this many bytes: a name that does not end in NUL ends there. `None` for other kinds, and for one too
+    /// short to have a name.
+    pub fn of(record: &Record<'a>, trailer: usize) -> Option<Comm<'a>> {
+        if record.kind() != RecordType::COMM {
+            return None;
+        }
+        let end = record.bytes().len().saturating_sub(trailer).max(COMM_NAME);
+        let name = until_nul(record.bytes().get(COMM_NAME..end)?);
+        Some(Comm { pid: record.u32(8)?, tid: record.u32(12)?, name })
+    }
+
+    /// The record. `None` where it is larger than a record can be.
+    pub fn write(&self, misc: u16, trailer: &[u8], endian: Endian) -> Option<Vec<u8>> {
+        let mut name = self.name.to_vec();
+        name.resize((name.len() + 1).next_multiple_of(8), 0);
+        let words = [self.pid, self.tid].map(|word| endian.bytes_u32(word));
+        record(RecordType::COMM, misc, &[words.as_flattened(), &name, trailer], endian)
+    }
+}
+
+/// A FORK or EXIT record (include/uapi/linux/perf_event.h, `PERF_RECORD_FORK` and `PERF_RECORD_EXIT`).
+///
+/// | byte | |
+/// |---|---|
+/// | 8 | u32 pid, u32 ppid, u32 tid, u32 ptid |
+/// | 24 | u64 time, whether or not the trailer has it, too |
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Task {
+    /// The process. Of a new thread of a process: the same as `ppid`.
+    pub pid: u32,
+    /// Its parent.
+    pub ppid: u32,
+    /// The thread that begins or ends.
+    pub tid: u32,
+    /// The thread that made it.
+    pub ptid: u32,
+    /// ns.
+    pub time: u64,
+}
+
+impl Task {
+    /// Of a record of these kinds. `None` for other kinds, and for one too short.
+    pub fn of(record: &Record<'_>) -> Option<Task> {
+        if !matches!(record.kind(), RecordType::FORK | RecordType::EXIT) {
+            return None;
+        }
+        Some(Task {
+            pid: record.u32(8)?,
+            ppid: record.u32(12)?,
+            tid: record.u32(16)?,
+            ptid: record.u32(20)?,
+            time: record.u64(24)?,
+        })
+    }
+
+    /// The record, of one of these kinds.
+    pub fn write(&self, kind: RecordType, misc: u16, trailer: &[u8], endian: Endian) -> Option<Vec<u8>> {
+        let words = [self.pid, self.ppid, self.tid, self.ptid].map(|word| endian.bytes_u32(word));
+        record(kind, misc, &[words.as_flattened(), &endian.bytes_u64(self.time), trailer], endian)
+    }
+}
+
+/// A record of these parts. `None` where it is larger than a record can be.
+fn record(kind: RecordType, misc: u16, parts: &[&[u8]], endian: Endian) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; HEADER_SIZE];
+    parts.iter().for_each(|part| bytes.extend_from_slice(part));
+    let size = u16::try_from(bytes.len()).ok().filter(|&size| usize::from(size) <= RECORD_SIZE_MAX)?;
+    endian.set_u32(&mut bytes, 0, kind.0)?;
+    endian.set_u16(&mut bytes, 4, misc)?;
+    endian.set_u16(&mut bytes, 6, size)?;
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Origin;
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        for endian in [Endian::Little, Endian::Big] {
+            let view = |bytes: &[u8], check: &dyn Fn(&Record<'_>)| {
+                assert_eq!(bytes.len() % 8, 0);
+                check(&Record::new(bytes, &[], Origin::Synthetic, endian).unwrap());
+            };
+            for trailer in [&[][..], &[0x41; 16]] {
+                for name in [&b""[..], b"sh", b"seven..", b"fifteen-letters", &[b'x'; 300]] {
+                    let comm = Comm { pid: 7, tid: u32::MAX, name };
+                    view(&comm.write(COMM_EXEC, trailer, endian).unwrap(), &|record| {
+                        assert_eq!(Comm::of(record, trailer.len()), Some(comm));
+                        assert_eq!((record.misc(), Task::of(record)), (COMM_EXEC, None));
+                    });
+                }
+                let task = Task { pid: 8, ppid: 7, tid: 9, ptid: 6, time: u64::MAX - 1 };
+                for kind in [RecordType::FORK, RecordType::EXIT] {
+                    view(&task.write(kind, 0, trailer, endian).unwrap(), &|record| {
+                        assert_eq!((record.kind(), Task::of(record)), (kind, Some(task)));
+                        assert_eq!(Comm::of(record, trailer.len()), None);
+                    });
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_record_too_short_has_no_view() {
+        for (kind, size) in [(RecordType::COMM, 15), (RecordType::FORK, 31), (RecordType::EXIT, 8)] {
+            let mut bytes = vec![0; size];
+            bytes[0] = kind.0 as u8;
+            bytes[6] = size as u8;
+            let record = Record::new(&bytes, &[], Origin::Synthetic, Endian::Little).unwrap();
+            assert_eq!((Comm::of(&record, 0), Task::of(&record)), (None, None), "{kind}");
+        }
+    }
+}
