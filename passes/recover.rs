@@ -1,14 +1,15 @@
-//! `recover` makes a recording that perf can read of one that was cut short or damaged: what can't be read is left out and told, and features that
-//! only the end of `perf record` writes are made again from the records, as far as these prove them.
+//! `recover` makes a recording that perf can read of one that was cut short or damaged: what can't be read is left out and reported, what is odd but
+//! whole is kept and reported, and features that only the end of `perf record` writes are rebuilt from the records, as far as these prove them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use anyhow::Result;
+use perfx_format::decode::oddities;
 use perfx_format::event_name::{name_update, names_of};
 use perfx_format::features::{EventDesc, NrCpus, write_event_desc};
-use perfx_format::input::Recording;
+use perfx_format::input::{Form, HeaderRecord, Recording};
 use perfx_format::{Feature, Kinds, Layouts, Record, RecordType, sample_type};
-use perfx_pipeline::{Damage, Level, Needs, Pass, Session};
+use perfx_pipeline::{Damage, Emit, Level, Needs, Pass, Session, counted, worker_as};
 
 use crate::support::options::{Choice, Options};
 
@@ -20,7 +21,15 @@ pub struct Recover {
     names: HashMap<u64, Vec<u8>>,
     /// The highest number of a CPU on which a sample was taken.
     cpu: Option<u32>,
+    /// Records that are not as they should be, and how many have each code of `perfx doctor`.
+    odd: u64,
+    odd_codes: BTreeMap<&'static str, u64>,
+    /// Records of pipe data that a file's header would hold, if they could be read.
+    unreadable: u64,
 }
+
+/// The attr flag of `perf record --buildid-mmap`: mappings name their build-ids.
+const BUILD_ID_FLAG: u32 = 34;
 
 /// What a file's header says of the machine and of perf.
 const OF_THE_MACHINE: [Feature; 6] = [
@@ -36,7 +45,7 @@ const GUESS: Choice =
     Choice { name: "guess", value: None, about: "also set NRCPUS, to the CPUs on which samples were taken" };
 
 impl Recover {
-    pub(crate) const ABOUT: &'static str = "leave out what can't be read, and make EVENT_DESC and the flags again that only a finished recording has";
+    pub(crate) const ABOUT: &'static str = "leave out what can't be read, and rebuild EVENT_DESC and the flags that only a finished recording has";
     pub(crate) const OPTIONS: &'static [Choice] = &[GUESS];
 
     pub(crate) fn make(options: &Options) -> Result<Box<dyn Pass>> {
@@ -67,14 +76,12 @@ impl Pass for Recover {
         "recover"
     }
 
-    fn needs(&self, _input: &Recording) -> Needs {
-        let mut look = Kinds::of(&[RecordType::EVENT_UPDATE]);
-        if self.guess {
-            look.insert(RecordType::SAMPLE);
-        }
+    fn needs(&self, input: &Recording) -> Needs {
+        let headers = if input.form == Form::Pipe { Kinds::of(&HeaderRecord::KINDS) } else { Kinds::NONE };
         // A zstd stream that breaks off can't be continued, so what is left of it is written in clear.
         Needs {
-            looks: vec![look],
+            looks: vec![Kinds::ALL],
+            records: headers,
             decompressed: true,
             damage: Damage::Salvage,
             reshapes: true,
@@ -83,7 +90,12 @@ impl Pass for Recover {
     }
 
     fn survey(&mut self, _look: usize, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
-        if record.kind() == RecordType::SAMPLE {
+        let odd = oddities(record, layouts);
+        self.odd += u64::from(!odd.is_empty());
+        for odd in odd {
+            *self.odd_codes.entry(odd.code).or_default() += 1;
+        }
+        if record.kind() == RecordType::SAMPLE && self.guess {
             let cpu = layouts.layout_of(record).and_then(|layout| layout.cpu(record));
             self.cpu = self.cpu.max(cpu);
         } else if let Some((id, name)) = name_update(record) {
@@ -114,7 +126,7 @@ impl Pass for Recover {
             made.push("NRCPUS from the samples");
         }
         if !made.is_empty() {
-            session.report.say(Level::Info, format!("made again: {}", made.join(", ")));
+            session.report.say(Level::Info, format!("rebuilt {}", made.join(", ")));
         }
         let missing: Vec<_> = OF_THE_MACHINE
             .into_iter()
@@ -122,8 +134,10 @@ impl Pass for Recover {
             .map(|feature| feature.to_string())
             .collect();
         if !missing.is_empty() {
-            let what =
-                format!("the recording has no features {}, and nothing in it tells them", missing.join(", "));
+            let what = format!(
+                "the recording has no features {}, and they can't be rebuilt from its records",
+                missing.join(", ")
+            );
             let guess = if self.guess || session.feature(Feature::NRCPUS).is_some() {
                 ""
             } else {
@@ -131,11 +145,60 @@ impl Pass for Recover {
             };
             session.report.say(Level::Info, what + guess);
         }
+        let named = session.events.iter().any(|event| event.attr().flag(BUILD_ID_FLAG));
+        if session.feature(Feature::BUILD_ID).is_none() && !named {
+            let what =
+                "perf record adds build-ids when it ends; perfx inject -b adds them to what was recovered";
+            session.report.say(Level::Info, what);
+        }
+        if self.odd > 0 {
+            let codes = self.odd_codes.iter().map(|(code, count)| format!("{code}: {count}"));
+            let what = format!(
+                "{} not as the format says, and kept all the same ({}); perfx doctor names their places",
+                counted(self.odd, "record is", "records are"),
+                codes.collect::<Vec<_>>().join(", ")
+            );
+            session.report.say(Level::Warning, what);
+        }
         let traced = session.events.iter().any(|event| event.attr().is_tracepoint());
         if traced && session.feature(Feature::TRACING_DATA).is_none() {
             let what = "it has tracepoints, but not their formats (TRACING_DATA), without which no perf reads it; \
                         perfx filter --exclude-event NAME --drop-unused leaves them out";
             session.report.say(Level::Warning, what);
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
+        if HeaderRecord::read(&record).is_ok() {
+            return out.keep(record);
+        }
+        self.unreadable += 1;
+        out.drop_record(record);
+        Ok(())
+    }
+
+    fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
+        if self.unreadable > 0 {
+            let records = counted(self.unreadable, "header record", "header records");
+            session.report.say(Level::Loss, format!("{records} among the others can't be read"));
+        }
+        Ok(())
+    }
+
+    fn fork(&self) -> Option<Box<dyn Pass>> {
+        Some(Box::new(Recover::new(self.guess)))
+    }
+
+    fn join(&mut self, worker: Box<dyn Pass>) -> Result<()> {
+        if let Some(Recover { names, cpu, odd, odd_codes, unreadable, .. }) = worker_as(worker) {
+            self.names.extend(names);
+            self.cpu = self.cpu.max(cpu);
+            self.odd += odd;
+            for (code, count) in odd_codes {
+                *self.odd_codes.entry(code).or_default() += count;
+            }
+            self.unreadable += unreadable;
         }
         Ok(())
     }

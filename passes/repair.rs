@@ -79,7 +79,7 @@ impl Mend {
         let known = Mend::ALL.into_iter().find(|mend| mend.code() == code);
         known.ok_or_else(|| {
             let codes = Mend::ALL.map(Mend::code).join(", ");
-            anyhow::anyhow!("`{code}` is no fault that can be mended; these are: {codes}")
+            anyhow::anyhow!("unknown fault `{code}`; those that can be repaired are {codes}")
         })
     }
 }
@@ -169,9 +169,9 @@ impl Repair {
         self.mends.iter().copied().find(|mend| mend.code() == odd.code)
     }
 
-    /// Features that can be mended before the records are seen.
+    /// Features that can be mended without the records.
     fn features(&mut self, session: &mut Session) {
-        let is_file = session.input == Form::File && session.form != OutputForm::Pipe;
+        let is_file = !matches!(session.input, Form::Directory { .. }) && session.form != OutputForm::Pipe;
         if self.has(Mend::DirFormat) && is_file && session.feature(Feature::DIR_FORMAT).is_some() {
             session.clear_feature(Feature::DIR_FORMAT);
             self.done.mend(Mend::DirFormat);
@@ -266,11 +266,40 @@ impl Repair {
         out.keep(record)
     }
 
-    /// The record as it should be. `None`: it should not be there at all.
-    fn mended(&mut self, record: &Record<'_>, odd: &[Oddity], layouts: &Layouts) -> Option<Vec<u8>> {
+    /// The record as it should be: mended until nothing is left that can be, for a record of another size may read in another way. `None`: it
+    /// should not be there at all.
+    fn mended(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<Option<Vec<u8>>> {
+        let mut done = BTreeSet::new();
+        let mut bytes = record.bytes().to_vec();
+        for _ in Mend::ALL {
+            let now = Record::new(&bytes, record.payload(), record.origin(), record.endian())?;
+            let mut odd = oddities(&now, layouts);
+            odd.retain(|odd| odd.code != Mend::MmapBuildIdBit.code() || !self.named.prove(&now));
+            let next = self.mended_once(&now, &odd, layouts, &mut done);
+            match next {
+                Some(next) if next == bytes => break,
+                Some(next) => bytes = next,
+                None => {
+                    done.into_iter().for_each(|mend| self.done.mend(mend));
+                    return Ok(None);
+                }
+            }
+        }
+        if bytes != record.bytes() {
+            done.into_iter().for_each(|mend| self.done.mend(mend));
+        }
+        Ok(Some(bytes))
+    }
+
+    fn mended_once(
+        &mut self,
+        record: &Record<'_>,
+        odd: &[Oddity],
+        layouts: &Layouts,
+        done: &mut BTreeSet<Mend>,
+    ) -> Option<Vec<u8>> {
         let endian = record.endian();
         let mut bytes = record.bytes().to_vec();
-        let mut done = Vec::new();
         let mut short = 0;
         for mend in odd.iter().filter_map(|odd| self.mend_of(odd)) {
             match mend {
@@ -283,7 +312,7 @@ impl Repair {
                         index.entries.retain(|entry| layouts.event_of_id(entry.id).is_some());
                         // Fewer entries than there were fit into one record.
                         let Some(index) = index.write(endian).into_iter().next() else {
-                            self.done.mend(mend);
+                            done.insert(mend);
                             return None;
                         };
                         bytes = index;
@@ -294,7 +323,7 @@ impl Repair {
                         at.and_then(|at| endian.set_u64(&mut bytes, at, 0));
                     }
                     _ => {
-                        self.done.mend(mend);
+                        done.insert(mend);
                         return None;
                     }
                 },
@@ -302,7 +331,7 @@ impl Repair {
                 Mend::SizeUnaligned if short == 0 => short = (8 - bytes.len() % 8) % 8,
                 _ => {}
             }
-            done.push(mend);
+            done.insert(mend);
         }
         if short > 0 {
             let trailer = decode(record, layouts).get("sample_id").and(layouts.all().first());
@@ -316,7 +345,6 @@ impl Repair {
             let size = bytes.len() as u16;
             endian.set_u16(&mut bytes, HEADER_SIZE - 2, size);
         }
-        done.into_iter().for_each(|mend| self.done.mend(mend));
         Some(bytes)
     }
 
@@ -434,15 +462,15 @@ impl Pass for Repair {
             _ => {}
         }
         let layouts = out.layouts();
-        let mut odd = oddities(&record, layouts);
-        odd.retain(|odd| odd.code != Mend::MmapBuildIdBit.code() || !self.named.prove(&record));
-        if odd.iter().all(|odd| self.mend_of(odd).is_none()) {
+        // Only the size of a record with a payload could be wrong, and perf itself tells where the payload begins by that.
+        if !record.payload().is_empty()
+            || oddities(&record, layouts).iter().all(|odd| self.mend_of(odd).is_none())
+        {
             return out.keep(record);
         }
-        match self.mended(&record, &odd, layouts) {
-            Some(bytes) if record.payload().is_empty() => out.replace(&record, &bytes),
-            // Only its size could be wrong, and perf itself tells where the payload begins by that.
-            Some(_) => out.keep(record),
+        match self.mended(&record, layouts)? {
+            Some(bytes) if bytes == record.bytes() => out.keep(record),
+            Some(bytes) => out.replace(&record, &bytes),
             None => {
                 out.drop_record(record);
                 Ok(())
@@ -456,6 +484,8 @@ impl Pass for Repair {
         {
             self.mmap_len(session, feature, self.largest);
         }
+        // Pipe data says some among its records.
+        self.features(session);
         self.tell(session);
         Ok(())
     }

@@ -99,7 +99,8 @@ impl TalkArgs {
 pub(crate) fn tell_failure(error: &anyhow::Error) {
     // Not `eprintln!`, which panics when standard error is gone.
     let what = printable(&format!("{error:#}"));
-    let _ = writeln!(anstream::stderr(), "{BAD}perfx:{BAD:#} {what}{}", way_out(error));
+    let way_out = if what.contains("perfx recover") { "" } else { way_out(error) };
+    let _ = writeln!(anstream::stderr(), "{BAD}perfx:{BAD:#} {what}{way_out}");
 }
 
 /// What to do about a recording that ends too early or is damaged; `recover` itself has no such error.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use clap::Args;
 use perfx_format::expand::Chain;
 use perfx_format::input::{Form, Recording};
@@ -84,10 +84,21 @@ impl Decompress {
                 threads: self.write.threads.count(),
                 spool: spool(),
             };
+            let before = index.checked_sub(1).and_then(|before| self.chain.get(before));
+            let gap = |error: anyhow::Error| match before {
+                Some(before) => {
+                    anyhow!(
+                        "{error:#}; is a file of the chain missing between {} and {name}?",
+                        before.display()
+                    )
+                }
+                None => error,
+            };
             let outcome = if self.write.dry_run {
-                job.run(Output::Nowhere(form))?
+                job.run(Output::Nowhere(form)).map_err(gap)?
             } else {
-                let (temporary, outcome) = Place::new(&target, self.write.existing()).make_file(job, form)?;
+                let made_file = Place::new(&target, self.write.existing()).make_file(job, form);
+                let (temporary, outcome) = made_file.map_err(gap)?;
                 made.push((temporary, target.clone()));
                 outcome
             };

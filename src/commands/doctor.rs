@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Args;
-use perfx_doctor::{CODES, Diagnosis, Finding, Severity, Spot, Verdict, examine, unopened};
+use perfx_doctor::{CODES, Code, Diagnosis, Finding, Reaction, Severity, Spot, Verdict, examine, unopened};
 use perfx_format::Origin;
 use perfx_pipeline::counted;
 use serde_json::{Map, Value as Json, json};
@@ -19,7 +19,8 @@ use crate::progress::Bar;
 /// Check the structure of recordings
 ///
 /// Each fault has a short code that never changes, places, a sentence, what perf 6.1 and 7.3 do about
-/// it, and the command that mends it. What only older perfs can't read is a note, no fault.
+/// it unless they read it all the same, and the command that mends it. What only older perfs can't
+/// read is a note, not a fault; -v prints notes, too.
 ///
 /// Exit codes: 0 sound, 3 suspect, 1 unreadable: a recording of which perfx can't copy every record.
 ///
@@ -34,14 +35,17 @@ pub(crate) struct Doctor {
     #[command(flatten)]
     inputs: InputsArgs,
     /// List the codes and what they mean
-    #[arg(long, conflicts_with_all = ["positional", "input", "places", "quiet"])]
+    #[arg(long, conflicts_with_all = ["positional", "input", "places", "quiet", "verbose"])]
     list: bool,
     /// Name the first N places of each fault
     #[arg(long, value_name = "N", default_value_t = 3)]
     places: u16,
-    /// Say nothing of sound recordings
+    /// Print nothing about sound recordings
     #[arg(short, long)]
     quiet: bool,
+    /// Also print notes: what only some perfs can't read
+    #[arg(short, long)]
+    verbose: bool,
     #[command(flatten)]
     format: FormatArgs,
     #[command(flatten)]
@@ -76,7 +80,7 @@ impl Doctor {
                 continue;
             }
             match format {
-                Format::Text => io::stdout().write_all(text(&diagnosis).as_bytes())?,
+                Format::Text => io::stdout().write_all(text(&diagnosis, self.verbose).as_bytes())?,
                 Format::Json => all.push(file(&diagnosis)),
                 Format::Ndjson => {
                     let mut line = head("doctor-file");
@@ -147,28 +151,46 @@ fn stream<'d>(diagnosis: &'d Diagnosis, spot: &Spot) -> Option<&'d str> {
     names.get(stream as usize).filter(|_| names.len() > 1).map(|name| &**name)
 }
 
-fn text(diagnosis: &Diagnosis) -> String {
-    let mut text = format!("{}: {}", printable(&diagnosis.name), verdict(diagnosis.verdict));
+fn text(diagnosis: &Diagnosis, notes: bool) -> String {
+    let unfinished = diagnosis.verdict == Verdict::Unreadable && diagnosis.whole;
+    let said = if unfinished { "unfinished" } else { verdict(diagnosis.verdict) };
+    let mut text = format!("{}: {said}", printable(&diagnosis.name));
     let is = |severity| diagnosis.findings.iter().filter(move |finding| finding.code.severity == severity);
     let sum = |severity| is(severity).map(|finding| finding.count).sum::<u64>();
     for (severity, one, many) in [(Severity::Fault, "fault", "faults"), (Severity::Note, "note", "notes")] {
-        if sum(severity) > 0 {
+        if sum(severity) > 0 && (notes || severity == Severity::Fault) {
             let _ = write!(text, ", {}", counted(sum(severity), one, many));
         }
     }
-    let _ = writeln!(text, " in {} records", count(diagnosis.records));
+    let records = count(diagnosis.records);
+    let _ = if unfinished {
+        writeln!(text, "; perfx recover brings back all {records} records")
+    } else {
+        writeln!(text, " in {records} records")
+    };
     for finding in &diagnosis.findings {
-        text += &finding_text(diagnosis, finding);
+        if notes || finding.code.severity == Severity::Fault {
+            text += &finding_text(diagnosis, finding);
+        }
     }
     text.lines().map(|line| printable(line) + "\n").collect()
+}
+
+/// What perfs do about it, where that is worth a word, and what mends it: a line, or nothing.
+fn consequences(code: &Code) -> String {
+    let mut said = Vec::new();
+    if (code.perf_61, code.perf_73) != (Reaction::Reads, Reaction::Reads) {
+        said.push(format!("perf 6.1 {}, perf 7.3 {}", code.perf_61, code.perf_73));
+    }
+    said.extend(code.mend.map(|mend| format!("perfx {mend} mends it")));
+    if said.is_empty() { String::new() } else { format!("    {}\n", said.join("; ")) }
 }
 
 fn finding_text(diagnosis: &Diagnosis, finding: &Finding) -> String {
     let code = finding.code;
     let times = if finding.count > 1 { format!(" ({} times)", count(finding.count)) } else { String::new() };
     let mut text = format!("  {} {}{times}: {}\n", severity(code.severity), code.code, code.about);
-    let mend = code.mend.map(|mend| format!("; perfx {mend} mends it")).unwrap_or_default();
-    let _ = writeln!(text, "    perf 6.1 {}, perf 7.3 {}{mend}", code.perf_61, code.perf_73);
+    text += &consequences(code);
     for spot in &finding.spots {
         let mut place = Vec::new();
         place.extend(stream(diagnosis, spot).map(str::to_owned));
@@ -211,7 +233,7 @@ fn finding_json(diagnosis: &Diagnosis, finding: &Finding) -> Json {
     Json::Object(json)
 }
 
-fn code_json(code: &perfx_doctor::Code) -> Map<String, Json> {
+fn code_json(code: &Code) -> Map<String, Json> {
     let mut json = Map::new();
     json.insert("code".into(), code.code.into());
     json.insert("severity".into(), severity(code.severity).into());
@@ -227,9 +249,8 @@ fn list(format: Format) -> String {
     match format {
         Format::Text => {
             for code in CODES {
-                let mend = code.mend.map(|mend| format!("; perfx {mend} mends it")).unwrap_or_default();
                 let _ = writeln!(text, "{} ({}): {}", code.code, severity(code.severity), code.about);
-                let _ = writeln!(text, "    perf 6.1 {}, perf 7.3 {}{mend}", code.perf_61, code.perf_73);
+                text += &consequences(code);
             }
         }
         Format::Json => {

@@ -2,8 +2,9 @@
 
 use anyhow::Result;
 use clap::Args;
+use perfx_format::Kinds;
 use perfx_format::header::Weight;
-use perfx_format::input::Recording;
+use perfx_format::input::{Batch, Form, HeaderRecord, Recording};
 use perfx_passes::{Recover as Pass, ReindexAux, ReindexBuildIds, ReindexTimes};
 use perfx_pipeline::scan_past;
 
@@ -13,10 +14,11 @@ use crate::output::WriteArgs;
 /// Bring back a recording that was cut short: perf record was killed, the disk was full, the copy broke off
 ///
 /// Records are read as far as they go. Where something else stands between them (a hole, say),
-/// reading goes on behind it, if several sound records in a row prove that there are more. What perf
-/// record only writes at its end is made again from the records: event names, the times of the first
-/// and last sample, build-ids, the index of AUX data. The output is not compressed. A recording that
-/// is whole comes out as it is, with exit code 0; else the code is 3, and what is lost is told.
+/// reading goes on behind it, if several records in a row prove that there are more. Records that are
+/// odd but whole are kept. What perf record only writes at its end is rebuilt from the records: event
+/// names, the times of the first and last sample, build-ids, the index of AUX data. The output is not
+/// compressed. A recording that is whole comes out as it is, with exit code 0; else the code is 3, and
+/// what is lost or odd is reported.
 ///
 /// Examples:
 ///   perfx recover killed.data -o rescued.data
@@ -50,16 +52,30 @@ impl Recover {
     /// Everything there is can be read.
     fn is_whole(&self, recording: &mut Recording) -> Result<bool> {
         let mut whole = recording.faults.iter().all(|fault| fault.weight == Weight::Odd);
+        let pipe = recording.form == Form::Pipe;
         scan_past(
             recording,
             self.write.threads.count(),
             true,
-            |_| (),
+            |batch| !pipe || has_readable_headers(batch),
             |read| {
-                whole &= read.is_ok_and(|(batch, ())| batch.torn.is_none() && batch.lost.is_none());
+                whole &= read
+                    .is_ok_and(|(batch, readable)| readable && batch.torn.is_none() && batch.lost.is_none());
                 Ok(())
             },
         )?;
         Ok(whole)
     }
+}
+
+/// Every record that a file would keep in its header can be read.
+fn has_readable_headers(batch: &Batch) -> bool {
+    let headers = Kinds::of(&HeaderRecord::KINDS);
+    let mut walker = batch.walk();
+    while let Ok(Some(record)) = walker.next_wanted(headers, usize::MAX) {
+        if HeaderRecord::read(&record).is_err() {
+            return false;
+        }
+    }
+    true
 }

@@ -8,10 +8,11 @@ use perfx_pipeline::Pass;
 use crate::cli::Usage;
 use crate::output::WriteArgs;
 
-/// Mend faults that programs and kernels are known to write into recordings
+/// Repair faults that programs and kernels are known to write into recordings
 ///
 /// Faults have the codes of `perfx doctor --list`. Nothing else changes. Samples of an id that no
-/// event has are lost, and that is said; what is inside compressed records is left, and said.
+/// event has are lost, and reported; what is inside compressed records stays, and is reported. A
+/// change in place that was interrupted is finished by --in-place.
 ///
 /// Examples:
 ///   perfx repair perf.data -o mended.data
@@ -20,7 +21,7 @@ use crate::output::WriteArgs;
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Repair {
-    /// Mend only this fault; repeatable
+    /// Repair only this fault; repeatable
     #[arg(long, value_name = "CODE")]
     fault: Vec<String>,
     #[command(flatten)]

@@ -91,16 +91,20 @@ const REPAIR: Option<&str> = Some("repair");
 const REPAIR_IN_PLACE: Option<&str> = Some("repair --in-place");
 const REINDEX: Option<&str> = Some("reindex");
 const RECOVER: Option<&str> = Some("recover");
+const SORT: Option<&str> = Some("sort");
 const COPY: Option<&str> = Some("copy");
 const TO_PIPE: Option<&str> = Some("copy --to pipe");
 const DECOMPRESS: Option<&str> = Some("decompress");
 
 /// All of them, by what they are about: the front, attrs and events, features, records, samples, order, AUX data, compression.
 pub static CODES: &[Code] = codes! {
-    "magic" Fault Refuses Refuses None, "Does not begin as a recording does";
-    "header-size" Fault Refuses Refuses None, "The header's size is none that a recording has";
+    "magic" Fault Refuses Refuses None, "Bad magic: not a perf.data file";
+    "perf-message" Fault Varies Varies RECOVER, "A message of perf record stands before or behind the recording: its standard error went into the pipe";
+    "header-size" Fault Refuses Refuses None, "The header's size is not one that a recording has";
     "header-cut" Fault Refuses Refuses None, "Ends inside the header";
     "directory" Fault Refuses Refuses None, "Not a directory that perf record makes, or one of a newer form";
+    "directory-part" Fault Reads Reads None, "A data file of a directory is missing";
+    "second-recording" Fault Varies Varies RECOVER, "Another recording begins where a record should (cat of several): recover keeps the first";
     "unfinished" Fault Refuses Refuses RECOVER, "perf record was killed: data.size is 0 and nothing follows the records";
     "data-cut" Fault Varies Refuses RECOVER, "The data section reaches past the end of the file";
     "sections-overlap" Fault Varies Varies COPY, "Two sections share bytes";
@@ -116,7 +120,7 @@ pub static CODES: &[Code] = codes! {
     "attr-unknown" Note Refuses Refuses TO_PIPE, "An attr is larger than any perf knows: they refuse a file, but read pipe data";
     "attr-bits" Fault Reads Reads None, "Bits of an attr that nobody has named; perf gives up the names of the events";
     "read-without-id" Fault Refuses Refuses None, "Samples hold counters without their ids";
-    "ids-outside" Fault Varies Refuses None, "Ids that are not in the file, or not a multiple of 8 bytes";
+    "ids-outside" Fault Varies Refuses None, "Ids that are not in the file, or whose size is not a multiple of 8 bytes";
     "id-position" Fault Refuses Refuses None, "Events keep their id at different places of a record, so that none can be told";
     "id-twice" Fault Reads Reads None, "Two events have the same id";
     "no-event" Fault Aborts Aborts None, "A record before any event, or no event at all";
@@ -139,21 +143,21 @@ pub static CODES: &[Code] = codes! {
     "group-range" Fault Reads Refuses None, "A group of GROUP_DESC reaches past the last event";
     "sample-time" Fault Reads Reads REINDEX, "SAMPLE_TIME does not agree with the samples";
     "dir-format" Fault Reads Refuses REPAIR, "DIR_FORMAT in a plain file: records may be in other files that are not here";
-    "mmap-len" Fault Varies Refuses REPAIR, "mmap_len of feature COMPRESSED is 0 or no multiple of 4096";
+    "mmap-len" Fault Varies Refuses REPAIR, "mmap_len of feature COMPRESSED is 0 or not a multiple of 4096";
     "end-mark" Note Aborts Reads COPY, "The mark behind the features has a number that perf 6.1 and 6.12 take for a feature";
 
     "record-size" Fault Aborts Varies RECOVER, "The size of a record can't be right, so nothing behind it can be found";
     "record-cut" Fault Varies Varies RECOVER, "A record reaches past the end of its data";
     "torn" Fault Varies Varies RECOVER, "A pipe or a compressed stream ends inside a record";
-    "kind-unknown" Fault Aborts Varies None, "A kind of record that nobody has named";
+    "kind-unknown" Fault Aborts Varies None, "Unknown record type";
     "kind-newer" Note Aborts Reads None, "A kind of record that older perfs do not know (perfx decompress opens COMPRESSED2, perfx filter --exclude-kind leaves others out)";
     "header-record" Fault Varies Varies None, "HEADER_ATTR or HEADER_TRACING_DATA among the records of a file";
-    "size-unaligned" Fault Reads Aborts REPAIR, "The size of a record is no multiple of 8 (HEADER_BUILD_ID: perfx reindex mends it, too)";
-    "payload-unaligned" Fault Varies Varies None, "The payload behind a record is no multiple of 8";
+    "size-unaligned" Fault Reads Aborts REPAIR, "The size of a record is not a multiple of 8 (HEADER_BUILD_ID: perfx reindex mends it, too)";
+    "payload-unaligned" Fault Varies Varies None, "The size of the payload behind a record is not a multiple of 8";
     "cpumode-unknown" Fault Reads Reads None, "A cpumode that nobody has named";
     "too-small" Fault Varies Varies None, "A field does not fit in its record";
     "count-too-large" Fault Varies Varies None, "A record says that it holds more than it has room for";
-    "string-unterminated" Fault Reads Varies REPAIR, "A string without its NUL";
+    "string-unterminated" Fault Reads Varies REPAIR, "A string without a NUL at its end";
     "rest" Fault Reads Reads None, "Bytes follow the fields of a record";
     "trailer-missing" Fault Reads Varies None, "A record without the sample_id that its event asks for";
     "id-unknown" Fault Varies Varies REPAIR, "An id that no event has";
@@ -173,7 +177,7 @@ pub static CODES: &[Code] = codes! {
     "branch-counters-missing" Fault Reads Aborts None, "A branch stack without the counters that an event of its group asks for";
     "raw-short" Fault Crashes Reads None, "A tracepoint without its data";
     "sample-cpu" Fault Reads Reads None, "A sample of a CPU that is not there";
-    "out-of-order" Fault Reads Reads None, "A record is older than what was let go before it, so that perf shows it too late";
+    "out-of-order" Fault Reads Reads SORT, "A record arrives after its round was flushed, so that perf shows it too late";
 
     "auxtrace-info-missing" Fault Aborts Aborts None, "AUX data without AUXTRACE_INFO before it";
     "auxtrace-queue" Fault Varies Varies None, "One queue of AUX data belongs to two threads or CPUs";

@@ -31,6 +31,7 @@ pub fn examine(mut recording: Recording, threads: usize, most: usize) -> Result<
         pipe,
         compression: can_tell.then(|| recording.compressed()),
         broken: recording.faults.iter().any(|fault| fault.weight == Weight::Fatal),
+        whole: recording.faults.iter().all(|fault| fault.weight == Weight::Odd || fault.code == "unfinished"),
         records: 0,
         has_event: !pipe,
         order: sorts(&recording).then(Order::default),
@@ -48,7 +49,7 @@ pub fn examine(mut recording: Recording, threads: usize, most: usize) -> Result<
             Ok(())
         }
         Err(error) if patient.findings.error(&error) => {
-            patient.broken = true;
+            (patient.broken, patient.whole) = (true, false);
             Ok(())
         }
         Err(error) => Err(error.into()),
@@ -56,9 +57,10 @@ pub fn examine(mut recording: Recording, threads: usize, most: usize) -> Result<
     front::times(&recording, &patient.times, &mut patient.findings);
     front::aux(&recording, &patient.aux, &mut patient.findings);
     front::id_index(&recording, &patient.aux, &mut patient.findings);
-    let Patient { findings, broken, records, .. } = patient;
+    let Patient { findings, broken, whole, records, .. } = patient;
     Ok(Diagnosis {
         records,
+        whole,
         ..Diagnosis::new(recording.name.clone(), recording.stream_names(), findings, broken)
     })
 }
@@ -87,8 +89,10 @@ struct Patient {
     pipe: bool,
     /// What feature COMPRESSED says, if that can be told: it is damaged, or perf record did not live to write it.
     compression: Option<Option<Compressed>>,
-    /// Not all of it can be read.
+    /// Not all of it can be read as it is.
     broken: bool,
+    /// All records can be read, and `recover` brings them back.
+    whole: bool,
     records: u64,
     /// There was an event by now.
     has_event: bool,
@@ -127,7 +131,12 @@ impl Patient {
         // perf bears that in pipe data and at the end of a compressed stream; elsewhere in a file it means that the file is damaged.
         let borne = self.pipe || matches!(torn.origin, Origin::Chunk { .. });
         self.broken |= !borne;
-        let code = if borne { "torn" } else { "record-cut" };
+        self.whole = false;
+        let code = match error.fault_code() {
+            Some(code) if torn.stray.is_some() => code,
+            _ if borne => "torn",
+            _ => "record-cut",
+        };
         self.findings
             .add(code, Spot { origin: Some(torn.origin), kind: torn.kind, what: error.what().to_owned() });
     }

@@ -125,6 +125,8 @@ pub struct Diagnosis {
     pub verdict: Verdict,
     /// Records looked at.
     pub records: u64,
+    /// All records can be read, though perf refuses the recording: it was not finished.
+    pub whole: bool,
     /// The files of a directory, by the number an [`Origin`] gives; one name otherwise.
     pub streams: Vec<Arc<str>>,
     /// Faults first, then notes.
@@ -140,6 +142,6 @@ impl Diagnosis {
             (false, true) => Verdict::Suspect,
             (false, false) => Verdict::Sound,
         };
-        Diagnosis { name, verdict, records: 0, streams, findings }
+        Diagnosis { name, verdict, records: 0, whole: !broken, streams, findings }
     }
 }

@@ -189,7 +189,7 @@ fn agree(recording: &Recording, findings: &mut Findings) {
     if let Some(Compressed { mmap_len, .. }) = recording.compressed()
         && (mmap_len == 0 || !mmap_len.is_multiple_of(PAGE))
     {
-        add("mmap-len", Feature::COMPRESSED, format!("mmap_len {mmap_len} is no multiple of {PAGE}"));
+        add("mmap-len", Feature::COMPRESSED, format!("mmap_len {mmap_len} is not a multiple of {PAGE}"));
     }
 }
 

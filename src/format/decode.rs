@@ -138,7 +138,9 @@ fn with_trailer<'a>(record: &Record<'a>, layouts: &Layouts, layout: &Layout) -> 
     let (mut decoded, _) = read(record, layouts, Some(layout), front);
     if !decoded.odd.is_empty() {
         let (whole, left) = read(record, layouts, Some(layout), body);
-        if whole.odd.len() < decoded.odd.len() && left < 8 {
+        // An id that no event has is odd, too: the end of a text, say.
+        let strange = layout.id(record).is_some_and(|id| !layouts.knows(id));
+        if whole.odd.len() < decoded.odd.len() + usize::from(strange) && left < 8 {
             return None;
         }
     }

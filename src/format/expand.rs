@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use zstd::zstd_safe::{DCtx, InBuffer, OutBuffer, get_error_name, get_frame_content_size};
 
-use crate::input::{BATCH_SIZE, Batch, Lost, Opened, Torn, sound_records};
+use crate::input::{BATCH_SIZE, Batch, Lost, Opened, Torn, trusted};
 use crate::{BadFrame, Bytes, Endian, Error, Frame, Kinds, Origin, Origins, Record, RecordType, Result};
 
 pub use parcel::{Parcel, Parcels};
@@ -191,7 +191,7 @@ where
                     *stream = Stream { broken: true, ..Stream::new() };
                     return Err(error);
                 }
-                out.drop_unsound();
+                out.drop_untrusted();
                 // Handed on, so that it is not looked at again at the next fault.
                 out.flush(&mut self.ready);
                 let lost = Lost { error: Arc::new(error), records: 1, bytes };
@@ -227,6 +227,7 @@ where
                     bytes: stream.tail.len() as u64,
                     needs: frame.map_or(0, |frame| frame.total()),
                     resumes: false,
+                    stray: None,
                 };
                 self.ready.push_back(Batch { torn: Some(torn), ..last.clone() });
             }
@@ -470,23 +471,16 @@ impl Output {
         self.origins.truncate(self.framed);
     }
 
-    /// Forgets what stands behind the last sound record: zstd hands out some of what a damaged frame holds before it notices.
-    fn drop_unsound(&mut self) {
-        let (mut at, mut count, mut sound, mut records) = (0, 0, 0, 0);
-        while let Ok(Some(frame)) = Frame::read(&self.bytes[..self.framed], at, self.batch.endian) {
-            // No kind that is still to come will have such sizes, and perf refuses them.
-            if frame.kind.name().is_none() && frame.size % 8 != 0 {
-                break;
-            }
-            let is_sound =
-                sound_records(&self.bytes, at, 1, self.batch.endian, &self.batch.layouts, &mut { u64::MAX });
-            at += frame.total() as usize;
-            count += 1;
-            if is_sound {
-                (sound, records) = (at, count);
-            }
+    /// Forgets the records that can't be trusted: zstd hands out some of what a damaged frame holds before it notices.
+    fn drop_untrusted(&mut self) {
+        let (endian, mut end) = (self.batch.endian, 0);
+        // No kind that is still to come will have such sizes, and perf refuses them.
+        while let Ok(Some(frame)) = Frame::read(&self.bytes[..self.framed], end, endian)
+            && (frame.kind.name().is_some() || frame.size % 8 == 0)
+        {
+            end += frame.total() as usize;
         }
-        (self.framed, self.records) = (sound, records);
+        (self.framed, self.records) = trusted(&self.bytes, end, endian, &self.batch.layouts);
         self.drop_rest();
     }
 

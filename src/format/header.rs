@@ -18,6 +18,9 @@ pub const EVENT_TYPE_SIZE: usize = 72;
 /// Most events a file may hold, as perf 7 limits them (tools/perf/util/header.c).
 pub(crate) const EVENTS_MAX: usize = 65536;
 
+/// How the messages of perf record begin, which land in the recording where standard error goes into the pipe, too.
+pub(crate) const PERF_MESSAGE: &[u8] = b"[ perf record: ";
+
 /// The feature sections of a recording. Order is the order of the bits, whatever was set first.
 pub type Features = BTreeMap<Feature, Bytes>;
 
@@ -84,6 +87,10 @@ impl Magic {
                 Some(size) if size <= u64::from(u32::MAX) => (Endian::Little, true),
                 _ => (Endian::Big, true),
             },
+            _ if head.starts_with(PERF_MESSAGE) => {
+                let what = "a message of perf record (\"[ perf record: …\") stands before the recording: its standard error went into the pipe";
+                return Err(Error::at(0, what).code("perf-message"));
+            }
             other => {
                 let shown = other.escape_ascii();
                 let what = format!("not a perf.data file (magic \"{shown}\")");
@@ -371,8 +378,9 @@ impl FileHeader {
         let len = file.len() as u64;
         let torn_table = |fault: &Fault| matches!(fault.code, "feature-table-cut" | "feature-outside");
         let no_table = self.features.is_empty() || self.faults.iter().any(torn_table);
-        if self.data.size == 0 && no_table && len > self.data.offset {
-            // perf record writes data.size when it ends; records where the feature table should be mean it never did.
+        if self.data.size == 0 && no_table && len > self.data.offset && self.attrs.offset < self.data.offset {
+            // perf record writes data.size when it ends; records where the feature table should be mean it never did. (Attrs stand there where
+            // whoever wrote them has finished.)
             self.faults.retain(|fault| !torn_table(fault));
             self.features.clear();
             self.sections.clear();

@@ -1,6 +1,7 @@
 //! Opens every form of recording (file, pipe data, directory) and cuts its data into batches of whole records, holding one batch at a time.
 
-use std::collections::HashSet;
+use std::cell::Cell;
+use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -8,11 +9,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::decode::decode;
+use crate::decode::{decode, oddities};
 use crate::expand::{Chain, begins_frame};
 use crate::features::{BuildIdEntry, Compressed, read_event_desc};
 use crate::header::{
-    EVENT_TYPE_SIZE, EVENTS_MAX, Fault, Features, FileHeader, Magic, PIPE_HEADER_SIZE, Section, Weight,
+    EVENT_TYPE_SIZE, EVENTS_MAX, FILE_HEADER_SIZE, Fault, Features, FileHeader, Magic, PERF_MESSAGE,
+    PIPE_HEADER_SIZE, Section, Weight,
 };
 use crate::pipe::EVENT_UPDATE_NAME;
 use crate::{
@@ -217,6 +219,30 @@ pub struct Torn {
     pub needs: u64,
     /// Records go on behind it: it lies in the middle of a recording that is read forgivingly.
     pub resumes: bool,
+    /// What it is instead, where that is known.
+    pub stray: Option<Stray>,
+}
+
+/// What stands where a record should, and reading ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stray {
+    /// The header of another recording: pipe data was concatenated.
+    Recording,
+    /// A message of perf record: standard error was mixed into the pipe.
+    Message,
+}
+
+impl Stray {
+    fn at(bytes: &[u8]) -> Option<Stray> {
+        if bytes.starts_with(PERF_MESSAGE) {
+            return Some(Stray::Message);
+        }
+        let size = Magic::read(bytes).ok()?.size;
+        [PIPE_HEADER_SIZE, FILE_HEADER_SIZE]
+            .map(|size| size as u64)
+            .contains(&size)
+            .then_some(Stray::Recording)
+    }
 }
 
 /// COMPRESSED records that could not be decompressed.
@@ -249,11 +275,30 @@ impl Torn {
 
     /// The same as an error.
     pub fn to_error(&self) -> Error {
-        let Torn { origin, kind, bytes, needs, resumes } = *self;
+        let Torn { origin, kind, bytes, needs, resumes, stray } = *self;
+        if let Some(stray) = stray {
+            let (code, what) = match (stray, origin.stored_at()) {
+                (Stray::Recording, Some((_, offset))) => {
+                    let what = format!(
+                        "a second recording begins here, and its {bytes} bytes are left out (tail -c +{} cuts it off)",
+                        offset + 1
+                    );
+                    ("second-recording", what)
+                }
+                (Stray::Recording, None) => ("second-recording", "a second recording begins here".to_owned()),
+                (Stray::Message, _) => {
+                    let what = format!(
+                        "messages of perf record (\"[ perf record: …\", {bytes} bytes) follow the records: its standard error went into the pipe"
+                    );
+                    ("perf-message", what)
+                }
+            };
+            return Error::new(what).origin(origin).code(code);
+        }
         let what = match needs {
-            _ if resumes => format!("{bytes} bytes are no record; records go on behind them"),
+            _ if resumes => format!("{bytes} bytes are not a record; records go on behind them"),
             0 if bytes < HEADER_SIZE as u64 => format!("only {bytes} bytes are left, too few for a record"),
-            0 => format!("{bytes} bytes are no record, and none follows"),
+            0 => format!("{bytes} bytes are not a record, and none follows"),
             needs => format!("the record takes {needs} bytes, but only {bytes} are left"),
         };
         let error = Error::new(what).origin(origin).code("torn");
@@ -417,8 +462,10 @@ impl Recording {
             io::copy(&mut reader, &mut file).map_err(fail)?;
         }
         // What was found torn is not there any more.
-        let Recording { faults, progress, .. } = self;
-        Ok(Recording { faults, progress, ..Recording::from_mapped(file, name.clone())? })
+        let Recording { mut faults, progress, .. } = self;
+        let spooled = Recording::from_mapped(file, name.clone())?;
+        faults.extend(spooled.faults.iter().cloned());
+        Ok(Recording { faults, progress, ..spooled })
     }
 
     fn from_mapped(file: File, name: Arc<str>) -> Result<Recording> {
@@ -501,6 +548,22 @@ impl Recording {
         }
         parts.sort();
         recording.extras.sort();
+        // perf record --threads numbers them from 0 on. Whether the last one is missing nothing tells.
+        if let Some(&(last, _)) = parts.last()
+            && last >= parts.len() as u64
+            && last < u64::MAX
+        {
+            let first = (0..).zip(&parts).find(|(number, (part, _))| number != part);
+            let first = first.map_or(0, |(number, _)| number);
+            let missing = match last + 1 - parts.len() as u64 {
+                1 => format!("data.{first} is missing, and its records with it"),
+                n => {
+                    format!("data.{first} and {} files more are missing, and their records with them", n - 1)
+                }
+            };
+            let (code, weight) = ("directory-part", Weight::Loss);
+            recording.faults.push(Fault { code, offset: 0, what: missing, weight, hint: None });
+        }
         if version == 1 && parts.is_empty() {
             return Err(Error::new("directory format 1 without a single data.N file").code("directory"));
         }
@@ -516,7 +579,8 @@ impl Recording {
         Ok(recording)
     }
 
-    /// Reads the leading header records of pipe data: everything up to the first record that is not one.
+    /// Reads the leading header records of pipe data: everything up to the first record that is not one. What is damaged among them is left out,
+    /// and a fault that forbids writing; pipe data that is not mapped is spooled for that.
     fn from_pipe(source: Source, endian: Endian, name: Arc<str>) -> Result<Recording> {
         let mut recording = Recording {
             name: name.clone(),
@@ -540,23 +604,50 @@ impl Recording {
         cutter.eager = true;
         let mut head = Head::default();
         loop {
-            let Some(batch) = cutter.next_batch()? else {
-                // The head is all there is, and must not be read again as records.
-                cutter.use_up();
-                break;
+            let batch = match cutter.next_batch() {
+                Ok(Some(batch)) => batch,
+                Ok(None) => {
+                    // The head is all there is, and must not be read again as records.
+                    cutter.use_up();
+                    break;
+                }
+                Err(error) if error.fault_code().is_none() => return Err(error),
+                Err(error) => {
+                    if let Some(spool) = cutter.spool() {
+                        recording.streams.push(cutter.into_rest());
+                        return recording.spooled(&spool);
+                    }
+                    cutter.layouts = Arc::new(Layouts::new(&recording.events));
+                    let Some(bytes) = cutter.step_over() else { return Err(error) };
+                    recording.faults.push(left_out(&error, &format!("{bytes} bytes here are left out")));
+                    continue;
+                }
             };
-            let mut end = 0;
+            let (mut start, mut end) = (0, 0);
             let mut walker = batch.walk();
             while let Some(record) = walker.next_record()? {
-                if !recording.take_head(&record, &mut head)? {
-                    break;
+                match recording.take_head(&record, &mut head) {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(error) if recording.events.len() > EVENTS_MAX => return Err(error),
+                    Err(error) => {
+                        if let Some(spool) = cutter.spool() {
+                            recording.head.push(batch.part(0..end)?);
+                            cutter.give_back(&batch, end);
+                            recording.streams.push(cutter.into_rest());
+                            return recording.spooled(&spool);
+                        }
+                        recording.faults.push(left_out(&error, "the record is left out"));
+                        recording.head.push(batch.part(start..end)?);
+                        start = walker.position();
+                    }
                 }
                 end = walker.position();
             }
             // What is torn behind other records is found with them.
             let torn = batch.torn.filter(|_| end == batch.bytes.len());
-            if end > 0 || torn.is_some() {
-                recording.head.push(Batch { torn, ..batch.part(0..end)? });
+            if end > start || torn.is_some() {
+                recording.head.push(Batch { torn, ..batch.part(start..end)? });
             }
             if end < batch.bytes.len() {
                 cutter.give_back(&batch, end);
@@ -564,9 +655,18 @@ impl Recording {
             }
             if let Some(torn) = batch.torn {
                 let offset = torn.origin.stored_at().map_or(0, |(_, offset)| offset);
-                let what =
-                    format!("the pipe ends inside a record of its header: {} bytes are lost", torn.bytes);
-                recording.faults.push(Fault { code: "torn", offset, what, weight: Weight::Loss, hint: None });
+                let error = torn.to_error();
+                let (code, what) = match torn.stray {
+                    Some(_) => (error.fault_code().unwrap_or("torn"), error.what().to_owned()),
+                    None => {
+                        let bytes = torn.bytes;
+                        (
+                            "torn",
+                            format!("the pipe ends inside a record of its header: {bytes} bytes are lost"),
+                        )
+                    }
+                };
+                recording.faults.push(Fault { code, offset, what, weight: Weight::Loss, hint: None });
             }
         }
         if !head.build_ids.is_empty() {
@@ -717,12 +817,25 @@ impl Recording {
             cutters,
             at: 0,
             pipe: (self.form == Form::Pipe).then(|| self.events.clone()),
+            forgiving: self.forgiving,
             layouts,
             again: if self.cuts.get().is_some() { Some(0) } else { None },
             new_cuts: rereadable.then(Vec::new),
             cuts: self.cuts.clone(),
             progress: self.progress.clone(),
         }
+    }
+}
+
+/// What is damaged in the leading records of pipe data, and what becomes of it.
+fn left_out(error: &Error, what: &str) -> Fault {
+    let kind = error.record_kind().map_or_else(String::new, |kind| format!("{kind}: "));
+    Fault {
+        code: error.fault_code().unwrap_or("torn"),
+        offset: error.place().and_then(Origin::stored_at).map_or(0, |(_, offset)| offset),
+        what: format!("{kind}{}; {what}", error.what()),
+        weight: Weight::Fatal,
+        hint: Some("perfx recover brings back what can be read"),
     }
 }
 
@@ -811,6 +924,8 @@ pub struct Batches {
     at: usize,
     /// Pipe data: the events so far, since more may come among the records.
     pipe: Option<Vec<Event>>,
+    /// An attr among the records that can't be read is no error: whoever reads the records finds it.
+    forgiving: bool,
     layouts: Arc<Layouts>,
     /// The next of the known cuts, when they are known.
     again: Option<usize>,
@@ -896,18 +1011,37 @@ fn likely_start(bytes: &[u8], from: usize, to: usize, endian: Endian) -> Option<
     if from == 0 {
         return Some(0);
     }
+    let good = |frame: &Frame| has_room(frame) && frame.size.is_multiple_of(8);
     let likely = |start: &usize| {
-        let mut at = *start;
-        (0..LIKELY).all(|_| {
-            at == bytes.len()
-                || Frame::read(bytes, at, endian).ok().flatten().is_some_and(|frame| {
-                    at = at.saturating_add(usize::try_from(frame.total()).unwrap_or(usize::MAX));
-                    let named = frame.kind.name().is_some() && frame.size >= frame.kind.min_size();
-                    named && frame.size.is_multiple_of(8) && at <= bytes.len()
-                })
-        })
+        let (run, end) = run_of(bytes, *start, endian, good);
+        run == LIKELY || end == bytes.len()
     };
     (from..to.min(from + RECORD_SIZE_MAX + HEADER_SIZE)).step_by(8).find(likely)
+}
+
+/// How many headers in a row from `at` on are `good`, [`LIKELY`] at most, and where the last of their records ends.
+fn run_of(bytes: &[u8], mut at: usize, endian: Endian, good: impl Fn(&Frame) -> bool) -> (usize, usize) {
+    let mut run = 0;
+    while run < LIKELY
+        && let Ok(Some(frame)) = Frame::read(bytes, at, endian)
+        && good(&frame)
+        && frame.total() <= (bytes.len() - at) as u64
+    {
+        at += frame.total() as usize;
+        run += 1;
+    }
+    (run, at)
+}
+
+/// The kind is known, and the record has room for its fields.
+fn has_room(frame: &Frame) -> bool {
+    frame.kind.name().is_some() && frame.size >= frame.kind.min_size()
+}
+
+/// The header may well be one, odd as its record may be: kinds that nobody has named yet have small numbers and sizes of whole words.
+fn is_plausible(frame: &Frame) -> bool {
+    let is_new = (1..=u32::from(u16::MAX)).contains(&frame.kind.0) && frame.size.is_multiple_of(8);
+    frame.kind.name().is_some() || is_new
 }
 
 impl Cut {
@@ -1004,7 +1138,11 @@ impl Batches {
         if batch.kinds.meets(attrs) {
             let mut walker = batch.walk();
             while let Some(record) = walker.next_wanted(attrs, usize::MAX)? {
-                if let Some(HeaderRecord::Event(event)) = HeaderRecord::read(&record)? {
+                let read = match HeaderRecord::read(&record) {
+                    Err(_) if self.forgiving => continue,
+                    read => read?,
+                };
+                if let Some(HeaderRecord::Event(event)) = read {
                     events.push(event);
                     if events.len() > EVENTS_MAX {
                         let what = format!("more than the {EVENTS_MAX} events perf allows");
@@ -1030,6 +1168,8 @@ struct Cutter {
     ended: bool,
     /// Mapped: bytes that are no record are stepped over, where records go on behind them.
     forgiving: bool,
+    /// How many bytes may still be looked at while looking for records: the sum of all gaps is linear in the input.
+    probes: u64,
     /// Read no more of a pipe than is there, as long as that is a record.
     eager: bool,
 }
@@ -1044,6 +1184,8 @@ struct Framed {
     cut: Option<Frame>,
     /// What stands where the next record should.
     bad: Option<BadFrame>,
+    /// The same, where it is known.
+    stray: Option<Stray>,
 }
 
 impl Framed {
@@ -1063,6 +1205,7 @@ impl Framed {
             bytes,
             needs: self.cut.map_or(0, |frame| frame.total()),
             resumes: false,
+            stray: self.stray,
         }
     }
 
@@ -1077,7 +1220,7 @@ impl Framed {
 
 fn frame(bytes: &[u8], endian: Endian, enough: usize) -> Framed {
     let (end, records, kinds, cut, bad) = (0, 0, Kinds::NONE, None, None);
-    let mut framed = Framed { end, records, kinds, rare: Some(Vec::new()), cut, bad };
+    let mut framed = Framed { end, records, kinds, rare: Some(Vec::new()), cut, bad, stray: None };
     while framed.end < bytes.len() && framed.end < enough {
         let frame = match Frame::read(bytes, framed.end, endian) {
             Ok(Some(frame)) => frame,
@@ -1087,6 +1230,12 @@ fn frame(bytes: &[u8], endian: Endian, enough: usize) -> Framed {
                 break;
             }
         };
+        if frame.kind.0 > u32::from(u16::MAX) {
+            framed.stray = Stray::at(&bytes[framed.end..]);
+            if framed.stray.is_some() {
+                break;
+            }
+        }
         if frame.total() > (bytes.len() - framed.end) as u64 {
             framed.cut = Some(frame);
             break;
@@ -1099,6 +1248,33 @@ fn frame(bytes: &[u8], endian: Endian, enough: usize) -> Framed {
         framed.kinds.insert(frame.kind);
     }
     framed
+}
+
+/// How many bytes of records, and how many records, can be trusted where nothing that frames stands at `end`: up to the last record that is sound,
+/// or odd as others of its kind before it are, or followed by what has the header of a record. What makes a recording odd throughout (bytes behind
+/// the fields, odd sizes, new kinds) is kept by that; what the damage may have touched is not.
+pub(crate) fn trusted(bytes: &[u8], end: usize, endian: Endian, layouts: &Layouts) -> (usize, u64) {
+    let (mut at, mut count, mut trusted) = (0, 0, (0, 0));
+    let mut usual = BTreeSet::new();
+    while at < end
+        && let Ok(Some(frame)) = Frame::read(bytes, at, endian)
+    {
+        let next = at + frame.total() as usize;
+        let (record, payload) = bytes[at..next].split_at(frame.size);
+        let Ok(record) = Record::new(record, payload, Origin::Synthetic, endian) else { break };
+        let odd: Vec<_> =
+            oddities(&record, layouts).into_iter().map(|odd| (frame.kind.0, odd.code)).collect();
+        let followed = || {
+            Frame::read(bytes, next, endian).is_ok_and(|next| next.is_some_and(|next| is_plausible(&next)))
+        };
+        count += 1;
+        if odd.iter().all(|odd| usual.contains(odd)) || is_plausible(&frame) && followed() {
+            trusted = (next, count);
+            usual.extend(odd);
+        }
+        at = next;
+    }
+    trusted
 }
 
 /// Bytes that are no record, from the start of what was looked at.
@@ -1115,7 +1291,7 @@ const PROOF: usize = 4;
 const PROBES_PER_BYTE: u64 = 32;
 
 /// Whether `count` sound records stand at `at`, or fewer with the end of the data right behind them. Takes what it looked at from `left`.
-pub(crate) fn sound_records(
+fn sound_records(
     bytes: &[u8],
     mut at: usize,
     count: usize,
@@ -1160,7 +1336,11 @@ fn read_once(reader: &mut impl Read, buffer: &mut Vec<u8>) -> io::Result<bool> {
 
 impl Cutter {
     fn new(stream: Stream, endian: Endian, layouts: Arc<Layouts>) -> Cutter {
-        Cutter { stream, endian, layouts, at: 0, ended: false, forgiving: false, eager: false }
+        let probes = match &stream.source {
+            Source::Mapped { bytes, .. } => PROBES_PER_BYTE * bytes.len() as u64,
+            Source::Reader { .. } => 0,
+        };
+        Cutter { stream, endian, layouts, at: 0, ended: false, forgiving: false, probes, eager: false }
     }
 
     /// All bytes of a mapped stream.
@@ -1216,13 +1396,19 @@ impl Cutter {
         let enough = BATCH_SIZE - self.at % BATCH_SIZE;
         let framed = frame(&rest, self.endian, enough);
         let mut batch = Batch { stored: Some((file.clone(), at)), ..self.empty_batch(at) };
-        if self.forgiving
-            && (framed.bad.is_some() || framed.end < enough && framed.end < rest.len())
-            && let Some(gap) = self.gap(&rest, &framed)
-        {
+        let ends_early = framed.bad.is_some() || framed.end < enough && framed.end < rest.len();
+        let gap = if self.forgiving && ends_early && framed.stray.is_none() {
+            let mut probes = self.probes;
+            let gap = self.gap(&rest, &framed, &mut probes);
+            self.probes = probes;
+            gap
+        } else {
+            None
+        };
+        if let Some(gap) = gap {
             let origin = Origin::Input { stream, offset: at + gap.from as u64 };
             let (bytes, resumes) = ((gap.to - gap.from) as u64, gap.to < rest.len());
-            batch.torn = Some(Torn { origin, kind: None, bytes, needs: 0, resumes });
+            batch.torn = Some(Torn { origin, kind: None, bytes, needs: 0, resumes, stray: None });
             let framed = frame(&rest[..gap.from], self.endian, usize::MAX);
             batch.hold(rest.slice(0..framed.end), &framed);
             self.at += gap.to;
@@ -1271,8 +1457,14 @@ impl Cutter {
         if buffer.is_empty() {
             return Ok(None);
         }
-        let framed = frame(&buffer, endian, enough).sound(stream, at)?;
-        let is_enough = framed.end >= enough || framed.bad.is_some() || self.eager || self.ended;
+        let framed = frame(&buffer, endian, enough);
+        if framed.bad.is_some() && framed.end == 0 {
+            // Whoever spools the rest wants it all.
+            pending.clone_from(&buffer);
+        }
+        let framed = framed.sound(stream, at)?;
+        let is_stray = framed.stray.is_some();
+        let is_enough = framed.end >= enough || framed.bad.is_some() || is_stray || self.eager || self.ended;
         if framed.end > 0 && is_enough {
             *pending = buffer[framed.end..].to_vec();
             *offset += framed.end as u64;
@@ -1281,9 +1473,13 @@ impl Cutter {
             batch.hold(buffer.into(), &framed);
             return Ok(Some(batch));
         }
-        if self.ended {
-            batch.torn = Some(framed.torn(Origin::Input { stream, offset: at }, buffer.len() as u64));
-            *offset += buffer.len() as u64;
+        if self.ended || is_stray {
+            // Nothing behind it is read, but how much that is.
+            let unread = io::copy(reader, &mut io::sink()).map_err(fail)?;
+            self.ended = true;
+            let bytes = buffer.len() as u64 + unread;
+            batch.torn = Some(framed.torn(Origin::Input { stream, offset: at }, bytes));
+            *offset += bytes;
         } else {
             // The last record with its payload is larger than a batch: through a file, so that private memory stays bounded.
             let mut file = spool().map_err(|e| Error::io("a temporary file can't be made", e))?;
@@ -1307,37 +1503,63 @@ impl Cutter {
     }
 
     /// What stands behind the records that `framed` found: up to where records go on, or to the end. `None`: nothing but a record cut short.
-    fn gap(&self, rest: &Bytes, framed: &Framed) -> Option<Gap> {
-        let mut left = PROBES_PER_BYTE * rest.len() as u64;
-        let sound = |at: usize, records: usize, left: &mut u64| {
-            sound_records(rest, at, records, self.endian, &self.layouts, left)
-        };
-        // The records before the gap may have lost something to it, or be made of what it is: the last sound one is where it begins.
-        let (mut from, mut at) = (0, 0);
-        while at < framed.end {
-            let frame = Frame::read(rest, at, self.endian).ok().flatten()?;
-            let end = at + frame.total() as usize;
-            if sound(at, 1, &mut { u64::MAX }) {
-                from = end;
-            }
-            at = end;
-        }
-        let mut to = framed.end + 1;
-        while to + HEADER_SIZE <= rest.len() && left > 0 {
+    fn gap(&self, rest: &Bytes, framed: &Framed, left: &mut u64) -> Option<Gap> {
+        // The records before the gap may have lost something to it, or be made of what it is.
+        let (from, _) = trusted(rest, framed.end, self.endian, &self.layouts);
+        let mut to = from + 1;
+        while to + HEADER_SIZE <= rest.len() && *left > 0 {
             // Holes are mostly zeros, and no record begins with eight of them.
             if rest[to..to + HEADER_SIZE] == [0; HEADER_SIZE] {
                 to += 1;
                 continue;
             }
-            if sound(to, PROOF, &mut left) {
+            if sound_records(rest, to, PROOF, self.endian, &self.layouts, left)
+                || self.goes_on(rest, to, left)
+            {
                 return Some(Gap { from, to });
             }
             to += 1;
         }
         // The beginning of a record that may well be one: those before it are what they seem.
-        let plausible =
-            framed.bad.is_none() && framed.cut.as_ref().is_none_or(|cut| cut.kind.name().is_some());
+        let plausible = framed.bad.is_none() && framed.cut.as_ref().is_none_or(is_plausible);
         (!plausible).then_some(Gap { from, to: rest.len() })
+    }
+
+    /// So many headers in a row that may be right prove the same as a few sound records, and most of them are of known kinds.
+    fn goes_on(&self, rest: &[u8], at: usize, left: &mut u64) -> bool {
+        let good =
+            |frame: &Frame| if frame.kind.name().is_some() { has_room(frame) } else { is_plausible(frame) };
+        let (run, end) = run_of(rest, at, self.endian, good);
+        *left = left.saturating_sub(run as u64);
+        if run < LIKELY && (run < PROOF || end < rest.len()) {
+            return false;
+        }
+        let known = Cell::new(0);
+        run_of(rest, at, self.endian, |frame| {
+            known.set(known.get() + usize::from(frame.kind.name().is_some()));
+            good(frame)
+        });
+        known.get() * 2 >= run
+    }
+
+    /// Mapped: steps over what stands here instead of a record, if records go on behind it; returns how many bytes that is.
+    fn step_over(&mut self) -> Option<usize> {
+        let Source::Mapped { bytes, .. } = &self.stream.source else { return None };
+        let rest = bytes.slice(self.at..bytes.len());
+        let mut probes = self.probes;
+        let framed = frame(&rest, self.endian, 0);
+        let gap = self.gap(&rest, &framed, &mut probes).filter(|gap| gap.to < rest.len())?;
+        self.probes = probes;
+        self.at += gap.to;
+        Some(gap.to)
+    }
+
+    /// How temporary files are made, where the stream is not mapped.
+    fn spool(&self) -> Option<Spool> {
+        match &self.stream.source {
+            Source::Mapped { .. } => None,
+            Source::Reader { spool, .. } => Some(spool.clone()),
+        }
     }
 
     /// Leaves nothing of a mapped stream to be read again.

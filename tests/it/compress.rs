@@ -735,3 +735,38 @@ fn errors() {
     lines.extend(others.map(str::to_owned));
     say("errors", &lines);
 }
+
+#[test]
+fn a_chain_that_lacks_a_file_says_between_which_two() {
+    let folder = temp();
+    let path = |name: &str| folder.path().join(name);
+    fs::write(path("plain"), Fixture::new("recorded/pipe.p61.data").repeated(1 << 20)).unwrap();
+    perfx(args!["compress", "-q", "--solid", "--to", "pipe", path("plain"), "-o", path("all")])
+        .done()
+        .unwrap();
+    let all = fs::read(path("all")).unwrap();
+    let (front, compressed): (Vec<_>, Vec<_>) = crate::parse::records(&all[16..], Order { big: false })
+        .into_iter()
+        .partition(|record| !matches!(record.kind, 81 | 83));
+    assert!(compressed.len() > 2, "{} compressed records", compressed.len());
+    let front: Vec<u8> =
+        front.iter().filter(|record| record.is_front).flat_map(|record| record.bytes.clone()).collect();
+    let third = compressed.len() / 3;
+    for (name, part) in
+        [("1", &compressed[..third]), ("2", &compressed[third..2 * third]), ("3", &compressed[2 * third..])]
+    {
+        let records: Vec<u8> = part.iter().flat_map(|record| record.bytes.clone()).collect();
+        fs::write(path(name), [&all[..16], &front, &records].concat()).unwrap();
+    }
+    let ran = perfx(args!["decompress", "-o", path("out"), "--chain", path("1"), path("2"), path("3")]);
+    assert!(matches!(ran.code, Some(0 | 3)), "{}", ran.stderr);
+    let ran = perfx(args!["decompress", "-o", path("less"), "--chain", path("1"), path("3")]);
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    let between = format!(
+        "is a file of the chain missing between {} and {}?",
+        path("1").display(),
+        path("3").display()
+    );
+    assert!(ran.stderr.contains(&between), "{}", ran.stderr);
+    assert!(!path("less").exists());
+}

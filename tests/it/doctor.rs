@@ -59,6 +59,7 @@ const PLANTED: &[(&str, &str, Option<&str>, u64)] = &[
     ("header-size", "crafted/val-header-only-24.data", Some("0x8"), 1),
     ("header-cut", "crafted/val-empty.data", Some("0x0"), 1),
     ("directory", "crafted/dir-alone.data", None, 1),
+    ("directory-part", "crafted/dir-gaps.data", Some("0x0"), 1),
     ("unfinished", "recorded/killed-threads.p61.data", Some("0x30"), 1),
     ("data-cut", "crafted/val-cut-in-data.data", Some("0x30"), 1),
     ("sections-overlap", "crafted/features-overlap-le.data", Some("0x444"), 1),
@@ -159,6 +160,12 @@ fn edited() -> Vec<(&'static str, Option<String>, Vec<u8>)> {
     le.set_u64(&mut file, 64, journal.len() as u64);
     file.extend(journal);
     edits.push(("in-place-interrupted", place(56), file));
+
+    let pipe = Fixture::new("recorded/pipe.p61.data").bytes();
+    let message = b"[ perf record: Woken up 1 times to write data ]\n".to_vec();
+    for (code, behind) in [("second-recording", pipe.clone()), ("perf-message", message)] {
+        edits.push((code, place(pipe.len()), [pipe.clone(), behind].concat()));
+    }
 
     let mut header = Fixture::new("recorded/plain.p61.data").bytes()[..104].to_vec();
     le.set_u64(&mut header, 16, 80);

@@ -6,8 +6,11 @@ use std::path::{Path, PathBuf};
 
 use crate::args;
 use crate::filter::records;
+use crate::parse::{self, Order, Rec};
 use crate::snapshots::{Place, copy_all, same};
-use crate::support::{Fixture, Form, Stdin, each, each_fixture, perfs, perfx, recorded, same_bytes, temp};
+use crate::support::{
+    Fixture, Form, Stdin, each, each_fixture, perfs, perfx, perfx_with, recorded, same_bytes, temp,
+};
 
 #[test]
 fn what_is_whole_comes_out_as_it_is() {
@@ -377,4 +380,238 @@ fn a_hole_in_compressed_records_leaves_a_recording_that_perf_reads() {
             Ok(())
         },
     );
+}
+
+/// Pipe data of tests/data with records changed by `change`, and where each record begins.
+fn changed_pipe(name: &str, change: impl Fn(&Rec) -> Vec<u8>) -> (Vec<u8>, Vec<usize>) {
+    let pipe = Fixture::new(name).bytes();
+    let mut changed = pipe[..16].to_vec();
+    let mut starts = Vec::new();
+    for record in parse::records(&pipe[16..], Order::of(&pipe)) {
+        starts.push(changed.len());
+        changed.extend(change(&record));
+    }
+    (changed, starts)
+}
+
+/// The record with these bytes behind its fields.
+fn longer(record: &Rec, by: usize) -> Vec<u8> {
+    let mut bytes = [&record.bytes[..], &vec![0xa5; by]].concat();
+    bytes[6..8].copy_from_slice(&(record.size as u16 + by as u16).to_le_bytes());
+    bytes
+}
+
+/// What dump shows of samples, also where it says that the recording is damaged.
+fn samples(path: &Path) -> Vec<String> {
+    let text = perfx(args!["dump", "-q", path]).text();
+    let records = text.lines().filter_map(|line| Some(line.split_once(' ')?.1));
+    records.filter(|record| record.starts_with("SAMPLE ")).map(str::to_owned).collect()
+}
+
+const SAMPLE: u32 = 9;
+
+#[test]
+fn records_that_are_odd_throughout_are_kept_in_front_of_a_hole_and_behind_it() {
+    let odd = |record: &Rec, by: usize| {
+        if record.kind == SAMPLE { longer(record, by) } else { record.bytes.clone() }
+    };
+    let new_kind = [0xa0, 0x0f, 0, 0, 0, 0, 16, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+    let name = "recorded/pipe.p61.data";
+    let cases = [
+        ("rest", changed_pipe(name, |record| odd(record, 8))),
+        ("size-unaligned", changed_pipe(name, |record| odd(record, 3))),
+        (
+            "kind-unknown",
+            changed_pipe(name, |record| {
+                let new = if record.kind == SAMPLE { &new_kind[..] } else { &[] };
+                [new, &record.bytes].concat()
+            }),
+        ),
+    ];
+    for (code, (bytes, starts)) in cases {
+        let folder = temp();
+        let (whole, input, output) = (
+            folder.path().join("whole.data"),
+            folder.path().join("hole.data"),
+            folder.path().join("out.data"),
+        );
+        fs::write(&whole, &bytes).unwrap();
+        let expected = samples(&whole);
+        assert!(expected.len() > 20, "{code}: {} samples", expected.len());
+        // Untouched, it comes out as it is.
+        let copy = folder.path().join("copy.data");
+        perfx(args!["copy", "-q", whole, "-o", copy]).done().unwrap();
+        let ran = perfx(args!["recover", whole, "-o", output]);
+        assert_eq!(ran.code, Some(0), "{code}: {}", ran.stderr);
+        same_bytes(code, &fs::read(&copy).unwrap(), &fs::read(&output).unwrap()).unwrap();
+        let middle = starts[starts.len() / 2];
+        for hole in [vec![0; 100], vec![0xff; 64], b"2026-11-21 17:00:00 INFO nothing happened\n".repeat(9)] {
+            let damaged = [&bytes[..middle], &hole, &bytes[middle..]].concat();
+            fs::write(&input, damaged).unwrap();
+            let ran = perfx(args!["recover", "-f", input, "-o", output]);
+            assert_eq!(ran.code, Some(3), "{code}: {}", ran.stderr);
+            assert!(ran.stderr.contains(code) && ran.stderr.contains("kept all the same"), "{}", ran.stderr);
+            assert_eq!(samples(&output), expected, "{code}, {} bytes of {:#x}", hole.len(), hole[0]);
+        }
+    }
+}
+
+#[test]
+fn a_pipe_that_is_damaged_in_its_leading_records_comes_back() {
+    for name in ["recorded/pipe.p61.data", "recorded/pipe-tracepoint.p73.data"] {
+        let fixture = Fixture::new(name);
+        let pipe = fixture.bytes();
+        let expected = samples(&fixture.path);
+        assert!(expected.len() > 10);
+        let front: Vec<Rec> = parse::records(&pipe[16..], Order::of(&pipe))
+            .into_iter()
+            .take_while(|record| record.is_front)
+            .filter(|record| record.kind != parse::HEADER_ATTR)
+            .collect();
+        assert!(front.len() > 10);
+        each(
+            &front,
+            |record| format!("{name}: record of kind {} at {:#x}", record.kind, record.at),
+            |record| {
+                let folder = temp();
+                let (input, output) = (folder.path().join("in.data"), folder.path().join("out.data"));
+                let at = 16 + record.at;
+                let mut zeroed = pipe.clone();
+                zeroed[at..at + 8].fill(0);
+                // Too short to say what it holds.
+                let short = [&pipe[..at], &[80, 0, 0, 0, 0, 0, 8, 0], &pipe[at..]].concat();
+                for damaged in [zeroed, short] {
+                    fs::write(&input, &damaged).unwrap();
+                    let copied = perfx(args!["copy", "-f", input, "-o", output]);
+                    if copied.code != Some(1) || !copied.stderr.contains("perfx recover brings back") {
+                        return Err(format!("copy: {copied:?}"));
+                    }
+                    if samples(&input) != expected {
+                        return Err("dump does not show all samples".to_owned());
+                    }
+                    for stdin in [Stdin::Null, Stdin::Pipe(&damaged)] {
+                        let from = if matches!(stdin, Stdin::Null) { input.clone() } else { "-".into() };
+                        let ran = perfx_with(stdin, args!["recover", "-f", from, "-o", output]);
+                        if ran.code != Some(3) || samples(&output) != expected {
+                            return Err(format!(
+                                "{} samples of {}: {ran:?}",
+                                samples(&output).len(),
+                                expected.len()
+                            ));
+                        }
+                        if !ran.stderr.contains("left out") {
+                            return Err(format!("the loss is not reported: {}", ran.stderr));
+                        }
+                    }
+                }
+                Ok(())
+            },
+        );
+    }
+}
+
+/// A record that a file would hold in its header, somewhere among the others.
+#[test]
+fn a_header_record_that_cannot_be_read_is_left_out_and_reported() {
+    let pipe = Fixture::new("recorded/pipe.p61.data");
+    let bytes = pipe.bytes();
+    let folder = temp();
+    let (input, output) = (folder.path().join("in.data"), folder.path().join("out.data"));
+    for short in [[80, 0, 0, 0, 0, 0, 8, 0], [64, 0, 0, 0, 0, 0, 8, 0], [67, 0, 0, 0, 0, 0, 8, 0]] {
+        fs::write(&input, [&bytes[..], &short].concat()).unwrap();
+        for threads in ["1", "3"] {
+            let ran = perfx(args!["recover", "-f", "-@", threads, input, "-o", output]);
+            assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+            assert!(
+                ran.stderr.contains("lost: 1 header record among the others can't be read"),
+                "{}",
+                ran.stderr
+            );
+            assert_eq!(samples(&output), samples(&pipe.path));
+        }
+    }
+}
+
+#[test]
+fn a_second_recording_in_a_pipe_is_called_that_and_so_is_what_perf_says() {
+    let first = Fixture::new("recorded/pipe.p61.data");
+    let second = Fixture::new("recorded/pipe.p73.data").bytes();
+    let bytes = first.bytes();
+    let place = format!("at offset {:#x}", bytes.len());
+    let message =
+        b"[ perf record: Woken up 1 times to write data ]\n[ perf record: Captured and wrote 0.000 MB - ]\n";
+    let folder = temp();
+    let (input, output) = (folder.path().join("in.data"), folder.path().join("out.data"));
+    perfx(args!["copy", "-q", "--to", "pipe", first.path, "-o", output]).done().unwrap();
+    let expected = fs::read(&output).unwrap();
+    for (behind, words, code) in [
+        (&second[..], "a second recording begins here", "second-recording"),
+        (&message[..], "messages of perf record", "perf-message"),
+    ] {
+        let both = [&bytes[..], behind].concat();
+        fs::write(&input, &both).unwrap();
+        for command in ["copy", "recover"] {
+            let ran = perfx(args![command, "-f", "--to", "pipe", input, "-o", output]);
+            assert_eq!(ran.code, Some(3), "{command}: {}", ran.stderr);
+            assert!(ran.stderr.contains(words) && ran.stderr.contains(&place), "{command}: {}", ran.stderr);
+            if command == "copy" {
+                same_bytes(command, &expected, &fs::read(&output).unwrap()).unwrap();
+            }
+            assert_eq!(samples(&output), samples(&first.path), "{command}");
+            let piped = perfx_with(Stdin::Pipe(&both), [command, "-", "--to", "pipe"]);
+            assert!(
+                piped.stderr.contains(words) && piped.stderr.contains(&place),
+                "{command}: {}",
+                piped.stderr
+            );
+            same_bytes(command, &fs::read(&output).unwrap(), &piped.stdout).unwrap();
+        }
+        let found = perfx(args!["doctor", input]).text();
+        assert!(found.contains(code) && found.contains(words), "{found}");
+    }
+    let before = [&message[..], &bytes].concat();
+    let ran = perfx_with(Stdin::Pipe(&before), ["copy", "-"]);
+    assert_eq!(ran.code, Some(1));
+    assert!(
+        ran.stderr.contains("a message of perf record") && ran.stderr.contains("standard error"),
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
+fn a_killed_recording_is_unfinished_and_inject_adds_its_build_ids() {
+    let killed = Fixture::new("recorded/killed.p61.data");
+    let found = perfx(args!["doctor", killed.path]);
+    let folder = temp();
+    let output = folder.path().join("out.data");
+    let ran = perfx(args!["recover", killed.path, "-o", output]);
+    assert!(ran.stderr.contains("perfx inject -b"), "{}", ran.stderr);
+    let count = records(&output).len();
+    assert_eq!(found.code, Some(1), "{found:?}");
+    let line = format!("unfinished, 1 fault; perfx recover brings back all {count} records");
+    assert!(found.text().lines().next().unwrap().ends_with(&line), "{found:?}");
+    // One that lost records is another matter.
+    let cut = folder.path().join("cut.data");
+    fs::write(&cut, &killed.bytes()[..killed.bytes().len() - 20]).unwrap();
+    let found = perfx(args!["doctor", cut]).text();
+    assert!(found.lines().next().unwrap().contains("unreadable"), "{found}");
+}
+
+#[test]
+fn a_directory_that_lost_a_data_file_says_so() {
+    let whole = Fixture::new("recorded/threads.p61.data");
+    let folder = temp();
+    let path = folder.path().join("threads.data");
+    copy_all(&whole.path, &path);
+    fs::remove_file(path.join("data.0")).unwrap();
+    let found = perfx(args!["doctor", path]);
+    assert_eq!(found.code, Some(3), "{found:?}");
+    assert!(
+        found.text().contains("directory-part") && found.text().contains("data.0 is missing"),
+        "{found:?}"
+    );
+    let ran = perfx(args!["copy", path, "-o", folder.path().join("out.data")]);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    assert!(ran.stderr.contains("lost: ") && ran.stderr.contains("data.0 is missing"), "{}", ran.stderr);
 }

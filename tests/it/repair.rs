@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use serde_json::Value as Json;
 
 use crate::args;
-use crate::parse::{Order, records};
+use crate::parse::{Contents, Order, records};
 use crate::support::{
     Fixture, Form, Perf, Ran, Stdin, all, each, each_fixture, perf, perfx, perfx_with, same_bytes, temp,
 };
@@ -253,4 +253,124 @@ fn a_build_id_that_the_feature_names_is_one() {
         assert_eq!((found, ran.stderr.contains("nothing to mend")), (!right, right), "{}", ran.stderr);
         assert_eq!(fs::read(&out).unwrap() == bytes, right);
     }
+}
+
+/// Deterministic damage: bytes set to values that mean much in headers, counts and texts.
+fn mutated(bytes: &[u8], seed: u64) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    let mut state = seed;
+    let mut next = |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below
+    };
+    for _ in 0..1 + next(4) {
+        let at = 16 + next(bytes.len() - 16);
+        bytes[at] = [0, 1, 7, 8, 9, 0x40, 0x7f, 0xff, b'a'][next(9)];
+    }
+    bytes
+}
+
+#[test]
+fn repairing_twice_is_repairing_once() {
+    let cases: Vec<(Fixture, Option<u64>)> = all()
+        .into_iter()
+        .filter(|fixture| !fixture.name.contains("bomb") && !fixture.name.contains("endless"))
+        .enumerate()
+        .flat_map(|(number, fixture)| {
+            let small = fixture.form != Form::Directory && (17..40_000).contains(&fixture.bytes().len());
+            let seed = (number % 3 == 0 && small).then_some(number as u64);
+            [None]
+                .into_iter()
+                .chain(seed.map(Some))
+                .map(move |seed| (fixture.clone(), seed))
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    assert!(cases.len() > 600);
+    each(
+        &cases,
+        |(fixture, seed)| format!("{} {seed:?}", fixture.name),
+        |(fixture, seed)| {
+            let folder = temp();
+            let path = |name: &str| folder.path().join(name);
+            let input = match seed {
+                None => fixture.path.clone(),
+                Some(seed) => {
+                    let input = path("in.data");
+                    fs::write(&input, mutated(&fixture.bytes(), *seed)).unwrap();
+                    input
+                }
+            };
+            let forms: &[&str] = if fixture.form == Form::Pipe { &["pipe", "file"] } else { &["file"] };
+            for to in forms {
+                let (once, twice, copy) = (path("once"), path("twice"), path("copy"));
+                if perfx(args!["repair", "-q", "-f", "--to", to, "-o", once, input]).code == Some(1) {
+                    continue;
+                }
+                let ran = perfx(args!["repair", "-f", "--to", to, "-o", twice, once]);
+                if !matches!(ran.code, Some(0 | 3)) || ran.stderr.contains("perfx: mended") {
+                    return Err(format!("{to}: {:?}: {}", ran.code, ran.stderr));
+                }
+                // Events that pipe data names late stand at the end of a file that is made of it, and a copy puts them in front.
+                let expected =
+                    if input == fixture.path && fixture.form != Form::Pipe { &once } else { &copy };
+                perfx(args!["copy", "-q", "-f", "--to", to, "-o", copy, once]).done()?;
+                same_bytes(to, &fs::read(expected).unwrap(), &fs::read(&twice).unwrap())?;
+            }
+            Ok(())
+        },
+    );
+}
+
+/// A pipe with this attr, these records behind it.
+fn pipe_of(records: &[Vec<u8>]) -> Vec<u8> {
+    let pipe = Fixture::new("crafted/val-pipe-attr-late.data").bytes();
+    [&pipe[..16], &records.concat()].concat()
+}
+
+#[test]
+fn a_pipe_of_which_all_records_go_becomes_a_file_that_can_be_read() {
+    let bytes = Fixture::new("recorded/pipe.p61.data").bytes();
+    let front = records(&bytes[16..], Order { big: false });
+    let attr = front.iter().find(|record| record.kind == crate::parse::HEADER_ATTR).unwrap();
+    let mut other = attr.bytes.clone();
+    other[8 + 48] ^= 0xff;
+    // A mapping about an event that is not there, and an attr behind it.
+    let update =
+        [&[78, 0, 0, 0, 0, 0, 32, 0][..], &[1, 0, 0, 0, 0, 0, 0, 0], &[0x77; 8], b"unit\0\0\0\0"].concat();
+    let folder = temp();
+    let (input, once, copy) =
+        (folder.path().join("in.data"), folder.path().join("once.data"), folder.path().join("copy.data"));
+    fs::write(&input, pipe_of(&[attr.bytes.clone(), update, other])).unwrap();
+    let ran = perfx(args!["repair", "-o", once, input]).done().unwrap();
+    assert!(ran.stderr.contains("mended id-unknown"), "{}", ran.stderr);
+    let ran = perfx(args!["copy", once, "-o", copy]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert_eq!(perfx(args!["repair", "-f", once, "-o", copy]).code, Some(0));
+}
+
+#[test]
+fn the_text_of_a_record_without_a_trailer_is_not_taken_for_one() {
+    let bytes = Fixture::new("crafted/val-comm-trailer-only.data").bytes();
+    let contents = Contents::file(&bytes);
+    let (mut front, rest) = (bytes[..contents.data.start].to_vec(), &bytes[contents.data.end..]);
+    // COMM of 25 bytes: u32 pid, u32 tid, nine letters, no NUL.
+    let comm = [&[3, 0, 0, 0, 0, 0, 25, 0][..], &[1, 0, 0, 0, 1, 0, 0, 0], b"workerabc"].concat();
+    let grown = comm.len() as i64 - contents.data.len() as i64;
+    let order = Order { big: false };
+    order.set_u64(&mut front, 48, comm.len() as u64);
+    let mut rest = rest.to_vec();
+    for slot in 0..contents.features.len() {
+        let offset = order.u64(&rest, slot * 16).wrapping_add_signed(grown);
+        order.set_u64(&mut rest, slot * 16, offset);
+    }
+    let folder = temp();
+    let (input, once, twice) =
+        (folder.path().join("in.data"), folder.path().join("once.data"), folder.path().join("twice.data"));
+    fs::write(&input, [front, comm, rest].concat()).unwrap();
+    perfx(args!["repair", "-o", once, input]).done().unwrap();
+    let shown = perfx(args!["dump", once]).text();
+    assert!(shown.contains("workerabc"), "{shown}");
+    let ran = perfx(args!["repair", "-o", twice, once]);
+    assert!(ran.stderr.contains("nothing to mend"), "{}", ran.stderr);
 }
