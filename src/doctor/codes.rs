@@ -99,7 +99,7 @@ const DECOMPRESS: Option<&str> = Some("decompress");
 /// All of them, by what they are about: the front, attrs and events, features, records, samples, order, AUX data, compression.
 pub static CODES: &[Code] = codes! {
     "magic" Fault Refuses Refuses None, "Bad magic: not a perf.data file";
-    "perf-message" Fault Varies Varies RECOVER, "A message of perf record stands before or behind the recording: its standard error went into the pipe";
+    "perf-message" Fault Varies Varies RECOVER, "Messages of perf record follow the records: its standard error went into the pipe";
     "header-size" Fault Refuses Refuses None, "The header's size is not one that a recording has";
     "header-cut" Fault Refuses Refuses None, "Ends inside the header";
     "directory" Fault Refuses Refuses None, "Not a directory that perf record makes, or one of a newer form";

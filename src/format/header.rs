@@ -89,7 +89,7 @@ impl Magic {
             },
             _ if head.starts_with(PERF_MESSAGE) => {
                 let what = "a message of perf record (\"[ perf record: …\") stands before the recording: its standard error went into the pipe";
-                return Err(Error::at(0, what).code("perf-message"));
+                return Err(Error::at(0, what).code("magic"));
             }
             other => {
                 let shown = other.escape_ascii();
