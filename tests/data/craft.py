@@ -52,6 +52,7 @@ def readme():
         "Written by `craft.py`; do not edit.", "",
         "- `recorded/`: what perf itself recorded (`make.sh`), of our own programs in `work/` only.",
         "  `p510`, `p61`, `p612`, `p73` in a name is the perf version: 5.10, 6.1, 6.12, 7.3.",
+        "- No machine runs the kernel they name, nor has its build-id, `c000…01` (`no_machine.py`). `../hostile.sh` shows that the machine does not matter.",
         "- `crafted/`: files written byte by byte (`craft.py`, `crafting/`), `le` little and `be` big endian.",
         "- `work/build.sh` builds the programs again at `/tmp/perfx-data/work`, the path the recordings name, with the same build-ids:", "",
         "| program | build-id |", "|---|---|"]

@@ -5,6 +5,7 @@
 # - Only our own programs of work/ are recorded, never the system (no -a, no -C).
 # - Everything happens in /tmp/perfx-data with a neutral environment and host name, so that no file
 #   holds a path, name or variable of the machine that recorded it. The last step checks that.
+# - The kernel they name is one that no machine runs (no_machine.py), so that no test depends on where it runs.
 # - Needs root (for namespaces, BPF, tracepoints, kernel samples), gcc, python3 and these perf versions; a
 #   version that is missing is left out:
 declare -A PERF=([p510]=perf-bullseye [p61]=perf [p612]=perf-trixie [p73]=perf-new)
@@ -44,6 +45,7 @@ keep() {
     fi
     rm -rf "${out:?}/$1" "$1.old"
     cp -r "$1" "$out/$1"
+    find "$out/$1" -type f -exec "$python" "$here/no_machine.py" "$(uname -r)" "$(perf buildid-list -k)" {} +
     find "$out/$1" -type f -exec chmod 0644 {} + , -type d -exec chmod 0755 {} +
     grep -v -F "$1"$'\t' "$index" > "$index.t"
     printf '%s\t%s\t%s\n' "$1" "${2//$'\n'/\\n}" "$3" >> "$index.t"

@@ -11,5 +11,10 @@ bash "$1" eval '
     "-p $pid -e cpu-clock -F 49 --switch-events --sample-cpu --sample-identifier" \
     "sm|$GP61|-a -e cpu-clock -F 49 --switch-events --sample-identifier --buildid-all"
   vm_stop sm'
-zstd -q -19 -f /tmp/perfx-data/guest/40-small/host.data -o "$here/host.data.zst"
-zstd -q -19 -f /tmp/perfx-data/guest/40-small/g1/guest.data -o "$here/guest.data.zst"
+cd /tmp/perfx-data/guest/40-small
+for name in host g1/guest; do
+    release=$(perf report --header-only -i $name.data | sed -n 's/^# os release : //p')
+    build_id=$(perf buildid-list -i $name.data | sed -n 's/ \[kernel.kallsyms\]$//p')
+    python3 "$here/../no_machine.py" "$release" "$build_id" $name.data
+    zstd -q -19 -f $name.data -o "$here/${name##*/}.data.zst"
+done

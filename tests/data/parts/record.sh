@@ -13,4 +13,5 @@ for part in perf.data.*; do
     number=$((number + 1))
     [ $number -gt 4 ] || cp "$part" "$here/$number.data"
 done
+python3 "$here/../no_machine.py" "$(uname -r)" "$(perf buildid-list -k)" "$here"/*.data
 chmod 0644 "$here"/*.data
