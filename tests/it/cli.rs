@@ -15,7 +15,7 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tempfile::TempDir;
 
 use crate::args;
-use crate::support::{Fixture, Ran, Stdin, crafted, each, each_fixture, perfx_command, run, temp};
+use crate::support::{Fixture, Ran, Stdin, clean, crafted, each, each_fixture, perfx_command, run, temp};
 
 const PLAIN: &str = "recorded/plain.p61.data";
 pub(crate) const PIPE: &str = "recorded/pipe.p61.data";
@@ -628,7 +628,7 @@ impl Waiting {
         let folder = temp();
         fifo(&folder.path().join("from"));
         fs::write(folder.path().join("out"), "old").unwrap();
-        let mut command = Command::new("sh");
+        let mut command = clean("sh");
         command.args(["-c", &format!("{prefix} exec \"$0\" \"$@\"")]);
         command.arg(perfx_command().get_program()).args(line.split(' '));
         command.current_dir(folder.path()).stderr(Stdio::piped());
@@ -840,7 +840,7 @@ fn what_has_no_name_on_disk_can_be_read() {
 fn a_limit_on_the_size_of_files_is_an_error() {
     let folder = place();
     let perfx = perfx_command().get_program().to_owned();
-    let mut command = Command::new("bash");
+    let mut command = clean("bash");
     command.args(["-c", "ulimit -f 1; exec \"$0\" copy perf.data -o out"]).arg(perfx);
     let output = command.current_dir(folder.path()).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{output:?}");

@@ -2,7 +2,6 @@
 //! can't be decompressed is never passed over in silence.
 
 use std::fs;
-use std::io::Write as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,7 +12,7 @@ use crate::second_opinion::theirs;
 use crate::snapshots::{Place, same};
 use crate::support::{
     Fixture, Form, Perf, Stdin, all, each, each_fixture, named, perfs, perfx, perfx_with, recorded, root,
-    same_bytes, same_lines, temp, workloads,
+    same_bytes, same_lines, skipped, temp, workloads,
 };
 
 const COMPRESSED: u32 = 81;
@@ -631,8 +630,7 @@ fn what_perf_compresses_now_can_be_opened_and_compressed_again() {
             }
         }
         if made == 0 {
-            let _ =
-                writeln!(std::io::stderr(), "SKIPPED: recordings of {}, which can't record here", perf.name);
+            skipped(&format!("recordings of {}, which can't record here", perf.name));
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::Write as _;
 use std::path::Path;
 
 use serde_json::Value as Json;
@@ -10,8 +9,8 @@ use serde_json::Value as Json;
 use crate::args;
 use crate::parse::{Contents, Order, records};
 use crate::support::{
-    Fixture, Form, Stdin, all, each, each_fixture, perf, perfs, perfx, perfx_with, recorded, root, temp,
-    workloads,
+    Fixture, Form, Stdin, all, each, each_fixture, perf, perfs, perfx, perfx_with, recorded, root, skipped,
+    temp, workloads,
 };
 
 /// What doctor says of a recording: its exit code, and of each code the number and the first place.
@@ -294,12 +293,7 @@ fn there_is_no_fault_in_what_perf_records_now() {
         let path = |name: &str| folder.path().join(name);
         let tried = perf.run(Stdin::Null, args!["record", "-e", "cpu-clock", "-o", path("try"), burn, "1"]);
         if tried.code != Some(0) {
-            let _ = writeln!(
-                std::io::stderr(),
-                "SKIPPED: recordings of {}, which can't record here: {}",
-                perf.name,
-                tried.stderr
-            );
+            skipped(&format!("recordings of {}, which can't record here: {}", perf.name, tried.stderr));
             continue;
         }
         let forms: [&[&str]; 10] = [

@@ -63,9 +63,7 @@ fn escape(name: &str) -> String {
 /// What perf shows of a recording's samples, call chains left out; `None` where it refuses the recording.
 pub(crate) fn samples(perf: &Perf, path: &Path, more: &[&str]) -> Option<Vec<Line>> {
     let fields = "comm,pid,tid,time,event,ip,sym,dso";
-    let mut args =
-        args!["script", "-f", "--ns", "-G", "--no-demangle", "--kallsyms", "/dev/null", "-F", fields, "-i"]
-            .to_vec();
+    let mut args = args!["script", "-f", "--ns", "-G", "--no-demangle", "-F", fields, "-i"].to_vec();
     let bytes = if path.is_file() { fs::read(path).unwrap() } else { Vec::new() };
     let is_pipe = bytes.get(8..16).is_some_and(|size| size[0] == 16 || size[7] == 16);
     args.push(if is_pipe { "-".into() } else { path.into() });

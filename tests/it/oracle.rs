@@ -22,7 +22,7 @@ pub(crate) const SCRIPT: Question =
 
 /// The same without symbols: with a build-id, perf rightly takes none from a file that has another.
 pub(crate) const SAMPLES: Question = Question {
-    args: &["script", "-f", "--no-inline", "--kallsyms", "/dev/null", "-F", "comm,pid,tid,time,event,ip,dso"],
+    args: &["script", "-f", "--no-inline", "-F", "comm,pid,tid,time,event,ip,dso"],
     line: |line| Some(line.to_owned()),
 };
 

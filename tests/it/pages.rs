@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::snapshots::copy_all;
-use crate::support::{Fixture, Ran, Stdin, root, run, temp};
+use crate::support::{Fixture, Ran, Stdin, clean, root, run, temp};
 
 /// The README and every page of the guide, by path from the project's root.
 fn pages() -> Vec<PathBuf> {
@@ -38,7 +38,7 @@ impl Shell {
     }
 
     fn run(&self, line: &str) -> Ran {
-        let mut shell = Command::new("bash");
+        let mut shell = clean("bash");
         let line = format!("exec 2>&1; set -o pipefail; {line}");
         shell.args(["-c", &line]).current_dir(self.folder.path()).env("PATH", &self.path);
         shell.env("NO_COLOR", "1").env("HOME", self.folder.path());

@@ -465,7 +465,7 @@ fn perf_7_reads_what_perf_6_1_injected_once_it_is_padded() {
     assert_eq!((sizes(&fixture.bytes()), sizes(&padded)), (vec![100, 100], vec![104, 104]));
     let samples = |perf: &Perf, path: &Path| {
         let fields = "comm,pid,tid,time,event,ip,dso";
-        let args = args!["script", "-f", "--kallsyms", "/dev/null", "-F", fields, "-i", path];
+        let args = args!["script", "-f", "-F", fields, "-i", path];
         let ran = perf.run(Stdin::Null, args);
         // Versions pad in their own way.
         let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -1,9 +1,15 @@
 //! What every test needs: the program, the recordings, perf, temporary places, and many cases told of at once.
+//!
+//! No test depends on the machine it runs on. To ask perf something, take `perf("perf-new")` or `perfs(&["perf", "perf-new"])`, which leave out
+//! what is not installed, and call `run`. There perf finds no configuration, no build-id cache, no file of this machine and not its kernel:
+//! `run` gives it a home of its own and, with `script` and `report`, `--kallsyms` (made-up symbols) and `--symfs` (the programs of the recordings).
+//! Where perf may fail on the input alone, ask `perf.can_read(input)` first. For a program other than perf, start from `clean`.
 
 #![allow(dead_code, reason = "each module of this binary uses a part")]
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -72,11 +78,17 @@ pub(crate) fn run(command: &mut Command, stdin: Stdin<'_>) -> Ran {
     }
 }
 
-/// The program under test, in an environment of its own.
-pub(crate) fn perfx_command() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_perfx"));
-    command.env("LC_ALL", "C").env_remove("COLUMNS");
+/// A program whose environment is the same on every machine.
+pub(crate) fn clean(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command.env_clear().env("LC_ALL", "C");
+    command.envs(["PATH", "TMPDIR"].into_iter().filter_map(|name| Some((name, env::var_os(name)?))));
     command
+}
+
+/// The program under test.
+pub(crate) fn perfx_command() -> Command {
+    clean(env!("CARGO_BIN_EXE_perfx"))
 }
 
 /// Runs perfx with nothing on standard input.
@@ -287,16 +299,29 @@ pub(crate) fn same_lines(what: &str, left: &[String], right: &[String]) -> Resul
     Err(format!("{what}: line {} of {total} and {other}:\n  - {}\n  + {}", at + 1, line(left), line(right)))
 }
 
-/// A folder that stands for `/`, with the workloads of the recordings built anew in it. `None` without a compiler, which is said; in CI that is
-/// a failure.
+/// A folder that stands for `/`, with the workloads of the recordings built in it. `None` without a compiler, which is said; in CI that is a
+/// failure.
 pub(crate) fn workloads() -> Option<&'static Path> {
     static ROOT: OnceLock<Option<PathBuf>> = OnceLock::new();
     let root = ROOT.get_or_init(|| {
-        let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("recorded");
-        let mut build = Command::new("sh");
-        build.arg(self::root().join("tests/data/work/build.sh")).arg(root.join("tmp/perfx-data/work"));
+        // Kept for the next run. What another run builds meanwhile is the same.
+        let sources = self::root().join("tests/data/work");
+        let mut hasher = DefaultHasher::new();
+        let mut names: Vec<_> = fs::read_dir(&sources).unwrap().map(|entry| entry.unwrap().path()).collect();
+        names.sort();
+        names.iter().for_each(|path| fs::read(path).unwrap().hash(&mut hasher));
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let root = target.join(format!("recorded-{:x}", hasher.finish()));
+        if root.is_dir() {
+            return Some(root);
+        }
+        let new = tempfile::tempdir_in(target).unwrap();
+        let mut build = clean("sh");
+        build.arg(sources.join("build.sh")).arg(new.path().join("tmp/perfx-data/work"));
         let ran = run(&mut build, Stdin::Null);
         if ran.code == Some(0) {
+            // Fails where another run was faster.
+            let _ = fs::rename(new.path(), &root);
             return Some(root);
         }
         assert!(
@@ -304,13 +329,18 @@ pub(crate) fn workloads() -> Option<&'static Path> {
             "the workloads can't be built (apt-get install gcc): {}",
             ran.stderr
         );
-        let _ = writeln!(std::io::stderr(), "SKIPPED: what needs the workloads, for which there is no gcc");
+        skipped("what needs the workloads, for which there is no gcc");
         None
     });
     root.as_deref()
 }
 
-/// perf, in a home of its own, so that it finds no build-id cache and no configuration.
+/// Says what a test leaves out, straight to standard error: what a test prints is shown only when it fails.
+pub(crate) fn skipped(what: &str) {
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {what}");
+}
+
+/// perf, which finds nothing of this machine.
 #[derive(Debug)]
 pub(crate) struct Perf {
     pub(crate) name: &'static str,
@@ -333,6 +363,7 @@ pub(crate) fn perf(name: &str) -> Option<Perf> {
     let path = env::split_paths(&env::var_os("PATH")?).map(|folder| folder.join(name)).find(|p| p.is_file());
     if let Some(path) = path {
         let perf = Perf { name, path, home: temp() };
+        fs::write(perf.home.path().join("kallsyms"), kallsyms()).unwrap();
         let version = perf.run(Stdin::Null, ["--version"]).text();
         // Most recordings here are of 6.1, and an older one refuses their attrs.
         let major = version.split(['.', ' ']).find_map(|part| part.parse::<u32>().ok());
@@ -342,8 +373,7 @@ pub(crate) fn perf(name: &str) -> Option<Perf> {
     }
     let needed = name == "perf" || env::var_os("PERFX_ALL_PERFS").is_some();
     assert!(env::var_os("CI").is_none() || !needed, "{name} is missing. To install it: {how}");
-    // Straight to standard error: a test's own prints are only shown when it fails.
-    let _ = writeln!(std::io::stderr(), "SKIPPED: what needs {name}, which is missing. To install it: {how}");
+    skipped(&format!("what needs {name}, which is missing. To install it: {how}"));
     None
 }
 
@@ -352,17 +382,35 @@ pub(crate) fn perfs(names: &[&str]) -> Vec<Perf> {
     names.iter().filter_map(|name| perf(name)).collect()
 }
 
+/// A kernel with a symbol every 64 KiB, where the kernels of the recordings are.
+fn kallsyms() -> String {
+    let symbols = (0xffff_ffff_8101_0000..0xffff_ffff_8300_0000_u64).step_by(1 << 16);
+    let lines = symbols.map(|address| format!("{address:x} T made_up_{:x}\n", address >> 16 & 0xfff));
+    std::iter::once("ffffffff81000000 T _text\n".to_owned()).chain(lines).collect()
+}
+
 impl Perf {
     /// Runs it.
     pub(crate) fn run<A: AsRef<OsStr>>(&self, stdin: Stdin<'_>, args: impl IntoIterator<Item = A>) -> Ran {
-        let mut command = Command::new(&self.path);
-        command.args(args).current_dir(self.home.path());
-        command.env_clear().env("PATH", env::var_os("PATH").unwrap_or_default());
-        command
-            .env("HOME", self.home.path())
-            .env("LC_ALL", "C")
-            .env("PAGER", "cat")
-            .env("DEBUGINFOD_URLS", "");
-        run(&mut command, stdin)
+        let home = self.home.path();
+        let mut command = clean(&self.path);
+        command.current_dir(home).env("HOME", home).env("PAGER", "cat").env("DEBUGINFOD_URLS", "");
+        command.env("PERF_CONFIG_NOSYSTEM", "1").env("PERF_BUILDID_DIR", home.join("cache"));
+        let mut args = args.into_iter().peekable();
+        let resolves = |arg: &A| arg.as_ref() == "script" || arg.as_ref() == "report";
+        if let Some(subcommand) = args.next_if(resolves) {
+            let symfs = workloads().unwrap_or(home);
+            command.arg(subcommand).arg("--kallsyms").arg(home.join("kallsyms")).arg("--symfs").arg(symfs);
+        }
+        run(command.args(args), stdin)
+    }
+
+    /// Whether it shows this recording, which nothing of ours wrote. That it does not, or dies of it, is said.
+    pub(crate) fn can_read(&self, input: &Path) -> bool {
+        let ran = self.run(Stdin::Null, args!["script", "-f", "-i", input]);
+        if ran.code != Some(0) {
+            skipped(&format!("{} of {}, which it can't read: {:?}", self.name, input.display(), ran.code));
+        }
+        ran.code == Some(0)
     }
 }
