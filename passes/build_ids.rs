@@ -225,7 +225,7 @@ impl Pass for BuildIds {
                     let dsos = counted(unwound.len() as u64, "more DSO", "more DSOs");
                     session.report.say(
                         Level::Info,
-                        format!("samples hold user stacks, which may hit anything that their processes mapped: {dsos} of them count as hit"),
+                        format!("samples hold user stacks, which may hit anything that their processes mapped: {dsos} count as hit"),
                     );
                 }
                 spots.extend(unwound.into_iter().map(|dso| (dso, mapped[dso as usize].clone())));

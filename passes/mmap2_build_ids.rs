@@ -150,7 +150,7 @@ impl Pass for Mmap2BuildIds {
                     let processes = counted(hits.unwound(), "process", "processes");
                     session.report.say(
                         Level::Info,
-                        format!("samples hold user stacks, and unwinding them may need any mapping of their {processes}: all of these stay"),
+                        format!("samples hold user stacks, so all mappings of {processes} stay: unwinding may need any of them"),
                     );
                 }
                 Step::Writing { guests: Guests::default(), needed: Some(hits.needed_mappings()) }
