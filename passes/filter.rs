@@ -7,6 +7,7 @@
 
 mod aux;
 mod choice;
+mod hints;
 mod split;
 mod tasks;
 mod time;
@@ -23,11 +24,13 @@ use perfx_format::input::{Batch, Recording};
 use perfx_format::sample::{Marker, Sample, callchain};
 use perfx_format::{Endian, Event, Feature, Kinds, Layouts, Record, RecordType, sample_type, until_nul};
 use perfx_pipeline::address_space::{AddressSpaces, Changes, KERNEL, Lookup, moment};
-use perfx_pipeline::{Emit, Level, Needs, Pass, Place, Scope, Session, counted, in_file, worker_as};
+use perfx_pipeline::{Emit, Level, Needs, Pass, Place, Scope, Session, count, counted, in_file, worker_as};
 
 use crate::support::hits::Guests;
+use crate::support::ids::dso_name;
 use crate::support::options::{Choice, Options};
 use aux::Chunks;
+use hints::Hints;
 use split::Owner;
 use tasks::{Process, TaskChanges, Tasks, Who};
 use time::Windows;
@@ -99,6 +102,7 @@ struct Chooser {
     samples: u64,
     batches: BTreeMap<Place, Samples>,
     has_time: bool,
+    hints: Hints,
 }
 
 /// A thread's own memory of addresses; with `--dso` only.
@@ -297,9 +301,16 @@ impl Chooser {
         let clock = features.get(&Feature::CLOCK_DATA).and_then(|section| ClockData::read(section, endian));
         let windows = Windows::new(&options.windows, range, clock)?;
         let names = names_of(events, features, &[], endian, &gathered.names);
+        let spaces = gathered.changes.map(|changes| Arc::new(AddressSpaces::new(changes)));
+        let mut hints = Hints::default();
+        hints.of_times(&options.windows, range);
+        hints.of_names("event", &options.event, names.iter().map(|event| &event.name[..]), choice::is_event);
+        hints.of_names("comm", &options.comm, gathered.tasks.names(), |regex, name| regex.is_match(name));
+        hints.of_pids(&options.pid, gathered.tasks.pids());
+        let dso_names = spaces.iter().flat_map(|spaces| spaces.dsos()).map(|(dso, _)| dso_name(dso));
+        hints.of_names("dso", &options.dso, dso_names, choice::is_file);
         let events =
             names.iter().map(|event| options.event.allows(|regex| choice::is_event(regex, &event.name)));
-        let spaces = gathered.changes.map(|changes| Arc::new(AddressSpaces::new(changes)));
         let dsos = spaces.iter().flat_map(|spaces| spaces.dsos());
         let dsos = dsos.map(|(dso, _)| options.dso.allows(|regex| choice::is_dso(regex, dso)));
         let chosen = |name: &[u8]| options.cgroup.allows(|regex| regex.is_match(name));
@@ -317,6 +328,7 @@ impl Chooser {
             batches: gathered.batches,
             has_time: layouts.has_time(),
             options: options.clone(),
+            hints,
         })
     }
 
@@ -647,14 +659,18 @@ impl Pass for Filter {
             chooser.unused.leave_out(session, &cut.gone, &|who, time| needed(process(who, time)));
         }
         let (kept, all) = (cut.chosen.samples, chooser.samples);
-        let mut line = format!("kept {} of {}", kept, counted(all, "sample", "samples"));
+        let mut line = format!("kept {} of {}", count(kept), counted(all, "sample", "samples"));
         if let Some((first, last)) = times {
             let seconds = |ns: u64| format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
             line += &format!(", from {} to {}", seconds(first), seconds(last));
         }
         // Who leaves out all samples by their kind knows that, and a part of a split recording may well have none.
         let asked = cut.owner.is_some() || !chooser.options.kind.allows(|kind| *kind == RecordType::SAMPLE);
-        session.report.say(if kept == 0 && all > 0 && !asked { Level::Warning } else { Level::Info }, line);
+        let suspect = kept == 0 && all > 0 && !asked;
+        session.report.say(if suspect { Level::Warning } else { Level::Info }, line);
+        for hint in chooser.hints.lines().filter(|_| suspect) {
+            session.report.say(Level::Warning, hint);
+        }
         Ok(())
     }
 

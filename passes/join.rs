@@ -298,7 +298,7 @@ fn tell(parties: &[Party<'_>], united: &United, report: &mut Report) {
         let mut said = Vec::new();
         if number > 0 && united.shared[number] > 0 {
             let shared = united.shared[number] as u64;
-            said.push(counted(shared, "event is one of those before", "events are some of those before"));
+            said.push(counted(shared, "event merged with an earlier one", "events merged with earlier ones"));
         }
         if number > 0 && own > 0 {
             said.push(counted(own as u64, "event is added", "events are added"));
@@ -516,11 +516,16 @@ impl Joining {
             .map(|(kind, others)| (*kind, *others))
             .collect();
         if !others.is_empty() {
-            report.say(Level::Info, format!("left out {}, of which perf takes one", by_kind(&others)));
+            report.say(Level::Info, format!("dropped {} (perf uses one of each kind)", by_kind(&others)));
         }
         if alike.doubled > 0 {
-            let what = counted(alike.doubled, "record stands", "records stand");
-            report.say(Level::Warning, format!("{what} alike in several inputs, and so more than once in the output: do the inputs overlap?"));
+            let what = counted(alike.doubled, "record occurs", "records occur");
+            report.say(
+                Level::Warning,
+                format!(
+                    "{what} in several inputs, and so several times in the output: do the inputs overlap?"
+                ),
+            );
         }
     }
 }

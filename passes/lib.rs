@@ -170,7 +170,7 @@ pub fn parse_chain(text: &str) -> Result<Vec<Box<dyn Pass>>> {
         let Some(entry) = REGISTRY.iter().find(|entry| entry.name == name) else {
             let names: Vec<_> = REGISTRY.iter().map(|entry| entry.name).collect();
             let meant = did_you_mean(&name, &names);
-            bail!("there is no pass `{name}`; there are: {}{meant}", names.join(", "));
+            bail!("unknown pass `{name}`; available: {}{meant}", names.join(", "));
         };
         let options = Options::parse(parts, entry.options).with_context(|| format!("pass {name}"))?;
         passes.push((entry.make)(&options).with_context(|| format!("pass {name}"))?);

@@ -6,33 +6,36 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use perfx_format::RecordType;
 use perfx_passes::IdOptions;
-use perfx_pipeline::did_you_mean;
+use perfx_pipeline::{did_you_mean, is_slip};
 use serde_json::Value as Json;
 
+use crate::commands::inject::PERF_ONLY;
 pub(crate) use crate::input::InputArgs;
-use crate::talk::{ColorWhen, STYLES, tell_failure};
+use crate::talk::{ColorWhen, HEADING, LITERAL, STYLES, tell_failure};
 pub(crate) use crate::talk::{TalkArgs, heading, printable};
 use crate::{commands, signals};
 
-/// Exit codes, as every command's `--help` ends.
-pub(crate) const EXIT_CODES: &str = "\
+/// Exit codes, as `--help` ends, except where a command has its own.
+const EXIT_CODES: &str = "\
 Exit codes:
   0  done, and nothing was lost
   1  failed; no output was left behind, and an existing file is as it was
-  2  the command line can't be understood
+  2  invalid command line
   3  done, but something was lost or is suspect: standard error says what, and how much";
 
 /// Read, transform and write Linux perf.data recordings at the speed of a copy, losing nothing.
 #[derive(Parser, Debug)]
-#[command(name = "perfx", version, arg_required_else_help = true, after_help = EXIT_CODES, styles = STYLES)]
+#[command(name = "perfx", version, arg_required_else_help = true, args_override_self = true, styles = STYLES)]
 struct Cli {
     /// Colour what is printed: auto (on a terminal, unless NO_COLOR is set), always or never
     #[arg(
         long,
         global = true,
+        help_heading = "Report",
         value_name = "WHEN",
         default_value = "auto",
         hide_possible_values = true,
@@ -46,58 +49,35 @@ struct Cli {
 #[derive(Subcommand, Debug)]
 #[allow(clippy::large_enum_variant, reason = "there is only ever one")]
 enum Command {
-    #[command(after_help = EXIT_CODES)]
     Completion(commands::completion::Completion),
-    #[command(after_help = EXIT_CODES)]
     Compress(commands::compress::Compress),
-    #[command(after_help = EXIT_CODES)]
     Copy(commands::copy::Copy),
-    #[command(after_help = EXIT_CODES)]
     Decompress(commands::decompress::Decompress),
-    #[command(after_help = EXIT_CODES)]
     Diff(commands::diff::Diff),
-    #[command(after_help = EXIT_CODES)]
     Doctor(commands::doctor::Doctor),
-    #[command(after_help = EXIT_CODES)]
     Du(commands::du::Du),
-    #[command(after_help = EXIT_CODES)]
     Dump(commands::dump::Dump),
-    #[command(after_help = EXIT_CODES)]
     Export(commands::export::Export),
-    #[command(after_help = EXIT_CODES)]
     Filter(commands::filter::Filter),
-    #[command(after_help = EXIT_CODES)]
     Info(commands::info::Info),
-    #[command(after_help = EXIT_CODES)]
     Inject(commands::inject::Inject),
-    #[command(after_help = EXIT_CODES)]
     Join(commands::join::Join),
-    #[command(after_help = EXIT_CODES)]
     Man(commands::man::Man),
-    #[command(after_help = EXIT_CODES)]
     Merge(commands::merge::Merge),
-    #[command(after_help = EXIT_CODES)]
     Passes(commands::passes::Passes),
-    #[command(after_help = EXIT_CODES)]
     Recover(commands::recover::Recover),
-    #[command(after_help = EXIT_CODES)]
     Reindex(commands::reindex::Reindex),
-    #[command(after_help = EXIT_CODES)]
     Repair(commands::repair::Repair),
-    #[command(after_help = EXIT_CODES)]
     Run(commands::run::Run),
-    #[command(after_help = EXIT_CODES)]
     Sort(commands::sort::Sort),
-    #[command(after_help = EXIT_CODES)]
     Split(commands::split::Split),
-    #[command(after_help = EXIT_CODES)]
     Stats(commands::stats::Stats),
 }
 
 /// How many threads.
 #[derive(Args, Debug, Clone, Copy)]
 pub(crate) struct ThreadArgs {
-    /// Threads to work with; 0 is one for each processor. The output does not depend on it
+    /// Number of threads; 0 is one for each processor. The output does not depend on it
     #[arg(short = '@', long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=1024))]
     threads: u16,
 }
@@ -115,11 +95,11 @@ impl ThreadArgs {
 /// The form of what a command prints.
 #[derive(Args, Debug, Clone, Copy)]
 pub(crate) struct FormatArgs {
-    /// Form of the output
-    #[arg(long, value_name = "FORM", default_value = "text")]
+    /// Form of what is printed
+    #[arg(help_heading = "Report", long, value_name = "FORM", default_value = "text")]
     format: Format,
     /// The same as --format json
-    #[arg(long, conflicts_with = "format")]
+    #[arg(help_heading = "Report", long, conflicts_with = "format")]
     json: bool,
 }
 
@@ -166,13 +146,13 @@ pub(crate) struct TellArgs {
 #[derive(Args, Debug, Clone)]
 pub(crate) struct SearchArgs {
     /// A sysroot or container image to look in; repeatable
-    #[arg(long, value_name = "DIR")]
+    #[arg(help_heading = "Where files are looked for", long, value_name = "DIR")]
     root: Vec<PathBuf>,
     /// A build-id cache of perf to look in; repeatable
-    #[arg(long, value_name = "DIR")]
+    #[arg(help_heading = "Where files are looked for", long, value_name = "DIR")]
     buildid_dir: Vec<PathBuf>,
     /// Do not read the files and the kernel of this machine, as for a recording of another one
-    #[arg(long)]
+    #[arg(help_heading = "Where files are looked for", long)]
     no_files: bool,
 }
 
@@ -194,16 +174,94 @@ pub fn main() -> ExitCode {
     ExitCode::from(run(std::env::args_os()))
 }
 
-/// The command line, for whoever documents it.
+/// What the commands are for, in the order of `perfx --help`.
+const GROUPS: [(&str, &[&str]); 7] = [
+    ("Inject and merge", &["inject", "merge"]),
+    ("Cut and join", &["filter", "split", "join", "sort"]),
+    ("Check and repair", &["doctor", "repair", "recover", "reindex"]),
+    ("Look", &["info", "stats", "du", "dump", "diff"]),
+    ("Export", &["export"]),
+    ("Change the form", &["copy", "compress", "decompress"]),
+    ("Passes and documentation", &["run", "passes", "completion", "man", "help"]),
+];
+
+/// The complete command line, from which help, manual pages and completion are made.
 pub fn command_line() -> clap::Command {
-    Cli::command()
+    let mut command = TalkArgs::augment_args(ThreadArgs::augment_args(Cli::command()));
+    // Before any command, and with those that have no use for them: `perfx -v inject`, `perfx info -@ 4`.
+    for id in ["threads", "quiet", "verbose", "no_progress"] {
+        command = command.mut_arg(id, |arg| arg.global(true).hide(true));
+    }
+    let template = format!("{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{}", listed(&command));
+    let command = command.help_template(template + "Options:\n{options}{after-help}");
+    complete(command)
+}
+
+/// The commands by what they are for.
+fn listed(command: &clap::Command) -> String {
+    let about = |name: &str| match command.find_subcommand(name).and_then(clap::Command::get_about) {
+        Some(about) => about.to_string(),
+        // clap makes that one itself.
+        None => "Print this message or the help of a command".to_owned(),
+    };
+    let line = |name: &&str| format!("  {LITERAL}{name:<12}{LITERAL:#}{}\n", about(name));
+    let group = |(title, names): &(&str, &[&str])| {
+        format!("{HEADING}{title}:{HEADING:#}\n{}\n", names.iter().map(line).collect::<String>())
+    };
+    GROUPS.iter().map(group).collect()
+}
+
+/// A command's own options stand under a heading of their own, as those that commands share do.
+fn with_heading(arg: Arg) -> Arg {
+    let shared = arg.is_positional() || arg.is_hide_set() || arg.get_id() == "threads";
+    if shared || arg.get_help_heading().is_some() { arg } else { arg.help_heading("What to do") }
+}
+
+/// With exit codes and headings, as each command within.
+fn complete(command: clap::Command) -> clap::Command {
+    let command = command.mut_subcommands(complete);
+    let command = command.mut_args(with_heading);
+    if command.get_after_help().is_some() { command } else { command.after_help(EXIT_CODES) }
+}
+
+fn parse(args: &[OsString]) -> Result<Cli, clap::Error> {
+    let mut command = command_line();
+    let matches = command.try_get_matches_from_mut(args).map_err(|error| with_tip(error, &command, args))?;
+    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
+/// A tip for an argument that no command takes: only a slip of the pen is corrected. What is alike in some letters may mean something else
+/// (`--itrace`, `--in-place`), and that `-k` could be the name of a file helps nobody.
+fn with_tip(mut error: clap::Error, command: &clap::Command, args: &[OsString]) -> clap::Error {
+    let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg).cloned() else { return error };
+    if error.kind() != ErrorKind::UnknownArgument {
+        return error;
+    }
+    error.remove(ContextKind::Suggested);
+    if let Some(ContextValue::String(meant)) = error.get(ContextKind::SuggestedArg)
+        && !is_slip(&given, meant)
+    {
+        error.remove(ContextKind::SuggestedArg);
+    }
+    let named = args.iter().filter_map(|arg| command.find_subcommand(arg)).next();
+    let takes_output = named.is_some_and(|named| named.get_arguments().any(|arg| arg.get_id() == "output"));
+    let option = given.split('=').next().unwrap_or_default();
+    let tip = if !given.starts_with('-') && takes_output {
+        format!("to write to {given}, give -o {given}")
+    } else if named.is_some_and(|named| named.get_name() == "inject") && PERF_ONLY.contains(&option) {
+        format!("perf inject has {option}; perfx inject does not do that")
+    } else {
+        return error;
+    };
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    error
 }
 
 fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
     let args: Vec<OsString> = args.into_iter().collect();
     early_color(&args).apply();
     signals::survive_file_size_limit();
-    let cli = match Cli::try_parse_from(args) {
+    let cli = match parse(&args) {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version come as errors, too; a closed pipe is no failure of ours.
@@ -281,7 +339,7 @@ pub(crate) fn record_kind(text: &str) -> Result<RecordType> {
     RecordType::parse(text).ok_or_else(|| {
         let names = RecordType::NAMED.iter().filter_map(|kind| kind.name());
         let bare = text.to_ascii_uppercase().replace("PERF_RECORD_", "");
-        Usage(format!("there is no kind of record `{text}`{}", did_you_mean(&bare, names))).into()
+        Usage(format!("unknown kind of record `{text}`{}", did_you_mean(&bare, names))).into()
     })
 }
 
@@ -310,6 +368,17 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
+        command_line().debug_assert();
+    }
+
+    #[test]
+    fn every_command_is_in_a_group() {
+        let mut listed: Vec<_> = GROUPS.iter().flat_map(|(_, names)| *names).copied().collect();
+        listed.sort_unstable();
+        let mut command = command_line();
+        command.build();
+        let mut names: Vec<_> = command.get_subcommands().map(clap::Command::get_name).collect();
+        names.sort_unstable();
+        assert_eq!(listed, names);
     }
 }

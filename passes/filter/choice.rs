@@ -14,7 +14,7 @@ use crate::support::options::{Choice, Options};
 /// Something is chosen when it is one of `only`, if there are any, and none of `not`.
 #[derive(Clone, Debug)]
 pub(super) struct Chosen<T> {
-    only: Vec<T>,
+    pub(super) only: Vec<T>,
     not: Vec<T>,
 }
 
@@ -153,12 +153,13 @@ impl FilterOptions {
 
 fn numbers(text: &str) -> Result<Vec<u32>> {
     text.split(',')
-        .map(|part| part.trim().parse().with_context(|| format!("`{part}` is no number")))
+        .map(|part| part.trim().parse().with_context(|| format!("`{part}` is not a PID or TID")))
         .collect()
 }
 
 fn cpus(text: &str) -> Result<RangeInclusive<u32>> {
-    let cpu = |text: &str| text.trim().parse().with_context(|| format!("`{text}` is no CPU: give 2 or 0-3"));
+    let cpu =
+        |text: &str| text.trim().parse().with_context(|| format!("`{text}` is not a CPU: give 2 or 0-3"));
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let (first, last) = (cpu(first)?, cpu(last)?);
     ensure!(first <= last, "CPU {first} is behind CPU {last}: give the smaller one first");
@@ -167,7 +168,7 @@ fn cpus(text: &str) -> Result<RangeInclusive<u32>> {
 
 fn kind(text: &str) -> Result<RecordType> {
     RecordType::parse(text.trim())
-        .with_context(|| format!("`{text}` is no kind of record; `perfx dump` shows their names"))
+        .with_context(|| format!("`{text}` is not a kind of record; `perfx dump` shows their names"))
 }
 
 fn machine(text: &str) -> Result<Machine> {
@@ -189,11 +190,16 @@ fn regex(text: &str) -> Result<Vec<Regex>> {
         char == ',' && depth == 0
     });
     let whole = |part: &str| {
+        // `[kernel.kallsyms]` is a name; as a regular expression it would stand for a single character.
+        let inner = part.strip_prefix('[').and_then(|part| part.strip_suffix(']'));
+        if inner.is_some_and(|inner| inner.len() > 1 && !inner.contains(['[', ']', '\\', '^', '-'])) {
+            return Ok(Regex::new(&format!("^(?:{})$", regex::escape(part)))?);
+        }
         // Of a mistake the parser draws a picture; what is wrong stands in its last line.
         Regex::new(&format!("^(?:{part})$")).map_err(|error| {
             let error = error.to_string();
             let what = error.lines().last().unwrap_or_default().trim_start_matches("error: ");
-            anyhow!("`{part}` is no regular expression: {what}")
+            anyhow!("`{part}` is not a regular expression: {what}")
         })
     };
     parts.map(whole).collect()
@@ -212,7 +218,7 @@ pub(super) fn is_dso(regex: &Regex, dso: &Dso) -> bool {
 }
 
 /// A file by its whole path or by its last part, as perf has it.
-fn is_file(regex: &Regex, name: &[u8]) -> bool {
+pub(super) fn is_file(regex: &Regex, name: &[u8]) -> bool {
     let last = name.rsplit(|&byte| byte == b'/').next().unwrap_or(name);
     regex.is_match(name) || regex.is_match(last)
 }

@@ -39,13 +39,14 @@ impl SplitBy {
         let by = match (name, value) {
             ("time", duration) => parse_duration(duration).map(SplitBy::Time),
             ("size", bytes) => parse_bytes(bytes).map(SplitBy::Size),
-            ("samples", number) => number.parse().context("it is no number").map(SplitBy::Samples),
+            ("samples", number) => number.parse().context("it is not a number").map(SplitBy::Samples),
             ("by", "pid") => Ok(SplitBy::Pid),
             ("by", "event") => Ok(SplitBy::Event),
-            _ => Err(anyhow!("there is only `pid` and `event`")),
+            _ => Err(anyhow!("expected `pid` or `event`")),
         };
         let nothing = |by: &SplitBy| matches!(by, SplitBy::Time(0) | SplitBy::Size(0) | SplitBy::Samples(0));
-        let by = by.and_then(|by| if nothing(&by) { Err(anyhow!("that is nothing")) } else { Ok(by) });
+        let by =
+            by.and_then(|by| if nothing(&by) { Err(anyhow!("it must be greater than 0")) } else { Ok(by) });
         by.with_context(|| format!("--{name} {value}"))
     }
 }
@@ -61,9 +62,9 @@ fn parse_bytes(text: &str) -> Result<u64> {
         "kib" => 1 << 10,
         "mib" => 1 << 20,
         "gib" => 1 << 30,
-        other => bail!("`{other}` is no unit: there are k, M, G, KiB, MiB and GiB"),
+        other => bail!("`{other}` is not a unit; the units are k, M, G, KiB, MiB and GiB"),
     };
-    let number: u64 = digits.parse().with_context(|| format!("`{digits}` is no number of bytes"))?;
+    let number: u64 = digits.parse().with_context(|| format!("`{digits}` is not a number of bytes"))?;
     number.checked_mul(unit).context("it is too large")
 }
 

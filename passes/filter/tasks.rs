@@ -1,7 +1,7 @@
 //! Which tasks there were, from when until when, whose children they are and what they were called, asked in any order.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use perfx_format::{Kinds, Layouts, Record, RecordType, until_nul};
 use perfx_pipeline::address_space::{KERNEL, Machine, Space, moment, name_of_nameless};
@@ -57,6 +57,23 @@ const COMM_NAME: usize = 16;
 impl TaskChanges {
     pub(super) fn kinds() -> Kinds {
         Kinds::of(&[RecordType::FORK, RecordType::EXIT, RecordType::COMM])
+    }
+
+    /// What threads were called.
+    pub(super) fn names(&self) -> impl Iterator<Item = &[u8]> {
+        self.names.iter().filter_map(|(_, _, name)| match name {
+            Name::Given(name) => Some(&**name),
+            Name::Inherited(_) => None,
+        })
+    }
+
+    /// The threads that were given a name, and the last one each got.
+    pub(super) fn pids(&self) -> BTreeMap<u32, &[u8]> {
+        let named = self.names.iter().filter_map(|(who, _, name)| match name {
+            Name::Given(name) => Some((who.number, &**name)),
+            Name::Inherited(_) => None,
+        });
+        named.collect()
     }
 
     /// A record of these kinds.

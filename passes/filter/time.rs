@@ -44,13 +44,14 @@ impl Window {
         for part in text.split_whitespace() {
             if part.contains('%') {
                 for share in part.split(',') {
-                    windows
-                        .push(parse_share(share).with_context(|| format!("`{share}` is no share of time"))?);
+                    windows.push(
+                        parse_share(share).with_context(|| format!("`{share}` is not a share of time"))?,
+                    );
                 }
             } else {
                 let Some((start, stop)) = part.split_once(',') else {
                     bail!(
-                        "`{part}` is no window of time: give START,STOP (either may be left out) or 10%-20%"
+                        "`{part}` is not a time window: give START,STOP (either may be left out) or 10%-20%"
                     );
                 };
                 let point = |text: &str| -> Result<Option<Point>> {
@@ -68,7 +69,7 @@ impl Window {
                 windows.push(Window::Between(start, stop));
             }
         }
-        ensure!(!windows.is_empty(), "no window of time is given");
+        ensure!(!windows.is_empty(), "no time window is given");
         Ok(windows)
     }
 
@@ -82,7 +83,7 @@ impl Window {
                 Point::Wall(wall) => {
                     let Some(clock) = clock else {
                         bail!(
-                            "the recording does not say how its clock relates to the time of day (no feature \
+                            "--time: the recording does not say how its clock relates to the time of day (no feature \
                              CLOCK_DATA: perf record -k CLOCKID writes it); give seconds of its own clock"
                         );
                     };
@@ -106,7 +107,13 @@ impl Window {
                 Interval { start: at(start), stop }
             }
         };
-        ensure!(interval.start <= interval.stop, "a window of time ends before it begins");
+        let seconds = |ns: u64| format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
+        ensure!(
+            interval.start <= interval.stop,
+            "--time: the window from {} to {} of the recording's clock ends before it begins",
+            seconds(interval.start),
+            seconds(interval.stop)
+        );
         Ok(interval)
     }
 }
@@ -114,7 +121,7 @@ impl Window {
 /// `10%` (the first tenth), `10%-20%`, `10%/2` (the second tenth).
 fn parse_share(text: &str) -> Result<Window> {
     let share = |text: &str| -> Result<u64> {
-        let number = text.trim().strip_suffix('%').context("a % is missing")?;
+        let number = text.trim().strip_suffix('%').context("the % is missing")?;
         // 1 % is 10^9 parts.
         let parts = parse_decimal(number)?;
         ensure!(parts <= WHOLE, "it is more than 100 %");
@@ -124,7 +131,9 @@ fn parse_share(text: &str) -> Result<Window> {
         return Ok(Window::Share(share(start)?, share(stop)?));
     }
     let (size, number) = match text.split_once('/') {
-        Some((size, number)) => (share(size)?, number.trim().parse().context("what follows / is no number")?),
+        Some((size, number)) => {
+            (share(size)?, number.trim().parse().context("what follows / is not a number")?)
+        }
         None => (share(text)?, 1u64),
     };
     ensure!(number > 0, "slices are counted from 1");
@@ -139,12 +148,14 @@ fn parse_point(text: &str) -> Result<Point> {
     }
     if text.contains('T') || text.contains(':') {
         let time = humantime::parse_rfc3339_weak(text)
-            .with_context(|| format!("`{text}` is no RFC 3339 time in UTC, as 2026-01-31T12:00:00.5Z"))?;
+            .with_context(|| format!("`{text}` is not an RFC 3339 time in UTC, as 2026-01-31T12:00:00.5Z"))?;
         let since = time.duration_since(UNIX_EPOCH).context("times before 1970 are in no recording")?;
         let ns = u64::try_from(since.as_nanos()).context("it is too far away")?;
         return Ok(Point::Wall(ns));
     }
-    parse_decimal(text).map(Point::At).with_context(|| format!("`{text}` is no time: give SECONDS.FRACTION"))
+    parse_decimal(text)
+        .map(Point::At)
+        .with_context(|| format!("`{text}` is not a time: give SECONDS.FRACTION"))
 }
 
 pub(super) fn parse_duration(text: &str) -> Result<u64> {
@@ -155,9 +166,9 @@ pub(super) fn parse_duration(text: &str) -> Result<u64> {
         "us" => 1000,
         "ns" => 1,
         "m" | "min" => 60_000_000_000,
-        other => bail!("`{other}` is no unit of time: there are ns, us, ms, s and m"),
+        other => bail!("`{other}` is not a unit of time; the units are ns, us, ms, s and m"),
     };
-    let billionths = parse_decimal(digits).with_context(|| format!("`+{text}` is no duration"))?;
+    let billionths = parse_decimal(digits).with_context(|| format!("`{text}` is not a duration"))?;
     u64::try_from(u128::from(billionths) * unit / 1_000_000_000).context("it is too long")
 }
 
@@ -167,7 +178,7 @@ fn parse_decimal(text: &str) -> Result<u64> {
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     ensure!(
         !(whole.is_empty() && fraction.is_empty()) && digits(whole) && digits(fraction),
-        "`{text}` is no number"
+        "`{text}` is not a number"
     );
     let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().context("it is too large")? };
     let fraction: String = fraction.chars().chain("000000000".chars()).take(9).collect();

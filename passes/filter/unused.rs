@@ -108,7 +108,7 @@ impl Unused {
             session.set_feature(Feature::BUILD_ID, kept);
             session.report.say(
                 Level::Info,
-                format!("left out {} of files nobody maps", counted(ids, "build-id", "build-ids")),
+                format!("left out {} of files that no process maps", counted(ids, "build-id", "build-ids")),
             );
         }
     }

@@ -471,7 +471,7 @@ fn unite_feature(party: &Party<'_>, session: &mut Session) {
         }
     }
     if !kept.is_empty() {
-        let what = format!("{name}: {} of the first input stand for its own", kept.join(", "));
+        let what = format!("{name}: kept the first input's {}", kept.join(", "));
         session.report.say(Level::Info, what);
     }
     if !lost.is_empty() {

@@ -56,7 +56,7 @@ impl GuestSpec {
             (None, Some(name)) => (name, &*text),
             (None, None) => bail!("`{text}` is one part too many: {}", GuestSpec::FORM),
         };
-        let wrong = || format!("`{value}` is no {name}");
+        let wrong = || format!("`{value}` is not a valid {name}");
         match name {
             "pid" => self.pid = Some(whole_u32(value).filter(|&pid| pid != 0).with_context(wrong)?),
             "offset" => self.offset = Some(offset(value).with_context(wrong)?),
@@ -72,7 +72,7 @@ impl GuestSpec {
                 let before = self.vcpus.insert(vcpu, thread);
                 ensure!(before.is_none(), "{}: VCPU {vcpu} is given twice", wrong());
             }
-            _ => bail!("there is no option `{name}`: {}", GuestSpec::FORM),
+            _ => bail!("unknown option `{name}`: {}", GuestSpec::FORM),
         }
         Ok(())
     }
@@ -143,10 +143,10 @@ mod tests {
     fn what_makes_no_sense_is_an_error() {
         for (text, part) in [
             ("", "needs a path"),
-            ("g,0", "`0` is no pid"),
-            ("g,1,12zz", "`12zz` is no offset"),
-            ("g,1,2,0", "`0` is no scale"),
-            ("g,1,2,-1", "`-1` is no scale"),
+            ("g,0", "`0` is not a valid pid"),
+            ("g,1,12zz", "`12zz` is not a valid offset"),
+            ("g,1,2,0", "`0` is not a valid scale"),
+            ("g,1,2,-1", "`-1` is not a valid scale"),
             ("g,1,2,3,4", "one part too many"),
             ("g,vcpu=1", "it is V:TID"),
             ("g,vcpu=0:1,vcpu=0:2", "VCPU 0 is given twice"),

@@ -135,7 +135,7 @@ impl IdOptions {
             roots.iter().map(|folder| ("root", folder)).chain(caches.iter().map(|cache| ("cache", cache)))
         {
             let there = std::fs::metadata(folder).with_context(|| format!("{what} {}", folder.display()))?;
-            ensure!(there.is_dir(), "{what} {} is no directory", folder.display());
+            ensure!(there.is_dir(), "{what} {} is not a directory", folder.display());
         }
         Ok(IdOptions { known, roots, caches, no_files })
     }

@@ -32,7 +32,7 @@ impl Options {
             let Some(choice) = choices.iter().find(|choice| choice.name == name) else {
                 let names: Vec<_> = choices.iter().map(|choice| choice.name).collect();
                 let meant = did_you_mean(name, &names);
-                bail!("there is no option `{name}`; there are: {}{meant}", names.join(", "));
+                bail!("unknown option `{name}`; available: {}{meant}", names.join(", "));
             };
             match (choice.value, &value) {
                 (Some(what), None) => bail!("option `{name}` needs a value: {name}={what}"),

@@ -30,7 +30,7 @@ pub(crate) struct Compress {
     /// Compress FINISHED_ROUND records, too, which perf record leaves between: much smaller where they are many
     #[arg(long)]
     rounds: bool,
-    /// Tell how much was saved
+    /// Report how much was saved
     #[arg(long)]
     ratio: bool,
     #[command(flatten)]

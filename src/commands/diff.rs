@@ -26,20 +26,18 @@ use crate::tally::{Counted, count};
 /// size of attrs, features AUXTRACE, COMPRESSED and DIR_FORMAT, and where names and build-ids stand,
 /// in the header or among the records. Standard output stays empty when they are equal.
 ///
-/// Exit code 0: equal. 3: different, or damaged. 1: one of them can't be read.
-///
 /// Examples:
 ///   perfx diff a.data b.data
 ///   perfx diff --ignore HOSTNAME,CMDLINE expected.data new.data
 ///   perfx inject -b perf.data | perfx diff --json perf.data -
 #[derive(Args, Debug)]
-#[command(verbatim_doc_comment)]
+#[command(verbatim_doc_comment, after_help = EXIT_CODES)]
 pub(crate) struct Diff {
     /// A recording; - is standard input
-    #[arg(value_name = "A")]
+    #[arg(help_heading = "Input", value_name = "A")]
     a: PathBuf,
     /// The other
-    #[arg(value_name = "B")]
+    #[arg(help_heading = "Input", value_name = "B")]
     b: PathBuf,
     /// Features that may differ
     #[arg(long, value_name = "FEATURE,…", value_delimiter = ',')]
@@ -47,6 +45,13 @@ pub(crate) struct Diff {
     #[command(flatten)]
     tell: TellArgs,
 }
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  equal
+  1  failed: one of them can't be read
+  2  invalid command line
+  3  different, or damaged";
 
 /// Version of the JSON form.
 const SCHEMA: u32 = 1;
@@ -74,7 +79,7 @@ impl Diff {
         for name in &self.ignore {
             let wanted = name.to_ascii_uppercase();
             let Some(feature) = Feature::NAMED.iter().find(|feature| feature.name() == Some(&*wanted)) else {
-                bail!(Usage(format!("there is no feature `{name}`")));
+                bail!(Usage(format!("unknown feature `{name}`")));
             };
             ignored.insert(*feature);
         }
@@ -100,7 +105,10 @@ impl Diff {
             Level::Info,
             match equal {
                 true => format!("{name_a} and {name_b} are equal: {same}"),
-                false => format!("{name_a} and {name_b} differ; {same} at the front are equal"),
+                false if records == 0 => {
+                    format!("{name_a} and {name_b} differ from the first record on")
+                }
+                false => format!("{name_a} and {name_b} differ; the first {same} are equal"),
             },
         );
         let code = self.tell.talk.tell(&report);

@@ -9,8 +9,7 @@ use crate::output::WriteArgs;
 
 /// Cut a smaller recording out of a large one
 ///
-/// Samples stay that everything asked for allows; of the rest stays what readers need for them:
-/// mappings, names and forks of the processes that have samples left and of those they were forked
+/// Keeps samples that match all given options, and of the rest what readers need for them: mappings, names and forks of the processes that have samples left and of those they were forked
 /// from (when only times are asked for, of all that are alive then). Every option can be given more
 /// than once, and lists have commas; regular expressions match the whole name. The output is not
 /// compressed.
@@ -23,67 +22,67 @@ use crate::output::WriteArgs;
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Filter {
-    /// Windows of time, START,STOP, of which STOP is no more part: seconds of the recording's clock (perf script shows them), +DURATION after the first sample, or RFC 3339; either end may be left out. Or shares: 10%-20%, 10%/2 for the second tenth
+    /// Time windows START,STOP (STOP exclusive): seconds of the recording's clock (perf script shows them), +DURATION after the first sample, or RFC 3339; either end may be left out. Or shares: 10%-20%, 10%/2 for the second tenth
     #[arg(long, value_name = "WINDOW")]
     time: Vec<String>,
     /// Samples of these processes
     #[arg(long, value_name = "PID,…")]
     pid: Vec<String>,
-    /// Not of these
+    /// Exclude samples of these processes
     #[arg(long, value_name = "PID,…")]
     exclude_pid: Vec<String>,
     /// Samples of these threads
     #[arg(long, value_name = "TID,…")]
     tid: Vec<String>,
-    /// Not of these
+    /// Exclude samples of these threads
     #[arg(long, value_name = "TID,…")]
     exclude_tid: Vec<String>,
     /// Samples of threads that had such a name at that time
     #[arg(short = 'c', long, value_name = "REGEX,…")]
     comm: Vec<String>,
-    /// Not of these
+    /// Exclude samples of threads with such a name
     #[arg(long, value_name = "REGEX,…")]
     exclude_comm: Vec<String>,
     /// Samples on these CPUs, as 0-3,8
     #[arg(short = 'C', long, value_name = "CPUS")]
     cpu: Vec<String>,
-    /// Not on these
+    /// Exclude samples on these CPUs
     #[arg(long, value_name = "CPUS")]
     exclude_cpu: Vec<String>,
     /// Samples of events of such a name, with or without its modifiers
     #[arg(short = 'e', long, value_name = "REGEX,…")]
     event: Vec<String>,
-    /// Not of these
+    /// Exclude samples of such events
     #[arg(long, value_name = "REGEX,…")]
     exclude_event: Vec<String>,
     /// Samples whose instruction pointer is in such a file, by its path or its last part
     #[arg(short = 'd', long, value_name = "REGEX,…")]
     dso: Vec<String>,
-    /// Not in these
+    /// Exclude samples in such files
     #[arg(long, value_name = "REGEX,…")]
     exclude_dso: Vec<String>,
     /// Samples of such cgroups
     #[arg(long, value_name = "REGEX,…")]
     cgroup: Vec<String>,
-    /// Not of these
+    /// Exclude samples of such cgroups
     #[arg(long, value_name = "REGEX,…")]
     exclude_cgroup: Vec<String>,
-    /// Of records that happen to events (SAMPLE, SWITCH, THROTTLE, READ, LOST) only these
+    /// Keep only these kinds of event record: SAMPLE, SWITCH, THROTTLE, READ, LOST
     #[arg(long, value_name = "KIND,…")]
     kind: Vec<String>,
-    /// No records of these kinds
+    /// Exclude records of these kinds
     #[arg(long, value_name = "KIND,…")]
     exclude_kind: Vec<String>,
     /// Samples of the host, or of the guest that this process runs
     #[arg(long, value_name = "host|PID,…")]
     machine: Vec<String>,
-    /// Not of these
+    /// Exclude samples of these machines
     #[arg(long, value_name = "host|PID,…")]
     exclude_machine: Vec<String>,
     /// Keep mappings, names and forks of all processes
     #[arg(long)]
     keep_all_sideband: bool,
-    /// Leave out events without samples, and build-ids of files that nobody maps
+    /// Leave out events without samples, and build-ids of files that no process maps
     #[arg(long)]
     drop_unused: bool,
     #[command(flatten)]
@@ -119,7 +118,7 @@ impl Filter {
             taken.map_err(|e| Usage(format!("{e:#}")))?;
         }
         if options.is_empty() {
-            bail!(Usage("nothing to cut out: give --time, --pid, --comm or another of --help".into()));
+            bail!(Usage("no filter given; see --help".into()));
         }
         self.write.transform("filter", vec![Box::new(Pass::new(options))])
     }

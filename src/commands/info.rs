@@ -21,7 +21,7 @@ use crate::cli::{Format, FormatArgs, InputArgs, TalkArgs};
 use crate::input::Source;
 use crate::output::stdout;
 
-/// Tell what a recording is: form, machine, command, times, events, features
+/// Show what a recording is: form, machine, command, times, events, features
 ///
 /// Only the header is read, so even a large recording is answered for at once; of pipe data, what
 /// comes before the first sample. What needs all records, such as how many there are, `perfx stats`

@@ -12,6 +12,25 @@ use super::merge::{guest_pass, has_kcore};
 use crate::cli::{SearchArgs, Usage};
 use crate::output::WriteArgs;
 
+/// Options of perf inject that perfx inject has not.
+pub(crate) const PERF_ONLY: [&str; 15] = [
+    "--aslr",
+    "--convert-callchain",
+    "--itrace",
+    "--jit",
+    "-j",
+    "--kallsyms",
+    "-k",
+    "--vmlinux",
+    "--ignore-vmlinux",
+    "--sched-stat",
+    "-s",
+    "--strip",
+    "--switch-off",
+    "--switch-on",
+    "--vm-time-correlation",
+];
+
 /// Add build-ids to a recording
 ///
 /// Where an id comes from, in this order: --known-build-ids, the recording itself, the file (if its

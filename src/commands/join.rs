@@ -36,7 +36,7 @@ pub(crate) struct Join {
     #[command(flatten)]
     write: WriteArgs,
     /// More recordings to read
-    #[arg(value_name = "INPUT")]
+    #[arg(help_heading = "Input", value_name = "INPUT")]
     others: Vec<PathBuf>,
     /// Join recordings of different machines or boots, too, and clocks that can't be compared. So does --force
     #[arg(long)]

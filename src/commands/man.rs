@@ -1,7 +1,7 @@
 //! `perfx man` writes the manual pages, which are made of the same text as `--help`.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use clap::Args;
@@ -26,7 +26,33 @@ impl Man {
     pub(crate) fn run(&self) -> Result<u8> {
         let name = || self.dir.display().to_string();
         fs::create_dir_all(&self.dir).with_context(name)?;
-        clap_mangen::generate_to(command_line(), &self.dir).with_context(name)?;
+        let mut command = command_line().disable_help_subcommand(true);
+        command.build();
+        write_pages(&command, &self.dir)?;
         Ok(0)
     }
+}
+
+fn write_pages(command: &clap::Command, folder: &Path) -> Result<()> {
+    command.get_subcommands().try_for_each(|inner| write_pages(inner, folder))?;
+    let page = clap_mangen::Man::new(command.clone());
+    let mut roff = Vec::new();
+    page.render(&mut roff)?;
+    let path = folder.join(page.get_filename());
+    fs::write(&path, line_by_line(&String::from_utf8(roff)?)).with_context(|| path.display().to_string())
+}
+
+/// Keeps the lines of examples and tables, which begin with spaces: roff would fill them into paragraphs.
+fn line_by_line(page: &str) -> String {
+    let mut text = String::new();
+    let mut inside = false;
+    for line in page.lines() {
+        if line.starts_with("  ") != inside {
+            inside = !inside;
+            text += if inside { ".nf\n" } else { ".fi\n" };
+        }
+        text += line;
+        text.push('\n');
+    }
+    text
 }

@@ -37,7 +37,7 @@ pub(crate) struct Merge {
     #[command(flatten)]
     write: WriteArgs,
     /// Recordings of its guests, as above
-    #[arg(index = 2, value_name = "GUEST")]
+    #[arg(help_heading = "Input", index = 2, value_name = "GUEST")]
     guests: Vec<OsString>,
     /// Merge the guests' samples, too
     #[arg(long)]

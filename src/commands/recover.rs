@@ -11,7 +11,7 @@ use perfx_pipeline::scan_past;
 use crate::input::{Source, spool};
 use crate::output::WriteArgs;
 
-/// Bring back a recording that was cut short: perf record was killed, the disk was full, the copy broke off
+/// Recover what can be read of a recording that was cut short or damaged
 ///
 /// Records are read as far as they go. Where something else stands between them (a hole, say),
 /// reading goes on behind it, if several records in a row prove that there are more. Records that are

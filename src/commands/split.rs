@@ -55,7 +55,7 @@ pub(crate) struct Split {
     /// What the parts' names begin with, or the directory they come into [default: the input's path without .data]
     #[arg(short, long, value_name = "PREFIX")]
     output: Option<PathBuf>,
-    /// Leave out events without samples, and build-ids of files that nobody maps, each part for itself
+    /// Leave out events without samples, and build-ids of files that no process maps, in each part separately
     #[arg(long)]
     drop_unused: bool,
     /// Overwrite existing parts

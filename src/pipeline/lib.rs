@@ -16,4 +16,4 @@ pub use pass::{Damage, Emit, Needs, Pass, Place, Scope, Session, worker_as};
 pub use report::{LISTED, Level, Report};
 pub use run::{Job, NotLast, Outcome, Output, OutputForm, Schedule, in_file, opened};
 pub use scan::{scan, scan_both, scan_past, scan_two};
-pub use words::{counted, did_you_mean};
+pub use words::{count, counted, did_you_mean, is_slip, wide_count};

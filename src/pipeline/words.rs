@@ -3,9 +3,27 @@
 /// How alike two names must be for one to be a slip of the other: what clap asks of its own suggestions.
 const ALIKE: f64 = 0.7;
 
-/// `1 entry`, `2 entries`.
+/// `1 entry`, `2,000 entries`.
 pub fn counted(count: u64, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
+    format!("{} {}", self::count(count), if count == 1 { one } else { many })
+}
+
+/// `1,234,567`.
+pub fn count(number: u64) -> String {
+    wide_count(number.into())
+}
+
+/// The same of what may exceed 64 bits: sums of what records claim.
+pub fn wide_count(number: u128) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }
 
 /// `; did you mean NAME?` for the name most like `given`, or nothing where none is.
@@ -17,9 +35,19 @@ pub fn did_you_mean(given: &str, names: impl IntoIterator<Item = impl AsRef<str>
     best.map_or_else(String::new, |(_, name)| format!("; did you mean `{}`?", name.as_ref()))
 }
 
+/// Whether `given` is `meant` with a slip of the pen or two. Unlike [`did_you_mean`], for names that may mean something else altogether.
+pub fn is_slip(given: &str, meant: &str) -> bool {
+    strsim::osa_distance(given, meant) <= 2
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn thousands_are_readable() {
+        assert_eq!([count(0), count(999), count(1000), count(1_234_567)], ["0", "999", "1,000", "1,234,567"]);
+    }
 
     #[test]
     fn a_slip_finds_its_name() {

@@ -194,7 +194,7 @@ fn without_a_file_the_output_is_pipe_data_on_standard_output() {
         let ran = perfx(&folder, line);
         assert_eq!(ran.code, Some(0), "{line}: {}", ran.stderr);
         assert!(ran.stdout == read(&folder, "expected"), "{line}");
-        assert!(ran.stderr.contains("wrote standard output: "), "{}", ran.stderr);
+        assert!(ran.stderr.contains(" to standard output\n"), "{}", ran.stderr);
     }
     // And back: nothing has got lost on the way.
     let back = perfx_in(folder.path(), Stdin::Pipe(&read(&folder, "expected")), "copy -o back.data");
@@ -889,4 +889,61 @@ fn a_thread_that_can_not_be_started_is_an_error_and_no_panic() {
     }
     let ran = perfx("copy -@ 1 -o out.data");
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+}
+
+/// Beginners were led into danger: `--itrace` had the tip `--in-place`, `-k` the tip `-- -k`.
+#[test]
+fn a_tip_never_leads_to_an_option_of_another_meaning() {
+    let folder = place();
+    for (line, tip) in [
+        ("inject --itrace=i100", Some("perf inject has --itrace; perfx inject does not do that")),
+        ("inject --sched-stat -b", Some("perf inject has --sched-stat")),
+        ("inject -k vmlinux", Some("perf inject has -k")),
+        ("filter --drop-unusd", Some("'--drop-unused'")),
+        ("copy a.data b.data", Some("to write to b.data, give -o b.data")),
+        ("compress perf.data small.data", Some("to write to small.data, give -o small.data")),
+        ("copy -k", None),
+        ("copy --sort", None),
+        ("info a.data b.data", None),
+    ] {
+        let ran = perfx(&folder, line);
+        assert_eq!(ran.code, Some(2), "{line}: {}", ran.stderr);
+        assert!(
+            !ran.stderr.contains("in-place") && !ran.stderr.contains("guest-data"),
+            "{line}: {}",
+            ran.stderr
+        );
+        assert!(!ran.stderr.contains("'-- "), "{line}: {}", ran.stderr);
+        let tips: Vec<_> = ran.stderr.lines().filter(|line| line.trim_start().starts_with("tip:")).collect();
+        assert_eq!(tips.len(), usize::from(tip.is_some()), "{line}: {}", ran.stderr);
+        assert!(tip.is_none_or(|tip| tips[0].contains(tip)), "{line}: {}", ran.stderr);
+    }
+}
+
+/// perf takes options more than once, the last counts, and some of them before the command.
+#[test]
+fn options_may_be_repeated_and_shared_ones_stand_anywhere() {
+    let folder = place_with(&[("perf.data", PLAIN), ("other.data", "recorded/fp.p61.data")]);
+    for line in [
+        "copy -f -f -i perf.data -i other.data -o x -o out.data",
+        "-v copy -f other.data -o out.data",
+        "-@ 2 -q copy -f other.data -o out.data -@ 1",
+        "copy -@ 1 -@ 2 -n -n --in-place -f --in-place other.data",
+    ] {
+        let ran = perfx(&folder, line);
+        assert_eq!(ran.code, Some(0), "{line}: {}", ran.stderr);
+        assert!(
+            !line.contains("out.data") || read(&folder, "out.data") == read(&folder, "other.data"),
+            "{line}"
+        );
+    }
+    assert!(
+        perfx(&folder, "-vv copy -n").stderr.lines().count()
+            > perfx(&folder, "copy -n").stderr.lines().count()
+    );
+    assert_eq!(perfx(&folder, "-q copy -n").stderr, "");
+    for line in ["info", "dump", "passes", "stats", "du", "doctor", "diff perf.data perf.data", "copy -n"] {
+        let ran = perfx(&folder, &format!("{line} -@ 4"));
+        assert_eq!(ran.code, Some(0), "{line}: {}", ran.stderr);
+    }
 }

@@ -87,6 +87,8 @@ fn every_command_has_a_manual_page() {
         let page = fs::read_to_string(pages.join(format!("{name}.1"))).unwrap();
         assert!(page.contains(".SH NAME") && page.contains("Exit codes"), "{name}");
     }
+    let page = fs::read_to_string(pages.join("perfx-copy.1")).unwrap();
+    assert!(page.contains("\nExamples:\n.nf\n  perfx copy perf.data \\-o copy.data\n"), "{page}");
 }
 
 fn schema(name: &str) -> jsonschema::Validator {

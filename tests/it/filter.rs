@@ -551,3 +551,36 @@ fn thread_0_is_called_swapper() {
     let ran = perfx(args!["filter", "--comm", "swapper", &input, "-o", output]);
     assert!(ran.code == Some(0) && ran.stderr.contains("kept 1 of "), "{}", ran.stderr);
 }
+
+const NAMES: &str = "recorded/exec-tracepoint.p61.data";
+/// An option and a value that nothing answers to, and what is said about it.
+const HINTS: [(&str, &str, &str); 7] = [
+    (
+        "--event",
+        "sched_process_exec",
+        "nothing in the recording fits --event; did you mean `sched:sched_process_exec`?",
+    ),
+    (
+        "--event",
+        "cycles",
+        "it has `sched:sched_process_exec`, `sched:sched_process_exit`, `sched:sched_process_fork`",
+    ),
+    ("--dso", "kernel.kallsyms", "did you mean `[kernel.kallsyms]`?"),
+    ("--comm", "FORKS", "did you mean `forks`?"),
+    ("--comm", "nosuch", "nothing in the recording fits --comm; it has `"),
+    ("--pid", "1", "the recording has no such process; it has 32131 (forks)"),
+    ("--time", "1,2", "the recording has samples from 5863."),
+];
+
+#[test]
+fn what_keeps_nothing_says_what_the_recording_has() {
+    let switches = Fixture::new(NAMES).path;
+    for (option, value, hint) in HINTS {
+        let ran = perfx(args!["filter", "-n", option, value, &switches]);
+        assert_eq!(ran.code, Some(3), "{option} {value}: {}", ran.stderr);
+        assert!(ran.stderr.contains(hint), "{option} {value}: {}", ran.stderr);
+    }
+    // A name in brackets is meant as it is, though regular expressions have another use for them.
+    let ran = perfx(args!["filter", "-n", "--dso", "[kernel.kallsyms]", &switches]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+}

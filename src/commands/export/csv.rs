@@ -46,7 +46,7 @@ pub(crate) struct Csv {
     force: bool,
     #[command(flatten)]
     search: SearchArgs,
-    /// Do everything but write: say what would be done
+    /// Dry run: report what would be done, write nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
     #[command(flatten)]

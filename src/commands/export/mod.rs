@@ -14,7 +14,6 @@ use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, Subcommand};
 use rustix::fs::{Access, access};
 
-use crate::cli::EXIT_CODES;
 use crate::input::Source;
 use crate::output::{Named, refuse_dangling};
 use crate::settle::{Existing, NewFile, Places, folder, is_empty, plain, with_folder};
@@ -29,7 +28,6 @@ pub(crate) struct Export {
 
 #[derive(Subcommand, Debug)]
 enum Form {
-    #[command(after_help = EXIT_CODES)]
     Csv(csv::Csv),
 }
 

@@ -104,7 +104,7 @@ fn recording(facts: &Facts<'_>) -> Rows {
 fn time(facts: &Facts<'_>) -> Rows {
     let clock = &facts.clock;
     let name = match clock.id {
-        None => "perf's own, which begins when the machine does".to_owned(),
+        None => "perf clock (starts near boot)".to_owned(),
         Some(id) => match clock_name(id) {
             Some(name) => format!("CLOCK_{name} ({id})"),
             None => format!("clock {}", id as i32),

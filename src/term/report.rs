@@ -10,8 +10,8 @@ use perfx_pipeline::{LISTED, Level, Report};
 
 use crate::progress::Bar;
 
-const HEADING: Style = AnsiColor::Green.on_default().bold();
-const LITERAL: Style = AnsiColor::Cyan.on_default().bold();
+pub(crate) const HEADING: Style = AnsiColor::Green.on_default().bold();
+pub(crate) const LITERAL: Style = AnsiColor::Cyan.on_default().bold();
 const BAD: Style = AnsiColor::Red.on_default().bold();
 const ODD: Style = AnsiColor::Yellow.on_default().bold();
 
@@ -50,14 +50,14 @@ pub(crate) fn heading(text: &str) -> String {
 /// What is told on standard error.
 #[derive(Args, Debug, Clone, Copy)]
 pub(crate) struct TalkArgs {
-    /// Say nothing but what is lost, suspect or wrong
-    #[arg(short, long)]
+    /// Print only losses, warnings and errors
+    #[arg(help_heading = "Report", short, long)]
     quiet: bool,
-    /// Say more; -vv also says how it is done
-    #[arg(short, long, action = ArgAction::Count)]
+    /// Print more; -vv also prints how it is done
+    #[arg(help_heading = "Report", short, long, action = ArgAction::Count)]
     verbose: u8,
-    /// Do not show how far it has come, which a terminal is shown after two seconds
-    #[arg(long)]
+    /// Don't show the progress bar (shown on a terminal after 2 s)
+    #[arg(help_heading = "Report", long)]
     no_progress: bool,
 }
 

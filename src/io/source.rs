@@ -21,10 +21,10 @@ use crate::cli::Usage;
 #[derive(Args, Debug, Clone)]
 pub(crate) struct InputArgs {
     /// Recording to read: a file, a FIFO, a directory, or - for standard input [default: standard input if it is a pipe, socket or file, else perf.data]
-    #[arg(value_name = "INPUT")]
+    #[arg(help_heading = "Input", value_name = "INPUT")]
     positional: Option<PathBuf>,
     /// Input, as an option (like perf -i)
-    #[arg(short, long, value_name = "INPUT", action = ArgAction::Set, num_args = 1, conflicts_with = "positional")]
+    #[arg(help_heading = "Input", short, long, value_name = "INPUT", action = ArgAction::Set, num_args = 1, conflicts_with = "positional")]
     input: Vec<PathBuf>,
 }
 
@@ -50,10 +50,10 @@ pub(crate) fn repeatable(input: Arg) -> Arg {
 #[derive(Args, Debug, Clone)]
 pub(crate) struct InputsArgs {
     /// Recordings to read: files, FIFOs, directories, - for standard input, or @FILE for a list of them, one a line [default: standard input if it is a pipe, socket or file, else perf.data]
-    #[arg(value_name = "INPUT")]
+    #[arg(help_heading = "Input", value_name = "INPUT")]
     positional: Vec<PathBuf>,
     /// Input, as an option (like perf -i); repeatable
-    #[arg(short, long, value_name = "INPUT")]
+    #[arg(help_heading = "Input", short, long, value_name = "INPUT")]
     input: Vec<PathBuf>,
 }
 

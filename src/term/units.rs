@@ -13,23 +13,7 @@ pub(crate) fn size(bytes: u64) -> String {
     if unit == "bytes" { format!("{bytes} bytes") } else { format!("{value:.1} {unit}") }
 }
 
-/// `1,234,567`.
-pub(crate) fn count(number: u64) -> String {
-    wide_count(number.into())
-}
-
-/// The same of what may exceed 64 bits: sums of what records claim.
-pub(crate) fn wide_count(number: u128) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
+pub(crate) use perfx_pipeline::{count, wide_count};
 
 /// A time in ns as perf script shows it: seconds, six decimals, the rest cut off.
 pub(crate) fn time(ns: u64) -> String {
@@ -89,7 +73,6 @@ mod tests {
     #[test]
     fn numbers_are_readable() {
         assert_eq!([size(999), size(1000), size(1_550_000)], ["999 bytes", "1.0 kB", "1.6 MB"]);
-        assert_eq!([count(0), count(999), count(1000), count(1_234_567)], ["0", "999", "1,000", "1,234,567"]);
         assert_eq!(time(6_252_085_359_171), "6252.085359");
         let rows = [vec!["a".into(), "10".into()], vec![], vec!["bü".into(), "7".into(), "é".into()]];
         assert_eq!(table(&rows), "a   10\n\nbü   7  é\n");

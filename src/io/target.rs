@@ -27,22 +27,22 @@ pub(crate) struct WriteArgs {
     #[command(flatten)]
     pub(crate) input: InputArgs,
     /// Write to this file; - is standard output [default: standard output, or on a terminal a file beside the input]
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(help_heading = "Output", short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// Form of the output [default: pipe on standard output, else file]
-    #[arg(long, value_name = "FORM")]
+    #[arg(help_heading = "Output", long, value_name = "FORM")]
     pub(crate) to: Option<To>,
     /// Overwrite an existing output
-    #[arg(short, long)]
+    #[arg(help_heading = "Output", short, long)]
     pub(crate) force: bool,
-    /// Overwrite an existing output, and keep it as FILE.old in place of an older one
-    #[arg(long)]
+    /// Overwrite, keeping the old file as FILE.old (replacing an earlier FILE.old)
+    #[arg(help_heading = "Output", long)]
     pub(crate) backup: bool,
     /// Change the input itself; when that fails or is interrupted, nothing of it is lost
-    #[arg(long, conflicts_with_all = ["output", "to"])]
+    #[arg(help_heading = "Output", long, conflicts_with_all = ["output", "to"])]
     pub(crate) in_place: bool,
-    /// Do everything but write: say what would be done, or why it can't be
-    #[arg(short = 'n', long)]
+    /// Dry run: report what would be done, write nothing
+    #[arg(help_heading = "Output", short = 'n', long)]
     pub(crate) dry_run: bool,
     #[command(flatten)]
     pub(crate) threads: ThreadArgs,
@@ -103,7 +103,7 @@ impl WriteArgs {
                 }
                 if given.is_some() {
                     bail!(Usage(
-                        "a recording is binary and would upset the terminal: give -o FILE or a pipe".into()
+                        "refusing to write binary data to a terminal: give -o FILE or a pipe".into()
                     ));
                 }
                 let beside = beside(source, command);
@@ -246,7 +246,9 @@ impl WriteArgs {
         let place = match &target {
             Target::Path { at: path, .. } => Some(self.place(path, source, kept_extras)?),
             Target::Stdout | Target::Device(_) if self.backup => {
-                bail!(Usage(format!("{output} is no file that could be kept: give -o FILE or --in-place")))
+                bail!(Usage(format!(
+                    "{output} is not a file, so there is nothing to keep: give -o FILE or --in-place"
+                )))
             }
             Target::Stdout | Target::Device(_) => None,
         };
@@ -288,14 +290,22 @@ impl WriteArgs {
             }
         }
         for (kind, count) in &report.dropped.clone() {
-            report.say(Level::Info, format!("left out {} of {kind}", counted(*count, "record", "records")));
+            let kind = kind.name().map_or_else(|| kind.to_string(), str::to_owned);
+            let records = counted(*count, &format!("{kind} record"), &format!("{kind} records"));
+            report.say(Level::Info, format!("left out {records}"));
         }
         let mut front = vec![read_line(&name, report)];
         front.extend(how.into_iter().map(|line| (Level::Detail, line)));
         report.lines.splice(0..0, front);
         let (wrote, keeps) = if self.dry_run { ("would write", "would keep") } else { ("wrote", "kept") };
         let why = why.map(|why| format!(", because {why}")).unwrap_or_default();
-        report.say(Level::Info, format!("{wrote} {output}: {}{why}", size(outcome.written)));
+        report.say(
+            Level::Info,
+            match target {
+                Target::Stdout => format!("{wrote} {} to {output}", size(outcome.written)),
+                _ => format!("{wrote} {output}: {}{why}", size(outcome.written)),
+            },
+        );
         if let Some(kept) = kept {
             report.say(Level::Info, format!("{keeps} what was there as {}", kept.display()));
         }
@@ -393,7 +403,7 @@ pub(crate) fn identity(metadata: &Metadata) -> (u64, u64) {
 fn refuse_device(path: &Path) -> Result<()> {
     let metadata = fs::metadata(path).with_context(|| path.display().to_string())?;
     if !metadata.is_file() && !metadata.is_dir() {
-        bail!(Usage(format!("{} is no file and can't be changed in place", path.display())));
+        bail!(Usage(format!("{} is not a file, so it can't be changed in place", path.display())));
     }
     Ok(())
 }
