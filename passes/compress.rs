@@ -21,7 +21,7 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use perfx_format::features::Compressed;
 use perfx_format::input::Recording;
 use perfx_format::{Bytes, Endian, Feature, HEADER_SIZE, Kinds, RECORD_SIZE_MAX, Record, RecordType};
-use perfx_pipeline::{Emit, Level, Needs, OutputForm, Pass, Session, counted, worker_as};
+use perfx_pipeline::{Emit, Level, Needs, OutputForm, Pass, Session, count, counted, worker_as};
 use zstd::bulk::Compressor;
 use zstd::zstd_safe::{CParameter, InBuffer, OutBuffer, compress_bound, get_error_name};
 
@@ -381,9 +381,12 @@ impl Pass for Compress {
         }
         let Done { held, pieces, piece_bytes, clear, .. } = self.done;
         let line = format!(
-            "compressed {held} bytes to {piece_bytes} in {} (ratio {:.2}); {clear} bytes stay in clear",
+            "compressed {} bytes to {} in {} (ratio {:.2}); {} bytes stay in clear",
+            count(held),
+            count(piece_bytes),
             counted(pieces, "record", "records"),
-            self.ratio()
+            self.ratio(),
+            count(clear)
         );
         session.report.say(if self.options.ratio { Level::Info } else { Level::Detail }, line);
         if let Some(average) = self.done.cut_short() {

@@ -1,23 +1,19 @@
-//! The command line: what every command shares is here, once, and so are the exit codes.
+//! The command line: parses it, runs the command and turns the outcome into an exit code. Nothing else imports this.
 
 use std::ffi::OsString;
-use std::io::{self, Write as _};
-use std::path::PathBuf;
+use std::io;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Arg, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
-use perfx_format::RecordType;
-use perfx_passes::IdOptions;
-use perfx_pipeline::{did_you_mean, is_slip};
-use serde_json::Value as Json;
+use clap::{Arg, Args as _, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
+use perfx_pipeline::is_slip;
 
+use crate::args::{ThreadArgs, Usage};
+use crate::commands;
 use crate::commands::inject::PERF_ONLY;
-pub(crate) use crate::input::InputArgs;
-use crate::talk::{ColorWhen, HEADING, LITERAL, STYLES, tell_failure};
-pub(crate) use crate::talk::{TalkArgs, heading, printable};
-use crate::{commands, signals};
+use crate::io::signals;
+use crate::term::report::{ColorWhen, HEADING, LITERAL, STYLES, VerbosityArgs, tell_failure};
 
 /// Exit codes, as `--help` ends, except where a command has its own.
 const EXIT_CODES: &str = "\
@@ -74,101 +70,6 @@ enum Command {
     Stats(commands::stats::Stats),
 }
 
-/// How many threads.
-#[derive(Args, Debug, Clone, Copy)]
-pub(crate) struct ThreadArgs {
-    /// Number of threads; 0 is one for each processor. The output does not depend on it
-    #[arg(short = '@', long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=1024))]
-    threads: u16,
-}
-
-impl ThreadArgs {
-    /// At least one.
-    pub(crate) fn count(self) -> usize {
-        match self.threads {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
-            threads => threads.into(),
-        }
-    }
-}
-
-/// The form of what a command prints.
-#[derive(Args, Debug, Clone, Copy)]
-pub(crate) struct FormatArgs {
-    /// Form of what is printed
-    #[arg(help_heading = "Report", long, value_name = "FORM", default_value = "text")]
-    format: Format,
-    /// The same as --format json
-    #[arg(help_heading = "Report", long, conflicts_with = "format")]
-    json: bool,
-}
-
-/// The forms of what a command prints. `schema` is the version of a JSON form: one more whenever a reader of the old one would misread the new.
-#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Format {
-    /// For people
-    Text,
-    /// One JSON document; 64-bit values are strings
-    Json,
-    /// One JSON object a line
-    Ndjson,
-}
-
-impl FormatArgs {
-    /// What was asked for.
-    pub(crate) fn format(self) -> Format {
-        if self.json { Format::Json } else { self.format }
-    }
-
-    /// Prints what has one JSON document, which ndjson has on one line.
-    pub(crate) fn print(self, text: impl FnOnce() -> String, document: impl FnOnce() -> Json) -> Result<()> {
-        let shown = match self.format() {
-            Format::Text => text(),
-            Format::Json => format!("{:#}\n", document()),
-            Format::Ndjson => format!("{}\n", document()),
-        };
-        io::stdout().lock().write_all(shown.as_bytes()).context("standard output")
-    }
-}
-
-/// What commands share that read all records and tell about them.
-#[derive(Args, Debug, Clone, Copy)]
-pub(crate) struct TellArgs {
-    #[command(flatten)]
-    pub(crate) format: FormatArgs,
-    #[command(flatten)]
-    pub(crate) threads: ThreadArgs,
-    #[command(flatten)]
-    pub(crate) talk: TalkArgs,
-}
-
-/// Where files are looked for that a recording names.
-#[derive(Args, Debug, Clone)]
-pub(crate) struct SearchArgs {
-    /// A sysroot or container image to look in; repeatable
-    #[arg(help_heading = "Where files are looked for", long, value_name = "DIR")]
-    root: Vec<PathBuf>,
-    /// A build-id cache of perf to look in; repeatable
-    #[arg(help_heading = "Where files are looked for", long, value_name = "DIR")]
-    buildid_dir: Vec<PathBuf>,
-    /// Do not read the files and the kernel of this machine, as for a recording of another one
-    #[arg(help_heading = "Where files are looked for", long)]
-    no_files: bool,
-}
-
-impl SearchArgs {
-    /// The user says something about it.
-    pub(crate) fn is_given(&self) -> bool {
-        !self.root.is_empty() || !self.buildid_dir.is_empty() || self.no_files
-    }
-
-    /// With `known` ids: those of files that need not be looked for.
-    pub(crate) fn options(&self, known: Option<&str>) -> Result<IdOptions> {
-        let options = IdOptions::new(known, self.root.clone(), self.buildid_dir.clone(), self.no_files);
-        options.map_err(|error| Usage(format!("{error:#}")).into())
-    }
-}
-
 /// Parses the process's command line, does what it says, and turns the outcome into an exit code.
 pub fn main() -> ExitCode {
     ExitCode::from(run(std::env::args_os()))
@@ -187,11 +88,10 @@ const GROUPS: [(&str, &[&str]); 7] = [
 
 /// The complete command line, from which help, manual pages and completion are made.
 pub fn command_line() -> clap::Command {
-    let mut command = TalkArgs::augment_args(ThreadArgs::augment_args(Cli::command()));
+    let shared = VerbosityArgs::augment_args(ThreadArgs::augment_args(clap::Command::new("shared")));
     // Before any command, and with those that have no use for them: `perfx -v inject`, `perfx info -@ 4`.
-    for id in ["threads", "quiet", "verbose", "no_progress"] {
-        command = command.mut_arg(id, |arg| arg.global(true).hide(true));
-    }
+    let anywhere = shared.get_arguments().map(|arg| arg.clone().global(true).hide(true));
+    let command = Cli::command().args(anywhere);
     let template = format!("{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{}", listed(&command));
     let command = command.help_template(template + "Options:\n{options}{after-help}");
     complete(command)
@@ -226,29 +126,33 @@ fn complete(command: clap::Command) -> clap::Command {
 
 fn parse(args: &[OsString]) -> Result<Cli, clap::Error> {
     let mut command = command_line();
-    let matches = command.try_get_matches_from_mut(args).map_err(|error| with_tip(error, &command, args))?;
+    let matches =
+        command.try_get_matches_from_mut(args).map_err(|error| with_tip(error, &mut command, args))?;
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
 /// A tip for an argument that no command takes: only a slip of the pen is corrected. What is alike in some letters may mean something else
 /// (`--itrace`, `--in-place`), and that `-k` could be the name of a file helps nobody.
-fn with_tip(mut error: clap::Error, command: &clap::Command, args: &[OsString]) -> clap::Error {
+fn with_tip(mut error: clap::Error, command: &mut clap::Command, args: &[OsString]) -> clap::Error {
     let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg).cloned() else { return error };
     if error.kind() != ErrorKind::UnknownArgument {
         return error;
     }
+    let name = args.iter().find(|arg| command.find_subcommand(arg).is_some());
+    let Some(named) = name.and_then(|name| command.find_subcommand_mut(name)) else { return error };
     error.remove(ContextKind::Suggested);
     if let Some(ContextValue::String(meant)) = error.get(ContextKind::SuggestedArg)
         && !is_slip(&given, meant)
     {
         error.remove(ContextKind::SuggestedArg);
+        // The one that came with it holds the option, too.
+        error.insert(ContextKind::Usage, ContextValue::StyledStr(named.render_usage()));
     }
-    let named = args.iter().filter_map(|arg| command.find_subcommand(arg)).next();
-    let takes_output = named.is_some_and(|named| named.get_arguments().any(|arg| arg.get_id() == "output"));
+    let takes_output = named.get_arguments().any(|arg| arg.get_id() == "output");
     let option = given.split('=').next().unwrap_or_default();
     let tip = if !given.starts_with('-') && takes_output {
         format!("to write to {given}, give -o {given}")
-    } else if named.is_some_and(|named| named.get_name() == "inject") && PERF_ONLY.contains(&option) {
+    } else if named.get_name() == "inject" && PERF_ONLY.contains(&option) {
         format!("perf inject has {option}; perfx inject does not do that")
     } else {
         return error;
@@ -271,7 +175,7 @@ fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
     };
     cli.color.apply();
     let done: Result<u8> = match cli.command {
-        Command::Completion(command) => command.run(),
+        Command::Completion(command) => command.run(command_line()),
         Command::Compress(command) => command.run(),
         Command::Copy(command) => command.run(),
         Command::Decompress(command) => command.run(),
@@ -284,7 +188,7 @@ fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Info(command) => command.run(),
         Command::Inject(command) => command.run(),
         Command::Join(command) => command.run(),
-        Command::Man(command) => command.run(),
+        Command::Man(command) => command.run(command_line()),
         Command::Merge(command) => command.run(),
         Command::Passes(command) => command.run(),
         Command::Recover(command) => command.run(),
@@ -308,18 +212,6 @@ fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
     }
 }
 
-/// What the user asked for makes no sense, though the command line could be parsed.
-#[derive(Debug)]
-pub(crate) struct Usage(pub(crate) String);
-
-impl std::fmt::Display for Usage {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Usage {}
-
 /// Colours are wanted or not before the command line is understood, for what is wrong with it is said in colours, too.
 fn early_color(args: &[OsString]) -> ColorWhen {
     let mut args = args.iter().map(|arg| arg.to_str().unwrap_or_default()).take_while(|arg| *arg != "--");
@@ -332,15 +224,6 @@ fn early_color(args: &[OsString]) -> ColorWhen {
         }
     }
     when.and_then(|when| ColorWhen::from_str(when, false).ok()).unwrap_or(ColorWhen::Auto)
-}
-
-/// A kind of record by name or number, as users write it.
-pub(crate) fn record_kind(text: &str) -> Result<RecordType> {
-    RecordType::parse(text).ok_or_else(|| {
-        let names = RecordType::NAMED.iter().filter_map(|kind| kind.name());
-        let bare = text.to_ascii_uppercase().replace("PERF_RECORD_", "");
-        Usage(format!("unknown kind of record `{text}`{}", did_you_mean(&bare, names))).into()
-    })
 }
 
 /// What could not be written because whoever read it had enough of it.

@@ -1,17 +1,13 @@
 //! The commands of perfx over its packages; a library only so that tests and benchmarks can call what the program calls.
 
+mod args;
 mod cli;
 mod commands;
-mod human;
-mod input;
-mod output;
-mod progress;
-pub mod render;
-mod settle;
-mod signals;
-mod talk;
+mod io;
 mod tally;
+mod term;
 
 pub use cli::{command_line, main};
 pub use commands::diff::document as diff;
 pub use commands::du::document as du;
+pub use term::render;

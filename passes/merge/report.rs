@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, ensure};
 use perfx_format::RecordType;
-use perfx_pipeline::{Level, Report, counted};
+use perfx_pipeline::{Level, Report, count, counted};
 
 use super::clock::Clock;
 use super::events::Translation;
@@ -92,7 +92,8 @@ pub(crate) fn tell_done(
         return;
     }
     let text = format!(
-        "{name}: {inside} of {} lie where the host ran their VCPU",
+        "{name}: {} of {} lie where the host ran their VCPU",
+        count(inside),
         counted(all, "record", "records")
     );
     if all >= JUDGED_MIN && (inside as f64) < all as f64 * SHARE_MIN {
@@ -107,9 +108,9 @@ pub(crate) fn tell_done(
 pub(crate) fn by_kind(counts: &BTreeMap<RecordType, u64>) -> String {
     let mut counts: Vec<_> = counts.iter().collect();
     counts.sort_by_key(|&(kind, &count)| (std::cmp::Reverse(count), *kind));
-    list(counts.into_iter().map(|(kind, count)| match kind.name() {
-        Some(name) => format!("{count} {name}"),
-        None => format!("{count} of unknown kind {}", kind.0),
+    list(counts.into_iter().map(|(kind, &number)| match kind.name() {
+        Some(name) => format!("{} {name}", count(number)),
+        None => format!("{} of unknown kind {}", count(number), kind.0),
     }))
 }
 

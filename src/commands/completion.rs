@@ -6,8 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use clap_complete::{Shell, generate};
 
-use crate::cli::command_line;
-use crate::output::stdout;
+use crate::io::target::stdout;
 
 /// Print a completion script for a shell
 ///
@@ -24,10 +23,10 @@ pub(crate) struct Completion {
 }
 
 impl Completion {
-    pub(crate) fn run(&self) -> Result<u8> {
+    pub(crate) fn run(&self, mut command_line: clap::Command) -> Result<u8> {
         // Not straight to standard output: a closed pipe makes `generate` panic.
         let mut script = Vec::new();
-        generate(self.shell, &mut command_line(), "perfx", &mut script);
+        generate(self.shell, &mut command_line, "perfx", &mut script);
         stdout().write_all(&script)?;
         Ok(0)
     }

@@ -4,7 +4,7 @@ use anyhow::Result;
 use clap::Args;
 use perfx_passes::{Compress as Pass, CompressOptions};
 
-use crate::output::WriteArgs;
+use crate::io::target::WriteArgs;
 
 /// Compress a recording, as perf record -z does
 ///

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::Args;
 
-use crate::output::WriteArgs;
+use crate::io::target::WriteArgs;
 
 /// Copy a recording into another form: file, pipe data, or a directory's files into one
 ///

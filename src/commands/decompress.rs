@@ -10,11 +10,11 @@ use perfx_format::input::{Form, Recording};
 use perfx_passes::{Decompress as Pass, DecompressOptions};
 use perfx_pipeline::{Job, Level, Output, OutputForm};
 
-use crate::cli::Usage;
-use crate::human::size;
-use crate::input::spool;
-use crate::output::{WriteArgs, read_line};
-use crate::settle::{Existing, Place, is_empty, with_folder};
+use crate::args::Usage;
+use crate::io::commit::{Existing, OutputPath, is_empty, with_folder};
+use crate::io::source::spool;
+use crate::io::target::{WriteArgs, read_line};
+use crate::term::units::size;
 
 /// Decompress a recording
 ///
@@ -97,7 +97,7 @@ impl Decompress {
             let outcome = if self.write.dry_run {
                 job.run(Output::Nowhere(form)).map_err(gap)?
             } else {
-                let made_file = Place::new(&target, self.write.existing()).make_file(job, form);
+                let made_file = OutputPath::new(&target, self.write.existing()).make_file(job, form);
                 let (temporary, outcome) = made_file.map_err(gap)?;
                 made.push((temporary, target.clone()));
                 outcome
@@ -110,10 +110,10 @@ impl Decompress {
         }
         // The last one first: a file can be read as long as all files before it are still compressed.
         for (temporary, target) in made.into_iter().rev() {
-            Place::new(&target, self.write.existing()).settle(temporary)?;
+            OutputPath::new(&target, self.write.existing()).commit(temporary)?;
         }
         // Nothing is said to be written before it is.
-        Ok(reports.iter().map(|report| self.write.talk.tell(report)).max().unwrap_or(0))
+        Ok(reports.iter().map(|report| self.write.verbosity.print(report)).max().unwrap_or(0))
     }
 
     fn target(&self, path: &Path, folder: Option<&Path>) -> Result<PathBuf> {

@@ -13,11 +13,11 @@ use perfx_format::{Endian, Event, Feature, Kinds, Layouts, Origin, Record, Recor
 use perfx_pipeline::{Level, Report, counted, scan_two};
 use serde_json::{Value as Json, json};
 
-use crate::cli::{TellArgs, Usage};
-use crate::input::{Source, refuse_twice, spool};
-use crate::output::form_name;
-use crate::render::{self, Style, kind_name};
+use crate::args::{ReadArgs, Usage};
+use crate::io::source::{Source, refuse_twice, spool};
+use crate::io::target::form_name;
 use crate::tally::{Counted, count};
+use crate::term::render::{self, Style, kind_name};
 
 /// Compare two recordings: events, features, counts, and the first record that differs
 ///
@@ -43,7 +43,7 @@ pub(crate) struct Diff {
     #[arg(long, value_name = "FEATURE,…", value_delimiter = ',')]
     ignore: Vec<String>,
     #[command(flatten)]
-    tell: TellArgs,
+    read: ReadArgs,
 }
 
 const EXIT_CODES: &str = "\
@@ -92,13 +92,13 @@ impl Diff {
                 report.say(Level::Warning, fault.to_error().file(&recording.name).to_string());
             }
         }
-        let bar = self.tell.talk.progress(&a);
-        let threads = self.tell.threads.count();
+        let bar = self.read.verbosity.progress(&a);
+        let threads = self.read.threads.count();
         let (found, records) = Found::between(&mut a, &mut b, &mut ignored, threads, &mut report)?;
         drop(bar);
         let names = [&a, &b].map(|recording| format!("{} ({})", recording.name, form_name(recording)));
         let equal = found.is_empty();
-        self.tell.format.print(|| found.text(), || found.document(&a, &b, records))?;
+        self.read.format.print(|| found.text(), || found.document(&a, &b, records))?;
         let [name_a, name_b] = names;
         let same = counted(records, "record", "records");
         report.say(
@@ -111,7 +111,7 @@ impl Diff {
                 false => format!("{name_a} and {name_b} differ; the first {same} are equal"),
             },
         );
-        let code = self.tell.talk.tell(&report);
+        let code = self.read.verbosity.print(&report);
         Ok(if equal { code } else { 3 })
     }
 }
@@ -417,7 +417,7 @@ impl Shown {
     }
 
     fn number(number: u64) -> Shown {
-        Shown { text: crate::human::count(number), json: number.into() }
+        Shown { text: crate::term::units::count(number), json: number.into() }
     }
 }
 

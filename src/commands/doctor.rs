@@ -11,10 +11,11 @@ use perfx_format::Origin;
 use perfx_pipeline::counted;
 use serde_json::{Map, Value as Json, json};
 
-use crate::cli::{Format, FormatArgs, ThreadArgs, printable};
-use crate::human::count;
-use crate::input::{InputsArgs, Source};
-use crate::progress::Bar;
+use crate::args::{Format, FormatArgs, ThreadArgs};
+use crate::io::source::{InputsArgs, Source};
+use crate::term::progress::Bar;
+use crate::term::report::printable;
+use crate::term::units::count;
 
 /// Check the structure of recordings
 ///

@@ -19,12 +19,12 @@ use perfx_pipeline::Report;
 use perfx_pipeline::address_space::{KERNEL, name_of_nameless};
 use serde_json::{Value as Json, json};
 
-use crate::cli::{InputArgs, TellArgs};
-use crate::human::{self, percent, table};
-use crate::input::Source;
-use crate::output::form_name;
-use crate::render::{self, kind_name};
+use crate::args::ReadArgs;
+use crate::io::source::{InputArgs, Source};
+use crate::io::target::form_name;
 use crate::tally::{ByKind, Count, Counted, count_with};
+use crate::term::render::{self, kind_name};
+use crate::term::units::{self, percent, table};
 
 /// Show where the bytes of a recording are: header, records by kind, event and process, features
 ///
@@ -41,7 +41,7 @@ pub(crate) struct Du {
     #[command(flatten)]
     input: InputArgs,
     #[command(flatten)]
-    tell: TellArgs,
+    read: ReadArgs,
 }
 
 /// Version of the JSON form.
@@ -54,11 +54,11 @@ impl Du {
     pub(crate) fn run(&self) -> Result<u8> {
         let mut recording = Source::of(&self.input).open()?;
         let mut report = Report::default();
-        let bar = self.tell.talk.progress(&recording);
-        let usage = Usage::of(&mut recording, self.tell.threads.count(), &mut report)?;
+        let bar = self.read.verbosity.progress(&recording);
+        let usage = Usage::of(&mut recording, self.read.threads.count(), &mut report)?;
         drop(bar);
-        self.tell.format.print(|| usage.text(), || usage.document(&recording))?;
-        Ok(self.tell.talk.tell(&report))
+        self.read.format.print(|| usage.text(), || usage.document(&recording))?;
+        Ok(self.read.verbosity.print(&report))
     }
 }
 
@@ -246,7 +246,7 @@ impl Usage {
         let tally = &counted.tally;
         let line = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
         let part =
-            |name: &str, bytes: u64, of: u64| vec![name.to_owned(), human::count(bytes), percent(bytes, of)];
+            |name: &str, bytes: u64, of: u64| vec![name.to_owned(), units::count(bytes), percent(bytes, of)];
         let total = parts.total();
         let mut rows = vec![line(&["part", "bytes"])];
         rows.extend(parts.rows.iter().map(|(name, bytes)| part(name, *bytes, total)));
@@ -255,7 +255,7 @@ impl Usage {
 
         let row = |name: String, count: Count, of: u64| {
             let share = percent(count.bytes, of);
-            vec![name, human::count(count.bytes), share, human::count(count.records)]
+            vec![name, units::count(count.bytes), share, units::count(count.records)]
         };
         let mut kinds = |title: &str, kinds: &ByKind| {
             let all = kinds.total();
@@ -295,7 +295,7 @@ impl Usage {
         text += "\n";
         text += &table(&rows);
         if !parts.holes.is_empty() {
-            let hole = |hole: &Section| vec![format!("{:#x}", hole.offset), human::count(hole.size)];
+            let hole = |hole: &Section| vec![format!("{:#x}", hole.offset), units::count(hole.size)];
             let mut rows = vec![line(&["hole at", "bytes"])];
             rows.extend(parts.holes.iter().take(SHOWN).map(hole));
             if parts.holes.len() > SHOWN {

@@ -13,10 +13,11 @@ use perfx_format::{Endian, Feature, Kinds, Origin, Record, RecordType, Value, Va
 use perfx_pipeline::{Level, Report};
 use serde_json::{Map, Value as Json, json};
 
-use crate::cli::{Format, FormatArgs, InputArgs, TalkArgs, heading, record_kind};
-use crate::input::Source;
-use crate::output::{form_name, stdout};
-use crate::render::{self, Style};
+use crate::args::{Format, FormatArgs, record_kind};
+use crate::io::source::{InputArgs, Source};
+use crate::io::target::{form_name, stdout};
+use crate::term::render::{self, Style};
+use crate::term::report::{VerbosityArgs, heading};
 
 /// Show a recording: header, events, features, then a line for each record
 ///
@@ -46,7 +47,7 @@ pub(crate) struct Dump {
     #[command(flatten)]
     format: FormatArgs,
     #[command(flatten)]
-    talk: TalkArgs,
+    verbosity: VerbosityArgs,
 }
 
 /// Version of the JSON forms: one more whenever a reader of the old form would misread the new one.
@@ -149,7 +150,7 @@ impl Dump {
         }
         let mut recording = Source::of(&self.input).open()?;
         // A screen full of records says itself how far it has come.
-        let bar = (!io::stdout().is_terminal()).then(|| self.talk.progress(&recording));
+        let bar = (!io::stdout().is_terminal()).then(|| self.verbosity.progress(&recording));
         let mut out = Shown::new(BufWriter::with_capacity(1 << 16, stdout()), self.format.format());
         let mut report = Report::default();
         let shown = self.records(&mut recording, &only, &mut out, &mut report);
@@ -160,7 +161,7 @@ impl Dump {
             let what = "COMPRESSED records are shown as what they hold; --stored shows them as they are";
             report.say(Level::Info, what);
         }
-        Ok(self.talk.tell(&report))
+        Ok(self.verbosity.print(&report))
     }
 
     fn records(

@@ -4,8 +4,8 @@ use anyhow::{Result, bail};
 use clap::Args;
 use perfx_passes::{Filter as Pass, FilterOptions};
 
-use crate::cli::Usage;
-use crate::output::WriteArgs;
+use crate::args::Usage;
+use crate::io::target::WriteArgs;
 
 /// Cut a smaller recording out of a large one
 ///

@@ -17,9 +17,10 @@ use perfx_format::input::{Form, HeaderRecord, Recording};
 use perfx_format::{Decoded, Feature, RecordType};
 use perfx_pipeline::{Level, Report};
 
-use crate::cli::{Format, FormatArgs, InputArgs, TalkArgs};
-use crate::input::Source;
-use crate::output::stdout;
+use crate::args::{Format, FormatArgs};
+use crate::io::source::{InputArgs, Source};
+use crate::io::target::stdout;
+use crate::term::report::VerbosityArgs;
 
 /// Show what a recording is: form, machine, command, times, events, features
 ///
@@ -39,7 +40,7 @@ pub(crate) struct Info {
     #[command(flatten)]
     format: FormatArgs,
     #[command(flatten)]
-    talk: TalkArgs,
+    verbosity: VerbosityArgs,
 }
 
 impl Info {
@@ -57,7 +58,7 @@ impl Info {
         let mut out = stdout();
         out.write_all(shown.as_bytes())?;
         out.flush()?;
-        Ok(self.talk.tell(&report))
+        Ok(self.verbosity.print(&report))
     }
 }
 

@@ -9,8 +9,8 @@ use perfx_passes::{BuildIds, BuildIdsOptions, MergeOptions, Mmap2BuildIds, Mmap2
 use perfx_pipeline::{Level, Pass, Report};
 
 use super::merge::{guest_pass, has_kcore};
-use crate::cli::{SearchArgs, Usage};
-use crate::output::WriteArgs;
+use crate::args::{SearchArgs, Usage};
+use crate::io::target::WriteArgs;
 
 /// Options of perf inject that perfx inject has not.
 pub(crate) const PERF_ONLY: [&str; 15] = [
@@ -94,7 +94,7 @@ impl Inject {
                 Level::Info,
                 format!("nothing to inject: give {modes}; the recording is copied as it is"),
             );
-            self.write.talk.tell(&report);
+            self.write.verbosity.print(&report);
         }
         let pass = |feature_only| -> Box<dyn Pass> {
             Box::new(BuildIds::new(BuildIdsOptions { all: self.buildid_all, feature_only, ids: ids.clone() }))
@@ -102,7 +102,7 @@ impl Inject {
         if self.write.in_place && !mmap2 && !merge {
             // Readers take the feature for as good as the records, and only the records would move the data.
             let passes = if build_ids { vec![pass(true)] } else { Vec::new() };
-            if let Some(code) = self.write.set_features(passes)? {
+            if let Some(code) = self.write.rewrite_features_in_place(passes)? {
                 return Ok(code);
             }
         }

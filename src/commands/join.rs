@@ -10,9 +10,9 @@ use perfx_format::input::Recording;
 use perfx_passes::{Decompress, DecompressOptions, InputSpec, Join as Pass, JoinOptions, Joined};
 use perfx_pipeline::{Job, Output, OutputForm};
 
-use crate::cli::Usage;
-use crate::input::{InputsArgs, Source, refuse_twice, repeatable, spool};
-use crate::output::{WriteArgs, identity};
+use crate::args::Usage;
+use crate::io::source::{InputsArgs, Source, refuse_twice, repeatable, spool};
+use crate::io::target::{WriteArgs, identity};
 
 /// Join several recordings of one machine into one, in the order of time
 ///
@@ -69,7 +69,7 @@ impl Join {
             take_kcore,
         };
         let pass = Box::new(Pass::new(options));
-        self.write.transform_opened("join", &first.source, first.recording, vec![pass], directory)
+        self.write.write_recording("join", &first.source, first.recording, vec![pass], directory)
     }
 
     fn open(&self) -> Result<Vec<Input>> {

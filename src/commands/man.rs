@@ -6,8 +6,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use clap::Args;
 
-use crate::cli::command_line;
-
 /// Write the manual pages into a folder: perfx.1, and one for each command
 ///
 /// Pages of that name are overwritten. `man perfx-inject` finds them in a folder of MANPATH.
@@ -23,12 +21,12 @@ pub(crate) struct Man {
 }
 
 impl Man {
-    pub(crate) fn run(&self) -> Result<u8> {
+    pub(crate) fn run(&self, mut command_line: clap::Command) -> Result<u8> {
         let name = || self.dir.display().to_string();
         fs::create_dir_all(&self.dir).with_context(name)?;
-        let mut command = command_line().disable_help_subcommand(true);
-        command.build();
-        write_pages(&command, &self.dir)?;
+        command_line = command_line.disable_help_subcommand(true);
+        command_line.build();
+        write_pages(&command_line, &self.dir)?;
         Ok(0)
     }
 }

@@ -7,9 +7,9 @@ use clap::Args;
 use perfx_passes::{GuestSpec, KCORE_DIR, MergeOptions};
 use perfx_pipeline::Pass;
 
-use crate::cli::Usage;
-use crate::input::{Source, refuse_twice};
-use crate::output::WriteArgs;
+use crate::args::Usage;
+use crate::io::source::{Source, refuse_twice};
+use crate::io::target::WriteArgs;
 
 const HOST: &str = "Recording of the host: a file, a FIFO, a directory, or - for standard input";
 

@@ -11,9 +11,10 @@ use perfx_passes::{Entry, REGISTRY, parse_chain};
 use perfx_pipeline::{Job, Needs};
 use serde_json::{Value as Json, json};
 
-use crate::cli::{Format, FormatArgs, heading};
-use crate::input::spool;
-use crate::output::stdout;
+use crate::args::{Format, FormatArgs};
+use crate::io::source::spool;
+use crate::io::target::stdout;
+use crate::term::report::heading;
 
 /// List the passes: what they do, need and change, and their options
 ///

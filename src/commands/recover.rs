@@ -8,8 +8,8 @@ use perfx_format::input::{Batch, Form, HeaderRecord, Recording};
 use perfx_passes::{Recover as Pass, ReindexAux, ReindexBuildIds, ReindexTimes};
 use perfx_pipeline::scan_past;
 
-use crate::input::{Source, spool};
-use crate::output::WriteArgs;
+use crate::io::source::{Source, spool};
+use crate::io::target::WriteArgs;
 
 /// Recover what can be read of a recording that was cut short or damaged
 ///
@@ -38,7 +38,7 @@ impl Recover {
         let source = Source::of(&self.write.input);
         let mut recording = source.open()?.spooled(&spool())?.forgiving();
         if self.is_whole(&mut recording)? {
-            return self.write.transform_opened("recover", &source, recording, Vec::new(), false);
+            return self.write.write_recording("recover", &source, recording, Vec::new(), false);
         }
         let passes: Vec<Box<dyn perfx_pipeline::Pass>> = vec![
             Box::new(Pass::new(self.guess)),
@@ -46,7 +46,7 @@ impl Recover {
             Box::new(ReindexTimes::new(true)),
             Box::new(ReindexBuildIds::new(true)),
         ];
-        self.write.transform_opened("recover", &source, recording, passes, false)
+        self.write.write_recording("recover", &source, recording, passes, false)
     }
 
     /// Everything there is can be read.

@@ -5,7 +5,7 @@ use clap::Args;
 use perfx_passes::{ReindexAux, ReindexBuildIds, ReindexIds, ReindexTimes};
 use perfx_pipeline::Pass;
 
-use crate::output::WriteArgs;
+use crate::io::target::WriteArgs;
 
 /// Rebuild the indexes of a recording: ID_INDEX, AUXTRACE, SAMPLE_TIME, BUILD_ID
 ///
@@ -39,7 +39,7 @@ pub(crate) struct Reindex {
 impl Reindex {
     pub(crate) fn run(&self) -> Result<u8> {
         if self.write.in_place
-            && let Some(code) = self.write.set_features(self.passes())?
+            && let Some(code) = self.write.rewrite_features_in_place(self.passes())?
         {
             return Ok(code);
         }

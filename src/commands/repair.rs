@@ -5,8 +5,8 @@ use clap::Args;
 use perfx_passes::Mend;
 use perfx_pipeline::Pass;
 
-use crate::cli::Usage;
-use crate::output::WriteArgs;
+use crate::args::Usage;
+use crate::io::target::WriteArgs;
 
 /// Repair faults that programs and kernels are known to write into recordings
 ///
@@ -34,7 +34,7 @@ impl Repair {
         let mends = mends.map_err(|e| Usage(e.to_string()))?;
         let passes = || -> Vec<Box<dyn Pass>> { vec![Box::new(perfx_passes::Repair::new(&mends))] };
         if self.write.in_place
-            && let Some(code) = self.write.set_features(passes())?
+            && let Some(code) = self.write.rewrite_features_in_place(passes())?
         {
             return Ok(code);
         }

@@ -6,10 +6,10 @@ use perfx_passes::parse_chain;
 use perfx_pipeline::{Job, NotLast, Pass, Schedule};
 use serde_json::{Value as Json, json};
 
-use crate::cli::{FormatArgs, Usage};
+use crate::args::{FormatArgs, Usage};
 use crate::commands::passes::needs_json;
-use crate::input::{Source, spool};
-use crate::output::WriteArgs;
+use crate::io::source::{Source, spool};
+use crate::io::target::WriteArgs;
 
 /// Send a recording through a chain of passes
 ///

@@ -5,8 +5,8 @@ use clap::Args;
 use perfx_passes::{IN_ORDER, Join, in_time_order};
 use perfx_pipeline::{Level, Report};
 
-use crate::input::{Source, spool};
-use crate::output::WriteArgs;
+use crate::io::source::{Source, spool};
+use crate::io::target::WriteArgs;
 
 /// Put the records of a recording in the order of time
 ///
@@ -33,12 +33,12 @@ impl Sort {
             // The pass must see what is compressed, and then leaves it uncompressed; so whether it is needed is found out before.
             recording = recording.spooled(&spool())?;
             if in_time_order(&mut recording, self.write.threads.count()).is_ok_and(|sorted| sorted) {
-                let code = self.write.transform_opened("sort", &source, recording, Vec::new(), false)?;
+                let code = self.write.write_recording("sort", &source, recording, Vec::new(), false)?;
                 let mut report = Report::default();
                 report.say(Level::Info, IN_ORDER);
-                return Ok(code.max(self.write.talk.tell(&report)));
+                return Ok(code.max(self.write.verbosity.print(&report)));
             }
         }
-        self.write.transform_opened("sort", &source, recording, vec![Box::new(Join::sort())], false)
+        self.write.write_recording("sort", &source, recording, vec![Box::new(Join::sort())], false)
     }
 }

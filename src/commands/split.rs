@@ -14,11 +14,12 @@ use perfx_passes::{Decompress, DecompressOptions, Part, PartName, Split as Parts
 use perfx_pipeline::{Job, Level, Outcome, Output, OutputForm, Pass, Report, counted, ordered};
 use rustix::fs::{Access, access};
 
-use crate::cli::{InputArgs, TalkArgs, ThreadArgs, Usage};
-use crate::human::size;
-use crate::input::{Source, spool};
-use crate::output::{check_new, is_recording, read_line};
-use crate::settle::{Existing, Places, folder, with_folder};
+use crate::args::{ThreadArgs, Usage};
+use crate::io::commit::{Existing, Outputs, folder, with_folder};
+use crate::io::source::{InputArgs, Source, spool};
+use crate::io::target::{check_new, is_recording, read_line};
+use crate::term::report::VerbosityArgs;
+use crate::term::units::size;
 
 /// Split a recording into several
 ///
@@ -67,7 +68,7 @@ pub(crate) struct Split {
     #[command(flatten)]
     threads: ThreadArgs,
     #[command(flatten)]
-    talk: TalkArgs,
+    verbosity: VerbosityArgs,
 }
 
 impl Split {
@@ -78,7 +79,7 @@ impl Split {
         let threads = self.threads.count();
         let mut report = Report::default();
         let mut recording = expanded(source.open()?, threads, &mut report)?;
-        let bar = self.talk.progress(&recording);
+        let bar = self.verbosity.progress(&recording);
         let parts = Parts::new(&mut recording, by, self.drop_unused, threads)?;
         let called: Vec<Part> = parts.parts().collect();
         let paths = paths(&prefix, &called);
@@ -102,7 +103,7 @@ impl Split {
         let write = || self.write(recording, parts, called, paths, older, report);
         let report = if named && !self.dry_run { with_folder(folder, write) } else { write() }?;
         drop(bar);
-        Ok(self.talk.tell(&report))
+        Ok(self.verbosity.print(&report))
     }
 
     /// Writes the parts.
@@ -119,7 +120,7 @@ impl Split {
         let existing = if self.force { Existing::Replace } else { Existing::Keep };
         let places = match (self.dry_run, paths.first()) {
             (false, Some(first)) => {
-                Some(Places::new(folder(first), paths.clone(), existing, older.parts.clone())?)
+                Some(Outputs::new(folder(first), paths.clone(), existing, older.parts.clone())?)
             }
             _ => None,
         };
@@ -159,7 +160,7 @@ impl Split {
             Ok(())
         })?;
         if let Some(places) = places {
-            places.settle()?;
+            places.commit()?;
         }
         report.lines.insert(0, read_line(&read, &report));
         report.lines.extend(lines);

@@ -8,12 +8,12 @@ use perfx_format::{Layouts, Origin, RecordType, Value};
 use perfx_pipeline::Report;
 use serde_json::{Value as Json, json};
 
-use crate::cli::{InputArgs, TellArgs};
-use crate::human::{self, percent, table};
-use crate::input::Source;
-use crate::output::form_name;
-use crate::render::{self, kind_name};
+use crate::args::ReadArgs;
+use crate::io::source::{InputArgs, Source};
+use crate::io::target::form_name;
 use crate::tally::{Count, Counted, Largest, OfEvent, Span, count};
+use crate::term::render::{self, kind_name};
+use crate::term::units::{self, percent, table};
 
 /// Count records by kind, samples by event, and what was lost
 ///
@@ -32,7 +32,7 @@ pub(crate) struct Stats {
     #[command(flatten)]
     input: InputArgs,
     #[command(flatten)]
-    tell: TellArgs,
+    read: ReadArgs,
 }
 
 /// Version of the JSON form.
@@ -45,13 +45,13 @@ impl Stats {
     pub(crate) fn run(&self) -> Result<u8> {
         let mut recording = Source::of(&self.input).open()?;
         let mut report = Report::default();
-        let bar = self.tell.talk.progress(&recording);
-        let counted = count(&mut recording, self.tell.threads.count(), &mut report)?;
+        let bar = self.read.verbosity.progress(&recording);
+        let counted = count(&mut recording, self.read.threads.count(), &mut report)?;
         drop(bar);
         let events = events(&recording, &counted);
         let document = || document(&recording, &counted, &events);
-        self.tell.format.print(|| text(&counted, &events), document)?;
-        Ok(self.tell.talk.tell(&report))
+        self.read.format.print(|| text(&counted, &events), document)?;
+        Ok(self.read.verbosity.print(&report))
     }
 }
 
@@ -90,7 +90,7 @@ fn text(counted: &Counted, events: &[EventRow<'_>]) -> String {
     let line = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
     let row = |name: String, of: Count| {
         let share = percent(of.records, total.records);
-        vec![name, human::count(of.records), share, human::size(of.bytes), human::count(of.largest)]
+        vec![name, units::count(of.records), share, units::size(of.bytes), units::count(of.largest)]
     };
     let mut rows = vec![line(&["kind", "records", "", "bytes", "largest"])];
     rows.extend(kinds.iter().map(|(kind, of)| row(kind_name(kind), of)));
@@ -103,16 +103,16 @@ fn text(counted: &Counted, events: &[EventRow<'_>]) -> String {
     let columns = ["event", "samples", "", "bytes", "period", "lost", "new values"];
     let mut rows = vec![line(&columns[..columns.len() - usize::from(!reads)])];
     let row = |name: String, of: Count, period: String, lost: String| {
-        let (count, share) = (human::count(of.records), percent(of.records, samples));
-        vec![name, count, share, human::size(of.bytes), period, lost]
+        let (count, share) = (units::count(of.records), percent(of.records, samples));
+        vec![name, count, share, units::size(of.bytes), period, lost]
     };
     for event in events {
         let OfEvent { samples, lost, filtered, .. } = event.counted;
         let name = render::readable(event.name);
-        let period = event.period.map_or_else(|| "-".to_owned(), human::wide_count);
-        let mut row = row(name, samples, period, human::wide_count(lost + filtered));
+        let period = event.period.map_or_else(|| "-".to_owned(), units::wide_count);
+        let mut row = row(name, samples, period, units::wide_count(lost + filtered));
         if reads {
-            row.push(human::count(event.reads[0]));
+            row.push(units::count(event.reads[0]));
         }
         rows.push(row);
     }
@@ -133,45 +133,45 @@ fn facts(counted: &Counted, events: &[EventRow<'_>]) -> Vec<(&'static str, Strin
     let tally = &counted.tally;
     let kinds = tally.kinds();
     let told_by =
-        |kind: RecordType| format!("told by {} {}", human::count(kinds.get(kind).records), kind_name(kind));
+        |kind: RecordType| format!("told by {} {}", units::count(kinds.get(kind).records), kind_name(kind));
     let Lost { records, samples, filtered } = Lost::of(counted, events);
     let and_filtered = if filtered > 0 {
-        format!(" and {} dropped by a filter", human::wide_count(filtered))
+        format!(" and {} dropped by a filter", units::wide_count(filtered))
     } else {
         String::new()
     };
-    let samples = human::wide_count(samples) + &and_filtered;
+    let samples = units::wide_count(samples) + &and_filtered;
     let mut facts = vec![
-        ("lost records", format!("{}, {}", human::wide_count(records), told_by(RecordType::LOST))),
+        ("lost records", format!("{}, {}", units::wide_count(records), told_by(RecordType::LOST))),
         ("lost samples", format!("{samples}, {}", told_by(RecordType::LOST_SAMPLES))),
     ];
     let (traces, written) = (kinds.get(RecordType::AUXTRACE), kinds.get(RecordType::AUX));
     if traces.records + written.records > 0 {
-        let held = format!("{} in {} AUXTRACE", human::size(tally.aux_bytes), human::count(traces.records));
-        let cut = human::count(tally.aux_truncated);
+        let held = format!("{} in {} AUXTRACE", units::size(tally.aux_bytes), units::count(traces.records));
+        let cut = units::count(tally.aux_truncated);
         facts.push((
             "AUX data",
-            format!("{held}, told by {} AUX, {cut} truncated", human::count(written.records)),
+            format!("{held}, told by {} AUX, {cut} truncated", units::count(written.records)),
         ));
     }
     let (closed, opened) = (tally.compressed(), tally.expanded.total());
     if closed.records > 0 {
-        let held = format!("{} records of {}", human::count(opened.records), human::size(opened.bytes));
+        let held = format!("{} records of {}", units::count(opened.records), units::size(opened.bytes));
         let factor = opened.bytes as f64 / closed.bytes as f64;
-        let closed = format!("{} records of {}", human::count(closed.records), human::size(closed.bytes));
+        let closed = format!("{} records of {}", units::count(closed.records), units::size(closed.bytes));
         facts.push(("compressed", format!("{closed} hold {held} ({factor:.1} to 1)")));
     }
     let too_small = kinds.total().too_small;
     if too_small > 0 {
-        facts.push(("too small", format!("{} records, for what their kind holds", human::count(too_small))));
+        facts.push(("too small", format!("{} records, for what their kind holds", units::count(too_small))));
     }
     if let Some(Largest { kind, origin, bytes }) = tally.largest {
-        let size = human::count(bytes);
+        let size = units::count(bytes);
         facts.push(("largest record", format!("{} of {size} bytes at {origin}", kind_name(kind))));
     }
     for (name, span) in [("samples", tally.sampled), ("all records", tally.recorded())] {
         if let Some((first, last)) = span.bounds() {
-            let (from, to, long) = (human::time(first), human::time(last), human::duration(last - first));
+            let (from, to, long) = (units::time(first), units::time(last), units::duration(last - first));
             facts.push((name, format!("from {from} to {to}, {long}")));
         }
     }

@@ -15,7 +15,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use tempfile::{Builder, NamedTempFile, TempDir};
 
-use crate::signals::Unfinished;
+use crate::io::signals::Unfinished;
 
 /// What happens to a file that already has the name of an output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,22 +29,22 @@ pub(crate) enum Existing {
 }
 
 /// The path of an output.
-pub(crate) struct Place<'a> {
+pub(crate) struct OutputPath<'a> {
     path: &'a Path,
     existing: Existing,
     /// What is there is changed, so that owner and permissions stay.
     changes: bool,
 }
 
-impl<'a> Place<'a> {
+impl<'a> OutputPath<'a> {
     /// For an output of this path.
-    pub(crate) fn new(path: &'a Path, existing: Existing) -> Place<'a> {
-        Place { path, existing, changes: false }
+    pub(crate) fn new(path: &'a Path, existing: Existing) -> OutputPath<'a> {
+        OutputPath { path, existing, changes: false }
     }
 
     /// What is there is not replaced by something else, but changed: it keeps its owner and its permissions.
-    pub(crate) fn changed(self) -> Place<'a> {
-        Place { changes: true, ..self }
+    pub(crate) fn changed(self) -> OutputPath<'a> {
+        OutputPath { changes: true, ..self }
     }
 
     /// Where the existing file will be kept: perf's name for it, `PATH.old`. `None` if it is not kept, or there is none.
@@ -59,7 +59,7 @@ impl<'a> Place<'a> {
     /// A file with its name.
     pub(crate) fn write_file(&self, job: Job, form: OutputForm) -> Result<Outcome> {
         let (new, outcome) = self.make_file(job, form)?;
-        self.settle(new)?;
+        self.commit(new)?;
         Ok(outcome)
     }
 
@@ -91,12 +91,12 @@ impl<'a> Place<'a> {
     }
 
     /// Gives such a file its name.
-    pub(crate) fn settle(&self, new: Unfinished<NewFile>) -> Result<()> {
-        let settled = new.finish(|new| self.settle_file(new));
-        settled.map_err(plain).with_context(|| self.path.display().to_string())
+    pub(crate) fn commit(&self, new: Unfinished<NewFile>) -> Result<()> {
+        let committed = new.finish(|new| self.commit_file(new));
+        committed.map_err(plain).with_context(|| self.path.display().to_string())
     }
 
-    fn settle_file(&self, new: NewFile) -> io::Result<()> {
+    fn commit_file(&self, new: NewFile) -> io::Result<()> {
         if let Some(old) = self.kept_as() {
             // A second name, so that the first is never without a file.
             let kept = temporary_name(self.path, |name| match fs::hard_link(self.path, name) {
@@ -125,7 +125,7 @@ impl<'a> Place<'a> {
         let name = || self.path.display().to_string();
         let (data, outcome) = self.make_file(job, OutputForm::DirectoryData)?;
         if extras.is_empty() && outcome.beside.is_empty() {
-            self.settle(data)?;
+            self.commit(data)?;
             return Ok(outcome);
         }
         // As perf makes its directories.
@@ -133,7 +133,7 @@ impl<'a> Place<'a> {
         let temporary =
             Unfinished::folder(|| temporary().permissions(owner_only).tempdir_in(folder(self.path)));
         let temporary = temporary.map_err(plain).with_context(name)?;
-        Place::new(&temporary.path().join("data"), Existing::Keep).settle(data)?;
+        OutputPath::new(&temporary.path().join("data"), Existing::Keep).commit(data)?;
         for extra in extras {
             if let Some(name) = extra.file_name() {
                 copy_tree(extra, &temporary.path().join(name))?;
@@ -142,11 +142,11 @@ impl<'a> Place<'a> {
         for (from, name) in &outcome.beside {
             copy_tree(from, &temporary.path().join(name))?;
         }
-        temporary.finish(|temporary| self.settle_directory(temporary)).map_err(plain).with_context(name)?;
+        temporary.finish(|temporary| self.commit_directory(temporary)).map_err(plain).with_context(name)?;
         Ok(outcome)
     }
 
-    fn settle_directory(&self, temporary: TempDir) -> io::Result<()> {
+    fn commit_directory(&self, temporary: TempDir) -> io::Result<()> {
         let _empty = match rename_new(temporary.path(), self.path) {
             Ok(()) => {
                 drop(temporary.keep());
@@ -272,7 +272,7 @@ fn claim_empty(path: &Path) -> io::Result<Option<File>> {
 }
 
 /// Several outputs of one command: none has its name until all are made, and then all have.
-pub(crate) struct Places {
+pub(crate) struct Outputs {
     temporary: Unfinished<TempDir>,
     paths: Vec<PathBuf>,
     existing: Existing,
@@ -280,24 +280,24 @@ pub(crate) struct Places {
     outdated: Vec<PathBuf>,
 }
 
-impl Places {
+impl Outputs {
     /// At these paths, all in this folder.
     pub(crate) fn new(
         folder: &Path,
         paths: Vec<PathBuf>,
         existing: Existing,
         outdated: Vec<PathBuf>,
-    ) -> Result<Places> {
+    ) -> Result<Outputs> {
         let temporary = Unfinished::folder(|| temporary().tempdir_in(folder));
         let temporary = temporary.map_err(plain).with_context(|| folder.display().to_string())?;
-        Ok(Places { temporary, paths, existing, outdated })
+        Ok(Outputs { temporary, paths, existing, outdated })
     }
 
     /// Makes the one of this number; with `extras`, it is a directory with these beside its records.
     pub(crate) fn write(&self, number: usize, job: Job, extras: &[PathBuf]) -> Result<Outcome> {
         let path = self.paths.get(number).context("there is no such output")?;
         let made = self.made(number);
-        let place = Place::new(&made, Existing::Keep);
+        let place = OutputPath::new(&made, Existing::Keep);
         let written = match extras {
             [] => place.write_file(job, OutputForm::File),
             _ => place.write_directory(job, extras),
@@ -326,13 +326,13 @@ impl Places {
     }
 
     /// Gives all their names; where one can't have its own, those before it give theirs back.
-    pub(crate) fn settle(self) -> Result<()> {
+    pub(crate) fn commit(self) -> Result<()> {
         let count = self.paths.len() + self.outdated.len();
         let made: Vec<PathBuf> = (0..count).map(|number| self.made(number)).collect();
-        let Places { temporary, paths, existing, outdated } = self;
+        let Outputs { temporary, paths, existing, outdated } = self;
         let outputs: Vec<_> = made.iter().zip(paths.iter().chain(&outdated)).collect();
         // What was there before goes to where the new one was, and from there away with the folder, or back.
-        let settle = |number: usize, made: &Path, path: &Path| {
+        let commit = |number: usize, made: &Path, path: &Path| {
             if number >= paths.len() {
                 return fs::rename(path, made);
             }
@@ -346,7 +346,7 @@ impl Places {
         };
         temporary.finish(|_folder| {
             for (number, (made, path)) in outputs.iter().enumerate() {
-                if let Err(error) = settle(number, made, path) {
+                if let Err(error) = commit(number, made, path) {
                     for (made, path) in outputs[..number].iter().rev() {
                         let _ = match (made.symlink_metadata().is_ok(), path.symlink_metadata().is_ok()) {
                             (true, true) => swap(made, path),

@@ -15,7 +15,7 @@ use clap::builder::Resettable;
 use clap::{Arg, ArgAction, Args};
 use perfx_format::input::{Recording, Spool};
 
-use crate::cli::Usage;
+use crate::args::Usage;
 
 /// Which recording to read.
 #[derive(Args, Debug, Clone)]

@@ -15,11 +15,12 @@ use perfx_pipeline::{Job, Level, Output, OutputForm, Pass, Report, counted};
 use rustix::fs::{Access, access};
 use rustix::process::geteuid;
 
-use crate::cli::{InputArgs, TalkArgs, ThreadArgs, Usage};
-use crate::human::size;
-use crate::input::{Source, spool};
-use crate::settle::{Existing, Place, folder, is_empty};
-use crate::signals::undisturbed;
+use crate::args::{ThreadArgs, Usage};
+use crate::io::commit::{Existing, OutputPath, folder, is_empty};
+use crate::io::signals::undisturbed;
+use crate::io::source::{InputArgs, Source, spool};
+use crate::term::report::VerbosityArgs;
+use crate::term::units::size;
 
 /// How to write a recording.
 #[derive(Args, Debug, Clone)]
@@ -47,7 +48,7 @@ pub(crate) struct WriteArgs {
     #[command(flatten)]
     pub(crate) threads: ThreadArgs,
     #[command(flatten)]
-    pub(crate) talk: TalkArgs,
+    pub(crate) verbosity: VerbosityArgs,
 }
 
 /// The forms a recording can be written in.
@@ -144,7 +145,7 @@ impl WriteArgs {
 
     /// With `--in-place`, for passes that change no record: the file keeps its data where it is, and gets new sections, or stays as it is. `None`
     /// where that can't be done, or records do change, and the whole file must be written anew.
-    pub(crate) fn set_features(&self, passes: Vec<Box<dyn Pass>>) -> Result<Option<u8>> {
+    pub(crate) fn rewrite_features_in_place(&self, passes: Vec<Box<dyn Pass>>) -> Result<Option<u8>> {
         let Source::Path(path) = Source::of(&self.input) else { return Ok(None) };
         refuse_device(&path)?;
         let mut recording = Source::Path(path.clone()).open()?;
@@ -194,7 +195,7 @@ impl WriteArgs {
             }
         };
         report.say(Level::Info, done);
-        Ok(Some(self.talk.tell(report)))
+        Ok(Some(self.verbosity.print(report)))
     }
 
     /// Reads the input, sends it through passes, writes it: what every command that writes a recording does. Returns the exit code.
@@ -211,11 +212,11 @@ impl WriteArgs {
     ) -> Result<u8> {
         let source = Source::of(&self.input);
         let recording = source.open()?;
-        self.transform_opened(command, &source, recording, passes, directory)
+        self.write_recording(command, &source, recording, passes, directory)
     }
 
     /// The same for a recording of `source` that is open already.
-    pub(crate) fn transform_opened(
+    pub(crate) fn write_recording(
         &self,
         command: &str,
         source: &Source,
@@ -252,9 +253,9 @@ impl WriteArgs {
             }
             Target::Stdout | Target::Device(_) => None,
         };
-        let how = if self.talk.says_how() { job.schedule()?.explain() } else { Vec::new() };
-        let kept = place.as_ref().and_then(Place::kept_as);
-        let bar = self.talk.progress(&job.recording);
+        let how = if self.verbosity.says_how() { job.schedule()?.explain() } else { Vec::new() };
+        let kept = place.as_ref().and_then(OutputPath::kept_as);
+        let bar = self.verbosity.progress(&job.recording);
         let done = match (&target, place) {
             _ if self.dry_run => job.run(Output::Nowhere(form)),
             (_, Some(place)) if kept_extras => place.write_directory(job, &extras),
@@ -309,16 +310,16 @@ impl WriteArgs {
         if let Some(kept) = kept {
             report.say(Level::Info, format!("{keeps} what was there as {}", kept.display()));
         }
-        Ok(self.talk.tell(&outcome.report))
+        Ok(self.verbosity.print(&outcome.report))
     }
 
     /// The path to be written, unless that can't be done: so a dry run finds out, too, and nothing is read in vain.
-    fn place<'a>(&self, path: &'a Path, source: &Source, is_directory: bool) -> Result<Place<'a>> {
+    fn place<'a>(&self, path: &'a Path, source: &Source, is_directory: bool) -> Result<OutputPath<'a>> {
         ensure!(is_directory || !path.is_dir(), "{} is a directory", path.display());
         access(folder(path).join("."), Access::WRITE_OK | Access::EXEC_OK)
             .map_err(io::Error::from)
             .with_context(|| path.display().to_string())?;
-        let place = Place::new(path, self.existing());
+        let place = OutputPath::new(path, self.existing());
         let place = if self.in_place { place.changed() } else { place };
         if self.in_place {
             let owner = path.metadata().with_context(|| path.display().to_string())?.uid();

@@ -16,7 +16,7 @@ use std::fmt::{self, Write};
 use perfx_format::{Decoded, RecordType, Value, ValueFields as Fields};
 use serde_json::{Map, Value as Json};
 
-use crate::cli::printable;
+use crate::term::report::printable;
 
 /// How text is made.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]

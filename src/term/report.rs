@@ -8,7 +8,7 @@ use clap::{ArgAction, Args, ValueEnum};
 use perfx_format::input::Recording;
 use perfx_pipeline::{LISTED, Level, Report};
 
-use crate::progress::Bar;
+use crate::term::progress::Bar;
 
 pub(crate) const HEADING: Style = AnsiColor::Green.on_default().bold();
 pub(crate) const LITERAL: Style = AnsiColor::Cyan.on_default().bold();
@@ -49,7 +49,7 @@ pub(crate) fn heading(text: &str) -> String {
 
 /// What is told on standard error.
 #[derive(Args, Debug, Clone, Copy)]
-pub(crate) struct TalkArgs {
+pub(crate) struct VerbosityArgs {
     /// Print only losses, warnings and errors
     #[arg(help_heading = "Report", short, long)]
     quiet: bool,
@@ -61,7 +61,7 @@ pub(crate) struct TalkArgs {
     no_progress: bool,
 }
 
-impl TalkArgs {
+impl VerbosityArgs {
     /// `-vv`.
     pub(crate) fn says_how(self) -> bool {
         self.verbose > 1 && !self.quiet
@@ -73,7 +73,7 @@ impl TalkArgs {
     }
 
     /// Prints a report's lines; the exit code they amount to.
-    pub(crate) fn tell(self, report: &Report) -> u8 {
+    pub(crate) fn print(self, report: &Report) -> u8 {
         let most = match (self.quiet, self.verbose) {
             (true, _) => Level::Warning,
             (_, 0) => Level::Info,

@@ -14,9 +14,10 @@ use perfx_pipeline::{Level, Report, counted};
 use super::Folder;
 use super::gather::{self, Gathered, comm, kind_name};
 use super::names::{Naming, name_hits, plain};
-use crate::cli::{InputArgs, SearchArgs, TalkArgs, ThreadArgs};
-use crate::human::size;
-use crate::input::{Source, spool};
+use crate::args::{SearchArgs, ThreadArgs};
+use crate::io::source::{InputArgs, Source, spool};
+use crate::term::report::VerbosityArgs;
+use crate::term::units::size;
 
 /// Write stat.csv, overview.csv, processes.csv and results.csv into a folder
 ///
@@ -52,7 +53,7 @@ pub(crate) struct Csv {
     #[command(flatten)]
     threads: ThreadArgs,
     #[command(flatten)]
-    talk: TalkArgs,
+    verbosity: VerbosityArgs,
 }
 
 const STAT: &str = "stat.csv";
@@ -74,15 +75,15 @@ impl Csv {
         let mut report = Report::default();
         // Names first, then all that happens to them.
         recording.progress().expect(2);
-        let bar = self.talk.progress(&recording);
+        let bar = self.verbosity.progress(&recording);
         let rows = self.write(&mut recording, &folder, &ids, &mut report)?;
-        folder.settle()?;
+        folder.commit()?;
         drop(bar);
         let done = if self.dry_run { "would write" } else { "wrote" };
         let rows: Vec<String> =
             NAMES.iter().zip(rows).map(|(name, rows)| format!("{name} ({rows})")).collect();
         report.say(Level::Info, format!("{done} {}, rows: {}", self.dir.display(), rows.join(", ")));
-        Ok(self.talk.tell(&report))
+        Ok(self.verbosity.print(&report))
     }
 
     /// Writes the tables; how many rows each has.

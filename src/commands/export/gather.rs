@@ -25,7 +25,7 @@ use symbols::Reference;
 
 use super::names::plain;
 use super::overview::{Overview, Rows};
-use crate::render::{self, Style};
+use crate::term::render::{self, Style};
 
 /// Samples, and what they stand for.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]

@@ -14,10 +14,10 @@ use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, Subcommand};
 use rustix::fs::{Access, access};
 
-use crate::input::Source;
-use crate::output::{Named, refuse_dangling};
-use crate::settle::{Existing, NewFile, Places, folder, is_empty, plain, with_folder};
-use crate::signals::Unfinished;
+use crate::io::commit::{Existing, NewFile, Outputs, folder, is_empty, plain, with_folder};
+use crate::io::signals::Unfinished;
+use crate::io::source::Source;
+use crate::io::target::{Named, refuse_dangling};
 
 /// Write tables of a recording for other programs
 #[derive(Args, Debug)]
@@ -89,17 +89,17 @@ impl Folder {
     }
 
     /// Gives all files their names.
-    fn settle(self) -> Result<()> {
+    fn commit(self) -> Result<()> {
         if self.files.is_empty() {
             return Ok(());
         }
         with_folder(&self.path, || {
             let paths = self.names.iter().map(|name| self.path.join(name)).collect();
-            let places = Places::new(&self.path, paths, self.existing, Vec::new())?;
+            let places = Outputs::new(&self.path, paths, self.existing, Vec::new())?;
             for (number, file) in self.files.into_iter().enumerate() {
                 places.put(number, file)?;
             }
-            places.settle()
+            places.commit()
         })
     }
 }

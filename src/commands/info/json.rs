@@ -9,7 +9,7 @@ use perfx_format::{Endian, Feature, Value};
 use serde_json::{Map, Value as Json, json};
 
 use super::{Facts, rfc3339};
-use crate::render;
+use crate::term::render;
 
 /// Version of the form: one more whenever a reader of the old one would misread the new one.
 const SCHEMA: u32 = 1;

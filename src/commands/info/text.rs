@@ -8,9 +8,9 @@ use perfx_format::header::Weight;
 use perfx_format::{Decoded, Endian, Feature, Value};
 
 use super::{Facts, Section, rfc3339};
-use crate::human;
-use crate::output::form_name;
-use crate::render::{self, Style, readable};
+use crate::io::target::form_name;
+use crate::term::render::{self, Style, readable};
+use crate::term::units;
 
 /// Lines of a label and what it says.
 type Rows = Vec<(String, String)>;
@@ -86,8 +86,8 @@ fn recording(facts: &Facts<'_>) -> Rows {
     };
     let version = if file.magic.version1 { "1 (PERFFILE)" } else { "2" };
     rows.push(row("form", format!("{}, version {version}, {order}", form_name(recording))));
-    let at = |size, offset| format!("{} at {offset:#x}", human::size(size));
-    rows.push(row("header", human::size(file.magic.size)));
+    let at = |size, offset| format!("{} at {offset:#x}", units::size(size));
+    rows.push(row("header", units::size(file.magic.size)));
     rows.push(row("attrs", at(file.attrs.size, file.attrs.offset)));
     rows.push(row("data", at(file.data.size, file.data.offset)));
     if !file.sections.is_empty() {
@@ -95,7 +95,7 @@ fn recording(facts: &Facts<'_>) -> Rows {
         let table = file.data.end();
         rows.push(row(
             "features",
-            format!("{}, {}, table at {table:#x}", file.sections.len(), human::size(size)),
+            format!("{}, {}, table at {table:#x}", file.sections.len(), units::size(size)),
         ));
     }
     rows
@@ -114,10 +114,10 @@ fn time(facts: &Facts<'_>) -> Rows {
     let resolution = field(facts.feature(Feature::CLOCKID), "resolution_ns").and_then(|ns| ns.number());
     // perf stat record writes zeros here, in COMPRESSED and in CLOCK_DATA.
     if let Some(ns) = resolution.filter(|&ns| ns > 0) {
-        rows.push(row("resolution", format!("{} ns", human::count(ns))));
+        rows.push(row("resolution", format!("{} ns", units::count(ns))));
     }
     if let Some(reference) = clock.reference {
-        let text = format!("{} is {}", human::time(reference.clock_ns), rfc3339(reference.wall_ns));
+        let text = format!("{} is {}", units::time(reference.clock_ns), rfc3339(reference.wall_ns));
         rows.push(row("wall clock", text));
     }
     // Zeros are of a writer that did not know either: of a pipe, or of one file for each buffer.
@@ -127,10 +127,10 @@ fn time(facts: &Facts<'_>) -> Rows {
     };
     for (label, ns) in [("first sample", times.first_ns), ("last sample", times.last_ns)] {
         let wall = clock.wall(ns).map(|wall| format!("  {wall}")).unwrap_or_default();
-        rows.push(row(label, human::time(ns) + &wall));
+        rows.push(row(label, units::time(ns) + &wall));
     }
     let duration = times.last_ns.checked_sub(times.first_ns);
-    let duration = duration.map_or_else(|| "the last is before the first".to_owned(), human::duration);
+    let duration = duration.map_or_else(|| "the last is before the first".to_owned(), units::duration);
     rows.push(row("duration", duration));
     rows
 }
@@ -139,11 +139,11 @@ fn counts(facts: &Facts<'_>) -> Rows {
     let recording = facts.recording;
     let ids = recording.events.iter().map(|event| event.ids.len() as u64).sum();
     let mut rows =
-        vec![row("events", human::count(recording.events.len() as u64)), row("event ids", human::count(ids))];
+        vec![row("events", units::count(recording.events.len() as u64)), row("event ids", units::count(ids))];
     if recording.stream_count() > 1 {
-        rows.push(row("files", human::count(recording.stream_count() as u64)));
+        rows.push(row("files", units::count(recording.stream_count() as u64)));
     }
-    let size = recording.data_size().map_or_else(|| "not known before it ends".to_owned(), human::size);
+    let size = recording.data_size().map_or_else(|| "not known before it ends".to_owned(), units::size);
     rows.push(row("records", size));
     rows
 }
@@ -167,11 +167,11 @@ fn events(facts: &Facts<'_>) -> Rows {
             };
             text += &format!(", {role} group {number}{name}");
         }
-        let ids = human::ranges(event.ids.iter().copied());
+        let ids = units::ranges(event.ids.iter().copied());
         match event.ids.len() {
             0 => {}
             1 => text += &format!(", id {ids}"),
-            count => text += &format!(", {} ids: {ids}", human::count(count as u64)),
+            count => text += &format!(", {} ids: {ids}", units::count(count as u64)),
         }
         rows.push((index.to_string(), text));
         let fields = attr_as_perf(event.attr()).into_iter().map(|(name, value)| {
@@ -229,8 +229,8 @@ fn rows(section: &Section<'_>) -> Rows {
     let items = |name| decoded.get(name).map_or(&[][..], |list| list.items());
     let number = |value: &Value<'_>, name: &str| value.get(name).and_then(|value| value.number());
     let list = |name| items(name).iter().map(|item| plain(Some(item))).collect::<Vec<_>>().join("  ");
-    let counted = |name| human::count(items(name).len() as u64);
-    let kib = |kb: Option<u64>| kb.map_or_else(|| "?".to_owned(), |kb| human::size(kb.saturating_mul(1024)));
+    let counted = |name| units::count(items(name).len() as u64);
+    let kib = |kb: Option<u64>| kb.map_or_else(|| "?".to_owned(), |kb| units::size(kb.saturating_mul(1024)));
     let one = |label: &str, text: String| vec![row(label, text)];
     match section.feature {
         Feature::HOSTNAME => one("host", get("text")),
@@ -300,7 +300,7 @@ fn rows(section: &Section<'_>) -> Rows {
                 .sum::<usize>();
             one(
                 "tracepoints",
-                format!("formats of {}, {}", human::count(events as u64), human::size(section.size)),
+                format!("formats of {}, {}", units::count(events as u64), units::size(section.size)),
             )
         }
         Feature::BUILD_ID => one("build-ids", counted("dsos")),
@@ -328,7 +328,7 @@ fn rows(section: &Section<'_>) -> Rows {
         | Feature::SAMPLE_TIME
         | Feature::CLOCKID
         | Feature::CLOCK_DATA => Rows::new(),
-        feature => one("feature", format!("{feature}, {}", human::size(section.size))),
+        feature => one("feature", format!("{feature}, {}", units::size(section.size))),
     }
 }
 
@@ -368,12 +368,12 @@ fn memory(decoded: &Decoded<'_>, number: &dyn Fn(&Value<'_>, &str) -> Option<u64
                 (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| index * 64 + bit)
             })
             .collect();
-        let size = human::size(block.saturating_mul(blocks.len() as u64));
-        let which = human::ranges(blocks);
+        let size = units::size(block.saturating_mul(blocks.len() as u64));
+        let which = units::ranges(blocks);
         let text = format!(
             "{}: {size} in blocks {which} of {}",
             number(node, "node").unwrap_or(0),
-            human::size(block)
+            units::size(block)
         );
         row("memory node", text)
     };

@@ -1,0 +1,129 @@
+//! The argument groups that commands share: threads, the form of what is printed, where files are looked for; and what is wrong with arguments.
+
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+use clap::{Args, ValueEnum};
+use perfx_format::RecordType;
+use perfx_passes::IdOptions;
+use perfx_pipeline::did_you_mean;
+use serde_json::Value as Json;
+
+use crate::term::report::VerbosityArgs;
+
+/// How many threads.
+#[derive(Args, Debug, Clone, Copy)]
+pub(crate) struct ThreadArgs {
+    /// Number of threads; 0 is one for each processor. The output does not depend on it
+    #[arg(short = '@', long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=1024))]
+    threads: u16,
+}
+
+impl ThreadArgs {
+    /// At least one.
+    pub(crate) fn count(self) -> usize {
+        match self.threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            threads => threads.into(),
+        }
+    }
+}
+
+/// The form of what a command prints.
+#[derive(Args, Debug, Clone, Copy)]
+pub(crate) struct FormatArgs {
+    /// Form of what is printed
+    #[arg(help_heading = "Report", long, value_name = "FORM", default_value = "text")]
+    format: Format,
+    /// The same as --format json
+    #[arg(help_heading = "Report", long, conflicts_with = "format")]
+    json: bool,
+}
+
+/// The forms of what a command prints. `schema` is the version of a JSON form: one more whenever a reader of the old one would misread the new.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// For people
+    Text,
+    /// One JSON document; 64-bit values are strings
+    Json,
+    /// One JSON object a line
+    Ndjson,
+}
+
+impl FormatArgs {
+    /// What was asked for.
+    pub(crate) fn format(self) -> Format {
+        if self.json { Format::Json } else { self.format }
+    }
+
+    /// Prints what has one JSON document, which ndjson has on one line.
+    pub(crate) fn print(self, text: impl FnOnce() -> String, document: impl FnOnce() -> Json) -> Result<()> {
+        let shown = match self.format() {
+            Format::Text => text(),
+            Format::Json => format!("{:#}\n", document()),
+            Format::Ndjson => format!("{}\n", document()),
+        };
+        io::stdout().lock().write_all(shown.as_bytes()).context("standard output")
+    }
+}
+
+/// What commands share that read all records and tell about them.
+#[derive(Args, Debug, Clone, Copy)]
+pub(crate) struct ReadArgs {
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+    #[command(flatten)]
+    pub(crate) threads: ThreadArgs,
+    #[command(flatten)]
+    pub(crate) verbosity: VerbosityArgs,
+}
+
+/// Where files are looked for that a recording names.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct SearchArgs {
+    /// A sysroot or container image to look in; repeatable
+    #[arg(help_heading = "Where files are looked for", long, value_name = "DIR")]
+    root: Vec<PathBuf>,
+    /// A build-id cache of perf to look in; repeatable
+    #[arg(help_heading = "Where files are looked for", long, value_name = "DIR")]
+    buildid_dir: Vec<PathBuf>,
+    /// Do not read the files and the kernel of this machine, as for a recording of another one
+    #[arg(help_heading = "Where files are looked for", long)]
+    no_files: bool,
+}
+
+impl SearchArgs {
+    /// The user says something about it.
+    pub(crate) fn is_given(&self) -> bool {
+        !self.root.is_empty() || !self.buildid_dir.is_empty() || self.no_files
+    }
+
+    /// With `known` ids: those of files that need not be looked for.
+    pub(crate) fn options(&self, known: Option<&str>) -> Result<IdOptions> {
+        let options = IdOptions::new(known, self.root.clone(), self.buildid_dir.clone(), self.no_files);
+        options.map_err(|error| Usage(format!("{error:#}")).into())
+    }
+}
+
+/// What the user asked for makes no sense, though the command line could be parsed.
+#[derive(Debug)]
+pub(crate) struct Usage(pub(crate) String);
+
+impl std::fmt::Display for Usage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+
+/// A kind of record by name or number, as users write it.
+pub(crate) fn record_kind(text: &str) -> Result<RecordType> {
+    RecordType::parse(text).ok_or_else(|| {
+        let names = RecordType::NAMED.iter().filter_map(|kind| kind.name());
+        let bare = text.to_ascii_uppercase().replace("PERF_RECORD_", "");
+        Usage(format!("unknown kind of record `{text}`{}", did_you_mean(&bare, names))).into()
+    })
+}

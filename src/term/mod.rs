@@ -1,0 +1,6 @@
+//! What a person sees: reports, progress, records as text, numbers.
+
+pub(crate) mod progress;
+pub mod render;
+pub(crate) mod report;
+pub(crate) mod units;
