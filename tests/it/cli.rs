@@ -686,7 +686,7 @@ fn a_signal_that_was_ignored_stays_ignored() {
 fn standard_error_may_be_closed() {
     let folder = place();
     for (line, code) in
-        [("copy -o out.data", 0), ("copy missing.data", 1), ("inject", 2), ("copy --nonsense", 2)]
+        [("copy -o out.data", 0), ("copy missing.data", 1), ("copy --to tape", 2), ("copy --nonsense", 2)]
     {
         let mut command = perfx_command();
         command.current_dir(folder.path()).args(line.split(' '));
@@ -712,7 +712,7 @@ fn exit_codes_are_done_failed_misunderstood_lossy() {
         ("", 2),
         ("frobnicate", 2),
         ("copy --frobnicate", 2),
-        ("inject perf.data -o b", 2),
+        ("run -p nonsense perf.data -o b", 2),
         // kcore_dir has no place in pipe data, and a record that is cut is not there.
         (&format!("copy {kcore} --to pipe -o c"), 3),
         (&format!("copy {cut} -o d"), 3),
