@@ -8,7 +8,7 @@
 //!   does not, and sorts all there is at once). A round in clear ends a frame, so where rounds are many frames are small and compress badly.
 //!   Rejected: to hold rounds back until a frame is full. Several in a row would make perf let go of records too early, so all but one would
 //!   have to go, and nothing may get lost; decompressing would not give the same bytes, either;
-//! - AUX, ITRACE_START and AUX_OUTPUT_HW_ID, which perf's AUX decoders peek for in the file itself;
+//! - AUX, ITRACE_START and AUX_OUTPUT_HW_ID, and samples that hold AUX data, which perf's AUX decoders peek for in the file itself;
 //! - records in which zstd finds nothing to save.
 //!
 //! A frame is filled without a second try: how much the frame before it held for each byte of its own tells how many records fit in the next.
@@ -20,7 +20,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::{Context as _, Result, anyhow, ensure};
 use perfx_format::features::Compressed;
 use perfx_format::input::Recording;
-use perfx_format::{Bytes, Endian, Feature, HEADER_SIZE, Kinds, RECORD_SIZE_MAX, Record, RecordType};
+use perfx_format::{
+    Bytes, Endian, Feature, HEADER_SIZE, Kinds, Layouts, RECORD_SIZE_MAX, Record, RecordType, sample_type,
+};
 use perfx_pipeline::{Emit, Level, Needs, OutputForm, Pass, Session, count, counted, worker_as};
 use zstd::bulk::Compressor;
 use zstd::zstd_safe::{CParameter, InBuffer, OutBuffer, compress_bound, get_error_name};
@@ -219,11 +221,14 @@ impl Compress {
         }
     }
 
-    fn stays_in_clear(&self, kind: RecordType) -> bool {
+    fn stays_in_clear(&self, record: &Record<'_>, layouts: &Layouts) -> bool {
         let peeked_at = [RecordType::AUX, RecordType::ITRACE_START, RecordType::AUX_OUTPUT_HW_ID];
-        match kind {
+        match record.kind() {
             RecordType::FINISHED_ROUND => !self.options.rounds,
-            _ => !kind.is_kernel() || kind.0 == 0 || peeked_at.contains(&kind),
+            RecordType::SAMPLE => {
+                layouts.layout_of(record).is_some_and(|layout| layout.sample_type & sample_type::AUX != 0)
+            }
+            kind => !kind.is_kernel() || kind.0 == 0 || peeked_at.contains(&kind),
         }
     }
 
@@ -337,6 +342,8 @@ impl Pass for Compress {
 
     fn begin(&mut self, session: &mut Session) -> Result<()> {
         ensure!(LEVELS.contains(&self.options.level), "the level must be from 1 to 22");
+        // perf reads features in the order of their numbers, and must get to this one.
+        session.mend_features(Feature::COMPRESSED);
         self.before = session.feature(Feature::COMPRESSED).cloned();
         session.set_feature(Feature::COMPRESSED, self.feature(session.form).write(session.endian));
         Ok(())
@@ -344,7 +351,7 @@ impl Pass for Compress {
 
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
         // One that perfx could not have made it can't put either, should zstd find nothing to save.
-        if !self.stays_in_clear(record.kind()) && record.bytes().len() <= RECORD_SIZE_MAX {
+        if !self.stays_in_clear(&record, out.layouts()) && record.bytes().len() <= RECORD_SIZE_MAX {
             self.run.bytes.extend_from_slice(record.bytes());
             self.run.ends.push(self.run.bytes.len());
             return Ok(());

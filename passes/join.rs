@@ -205,6 +205,8 @@ impl Join {
         let endian = session.endian;
         let mut index = Vec::new();
         let translators = if alone {
+            // It may say when the first and the last sample in file order were.
+            unite_features(&parties, &[offset], session);
             vec![Translator { offset, ..Translator::default() }]
         } else {
             check(&parties)?;

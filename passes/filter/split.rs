@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use perfx_format::event_name::names_of;
-use perfx_format::header::FileFront;
+use perfx_format::header::{FileFront, FileHeader};
 use perfx_format::input::{Batch, Form, HeaderRecord, Recording};
 use perfx_format::{HEADER_SIZE, Kinds, Layouts, Record, RecordType};
 use perfx_pipeline::address_space::moment;
@@ -400,7 +400,8 @@ fn by_moment(recording: &Recording, by: SplitBy, counted: Counted) -> Result<(Ru
                 bail!("AUX data can't be cut to a size: split {} by --time or --samples", recording.name);
             }
             let front = FileFront::new(&recording.events, recording.endian).bytes.len();
-            let spare = recording.file.as_ref().map_or(0, |file| file.spare_slots.len());
+            let spare = |file: &FileHeader| file.spare_slots.len() + file.trailing.len();
+            let spare = recording.file.as_ref().map_or(0, spare);
             let sections = recording.features.values().map(|section| 16 + section.len() as u64);
             let rest = (front + spare + recording.event_types.len()) as u64;
             // A part has as many rounds as the whole at most, and at most one behind each record of its own.

@@ -176,7 +176,10 @@ impl<'r> Facts<'r> {
             names: event_names(recording, updates),
             features: features.collect(),
             clock: Clock::of(recording),
-            times: section(Feature::SAMPLE_TIME).and_then(|section| SampleTime::read(section, endian)),
+            // Writers that count down from the largest number and saw no sample leave that.
+            times: section(Feature::SAMPLE_TIME)
+                .and_then(|section| SampleTime::read(section, endian))
+                .filter(|times| ![times.first_ns, times.last_ns].contains(&u64::MAX)),
         }
     }
 

@@ -102,6 +102,7 @@ pub static CODES: &[Code] = codes! {
     "perf-message" Fault Varies Varies RECOVER, "Messages of perf record follow the records: its standard error went into the pipe";
     "header-size" Fault Refuses Refuses None, "The header's size is not one that a recording has";
     "header-cut" Fault Refuses Refuses None, "Ends inside the header";
+    "empty" Fault Reads Reads None, "Pipe data without an event or any other record; as a file no perf would open it";
     "directory" Fault Refuses Refuses None, "Not a directory that perf record makes, or one of a newer form";
     "directory-part" Fault Reads Reads None, "A data file of a directory is missing";
     "second-recording" Fault Varies Varies RECOVER, "Another recording begins where a record should (cat of several): recover keeps the first";
@@ -109,7 +110,8 @@ pub static CODES: &[Code] = codes! {
     "data-cut" Fault Varies Refuses RECOVER, "The data section reaches past the end of the file";
     "sections-overlap" Fault Varies Varies COPY, "Two sections share bytes";
     "in-place-interrupted" Fault Skips Skips REPAIR_IN_PLACE, "A change in place was interrupted: perf misses some features until it is finished";
-    "trailing-bytes" Note Reads Reads COPY, "Bytes follow the last section";
+    "trailing-bytes" Note Reads Reads None, "Bytes follow the last section";
+    "hole" Note Reads Reads COPY, "Bytes that no section names, and not all of them zeros; a copy leaves them out";
     "version-1" Fault Refuses Refuses COPY, "Nobody but perfx can tell the byte order of this file of version 1";
 
     "attrs-outside" Fault Refuses Refuses None, "The attrs section reaches past the end of the file";
@@ -151,9 +153,11 @@ pub static CODES: &[Code] = codes! {
     "torn" Fault Varies Varies RECOVER, "A pipe or a compressed stream ends inside a record";
     "kind-unknown" Fault Aborts Varies None, "Unknown record type";
     "kind-newer" Note Aborts Reads None, "A kind of record that older perfs do not know (perfx decompress opens COMPRESSED2, perfx filter --exclude-kind leaves others out)";
-    "header-record" Fault Varies Varies None, "HEADER_ATTR or HEADER_TRACING_DATA among the records of a file";
+    "header-record" Fault Varies Varies None, "HEADER_ATTR, HEADER_FEATURE or HEADER_TRACING_DATA among the records of a file";
+    "payload-inside" Fault Aborts Aborts COPY, "HEADER_TRACING_DATA of pipe data holds its payload inside, as simpleperf writes it";
     "size-unaligned" Fault Reads Aborts REPAIR, "The size of a record is not a multiple of 8 (HEADER_BUILD_ID: perfx reindex mends it, too)";
     "payload-unaligned" Fault Varies Varies None, "The size of the payload behind a record is not a multiple of 8";
+    "attr-misc" Note Reads Reads None, "The misc of a HEADER_ATTR record means nothing: old perfs did not set it";
     "cpumode-unknown" Fault Reads Reads None, "A cpumode that nobody has named";
     "too-small" Fault Varies Varies None, "A field does not fit in its record";
     "count-too-large" Fault Varies Varies None, "A record says that it holds more than it has room for";

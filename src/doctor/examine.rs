@@ -54,6 +54,9 @@ pub fn examine(mut recording: Recording, threads: usize, most: usize) -> Result<
         }
         Err(error) => Err(error.into()),
     })?;
+    if patient.pipe && !patient.has_event && patient.records == 0 {
+        patient.findings.add("empty", Spot::nowhere("nothing follows the header"));
+    }
     front::times(&recording, &patient.times, &mut patient.findings);
     front::aux(&recording, &patient.aux, &mut patient.findings);
     front::id_index(&recording, &patient.aux, &mut patient.findings);

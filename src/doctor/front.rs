@@ -113,7 +113,6 @@ fn sections(file: &FileHeader, findings: &mut Findings) {
     parts.extend(file.ids.iter().enumerate().map(|(event, ids)| (format!("the ids of event {event}"), *ids)));
     parts.retain(|(_, part)| part.size > 0);
     parts.sort_by_key(|(_, part)| (part.offset, part.size));
-    let end = parts.iter().map(|(_, part)| part.end()).max().unwrap_or(0);
     for pair in parts.windows(2) {
         let [(name, part), (next, other)] = pair else { continue };
         // The header's own check has told of the attrs and the data.
@@ -123,9 +122,13 @@ fn sections(file: &FileHeader, findings: &mut Findings) {
             findings.add("sections-overlap", Spot::at(other.offset, what));
         }
     }
-    if end < file.file_size && !file.sections.is_empty() {
-        let what = format!("{} bytes follow the last section", file.file_size - end);
-        findings.add("trailing-bytes", Spot::at(end, what));
+    if !file.trailing.is_empty() && !file.sections.is_empty() {
+        let what = format!("{} bytes follow the last section", file.trailing.len());
+        findings.add("trailing-bytes", Spot::at(file.len - file.trailing.len() as u64, what));
+    }
+    for hole in &file.holes {
+        let what = format!("{} bytes that no section names", hole.size);
+        findings.add("hole", Spot::at(hole.offset, what));
     }
 }
 

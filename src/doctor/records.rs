@@ -3,6 +3,7 @@
 use perfx_format::decode::oddities;
 use perfx_format::features::{FeatureContext, NamedIds, NrCpus, decode_feature};
 use perfx_format::input::{Batch, FLAGS, HeaderRecord};
+use perfx_format::record::header_records::tracing_data;
 use perfx_format::{Feature, Origin, Record, RecordType};
 
 use crate::finding::{Findings, Spot};
@@ -174,12 +175,16 @@ impl Seen {
                 let (size, owner) = (record.bytes().len() as u64, (word(36), word(40)));
                 self.aux.push(Aux::Trace { origin: record.origin(), size, idx: word(32), owner });
             }
-            RecordType::HEADER_FEATURE if record.bytes().len() >= 16 => self.feature(record, context),
-            RecordType::HEADER_ATTR | RecordType::HEADER_TRACING_DATA if !context.pipe => {
+            kind if HeaderRecord::FRONT.contains(&kind) && !context.pipe => {
                 self.add("header-record", record, "in a file the header says this".to_owned());
             }
+            RecordType::HEADER_FEATURE if record.bytes().len() >= 16 => self.feature(record, context),
             RecordType::HEADER_TRACING_DATA => {
-                self.section(record, Feature::TRACING_DATA, record.payload(), context);
+                if record.payload().is_empty() && !tracing_data(record).is_empty() {
+                    let what = "perf looks for its payload behind it".to_owned();
+                    self.add("payload-inside", record, what);
+                }
+                self.section(record, Feature::TRACING_DATA, tracing_data(record), context);
             }
             RecordType::COMPRESSED2
             | RecordType::BPF_METADATA

@@ -14,6 +14,7 @@ use reader::{Reader, any};
 use sample::{callchain, counters, sample, sample_id, sample_oddities};
 
 use crate::expand::is_piece_size;
+use crate::record::header_records::{EVENT_TYPE_NAME, tracing_data};
 use crate::sample::{Read, Sample, U64s};
 use crate::{
     ATTR_SIZE_MIN, Attr, Cursor, Decoded, Feature, Layout, Layouts, MMAP_BUILD_ID, Mmap, Oddity, Record,
@@ -32,6 +33,7 @@ use crate::{
 /// | `size-unaligned` | `header.size` is not a multiple of 8, and the kind is none that may be so |
 /// | `payload-unaligned` | nor is the length of the payload behind it |
 /// | `cpumode-unknown` | bits 0-2 of `misc` are 6 or 7 |
+/// | `attr-misc` | the same in a HEADER_ATTR, of which old perfs never set `misc` |
 /// | `too-small` | a field does not fit |
 /// | `count-too-large` | items do not fit |
 /// | `string-unterminated` | no NUL |
@@ -91,8 +93,9 @@ fn frame_oddities(record: &Record<'_>) -> impl Iterator<Item = Oddity> {
     let payload = oddity(!payload.is_multiple_of(8), "payload-unaligned", &|| {
         format!("a payload of {payload} bytes is not a multiple of 8")
     });
-    let cpumode =
-        oddity(record.cpumode() > 5, "cpumode-unknown", &|| format!("cpumode {}", record.cpumode()));
+    // perf before 3.x sent HEADER_ATTR with whatever its memory held in `misc`.
+    let code = if kind == RecordType::HEADER_ATTR { "attr-misc" } else { "cpumode-unknown" };
+    let cpumode = oddity(record.cpumode() > 5, code, &|| format!("cpumode {}", record.cpumode()));
     [size, payload, cpumode].into_iter().flatten()
 }
 
@@ -315,9 +318,18 @@ fn fields<'a>(
         T::HEADER_ATTR => header_attr(d),
         T::HEADER_EVENT_TYPE => {
             d.hex::<u64>("event_id")?;
-            d.field_text("name", 64)
+            // perf before 3.3 pads the name to 8 bytes, not to the 64 of the struct.
+            d.field_text("name", d.left().min(EVENT_TYPE_NAME))
         }
-        T::HEADER_TRACING_DATA => d.number::<u32>("size").map(drop),
+        T::HEADER_TRACING_DATA => {
+            d.number::<u32>("size")?;
+            let inside = tracing_data(record).len();
+            if record.payload().is_empty() && inside > 0 {
+                let data = d.skip("data", inside)?;
+                d.note("data", Value::Bytes(data));
+            }
+            Some(())
+        }
         T::HEADER_BUILD_ID => header_build_id(record, layouts, d),
         T::ID_INDEX => id_index(layouts, d),
         T::AUXTRACE_INFO => {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use zstd::zstd_safe::{DCtx, InBuffer, OutBuffer, get_error_name, get_frame_content_size};
 
-use crate::input::{BATCH_SIZE, Batch, Lost, Opened, Torn, trusted};
+use crate::input::{BATCH_SIZE, Batch, HeaderRecord, Lost, Opened, Torn, trusted};
 use crate::{BadFrame, Bytes, Endian, Error, Frame, Kinds, Origin, Origins, Record, RecordType, Result};
 
 pub use parcel::{Parcel, Parcels};
@@ -246,9 +246,10 @@ pub(crate) fn begins_frame(record: &Record<'_>) -> bool {
         || (0x50..=0x5f).any(|low| part.starts_with(&[low, 0x2a, 0x4d, 0x18]))
 }
 
-/// A record of this kind may be inside a compressed one. (Of the two with a payload perf looks for that in the file.)
+/// A record of this kind may be inside a compressed one. Of the two with a payload perf looks for that in the file; what says events and
+/// features must be known before anything is decompressed, and means another thing in pipe data than in a file.
 fn may_be_inside(kind: RecordType) -> bool {
-    !kind.is_compressed() && kind != RecordType::AUXTRACE && kind != RecordType::HEADER_TRACING_DATA
+    !kind.is_compressed() && kind != RecordType::AUXTRACE && !HeaderRecord::FRONT.contains(&kind)
 }
 
 impl<I, P> Iterator for Expand<I>

@@ -4,6 +4,7 @@
 //! To add a feature: a line in `kinds.rs`, an arm in `read` and a section typed by hand in `features/tests.rs`.
 
 mod build_id;
+mod mended;
 mod section;
 #[cfg(test)]
 mod tests;
@@ -11,6 +12,7 @@ mod tests;
 pub use build_id::{
     BUILD_ID_NAME_MAX, BUILD_ID_SIZE_VALID, BuildIdEntry, BuildIds, NamedIds, set_build_id, trimmed_id,
 };
+pub use mended::{Mended, mend};
 use section::{Int, Section, put_str};
 
 use crate::decode::decode_attr;

@@ -142,7 +142,7 @@ impl Section {
     }
 
     /// As a range of a file of this length, if it lies inside.
-    fn inside(&self, len: usize) -> Option<std::ops::Range<usize>> {
+    pub(crate) fn inside(&self, len: usize) -> Option<std::ops::Range<usize>> {
         let end = usize::try_from(self.end()).ok().filter(|&end| end <= len)?;
         Some(self.offset as usize..end)
     }
@@ -174,10 +174,12 @@ pub struct FileHeader {
     pub types: Section,
     /// Bytes of the whole file.
     pub len: u64,
-    /// Slots of empty sections behind the used ones of the feature table, as they are: perf leaves one for each feature it could not write.
+    /// Slots behind the used ones of the feature table, as they are: perf leaves an empty one for each feature it could not write.
     pub spare_slots: Vec<u8>,
-    /// Bytes of the whole file.
-    pub file_size: u64,
+    /// What no section names: stretches of bytes between the sections that are not all zeros. (perf inject leaves zeros before the data.)
+    pub holes: Vec<Section>,
+    /// Bytes behind the last section.
+    pub trailing: Bytes,
     /// What is not as it should be.
     pub faults: Vec<Fault>,
 }
@@ -211,7 +213,8 @@ impl FileHeader {
             types: event_types.map_or_else(Section::default, |_| Section::read(file, 56, endian)),
             len: file.len() as u64,
             spare_slots: Vec::new(),
-            file_size: file.len() as u64,
+            holes: Vec::new(),
+            trailing: Bytes::default(),
             faults: Vec::new(),
         };
         let attr_size = endian.u64(file, 16).unwrap_or(0);
@@ -222,6 +225,7 @@ impl FileHeader {
             header.find_spare_slots(file);
         }
         header.check_data(file);
+        header.find_unnamed(file);
         Ok(header)
     }
 
@@ -327,6 +331,8 @@ impl FileHeader {
             for (feature, section) in journal.slots {
                 self.add_section(file, feature, section, event_types.offset);
             }
+            self.types = event_types;
+            self.table.size = self.sections.len() as u64 * SLOT_SIZE;
             return;
         }
         let table = self.data.end();
@@ -362,13 +368,13 @@ impl FileHeader {
     }
 
     fn find_spare_slots(&mut self, file: &[u8]) {
-        let used = self.data.end().saturating_add(self.sections.len() as u64 * SLOT_SIZE);
-        let first = self.sections.iter().map(|(_, section)| section.offset).min().unwrap_or(used);
+        let used = self.table.end();
+        let sections = self.sections.iter().map(|(_, section)| section).filter(|section| section.size > 0);
+        let first = sections.map(|section| section.offset).min().unwrap_or(used);
         let gap = Section { offset: used, size: first.saturating_sub(used) };
         if let Some(range) = gap.inside(file.len())
             && gap.size.is_multiple_of(SLOT_SIZE)
             && gap.size < 256 * SLOT_SIZE
-            && file[range.clone()].chunks_exact(SLOT_SIZE as usize).all(|slot| slot[8..] == [0; 8])
         {
             self.spare_slots = file[range].to_vec();
         }

@@ -15,6 +15,9 @@ use crate::{Bytes, Endian, Error, Feature, Result};
 
 const MAGIC: &[u8; 8] = b"PERFXJNL";
 
+/// How often the magic may stand in a file without a journal behind it before nobody looks for one any more.
+const LOOKALIKES_MAX: usize = 64;
+
 /// The feature table that an interrupted change had in mind.
 ///
 /// | byte | |
@@ -39,6 +42,16 @@ impl Journal {
         let slots =
             body.get(40..)?.chunks_exact(SLOT_SIZE as usize).map(|slot| Section::read(slot, 0, endian));
         (bits.len() == slots.len()).then(|| Journal { slots: bits.into_iter().zip(slots).collect() })
+    }
+
+    /// The last journal in `bytes`, and where it ends. What only looks like one is passed over, as long as it is not many.
+    pub(crate) fn find_last(bytes: &[u8], endian: Endian) -> Option<(Journal, usize)> {
+        let places = bytes.windows(MAGIC.len()).enumerate().rev().filter(|(_, window)| window == MAGIC);
+        places.take(LOOKALIKES_MAX).find_map(|(at, _)| {
+            let slots = crate::header::feature_bits(bytes.get(at + 8..at + 40)?, endian, 8).len();
+            let end = at + 40 + slots * SLOT_SIZE as usize + 8;
+            Some((Journal::read(bytes.get(at..end)?, endian)?, end))
+        })
     }
 
     fn write(&self, endian: Endian) -> Vec<u8> {

@@ -13,10 +13,11 @@ use crate::decode::{decode, oddities};
 use crate::expand::{Chain, begins_frame};
 use crate::features::{BuildIdEntry, Compressed, read_event_desc};
 use crate::header::{
-    EVENT_TYPE_SIZE, EVENTS_MAX, FILE_HEADER_SIZE, Fault, Features, FileHeader, Magic, PERF_MESSAGE,
-    PIPE_HEADER_SIZE, Section, Weight,
+    EVENTS_MAX, FILE_HEADER_SIZE, Fault, Features, FileHeader, Magic, PERF_MESSAGE, PIPE_HEADER_SIZE, Section,
+    Weight,
 };
 use crate::pipe::EVENT_UPDATE_NAME;
+use crate::record::header_records::{event_type, tracing_data};
 use crate::{
     ATTR_SIZE_MAX, ATTR_SIZE_MIN, BadFrame, Bytes, Cursor, Endian, Error, Event, Feature, Frame, HEADER_SIZE,
     Kinds, Layouts, Oddity, Origin, Origins, RECORD_SIZE_MAX, Record, RecordType, Result, Walker, until_nul,
@@ -696,12 +697,10 @@ impl Recording {
                 head.build_ids.extend(entry);
             }
             Some(HeaderRecord::EndOfFeatures) => {}
-            None if record.kind() == RecordType::HEADER_EVENT_TYPE
-                && record.body().len() == EVENT_TYPE_SIZE =>
-            {
-                self.event_types.extend(record.body());
-            }
-            None => return Ok(self.is_known_name(record, head)),
+            None => match event_type(record) {
+                Some(entry) => self.event_types.extend(entry),
+                None => return Ok(self.is_known_name(record, head)),
+            },
         }
         Ok(true)
     }
@@ -861,6 +860,15 @@ impl HeaderRecord {
         RecordType::HEADER_BUILD_ID,
     ];
 
+    /// The kinds that mean another thing among the data of a file than in pipe data. HEADER_BUILD_ID is good in both.
+    pub const FRONT: [RecordType; 3] =
+        [RecordType::HEADER_ATTR, RecordType::HEADER_FEATURE, RecordType::HEADER_TRACING_DATA];
+
+    /// Readers of pipe data would take it for a part of the header, or stumble over it.
+    pub fn is_front(record: &Record<'_>) -> bool {
+        !matches!(HeaderRecord::read(record), Ok(None | Some(HeaderRecord::BuildId(_))))
+    }
+
     /// Reads one; `None` for any other kind of record.
     pub fn read(record: &Record<'_>) -> Result<Option<HeaderRecord>> {
         Ok(Some(match record.kind() {
@@ -900,7 +908,7 @@ impl HeaderRecord {
                 }
             }
             RecordType::HEADER_TRACING_DATA => {
-                HeaderRecord::Feature(Feature::TRACING_DATA, record.payload().to_vec().into())
+                HeaderRecord::Feature(Feature::TRACING_DATA, tracing_data(record).to_vec().into())
             }
             RecordType::HEADER_BUILD_ID => {
                 let mut entry = Vec::new();
@@ -1006,7 +1014,8 @@ impl Draft {
 /// So many headers in a row that could be right make it likely that they are. A wrong guess costs time, nothing else.
 const LIKELY: usize = 16;
 
-/// Where the first record of `from..to` seems to begin: records are multiples of 8 bytes, and few are larger than 64 KiB.
+/// Where the first record of `from..to` seems to begin: records are multiples of 8 bytes, and few are larger than 64 KiB. simpleperf's
+/// HEADER_TRACING_DATA is a multiple of 4, and so all behind it stands between two multiples of 8.
 fn likely_start(bytes: &[u8], from: usize, to: usize, endian: Endian) -> Option<usize> {
     if from == 0 {
         return Some(0);
@@ -1016,7 +1025,7 @@ fn likely_start(bytes: &[u8], from: usize, to: usize, endian: Endian) -> Option<
         let (run, end) = run_of(bytes, *start, endian, good);
         run == LIKELY || end == bytes.len()
     };
-    (from..to.min(from + RECORD_SIZE_MAX + HEADER_SIZE)).step_by(8).find(likely)
+    (from..to.min(from + RECORD_SIZE_MAX + HEADER_SIZE)).step_by(4).find(likely)
 }
 
 /// How many headers in a row from `at` on are `good`, [`LIKELY`] at most, and where the last of their records ends.

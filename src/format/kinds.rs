@@ -58,7 +58,7 @@ record_types! {
     21 AUX_OUTPUT_HW_ID 16, "Ties an event to the hardware id in the AUX stream.";
     22 CALLCHAIN_DEFERRED 24, "The user part of an earlier sample's call chain.";
     64 HEADER_ATTR 72, "An event's attr and ids (pipe form).";
-    65 HEADER_EVENT_TYPE 80, "An event's name (pipe form, before 2012).";
+    65 HEADER_EVENT_TYPE 24, "An event's name (pipe form, before 2012).";
     66 HEADER_TRACING_DATA 12, "Tracepoint formats, in a payload behind the record.";
     67 HEADER_BUILD_ID 36, "A DSO's build-id.";
     68 FINISHED_ROUND 8, "All ring buffers were read once.";

@@ -15,7 +15,7 @@ mod kinds;
 mod layout;
 pub mod parts;
 pub mod pipe;
-mod record;
+pub mod record;
 pub mod sample;
 mod value;
 

@@ -1,7 +1,8 @@
 //! Says what each byte of a perf.data file belongs to: parts that neither overlap nor leave a gap.
 
-use crate::Feature;
 use crate::header::{FileHeader, Section};
+use crate::in_place::Journal;
+use crate::{Bytes, Feature};
 
 /// What bytes of a file are.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -89,12 +90,32 @@ impl FileHeader {
         }
         parts
     }
+
+    /// Finds what no section names. What a change in place has left behind up to its journal is out of date, and nobody misses it.
+    pub(crate) fn find_unnamed(&mut self, file: &Bytes) {
+        let holes = self.parts().into_iter().filter(|part| part.what == What::Hole);
+        let holes: Vec<_> = holes.filter_map(|part| part.section.inside(file.len())).collect();
+        let changed = holes.iter().rev().find_map(|range| {
+            let (_, end) = Journal::find_last(&file[range.clone()], self.magic.endian)?;
+            Some(self.data.end() as usize..range.start + end)
+        });
+        let changed = changed.unwrap_or_default();
+        for mut range in holes {
+            if changed.contains(&range.start) {
+                range.start = range.end.min(changed.end);
+            }
+            if range.end == file.len() {
+                self.trailing = file.slice(range);
+            } else if file[range.clone()].iter().any(|&byte| byte != 0) {
+                self.holes.push(Section { offset: range.start as u64, size: range.len() as u64 });
+            }
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Bytes;
 
     /// A header with an attr of 64 bytes, two features whose sections share bytes, and a hole before the data.
     fn file() -> Vec<u8> {

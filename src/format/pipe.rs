@@ -8,13 +8,20 @@ use crate::{Endian, Error, Event, Feature, HEADER_SIZE, RECORD_SIZE_MAX, RecordT
 /// Features that name offsets of a file or the form of a directory; pipe data has neither.
 const FILE_ONLY: [Feature; 2] = [Feature::AUXTRACE, Feature::DIR_FORMAT];
 
+/// Most bytes of a feature's section in a HEADER_FEATURE record.
+const SECTION_MAX: usize = u16::MAX as usize - HEADER_SIZE - 8;
+
 /// The kind of EVENT_UPDATE that names an event.
 pub(crate) const EVENT_UPDATE_NAME: u64 = 2;
 
 /// The header, HEADER_ATTRs, HEADER_FEATUREs in ascending order, HEADER_TRACING_DATA, the events' names, HEADER_BUILD_IDs. Also the features
-/// that could not be said, because a record holds at most 65,535 bytes, or there is nothing in them. An event with more ids than a record holds is an error: without its ids
+/// that could not be said, and why. An event with more ids than a record holds is an error: without its ids
 /// no perf could read the rest.
-pub fn pipe_front(events: &[Event], features: &Features, endian: Endian) -> Result<(Vec<u8>, Vec<Feature>)> {
+pub fn pipe_front(
+    events: &[Event],
+    features: &Features,
+    endian: Endian,
+) -> Result<(Vec<u8>, Vec<(Feature, String)>)> {
     let mut out = Magic::pipe_header(endian).to_vec();
     for (index, event) in events.iter().enumerate() {
         // Records are made of units of 8 bytes, and so are attrs in them.
@@ -35,9 +42,14 @@ pub fn pipe_front(events: &[Event], features: &Features, endian: Endian) -> Resu
             continue;
         }
         // Without content it would be taken for the mark at the end of the features, and perf 6 gives up on it.
-        let empty = section.is_empty() && !FLAGS.contains(&feature);
-        if empty || HEADER_SIZE + 8 + section.len() > usize::from(u16::MAX) {
-            unsaid.push(feature);
+        if section.is_empty() && !FLAGS.contains(&feature) {
+            unsaid.push((feature, "it is empty".to_owned()));
+            continue;
+        }
+        if section.len() > SECTION_MAX {
+            let why =
+                format!("it has {} bytes, and a record of pipe data holds {SECTION_MAX}", section.len());
+            unsaid.push((feature, why));
             continue;
         }
         let bit = endian.bytes_u64(u64::from(feature.0));
@@ -56,7 +68,10 @@ pub fn pipe_front(events: &[Event], features: &Features, endian: Endian) -> Resu
                 out.extend_from_slice(section);
                 out.resize(out.len() + padding, 0);
             }
-            Err(_) => unsaid.push(Feature::TRACING_DATA),
+            Err(_) => {
+                let why = format!("it has {} bytes, and pipe data holds {}", section.len(), u32::MAX);
+                unsaid.push((Feature::TRACING_DATA, why));
+            }
         }
     }
     let descriptions =
@@ -72,9 +87,13 @@ pub fn pipe_front(events: &[Event], features: &Features, endian: Endian) -> Resu
         }
     }
     let mut ids = BuildIds::new(features.get(&Feature::BUILD_ID).map_or(&[][..], |section| section), endian);
-    let all_said = ids.by_ref().all(|entry| entry.write_record(&[], endian, &mut out).is_some());
-    if !all_said || !ids.rest().is_empty() {
-        unsaid.push(Feature::BUILD_ID);
+    let too_long = ids.by_ref().filter(|entry| entry.write_record(&[], endian, &mut out).is_none()).count();
+    if too_long > 0 {
+        unsaid.push((Feature::BUILD_ID, format!("{too_long} of its entries do not fit in a record")));
+    }
+    if !ids.rest().is_empty() {
+        let why = format!("the last {} bytes of it are no entry", ids.rest().len());
+        unsaid.push((Feature::BUILD_ID, why));
     }
     Ok((out, unsaid))
 }

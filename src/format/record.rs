@@ -7,6 +7,8 @@ use std::fmt;
 
 use crate::{Cursor, Endian, Error, Kinds, RecordType, Result};
 
+pub mod header_records;
+
 /// Size of `struct perf_event_header`: u32 type, u16 misc, u16 size.
 pub const HEADER_SIZE: usize = 8;
 
@@ -316,6 +318,7 @@ impl Frame {
                 endian.u32(bytes, at + 8).map(u64::from)
             };
             match length {
+                Some(length) if header_records::holds_payload(kind, size, length) => {}
                 Some(length) => payload = length,
                 None => return Ok(None),
             }

@@ -2,6 +2,7 @@
 
 pub mod address_space;
 mod draft;
+mod hidden;
 mod ordered;
 mod pass;
 mod plan;

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use perfx_format::features::{BuildIdEntry, BuildIds};
+use perfx_format::features::{BuildIdEntry, BuildIds, FeatureContext, Mended, NrCpus, mend};
 use perfx_format::header::Features;
 use perfx_format::input::{Batch, Form, HeaderRecord, Recording, Spool};
 use perfx_format::{Bytes, Endian, Event, Feature, Kinds, Layouts, Origin, Origins, Record, Walker};
 
 use crate::plan::Planner;
-use crate::report::Report;
+use crate::report::{Level, Report};
 use crate::run::OutputForm;
 
 /// A transformation. A stranger adds one as a file in `passes/` and a line in the registry.
@@ -299,6 +299,31 @@ impl Session {
     pub fn set_feature(&mut self, feature: Feature, section: impl Into<Bytes>) {
         self.features.insert(feature, section.into());
         self.set.insert(feature);
+    }
+
+    /// Makes the sections of features below this one such that every perf reads on behind them: a perf that can't read a section stops there and
+    /// sees no feature behind it, or gives up on pipe data altogether. What can't be read is left out, and said.
+    pub fn mend_features(&mut self, below: Feature) {
+        let nrcpus = self.features.get(&Feature::NRCPUS);
+        let context = FeatureContext { cpus: nrcpus.and_then(|section| NrCpus::read(section, self.endian)) };
+        let features: Vec<_> =
+            self.features.range(..below).map(|(feature, section)| (*feature, section.clone())).collect();
+        for (feature, section) in features {
+            match mend(feature, &section, self.endian, context) {
+                Mended::Sound => {}
+                Mended::Rewritten(section) => {
+                    self.set_feature(feature, section);
+                    let what = format!("feature {feature} was damaged and is written as every perf reads it");
+                    self.report.say(Level::Warning, what);
+                }
+                Mended::Unreadable(why) => {
+                    self.clear_feature(feature);
+                    let what =
+                        format!("feature {feature} was left out, because perf stops reading there: {why}");
+                    self.report.say(Level::Loss, what);
+                }
+            }
+        }
     }
 
     /// Removes a feature.

@@ -37,6 +37,8 @@ pub(crate) struct Plan {
     /// What a file says in its header instead of its data.
     pub(crate) absorbed: Vec<HeaderRecord>,
     pub(crate) dropped: BTreeMap<RecordType, u64>,
+    /// Header records among the data of a file, which pipe data can't hold as what they are.
+    pub(crate) misplaced: BTreeMap<RecordType, u64>,
     /// Where AUXTRACE records were that a pass left out.
     pub(crate) dropped_aux: Vec<Origin>,
     pub(crate) len: u64,
@@ -61,6 +63,8 @@ pub(crate) struct Terminal {
     pub(crate) mark_aux: bool,
     /// The input is pipe data and the output a file: header records leave the data.
     pub(crate) absorb: bool,
+    /// The input is a file and the output pipe data: header records among the data must not become part of the header.
+    pub(crate) strip: bool,
 }
 
 impl Terminal {
@@ -70,7 +74,7 @@ impl Terminal {
         if self.mark_aux {
             kinds.insert(RecordType::AUXTRACE);
         }
-        if self.absorb {
+        if self.absorb || self.strip {
             HeaderRecord::KINDS.iter().for_each(|&kind| kinds.insert(kind));
         }
         kinds
@@ -163,6 +167,11 @@ impl Planner {
             if !stays {
                 return Ok(());
             }
+        }
+        // What a pass has made belongs there.
+        if self.terminal.strip && record.origin() != Origin::Synthetic && HeaderRecord::is_front(&record) {
+            *self.plan.misplaced.entry(kind).or_default() += 1;
+            return Ok(());
         }
         if self.terminal.mark_aux && kind == RecordType::AUXTRACE {
             let size = record.bytes().len() as u64;

@@ -1,7 +1,7 @@
 //! Drives a recording through its passes: looks first, then batches into plans (on as many threads as the passes allow), then the writer in
 //! file order. The bytes written never depend on the number of threads.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
@@ -15,18 +15,20 @@ use crossbeam_channel::bounded;
 use perfx_format::expand::{Expand, Parcel, Parcels};
 use perfx_format::features::{AuxtraceEntry, read_auxtrace_index, write_auxtrace_index};
 use perfx_format::header::{
-    EVENT_TYPE_SIZE, FILE_HEADER_SIZE, Features, FileFront, Magic, Section, Weight, feature_table,
+    EVENT_TYPE_SIZE, FILE_HEADER_SIZE, Features, FileFront, FileHeader, Magic, Section, Weight, feature_table,
 };
 use perfx_format::input::{Batch, Form, Recording, Spool};
 use perfx_format::pipe::{event_type_record, pipe_front};
-use perfx_format::{Endian, Error, Event, Feature, Kinds, Layouts, Origin, RecordType};
+use perfx_format::{Bytes, Endian, Error, Event, Feature, Kinds, Layouts, Origin, RecordType};
 
 use crate::draft::{self, Open};
+use crate::hidden::Hidden;
 use crate::ordered::{mapped, ordered, started};
 use crate::pass::{Damage, Emit, Needs, Pass, Place, Scope, Session, Stage};
 use crate::plan::{Mark, Piece, Plan, Planner, Terminal};
 use crate::report::{Level, Report};
 use crate::sink::Sink;
+use crate::words::counted;
 
 /// The form of the output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -313,6 +315,7 @@ impl Job {
             endian: recording.endian,
             mark_aux: to_file && (from_pipe || has_index),
             absorb: to_file && from_pipe,
+            strip: !to_file && !from_pipe,
         };
         let mut writer = Writer::new(&mut output, recording, &mut session)?;
         write_records(recording, &mut chain, schedule, terminal, &mut session, &mut writer)?;
@@ -597,6 +600,8 @@ fn write_records(
     writer: &mut Writer<'_>,
 ) -> Result<()> {
     let pipe = recording.form == Form::Pipe;
+    // Where header records mean another thing in the output than in the input, none may go by unseen.
+    let mut hidden = Hidden::new(recording, !schedule.expand && (terminal.absorb || terminal.strip));
     let wanted = chain.iter().fold(terminal.kinds(), |all, stage| all.union(stage.kinds));
     let mut places: Vec<Place> = chain.iter().flat_map(|stage| stage.places.iter().copied()).collect();
     places.sort_unstable();
@@ -655,12 +660,14 @@ fn write_records(
             }
             session.report.say(Level::Loss, lost.to_string());
         }
+        hidden.look(batch)?;
         writer.kinds = writer.kinds.union(batch.kinds);
         writer.plan(&plan, &batch.bytes, session)?;
         plan.absorbed.into_iter().for_each(|header| session.absorb(header));
         Ok(())
     };
-    each_batch(schedule, chain, recording, schedule.expand, touched, work, done)
+    each_batch(schedule, chain, recording, schedule.expand, touched, work, done)?;
+    hidden.found()
 }
 
 /// What a pass puts behind all records of the input.
@@ -759,8 +766,12 @@ struct Writer<'a> {
     data_offset: u64,
     spare_slots: Vec<u8>,
     event_types: Vec<u8>,
+    /// What stood behind the last section of the input's file.
+    trailing: Bytes,
     marks: Vec<Mark>,
     moved: bool,
+    /// Records that would become part of the front of pipe data, and were left out.
+    misplaced: BTreeMap<RecordType, u64>,
     /// Of all records read.
     kinds: Kinds,
     /// Where AUXTRACE records were that passes left out, bytes from the start of the input.
@@ -775,6 +786,7 @@ impl<'a> Writer<'a> {
             Output::Pipe(pipe) => (Box::new(&mut **pipe), None),
             Output::Nowhere(_) => (Box::new(io::sink()), None),
         };
+        let named = recording.file.as_ref();
         let mut writer = Writer {
             sink: Sink::new(inner),
             file,
@@ -782,13 +794,18 @@ impl<'a> Writer<'a> {
             events: session.events.clone(),
             data_offset: 0,
             // Kept, so that what nobody changes comes out byte by byte the same.
-            spare_slots: recording.file.as_ref().map_or(Vec::new(), |file| file.spare_slots.clone()),
+            spare_slots: named.map_or(Vec::new(), |file| file.spare_slots.clone()),
             event_types: recording.event_types.clone(),
+            trailing: named.map_or_else(Bytes::default, |file| file.trailing.clone()),
             marks: Vec::new(),
             moved: false,
+            misplaced: BTreeMap::new(),
             kinds: Kinds::NONE,
             dropped_aux: HashSet::new(),
         };
+        if form != OutputForm::InPlace {
+            writer.say_unnamed(form, named, session);
+        }
         if form == OutputForm::Pipe {
             writer.pipe_front(recording, session)?;
             return Ok(writer);
@@ -804,6 +821,29 @@ impl<'a> Writer<'a> {
         writer.front = Some(front);
         writer.data_offset = writer.sink.position();
         Ok(writer)
+    }
+
+    /// Says which bytes of the input's file, named by no section, the output can't hold. Zeros say nothing, so nothing is said of them.
+    fn say_unnamed(&self, form: OutputForm, file: Option<&FileHeader>, session: &mut Session) {
+        let mut lose = |what: Error| {
+            let what = what.file(&session.name).to_string();
+            session.report.say(Level::Loss, what);
+        };
+        for Section { offset, size } in file.map_or(&[][..], |file| &file.holes) {
+            lose(Error::at(*offset, format!("{size} bytes that no section names were left out")));
+        }
+        let in_pipe = [
+            ("behind the last section", &self.trailing[..]),
+            ("behind the feature table", &self.spare_slots),
+        ];
+        for (place, bytes) in in_pipe.into_iter().filter(|_| form == OutputForm::Pipe) {
+            if bytes.iter().any(|&byte| byte != 0) {
+                lose(Error::new(format!(
+                    "{} bytes {place} were left out: pipe data has no place for them",
+                    bytes.len()
+                )));
+            }
+        }
     }
 
     fn pipe_front(&mut self, recording: &Recording, session: &mut Session) -> Result<()> {
@@ -822,12 +862,12 @@ impl<'a> Writer<'a> {
         if recording.form == Form::Pipe && session.events == recording.events && same {
             return self.pipe_head(recording, session);
         }
+        session.mend_features(Feature(u8::MAX));
         let front = pipe_front(&session.events, session.features(), endian);
         let (front, unsaid) = front.map_err(|e| e.file(&recording.name))?;
         self.append(&front)?;
-        for feature in unsaid {
-            let what = format!("feature {feature} is damaged or too large for pipe data and was left out");
-            session.report.say(Level::Loss, what);
+        for (feature, why) in unsaid {
+            session.report.say(Level::Loss, format!("feature {feature} was left out: {why}"));
         }
         for entry in recording.event_types.chunks_exact(EVENT_TYPE_SIZE) {
             self.append(&event_type_record(entry, endian))?;
@@ -881,6 +921,9 @@ impl<'a> Writer<'a> {
         for (&kind, count) in &plan.dropped {
             *session.report.dropped.entry(kind).or_default() += count;
         }
+        for (&kind, count) in &plan.misplaced {
+            *self.misplaced.entry(kind).or_default() += count;
+        }
         Ok(())
     }
 
@@ -891,6 +934,13 @@ impl<'a> Writer<'a> {
 
     /// Writes what follows the data; returns the length of the output, and whether records changed.
     fn finish(mut self, from_pipe: bool, session: &mut Session) -> Result<(u64, bool)> {
+        for (kind, count) in &self.misplaced {
+            let records = counted(*count, "record", "records");
+            let what = format!(
+                "left out {records} of {kind} among the data: in pipe data that would be a part of the header"
+            );
+            session.report.say(Level::Loss, what);
+        }
         let Some(mut front) = self.front.take() else {
             self.flush()?;
             return Ok((self.sink.position(), self.moved));
@@ -911,9 +961,14 @@ impl<'a> Writer<'a> {
         let types = Section { offset: self.sink.position(), size: self.event_types.len() as u64 };
         let types = if types.size == 0 { Section::default() } else { types };
         self.append(&self.event_types.clone())?;
+        self.append(&self.trailing.clone())?;
         self.flush()?;
         if let Some(file) = self.file {
-            let header = front.header(data, types, features.keys().copied());
+            let mut header = front.header(data, types, features.keys().copied()).to_vec();
+            if session.events != self.events {
+                // Nothing names what stood there for them.
+                header.resize(self.data_offset as usize, 0);
+            }
             file.write_all_at(&header, 0).map_err(|e| Error::io("the output can't be written", e))?;
         }
         Ok((self.sink.position(), self.moved))

@@ -57,12 +57,14 @@ const PLANTED: &[(&str, &str, Option<&str>, u64)] = &[
     ("magic", "crafted/val-bad-magic.data", Some("0x0"), 1),
     ("header-size", "crafted/val-header-only-24.data", Some("0x8"), 1),
     ("header-cut", "crafted/val-empty.data", Some("0x0"), 1),
+    ("empty", "crafted/val-pipe-empty.data", None, 1),
     ("directory", "crafted/dir-alone.data", None, 1),
     ("directory-part", "crafted/dir-gaps.data", Some("0x0"), 1),
     ("unfinished", "recorded/killed-threads.p61.data", Some("0x30"), 1),
     ("data-cut", "crafted/val-cut-in-data.data", Some("0x30"), 1),
     ("sections-overlap", "crafted/features-overlap-le.data", Some("0x444"), 1),
     ("trailing-bytes", "crafted/val-tail.data", Some("0x73c"), 1),
+    ("hole", "crafted/data-hole.data", Some("0x100"), 1),
     ("version-1", "crafted/v1-attr128.data", Some("0x10"), 1),
     ("attrs-outside", "crafted/val-attrs-many.data", Some("0x18"), 1),
     ("attrs-size", "crafted/val-attrs-size-odd.data", Some("0x20"), 1),
@@ -98,6 +100,8 @@ const PLANTED: &[(&str, &str, Option<&str>, u64)] = &[
     ("kind-unknown", "crafted/kind-23-empty.data", Some("0x360"), 1),
     ("kind-newer", "crafted/kinds-bare-be.data", Some("0x860"), 1),
     ("header-record", "crafted/val-attr-record-in-file.data", Some("0x2d0"), 1),
+    ("attr-misc", "crafted/pipe-3-0.data", Some("0x10"), 1),
+    ("payload-inside", "crafted/kinds-tracing-inside-pipe-le.data", Some("0x90"), 1),
     ("size-unaligned", "crafted/val-size-unaligned.data", Some("0x2d0"), 1),
     ("payload-unaligned", "crafted/aux-odd-size.data", Some("0x2b0"), 1),
     ("too-small", "crafted/val-comm-trailer-only.data", Some("0x2d0"), 1),
@@ -580,4 +584,38 @@ fn what_mends_a_fault_is_a_command() {
         let command = mend.split(' ').next().unwrap();
         assert_eq!(perfx(["help", command]).code, Some(0), "{mend}");
     }
+}
+
+/// perf record says when the first and the last sample in the file are; once they are in order that is another time.
+#[test]
+fn what_is_sorted_says_when_its_first_and_last_samples_are() {
+    let folder = temp();
+    let (input, sorted) = (folder.path().join("in.data"), folder.path().join("sorted.data"));
+    let none = Fixture::new("crafted/order-none.data");
+    perfx(args!["reindex", "--sample-time", "-o", input, none.path]).done().unwrap();
+    let mut file = fs::read(&input).unwrap();
+    let contents = Contents::file(&file);
+    let order = contents.order;
+    let samples: Vec<_> = contents.records(&file).into_iter().filter(|record| record.kind == 9).collect();
+    // Behind IP and TID.
+    let time = |at: usize| order.u64(&samples[at].bytes, 24);
+    let (first, last) = (time(0), time(samples.len() - 1));
+    let slot = contents.data.end + 16 * contents.features.keys().position(|feature| *feature == 21).unwrap();
+    let section = order.section(&file, slot);
+    order.set_u64(&mut file, section.start, first);
+    order.set_u64(&mut file, section.start + 8, last);
+    fs::write(&input, file).unwrap();
+    assert_eq!(ask(&input).faults(), Vec::<&str>::new());
+    perfx(args!["sort", "-o", sorted, input]).done().unwrap();
+    assert_eq!(ask(&sorted).faults(), Vec::<&str>::new());
+}
+
+/// An empty pipe is suspect, and so is the file that becomes of it.
+#[test]
+fn of_an_empty_pipe_and_its_copy_doctor_thinks_the_same() {
+    let folder = temp();
+    let out = folder.path().join("out.data");
+    let pipe = Fixture::new("crafted/val-pipe-empty.data");
+    perfx(args!["copy", "--to", "file", "-o", out, pipe.path]).done().unwrap();
+    assert_eq!((ask(&pipe.path).exit, ask(&out).exit), (Some(3), Some(3)));
 }

@@ -825,3 +825,21 @@ fn errors() {
     ];
     same("info", "errors", &place.say_all(&lines));
 }
+
+/// Some writers leave the largest number there is where they saw no sample.
+#[test]
+fn a_time_that_nobody_knows_is_not_shown_as_one() {
+    let mut file = Fixture::new("recorded/plain.p61.data").bytes();
+    let contents = crate::parse::Contents::file(&file);
+    let slot = contents.data.end + 16 * contents.features.keys().position(|feature| *feature == 21).unwrap();
+    let section = contents.order.section(&file, slot);
+    contents.order.set_u64(&mut file, section.start, u64::MAX);
+    let folder = temp();
+    let path = folder.path().join("in.data");
+    fs::write(&path, file).unwrap();
+    let text = perfx(args!["info", path]).text();
+    assert!(text.contains("the header does not say when they are from"), "{text}");
+    assert!(!text.contains("18446744073"), "{text}");
+    let json: Json = serde_json::from_slice(&perfx(args!["info", "--format", "json", path]).stdout).unwrap();
+    assert_eq!(json["time"], Json::Null, "{json}");
+}

@@ -82,7 +82,10 @@ pub(crate) fn records(bytes: &[u8], order: Order) -> Vec<Rec> {
         let (kind, size) = (order.u32(bytes, at), usize::from(order.u16(bytes, at + 6)));
         assert!(size >= 8, "record of {size} bytes at {at:#x}");
         let payload = match kind {
-            TRACING_DATA => order.u32(bytes, at + 8) as usize,
+            // simpleperf's has its payload inside.
+            TRACING_DATA => {
+                Some(order.u32(bytes, at + 8) as usize).filter(|len| size < 12 + len).unwrap_or(0)
+            }
             AUXTRACE => order.u64(bytes, at + 8) as usize,
             _ => 0,
         };
@@ -177,7 +180,10 @@ impl Contents {
                     }
                 }
                 TRACING_DATA => {
-                    contents.features.insert(feature::TRACING_DATA, record.bytes[record.size..].to_vec());
+                    let length = order.u32(body, 0) as usize;
+                    let behind = &record.bytes[record.size..];
+                    let payload = if behind.is_empty() { &body[4..4 + length] } else { behind };
+                    contents.features.insert(feature::TRACING_DATA, payload.to_vec());
                 }
                 _ => {}
             }
@@ -267,6 +273,7 @@ impl Contents {
             }
             end += event_types.1;
         }
-        (end != file.len()).then_some("there are bytes behind the last section")
+        // What stands behind stays there.
+        (end > file.len()).then_some("the last section is not all there")
     }
 }

@@ -257,6 +257,13 @@ def kinds():
         for name, record in (("12", o.rec(66, o.u32(len(blob)))), ("16", o.rec(66, o.u32(len(blob), 0)))):
             add(f"kinds-tracing-{name}-{o.tag}", pipe(o, attr_record(e), record, blob, Records(e).start(), e.sample(
                 time=START, raw=F.tick(o, 9)), o.rec(68)), f"a pipe whose TRACING_DATA record has {name} bytes and a payload")
+        inside = F.tracing_data(o)
+        inside = o.rec(66, o.u32(len(inside)) + inside + bytes(-len(inside) % 64))
+        behind = b"".join(e.sample(time=START + n, raw=F.tick(o, n)) for n in range(9)) + o.rec(68)
+        add(f"kinds-tracing-inside-{o.tag}", File(o, [e], Records(e).start() + inside + behind, {
+            **F.basic(o, [e]), F.TRACING_DATA: F.tracing_data(o)}).build(),
+            "TRACING_DATA with its payload inside, among the records of a file, as simpleperf writes it")
+        add(f"kinds-tracing-inside-pipe-{o.tag}", pipe(o, attr_record(e), inside, Records(e).start(), behind), "the same in a pipe")
     group("Unknown kinds")
     e = Event(LE)
     r = Records(e)

@@ -75,6 +75,11 @@ def old_headers():
         e = Event(o, size=64)
         add(f"v1-pipe-{o.tag}", pipe(o, attr_record(e), stream(e), magic=b"PERFFILE"),
             f"PERFFILE as a pipe, {'big' if o.big else 'little'} endian")
+    e = Event(LE, size=72)
+    old = attr_record(e)
+    named = LE.rec(65, LE.u64(0) + b"page-fau") + LE.rec(65, LE.u64(0) + b"cpu-clock".ljust(16, b"\0"))
+    add("pipe-3-0", pipe(LE, old[:4] + LE.u16(0x7FA7) + old[6:], named, stream(e)),
+        "a pipe of perf 3.0: names of events padded to 8, misc of the attr never set")
     add("v2-72-le", simple(LE, header_size=72, features=None), "PERFILE2 with the 72 byte header: features are not seen")
     add("v2-72-be", simple(BE, header_size=72, features=None), "the same, big endian")
     add("v1-attr128", simple(LE, magic=b"PERFFILE"), "PERFFILE with a modern attr size: its byte order cannot be guessed")

@@ -73,6 +73,8 @@ def compression():
         put("corrupt-magic", "no zstd at all", c81(o, b"this is not a frame of zstd, nothing like it"))
         put("restart", "a new frame although the one before did not end", c81(o, first + raw(a)) + c81(o, first + raw(b + c)))
         put("nested", "a compressed record inside the stream", c81(o, zstd.frame(events[0] + c81(o, zstd.frame(events[1])))))
+        hostname = feature_record(o, F.HOSTNAME, o.string("other-host"))
+        put("feature-inside", "HEADER_FEATURE inside the stream", c81(o, zstd.frame(events[0] + hostname + events[1])))
         put("garbage-inside", "the stream decodes to what are no records", c81(o, zstd.frame(b"\xff" * 64)))
         put("zero-size-inside", "a record of size 0 in the stream", c81(o, zstd.frame(events[0] + bytes(16) + events[1])))
         put("bomb", "RLE blocks: 64 KB that become 2 GB of zeros", c81(o, zstd.frame_head(27) + zstd.rle(0, 1 << 17) * 16000))
@@ -101,6 +103,9 @@ def compression():
             add("z-pipe-late", pipe(o, attr_record(e), *feats, head, c81(o, zstd.frame(a)), z, c81(o, zstd.frame(b + c)), end),
                 "a pipe whose feature 27 comes after the first compressed record")
             two = Event(o, "task-clock", (12,), config=1)
+            for name, inside in (("feature", hostname), ("attr", attr_record(two))):
+                add(f"z-pipe-{name}-inside", pipe(o, attr_record(e), *feats, z, feature_record(o, 35), head, c81(
+                    o, zstd.frame(b"".join(events[:4]) + inside + b"".join(events[4:]))), end), f"a pipe, HEADER_{name.upper()} inside the stream")
             add("z-two-events", File(o, [e, two], head + c81(o, zstd.frame(
                 b"".join(x.sample(time=START + n, ip=0x401100 + n) for n in range(5) for x in (e, two)))) + end,
                 {**F.basic(o, [e, two]), F.COMPRESSED: F.compressed(o)}).build(), "two events inside")

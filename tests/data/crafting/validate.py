@@ -64,6 +64,8 @@ def validation():
     val("cut-in-table", "cut inside the feature table", good[:table + 24])
     val("cut-after-table", "cut after the feature table", good[:table + 16 * count])
     val("cut-in-feature", "cut inside a feature", good[:-30])
+    val("spare-slots", "two entries more in the feature table than bits, neither of them empty", whole(
+        unused_slots=2, table=lambda t: t[:-2] + [(1, 2), (3, 4)]))
     val("tail", "1000 bytes behind everything", good + b"\xee" * 1000)
 
     group("What is wrong on purpose: features")
@@ -74,8 +76,10 @@ def validation():
     val("feature-beyond-eof", "CPUDESC beyond the end of the file", whole(table=table_change(F.CPUDESC, lambda a, s: (1 << 40, s))))
     val("feature-past-eof", "CMDLINE reaches past the end of the file", whole(table=table_change(F.CMDLINE, lambda a, s: (a, 1 << 20))))
     val("feature-overflow", "offset + size of VERSION overflows", whole(table=table_change(F.VERSION, lambda a, s: (MINUS1, 64))))
+    val("feature-cpudesc-none", "CPUDESC with an entry of 0, 0, as perf 3.14 wrote it on ARM", whole(
+        features={**basic, F.CPUDESC: b""}, table=table_change(F.CPUDESC, lambda a, s: (0, 0))))
     for name, bit, payload in (
-            ("cache-version", F.CACHE, o.u32(2, 1)), ("cache-count", F.CACHE, o.u32(1, 1 << 30)),
+            ("cmdline-text", F.CMDLINE, o.string("hiperf record -a", False)), ("cache-version", F.CACHE, o.u32(2, 1)), ("cache-count", F.CACHE, o.u32(1, 1 << 30)),
             ("mmap-len", F.COMPRESSED, F.compressed(o, 100)), ("dir-format", F.DIR_FORMAT, o.u64(1)),
             ("cmdline-count", F.CMDLINE, o.u32(1 << 30)), ("cmdline-string", F.CMDLINE, o.u32(1, 1 << 31) + b"perf"),
             ("hostname-length", F.HOSTNAME, o.u32(5000) + b"short"), ("hostname-unterminated", F.HOSTNAME, o.u32(4) + b"host"),

@@ -1,0 +1,63 @@
+//! Finds records inside compressed ones that are copied unopened and would mean another thing in the output's form than in the input's.
+
+use std::thread::{Builder, JoinHandle};
+
+use anyhow::{Context as _, Result, anyhow};
+use crossbeam_channel::{Sender, bounded};
+use perfx_format::input::{Batch, HeaderRecord, Recording};
+use perfx_format::{Endian, Error, Kinds};
+
+use crate::run::expand_alone;
+
+/// Opens what goes by, on a thread of its own, and keeps nothing of it.
+pub(crate) struct Hidden {
+    /// Nothing needs to be found.
+    idle: bool,
+    endian: Endian,
+    mmap_len: u32,
+    at_work: Option<(Sender<Batch>, JoinHandle<Option<Error>>)>,
+}
+
+impl Hidden {
+    /// For a recording whose compressed records are copied unopened; `wanted` where its form changes.
+    pub(crate) fn new(recording: &Recording, wanted: bool) -> Hidden {
+        let mmap_len = recording.compressed().map_or(0, |compressed| compressed.mmap_len);
+        Hidden { idle: !wanted, endian: recording.endian, mmap_len, at_work: None }
+    }
+
+    /// The next batch in file order, as it is stored.
+    pub(crate) fn look(&mut self, batch: &Batch) -> Result<()> {
+        if self.idle || !batch.kinds.meets(Kinds::COMPRESSED) {
+            return Ok(());
+        }
+        let (sender, _) = match &mut self.at_work {
+            Some(at_work) => at_work,
+            none => none.insert(start(self.endian, self.mmap_len)?),
+        };
+        // A closed channel means that something was found, which is said at the end.
+        let _ = sender.send(batch.clone());
+        Ok(())
+    }
+
+    /// All batches have been seen; an error names the first such record.
+    pub(crate) fn found(self) -> Result<()> {
+        let Some((sender, worker)) = self.at_work else { return Ok(()) };
+        drop(sender);
+        match worker.join().map_err(|_| anyhow!("the thread that opens compressed records has died"))? {
+            Some(error) => Err(error.into()),
+            None => Ok(()),
+        }
+    }
+}
+
+fn start(endian: Endian, mmap_len: u32) -> Result<(Sender<Batch>, JoinHandle<Option<Error>>)> {
+    let (sender, receiver) = bounded(1);
+    let front = |error: &Error| error.record_kind().is_some_and(|kind| HeaderRecord::FRONT.contains(&kind));
+    let search = move || {
+        let batches = receiver.into_iter().map(Ok);
+        // What else is wrong with them is copied as it is.
+        expand_alone(batches, endian, mmap_len, false).filter_map(Result::err).find(front)
+    };
+    let worker = Builder::new().spawn(search).context("a thread can't be started")?;
+    Ok((sender, worker))
+}
