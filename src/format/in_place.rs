@@ -15,8 +15,11 @@ use crate::{Bytes, Endian, Error, Feature, Result};
 
 const MAGIC: &[u8; 8] = b"PERFXJNL";
 
-/// How often the magic may stand in a file without a journal behind it before nobody looks for one any more.
-const LOOKALIKES_MAX: usize = 64;
+/// How far from the end of what a change in place has appended its journal is looked for, bytes: many times what the largest one takes.
+const TAIL: usize = 64 << 10;
+
+/// How often the magic may stand there without a journal behind it before nobody looks for one any more.
+const LOOKALIKES_MAX: usize = 8;
 
 /// The feature table that an interrupted change had in mind.
 ///
@@ -44,13 +47,15 @@ impl Journal {
         (bits.len() == slots.len()).then(|| Journal { slots: bits.into_iter().zip(slots).collect() })
     }
 
-    /// The last journal in `bytes`, and where it ends. What only looks like one is passed over, as long as it is not many.
-    pub(crate) fn find_last(bytes: &[u8], endian: Endian) -> Option<(Journal, usize)> {
-        let places = bytes.windows(MAGIC.len()).enumerate().rev().filter(|(_, window)| window == MAGIC);
-        places.take(LOOKALIKES_MAX).find_map(|(at, _)| {
+    /// Where the last journal near the end of `bytes` ends.
+    pub(crate) fn end_of_last(bytes: &[u8], endian: Endian) -> Option<usize> {
+        let front = bytes.len().saturating_sub(TAIL);
+        let places = bytes[front..].windows(MAGIC.len()).enumerate().rev();
+        let places = places.filter(|(_, window)| window == MAGIC).take(LOOKALIKES_MAX);
+        places.map(|(at, _)| front + at).find_map(|at| {
             let slots = crate::header::feature_bits(bytes.get(at + 8..at + 40)?, endian, 8).len();
             let end = at + 40 + slots * SLOT_SIZE as usize + 8;
-            Some((Journal::read(bytes.get(at..end)?, endian)?, end))
+            Journal::read(bytes.get(at..end)?, endian).map(|_| end)
         })
     }
 

@@ -13,8 +13,8 @@ use crate::decode::{decode, oddities};
 use crate::expand::{Chain, begins_frame};
 use crate::features::{BuildIdEntry, Compressed, read_event_desc};
 use crate::header::{
-    EVENTS_MAX, FILE_HEADER_SIZE, Fault, Features, FileHeader, Magic, PERF_MESSAGE, PIPE_HEADER_SIZE, Section,
-    Weight,
+    EVENTS_MAX, FILE_HEADER_SIZE, Fault, Features, FileHeader, Magic, PERF_MESSAGE, PIPE_HEADER_SIZE,
+    Section, Weight,
 };
 use crate::pipe::EVENT_UPDATE_NAME;
 use crate::record::header_records::{event_type, tracing_data};

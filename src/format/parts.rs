@@ -96,7 +96,7 @@ impl FileHeader {
         let holes = self.parts().into_iter().filter(|part| part.what == What::Hole);
         let holes: Vec<_> = holes.filter_map(|part| part.section.inside(file.len())).collect();
         let changed = holes.iter().rev().find_map(|range| {
-            let (_, end) = Journal::find_last(&file[range.clone()], self.magic.endian)?;
+            let end = Journal::end_of_last(&file[range.clone()], self.magic.endian)?;
             Some(self.data.end() as usize..range.start + end)
         });
         let changed = changed.unwrap_or_default();

@@ -101,7 +101,7 @@ const PLANTED: &[(&str, &str, Option<&str>, u64)] = &[
     ("kind-newer", "crafted/kinds-bare-be.data", Some("0x860"), 1),
     ("header-record", "crafted/val-attr-record-in-file.data", Some("0x2d0"), 1),
     ("attr-misc", "crafted/pipe-3-0.data", Some("0x10"), 1),
-    ("payload-inside", "crafted/kinds-tracing-inside-pipe-le.data", Some("0x90"), 1),
+    ("payload-inside", "crafted/kinds-tracing-inside-pipe-le.data", Some("0xa0"), 1),
     ("size-unaligned", "crafted/val-size-unaligned.data", Some("0x2d0"), 1),
     ("payload-unaligned", "crafted/aux-odd-size.data", Some("0x2b0"), 1),
     ("too-small", "crafted/val-comm-trailer-only.data", Some("0x2d0"), 1),
@@ -592,7 +592,7 @@ fn what_is_sorted_says_when_its_first_and_last_samples_are() {
     let folder = temp();
     let (input, sorted) = (folder.path().join("in.data"), folder.path().join("sorted.data"));
     let none = Fixture::new("crafted/order-none.data");
-    perfx(args!["reindex", "--sample-time", "-o", input, none.path]).done().unwrap();
+    perfx(args!["reindex", "--times", "-o", input, none.path]).done().unwrap();
     let mut file = fs::read(&input).unwrap();
     let contents = Contents::file(&file);
     let order = contents.order;

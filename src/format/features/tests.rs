@@ -515,3 +515,27 @@ fn texts_groups_and_events_are_written_as_they_are_read() {
         assert_eq!(write_event_desc(64, &events, endian), None);
     }
 }
+
+#[test]
+fn a_section_that_stops_perf_is_mended_in_both_byte_orders() {
+    for endian in [Endian::Little, Endian::Big] {
+        let as_it_is = |feature, section: &[u8]| mend(feature, section, endian, FeatureContext::default());
+        let text = write_str(b"a text", endian);
+        assert_eq!(as_it_is(Feature::CPUDESC, &text), Mended::Sound);
+        // Too short for the length it says; too short to say one.
+        let mut long = endian.bytes_u32(5000).to_vec();
+        long.extend(b"a text");
+        assert_eq!(as_it_is(Feature::CPUDESC, &long), Mended::Rewritten(text.clone()));
+        assert_eq!(as_it_is(Feature::CPUDESC, b""), Mended::Unreadable("it is empty".to_owned()));
+        assert!(matches!(as_it_is(Feature::CPUDESC, b"\x01"), Mended::Unreadable(_)));
+        // A string in place of a list of strings.
+        let list = [&endian.bytes_u32(1)[..], &text].concat();
+        assert_eq!(as_it_is(Feature::CMDLINE, &list), Mended::Sound);
+        assert_eq!(as_it_is(Feature::CMDLINE, &text), Mended::Rewritten(list));
+        // Of another version; what perf passes over; what nobody knows.
+        let version = [endian.bytes_u32(2), endian.bytes_u32(0)].concat();
+        assert!(matches!(as_it_is(Feature::CACHE, &version), Mended::Unreadable(_)));
+        assert_eq!(as_it_is(Feature::EVENT_DESC, b"\x01"), Mended::Sound);
+        assert_eq!(as_it_is(Feature(200), b"\x01"), Mended::Sound);
+    }
+}
