@@ -451,7 +451,7 @@ fn entries(
 
 /// Readers have long ignored what the header points to here, so it can be anything: event types are known by their names, which are
 /// printable and end in NUL.
-fn are_event_types(bytes: &[u8]) -> bool {
+pub(crate) fn are_event_types(bytes: &[u8]) -> bool {
     let named = |entry: &[u8]| {
         let name = until_nul(&entry[8..]);
         (1..EVENT_TYPE_SIZE - 8).contains(&name.len()) && name.iter().all(|byte| (b' '..=b'~').contains(byte))

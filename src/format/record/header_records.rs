@@ -1,6 +1,6 @@
 //! Reads the records of pipe data that say what a file says in its header, whichever of their layouts the writer chose.
 
-use crate::header::EVENT_TYPE_SIZE;
+use crate::header::{EVENT_TYPE_SIZE, are_event_types};
 use crate::{Record, RecordType};
 
 /// Bytes of HEADER_TRACING_DATA before a payload inside it: header, u32 size.
@@ -25,11 +25,11 @@ pub fn tracing_data<'a>(record: &Record<'a>) -> &'a [u8] {
 }
 
 /// A HEADER_EVENT_TYPE record as an entry of a file's event types: u64 `attr.config`, char name\[64\]. perf before 3.3 pads the name to 8 bytes
-/// only, and leaves out the NUL of one that fills them. `None` for any other record.
+/// only, and leaves out the NUL of one that fills them. `None` for any other record, and for one without a name that a file could hold.
 pub fn event_type(record: &Record<'_>) -> Option<[u8; EVENT_TYPE_SIZE]> {
     let body = record.body();
-    let fits = (8..=EVENT_TYPE_SIZE).contains(&body.len());
     let mut entry = [0; EVENT_TYPE_SIZE];
     entry.get_mut(..body.len())?.copy_from_slice(body);
-    (record.kind() == RecordType::HEADER_EVENT_TYPE && fits).then_some(entry)
+    let fits = record.kind() == RecordType::HEADER_EVENT_TYPE && are_event_types(&entry);
+    fits.then_some(entry)
 }
