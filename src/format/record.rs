@@ -1,13 +1,12 @@
 //! A record is a `Copy` view of bytes that lie elsewhere, plus where they came from; walking records reads headers only.
 
+pub mod header_records;
 pub(crate) mod mmap;
 pub(crate) mod task;
 
 use std::fmt;
 
 use crate::{Cursor, Endian, Error, Kinds, RecordType, Result};
-
-pub mod header_records;
 
 /// Size of `struct perf_event_header`: u32 type, u16 misc, u16 size.
 pub const HEADER_SIZE: usize = 8;
