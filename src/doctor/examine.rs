@@ -39,6 +39,7 @@ pub fn examine(mut recording: Recording, threads: usize, most: usize) -> Result<
         aux: Vec::new(),
     };
     front::check(&recording, features, &mut patient.findings);
+    let head: u64 = recording.head.iter().map(|batch| batch.records).sum();
     for batch in std::mem::take(&mut recording.head) {
         patient.batch(&batch, look(&batch, &context));
     }
@@ -54,8 +55,8 @@ pub fn examine(mut recording: Recording, threads: usize, most: usize) -> Result<
         }
         Err(error) => Err(error.into()),
     })?;
-    if patient.pipe && !patient.has_event && patient.records == 0 {
-        patient.findings.add("empty", Spot::nowhere("nothing follows the header"));
+    if patient.pipe && !patient.has_event && patient.records == head {
+        patient.findings.add("empty", Spot::nowhere("there is no event and no record"));
     }
     front::times(&recording, &patient.times, &mut patient.findings);
     front::aux(&recording, &patient.aux, &mut patient.findings);
