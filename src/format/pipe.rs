@@ -11,17 +11,16 @@ const FILE_ONLY: [Feature; 2] = [Feature::AUXTRACE, Feature::DIR_FORMAT];
 /// Most bytes of a feature's section in a HEADER_FEATURE record.
 const SECTION_MAX: usize = u16::MAX as usize - HEADER_SIZE - 8;
 
+/// Features that pipe data can't say, each with why.
+pub type Unsaid = Vec<(Feature, String)>;
+
 /// The kind of EVENT_UPDATE that names an event.
 pub(crate) const EVENT_UPDATE_NAME: u64 = 2;
 
 /// The header, HEADER_ATTRs, HEADER_FEATUREs in ascending order, HEADER_TRACING_DATA, the events' names, HEADER_BUILD_IDs. Also the features
 /// that could not be said, and why. An event with more ids than a record holds is an error: without its ids
 /// no perf could read the rest.
-pub fn pipe_front(
-    events: &[Event],
-    features: &Features,
-    endian: Endian,
-) -> Result<(Vec<u8>, Vec<(Feature, String)>)> {
+pub fn pipe_front(events: &[Event], features: &Features, endian: Endian) -> Result<(Vec<u8>, Unsaid)> {
     let mut out = Magic::pipe_header(endian).to_vec();
     for (index, event) in events.iter().enumerate() {
         // Records are made of units of 8 bytes, and so are attrs in them.
