@@ -715,7 +715,7 @@ fn a_pipe_of_perf_3_is_read_as_it_was_meant() {
             dump.text()
         );
     }
-    let doctor = perfx(args!["doctor", fixture.path]);
+    let doctor = perfx(args!["doctor", "-v", fixture.path]);
     assert_eq!(doctor.code, Some(0), "{}", doctor.text());
     assert!(doctor.text().contains("note attr-misc"), "{}", doctor.text());
     let file = copy_on(&fixture.bytes(), "file").unwrap();
