@@ -3,9 +3,10 @@
 //!
 //! A record without a time (time 0, ~0, kinds from 64 on) is handed on by perf as soon as it is read, while those with a time wait for the end of
 //! the next round. So that is where it goes: behind what perf has handed on by then, before all that waits and all that is behind it in its input,
-//! and in the order of its like. Two FINISHED_ROUNDs before one of the kernel's kinds let perf finish what is older. Nothing of it waits longer
+//! and in the order of its like. In a recording without sample_id_all, which perf reads in the order of the file, it stays between its neighbours. Two FINISHED_ROUNDs before one of the kernel's kinds let perf finish what is older. Nothing of it waits longer
 //! than its batch, so the payload of AUXTRACE is never held.
 
+mod chunks;
 mod index;
 mod input;
 mod lists;
@@ -27,6 +28,7 @@ use crate::merge::KCORE_DIR;
 use crate::merge::report::by_kind;
 use crate::reindex::ids::kernel_kinds;
 use crate::support::options::{Choice, Options};
+use chunks::Chunks;
 use index::lacking;
 use input::{Facts, Input, Translator, check_times};
 use sorter::Held;
@@ -85,7 +87,7 @@ struct Scout {
 }
 
 /// What is said of a recording that need not be sorted.
-pub const IN_ORDER: &str = "its records are in the order of time already, and stay as they are";
+pub const IN_ORDER: &str = "its records are in time order already: nothing to sort";
 
 /// What is written between sorted records so that perf need not hold more of them: bytes.
 const ROUND: usize = 2 << 20;
@@ -144,7 +146,7 @@ impl Join {
             let name = recording.name.clone();
             ensure!(
                 recording.endian == session.endian,
-                "{name}: its byte order is not that of {}, and records of both can't stand in one recording",
+                "{name}: its byte order differs from that of {}: a recording has one byte order",
                 session.name
             );
             recording.check_whole()?;
@@ -181,11 +183,12 @@ impl Join {
         if alone && facts.late == 0 && offset == 0 {
             session.want_only(Kinds::NONE);
             let timeless = facts.earliest.is_none() && facts.records > 0;
-            let what = "no record has a time: there is no order to put them in";
+            let what = "no record has a time to sort by";
             session.report.say(Level::Info, if timeless { what } else { IN_ORDER });
             return Ok(Step::Sorted);
         }
         let (session_name, features) = (session.name.clone(), session.features().clone());
+        let first_events = session.events.clone();
         let mut parties = vec![Party {
             name: &session_name,
             events: session.events.clone(),
@@ -243,13 +246,13 @@ impl Join {
         let mut translators = translators.into_iter();
         let mut own = || translators.next().unwrap_or_default();
         let spool = session.spool();
-        let mut inputs = vec![Input::first(&facts, own(), endian, spool.clone())];
+        let mut inputs = vec![Input::first(&facts, &first_events, own(), endian, spool.clone())];
         for (recording, _, facts) in &mut others {
             inputs.push(Input::other(recording, facts, own(), spool.clone(), session.threads)?);
         }
         if alone {
-            let late = counted(facts.late, "record stands", "records stand");
-            session.report.say(Level::Info, format!("at least {late} behind later ones"));
+            let late = counted(facts.late, "record was", "records were");
+            session.report.say(Level::Info, format!("at least {late} out of order"));
         }
         Ok(Step::Joining(Box::new(Joining::new(inputs, index))))
     }
@@ -260,12 +263,12 @@ fn check(parties: &[Party<'_>]) -> Result<()> {
     for party in parties {
         ensure!(
             !party.events.is_empty() || party.facts.records == 0,
-            "{}: it has no event, so that nobody knows what its records hold",
+            "{}: it has no event, without which its records can't be read",
             party.name
         );
         ensure!(
             !party.facts.has_stat,
-            "{}: it holds the counts of perf stat record, which have no place in time",
+            "{}: it holds the counts of perf stat record, which have no time",
             party.name
         );
         check_times(party.name, &party.events, party.facts)?;
@@ -303,14 +306,14 @@ fn tell(parties: &[Party<'_>], united: &United, report: &mut Report) {
             said.push(counted(shared, "event merged with an earlier one", "events merged with earlier ones"));
         }
         if number > 0 && own > 0 {
-            said.push(counted(own as u64, "event is added", "events are added"));
+            said.push(counted(own as u64, "event added", "events added"));
         }
         if !translator.ids.is_empty() {
             let changed = translator.ids.len() as u64;
             said.push(counted(
                 changed,
-                "id, which others have, becomes another",
-                "ids, which others have, become others",
+                "id replaced, which another input uses",
+                "ids replaced, which other inputs use",
             ));
         }
         if !said.is_empty() {
@@ -318,7 +321,20 @@ fn tell(parties: &[Party<'_>], united: &United, report: &mut Report) {
         }
     }
     if united.identify {
-        let what = "all records get an IDENTIFIER, by which perf tells whose event they are";
+        let what = "all records get an IDENTIFIER, by which perf finds their event";
+        report.say(Level::Info, what);
+    }
+    // perf refuses a file whose attrs are larger than its own.
+    let size = |party: &Party<'_>| party.events.iter().map(|event| event.raw().len()).max();
+    let sized = || parties.iter().filter_map(|party| Some((size(party)?, party.name)));
+    if let (Some(small), Some(large)) =
+        (sized().min_by_key(|(size, _)| *size), sized().max_by_key(|(size, _)| *size))
+        && small.0 < large.0
+    {
+        let what = format!(
+            "attrs have {} bytes, as in {}: a perf as old as that of {}, which knows {}, can't read the output as a file, but as pipe data (--to pipe)",
+            large.0, large.1, small.1, small.0
+        );
         report.say(Level::Info, what);
     }
 }
@@ -349,7 +365,7 @@ const STATE: Kinds = Kinds::of(&[
 /// Kinds of which perf takes the first, and complains of others.
 const ONCE: [RecordType; 2] = [RecordType::THREAD_MAP, RecordType::CPU_MAP];
 
-/// Whose state a record changes: a process, or the kernel (u32::MAX), as which it also counts where it does not say.
+/// The pid whose state a record changes; `u32::MAX` for the kernel or when unstated.
 fn owner(record: &Record<'_>) -> u32 {
     match record.kind() {
         RecordType::MMAP
@@ -433,6 +449,7 @@ struct Joining {
     index: Vec<Vec<u8>>,
     /// With several inputs.
     alike: Option<Alike>,
+    chunks: Chunks,
     /// Bytes since the last FINISHED_ROUND.
     since_round: usize,
     /// Records with a time that perf may not have handed on yet.
@@ -442,7 +459,8 @@ struct Joining {
 impl Joining {
     fn new(inputs: Vec<Input>, index: Vec<Vec<u8>>) -> Joining {
         let alike = (inputs.len() > 1).then(Alike::default);
-        Joining { inputs, held: None, scouted: false, index, alike, since_round: 0, pending: false }
+        let chunks = Chunks::default();
+        Joining { inputs, held: None, scouted: false, index, alike, chunks, since_round: 0, pending: false }
     }
 
     /// Puts records up to a time of the first input, and below it of the others (without one, all that can go), but not many more than `most` bytes;
@@ -465,7 +483,7 @@ impl Joining {
                 }
             }
             let Some((_, number)) = best else { return Ok(false) };
-            let Joining { inputs, alike, since_round, pending, .. } = self;
+            let Joining { inputs, alike, chunks, since_round, pending, .. } = self;
             let Some(input) = inputs.get_mut(number) else { return Ok(false) };
             while let Some(ready) = input.peek()? {
                 let key = ready.key;
@@ -482,8 +500,9 @@ impl Joining {
                 let record = input.record(&ready)?;
                 let size = record.whole_size() as usize;
                 let meets = next.is_some_and(|next| next.0 == key);
-                let again =
-                    alike.as_mut().is_some_and(|alike| alike.repeats(&record, key, number, timeless, meets));
+                let again = alike.as_mut().is_some_and(|alike| {
+                    chunks.repeats(&record, number) || alike.repeats(&record, key, number, timeless, meets)
+                });
                 if !again {
                     if timeless && *pending && record.kind().is_kernel() {
                         out.put(&round(out.endian()))?;
@@ -505,11 +524,17 @@ impl Joining {
 
     fn finish(&self, report: &mut Report) {
         let Some(alike) = &self.alike else { return };
-        let dropped: u64 = alike.dropped.values().sum();
+        let mut all = alike.dropped.clone();
+        if self.chunks.dropped > 0 {
+            all.insert(RecordType::AUXTRACE, self.chunks.dropped);
+        }
+        let dropped: u64 = all.values().sum();
         if dropped > 0 {
             let records = counted(dropped, "record", "records");
-            let what = format!("left out {records} that another input has, too: {}", by_kind(&alike.dropped));
-            report.say(Level::Info, what);
+            report.say(
+                Level::Info,
+                format!("dropped {records} that another input has as well: {}", by_kind(&all)),
+            );
         }
         let others: BTreeMap<_, _> = alike
             .once

@@ -1,16 +1,19 @@
 //! `merge` puts the records of guests into the recording of their host: each at its place in time, under ids that tell its machine and VCPU,
 //! while every record of the host stays as it is.
 //!
-//! Look 1 tells who is there ([`machines`]), which is enough to open the guests and find their processes ([`placed`]). Look 2 tells when their
-//! VCPUs ran ([`switches`]), and so how their clocks compare to the host's ([`offset`], [`schedule`], [`clock`]). Then the guests' events join the
-//! host's ([`events`]), and their records, in order ([`sorted`]) and changed into the host's ([`translate`]), go in between ([`merging`]).
+//! Look 1 finds the VCPU threads ([`machines`]), which is enough to open the guests and find the processes that may run them ([`placed`]). Look 2
+//! shows when their VCPUs ran ([`switches`]), and so how their clocks compare to the host's ([`offset`], [`schedule`], [`clock`]); where the host's
+//! recording is too long for that, look 3 follows the clocks from its begin to its end. Then the guests' events join the host's ([`events`]), and their
+//! records, in order ([`sorted`]) and changed into the host's ([`translate`]), go in between ([`merging`]).
 
 mod chosen;
 mod clock;
 mod events;
 mod guest;
+mod judged;
 mod machines;
 mod merging;
+mod moments;
 mod offset;
 mod placed;
 pub(crate) mod report;
@@ -34,8 +37,8 @@ use crate::support::options::{Choice, Options};
 use clock::Clock;
 use machines::Machines;
 use merging::Merging;
-use offset::find_clock;
-use placed::{Placed, place};
+use offset::{Found, find_clocks, follow_clocks, stretches};
+use placed::{Opened, Placed, open_guests};
 pub use spec::GuestSpec;
 use switches::{Switches, Watch, timed_kinds};
 
@@ -73,7 +76,9 @@ enum Step {
     /// Look 1: who is there.
     Machines(Machines),
     /// Look 2: when what happened.
-    Watching { machines: Machines, guests: Vec<Placed>, watch: Watch },
+    Watching { machines: Machines, guests: Vec<Opened>, watch: Watch },
+    /// Look 3, at recordings so long that look 2 could not keep all of that: the same at some moments, so that clocks are followed to the end.
+    Following { machines: Machines, guests: Vec<Found>, watch: Watch },
     /// All is known.
     Known { machines: Machines, guests: Vec<(Placed, Clock)>, watch: Watch },
     /// Records are on their way.
@@ -115,18 +120,32 @@ impl Merge {
         Merge { options, ..Merge::default() }
     }
 
-    /// Who is there is known; next is when.
+    /// Look 1 is done (VCPU threads are known); prepares look 2 (when they ran).
     fn watch(&mut self, machines: Machines, session: &mut Session) -> Result<()> {
         let timed = |event: &Event| event.attr().sample_type & st::TIME != 0;
         ensure!(
             session.events.iter().any(timed),
-            "no record of the host has a time, so nobody knows where a guest's belong: record with --timestamp"
+            "no record of the host has a time, so there is no place for a guest's: record with --timestamp"
         );
-        let guests = place(&self.options, &machines, session)?;
-        let find = guests.iter().any(|placed| placed.spec.offset.is_none());
-        let threads = guests.iter().flat_map(|placed| placed.threads.values().map(|thread| thread.tid));
+        let guests = open_guests(&self.options, &machines, session)?;
+        let find = guests.iter().any(|guest| guest.spec.offset.is_none());
+        let processes = guests.iter().flat_map(|guest| &guest.processes);
+        let threads = processes.flat_map(|process| process.threads.values().map(|thread| thread.tid));
         let watch = Watch::new(threads, find);
         self.step = Step::Watching { machines, guests, watch };
+        Ok(())
+    }
+
+    /// The looks are done.
+    fn know(
+        &mut self,
+        machines: Machines,
+        guests: Vec<Found>,
+        watch: Watch,
+        session: &mut Session,
+    ) -> Result<()> {
+        let guests = follow_clocks(guests, &watch, session)?;
+        self.step = Step::Known { machines, guests, watch };
         Ok(())
     }
 }
@@ -139,7 +158,11 @@ impl Pass for Merge {
     fn needs(&self, input: &Recording) -> Needs {
         Needs {
             records: timed_kinds(),
-            looks: vec![Machines::kinds().union(Kinds::of(&[RecordType::MMAP2])), timed_kinds()],
+            looks: vec![
+                Machines::kinds().union(Kinds::of(&[RecordType::MMAP2])),
+                timed_kinds(),
+                timed_kinds(),
+            ],
             decompressed: input.is_compressed(),
             ids: true,
             reshapes: true,
@@ -149,7 +172,7 @@ impl Pass for Merge {
 
     fn scope(&mut self, look: Option<usize>, batch: &Batch) -> Scope {
         match &mut self.step {
-            Step::Watching { watch, .. } if look.is_some() => {
+            Step::Watching { watch, .. } | Step::Following { watch, .. } if look.is_some() => {
                 if !watch.has_enough() {
                     watch.switches.look_into(batch);
                 }
@@ -186,13 +209,20 @@ impl Pass for Merge {
             Step::Idle if look == 0 => self.watch(Machines::default(), session)?,
             Step::Watching { machines, guests, mut watch } => {
                 watch.finish();
-                let mut known = Vec::new();
-                for mut placed in guests {
-                    let clock = find_clock(&placed, &machines, &watch, session)?;
-                    placed.guest.facts.moments = Vec::new();
-                    known.push((placed, clock));
+                let guestmount = self.options.guestmount.as_deref();
+                let guests = find_clocks(guests, &machines, &watch, guestmount, session)?;
+                let stretches = stretches(&guests);
+                if stretches.is_empty() {
+                    session.skip_looks();
+                    self.know(machines, guests, watch, session)?;
+                } else {
+                    let watch = watch.again(stretches);
+                    self.step = Step::Following { machines, guests, watch };
                 }
-                self.step = Step::Known { machines, guests: known, watch };
+            }
+            Step::Following { machines, guests, mut watch } => {
+                watch.finish();
+                self.know(machines, guests, watch, session)?;
             }
             step => self.step = step,
         }
@@ -234,7 +264,7 @@ impl Pass for Merge {
     fn fork(&self) -> Option<Box<dyn Pass>> {
         let step = match &self.step {
             Step::Idle | Step::Machines(_) => Step::Machines(Machines::default()),
-            Step::Watching { watch, .. } => {
+            Step::Watching { watch, .. } | Step::Following { watch, .. } => {
                 Step::Watching { machines: Machines::default(), guests: Vec::new(), watch: watch.fork() }
             }
             Step::Scouting(switches) => Step::Scouting(switches.anew()),
@@ -256,7 +286,10 @@ impl Pass for Merge {
             match (&mut self.step, later) {
                 (Step::Machines(machines), Step::Machines(later)) => machines.join(later),
                 (step @ Step::Idle, Step::Machines(later)) => *step = Step::Machines(later),
-                (Step::Watching { watch, .. }, Step::Watching { watch: later, .. }) => watch.join(later),
+                (
+                    Step::Watching { watch, .. } | Step::Following { watch, .. },
+                    Step::Watching { watch: later, .. },
+                ) => watch.join(later),
                 (Step::Merging(merging), Step::Scouting(later)) => merging.join(later),
                 _ => {}
             }

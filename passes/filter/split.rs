@@ -247,22 +247,19 @@ impl Split {
             _ => "",
         };
         if !missing.is_empty() {
-            bail!("no event of this recording keeps {missing}, so it can't be split by that");
+            bail!("no event of this recording has {missing}, so it can't be split by that");
         }
         // Every event can be anybody's, and events are few.
         let options = Arc::new(FilterOptions::new(by == SplitBy::Event, drop_unused));
         let (gathered, counted) = first_look(recording, by, &options, threads)?;
-        ensure!(gathered.samples > 0, "{} has no samples by which it could be split", recording.name);
+        ensure!(gathered.samples > 0, "{} has no samples to split by", recording.name);
         let (rule, parts) = match by {
             SplitBy::Pid => by_pid(counted),
             SplitBy::Event => by_event(recording, &gathered.names, &counted),
             SplitBy::Time(duration) => by_time(recording, counted.first.unwrap_or(0), duration, threads)?,
             SplitBy::Size(_) | SplitBy::Samples(_) => by_moment(recording, by, counted)?,
         };
-        ensure!(
-            parts.len() <= PARTS_MAX,
-            "that would be more than {PARTS_MAX} parts, which are surely not meant"
-        );
+        ensure!(parts.len() <= PARTS_MAX, "would create more than 10,000 parts; use larger ones");
         let known = (&recording.events[..], &recording.features, recording.endian);
         let chooser = Arc::new(Chooser::new(gathered, &options, known)?);
         let mut parts: Vec<_> = parts.into_iter().map(|part| (part, Chosen::default())).collect();

@@ -35,8 +35,8 @@ fn is_of_header(record: &Record<'_>) -> Result<bool> {
 /// What one look at all records tells.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
-    /// The earliest time in each batch.
-    pub(super) batches: Vec<u64>,
+    /// The earliest time in each batch, and that of its first record with one; `u64::MAX` for none.
+    pub(super) batches: Vec<(u64, u64)>,
     pub(super) earliest: Option<u64>,
     pub(super) latest: u64,
     /// Times of the earliest and the latest sample.
@@ -68,7 +68,7 @@ pub(super) struct Facts {
 impl Facts {
     /// A batch begins.
     pub(super) fn begin(&mut self) {
-        self.batches.push(u64::MAX);
+        self.batches.push((u64::MAX, u64::MAX));
     }
 
     #[inline]
@@ -83,8 +83,9 @@ impl Facts {
                 self.sampled = Some((first.min(time), last.max(time)));
             }
             // The first record of a batch is rarely its earliest, but what is late is rare, too.
-            if let Some(batch) = self.batches.last_mut().filter(|batch| time < **batch) {
-                *batch = time;
+            if let Some((earliest, first)) = self.batches.last_mut().filter(|batch| time < batch.0) {
+                *first = if *first == u64::MAX { time } else { *first };
+                *earliest = time;
             }
             return Ok(());
         }
@@ -117,7 +118,7 @@ impl Facts {
 
     /// Takes in what follows.
     pub(super) fn join(&mut self, later: Facts) {
-        let first = later.batches.iter().copied().min().unwrap_or(u64::MAX);
+        let first = later.batches.iter().map(|batch| batch.0).min().unwrap_or(u64::MAX);
         self.late += later.late + u64::from(first < self.latest);
         self.latest = self.latest.max(later.latest);
         if let Some((first, last)) = later.sampled {
@@ -140,7 +141,7 @@ impl Facts {
 
     /// All has been looked at.
     pub(super) fn settle(&mut self) {
-        self.earliest = self.batches.iter().copied().min().filter(|&time| time != u64::MAX);
+        self.earliest = self.batches.iter().map(|batch| batch.0).min().filter(|&time| time != u64::MAX);
     }
 
     /// Of a whole recording.
@@ -171,10 +172,18 @@ impl Facts {
         Ok(facts)
     }
 
-    /// For each batch the earliest time of all that is behind it, `offset` being the input's.
-    pub(super) fn levels(&self, offset: i64) -> VecDeque<u64> {
-        let shifted = |&time: &u64| if time == u64::MAX { time } else { shifted(time, offset).unwrap_or(0) };
-        levels(self.batches.iter().map(shifted))
+    /// For each batch the first time behind it and the earliest, `offset` being the input's.
+    fn behind(&self, offset: i64) -> VecDeque<(u64, u64)> {
+        let shifted = |time: u64| if time == u64::MAX { time } else { shifted(time, offset).unwrap_or(0) };
+        let mut next = u64::MAX;
+        let first = self.batches.iter().rev().map(|&(_, first)| {
+            let behind = next;
+            next = if first == u64::MAX { next } else { shifted(first) };
+            behind
+        });
+        let first: Vec<u64> = first.collect();
+        let levels = levels(self.batches.iter().map(|&(earliest, _)| shifted(earliest)));
+        first.into_iter().rev().zip(levels).collect()
     }
 }
 
@@ -196,8 +205,7 @@ pub(super) struct Translator {
     pub(super) offset: i64,
     /// Records get an IDENTIFIER: the first of the output's ids of each of the input's events.
     pub(super) identify: Option<Vec<u64>>,
-    /// What no event is told of (id 0: records that perf itself made) gets this id, for perf reads it by the first event of the output, which lays
-    /// out its records otherwise.
+    /// Replacement for id 0. perf parses such records with the first output event, whose layout may differ.
     pub(super) nobody: Option<u64>,
 }
 
@@ -253,7 +261,7 @@ impl Translator {
                 if let Some(time) = time {
                     let time = shifted(time, self.offset).ok_or_else(|| {
                         record.error(format!(
-                            "its time {time} lies before the others' clock began: the offset can't be right"
+                            "its time {time} is before the others' clock began: the offset is wrong"
                         ))
                     })?;
                     endian.set_u64(new.to_mut(), at, time);
@@ -324,8 +332,8 @@ struct Feed {
 pub(super) struct Input {
     sorter: Sorter,
     pub(super) translator: Arc<Translator>,
-    /// For each batch to come, the earliest time behind it.
-    levels: VecDeque<u64>,
+    /// For each batch to come, the first time behind it and the earliest.
+    behind: VecDeque<(u64, u64)>,
     /// Where batches come from; the first input's come through the pipeline.
     feed: Option<Feed>,
 }
@@ -338,15 +346,23 @@ impl std::fmt::Debug for Input {
 
 impl Input {
     /// The first input, whose batches are handed in by [`Input::take`].
-    pub(super) fn first(facts: &Facts, translator: Translator, endian: Endian, spool: Spool) -> Input {
-        let levels = facts.levels(translator.offset);
+    pub(super) fn first(
+        facts: &Facts,
+        events: &[Event],
+        translator: Translator,
+        endian: Endian,
+        spool: Spool,
+    ) -> Input {
+        let behind = facts.behind(translator.offset);
         // What has no time goes before all of its own input that is not handed on yet, but not before what others hold of earlier times.
         let earliest = facts.earliest.and_then(|time| shifted(time, translator.offset));
         let settled = earliest.map_or(u64::MAX, |earliest| earliest - 1);
+        // perf asks the first event; without a sample_id, it does not sort.
+        let keeps_place = events.first().is_some_and(|event| !event.attr().sample_id_all());
         Input {
-            sorter: Sorter::new(endian, settled, spool),
+            sorter: Sorter::new(endian, settled, keeps_place, spool),
             translator: Arc::new(translator),
-            levels,
+            behind,
             feed: None,
         }
     }
@@ -360,7 +376,7 @@ impl Input {
         threads: usize,
     ) -> Result<Input> {
         let endian = recording.endian;
-        let first = Input::first(facts, translator, endian, spool);
+        let first = Input::first(facts, &recording.events, translator, endian, spool);
         let translator = first.translator.clone();
         let batches = opened(recording).map(move |batch| held(&batch?, &translator, false));
         Ok(Input {
@@ -371,8 +387,8 @@ impl Input {
 
     /// Takes in a batch; returns the time up to which records can go.
     pub(super) fn take(&mut self, held: Held) -> Result<u64> {
-        let level = self.levels.pop_front().unwrap_or(u64::MAX);
-        self.sorter.take(held, level)?;
+        let (next, level) = self.behind.pop_front().unwrap_or((u64::MAX, u64::MAX));
+        self.sorter.take(held, next, level)?;
         Ok(level)
     }
 
@@ -410,7 +426,7 @@ pub(super) fn check_times(name: &str, events: &[Event], facts: &Facts) -> Result
         && let Some(index) = events.iter().position(|event| event.attr().sample_type & st::TIME == 0)
     {
         bail!(
-            "{name}: event {index} gives its records no time, without which nobody knows where they belong: record with --timestamp"
+            "{name}: event {index} gives its records no time, without which they can't be put in order: record with --timestamp"
         );
     }
     Ok(())

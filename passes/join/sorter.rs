@@ -52,7 +52,7 @@ pub(super) struct Held {
     /// Records of the batch that don't lie in it.
     made: Vec<u8>,
     made_origins: Origins,
-    /// In file order, the batch being chunk 0 and what was made chunk 1. The key of a record without a time says how many rounds were over.
+    /// In file order. Chunk 0 is the batch, chunk 1 rewritten records. For records without a time, `key` counts the finished rounds.
     entries: Vec<Entry>,
     timeless: bool,
     /// How many of them lie in the batch.
@@ -60,6 +60,8 @@ pub(super) struct Held {
     /// The latest time before each FINISHED_ROUND, and at the end.
     rounds: Vec<u64>,
     latest: u64,
+    /// The time of the last record that has one.
+    last: Option<u64>,
 }
 
 impl Held {
@@ -87,6 +89,7 @@ impl Held {
             chunk |= TIMELESS;
         }
         self.latest = self.latest.max(time.unwrap_or(0));
+        self.last = time.or(self.last);
         // Chunks are a few MiB, and where they are more that is the payload of their last record.
         let at = u32::try_from(at).map_err(|_| record.error("too much is waiting before it"))?;
         self.entries.push(Entry { key: time.unwrap_or(self.rounds.len() as u64), chunk, at });
@@ -166,7 +169,7 @@ pub(super) struct Sorter {
     first: u32,
     /// Bytes of chunks that lie in memory.
     heap: usize,
-    rounds: Rounds,
+    place: Place,
     /// From `next` on: in order as soon as one of them may go.
     waiting: Vec<Entry>,
     next: usize,
@@ -186,16 +189,84 @@ impl std::fmt::Debug for Sorter {
     }
 }
 
+/// Where records without a time go.
+#[derive(Debug)]
+enum Place {
+    /// Where perf hands them on: behind what it has handed on by then, before all that is behind them in the input.
+    AsHandedOn(Rounds),
+    /// Where they are: behind the record with a time before them, of this time, and before the one behind them.
+    BetweenNeighbours(u64),
+}
+
+impl Place {
+    /// Gives the records without a time their keys. `next` is the first time behind the batch, `level` the earliest.
+    fn keys(&mut self, entries: &mut [Entry], held: &HeldTimes, next: u64, level: u64) {
+        let is_timeless = |entry: &Entry| entry.chunk & TIMELESS != 0;
+        match self {
+            Place::AsHandedOn(rounds) => {
+                let settled: Vec<u64> = held
+                    .rounds
+                    .iter()
+                    .map(|&latest| {
+                        let before = rounds.settled;
+                        rounds.finish(latest);
+                        before
+                    })
+                    .collect();
+                rounds.latest = rounds.latest.max(held.latest);
+                let mut earliest = level;
+                for entry in entries.iter_mut().rev().filter(|_| held.timeless) {
+                    if is_timeless(entry) {
+                        let settled = settled.get(entry.key as usize).copied().unwrap_or(rounds.settled);
+                        entry.key = settled.min(earliest);
+                    } else {
+                        earliest = earliest.min(entry.key);
+                    }
+                }
+            }
+            Place::BetweenNeighbours(before) => {
+                let mut last = *before;
+                for entry in entries.iter_mut().filter(|_| held.timeless) {
+                    if is_timeless(entry) {
+                        entry.key = last;
+                    } else {
+                        last = entry.key;
+                    }
+                }
+                let mut next = next;
+                for entry in entries.iter_mut().rev().filter(|_| held.timeless) {
+                    if is_timeless(entry) {
+                        entry.key = entry.key.min(next);
+                    } else {
+                        next = entry.key;
+                    }
+                }
+                *before = held.last.unwrap_or(*before);
+            }
+        }
+    }
+}
+
+/// What a batch tells of its times.
+struct HeldTimes {
+    timeless: bool,
+    rounds: Vec<u64>,
+    latest: u64,
+    last: Option<u64>,
+}
+
 impl Sorter {
-    /// What has no time goes behind those up to the time `settled` at least.
-    pub(super) fn new(endian: Endian, settled: u64, spool: Spool) -> Sorter {
+    /// What has no time goes behind those up to the time `settled` at least. `keeps_place`: perf reads the input in the order of the file, so that
+    /// what has no time stays where it is.
+    pub(super) fn new(endian: Endian, settled: u64, keeps_place: bool, spool: Spool) -> Sorter {
+        let rounds = Rounds { settled, latest_at_last: 0, latest: 0 };
         Sorter {
             endian,
             spool,
             chunks: VecDeque::new(),
             first: 0,
             heap: 0,
-            rounds: Rounds { settled, latest_at_last: 0, latest: 0 },
+            place: if keeps_place { Place::BetweenNeighbours(settled) } else { Place::AsHandedOn(rounds) },
             waiting: Vec::new(),
             next: 0,
             earliest: u64::MAX,
@@ -210,30 +281,13 @@ impl Sorter {
         self.chunks.push_back(Chunk { bytes, origins, left: left as u32 });
     }
 
-    /// Takes in the next batch, behind which nothing is earlier than `level`. A record without a time goes behind those that perf has handed on by
-    /// then, and before all that are behind it in the input.
-    pub(super) fn take(&mut self, held: Held, level: u64) -> Result<()> {
-        let Held { bytes, origins, made, made_origins, mut entries, timeless, stored, rounds, latest } = held;
+    /// Takes in the next batch, behind which nothing is earlier than `level`, and the first record has the time `next`.
+    pub(super) fn take(&mut self, held: Held, next: u64, level: u64) -> Result<()> {
+        let Held { bytes, origins, made, made_origins, mut entries, stored, .. } = held;
+        let Held { timeless, rounds, latest, last, .. } = held;
         self.level = level;
         self.spill()?;
-        let settled: Vec<u64> = rounds
-            .iter()
-            .map(|&latest| {
-                let before = self.rounds.settled;
-                self.rounds.finish(latest);
-                before
-            })
-            .collect();
-        self.rounds.latest = self.rounds.latest.max(latest);
-        let mut earliest = level;
-        for entry in entries.iter_mut().rev().filter(|_| timeless) {
-            if entry.chunk & TIMELESS != 0 {
-                let settled = settled.get(entry.key as usize).copied().unwrap_or(self.rounds.settled);
-                entry.key = settled.min(earliest);
-            } else {
-                earliest = earliest.min(entry.key);
-            }
-        }
+        self.place.keys(&mut entries, &HeldTimes { timeless, rounds, latest, last }, next, level);
         let number = self.first + self.chunks.len() as u32;
         anyhow::ensure!(number + 1 < TIMELESS, "there are too many batches to be put in order");
         entries.iter_mut().for_each(|entry| entry.chunk += number);
@@ -358,8 +412,8 @@ mod tests {
     use super::*;
 
     /// Records of 16 bytes that hold their time, in batches; what comes out, and how many temporary files that took.
-    fn sorted(batches: &[Vec<Option<u64>>]) -> (Vec<u64>, usize) {
-        let mut sorter = Sorter::new(Endian::Little, 0, Arc::new(tempfile::tempfile));
+    fn sorted(batches: &[Vec<Option<u64>>], keeps_place: bool) -> (Vec<u64>, usize) {
+        let mut sorter = Sorter::new(Endian::Little, 0, keeps_place, Arc::new(tempfile::tempfile));
         let earliest = |times: &[Option<u64>]| times.iter().flatten().copied().min().unwrap_or(u64::MAX);
         let mut out = Vec::new();
         for (number, times) in batches.iter().enumerate() {
@@ -374,7 +428,8 @@ mod tests {
                 held.hold(&record, *time).unwrap();
             }
             let behind = batches[number + 1..].iter().map(|times| earliest(times)).min();
-            sorter.take(held.done(), behind.unwrap_or(u64::MAX)).unwrap();
+            let next = batches[number + 1..].iter().flatten().flatten().next();
+            sorter.take(held.done(), next.copied().unwrap_or(u64::MAX), behind.unwrap_or(u64::MAX)).unwrap();
             while let Some(ready) = sorter.peek() {
                 out.push(sorter.record(&ready).unwrap().u64(8).unwrap());
                 sorter.pop(&ready);
@@ -389,7 +444,7 @@ mod tests {
         let batch = |number: u64| (0..300_000).map(|at| Some(1 + (number * 7 + at * 31) % 65_521)).collect();
         let mut batches: Vec<Vec<Option<u64>>> = (0..6).map(batch).collect();
         batches.push(vec![Some(1)]);
-        let (out, runs) = sorted(&batches);
+        let (out, runs) = sorted(&batches, false);
         assert!(runs > 1);
         let mut expected: Vec<u64> = batches.iter().flatten().flatten().copied().collect();
         expected.sort_unstable();
@@ -398,7 +453,14 @@ mod tests {
 
     #[test]
     fn without_a_time_before_all_that_waits() {
-        let (out, runs) = sorted(&[vec![None, Some(5), Some(3)], vec![None, Some(7)], vec![Some(6), None]]);
-        assert_eq!((out, runs), (vec![0, 3, 5, 0, 0, 6, 7], 0));
+        let batches = [vec![None, Some(5), Some(3)], vec![None, Some(7)], vec![Some(6), None]];
+        assert_eq!(sorted(&batches, false), (vec![0, 3, 5, 0, 0, 6, 7], 0));
+    }
+
+    #[test]
+    fn without_a_time_between_neighbours() {
+        let batches = [vec![None, Some(5), None, Some(8), None], vec![Some(3), None, Some(7)], vec![None]];
+        // Between 5 and 8; after 8 and before 3, of which the latter counts; between 3 and 7; after 7, all of whose batch had gone.
+        assert_eq!(sorted(&batches, true), (vec![0, 0, 3, 0, 5, 0, 7, 8, 0], 0));
     }
 }

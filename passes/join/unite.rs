@@ -475,7 +475,7 @@ fn unite_feature(party: &Party<'_>, session: &mut Session) {
         session.report.say(Level::Info, what);
     }
     if !lost.is_empty() {
-        let what = format!("{name}: its {}, for which that of the first input stands", lost.join(", "));
+        let what = format!("{name}: its {}, in place of which the first input's is kept", lost.join(", "));
         session.report.say(Level::Loss, what);
     }
     unite_build_ids(party, session);
@@ -505,7 +505,7 @@ fn unite_build_ids(party: &Party<'_>, session: &mut Session) {
     if !other.is_empty() {
         let files = counted(other.len() as u64, "file has", "files have");
         let what = format!(
-            "{}: {files} another build-id in it ({}); a recording has one for each, which is the first input's, unless MMAP2 records tell",
+            "{}: {files} another build-id in it ({}); a recording has room for one each, which is the first input's, unless MMAP2 records have their own",
             party.name,
             other.join(", ")
         );

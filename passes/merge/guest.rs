@@ -14,29 +14,11 @@ use perfx_pipeline::{Job, Output, OutputForm, scan};
 use super::chosen::Chosen;
 use super::clock::TimeConv;
 use super::machines::IdIndex;
+use super::moments::{Moment, Moments, VcpuRef};
 use super::translate::{GUEST_KERNEL, GUEST_USER};
 use crate::join::Join;
 use crate::support::ids::{MappedIds, dso_name, object_of, recorded_on};
 use crate::support::levels::levels;
-
-/// A moment at which a VCPU ran.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Moment {
-    /// As recorded.
-    pub(crate) time: u64,
-    vcpu: Ran,
-}
-
-/// Which VCPU a record tells of.
-#[derive(Clone, Copy, Debug)]
-enum Ran {
-    Vcpu(u32),
-    /// The one that an id belongs to.
-    OfId(u64),
-}
-
-/// The most moments kept for finding an offset.
-const MOMENTS_MAX: usize = 1 << 19;
 
 /// A batch's earliest and latest time of a merged record (the earliest being the later where there is none), and its bytes.
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +45,9 @@ pub(crate) struct Facts {
     counts: Vec<[u64; 2]>,
     /// Merged records without a time.
     pub(crate) timeless: u64,
-    pub(crate) moments: Vec<Moment>,
+    pub(crate) moments: Moments,
+    /// Times of the first and the last sample that is merged.
+    pub(crate) sampled: Option<(u64, u64)>,
     parts: Vec<Part>,
     /// The kernel, its modules and files that processes run, whose mappings do not tell their build-id; whether a kernel mapped them.
     files: BTreeSet<(bool, Box<[u8]>)>,
@@ -94,10 +78,10 @@ impl Guest {
             let wanted = st::TIME;
             ensure!(
                 event.attr().sample_id_all() && event.attr().sample_type & wanted != 0,
-                "{name}: event {index} gives its records no time, without which nobody knows where they belong: record with --timestamp"
+                "{name}: event {index} gives its records no time, without which their place in the host's recording is unknown: record with --timestamp"
             );
         }
-        ensure!(!recording.events.is_empty(), "{name}: there is no event in it");
+        ensure!(!recording.events.is_empty(), "{name}: it has no event");
         Layouts::new(&recording.events).check_ids().map_err(|e| e.file(&name))?;
         let mut facts = Facts::of(&mut recording, &chosen, moments, threads)?;
         if facts.waiting_max() > WAITING_MAX {
@@ -180,6 +164,11 @@ fn sorted(recording: Recording, threads: usize, spool: Spool) -> Result<Recordin
     Ok(Recording::from_file(file, name, spool)?)
 }
 
+/// From the earlier begin to the later end.
+fn wider(one: (u64, u64), other: (u64, u64)) -> (u64, u64) {
+    (one.0.min(other.0), one.1.max(other.1))
+}
+
 impl Facts {
     fn of(recording: &mut Recording, chosen: &Chosen, moments: bool, threads: usize) -> Result<Facts> {
         let is_pipe = recording.form == Form::Pipe;
@@ -226,8 +215,8 @@ impl Facts {
             *all += later;
         }
         self.timeless += later.timeless;
-        let room = MOMENTS_MAX.saturating_sub(self.moments.len());
-        self.moments.extend(later.moments.into_iter().take(room));
+        self.moments.join(later.moments);
+        self.sampled = self.sampled.into_iter().chain(later.sampled).reduce(wider);
         self.parts.extend(later.parts);
         self.files.extend(later.files);
     }
@@ -269,6 +258,9 @@ impl Facts {
         }
         if let Some(part) = self.parts.last_mut().filter(|_| taken) {
             (part.earliest, part.latest) = (part.earliest.min(time), part.latest.max(time));
+            if kind == RecordType::SAMPLE {
+                self.sampled = Some(self.sampled.map_or((time, time), |all| wider(all, (time, time))));
+            }
         }
         let (id, cpu) = (layout.id(record), layout.cpu(record));
         if let (Some(id), Some(vcpu)) = (id, cpu)
@@ -279,9 +271,8 @@ impl Facts {
                 seen.insert(vcpu);
             }
         }
-        if moments && self.moments.len() < MOMENTS_MAX {
-            let vcpu = cpu.map(Ran::Vcpu).or(id.map(Ran::OfId));
-            self.moments.extend(vcpu.map(|vcpu| Moment { time, vcpu }));
+        if let Some(vcpu) = cpu.map(VcpuRef::Vcpu).or(id.map(VcpuRef::OfId)).filter(|_| moments) {
+            self.moments.push(Moment { time, vcpu });
         }
         Ok(())
     }
@@ -313,8 +304,8 @@ impl Facts {
     /// The VCPU that ran at a moment.
     pub(crate) fn vcpu(&self, moment: &Moment) -> Option<u32> {
         match moment.vcpu {
-            Ran::Vcpu(vcpu) => Some(vcpu),
-            Ran::OfId(id) => self.vcpu_of_id.get(&id).copied().flatten(),
+            VcpuRef::Vcpu(vcpu) => Some(vcpu),
+            VcpuRef::OfId(id) => self.vcpu_of_id.get(&id).copied().flatten(),
         }
     }
 

@@ -123,14 +123,14 @@ fn threads_text(threads: &BTreeMap<u32, Thread>) -> String {
     list(threads.values().map(|thread| format!("{} ({})", thread.tid, thread.name)))
 }
 
-/// The process that runs a guest: the only one with threads of all its VCPUs.
-pub(crate) fn find_pid(
+/// The processes that may run a guest: those with threads of all its VCPUs.
+pub(crate) fn find_pids(
     name: &str,
     machines: &Machines,
     taken: &BTreeSet<u32>,
     needed: &BTreeSet<u32>,
     hostname: Option<String>,
-) -> Result<u32> {
+) -> Result<Vec<u32>> {
     let free = |pid: &u32| !taken.contains(pid) && !machines.merged.contains(&u64::from(*pid));
     let fits = |threads: &BTreeMap<u32, Thread>| needed.iter().all(|vcpu| threads.contains_key(vcpu));
     let fitting: Vec<_> = machines
@@ -139,8 +139,8 @@ pub(crate) fn find_pid(
         .filter(|(pid, threads)| free(pid) && fits(threads))
         .map(|(pid, _)| *pid)
         .collect();
-    if let [pid] = fitting[..] {
-        return Ok(pid);
+    if !fitting.is_empty() {
+        return Ok(fitting);
     }
     let seen = list(machines.vcpus.iter().map(|(pid, threads)| {
         let merged = if free(pid) { "" } else { ", a guest already" };
@@ -154,13 +154,8 @@ pub(crate) fn find_pid(
             "{name}: no thread of the host's recording is named like a VCPU (`CPU 0/KVM`): give pid=N and vcpu=V:TID, or record the host with -a{join}"
         );
     }
-    let what = if fitting.is_empty() {
-        "no process of the host fits"
-    } else {
-        "several processes of the host may run it"
-    };
     bail!(
-        "{name}: {what}; give pid=N. It has VCPUs {}; the host's recording shows {seen}{join}",
+        "{name}: no process of the host fits; give pid=N. It has VCPUs {}; the host's recording shows {seen}{join}",
         ranges(&needed.iter().map(|&v| v.into()).collect::<Vec<_>>())
     )
 }

@@ -12,6 +12,7 @@ use perfx_pipeline::{Emit, Level, Report, Scope, Session, counted};
 use super::clock::Clock;
 use super::events::{event_desc, translation};
 use super::guest::Guest;
+use super::judged::{Judged, PARTS};
 use super::machines::Machines;
 use super::placed::Placed;
 use super::report::{tell, tell_done};
@@ -24,7 +25,7 @@ use crate::support::event_ids::{self, FreeIds, lacks_identifier};
 #[derive(Debug)]
 pub(crate) struct Merging {
     endian: Endian,
-    guests: Vec<OnItsWay>,
+    guests: Vec<ActiveGuest>,
     /// ID_INDEX records; they and records without a time go before the host's first record with one. Empty from then on.
     front: Vec<Vec<u8>>,
     begun: bool,
@@ -42,20 +43,13 @@ pub(crate) struct Merging {
 
 /// A guest, its records in order, and how they compare to the schedule.
 #[derive(Debug)]
-struct OnItsWay {
+struct ActiveGuest {
     guest: Guest,
     translator: Arc<Translator>,
     sorted: Sorted,
-    judged: Judged,
+    judged: Vec<Judged>,
     /// From when to when it reaches on the host.
     times: Option<(u64, u64)>,
-}
-
-/// How many of a guest's records lie where the host ran their VCPU: nearly all, if its offset is right.
-#[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Judged {
-    pub(crate) inside: u64,
-    pub(crate) all: u64,
 }
 
 /// Bytes that are put behind the host's records at a time.
@@ -96,7 +90,9 @@ impl Merging {
         for (mut placed, clock) in guests {
             let translation = translation(&placed, &mut free, host_attr, endian);
             let times = tell(&placed, &clock, &translation, &mut session.report)?;
-            span = span.into_iter().chain(times).reduce(|(a, b), (from, to)| (a.min(from), b.max(to)));
+            let sampled = placed.guest.facts.sampled;
+            let sampled = sampled.and_then(|(from, to)| clock.host_time(from).zip(clock.host_time(to)));
+            span = span.into_iter().chain(sampled).reduce(|(a, b), (from, to)| (a.min(from), b.max(to)));
             let (mut ids, nested) = placed.guest.build_ids(placed.pid);
             if nested > 0 {
                 let lost = counted(nested, "build-id", "build-ids");
@@ -131,8 +127,8 @@ impl Merging {
             });
             let sorted = Sorted::new(&mut placed.guest, translator.clone(), session.threads)?;
             added.push(translation.events);
-            let judged = Judged::default();
-            merged.push(OnItsWay { guest: placed.guest, translator, sorted, judged, times });
+            let judged = vec![Judged::default(); PARTS];
+            merged.push(ActiveGuest { guest: placed.guest, translator, sorted, judged, times });
         }
         let guests = merged.iter().zip(&added).map(|(way, events)| (&way.guest.recording, &events[..]));
         match event_desc(session, &guests.collect::<Vec<_>>(), &events) {
@@ -152,9 +148,11 @@ impl Merging {
             // It hides the ids in MMAP2 records.
             session.add_build_ids(&mapped_ids);
         }
+        // perf writes 0..0 where it did not look at the samples; what is unknown stays so.
         let section =
             session.feature(Feature::SAMPLE_TIME).and_then(|section| SampleTime::read(section, endian));
-        if let (Some(SampleTime { first_ns, last_ns }), Some((first, last))) = (section, span) {
+        let known = section.filter(|times| times.last_ns != 0);
+        if let (Some(SampleTime { first_ns, last_ns }), Some((first, last))) = (known, span) {
             let wider = SampleTime { first_ns: first_ns.min(first), last_ns: last_ns.max(last) };
             session.set_feature(Feature::SAMPLE_TIME, wider.write(endian));
         }
@@ -252,6 +250,8 @@ impl Merging {
                 .map_or(limit, |(time, other)| if number < other { time } else { time.saturating_sub(1) });
             let (records, bytes) = way.sorted.take(until.min(limit));
             let mut at = 0;
+            let (first, last) = way.times.unwrap_or_default();
+            let length = (last.saturating_sub(first) / PARTS as u64).saturating_add(1);
             for made in records {
                 let record = bytes.get_mut(at..).unwrap_or_default();
                 at += made.range().len();
@@ -259,8 +259,9 @@ impl Merging {
                 let now = made.thread.and_then(|thread| self.now.get(thread as usize));
                 let covered = self.switches.times().is_some_and(|(_, last)| made.time <= last);
                 if let Some(runs) = now.and_then(|now| now.runs).filter(|_| covered) {
-                    way.judged.all += 1;
-                    way.judged.inside += u64::from(runs);
+                    let part = (made.time.saturating_sub(first) / length).min(PARTS as u64 - 1) as usize;
+                    way.judged[part].all += 1;
+                    way.judged[part].inside += u64::from(runs);
                 }
                 made.set_cpu(record, now.map_or(0, |now| now.cpu), self.endian);
             }
@@ -290,7 +291,7 @@ impl Merging {
         }
         for way in &self.guests {
             let name = &way.guest.recording.name;
-            tell_done(name, way.times, self.switches.times(), way.judged, report);
+            tell_done(name, way.times, self.switches.times(), &way.judged, report);
         }
     }
 }

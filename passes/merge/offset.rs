@@ -1,64 +1,173 @@
 //! How a guest's clock compares to the host's: given, or found in the recordings.
 
-use anyhow::{Result, bail};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail};
 use perfx_format::decode::clock_name;
 use perfx_format::features::ClockData;
 use perfx_format::{Event, Feature};
 use perfx_pipeline::{Level, Session};
 
 use super::clock::{Clock, Scale};
-use super::guest::Moment;
 use super::machines::{Machines, Thread};
-use super::placed::Placed;
-use super::report::signed_seconds;
-use super::schedule::{Event as At, Schedule, Unfit};
+use super::moments::Moment;
+use super::placed::{Opened, Placed, Process};
+use super::report::{list, signed_seconds};
+use super::schedule::{Event as At, Fit, Schedule, Unfit};
 use super::switches::Watch;
 
-/// Given, or found: by the schedule, which is exact to microseconds, else by the wall clocks that both recordings tell.
-pub(crate) fn find_clock(
-    placed: &Placed,
+/// A guest whose process is known, and what is known of its clock.
+pub(crate) type Found = (Placed, Approach);
+
+/// How far a clock has been found.
+#[derive(Debug)]
+pub(crate) enum Approach {
+    Known(Clock),
+    /// From a part of the host's recording, to be followed through the rest.
+    InPart(Timeline, Fit),
+}
+
+/// The clock of each guest, and where several processes may have run it, its process: the one whose schedule it fits.
+pub(crate) fn find_clocks(
+    guests: Vec<Opened>,
     machines: &Machines,
     watch: &Watch,
+    guestmount: Option<&Path>,
     session: &mut Session,
-) -> Result<Clock> {
-    let facts = &placed.guest.facts;
-    let (guest, host) = (facts.time_conv, machines.time_conv);
-    let scale = placed.spec.scale;
-    let name = placed.name();
-    let differ = clocks_differ(&placed.guest.recording.events, &session.events);
+) -> Result<Vec<Found>> {
+    let mut taken: BTreeSet<u32> = BTreeSet::new();
+    let mut tried = Vec::new();
+    for mut opened in guests {
+        let clock = Clock {
+            guest: opened.guest.facts.time_conv,
+            host: machines.time_conv,
+            offset: opened.spec.offset.unwrap_or(0),
+            scale: opened.spec.scale.unwrap_or(Scale::ONE),
+        };
+        let timeline = Timeline::new(&mut opened, clock);
+        let fits: Vec<_> = opened.processes.iter().map(|process| timeline.fit(process, watch)).collect();
+        if let [process] = &opened.processes[..] {
+            taken.insert(process.pid);
+        }
+        tried.push((opened, timeline, fits));
+    }
+    // A guest that fits one process only takes that from the others.
+    for _ in 0..tried.len() {
+        for (opened, _, fits) in tried.iter_mut().filter(|(opened, ..)| opened.processes.len() > 1) {
+            let free = |at: &usize| fits[*at].is_ok() && !taken.contains(&opened.processes[*at].pid);
+            let fitting: Vec<usize> = (0..fits.len()).filter(free).collect();
+            if let [only] = fitting[..] {
+                taken.insert(opened.processes[only].pid);
+                opened.processes = vec![opened.processes.swap_remove(only)];
+                *fits = vec![fits.swap_remove(only)];
+            }
+        }
+    }
+    tried
+        .into_iter()
+        .map(|(opened, timeline, fits)| {
+            check_process(&opened, &fits)?;
+            let approach = approach(&opened, timeline, fits, watch, session)?;
+            let process = opened.processes[0].clone();
+            Ok((opened.placed(process, guestmount, session)?, approach))
+        })
+        .collect()
+}
+
+/// Which process ran the guest must be clear.
+fn check_process(opened: &Opened, fits: &[Result<Fit, Unfit>]) -> Result<()> {
+    if opened.processes.len() == 1 {
+        return Ok(());
+    }
+    let name = opened.name();
+    let each = opened.processes.iter().zip(fits).map(|(process, fit)| match fit {
+        Ok(fit) => format!("process {} fits, with {} of {}", process.pid, fit.inside, fit.judged),
+        Err(unfit) => format!("process {}: {unfit}", process.pid),
+    });
+    bail!(
+        "{name}: several processes of the host may run it, and their schedules do not tell which; give pid=N [{}]",
+        list(each)
+    )
+}
+
+/// Given, or found: by the schedule, which is exact to microseconds, else by the wall clocks that both recordings tell.
+fn approach(
+    opened: &Opened,
+    timeline: Timeline,
+    mut fits: Vec<Result<Fit, Unfit>>,
+    watch: &Watch,
+    session: &mut Session,
+) -> Result<Approach> {
+    let Clock { guest, host, .. } = timeline.clock;
+    let name = opened.name();
+    let differ = clocks_differ(&opened.guest.recording.events, &session.events);
     if let Some(differ) = &differ {
         session.report.say(Level::Info, format!("{name}: {differ}"));
     }
-    if let Some(offset) = placed.spec.offset {
-        return Ok(Clock { guest, host, offset, scale: scale.unwrap_or(Scale::ONE) });
+    if opened.spec.offset.is_some() {
+        return Ok(Approach::Known(timeline.clock));
     }
-    let unfit = match clock_from_schedule(placed, Clock { guest, host, offset: 0, scale: Scale::ONE }, watch)
-    {
-        Ok((clock, text)) => {
-            session.report.say(Level::Info, format!("{name}: {text}"));
-            return Ok(clock);
-        }
+    let unfit = match fits.pop().unwrap_or(Err(Unfit::NoSpans)) {
+        Ok(fit) if watch.is_cut() => return Ok(Approach::InPart(timeline, fit)),
+        Ok(fit) => match timeline.clock(&fit) {
+            Some(clock) => {
+                session.report.say(Level::Info, format!("{name}: {}", about(&fit)));
+                return Ok(Approach::Known(clock));
+            }
+            None => Unfit::NoGaps,
+        },
         Err(unfit) => unfit,
     };
-    if let Some(offset) = offset_of_wall_clocks(placed, session).filter(|_| guest.is_none() && host.is_none())
-    {
+    let is_coarse = matches!(unfit, Unfit::Coarse(_));
+    let wall = offset_of_wall_clocks(opened, session);
+    if let Some(offset) = wall.filter(|_| guest.is_none() && host.is_none() && !is_coarse) {
         let what =
-            "the wall clocks of both machines tell its offset (CLOCK_DATA), which is as good as those agree";
+            "the wall clocks of both machines give its offset (CLOCK_DATA), which is as good as those agree";
         session.report.say(Level::Info, format!("{name}: {what}"));
-        return Ok(Clock { guest, host, offset, scale: scale.unwrap_or(Scale::ONE) });
+        return Ok(Approach::Known(Clock { offset, ..timeline.clock }));
     }
     let differ = differ.map_or(String::new(), |differ| format!(" ({differ})"));
     // What the guest's kernel takes for the rate of its clock may be far from it, and then the rate is half of the answer.
-    let cycles = guest.is_some() && scale.is_none() && matches!(unfit, Unfit::Ambiguous { .. });
+    let cycles = guest.is_some() && opened.spec.scale.is_none() && matches!(unfit, Unfit::Ambiguous { .. });
     let rate = if cycles {
         "if its kernel misjudges its clock, give scale=, its cycles in a ns of the host (the GHz of the TSC, with all digits of the host's kernel log: \
          dmesg | grep MHz); or give "
     } else {
         "or give "
     };
-    bail!(
-        "{name}: how its clock compares to the host's can't be told{differ}: {unfit}; {rate}offset= and scale="
-    )
+    bail!("{name}: cannot determine the clock offset{differ}: {unfit}; {rate}offset= and scale=")
+}
+
+/// The stretches of the host's time in which it must be known when VCPUs ran, to follow these guests' clocks.
+pub(crate) fn stretches(guests: &[Found]) -> Vec<(u64, u64)> {
+    let wanted = guests.iter().filter_map(|(_, approach)| match approach {
+        Approach::InPart(timeline, fit) => Some(timeline.stretches(fit)),
+        Approach::Known(_) => None,
+    });
+    wanted.flatten().collect()
+}
+
+/// The clocks, followed through the whole recording.
+pub(crate) fn follow_clocks(
+    guests: Vec<Found>,
+    watch: &Watch,
+    session: &mut Session,
+) -> Result<Vec<(Placed, Clock)>> {
+    let followed = |(placed, approach): Found| {
+        let clock = match approach {
+            Approach::Known(clock) => clock,
+            Approach::InPart(timeline, fit) => {
+                let name = placed.name();
+                let fit = timeline.follow(&placed.threads, fit, watch);
+                session.report.say(Level::Info, format!("{name}: {}", about(&fit)));
+                let clock = timeline.clock(&fit);
+                clock.with_context(|| format!("{name}: its clock runs at a rate that can't be"))?
+            }
+        };
+        Ok((placed, clock))
+    };
+    guests.into_iter().map(followed).collect()
 }
 
 /// Clocks that are so much apart do not drift, one of them was misjudged.
@@ -80,49 +189,144 @@ fn clocks_differ(guest: &[Event], host: &[Event]) -> Option<String> {
 }
 
 /// Both recordings tell what their clocks showed at a wall-clock time.
-fn offset_of_wall_clocks(placed: &Placed, session: &Session) -> Option<i64> {
+fn offset_of_wall_clocks(opened: &Opened, session: &Session) -> Option<i64> {
     let read = |section: &[u8]| ClockData::read(section, session.endian);
     let host = read(session.feature(Feature::CLOCK_DATA)?)?;
-    let guest = read(placed.guest.recording.features.get(&Feature::CLOCK_DATA)?)?;
+    let guest = read(opened.guest.recording.features.get(&Feature::CLOCK_DATA)?)?;
     let ahead = |clock: ClockData| i128::from(clock.clock_ns) - i128::from(clock.wall_ns);
     i64::try_from(ahead(guest) - ahead(host)).ok()
 }
 
-/// The clock by the host's switch records, and a sentence about how sure that is.
-fn clock_from_schedule(placed: &Placed, clock: Clock, watch: &Watch) -> Result<(Clock, String), Unfit> {
-    let facts = &placed.guest.facts;
-    // Units of the guest in a ns, and in a unit, of the host.
-    let guest_rate = clock.guest.map_or(1.0, |conv| conv.rate());
-    let host_rate = clock.host.map_or(1.0, |conv| conv.rate());
-    let scale = placed.spec.scale.map_or(guest_rate / host_rate, Scale::get);
-    let per_ns = scale * host_rate;
-    let Some(first) = facts.moments.iter().map(|moment| clock.units(moment.time)).min() else {
-        return Err(Unfit::TooFew(0));
-    };
-    let vcpus: Vec<u32> = placed.threads.keys().copied().collect();
-    let event = |moment: &Moment| {
-        let units = clock.units(moment.time).wrapping_sub(first);
-        let vcpu = vcpus.binary_search(&facts.vcpu(moment)?).ok()?;
-        Some(At { at: (units as f64 / per_ns) as i64, vcpu })
-    };
-    let mut events: Vec<At> = facts.moments.iter().filter_map(event).collect();
-    events.sort_unstable();
-    let (from, to) = watch.covered().unwrap_or_default();
+/// A guest's moments on the host's time scale, but for an offset and a drift.
+#[derive(Debug)]
+pub(crate) struct Timeline {
+    /// How times convert, the offset and the scale being those that were given.
+    clock: Clock,
+    /// Units of the guest's clock in one of the host's, as far as both know their rates.
+    scale: f64,
+    /// The rate is to be found, too.
+    drifts: bool,
+    /// The guest's first moment, units of its clock: moment 0 of the events.
+    first: u64,
+    /// Ascending.
+    events: Vec<At>,
+}
+
+/// Moments at which a clock is followed through the host's recording, and so many events at each, ns apart at most.
+const STOPS: usize = 128;
+const STOP_EVENTS: usize = 512;
+const STOP_LENGTH: i64 = 4_000_000_000;
+/// So far at least the host is looked at around what a guest's events are thought to be, ns.
+const MARGIN: f64 = 10_000_000.0;
+/// So much more a clock may drift than was seen in the part it was found in.
+const DRIFT_MORE: f64 = 2e-6;
+
+impl Timeline {
+    fn new(opened: &mut Opened, clock: Clock) -> Timeline {
+        // Units of the guest in a ns, and in a unit, of the host.
+        let guest_rate = clock.guest.map_or(1.0, |conv| conv.rate());
+        let host_rate = clock.host.map_or(1.0, |conv| conv.rate());
+        let scale = opened.spec.scale.map_or(guest_rate / host_rate, Scale::get);
+        let per_ns = scale * host_rate;
+        let moments = opened.guest.facts.moments.take();
+        let facts = &opened.guest.facts;
+        let first = moments.iter().map(|moment| clock.units(moment.time)).min().unwrap_or(0);
+        // The same VCPUs in whichever process.
+        let vcpus: Vec<u32> = opened
+            .processes
+            .first()
+            .map_or_else(Vec::new, |process| process.threads.keys().copied().collect());
+        let event = |moment: &Moment| {
+            let units = clock.units(moment.time).wrapping_sub(first);
+            let vcpu = vcpus.binary_search(&facts.vcpu(moment)?).ok()?;
+            Some(At { at: (units as f64 / per_ns) as i64, vcpu })
+        };
+        let mut events: Vec<At> = moments.iter().filter_map(event).collect();
+        events.sort_unstable();
+        Timeline { clock, scale, drifts: opened.spec.scale.is_none(), first, events }
+    }
+
+    /// How it fits the schedule of a process.
+    fn fit(&self, process: &Process, watch: &Watch) -> Result<Fit, Unfit> {
+        if self.events.is_empty() {
+            return Err(Unfit::TooFew(0));
+        }
+        let schedule = schedule(&process.threads, watch);
+        schedule.fit(self.early(&schedule.covered, watch.is_cut()), self.drifts)
+    }
+
+    /// What can have happened while the host's schedule is known, of guests that were recorded from its begin on.
+    fn early(&self, covered: &[(i64, i64)], is_cut: bool) -> &[At] {
+        let Some((&(from, _), &(_, to))) = covered.first().zip(covered.last()) else { return &self.events };
+        let count = self.events.partition_point(|event| event.at < to - from);
+        let early = &self.events[..count];
+        if is_cut && Schedule::is_enough(early) { early } else { &self.events }
+    }
+
+    /// The events at some moments of the whole recording, none of which is much further from where the clock is known than all before it.
+    fn stops(&self, known: (i64, i64)) -> Vec<&[At]> {
+        let count = self.events.len();
+        let length = (known.1 - known.0).max(1);
+        let near = (0..64).map(|step| known.1.saturating_add((length as f64 * 1.5f64.powi(step)) as i64));
+        let near = near.map(|at| self.events.partition_point(|event| event.at < at));
+        let mut starts: Vec<usize> = (0..STOPS).map(|stop| stop * count / STOPS).chain(near).collect();
+        starts.push(count.saturating_sub(STOP_EVENTS));
+        starts.sort_unstable();
+        let mut done = 0;
+        let stops = starts.into_iter().filter_map(|start| {
+            let events = self.events.get(start.max(done)..)?;
+            let first = events.first()?.at;
+            let length = events
+                .iter()
+                .take(STOP_EVENTS)
+                .take_while(|event| event.at < first.saturating_add(STOP_LENGTH))
+                .count();
+            done = start.max(done) + length;
+            Some(&events[..length])
+        });
+        stops.collect()
+    }
+
+    /// Where on the host those are, and may be by how much the clock is not known yet.
+    fn stretches(&self, fit: &Fit) -> Vec<(u64, u64)> {
+        let length = (fit.known.1 - fit.known.0).max(1) as f64;
+        let drift = DRIFT_MORE + 2.0 * fit.error as f64 / length;
+        let stretch = |events: &[At]| {
+            let (first, last) = (events.first()?.at, events.last()?.at);
+            let margin = MARGIN + drift * (first - fit.known.1).max(fit.known.0 - first).max(0) as f64;
+            let there = |at: i64| fit.offset as f64 + at as f64 * (1.0 + fit.drift);
+            Some(((there(first) - margin).max(0.0) as u64, (there(last) + margin).max(0.0) as u64))
+        };
+        self.stops(fit.known).into_iter().filter_map(stretch).collect()
+    }
+
+    /// The fit for the whole recording.
+    fn follow(&self, threads: &BTreeMap<u32, Thread>, fit: Fit, watch: &Watch) -> Fit {
+        let events: Vec<At> = self.stops(fit.known).into_iter().flatten().copied().collect();
+        schedule(threads, watch).follow(&events, fit, self.drifts)
+    }
+
+    /// `None` for what no clock can be.
+    fn clock(&self, fit: &Fit) -> Option<Clock> {
+        // The guest's first moment is at `fit.offset` on the host.
+        let scale = self.scale / (1.0 + fit.drift);
+        let there = self.clock.host_units(fit.offset.max(0) as u64);
+        let offset = i128::from(self.first) - (there as f64 * scale) as i128;
+        let found = Scale::new(scale).zip(i64::try_from(offset).ok());
+        found.map(|(scale, offset)| Clock { offset, scale, ..self.clock })
+    }
+}
+
+/// When the threads ran, as far as it was watched.
+fn schedule<'w>(threads: &BTreeMap<u32, Thread>, watch: &'w Watch) -> Schedule<'w> {
     let spans = |thread: &Thread| watch.run(thread.tid).map_or(&[][..], |run| &run.spans);
-    let schedule = Schedule {
-        spans: placed.threads.values().map(spans).collect(),
-        from: from.min(1 << 62) as i64,
-        to: to.min(1 << 62) as i64,
-    };
-    let fit = schedule.fit(&events, placed.spec.scale.is_none())?;
-    // The guest's first moment is at `fit.offset` on the host.
-    let scale = scale / (1.0 + fit.drift);
-    let there = clock.host_units(fit.offset.max(0) as u64);
-    let offset = i128::from(first) - (there as f64 * scale) as i128;
-    let clock = Scale::new(scale)
-        .zip(i64::try_from(offset).ok())
-        .map(|(scale, offset)| Clock { offset, scale, ..clock })
-        .ok_or(Unfit::NoGaps)?;
+    let time = |time: u64| time.min(1 << 62) as i64;
+    let covered = watch.covered().into_iter().map(|(from, to)| (time(from), time(to)));
+    Schedule::new(threads.values().map(spans).collect(), covered.collect())
+}
+
+/// A sentence about how sure the fit is.
+fn about(fit: &Fit) -> String {
     let share = |part: f64| format!("{:.2} %", part * 100.0);
     let inside = share(fit.inside as f64 / fit.judged.max(1) as f64);
     let second = fit.second.filter(|other| other.judged > 0).map_or(String::new(), |other| {
@@ -135,11 +339,58 @@ fn clock_from_schedule(placed: &Placed, clock: Clock, watch: &Watch) -> Result<(
     } else {
         format!("; its kernel misjudges its clock, which shows {shown:.4} s in a second of the host")
     };
-    let text = format!(
+    format!(
         "the offset is found from the schedule: {inside} of {} events happened while the host ran their VCPU, to ±{}.{} µs{second}{misjudged}",
         fit.judged,
-        fit.spread / 1000,
-        fit.spread % 1000 / 100,
-    );
-    Ok((clock, text))
+        fit.error / 1000,
+        fit.error % 1000 / 100,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 2 hours of which the host's schedule is known in the first two minutes only, and by a third look at some moments.
+    #[test]
+    fn the_clock_of_a_long_merge_is_followed_to_its_end() {
+        const DRIFT: f64 = 4.2e-6;
+        const BEGIN: i64 = 3_000_000_000;
+        let mut state = 1u64;
+        let mut below = |most: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % most
+        };
+        let (mut spans, mut events, mut at) = (Vec::new(), Vec::new(), 2_000_000_000u64);
+        while at < 7_200_000_000_000 {
+            // Busy for some ms, then idle for 2 s.
+            let busy = at + 20_000_000;
+            while at < busy {
+                let end = at + 100_000 + below(400_000);
+                spans.push((at, end));
+                let there = (at + 5_000 + below(end - at - 8_000)) as i64 - BEGIN;
+                events.push(At { at: (there as f64 / (1.0 + DRIFT)) as i64, vcpu: 0 });
+                at = end + 1 + below(2_000_000);
+            }
+            at = busy + 2_000_000_000;
+        }
+        let threads = BTreeMap::from([(0, Thread { tid: 7, name: String::new() })]);
+        let process = Process { pid: 7, threads: threads.clone() };
+        let clock = Clock { guest: None, host: None, offset: 0, scale: Scale::ONE };
+        let timeline = Timeline { clock, scale: 1.0, drifts: true, first: 0, events };
+        let watch = Watch::new([7], true).seen(&spans, Some(800));
+        assert!(watch.is_cut());
+        let fit = timeline.fit(&process, &watch).unwrap();
+        let far_off = |fit: &Fit| {
+            let off = |event: &At| (fit.offset - BEGIN) as f64 + event.at as f64 * (fit.drift - DRIFT);
+            timeline.events.iter().map(|event| off(event).abs() as i64).max().unwrap()
+        };
+        // What the begin alone says is wrong at the end.
+        assert!(far_off(&fit) > 40_000, "{} ns", far_off(&fit));
+        let watch = watch.again(timeline.stretches(&fit)).seen(&spans, None);
+        let found = timeline.follow(&threads, fit, &watch);
+        let off = far_off(&found);
+        assert!(off <= found.error && found.error < 30_000, "{off} ns, of {} claimed", found.error);
+        assert!(found.judged > 5_000 && found.inside as f64 > found.judged as f64 * 0.99, "{found:?}");
+    }
 }

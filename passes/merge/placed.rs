@@ -1,7 +1,7 @@
 //! The guests, each with the process and the threads of the host that run it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
@@ -13,14 +13,31 @@ use perfx_pipeline::{Level, Session};
 
 use super::chosen::Chosen;
 use super::guest::Guest;
-use super::machines::{Machines, Thread, find_pid, find_threads};
+use super::machines::{Machines, Thread, find_pids, find_threads};
+use super::report::list;
 use super::spec::GuestSpec;
 use super::{KCORE_DIR, MergeOptions};
+
+/// A guest, and where it may have run.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) spec: GuestSpec,
+    pub(crate) guest: Guest,
+    /// At least one.
+    pub(crate) processes: Vec<Process>,
+}
+
+/// A process of the host, and the threads of it that run VCPUs.
+#[derive(Clone, Debug)]
+pub(crate) struct Process {
+    pub(crate) pid: u32,
+    /// By VCPU.
+    pub(crate) threads: BTreeMap<u32, Thread>,
+}
 
 /// A guest and where it ran.
 #[derive(Debug)]
 pub(crate) struct Placed {
-    pub(crate) spec: GuestSpec,
     pub(crate) guest: Guest,
     pub(crate) pid: u32,
     /// By VCPU.
@@ -29,18 +46,54 @@ pub(crate) struct Placed {
     pub(crate) root: Option<PathBuf>,
 }
 
+impl Opened {
+    pub(crate) fn name(&self) -> Arc<str> {
+        self.guest.recording.name.clone()
+    }
+
+    /// It ran in this process.
+    pub(crate) fn placed(
+        self,
+        process: Process,
+        guestmount: Option<&Path>,
+        session: &mut Session,
+    ) -> Result<Placed> {
+        let name = self.name();
+        let Opened { spec, guest, .. } = self;
+        let Process { pid, threads } = process;
+        let root = spec.root.or(guestmount.map(|folder| folder.join(pid.to_string())));
+        if let Some(root) = &root {
+            ensure!(
+                root.is_dir(),
+                "{name}: {} is not a directory, so it can't stand for the guest's /",
+                root.display()
+            );
+        }
+        for extra in &guest.recording.extras {
+            let entry = extra.file_name().unwrap_or_default().to_string_lossy();
+            if entry == KCORE_DIR {
+                session.beside.push((extra.clone(), format!("{KCORE_DIR}__{pid}").into()));
+            } else {
+                let lost = format!("{name}: {entry}, for which the host's recording has no place");
+                session.report.say(Level::Loss, lost);
+            }
+        }
+        Ok(Placed { guest, pid, threads, root })
+    }
+}
+
 impl Placed {
     pub(crate) fn name(&self) -> Arc<str> {
         self.guest.recording.name.clone()
     }
 }
 
-/// Opens the guests and finds the processes and threads that run them.
-pub(crate) fn place(
+/// Opens the guests and finds the processes and threads that may run them.
+pub(crate) fn open_guests(
     options: &MergeOptions,
     machines: &Machines,
     session: &mut Session,
-) -> Result<Vec<Placed>> {
+) -> Result<Vec<Opened>> {
     ensure!(!options.guests.is_empty(), "no guest to merge is given");
     check_host(session)?;
     let specs: Vec<_> = options.guests.iter().map(|text| GuestSpec::parse(text)).collect::<Result<_>>()?;
@@ -85,35 +138,33 @@ pub(crate) fn place(
     // What only one process can have run takes that from the others, in whatever order they are named.
     for _ in 0..opened.len() {
         for ((_, guest, _), pid) in opened.iter().zip(&mut pids).filter(|(_, pid)| pid.is_none()) {
-            let found = find_pid("", machines, &taken, &guest.vcpus(), None);
-            *pid = found.ok().filter(|&pid| taken.insert(pid));
-        }
-    }
-    let mut placed = Vec::new();
-    for ((spec, guest, hostname), pid) in opened.into_iter().zip(pids) {
-        let (name, needed) = (guest.recording.name.clone(), guest.vcpus());
-        let pid = match pid {
-            Some(pid) => pid,
-            None => find_pid(&name, machines, &taken, &needed, hostname)?,
-        };
-        let threads = find_threads(&name, pid, machines, &spec, &needed)?;
-        let mount = options.guestmount.as_ref().map(|folder| folder.join(pid.to_string()));
-        let root = spec.root.clone().or(mount);
-        if let Some(root) = &root {
-            ensure!(root.is_dir(), "{name}: {} is no folder, and can't stand for its /", root.display());
-        }
-        for extra in &guest.recording.extras {
-            let entry = extra.file_name().unwrap_or_default().to_string_lossy();
-            if entry == KCORE_DIR {
-                session.beside.push((extra.clone(), format!("{KCORE_DIR}__{pid}").into()));
-            } else {
-                let lost = format!("{name}: {entry}, for which the host's recording has no place");
-                session.report.say(Level::Loss, lost);
+            let found = find_pids("", machines, &taken, &guest.vcpus(), None).unwrap_or_default();
+            if let [only] = found[..] {
+                taken.insert(only);
+                *pid = Some(only);
             }
         }
-        placed.push(Placed { spec, guest, pid, threads, root });
     }
-    Ok(placed)
+    let mut guests = Vec::new();
+    for ((spec, guest, hostname), pid) in opened.into_iter().zip(pids) {
+        let (name, needed) = (guest.recording.name.clone(), guest.vcpus());
+        let pids = match pid {
+            Some(pid) => vec![pid],
+            None => find_pids(&name, machines, &taken, &needed, hostname)?,
+        };
+        ensure!(
+            pids.len() == 1 || spec.offset.is_none(),
+            "{name}: processes {} of the host may run it; give pid=N with offset=, for only where the offset is looked for can the schedule tell which",
+            list(pids.iter().map(u32::to_string))
+        );
+        let process = |pid| {
+            let threads = find_threads(&name, pid, machines, &spec, &needed)?;
+            Ok(Process { pid, threads })
+        };
+        let processes = pids.into_iter().map(process).collect::<Result<_>>()?;
+        guests.push(Opened { spec, guest, processes });
+    }
+    Ok(guests)
 }
 
 /// What no guest could be merged into.

@@ -8,10 +8,10 @@ use perfx_pipeline::{Level, Report, count, counted};
 
 use super::clock::Clock;
 use super::events::Translation;
-use super::merging::Judged;
+use super::judged::Judged;
 use super::placed::Placed;
 
-/// What is about to be done with a guest; from when to when it reaches on the host.
+/// Reports the planned merge of a guest; returns its first and last time, in ns of the host.
 pub(crate) fn tell(
     placed: &Placed,
     clock: &Clock,
@@ -32,7 +32,7 @@ pub(crate) fn tell(
         let there = |time| {
             clock.host_time(time).with_context(|| {
                 let offset = clock.offset;
-                format!("{name}: its time {time} lies before the host's clock began: offset {offset} can't be right")
+                format!("{name}: its time {time} is before the host's clock began: offset {offset} is wrong")
             })
         };
         Ok::<_, anyhow::Error>((there(first)?, there(last)?))
@@ -69,7 +69,7 @@ pub(crate) fn tell_done(
     name: &str,
     times: Option<(u64, u64)>,
     host: Option<(u64, u64)>,
-    judged: Judged,
+    judged: &[Judged],
     report: &mut Report,
 ) {
     let Some((from, to)) = times else { return };
@@ -83,10 +83,10 @@ pub(crate) fn tell_done(
             report.say(level, format!("{text} from {} to {}{tail}", seconds(first), seconds(last)));
         }
     }
-    let Judged { inside, all } = judged;
+    let (inside, all) = judged.iter().fold((0, 0), |sum, part| (sum.0 + part.inside, sum.1 + part.all));
     if all == 0 {
         let text = format!(
-            "{name}: nothing in the host's recording (--switch-events) shows whether its offset is right"
+            "{name}: the host's recording has no switch records (--switch-events) that could confirm its offset"
         );
         report.say(Level::Info, text);
         return;
@@ -96,11 +96,25 @@ pub(crate) fn tell_done(
         count(inside),
         counted(all, "record", "records")
     );
-    if all >= JUDGED_MIN && (inside as f64) < all as f64 * SHARE_MIN {
-        let told = "nearly all would if its offset, its scale and the threads of its VCPUs were right";
-        report.say(Level::Warning, format!("{text}, but {told}"));
-    } else {
-        report.say(Level::Info, text);
+    let is_bad = |inside: u64, all: u64| all >= JUDGED_MIN && (inside as f64) < all as f64 * SHARE_MIN;
+    if is_bad(inside, all) {
+        let right = "nearly all would if its offset, its scale and the threads of its VCPUs were right";
+        report.say(Level::Warning, format!("{text}, but {right}"));
+        return;
+    }
+    report.say(Level::Info, text);
+    // Few records outside may all be in one place, and there the offset is wrong.
+    let length = (to - from) / judged.len().max(1) as u64;
+    for (number, part) in judged.iter().enumerate().filter(|(_, part)| is_bad(part.inside, part.all)) {
+        let start = from + number as u64 * length;
+        let text = format!(
+            "{name}: from {} to {} only {} of {} records lie where the host ran their VCPU: its clock runs unevenly, and there its records are at a wrong time",
+            seconds(start),
+            seconds(start + length),
+            part.inside,
+            part.all
+        );
+        report.say(Level::Warning, text);
     }
 }
 

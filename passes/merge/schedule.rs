@@ -27,10 +27,12 @@ pub(crate) struct Fit {
     /// Events that fell into a span, and all that could be judged.
     pub(crate) inside: u64,
     pub(crate) judged: u64,
-    /// Offsets as good as this one reach so far to both sides, ns.
-    pub(crate) spread: i64,
+    /// At no event may the offset be further off than this, ns.
+    pub(crate) error: i64,
     /// The second best far from it.
     pub(crate) second: Option<Other>,
+    /// The guest's time that it was found in, ns.
+    pub(crate) known: (i64, i64),
 }
 
 /// An offset, the events that could be judged with it, and those that fell into a span.
@@ -50,6 +52,8 @@ pub(crate) enum Unfit {
     TooFew(usize),
     /// The VCPUs ran nearly all the time, or never long enough.
     NoGaps,
+    /// The guest's clock stands still in between steps of so many ns.
+    Coarse(i64),
     /// Several offsets fit as well, or none does.
     Ambiguous { best: Option<Other>, second: Option<Other> },
 }
@@ -70,12 +74,20 @@ impl fmt::Display for Unfit {
             Unfit::NoGaps => f.write_str(
                 "its VCPUs ran, or rested, nearly all the time the host was recorded, so that any offset fits (record a guest that pauses)",
             ),
+            Unfit::Coarse(step) => {
+                let ms = *step as f64 / 1e6;
+                write!(
+                    f,
+                    "its clock only advances every {ms:.1} ms, as one that counts jiffies does, and VCPUs run for less than that (give the guest a \
+                     finer clock: kvm-clock, or a TSC that its kernel trusts)"
+                )
+            }
             Unfit::Ambiguous { best, second } => {
                 let places = [best, second].into_iter().flatten().filter(|place| place.judged > 0);
                 write!(
                     f,
-                    "nowhere do its events fit clearly best into the times at which its VCPUs ran [{}]; are both recordings of the same seconds, and of \
-                     this process? (record for longer, all of the guest and all of its VCPU threads, with --switch-events)",
+                    "no offset is clearly the best one: its events fit into the times at which its VCPUs ran [{}]; are both recordings of the same seconds, \
+                     and of this process? (record for longer, all of the guest and all of its VCPU threads, with --switch-events)",
                     list(places.map(told))
                 )
             }
@@ -107,6 +119,10 @@ const CANDIDATES: usize = 16;
 const DRIFTS: i32 = 32;
 /// Events for the fine search.
 const FINE: usize = 8192;
+/// Parts of the recording that the answer must hold for, each for itself.
+const PARTS: usize = 32;
+/// Steps of a guest's clock that are as long as the spans it is compared with, ns: a jiffy is 1 ms or more.
+const COARSE: i64 = 500_000;
 
 /// When one VCPU did certainly not run, in slots of time.
 struct Gaps {
@@ -119,20 +135,42 @@ struct Gaps {
 /// The host's side.
 pub(crate) struct Schedule<'a> {
     /// When each VCPU ran: (in, out) in ns, ascending.
-    pub(crate) spans: Vec<&'a [(u64, u64)]>,
-    /// What the recording covers, ns.
-    pub(crate) from: i64,
-    pub(crate) to: i64,
+    spans: Vec<&'a [(u64, u64)]>,
+    /// The stretches of time, ns, of which they show everything, ascending, and from where to where these reach.
+    pub(crate) covered: Vec<(i64, i64)>,
+    from: i64,
+    to: i64,
 }
 
 impl Schedule<'_> {
+    /// `spans` show everything of the stretches `covered`.
+    pub(crate) fn new(spans: Vec<&[(u64, u64)]>, covered: Vec<(i64, i64)>) -> Schedule<'_> {
+        let from = covered.first().map_or(0, |stretch| stretch.0);
+        let to = covered.last().map_or(0, |stretch| stretch.1);
+        Schedule { spans, covered, from, to }
+    }
+
+    /// The spans show everything from one of these times to the other.
+    fn covers(&self, from: i64, to: i64) -> bool {
+        let next = self.covered.partition_point(|stretch| stretch.1 <= to);
+        self.covered.get(next).is_some_and(|stretch| stretch.0 <= from)
+    }
+
+    /// So many events can say something.
+    pub(crate) fn is_enough(events: &[Event]) -> bool {
+        events.len() >= EVENTS_MIN
+    }
+
     /// Finds the offset. `events` ascending. Without `drifts` both clocks run alike.
     pub(crate) fn fit(&self, events: &[Event], drifts: bool) -> Result<Fit, Unfit> {
         if self.spans.iter().all(|spans| spans.is_empty()) || self.to <= self.from {
             return Err(Unfit::NoSpans);
         }
-        if events.len() < EVENTS_MIN {
+        if !Schedule::is_enough(events) {
             return Err(Unfit::TooFew(events.len()));
+        }
+        if let Some(step) = coarse_step(events) {
+            return Err(Unfit::Coarse(step));
         }
         let (slot, gaps) = (self.slot(), self.all_gaps());
         if gaps.iter().all(|gaps| gaps.outside == 0.0) {
@@ -319,45 +357,88 @@ impl Schedule<'_> {
 
     /// Follows the clocks from what was found in the window to all of the recording, twice as far with each step.
     fn refine(&self, events: &[Event], window: &[Event], found: Fit, drifts: bool) -> Fit {
-        let Fit { mut offset, mut drift, second, .. } = found;
         let (Some(first), Some(last)) = (window.first(), window.last()) else { return found };
-        let (mut from, mut to) = (first.at, last.at);
+        self.follow(events, Fit { known: (first.at, last.at), ..found }, drifts)
+    }
+
+    /// The same from the fit of a part of the guest's time.
+    pub(crate) fn follow(&self, events: &[Event], found: Fit, drifts: bool) -> Fit {
+        let (mut fit, (mut from, mut to)) = (found, found.known);
         loop {
             let start = events.partition_point(|event| event.at < from);
             let end = events.partition_point(|event| event.at <= to);
             let part = thinned(&events[start..end], FINE);
-            let length = (to - from).max(1) as f64;
-            let middle = from + (to - from) / 2;
-            // Around the middle of the part, so that a drift does not move it.
-            let turned: Vec<Event> =
-                part.iter().map(|event| Event { at: event.at - middle, ..*event }).collect();
-            let there = offset + middle + (middle as f64 * drift) as i64;
             // So much that the ends move by a few µs.
-            let step = 8_000.0 / length;
-            let steps = if drifts { DRIFTS } else { 0 };
-            let tried = (-steps..=steps).map(|number| {
-                let tried = drift + f64::from(number) * step;
-                (self.plateau(&turned, there, tried, STEP), tried)
-            });
-            // Of those that hold nearly all events that any holds, the one that holds them with most room: there the edges of all spans agree.
-            let tried: Vec<_> = tried.collect();
-            let most = tried.iter().map(|(found, _)| found.inside).max().unwrap_or(0);
-            let enough = most - most / 1000;
-            let good = tried.iter().filter(|(found, _)| found.inside >= enough);
-            let Some(&(found, slope)) = good.max_by_key(|(found, _)| found.high - found.low) else {
-                return Fit { offset, drift, ..found };
-            };
-            drift = slope;
-            // Back to the guest's moment 0.
-            offset = found.middle - middle - (middle as f64 * drift) as i64;
-            let all = start == 0 && end == events.len();
-            if all {
-                let spread = (found.high - found.low) / 2;
-                return Fit { offset, drift, inside: found.inside, judged: found.judged, spread, second };
+            fit = self.turned(&part, fit, drifts, 8_000.0);
+            if start == 0 && end == events.len() {
+                let fine = self.turned(&part, fit, drifts, 1_000.0);
+                let error = fit.error.max(fine.error) + self.worst_miss(events, &fine);
+                let known = events.first().zip(events.last()).map_or(found.known, |(a, b)| (a.at, b.at));
+                return Fit { error, known, ..fine };
             }
             let more = (to - from).max(WINDOW / 4);
             (from, to) = (from.saturating_sub(more), to.saturating_add(more));
         }
+    }
+
+    /// The best of some drifts around the one of `fit`, a step of which moves the ends of these events apart by `step` ns, and its offset.
+    fn turned(&self, events: &[Event], fit: Fit, drifts: bool, step: f64) -> Fit {
+        let (Some(first), Some(last)) = (events.first(), events.last()) else { return fit };
+        let (from, to) = (first.at, last.at);
+        let middle = from + (to - from) / 2;
+        // Around the middle of the part, so that a drift does not move it.
+        let turned: Vec<Event> =
+            events.iter().map(|event| Event { at: event.at - middle, ..*event }).collect();
+        let there = fit.offset + middle + (middle as f64 * fit.drift) as i64;
+        let step = step / (to - from).max(1) as f64;
+        let steps = if drifts { DRIFTS } else { 0 };
+        let tried = (-steps..=steps).map(|number| {
+            let drift = fit.drift + f64::from(number) * step;
+            (self.plateau(&turned, there, drift, STEP), drift)
+        });
+        // Of those that hold nearly all events that any holds, the one that holds them with most room: there the edges of all spans agree.
+        let tried: Vec<_> = tried.collect();
+        let most = tried.iter().map(|(found, _)| found.inside).max().unwrap_or(0);
+        let enough = most - most / 1000;
+        let good = || tried.iter().filter(|(found, _)| found.inside >= enough);
+        let Some(&(found, drift)) = good().max_by_key(|(found, _)| found.high - found.low) else {
+            return fit;
+        };
+        // Each of the good ones may be the true one: how far is that at either end?
+        let ends = [from - middle, to - middle];
+        let apart = |(other, slope): &(Plateau, f64)| {
+            let at_end = |end: i64| {
+                let turned = (end as f64 * (slope - drift)) as i64;
+                [other.low, other.high].map(|edge| (edge + turned - found.middle).abs()).into_iter().max()
+            };
+            ends.into_iter().filter_map(at_end).max()
+        };
+        Fit {
+            // Back to the guest's moment 0.
+            offset: found.middle - middle - (middle as f64 * drift) as i64,
+            drift,
+            inside: found.inside,
+            judged: found.judged,
+            error: good().filter_map(apart).max().unwrap_or(0),
+            ..fit
+        }
+    }
+
+    /// How far the offsets that are best for a part of the events are from the one found for all, at most: clocks need not drift evenly.
+    fn worst_miss(&self, events: &[Event], fit: &Fit) -> i64 {
+        let miss = |part: &[Event]| {
+            let middle = part.get(part.len() / 2)?.at;
+            let turned: Vec<Event> = thinned(part, SAMPLE)
+                .into_iter()
+                .map(|event| Event { at: event.at - middle, ..event })
+                .collect();
+            let there = fit.offset + middle + (middle as f64 * fit.drift) as i64;
+            let best = self.plateau(&turned, there, fit.drift, STEP);
+            let enough = best.judged >= EVENTS_MIN as u64;
+            enough.then(|| (best.low - there).max(there - best.high).max(0))
+        };
+        let length = (events.len() / PARTS).max(EVENTS_MIN);
+        events.chunks(length).filter_map(miss).max().unwrap_or(0)
     }
 
     /// The best offsets within `reach` of this one.
@@ -366,7 +447,7 @@ impl Schedule<'_> {
         let mut judged = 0;
         for event in events {
             let at = event.at + offset + (event.at as f64 * drift) as i64;
-            if at - reach < self.from || at + reach >= self.to {
+            if !self.covers(at - reach, at + reach) {
                 continue;
             }
             judged += 1;
@@ -473,6 +554,25 @@ fn windows(events: &[Event], length: i64) -> Vec<&[Event]> {
     windows
 }
 
+/// The step by which the guest's clock advances, if that is so long that events of a VCPU share their time with others, and the rest are whole steps apart.
+fn coarse_step(events: &[Event]) -> Option<i64> {
+    let mut last: Vec<Option<i64>> = Vec::new();
+    let (mut same, mut steps) = (0, Vec::new());
+    for event in events {
+        last.resize(last.len().max(event.vcpu + 1), None);
+        match last[event.vcpu].replace(event.at).map(|before| event.at - before) {
+            Some(0) => same += 1,
+            Some(step) => steps.push(step),
+            None => {}
+        }
+    }
+    steps.sort_unstable();
+    // By a clock that counts ns hardly any events happen at one time, and some happen a few µs apart.
+    let shortest = *steps.get(steps.len() / 100)?;
+    let shared = same * 10 > steps.len();
+    (shortest >= COARSE && shared || same > steps.len()).then(|| steps[steps.len() / 4])
+}
+
 /// At most so many events, spread evenly.
 fn thinned(events: &[Event], most: usize) -> Vec<Event> {
     let step = events.len().div_ceil(most).max(1);
@@ -529,7 +629,7 @@ mod tests {
     }
 
     fn schedule(spans: &[(u64, u64)]) -> Schedule<'_> {
-        Schedule { spans: vec![spans], from: spans[0].0 as i64, to: spans[spans.len() - 1].1 as i64 }
+        Schedule::new(vec![spans], vec![(spans[0].0 as i64, spans[spans.len() - 1].1 as i64)])
     }
 
     #[test]
@@ -584,7 +684,7 @@ mod tests {
         let busy = [(1_000_000_000u64, 9_000_000_000u64)];
         let many = events(&mut dice, &busy, 500, 0.0, 5_000);
         assert_eq!(schedule(&busy).fit(&many, true), Err(Unfit::NoGaps));
-        assert_eq!(Schedule { spans: vec![&[]], from: 0, to: 10 }.fit(&many, true), Err(Unfit::NoSpans));
+        assert_eq!(Schedule::new(vec![&[]], vec![(0, 10)]).fit(&many, true), Err(Unfit::NoSpans));
         let spans = spans(&mut dice, 1_000_000_000, 9_000_000_000, 800_000, 900_000);
         assert_eq!(schedule(&spans).fit(&many[..50], true), Err(Unfit::TooFew(50)));
         // A guest of somewhere else.
@@ -598,5 +698,69 @@ mod tests {
         let spans: Vec<_> = (0..5_000u64).map(|n| (n * 1_000_000, n * 1_000_000 + 500_000)).collect();
         let events = events(&mut Dice(8), &spans[1000..2000], 0, 0.0, 5_000);
         assert!(matches!(schedule(&spans).fit(&events, true), Err(Unfit::Ambiguous { .. })));
+    }
+
+    /// A day of which a few seconds each are kept, as of a long recording; the clocks were compared in the first of them.
+    #[test]
+    fn a_drift_is_followed_through_a_long_recording_and_the_claim_holds_everywhere() {
+        for (seed, drift) in [(21, 7.3e-6), (22, -1.9e-6)] {
+            let mut dice = Dice(seed);
+            let mut all = Vec::new();
+            let mut covered = Vec::new();
+            let near = (1..25).map(|step| (4e9 * 1.5f64.powi(step)) as u64);
+            let mut stops: Vec<u64> = (0..40).map(|stop| stop * 2_000_000_000_000).chain(near).collect();
+            stops.sort_unstable();
+            stops.dedup_by_key(|stop| *stop / 4_000_000_000);
+            for stop in stops {
+                let from = 5_000_000_000 + stop;
+                let (run, rest) = (500_000, 700_000);
+                all.extend(spans(&mut dice, from, from + 3_000_000_000, run, rest));
+                covered.push((from as i64, from as i64 + 3_000_000_000));
+            }
+            let offset = 6_000_000_000;
+            let events = events(&mut dice, &all, offset, drift, 60_000);
+            let early = events.partition_point(|event| event.at < 3_000_000_000);
+            let first = all.partition_point(|span| span.0 < 9_000_000_000);
+            let begin = Schedule::new(vec![&all[..first]], covered[..1].to_vec());
+            let near = begin.fit(&events[..early], true).unwrap();
+            let fit = Schedule::new(vec![&all], covered).follow(&events, near, true);
+            for event in events.iter().step_by(100) {
+                let true_at = (event.at as f64 * (1.0 + drift)) as i64 + offset;
+                let found = event.at + fit.offset + (event.at as f64 * fit.drift) as i64;
+                let off = (found - true_at).abs();
+                assert!(off <= fit.error && fit.error < 40_000, "{off} ns, of {} claimed", fit.error);
+            }
+            assert!(fit.inside as f64 > fit.judged as f64 * 0.99 && fit.judged > 7_000, "{fit:?}");
+        }
+    }
+
+    /// No straight line is right then, and what is claimed says so.
+    #[test]
+    fn a_clock_that_drifts_unevenly_is_claimed_to_no_more_than_holds() {
+        let mut dice = Dice(31);
+        let spans = spans(&mut dice, 1_000_000_000, 61_000_000_000, 500_000, 700_000);
+        let bent = |at: i64| at - (at as f64 / 60e9 * (1.0 - at as f64 / 60e9) * 150_000.0) as i64;
+        let mut bent: Vec<Event> = events(&mut dice, &spans, 1_000_000_000, 0.0, 30_000)
+            .into_iter()
+            .map(|event| Event { at: bent(event.at), ..event })
+            .collect();
+        bent.sort_unstable();
+        let fit = schedule(&spans).fit(&bent, true).unwrap();
+        let furthest = |event: &Event| {
+            let share = event.at as f64 / 60e9;
+            let true_at = event.at + (share * (1.0 - share) * 150_000.0) as i64 + 1_000_000_000;
+            (event.at + fit.offset + (event.at as f64 * fit.drift) as i64 - true_at).abs()
+        };
+        let furthest = bent.iter().map(furthest).max().unwrap();
+        assert!(furthest > 10_000 && furthest <= fit.error, "{furthest} ns, of {} claimed", fit.error);
+    }
+
+    #[test]
+    fn a_clock_of_jiffies_is_refused() {
+        let mut dice = Dice(41);
+        let spans = spans(&mut dice, 1_000_000_000, 21_000_000_000, 3_000_000, 900_000);
+        let mut events = events(&mut dice, &spans, 1_000_000_000, 0.0, 20_000);
+        events.iter_mut().for_each(|event| event.at = event.at / 4_000_000 * 4_000_000);
+        assert_eq!(schedule(&spans).fit(&events, true), Err(Unfit::Coarse(4_000_000)));
     }
 }

@@ -192,11 +192,23 @@ impl Switches {
 /// When one thread ran.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Run {
-    /// (switched in, switched out), where that was asked for.
+    /// (switched in, switched out), within the stretches that were asked for.
     pub(crate) spans: Vec<(u64, u64)>,
     since: Option<u64>,
+    /// It has been seen to leave a CPU.
+    left_once: bool,
     /// The CPU it first left.
     pub(crate) first_cpu: Option<u32>,
+}
+
+/// A stretch of the host's time in which it is recorded when threads ran.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Stretch {
+    pub(crate) from: u64,
+    /// Lowered to where there was no room for more spans.
+    pub(crate) to: u64,
+    /// So many spans still have room.
+    room: usize,
 }
 
 /// The most spans that are kept for finding an offset, of all threads: 16 bytes each.
@@ -204,19 +216,29 @@ const SPANS_MAX: usize = 1 << 19;
 
 impl Run {
     /// In time order.
-    fn take(&mut self, switch: Switch, spans_left: &mut usize) {
-        match (switch.out, self.since) {
-            (false, _) => self.since = Some(switch.time),
+    fn take(&mut self, switch: Switch, stretches: &mut [Stretch]) {
+        if switch.out {
             // What ran when the recording began has no beginning.
-            (true, since) if *spans_left > 0 && (since.is_some() || self.spans.is_empty()) => {
-                *spans_left -= 1;
-                self.spans.push((since.unwrap_or(0), switch.time));
-                self.since = None;
+            let since = self.since.take().or((!self.left_once).then_some(0));
+            if let Some(since) = since {
+                self.keep((since, switch.time), stretches);
             }
-            (true, _) => self.since = None,
+            self.left_once = true;
+            self.first_cpu = self.first_cpu.or(switch.cpu);
+        } else {
+            self.since = Some(switch.time);
         }
-        if switch.out && self.first_cpu.is_none() {
-            self.first_cpu = switch.cpu;
+    }
+
+    /// Keeps a span that reaches into a stretch.
+    fn keep(&mut self, span: (u64, u64), stretches: &mut [Stretch]) {
+        let first = stretches.partition_point(|stretch| stretch.to <= span.0);
+        let Some(stretch) = stretches.get_mut(first).filter(|stretch| stretch.from < span.1) else { return };
+        self.spans.push(span);
+        // A stretch without room ends here; what other threads were at is still kept, a span of each.
+        stretch.room = stretch.room.saturating_sub(1);
+        if stretch.room == 0 {
+            stretch.to = stretch.to.min(span.1);
         }
     }
 }
@@ -226,9 +248,10 @@ impl Run {
 pub(crate) struct Watch {
     pub(crate) switches: Switches,
     runs: Vec<Run>,
-    spans_left: usize,
-    /// When there was no room for more spans.
-    full: Option<u64>,
+    /// Ascending, none touching another.
+    stretches: Vec<Stretch>,
+    /// The time of the latest switch taken in.
+    latest: u64,
     /// Told to those who look at batches further on.
     enough: Arc<AtomicBool>,
 }
@@ -238,22 +261,46 @@ impl Watch {
     pub(crate) fn new(threads: impl IntoIterator<Item = u32>, spans: bool) -> Watch {
         let switches = Switches::of(threads);
         let runs = vec![Run::default(); switches.threads()];
-        let spans_left = if spans { SPANS_MAX } else { 0 };
-        Watch { switches, runs, spans_left, full: None, enough: Arc::default() }
+        let all = Stretch { from: 0, to: u64::MAX, room: SPANS_MAX };
+        let stretches = if spans { vec![all] } else { Vec::new() };
+        Watch { switches, runs, stretches, latest: 0, enough: Arc::default() }
+    }
+
+    /// Another look at the same threads, at these stretches of the host's time.
+    pub(crate) fn again(&self, mut stretches: Vec<(u64, u64)>) -> Watch {
+        stretches.sort_unstable();
+        let mut merged: Vec<Stretch> = Vec::new();
+        for (from, to) in stretches {
+            match merged.last_mut() {
+                Some(last) if from <= last.to => last.to = last.to.max(to),
+                _ => merged.push(Stretch { from, to, room: 0 }),
+            }
+        }
+        let room = SPANS_MAX / merged.len().max(1);
+        merged.iter_mut().for_each(|stretch| stretch.room = room);
+        let known = |run: &Run| Run { first_cpu: run.first_cpu, ..Run::default() };
+        Watch {
+            switches: self.switches.anew(),
+            runs: self.runs.iter().map(known).collect(),
+            stretches: merged,
+            latest: 0,
+            enough: Arc::default(),
+        }
     }
 
     /// For one batch.
     pub(crate) fn fork(&self) -> Watch {
         let switches = self.switches.anew();
-        Watch { switches, runs: Vec::new(), spans_left: 0, full: None, enough: self.enough.clone() }
+        let enough = self.enough.clone();
+        Watch { switches, runs: Vec::new(), stretches: Vec::new(), latest: 0, enough }
     }
 
-    /// Nothing that is to come would be made use of.
+    /// True once later batches cannot change the result.
     pub(crate) fn has_enough(&self) -> bool {
         self.enough.load(Ordering::Relaxed)
     }
 
-    /// Takes in a batch that follows. What is known does not depend on how far others had read when it was enough.
+    /// Takes in a batch that follows. The result does not depend on how far other workers had read when the limit was reached.
     pub(crate) fn join(&mut self, later: Watch) {
         if self.has_enough() {
             return;
@@ -262,26 +309,32 @@ impl Watch {
         while self.switches.settle_round() {
             self.take_settled();
         }
-        if self.spans_left == 0 && self.runs.iter().all(|run| run.first_cpu.is_some()) {
+        let end = self.stretches.last().map_or(0, |stretch| stretch.to);
+        let is_known = |run: &Run| run.first_cpu.is_some() && run.since.is_none_or(|since| since >= end);
+        if self.latest >= end && self.runs.iter().all(is_known) {
             self.enough.store(true, Ordering::Relaxed);
         }
     }
 
     fn take_settled(&mut self) {
         while let Some(switch) = self.switches.next_until(u64::MAX) {
+            self.latest = self.latest.max(switch.time);
             if let Some(run) = self.runs.get_mut(switch.thread as usize) {
-                run.take(switch, &mut self.spans_left);
-            }
-            if self.spans_left == 0 && self.full.is_none() {
-                self.full = Some(switch.time);
+                run.take(switch, &mut self.stretches);
             }
         }
     }
 
-    /// From when to when the spans tell all.
-    pub(crate) fn covered(&self) -> Option<(u64, u64)> {
-        let (first, last) = self.switches.times()?;
-        Some((first, self.full.map_or(last, |full| full.min(last))))
+    /// The stretches of time of which the spans show everything.
+    pub(crate) fn covered(&self) -> Vec<(u64, u64)> {
+        let Some((first, last)) = self.switches.times() else { return Vec::new() };
+        let stretches = self.stretches.iter().map(|stretch| (stretch.from.max(first), stretch.to.min(last)));
+        stretches.filter(|(from, to)| from < to).collect()
+    }
+
+    /// Spans were left out because there was no room for them.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.stretches.iter().any(|stretch| stretch.room == 0)
     }
 
     /// All has been looked at.
@@ -290,8 +343,8 @@ impl Watch {
         self.take_settled();
         for run in &mut self.runs {
             // What still ran when the recording ended.
-            if let Some(since) = run.since.take().filter(|_| self.spans_left > 0) {
-                run.spans.push((since, u64::MAX));
+            if let Some(since) = run.since.take() {
+                run.keep((since, u64::MAX), &mut self.stretches);
             }
         }
     }
@@ -327,6 +380,25 @@ impl Now {
 }
 
 #[cfg(test)]
+impl Watch {
+    /// As if these spans of one thread had been read, with room for so many.
+    pub(crate) fn seen(mut self, spans: &[(u64, u64)], room: Option<usize>) -> Watch {
+        if let Some(room) = room {
+            self.stretches.iter_mut().for_each(|stretch| stretch.room = room);
+        }
+        for &(start, end) in spans {
+            for (time, out) in [(start, false), (end, true)] {
+                (self.switches.first, self.switches.last) =
+                    (self.switches.first.min(time), self.switches.last.max(time));
+                self.switches.read.push_back(Switch { time, out, thread: 0, cpu: Some(0) });
+            }
+        }
+        self.finish();
+        self
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -339,7 +411,7 @@ mod tests {
     fn a_cpu_counts_from_the_switch_in_on() {
         let mut watch = Watch::new([7], true);
         for switch in switches() {
-            watch.runs[0].take(switch, &mut watch.spans_left);
+            watch.runs[0].take(switch, &mut watch.stretches);
         }
         assert_eq!(watch.runs[0].spans, [(0, 10), (20, 30), (40, 50)]);
         let mut now = watch.at_first()[0];

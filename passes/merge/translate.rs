@@ -39,7 +39,7 @@ pub(crate) struct Translator {
 pub(crate) const GUEST_KERNEL: u16 = 4;
 pub(crate) const GUEST_USER: u16 = 5;
 
-/// A record as it stands in the host's recording, but for its CPU, which is known when all of the host's switches before it are: till then, 0.
+/// A guest's record rewritten for the host. Its CPU stays 0 until all earlier switches of the host are known.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Made {
     /// The host's; 0 for none.
@@ -93,9 +93,7 @@ impl Translator {
         let is_timed = time != 0 && time != u64::MAX;
         let host_time = if is_timed {
             self.clock.host_time(time).filter(|&time| time != 0 && time != u64::MAX).ok_or_else(|| {
-                record.error(format!(
-                    "its time {time} lies before the host's clock began: the offset can't be right"
-                ))
+                record.error(format!("its time {time} is before the host's clock began: the offset is wrong"))
             })?
         } else {
             0
@@ -199,7 +197,7 @@ impl Translator {
         }
     }
 
-    /// Whose the record is, and its size, bytes, which is returned.
+    /// Sets cpumode to guest and `header.size`; returns the size in bytes.
     fn seal(&self, record: &Record<'_>, new: &mut [u8]) -> Result<u16> {
         let Some(size) = u16::try_from(new.len()).ok().filter(|&size| usize::from(size) <= RECORD_SIZE_MAX)
         else {

@@ -38,6 +38,16 @@ pub(crate) struct Decompress {
     write: WriteArgs,
 }
 
+/// What can't be read after another file of a chain may be the fault of a file that is missing.
+pub(crate) fn broken_chain(error: anyhow::Error, name: &str, after: Option<&PathBuf>) -> anyhow::Error {
+    match after {
+        Some(after) => {
+            anyhow!("{error:#}; is a file of the chain missing between {} and {name}?", after.display())
+        }
+        None => error,
+    }
+}
+
 impl Decompress {
     pub(crate) fn run(&self) -> Result<u8> {
         if self.chain.is_empty() {
@@ -84,25 +94,21 @@ impl Decompress {
                 threads: self.write.threads.count(),
                 spool: spool(),
             };
-            let before = index.checked_sub(1).and_then(|before| self.chain.get(before));
-            let gap = |error: anyhow::Error| match before {
-                Some(before) => {
-                    anyhow!(
-                        "{error:#}; is a file of the chain missing between {} and {name}?",
-                        before.display()
-                    )
-                }
-                None => error,
-            };
+            let after = index.checked_sub(1).map(|before| &self.chain[before]);
             let outcome = if self.write.dry_run {
-                job.run(Output::Nowhere(form)).map_err(gap)?
+                job.run(Output::Nowhere(form)).map_err(|error| broken_chain(error, &name, after))?
             } else {
                 let made_file = OutputPath::new(&target, self.write.existing()).make_file(job, form);
-                let (temporary, outcome) = made_file.map_err(gap)?;
+                let (temporary, outcome) = made_file.map_err(|error| broken_chain(error, &name, after))?;
                 made.push((temporary, target.clone()));
                 outcome
             };
             let mut report = outcome.report;
+            if index > 0 && report.lines.iter().any(|(level, _)| *level == Level::Loss) {
+                let what =
+                    "that may be because a file of the chain is missing: give all of them, oldest first";
+                report.say(Level::Warning, what);
+            }
             report.lines.insert(0, read_line(&name, &report));
             let would = if self.write.dry_run { "would write" } else { "wrote" };
             report.say(Level::Info, format!("{would} {}: {}", target.display(), size(outcome.written)));

@@ -4,12 +4,13 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use clap::Args;
+use clap::{ArgMatches, Args, Command, FromArgMatches};
 use perfx_format::expand::Chain;
 use perfx_format::input::Recording;
 use perfx_passes::{Decompress, DecompressOptions, InputSpec, Join as Pass, JoinOptions, Joined};
 use perfx_pipeline::{Job, Output, OutputForm};
 
+use super::decompress::broken_chain;
 use crate::args::Usage;
 use crate::io::source::{InputsArgs, Source, refuse_twice, repeatable, spool};
 use crate::io::target::{WriteArgs, identity};
@@ -33,6 +34,9 @@ use crate::io::target::{WriteArgs, identity};
     mut_arg("input", repeatable)
 )]
 pub(crate) struct Join {
+    // Before the options it looks at, which take their values out of what was given.
+    #[command(flatten)]
+    inputs: InOrder,
     #[command(flatten)]
     write: WriteArgs,
     /// More recordings to read
@@ -41,6 +45,37 @@ pub(crate) struct Join {
     /// Join recordings of different machines or boots, too, and clocks that can't be compared. So does --force
     #[arg(long)]
     mix: bool,
+}
+
+/// The inputs in the order in which they were given, by -i and without.
+#[derive(Debug)]
+struct InOrder(Vec<PathBuf>);
+
+impl Args for InOrder {
+    fn augment_args(command: Command) -> Command {
+        command
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        command
+    }
+}
+
+impl FromArgMatches for InOrder {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<InOrder, clap::Error> {
+        let mut given: Vec<(usize, PathBuf)> = Vec::new();
+        for name in ["positional", "input", "others"] {
+            let (places, paths) = (matches.indices_of(name), matches.get_many::<PathBuf>(name));
+            given.extend(places.into_iter().flatten().zip(paths.into_iter().flatten().cloned()));
+        }
+        given.sort_by_key(|(place, _)| *place);
+        Ok(InOrder(given.into_iter().map(|(_, path)| path).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = InOrder::from_arg_matches(matches)?;
+        Ok(())
+    }
 }
 
 /// An input, and what the user says of it.
@@ -73,14 +108,17 @@ impl Join {
     }
 
     fn open(&self) -> Result<Vec<Input>> {
-        let given = self.write.input.all().chain(&self.others).cloned().collect();
         let mut inputs: Vec<Input> = Vec::new();
         let spec = |source: Source| {
             let Source::Path(path) = &source else { return Ok((source, None)) };
             let spec = InputSpec::parse(path.as_os_str()).map_err(|e| Usage(format!("{e:#}")))?;
             Ok((Source::named(&spec.path), spec.offset))
         };
-        let given = InputsArgs::of(given).sources()?.into_iter().map(spec).collect::<Result<Vec<_>>>()?;
+        let given = InputsArgs::of(self.inputs.0.clone())
+            .sources()?
+            .into_iter()
+            .map(spec)
+            .collect::<Result<Vec<_>>>()?;
         refuse_twice(&given.iter().map(|(source, _)| source.clone()).collect::<Vec<_>>())?;
         for (source, offset) in given {
             if let Source::Path(path) = &source {
@@ -92,7 +130,7 @@ impl Join {
         Ok(inputs)
     }
 
-    /// An input that is given twice would be there twice; and the output is none of them.
+    /// An input that is given twice would be in the output twice. The output must not be an input.
     fn refuse(&self, path: &PathBuf, inputs: &[Input]) -> Result<()> {
         let metadata = fs::metadata(path).with_context(|| path.display().to_string())?;
         let same =
@@ -100,18 +138,19 @@ impl Join {
         let twice = inputs.iter().any(|input| matches!(&input.source, Source::Path(other) if same(other)));
         ensure!(!twice, "{} is given twice", path.display());
         let is_output = self.write.output.as_ref().is_some_and(same);
-        ensure!(!is_output, "{} is an input, and can't be the output, too", path.display());
+        ensure!(!is_output, "{} is an input and can't be the output as well", path.display());
         Ok(())
     }
 
-    /// Of `perf record -z --switch-output` only the first file can be read alone: each next one is decompressed behind those before it, into a
-    /// temporary file, and the first of them once more for what it leaves to the next.
+    /// Of `perf record -z --switch-output` only the first file can be read alone: each next one is decompressed after those before it, into a
+    /// temporary file, and so is the first, for the state that it leaves to the next.
     fn open_chains(&self, mut inputs: Vec<Input>) -> Result<Vec<Input>> {
         let going_on = inputs.iter_mut().map(|input| input.recording.continues_stream());
         let mut goes_on = going_on.collect::<perfx_format::Result<Vec<bool>>>()?;
         goes_on.push(false);
         let compressed: Vec<bool> = inputs.iter().map(|input| input.recording.is_compressed()).collect();
         let mut chain = Chain::default();
+        let paths: Vec<PathBuf> = inputs.iter().map(|input| input.source.to_string().into()).collect();
         let open = |(number, mut input): (usize, Input)| {
             if !goes_on[number] {
                 chain = Chain::default();
@@ -122,7 +161,7 @@ impl Join {
             }
             ensure!(
                 !goes_on[number] || number > 0 && compressed[number - 1],
-                "{}: it goes on with the zstd stream of a file before it: give all files of perf record -z --switch-output, oldest first",
+                "{}: it continues the zstd stream of a file before it: give all files of perf record -z --switch-output, oldest first",
                 input.source
             );
             let name = input.recording.name.clone();
@@ -131,7 +170,9 @@ impl Join {
             let pass = Decompress::new(DecompressOptions { salvage: false });
             let (recording, threads) = (input.recording, self.write.threads.count());
             let job = Job { recording, passes: vec![Box::new(pass)], threads, spool: spool() };
-            job.run(Output::File(&file, OutputForm::File))?;
+            let after = number.checked_sub(1).filter(|_| goes_on[number]).map(|before| &paths[before]);
+            let ran = job.run(Output::File(&file, OutputForm::File));
+            ran.map_err(|error| broken_chain(error, &name, after))?;
             Ok(Input { recording: Recording::from_file(file, name, spool())?, ..input })
         };
         inputs.into_iter().enumerate().map(open).collect()

@@ -188,7 +188,9 @@ impl Split {
         let given =
             [("time", &self.time), ("size", &self.size), ("samples", &self.samples), ("by", &self.by)];
         let given = given.into_iter().find_map(|(name, value)| Some((name, value.as_ref()?)));
-        let Some((name, value)) = given else { bail!(Usage("nothing says where to split".into())) };
+        let Some((name, value)) = given else {
+            bail!(Usage("give --time, --size, --samples or --by".into()))
+        };
         SplitBy::parse(name, value).map_err(|e| Usage(format!("{e:#}")).into())
     }
 

@@ -14,6 +14,7 @@ use crate::support::{
     Fixture, Form, Perf, Stdin, all, each, each_fixture, named, perfs, perfx, perfx_with, recorded, root,
     same_bytes, same_lines, skipped, temp, workloads,
 };
+use crate::tiny;
 
 const SAMPLE: u32 = 9;
 const COMPRESSED: u32 = 81;
@@ -797,4 +798,48 @@ fn a_chain_that_lacks_a_file_says_between_which_two() {
     );
     assert!(ran.stderr.contains(&between), "{}", ran.stderr);
     assert!(!path("less").exists());
+}
+
+/// Of three files of one zstd stream the second is missing: that the third is damaged was all that was said.
+#[test]
+fn a_chain_whose_middle_is_missing_says_so() {
+    use std::io::Write as _;
+    let folder = temp();
+    let path = |number: usize| folder.path().join(format!("{number}.data"));
+    let mut stream = zstd::Encoder::new(Vec::new(), 3).unwrap();
+    // The third file's records are those of the second again, so that they are found there.
+    let samples = |count: u64, seed: u64| -> Vec<u8> {
+        let time = |at: u64| (at + seed).wrapping_mul(6_364_136_223_846_793_005) >> 8;
+        (0..count).flat_map(|at| tiny::sample(7, time(at))).collect()
+    };
+    for (number, records) in [(1, samples(5, 1)), (2, samples(200, 99)), (3, samples(200, 99))] {
+        let start = stream.get_ref().len();
+        stream.write_all(&records).unwrap();
+        stream.flush().unwrap();
+        let packed = tiny::record(COMPRESSED, 0, &stream.get_ref()[start..]);
+        let packed = [tiny::sample(7, number as u64), packed].concat();
+        // {version, type, level, ratio, mmap_len} of feature COMPRESSED.
+        let feature: Vec<u8> = [0u32, 1, 3, 1, 1 << 19].iter().flat_map(|word| word.to_le_bytes()).collect();
+        let sampled = tiny::IP | tiny::TID | tiny::TIME;
+        let bytes = tiny::file(sampled, tiny::SAMPLE_ID_ALL, &packed, &[(27, feature)]);
+        fs::write(path(number), bytes).unwrap();
+    }
+    let out = folder.path().join("out");
+    perfx(args!["decompress", "-o", out, "--chain", path(1), path(2), path(3)]).done().unwrap();
+    for line in [
+        args!["decompress", "-fo", out, "--chain", path(1), path(3)].to_vec(),
+        args!["join", "-n", path(1), path(3)].to_vec(),
+    ] {
+        let shown = format!("{line:?}");
+        let ran = perfx(line);
+        let said = ran.stderr.contains("is a file of the chain missing between ");
+        assert!(ran.code == Some(1) && said, "{shown}: {:?} {}", ran.code, ran.stderr);
+    }
+    let ran = perfx(args!["decompress", "--salvage", "-fo", out, "--chain", path(1), path(3)]);
+    assert!(
+        ran.code == Some(3) && ran.stderr.contains("a file of the chain is missing"),
+        "{:?} {}",
+        ran.code,
+        ran.stderr
+    );
 }

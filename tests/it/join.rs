@@ -15,6 +15,7 @@ use crate::support::{
     Fixture, Form, Perf, Stdin, each, each_fixture, perf, perfs, perfx, recorded, root, same_bytes,
     same_lines, temp,
 };
+use crate::tiny;
 
 fn data(name: &str) -> PathBuf {
     root().join("tests/data").join(name)
@@ -100,7 +101,7 @@ fn what_is_in_order_stays_byte_by_byte() {
         let (sorted, again) = (folder.path().join("sorted"), folder.path().join("again"));
         assert_eq!(perfx(args!["sort", "-q", "-f", input, "-o", sorted]).code, Some(0));
         let ran = perfx(args!["sort", "-f", sorted, "-o", again]);
-        assert!(ran.stderr.contains("in the order of time already"), "{name}: {}", ran.stderr);
+        assert!(ran.stderr.contains("in time order already"), "{name}: {}", ran.stderr);
         assert_eq!(fs::read(&sorted).unwrap(), fs::read(&again).unwrap(), "{name}");
     }
 }
@@ -591,4 +592,86 @@ fn a_compressed_input_of_many_batches_is_joined_in_order() {
         fs::read(out).unwrap()
     };
     same_bytes("joined", &joined("plain.data"), &joined("packed.data")).unwrap();
+}
+
+/// perf reads a file without sample_id_all in the order of the file, and names of processes would come before all samples, or behind them.
+#[test]
+fn records_without_a_time_stay_between_their_neighbours_where_perf_does_not_sort() {
+    let sampled = tiny::IP | tiny::TID | tiny::TIME;
+    let (mut data, mut plain) = (Vec::new(), Vec::new());
+    let mut add = |record: Vec<u8>| data.extend(record);
+    add(tiny::comm(7, b"first\0\0\0"));
+    // What one CPU wrote, and then what another did.
+    for time in [1_000, 3_000] {
+        add(tiny::sample(7, time));
+    }
+    add(tiny::comm(7, b"second\0\0"));
+    for time in [5_000, 7_000, 2_000] {
+        add(tiny::sample(7, time));
+    }
+    add(tiny::comm(8, b"other\0\0\0"));
+    add(tiny::sample(8, 4_000));
+    let times = |time: u64| tiny::sample(7, time);
+    plain.extend([tiny::comm(7, b"only\0\0\0\0"), times(2_500), times(6_000)].concat());
+    let folder = temp();
+    let path = |name: &str| folder.path().join(name);
+    fs::write(path("a.data"), tiny::file(sampled, tiny::COMM, &data, &[])).unwrap();
+    fs::write(path("b.data"), tiny::file(sampled, tiny::COMM, &plain, &[])).unwrap();
+    // Kinds of records in their order, a SAMPLE by its time in µs, a COMM by its name.
+    let shown = |name: &str| -> String {
+        let told = |(kind, time, bytes): (RecordType, u64, Vec<u8>)| match kind {
+            RecordType::COMM => String::from_utf8_lossy(&bytes[16..]).trim_end_matches('\0').to_owned(),
+            _ => (time / 1_000).to_string(),
+        };
+        records(&path(name)).into_iter().map(told).collect::<Vec<_>>().join(" ")
+    };
+    perfx(args!["sort", "-q", path("a.data"), "-o", path("sorted")]).done().unwrap();
+    assert_eq!(shown("sorted"), "first 1 2 other 3 second 4 5 7");
+    perfx(args!["join", "-q", path("a.data"), path("b.data"), "-o", path("joined")]).done().unwrap();
+    assert_eq!(shown("joined"), "first 1 2 other only 2 3 second 4 5 6 7");
+    for perf in perfs(&["perf", "perf-trixie", "perf-new"]) {
+        let named = |name: &str| -> Vec<String> {
+            let lines = script(&perf, &path(name), "comm,time").unwrap();
+            let mut lines: Vec<_> = lines.iter().map(|line| squeezed(line)).collect();
+            lines.sort();
+            lines
+        };
+        // Of the sample at 2, which another CPU wrote, only the time says that it came before the second name.
+        let differ: Vec<_> =
+            named("sorted").into_iter().filter(|line| !named("a.data").contains(line)).collect();
+        assert_eq!(differ, ["first 0.000002000:"], "{}", perf.name);
+    }
+}
+
+#[test]
+fn inputs_are_taken_in_the_order_in_which_they_are_given() {
+    let folder = temp();
+    let (named, given) = (folder.path().join("named"), folder.path().join("given"));
+    let [a, b, c] = ["plain", "fp", "forks"].map(|name| data(&format!("recorded/{name}.p61.data")));
+    perfx(args!["join", "-q", a, b, c, "-o", named]).done().unwrap();
+    perfx(args!["join", "-q", a, "-i", b, c, "-o", given]).done().unwrap();
+    same_bytes("-i in between", &fs::read(&named).unwrap(), &fs::read(&given).unwrap()).unwrap();
+    perfx(args!["join", "-q", "-f", "-i", a, b, "--input", c, "-o", given]).done().unwrap();
+    same_bytes("-i around", &fs::read(&named).unwrap(), &fs::read(&given).unwrap()).unwrap();
+}
+
+#[test]
+fn a_join_that_an_older_perf_cannot_read_says_so() {
+    let said = |one: &str, other: &str| {
+        perfx(args![
+            "join",
+            "-n",
+            "--mix",
+            data(&format!("recorded/{one}.data")),
+            data(&format!("recorded/{other}.data"))
+        ])
+        .stderr
+    };
+    let both = said("plain.p61", "plain.p73");
+    assert!(
+        both.contains("attrs have 144 bytes, as in ")
+            && both.contains("plain.p61.data, which knows 128, can't read the output as a file"),
+        "{both}"
+    );
+    assert!(!said("plain.p61", "fp.p61").contains("attrs have"));
 }

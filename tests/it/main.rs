@@ -32,5 +32,6 @@ mod split;
 mod stats;
 mod support;
 mod terminal;
+mod tiny;
 mod upstream;
 mod validation;

@@ -733,3 +733,115 @@ fn build_ids_of_a_guest_are_found_below_its_root() {
     let ran = run(perfx_command().current_dir(dir).args(line), Stdin::Null);
     assert!(ran.stderr.contains("3 build-ids found below"), "{}", ran.stderr);
 }
+
+/// A host whose perf did not look at its samples has 0 to 0 in SAMPLE_TIME. The end of the guest's records took its place, so that
+/// `perf script --time 0%-50%` showed nothing.
+#[test]
+fn a_sample_time_that_is_unknown_stays_unknown() {
+    let folder = pair();
+    let path = |name: &str| folder.path().join(name);
+    let bytes = fs::read(path("host.data")).unwrap();
+    let sample_time = |bytes: &[u8]| -> (usize, (u64, u64)) {
+        let slot = (u64_at(bytes, 72) & ((1 << 21) - 1)).count_ones() as usize;
+        let at = u64_at(bytes, (u64_at(bytes, 40) + u64_at(bytes, 48)) as usize + slot * 16) as usize;
+        (at, (u64_at(bytes, at), u64_at(bytes, at + 8)))
+    };
+    let (at, known) = sample_time(&bytes);
+    assert!(known.0 > 0 && known.1 > known.0);
+    let mut unknown = bytes.clone();
+    unknown[at..at + 16].fill(0);
+    fs::write(path("unknown.data"), unknown).unwrap();
+    let merged = |host: &str, more: &[&str]| {
+        let ran = perfx(
+            args!["merge", "-q", "-f", "-o", path("out"), path(host), path("guest.data")]
+                .iter()
+                .chain(&more.iter().map(Into::into).collect::<Vec<_>>()),
+        );
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        sample_time(&fs::read(path("out")).unwrap()).1
+    };
+    assert_eq!(merged("unknown.data", &[]), (0, 0));
+    assert_eq!(merged("unknown.data", &["--samples"]), (0, 0));
+    // A guest that ends after the host widens it by its samples, if they are merged, and by nothing else.
+    let guest =
+        format!("{},pid={PID},offset=-14126330256359,scale=2.5961349024293154", path("guest.data").display());
+    let late = |more: &[&str]| {
+        let line = args!["merge", "-q", "-f", "-o", path("out"), path("host.data"), guest];
+        let ran = perfx(line.iter().chain(&more.iter().map(Into::into).collect::<Vec<_>>()));
+        assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+        sample_time(&fs::read(path("out")).unwrap()).1
+    };
+    assert_eq!(late(&[]), known);
+    let ids: BTreeSet<u64> =
+        load(&path("guest.data")).events.iter().flat_map(|event| event.ids.clone()).collect();
+    assert!(!ids.is_empty());
+    let (first, last) = late(&["--samples"]);
+    let loaded = load(&path("out"));
+    let host = load(&path("host.data")).events.len();
+    let ids: BTreeSet<u64> = loaded.events[host..].iter().flat_map(|event| event.ids.clone()).collect();
+    let sampled = |record: &&check::Rec| record.kind == RecordType::SAMPLE && ids.contains(&record.id);
+    let latest = loaded.records.iter().filter(sampled).map(|record| record.time).max().unwrap();
+    assert_eq!((first, last), (known.0, known.1.max(latest)));
+}
+
+/// Another process with threads of the same names had to be ruled out by pid=. It ran at other times.
+#[test]
+fn of_several_processes_the_one_whose_schedule_fits_ran_the_guest() {
+    let folder = pair();
+    let path = |name: &str| folder.path().join(name);
+    let bytes = fs::read(path("host.data")).unwrap();
+    let (start, size) = (u64_at(&bytes, 40) as usize, u64_at(&bytes, 48) as usize);
+    let layouts = Layouts::new(&load(&path("host.data")).events);
+    let mut other = Vec::new();
+    let times =
+        || load(&path("host.data")).records.into_iter().map(|record| record.time).filter(|time| *time != 0);
+    let (first, last) = (times().min().unwrap(), times().max().unwrap());
+    for record in load(&path("host.data")).records {
+        let is_switch = matches!(record.kind, RecordType::SWITCH | RecordType::SWITCH_CPU_WIDE);
+        let is_named = record.kind == RecordType::COMM && record.bytes[16..].starts_with(b"CPU ");
+        let Some(layout) = layouts.all().first().filter(|_| is_switch || is_named) else { continue };
+        if !THREADS.contains(&record.task.1) && !is_named {
+            continue;
+        }
+        let mut bytes = record.bytes.clone();
+        let trailer = bytes.len() - usize::from(layout.trailer.size);
+        let mut renamed = |at: usize| {
+            let thread = u32::from_le_bytes(bytes[at + 4..at + 8].try_into().unwrap()) - THREADS[0];
+            bytes[at..at + 4].copy_from_slice(&4000u32.to_le_bytes());
+            bytes[at + 4..at + 8].copy_from_slice(&(4001 + thread).to_le_bytes());
+        };
+        // {pid, tid} of a COMM, and of the trailer, which begins with them.
+        if is_named {
+            renamed(8);
+        }
+        if record.time != 0 {
+            renamed(trailer);
+            // Where the one ran, the other rests, from the end to the begin.
+            let time = first + last - u64_at(&bytes, trailer + 8);
+            bytes[trailer + 8..trailer + 16].copy_from_slice(&time.to_le_bytes());
+        }
+        if is_switch {
+            // PERF_RECORD_MISC_SWITCH_OUT.
+            bytes[5] ^= 1 << 5;
+        }
+        other.extend(bytes);
+    }
+    let mut two = [&bytes[..start + size], &other].concat();
+    two[48..56].copy_from_slice(&((size + other.len()) as u64).to_le_bytes());
+    two[72..104].fill(0);
+    fs::write(path("two.data"), two).unwrap();
+    perfx(args!["sort", "-q", path("two.data"), "-o", path("sorted.data")]).done().unwrap();
+    let guest = path("guest.data");
+    let ran = merge(&path("sorted.data"), guest.to_str().unwrap(), &path("merged.data"));
+    let said =
+        ran.stderr.contains(&format!("machine {PID};")) && ran.stderr.contains("VCPU 0 is thread 31314");
+    assert!(ran.code == Some(0) && said, "{:?} {}", ran.code, ran.stderr);
+    // Where the offset is given, it is not looked at when they ran.
+    let given = format!("{},offset=-14026330256359,scale=2.5961349024293154", guest.display());
+    let ran = merge(&path("sorted.data"), &given, &path("merged.data"));
+    assert!(
+        ran.code == Some(1) && ran.stderr.contains("processes 4000, 31188 of the host may run it"),
+        "{}",
+        ran.stderr
+    );
+}

@@ -410,3 +410,24 @@ fn a_prefix_that_ends_with_a_slash_is_a_folder_that_is_made() {
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert!(folder.path().join("new/parts/plain.p61.0001.data").is_file());
 }
+
+/// A chunk of AUX data is in each part that may need it, and was in their join as often.
+#[test]
+fn aux_data_of_parts_is_joined_once() {
+    for name in ["aux-big", "aux-odd-size", "aux-payload-looks", "aux-queue-conflict", "aux-spe"] {
+        let fixture = Fixture::new(&format!("crafted/{name}.data"));
+        let chunks = |path: &Path| -> Vec<String> {
+            sorted(records(path).into_iter().filter(|record| record.starts_with("AUXTRACE ")).collect())
+        };
+        let whole = chunks(&fixture.path);
+        assert!(!whole.is_empty(), "{name}");
+        let (folder, out) = (temp(), temp());
+        let joined = out.path().join("joined.data");
+        let parts = split(&fixture.path, &["--samples", "2"].map(str::to_owned), folder.path()).unwrap();
+        assert!(parts.len() > 1 && parts.iter().all(|part| !chunks(part).is_empty()), "{name}");
+        let mut args = args!["join", "-q", "-o", joined].to_vec();
+        args.extend(parts.iter().map(Into::into));
+        perfx(args).done().unwrap();
+        assert_eq!(chunks(&joined), whole, "{name}, of {} parts", parts.len());
+    }
+}

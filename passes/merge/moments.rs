@@ -1,0 +1,117 @@
+//! Moments of a guest, a bounded number of them from all of its recording: dense in some slices of time, so that a slice can be compared with the
+//! host's schedule, and slices from the begin to the end, so that the clocks can be followed through.
+
+/// A moment at which a VCPU ran.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    /// As recorded.
+    pub(crate) time: u64,
+    pub(crate) vcpu: VcpuRef,
+}
+
+/// How a record names the VCPU that ran.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum VcpuRef {
+    Vcpu(u32),
+    /// The one that an id belongs to.
+    OfId(u64),
+}
+
+/// The most moments that are kept.
+const MOMENTS_MAX: usize = 1 << 19;
+/// A slice of time is 2 to the power of this long, ns: some seconds.
+const SLICE_BITS: u32 = 32;
+/// With more moments than this in a slice it is the slices that are thinned out, with fewer there are fewer slices.
+const DENSE: usize = 8192;
+
+/// The moments that are kept.
+#[derive(Clone, Debug)]
+pub(crate) struct Moments {
+    kept: Vec<Moment>,
+    /// The slice of the first one.
+    first: Option<u64>,
+    /// One in so many slices is kept, and one in so many moments of those.
+    slices: u64,
+    every: u64,
+    seen: u64,
+    most: usize,
+}
+
+impl Default for Moments {
+    fn default() -> Moments {
+        Moments { kept: Vec::new(), first: None, slices: 1, every: 1, seen: 0, most: MOMENTS_MAX }
+    }
+}
+
+impl Moments {
+    /// Takes in a moment; those of a recording come in the order of the file.
+    pub(crate) fn push(&mut self, moment: Moment) {
+        let slice = moment.time >> SLICE_BITS;
+        let first = *self.first.get_or_insert(slice);
+        if !is_kept(slice.abs_diff(first), self.slices) {
+            return;
+        }
+        self.seen += 1;
+        if !self.seen.is_multiple_of(self.every) {
+            return;
+        }
+        if self.kept.len() >= self.most {
+            self.thin_out(first);
+        }
+        self.kept.push(moment);
+    }
+
+    /// Takes in those of a batch that follows.
+    pub(crate) fn join(&mut self, later: Moments) {
+        later.kept.into_iter().for_each(|moment| self.push(moment));
+    }
+
+    /// All of them, in the order of the file.
+    pub(crate) fn take(&mut self) -> Vec<Moment> {
+        std::mem::take(self).kept
+    }
+
+    /// Halves them, about.
+    fn thin_out(&mut self, first: u64) {
+        let mut slices: Vec<u64> = self.kept.iter().map(|moment| moment.time >> SLICE_BITS).collect();
+        slices.dedup();
+        slices.sort_unstable();
+        slices.dedup();
+        if self.kept.len() / slices.len().max(1) > DENSE || slices.len() == 1 {
+            self.every *= 2;
+            let mut number = 0;
+            self.kept.retain(|_| {
+                number += 1;
+                number % 2 == 0
+            });
+        } else {
+            self.slices *= 2;
+            let step = self.slices;
+            self.kept.retain(|moment| is_kept((moment.time >> SLICE_BITS).abs_diff(first), step));
+        }
+    }
+}
+
+/// One in so many slices, and near the first one more, so that no next one is much further away than all before it: 1, 2, 3, 4, 6, 8, 12 and so on.
+fn is_kept(slice: u64, one_in: u64) -> bool {
+    slice.is_multiple_of(one_in) || slice >> slice.trailing_zeros() <= 3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_kept_from_begin_to_end_and_dense_in_slices() {
+        let mut moments = Moments { most: 20_000, ..Moments::default() };
+        // 100,000 s with 10 events in each.
+        let times = || (0..1_000_000u64).map(|number| 5_000_000_000_000 + number * 100_000_000);
+        times().for_each(|time| moments.push(Moment { time, vcpu: VcpuRef::Vcpu(0) }));
+        let kept: Vec<u64> = moments.take().iter().map(|moment| moment.time).collect();
+        assert!((10_000..=20_000).contains(&kept.len()), "{}", kept.len());
+        let (first, last) = (times().next().unwrap(), times().next_back().unwrap());
+        assert!(kept[0] == first && last - kept[kept.len() - 1] < 1 << 40, "{kept:?}");
+        let dense = kept.windows(2).filter(|pair| pair[1] - pair[0] == 100_000_000).count();
+        assert!(dense > kept.len() * 9 / 10, "{dense} of {} follow each other", kept.len());
+    }
+}
