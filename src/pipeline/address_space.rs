@@ -1,11 +1,17 @@
 //! Which DSO an address of a process belonged to at a time, answered in any order and from many threads, without sorting a single sample.
 //!
-//! Only the records that change an address space need time order, and they are few. They become a timeline for each process: it begins anew at
-//! every fork and exec; within such a span the newest mapping over an address, at that time, is the one that counts, for a later mapping takes
-//! the place of what it covers. A span that began with a fork asks its parent for what it has not mapped itself.
+//! Only the records that change an address space need time order, and they are few: [`Changes`] collects them, and [`AddressSpaces`] puts them in
+//! order.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
+
+pub use spans::AddressSpaces;
+use spans::{Begin, Map};
+
+mod newest;
+mod spans;
 
 use perfx_format::decode::{MmapBuildId, mmap_build_id};
 use perfx_format::{Inode, Kinds, Layout, Layouts, Mmap, Record, RecordType, until_nul};
@@ -48,6 +54,27 @@ pub struct Space {
     pub machine: Machine,
     /// Whose.
     pub pid: u32,
+}
+
+/// A space in 8 bytes: 0 for the host or 1 more than the pid that runs the guest, then the pid.
+pub type Key = u64;
+
+impl Space {
+    /// It in 8 bytes.
+    pub fn key(self) -> Key {
+        let machine = match self.machine {
+            Machine::Host => 0,
+            // The kernel's pid, which is the highest, runs no guest.
+            Machine::Guest(pid) => pid.saturating_add(1),
+        };
+        Key::from(machine) << 32 | Key::from(self.pid)
+    }
+
+    /// The space of a key.
+    pub fn of_key(key: Key) -> Space {
+        let machine = ((key >> 32) as u32).checked_sub(1).map_or(Machine::Host, Machine::Guest);
+        Space { machine, pid: key as u32 }
+    }
 }
 
 /// What tells two files of one name apart.
@@ -163,24 +190,12 @@ impl<'a> Mapping<'a> {
 /// Changes of address spaces, collected in file order; [`AddressSpaces::new`] sorts them by time.
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
-    changes: Vec<Change>,
-    mappings: u32,
+    /// Mappings, each with its space.
+    maps: Vec<(Key, Map)>,
+    /// Forks and execs.
+    begins: Vec<Begin>,
     dsos: Vec<(Dso, u32)>,
     known: HashMap<Dso, u32>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Change {
-    time: u64,
-    space: Space,
-    what: What,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum What {
-    Map { start: u64, end: u64, hit: Hit },
-    Fork { parent: u32 },
-    Exec,
 }
 
 /// What lies at an address.
@@ -224,13 +239,13 @@ impl Changes {
                 if pid != parent {
                     // Its own time field is there even without a trailer.
                     let own = record.u64(24).filter(|_| layouts.has_time());
-                    self.push(Space { machine, pid }, own.unwrap_or(time), What::Fork { parent });
+                    self.begin(Space { machine, pid }, own.unwrap_or(time), parent);
                 }
                 None
             }
             RecordType::COMM => {
                 if record.misc() & COMM_EXEC != 0 {
-                    self.push(Space { machine, pid: record.u32(8)? }, time, What::Exec);
+                    self.begin(Space { machine, pid: record.u32(8)? }, time, KERNEL);
                 }
                 None
             }
@@ -252,8 +267,9 @@ impl Changes {
         }
     }
 
-    fn push(&mut self, space: Space, time: u64, what: What) {
-        self.changes.push(Change { time, space, what });
+    /// A space begins anew, with what its parent has mapped, unless that is [`KERNEL`].
+    fn begin(&mut self, space: Space, time: u64, parent: u32) {
+        self.begins.push(Begin { time, key: space.key(), parent, mapping: self.maps.len() as u32 });
     }
 
     fn map(&mut self, time: u64, space: Space, start: u64, len: u64, dso: Dso, flags: u32) -> u32 {
@@ -262,191 +278,14 @@ impl Changes {
         if number == next {
             self.dsos.push((dso, flags));
         }
-        let hit = Hit { dso: number, mapping: self.mappings };
-        self.mappings += 1;
-        self.push(space, time, What::Map { start, end: start.saturating_add(len), hit });
+        let hit = Hit { dso: number, mapping: self.maps.len() as u32 };
+        self.maps.push((space.key(), Map { start, end: start.saturating_add(len), time, hit }));
         number
     }
 }
 
-/// The timelines of all processes.
-#[derive(Debug, Default)]
-pub struct AddressSpaces {
-    dsos: Vec<(Dso, u32)>,
-    spaces: HashMap<Space, u32>,
-    timelines: Vec<Timeline>,
-    /// Pages inside which a mapping begins or ends, ascending: kernel modules do not keep to pages.
-    split_pages: Vec<u64>,
-}
-
-#[derive(Debug, Default)]
-struct Timeline {
-    /// By time; the first may begin later than a sample, which is then taken to be in it.
-    spans: Vec<Span>,
-    /// Times at which anything changes, ascending.
-    changes: Vec<u64>,
-}
-
-#[derive(Debug, Default)]
-struct Span {
-    start: u64,
-    /// The address space it was copied from when it began.
-    parent: Option<Space>,
-    maps: Maps,
-}
-
-/// Mappings that may cover one another: a segment tree. Leaf n stands for the addresses from bound n up to the next one, an inner node for those of
-/// both its children; a mapping is listed at the few nodes that together are its addresses. So only what lies over an address is looked at, and
-/// of that only the newest in time, however many there are.
-#[derive(Debug, Default)]
-struct Maps {
-    /// Where mappings begin or end, ascending.
-    bounds: Vec<u64>,
-    /// Oldest first.
-    maps: Vec<Map>,
-    /// The mappings of node n, oldest first: `listed[first[n]..first[n + 1]]`, as positions in `maps`. Node 1 is the root, 2n and 2n + 1 are
-    /// the children of n, and leaf n is node `bounds.len()` + n.
-    first: Vec<usize>,
-    listed: Vec<u32>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Map {
-    start: u64,
-    end: u64,
-    time: u64,
-    hit: Hit,
-}
-
-impl Maps {
-    /// Of mappings in the order they were made.
-    fn new(maps: Vec<Map>) -> Maps {
-        let mut bounds: Vec<u64> = maps.iter().flat_map(|map| [map.start, map.end]).collect();
-        bounds.sort_unstable();
-        bounds.dedup();
-        let leaf = |bound| bounds.len() + bounds.partition_point(|&other| other < bound);
-        let nodes = |map: &Map| {
-            let (mut from, mut until) = (leaf(map.start), leaf(map.end));
-            let mut nodes = Vec::new();
-            while from < until {
-                if from % 2 == 1 {
-                    nodes.push(from);
-                    from += 1;
-                }
-                if until % 2 == 1 {
-                    until -= 1;
-                    nodes.push(until);
-                }
-                (from, until) = (from / 2, until / 2);
-            }
-            nodes
-        };
-        let mut counts = vec![0_usize; 2 * bounds.len() + 1];
-        for node in maps.iter().flat_map(nodes) {
-            counts[node + 1] += 1;
-        }
-        let first: Vec<usize> = counts
-            .iter()
-            .scan(0, |sum, count| {
-                *sum += count;
-                Some(*sum)
-            })
-            .collect();
-        let mut next = first.clone();
-        let mut listed = vec![0; first.last().copied().unwrap_or(0)];
-        for (number, map) in maps.iter().enumerate() {
-            for node in nodes(map) {
-                listed[next[node]] = number as u32;
-                next[node] += 1;
-            }
-        }
-        Maps { bounds, maps, first, listed }
-    }
-
-    /// The newest mapping over `address` that is not newer than `time`.
-    fn find(&self, address: u64, time: u64) -> Option<&Map> {
-        let leaf = self.bounds.partition_point(|&bound| bound <= address).checked_sub(1)?;
-        let mut node = self.bounds.len() + leaf;
-        let mut newest = None;
-        while node > 0 {
-            let listed = &self.listed[self.first[node]..self.first[node + 1]];
-            let old = listed.partition_point(|&map| self.maps[map as usize].time <= time);
-            newest = newest.max(old.checked_sub(1).map(|last| listed[last]));
-            node /= 2;
-        }
-        newest.map(|map| &self.maps[map as usize])
-    }
-}
-
-/// How many forks back a mapping is looked for.
-const GENERATIONS: usize = 1024;
-
 /// The smallest page, in bits.
 const PAGE_BITS: u32 = 12;
-
-impl AddressSpaces {
-    /// Sorts the changes into timelines. Changes of one time stay in the order they were collected.
-    pub fn new(changes: Changes) -> AddressSpaces {
-        let Changes { mut changes, dsos, .. } = changes;
-        changes.sort_by_key(|change| (change.space, change.time));
-        let mut all = AddressSpaces { dsos, ..AddressSpaces::default() };
-        for changes in changes.chunk_by(|a, b| a.space == b.space) {
-            let mut timeline = Timeline::default();
-            let mut maps = Vec::new();
-            let mut span = Span::default();
-            for change in changes {
-                if timeline.changes.last() != Some(&change.time) {
-                    timeline.changes.push(change.time);
-                }
-                let parent = match change.what {
-                    What::Map { start, end, hit } => {
-                        let inside =
-                            [start, end].into_iter().filter(|bound| bound.trailing_zeros() < PAGE_BITS);
-                        all.split_pages.extend(inside.map(|bound| bound >> PAGE_BITS));
-                        maps.push(Map { start, end, time: change.time, hit });
-                        continue;
-                    }
-                    What::Fork { parent } => Some(Space { pid: parent, ..change.space }),
-                    What::Exec => None,
-                };
-                span.maps = Maps::new(std::mem::take(&mut maps));
-                timeline.spans.push(std::mem::replace(
-                    &mut span,
-                    Span { start: change.time, parent, maps: Maps::default() },
-                ));
-            }
-            span.maps = Maps::new(maps);
-            timeline.spans.push(span);
-            if let Some(first) = changes.first() {
-                all.spaces.insert(first.space, all.timelines.len() as u32);
-            }
-            all.timelines.push(timeline);
-        }
-        all.split_pages.sort_unstable();
-        all.split_pages.dedup();
-        all
-    }
-
-    /// All DSOs, in the order they were first mapped, with the flags of that mapping.
-    pub fn dsos(&self) -> &[(Dso, u32)] {
-        &self.dsos
-    }
-
-    fn find(&self, space: Space, address: u64, time: u64) -> Option<Hit> {
-        let (mut space, mut time) = (space, time);
-        for _ in 0..GENERATIONS {
-            let timeline = &self.timelines[*self.spaces.get(&space)? as usize];
-            let after = timeline.spans.partition_point(|span| span.start <= time);
-            let span = timeline.spans.get(after.saturating_sub(1))?;
-            if let Some(map) = span.maps.find(address, time) {
-                return Some(map.hit);
-            }
-            time = span.start;
-            space = span.parent?;
-        }
-        None
-    }
-}
 
 /// Answers questions about one set of address spaces and remembers what it answered: samples hit the same pages again and again.
 #[derive(Debug)]
@@ -495,19 +334,9 @@ impl Lookup {
 
     #[cold]
     fn find_slowly(&mut self, space: Space, address: u64, time: u64, slot: usize) -> Option<Hit> {
-        let hit = self.spaces.find(space, address, time);
-        let timeline = self.spaces.spaces.get(&space).map(|&at| &self.spaces.timelines[at as usize]);
-        // A forked process also depends on its parent, but only on what that was at the fork, which does not change any more.
-        let (from, until) = match timeline {
-            Some(timeline) => {
-                let after = timeline.changes.partition_point(|&change| change <= time);
-                let from = after.checked_sub(1).map_or(0, |at| timeline.changes[at]);
-                (from, timeline.changes.get(after).copied().unwrap_or(u64::MAX))
-            }
-            None => (0, u64::MAX),
-        };
+        let (hit, Range { start: from, end: until }) = self.spaces.find(space, address, time);
         let page = address >> PAGE_BITS;
-        if self.spaces.split_pages.binary_search(&page).is_err() {
+        if !self.spaces.splits(page) {
             self.pages[slot] = Page { space, page, from, until, hit };
         }
         hit

@@ -1,0 +1,113 @@
+//! Finds the newest of many mappings over an address at a slot, in steps that grow with the logarithm of their number, however they cover one another.
+//!
+//! A segment tree: leaf n stands for the addresses from bound n up to the next one, an inner node for those of both its children, and a mapping is
+//! listed at the few nodes that together are its addresses. A node lists from which slot on which of its mappings is the newest.
+
+use super::spans::{Map, NONE};
+
+/// The tree.
+#[derive(Debug)]
+pub(super) struct Newest {
+    /// Where mappings begin or end, ascending.
+    bounds: Vec<u64>,
+    /// The list of node n is `listed[first[n]..first[n + 1]]`. Node 1 is the root, 2n and 2n + 1 are the children of n, and leaf n is node
+    /// `bounds.len()` + n.
+    first: Vec<u32>,
+    /// From which slot on, and the slot of the mapping that is the newest from there, or [`NONE`].
+    listed: Vec<(u32, u32)>,
+}
+
+impl Newest {
+    /// Of the mappings in all slots from `first_slot` on; `None` if there are none.
+    pub(super) fn new(first_slot: usize, mapping_at: &[u32], until: &[u32], maps: &[Map]) -> Option<Newest> {
+        let map_at = |slot: usize| maps.get(*mapping_at.get(slot)? as usize);
+        let slots = || (first_slot..mapping_at.len()).filter_map(|slot| Some((slot, map_at(slot)?)));
+        let mut bounds: Vec<u64> = slots().flat_map(|(_, map)| [map.start, map.end]).collect();
+        bounds.sort_unstable();
+        bounds.dedup();
+        if bounds.is_empty() {
+            return None;
+        }
+        // What counts to the end is listed once, and everything else once more where it ends.
+        let ends = |slot: usize| (until[slot] as usize) < mapping_at.len();
+        let mut first = vec![0_u32; 2 * bounds.len() + 1];
+        for (slot, map) in slots() {
+            nodes(&bounds, map, |node| first[node + 1] += 1 + u32::from(ends(slot)));
+        }
+        for node in 1..first.len() {
+            first[node] += first[node - 1];
+        }
+        let mut next = first.clone();
+        let mut listed = vec![(NONE, NONE); first.last().map_or(0, |&len| len as usize)];
+        // Mappings that count, the newest last: they end in the opposite order.
+        let mut open: Vec<usize> = Vec::new();
+        for slot in first_slot..mapping_at.len() {
+            while let Some(&ended) = open.last().filter(|&&open| until[open] as usize <= slot) {
+                open.pop();
+                let Some(map) = map_at(ended) else { continue };
+                nodes(&bounds, map, |node| {
+                    let list = &listed[first[node] as usize..next[node] as usize];
+                    // Nothing that it did not cover has been listed since, and it was the last to be listed at its slot.
+                    let own = list.partition_point(|&(from, _)| from as usize <= ended);
+                    let before = own.checked_sub(2).map_or(NONE, |before| list[before].1);
+                    listed[next[node] as usize] = (slot as u32, before);
+                    next[node] += 1;
+                });
+            }
+            let Some(map) = map_at(slot) else { continue };
+            nodes(&bounds, map, |node| {
+                listed[next[node] as usize] = (slot as u32, slot as u32);
+                next[node] += 1;
+            });
+            if ends(slot) {
+                open.push(slot);
+            }
+        }
+        Some(Newest { bounds, first, listed })
+    }
+
+    /// The slot of the newest mapping over `address` that counts at `slot`.
+    pub(super) fn find(&self, address: u64, slot: u32) -> Option<u32> {
+        let leaf = self.bounds.partition_point(|&bound| bound <= address).checked_sub(1)?;
+        let mut node = self.bounds.len() + leaf;
+        let mut newest = None;
+        while node > 0 {
+            let listed = &self.listed[self.first[node] as usize..self.first[node + 1] as usize];
+            let after = listed.partition_point(|&(from, _)| from <= slot);
+            let here = after.checked_sub(1).map(|last| listed[last].1).filter(|&slot| slot != NONE);
+            newest = newest.max(here);
+            node /= 2;
+        }
+        newest
+    }
+}
+
+/// The nodes that together are the addresses of a mapping.
+fn nodes(bounds: &[u64], map: &Map, mut each: impl FnMut(usize)) {
+    let leaf = |bound| bounds.len() + bounds.partition_point(|&other| other < bound);
+    let (mut from, mut until) = (leaf(map.start), leaf(map.end));
+    while from < until {
+        if from % 2 == 1 {
+            each(from);
+            from += 1;
+        }
+        if until % 2 == 1 {
+            until -= 1;
+            each(until);
+        }
+        (from, until) = (from / 2, until / 2);
+    }
+}
+
+#[cfg(test)]
+impl Newest {
+    /// What it takes.
+    pub(super) fn bytes(&self) -> usize {
+        size_of_val(&*self.bounds) + size_of_val(&*self.first) + size_of_val(&*self.listed)
+    }
+
+    /// The most nodes that one lookup visits.
+    pub(super) fn depth(&self) -> u32 {
+        (2 * self.bounds.len()).ilog2() + 1
+    }
+}

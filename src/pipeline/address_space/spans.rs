@@ -1,0 +1,416 @@
+//! The address spaces of all processes at all times: a fork takes some 50 bytes whatever its parent has mapped, and a lookup asks no chain of parents.
+//!
+//! An address space begins anew at every fork and exec: between two of these it is a *span*. A span that began with a fork starts out with what its
+//! parent had mapped by then, so spans are trees, with a fork as an edge. A walk through a tree visits each span where its parent forks it, and gives
+//! every span and every mapping the next *slot*. A mapping then counts from its slot until the slot where the walk leaves its span, and of those that
+//! count at a slot the one of the highest slot is the newest.
+
+use std::ops::Range;
+
+use super::newest::Newest;
+use super::{Changes, Dso, Hit, KERNEL, Key, PAGE_BITS, Space};
+
+/// A mapping.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Map {
+    pub(super) start: u64,
+    pub(super) end: u64,
+    pub(super) time: u64,
+    pub(super) hit: Hit,
+}
+
+/// A fork or an exec.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Begin {
+    pub(super) time: u64,
+    pub(super) key: Key,
+    /// The pid of the process that was forked; [`KERNEL`] for an exec.
+    pub(super) parent: u32,
+    /// How many mappings came before it in the file.
+    pub(super) mapping: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    start: u64,
+    /// The first of its mappings, which end where those of the next span begin.
+    maps: u32,
+    slot: u32,
+    /// The slot of the root of its tree; [`NONE`] until the walk has come by.
+    root: u32,
+}
+
+/// No slot, no mapping, no span.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// What all processes had mapped, and when.
+#[derive(Debug, Default)]
+pub struct AddressSpaces {
+    dsos: Vec<(Dso, u32)>,
+    /// The spaces, ascending.
+    keys: Vec<Key>,
+    /// The first span of each, and the end.
+    first: Vec<u32>,
+    /// By space and time.
+    spans: Vec<Span>,
+    /// By span and time.
+    maps: Vec<Map>,
+    /// The slot of each mapping.
+    slots: Vec<u32>,
+    /// By slot: the mapping that begins to count there, if it is that of a mapping.
+    mapping_at: Vec<u32>,
+    /// By slot: the slot from which on it counts no longer.
+    until: Vec<u32>,
+    /// For the trees that have many slots: the slot of the root, ascending.
+    large: Vec<(u32, Newest)>,
+    /// Pages inside which a mapping begins or ends, ascending: kernel modules do not keep to pages.
+    split_pages: Vec<u64>,
+}
+
+/// So many slots are looked at one after another.
+const FEW: usize = 32;
+
+impl AddressSpaces {
+    /// Sorts the changes into spans. Changes of one time stay in the order they were collected.
+    pub fn new(changes: Changes) -> AddressSpaces {
+        let Changes { mut maps, mut begins, dsos, known } = changes;
+        drop(known);
+        maps.sort_unstable_by_key(|(key, map)| (*key, map.time, map.hit.mapping));
+        begins.sort_by_key(|begin| (begin.key, begin.time));
+        let mut all = AddressSpaces { dsos, ..AddressSpaces::default() };
+        let parents = all.cut(&maps, &begins);
+        drop(begins);
+        all.maps = maps.into_iter().map(|(_, map)| map).collect();
+        all.number(parents);
+        let bounds = all.maps.iter().flat_map(|map| [map.start, map.end]);
+        let inside = bounds.filter(|bound| bound.trailing_zeros() < PAGE_BITS);
+        all.split_pages = inside.map(|bound| bound >> PAGE_BITS).collect();
+        all.split_pages.sort_unstable();
+        all.split_pages.dedup();
+        all
+    }
+
+    /// All DSOs, in the order they were first mapped, with the flags of that mapping.
+    pub fn dsos(&self) -> &[(Dso, u32)] {
+        &self.dsos
+    }
+
+    /// Makes the spans of sorted changes; returns the parent of each, or [`NONE`].
+    fn cut(&mut self, maps: &[(Key, Map)], begins: &[Begin]) -> Vec<u32> {
+        self.spans.reserve(begins.len());
+        let mut begins_left = begins.iter().peekable();
+        let mut parents = Vec::with_capacity(begins.len());
+        let mut map = 0;
+        loop {
+            let next_map = maps.get(map).map(|(key, _)| *key);
+            let next_begin = begins_left.peek().map(|begin| begin.key);
+            let Some(key) = next_map.into_iter().chain(next_begin).min() else { break };
+            self.keys.push(key);
+            self.first.push(self.spans.len() as u32);
+            let mut span = Span { start: 0, maps: map as u32, slot: NONE, root: NONE };
+            let mut parent = KERNEL;
+            // Nothing is known of the time before the first fork or exec unless something was mapped.
+            let mut is_known = false;
+            loop {
+                let begin = begins_left.next_if(|begin| begin.key == key);
+                let is_before = |map: &Map| {
+                    begin.is_none_or(|begin| (map.time, map.hit.mapping) < (begin.time, begin.mapping))
+                };
+                while maps.get(map).is_some_and(|(its, map)| *its == key && is_before(map)) {
+                    map += 1;
+                }
+                if is_known || span.maps < map as u32 {
+                    self.spans.push(span);
+                    parents.push(parent);
+                }
+                let Some(begin) = begin else { break };
+                span = Span { start: begin.time, maps: map as u32, ..span };
+                (parent, is_known) = (begin.parent, true);
+            }
+        }
+        self.first.push(self.spans.len() as u32);
+        let spaces = self.keys.iter().zip(self.first.windows(2));
+        let of_spans = spaces.flat_map(|(&key, ends)| (ends[0]..ends[1]).map(move |_| key));
+        for ((parent, span), key) in parents.iter_mut().zip(&self.spans).zip(of_spans) {
+            let space = (*parent != KERNEL).then_some(Space { pid: *parent, ..Space::of_key(key) }.key());
+            *parent = space.and_then(|key| self.span_at(key, span.start)).unwrap_or(NONE);
+        }
+        parents
+    }
+
+    /// The spans of a space.
+    fn spans_of(&self, key: Key) -> Option<Range<usize>> {
+        let at = self.keys.binary_search(&key).ok()?;
+        Some(*self.first.get(at)? as usize..*self.first.get(at + 1)? as usize)
+    }
+
+    /// The span of a space at a time.
+    fn span_at(&self, key: Key, time: u64) -> Option<u32> {
+        let range = self.spans_of(key)?;
+        let after = self.spans[range.clone()].partition_point(|span| span.start <= time);
+        Some((range.start + after.checked_sub(1)?) as u32)
+    }
+
+    /// The mappings of a span.
+    fn maps_of(&self, span: usize) -> Range<usize> {
+        let end = self.spans.get(span + 1).map_or(self.maps.len(), |next| next.maps as usize);
+        self.spans[span].maps as usize..end
+    }
+
+    /// Walks all trees and gives the slots.
+    fn number(&mut self, parents: Vec<u32>) {
+        let children = Children::new(&parents, &self.spans);
+        self.slots = vec![NONE; self.maps.len()];
+        let slots = self.maps.len() + self.spans.len();
+        (self.mapping_at, self.until) = (Vec::with_capacity(slots), Vec::with_capacity(slots));
+        // Forks of one moment may go round in a circle, which has no root: then its first span is one.
+        let roots = (0..parents.len()).filter(|&span| parents[span] == NONE).chain(0..parents.len());
+        for root in roots {
+            if self.spans[root].root == NONE {
+                let first = self.mapping_at.len();
+                self.walk(root, &children);
+                if self.mapping_at.len() - first > FEW {
+                    let newest = Newest::new(first, &self.mapping_at, &self.until, &self.maps);
+                    self.large.extend(newest.map(|newest| (first as u32, newest)));
+                }
+            }
+        }
+    }
+
+    /// Walks a tree.
+    fn walk(&mut self, root: usize, children: &Children) {
+        let first = self.mapping_at.len() as u32;
+        let mut open = vec![self.enter(root, first, children)];
+        while let Some(visit) = open.last_mut() {
+            let child = children.list.get(visit.children.start).filter(|_| !visit.children.is_empty());
+            let start = child.map(|&child| self.spans[child as usize].start);
+            let map = self.maps.get(visit.maps.start).filter(|_| !visit.maps.is_empty());
+            if let Some(map) = map
+                && start.is_none_or(|start| map.time <= start)
+            {
+                self.slots[visit.maps.start] = self.mapping_at.len() as u32;
+                self.mapping_at.push(visit.maps.start as u32);
+                self.until.push(NONE);
+                visit.maps.start += 1;
+            } else if let Some(&child) = child {
+                visit.children.start += 1;
+                if self.spans[child as usize].root == NONE {
+                    let visit = self.enter(child as usize, first, children);
+                    open.push(visit);
+                }
+            } else {
+                let end = self.mapping_at.len() as u32;
+                let own = self.maps_of(visit.span);
+                for slot in self.slots[own].iter().chain([&self.spans[visit.span].slot]) {
+                    self.until[*slot as usize] = end;
+                }
+                open.pop();
+            }
+        }
+    }
+
+    fn enter(&mut self, span: usize, root: u32, children: &Children) -> Visit {
+        let slot = self.mapping_at.len() as u32;
+        self.mapping_at.push(NONE);
+        self.until.push(NONE);
+        let maps = self.maps_of(span);
+        let entered = &mut self.spans[span];
+        (entered.slot, entered.root) = (slot, root);
+        Visit { span, maps, children: children.of(span) }
+    }
+
+    /// What lies at an address of a space at a time, and from when until when that is so.
+    pub(super) fn find(&self, space: Space, address: u64, time: u64) -> (Option<Hit>, Range<u64>) {
+        let Some(spans) = self.spans_of(space.key()) else {
+            return (None, 0..u64::MAX);
+        };
+        let after = spans.start + self.spans[spans.clone()].partition_point(|span| span.start <= time);
+        let next = self.spans[after..spans.end].first().map_or(u64::MAX, |span| span.start);
+        if after == spans.start {
+            return (None, 0..next);
+        }
+        let span = &self.spans[after - 1];
+        let own = self.maps_of(after - 1);
+        let old = own.start + self.maps[own.clone()].partition_point(|map| map.time <= time);
+        let until = self.maps[old..own.end].first().map_or(next, |map| map.time);
+        let (slot, from) = match old.checked_sub(1).filter(|&newest| newest >= own.start) {
+            Some(newest) => (self.slots[newest], self.maps[newest].time.max(span.start)),
+            // What its parent had mapped when it was forked does not change any more.
+            None => (span.slot, span.start),
+        };
+        (self.newest(span.root as usize, slot as usize, address).map(|map| map.hit), from..until)
+    }
+
+    /// The newest mapping over an address that counts at a slot of the tree that begins with `root`.
+    fn newest(&self, root: usize, slot: usize, address: u64) -> Option<&Map> {
+        if slot - root >= FEW {
+            let at = self.large.binary_search_by_key(&(root as u32), |(root, _)| *root).ok()?;
+            let mapping = self.large[at].1.find(address, slot as u32)?;
+            return self.maps.get(self.mapping_at[mapping as usize] as usize);
+        }
+        (root..=slot).rev().find_map(|at| {
+            let map = self.maps.get(self.mapping_at[at] as usize)?;
+            ((map.start..map.end).contains(&address) && self.until[at] as usize > slot).then_some(map)
+        })
+    }
+
+    /// A mapping begins or ends inside the page.
+    pub(super) fn splits(&self, page: u64) -> bool {
+        self.split_pages.binary_search(&page).is_ok()
+    }
+}
+
+/// A span that the walk is in: which of its mappings and children are still to come.
+struct Visit {
+    span: usize,
+    maps: Range<usize>,
+    children: Range<usize>,
+}
+
+/// The spans that were forked from each span, by time.
+struct Children {
+    /// Where in the list those of a span begin.
+    first: Vec<u32>,
+    list: Vec<u32>,
+}
+
+impl Children {
+    fn new(parents: &[u32], spans: &[Span]) -> Children {
+        let mut list: Vec<u32> =
+            (0..parents.len() as u32).filter(|&span| parents[span as usize] != NONE).collect();
+        list.sort_unstable_by_key(|&span| (parents[span as usize], spans[span as usize].start, span));
+        let mut first = vec![0; parents.len() + 1];
+        list.iter().for_each(|&span| first[parents[span as usize] as usize + 1] += 1);
+        for at in 1..first.len() {
+            first[at] += first[at - 1];
+        }
+        Children { first, list }
+    }
+
+    fn of(&self, span: usize) -> Range<usize> {
+        self.first[span] as usize..self.first[span + 1] as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Identity, Machine};
+    use super::*;
+
+    fn space(pid: u32) -> Space {
+        Space { machine: Machine::Host, pid }
+    }
+
+    fn map(changes: &mut Changes, pid: u32, time: u64, start: u64, len: u64) {
+        let dso =
+            Dso { machine: Machine::Host, kernel: false, name: (*b"x").into(), identity: Identity::Unknown };
+        changes.map(time, space(pid), start, len, dso, 0);
+    }
+
+    fn fork(changes: &mut Changes, pid: u32, parent: u32, time: u64) {
+        changes.begin(space(pid), time, parent);
+    }
+
+    fn found(spaces: &AddressSpaces, pid: u32, address: u64, time: u64) -> Option<u32> {
+        spaces.find(space(pid), address, time).0.map(|hit| hit.mapping)
+    }
+
+    fn bytes_of<T>(of: &[T]) -> usize {
+        std::mem::size_of_val(of)
+    }
+
+    /// What is kept of them.
+    fn bytes(spaces: &AddressSpaces) -> usize {
+        let AddressSpaces { keys, first, spans, maps, slots, mapping_at, until, large, .. } = spaces;
+        let large: usize = large.iter().map(|(_, newest)| 8 + newest.bytes()).sum();
+        let slots = bytes_of(slots) + bytes_of(mapping_at) + bytes_of(until);
+        bytes_of(keys) + bytes_of(first) + bytes_of(spans) + bytes_of(maps) + slots + large
+    }
+
+    #[test]
+    fn a_fork_takes_at_most_100_bytes_however_much_its_parent_has_mapped() {
+        let forks = 10_000;
+        for depth in [false, true] {
+            let mut changes = Changes::default();
+            for page in 0..1000 {
+                map(&mut changes, 1, 0, page << 12, 1 << 12);
+            }
+            let alone = bytes(&AddressSpaces::new(changes.clone()));
+            for pid in 2..2 + forks {
+                fork(&mut changes, pid, if depth { pid - 1 } else { 1 }, pid.into());
+            }
+            assert!(size_of::<Begin>() <= 24, "while they are collected");
+            let spaces = AddressSpaces::new(changes);
+            let each = (bytes(&spaces) - alone) / forks as usize;
+            assert!(each <= 60, "{each} bytes, depth {depth}");
+            assert_eq!(found(&spaces, 1 + forks, 999 << 12, u64::MAX), Some(999));
+        }
+    }
+
+    #[test]
+    fn a_lookup_takes_as_many_steps_at_any_depth_of_forks() {
+        let steps = |depth: u32| {
+            let mut changes = Changes::default();
+            map(&mut changes, 1, 1, 1 << 40, 1 << 12);
+            for pid in 2..=depth {
+                fork(&mut changes, pid, pid - 1, u64::from(pid) * 2);
+                map(&mut changes, pid, u64::from(pid) * 2 + 1, u64::from(pid) << 12, 1 << 12);
+            }
+            let spaces = AddressSpaces::new(changes);
+            let (_, newest) = &spaces.large[0];
+            // It has what each of its forefathers mapped, and nothing that one of them mapped later.
+            assert_eq!(found(&spaces, depth, 1 << 40, u64::MAX), Some(0));
+            assert_eq!(found(&spaces, depth, 2 << 12, u64::MAX), Some(1));
+            assert_eq!(found(&spaces, depth / 2, u64::from(depth) << 12, u64::MAX), None);
+            newest.depth()
+        };
+        let (shallow, deep) = (steps(200), steps(20_000));
+        assert!(deep <= 2 * shallow + 2, "{shallow} nodes at depth 200, {deep} at depth 20,000");
+    }
+
+    #[test]
+    fn mappings_that_cover_one_another_are_listed_at_few_nodes() {
+        let listed = |count: u64| {
+            let mut changes = Changes::default();
+            for number in 0..count {
+                map(&mut changes, 1, number, number << 12, (2 * count - 2 * number) << 12);
+            }
+            let spaces = AddressSpaces::new(changes);
+            assert_eq!(found(&spaces, 1, 5 << 12, u64::MAX), Some(5));
+            assert_eq!(found(&spaces, 1, (2 * count - 5) << 12, u64::MAX), Some(4));
+            spaces.large[0].1.bytes() as u64 / count
+        };
+        let (few, many) = (listed(1_000), listed(10_000));
+        assert!(many <= few * 3 / 2, "{few} bytes a mapping of 1,000, {many} of 10,000");
+    }
+
+    #[test]
+    fn what_a_child_mapped_ends_with_it() {
+        let mut changes = Changes::default();
+        map(&mut changes, 1, 1, 0x1000, 0x1000);
+        // Enough of them for a tree of nodes.
+        for pid in 2..100 {
+            fork(&mut changes, pid, 1, 10 * u64::from(pid));
+            map(&mut changes, pid, 10 * u64::from(pid) + 1, 0x1000, 0x1000);
+        }
+        map(&mut changes, 1, 5000, 0x1000, 0x1000);
+        let spaces = AddressSpaces::new(changes);
+        assert_eq!(found(&spaces, 1, 0x1000, 4999), Some(0));
+        assert_eq!(found(&spaces, 1, 0x1000, 5000), Some(99));
+        for pid in 2..100 {
+            assert_eq!(found(&spaces, pid, 0x1000, 10 * u64::from(pid)), Some(0));
+            assert_eq!(found(&spaces, pid, 0x1000, u64::MAX), Some(pid - 1));
+        }
+    }
+
+    #[test]
+    fn forks_in_a_circle_end() {
+        let mut changes = Changes::default();
+        map(&mut changes, 1, 7, 0x1000, 0x1000);
+        fork(&mut changes, 1, 2, 7);
+        fork(&mut changes, 2, 1, 7);
+        let spaces = AddressSpaces::new(changes);
+        assert_eq!(found(&spaces, 2, 0x2000, 8), None);
+        assert_eq!(found(&spaces, 3, 0x1000, 8), None);
+    }
+}
