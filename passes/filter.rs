@@ -32,7 +32,7 @@ use crate::support::options::{Choice, Options};
 use aux::Chunks;
 use hints::Hints;
 use split::Owner;
-use tasks::{Process, TaskChanges, Tasks, Who};
+use tasks::{Process, Processes, TaskChanges, Tasks, Who};
 use time::Windows;
 use unused::Unused;
 
@@ -137,7 +137,7 @@ struct Cut {
     /// It is one part of all.
     owner: Option<Owner>,
     /// Processes whose mappings, names and forks stay.
-    needed: HashSet<Process>,
+    needed: Processes,
     /// Processes of which nobody said when they began or ended stay, too.
     timeless: bool,
     /// Events that are left out.
@@ -198,7 +198,10 @@ impl Filter {
 impl Gathered {
     /// For a filter with these options.
     fn new(options: &FilterOptions) -> Gathered {
-        Gathered { changes: options.dso.is_set().then(Changes::default), ..Gathered::default() }
+        let changes = options.dso.is_set().then(Changes::default);
+        // A pid that keeps nothing is answered with the names of those there are.
+        let named = options.comm.is_set() || options.pid.is_set();
+        Gathered { changes, tasks: TaskChanges::new(named), ..Gathered::default() }
     }
 
     /// What it wants to see.
@@ -484,16 +487,17 @@ impl Cut {
             Some(owner) => owner.is_of_time(),
             None => !chooser.options.chooses_samples(),
         };
-        let mut needed: HashSet<Process> = HashSet::new();
-        let mut open: Vec<Process> = chosen.processes.iter().copied().collect();
+        let mut needed = Processes::default();
+        let mut need = |process: Process| {
+            let mut next = Some(process);
+            while let Some(process) = next.filter(|&process| needed.insert(process)) {
+                next = chooser.tasks.parent(process);
+            }
+        };
+        chosen.processes.iter().copied().for_each(&mut need);
         if timeless {
             for window in windows.intervals() {
-                open.extend(chooser.tasks.living(window.start, window.stop));
-            }
-        }
-        while let Some(process) = open.pop() {
-            if needed.insert(process) {
-                open.extend(chooser.tasks.parent(process));
+                chooser.tasks.living(window.start, window.stop).for_each(&mut need);
             }
         }
         let gone = if chooser.options.drop_unused {
@@ -560,7 +564,7 @@ impl Cut {
         let forked = kind == RecordType::FORK;
         let time = record.u64(24).filter(|_| forked && layouts.has_time()).unwrap_or(time);
         let process = chooser.process_of(record, layouts, pid, time);
-        self.needed.contains(&process) || self.timeless && chooser.tasks.is_timeless(process)
+        self.needed.contains(process) || self.timeless && matches!(process, Process::Timeless(_))
     }
 }
 
@@ -653,7 +657,7 @@ impl Pass for Filter {
         }
         if chooser.options.drop_unused {
             let needed = |process: Process| {
-                cut.needed.contains(&process) || cut.timeless && chooser.tasks.is_timeless(process)
+                cut.needed.contains(process) || cut.timeless && matches!(process, Process::Timeless(_))
             };
             let process = |who: Who, time| chooser.tasks.process(who.space(&chooser.guests), time);
             chooser.unused.leave_out(session, &cut.gone, &|who, time| needed(process(who, time)));
@@ -693,7 +697,7 @@ impl Pass for Filter {
         let step = match &self.step {
             // What a mapping means depends on the ones before it.
             Step::Gathering(gathered) if gathered.changes.is_some() => return None,
-            Step::Gathering(_) => Step::Gathering(Box::default()),
+            Step::Gathering(_) => Step::Gathering(Box::new(Gathered::new(&self.options))),
             Step::Choosing(chooser, ..) => Step::Choosing(chooser.clone(), chooser.lookups(), Box::default()),
             Step::Cutting(cut, _) => Step::Cutting(cut.clone(), cut.chooser.lookups()),
         };

@@ -16,6 +16,7 @@ mod unite;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
@@ -378,21 +379,71 @@ fn owner(record: &Record<'_>) -> u32 {
     }
 }
 
-/// What several inputs say alike.
+/// What several inputs say alike. Records are known by their digests, so that memory does not depend on how long they are.
 #[derive(Debug, Default)]
 struct Alike {
+    digests: Digests,
     /// Records without a time, and after how many changes of their owner's state they stood.
-    timeless: HashMap<Box<[u8]>, u64>,
+    timeless: HashMap<Digest, u64>,
     /// How often the state of an owner has changed.
     changes: HashMap<u32, u64>,
-    /// Records of one moment that several inputs have records of, and whose they are.
+    /// The time of the last record, and which records of that time several inputs may have.
     moment: u64,
-    there: Vec<(usize, Box<[u8]>)>,
+    there: There,
     dropped: BTreeMap<RecordType, u64>,
     /// Kinds that are there once, and how many others are not.
     once: BTreeMap<RecordType, u64>,
     /// Samples and the like: what happened twice alike may have happened twice.
     doubled: u64,
+}
+
+/// The bytes of a record, shortened.
+type Digest = u128;
+
+/// Makes digests with keys that change from run to run, so that no input can be made in which different records have the same one.
+#[derive(Debug, Default)]
+struct Digests([RandomState; 2]);
+
+impl Digests {
+    fn of(&self, bytes: &[u8]) -> Digest {
+        let [high, low] = self.0.each_ref().map(|keys| Digest::from(keys.hash_one(bytes)));
+        high << 64 | low
+    }
+}
+
+/// Records of one moment.
+#[derive(Debug, Default)]
+struct There {
+    /// The input that has the record.
+    inputs: HashMap<Digest, usize>,
+    /// Records that say nothing of a state: of those no more than [`MANY`] are compared.
+    stateless: usize,
+}
+
+/// The recording names no moment at which so much happens, unless its times mean nothing.
+const MANY: usize = 1 << 16;
+
+impl There {
+    fn clear(&mut self) {
+        if self.inputs.capacity() > MANY {
+            // Emptying it takes time in proportion to the most it has held.
+            self.inputs = HashMap::new();
+        }
+        self.inputs.clear();
+        self.stateless = 0;
+    }
+
+    fn add(&mut self, digest: Digest, input: usize, is_state: bool) {
+        if is_state || self.stateless < MANY {
+            self.stateless += usize::from(!is_state);
+            self.inputs.entry(digest).or_insert(input);
+        }
+    }
+
+    /// An input whose turn was before this one's has the record.
+    fn has(&self, digest: Digest, input: usize) -> bool {
+        self.inputs.get(&digest).is_some_and(|&other| other != input)
+    }
 }
 
 impl Alike {
@@ -401,7 +452,7 @@ impl Alike {
         let is_state = STATE.has(record.kind());
         if timeless && is_state {
             let changes = self.changes.get(&owner(record)).copied().unwrap_or(0);
-            let before = self.timeless.insert(record.bytes().into(), changes);
+            let before = self.timeless.insert(self.digests.of(record.bytes()), changes);
             let again = before == Some(changes);
             if again {
                 *self.dropped.entry(record.kind()).or_default() += 1;
@@ -415,15 +466,17 @@ impl Alike {
         if timeless {
             return false;
         }
-        let mut again = false;
         if key != self.moment {
             self.moment = key;
             self.there.clear();
-        } else {
-            again = self.there.iter().any(|(other, bytes)| *other != input && **bytes == *record.bytes());
         }
-        if meets {
-            self.there.push((input, record.bytes().into()));
+        let mut again = false;
+        if meets || !self.there.inputs.is_empty() {
+            let digest = self.digests.of(record.bytes());
+            again = self.there.has(digest, input);
+            if meets {
+                self.there.add(digest, input, is_state);
+            }
         }
         if again && is_state {
             *self.dropped.entry(record.kind()).or_default() += 1;
@@ -686,5 +739,40 @@ impl Pass for Join {
             _ => {}
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use perfx_format::Origin;
+
+    use super::*;
+
+    /// A record of 24 bytes that holds a number.
+    fn record(kind: RecordType, number: u64) -> [u8; 24] {
+        let mut bytes = [0; 24];
+        bytes[..4].copy_from_slice(&kind.0.to_le_bytes());
+        bytes[6] = 24;
+        bytes[8..16].copy_from_slice(&number.to_le_bytes());
+        bytes
+    }
+
+    #[test]
+    fn of_many_records_of_one_moment_each_is_compared_once() {
+        let mut alike = Alike::default();
+        let mut repeats = |kind, number, input, meets| {
+            let bytes = record(kind, number);
+            let record = Record::new(&bytes, &[], Origin::Synthetic, Endian::Little).unwrap();
+            alike.repeats(&record, 5, input, false, meets)
+        };
+        // Compared with one another, they would take hours.
+        let many = 1 << 20;
+        assert!((0..many).all(|number| !repeats(RecordType::COMM, number, 0, true)));
+        assert!((0..many).all(|number| repeats(RecordType::COMM, number, 1, false)));
+        assert!(!repeats(RecordType::COMM, many, 1, false));
+        assert!((0..many).all(|number| !repeats(RecordType::SAMPLE, number, 0, true)));
+        assert!((0..many).all(|number| !repeats(RecordType::SAMPLE, number, 1, false)));
+        assert_eq!(alike.doubled, MANY as u64, "samples are not kept without end");
+        assert!(alike.there.inputs.len() <= many as usize + MANY);
     }
 }

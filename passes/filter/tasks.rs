@@ -1,22 +1,64 @@
 //! Which tasks there were, from when until when, whose children they are and what they were called, asked in any order.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashSet};
 
 use perfx_format::{Kinds, Layouts, Record, RecordType, until_nul};
-use perfx_pipeline::address_space::{KERNEL, Machine, Space, moment, name_of_nameless};
+use perfx_pipeline::address_space::{KERNEL, Key, Machine, Space, moment, name_of_nameless};
 
 use crate::support::hits::Guests;
 
-/// What FORK, EXIT and COMM records say, in file order; [`Tasks::new`] sorts it by time.
+/// What FORK, EXIT and COMM records say, in file order; [`Tasks::new`] sorts it by time. There may be millions, so each takes few bytes.
 #[derive(Debug, Default)]
 pub(super) struct TaskChanges {
-    births: Vec<(Who, u64, u32)>,
-    deaths: Vec<(Who, u64, bool)>,
-    names: Vec<(Who, u64, Name)>,
+    /// Names are wanted.
+    named: bool,
+    /// The event ids of records of guests: batches are looked at in any order, so which guest an id means is known only when all have been.
+    guest_ids: Vec<Option<u64>>,
+    births: Vec<Birth>,
+    deaths: Vec<Death>,
+    names: Vec<Naming>,
+    /// Names, each ending in NUL.
+    text: Vec<u8>,
 }
 
-/// A process or thread. Batches are looked at in any order, so which guest a guest's event id means is known only when all have been.
+/// A process is forked. Until it is known which machine a guest's event id means, the upper half of a key says which of the `guest_ids`, counted from
+/// 1, and 0 for the host.
+#[derive(Debug)]
+struct Birth {
+    time: u64,
+    process: Key,
+    parent: u32,
+}
+
+/// A thread ends.
+#[derive(Debug)]
+struct Death {
+    time: u64,
+    process: Key,
+    /// It is the first thread of its process.
+    leader: bool,
+}
+
+/// A thread gets a name.
+#[derive(Debug)]
+struct Naming {
+    time: u64,
+    thread: Key,
+    name: Name,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Name {
+    /// COMM: where it stands in the text.
+    Given(usize),
+    /// FORK: that of the parent thread at that time.
+    Inherited(u32),
+    /// That of a thread without a name.
+    Unknown,
+}
+
+/// A process or thread, on a machine that is not known yet if it is a guest.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Who {
     number: u32,
@@ -40,40 +82,34 @@ impl Who {
     }
 }
 
-#[derive(Debug)]
-enum Name {
-    /// COMM.
-    Given(Box<[u8]>),
-    /// FORK: that of the parent thread at that time.
-    Inherited(u32),
-}
-
-/// How many forks back a name is looked for.
-const GENERATIONS: usize = 1024;
-
 /// COMM: u32 pid, u32 tid, name. FORK and EXIT: u32 pid, u32 ppid, u32 tid, u32 ptid, u64 time (perf_event_open(2)).
 const COMM_NAME: usize = 16;
 
 impl TaskChanges {
+    /// With names, if somebody asks for them.
+    pub(super) fn new(named: bool) -> TaskChanges {
+        TaskChanges { named, ..TaskChanges::default() }
+    }
+
     pub(super) fn kinds() -> Kinds {
         Kinds::of(&[RecordType::FORK, RecordType::EXIT, RecordType::COMM])
     }
 
     /// What threads were called.
     pub(super) fn names(&self) -> impl Iterator<Item = &[u8]> {
-        self.names.iter().filter_map(|(_, _, name)| match name {
-            Name::Given(name) => Some(&**name),
-            Name::Inherited(_) => None,
-        })
+        self.given().map(|(_, name)| name)
     }
 
     /// The threads that were given a name, and the last one each got.
     pub(super) fn pids(&self) -> BTreeMap<u32, &[u8]> {
-        let named = self.names.iter().filter_map(|(who, _, name)| match name {
-            Name::Given(name) => Some((who.number, &**name)),
-            Name::Inherited(_) => None,
-        });
-        named.collect()
+        self.given().collect()
+    }
+
+    fn given(&self) -> impl Iterator<Item = (u32, &[u8])> {
+        self.names.iter().filter_map(|naming| match naming.name {
+            Name::Given(at) => Some((naming.thread as u32, until_nul(self.text.get(at..)?))),
+            Name::Inherited(_) | Name::Unknown => None,
+        })
     }
 
     /// A record of these kinds.
@@ -81,156 +117,342 @@ impl TaskChanges {
         let layout = layouts.layout_of(record);
         let time = moment(record, layout, layouts);
         let pid = record.u32(8)?;
-        let process = Who::of(record, layouts, pid);
+        let guest = Who::of(record, layouts, pid).guest;
         if record.kind() == RecordType::COMM {
             let trailer = layout.map_or(0, |layout| usize::from(layout.trailer.size));
             let end = record.bytes().len().saturating_sub(trailer).max(COMM_NAME);
             let name = until_nul(record.bytes().get(COMM_NAME..end)?);
-            let thread = Who { number: record.u32(12)?, ..process };
-            self.names.push((thread, time, Name::Given(name.into())));
+            let tid = record.u32(12)?;
+            if self.named {
+                let given = Name::Given(self.text.len());
+                self.text.extend(name);
+                self.text.push(0);
+                self.name(tid, guest, time, given);
+            }
             return Some(());
         }
         let (ppid, tid, ptid) = (record.u32(12)?, record.u32(16)?, record.u32(20)?);
         let time = record.u64(24).filter(|_| layouts.has_time()).unwrap_or(time);
         if record.kind() == RecordType::EXIT {
-            self.deaths.push((process, time, pid == tid));
+            let process = self.key(pid, guest);
+            self.deaths.push(Death { time, process, leader: pid == tid });
             return Some(());
         }
-        self.names.push((Who { number: tid, ..process }, time, Name::Inherited(ptid)));
+        if self.named {
+            self.name(tid, guest, time, Name::Inherited(ptid));
+        }
         if pid != ppid {
-            self.births.push((process, time, ppid));
+            let process = self.key(pid, guest);
+            self.births.push(Birth { time, process, parent: ppid });
         }
         Some(())
     }
 
+    fn name(&mut self, tid: u32, guest: Option<Option<u64>>, time: u64, name: Name) {
+        let thread = self.key(tid, guest);
+        self.names.push(Naming { time, thread, name });
+    }
+
+    fn key(&mut self, number: u32, guest: Option<Option<u64>>) -> Key {
+        if guest.is_some() && guest.as_ref() != self.guest_ids.last() {
+            self.guest_ids.extend(guest);
+        }
+        let guest = if guest.is_some() { self.guest_ids.len() } else { 0 };
+        (guest as Key) << 32 | Key::from(number)
+    }
+
     /// Takes in those of a batch that follows.
     pub(super) fn join(&mut self, later: TaskChanges) {
-        self.births.extend(later.births);
-        self.deaths.extend(later.deaths);
-        self.names.extend(later.names);
+        let guests = (self.guest_ids.len() as Key) << 32;
+        let key = |key: Key| if key >> 32 == 0 { key } else { key + guests };
+        let text = self.text.len();
+        self.guest_ids.extend(later.guest_ids);
+        self.text.extend(later.text);
+        self.births.extend(later.births.into_iter().map(|it| Birth { process: key(it.process), ..it }));
+        self.deaths.extend(later.deaths.into_iter().map(|it| Death { process: key(it.process), ..it }));
+        self.names.extend(later.names.into_iter().map(|it| {
+            let name = if let Name::Given(at) = it.name { Name::Given(at + text) } else { it.name };
+            Naming { thread: key(it.thread), name, ..it }
+        }));
+    }
+
+    /// Now that guests are known: keys are those of spaces.
+    fn settle(&mut self, guests: &Guests) {
+        let TaskChanges { guest_ids, births, deaths, names, .. } = self;
+        let keys = births.iter_mut().map(|birth| &mut birth.process);
+        let keys = keys.chain(deaths.iter_mut().map(|death| &mut death.process));
+        for key in keys.chain(names.iter_mut().map(|naming| &mut naming.thread)) {
+            let (guest, number) = ((*key >> 32) as usize, *key as u32);
+            let guest = guest.checked_sub(1).map(|at| guest_ids.get(at).copied().flatten());
+            *key = Who { number, guest }.space(guests).key();
+        }
     }
 }
 
 /// One of the processes that had a pid, one after another.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(super) struct Process {
-    pub(super) space: Space,
-    life: u32,
+pub(super) enum Process {
+    /// The number of its life.
+    Known(u32),
+    /// It may have had the pid before the first of which that is known; the number of that life.
+    Before(u32),
+    /// Nothing is known of its birth or end.
+    Timeless(Key),
+}
+
+/// Some of the processes.
+#[derive(Debug, Default)]
+pub(super) struct Processes {
+    known: Vec<bool>,
+    before: Vec<bool>,
+    timeless: HashSet<Key>,
+}
+
+impl Processes {
+    /// Adds one; true if it was not among them.
+    pub(super) fn insert(&mut self, process: Process) -> bool {
+        let (among, number) = match process {
+            Process::Known(number) => (&mut self.known, number as usize),
+            Process::Before(number) => (&mut self.before, number as usize),
+            Process::Timeless(key) => return self.timeless.insert(key),
+        };
+        if among.len() <= number {
+            among.resize(number + 1, false);
+        }
+        !std::mem::replace(&mut among[number], true)
+    }
+
+    pub(super) fn contains(&self, process: Process) -> bool {
+        match process {
+            Process::Known(number) => self.known.get(number as usize).is_some_and(|&is| is),
+            Process::Before(number) => self.before.get(number as usize).is_some_and(|&is| is),
+            Process::Timeless(key) => self.timeless.contains(&key),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Life {
+    process: Key,
     birth: u64,
     /// Of its last thread; `u64::MAX` while it lives.
     death: u64,
-    parent: Option<u32>,
+    /// [`KERNEL`] where it is not known.
+    parent: u32,
 }
 
 /// All tasks.
 #[derive(Debug, Default)]
 pub(super) struct Tasks {
-    lives: HashMap<Space, Vec<Life>>,
-    /// By thread, whose tid stands for the pid.
-    names: HashMap<Space, Vec<(u64, Name)>>,
+    /// By process and birth.
+    lives: Vec<Life>,
+    /// By thread and time; none of them is inherited.
+    names: Vec<Naming>,
+    text: Vec<u8>,
 }
 
 impl Tasks {
-    pub(super) fn new(changes: TaskChanges, guests: &Guests) -> Tasks {
-        let mut tasks = Tasks::default();
-        let births = changes.births.into_iter().map(|(who, time, parent)| (who.space(guests), time, parent));
-        let mut births: Vec<_> = births.collect();
-        births.sort_by_key(|&(space, time, _)| (space, time));
-        for (space, birth, parent) in births {
-            let lives = tasks.lives.entry(space).or_default();
-            if lives.is_empty() && birth > 0 {
-                // Somebody may have had the pid before.
-                lives.push(Life { birth: 0, death: birth, parent: None });
-            }
-            if let Some(last) = lives.last_mut() {
-                last.death = last.death.min(birth);
-            }
-            lives.push(Life { birth, death: u64::MAX, parent: Some(parent) });
-        }
-        let deaths = changes.deaths.into_iter().map(|(who, time, leader)| (who.space(guests), time, leader));
-        let mut deaths: Vec<_> = deaths.collect();
-        deaths.sort_by_key(|&(space, time, _)| (space, time));
-        for deaths in deaths.chunk_by(|a, b| a.0 == b.0) {
-            let Some(&(space, ..)) = deaths.first() else { continue };
-            let lives = tasks
-                .lives
-                .entry(space)
-                .or_insert_with(|| vec![Life { birth: 0, death: u64::MAX, parent: None }]);
-            for (number, life) in lives.iter_mut().enumerate() {
-                let inside = deaths.iter().filter(|&&(_, time, _)| life.birth <= time && time <= life.death);
-                // A thread that ends is no end of its process, unless the first one ended, too.
-                let (last, leader) =
-                    inside.fold((0, false), |(_, leader), &(_, time, this)| (time, leader || this));
-                if leader || number == 0 && life.death < u64::MAX && last > 0 {
-                    life.death = last;
-                }
-            }
-        }
-        for (who, time, name) in changes.names {
-            let thread = who.space(guests);
-            tasks.names.entry(thread).or_default().push((time, name));
-        }
+    pub(super) fn new(mut changes: TaskChanges, guests: &Guests) -> Tasks {
+        changes.settle(guests);
+        let TaskChanges { mut births, mut deaths, mut names, text, .. } = changes;
         // By time, and those of one time in file order.
-        tasks.names.values_mut().for_each(|names| names.sort_by_key(|&(time, _)| time));
-        tasks
+        births.sort_by_key(|birth| (birth.process, birth.time));
+        deaths.sort_by_key(|death| (death.process, death.time));
+        names.sort_by_key(|naming| (naming.thread, naming.time));
+        inherit(&mut names);
+        Tasks { lives: lives(&births, &deaths), names, text }
     }
 
     /// Who had the pid at that time.
     pub(super) fn process(&self, space: Space, time: u64) -> Process {
-        let life = match self.lives.get(&space) {
-            Some(lives) => lives.partition_point(|life| life.birth <= time).saturating_sub(1) as u32,
-            None => 0,
-        };
-        Process { space, life }
-    }
-
-    fn life(&self, process: Process) -> Option<&Life> {
-        self.lives.get(&process.space)?.get(process.life as usize)
+        let process = space.key();
+        let after = self.lives.partition_point(|life| (life.process, life.birth) <= (process, time));
+        let is_its = |at: usize| self.lives.get(at).is_some_and(|life| life.process == process);
+        match after.checked_sub(1).filter(|&at| is_its(at)) {
+            Some(at) => Process::Known(at as u32),
+            None if is_its(after) => Process::Before(after as u32),
+            None => Process::Timeless(process),
+        }
     }
 
     /// The process it was forked from; what that had mapped by then, it has, too.
     pub(super) fn parent(&self, process: Process) -> Option<Process> {
-        let life = self.life(process)?;
-        let space = Space { pid: life.parent?, ..process.space };
-        (space.pid != KERNEL).then(|| self.process(space, life.birth))
+        let Process::Known(number) = process else { return None };
+        let life = self.lives.get(number as usize).filter(|life| life.parent != KERNEL)?;
+        Some(self.process(Space { pid: life.parent, ..Space::of_key(life.process) }, life.birth))
     }
 
     /// All processes that are known to have lived at some time of `start..stop`.
     pub(super) fn living(&self, start: u64, stop: u64) -> impl Iterator<Item = Process> + use<'_> {
-        self.lives.iter().flat_map(move |(&space, lives)| {
-            let numbered = (0..).zip(lives);
-            let living = numbered.filter(move |(_, life)| life.birth < stop && life.death >= start);
-            living.map(move |(life, _)| Process { space, life })
+        let lived = move |birth, death| birth < stop && death >= start;
+        (0..).zip(&self.lives).flat_map(move |(number, life)| {
+            let previous = (number as usize).checked_sub(1).and_then(|at| self.lives.get(at));
+            let is_first = life.birth > 0 && previous.is_none_or(|previous| previous.process != life.process);
+            let before = (is_first && lived(0, life.birth)).then_some(Process::Before(number));
+            let known = lived(life.birth, life.death).then_some(Process::Known(number));
+            before.into_iter().chain(known)
         })
-    }
-
-    /// Nothing is known of its birth or end.
-    pub(super) fn is_timeless(&self, process: Process) -> bool {
-        !self.lives.contains_key(&process.space)
     }
 
     /// What perf calls the thread then.
     pub(super) fn name(&self, machine: Machine, tid: u32, time: u64) -> Cow<'_, [u8]> {
-        self.given(machine, tid, time).map_or_else(|| name_of_nameless(tid).into(), Cow::Borrowed)
+        let thread = Space { machine, pid: tid }.key();
+        match find(&self.names, thread, time).map(|at| self.names[at].name) {
+            Some(Name::Given(at)) => Cow::Borrowed(self.text.get(at..).map_or(&[], until_nul)),
+            _ => name_of_nameless(tid).into(),
+        }
     }
+}
 
-    fn given(&self, machine: Machine, tid: u32, time: u64) -> Option<&[u8]> {
-        let (mut tid, mut time) = (tid, time);
-        for _ in 0..GENERATIONS {
-            let names = self.names.get(&Space { machine, pid: tid })?;
-            let (since, name) =
-                names.get(names.partition_point(|&(since, _)| since <= time).checked_sub(1)?)?;
-            match name {
-                Name::Given(name) => return Some(name),
-                // Its own entry of that time must not be found again.
-                Name::Inherited(parent) if *parent != tid => (tid, time) = (*parent, *since),
-                Name::Inherited(_) => return None,
+/// The lives of all processes, of sorted births and deaths.
+fn lives(mut births: &[Birth], mut deaths: &[Death]) -> Vec<Life> {
+    let mut lives = Vec::with_capacity(births.len());
+    let mut leaders: Vec<u32> = Vec::new();
+    loop {
+        let processes =
+            [births.first().map(|birth| birth.process), deaths.first().map(|death| death.process)];
+        let Some(process) = processes.into_iter().flatten().min() else { return lives };
+        let own = births.iter().take_while(|birth| birth.process == process).count();
+        let (own_births, rest) = births.split_at(own);
+        births = rest;
+        let own = deaths.iter().take_while(|death| death.process == process).count();
+        let (own_deaths, rest) = deaths.split_at(own);
+        deaths = rest;
+        // How many first threads of a process ended before each death.
+        leaders.clear();
+        leaders.push(0);
+        leaders.extend(own_deaths.iter().scan(0, |sum, death| {
+            *sum += u32::from(death.leader);
+            Some(*sum)
+        }));
+        let death = |birth, end, is_first| {
+            let from = own_deaths.partition_point(|death| death.time < birth);
+            let to = own_deaths.partition_point(|death| death.time <= end);
+            let last = own_deaths[from..to].last().map_or(0, |last| last.time);
+            // A thread that ends is not the end of its process, unless the first one ended, too.
+            let ended = leaders[to] > leaders[from] || is_first && end < u64::MAX && last > 0;
+            if ended { last } else { end }
+        };
+        let first = own_births.first().map_or(u64::MAX, |birth| birth.time);
+        if first > 0 {
+            // Somebody may have had the pid before; nothing need be said of who had it up to the next one's birth.
+            let end = death(0, first, true);
+            if end != first || own_births.is_empty() {
+                lives.push(Life { process, birth: 0, death: end, parent: KERNEL });
             }
         }
-        None
+        for (number, birth) in own_births.iter().enumerate() {
+            let end = own_births.get(number + 1).map_or(u64::MAX, |next| next.time);
+            let death = death(birth.time, end, first == 0 && number == 0);
+            lives.push(Life { process, birth: birth.time, death, parent: birth.parent });
+        }
+    }
+}
+
+/// The last naming of a thread up to a time.
+fn find(names: &[Naming], thread: Key, time: u64) -> Option<usize> {
+    let after = names.partition_point(|naming| (naming.thread, naming.time) <= (thread, time));
+    after.checked_sub(1).filter(|&at| names[at].thread == thread)
+}
+
+/// Replaces inherited names by what was given to a parent, however many generations back.
+fn inherit(names: &mut [Naming]) {
+    let mut heirs = Vec::new();
+    for at in 0..names.len() {
+        let mut next = Some(at);
+        let name = loop {
+            let Some(at) = next else { break Name::Unknown };
+            let Naming { time, thread, name } = names[at];
+            let Name::Inherited(parent) = name else { break name };
+            // Found again, it is its own parent.
+            names[at].name = Name::Unknown;
+            heirs.push(at);
+            let parent = Space { pid: parent, ..Space::of_key(thread) }.key();
+            next = find(names, parent, time);
+        };
+        heirs.drain(..).for_each(|heir| names[heir].name = name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn space(pid: u32) -> Space {
+        Space { machine: Machine::Host, pid }
+    }
+
+    fn birth(time: u64, pid: u32, parent: u32) -> Birth {
+        Birth { time, process: pid.into(), parent }
+    }
+
+    fn death(time: u64, pid: u32, leader: bool) -> Death {
+        Death { time, process: pid.into(), leader }
+    }
+
+    fn naming(time: u64, tid: u32, name: Name) -> Naming {
+        Naming { time, thread: tid.into(), name }
+    }
+
+    #[test]
+    fn a_pid_that_is_used_again_and_again_costs_each_process_the_same() {
+        let processes = 1 << 20;
+        // If each life looked at all deaths, this would take an hour.
+        let births: Vec<Birth> = (1..=processes).map(|number| birth(10 * number, 7, 1)).collect();
+        let deaths: Vec<Death> = (1..=processes).map(|number| death(10 * number + 5, 7, true)).collect();
+        let lives = lives(&births, &deaths);
+        assert_eq!(lives.len() as u64, processes);
+        assert!(lives.iter().all(|life| life.death == life.birth + 5));
+    }
+
+    #[test]
+    fn deaths_at_one_moment_of_many_births_are_looked_at_once() {
+        let many = 1 << 17;
+        let births: Vec<Birth> = (0..many).map(|_| birth(5, 7, 1)).collect();
+        let deaths: Vec<Death> = (0..many).map(|_| death(5, 7, false)).collect();
+        let lives = lives(&births, &deaths);
+        assert!(lives.iter().rev().skip(1).all(|life| life.death == 5));
+        assert_eq!(lives.last().map(|life| life.death), Some(u64::MAX));
+    }
+
+    #[test]
+    fn a_fork_and_its_exit_take_at_most_100_bytes() {
+        let collected = size_of::<Birth>() + size_of::<Death>();
+        assert!(collected + size_of::<Life>() <= 100, "{collected} bytes and the life");
+    }
+
+    #[test]
+    fn who_had_a_pid_before_the_first_known_birth_is_a_process_of_its_own() {
+        let changes = TaskChanges {
+            births: vec![birth(10, 7, 1), birth(10, 8, 7), birth(0, 9, 1)],
+            deaths: vec![death(4, 8, false)],
+            ..TaskChanges::default()
+        };
+        let tasks = Tasks::new(changes, &Guests::default());
+        assert_eq!(tasks.process(space(7), 9), Process::Before(0));
+        assert_eq!(tasks.process(space(7), 10), Process::Known(0));
+        // It is known when the one before 8 ended.
+        assert_eq!(tasks.process(space(8), 9), Process::Known(1));
+        assert_eq!(tasks.process(space(8), 10), Process::Known(2));
+        assert_eq!(tasks.process(space(6), 10), Process::Timeless(6));
+        assert_eq!(tasks.parent(Process::Known(2)), Some(Process::Known(0)));
+        let living: Vec<Process> = tasks.living(5, 6).collect();
+        assert_eq!(living, [Process::Before(0), Process::Known(3)]);
+    }
+
+    #[test]
+    fn a_name_is_inherited_over_any_number_of_forks() {
+        let depth = 20_000;
+        let mut names = vec![naming(1, 1, Name::Given(0))];
+        names.extend((2..=depth).map(|tid| naming(tid.into(), tid, Name::Inherited(tid - 1))));
+        // Two that are each other's parent have no name.
+        names.push(naming(5, depth + 1, Name::Inherited(depth + 2)));
+        names.push(naming(5, depth + 2, Name::Inherited(depth + 1)));
+        let changes = TaskChanges { names, text: b"first\0".to_vec(), ..TaskChanges::default() };
+        let tasks = Tasks::new(changes, &Guests::default());
+        assert_eq!(&*tasks.name(Machine::Host, depth, u64::MAX), b"first");
+        assert_eq!(tasks.name(Machine::Host, depth, 7), name_of_nameless(depth));
+        assert_eq!(tasks.name(Machine::Host, depth + 1, u64::MAX), name_of_nameless(depth + 1));
+        assert!(tasks.names.iter().all(|naming| !matches!(naming.name, Name::Inherited(_))));
     }
 }

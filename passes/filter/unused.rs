@@ -92,13 +92,16 @@ impl Unused {
         let Some(section) = session.feature(Feature::BUILD_ID).cloned() else { return };
         let mut kept = Vec::new();
         let mut ids = 0;
+        // Any number of entries may name one file.
+        let mut known: HashMap<&[u8], bool> = HashMap::new();
         for entry in BuildIds::new(&section, session.endian) {
-            let mapped = self.files.get(entry.filename);
             // What nobody ever mapped was put there for another reason.
-            let stays = mapped.is_none_or(|mapped| {
-                mapped.iter().any(|&(who, time)| who.is_none_or(|who| needed(who, time)))
+            let stays = known.entry(entry.filename).or_insert_with(|| {
+                self.files.get(entry.filename).is_none_or(|mapped| {
+                    mapped.iter().any(|&(who, time)| who.is_none_or(|who| needed(who, time)))
+                })
             });
-            if stays {
+            if *stays {
                 entry.write_section(session.endian, &mut kept);
             } else {
                 ids += 1;
