@@ -114,7 +114,7 @@ struct Chosen {
     samples: u64,
     /// How often each event is named.
     by_event: Vec<u64>,
-    processes: HashSet<Process>,
+    processes: Processes,
     /// The one before, so that not every sample asks the set.
     last: Option<Process>,
     /// Of call chains whose user part comes later.
@@ -304,12 +304,14 @@ impl Chooser {
         let clock = features.get(&Feature::CLOCK_DATA).and_then(|section| ClockData::read(section, endian));
         let windows = Windows::new(&options.windows, range, clock)?;
         let names = names_of(events, features, &[], endian, &gathered.names);
-        let spaces = gathered.changes.map(|changes| Arc::new(AddressSpaces::new(changes)));
         let mut hints = Hints::default();
         hints.of_times(&options.windows, range);
         hints.of_names("event", &options.event, names.iter().map(|event| &event.name[..]), choice::is_event);
         hints.of_names("comm", &options.comm, gathered.tasks.names(), |regex, name| regex.is_match(name));
         hints.of_pids(&options.pid, gathered.tasks.pids());
+        // The one after the other, so that not both take what they need to be made.
+        let tasks = Tasks::new(gathered.tasks, &gathered.guests);
+        let spaces = gathered.changes.map(|changes| Arc::new(AddressSpaces::new(changes)));
         let dso_names = spaces.iter().flat_map(|spaces| spaces.dsos()).map(|(dso, _)| dso_name(dso));
         hints.of_names("dso", &options.dso, dso_names, choice::is_file);
         let events =
@@ -319,7 +321,7 @@ impl Chooser {
         let chosen = |name: &[u8]| options.cgroup.allows(|regex| regex.is_match(name));
         Ok(Chooser {
             windows,
-            tasks: Tasks::new(gathered.tasks, &gathered.guests),
+            tasks,
             guests: gathered.guests,
             dsos: dsos.collect(),
             spaces: spaces.clone(),
@@ -473,7 +475,7 @@ impl Chosen {
             self.by_event.resize(later.by_event.len(), 0);
         }
         self.by_event.iter_mut().zip(later.by_event).for_each(|(all, later)| *all += later);
-        self.processes.extend(later.processes);
+        self.processes.join(later.processes);
         self.cookies.extend(later.cookies);
         self.batches.extend(later.batches);
         self.add(later.places, later.times);
@@ -494,7 +496,7 @@ impl Cut {
                 next = chooser.tasks.parent(process);
             }
         };
-        chosen.processes.iter().copied().for_each(&mut need);
+        chosen.processes.iter().for_each(&mut need);
         if timeless {
             for window in windows.intervals() {
                 chooser.tasks.living(window.start, window.stop).for_each(&mut need);

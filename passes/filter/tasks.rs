@@ -200,34 +200,43 @@ pub(super) enum Process {
     Timeless(Key),
 }
 
-/// Some of the processes.
+/// Some of the processes, in few bytes.
 #[derive(Debug, Default)]
 pub(super) struct Processes {
-    known: Vec<bool>,
-    before: Vec<bool>,
+    /// Twice the number of a life, and 1 more for who may have had the pid before.
+    numbers: HashSet<u32>,
     timeless: HashSet<Key>,
 }
 
 impl Processes {
     /// Adds one; true if it was not among them.
     pub(super) fn insert(&mut self, process: Process) -> bool {
-        let (among, number) = match process {
-            Process::Known(number) => (&mut self.known, number as usize),
-            Process::Before(number) => (&mut self.before, number as usize),
-            Process::Timeless(key) => return self.timeless.insert(key),
-        };
-        if among.len() <= number {
-            among.resize(number + 1, false);
+        match process {
+            Process::Known(number) => self.numbers.insert(2 * number),
+            Process::Before(number) => self.numbers.insert(2 * number + 1),
+            Process::Timeless(key) => self.timeless.insert(key),
         }
-        !std::mem::replace(&mut among[number], true)
     }
 
     pub(super) fn contains(&self, process: Process) -> bool {
         match process {
-            Process::Known(number) => self.known.get(number as usize).is_some_and(|&is| is),
-            Process::Before(number) => self.before.get(number as usize).is_some_and(|&is| is),
+            Process::Known(number) => self.numbers.contains(&(2 * number)),
+            Process::Before(number) => self.numbers.contains(&(2 * number + 1)),
             Process::Timeless(key) => self.timeless.contains(&key),
         }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = Process> {
+        let numbered = self.numbers.iter().map(|number| match number % 2 {
+            0 => Process::Known(number / 2),
+            _ => Process::Before(number / 2),
+        });
+        numbered.chain(self.timeless.iter().copied().map(Process::Timeless))
+    }
+
+    pub(super) fn join(&mut self, later: Processes) {
+        self.numbers.extend(later.numbers);
+        self.timeless.extend(later.timeless);
     }
 }
 

@@ -183,7 +183,10 @@ where
                 }
                 lost => self.ready.extend(lost.take().map(|lost| Batch { lost: Some(lost), ..out.empty() })),
             }
-            if let Err(error) = out.decompress(&record, stream, self.expansion_max, &mut self.ready) {
+            let decompressed = out.decompress(&record, stream, self.expansion_max, &mut self.ready);
+            if let Ok(false) = decompressed {
+                out.done -= record.bytes().len();
+            } else if let Err(error) = decompressed {
                 let error = error.origin(record.origin()).record(record.kind()).file(&batch.name);
                 out.drop_rest();
                 if !self.salvage {
@@ -320,12 +323,15 @@ struct Output {
     records: u64,
     /// What was opened since something was handed on.
     opened: Vec<Opened>,
+    /// The compressed record that `done` stands at has been read in part.
+    piece: Option<Piece>,
 }
 
 impl Output {
     fn new(batch: Batch) -> Output {
         let (bytes, origins, opened) = Default::default();
-        Output { batch, done: 0, bytes, origins, framed: 0, kinds: Kinds::NONE, records: 0, opened }
+        let (kinds, piece) = (Kinds::NONE, None);
+        Output { batch, done: 0, bytes, origins, framed: 0, kinds, records: 0, opened, piece }
     }
 
     fn empty(&self) -> Batch {
@@ -354,13 +360,46 @@ impl Output {
         self.frame(|_| true)
     }
 
+    /// Goes on with a compressed record, until all of it is read (true) or something is ready (false): it may expand to far more than a batch holds.
     fn decompress(
         &mut self,
         record: &Record<'_>,
         stream: &mut Stream,
         expansion_max: u64,
         ready: &mut VecDeque<Batch>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
+        let (part, padding) = compressed_part(record);
+        let mut piece = match self.piece.take() {
+            Some(piece) => piece,
+            None => self.begin(record, stream, expansion_max),
+        };
+        let context = &mut stream.context;
+        // Nothing is nothing, but zstd gives up when it is handed that again and again.
+        if !part.is_empty() {
+            let done;
+            (stream.hint, done) = self.feed(&mut piece, context, part, ready, true)?;
+            if !done {
+                self.piece = Some(piece);
+                return Ok(false);
+            }
+            let zeros = Zeros { padding, hint: stream.hint, expanded: piece.expanded };
+            (stream.hint, _) = zeros.feed(|zero| {
+                piece.fed = 0;
+                let (hint, _) = self.feed(&mut piece, context, zero, ready, false)?;
+                Ok((hint, piece.expanded))
+            })?;
+        }
+        self.opened.push(Opened::new(record, &self.batch.layouts, piece.expanded, piece.frame_inside));
+        if self.framed < self.bytes.len() {
+            stream.tail_origin = self.origins.at(self.framed);
+            stream.tail = self.bytes.split_off(self.framed);
+            self.origins.truncate(self.framed);
+        }
+        Ok(true)
+    }
+
+    /// A compressed record of which nothing has been read.
+    fn begin(&mut self, record: &Record<'_>, stream: &mut Stream, expansion_max: u64) -> Piece {
         let (number, at) = record.origin().stored_at().unwrap_or_default();
         let part = compressed_part(record).0;
         if !stream.tail.is_empty() && !part.is_empty() {
@@ -371,39 +410,30 @@ impl Output {
             stream.ends = get_frame_content_size(part).is_ok_and(|size| size.is_some());
         }
         let continued = stream.at == Origin::Synthetic && !begins_frame(record);
-        let mut piece = Piece {
+        Piece {
             stream: number,
             record: at,
+            fed: 0,
             expanded: 0,
             expansion_max,
             ended: 0,
             frame_inside: false,
             continued,
-        };
-        let context = &mut stream.context;
-        let (hint, _) = feed_piece(record, stream.hint, |input| {
-            let hint = self.feed(&mut piece, context, input, ready)?;
-            Ok((hint, piece.expanded))
-        })?;
-        self.opened.push(Opened::new(record, &self.batch.layouts, piece.expanded, piece.frame_inside));
-        stream.hint = hint;
-        if self.framed < self.bytes.len() {
-            stream.tail_origin = self.origins.at(self.framed);
-            stream.tail = self.bytes.split_off(self.framed);
-            self.origins.truncate(self.framed);
         }
-        Ok(())
     }
 
-    /// Decompresses `input`; returns how many bytes zstd would like to see next, 0 at the end of a frame.
+    /// Decompresses what is left of `input`; returns how many bytes zstd would like to see next, 0 at the end of a frame, and whether that was all
+    /// of it: it may pause when something is ready.
     fn feed(
         &mut self,
         piece: &mut Piece,
         context: &mut DCtx<'static>,
         input: &[u8],
         ready: &mut VecDeque<Batch>,
-    ) -> Result<usize> {
+        pauses: bool,
+    ) -> Result<(usize, bool)> {
         let mut input = InBuffer::around(input);
+        input.set_pos(piece.fed);
         loop {
             let before = self.bytes.len();
             let offset = piece.expanded as i64;
@@ -434,12 +464,14 @@ impl Output {
                 return Err(Error::new(what).code("zstd-bomb"));
             }
             self.frame(may_be_inside)?;
+            piece.fed = input.pos();
+            // An output buffer that was not filled means that zstd has nothing more to say about what it was given.
+            let done = input.pos() == input.src.len() && !filled;
             if self.framed >= BATCH_SIZE / 2 {
                 self.flush_framed(ready);
             }
-            // An output buffer that was not filled means that zstd has nothing more to say about what it was given.
-            if input.pos() == input.src.len() && !filled {
-                return Ok(hint);
+            if done || pauses && !ready.is_empty() {
+                return Ok((hint, done));
             }
         }
     }
@@ -516,6 +548,8 @@ impl Output {
 struct Piece {
     stream: u32,
     record: u64,
+    /// Bytes of it that zstd has read.
+    fed: usize,
     expanded: u64,
     expansion_max: u64,
     /// Bytes that were expanded when a frame last ended.
@@ -525,35 +559,35 @@ struct Piece {
     continued: bool,
 }
 
-/// Hands the piece in a compressed record to `feed`, which returns how many bytes zstd would like to see next (0 at the end of a frame) and how
-/// much the record has expanded to by now; `hint` is what it wanted before. Returns the last hint, and the length of the piece.
-fn feed_piece(
-    record: &Record<'_>,
+/// Where the length of a piece is not known: the zeros behind it, what zstd wanted to see next when it had read the rest, and how much that expanded to.
+/// They are padding, or its own as long as zstd is inside a block.
+struct Zeros<'a> {
+    padding: &'a [u8],
     hint: usize,
-    mut feed: impl FnMut(&[u8]) -> Result<(usize, u64)>,
-) -> Result<(usize, usize)> {
-    let (part, padding) = compressed_part(record);
-    // Nothing is nothing, but zstd gives up when it is handed that again and again.
-    if part.is_empty() {
-        return Ok((hint, 0));
-    }
-    let (mut hint, mut expanded) = feed(part)?;
-    let mut length = part.len();
-    // Where the piece's length is not known, zeros at its end are either its own or padding: they are its own as long as zstd is inside a block.
-    for zero in padding.chunks(1) {
-        if hint == 0 {
-            break;
+    expanded: u64,
+}
+
+impl Zeros<'_> {
+    /// Hands them to `feed`, which returns how many bytes zstd would like to see next (0 at the end of a frame) and how much the record has
+    /// expanded to by now. Returns the last hint, and how many of them are the piece's own.
+    fn feed(self, mut feed: impl FnMut(&[u8]) -> Result<(usize, u64)>) -> Result<(usize, usize)> {
+        let Zeros { padding, mut hint, mut expanded } = self;
+        let mut length = 0;
+        for zero in padding.chunks(1) {
+            if hint == 0 {
+                break;
+            }
+            let (wanted, before) = (hint, expanded);
+            (hint, expanded) = feed(zero)?;
+            if wanted == BLOCK_HEADER_SIZE && expanded == before {
+                // It was between two blocks, not three bytes from the end of one. With two zeros more that was an empty block.
+                (hint, _) = feed(&[0; 2])?;
+                break;
+            }
+            length += 1;
         }
-        let (wanted, before) = (hint, expanded);
-        (hint, expanded) = feed(zero)?;
-        if wanted == BLOCK_HEADER_SIZE && expanded == before {
-            // It was between two blocks, not three bytes from the end of one. With two zeros more that was an empty block.
-            (hint, _) = feed(&[0; 2])?;
-            break;
-        }
-        length += 1;
+        Ok((hint, length))
     }
-    Ok((hint, length))
 }
 
 /// Tells how long the pieces of zstd streams are, and how much each expands to, without keeping any of it. It must see every compressed record.
@@ -577,7 +611,7 @@ impl Pieces {
         let scratch = &mut self.scratch;
         scratch.reserve_exact(DCtx::out_size());
         let mut expanded = 0;
-        let (_, length) = feed_piece(record, 0, |input| {
+        let mut feed = |input: &[u8]| {
             let mut input = InBuffer::around(input);
             loop {
                 scratch.clear();
@@ -596,8 +630,15 @@ impl Pieces {
                     return Ok((hint, expanded));
                 }
             }
-        })?;
-        Ok((length, expanded))
+        };
+        let (part, padding) = compressed_part(record);
+        // Nothing is nothing, but zstd gives up when it is handed that again and again.
+        if part.is_empty() {
+            return Ok((0, 0));
+        }
+        let (hint, so_far) = feed(part)?;
+        let (_, zeros) = Zeros { padding, hint, expanded: so_far }.feed(feed)?;
+        Ok((part.len() + zeros, expanded))
     }
 }
 

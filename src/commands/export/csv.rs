@@ -12,7 +12,7 @@ use perfx_passes::IdOptions;
 use perfx_pipeline::{Level, Report, counted};
 
 use super::Folder;
-use super::gather::{self, Gathered, comm, kind_name};
+use super::gather::{self, Gathered, kind_name};
 use super::names::{Naming, name_hits, plain};
 use crate::args::{SearchArgs, ThreadArgs};
 use crate::io::source::{InputArgs, Source, spool};
@@ -150,8 +150,9 @@ fn overview(gathered: Gathered, mut out: impl Write) -> Result<u64> {
 fn processes(gathered: &Gathered, out: impl Write) -> Result<u64> {
     let mut table = Writer::from_writer(out);
     table.write_record(["pid", "comm", "mappings", "fork", "exit", "samples", "period"])?;
-    for (&pid, process) in &gathered.processes {
-        let comm = plain(&comm(&gathered.processes, pid)).into_owned();
+    let named = gathered.processes.named();
+    for (pid, comm, process) in &named {
+        let comm = plain(comm).into_owned();
         let text = |number: Option<u64>| number.map(|number| number.to_string()).unwrap_or_default();
         table.write_record([
             pid.map(|pid| (pid as i32).to_string()).unwrap_or_default(),
@@ -164,7 +165,7 @@ fn processes(gathered: &Gathered, out: impl Write) -> Result<u64> {
         ])?;
     }
     table.flush()?;
-    Ok(gathered.processes.len() as u64)
+    Ok(named.len() as u64)
 }
 
 /// Event by event, what was sampled most first.

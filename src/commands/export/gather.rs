@@ -53,11 +53,11 @@ pub(super) struct Spot {
 /// All of them. In memory, some 40 bytes for each address that was sampled.
 pub(super) type Hits = HashMap<Spot, Count>;
 
-/// A process, by its pid: one that took over the pid of another counts as the same.
+/// A process, by its pid: one that took over the pid of another counts as the same. There may be millions, so what few have takes no room in the others.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Process {
     /// The last name of its main thread, and when it got it.
-    comm: Option<(u64, Vec<u8>)>,
+    comm: Option<Box<(u64, Box<[u8]>)>>,
     pub(super) mappings: u64,
     pub(super) fork: Option<u64>,
     pub(super) exit: Option<u64>,
@@ -79,23 +79,65 @@ impl Process {
 }
 
 /// By pid; `None` has what names no process.
-pub(super) type Processes = BTreeMap<Option<u32>, Process>;
+#[derive(Default)]
+pub(super) struct Processes {
+    /// Where each is in the list.
+    places: HashMap<Option<u32>, u32>,
+    list: Vec<Process>,
+}
 
-/// How many parents up a process's name is looked for.
-const GENERATIONS: usize = 64;
+impl Processes {
+    fn of(&mut self, pid: Option<u32>) -> &mut Process {
+        let place = *self.places.entry(pid).or_insert(self.list.len() as u32) as usize;
+        if place == self.list.len() {
+            self.list.push(Process::default());
+        }
+        &mut self.list[place]
+    }
 
-/// The name of a process: its own last one, or, if it never got one, its parent's, or else what perf calls it.
-pub(super) fn comm(processes: &Processes, pid: Option<u32>) -> Cow<'_, [u8]> {
-    let mut process = processes.get(&pid);
-    for _ in 0..GENERATIONS {
-        match process {
-            Some(Process { comm: Some((_, name)), .. }) => return name.into(),
-            Some(Process { parent: Some(parent), .. }) => process = processes.get(&Some(*parent)),
-            _ => break,
+    fn join(&mut self, later: Processes) {
+        let mut list = later.list;
+        for (pid, place) in later.places {
+            self.of(pid).join(std::mem::take(&mut list[place as usize]));
         }
     }
-    pid.filter(|&pid| pid != KERNEL).map(name_of_nameless).unwrap_or_default().into()
+
+    /// By pid, each with its name: its own last one, or that of the nearest parent that ever got one.
+    pub(super) fn named(&self) -> Vec<(Option<u32>, &[u8], &Process)> {
+        let mut pids: Vec<_> = self.places.iter().map(|(&pid, &place)| (pid, place as usize)).collect();
+        pids.sort_unstable();
+        // By place, once it is known: the place of the process whose name it is.
+        let mut namesakes: Vec<Option<usize>> = vec![None; self.list.len()];
+        let mut heirs = Vec::new();
+        for place in 0..self.list.len() {
+            let mut next = Some(place);
+            let namesake = loop {
+                let Some(place) = next else { break NAMELESS };
+                if let Some(namesake) = namesakes[place] {
+                    break namesake;
+                }
+                if self.list[place].comm.is_some() {
+                    break place;
+                }
+                // Found again, it is its own parent.
+                namesakes[place] = Some(NAMELESS);
+                heirs.push(place);
+                let parent = self.list[place].parent;
+                next = parent.and_then(|parent| self.places.get(&Some(parent))).map(|&place| place as usize);
+            };
+            heirs.drain(..).for_each(|heir| namesakes[heir] = Some(namesake));
+        }
+        let name = |pid, place: usize| {
+            let comm = self.list.get(namesakes[place].unwrap_or(place)).and_then(|named| named.comm.as_ref());
+            let nameless: &[u8] = if pid == Some(0) { IDLE } else { b"" };
+            comm.map_or(nameless, |comm| &comm.1)
+        };
+        pids.into_iter().map(|(pid, place)| (pid, name(pid, place), &self.list[place])).collect()
+    }
 }
+
+/// In place of the place of a process that has a name.
+const NAMELESS: usize = usize::MAX;
 
 /// What the first look learns.
 pub(super) struct Facts {
@@ -242,7 +284,7 @@ pub(super) fn gather(
         kinds: BTreeMap::new(),
         overview: Overview::new(spill),
         hits: Hits::new(),
-        processes: Processes::new(),
+        processes: Processes::default(),
         astray: 0,
         counters: Counters::default(),
     };
@@ -286,9 +328,7 @@ impl Gathered {
         for (spot, count) in tally.hits {
             *self.hits.entry(spot).or_default() += count;
         }
-        for (pid, process) in tally.processes {
-            self.processes.entry(pid).or_default().join(process);
-        }
+        self.processes.join(tally.processes);
         self.astray += tally.astray;
         Ok(())
     }
@@ -297,7 +337,7 @@ impl Gathered {
         if period > 0 {
             let count = Count { samples: 1, period };
             *self.hits.entry(spot).or_default() += count;
-            self.processes.entry(pid).or_default().count += count;
+            self.processes.of(pid).count += count;
         }
     }
 }
@@ -324,7 +364,7 @@ struct First {
 #[derive(Default)]
 struct Tally {
     hits: Hits,
-    processes: HashMap<Option<u32>, Process>,
+    processes: Processes,
     counters: Counters,
     astray: u64,
 }
@@ -381,9 +421,9 @@ impl Tally {
                 let layout = layouts.layout_of(record);
                 let end = record.bytes().len()
                     - layout.map_or(0, |layout| usize::from(layout.trailer.size)).min(record.bytes().len());
-                let name = until_nul(record.bytes().get(16..end).unwrap_or_default()).to_vec();
-                self.process(pid)
-                    .join(Process { comm: Some((time.unwrap_or(0), name)), ..Process::default() });
+                let name = until_nul(record.bytes().get(16..end).unwrap_or_default()).into();
+                let comm = Some(Box::new((time.unwrap_or(0), name)));
+                self.process(pid).join(Process { comm, ..Process::default() });
             }
             RecordType::FORK if pid != record.u32(12) => {
                 let forked = Process { fork: time, parent: record.u32(12), ..Process::default() };
@@ -397,7 +437,7 @@ impl Tally {
     }
 
     fn process(&mut self, pid: Option<u32>) -> &mut Process {
-        self.processes.entry(pid).or_default()
+        self.processes.of(pid)
     }
 
     fn sample(&mut self, record: &Record<'_>, layouts: &Layouts, facts: &Facts, lookup: &mut Lookup) {

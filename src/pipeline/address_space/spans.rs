@@ -76,10 +76,22 @@ impl AddressSpaces {
         let Changes { mut maps, mut begins, dsos, known } = changes;
         drop(known);
         maps.sort_unstable_by_key(|(key, map)| (*key, map.time, map.hit.mapping));
-        begins.sort_by_key(|begin| (begin.key, begin.time));
+        let order = |begin: &Begin| (begin.key, begin.time, begin.mapping);
+        begins.sort_by_key(order);
+        // A space that maps something before its first fork or exec has been there before.
+        let earlier: Vec<Begin> = maps
+            .chunk_by(|(one, _), (other, _)| one == other)
+            .filter_map(|maps| maps.first())
+            .filter(|&&(key, map)| {
+                let first = begins.get(begins.partition_point(|begin| begin.key < key));
+                first.is_none_or(|first| (key, map.time, map.hit.mapping) < order(first))
+            })
+            .map(|&(key, _)| Begin { time: 0, key, parent: KERNEL, mapping: 0 })
+            .collect();
+        begins.extend(earlier);
+        begins.sort_by_key(order);
         let mut all = AddressSpaces { dsos, ..AddressSpaces::default() };
-        let parents = all.cut(&maps, &begins);
-        drop(begins);
+        let parents = all.cut(&maps, begins);
         all.maps = maps.into_iter().map(|(_, map)| map).collect();
         all.number(parents);
         let bounds = all.maps.iter().flat_map(|map| [map.start, map.end]);
@@ -96,39 +108,27 @@ impl AddressSpaces {
     }
 
     /// Makes the spans of sorted changes; returns the parent of each, or [`NONE`].
-    fn cut(&mut self, maps: &[(Key, Map)], begins: &[Begin]) -> Vec<u32> {
-        self.spans.reserve(begins.len());
-        let mut begins_left = begins.iter().peekable();
-        let mut parents = Vec::with_capacity(begins.len());
-        let mut map = 0;
-        loop {
-            let next_map = maps.get(map).map(|(key, _)| *key);
-            let next_begin = begins_left.peek().map(|begin| begin.key);
-            let Some(key) = next_map.into_iter().chain(next_begin).min() else { break };
-            self.keys.push(key);
-            self.first.push(self.spans.len() as u32);
-            let mut span = Span { start: 0, maps: map as u32, slot: NONE, root: NONE };
-            let mut parent = KERNEL;
-            // Nothing is known of the time before the first fork or exec unless something was mapped.
-            let mut is_known = false;
-            loop {
-                let begin = begins_left.next_if(|begin| begin.key == key);
-                let is_before = |map: &Map| {
-                    begin.is_none_or(|begin| (map.time, map.hit.mapping) < (begin.time, begin.mapping))
-                };
-                while maps.get(map).is_some_and(|(its, map)| *its == key && is_before(map)) {
-                    map += 1;
-                }
-                if is_known || span.maps < map as u32 {
-                    self.spans.push(span);
-                    parents.push(parent);
-                }
-                let Some(begin) = begin else { break };
-                span = Span { start: begin.time, maps: map as u32, ..span };
-                (parent, is_known) = (begin.parent, true);
+    fn cut(&mut self, maps: &[(Key, Map)], begins: Vec<Begin>) -> Vec<u32> {
+        let mut parents: Vec<u32> = begins.iter().map(|begin| begin.parent).collect();
+        for (number, begin) in (0..).zip(&begins) {
+            if self.keys.last() != Some(&begin.key) {
+                self.keys.push(begin.key);
+                self.first.push(number);
             }
         }
-        self.first.push(self.spans.len() as u32);
+        self.first.push(begins.len() as u32);
+        let mut map = 0;
+        // In the place of the begins: a span is as large.
+        let spans = begins.into_iter().map(|begin| {
+            let is_before = |&(key, map): &(Key, Map)| {
+                (key, map.time, map.hit.mapping) < (begin.key, begin.time, begin.mapping)
+            };
+            while maps.get(map).is_some_and(is_before) {
+                map += 1;
+            }
+            Span { start: begin.time, maps: map as u32, slot: NONE, root: NONE }
+        });
+        self.spans = spans.collect();
         let spaces = self.keys.iter().zip(self.first.windows(2));
         let of_spans = spaces.flat_map(|(&key, ends)| (ends[0]..ends[1]).map(move |_| key));
         for ((parent, span), key) in parents.iter_mut().zip(&self.spans).zip(of_spans) {
