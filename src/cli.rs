@@ -174,6 +174,7 @@ fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
         }
     };
     cli.color.apply();
+    signals::watch();
     let done: Result<u8> = match cli.command {
         Command::Completion(command) => command.run(command_line()),
         Command::Compress(command) => command.run(),

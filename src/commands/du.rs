@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
@@ -144,12 +145,13 @@ struct Processes {
     records: HashMap<Option<u32>, Count>,
     /// In the order of the records, with their times, ns.
     changes: Vec<(u64, Change)>,
-    names: HashMap<u32, Vec<u8>>,
+    /// Children share that of their parent.
+    names: HashMap<u32, Arc<[u8]>>,
 }
 
 /// What changes the name of a process.
 enum Change {
-    Comm { pid: u32, comm: Vec<u8> },
+    Comm { pid: u32, comm: Arc<[u8]> },
     Fork { pid: u32, parent: u32 },
 }
 
@@ -157,7 +159,7 @@ enum Change {
 struct Process {
     /// `None`: records that are about no process.
     pid: Option<u32>,
-    comm: Option<Vec<u8>>,
+    comm: Option<Arc<[u8]>>,
     records: Count,
 }
 
@@ -211,7 +213,7 @@ impl Processes {
         let used = self.records.into_iter().filter(|(_, records)| records.records > 0);
         let mut all: Vec<Process> = used
             .map(|(pid, records)| {
-                let name = |pid| self.names.remove(&pid).unwrap_or_else(|| name_of_nameless(pid));
+                let name = |pid| self.names.remove(&pid).unwrap_or_else(|| name_of_nameless(pid).into());
                 Process { pid, comm: pid.filter(|&pid| pid != KERNEL).map(name), records }
             })
             .collect();
@@ -229,7 +231,7 @@ fn change(record: &Record<'_>, layouts: &Layouts) -> Option<Change> {
         let parent = number("ppid")?;
         return (pid != parent).then_some(Change::Fork { pid, parent });
     }
-    let comm = decoded.get("comm")?.text()?.to_vec();
+    let comm = decoded.get("comm")?.text()?.into();
     (number("tid")? == pid).then_some(Change::Comm { pid, comm })
 }
 

@@ -23,7 +23,7 @@ pub struct Bytes {
 
 impl Bytes {
     /// Maps a whole file, read-only. An empty file is empty bytes.
-    #[allow(unsafe_code, reason = "the memory map: the only unsafe of the project")]
+    #[allow(unsafe_code, reason = "the memory map")]
     pub fn map(file: &File) -> Result<Bytes> {
         let io = |e| Error::io("the file can't be mapped", e);
         if file.metadata().map_err(io)?.len() == 0 {
@@ -32,7 +32,7 @@ impl Bytes {
         // SAFETY: the map is private to this process and read-only, and no reference into it outlives it. What `mmap(2)` can't promise
         // is that nobody else truncates or rewrites the file meanwhile: the bytes may then change under us (all parsing is checked
         // against the slice it was given and holds no state that changing bytes could make unsound: records are plain integers and
-        // bytes) or the process gets SIGBUS, as perf and every other mapped reader does. Reading with read(2) instead was rejected: it
+        // bytes) or the process gets SIGBUS, which `reset_bus_signal` lets the program tell its user. Reading with read(2) instead was rejected: it
         // costs one more copy of everything and private memory for it.
         let map = unsafe { Mmap::map(file) }.map_err(io)?;
         // A hint only; where the kernel refuses it nothing is lost.
@@ -52,6 +52,15 @@ impl Bytes {
         let end = self.range.start + range.end.min(self.range.len());
         Bytes { owner: self.owner.clone(), range: start..end.max(start) }
     }
+}
+
+/// From now on SIGBUS, which comes when somebody cuts a mapped file short, does what it does by default, and what is registered for it next is all that
+/// happens. std has a handler of its own, which looks for the overflow of a stack and then takes itself and whatever is chained to it away, so that
+/// the process dies without a word. On Linux the overflow of a stack is a SIGSEGV, for which that handler stays.
+#[allow(unsafe_code, reason = "goes with the memory map")]
+pub fn reset_bus_signal() {
+    // SAFETY: signal(2) takes two numbers and no function of ours runs by it.
+    unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
 }
 
 impl Default for Bytes {

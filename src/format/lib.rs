@@ -20,7 +20,7 @@ pub mod sample;
 mod value;
 
 pub use attr::{ATTR_FLAGS, ATTR_SIZE_MAX, ATTR_SIZE_MIN, Attr, Event, set_attr_flag};
-pub use bytes::Bytes;
+pub use bytes::{Bytes, reset_bus_signal};
 pub use endian::{Cursor, Endian, until_nul};
 pub use error::{Error, Result};
 pub use kinds::{Feature, Kinds, RecordType};

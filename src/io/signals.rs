@@ -4,13 +4,17 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, TryLockError, mpsc};
 use std::thread;
+use std::time::Duration;
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGQUIT, SIGTERM, SIGXFSZ};
+use perfx_format::reset_bus_signal;
+use signal_hook::consts::{SIGBUS, SIGHUP, SIGINT, SIGPIPE, SIGQUIT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
-use signal_hook::low_level::emulate_default_handler;
+use signal_hook::low_level::{emulate_default_handler, exit};
 use tempfile::TempDir;
+
+use crate::term::report::printable;
 
 /// Paths of what is not finished. Whoever makes, renames or removes such a thing holds the lock meanwhile, and a signal never gives it back: so
 /// nothing is overlooked, and nothing is removed that has its final name.
@@ -99,23 +103,78 @@ pub(crate) fn undisturbed<R>(work: impl FnOnce() -> R) -> R {
     work()
 }
 
-/// From the first temporary file on. What the process was started to ignore (nohup, a shell's background) it goes on to ignore.
-fn watch() {
+/// What the process was started to ignore (nohup, a shell's background) it goes on to ignore.
+///
+/// SIGBUS means that somebody cut a file short that is mapped: whoever wanted a page of it tries again and again until this thread, which has no use for
+/// the page, has told and ended the process. A handler that runs on the faulting thread would need unsafe code and could do far less.
+pub(crate) fn watch() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let ignored = ignored();
         let deadly =
             [SIGHUP, SIGINT, SIGQUIT, SIGTERM].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
-        // Without them (or without a thread that waits for them) the temporary file stays behind, which is no reason not to write the output.
-        let Ok(mut signals) = Signals::new(deadly) else { return };
-        let _ = thread::Builder::new().spawn(move || {
-            if let Some(signal) = signals.forever().next() {
-                let unfinished = lock();
-                unfinished.iter().for_each(|path| remove(path));
-                let _ = emulate_default_handler(signal);
+        let (sender, receiver) = mpsc::channel::<Signals>();
+        let spawned = thread::Builder::new().spawn(move || {
+            let Some(signal) = receiver.recv().ok().and_then(|mut signals| signals.forever().next()) else {
+                return;
+            };
+            let shrunk = if signal == SIGBUS { shrunk() } else { Vec::new() };
+            for name in &shrunk {
+                let what = format!(
+                    "perfx: {}: another program cut the file short while it was read\n",
+                    printable(name)
+                );
+                // Not through std's stream: the thread that goes round in a circle may have locked it.
+                let _ = rustix::io::write(io::stderr(), what.as_bytes());
             }
+            // That thread may also have this lock, and then never gives it back.
+            let unfinished = if signal == SIGBUS { lock_soon() } else { Some(lock()) };
+            unfinished.iter().flat_map(|unfinished| unfinished.iter()).for_each(|path| remove(path));
+            if !shrunk.is_empty() {
+                exit(1);
+            }
+            let _ = emulate_default_handler(signal);
         });
+        // Without the thread a fault would go round in a circle for ever. Without the signals the temporary file stays behind, which is no reason not to
+        // write the output.
+        if spawned.is_ok() {
+            reset_bus_signal();
+            let _ = Signals::new(deadly.chain([SIGBUS])).map(|signals| sender.send(signals));
+        }
     });
+}
+
+/// The lock, if it can be had within a second.
+fn lock_soon() -> Option<MutexGuard<'static, BTreeSet<PathBuf>>> {
+    (0..100).find_map(|_| match UNFINISHED.try_lock() {
+        Ok(unfinished) => Some(unfinished),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => {
+            thread::sleep(Duration::from_millis(10));
+            None
+        }
+    })
+}
+
+/// Mapped files that have become shorter since, as proc(5) tells; memmap2 maps files shared.
+fn shrunk() -> Vec<String> {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let mut names: Vec<String> = maps.lines().filter_map(shrunk_name).collect();
+    names.dedup();
+    names
+}
+
+/// The name in a line `start-end perms offset device inode name`, if the file ends a page or more before the mapping.
+fn shrunk_name(line: &str) -> Option<String> {
+    let mut fields = line.splitn(6, ' ');
+    let (start, end) = fields.next()?.split_once('-')?;
+    let is_shared = fields.next()?.ends_with('s');
+    let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+    let (start, end, offset) = (hex(start)?, hex(end)?, hex(fields.next()?)?);
+    let name = fields.nth(2)?.trim_start();
+    let file = fs::metadata(name).ok().filter(|file| is_shared && file.is_file())?;
+    let pages = file.len().next_multiple_of(rustix::param::page_size() as u64);
+    (pages < offset + (end - start)).then(|| name.to_owned())
 }
 
 /// The set of ignored signals of proc(5), bit 0 for signal 1; std and signal-hook do not tell it.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _, symlink};
 use std::os::unix::net::UnixStream;
@@ -946,4 +946,51 @@ fn options_may_be_repeated_and_shared_ones_stand_anywhere() {
         let ran = perfx(&folder, &format!("{line} -@ 4"));
         assert_eq!(ran.code, Some(0), "{line}: {}", ran.stderr);
     }
+}
+
+/// Reads the front of what perfx writes to standard output, cuts its input short, and reads the rest.
+fn cut_short_while_writing(line: &str) -> (Option<i32>, String) {
+    let folder = temp();
+    let input = folder.path().join("big.data");
+    fs::write(&input, Fixture::new(PIPE).repeated(24 << 20)).unwrap();
+    let mut command = perfx_command();
+    command.args(line.split(' ')).current_dir(folder.path());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut out = child.stdout.take().unwrap();
+    out.read_exact(&mut [0; 100]).unwrap();
+    File::options().write(true).open(&input).unwrap().set_len(4096).unwrap();
+    io::copy(&mut out, &mut io::sink()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn an_input_that_is_cut_short_while_it_is_read_is_named() {
+    for line in ["dump big.data", "copy big.data", "copy -@ 1 big.data"] {
+        let (code, stderr) = cut_short_while_writing(line);
+        let expected = "big.data: another program cut the file short while it was read\n";
+        assert!(stderr.ends_with(expected), "{line}: {stderr}");
+        assert_eq!(code, Some(1), "{line}");
+    }
+}
+
+#[test]
+fn an_input_that_is_cut_short_while_it_is_read_leaves_no_temporary_file() {
+    let folder = place();
+    let other = read(&folder, "perf.data");
+    fifo(&folder.path().join("other"));
+    let mut command = perfx_command();
+    command.args(["join", "perf.data", "other", "-o", "out"]).current_dir(folder.path());
+    let child = command.stderr(Stdio::piped()).spawn().unwrap();
+    // When it opens the other one, it has opened the first one, and reads it later.
+    let mut pipe = File::options().write(true).open(folder.path().join("other")).unwrap();
+    File::options().write(true).open(folder.path().join("perf.data")).unwrap().set_len(4096).unwrap();
+    pipe.write_all(&other).unwrap();
+    drop(pipe);
+    let output = child.wait_with_output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("perf.data: another program cut the file short while it was read\n"), "{stderr}");
+    assert_eq!(output.status.code(), Some(1));
+    let names: Vec<String> = everything(folder.path()).into_keys().collect();
+    assert_eq!(names, ["other", "perf.data"]);
 }

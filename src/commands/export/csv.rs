@@ -150,9 +150,8 @@ fn overview(gathered: Gathered, mut out: impl Write) -> Result<u64> {
 fn processes(gathered: &Gathered, out: impl Write) -> Result<u64> {
     let mut table = Writer::from_writer(out);
     table.write_record(["pid", "comm", "mappings", "fork", "exit", "samples", "period"])?;
-    let named = gathered.processes.named();
-    for (pid, comm, process) in &named {
-        let comm = plain(comm).into_owned();
+    for (pid, comm, process) in gathered.processes.named() {
+        let comm = plain(&comm).into_owned();
         let text = |number: Option<u64>| number.map(|number| number.to_string()).unwrap_or_default();
         table.write_record([
             pid.map(|pid| (pid as i32).to_string()).unwrap_or_default(),
@@ -165,7 +164,7 @@ fn processes(gathered: &Gathered, out: impl Write) -> Result<u64> {
         ])?;
     }
     table.flush()?;
-    Ok(named.len() as u64)
+    Ok(gathered.processes.len() as u64)
 }
 
 /// Event by event, what was sampled most first.

@@ -102,42 +102,59 @@ impl Processes {
         }
     }
 
-    /// By pid, each with its name: its own last one, or that of the nearest parent that ever got one.
-    pub(super) fn named(&self) -> Vec<(Option<u32>, &[u8], &Process)> {
-        let mut pids: Vec<_> = self.places.iter().map(|(&pid, &place)| (pid, place as usize)).collect();
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// By pid, each with its name: its own last one, or that of the nearest parent that ever got one, or else what perf calls it.
+    pub(super) fn named(&self) -> impl Iterator<Item = (Option<u32>, Cow<'_, [u8]>, &Process)> {
+        let namesakes = self.namesakes();
+        let mut pids: Vec<_> = self.places.iter().map(|(&pid, &place)| (pid, place)).collect();
         pids.sort_unstable();
-        // By place, once it is known: the place of the process whose name it is.
-        let mut namesakes: Vec<Option<usize>> = vec![None; self.list.len()];
+        pids.into_iter().map(move |(pid, place)| {
+            let named = self.list.get(namesakes[place as usize] as usize);
+            let name = named.and_then(|named| named.comm.as_ref()).map(|comm| Cow::Borrowed(&*comm.1));
+            let nameless =
+                || pid.filter(|&pid| pid != KERNEL).map(name_of_nameless).unwrap_or_default().into();
+            let name = name.unwrap_or_else(nameless);
+            (pid, name, &self.list[place as usize])
+        })
+    }
+
+    /// By place: the place of the process whose name it has.
+    fn namesakes(&self) -> Vec<u32> {
+        let mut namesakes = vec![OPEN; self.list.len()];
         let mut heirs = Vec::new();
         for place in 0..self.list.len() {
-            let mut next = Some(place);
+            let mut next = Some(place as u32);
             let namesake = loop {
                 let Some(place) = next else { break NAMELESS };
-                if let Some(namesake) = namesakes[place] {
-                    break namesake;
+                let known = &mut namesakes[place as usize];
+                if *known != OPEN {
+                    break *known;
                 }
-                if self.list[place].comm.is_some() {
+                let process = &self.list[place as usize];
+                if process.comm.is_some() {
                     break place;
                 }
                 // Found again, it is its own parent.
-                namesakes[place] = Some(NAMELESS);
+                *known = NAMELESS;
                 heirs.push(place);
-                let parent = self.list[place].parent;
-                next = parent.and_then(|parent| self.places.get(&Some(parent))).map(|&place| place as usize);
+                next = process.parent.and_then(|parent| self.places.get(&Some(parent))).copied();
             };
-            heirs.drain(..).for_each(|heir| namesakes[heir] = Some(namesake));
+            heirs.drain(..).for_each(|heir| namesakes[heir as usize] = namesake);
+            if self.list[place].comm.is_some() {
+                namesakes[place] = place as u32;
+            }
         }
-        let name = |pid, place: usize| {
-            let comm = self.list.get(namesakes[place].unwrap_or(place)).and_then(|named| named.comm.as_ref());
-            let nameless: &[u8] = if pid == Some(0) { IDLE } else { b"" };
-            comm.map_or(nameless, |comm| &comm.1)
-        };
-        pids.into_iter().map(|(pid, place)| (pid, name(pid, place), &self.list[place])).collect()
+        namesakes
     }
 }
 
-/// In place of the place of a process that has a name.
-const NAMELESS: usize = usize::MAX;
+/// In place of the place of a process that has a name: there is none, and it is not known yet.
+const NAMELESS: u32 = u32::MAX;
+const OPEN: u32 = u32::MAX - 1;
 
 /// What the first look learns.
 pub(super) struct Facts {

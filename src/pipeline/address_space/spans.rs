@@ -182,26 +182,26 @@ impl AddressSpaces {
         let first = self.mapping_at.len() as u32;
         let mut open = vec![self.enter(root, first, children)];
         while let Some(visit) = open.last_mut() {
-            let child = children.list.get(visit.children.start).filter(|_| !visit.children.is_empty());
+            let (own, its) = (self.maps_of(visit.span as usize), children.of(visit.span as usize));
+            let child = children.list[..its.end].get(visit.child as usize);
             let start = child.map(|&child| self.spans[child as usize].start);
-            let map = self.maps.get(visit.maps.start).filter(|_| !visit.maps.is_empty());
+            let map = self.maps[..own.end].get(visit.map as usize);
             if let Some(map) = map
                 && start.is_none_or(|start| map.time <= start)
             {
-                self.slots[visit.maps.start] = self.mapping_at.len() as u32;
-                self.mapping_at.push(visit.maps.start as u32);
+                self.slots[visit.map as usize] = self.mapping_at.len() as u32;
+                self.mapping_at.push(visit.map);
                 self.until.push(NONE);
-                visit.maps.start += 1;
+                visit.map += 1;
             } else if let Some(&child) = child {
-                visit.children.start += 1;
+                visit.child += 1;
                 if self.spans[child as usize].root == NONE {
                     let visit = self.enter(child as usize, first, children);
                     open.push(visit);
                 }
             } else {
                 let end = self.mapping_at.len() as u32;
-                let own = self.maps_of(visit.span);
-                for slot in self.slots[own].iter().chain([&self.spans[visit.span].slot]) {
+                for slot in self.slots[own].iter().chain([&self.spans[visit.span as usize].slot]) {
                     self.until[*slot as usize] = end;
                 }
                 open.pop();
@@ -213,10 +213,9 @@ impl AddressSpaces {
         let slot = self.mapping_at.len() as u32;
         self.mapping_at.push(NONE);
         self.until.push(NONE);
-        let maps = self.maps_of(span);
         let entered = &mut self.spans[span];
         (entered.slot, entered.root) = (slot, root);
-        Visit { span, maps, children: children.of(span) }
+        Visit { span: span as u32, map: entered.maps, child: children.of(span).start as u32 }
     }
 
     /// What lies at an address of a space at a time, and from when until when that is so.
@@ -260,11 +259,11 @@ impl AddressSpaces {
     }
 }
 
-/// A span that the walk is in: which of its mappings and children are still to come.
+/// A span that the walk is in: the next of its mappings, and where in the list the next of its children is.
 struct Visit {
-    span: usize,
-    maps: Range<usize>,
-    children: Range<usize>,
+    span: u32,
+    map: u32,
+    child: u32,
 }
 
 /// The spans that were forked from each span, by time.
