@@ -690,10 +690,11 @@ fn build_ids_of_a_guest_are_found_below_its_root() {
     fs::create_dir_all(root.join("sys/module/virtio_pci/notes")).unwrap();
     symlink(dir.join("outside/notes/note"), root.join("sys/module/virtio_pci/notes/note")).unwrap();
     let given = format!("--guest-data=guest.data,{PID},-14026330256359,2.5961349024293154");
-    let (relative, absolute) = (format!("guest.data,root=mount/{PID}"), dir.join("mount"));
+    let clock = "offset=-14026330256359,scale=2.5961349024293154";
+    let (relative, absolute) = (format!("guest.data,{clock},root=mount/{PID}"), dir.join("mount"));
     let lines = [
         args!["merge", "host.data", relative].to_vec(),
-        args!["merge", "host.data", format!("guest.data,root={}", root.display())].to_vec(),
+        args!["merge", "host.data", format!("guest.data,{clock},root={}", root.display())].to_vec(),
         args!["inject", "host.data", given, "--guestmount=mount"].to_vec(),
         args!["inject", "host.data", given, format!("--guestmount={}", absolute.display())].to_vec(),
     ];
