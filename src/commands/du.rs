@@ -117,6 +117,9 @@ impl Parts {
                 parts.rows.push(("torn records".to_owned(), torn));
             }
         }
+        if recording.left_out > 0 {
+            parts.rows.push(("damaged header records".to_owned(), recording.left_out));
+        }
         for extra in &recording.extras {
             let name = extra.file_name().unwrap_or_default().to_string_lossy().into_owned();
             parts.rows.push((name, tree_size(extra).with_context(|| extra.display().to_string())?));

@@ -57,6 +57,8 @@ pub struct Recording {
     pub features: Features,
     /// What is not as it should be.
     pub faults: Vec<Fault>,
+    /// Bytes of damaged header records of pipe data, which are not read.
+    pub left_out: u64,
     /// The header of the main file; `None` for pipe data.
     pub file: Option<FileHeader>,
     /// Pipe data: the leading records that `events` and `features` were read from.
@@ -434,6 +436,7 @@ impl Recording {
             events: self.events.clone(),
             features: self.features.clone(),
             faults: self.faults.clone(),
+            left_out: self.left_out,
             file: self.file.clone(),
             head: self.head.clone(),
             event_types: self.event_types.clone(),
@@ -494,6 +497,7 @@ impl Recording {
             head: Vec::new(),
             event_types: header.event_types.to_vec(),
             extras: Vec::new(),
+            left_out: 0,
             chain: None,
             streams: vec![Stream {
                 name: name.clone(),
@@ -594,6 +598,7 @@ impl Recording {
             head: Vec::new(),
             event_types: Vec::new(),
             extras: Vec::new(),
+            left_out: 0,
             chain: None,
             streams: Vec::new(),
             forgiving: false,
@@ -621,6 +626,7 @@ impl Recording {
                     cutter.layouts = Arc::new(Layouts::new(&recording.events));
                     let Some(bytes) = cutter.step_over() else { return Err(error) };
                     recording.faults.push(left_out(&error, &format!("{bytes} bytes here are left out")));
+                    recording.left_out += bytes as u64;
                     continue;
                 }
             };
@@ -639,6 +645,7 @@ impl Recording {
                             return recording.spooled(&spool);
                         }
                         recording.faults.push(left_out(&error, "the record is left out"));
+                        recording.left_out += record.whole_size();
                         recording.head.push(batch.part(start..end)?);
                         start = walker.position();
                     }

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::args;
+use crate::filter;
 use crate::oracle::{BUILD_IDS, Case, HEADER, Question, REPORT, SCRIPT, STATS, all_agree};
 use crate::parse::{AUXTRACE, Contents, HEADER_FEATURE, Order, Rec, feature, records};
 use crate::second_opinion::theirs;
@@ -630,11 +631,17 @@ fn what_perf_compresses_now_can_be_opened_and_compressed_again() {
         for (index, form) in forms.iter().enumerate() {
             let path = |name: &str| folder.path().join(format!("{index}.{name}"));
             let z = path("z");
-            let mut line = args!["record", "-q", "-B", "-e", "cpu-clock", "-c", "200000", "-o", z].to_vec();
-            line.extend(form.iter().map(Into::into));
-            line.extend(args![crew, "2", "20"]);
-            // Tracepoints, threads or asynchronous writes are not for every perf and everybody.
-            if perf.run(Stdin::Null, line).code != Some(0) {
+            let record = |milliseconds: &str| {
+                let mut line =
+                    args!["record", "-q", "-B", "-e", "cpu-clock", "-c", "200000", "-o", z].to_vec();
+                line.extend(form.iter().map(Into::into));
+                line.extend(args![crew, "2", milliseconds]);
+                perf.run(Stdin::Null, line).code == Some(0)
+            };
+            let samples =
+                || filter::records(&z).iter().filter(|record| record.starts_with("SAMPLE ")).count();
+            // Tracepoints, threads or asynchronous writes are not for every perf and everybody. A busy machine gives the program little time.
+            if !record("20") || samples() < 10 && !record("1000") {
                 continue;
             }
             made += 1;
