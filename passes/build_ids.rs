@@ -5,22 +5,21 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use anyhow::Result;
+use clap::Args;
 use perfx_format::features::{BuildIdEntry, BuildIds as Entries};
 use perfx_format::input::Recording;
 use perfx_format::{Endian, Kinds, Layouts, Origin, Record, RecordType};
 use perfx_pipeline::address_space::{AddressSpaces, Dso, Mapping};
-use perfx_pipeline::{Emit, Level, Needs, Pass, Place, Session, counted, worker_as};
+use perfx_pipeline::{Emit, Fork, Level, Needs, Pass, Place, Rewrite, Session, Stage, Survey, counted};
 
 use crate::support::hits::{Guests, Hits, Mapped, Spot};
-use crate::support::ids::{Correction, IdOptions, Ids, MappedIds, cpumode, dso_name};
-use crate::support::options::{Choice, Options};
+use crate::support::ids::{Correction, IdArgs, IdOptions, Ids, MappedIds, cpumode, dso_name};
+use crate::support::options::PassOptions;
 
 /// The pass.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct BuildIds {
     options: BuildIdsOptions,
-    step: Step,
-    found: Found,
 }
 
 /// What the user chose.
@@ -34,23 +33,63 @@ pub struct BuildIdsOptions {
     pub ids: IdOptions,
 }
 
-/// What it is doing.
-#[derive(Debug)]
-enum Step {
-    /// Look 1: which mappings there are.
-    Mappings(Mapped),
-    /// Look 2: which of them samples hit. `mapped` says where each DSO is first mapped.
-    Samples { hits: Hits, mapped: Arc<[Spot]> },
-    /// Records to put before those at these places.
-    Placed(Arc<HashMap<Place, Vec<Vec<u8>>>>),
-    /// Without a look: every DSO gets its record where it is first mapped.
-    Streaming { guests: Guests, seen: HashSet<Dso> },
+/// The options as they are given.
+#[derive(Args, Clone, Debug)]
+pub struct BuildIdsArgs {
+    /// Of all mapped DSOs, not only of those that samples hit
+    #[arg(long)]
+    all: bool,
+    /// Only into feature BUILD_ID; records stay as they are, unless they contradict --known-build-ids
+    #[arg(long)]
+    feature_only: bool,
+    #[command(flatten)]
+    ids: IdArgs,
 }
 
-impl Default for Step {
-    fn default() -> Step {
-        Step::Mappings(Mapped::default())
+impl PassOptions for BuildIdsArgs {
+    const NAME: &'static str = "build-ids";
+    const ABOUT: &'static str = "put the build-ids of the DSOs that samples hit (or of all) into the stream and into feature BUILD_ID";
+    const EXAMPLES: &'static [&'static str] = &[
+        "no-files",
+        r"all:no-files:known=b0 /tmp/perfx-data/work/burn\,ab [kernel.kallsyms]\,fe /usr/bin/init",
+        r"all:feature-only:no-files:known=0123456789abcdef [vdso]\,77 /bin/a",
+    ];
+
+    fn pass(self) -> Result<Box<dyn Pass>> {
+        let BuildIdsArgs { all, feature_only, ids } = self;
+        Ok(Box::new(BuildIds::new(BuildIdsOptions { all, feature_only, ids: ids.options()? })))
     }
+}
+
+/// The first survey: which mappings there are.
+struct MapSurvey {
+    options: BuildIdsOptions,
+    found: Found,
+    mapped: Mapped,
+}
+
+/// The second survey: which of them samples hit.
+struct HitSurvey {
+    options: BuildIdsOptions,
+    found: Found,
+    hits: Hits,
+    /// Where each DSO is first mapped.
+    spots: Arc<[Spot]>,
+}
+
+/// Puts records before those at these places.
+struct PlaceRecords {
+    options: BuildIdsOptions,
+    found: Found,
+    placed: Arc<HashMap<Place, Vec<Vec<u8>>>>,
+}
+
+/// Without a survey: puts the record of every DSO where it is first mapped.
+struct Stream {
+    options: BuildIdsOptions,
+    found: Found,
+    guests: Guests,
+    seen: HashSet<Dso>,
 }
 
 /// The ids found so far.
@@ -118,229 +157,242 @@ impl Found {
         Entries::new(&std::mem::take(&mut self.heard), endian).for_each(|entry| ids.learn(&entry));
         self.ids = Some(ids);
     }
-}
 
-impl BuildIds {
-    pub(crate) const ABOUT: &'static str = "put the build-ids of the DSOs that samples hit (or of all) into the stream and into feature BUILD_ID";
-    pub(crate) const OPTIONS: &'static [Choice] = &[
-        Choice { name: "all", value: None, about: "of all mapped DSOs, not only of those that samples hit" },
-        Choice {
-            name: "feature-only",
-            value: None,
-            about: "only into feature BUILD_ID; records stay as they are, unless they contradict `known`",
-        },
-        IdOptions::KNOWN,
-        IdOptions::ROOT,
-        IdOptions::CACHE,
-        IdOptions::NO_FILES,
-    ];
-
-    pub(crate) fn make(options: &Options) -> Result<Box<dyn Pass>> {
-        Ok(Box::new(BuildIds::new(BuildIdsOptions {
-            all: options.has("all"),
-            feature_only: options.has("feature-only"),
-            ids: IdOptions::from_options(options)?,
-        })))
-    }
-
-    /// With these options.
-    pub fn new(options: BuildIdsOptions) -> BuildIds {
-        BuildIds { options, ..BuildIds::default() }
-    }
-
-    /// Records of the DSOs at these spots, in file order.
-    fn place(&mut self, spaces: &AddressSpaces, spots: &[(u32, Spot)], session: &mut Session) -> Step {
-        let mut placed: HashMap<Place, Vec<Vec<u8>>> = HashMap::new();
-        for (number, spot) in spots {
-            let (dso, flags) = &spaces.dsos()[*number as usize];
-            let record = self.found.take(dso, *flags, spot, session.endian);
-            if let (Some(record), Some(place)) = (record, session.place(spot.origin)) {
-                placed.entry(place).or_default().push(record);
-            }
-        }
-        Step::Placed(Arc::new(placed))
-    }
-}
-
-impl Pass for BuildIds {
-    fn name(&self) -> &'static str {
-        "build-ids"
-    }
-
-    fn needs(&self, input: &Recording) -> Needs {
-        let told = Kinds::of(&[RecordType::HEADER_BUILD_ID]);
-        if self.options.all && !input.is_compressed() {
-            let mappings = [RecordType::MMAP, RecordType::MMAP2, RecordType::ID_INDEX];
-            return Needs { records: Kinds::of(&mappings).union(told), ..Needs::default() };
-        }
-        let mut looks = vec![Mapped::kinds().union(told)];
-        if !self.options.all {
-            looks.push(Hits::kinds());
-        }
-        Needs { records: self.options.ids.correctable(), looks, ids: !self.options.all, ..Needs::default() }
-    }
-
-    fn survey(&mut self, _look: usize, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
-        match &mut self.step {
-            Step::Mappings(mapped) => {
-                self.found.contradicts(self.options.ids.correction(record, layouts));
-                match record.kind() {
-                    RecordType::HEADER_BUILD_ID => self.found.learn(record),
-                    _ => mapped.learn(record, layouts),
-                }
-            }
-            Step::Samples { hits, .. } => hits.look_at(record, layouts),
-            Step::Placed(_) | Step::Streaming { .. } => {}
-        }
-        Ok(())
-    }
-
-    fn surveyed(&mut self, _look: usize, session: &mut Session) -> Result<()> {
-        match std::mem::take(&mut self.step) {
-            Step::Mappings(mapped) => {
-                let aux = mapped.has_aux();
-                let (spots, hits) = mapped.into_hits();
-                let spaces = hits.spaces().clone();
-                self.found.start(Ids::new(&self.options.ids, session, spaces.dsos()), session.endian);
-                spaces.dsos().iter().for_each(|(dso, _)| self.found.mapped.learn(dso));
-                if aux && !self.options.all {
-                    // What a trace hits is known only once it is decoded.
-                    session.report.say(
-                        Level::Info,
-                        "the recording holds AUX data, which may hit any DSO: all of them count as hit",
-                    );
-                }
-                if aux || self.options.all {
-                    let spots: Vec<_> = (0..).zip(spots).collect();
-                    self.step = self.place(&spaces, &spots, session);
-                    session.skip_looks();
-                } else {
-                    self.step = Step::Samples { hits, mapped: spots.into() };
-                }
-            }
-            Step::Samples { hits, mapped } => {
-                let mut spots = hits.first().to_vec();
-                let unwound = hits.unwound_dsos();
-                if !unwound.is_empty() {
-                    let dsos = counted(unwound.len() as u64, "more DSO", "more DSOs");
-                    session.report.say(
-                        Level::Info,
-                        format!("samples hold user stacks, which may hit anything that their processes mapped: {dsos} count as hit"),
-                    );
-                }
-                spots.extend(unwound.into_iter().map(|dso| (dso, mapped[dso as usize].clone())));
-                self.step = self.place(hits.spaces(), &spots, session);
-            }
-            step => self.step = step,
-        }
-        Ok(())
-    }
-
-    fn begin(&mut self, session: &mut Session) -> Result<()> {
-        match &self.step {
-            Step::Placed(placed) => placed.keys().for_each(|&place| session.want_at(place)),
-            _ => {
-                self.found.start(Ids::new(&self.options.ids, session, &[]), session.endian);
-                self.step = Step::Streaming { guests: Guests::default(), seen: HashSet::new() };
-            }
-        }
-        Ok(())
-    }
-
-    fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
-        match &mut self.step {
-            Step::Placed(placed) => {
-                let records = out.place(&record).and_then(|place| placed.get(&place));
-                for new in records.into_iter().flatten().filter(|_| !self.options.feature_only) {
-                    self.found.record_count += 1;
-                    out.put(new)?;
-                }
-            }
-            Step::Streaming { guests, seen } => match record.kind() {
-                RecordType::HEADER_BUILD_ID => {
-                    self.found.contradicts(self.options.ids.correction(&record, out.layouts()));
-                    self.found.learn(&record);
-                }
-                RecordType::ID_INDEX => guests.learn(&record),
-                _ => {
-                    self.found.contradicts(self.options.ids.correction(&record, out.layouts()));
-                    if let Some(mapping) = Mapping::read(&record, out.layouts()) {
-                        let machine = guests.machine(&record, out.layouts(), Some(mapping.pid));
-                        let dso = mapping.dso(&record, machine);
-                        if !seen.contains(&dso) {
-                            let spot = Spot::of_mapping(&record, out.layouts());
-                            let new = self.found.take(&dso, mapping.flags, &spot, record.endian());
-                            seen.insert(dso);
-                            if let Some(new) = new.filter(|_| !self.options.feature_only) {
-                                self.found.record_count += 1;
-                                out.put(&new)?;
-                            }
-                        }
-                    }
-                }
-            },
-            Step::Mappings(_) | Step::Samples { .. } => {}
-        }
-        match self.options.ids.correction(&record, out.layouts()) {
+    /// Passes a record on, with the id that the user gives if it holds another.
+    fn pass_on(&mut self, record: Record<'_>, options: &BuildIdsOptions, out: &mut Emit<'_>) -> Result<()> {
+        match options.ids.correction(&record, out.layouts()) {
             Some(correction) => {
-                self.found.corrected += 1;
+                self.corrected += 1;
                 out.patch(record, |bytes| correction.apply(record.kind(), bytes, record.endian()))
             }
             None => out.keep(record),
         }
     }
 
-    fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
-        let added = self.found.mapped.add_with(&self.found.entries, session);
-        self.options.ids.correct_feature(session, &mut self.found.corrections);
-        let Found { ids, entry_count, record_count, corrections, contradicting, corrected, .. } = &self.found;
+    /// Adds the entries to the feature, and reports.
+    fn finish(&mut self, options: &BuildIdsOptions, session: &mut Session) {
+        let added = self.mapped.add_with(&self.entries, session);
+        options.ids.correct_feature(session, &mut self.corrections);
+        let Found { ids, entry_count, record_count, corrections, contradicting, corrected, .. } = self;
         if let Some(ids) = ids {
-            let what = if self.options.all { "mapped" } else { "hit" };
+            let what = if options.all { "mapped" } else { "hit" };
             let dsos = counted(*entry_count, &format!("{what} DSO"), &format!("{what} DSOs"));
             let dsos = format!("{dsos} with a build-id");
             ids.report(&dsos, *entry_count > 0, corrections, &mut session.report);
         }
-        let records = *record_count;
-        let line = match (records, added) {
+        let line = match (*record_count, added) {
             (0, 0) if *entry_count == 0 => "nothing injected: no build-id was found".to_owned(),
             (0, 0) => "nothing injected: the recording already has all of these build-ids".to_owned(),
-            _ => {
+            (records, added) => {
                 let records = counted(records, "HEADER_BUILD_ID record", "HEADER_BUILD_ID records");
-                format!(
-                    "injected {records}, and {} into feature BUILD_ID",
-                    counted(added, "entry", "entries")
-                )
+                let entries = counted(added, "entry", "entries");
+                format!("injected {records}, and {entries} into feature BUILD_ID")
             }
         };
         session.report.say(Level::Info, line);
-        if corrected < contradicting {
-            let records = counted(contradicting - corrected, "record keeps", "records keep");
+        if *corrected < *contradicting {
+            let records = counted(*contradicting - *corrected, "record keeps", "records keep");
             let line = format!(
                 "inside COMPRESSED records {records} another build-id than you gave: run perfx decompress first"
             );
             session.report.say(Level::Warning, line);
         }
+    }
+}
+
+impl BuildIds {
+    /// With these options.
+    pub fn new(options: BuildIdsOptions) -> BuildIds {
+        BuildIds { options }
+    }
+
+    /// Every DSO gets its record where it is first mapped, so that no survey is needed.
+    fn streams(&self, input: &Recording) -> bool {
+        self.options.all && !input.is_compressed()
+    }
+}
+
+impl Pass for BuildIds {
+    fn name(&self) -> &'static str {
+        BuildIdsArgs::NAME
+    }
+
+    fn needs(&self, input: &Recording) -> Needs {
+        let told = Kinds::of(&[RecordType::HEADER_BUILD_ID]);
+        // What it adds changes nothing that a survey could learn, but for records that contradict the user.
+        let barrier = !self.options.ids.correctable().is_empty();
+        if self.streams(input) {
+            let mappings = [RecordType::MMAP, RecordType::MMAP2, RecordType::ID_INDEX];
+            return Needs { records: Kinds::of(&mappings).union(told), barrier, ..Needs::default() };
+        }
+        let mut surveys = vec![Mapped::kinds().union(told)];
+        if !self.options.all {
+            surveys.push(Hits::kinds());
+        }
+        let records = self.options.ids.correctable();
+        Needs { records, surveys, ids: !self.options.all, barrier, ..Needs::default() }
+    }
+
+    fn start(self: Box<Self>, input: &Recording) -> Stage {
+        let (options, mut found) = (self.options.clone(), Found::default());
+        if !self.streams(input) {
+            // What a mapping means depends on the ones before it.
+            return Stage::survey_in_order(MapSurvey { options, found, mapped: Mapped::default() });
+        }
+        Stage::begin(move |begin| {
+            found.start(Ids::new(&options.ids, begin, &[]), begin.endian);
+            let (guests, seen) = Default::default();
+            Ok(Stage::rewrite_in_order(Stream { options, found, guests, seen }))
+        })
+    }
+}
+
+impl Survey for MapSurvey {
+    fn record(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
+        self.found.contradicts(self.options.ids.correction(record, layouts));
+        match record.kind() {
+            RecordType::HEADER_BUILD_ID => self.found.learn(record),
+            _ => self.mapped.learn(record, layouts),
+        }
         Ok(())
     }
 
-    fn fork(&self) -> Option<Box<dyn Pass>> {
-        let step = match &self.step {
-            Step::Samples { hits, mapped } => Step::Samples { hits: hits.fork(), mapped: mapped.clone() },
-            Step::Placed(placed) => Step::Placed(placed.clone()),
-            // What a mapping means depends on the ones before it.
-            Step::Mappings(_) | Step::Streaming { .. } => return None,
-        };
-        Some(Box::new(BuildIds { options: self.options.clone(), step, found: Found::default() }))
+    fn end(self, session: &mut Session) -> Result<Stage> {
+        let MapSurvey { options, mut found, mapped } = self;
+        let aux = mapped.has_aux();
+        let (spots, hits) = mapped.into_hits();
+        let spaces = hits.spaces().clone();
+        found.start(Ids::new(&options.ids, session, spaces.dsos()), session.endian);
+        spaces.dsos().iter().for_each(|(dso, _)| found.mapped.learn(dso));
+        if aux && !options.all {
+            // What a trace hits is known only once it is decoded.
+            session.report.say(
+                Level::Info,
+                "the recording holds AUX data, which may hit any DSO: all of them count as hit",
+            );
+        }
+        if aux || options.all {
+            let spots: Vec<_> = (0..).zip(spots).collect();
+            return Ok(PlaceRecords::stage(options, found, &spaces, &spots, session));
+        }
+        Ok(Stage::survey(HitSurvey { options, found, hits, spots: spots.into() }))
+    }
+}
+
+impl Survey for HitSurvey {
+    fn record(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
+        self.hits.look_at(record, layouts);
+        Ok(())
     }
 
-    fn join(&mut self, worker: Box<dyn Pass>) -> Result<()> {
-        if let Some(BuildIds { step, found, .. }) = worker_as(worker) {
-            self.found.record_count += found.record_count;
-            self.found.corrected += found.corrected;
-            if let (Step::Samples { hits, .. }, Step::Samples { hits: later, .. }) = (&mut self.step, step) {
-                hits.join(later);
+    fn end(self, session: &mut Session) -> Result<Stage> {
+        let HitSurvey { options, found, hits, spots: mapped } = self;
+        let mut spots = hits.first().to_vec();
+        let unwound = hits.unwound_dsos();
+        if !unwound.is_empty() {
+            let dsos = counted(unwound.len() as u64, "more DSO", "more DSOs");
+            session.report.say(
+                Level::Info,
+                format!("samples hold user stacks, which may hit anything that their processes mapped: {dsos} of them count as hit"),
+            );
+        }
+        spots.extend(unwound.into_iter().map(|dso| (dso, mapped[dso as usize].clone())));
+        Ok(PlaceRecords::stage(options, found, hits.spaces(), &spots, session))
+    }
+}
+
+impl Fork for HitSurvey {
+    fn fork(&self) -> HitSurvey {
+        let (options, spots) = (self.options.clone(), self.spots.clone());
+        HitSurvey { options, found: Found::default(), hits: self.hits.fork(), spots }
+    }
+
+    fn absorb(&mut self, later: HitSurvey) -> Result<()> {
+        self.hits.join(later.hits);
+        Ok(())
+    }
+}
+
+impl PlaceRecords {
+    /// With records of the DSOs at these spots, in file order.
+    fn stage(
+        options: BuildIdsOptions,
+        mut found: Found,
+        spaces: &AddressSpaces,
+        spots: &[(u32, Spot)],
+        session: &Session,
+    ) -> Stage {
+        let mut placed: HashMap<Place, Vec<Vec<u8>>> = HashMap::new();
+        for (number, spot) in spots {
+            let (dso, flags) = &spaces.dsos()[*number as usize];
+            let record = found.take(dso, *flags, spot, session.endian);
+            if let (Some(record), Some(place)) = (record, session.place(spot.origin)) {
+                placed.entry(place).or_default().push(record);
             }
         }
+        Stage::begin(move |begin| {
+            placed.keys().for_each(|&place| begin.want_at(place));
+            Ok(Stage::rewrite(PlaceRecords { options, found, placed: Arc::new(placed) }))
+        })
+    }
+}
+
+impl Rewrite for PlaceRecords {
+    fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
+        let records = out.place(&record).and_then(|place| self.placed.get(&place));
+        for new in records.into_iter().flatten().filter(|_| !self.options.feature_only) {
+            self.found.record_count += 1;
+            out.put(new)?;
+        }
+        self.found.pass_on(record, &self.options, out)
+    }
+
+    fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
+        self.found.finish(&self.options, session);
+        Ok(())
+    }
+}
+
+impl Fork for PlaceRecords {
+    fn fork(&self) -> PlaceRecords {
+        let (options, placed) = (self.options.clone(), self.placed.clone());
+        PlaceRecords { options, found: Found::default(), placed }
+    }
+
+    fn absorb(&mut self, later: PlaceRecords) -> Result<()> {
+        self.found.record_count += later.found.record_count;
+        self.found.corrected += later.found.corrected;
+        Ok(())
+    }
+}
+
+impl Rewrite for Stream {
+    fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
+        let layouts = out.layouts();
+        if record.kind() == RecordType::ID_INDEX {
+            self.guests.learn(&record);
+            return out.keep(record);
+        }
+        self.found.contradicts(self.options.ids.correction(&record, layouts));
+        if record.kind() == RecordType::HEADER_BUILD_ID {
+            self.found.learn(&record);
+        } else if let Some(mapping) = Mapping::read(&record, layouts) {
+            let dso = mapping.dso(&record, self.guests.machine(&record, layouts, Some(mapping.pid)));
+            if !self.seen.contains(&dso) {
+                let spot = Spot::of_mapping(&record, layouts);
+                let new = self.found.take(&dso, mapping.flags, &spot, record.endian());
+                self.seen.insert(dso);
+                if let Some(new) = new.filter(|_| !self.options.feature_only) {
+                    self.found.record_count += 1;
+                    out.put(&new)?;
+                }
+            }
+        }
+        self.found.pass_on(record, &self.options, out)
+    }
+
+    fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
+        self.found.finish(&self.options, session);
         Ok(())
     }
 }

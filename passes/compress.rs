@@ -18,17 +18,18 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
+use clap::Args;
 use perfx_format::features::Compressed;
 use perfx_format::input::Recording;
 use perfx_format::{
     Bytes, Endian, Feature, HEADER_SIZE, Kinds, Layouts, RECORD_SIZE_MAX, Record, RecordType, sample_type,
 };
-use perfx_pipeline::{Emit, Level, Needs, OutputForm, Pass, Session, count, counted, worker_as};
+use perfx_pipeline::{Emit, Fork, Level, Needs, OutputForm, Pass, Rewrite, Session, Stage, count, counted};
 use zstd::bulk::Compressor;
 use zstd::zstd_safe::{CParameter, InBuffer, OutBuffer, compress_bound, get_error_name};
 
 use crate::decompress::announces_compression;
-use crate::support::options::{Choice, Options};
+use crate::support::options::PassOptions;
 
 /// The most a COMPRESSED record may hold, bytes: what `mmap_len` says where it must be said beforehand. perf makes a buffer of that size for
 /// each and keeps them all, but memory it does not write to costs nothing; larger ones would not compress any better.
@@ -70,23 +71,38 @@ pub struct Compress {
 }
 
 /// What the user chose.
-#[derive(Clone, Copy, Debug)]
+#[derive(Args, Clone, Copy, Debug)]
 pub struct CompressOptions {
-    /// zstd's, 1 to 22.
+    /// zstd level: 1 is fast, 22 small
+    #[arg(short, long, default_value_t = 3, value_parser = clap::value_parser!(i32).range(1..=22))]
     pub level: i32,
-    /// Write COMPRESSED2 records, whose size is a multiple of 8.
+    /// Write COMPRESSED2 records, whose sizes are multiples of 8; only perf 6.16 and later reads them
+    #[arg(long)]
     pub compressed2: bool,
-    /// One zstd frame through the whole recording, as perf record writes it.
+    /// Keep one continuous zstd stream, as perf record does: smaller, but only one thread can work on it
+    #[arg(long)]
     pub solid: bool,
-    /// Compress FINISHED_ROUND records, too.
+    /// Compress FINISHED_ROUND records, too, which perf record leaves between: much smaller if there are many
+    #[arg(long)]
     pub rounds: bool,
-    /// Tell how much was saved.
+    /// Print how much was saved
+    #[arg(long)]
     pub ratio: bool,
 }
 
 impl Default for CompressOptions {
     fn default() -> CompressOptions {
         CompressOptions { level: 3, compressed2: false, solid: false, rounds: false, ratio: false }
+    }
+}
+
+impl PassOptions for CompressOptions {
+    const NAME: &'static str = "compress";
+    const ABOUT: &'static str = "put the kernel's records into COMPRESSED records; must be the last pass";
+    const EXAMPLES: &'static [&'static str] = &["", "level=19:compressed2", "solid:rounds:ratio"];
+
+    fn pass(self) -> Result<Box<dyn Pass>> {
+        Ok(Box::new(Compress::new(self)))
     }
 }
 
@@ -176,38 +192,6 @@ impl Context {
 }
 
 impl Compress {
-    pub(crate) const ABOUT: &'static str =
-        "put the kernel's records into COMPRESSED records; must be the last pass";
-    pub(crate) const OPTIONS: &'static [Choice] = &[
-        Choice { name: "level", value: Some("LEVEL"), about: "zstd level, 1 to 22 (3)" },
-        Choice {
-            name: "compressed2",
-            value: None,
-            about: "write COMPRESSED2 records, for perf 6.16 and later",
-        },
-        Choice {
-            name: "solid",
-            value: None,
-            about: "one zstd frame through the whole recording, on one thread",
-        },
-        Choice { name: "rounds", value: None, about: "compress FINISHED_ROUND records, too" },
-        Choice { name: "ratio", value: None, about: "tell how much was saved" },
-    ];
-
-    pub(crate) fn make(options: &Options) -> Result<Box<dyn Pass>> {
-        let default = CompressOptions::default().level;
-        let level = options.all("level").last().map_or(Ok(default), str::parse);
-        let level =
-            level.ok().filter(|level| LEVELS.contains(level)).context("the level must be from 1 to 22")?;
-        Ok(Box::new(Compress::new(CompressOptions {
-            level,
-            compressed2: options.has("compressed2"),
-            solid: options.has("solid"),
-            rounds: options.has("rounds"),
-            ratio: options.has("ratio"),
-        })))
-    }
-
     /// With these options.
     pub fn new(options: CompressOptions) -> Compress {
         Compress {
@@ -333,22 +317,29 @@ impl Compress {
 
 impl Pass for Compress {
     fn name(&self) -> &'static str {
-        "compress"
+        CompressOptions::NAME
     }
 
     fn needs(&self, _input: &Recording) -> Needs {
         Needs { records: Kinds::ALL, decompressed: true, last: true, ..Needs::default() }
     }
 
-    fn begin(&mut self, session: &mut Session) -> Result<()> {
-        ensure!(LEVELS.contains(&self.options.level), "the level must be from 1 to 22");
-        // perf reads features in the order of their numbers, and must get to this one.
-        session.mend_features(Feature::COMPRESSED);
-        self.before = session.feature(Feature::COMPRESSED).cloned();
-        session.set_feature(Feature::COMPRESSED, self.feature(session.form).write(session.endian));
-        Ok(())
+    fn start(self: Box<Self>, _input: &Recording) -> Stage {
+        Stage::begin(|begin| {
+            let mut this = *self;
+            ensure!(LEVELS.contains(&this.options.level), "the level must be from 1 to 22");
+            // perf reads features in the order of their numbers, and must get to this one.
+            begin.mend_features(Feature::COMPRESSED);
+            this.before = begin.feature(Feature::COMPRESSED).cloned();
+            let section = this.feature(begin.form).write(begin.endian);
+            begin.set_feature(Feature::COMPRESSED, section);
+            // One stream through the file depends on all that came before.
+            Ok(if this.options.solid { Stage::rewrite_in_order(this) } else { Stage::rewrite(this) })
+        })
     }
+}
 
+impl Rewrite for Compress {
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
         // One that perfx could not have made it can't put either, should zstd find nothing to save.
         if !self.stays_in_clear(&record, out.layouts()) && record.bytes().len() <= RECORD_SIZE_MAX {
@@ -367,7 +358,7 @@ impl Pass for Compress {
         out.keep(record)
     }
 
-    fn end_of_batch(&mut self, out: &mut Emit<'_>) -> Result<()> {
+    fn end_batch(&mut self, out: &mut Emit<'_>) -> Result<()> {
         self.flush(out)?;
         self.fit = FIRST_FRAME;
         if !self.options.solid {
@@ -405,21 +396,21 @@ impl Pass for Compress {
         }
         Ok(())
     }
+}
 
-    fn fork(&self) -> Option<Box<dyn Pass>> {
-        let fork = Compress { idle: self.idle.clone(), ..Compress::new(self.options) };
-        (!self.options.solid).then(|| Box::new(fork) as Box<dyn Pass>)
+impl Fork for Compress {
+    fn fork(&self) -> Compress {
+        Compress { idle: self.idle.clone(), ..Compress::new(self.options) }
     }
 
-    fn join(&mut self, worker: Box<dyn Pass>) -> Result<()> {
-        if let Some(Compress { done, .. }) = worker_as::<Compress>(worker) {
-            self.done.held += done.held;
-            self.done.pieces += done.pieces;
-            self.done.piece_bytes += done.piece_bytes;
-            self.done.largest = self.done.largest.max(done.largest);
-            self.done.clear += done.clear;
-            self.done.rounds += done.rounds;
-        }
+    fn absorb(&mut self, later: Compress) -> Result<()> {
+        let done = later.done;
+        self.done.held += done.held;
+        self.done.pieces += done.pieces;
+        self.done.piece_bytes += done.piece_bytes;
+        self.done.largest = self.done.largest.max(done.largest);
+        self.done.clear += done.clear;
+        self.done.rounds += done.rounds;
         Ok(())
     }
 }

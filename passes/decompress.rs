@@ -1,11 +1,12 @@
 //! `decompress` replaces COMPRESSED and COMPRESSED2 records by the records they hold, and clears the feature that announces them.
 
 use anyhow::Result;
+use clap::Args;
 use perfx_format::input::Recording;
 use perfx_format::{Feature, Kinds, Record, RecordType};
-use perfx_pipeline::{Damage, Emit, Needs, Pass, Session};
+use perfx_pipeline::{Damage, Emit, Fork, Needs, Pass, Rewrite, Stage};
 
-use crate::support::options::{Choice, Options};
+use crate::support::options::PassOptions;
 
 /// The pass.
 #[derive(Clone, Copy, Debug, Default)]
@@ -14,21 +15,24 @@ pub struct Decompress {
 }
 
 /// What the user chose.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Args, Clone, Copy, Debug, Default)]
 pub struct DecompressOptions {
-    /// Keep what can be read of a damaged recording.
+    /// Keep what can be read of a damaged recording, and report what is lost
+    #[arg(long)]
     pub salvage: bool,
 }
 
-impl Decompress {
-    pub(crate) const ABOUT: &'static str = "replace COMPRESSED records by the records they hold";
-    pub(crate) const OPTIONS: &'static [Choice] =
-        &[Choice { name: "salvage", value: None, about: "keep what can be read of a damaged recording" }];
+impl PassOptions for DecompressOptions {
+    const NAME: &'static str = "decompress";
+    const ABOUT: &'static str = "replace COMPRESSED records by the records they hold";
+    const EXAMPLES: &'static [&'static str] = &["", "salvage"];
 
-    pub(crate) fn make(options: &Options) -> Result<Box<dyn Pass>> {
-        Ok(Box::new(Decompress::new(DecompressOptions { salvage: options.has("salvage") })))
+    fn pass(self) -> Result<Box<dyn Pass>> {
+        Ok(Box::new(Decompress::new(self)))
     }
+}
 
+impl Decompress {
     /// With these options.
     pub fn new(options: DecompressOptions) -> Decompress {
         Decompress { options }
@@ -37,7 +41,7 @@ impl Decompress {
 
 impl Pass for Decompress {
     fn name(&self) -> &'static str {
-        "decompress"
+        DecompressOptions::NAME
     }
 
     fn needs(&self, _input: &Recording) -> Needs {
@@ -45,18 +49,24 @@ impl Pass for Decompress {
             records: Kinds::of(&[RecordType::HEADER_FEATURE]),
             decompressed: true,
             damage: if self.options.salvage { Damage::Salvage } else { Damage::Refuse },
+            // Surveys see what compressed records hold anyway.
+            barrier: false,
             ..Needs::default()
         }
     }
 
-    fn begin(&mut self, session: &mut Session) -> Result<()> {
-        // What the header said is gone already; pipe data may say it later.
-        if session.feature(Feature::COMPRESSED).is_none() {
-            session.clear_feature(Feature::COMPRESSED);
-        }
-        Ok(())
+    fn start(self: Box<Self>, _input: &Recording) -> Stage {
+        Stage::begin(move |begin| {
+            // What the header said is gone already; pipe data may say it later.
+            if begin.feature(Feature::COMPRESSED).is_none() {
+                begin.clear_feature(Feature::COMPRESSED);
+            }
+            Ok(Stage::rewrite(*self))
+        })
     }
+}
 
+impl Rewrite for Decompress {
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
         if announces_compression(&record) {
             out.drop_record(record);
@@ -64,9 +74,15 @@ impl Pass for Decompress {
         }
         out.keep(record)
     }
+}
 
-    fn fork(&self) -> Option<Box<dyn Pass>> {
-        Some(Box::new(*self))
+impl Fork for Decompress {
+    fn fork(&self) -> Decompress {
+        *self
+    }
+
+    fn absorb(&mut self, _later: Decompress) -> Result<()> {
+        Ok(())
     }
 }
 

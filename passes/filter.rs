@@ -24,11 +24,13 @@ use perfx_format::input::{Batch, Recording};
 use perfx_format::sample::{Marker, Sample, callchain};
 use perfx_format::{Endian, Event, Feature, Kinds, Layouts, Record, RecordType, sample_type, until_nul};
 use perfx_pipeline::address_space::{AddressSpaces, Changes, KERNEL, Lookup, moment};
-use perfx_pipeline::{Emit, Level, Needs, Pass, Place, Scope, Session, count, counted, in_file, worker_as};
+use perfx_pipeline::{
+    Emit, Fork, Interest, Level, Needs, Pass, Place, Rewrite, Session, Stage, Survey, count, counted, in_file,
+};
 
 use crate::support::hits::Guests;
 use crate::support::ids::dso_name;
-use crate::support::options::{Choice, Options};
+use crate::support::options::PassOptions as _;
 use aux::Chunks;
 use hints::Hints;
 use split::Owner;
@@ -36,29 +38,37 @@ use tasks::{Process, Processes, TaskChanges, Tasks, Who};
 use time::Windows;
 use unused::Unused;
 
-pub use choice::FilterOptions;
+pub use choice::{FilterArgs, FilterOptions};
 pub use split::{Part, PartName, Split, SplitBy};
 
 /// The pass.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Filter {
     options: Arc<FilterOptions>,
-    step: Step,
+}
+
+/// The first survey: tasks, names, times.
+struct Gather {
+    options: Arc<FilterOptions>,
+    gathered: Gathered,
+}
+
+/// The second survey: which samples stay, and what they need.
+struct Choose {
+    chooser: Arc<Chooser>,
+    lookups: Lookups,
+    chosen: Chosen,
+}
+
+/// Leaves out what nothing needs.
+struct CutRecords {
+    cut: Arc<Cut>,
+    lookups: Lookups,
     /// Of a part: something that belongs to it stays since the last round of this batch. Another round would say nothing.
     rounds: bool,
 }
 
-#[derive(Debug)]
-enum Step {
-    /// Look 1: tasks, names, times.
-    Gathering(Box<Gathered>),
-    /// Look 2: which samples stay, and what they need.
-    Choosing(Arc<Chooser>, Lookups, Box<Chosen>),
-    /// On the way to the output.
-    Cutting(Arc<Cut>, Lookups),
-}
-
-/// What look 1 finds.
+/// What the first survey finds.
 #[derive(Debug, Default)]
 struct Gathered {
     guests: Guests,
@@ -108,7 +118,7 @@ struct Chooser {
 /// A thread's own memory of addresses; with `--dso` only.
 type Lookups = Option<Lookup>;
 
-/// What look 2 finds.
+/// What the second survey finds.
 #[derive(Debug, Default)]
 struct Chosen {
     samples: u64,
@@ -181,17 +191,9 @@ const OF_ALL: [RecordType; 6] = [
 ];
 
 impl Filter {
-    pub(crate) const ABOUT: &'static str = "cut out samples by time, process, CPU, event, DSO and more, with what readers need to make sense of them";
-    pub(crate) const OPTIONS: &'static [Choice] = choice::OPTIONS;
-
-    pub(crate) fn make(options: &Options) -> Result<Box<dyn Pass>> {
-        Ok(Box::new(Filter::new(FilterOptions::from_options(options)?)))
-    }
-
     /// With these options.
     pub fn new(options: FilterOptions) -> Filter {
-        let step = Step::Gathering(Box::new(Gathered::new(&options)));
-        Filter { options: Arc::new(options), step, rounds: false }
+        Filter { options: Arc::new(options) }
     }
 }
 
@@ -570,85 +572,15 @@ impl Cut {
     }
 }
 
-impl Pass for Filter {
-    fn name(&self) -> &'static str {
-        "filter"
+impl CutRecords {
+    fn new(cut: Cut) -> CutRecords {
+        let lookups = cut.chooser.lookups();
+        CutRecords { cut: Arc::new(cut), lookups, rounds: false }
     }
 
-    fn needs(&self, _input: &Recording) -> Needs {
-        let looks = match self.step {
-            // A part of a split recording, for which all has been looked at.
-            Step::Cutting(..) => Vec::new(),
-            _ => vec![Gathered::kinds(&self.options), Kinds::of(&[RecordType::SAMPLE])],
-        };
-        Needs {
-            records: Kinds::ALL,
-            looks,
-            decompressed: true,
-            ids: true,
-            reshapes: true,
-            ..Needs::default()
-        }
-    }
-
-    fn scope(&mut self, look: Option<usize>, batch: &Batch) -> Scope {
-        let place = Place::of_batch(batch);
-        self.rounds = false;
-        match &mut self.step {
-            Step::Gathering(gathered) => {
-                gathered.count_samples(batch);
-                return Scope::Only(Gathered::kinds(&self.options).without(RecordType::SAMPLE));
-            }
-            Step::Choosing(chooser, _, chosen) => {
-                chosen.turn_to(place);
-                if look.is_some() && !chooser.meets(batch) {
-                    return Scope::Only(Kinds::NONE);
-                }
-            }
-            Step::Cutting(cut, _) => {
-                let stay = place.and_then(|place| cut.chosen.batches.get(&place).copied());
-                let there = place.and_then(|place| cut.chooser.batches.get(&place));
-                match stay {
-                    None => return Scope::Only(UNTOLD.into_iter().fold(Kinds::ALL, Kinds::without)),
-                    Some(count) if there.is_some_and(|there| there.count == count) => {
-                        return Scope::These(Kinds::ALL.without(RecordType::SAMPLE));
-                    }
-                    Some(_) => {}
-                }
-            }
-        }
-        Scope::Wanted
-    }
-
-    fn survey(&mut self, _look: usize, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
-        match &mut self.step {
-            Step::Gathering(gathered) => gathered.look_at(record, layouts, &self.options),
-            Step::Choosing(chooser, lookups, chosen) => chosen.look_at(record, layouts, chooser, lookups),
-            Step::Cutting(..) => {}
-        }
-        Ok(())
-    }
-
-    fn surveyed(&mut self, _look: usize, session: &mut Session) -> Result<()> {
-        match &mut self.step {
-            Step::Gathering(gathered) => {
-                let known = (&session.events[..], session.features(), session.endian);
-                let chooser = Chooser::new(std::mem::take(gathered), &self.options, known);
-                let chooser = Arc::new(chooser.map_err(|error| in_file(error, &session.name))?);
-                self.step = Step::Choosing(chooser.clone(), chooser.lookups(), Box::default());
-            }
-            Step::Choosing(chooser, _, chosen) => {
-                chosen.turn_to(None);
-                let cut = Cut::new(chooser.clone(), std::mem::take(chosen), None, &session.events);
-                self.step = Step::Cutting(Arc::new(cut), chooser.lookups());
-            }
-            Step::Cutting(..) => {}
-        }
-        Ok(())
-    }
-
-    fn begin(&mut self, session: &mut Session) -> Result<()> {
-        let Step::Cutting(cut, _) = &self.step else { return Ok(()) };
+    /// Sets the features of the output, reports what stays, and makes the rewrite.
+    fn begin(self, session: &mut Session) -> Stage {
+        let cut = &*self.cut;
         let chooser = &*cut.chooser;
         let times = cut.chosen.times.filter(|_| chooser.has_time);
         if session.feature(Feature::SAMPLE_TIME).is_some()
@@ -677,11 +609,123 @@ impl Pass for Filter {
         for hint in chooser.hints.lines().filter(|_| suspect) {
             session.report.say(Level::Warning, hint);
         }
+        Stage::rewrite(self)
+    }
+
+    fn needs() -> Needs {
+        Needs { records: Kinds::ALL, decompressed: true, ids: true, ..Needs::default() }
+    }
+}
+
+impl Pass for Filter {
+    fn name(&self) -> &'static str {
+        FilterArgs::NAME
+    }
+
+    fn needs(&self, _input: &Recording) -> Needs {
+        let surveys = vec![Gathered::kinds(&self.options), Kinds::of(&[RecordType::SAMPLE])];
+        Needs { surveys, ..CutRecords::needs() }
+    }
+
+    fn start(self: Box<Self>, _input: &Recording) -> Stage {
+        let gather = Gather { gathered: Gathered::new(&self.options), options: self.options };
+        // What a mapping means depends on the ones before it.
+        if gather.gathered.changes.is_some() { Stage::survey_in_order(gather) } else { Stage::survey(gather) }
+    }
+}
+
+/// A part of a split recording, for which all has been surveyed.
+impl Pass for CutRecords {
+    fn name(&self) -> &'static str {
+        FilterArgs::NAME
+    }
+
+    fn needs(&self, _input: &Recording) -> Needs {
+        CutRecords::needs()
+    }
+
+    fn start(self: Box<Self>, _input: &Recording) -> Stage {
+        Stage::begin(|begin| Ok(self.begin(begin)))
+    }
+}
+
+impl Survey for Gather {
+    fn begin_batch(&mut self, batch: &Batch, declared: Kinds) -> Kinds {
+        self.gathered.count_samples(batch);
+        declared.without(RecordType::SAMPLE)
+    }
+
+    fn record(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
+        self.gathered.look_at(record, layouts, &self.options);
         Ok(())
     }
 
+    fn end(self, session: &mut Session) -> Result<Stage> {
+        let known = (&session.events[..], session.features(), session.endian);
+        let chooser = Chooser::new(self.gathered, &self.options, known);
+        let chooser = Arc::new(chooser.map_err(|error| in_file(error, &session.name))?);
+        Ok(Stage::survey(Choose { lookups: chooser.lookups(), chooser, chosen: Chosen::default() }))
+    }
+}
+
+impl Fork for Gather {
+    fn fork(&self) -> Gather {
+        Gather { options: self.options.clone(), gathered: Gathered::new(&self.options) }
+    }
+
+    fn absorb(&mut self, later: Gather) -> Result<()> {
+        self.gathered.join(later.gathered);
+        Ok(())
+    }
+}
+
+impl Survey for Choose {
+    fn begin_batch(&mut self, batch: &Batch, declared: Kinds) -> Kinds {
+        self.chosen.turn_to(Place::of_batch(batch));
+        if self.chooser.meets(batch) { declared } else { Kinds::NONE }
+    }
+
+    fn record(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
+        self.chosen.look_at(record, layouts, &self.chooser, &mut self.lookups);
+        Ok(())
+    }
+
+    fn end(mut self, session: &mut Session) -> Result<Stage> {
+        self.chosen.turn_to(None);
+        let cut = CutRecords::new(Cut::new(self.chooser, self.chosen, None, &session.events));
+        Ok(Stage::begin(|begin| Ok(cut.begin(begin))))
+    }
+}
+
+impl Fork for Choose {
+    fn fork(&self) -> Choose {
+        let chooser = self.chooser.clone();
+        Choose { lookups: chooser.lookups(), chooser, chosen: Chosen::default() }
+    }
+
+    fn absorb(&mut self, later: Choose) -> Result<()> {
+        self.chosen.join(later.chosen);
+        Ok(())
+    }
+}
+
+impl Rewrite for CutRecords {
+    fn begin_batch(&mut self, batch: &Batch) -> Interest {
+        self.rounds = false;
+        let (cut, place) = (&*self.cut, Place::of_batch(batch));
+        let stay = place.and_then(|place| cut.chosen.batches.get(&place).copied());
+        let there = place.and_then(|place| cut.chooser.batches.get(&place));
+        match stay {
+            None => Interest::DropRest(UNTOLD.into_iter().fold(Kinds::ALL, Kinds::without)),
+            Some(count) if there.is_some_and(|there| there.count == count) => {
+                Interest::KeepRest(Kinds::ALL.without(RecordType::SAMPLE))
+            }
+            Some(_) => Interest::AsDeclared,
+        }
+    }
+
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
-        let Step::Cutting(cut, lookups) = &mut self.step else { return out.keep(record) };
+        let (cut, lookups) = (&self.cut, &mut self.lookups);
         if record.kind() == RecordType::ID_INDEX && !cut.gone.is_empty() {
             return unused::shorten_id_index(&record, &cut.gone, out);
         }
@@ -694,24 +738,14 @@ impl Pass for Filter {
         }
         Ok(())
     }
+}
 
-    fn fork(&self) -> Option<Box<dyn Pass>> {
-        let step = match &self.step {
-            // What a mapping means depends on the ones before it.
-            Step::Gathering(gathered) if gathered.changes.is_some() => return None,
-            Step::Gathering(_) => Step::Gathering(Box::new(Gathered::new(&self.options))),
-            Step::Choosing(chooser, ..) => Step::Choosing(chooser.clone(), chooser.lookups(), Box::default()),
-            Step::Cutting(cut, _) => Step::Cutting(cut.clone(), cut.chooser.lookups()),
-        };
-        Some(Box::new(Filter { options: self.options.clone(), step, rounds: false }))
+impl Fork for CutRecords {
+    fn fork(&self) -> CutRecords {
+        CutRecords { cut: self.cut.clone(), lookups: self.cut.chooser.lookups(), rounds: false }
     }
 
-    fn join(&mut self, worker: Box<dyn Pass>) -> Result<()> {
-        match (&mut self.step, worker_as::<Filter>(worker).map(|worker| worker.step)) {
-            (Step::Gathering(all), Some(Step::Gathering(later))) => all.join(*later),
-            (Step::Choosing(_, _, all), Some(Step::Choosing(_, _, later))) => all.join(*later),
-            _ => {}
-        }
+    fn absorb(&mut self, _later: CutRecords) -> Result<()> {
         Ok(())
     }
 }

@@ -15,20 +15,24 @@ mod spec;
 mod unite;
 
 use std::collections::{BTreeMap, HashMap};
-use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
+use clap::Args;
 use perfx_format::header::Weight;
 use perfx_format::input::{Batch, Recording};
 use perfx_format::{Endian, Kinds, Layouts, Record, RecordType, sample_type};
-use perfx_pipeline::{Emit, Level, Needs, Pass, Report, Scope, Session, counted, worker_as};
+use perfx_pipeline::{
+    Begin, Emit, Fork, Interest, Level, Needs, Pass, Prescan, Prescanned, Report, Rewrite, Session, Stage,
+    Survey, counted,
+};
 
 use crate::merge::KCORE_DIR;
 use crate::merge::report::by_kind;
 use crate::reindex::ids::kernel_kinds;
-use crate::support::options::{Choice, Options};
+use crate::support::options::PassOptions;
 use chunks::Chunks;
 use index::lacking;
 use input::{Facts, Input, Translator, check_times};
@@ -41,7 +45,6 @@ use unite::{Party, United, clocks, one_kernel, unite_features};
 pub struct Join {
     name: &'static str,
     options: JoinOptions,
-    step: Step,
 }
 
 /// What the user chose.
@@ -66,25 +69,65 @@ pub enum Joined {
     Open(Box<Recording>, Option<i64>),
 }
 
-#[derive(Debug)]
-enum Step {
-    /// The look at the first input.
-    Looking(Box<Facts>),
-    /// All is in order, and nothing to be done.
-    Sorted,
-    /// Records are on their way.
-    Joining(Box<Joining>),
-    /// A look at one batch of those.
-    Scouting(Scout),
-    /// Nothing is to be done any more.
-    Done,
+/// The options of `join` as they are given.
+#[derive(Args, Clone, Debug)]
+pub struct JoinArgs {
+    /// Another recording, PATH[,offset=NS]; repeatable
+    #[arg(long, value_name = "INPUT")]
+    with: Vec<OsString>,
+    /// How far the first input's clock is ahead
+    #[arg(long, value_name = "NS", allow_hyphen_values = true, value_parser = spec::offset)]
+    offset: Option<i64>,
+    /// Join recordings of different machines or boots
+    #[arg(long)]
+    mix: bool,
 }
 
-/// Looks at batches of the first input before their turn comes.
+impl PassOptions for JoinArgs {
+    const NAME: &'static str = "join";
+    const ABOUT: &'static str = "put several recordings of one machine together, in time order";
+    const EXAMPLES: &'static [&'static str] =
+        &["with=recorded/switch.p61.data:mix", r"with=recorded/switch.p61.data\,offset=-5:offset=7:mix"];
+
+    fn pass(self) -> Result<Box<dyn Pass>> {
+        let named = |path: &OsString| Ok(Joined::Named(InputSpec::parse(path)?));
+        let others = self.with.iter().map(named).collect::<Result<_>>()?;
+        let JoinArgs { offset, mix, .. } = self;
+        Ok(Box::new(Join::new(JoinOptions { offset, others, mix, take_kcore: false })))
+    }
+}
+
+/// The options of `sort`, which has none.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct SortArgs {}
+
+impl PassOptions for SortArgs {
+    const NAME: &'static str = "sort";
+    const ABOUT: &'static str = "put records in time order";
+    const EXAMPLES: &'static [&'static str] = &[""];
+
+    fn pass(self) -> Result<Box<dyn Pass>> {
+        Ok(Box::new(Join::sort()))
+    }
+}
+
+/// The first survey: what the first input holds.
+struct FactSurvey {
+    options: JoinOptions,
+    facts: Box<Facts>,
+}
+
+/// The second survey: what records prove of ids that ID_INDEX lacks.
+struct IndexSurvey {
+    options: JoinOptions,
+    facts: Box<Facts>,
+}
+
+/// Translates the records of a batch of the first input before its turn comes.
 #[derive(Debug)]
-struct Scout {
+struct HoldBatch {
     translator: Arc<Translator>,
-    found: Option<Result<Held>>,
+    held: Option<Held>,
 }
 
 /// What is said of a recording that need not be sorted.
@@ -100,46 +143,22 @@ const PUT_MAX: usize = 8 << 20;
 const STEP: usize = 4 << 20;
 
 impl Join {
-    pub(crate) const ABOUT: &'static str =
-        "put several recordings of one machine together, in the order of time";
-    pub(crate) const SORT_ABOUT: &'static str = "put records in the order of time";
-    pub(crate) const OPTIONS: &'static [Choice] = &[
-        Choice {
-            name: "with",
-            value: Some("INPUT"),
-            about: r"another recording, PATH[\,offset=NS]; repeatable",
-        },
-        Choice { name: "offset", value: Some("NS"), about: "how far the first input's clock is ahead" },
-        Choice { name: "mix", value: None, about: "join what is not of one machine and boot" },
-    ];
-
-    pub(crate) fn make(options: &Options) -> Result<Box<dyn Pass>> {
-        let named = |text: &str| Ok(Joined::Named(InputSpec::parse(OsStr::new(text))?));
-        let offset = options.all("offset").last().map(spec::offset).transpose()?;
-        let others = options.all("with").map(named).collect::<Result<_>>()?;
-        let mix = options.has("mix");
-        Ok(Box::new(Join::new(JoinOptions { offset, others, mix, take_kcore: false })))
-    }
-
-    pub(crate) fn make_sort(_options: &Options) -> Result<Box<dyn Pass>> {
-        Ok(Box::new(Join::sort()))
-    }
-
     /// With these options.
     pub fn new(options: JoinOptions) -> Join {
-        let step = Step::Looking(Box::default());
-        Join { name: "join", options, step }
+        Join { name: JoinArgs::NAME, options }
     }
 
     /// Nothing but the order of time.
     pub fn sort() -> Join {
-        Join { name: "sort", ..Join::new(JoinOptions::default()) }
+        Join { name: SortArgs::NAME, ..Join::new(JoinOptions::default()) }
     }
+}
 
-    /// Opens the other inputs, and looks at all of them.
+impl JoinOptions {
+    /// Opens the other inputs, and surveys all of them.
     fn open(&mut self, session: &mut Session) -> Result<Vec<(Recording, Option<i64>, Facts)>> {
         let mut opened = Vec::new();
-        for other in std::mem::take(&mut self.options.others) {
+        for other in std::mem::take(&mut self.others) {
             let (mut recording, offset) = match other {
                 Joined::Named(InputSpec { path, offset }) => (session.open(&path)?, offset),
                 Joined::Open(recording, offset) => (recording.spooled(&session.spool())?, offset),
@@ -166,7 +185,8 @@ impl Join {
         Ok(opened)
     }
 
-    fn start(&mut self, mut facts: Facts, session: &mut Session) -> Result<Step> {
+    /// Begins to put the inputs together, of which the first has these facts.
+    fn begin(mut self, mut facts: Facts, session: &mut Begin<'_>) -> Result<Stage> {
         facts.settle();
         let mut others = self.open(session)?;
         let alone = others.is_empty();
@@ -180,13 +200,13 @@ impl Join {
                 facts.events = late;
             }
         }
-        let offset = self.options.offset.unwrap_or(0);
+        let offset = self.offset.unwrap_or(0);
         if alone && facts.late == 0 && offset == 0 {
             session.want_only(Kinds::NONE);
             let timeless = facts.earliest.is_none() && facts.records > 0;
             let what = "no record has a time to sort by";
             session.report.say(Level::Info, if timeless { what } else { IN_ORDER });
-            return Ok(Step::Sorted);
+            return Ok(Stage::copy());
         }
         let (session_name, features) = (session.name.clone(), session.features().clone());
         let first_events = session.events.clone();
@@ -195,7 +215,7 @@ impl Join {
             events: session.events.clone(),
             features: &features,
             facts: &facts,
-            offset: self.options.offset,
+            offset: self.offset,
         }];
         for (recording, offset, facts) in &others {
             parties.push(Party {
@@ -214,10 +234,10 @@ impl Join {
             vec![Translator { offset, ..Translator::default() }]
         } else {
             check(&parties)?;
-            let offsets = clocks(&mut parties, self.options.mix, endian, &mut session.report)?;
+            let offsets = clocks(&mut parties, self.mix, endian, &mut session.report)?;
             let mut united = United::new(&parties, &facts.events, &offsets, endian)?;
             tell(&parties, &united, &mut session.report);
-            let mut take_kcore = self.options.take_kcore;
+            let mut take_kcore = self.take_kcore;
             for (party, (recording, ..)) in parties.iter().skip(1).zip(&others) {
                 for extra in &recording.extras {
                     let name = extra.file_name().unwrap_or_default();
@@ -255,7 +275,8 @@ impl Join {
             let late = counted(facts.late, "record was", "records were");
             session.report.say(Level::Info, format!("at least {late} out of order"));
         }
-        Ok(Step::Joining(Box::new(Joining::new(inputs, index))))
+        // Records are taken one after another.
+        Ok(Stage::rewrite_prescanned(Joining::new(inputs, index)))
     }
 }
 
@@ -495,9 +516,9 @@ impl Alike {
 struct Joining {
     /// The first one's come through the pipeline.
     inputs: Vec<Input>,
-    /// Its batch at hand; where no other pass stands before this one, a scout has made it of all its records.
+    /// Its batch at hand; where no other pass stands before this one, a prescan has made it of all its records.
     held: Option<Held>,
-    scouted: bool,
+    prescanned: bool,
     /// ID_INDEX records that stand before all others.
     index: Vec<Vec<u8>>,
     /// With several inputs.
@@ -513,7 +534,16 @@ impl Joining {
     fn new(inputs: Vec<Input>, index: Vec<Vec<u8>>) -> Joining {
         let alike = (inputs.len() > 1).then(Alike::default);
         let chunks = Chunks::default();
-        Joining { inputs, held: None, scouted: false, index, alike, chunks, since_round: 0, pending: false }
+        Joining {
+            inputs,
+            held: None,
+            prescanned: false,
+            index,
+            alike,
+            chunks,
+            since_round: 0,
+            pending: false,
+        }
     }
 
     /// Puts records up to a time of the first input, and below it of the others (without one, all that can go), but not many more than `most` bytes;
@@ -575,7 +605,7 @@ impl Joining {
         }
     }
 
-    fn finish(&self, report: &mut Report) {
+    fn report(&self, report: &mut Report) {
         let Some(alike) = &self.alike else { return };
         let mut all = alike.dropped.clone();
         if self.chunks.dropped > 0 {
@@ -629,115 +659,127 @@ impl Pass for Join {
     }
 
     fn needs(&self, input: &Recording) -> Needs {
-        // The second is for entries of ID_INDEX.
-        let looks = [Kinds::ALL, kernel_kinds()];
-        let looks = if self.options.others.is_empty() { &looks[..1] } else { &looks };
+        let surveys = [Kinds::ALL, kernel_kinds()];
+        let surveys = if self.options.others.is_empty() { &surveys[..1] } else { &surveys };
         Needs {
             records: Kinds::ALL,
-            looks: looks.to_vec(),
+            surveys: surveys.to_vec(),
             decompressed: true,
-            reshapes: true,
             ids: input.events.iter().any(|event| event.attr().sample_type & sample_type::TIME != 0),
             ..Needs::default()
         }
     }
 
-    fn scope(&mut self, look: Option<usize>, batch: &Batch) -> Scope {
-        match &mut self.step {
-            Step::Looking(facts) if look == Some(0) => facts.begin(),
-            Step::Scouting(scout) => {
-                scout.found = Some(input::held(batch, &scout.translator, true));
-                return Scope::Only(Kinds::NONE);
-            }
-            // Nothing is left to be looked at.
-            Step::Joining(joining) if joining.scouted => return Scope::Only(Kinds::NONE),
-            _ => {}
-        }
-        Scope::Wanted
+    fn start(self: Box<Self>, _input: &Recording) -> Stage {
+        Stage::survey(FactSurvey { options: self.options, facts: Box::default() })
+    }
+}
+
+impl Survey for FactSurvey {
+    fn begin_batch(&mut self, _batch: &Batch, declared: Kinds) -> Kinds {
+        self.facts.begin();
+        declared
     }
 
-    fn survey(&mut self, look: usize, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
-        match &mut self.step {
-            Step::Looking(facts) if look == 0 => facts.look_at(record, layouts)?,
-            Step::Looking(facts) => facts.index.see(record, layouts),
-            _ => {}
+    fn record(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
+        self.facts.look_at(record, layouts)
+    }
+
+    fn end(self, session: &mut Session) -> Result<Stage> {
+        let FactSurvey { options, facts } = self;
+        let ids = session.events.iter().flat_map(|event| &event.ids);
+        if !options.others.is_empty() && facts.index.lacks(ids) {
+            return Ok(Stage::survey(IndexSurvey { options, facts }));
         }
+        Ok(Stage::begin(move |begin| options.begin(*facts, begin)))
+    }
+}
+
+impl Fork for FactSurvey {
+    fn fork(&self) -> FactSurvey {
+        let (options, facts) = Default::default();
+        FactSurvey { options, facts }
+    }
+
+    fn absorb(&mut self, later: FactSurvey) -> Result<()> {
+        self.facts.join(*later.facts);
+        Ok(())
+    }
+}
+
+impl Survey for IndexSurvey {
+    fn record(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
+        self.facts.index.see(record, layouts);
         Ok(())
     }
 
-    fn surveyed(&mut self, _look: usize, session: &mut Session) -> Result<()> {
-        if let Step::Looking(facts) = &self.step
-            && !facts.index.lacks(session.events.iter().flat_map(|event| &event.ids))
-        {
-            session.skip_looks();
-        }
-        Ok(())
+    fn end(self, _session: &mut Session) -> Result<Stage> {
+        Ok(Stage::begin(move |begin| self.options.begin(*self.facts, begin)))
+    }
+}
+
+impl Fork for IndexSurvey {
+    fn fork(&self) -> IndexSurvey {
+        let (options, facts) = Default::default();
+        IndexSurvey { options, facts }
     }
 
-    fn begin(&mut self, session: &mut Session) -> Result<()> {
-        if let Step::Looking(facts) = std::mem::replace(&mut self.step, Step::Done) {
-            self.step = self.start(*facts, session)?;
-        }
+    fn absorb(&mut self, later: IndexSurvey) -> Result<()> {
+        self.facts.join(*later.facts);
         Ok(())
+    }
+}
+
+impl Rewrite for Joining {
+    fn begin_batch(&mut self, _batch: &Batch) -> Interest {
+        // After a prescan nothing is left to be read.
+        if self.prescanned { Interest::DropRest(Kinds::NONE) } else { Interest::AsDeclared }
     }
 
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
-        let Step::Joining(joining) = &mut self.step else { return out.keep(record) };
-        let Some(first) = joining.inputs.first() else { return Ok(()) };
-        first.translator.hold(&record, out.layouts(), joining.held.get_or_insert_default())
+        let Some(first) = self.inputs.first() else { return Ok(()) };
+        first.translator.hold(&record, out.layouts(), self.held.get_or_insert_default())
     }
 
-    fn end_of_batch(&mut self, out: &mut Emit<'_>) -> Result<()> {
-        let Step::Joining(joining) = &mut self.step else { return Ok(()) };
-        let held = joining.held.take().unwrap_or_default();
-        let Some(first) = joining.inputs.first_mut() else { return Ok(()) };
+    fn end_batch(&mut self, out: &mut Emit<'_>) -> Result<()> {
+        let held = self.held.take().unwrap_or_default();
+        let Some(first) = self.inputs.first_mut() else { return Ok(()) };
         let level = first.take(held)?;
-        joining.put(Some(level), PUT_MAX, out).map(drop)
+        self.put(Some(level), PUT_MAX, out).map(drop)
     }
 
-    fn rest(&mut self, out: &mut Emit<'_>) -> Result<bool> {
-        match &mut self.step {
-            Step::Joining(joining) => joining.put(None, STEP, out),
-            _ => Ok(false),
-        }
+    fn drain(&mut self, out: &mut Emit<'_>) -> Result<bool> {
+        self.put(None, STEP, out)
     }
 
     fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
-        if let Step::Joining(joining) = &self.step {
-            joining.finish(&mut session.report);
-        }
+        self.report(&mut session.report);
         Ok(())
     }
+}
 
-    fn fork(&self) -> Option<Box<dyn Pass>> {
-        let step = match &self.step {
-            Step::Looking(_) => Step::Looking(Box::default()),
-            Step::Sorted => Step::Sorted,
-            Step::Scouting(scout) => {
-                Step::Scouting(Scout { translator: scout.translator.clone(), found: None })
-            }
-            // One record after another.
-            Step::Joining(_) | Step::Done => return None,
-        };
-        Some(Box::new(Join { step, ..Join::sort() }))
+impl Prescanned for Joining {
+    type Prescan = HoldBatch;
+
+    fn prescan(&self) -> HoldBatch {
+        let translator = self.inputs.first().map(|first| first.translator.clone());
+        HoldBatch { translator: translator.unwrap_or_default(), held: None }
     }
 
-    fn scout(&self) -> Option<Box<dyn Pass>> {
-        let Step::Joining(joining) = &self.step else { return None };
-        let translator = joining.inputs.first()?.translator.clone();
-        let step = Step::Scouting(Scout { translator, found: None });
-        Some(Box::new(Join { step, ..Join::sort() }))
+    fn absorb_prescan(&mut self, prescan: HoldBatch) -> Result<()> {
+        self.held = prescan.held;
+        self.prescanned = true;
+        Ok(())
+    }
+}
+
+impl Prescan for HoldBatch {
+    fn fork(&self) -> HoldBatch {
+        HoldBatch { translator: self.translator.clone(), held: None }
     }
 
-    fn join(&mut self, worker: Box<dyn Pass>) -> Result<()> {
-        match (&mut self.step, worker_as::<Join>(worker).map(|worker| worker.step)) {
-            (Step::Looking(facts), Some(Step::Looking(later))) => facts.join(*later),
-            (Step::Joining(joining), Some(Step::Scouting(scout))) => {
-                joining.held = scout.found.transpose()?;
-                joining.scouted = true;
-            }
-            _ => {}
-        }
+    fn batch(&mut self, batch: &Batch) -> Result<()> {
+        self.held = Some(input::held(batch, &self.translator, true)?);
         Ok(())
     }
 }

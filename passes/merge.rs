@@ -27,28 +27,25 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
+use clap::Args;
 use perfx_format::input::{Batch, Recording};
 use perfx_format::{Event, Feature, Kinds, Layouts, Record, RecordType, sample_type as st};
 use perfx_pipeline::address_space::Machine;
-use perfx_pipeline::{Emit, Needs, Pass, Scope, Session, worker_as};
+use perfx_pipeline::{Fork, Needs, Pass, Session, Stage, Survey};
 
 use crate::support::ids::MappedIds;
-use crate::support::options::{Choice, Options};
-use clock::Clock;
+use crate::support::options::PassOptions;
 use machines::Machines;
 use merging::Merging;
 use offset::{Found, find_clocks, follow_clocks, stretches};
-use placed::{Opened, Placed, open_guests};
+use placed::{Opened, open_guests};
 pub use spec::GuestSpec;
-use switches::{Switches, Watch, timed_kinds};
+use switches::{Watch, timed_kinds};
 
 /// The pass.
 #[derive(Debug, Default)]
 pub struct Merge {
     options: MergeOptions,
-    step: Step,
-    /// The build-ids that the host's MMAP2 records hold.
-    mapped_ids: MappedIds,
 }
 
 /// What the user chose.
@@ -67,233 +64,206 @@ pub struct MergeOptions {
 /// The entry of a recording's directory that holds its kernel's memory; that of a guest's has `__` and its pid behind it.
 pub const KCORE_DIR: &str = "kcore_dir";
 
-/// What it is doing.
-#[derive(Debug, Default)]
-enum Step {
-    /// Nothing yet, or not any more.
-    #[default]
-    Idle,
-    /// Look 1: who is there.
-    Machines(Machines),
-    /// Look 2: when what happened.
-    Watching { machines: Machines, guests: Vec<Opened>, watch: Watch },
-    /// Look 3, at recordings so long that look 2 could not keep all of that: the same at some moments, so that clocks are followed to the end.
-    Following { machines: Machines, guests: Vec<Found>, watch: Watch },
-    /// All is known.
-    Known { machines: Machines, guests: Vec<(Placed, Clock)>, watch: Watch },
-    /// Records are on their way.
-    Merging(Merging),
-    /// A look at one batch of those.
-    Scouting(Switches),
+/// The options as they are given.
+#[derive(Args, Clone, Debug)]
+pub struct MergeArgs {
+    /// Recording of a guest: PATH[,pid=N][,offset=N][,scale=F][,vcpu=V:TID]…[,root=DIR]; repeatable
+    #[arg(long, value_name = "GUEST")]
+    guest: Vec<OsString>,
+    /// Merge the guests' samples, too
+    #[arg(long)]
+    samples: bool,
+    /// Merge NAMESPACES, CGROUP, THROTTLE, LOST_SAMPLES and BPF records, too, which perf inject leaves out
+    #[arg(long)]
+    all: bool,
+}
+
+impl PassOptions for MergeArgs {
+    const NAME: &'static str = "merge";
+    const ABOUT: &'static str = "put the records of guests into the recording of their host";
+    const EXAMPLES: &'static [&'static str] = &[
+        r"guest=recorded/switch.p61.data\,pid=77\,offset=-1000000\,scale=1\,vcpu=0\:31314\,vcpu=1\:31315\,vcpu=2\:31316\,vcpu=3\:31317\,vcpu=4\:31318\,vcpu=5\:31319\,vcpu=6\:31320\,vcpu=7\:31321:samples:all",
+    ];
+
+    fn pass(self) -> Result<Box<dyn Pass>> {
+        let MergeArgs { guest: guests, samples, all } = self;
+        Ok(Box::new(Merge::new(MergeOptions { guests, samples, all, guestmount: None })))
+    }
+}
+
+/// The first survey: which machines and VCPU threads there are.
+#[derive(Default)]
+struct MachineSurvey {
+    options: MergeOptions,
+    host: Host,
+}
+
+/// What the first survey finds.
+#[derive(Default)]
+struct Host {
+    machines: Machines,
+    /// The build-ids that the host's MMAP2 records hold.
+    mapped_ids: MappedIds,
+}
+
+/// The second survey: when the VCPUs ran.
+struct RunSurvey {
+    host: Host,
+    guests: Vec<Opened>,
+    guestmount: Option<PathBuf>,
+    watch: Watch,
+}
+
+/// The third survey, if the recording is too long for the second to keep all of that: the same at some moments, so that clocks are followed to
+/// the end.
+struct FollowSurvey {
+    host: Host,
+    guests: Vec<Found>,
+    watch: Watch,
 }
 
 impl Merge {
     /// The kinds of a guest's records that are merged whatever is asked for: those that perf inject takes.
     pub const KINDS: [RecordType; 10] = chosen::DEFAULT;
 
-    pub(crate) const ABOUT: &'static str = "put the records of guests into the recording of their host";
-    pub(crate) const OPTIONS: &'static [Choice] = &[
-        Choice {
-            name: "guest",
-            value: Some("GUEST"),
-            about: r"PATH[\,pid=N][\,offset=N][\,scale=F][\,vcpu=V\:TID]…[\,root=DIR]; repeatable",
-        },
-        Choice { name: "samples", value: None, about: "the guests' samples, too" },
-        Choice {
-            name: "all",
-            value: None,
-            about: "NAMESPACES, CGROUP, THROTTLE, LOST_SAMPLES and BPF records, too",
-        },
-    ];
-
-    pub(crate) fn make(options: &Options) -> Result<Box<dyn Pass>> {
-        Ok(Box::new(Merge::new(MergeOptions {
-            guests: options.all("guest").map(Into::into).collect(),
-            samples: options.has("samples"),
-            all: options.has("all"),
-            guestmount: None,
-        })))
-    }
-
     /// With these options.
     pub fn new(options: MergeOptions) -> Merge {
-        Merge { options, ..Merge::default() }
-    }
-
-    /// Look 1 is done (VCPU threads are known); prepares look 2 (when they ran).
-    fn watch(&mut self, machines: Machines, session: &mut Session) -> Result<()> {
-        let timed = |event: &Event| event.attr().sample_type & st::TIME != 0;
-        ensure!(
-            session.events.iter().any(timed),
-            "no record of the host has a time, so there is no place for a guest's: record with --timestamp"
-        );
-        let guests = open_guests(&self.options, &machines, session)?;
-        let find = guests.iter().any(|guest| guest.spec.offset.is_none());
-        let processes = guests.iter().flat_map(|guest| &guest.processes);
-        let threads = processes.flat_map(|process| process.threads.values().map(|thread| thread.tid));
-        let watch = Watch::new(threads, find);
-        self.step = Step::Watching { machines, guests, watch };
-        Ok(())
-    }
-
-    /// The looks are done.
-    fn know(
-        &mut self,
-        machines: Machines,
-        guests: Vec<Found>,
-        watch: Watch,
-        session: &mut Session,
-    ) -> Result<()> {
-        let guests = follow_clocks(guests, &watch, session)?;
-        self.step = Step::Known { machines, guests, watch };
-        Ok(())
+        Merge { options }
     }
 }
 
 impl Pass for Merge {
     fn name(&self) -> &'static str {
-        "merge"
+        MergeArgs::NAME
     }
 
     fn needs(&self, input: &Recording) -> Needs {
+        let machines = Machines::kinds().union(Kinds::of(&[RecordType::MMAP2]));
         Needs {
             records: timed_kinds(),
-            looks: vec![
-                Machines::kinds().union(Kinds::of(&[RecordType::MMAP2])),
-                timed_kinds(),
-                timed_kinds(),
-            ],
+            surveys: vec![machines, timed_kinds(), timed_kinds()],
             decompressed: input.is_compressed(),
             ids: true,
-            reshapes: true,
             ..Needs::default()
         }
     }
 
-    fn scope(&mut self, look: Option<usize>, batch: &Batch) -> Scope {
-        match &mut self.step {
-            Step::Watching { watch, .. } | Step::Following { watch, .. } if look.is_some() => {
-                if !watch.has_enough() {
-                    watch.switches.look_into(batch);
-                }
-                Scope::Only(Kinds::NONE)
-            }
-            Step::Scouting(switches) => {
-                switches.look_into(batch);
-                Scope::Only(Kinds::NONE)
-            }
-            Step::Merging(merging) => merging.scope(),
-            _ => Scope::Wanted,
-        }
+    fn start(self: Box<Self>, _input: &Recording) -> Stage {
+        Stage::survey(MachineSurvey { options: self.options, host: Host::default() })
     }
+}
 
-    fn survey(&mut self, look: usize, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
-        if look == 0 {
-            self.mapped_ids.learn_record(record, layouts);
-        }
-        match &mut self.step {
-            Step::Machines(machines) => machines.look_at(record),
-            Step::Idle if look == 0 => {
-                let mut machines = Machines::default();
-                machines.look_at(record);
-                self.step = Step::Machines(machines);
-            }
-            _ => {}
-        }
+impl Survey for MachineSurvey {
+    fn record(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
+        self.host.mapped_ids.learn_record(record, layouts);
+        self.host.machines.look_at(record);
         Ok(())
     }
 
-    fn surveyed(&mut self, look: usize, session: &mut Session) -> Result<()> {
-        match std::mem::take(&mut self.step) {
-            Step::Machines(machines) => self.watch(machines, session)?,
-            Step::Idle if look == 0 => self.watch(Machines::default(), session)?,
-            Step::Watching { machines, guests, mut watch } => {
-                watch.finish();
-                let guestmount = self.options.guestmount.as_deref();
-                let guests = find_clocks(guests, &machines, &watch, guestmount, session)?;
-                let stretches = stretches(&guests);
-                if stretches.is_empty() {
-                    session.skip_looks();
-                    self.know(machines, guests, watch, session)?;
-                } else {
-                    let watch = watch.again(stretches);
-                    self.step = Step::Following { machines, guests, watch };
-                }
-            }
-            Step::Following { machines, guests, mut watch } => {
-                watch.finish();
-                self.know(machines, guests, watch, session)?;
-            }
-            step => self.step = step,
-        }
+    fn end(self, session: &mut Session) -> Result<Stage> {
+        let MachineSurvey { options, host } = self;
+        let timed = |event: &Event| event.attr().sample_type & st::TIME != 0;
+        ensure!(
+            session.events.iter().any(timed),
+            "no record of the host has a time, so there is no place for a guest's: record with --timestamp"
+        );
+        let guests = open_guests(&options, &host.machines, session)?;
+        let find = guests.iter().any(|guest| guest.spec.offset.is_none());
+        let processes = guests.iter().flat_map(|guest| &guest.processes);
+        let threads = processes.flat_map(|process| process.threads.values().map(|thread| thread.tid));
+        let watch = Watch::new(threads, find);
+        Ok(Stage::survey(RunSurvey { host, guests, guestmount: options.guestmount, watch }))
+    }
+}
+
+impl Fork for MachineSurvey {
+    fn fork(&self) -> MachineSurvey {
+        MachineSurvey::default()
+    }
+
+    fn absorb(&mut self, later: MachineSurvey) -> Result<()> {
+        self.host.mapped_ids.join(later.host.mapped_ids);
+        self.host.machines.join(later.host.machines);
+        Ok(())
+    }
+}
+
+impl Survey for RunSurvey {
+    fn begin_batch(&mut self, batch: &Batch, _declared: Kinds) -> Kinds {
+        self.watch.look_into(batch);
+        Kinds::NONE
+    }
+
+    fn record(&mut self, _record: &Record<'_>, _layouts: &Layouts) -> Result<()> {
         Ok(())
     }
 
-    fn begin(&mut self, session: &mut Session) -> Result<()> {
-        if let Step::Known { machines, guests, watch } = std::mem::take(&mut self.step) {
-            let makes = session.feature(Feature::BUILD_ID).is_none();
-            self.step = Step::Merging(Merging::new(guests, &watch, &machines, session)?);
-            if makes && session.feature(Feature::BUILD_ID).is_some() {
-                session.add_build_ids(&self.mapped_ids.entries(Machine::Host, session.endian));
-            }
+    fn end(self, session: &mut Session) -> Result<Stage> {
+        let RunSurvey { host, guests, guestmount, mut watch } = self;
+        watch.finish();
+        let guests = find_clocks(guests, &host.machines, &watch, guestmount.as_deref(), session)?;
+        let stretches = stretches(&guests);
+        if stretches.is_empty() {
+            return merging(host, guests, watch, session);
         }
+        let watch = watch.again(stretches);
+        Ok(Stage::survey(FollowSurvey { host, guests, watch }))
+    }
+}
+
+impl Fork for RunSurvey {
+    fn fork(&self) -> RunSurvey {
+        let (host, guests, guestmount) = Default::default();
+        RunSurvey { host, guests, guestmount, watch: self.watch.fork() }
+    }
+
+    fn absorb(&mut self, later: RunSurvey) -> Result<()> {
+        self.watch.join(later.watch);
+        Ok(())
+    }
+}
+
+impl Survey for FollowSurvey {
+    fn begin_batch(&mut self, batch: &Batch, _declared: Kinds) -> Kinds {
+        self.watch.look_into(batch);
+        Kinds::NONE
+    }
+
+    fn record(&mut self, _record: &Record<'_>, _layouts: &Layouts) -> Result<()> {
         Ok(())
     }
 
-    fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
-        match &mut self.step {
-            Step::Merging(merging) => merging.record(record, out),
-            _ => out.keep(record),
-        }
+    fn end(self, session: &mut Session) -> Result<Stage> {
+        let FollowSurvey { host, guests, mut watch } = self;
+        watch.finish();
+        merging(host, guests, watch, session)
+    }
+}
+
+impl Fork for FollowSurvey {
+    fn fork(&self) -> FollowSurvey {
+        let (host, guests) = Default::default();
+        FollowSurvey { host, guests, watch: self.watch.fork() }
     }
 
-    fn rest(&mut self, out: &mut Emit<'_>) -> Result<bool> {
-        match &mut self.step {
-            Step::Merging(merging) => merging.rest(out),
-            _ => Ok(false),
-        }
-    }
-
-    fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
-        if let Step::Merging(merging) = &self.step {
-            merging.finish(&mut session.report);
-        }
+    fn absorb(&mut self, later: FollowSurvey) -> Result<()> {
+        self.watch.join(later.watch);
         Ok(())
     }
+}
 
-    fn fork(&self) -> Option<Box<dyn Pass>> {
-        let step = match &self.step {
-            Step::Idle | Step::Machines(_) => Step::Machines(Machines::default()),
-            Step::Watching { watch, .. } | Step::Following { watch, .. } => {
-                Step::Watching { machines: Machines::default(), guests: Vec::new(), watch: watch.fork() }
-            }
-            Step::Scouting(switches) => Step::Scouting(switches.anew()),
-            // Guests are read from front to back.
-            Step::Known { .. } | Step::Merging(_) => return None,
-        };
-        Some(Box::new(Merge { step, ..Merge::default() }))
-    }
-
-    fn scout(&self) -> Option<Box<dyn Pass>> {
-        let Step::Merging(merging) = &self.step else { return None };
-        let step = Step::Scouting(merging.switches.anew());
-        Some(Box::new(Merge { step, ..Merge::default() }))
-    }
-
-    fn join(&mut self, worker: Box<dyn Pass>) -> Result<()> {
-        if let Some(Merge { step: later, mapped_ids, .. }) = worker_as(worker) {
-            self.mapped_ids.join(mapped_ids);
-            match (&mut self.step, later) {
-                (Step::Machines(machines), Step::Machines(later)) => machines.join(later),
-                (step @ Step::Idle, Step::Machines(later)) => *step = Step::Machines(later),
-                (
-                    Step::Watching { watch, .. } | Step::Following { watch, .. },
-                    Step::Watching { watch: later, .. },
-                ) => watch.join(later),
-                (Step::Merging(merging), Step::Scouting(later)) => merging.join(later),
-                _ => {}
-            }
+/// The rewrite, when all clocks are known.
+fn merging(host: Host, guests: Vec<Found>, watch: Watch, session: &mut Session) -> Result<Stage> {
+    let guests = follow_clocks(guests, &watch, session)?;
+    Ok(Stage::begin(move |begin| {
+        let makes = begin.feature(Feature::BUILD_ID).is_none();
+        let merging = Merging::new(guests, &watch, &host.machines, begin)?;
+        if makes && begin.feature(Feature::BUILD_ID).is_some() {
+            // It hides the ids in MMAP2 records.
+            let entries = host.mapped_ids.entries(Machine::Host, begin.endian);
+            begin.add_build_ids(&entries);
         }
-        Ok(())
-    }
+        // Guests are read from front to back.
+        Ok(Stage::rewrite_prescanned(merging))
+    }))
 }

@@ -4,29 +4,21 @@
 use std::collections::BTreeSet;
 
 use anyhow::Result;
+use clap::Args;
 use perfx_format::features::BuildIdEntry;
 use perfx_format::input::Recording;
 use perfx_format::{Kinds, Layouts, Mmap, Record, RecordType};
 use perfx_pipeline::address_space::Mapping;
-use perfx_pipeline::{Emit, Level, Needs, Pass, Session, counted, worker_as};
+use perfx_pipeline::{Emit, Fork, Level, Needs, Pass, Rewrite, Session, Stage, Survey, counted};
 
 use crate::support::hits::{Guests, Hits, Mapped, Spot};
-use crate::support::ids::{Correction, IdOptions, Ids};
-use crate::support::options::{Choice, Options};
+use crate::support::ids::{Correction, IdArgs, IdOptions, Ids};
+use crate::support::options::PassOptions;
 
 /// The pass.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Mmap2BuildIds {
     options: Mmap2BuildIdsOptions,
-    step: Step,
-    ids: Option<Ids>,
-    /// MMAP and MMAP2 records gone by.
-    mappings: usize,
-    rewritten: u64,
-    /// Some mapping told its build-id before.
-    any_id: bool,
-    /// Ids of the user that replace those of the recording.
-    corrections: BTreeSet<Correction>,
 }
 
 /// What the user chose.
@@ -38,66 +30,98 @@ pub struct Mmap2BuildIdsOptions {
     pub ids: IdOptions,
 }
 
-/// What it is doing.
-#[derive(Debug)]
-enum Step {
-    /// Look 1: which mappings there are.
-    Mappings(Mapped),
-    /// Look 2: which of them samples need.
-    Samples(Hits),
-    /// On the way to the output. `needed` says it of each mapping in file order; `None` means that all of them stay.
-    Writing { guests: Guests, needed: Option<Vec<bool>> },
+/// The options as they are given.
+#[derive(Args, Clone, Debug)]
+pub struct Mmap2BuildIdsArgs {
+    /// Drop mappings that no sample hits or may need to be unwound or decoded
+    #[arg(long)]
+    hit: bool,
+    #[command(flatten)]
+    ids: IdArgs,
 }
 
-impl Default for Step {
-    fn default() -> Step {
-        Step::Mappings(Mapped::default())
+impl PassOptions for Mmap2BuildIdsArgs {
+    const NAME: &'static str = "mmap2-build-ids";
+    const ABOUT: &'static str =
+        "rewrite MMAP and MMAP2 records to MMAP2 records with the build-id of what they map";
+    const EXAMPLES: &'static [&'static str] = &[
+        "no-files",
+        r"hit:no-files:known=b0 /tmp/perfx-data/work/burn\,ab [kernel.kallsyms]\,fe /usr/bin/init",
+    ];
+
+    fn pass(self) -> Result<Box<dyn Pass>> {
+        let options = Mmap2BuildIdsOptions { hit: self.hit, ids: self.ids.options()? };
+        Ok(Box::new(Mmap2BuildIds::new(options)))
     }
+}
+
+/// The first survey: which mappings there are.
+struct MapSurvey {
+    options: Mmap2BuildIdsOptions,
+    mapped: Mapped,
+}
+
+/// The second survey: which of them samples need.
+struct NeedSurvey {
+    options: Mmap2BuildIdsOptions,
+    hits: Hits,
+}
+
+/// Rewrites mappings.
+struct RewriteMaps {
+    options: Mmap2BuildIdsOptions,
+    ids: Ids,
+    guests: Guests,
+    /// Whether each mapping is needed, in file order; `None` means that all of them stay.
+    needed: Option<Vec<bool>>,
+    /// MMAP and MMAP2 records gone by.
+    mappings: usize,
+    rewritten: u64,
+    /// Some mapping had a build-id before.
+    any_id: bool,
+    /// Ids of the user that replace those of the recording.
+    corrections: BTreeSet<Correction>,
 }
 
 impl Mmap2BuildIds {
-    pub(crate) const ABOUT: &'static str =
-        "rewrite MMAP and MMAP2 records to MMAP2 records with the build-id of what they map";
-    pub(crate) const OPTIONS: &'static [Choice] = &[
-        Choice {
-            name: "hit",
-            value: None,
-            about: "leave out mappings that no sample hits or may need to be unwound or decoded",
-        },
-        IdOptions::KNOWN,
-        IdOptions::ROOT,
-        IdOptions::CACHE,
-        IdOptions::NO_FILES,
-    ];
-
-    pub(crate) fn make(options: &Options) -> Result<Box<dyn Pass>> {
-        let ids = IdOptions::from_options(options)?;
-        Ok(Box::new(Mmap2BuildIds::new(Mmap2BuildIdsOptions { hit: options.has("hit"), ids })))
-    }
-
     /// With these options.
     pub fn new(options: Mmap2BuildIdsOptions) -> Mmap2BuildIds {
-        Mmap2BuildIds { options, ..Mmap2BuildIds::default() }
+        Mmap2BuildIds { options }
+    }
+}
+
+impl RewriteMaps {
+    fn stage(options: Mmap2BuildIdsOptions, needed: Option<Vec<bool>>) -> Stage {
+        Stage::begin(|begin| {
+            Ok(Stage::rewrite_in_order(RewriteMaps {
+                ids: Ids::new(&options.ids, begin, &[]),
+                options,
+                guests: Guests::default(),
+                needed,
+                mappings: 0,
+                rewritten: 0,
+                any_id: false,
+                corrections: BTreeSet::new(),
+            }))
+        })
     }
 
     /// The record with a build-id, if there is one and it has none yet.
-    fn with_id(&mut self, record: &Record<'_>, guests: &Guests, layouts: &Layouts) -> Option<Vec<u8>> {
+    fn with_id(&mut self, record: &Record<'_>, layouts: &Layouts) -> Option<Vec<u8>> {
         let mapping = Mapping::read(record, layouts)?;
-        let dso = mapping.dso(record, guests.machine(record, layouts, Some(mapping.pid)));
+        let dso = mapping.dso(record, self.guests.machine(record, layouts, Some(mapping.pid)));
         // The kernel's own mapping says where it was relocated to, and readers know it by its name and MMAP's form.
         if dso.kernel || dso.tells_id() {
             self.any_id |= dso.tells_id();
             return None;
         }
-        // Without a layout nobody knows where the name ends and the trailer begins.
+        // Only the layout says where the name ends and the trailer begins.
         layouts.layout_of(record)?;
         let spot = Spot::of_mapping(record, layouts);
-        let id = self.ids.as_mut()?.find(&dso, mapping.flags, spot.pid)?;
+        let id = self.ids.find(&dso, mapping.flags, spot.pid)?;
         Mmap::of(record)?.with_build_id(id.as_bytes(), &spot.trailer)
     }
-}
 
-impl Mmap2BuildIds {
     /// Passes a record on, with the id that the user gives where it has another.
     fn correct(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
         let Some(correction) = self.options.ids.correction(&record, out.layouts()) else {
@@ -111,127 +135,119 @@ impl Mmap2BuildIds {
 
 impl Pass for Mmap2BuildIds {
     fn name(&self) -> &'static str {
-        "mmap2-build-ids"
+        Mmap2BuildIdsArgs::NAME
     }
 
     fn needs(&self, _input: &Recording) -> Needs {
-        let looks = if self.options.hit { vec![Mapped::kinds(), Hits::kinds()] } else { Vec::new() };
+        let surveys = if self.options.hit { vec![Mapped::kinds(), Hits::kinds()] } else { Vec::new() };
         let records = Kinds::of(&[
             RecordType::MMAP,
             RecordType::MMAP2,
             RecordType::HEADER_BUILD_ID,
             RecordType::ID_INDEX,
         ]);
-        Needs { records, looks, decompressed: true, ids: self.options.hit, ..Needs::default() }
+        Needs { records, surveys, decompressed: true, ids: self.options.hit, ..Needs::default() }
     }
 
-    fn survey(&mut self, _look: usize, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
-        match &mut self.step {
-            Step::Mappings(mapped) => mapped.learn(record, layouts),
-            Step::Samples(hits) => hits.look_at(record, layouts),
-            Step::Writing { .. } => {}
+    fn start(self: Box<Self>, _input: &Recording) -> Stage {
+        let options = self.options;
+        if options.hit {
+            // What a mapping means depends on the ones before it.
+            Stage::survey_in_order(MapSurvey { options, mapped: Mapped::default() })
+        } else {
+            RewriteMaps::stage(options, None)
         }
+    }
+}
+
+impl Survey for MapSurvey {
+    fn record(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
+        self.mapped.learn(record, layouts);
         Ok(())
     }
 
-    fn surveyed(&mut self, _look: usize, session: &mut Session) -> Result<()> {
-        self.step = match std::mem::take(&mut self.step) {
-            Step::Mappings(mapped) if mapped.has_aux() => {
-                session.report.say(
-                    Level::Info,
-                    "the recording holds AUX data, and decoding it may need any mapping: all of them stay",
-                );
-                session.skip_looks();
-                Step::Writing { guests: Guests::default(), needed: None }
-            }
-            Step::Mappings(mapped) => Step::Samples(mapped.into_hits().1),
-            Step::Samples(hits) => {
-                if hits.unwound() > 0 {
-                    let processes = counted(hits.unwound(), "process", "processes");
-                    session.report.say(
-                        Level::Info,
-                        format!("samples hold user stacks, so all mappings of {processes} stay: unwinding may need any of them"),
-                    );
-                }
-                Step::Writing { guests: Guests::default(), needed: Some(hits.needed_mappings()) }
-            }
-            step => step,
-        };
-        Ok(())
-    }
-
-    fn begin(&mut self, session: &mut Session) -> Result<()> {
-        self.ids = Some(Ids::new(&self.options.ids, session, &[]));
-        if !matches!(self.step, Step::Writing { .. }) {
-            self.step = Step::Writing { guests: Guests::default(), needed: None };
+    fn end(self, session: &mut Session) -> Result<Stage> {
+        let MapSurvey { options, mapped } = self;
+        if mapped.has_aux() {
+            session.report.say(
+                Level::Info,
+                "the recording holds AUX data, and decoding it may need any mapping: all of them stay",
+            );
+            return Ok(RewriteMaps::stage(options, None));
         }
+        Ok(Stage::survey(NeedSurvey { options, hits: mapped.into_hits().1 }))
+    }
+}
+
+impl Survey for NeedSurvey {
+    fn record(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
+        self.hits.look_at(record, layouts);
         Ok(())
     }
 
+    fn end(self, session: &mut Session) -> Result<Stage> {
+        if self.hits.unwound() > 0 {
+            let processes = counted(self.hits.unwound(), "process", "processes");
+            session.report.say(
+                Level::Info,
+                format!("samples hold user stacks, so all mappings of {processes} stay: unwinding may need any of them"),
+            );
+        }
+        Ok(RewriteMaps::stage(self.options, Some(self.hits.needed_mappings())))
+    }
+}
+
+impl Fork for NeedSurvey {
+    fn fork(&self) -> NeedSurvey {
+        NeedSurvey { options: self.options.clone(), hits: self.hits.fork() }
+    }
+
+    fn absorb(&mut self, later: NeedSurvey) -> Result<()> {
+        self.hits.join(later.hits);
+        Ok(())
+    }
+}
+
+impl Rewrite for RewriteMaps {
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
-        let mut step = std::mem::take(&mut self.step);
-        if let Step::Writing { guests, needed } = &mut step {
-            match record.kind() {
-                RecordType::ID_INDEX => guests.learn(&record),
-                RecordType::HEADER_BUILD_ID => {
-                    if let (Some(ids), Some(entry)) =
-                        (&mut self.ids, BuildIdEntry::read(record.bytes(), record.endian()))
-                    {
-                        ids.learn(&entry);
-                    }
-                    self.step = step;
-                    return self.correct(record, out);
+        match record.kind() {
+            RecordType::ID_INDEX => {
+                self.guests.learn(&record);
+                out.keep(record)
+            }
+            RecordType::HEADER_BUILD_ID => {
+                if let Some(entry) = BuildIdEntry::read(record.bytes(), record.endian()) {
+                    self.ids.learn(&entry);
                 }
-                _ => {
-                    let number = self.mappings;
-                    self.mappings += usize::from(Mapping::read(&record, out.layouts()).is_some());
-                    let kernel = matches!(record.cpumode(), 1 | 4);
-                    let is_needed =
-                        needed.as_ref().is_none_or(|needed| needed.get(number).copied().unwrap_or(false));
-                    let new = is_needed.then(|| self.with_id(&record, guests, out.layouts())).flatten();
-                    self.step = step;
-                    return match new {
-                        Some(new) => {
-                            self.rewritten += 1;
-                            out.replace(&record, &new)
-                        }
-                        None if is_needed || kernel => self.correct(record, out),
-                        None => {
-                            out.drop_record(record);
-                            Ok(())
-                        }
-                    };
+                self.correct(record, out)
+            }
+            _ => {
+                let number = self.mappings;
+                self.mappings += usize::from(Mapping::read(&record, out.layouts()).is_some());
+                let kernel = matches!(record.cpumode(), 1 | 4);
+                let needed = |needed: &Vec<bool>| needed.get(number).copied().unwrap_or(false);
+                let is_needed = self.needed.as_ref().is_none_or(needed);
+                match is_needed.then(|| self.with_id(&record, out.layouts())).flatten() {
+                    Some(new) => {
+                        self.rewritten += 1;
+                        out.replace(&record, &new)
+                    }
+                    None if is_needed || kernel => self.correct(record, out),
+                    None => {
+                        out.drop_record(record);
+                        Ok(())
+                    }
                 }
             }
         }
-        self.step = step;
-        out.keep(record)
     }
 
     fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
         self.options.ids.correct_feature(session, &mut self.corrections);
-        if let Some(ids) = &self.ids {
-            let rewritten = counted(self.rewritten, "mapping", "mappings");
-            let any = self.any_id || self.rewritten > 0;
-            let rewritten = format!("{rewritten} rewritten with a build-id");
-            ids.report(&rewritten, any, &self.corrections, &mut session.report);
-        }
-        Ok(())
-    }
-
-    fn fork(&self) -> Option<Box<dyn Pass>> {
-        // Mappings are numbered as they go by, so only the look at samples can be shared.
-        let Step::Samples(hits) = &self.step else { return None };
-        let step = Step::Samples(hits.fork());
-        Some(Box::new(Mmap2BuildIds { options: self.options.clone(), step, ..Mmap2BuildIds::default() }))
-    }
-
-    fn join(&mut self, worker: Box<dyn Pass>) -> Result<()> {
-        if let (Step::Samples(hits), Some(Mmap2BuildIds { step: Step::Samples(later), .. })) =
-            (&mut self.step, worker_as(worker))
-        {
-            hits.join(later);
-        }
+        let rewritten = counted(self.rewritten, "mapping", "mappings");
+        let any = self.any_id || self.rewritten > 0;
+        let rewritten = format!("{rewritten} rewritten with a build-id");
+        self.ids.report(&rewritten, any, &self.corrections, &mut session.report);
         Ok(())
     }
 }

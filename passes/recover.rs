@@ -4,18 +4,43 @@
 use std::collections::{BTreeMap, HashMap};
 
 use anyhow::Result;
+use clap::Args;
 use perfx_format::decode::oddities;
 use perfx_format::event_name::{name_update, names_of};
 use perfx_format::features::{EventDesc, NrCpus, write_event_desc};
 use perfx_format::input::{Form, HeaderRecord, Recording};
 use perfx_format::{Feature, Kinds, Layouts, Record, RecordType, sample_type};
-use perfx_pipeline::{Damage, Emit, Level, Needs, Pass, Session, counted, worker_as};
+use perfx_pipeline::{Damage, Emit, Fork, Level, Needs, Pass, Rewrite, Session, Stage, Survey, counted};
 
-use crate::support::options::{Choice, Options};
+use crate::support::options::PassOptions;
 
 /// The pass. `reindex-aux`, `reindex-times` and `reindex-build-ids` do the rest.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Recover {
+    guess: bool,
+}
+
+/// What the user chose.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub struct RecoverOptions {
+    /// Also set the number of CPUs, which nothing in the recording proves, to those that samples were taken on
+    #[arg(long)]
+    pub guess: bool,
+}
+
+impl PassOptions for RecoverOptions {
+    const NAME: &'static str = "recover";
+    const ABOUT: &'static str = "leave out what can't be read, and rebuild EVENT_DESC and the flags that only a finished recording has";
+    const EXAMPLES: &'static [&'static str] = &["", "guess"];
+
+    fn pass(self) -> Result<Box<dyn Pass>> {
+        Ok(Box::new(Recover::new(self.guess)))
+    }
+}
+
+/// The survey: what records prove.
+#[derive(Debug, Default)]
+struct Proof {
     guess: bool,
     /// Of EVENT_UPDATE records, by event id.
     names: HashMap<u64, Vec<u8>>,
@@ -24,8 +49,12 @@ pub struct Recover {
     /// Records that are not as they should be, and how many have each code of `perfx doctor`.
     odd: u64,
     odd_codes: BTreeMap<&'static str, u64>,
-    /// Records of pipe data that a file's header would hold, if they could be read.
-    unreadable: u64,
+}
+
+/// Drops records of pipe data that a file's header would hold, if they cannot be read.
+#[derive(Debug, Default)]
+struct DropUnreadable {
+    dropped: u64,
 }
 
 /// The attr flag of `perf record --buildid-mmap`: mappings name their build-ids.
@@ -41,22 +70,14 @@ const OF_THE_MACHINE: [Feature; 6] = [
     Feature::CMDLINE,
 ];
 
-const GUESS: Choice =
-    Choice { name: "guess", value: None, about: "also set NRCPUS, to the CPUs on which samples were taken" };
-
 impl Recover {
-    pub(crate) const ABOUT: &'static str = "leave out what can't be read, and rebuild EVENT_DESC and the flags that only a finished recording has";
-    pub(crate) const OPTIONS: &'static [Choice] = &[GUESS];
-
-    pub(crate) fn make(options: &Options) -> Result<Box<dyn Pass>> {
-        Ok(Box::new(Recover::new(options.has(GUESS.name))))
-    }
-
     /// With `guess`, NRCPUS is set to what samples show, which is at most what the machine had.
     pub fn new(guess: bool) -> Recover {
-        Recover { guess, ..Recover::default() }
+        Recover { guess }
     }
+}
 
+impl Proof {
     fn event_desc(&self, session: &Session) -> Option<Vec<u8>> {
         let (events, endian) = (&session.events, session.endian);
         let names = names_of(events, session.features(), &[], endian, &self.names);
@@ -69,42 +90,9 @@ impl Recover {
         let size = described.first()?.attr.len() as u32;
         write_event_desc(size, &described, endian)
     }
-}
 
-impl Pass for Recover {
-    fn name(&self) -> &'static str {
-        "recover"
-    }
-
-    fn needs(&self, input: &Recording) -> Needs {
-        let headers = if input.form == Form::Pipe { Kinds::of(&HeaderRecord::KINDS) } else { Kinds::NONE };
-        // A zstd stream that breaks off can't be continued, so what is left of it is written in clear.
-        Needs {
-            looks: vec![Kinds::ALL],
-            records: headers,
-            decompressed: true,
-            damage: Damage::Salvage,
-            reshapes: true,
-            ..Needs::default()
-        }
-    }
-
-    fn survey(&mut self, _look: usize, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
-        let odd = oddities(record, layouts);
-        self.odd += u64::from(!odd.is_empty());
-        for odd in odd {
-            *self.odd_codes.entry(odd.code).or_default() += 1;
-        }
-        if record.kind() == RecordType::SAMPLE && self.guess {
-            let cpu = layouts.layout_of(record).and_then(|layout| layout.cpu(record));
-            self.cpu = self.cpu.max(cpu);
-        } else if let Some((id, name)) = name_update(record) {
-            self.names.insert(id, name.to_vec());
-        }
-        Ok(())
-    }
-
-    fn begin(&mut self, session: &mut Session) -> Result<()> {
+    /// Sets the features that the records prove.
+    fn complete(&self, session: &mut Session) {
         let mut made = Vec::new();
         if session.feature(Feature::EVENT_DESC).is_none()
             && let Some(section) = self.event_desc(session)
@@ -166,40 +154,97 @@ impl Pass for Recover {
                         perfx filter --exclude-event NAME --drop-unused leaves them out";
             session.report.say(Level::Warning, what);
         }
+    }
+}
+
+impl Pass for Recover {
+    fn name(&self) -> &'static str {
+        RecoverOptions::NAME
+    }
+
+    fn needs(&self, input: &Recording) -> Needs {
+        let headers = if input.form == Form::Pipe { Kinds::of(&HeaderRecord::KINDS) } else { Kinds::NONE };
+        // A zstd stream that breaks off can't be continued, so what is left of it is written in clear.
+        Needs {
+            surveys: vec![Kinds::ALL],
+            records: headers,
+            decompressed: true,
+            damage: Damage::Salvage,
+            ..Needs::default()
+        }
+    }
+
+    fn start(self: Box<Self>, _input: &Recording) -> Stage {
+        Stage::survey(Proof { guess: self.guess, ..Proof::default() })
+    }
+}
+
+impl Survey for Proof {
+    fn record(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
+        let odd = oddities(record, layouts);
+        self.odd += u64::from(!odd.is_empty());
+        for odd in odd {
+            *self.odd_codes.entry(odd.code).or_default() += 1;
+        }
+        if record.kind() == RecordType::SAMPLE && self.guess {
+            let cpu = layouts.layout_of(record).and_then(|layout| layout.cpu(record));
+            self.cpu = self.cpu.max(cpu);
+        } else if let Some((id, name)) = name_update(record) {
+            self.names.insert(id, name.to_vec());
+        }
         Ok(())
     }
 
+    fn end(self, _session: &mut Session) -> Result<Stage> {
+        Ok(Stage::begin(move |begin| {
+            self.complete(begin);
+            Ok(Stage::rewrite(DropUnreadable::default()))
+        }))
+    }
+}
+
+impl Fork for Proof {
+    fn fork(&self) -> Proof {
+        Proof { guess: self.guess, ..Proof::default() }
+    }
+
+    fn absorb(&mut self, later: Proof) -> Result<()> {
+        self.names.extend(later.names);
+        self.cpu = self.cpu.max(later.cpu);
+        self.odd += later.odd;
+        for (code, count) in later.odd_codes {
+            *self.odd_codes.entry(code).or_default() += count;
+        }
+        Ok(())
+    }
+}
+
+impl Rewrite for DropUnreadable {
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
         if HeaderRecord::read(&record).is_ok() {
             return out.keep(record);
         }
-        self.unreadable += 1;
+        self.dropped += 1;
         out.drop_record(record);
         Ok(())
     }
 
     fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
-        if self.unreadable > 0 {
-            let records = counted(self.unreadable, "header record", "header records");
+        if self.dropped > 0 {
+            let records = counted(self.dropped, "header record", "header records");
             session.report.say(Level::Loss, format!("{records} among the others can't be read"));
         }
         Ok(())
     }
+}
 
-    fn fork(&self) -> Option<Box<dyn Pass>> {
-        Some(Box::new(Recover::new(self.guess)))
+impl Fork for DropUnreadable {
+    fn fork(&self) -> DropUnreadable {
+        DropUnreadable::default()
     }
 
-    fn join(&mut self, worker: Box<dyn Pass>) -> Result<()> {
-        if let Some(Recover { names, cpu, odd, odd_codes, unreadable, .. }) = worker_as(worker) {
-            self.names.extend(names);
-            self.cpu = self.cpu.max(cpu);
-            self.odd += odd;
-            for (code, count) in odd_codes {
-                *self.odd_codes.entry(code).or_default() += count;
-            }
-            self.unreadable += unreadable;
-        }
+    fn absorb(&mut self, later: DropUnreadable) -> Result<()> {
+        self.dropped += later.dropped;
         Ok(())
     }
 }

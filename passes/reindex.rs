@@ -1,7 +1,7 @@
 //! The passes of `perfx reindex`: each mends one index of a recording, and leaves one that is right as it is, byte by byte.
 //!
 //! An index that a recording has no need of may be missing by design: pipe data has no AUXTRACE index, perf before 4.15 wrote no SAMPLE_TIME,
-//! `perf record --buildid-mmap` writes no BUILD_ID. That is no fault, so it is made only for who asks for it by name ([`ADD`]).
+//! `perf record --buildid-mmap` writes no BUILD_ID. That is no fault, so it is made only if the user asks for it by name (`add`).
 
 mod aux;
 mod build_ids;
@@ -10,17 +10,11 @@ mod times;
 
 use perfx_pipeline::{Level, Session, counted};
 
-use crate::support::options::Choice;
-
 pub use aux::ReindexAux;
 pub use build_ids::ReindexBuildIds;
 pub(crate) use ids::Index;
 pub use ids::ReindexIds;
 pub use times::ReindexTimes;
-
-/// The option of those whose index may be missing by design.
-pub(crate) const ADD: Choice =
-    Choice { name: "add", value: None, about: "also make or complete what is missing by design" };
 
 /// Tells what was done to an index.
 fn tell(session: &mut Session, index: &str, mended: &[String]) {

@@ -21,6 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use anyhow::Result;
+use clap::Args;
 use perfx_format::decode::{decode, oddities};
 use perfx_format::expand::{Pieces, compressed_part};
 use perfx_format::features::{AuxtraceEntry, Compressed, NamedIds, read_auxtrace_index, read_str, write_str};
@@ -28,10 +29,12 @@ use perfx_format::input::{Form, Recording};
 use perfx_format::{
     Feature, HEADER_SIZE, Kinds, Layouts, MMAP_BUILD_ID, Oddity, Origin, RECORD_SIZE_MAX, Record, RecordType,
 };
-use perfx_pipeline::{Emit, Level, Needs, OutputForm, Pass, Session, counted, worker_as};
+use perfx_pipeline::{
+    Begin, Emit, Fork, Level, Needs, OutputForm, Pass, Rewrite, Session, Stage, Survey, counted,
+};
 
 use crate::reindex::Index;
-use crate::support::options::{Choice, Options};
+use crate::support::options::PassOptions;
 
 /// A fault that can be mended.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -81,6 +84,24 @@ impl Mend {
             let codes = Mend::ALL.map(Mend::code).join(", ");
             anyhow::anyhow!("unknown fault `{code}`; those that can be repaired are {codes}")
         })
+    }
+}
+
+/// What the user chose.
+#[derive(Args, Clone, Debug, Default)]
+pub struct RepairOptions {
+    /// Repair only this fault; repeatable
+    #[arg(long, value_name = "CODE", value_parser = Mend::parse)]
+    pub fault: Vec<Mend>,
+}
+
+impl PassOptions for RepairOptions {
+    const NAME: &'static str = "repair";
+    const ABOUT: &'static str = "repair faults that programs and kernels are known to write";
+    const EXAMPLES: &'static [&'static str] = &["", "fault=size-unaligned:fault=string-unterminated"];
+
+    fn pass(self) -> Result<Box<dyn Pass>> {
+        Ok(Box::new(Repair::new(&self.fault)))
     }
 }
 
@@ -135,24 +156,6 @@ const PAGE: u32 = 4096;
 const PERF_MMAP_LEN: u64 = 528_384;
 
 impl Repair {
-    pub(crate) const ABOUT: &'static str = "mend what programs and kernels are known to have written wrong";
-    pub(crate) const OPTIONS: &'static [Choice] = &{
-        let mut options =
-            [Choice { name: "", value: None, about: "only this fault and others that are named" };
-                Mend::ALL.len()];
-        let mut at = 0;
-        while at < options.len() {
-            options[at].name = Mend::ALL[at].code();
-            at += 1;
-        }
-        options
-    };
-
-    pub(crate) fn make(options: &Options) -> Result<Box<dyn Pass>> {
-        let mends: Vec<_> = Mend::ALL.into_iter().filter(|mend| options.has(mend.code())).collect();
-        Ok(Box::new(Repair::new(&mends)))
-    }
-
     /// Mends these faults; all there are when none is given.
     pub fn new(mends: &[Mend]) -> Repair {
         let mut mends = if mends.is_empty() { Mend::ALL.to_vec() } else { mends.to_vec() };
@@ -162,6 +165,32 @@ impl Repair {
 
     fn has(&self, mend: Mend) -> bool {
         self.mends.contains(&mend)
+    }
+
+    /// Mends features, and makes the rewrite that mends records.
+    fn begin(mut self, session: &mut Begin<'_>) -> Stage {
+        if let Some(section) = session.feature(Feature::BUILD_ID) {
+            self.named = Arc::new(NamedIds::new(section, session.endian));
+        }
+        self.features(session);
+        self.index(session);
+        if let Some(feature) = self.compressed(session) {
+            if session.form == OutputForm::Pipe {
+                // Features come first in pipe data, so that nobody knows the pieces yet.
+                self.mmap_len(session, feature, PERF_MMAP_LEN);
+            } else {
+                self.pieces = Some(Pieces::default());
+            }
+        }
+        if self.has(Mend::CompressedSize) && session.feature(Feature::COMPRESSED).is_some() {
+            self.pieces = Some(Pieces::default());
+        }
+        // A zstd stream runs through all batches.
+        if self.pieces.is_some() { Stage::rewrite_in_order(self) } else { Stage::rewrite(self) }
+    }
+
+    fn checks_index(&self, input: &Recording) -> bool {
+        self.has(Mend::AuxtraceIndex) && input.features.contains_key(&Feature::AUXTRACE)
     }
 
     /// The fault that an oddity is, if it is to be mended.
@@ -199,7 +228,7 @@ impl Repair {
     }
 
     /// An index that does not list each AUXTRACE record once is made anew. One without entries is good: readers then find the records themselves.
-    fn index(&mut self, session: &mut Session) {
+    fn index(&mut self, session: &mut Begin<'_>) {
         let section = session.feature(Feature::AUXTRACE).filter(|_| self.has(Mend::AuxtraceIndex));
         let index = section.and_then(|section| read_auxtrace_index(section, session.endian));
         let Some(index) = index.filter(|index| !index.is_empty() && session.form != OutputForm::Pipe) else {
@@ -417,44 +446,54 @@ impl Repair {
 
 impl Pass for Repair {
     fn name(&self) -> &'static str {
-        "repair"
+        RepairOptions::NAME
     }
 
     fn needs(&self, input: &Recording) -> Needs {
-        let looks = match self.has(Mend::AuxtraceIndex) && input.features.contains_key(&Feature::AUXTRACE) {
+        let surveys = match self.checks_index(input) {
             true => vec![Kinds::of(&[RecordType::AUXTRACE])],
             false => Vec::new(),
         };
-        Needs { records: Kinds::ALL, looks, reshapes: true, ..Needs::default() }
+        Needs { records: Kinds::ALL, surveys, ..Needs::default() }
     }
 
-    fn survey(&mut self, _look: usize, record: &Record<'_>, _layouts: &Layouts) -> Result<()> {
+    fn start(self: Box<Self>, input: &Recording) -> Stage {
+        if self.checks_index(input) {
+            Stage::survey(AuxSurvey(*self))
+        } else {
+            Stage::begin(|begin| Ok(self.begin(begin)))
+        }
+    }
+}
+
+/// Where the AUXTRACE records are.
+struct AuxSurvey(Repair);
+
+impl Survey for AuxSurvey {
+    fn record(&mut self, record: &Record<'_>, _layouts: &Layouts) -> Result<()> {
         if let Origin::Input { stream: 0, offset } = record.origin() {
-            self.aux.insert(offset, record.bytes().len() as u64);
+            self.0.aux.insert(offset, record.bytes().len() as u64);
         }
         Ok(())
     }
 
-    fn begin(&mut self, session: &mut Session) -> Result<()> {
-        if let Some(section) = session.feature(Feature::BUILD_ID) {
-            self.named = Arc::new(NamedIds::new(section, session.endian));
-        }
-        self.features(session);
-        self.index(session);
-        if let Some(feature) = self.compressed(session) {
-            if session.form == OutputForm::Pipe {
-                // Features come first in pipe data, so that nobody knows the pieces yet.
-                self.mmap_len(session, feature, PERF_MMAP_LEN);
-            } else {
-                self.pieces = Some(Pieces::default());
-            }
-        }
-        if self.has(Mend::CompressedSize) && session.feature(Feature::COMPRESSED).is_some() {
-            self.pieces = Some(Pieces::default());
-        }
-        Ok(())
+    fn end(self, _session: &mut Session) -> Result<Stage> {
+        Ok(Stage::begin(|begin| Ok(self.0.begin(begin))))
+    }
+}
+
+impl Fork for AuxSurvey {
+    fn fork(&self) -> AuxSurvey {
+        AuxSurvey(self.0.fork())
     }
 
+    fn absorb(&mut self, later: AuxSurvey) -> Result<()> {
+        self.0.aux.extend(later.0.aux);
+        Ok(())
+    }
+}
+
+impl Rewrite for Repair {
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
         match record.kind() {
             RecordType::SAMPLE => return self.sample(record, out),
@@ -489,21 +528,16 @@ impl Pass for Repair {
         self.tell(session);
         Ok(())
     }
+}
 
-    fn fork(&self) -> Option<Box<dyn Pass>> {
-        // A zstd stream runs through all batches.
-        if self.pieces.is_some() {
-            return None;
-        }
-        Some(Box::new(Repair { mends: self.mends.clone(), named: self.named.clone(), ..Repair::default() }))
+impl Fork for Repair {
+    fn fork(&self) -> Repair {
+        Repair { mends: self.mends.clone(), named: self.named.clone(), ..Repair::default() }
     }
 
-    fn join(&mut self, worker: Box<dyn Pass>) -> Result<()> {
-        if let Some(Repair { aux, closed, done, .. }) = worker_as(worker) {
-            self.aux.extend(aux);
-            self.closed |= closed;
-            self.done.add(done);
-        }
+    fn absorb(&mut self, later: Repair) -> Result<()> {
+        self.closed |= later.closed;
+        self.done.add(later.done);
         Ok(())
     }
 }

@@ -1,12 +1,10 @@
-//! The argument groups that commands share: threads, the form of what is printed, where files are looked for; and what is wrong with arguments.
+//! The argument groups that commands share: threads, the form of what is printed; and what is wrong with arguments.
 
 use std::io::{self, Write as _};
-use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
 use perfx_format::RecordType;
-use perfx_passes::IdOptions;
 use perfx_pipeline::did_you_mean;
 use serde_json::Value as Json;
 
@@ -80,33 +78,6 @@ pub(crate) struct ReadArgs {
     pub(crate) verbosity: VerbosityArgs,
 }
 
-/// Where files are looked for that a recording names.
-#[derive(Args, Debug, Clone)]
-pub(crate) struct SearchArgs {
-    /// A sysroot or container image to look in; repeatable
-    #[arg(help_heading = "Where files are looked for", long, value_name = "DIR")]
-    root: Vec<PathBuf>,
-    /// A build-id cache of perf to look in; repeatable
-    #[arg(help_heading = "Where files are looked for", long, value_name = "DIR")]
-    buildid_dir: Vec<PathBuf>,
-    /// Do not read the files and the kernel of this machine, as for a recording of another one
-    #[arg(help_heading = "Where files are looked for", long)]
-    no_files: bool,
-}
-
-impl SearchArgs {
-    /// The user says something about it.
-    pub(crate) fn is_given(&self) -> bool {
-        !self.root.is_empty() || !self.buildid_dir.is_empty() || self.no_files
-    }
-
-    /// With `known` ids: those of files that need not be looked for.
-    pub(crate) fn options(&self, known: Option<&str>) -> Result<IdOptions> {
-        let options = IdOptions::new(known, self.root.clone(), self.buildid_dir.clone(), self.no_files);
-        options.map_err(|error| Usage(format!("{error:#}")).into())
-    }
-}
-
 /// What the user asked for makes no sense, though the command line could be parsed.
 #[derive(Debug)]
 pub(crate) struct Usage(pub(crate) String);
@@ -118,6 +89,11 @@ impl std::fmt::Display for Usage {
 }
 
 impl std::error::Error for Usage {}
+
+/// The mistake that the options of a pass turned out to be.
+pub(crate) fn usage(error: anyhow::Error) -> anyhow::Error {
+    Usage(format!("{error:#}")).into()
+}
 
 /// A kind of record by name or number, as users write it.
 pub(crate) fn record_kind(text: &str) -> Result<RecordType> {

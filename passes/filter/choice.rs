@@ -1,15 +1,18 @@
-//! What the user chose: for each question what may stay and what may not, from the same words for the command line and for a chain of passes.
+//! The options of `filter`: for each property of a sample what is kept and what is excluded.
 
 use std::ops::RangeInclusive;
 
-use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
+use clap::Args;
 use perfx_format::RecordType;
+use perfx_pipeline::Pass;
 use perfx_pipeline::address_space::{Dso, Machine};
 use regex::bytes::Regex;
 
+use super::Filter;
 use super::time::Window;
 use crate::support::ids::dso_name;
-use crate::support::options::{Choice, Options};
+use crate::support::options::PassOptions;
 
 /// Something is chosen when it is one of `only`, if there are any, and none of `not`.
 #[derive(Clone, Debug)]
@@ -25,6 +28,10 @@ impl<T> Default for Chosen<T> {
 }
 
 impl<T> Chosen<T> {
+    fn new(only: Vec<List<T>>, not: Vec<List<T>>) -> Chosen<T> {
+        Chosen { only: united(only), not: united(not) }
+    }
+
     pub(super) fn is_set(&self) -> bool {
         !self.only.is_empty() || !self.not.is_empty()
     }
@@ -38,7 +45,98 @@ impl<T> Chosen<T> {
     }
 }
 
-/// What to cut out.
+/// The values of an option that takes a list.
+#[derive(Clone, Debug)]
+pub(super) struct List<T>(Vec<T>);
+
+/// What to cut out. Lists have commas between their parts, and regular expressions match the whole name.
+#[derive(Args, Clone, Debug, Default)]
+pub struct FilterArgs {
+    /// Time windows START,STOP (STOP exclusive): seconds of the recording's clock, as perf script shows them, +DURATION after the first sample, or RFC 3339; either end may be left out. Or parts of the recording: 10%-20%, 10%/2 for the second tenth
+    #[arg(long, value_name = "WINDOW", value_parser = windows)]
+    time: Vec<List<Window>>,
+    /// Keep samples of these processes
+    #[arg(long, value_name = "PID,…", value_parser = pids)]
+    pid: Vec<List<u32>>,
+    /// Exclude samples of these processes
+    #[arg(long, value_name = "PID,…", value_parser = pids)]
+    exclude_pid: Vec<List<u32>>,
+    /// Keep samples of these threads
+    #[arg(long, value_name = "TID,…", value_parser = tids)]
+    tid: Vec<List<u32>>,
+    /// Exclude samples of these threads
+    #[arg(long, value_name = "TID,…", value_parser = tids)]
+    exclude_tid: Vec<List<u32>>,
+    /// Keep samples of threads that had such a name at that time
+    #[arg(short = 'c', long, value_name = "REGEX,…", value_parser = regexes)]
+    comm: Vec<List<Regex>>,
+    /// Exclude samples of threads that had such a name at that time
+    #[arg(long, value_name = "REGEX,…", value_parser = regexes)]
+    exclude_comm: Vec<List<Regex>>,
+    /// Keep samples on these CPUs, such as 0-3,8
+    #[arg(short = 'C', long, value_name = "CPUS", value_parser = cpus)]
+    cpu: Vec<List<RangeInclusive<u32>>>,
+    /// Exclude samples on these CPUs
+    #[arg(long, value_name = "CPUS", value_parser = cpus)]
+    exclude_cpu: Vec<List<RangeInclusive<u32>>>,
+    /// Keep samples of events of such a name, with or without its modifiers
+    #[arg(short = 'e', long, value_name = "REGEX,…", value_parser = regexes)]
+    event: Vec<List<Regex>>,
+    /// Exclude samples of events of such a name
+    #[arg(long, value_name = "REGEX,…", value_parser = regexes)]
+    exclude_event: Vec<List<Regex>>,
+    /// Keep samples whose instruction pointer is in such a file, by its path or its last part
+    #[arg(short = 'd', long, value_name = "REGEX,…", value_parser = regexes)]
+    dso: Vec<List<Regex>>,
+    /// Exclude samples whose instruction pointer is in such a file
+    #[arg(long, value_name = "REGEX,…", value_parser = regexes)]
+    exclude_dso: Vec<List<Regex>>,
+    /// Keep samples of such cgroups
+    #[arg(long, value_name = "REGEX,…", value_parser = regexes)]
+    cgroup: Vec<List<Regex>>,
+    /// Exclude samples of such cgroups
+    #[arg(long, value_name = "REGEX,…", value_parser = regexes)]
+    exclude_cgroup: Vec<List<Regex>>,
+    /// Keep only these types of the records that belong to events (SAMPLE, SWITCH, THROTTLE, READ, LOST)
+    #[arg(long, value_name = "KIND,…", value_parser = kinds)]
+    kind: Vec<List<RecordType>>,
+    /// Exclude all records of these types
+    #[arg(long, value_name = "KIND,…", value_parser = kinds)]
+    exclude_kind: Vec<List<RecordType>>,
+    /// Keep samples of the host, or of the guest that this process runs
+    #[arg(long, value_name = "host|PID,…", value_parser = machines)]
+    machine: Vec<List<Machine>>,
+    /// Exclude samples of the host, or of the guest that this process runs
+    #[arg(long, value_name = "host|PID,…", value_parser = machines)]
+    exclude_machine: Vec<List<Machine>>,
+    /// Keep mappings, names and forks of all processes
+    #[arg(long)]
+    keep_all_sideband: bool,
+    /// Drop events without samples, and build-ids of files that no process maps
+    #[arg(long)]
+    drop_unused: bool,
+}
+
+impl PassOptions for FilterArgs {
+    const NAME: &'static str = "filter";
+    const ABOUT: &'static str = "cut out samples by time, process, CPU, event, DSO and more, with what readers need to make sense of them";
+    const EXAMPLES: &'static [&'static str] = &[
+        "time=20%-60%",
+        r"time=+1ms\,",
+        "pid=100:keep-all-sideband",
+        "exclude-comm=a.*:drop-unused",
+        "dso=.*lib.*:exclude-cpu=1",
+        "event=.*clock.*:drop-unused",
+        "machine=host:exclude-cgroup=/.*",
+        "kind=SAMPLE:exclude-kind=EXIT:drop-unused",
+    ];
+
+    fn pass(self) -> Result<Box<dyn Pass>> {
+        Ok(Box::new(Filter::new(self.into())))
+    }
+}
+
+/// What to cut out, with the lists of repeated options united.
 #[derive(Clone, Debug, Default)]
 pub struct FilterOptions {
     pub(super) windows: Vec<Window>,
@@ -51,90 +149,36 @@ pub struct FilterOptions {
     pub(super) cgroup: Chosen<Regex>,
     pub(super) kind: Chosen<RecordType>,
     pub(super) machine: Chosen<Machine>,
-    /// Keep mappings, names and forks of all processes, of the dead ones, too.
+    /// Keep mappings, names and forks of all processes, including ended ones.
     pub(super) keep_all_sideband: bool,
-    /// Leave out events without samples, and build-ids of what nobody maps any more.
+    /// Drop events without samples, and build-ids of files that no process maps any more.
     pub(super) drop_unused: bool,
 }
 
-const fn choice(name: &'static str, value: &'static str, about: &'static str) -> Choice {
-    Choice { name, value: Some(value), about }
+impl From<FilterArgs> for FilterOptions {
+    fn from(args: FilterArgs) -> FilterOptions {
+        FilterOptions {
+            windows: united(args.time),
+            pid: Chosen::new(args.pid, args.exclude_pid),
+            tid: Chosen::new(args.tid, args.exclude_tid),
+            cpu: Chosen::new(args.cpu, args.exclude_cpu),
+            comm: Chosen::new(args.comm, args.exclude_comm),
+            event: Chosen::new(args.event, args.exclude_event),
+            dso: Chosen::new(args.dso, args.exclude_dso),
+            cgroup: Chosen::new(args.cgroup, args.exclude_cgroup),
+            kind: Chosen::new(args.kind, args.exclude_kind),
+            machine: Chosen::new(args.machine, args.exclude_machine),
+            keep_all_sideband: args.keep_all_sideband,
+            drop_unused: args.drop_unused,
+        }
+    }
 }
 
-pub(super) const OPTIONS: &[Choice] = &[
-    choice("time", "WINDOW", "START,STOP or 10%-20% or 10%/2; repeatable"),
-    choice("pid", "PID", "samples of this process; repeatable, as all that follow"),
-    choice("exclude-pid", "PID", "not of this one"),
-    choice("tid", "TID", "samples of this thread"),
-    choice("exclude-tid", "TID", "not of this one"),
-    choice("comm", "REGEX", "samples of threads of this name, at that time"),
-    choice("exclude-comm", "REGEX", "not of these"),
-    choice("cpu", "CPUS", "samples on these CPUs, as 0-3"),
-    choice("exclude-cpu", "CPUS", "not on these"),
-    choice("event", "REGEX", "samples of events of this name"),
-    choice("exclude-event", "REGEX", "not of these"),
-    choice("dso", "REGEX", "samples whose instruction pointer is in this file"),
-    choice("exclude-dso", "REGEX", "not in these"),
-    choice("cgroup", "REGEX", "samples of this cgroup"),
-    choice("exclude-cgroup", "REGEX", "not of these"),
-    choice("kind", "KIND", "of the records that happen to events only those of this kind"),
-    choice("exclude-kind", "KIND", "no record of this kind"),
-    choice("machine", "host|PID", "samples of the host, or of the guest run by this process"),
-    choice("exclude-machine", "host|PID", "not of these"),
-    Choice {
-        name: "keep-all-sideband",
-        value: None,
-        about: "keep mappings, names and forks of all processes",
-    },
-    Choice {
-        name: "drop-unused",
-        value: None,
-        about: "leave out events without samples, and build-ids of what is gone",
-    },
-];
+fn united<T>(lists: Vec<List<T>>) -> Vec<T> {
+    lists.into_iter().flat_map(|List(list)| list).collect()
+}
 
 impl FilterOptions {
-    /// Nothing chosen yet. `keep_all_sideband`: mappings, names and forks of all processes stay, of the dead ones, too; `drop_unused`: events
-    /// without samples go, and build-ids of what nobody maps any more.
-    pub fn new(keep_all_sideband: bool, drop_unused: bool) -> FilterOptions {
-        FilterOptions { keep_all_sideband, drop_unused, ..FilterOptions::default() }
-    }
-
-    pub(crate) fn from_options(options: &Options) -> Result<FilterOptions> {
-        let mut all = FilterOptions::new(options.has("keep-all-sideband"), options.has("drop-unused"));
-        for choice in OPTIONS.iter().filter(|choice| choice.value.is_some()) {
-            options.all(choice.name).try_for_each(|value| all.choose(choice.name, value))?;
-        }
-        Ok(all)
-    }
-
-    /// Takes in one choice: `name` is that of an option that takes a value. Lists have commas between their parts, regular expressions match
-    /// the whole name.
-    pub fn choose(&mut self, name: &str, value: &str) -> Result<()> {
-        let (excluded, what) = match name.strip_prefix("exclude-") {
-            Some(what) => (true, what),
-            None => (false, name),
-        };
-        fn add<T>(chosen: &mut Chosen<T>, excluded: bool, parsed: Result<Vec<T>>) -> Result<()> {
-            if excluded { &mut chosen.not } else { &mut chosen.only }.extend(parsed?);
-            Ok(())
-        }
-        let chosen = match what {
-            "time" => Window::parse(value).map(|windows| self.windows.extend(windows)),
-            "pid" => add(&mut self.pid, excluded, numbers(value)),
-            "tid" => add(&mut self.tid, excluded, numbers(value)),
-            "cpu" => add(&mut self.cpu, excluded, value.split(',').map(cpus).collect()),
-            "comm" => add(&mut self.comm, excluded, regex(value)),
-            "event" => add(&mut self.event, excluded, regex(value)),
-            "dso" => add(&mut self.dso, excluded, regex(value)),
-            "cgroup" => add(&mut self.cgroup, excluded, regex(value)),
-            "kind" => add(&mut self.kind, excluded, value.split(',').map(kind).collect()),
-            "machine" => add(&mut self.machine, excluded, value.split(',').map(machine).collect()),
-            other => bail!("samples can't be chosen by `{other}`"),
-        };
-        chosen.with_context(|| format!("--{name} {value}"))
-    }
-
     /// Something must be asked for, or the recording would come out as it is.
     pub fn is_empty(&self) -> bool {
         self.windows.is_empty() && !self.chooses_samples() && !self.kind.is_set() && !self.drop_unused
@@ -151,35 +195,48 @@ impl FilterOptions {
     }
 }
 
-fn numbers(text: &str) -> Result<Vec<u32>> {
-    text.split(',')
-        .map(|part| part.trim().parse().with_context(|| format!("`{part}` is not a PID or TID")))
-        .collect()
+fn list<T>(text: &str, part: impl Fn(&str) -> Result<T>) -> Result<List<T>> {
+    Ok(List(text.split(',').map(|text| part(text.trim())).collect::<Result<_>>()?))
 }
 
-fn cpus(text: &str) -> Result<RangeInclusive<u32>> {
-    let cpu =
-        |text: &str| text.trim().parse().with_context(|| format!("`{text}` is not a CPU: give 2 or 0-3"));
-    let (first, last) = text.split_once('-').unwrap_or((text, text));
-    let (first, last) = (cpu(first)?, cpu(last)?);
-    ensure!(first <= last, "CPU {first} is behind CPU {last}: give the smaller one first");
-    Ok(first..=last)
+fn windows(text: &str) -> Result<List<Window>> {
+    Window::parse(text).map(List).map_err(|error| anyhow!("{error:#}"))
 }
 
-fn kind(text: &str) -> Result<RecordType> {
-    RecordType::parse(text.trim())
-        .with_context(|| format!("`{text}` is not a kind of record; `perfx dump` shows their names"))
+fn pids(text: &str) -> Result<List<u32>> {
+    list(text, |text| text.parse().map_err(|_| anyhow!("`{text}` is not a PID")))
 }
 
-fn machine(text: &str) -> Result<Machine> {
-    Ok(match text.trim() {
-        "host" => Machine::Host,
-        pid => Machine::Guest(pid.parse().with_context(|| format!("`{pid}` is neither `host` nor a pid"))?),
+fn tids(text: &str) -> Result<List<u32>> {
+    list(text, |text| text.parse().map_err(|_| anyhow!("`{text}` is not a TID")))
+}
+
+fn cpus(text: &str) -> Result<List<RangeInclusive<u32>>> {
+    let cpu = |text: &str| text.trim().parse().map_err(|_| anyhow!("`{text}` is not a CPU: give 2 or 0-3"));
+    list(text, |text| {
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        let (first, last) = (cpu(first)?, cpu(last)?);
+        ensure!(first <= last, "CPU {first} is greater than CPU {last}: give the smaller one first");
+        Ok(first..=last)
+    })
+}
+
+fn kinds(text: &str) -> Result<List<RecordType>> {
+    list(text, |text| {
+        RecordType::parse(text)
+            .with_context(|| format!("`{text}` is not a record type; `perfx dump` shows their names"))
+    })
+}
+
+fn machines(text: &str) -> Result<List<Machine>> {
+    list(text, |text| match text {
+        "host" => Ok(Machine::Host),
+        pid => Ok(Machine::Guest(pid.parse().map_err(|_| anyhow!("`{pid}` is neither `host` nor a PID"))?)),
     })
 }
 
 /// A list of names is a list of regular expressions: a comma ends one unless it is inside brackets.
-fn regex(text: &str) -> Result<Vec<Regex>> {
+fn regexes(text: &str) -> Result<List<Regex>> {
     let mut depth = 0u32;
     let parts = text.split(|char: char| {
         match char {
@@ -195,14 +252,14 @@ fn regex(text: &str) -> Result<Vec<Regex>> {
         if inner.is_some_and(|inner| inner.len() > 1 && !inner.contains(['[', ']', '\\', '^', '-'])) {
             return Ok(Regex::new(&format!("^(?:{})$", regex::escape(part)))?);
         }
-        // Of a mistake the parser draws a picture; what is wrong stands in its last line.
+        // The parser draws a picture of a mistake; what is wrong is in its last line.
         Regex::new(&format!("^(?:{part})$")).map_err(|error| {
             let error = error.to_string();
             let what = error.lines().last().unwrap_or_default().trim_start_matches("error: ");
             anyhow!("`{part}` is not a regular expression: {what}")
         })
     };
-    parts.map(whole).collect()
+    Ok(List(parts.map(whole).collect::<Result<_>>()?))
 }
 
 /// An event's name, with or without the modifiers behind its last colon.

@@ -16,7 +16,7 @@ use perfx_pipeline::address_space::moment;
 use perfx_pipeline::{Pass, Place, scan};
 
 use super::time::{Windows, parse_duration};
-use super::{CHOSEN, Chooser, Chosen, Cut, Filter, FilterOptions, Gathered, OF_PROCESS, Step};
+use super::{CHOSEN, Chooser, Chosen, Cut, CutRecords, FilterOptions, Gathered, OF_PROCESS};
 
 /// By what a recording is split.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -250,7 +250,11 @@ impl Split {
             bail!("no event of this recording has {missing}, so it can't be split by that");
         }
         // Every event can be anybody's, and events are few.
-        let options = Arc::new(FilterOptions::new(by == SplitBy::Event, drop_unused));
+        let options = Arc::new(FilterOptions {
+            keep_all_sideband: by == SplitBy::Event,
+            drop_unused,
+            ..FilterOptions::default()
+        });
         let (gathered, counted) = first_look(recording, by, &options, threads)?;
         ensure!(gathered.samples > 0, "{} has no samples to split by", recording.name);
         let (rule, parts) = match by {
@@ -285,8 +289,7 @@ impl Split {
         parts.into_iter().enumerate().map(move |(number, (_, chosen))| {
             let owner = Owner { rule: rule.clone(), number, cookies: cookies.clone() };
             let cut = Cut::new(chooser.clone(), chosen, Some(owner), &events);
-            let step = Step::Cutting(Arc::new(cut), chooser.lookups());
-            Box::new(Filter { options: chooser.options.clone(), step, rounds: false }) as Box<dyn Pass>
+            Box::new(CutRecords::new(cut)) as Box<dyn Pass>
         })
     }
 }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use perfx_format::features::SampleTime;
+use perfx_format::input::Batch;
 use perfx_format::{Endian, Feature, Kinds, Layouts, Origin, Record, RecordType, sample_type as st};
 use perfx_pipeline::address_space::Machine;
-use perfx_pipeline::{Emit, Level, Report, Scope, Session, counted};
+use perfx_pipeline::{Emit, Interest, Level, Prescan, Prescanned, Rewrite, Session, counted};
 
 use super::clock::Clock;
 use super::events::{event_desc, translation};
@@ -36,7 +37,7 @@ pub(crate) struct Merging {
     pub(crate) switches: Switches,
     now: Vec<Now>,
     /// Batches have been looked at before their records come, as they are where no other pass stands before this one.
-    scouted: bool,
+    prescanned: bool,
     /// Host events' first ids, where the host's records must get an IDENTIFIER.
     identify: Option<Vec<u64>>,
 }
@@ -83,7 +84,7 @@ impl Merging {
             );
             events.iter().map(|event| event.ids[0]).collect()
         });
-        let switches = watch.switches.anew();
+        let switches = watch.switches.empty_fork();
         let (mut merged, mut front, mut added) = (Vec::new(), Vec::new(), Vec::new());
         let mut span: Option<(u64, u64)> = None;
         let (mut build_ids, mut mapped_ids) = (Vec::new(), Vec::new());
@@ -165,53 +166,9 @@ impl Merging {
             finished_init: machines.finished_init,
             switches,
             now: watch.at_first(),
-            scouted: false,
+            prescanned: false,
             identify,
         })
-    }
-
-    /// Nothing but FINISHED_ROUNDs is a place for guests' records, once they have begun.
-    pub(crate) fn scope(&self) -> Scope {
-        if self.begun && self.identify.is_none() {
-            Scope::These(Kinds::of(&[RecordType::FINISHED_ROUND]))
-        } else {
-            Scope::Wanted
-        }
-    }
-
-    /// A scout has looked at the batch that comes next.
-    pub(crate) fn join(&mut self, scouted: Switches) {
-        self.scouted = true;
-        self.switches.join(scouted);
-    }
-
-    pub(crate) fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
-        if !self.scouted {
-            self.switches.look_at(&record, out.layouts());
-        }
-        if !self.begun {
-            let timed = || time_of(&record, out.layouts().layout_of(&record)?);
-            if !record.kind().is_kernel() || timed().is_some() {
-                if record.kind() != RecordType::FINISHED_INIT {
-                    self.begun_at = Some((record.kind(), record.origin()));
-                }
-                self.start(out)?;
-            }
-        }
-        if record.kind() == RecordType::FINISHED_ROUND {
-            // Older records than this may not follow it, and the host's switches are known up to there.
-            let settled = self.switches.finish_round();
-            self.put(settled, usize::MAX, out)?;
-            // Also where no guest has records, or switches would pile up.
-            advance(&mut self.now, &mut self.switches, settled);
-        }
-        match &self.identify {
-            Some(first) if record.kind().is_kernel() => {
-                let new = with_identifier(&record, out.layouts(), first)?;
-                out.replace(&record, &new)
-            }
-            _ => out.keep(record),
-        }
     }
 
     /// What must stand before any record with a time.
@@ -270,8 +227,48 @@ impl Merging {
         }
         Ok(true)
     }
+}
 
-    pub(crate) fn rest(&mut self, out: &mut Emit<'_>) -> Result<bool> {
+impl Rewrite for Merging {
+    fn begin_batch(&mut self, _batch: &Batch) -> Interest {
+        // Once the guests' records have begun, they go in at FINISHED_ROUNDs only.
+        if self.begun && self.identify.is_none() {
+            Interest::KeepRest(Kinds::of(&[RecordType::FINISHED_ROUND]))
+        } else {
+            Interest::AsDeclared
+        }
+    }
+
+    fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
+        if !self.prescanned {
+            self.switches.look_at(&record, out.layouts());
+        }
+        if !self.begun {
+            let timed = || time_of(&record, out.layouts().layout_of(&record)?);
+            if !record.kind().is_kernel() || timed().is_some() {
+                if record.kind() != RecordType::FINISHED_INIT {
+                    self.begun_at = Some((record.kind(), record.origin()));
+                }
+                self.start(out)?;
+            }
+        }
+        if record.kind() == RecordType::FINISHED_ROUND {
+            // Older records than this may not follow it, and the host's switches are known up to there.
+            let settled = self.switches.finish_round();
+            self.put(settled, usize::MAX, out)?;
+            // Also where no guest has records, or switches would pile up.
+            advance(&mut self.now, &mut self.switches, settled);
+        }
+        match &self.identify {
+            Some(first) if record.kind().is_kernel() => {
+                let new = with_identifier(&record, out.layouts(), first)?;
+                out.replace(&record, &new)
+            }
+            _ => out.keep(record),
+        }
+    }
+
+    fn drain(&mut self, out: &mut Emit<'_>) -> Result<bool> {
         if !self.begun {
             self.start(out)?;
         }
@@ -279,8 +276,8 @@ impl Merging {
         self.put(u64::MAX, STEP, out)
     }
 
-    /// How it went.
-    pub(crate) fn finish(&self, report: &mut Report) {
+    fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
+        let report = &mut session.report;
         if let Some((kind, origin)) = self.begun_at {
             let init =
                 if self.finished_init { "comes late" } else { "is missing (perf before 6.0 writes none)" };
@@ -293,6 +290,33 @@ impl Merging {
             let name = &way.guest.recording.name;
             tell_done(name, way.times, self.switches.times(), &way.judged, report);
         }
+        Ok(())
+    }
+}
+
+/// Reads the switches of a batch.
+impl Prescanned for Merging {
+    type Prescan = Switches;
+
+    fn prescan(&self) -> Switches {
+        self.switches.empty_fork()
+    }
+
+    fn absorb_prescan(&mut self, switches: Switches) -> Result<()> {
+        self.prescanned = true;
+        self.switches.join(switches);
+        Ok(())
+    }
+}
+
+impl Prescan for Switches {
+    fn fork(&self) -> Switches {
+        self.empty_fork()
+    }
+
+    fn batch(&mut self, batch: &Batch) -> Result<()> {
+        self.look_into(batch);
+        Ok(())
     }
 }
 

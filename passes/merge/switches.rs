@@ -92,7 +92,7 @@ impl Switches {
     }
 
     /// Of the same threads, nothing read yet.
-    pub(crate) fn anew(&self) -> Switches {
+    pub(crate) fn empty_fork(&self) -> Switches {
         Switches::empty(self.threads.clone())
     }
 
@@ -280,7 +280,7 @@ impl Watch {
         merged.iter_mut().for_each(|stretch| stretch.room = room);
         let known = |run: &Run| Run { first_cpu: run.first_cpu, ..Run::default() };
         Watch {
-            switches: self.switches.anew(),
+            switches: self.switches.empty_fork(),
             runs: self.runs.iter().map(known).collect(),
             stretches: merged,
             latest: 0,
@@ -290,9 +290,16 @@ impl Watch {
 
     /// For one batch.
     pub(crate) fn fork(&self) -> Watch {
-        let switches = self.switches.anew();
+        let switches = self.switches.empty_fork();
         let enough = self.enough.clone();
         Watch { switches, runs: Vec::new(), stretches: Vec::new(), latest: 0, enough }
+    }
+
+    /// Reads a batch, unless enough is known.
+    pub(crate) fn look_into(&mut self, batch: &Batch) {
+        if !self.has_enough() {
+            self.switches.look_into(batch);
+        }
     }
 
     /// True once later batches cannot change the result.

@@ -4,63 +4,54 @@
 use std::collections::HashMap;
 
 use anyhow::Result;
+use clap::Args;
 use perfx_format::features::{AuxtraceEntry, read_auxtrace_index};
 use perfx_format::input::Recording;
 use perfx_format::{Feature, Kinds, Layouts, Origin, Record, RecordType};
-use perfx_pipeline::{Needs, OutputForm, Pass, Session, worker_as};
+use perfx_pipeline::{Begin, Fork, Needs, OutputForm, Pass, Session, Stage, Survey};
 
-use super::{ADD, counts, tell};
-use crate::support::options::{Choice, Options};
+use super::{counts, tell};
+use crate::support::options::PassOptions;
 
-/// The pass.
-#[derive(Debug, Default)]
+/// The pass, and its options.
+#[derive(Args, Clone, Copy, Debug, Default)]
 pub struct ReindexAux {
+    /// Also make the feature if it is missing, although readers then find the records by themselves
+    #[arg(long)]
+    pub add: bool,
+}
+
+impl PassOptions for ReindexAux {
+    const NAME: &'static str = "reindex-aux";
+    const ABOUT: &'static str = "make feature AUXTRACE list every AUXTRACE record once";
+    const EXAMPLES: &'static [&'static str] = &["", "add"];
+
+    fn pass(self) -> Result<Box<dyn Pass>> {
+        Ok(Box::new(self))
+    }
+}
+
+/// The survey: where the AUXTRACE records are.
+struct AuxRecords {
     add: bool,
-    /// The AUXTRACE records of the main file, in file order.
+    /// Those of the main file, in file order.
     there: Vec<AuxtraceEntry>,
     /// Those of a directory's other files, which no index can list until all is one file.
     elsewhere: u64,
 }
 
-impl ReindexAux {
-    pub(crate) const ABOUT: &'static str = "make feature AUXTRACE list the AUXTRACE records that are there";
-    pub(crate) const OPTIONS: &'static [Choice] = &[ADD];
-
-    pub(crate) fn make(options: &Options) -> Result<Box<dyn Pass>> {
-        Ok(Box::new(ReindexAux::new(options.has(ADD.name))))
+impl AuxRecords {
+    fn new(add: bool) -> AuxRecords {
+        AuxRecords { add, there: Vec::new(), elsewhere: 0 }
     }
 
-    /// With `add`, also where there is no such feature: readers then find the records by themselves.
-    pub fn new(add: bool) -> ReindexAux {
-        ReindexAux { add, ..ReindexAux::default() }
-    }
-}
-
-impl Pass for ReindexAux {
-    fn name(&self) -> &'static str {
-        "reindex-aux"
-    }
-
-    fn needs(&self, _input: &Recording) -> Needs {
-        Needs { looks: vec![Kinds::of(&[RecordType::AUXTRACE])], ..Needs::default() }
-    }
-
-    fn survey(&mut self, _look: usize, record: &Record<'_>, _layouts: &Layouts) -> Result<()> {
-        match record.origin() {
-            Origin::Input { stream: 0, offset } => {
-                self.there.push(AuxtraceEntry { offset, size: record.bytes().len() as u64 });
-            }
-            _ => self.elsewhere += 1,
-        }
-        Ok(())
-    }
-
-    fn begin(&mut self, session: &mut Session) -> Result<()> {
+    /// Has the index rebuilt where it is wrong.
+    fn correct(self, session: &mut Begin<'_>) {
         let index = "feature AUXTRACE";
         let count = self.there.len() as u64 + self.elsewhere;
         // Pipe data has no such feature, so whatever writes one anew.
         if session.form == OutputForm::Pipe {
-            return Ok(());
+            return;
         }
         let Some(section) = session.feature(Feature::AUXTRACE) else {
             let made = if self.add { count } else { 0 };
@@ -70,22 +61,22 @@ impl Pass for ReindexAux {
             let record = "AUXTRACE record listed for the first time";
             let records = "AUXTRACE records listed for the first time";
             tell(session, index, &counts(&[(made, record, records)]));
-            return Ok(());
+            return;
         };
         let old = read_auxtrace_index(section, session.endian);
         if count == 0 {
             session.list_aux();
             tell(session, index, &["taken away, for there is no AUXTRACE record".to_owned()]);
-            return Ok(());
+            return;
         }
         if self.elsewhere == 0 && old.as_ref() == Some(&self.there) {
             tell(session, index, &[]);
-            return Ok(());
+            return;
         }
         session.list_aux();
         let Some(old) = old else {
             tell(session, index, &["made anew, for it could not be read".to_owned()]);
-            return Ok(());
+            return;
         };
         let mut listed: HashMap<u64, (u64, u64)> =
             self.there.iter().map(|entry| (entry.offset, (entry.size, 0))).collect();
@@ -114,18 +105,50 @@ impl Pass for ReindexAux {
             (missing, "AUXTRACE record added", "AUXTRACE records added"),
         ];
         tell(session, index, &counts(&mended));
+    }
+}
+
+impl Pass for ReindexAux {
+    fn name(&self) -> &'static str {
+        ReindexAux::NAME
+    }
+
+    fn needs(&self, _input: &Recording) -> Needs {
+        Needs { surveys: vec![Kinds::of(&[RecordType::AUXTRACE])], barrier: false, ..Needs::default() }
+    }
+
+    fn start(self: Box<Self>, _input: &Recording) -> Stage {
+        Stage::survey(AuxRecords::new(self.add))
+    }
+}
+
+impl Survey for AuxRecords {
+    fn record(&mut self, record: &Record<'_>, _layouts: &Layouts) -> Result<()> {
+        match record.origin() {
+            Origin::Input { stream: 0, offset } => {
+                self.there.push(AuxtraceEntry { offset, size: record.bytes().len() as u64 });
+            }
+            _ => self.elsewhere += 1,
+        }
         Ok(())
     }
 
-    fn fork(&self) -> Option<Box<dyn Pass>> {
-        Some(Box::new(ReindexAux::new(self.add)))
+    fn end(self, _session: &mut Session) -> Result<Stage> {
+        Ok(Stage::begin(move |begin| {
+            self.correct(begin);
+            Ok(Stage::copy())
+        }))
+    }
+}
+
+impl Fork for AuxRecords {
+    fn fork(&self) -> AuxRecords {
+        AuxRecords::new(self.add)
     }
 
-    fn join(&mut self, worker: Box<dyn Pass>) -> Result<()> {
-        if let Some(ReindexAux { there, elsewhere, .. }) = worker_as(worker) {
-            self.there.extend(there);
-            self.elsewhere += elsewhere;
-        }
+    fn absorb(&mut self, later: AuxRecords) -> Result<()> {
+        self.there.extend(later.there);
+        self.elsewhere += later.elsewhere;
         Ok(())
     }
 }

@@ -5,32 +5,56 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use anyhow::Result;
+use clap::Args;
 use perfx_format::features::{BUILD_ID_NAME_MAX, BuildIdEntry, BuildIds, trimmed_id};
 use perfx_format::input::{Form, Recording};
 use perfx_format::{
     Endian, Feature, HEADER_SIZE, Kinds, Layouts, RECORD_SIZE_MAX, Record, RecordType, until_nul,
 };
 use perfx_pipeline::address_space::{Identity, Mapping};
-use perfx_pipeline::{Emit, Level, Needs, Pass, Session, counted, worker_as};
+use perfx_pipeline::{Emit, Fork, Level, Needs, Pass, Rewrite, Session, Stage, Survey, counted};
 
-use super::{ADD, counts, tell};
+use super::{counts, tell};
 use crate::support::hits::Guests;
 use crate::support::ids::{cpumode, dso_name};
-use crate::support::options::{Choice, Options};
+use crate::support::options::PassOptions;
 
-/// The pass.
-#[derive(Debug, Default)]
+/// The pass, and its options.
+#[derive(Args, Clone, Copy, Debug, Default)]
 pub struct ReindexBuildIds {
-    add: bool,
-    /// Look 1.
-    heard: Guests,
-    /// What look 1 found.
+    /// Also complete feature BUILD_ID with what HEADER_BUILD_ID and MMAP2 records say
+    #[arg(long)]
+    pub add: bool,
+}
+
+impl PassOptions for ReindexBuildIds {
+    const NAME: &'static str = "reindex-build-ids";
+    const ABOUT: &'static str = "rewrite build-ids that some perf refuses";
+    const EXAMPLES: &'static [&'static str] = &["", "add"];
+
+    fn pass(self) -> Result<Box<dyn Pass>> {
+        Ok(Box::new(self))
+    }
+}
+
+/// The first survey: which ids belong to guests.
+#[derive(Default)]
+struct IndexSurvey(Guests);
+
+/// The second survey: the build-ids that records name.
+#[derive(Default)]
+struct RecordSurvey {
     guests: Arc<Guests>,
-    /// Look 2: entries of a section, in file order, each once.
+    /// Entries of a section, in file order, each once.
     entries: Vec<Vec<u8>>,
     known: HashSet<Vec<u8>>,
-    /// What HEADER_BUILD_ID records tell of these.
+    /// Those of HEADER_BUILD_ID records.
     told: HashSet<Key>,
+}
+
+/// Pads records that perf 7 refuses.
+#[derive(Default)]
+struct Align {
     /// Records padded.
     aligned: u64,
 }
@@ -45,19 +69,7 @@ fn key(entry: &BuildIdEntry<'_>) -> Key {
 /// Bytes of an entry before the file name.
 const FIXED: usize = 36;
 
-impl ReindexBuildIds {
-    pub(crate) const ABOUT: &'static str = "rewrite build-ids at which some perf gives up";
-    pub(crate) const OPTIONS: &'static [Choice] = &[ADD];
-
-    pub(crate) fn make(options: &Options) -> Result<Box<dyn Pass>> {
-        Ok(Box::new(ReindexBuildIds::new(options.has(ADD.name))))
-    }
-
-    /// With `add`, feature BUILD_ID also gets what HEADER_BUILD_ID and MMAP2 records tell.
-    pub fn new(add: bool) -> ReindexBuildIds {
-        ReindexBuildIds { add, ..ReindexBuildIds::default() }
-    }
-
+impl RecordSurvey {
     fn learn(&mut self, entry: &BuildIdEntry<'_>, endian: Endian) {
         let mut bytes = Vec::new();
         let has_id = entry.id.iter().any(|&byte| byte != 0);
@@ -138,70 +150,116 @@ fn align(record: &Record<'_>, trailer: usize) -> Option<Vec<u8>> {
 
 impl Pass for ReindexBuildIds {
     fn name(&self) -> &'static str {
-        "reindex-build-ids"
+        ReindexBuildIds::NAME
     }
 
     fn needs(&self, _input: &Recording) -> Needs {
         let told = Kinds::of(&[RecordType::HEADER_BUILD_ID]);
-        let looks = match self.add {
+        let surveys = match self.add {
             true => vec![Kinds::of(&[RecordType::ID_INDEX]), told.union(Kinds::of(&[RecordType::MMAP2]))],
             false => Vec::new(),
         };
-        Needs { records: told, looks, ..Needs::default() }
+        Needs { records: told, surveys, barrier: false, ..Needs::default() }
     }
 
-    fn survey(&mut self, _look: usize, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
+    fn start(self: Box<Self>, _input: &Recording) -> Stage {
+        if self.add { Stage::survey(IndexSurvey::default()) } else { Align::stage(None) }
+    }
+}
+
+impl Survey for IndexSurvey {
+    fn record(&mut self, record: &Record<'_>, _layouts: &Layouts) -> Result<()> {
+        self.0.learn(record);
+        Ok(())
+    }
+
+    fn end(self, _session: &mut Session) -> Result<Stage> {
+        Ok(Stage::survey(RecordSurvey { guests: Arc::new(self.0), ..RecordSurvey::default() }))
+    }
+}
+
+impl Fork for IndexSurvey {
+    fn fork(&self) -> IndexSurvey {
+        IndexSurvey::default()
+    }
+
+    fn absorb(&mut self, later: IndexSurvey) -> Result<()> {
+        self.0.join(later.0);
+        Ok(())
+    }
+}
+
+impl Survey for RecordSurvey {
+    fn record(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
         let endian = record.endian();
-        match record.kind() {
-            RecordType::ID_INDEX => self.heard.learn(record),
-            RecordType::HEADER_BUILD_ID => {
-                if let Some(entry) = BuildIdEntry::read(record.bytes(), endian) {
-                    self.learn(&entry, endian);
-                    self.told.insert(key(&entry));
+        if record.kind() == RecordType::HEADER_BUILD_ID {
+            if let Some(entry) = BuildIdEntry::read(record.bytes(), endian) {
+                self.learn(&entry, endian);
+                self.told.insert(key(&entry));
+            }
+        } else if let Some(mapping) = Mapping::read(record, layouts)
+            && let Identity::BuildId { id, len } = mapping.identity
+        {
+            let dso = mapping.dso(record, self.guests.machine(record, layouts, Some(mapping.pid)));
+            let id = id.get(..len.into()).unwrap_or_default();
+            let entry = BuildIdEntry::new(cpumode(&dso), dso.machine.pid(), id, dso_name(&dso));
+            self.learn(&entry, endian);
+        }
+        Ok(())
+    }
+
+    fn end(self, _session: &mut Session) -> Result<Stage> {
+        Ok(Align::stage(Some(self)))
+    }
+}
+
+impl Fork for RecordSurvey {
+    fn fork(&self) -> RecordSurvey {
+        RecordSurvey { guests: self.guests.clone(), ..RecordSurvey::default() }
+    }
+
+    fn absorb(&mut self, later: RecordSurvey) -> Result<()> {
+        self.told.extend(later.told);
+        for entry in later.entries {
+            if self.known.insert(entry.clone()) {
+                self.entries.push(entry);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Align {
+    /// Corrects the feature, and completes it with what records name.
+    fn stage(named: Option<RecordSurvey>) -> Stage {
+        Stage::begin(move |begin| {
+            let section = begin.feature(Feature::BUILD_ID).cloned();
+            let mended = section.and_then(|section| mend_section(&section, begin.endian));
+            let Mended { rewritten, lost } = mended.as_ref().map_or(Mended::default(), |(_, mended)| *mended);
+            if let Some((section, _)) = mended {
+                begin.set_feature(Feature::BUILD_ID, section);
+                if lost > 0 {
+                    let bytes = counted(lost, "byte", "bytes");
+                    begin.report.say(Level::Loss, format!("{bytes} of feature BUILD_ID that are no entry"));
                 }
             }
-            _ => {
-                if let Some(mapping) = Mapping::read(record, layouts)
-                    && let Identity::BuildId { id, len } = mapping.identity
-                {
-                    let dso = mapping.dso(record, self.guests.machine(record, layouts, Some(mapping.pid)));
-                    let id = id.get(..len.into()).unwrap_or_default();
-                    let entry = BuildIdEntry::new(cpumode(&dso), dso.machine.pid(), id, dso_name(&dso));
-                    self.learn(&entry, endian);
-                }
-            }
-        }
-        Ok(())
+            let added = named.map_or(0, |named| named.complete(begin));
+            let mended = [
+                (
+                    rewritten,
+                    "entry rewritten that some perf refuses",
+                    "entries rewritten that some perf refuses",
+                ),
+                (lost, "byte left out", "bytes left out"),
+                (added, "entry added from the records", "entries added from the records"),
+            ];
+            tell(begin, "feature BUILD_ID", &counts(&mended));
+            Ok(Stage::rewrite(Align::default()))
+        })
     }
+}
 
-    fn surveyed(&mut self, look: usize, _session: &mut Session) -> Result<()> {
-        if look == 0 {
-            self.guests = Arc::new(std::mem::take(&mut self.heard));
-        }
-        Ok(())
-    }
-
-    fn begin(&mut self, session: &mut Session) -> Result<()> {
-        let section = session.feature(Feature::BUILD_ID).cloned();
-        let mended = section.and_then(|section| mend_section(&section, session.endian));
-        let Mended { rewritten, lost } = mended.as_ref().map_or(Mended::default(), |(_, mended)| *mended);
-        if let Some((section, _)) = mended {
-            session.set_feature(Feature::BUILD_ID, section);
-            if lost > 0 {
-                let bytes = counted(lost, "byte", "bytes");
-                session.report.say(Level::Loss, format!("{bytes} of feature BUILD_ID that are no entry"));
-            }
-        }
-        let added = if self.add { self.complete(session) } else { 0 };
-        let mended = [
-            (rewritten, "entry rewritten that some perf refuses", "entries rewritten that some perf refuses"),
-            (lost, "byte left out", "bytes left out"),
-            (added, "entry added from the records", "entries added from the records"),
-        ];
-        tell(session, "feature BUILD_ID", &counts(&mended));
-        Ok(())
-    }
-
+impl Rewrite for Align {
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
         // perf inject lays the trailer out for the first event.
         let trailer = out.layouts().all().first().map_or(0, |layout| layout.trailer.size.into());
@@ -222,22 +280,15 @@ impl Pass for ReindexBuildIds {
         }
         Ok(())
     }
+}
 
-    fn fork(&self) -> Option<Box<dyn Pass>> {
-        Some(Box::new(ReindexBuildIds { guests: self.guests.clone(), ..ReindexBuildIds::new(self.add) }))
+impl Fork for Align {
+    fn fork(&self) -> Align {
+        Align::default()
     }
 
-    fn join(&mut self, worker: Box<dyn Pass>) -> Result<()> {
-        if let Some(ReindexBuildIds { heard, entries, told, aligned, .. }) = worker_as(worker) {
-            self.heard.join(heard);
-            self.told.extend(told);
-            for entry in entries {
-                if self.known.insert(entry.clone()) {
-                    self.entries.push(entry);
-                }
-            }
-            self.aligned += aligned;
-        }
+    fn absorb(&mut self, later: Align) -> Result<()> {
+        self.aligned += later.aligned;
         Ok(())
     }
 }

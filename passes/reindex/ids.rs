@@ -7,33 +7,48 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use anyhow::Result;
+use clap::Args;
 use perfx_format::input::{Form, HeaderRecord, Recording};
 use perfx_format::{Endian, Kinds, Layouts, Origin, Record, RecordType};
-use perfx_pipeline::{Emit, Level, Needs, Pass, Place, Session, worker_as};
+use perfx_pipeline::{Emit, Fork, Level, Needs, Pass, Place, Rewrite, Session, Stage, Survey};
 
 use super::{counts, tell};
-use crate::support::options::Options;
+use crate::support::options::PassOptions;
 
-/// The pass.
-#[derive(Debug, Default)]
-pub struct ReindexIds {
-    step: Step,
+/// The pass, which has no options.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub struct ReindexIds {}
+
+impl PassOptions for ReindexIds {
+    const NAME: &'static str = "reindex-ids";
+    const ABOUT: &'static str = "make ID_INDEX name every id of the events and no other";
+    const EXAMPLES: &'static [&'static str] = &[""];
+
+    fn pass(self) -> Result<Box<dyn Pass>> {
+        Ok(Box::new(self))
+    }
 }
 
-/// What it is doing.
-#[derive(Debug)]
-enum Step {
-    /// Look 1: what there is.
-    Index(Found),
-    /// Look 2, if ids are missing: what their records prove.
-    Evidence { found: Found, wanted: Vec<(u64, usize)>, seen: HashMap<u64, Seen> },
-    /// Records to put beside or in the place of those at these places.
-    Writing(Arc<HashMap<Place, Edit>>),
+/// The first survey: what the indexes and records say.
+#[derive(Default)]
+struct IndexSurvey(Found);
+
+/// The second survey, if ids are missing: what their records prove.
+struct EvidenceSurvey {
+    found: Found,
+    wanted: Vec<(u64, usize)>,
+    seen: HashMap<u64, Seen>,
 }
 
-impl Default for Step {
-    fn default() -> Step {
-        Step::Index(Found::default())
+/// Replaces ID_INDEX records and puts new ones beside others.
+struct WriteIndexes(Arc<HashMap<Place, Edit>>);
+
+impl WriteIndexes {
+    fn stage(edits: HashMap<Place, Edit>) -> Stage {
+        Stage::begin(move |begin| {
+            edits.keys().for_each(|&place| begin.want_at(place));
+            Ok(Stage::rewrite(WriteIndexes(Arc::new(edits))))
+        })
     }
 }
 
@@ -385,19 +400,13 @@ enum Own {
 }
 
 impl ReindexIds {
-    pub(crate) const ABOUT: &'static str = "make ID_INDEX name every id of the events and no other";
-
-    pub(crate) fn make(_options: &Options) -> Result<Box<dyn Pass>> {
-        Ok(Box::new(ReindexIds::default()))
-    }
-
     /// Decides what becomes of each record.
     fn edit(
         mut found: Found,
         wanted: &[(u64, usize)],
         seen: &HashMap<u64, Seen>,
         session: &mut Session,
-    ) -> Step {
+    ) -> Stage {
         let ids = found.ids(session);
         let there: HashMap<u64, usize> = ids.iter().copied().collect();
         let before = found.indexes.clone();
@@ -444,7 +453,7 @@ impl ReindexIds {
         if closed {
             let what = "an ID_INDEX to mend is inside a COMPRESSED record: decompress the recording first";
             session.report.say(Level::Warning, what);
-            return Step::Writing(Arc::default());
+            return Stage::copy();
         }
         let mended = [
             (
@@ -462,7 +471,7 @@ impl ReindexIds {
             (unknown, "of which nobody can tell CPU and thread", "of which nobody can tell CPU and thread"),
         ];
         tell(session, "ID_INDEX", &counts(&mended));
-        Step::Writing(Arc::new(edits))
+        WriteIndexes::stage(edits)
     }
 }
 
@@ -518,7 +527,7 @@ pub(crate) fn kernel_kinds() -> Kinds {
 
 impl Pass for ReindexIds {
     fn name(&self) -> &'static str {
-        "reindex-ids"
+        ReindexIds::NAME
     }
 
     fn needs(&self, input: &Recording) -> Needs {
@@ -526,55 +535,77 @@ impl Pass for ReindexIds {
         if input.form == Form::Pipe {
             kinds.insert(RecordType::HEADER_ATTR);
         }
-        Needs { looks: vec![kinds, kernel_kinds()], ..Needs::default() }
+        // Surveys after it may read the old indexes: ids that it drops belong to no event, and entries that it adds say what the records prove.
+        Needs { surveys: vec![kinds, kernel_kinds()], barrier: false, ..Needs::default() }
     }
 
-    fn survey(&mut self, _look: usize, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
-        match &mut self.step {
-            Step::Index(found) => found.learn(record)?,
-            Step::Evidence { seen, .. } => {
-                if let Some((id, now)) = Seen::of(record, layouts)
-                    && let Some(seen) = seen.get_mut(&id)
-                {
-                    seen.and(now);
-                }
-            }
-            Step::Writing(_) => {}
+    fn start(self: Box<Self>, _input: &Recording) -> Stage {
+        Stage::survey(IndexSurvey::default())
+    }
+}
+
+impl Survey for IndexSurvey {
+    fn record(&mut self, record: &Record<'_>, _layouts: &Layouts) -> Result<()> {
+        self.0.learn(record)
+    }
+
+    fn end(self, session: &mut Session) -> Result<Stage> {
+        let IndexSurvey(found) = self;
+        let ids = found.ids(session);
+        let wanted = found.missing(&ids);
+        if wanted.is_empty() {
+            return Ok(ReindexIds::edit(found, &wanted, &HashMap::new(), session));
+        }
+        let events: HashSet<usize> = wanted.iter().map(|(_, event)| *event).collect();
+        let related = ids.iter().filter(|(_, event)| events.contains(event));
+        let seen = related.map(|(id, _)| (*id, Seen::default())).collect();
+        Ok(Stage::survey(EvidenceSurvey { found, wanted, seen }))
+    }
+}
+
+impl Fork for IndexSurvey {
+    fn fork(&self) -> IndexSurvey {
+        IndexSurvey::default()
+    }
+
+    fn absorb(&mut self, later: IndexSurvey) -> Result<()> {
+        self.0.join(later.0);
+        Ok(())
+    }
+}
+
+impl Survey for EvidenceSurvey {
+    fn record(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
+        if let Some((id, now)) = Seen::of(record, layouts)
+            && let Some(seen) = self.seen.get_mut(&id)
+        {
+            seen.and(now);
         }
         Ok(())
     }
 
-    fn surveyed(&mut self, _look: usize, session: &mut Session) -> Result<()> {
-        self.step = match std::mem::take(&mut self.step) {
-            Step::Index(found) => {
-                let ids = found.ids(session);
-                let wanted = found.missing(&ids);
-                if wanted.is_empty() {
-                    session.skip_looks();
-                    ReindexIds::edit(found, &wanted, &HashMap::new(), session)
-                } else {
-                    let events: HashSet<usize> = wanted.iter().map(|(_, event)| *event).collect();
-                    let related = ids.iter().filter(|(_, event)| events.contains(event));
-                    let seen = related.map(|(id, _)| (*id, Seen::default())).collect();
-                    Step::Evidence { found, wanted, seen }
-                }
-            }
-            Step::Evidence { found, wanted, seen } => ReindexIds::edit(found, &wanted, &seen, session),
-            step @ Step::Writing(_) => step,
-        };
-        Ok(())
+    fn end(self, session: &mut Session) -> Result<Stage> {
+        Ok(ReindexIds::edit(self.found, &self.wanted, &self.seen, session))
+    }
+}
+
+impl Fork for EvidenceSurvey {
+    fn fork(&self) -> EvidenceSurvey {
+        let seen = self.seen.keys().map(|&id| (id, Seen::default())).collect();
+        EvidenceSurvey { found: Found::default(), wanted: Vec::new(), seen }
     }
 
-    fn begin(&mut self, session: &mut Session) -> Result<()> {
-        if let Step::Writing(edits) = &self.step {
-            edits.keys().for_each(|&place| session.want_at(place));
+    fn absorb(&mut self, later: EvidenceSurvey) -> Result<()> {
+        for (id, later) in later.seen {
+            self.seen.entry(id).or_default().and(later);
         }
         Ok(())
     }
+}
 
+impl Rewrite for WriteIndexes {
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
-        let Step::Writing(edits) = &self.step else { return out.keep(record) };
-        let Some(edit) = out.place(&record).and_then(|place| edits.get(&place)) else {
+        let Some(edit) = out.place(&record).and_then(|place| self.0.get(&place)) else {
             return out.keep(record);
         };
         edit.before.iter().try_for_each(|new| out.put(new))?;
@@ -591,30 +622,14 @@ impl Pass for ReindexIds {
         }
         edit.after.iter().try_for_each(|new| out.put(new))
     }
+}
 
-    fn fork(&self) -> Option<Box<dyn Pass>> {
-        let step = match &self.step {
-            Step::Index(_) => Step::default(),
-            Step::Evidence { seen, .. } => {
-                let seen = seen.keys().map(|&id| (id, Seen::default())).collect();
-                Step::Evidence { found: Found::default(), wanted: Vec::new(), seen }
-            }
-            Step::Writing(edits) => Step::Writing(edits.clone()),
-        };
-        Some(Box::new(ReindexIds { step }))
+impl Fork for WriteIndexes {
+    fn fork(&self) -> WriteIndexes {
+        WriteIndexes(self.0.clone())
     }
 
-    fn join(&mut self, worker: Box<dyn Pass>) -> Result<()> {
-        let Some(ReindexIds { step }) = worker_as(worker) else { return Ok(()) };
-        match (&mut self.step, step) {
-            (Step::Index(found), Step::Index(later)) => found.join(later),
-            (Step::Evidence { seen, .. }, Step::Evidence { seen: later, .. }) => {
-                for (id, later) in later {
-                    seen.entry(id).or_default().and(later);
-                }
-            }
-            _ => {}
-        }
+    fn absorb(&mut self, _later: WriteIndexes) -> Result<()> {
         Ok(())
     }
 }

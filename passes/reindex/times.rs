@@ -1,60 +1,48 @@
 //! `reindex-times` makes feature SAMPLE_TIME say the time of the first and of the last sample that is there.
 
 use anyhow::Result;
+use clap::Args;
 use perfx_format::features::SampleTime;
 use perfx_format::input::Recording;
 use perfx_format::{Feature, Kinds, Layouts, Record, RecordType};
-use perfx_pipeline::{Needs, Pass, Session, worker_as};
+use perfx_pipeline::{Fork, Needs, Pass, Session, Stage, Survey};
 
-use super::{ADD, tell};
-use crate::support::options::{Choice, Options};
+use super::tell;
+use crate::support::options::PassOptions;
 
-/// The pass.
-#[derive(Debug, Default)]
+/// The pass, and its options.
+#[derive(Args, Clone, Copy, Debug, Default)]
 pub struct ReindexTimes {
+    /// Also make what is missing by design: the feature, or its times if they are zeros, as perf writes them into pipe data and with --buildid-all
+    #[arg(long)]
+    pub add: bool,
+}
+
+impl PassOptions for ReindexTimes {
+    const NAME: &'static str = "reindex-times";
+    const ABOUT: &'static str = "set feature SAMPLE_TIME to the times of the first and the last sample";
+    const EXAMPLES: &'static [&'static str] = &["", "add"];
+
+    fn pass(self) -> Result<Box<dyn Pass>> {
+        Ok(Box::new(self))
+    }
+}
+
+/// The survey: when the samples are.
+struct Times {
     add: bool,
     /// The least and the greatest time of a sample, ns.
     seen: Option<(u64, u64)>,
 }
 
-impl ReindexTimes {
-    pub(crate) const ABOUT: &'static str =
-        "make feature SAMPLE_TIME say when the first and the last sample are";
-    pub(crate) const OPTIONS: &'static [Choice] = &[ADD];
-
-    pub(crate) fn make(options: &Options) -> Result<Box<dyn Pass>> {
-        Ok(Box::new(ReindexTimes::new(options.has(ADD.name))))
-    }
-
-    /// With `add`, also where there is no such feature, or one of zeros, as perf writes it into pipe data and with `--buildid-all`.
-    pub fn new(add: bool) -> ReindexTimes {
-        ReindexTimes { add, seen: None }
-    }
-
+impl Times {
     fn see(&mut self, (first, last): (u64, u64)) {
         let (least, greatest) = self.seen.unwrap_or((first, last));
         self.seen = Some((least.min(first), greatest.max(last)));
     }
-}
 
-impl Pass for ReindexTimes {
-    fn name(&self) -> &'static str {
-        "reindex-times"
-    }
-
-    fn needs(&self, _input: &Recording) -> Needs {
-        Needs { looks: vec![Kinds::of(&[RecordType::SAMPLE])], ..Needs::default() }
-    }
-
-    fn survey(&mut self, _look: usize, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
-        // Like perf, which takes both for a sample without a time.
-        if let Some(time) = layouts.time(record).filter(|&time| time != 0 && time != u64::MAX) {
-            self.see((time, time));
-        }
-        Ok(())
-    }
-
-    fn begin(&mut self, session: &mut Session) -> Result<()> {
+    /// Sets the feature where it is wrong.
+    fn correct(self, session: &mut Session) {
         let (first_ns, last_ns) = self.seen.unwrap_or_default();
         let (unknown, is) = (SampleTime::default(), SampleTime { first_ns, last_ns });
         let section = session.feature(Feature::SAMPLE_TIME);
@@ -74,15 +62,47 @@ impl Pass for ReindexTimes {
             ));
         }
         tell(session, "feature SAMPLE_TIME", &mended);
+    }
+}
+
+impl Pass for ReindexTimes {
+    fn name(&self) -> &'static str {
+        ReindexTimes::NAME
+    }
+
+    fn needs(&self, _input: &Recording) -> Needs {
+        Needs { surveys: vec![Kinds::of(&[RecordType::SAMPLE])], barrier: false, ..Needs::default() }
+    }
+
+    fn start(self: Box<Self>, _input: &Recording) -> Stage {
+        Stage::survey(Times { add: self.add, seen: None })
+    }
+}
+
+impl Survey for Times {
+    fn record(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
+        // Like perf, which takes both for a sample without a time.
+        if let Some(time) = layouts.time(record).filter(|&time| time != 0 && time != u64::MAX) {
+            self.see((time, time));
+        }
         Ok(())
     }
 
-    fn fork(&self) -> Option<Box<dyn Pass>> {
-        Some(Box::new(ReindexTimes::new(self.add)))
+    fn end(self, _session: &mut Session) -> Result<Stage> {
+        Ok(Stage::begin(move |begin| {
+            self.correct(begin);
+            Ok(Stage::copy())
+        }))
+    }
+}
+
+impl Fork for Times {
+    fn fork(&self) -> Times {
+        Times { add: self.add, seen: None }
     }
 
-    fn join(&mut self, worker: Box<dyn Pass>) -> Result<()> {
-        if let Some(ReindexTimes { seen: Some(seen), .. }) = worker_as(worker) {
+    fn absorb(&mut self, later: Times) -> Result<()> {
+        if let Some(seen) = later.seen {
             self.see(seen);
         }
         Ok(())

@@ -8,13 +8,60 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
 use build_id::{Answer, BuildId, Finder, KnownIds, Object, Places, Reason, RecordedOn, Source};
+use clap::Args;
 use perfx_format::features::{BuildIdEntry, BuildIds, read_str, set_build_id, trimmed_id};
 use perfx_format::header::Features;
 use perfx_format::{Endian, Feature, Kinds, Layouts, Record, RecordType, set_mmap2_build_id};
 use perfx_pipeline::address_space::{Dso, Identity, Machine, Mapping};
 use perfx_pipeline::{LISTED, Level, Report, Session, counted};
 
-use super::options::{Choice, Options};
+/// Where files are looked for that a recording names.
+#[derive(Args, Clone, Debug)]
+pub struct SearchArgs {
+    /// A sysroot or container image to look in; repeatable
+    #[arg(help_heading = "Where files are looked for", long, value_name = "DIR")]
+    root: Vec<PathBuf>,
+    /// A build-id cache of perf to look in; repeatable
+    #[arg(help_heading = "Where files are looked for", long, value_name = "DIR")]
+    buildid_dir: Vec<PathBuf>,
+    /// Do not read the files and the kernel of this machine, as for a recording of another one
+    #[arg(help_heading = "Where files are looked for", long)]
+    no_files: bool,
+}
+
+impl SearchArgs {
+    /// The user says where to look.
+    pub fn is_given(&self) -> bool {
+        !self.root.is_empty() || !self.buildid_dir.is_empty() || self.no_files
+    }
+
+    /// Errors on a list that cannot be read and on folders that do not exist.
+    pub fn options(self, known: Option<&str>) -> Result<IdOptions> {
+        IdOptions::new(known, self.root, self.buildid_dir, self.no_files)
+    }
+}
+
+/// Where build-ids come from.
+#[derive(Args, Clone, Debug)]
+pub struct IdArgs {
+    /// Ids to use, whatever the recording says: `HEX PATH[,HEX PATH…]`, or file://NAME with one such pair a line
+    #[arg(long, alias = "known", value_name = "LIST")]
+    known_build_ids: Option<String>,
+    #[command(flatten)]
+    search: SearchArgs,
+}
+
+impl IdArgs {
+    /// The user says where to look.
+    pub fn is_given(&self) -> bool {
+        self.known_build_ids.is_some() || self.search.is_given()
+    }
+
+    /// Errors on a list that cannot be read and on folders that do not exist.
+    pub fn options(self) -> Result<IdOptions> {
+        self.search.options(self.known_build_ids.as_deref())
+    }
+}
 
 /// Where build-ids may come from beside the recording.
 #[derive(Clone, Debug, Default)]
@@ -105,21 +152,6 @@ impl IdOptions {
         self.no_files
     }
 
-    pub(crate) const KNOWN: Choice =
-        Choice { name: "known", value: Some("LIST"), about: "ids to use: `HEX PATH[,…]` or file://NAME" };
-    pub(crate) const ROOT: Choice = Choice {
-        name: "root",
-        value: Some("DIR"),
-        about: "a sysroot or container image to look in; repeatable",
-    };
-    pub(crate) const CACHE: Choice =
-        Choice { name: "buildid-dir", value: Some("DIR"), about: "a build-id cache of perf; repeatable" };
-    pub(crate) const NO_FILES: Choice = Choice {
-        name: "no-files",
-        value: None,
-        about: "do not read the files and the kernel of this machine",
-    };
-
     /// `known` is `HEX PATH[,…]` or `file://NAME`; `roots` are folders that stand for `/` of the recorded machine, `caches` build-id caches of perf;
     /// with `no_files`, the files of this machine are not those that were recorded. Errors on a list that can't be read and on folders that are
     /// not there: whoever names them wants them used.
@@ -138,16 +170,6 @@ impl IdOptions {
             ensure!(there.is_dir(), "{what} {} is not a directory", folder.display());
         }
         Ok(IdOptions { known, roots, caches, no_files })
-    }
-
-    pub(crate) fn from_options(options: &Options) -> Result<IdOptions> {
-        let paths = |name| options.all(name).map(PathBuf::from).collect();
-        IdOptions::new(
-            options.all("known").next(),
-            paths("root"),
-            paths("buildid-dir"),
-            options.has("no-files"),
-        )
     }
 }
 

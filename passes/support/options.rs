@@ -1,57 +1,100 @@
-//! The options of a pass as `perfx run -p` writes them: each must be one the pass knows.
+//! The options of a pass are declared once, as a clap `Args` struct: `perfx NAME --option value` and `perfx run -p NAME:option=value` parse it alike.
 
-use anyhow::{Result, bail};
-use perfx_pipeline::did_you_mean;
+use anyhow::{Result, anyhow, bail};
+use clap::{ArgMatches, Args, Command};
+use perfx_pipeline::{Pass, did_you_mean};
 
-/// An option a pass takes.
+/// The options of a pass, and what the registry says of it.
+pub trait PassOptions: Args {
+    /// The pass's name, in kebab-case.
+    const NAME: &'static str;
+    /// What the pass does, in one sentence.
+    const ABOUT: &'static str;
+    /// Options it is tested with, as `perfx run -p` writes them; `recorded/NAME` is a recording of tests/data.
+    const EXAMPLES: &'static [&'static str];
+
+    /// The pass. Errors are mistakes in the options.
+    fn pass(self) -> Result<Box<dyn Pass>>;
+}
+
+/// A pass that can be asked for by name.
 #[derive(Clone, Copy, Debug)]
-pub struct Choice {
+pub struct PassSpec {
     /// The name.
     pub name: &'static str,
-    /// What its value is called; `None` for a switch.
-    pub value: Option<&'static str>,
-    /// What it does, in a few words.
+    /// What it does, in one sentence.
     pub about: &'static str,
+    /// Options it is tested with.
+    pub examples: &'static [&'static str],
+    augment: fn(Command) -> Command,
+    make: fn(&ArgMatches) -> Result<Box<dyn Pass>>,
 }
 
-/// The options given to one pass.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    given: Vec<(String, Option<String>)>,
-}
+impl PassSpec {
+    pub(crate) const fn of<O: PassOptions>() -> PassSpec {
+        PassSpec {
+            name: O::NAME,
+            about: O::ABOUT,
+            examples: O::EXAMPLES,
+            augment: O::augment_args,
+            make: |matches| O::from_arg_matches(matches)?.pass(),
+        }
+    }
 
-impl Options {
-    /// Reads `NAME` and `NAME=VALUE`.
-    pub(crate) fn parse(parts: impl Iterator<Item = String>, choices: &[Choice]) -> Result<Options> {
-        let mut given = Vec::new();
-        for part in parts {
-            let (name, value) = match part.split_once('=') {
+    /// `command` with the pass's options.
+    pub fn augment(&self, command: Command) -> Command {
+        (self.augment)(command)
+    }
+
+    /// The pass with the options of a command line that [`PassSpec::augment`] has parsed.
+    pub fn make(&self, matches: &ArgMatches) -> Result<Box<dyn Pass>> {
+        (self.make)(matches)
+    }
+
+    /// The options, as a command without a name of its own.
+    pub fn command(&self) -> Command {
+        let command = Command::new(self.name).about(self.about).no_binary_name(true).disable_help_flag(true);
+        self.augment(command)
+    }
+
+    /// The pass with the options of a chain: `NAME` or `NAME=VALUE`, where `\` keeps the next character of a value from ending it.
+    pub(crate) fn parse(&self, options: impl Iterator<Item = String>) -> Result<Box<dyn Pass>> {
+        let command = self.command();
+        let mut arguments = Vec::new();
+        for option in options {
+            let (name, value) = match option.split_once('=') {
                 Some((name, value)) => (name, Some(unescape(value))),
-                None => (part.as_str(), None),
+                None => (option.as_str(), None),
             };
-            let Some(choice) = choices.iter().find(|choice| choice.name == name) else {
-                let names: Vec<_> = choices.iter().map(|choice| choice.name).collect();
-                let meant = did_you_mean(name, &names);
-                bail!("unknown option `{name}`; available: {}{meant}", names.join(", "));
-            };
-            match (choice.value, &value) {
-                (Some(what), None) => bail!("option `{name}` needs a value: {name}={what}"),
-                (None, Some(_)) => bail!("option `{name}` takes no value"),
-                _ => given.push((name.to_owned(), value)),
+            let takes_value = takes_value(&command, name)?;
+            match value {
+                Some(value) if takes_value => arguments.push(format!("--{name}={value}")),
+                None if !takes_value => arguments.push(format!("--{name}")),
+                Some(_) => bail!("option `{name}` does not take a value"),
+                None => bail!("option `{name}` needs a value: {name}=VALUE"),
             }
         }
-        Ok(Options { given })
+        let matches = command.try_get_matches_from(arguments).map_err(|error| {
+            // The first line says what is wrong; the others are about a command line that there is none of.
+            let text = error.to_string();
+            let first = text.lines().next().unwrap_or_default();
+            anyhow!("{}", first.trim_start_matches("error: "))
+        })?;
+        self.make(&matches)
     }
+}
 
-    /// A switch was given.
-    pub(crate) fn has(&self, name: &str) -> bool {
-        self.given.iter().any(|(given, _)| given == name)
+fn takes_value(command: &Command, name: &str) -> Result<bool> {
+    let is_named = |option: &&clap::Arg| {
+        option.get_long_and_visible_aliases().is_some_and(|names| names.contains(&name))
+            || option.get_all_aliases().is_some_and(|names| names.contains(&name))
+    };
+    if let Some(option) = command.get_arguments().find(is_named) {
+        return Ok(option.get_action().takes_values());
     }
-
-    /// The values of an option, in the order they were given.
-    pub(crate) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
-        self.given.iter().filter(move |(given, _)| given == name).filter_map(|(_, value)| value.as_deref())
-    }
+    let names: Vec<_> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
+    let meant = did_you_mean(name, &names);
+    bail!("unknown option `{name}`; available: {}{meant}", names.join(", "));
 }
 
 /// The parts between separators that no `\` stands before; the `\` stay.

@@ -28,9 +28,8 @@ use crate::term::units::size;
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Decompress {
-    /// Keep what can be read of a damaged recording, and say what is lost
-    #[arg(long)]
-    salvage: bool,
+    #[command(flatten)]
+    options: DecompressOptions,
     /// The files of perf record --switch-output, oldest first; -o is the directory to write them to, under their own names
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["positional", "input", "to"])]
     chain: Vec<PathBuf>,
@@ -66,7 +65,7 @@ impl Decompress {
     }
 
     fn pass(&self) -> Box<Pass> {
-        Box::new(Pass::new(DecompressOptions { salvage: self.salvage }))
+        Box::new(Pass::new(self.options))
     }
 
     /// One file after another, and not one gets its name before all are there.

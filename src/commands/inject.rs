@@ -5,11 +5,11 @@ use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 use clap::Args;
-use perfx_passes::{BuildIds, BuildIdsOptions, MergeOptions, Mmap2BuildIds, Mmap2BuildIdsOptions};
+use perfx_passes::{BuildIds, BuildIdsOptions, IdArgs, MergeOptions, Mmap2BuildIds, Mmap2BuildIdsOptions};
 use perfx_pipeline::{Level, Pass, Report};
 
 use super::merge::{guest_pass, has_kcore};
-use crate::args::{SearchArgs, Usage};
+use crate::args::{Usage, usage};
 use crate::io::target::WriteArgs;
 
 /// Options of perf inject that perfx inject has not.
@@ -62,11 +62,8 @@ pub(crate) struct Inject {
     /// Put them into MMAP2 records instead, all of them
     #[arg(long)]
     mmap2_buildid_all: bool,
-    /// Ids to use, whatever the recording says: `HEX PATH[,HEX PATH…]`, or file://NAME with one such pair a line
-    #[arg(long, value_name = "LIST")]
-    known_build_ids: Option<String>,
     #[command(flatten)]
-    search: SearchArgs,
+    ids: IdArgs,
     /// Merge a guest's recording: PATH,PID[,OFFSET[,SCALE]]; repeatable. The same as perfx merge
     #[arg(long, value_name = "GUEST")]
     guest_data: Vec<OsString>,
@@ -79,14 +76,14 @@ pub(crate) struct Inject {
 
 impl Inject {
     pub(crate) fn run(&self) -> Result<u8> {
-        let ids = self.search.options(self.known_build_ids.as_deref())?;
+        let ids = self.ids.clone().options().map_err(usage)?;
         let mmap2 = self.mmap2_buildids || self.mmap2_buildid_all;
         let build_ids = self.build_ids || self.buildid_all;
         let merge = !self.guest_data.is_empty();
         if !mmap2 && !build_ids && !merge {
             let modes = "--buildids, --buildid-all, --mmap2-buildids, --mmap2-buildid-all or --guest-data";
             ensure!(
-                self.known_build_ids.is_none() && !self.search.is_given(),
+                !self.ids.is_given(),
                 Usage(format!("nothing to inject: where to find build-ids is given, but none of {modes}"))
             );
             let mut report = Report::default();

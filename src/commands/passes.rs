@@ -7,7 +7,7 @@ use clap::Args;
 use perfx_format::header::Magic;
 use perfx_format::input::Recording;
 use perfx_format::{Endian, Kinds};
-use perfx_passes::{Entry, REGISTRY, parse_chain};
+use perfx_passes::{PassSpec, REGISTRY, parse_chain};
 use perfx_pipeline::{Job, Needs};
 use serde_json::{Value as Json, json};
 
@@ -32,7 +32,7 @@ pub(crate) struct Passes {
 }
 
 /// Version of the JSON forms.
-const SCHEMA: u32 = 1;
+const SCHEMA: u32 = 2;
 
 impl Passes {
     pub(crate) fn run(&self) -> Result<u8> {
@@ -63,7 +63,7 @@ impl Passes {
 }
 
 /// Of a recording that holds nothing.
-fn needs(entry: &Entry) -> Result<Needs> {
+fn needs(entry: &PassSpec) -> Result<Needs> {
     let nothing = Cursor::new(Magic::pipe_header(Endian::Little));
     let recording = Recording::from_reader(Box::new(nothing), "nothing".into(), spool())?;
     let job = Job { recording, passes: parse_chain(entry.name)?, threads: 1, spool: spool() };
@@ -80,11 +80,23 @@ fn kinds_text(kinds: Kinds) -> String {
     if kinds == Kinds::ALL { "every record".to_owned() } else { kinds.names().join(", ") }
 }
 
-fn as_text(entry: &Entry, needs: &Needs) -> String {
+/// The name of each option of a pass, what its value is called if it takes one, and what it does.
+fn options(entry: &PassSpec) -> impl Iterator<Item = (String, Option<String>, String)> {
+    let options: Vec<clap::Arg> = entry.command().get_arguments().cloned().collect();
+    options.into_iter().filter_map(|option| {
+        let value = option
+            .get_action()
+            .takes_values()
+            .then(|| option.get_value_names()?.first().map(ToString::to_string));
+        Some((option.get_long()?.to_owned(), value.flatten(), option.get_help()?.to_string()))
+    })
+}
+
+fn as_text(entry: &PassSpec, needs: &Needs) -> String {
     let mut text = format!("{}\n    {}\n", heading(entry.name), entry.about);
     let mut say = |what: &str, said: String| text += &format!("    {what:<10} {said}\n");
-    for (number, look) in needs.looks.iter().enumerate() {
-        say(&format!("look {}", number + 1), format!("reads {}", kinds_text(*look)));
+    for (number, survey) in needs.surveys.iter().enumerate() {
+        say(&format!("survey {}", number + 1), format!("reads {}", kinds_text(*survey)));
     }
     if needs.decompressed {
         say("needs", "COMPRESSED records replaced by what they hold".to_owned());
@@ -99,19 +111,17 @@ fn as_text(entry: &Entry, needs: &Needs) -> String {
         let stale: Vec<_> = needs.stale.iter().map(ToString::to_string).collect();
         say("makes stale", stale.join(", "));
     }
-    for option in entry.options {
-        let value = option.value.map(|value| format!("={value}")).unwrap_or_default();
-        text += &format!("    {:<20} {}\n", format!(":{}{value}", option.name), option.about);
+    for (name, value, about) in options(entry) {
+        let value = value.map(|value| format!("={value}")).unwrap_or_default();
+        text += &format!("    {:<20} {about}\n", format!(":{name}{value}"));
     }
     text
 }
 
-fn as_json(entry: &Entry, needs: &Needs) -> Json {
-    let options: Vec<_> = entry
-        .options
-        .iter()
-        .map(|option| json!({"name": option.name, "value": option.value, "about": option.about}))
-        .collect();
+fn as_json(entry: &PassSpec, needs: &Needs) -> Json {
+    let options = options(entry);
+    let options: Vec<_> =
+        options.map(|(name, value, about)| json!({"name": name, "value": value, "about": about})).collect();
     let mut object = needs_json(entry.name, needs);
     object["about"] = json!(entry.about);
     object["options"] = json!(options);
@@ -122,7 +132,7 @@ fn as_json(entry: &Entry, needs: &Needs) -> Json {
 pub(crate) fn needs_json(name: &str, needs: &Needs) -> Json {
     json!({
         "name": name,
-        "looks": needs.looks.iter().map(|look| kinds(*look)).collect::<Vec<_>>(),
+        "surveys": needs.surveys.iter().map(|survey| kinds(*survey)).collect::<Vec<_>>(),
         "changes": kinds(needs.records),
         "decompressed": needs.decompressed,
         "tells_events": needs.ids,

@@ -5,7 +5,7 @@ use clap::Args;
 use perfx_format::Kinds;
 use perfx_format::header::Weight;
 use perfx_format::input::{Batch, Form, HeaderRecord, Recording};
-use perfx_passes::{Recover as Pass, ReindexAux, ReindexBuildIds, ReindexTimes};
+use perfx_passes::{Recover as Pass, RecoverOptions, ReindexAux, ReindexBuildIds, ReindexTimes};
 use perfx_pipeline::scan_past;
 
 use crate::io::source::{Source, spool};
@@ -26,9 +26,8 @@ use crate::io::target::WriteArgs;
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Recover {
-    /// Also set the number of CPUs, which nothing tells for sure, to those that samples were taken on
-    #[arg(long)]
-    guess: bool,
+    #[command(flatten)]
+    options: RecoverOptions,
     #[command(flatten)]
     write: WriteArgs,
 }
@@ -41,10 +40,10 @@ impl Recover {
             return self.write.write_recording("recover", &source, recording, Vec::new(), false);
         }
         let passes: Vec<Box<dyn perfx_pipeline::Pass>> = vec![
-            Box::new(Pass::new(self.guess)),
-            Box::new(ReindexAux::new(true)),
-            Box::new(ReindexTimes::new(true)),
-            Box::new(ReindexBuildIds::new(true)),
+            Box::new(Pass::new(self.options.guess)),
+            Box::new(ReindexAux { add: true }),
+            Box::new(ReindexTimes { add: true }),
+            Box::new(ReindexBuildIds { add: true }),
         ];
         self.write.write_recording("recover", &source, recording, passes, false)
     }

@@ -50,16 +50,16 @@ impl Reindex {
         let all = !(self.ids || self.aux || self.times || self.build_ids);
         let mut passes: Vec<Box<dyn Pass>> = Vec::new();
         if self.ids || all {
-            passes.push(Box::new(ReindexIds::default()));
+            passes.push(Box::new(ReindexIds {}));
         }
         if self.aux || all {
-            passes.push(Box::new(ReindexAux::new(self.aux)));
+            passes.push(Box::new(ReindexAux { add: self.aux }));
         }
         if self.times || all {
-            passes.push(Box::new(ReindexTimes::new(self.times)));
+            passes.push(Box::new(ReindexTimes { add: self.times }));
         }
         if self.build_ids || all {
-            passes.push(Box::new(ReindexBuildIds::new(self.build_ids)));
+            passes.push(Box::new(ReindexBuildIds { add: self.build_ids }));
         }
         passes
     }

@@ -2,10 +2,9 @@
 
 use anyhow::Result;
 use clap::Args;
-use perfx_passes::Mend;
+use perfx_passes::{Repair as RepairPass, RepairOptions};
 use perfx_pipeline::Pass;
 
-use crate::args::Usage;
 use crate::io::target::WriteArgs;
 
 /// Repair faults that programs and kernels are known to write into recordings
@@ -21,18 +20,15 @@ use crate::io::target::WriteArgs;
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Repair {
-    /// Repair only this fault; repeatable
-    #[arg(long, value_name = "CODE")]
-    fault: Vec<String>,
+    #[command(flatten)]
+    options: RepairOptions,
     #[command(flatten)]
     write: WriteArgs,
 }
 
 impl Repair {
     pub(crate) fn run(&self) -> Result<u8> {
-        let mends = self.fault.iter().map(|code| Mend::parse(code)).collect::<Result<Vec<_>>>();
-        let mends = mends.map_err(|e| Usage(e.to_string()))?;
-        let passes = || -> Vec<Box<dyn Pass>> { vec![Box::new(perfx_passes::Repair::new(&mends))] };
+        let passes = || -> Vec<Box<dyn Pass>> { vec![Box::new(RepairPass::new(&self.options.fault))] };
         if self.write.in_place
             && let Some(code) = self.write.rewrite_features_in_place(passes())?
         {

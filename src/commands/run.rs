@@ -62,7 +62,7 @@ impl Run {
 fn as_json(schedule: &Schedule) -> Json {
     let passes: Vec<_> = schedule.needs().iter().map(|(name, needs)| needs_json(name, needs)).collect();
     json!({
-        "schema": 1,
+        "schema": 2,
         "what": "schedule",
         "spools": schedule.spools(),
         "decompresses": schedule.decompresses(),

@@ -63,7 +63,7 @@ pub struct Recording {
     pub file: Option<FileHeader>,
     /// Pipe data: the leading records that `events` and `features` were read from.
     pub head: Vec<Batch>,
-    /// The names perf before 3.3 gave its events, [`EVENT_TYPE_SIZE`] bytes each: of a file's header, or of the HEADER_EVENT_TYPE records among
+    /// The names perf before 3.3 gave its events, [`EVENT_TYPE_SIZE`](crate::header::EVENT_TYPE_SIZE) bytes each: of a file's header, or of the HEADER_EVENT_TYPE records among
     /// the leading ones of pipe data.
     pub event_types: Vec<u8>,
     /// A directory's entries that hold no records (`kcore_dir` and the like).

@@ -7,8 +7,8 @@ use anyhow::Result;
 use perfx_format::input::{Batch, Batches, Draft, Recording};
 use perfx_format::{Endian, Kinds};
 
+use crate::expanded::{expand_alone, expanded_seen};
 use crate::ordered::ordered;
-use crate::run::{expand_alone, expanded_seen};
 
 /// How COMPRESSED records are to be read.
 pub(crate) enum Open<S> {

@@ -7,7 +7,7 @@ use crossbeam_channel::{Sender, bounded};
 use perfx_format::input::{Batch, HeaderRecord, Recording};
 use perfx_format::{Endian, Error, Kinds};
 
-use crate::run::expand_alone;
+use crate::expanded::expand_alone;
 
 /// Opens what goes by, on a thread of its own, and keeps nothing of it.
 pub(crate) struct Hidden {

@@ -2,19 +2,35 @@
 
 pub mod address_space;
 mod draft;
+mod each_batch;
+mod emit;
+mod expanded;
 mod hidden;
+mod job;
 mod ordered;
+mod output;
 mod pass;
 mod plan;
 mod report;
-mod run;
+mod rewrite;
 mod scan;
+mod schedule;
+mod session;
 mod sink;
+mod stage;
+mod survey;
 mod words;
+mod writer;
 
+pub use emit::Emit;
+pub use expanded::{in_file, opened};
+pub use job::{Job, Outcome};
 pub use ordered::{ahead, ordered};
-pub use pass::{Damage, Emit, Needs, Pass, Place, Scope, Session, worker_as};
+pub use output::{Output, OutputForm};
+pub use pass::{Damage, Fork, Interest, Needs, Pass, Prescan, Prescanned, Rewrite, Survey};
 pub use report::{LISTED, Level, Report};
-pub use run::{Job, NotLast, Outcome, Output, OutputForm, Schedule, in_file, opened};
 pub use scan::{scan, scan_both, scan_past, scan_two};
+pub use schedule::{NotLast, Schedule};
+pub use session::{Begin, Place, Session};
+pub use stage::Stage;
 pub use words::{count, counted, did_you_mean, is_slip, wide_count};

@@ -57,7 +57,7 @@ impl Plan {
 
 /// What the output's form asks of every record, beside the passes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Terminal {
+pub(crate) struct OutputNeeds {
     pub(crate) endian: Endian,
     /// Tell where AUXTRACE records come to lie.
     pub(crate) mark_aux: bool,
@@ -67,7 +67,7 @@ pub(crate) struct Terminal {
     pub(crate) strip: bool,
 }
 
-impl Terminal {
+impl OutputNeeds {
     /// The kinds it must see.
     pub(crate) fn kinds(self) -> Kinds {
         let mut kinds = Kinds::NONE;
@@ -85,23 +85,23 @@ impl Terminal {
 #[derive(Debug)]
 pub(crate) struct Planner {
     plan: Plan,
-    terminal: Terminal,
+    needs: OutputNeeds,
     /// Address range of the batch's bytes: a record inside it is kept as a range.
     batch: Range<usize>,
 }
 
 impl Planner {
     /// For a batch, or for records that belong to none.
-    pub(crate) fn new(batch: Option<&Batch>, terminal: Terminal) -> Planner {
+    pub(crate) fn new(batch: Option<&Batch>, needs: OutputNeeds) -> Planner {
         let batch = batch.map_or(0..0, |batch| {
             let start = batch.bytes.as_ptr() as usize;
             start..start + batch.bytes.len()
         });
-        Planner { plan: Plan::default(), terminal, batch }
+        Planner { plan: Plan::default(), needs, batch }
     }
 
     pub(crate) fn endian(&self) -> Endian {
-        self.terminal.endian
+        self.needs.endian
     }
 
     pub(crate) fn done(self) -> Plan {
@@ -122,7 +122,7 @@ impl Planner {
 
     /// It has no wish to see a record, whatever its kind.
     pub(crate) fn takes_any(&self) -> bool {
-        self.terminal.kinds() == Kinds::NONE
+        self.needs.kinds() == Kinds::NONE
     }
 
     /// New bytes.
@@ -155,7 +155,7 @@ impl Planner {
     /// A record has come through all passes.
     pub(crate) fn keep(&mut self, record: Record<'_>) -> Result<()> {
         let kind = record.kind();
-        if self.terminal.absorb
+        if self.needs.absorb
             && let Some(header) = HeaderRecord::read(&record)?
         {
             // A build-id is good in both places, and where it stands among the samples may matter to a reader.
@@ -169,11 +169,11 @@ impl Planner {
             }
         }
         // What a pass has made belongs there.
-        if self.terminal.strip && record.origin() != Origin::Synthetic && HeaderRecord::is_front(&record) {
+        if self.needs.strip && record.origin() != Origin::Synthetic && HeaderRecord::is_front(&record) {
             *self.plan.misplaced.entry(kind).or_default() += 1;
             return Ok(());
         }
-        if self.terminal.mark_aux && kind == RecordType::AUXTRACE {
+        if self.needs.mark_aux && kind == RecordType::AUXTRACE {
             let size = record.bytes().len() as u64;
             self.plan.marks.push(Mark { origin: record.origin(), at: self.plan.len, size });
         }
@@ -189,7 +189,7 @@ impl Planner {
 
     pub(crate) fn drop_record(&mut self, record: Record<'_>) {
         *self.plan.dropped.entry(record.kind()).or_default() += 1;
-        if self.terminal.mark_aux && record.kind() == RecordType::AUXTRACE {
+        if self.needs.mark_aux && record.kind() == RecordType::AUXTRACE {
             self.plan.dropped_aux.push(record.origin());
         }
     }

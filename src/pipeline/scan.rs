@@ -7,8 +7,8 @@ use crossbeam_channel::bounded;
 use perfx_format::input::{Batch, Recording};
 
 use crate::draft::{self, Open};
+use crate::expanded::{expanded, in_file};
 use crate::ordered::started;
-use crate::run::{expanded, in_file};
 
 /// `work` for every batch, on `threads` threads (1: the calling one), each batch with a fresh `R`; then `done` on the calling thread in file
 /// order. With `open`, COMPRESSED records are replaced by what they hold.

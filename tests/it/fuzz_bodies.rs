@@ -20,8 +20,8 @@ use perfx_format::{
     Bytes, Endian, Event, Feature, Kinds, Layouts, Origins, Record, RecordType, Result, Walker,
 };
 use perfx_passes::{
-    Compress, CompressOptions, Decompress, DecompressOptions, Entry, Join, JoinOptions, Joined, Merge,
-    MergeOptions, REGISTRY, Recover, ReindexAux, ReindexBuildIds, ReindexIds, ReindexTimes, Split, SplitBy,
+    Compress, CompressOptions, Decompress, DecompressOptions, Join, JoinOptions, Joined, Merge, MergeOptions,
+    PassSpec, REGISTRY, Recover, ReindexAux, ReindexBuildIds, ReindexIds, ReindexTimes, Split, SplitBy,
     in_time_order, parse_chain,
 };
 use perfx_pipeline::{Level, Outcome, OutputForm, Pass};
@@ -44,7 +44,7 @@ pub(crate) fn all() -> Vec<(String, Run)> {
 }
 
 /// One of the pass's examples, chosen by the input's length, keeps the promises.
-fn pass_body(entry: &'static Entry) -> Run {
+fn pass_body(entry: &'static PassSpec) -> Run {
     Box::new(|bytes| {
         let (length, examples) = (bytes.len(), entry.examples);
         let chain = promises::chain(entry, examples[length / 2 % examples.len()]);
@@ -570,9 +570,9 @@ pub(crate) fn reindex(bytes: &[u8]) {
     let passes = || -> Vec<Box<dyn Pass>> {
         vec![
             Box::new(ReindexIds::default()),
-            Box::new(ReindexAux::new(add)),
-            Box::new(ReindexTimes::new(add)),
-            Box::new(ReindexBuildIds::new(add)),
+            Box::new(ReindexAux { add }),
+            Box::new(ReindexTimes { add }),
+            Box::new(ReindexBuildIds { add }),
         ]
     };
     pass(bytes, bytes.len(), || passes().swap_remove(bytes.len() / 16 % 4));

@@ -11,8 +11,8 @@ use perfx_doctor::{Severity, examine};
 use perfx_format::header::{Features, Weight};
 use perfx_format::input::{Form, Recording, Spool};
 use perfx_format::{Endian, Feature, RecordType};
-use perfx_passes::{Entry, parse_chain};
-use perfx_pipeline::{Job, Level, Outcome, Output, OutputForm, Pass, Report, opened};
+use perfx_passes::{PassSpec, parse_chain};
+use perfx_pipeline::{Job, Level, Outcome, Output, OutputForm, Pass, Report, count, opened};
 
 /// A file without a name; in memory where that is possible.
 pub(crate) fn unnamed(bytes: &[u8]) -> File {
@@ -53,7 +53,7 @@ impl Input<'_> {
 }
 
 /// The chain that `perfx run -p` is given for one of a pass's examples. Files that an example names lie in `tests/data`.
-pub(crate) fn chain(entry: &Entry, example: &str) -> String {
+pub(crate) fn chain(entry: &PassSpec, example: &str) -> String {
     // The fuzz target includes this file, too, from a package of its own.
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join(file!());
     let recorded = here.parent().expect("a file is in a folder").join("../data/recorded/");
@@ -211,8 +211,7 @@ fn lost_in_silence(before: &Holds, after: &Holds, outcome: &Outcome) -> Result<(
         ));
     }
     // A pass that chooses samples says how many it keeps.
-    let kept = format!("kept {} of ", after.count(RecordType::SAMPLE));
-    let chosen = report.lines.iter().any(|(_, line)| line.replace(',', "").contains(&kept));
+    let chosen = names(report, &format!("kept {} of ", count(after.count(RecordType::SAMPLE))));
     for &kind in before.kinds.keys() {
         // A round only says that what is before it can be sorted now: nothing is lost with it. Events and features are compared as such.
         if kind == RecordType::SAMPLE && chosen || kind == RecordType::FINISHED_ROUND || of_form(kind) {

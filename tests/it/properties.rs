@@ -6,6 +6,7 @@ use std::io::{Cursor, Read as _, Seek as _, Write as _};
 use std::sync::Arc;
 
 use perfx_format::expand::Expand;
+use perfx_format::features::write_str;
 use perfx_format::header::{Features, FileFront, FileHeader, Magic, Section, feature_table};
 use perfx_format::input::{Batch, Recording, Spool};
 use perfx_format::sample::{Sample, Weight, callchain};
@@ -171,10 +172,15 @@ fn run_of_records(
     let (mut bytes, mut all) = (Vec::new(), Vec::new());
     for _ in 0..count {
         let kind = random.pick(&[1, 3, 9, 9, 9, 10, 66, 68, 71, 80, 99, 126, 127, 4000, u32::MAX]);
-        let payload = if kind == 66 || kind == 71 { random.below(100) } else { 0 };
         let least =
             [(66, 12), (71, 16)].into_iter().find(|(other, _)| *other == kind).map_or(8, |(_, least)| least);
         let size = least + if random.once_in(20) { random.below(60_000) } else { random.below(60) };
+        let payload = match kind {
+            // One that the record has room for would be inside it.
+            66 => size - 11 + random.below(100),
+            71 => random.below(100),
+            _ => 0,
+        };
         let at = bytes.len();
         bytes.extend(header(endian, kind, random.next() as u16, size));
         bytes.extend(random.bytes(size - 8 + payload));
@@ -579,16 +585,23 @@ fn random_events(random: &mut Random, endian: Endian, least: usize) -> Vec<Event
         .collect()
 }
 
-/// Features without a meaning of their own, and of those some that nobody knows.
-fn random_features(random: &mut Random) -> Features {
+/// Features that are texts, and some of numbers that have no meaning yet.
+fn random_features(random: &mut Random, endian: Endian) -> Features {
+    let text = |random: &mut Random| -> Bytes {
+        let len = 1 + random.below(90);
+        let letters: Vec<u8> = random.bytes(len).iter().map(|byte| b'a' + byte % 26).collect();
+        write_str(&letters, endian).into()
+    };
     let mut features = Features::new();
     for _ in 0..random.below(8) {
-        let feature = Feature(random.pick(&[3, 5, 6, 9, 11, 20, 35, 63, 64, 127, 128, 200, 255]));
+        let feature = Feature(random.pick(&[3, 5, 6, 8, 9, 35, 63, 64, 127, 128, 200, 255]));
         let len = 1 + random.below(90);
-        features.insert(feature, random.bytes(len).into());
+        let section = if feature.0 < 35 { text(random) } else { random.bytes(len).into() };
+        features.insert(feature, section);
     }
     // Without it, readers doubt the byte order of the bitmap.
-    features.insert(Feature::HOSTNAME, random.bytes(12).into());
+    let hostname = text(random);
+    features.insert(Feature::HOSTNAME, hostname);
     features
 }
 
@@ -608,7 +621,7 @@ fn canonical(events: &[Event], features: &Features, data: &[u8], endian: Endian)
 fn what_is_laid_out_is_read_back() {
     holds(400, |random| {
         let endian = random.endian();
-        let (events, features) = (random_events(random, endian, 0), random_features(random));
+        let (events, features) = (random_events(random, endian, 0), random_features(random, endian));
         let len = random.below(300);
         let data = random.bytes(len);
         let file = canonical(&events, &features, &data, endian);
@@ -705,7 +718,7 @@ fn scattered(
 fn a_copy_of_any_recording_is_the_recording() {
     holds(150, |random| {
         let endian = random.endian();
-        let (events, features) = (random_events(random, endian, 1), random_features(random));
+        let (events, features) = (random_events(random, endian, 1), random_features(random, endian));
         let count = random.below(60);
         // No records that mean something to the container.
         let (data, _) = loop {
@@ -725,7 +738,7 @@ fn a_copy_of_any_recording_is_the_recording() {
 fn to_pipe_data_and_back_nothing_is_lost() {
     holds(150, |random| {
         let endian = random.endian();
-        let (events, features) = (random_events(random, endian, 1), random_features(random));
+        let (events, features) = (random_events(random, endian, 1), random_features(random, endian));
         let mut data = Vec::new();
         for _ in 0..random.below(60) {
             let kind = RecordType(random.pick(&[1, 3, 9, 9, 10, 68, 99, 4000]));
@@ -969,7 +982,7 @@ fn what_was_compressed_comes_out_the_same_however_it_was_cut() {
         let endian = random.endian();
         let (stored, whole) = compressed(random, endian);
         let events = random_events(random, endian, 1);
-        let mut features = random_features(random);
+        let mut features = random_features(random, endian);
         // version 1, zstd, level, ratio, mmap_len.
         let section = [1, 1, 3, 4, 528_384].map(|word: u32| endian.bytes_u32(word)).concat();
         features.insert(Feature::COMPRESSED, section.into());
@@ -1001,7 +1014,7 @@ fn what_compress_makes_of_any_records_decompress_undoes() {
     holds(150, |random| {
         let endian = random.endian();
         let events = random_events(random, endian, 1);
-        let features = random_features(random);
+        let features = random_features(random, endian);
         let mut data = Vec::new();
         for _ in 0..1 + random.below(40) {
             data.extend(run_of_plain(random, endian).0);
@@ -1080,7 +1093,7 @@ fn long(random: &mut Random, endian: Endian) -> Vec<u8> {
         }
     }
     data.extend(record(endian, RecordType::FINISHED_ROUND, 0, &[]));
-    canonical(&[attr.event(vec![7], endian)], &random_features(random), &data, endian)
+    canonical(&[attr.event(vec![7], endian)], &random_features(random, endian), &data, endian)
 }
 
 #[test]

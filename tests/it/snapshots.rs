@@ -714,8 +714,8 @@ fn doctor_and_repair() {
         "repair ids.data -o ids.out",
         "repair --fault mmap-len inject-b.data -o not.out",
         "repair --fault zstd sound.data",
-        "run -p repair:mmap-len stat.data -o run.out",
-        "run -p repair:zstd stat.data -o run.out",
+        "run -p repair:fault=mmap-len stat.data -o run.out",
+        "run -p repair:fault=zstd stat.data -o run.out",
         "doctor inject-b.out stat.out index.out datasize.out ids.out",
     ];
     same("doctor", "repair", &place.say_all(&lines));

@@ -8,13 +8,13 @@ use clap::Args;
 use csv::Writer;
 use perfx_format::RecordType;
 use perfx_format::input::Recording;
-use perfx_passes::IdOptions;
+use perfx_passes::{IdOptions, SearchArgs};
 use perfx_pipeline::{Level, Report, counted};
 
 use super::Folder;
 use super::gather::{self, Gathered, kind_name};
 use super::names::{Naming, name_hits, plain};
-use crate::args::{SearchArgs, ThreadArgs};
+use crate::args::{ThreadArgs, usage};
 use crate::io::source::{InputArgs, Source, spool};
 use crate::term::report::VerbosityArgs;
 use crate::term::units::size;
@@ -63,7 +63,7 @@ const RESULTS: &str = "results.csv";
 
 impl Csv {
     pub(crate) fn run(&self) -> Result<u8> {
-        let ids = self.search.options(None)?;
+        let ids = self.search.clone().options(None).map_err(usage)?;
         let source = Source::of(&self.input);
         let mut recording = source.open()?;
         recording.check_whole()?;

@@ -1,0 +1,110 @@
+//! Takes every batch of a recording through the stages of a chain: on as many threads as the stages allow, with results in file order.
+
+use std::{slice, thread};
+
+use anyhow::{Context as _, Result};
+use crossbeam_channel::bounded;
+use perfx_format::input::{Batch, Recording};
+
+use crate::draft::{self, Open};
+use crate::expanded::in_file;
+use crate::ordered::{ordered, started};
+use crate::stage::{AnyPrescan, Work};
+
+/// How the batches are read.
+#[derive(Clone, Copy)]
+pub(crate) struct Reading {
+    /// Threads that may work; 1: the calling one only.
+    pub(crate) threads: usize,
+    /// COMPRESSED records are replaced by what they hold.
+    pub(crate) open: bool,
+    /// What cannot be decompressed is dropped and reported, instead of an error.
+    pub(crate) salvage: bool,
+}
+
+impl Reading {
+    fn open(self) -> Open<impl FnMut(&Batch) + Send> {
+        match self.open {
+            true => Open::Yes { salvage: self.salvage, stored: |_: &Batch| {} },
+            false => Open::No,
+        }
+    }
+}
+
+/// `work` for every batch, then `done` on the calling thread in file order. A batch that is not `touched` gets an empty chain.
+pub(crate) fn each_batch<W: Work, R: Send>(
+    recording: &mut Recording,
+    chain: &mut Vec<W>,
+    reading: Reading,
+    touched: impl Fn(&Batch) -> bool + Sync,
+    work: impl Fn(&mut [W], &Batch) -> Result<R> + Sync,
+    mut done: impl FnMut(&Batch, R) -> Result<()>,
+) -> Result<()> {
+    let fork = |chain: &[W]| -> Vec<W> { chain.iter().filter_map(W::fork).collect() };
+    let forked = fork(chain);
+    if forked.len() < chain.len() {
+        return each_in_order(recording, chain, reading, touched, work, done);
+    }
+    // Workers fork from workers, so that the chain itself can absorb meanwhile. One thread does the same, so that a stage can always tell one
+    // batch from the next.
+    let step = |chain: &mut Vec<W>, batch: perfx_format::Result<Batch>| -> Result<_> {
+        let batch = batch?;
+        let mut workers = if touched(&batch) { fork(chain) } else { Vec::new() };
+        let result = work(&mut workers, &batch).map_err(|e| in_file(e, &batch.name))?;
+        Ok((batch, result, workers))
+    };
+    let done = |stepped: Result<(Batch, R, Vec<W>)>| {
+        let (batch, result, workers) = stepped?;
+        done(&batch, result)?;
+        let absorbed = chain.iter_mut().zip(workers).try_for_each(|(stage, worker)| stage.absorb(worker));
+        absorbed.map_err(|e| in_file(e, &batch.name))
+    };
+    draft::each(recording, reading.threads, reading.open(), || fork(&forked), step, done)
+}
+
+/// The same for stages that must see one batch after another. Any thread can find a batch and prescan it.
+fn each_in_order<W: Work, R: Send>(
+    recording: &mut Recording,
+    chain: &mut Vec<W>,
+    reading: Reading,
+    touched: impl Fn(&Batch) -> bool + Sync,
+    work: impl Fn(&mut [W], &Batch) -> Result<R> + Sync,
+    mut done: impl FnMut(&Batch, R) -> Result<()>,
+) -> Result<()> {
+    type Prescan = Option<Box<dyn AnyPrescan>>;
+    let prescan = chain.first().and_then(W::prescan);
+    let find = |template: &mut Prescan, batch: perfx_format::Result<Batch>| -> Result<(Batch, Prescan)> {
+        let batch = batch?;
+        let mut prescan = template.as_ref().map(|template| template.fork());
+        let scanned = prescan.as_mut().map_or(Ok(()), |prescan| prescan.batch(&batch));
+        scanned.map_err(|e| in_file(e, &batch.name))?;
+        Ok((batch, prescan))
+    };
+    let step = |chain: &mut Vec<W>, found: Result<(Batch, Prescan)>| -> Result<(Batch, R)> {
+        let (batch, prescan) = found?;
+        let first = chain.first_mut().zip(prescan);
+        let absorbed = first.map_or(Ok(()), |(first, prescan)| first.absorb_prescan(prescan));
+        absorbed.map_err(|e| in_file(e, &batch.name))?;
+        let chain = if touched(&batch) { &mut chain[..] } else { &mut [] };
+        let result = work(chain, &batch).map_err(|e| in_file(e, &batch.name))?;
+        Ok((batch, result))
+    };
+    let mut done = |stepped: Result<(Batch, R)>| {
+        let (batch, result) = stepped?;
+        done(&batch, result)
+    };
+    let (threads, open) = (reading.threads, reading.open());
+    let template = || prescan.as_ref().map(|prescan| prescan.fork());
+    if threads <= 1 {
+        return draft::each(recording, threads, open, template, find, |found| done(step(chain, found)));
+    }
+    thread::scope(|scope| {
+        let (sender, receiver) = bounded(0);
+        started(thread::Builder::new().spawn_scoped(scope, move || {
+            let hand_on = |found| sender.send(found).ok().context("the receiver has stopped");
+            let template = || prescan.as_ref().map(|prescan| prescan.fork());
+            let _ = draft::each(recording, threads, open, template, find, hand_on);
+        }))?;
+        ordered(receiver.into_iter(), slice::from_mut(chain), false, step, done)
+    })
+}

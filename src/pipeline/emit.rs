@@ -1,0 +1,96 @@
+//! The way out of a pass: into the passes after it, and at last into the plan of what is written.
+
+use anyhow::{Context as _, Result};
+use perfx_format::{Endian, Layouts, Origin, Origins, Record, Walker};
+
+use crate::plan::Planner;
+use crate::session::Place;
+use crate::stage::Rewriting;
+
+/// The way out of a pass: into the passes behind it, and at last into the output.
+pub struct Emit<'e> {
+    rest: &'e mut [Rewriting],
+    planner: &'e mut Planner,
+    /// Of the records as they come.
+    layouts: &'e Layouts,
+    /// Of the records of the input.
+    of_input: &'e Layouts,
+}
+
+impl std::fmt::Debug for Emit<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Emit(into {} passes)", self.rest.len())
+    }
+}
+
+impl<'e> Emit<'e> {
+    pub(crate) fn new(rest: &'e mut [Rewriting], planner: &'e mut Planner, layouts: &'e Layouts) -> Emit<'e> {
+        Emit { rest, planner, layouts, of_input: layouts }
+    }
+
+    /// Byte order of the recording.
+    pub fn endian(&self) -> Endian {
+        self.planner.endian()
+    }
+
+    /// How records find their events.
+    pub fn layouts(&self) -> &'e Layouts {
+        self.layouts
+    }
+
+    /// The place of a record that goes by.
+    pub fn place(&self, record: &Record<'_>) -> Option<Place> {
+        Place::of(record.origin(), false)
+    }
+
+    /// Passes a record on as it is; no byte moves.
+    pub fn keep(&mut self, record: Record<'_>) -> Result<()> {
+        let Some(next) = self.rest.iter().position(|stage| stage.wants(&record)) else {
+            return self.planner.keep(record);
+        };
+        let Some((stage, rest)) = self.rest[next..].split_first_mut() else { return Ok(()) };
+        let changed = stage.layouts.clone();
+        let layouts = changed.as_deref().unwrap_or(self.of_input);
+        let mut out = Emit { rest, planner: self.planner, layouts, of_input: self.of_input };
+        let result = stage.rewrite.record(record, &mut out);
+        result.with_context(|| format!("pass {}, {} at {}", stage.name, record.kind(), record.origin()))
+    }
+
+    /// Passes on a new record: whole bytes with a header whose size is their length, at most 65,528 and a multiple of 8 (COMPRESSED:
+    /// of anything); splitting what is larger is the pass's duty.
+    pub fn put(&mut self, bytes: &[u8]) -> Result<()> {
+        let endian = self.planner.endian();
+        self.keep(Record::new(bytes, &[], Origin::Synthetic, endian)?)
+    }
+
+    /// Passes on new records that stand one behind the other, each as [`Emit::put`] wants it.
+    pub fn put_all(&mut self, bytes: &[u8]) -> Result<()> {
+        if self.rest.is_empty() && self.planner.takes_any() {
+            self.planner.made(bytes);
+            return Ok(());
+        }
+        let origins = Origins::default();
+        let mut walker = Walker::new(bytes, &origins, self.planner.endian());
+        while let Some(record) = walker.next_record()? {
+            self.put(record.bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Passes on another record, of any size, in the place of this one: what stands before it or is looked for there goes for the new one, too.
+    pub fn replace(&mut self, record: &Record<'_>, bytes: &[u8]) -> Result<()> {
+        self.keep(Record::new(bytes, &[], record.origin(), record.endian())?)
+    }
+
+    /// Passes on an edited copy of the same size.
+    pub fn patch(&mut self, record: Record<'_>, edit: impl FnOnce(&mut [u8])) -> Result<()> {
+        let mut bytes = record.bytes().to_vec();
+        edit(&mut bytes);
+        self.keep(Record::new(&bytes, record.payload(), record.origin(), record.endian())?)
+    }
+
+    /// Drops a record. The report counts it at `Level::Info`; if the user did not ask for the loss, also report `Level::Loss`.
+    pub fn drop_record(&mut self, record: Record<'_>) {
+        self.planner.drop_record(record);
+    }
+}

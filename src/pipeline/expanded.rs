@@ -1,0 +1,77 @@
+//! The batches of a recording with COMPRESSED records replaced by what they hold, on one thread or several.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use perfx_format::expand::{Expand, Parcel, Parcels};
+use perfx_format::input::{Batch, Recording};
+use perfx_format::{Endian, Error};
+
+use crate::ordered::mapped;
+
+/// A pass's or a reader's error with the name of the file it is about.
+pub fn in_file(error: anyhow::Error, name: &Arc<str>) -> anyhow::Error {
+    match error.downcast::<Error>() {
+        Ok(error) => error.file(name).into(),
+        Err(error) => error.context(name.to_string()),
+    }
+}
+
+/// All batches of a recording, COMPRESSED records replaced by what they hold, for who reads on and off: the same batches that [`crate::scan`] shows.
+pub fn opened(
+    recording: &mut Recording,
+) -> Expand<impl Iterator<Item = perfx_format::Result<Parcel>> + Send + use<>> {
+    let mmap_len = recording.compressed().map_or(0, |compressed| compressed.mmap_len);
+    expand_alone(recording.batches(), recording.endian, mmap_len, false)
+}
+
+/// `then` with the batches of a recording, expanded: by `threads` threads where zstd frames allow it. The batches are the same for any number.
+pub(crate) fn expanded<O>(
+    recording: &mut Recording,
+    threads: usize,
+    salvage: bool,
+    then: impl FnOnce(Box<dyn Iterator<Item = perfx_format::Result<Batch>> + Send + '_>) -> Result<O>,
+) -> Result<O> {
+    expanded_seen(recording, threads, salvage, |_| {}, then)
+}
+
+/// The same, and `stored` sees every batch as it lies in the input, in file order.
+pub(crate) fn expanded_seen<O>(
+    recording: &mut Recording,
+    threads: usize,
+    salvage: bool,
+    mut stored: impl FnMut(&Batch) + Send,
+    then: impl FnOnce(Box<dyn Iterator<Item = perfx_format::Result<Batch>> + Send + '_>) -> Result<O>,
+) -> Result<O> {
+    let (endian, chain) = (recording.endian, recording.chain.clone());
+    let mmap_len = recording.compressed().map_or(0, |compressed| compressed.mmap_len);
+    let alone = threads <= 1 || !recording.is_compressed();
+    let batches = recording.batches().inspect(|batch| {
+        if let Ok(batch) = batch {
+            stored(batch);
+        }
+    });
+    if alone {
+        return then(Box::new(expand_alone(batches, endian, mmap_len, salvage).chained(chain)));
+    }
+    mapped(
+        Parcels::new(batches),
+        &mut vec![(); threads],
+        |_, parcel| parcel.map(|parcel| parcel.opened()),
+        |parcels| {
+            let batches = Expand::new(parcels, endian, mmap_len);
+            then(Box::new(batches.salvage(salvage).chained(chain)))
+        },
+    )
+}
+
+/// Batches expanded on the thread that asks for them, the same as many threads make.
+pub(crate) fn expand_alone<'a>(
+    batches: impl Iterator<Item = perfx_format::Result<Batch>> + Send + 'a,
+    endian: Endian,
+    mmap_len: u32,
+    salvage: bool,
+) -> Expand<impl Iterator<Item = perfx_format::Result<Parcel>> + Send + 'a> {
+    let opened = move |parcel: perfx_format::Result<Parcel>| parcel.map(|parcel| parcel.opened());
+    Expand::new(Parcels::new(batches).map(opened), endian, mmap_len).salvage(salvage)
+}

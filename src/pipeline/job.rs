@@ -1,0 +1,261 @@
+//! Does a job: surveys first, then batches into plans, then the writer in file order. The bytes written never depend on the number of threads.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, ensure};
+use perfx_format::header::{Features, Weight};
+use perfx_format::input::{Form, Recording, Spool};
+use perfx_format::{Error, Feature, Layouts, RecordType};
+
+use crate::each_batch::Reading;
+use crate::emit::Emit;
+use crate::output::{Output, OutputForm};
+use crate::pass::{Damage, Pass};
+use crate::plan::{OutputNeeds, Planner};
+use crate::report::{Level, Report};
+use crate::rewrite::{write_drained, write_records};
+use crate::schedule::Schedule;
+use crate::session::{Begin, Session};
+use crate::stage::{Rewriting, Stage, Surveying};
+use crate::survey::survey;
+use crate::writer::Writer;
+
+/// A recording and what is to be done with it.
+pub struct Job {
+    /// The input.
+    pub recording: Recording,
+    /// In the order records go through them.
+    pub passes: Vec<Box<dyn Pass>>,
+    /// Threads that turn batches into plans; 1: everything on the calling thread.
+    pub threads: usize,
+    /// Makes temporary files.
+    pub spool: Spool,
+}
+
+impl std::fmt::Debug for Job {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Job({:?}, {} passes)", self.recording, self.passes.len())
+    }
+}
+
+/// What a run leaves behind.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What there is to tell.
+    pub report: Report,
+    /// The feature sections as written.
+    pub features: Features,
+    /// Bytes written.
+    pub written: u64,
+    /// Passes changed records.
+    pub moved: bool,
+    /// What goes into an output directory beside the records, and under which name.
+    pub beside: Vec<(PathBuf, OsString)>,
+}
+
+impl Job {
+    /// How it will be done.
+    pub fn schedule(&self) -> Result<Schedule> {
+        Schedule::new(self)
+    }
+
+    /// Does it. An error names the file, the place and the kind of the record; what was written by then is the caller's to remove.
+    pub fn run(mut self, output: Output<'_>) -> Result<Outcome> {
+        let schedule = Schedule::new(&self)?;
+        let Some(at) = schedule.parts_at() else { return self.run_at_once(output, &schedule) };
+        let form = match output.form() {
+            OutputForm::DirectoryData => OutputForm::DirectoryData,
+            _ => OutputForm::File,
+        };
+        let (behind, name, threads, spool) =
+            (self.passes.split_off(at), self.recording.name.clone(), self.threads, self.spool.clone());
+        let file = spool().map_err(|e| Error::io("a temporary file can't be made", e))?;
+        let schedule = Schedule::new(&self)?;
+        let made = self.run_at_once(Output::File(&file, form), &schedule)?;
+        let recording = Recording::from_file(file, name, spool.clone())?;
+        let done = Job { recording, passes: behind, threads, spool }.run(output)?;
+        let beside = [made.beside, done.beside].concat();
+        let report = made.report.followed_by(done.report);
+        Ok(Outcome { report, moved: made.moved || done.moved, beside, ..done })
+    }
+
+    /// The same, where no pass must see what another made.
+    fn run_at_once(mut self, mut output: Output<'_>, schedule: &Schedule) -> Result<Outcome> {
+        if schedule.damage != Damage::Salvage {
+            self.recording.check_whole()?;
+        }
+        if schedule.spool {
+            self.recording = self.recording.spooled(&self.spool)?;
+        }
+        let recording = &mut self.recording;
+        recording.progress().expect(schedule.surveys as u64 + 1);
+        let form = output.form();
+        let mut report = Report::default();
+        for fault in &recording.faults {
+            let level = if fault.weight >= Weight::Loss { Level::Loss } else { Level::Warning };
+            report.say(level, fault.to_error().file(&recording.name).to_string());
+        }
+        let features = features_of(recording, form, schedule.expand);
+        let mut session = Session::new(
+            recording,
+            form,
+            features,
+            report,
+            !schedule.expand,
+            self.threads,
+            self.spool.clone(),
+        );
+
+        for batch in &recording.head {
+            session.report.records += batch.records;
+            session.report.bytes += batch.bytes.len() as u64;
+        }
+        let reading = Reading {
+            threads: schedule.threads,
+            open: schedule.expand,
+            salvage: schedule.damage == Damage::Salvage,
+        };
+        // Surveys read what compressed records hold, even where the rewrite leaves these closed.
+        let opened = Reading { open: true, ..reading };
+        let stages = survey_all(recording, self.passes, schedule, opened, &mut session)?;
+        let mut chain = begin_all(recording, stages, schedule, &mut session)?;
+
+        let to_file = form != OutputForm::Pipe;
+        let from_pipe = recording.form == Form::Pipe;
+        let has_index = session.list_aux || session.feature(Feature::AUXTRACE).is_some();
+        let needs = OutputNeeds {
+            endian: recording.endian,
+            mark_aux: to_file && (from_pipe || has_index),
+            absorb: to_file && from_pipe,
+            strip: !to_file && !from_pipe,
+        };
+        let mut writer = Writer::new(&mut output, recording, &mut session)?;
+        write_records(recording, &mut chain, (reading, schedule.damage), needs, &mut session, &mut writer)?;
+        session.settle();
+        if needs.absorb && writer.kinds.has(RecordType::STAT_CONFIG) {
+            set_stat(&mut session);
+        }
+        let layouts = Layouts::new(&session.events);
+        for at in 0..chain.len() {
+            let Some((stage, rest)) = chain[at..].split_first_mut() else { continue };
+            write_drained(stage, rest, schedule.threads, needs, &layouts, &mut session, &mut writer)?;
+            let mut planner = Planner::new(None, needs);
+            let finished = stage.rewrite.finish(&mut session, &mut Emit::new(rest, &mut planner, &layouts));
+            finished.with_context(|| format!("pass {}", stage.name))?;
+            writer.plan(&planner.done(), &[], &mut session)?;
+        }
+        drop_stale(schedule, &mut session);
+        let nothing = writer.is_empty() && session.features().is_empty();
+        ensure!(
+            !nothing || schedule.damage != Damage::Salvage,
+            "{}: no record and no feature of it is left, and a file without both is what perf record leaves when it is killed",
+            session.name
+        );
+        let (written, moved) = writer.finish(from_pipe, &mut session)?;
+        let features = session.features().clone();
+        Ok(Outcome { features, report: session.report, written, moved, beside: session.beside })
+    }
+}
+
+/// Takes every pass through its surveys, one walk for all that survey at a time, until all are ready to begin.
+fn survey_all(
+    recording: &mut Recording,
+    passes: Vec<Box<dyn Pass>>,
+    schedule: &Schedule,
+    reading: Reading,
+    session: &mut Session,
+) -> Result<Vec<Stage>> {
+    let mut stages: Vec<Stage> = passes.into_iter().map(|pass| pass.start(recording)).collect();
+    for number in 0.. {
+        let mut surveys = Vec::new();
+        for ((pass, stage), (name, needs)) in stages.iter_mut().enumerate().zip(&schedule.needs) {
+            if let Some(survey) = stage.take_survey() {
+                let kinds = needs.surveys.get(number).copied();
+                let kinds =
+                    kinds.with_context(|| format!("pass {name} makes more surveys than it declares"))?;
+                surveys.push(Surveying { survey, pass, kinds });
+            }
+        }
+        if surveys.is_empty() {
+            break;
+        }
+        survey(recording, &mut surveys, reading)?;
+        for Surveying { survey, pass, .. } in surveys {
+            stages[pass] = survey.end(session).with_context(|| format!("pass {}", schedule.needs[pass].0))?;
+        }
+    }
+    Ok(stages)
+}
+
+/// Lets every pass begin, each after those before it.
+fn begin_all(
+    recording: &Recording,
+    stages: Vec<Stage>,
+    schedule: &Schedule,
+    session: &mut Session,
+) -> Result<Vec<Rewriting>> {
+    let mut chain = Vec::new();
+    for (stage, (name, needs)) in stages.into_iter().zip(&schedule.needs) {
+        let changed = session.events != recording.events;
+        let layouts = changed.then(|| Arc::new(Layouts::new(&session.events)));
+        let mut begin = Begin::new(session);
+        let rewrite = stage.into_rewrite(&mut begin).with_context(|| format!("pass {name}"))?;
+        let Begin { kinds, mut places, .. } = begin;
+        places.sort_unstable();
+        places.dedup();
+        let kinds = kinds.unwrap_or(needs.records);
+        chain.push(Rewriting { name, rewrite, kinds, places: places.into(), layouts });
+    }
+    Ok(chain)
+}
+
+/// The features that go into the output, before passes change them: all but those that only hold for the form it had.
+fn features_of(recording: &Recording, form: OutputForm, expand: bool) -> Features {
+    let mut features = recording.features.clone();
+    if form == OutputForm::InPlace {
+        return features;
+    }
+    if expand {
+        // The zeros of perf stat record tell of no compression that could be undone.
+        features.retain(|feature, section| {
+            *feature != Feature::COMPRESSED || section.iter().all(|byte| *byte == 0)
+        });
+    }
+    // A directory's streams are written as one file.
+    if matches!(recording.form, Form::Directory { version } if version > 0 || form != OutputForm::DirectoryData)
+    {
+        features.remove(&Feature::DIR_FORMAT);
+    }
+    if form == OutputForm::Pipe {
+        features.remove(&Feature::AUXTRACE);
+        features.remove(&Feature::DIR_FORMAT);
+    }
+    features
+}
+
+/// Pipe data of perf stat never says that it is such, but a file must: perf refuses counters that keep their ids nowhere without feature STAT.
+fn set_stat(session: &mut Session) {
+    let counts = session.events.iter().all(|event| event.attr().sample_period == 0);
+    if counts && session.feature(Feature::STAT).is_none() {
+        session.set_feature(Feature::STAT, Vec::new());
+        let what =
+            "feature STAT was set: there is a STAT_CONFIG record, and the events count and do not sample";
+        session.report.say(Level::Info, what);
+    }
+}
+
+fn drop_stale(schedule: &Schedule, session: &mut Session) {
+    for (name, needs) in &schedule.needs {
+        for &feature in needs.stale {
+            if !session.set.contains(&feature) && session.feature(feature).is_some() {
+                session.clear_feature(feature);
+                session.report.say(
+                    Level::Loss,
+                    format!("feature {feature} no longer holds after {name} and was dropped"),
+                );
+            }
+        }
+    }
+}

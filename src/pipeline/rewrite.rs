@@ -1,0 +1,215 @@
+//! The core of a run: every batch goes through the chain of passes and becomes a plan, and the writer takes the plans in file order.
+
+use std::slice;
+
+use anyhow::{Context as _, Result};
+use perfx_format::input::{Batch, Form, Recording};
+use perfx_format::{Kinds, Layouts, Origin};
+
+use crate::each_batch::{Reading, each_batch};
+use crate::emit::Emit;
+use crate::hidden::Hidden;
+use crate::ordered::mapped;
+use crate::pass::{Damage, Interest};
+use crate::plan::{OutputNeeds, Plan, Planner};
+use crate::report::Level;
+use crate::session::{Place, Session};
+use crate::stage::Rewriting;
+use crate::writer::Writer;
+
+/// Reads, rewrites and writes all records of the input.
+pub(crate) fn write_records(
+    recording: &mut Recording,
+    chain: &mut Vec<Rewriting>,
+    (reading, damage): (Reading, Damage),
+    needs: OutputNeeds,
+    session: &mut Session,
+    writer: &mut Writer<'_>,
+) -> Result<()> {
+    let pipe = recording.form == Form::Pipe;
+    // If header records mean something else in the output than in the input, none may go by unseen.
+    let mut hidden = Hidden::new(recording, !reading.open && (needs.absorb || needs.strip));
+    let wanted = Wanted::new(chain, needs);
+    let touched = |batch: &Batch| wanted.touches(batch);
+    let work = |chain: &mut [Rewriting], batch: &Batch| plan_batch(chain, batch, &wanted, needs);
+    let done = |batch: &Batch, plan: Plan| {
+        judge_damage(batch, pipe, damage, session)?;
+        session.report.records += batch.records;
+        session.report.bytes += batch.bytes.len() as u64;
+        hidden.look(batch)?;
+        writer.kinds = writer.kinds.union(batch.kinds);
+        writer.plan(&plan, &batch.bytes, session)?;
+        plan.absorbed.into_iter().for_each(|header| session.absorb(header));
+        Ok(())
+    };
+    each_batch(recording, chain, reading, touched, work, done)?;
+    hidden.found()
+}
+
+/// Reports what of a batch could not be read, or makes it an error.
+fn judge_damage(batch: &Batch, pipe: bool, damage: Damage, session: &mut Session) -> Result<()> {
+    if let Some(torn) = &batch.torn {
+        // perf tolerates that in pipe data and at the end of a compressed stream; elsewhere in a file it means that the file is damaged.
+        let error = torn.to_error().file(&batch.name);
+        let tolerated = match damage {
+            Damage::Tolerate => pipe || matches!(torn.origin, Origin::Chunk { .. }),
+            Damage::Refuse => pipe && !torn.is_of_zstd(),
+            Damage::Salvage => true,
+        };
+        if !tolerated {
+            return Err(error.into());
+        }
+        session.report.say(Level::Loss, error.to_string());
+    }
+    if let Some(lost) = &batch.lost {
+        if damage == Damage::Refuse {
+            return Err(lost.to_error().into());
+        }
+        session.report.say(Level::Loss, lost.to_string());
+    }
+    Ok(())
+}
+
+/// What the passes and the form of the output want to see.
+struct Wanted {
+    /// The kinds that somebody wants.
+    kinds: Kinds,
+    /// Those that somebody else than the first pass wants.
+    behind_first: Kinds,
+    /// Where somebody wants a record whatever its kind; sorted.
+    places: Vec<Place>,
+}
+
+impl Wanted {
+    fn new(chain: &[Rewriting], needs: OutputNeeds) -> Wanted {
+        let union =
+            |chain: &[Rewriting]| chain.iter().fold(needs.kinds(), |all, stage| all.union(stage.kinds));
+        let mut places: Vec<Place> = chain.iter().flat_map(|stage| stage.places.iter().copied()).collect();
+        places.sort_unstable();
+        places.dedup();
+        Wanted { kinds: union(chain), behind_first: union(chain.get(1..).unwrap_or_default()), places }
+    }
+
+    fn touches(&self, batch: &Batch) -> bool {
+        batch.kinds.meets(self.kinds) || !self.stops(batch).is_empty()
+    }
+
+    /// The positions in the batch of the records at these places, ascending.
+    fn stops(&self, batch: &Batch) -> Vec<usize> {
+        let places = &self.places;
+        let Some((stream, span)) = batch.origins.span(batch.bytes.len()).filter(|_| !places.is_empty())
+        else {
+            return Vec::new();
+        };
+        let from = places.partition_point(|place| place.stored() < (stream, *span.start()));
+        let until = places.partition_point(|place| place.stored() <= (stream, *span.end()));
+        let inside = places.get(from..until).unwrap_or_default();
+        let mut stops: Vec<usize> =
+            inside.iter().filter_map(|place| batch.origins.position_of(place.origin())).collect();
+        stops.retain(|&stop| stop < batch.bytes.len());
+        stops.sort_unstable();
+        stops
+    }
+}
+
+/// Turns a batch into a plan.
+fn plan_batch(chain: &mut [Rewriting], batch: &Batch, wanted: &Wanted, needs: OutputNeeds) -> Result<Plan> {
+    if !wanted.touches(batch) {
+        return Ok(plan_all(batch, needs));
+    }
+    match chain.first_mut().map(|stage| stage.rewrite.begin_batch(batch)) {
+        Some(Interest::DropRest(kinds)) => plan_only(chain, batch, kinds, needs),
+        Some(Interest::KeepRest(kinds)) => {
+            let (wanted, stops) = (kinds.union(wanted.behind_first), wanted.stops(batch));
+            if !batch.kinds.meets(wanted) && stops.is_empty() {
+                return Ok(plan_all(batch, needs));
+            }
+            plan(chain, batch, wanted, &stops, needs)
+        }
+        Some(Interest::AsDeclared) | None => plan(chain, batch, wanted.kinds, &wanted.stops(batch), needs),
+    }
+}
+
+/// Writes what a pass puts after all records of the input.
+pub(crate) fn write_drained(
+    stage: &mut Rewriting,
+    after: &mut [Rewriting],
+    threads: usize,
+    needs: OutputNeeds,
+    layouts: &Layouts,
+    session: &mut Session,
+    writer: &mut Writer<'_>,
+) -> Result<()> {
+    let mut draining = (true, stage, after);
+    let next = |(there_is_more, stage, after): &mut (bool, &mut Rewriting, &mut [Rewriting])| {
+        there_is_more.then(|| {
+            let mut planner = Planner::new(None, needs);
+            let more = stage.rewrite.drain(&mut Emit::new(after, &mut planner, layouts));
+            *there_is_more = *more.as_ref().unwrap_or(&false);
+            more.with_context(|| format!("pass {}", stage.name)).map(|_| planner.done())
+        })
+    };
+    let mut write = |plan: Result<Plan>| writer.plan(&plan?, &[], session);
+    if threads <= 1 {
+        return std::iter::from_fn(|| next(&mut draining)).try_for_each(write);
+    }
+    let work = |draining: &mut _, ()| next(draining);
+    mapped(std::iter::repeat(()), slice::from_mut(&mut draining), work, |plans| {
+        plans.map_while(|plan| plan).try_for_each(&mut write)
+    })
+}
+
+/// Copies a batch of which no pass wants anything.
+fn plan_all(batch: &Batch, needs: OutputNeeds) -> Plan {
+    let mut planner = Planner::new(Some(batch), needs);
+    planner.stored(0..batch.bytes.len());
+    planner.done()
+}
+
+/// Sends the records of these kinds through the chain; all others are dropped.
+fn plan_only(chain: &mut [Rewriting], batch: &Batch, kinds: Kinds, needs: OutputNeeds) -> Result<Plan> {
+    let mut planner = Planner::new(Some(batch), needs);
+    if batch.kinds.meets(kinds) {
+        let mut walker = batch.walk();
+        while let Some(record) = walker.next_wanted(kinds, usize::MAX)? {
+            Emit::new(chain, &mut planner, &batch.layouts).keep(record)?;
+        }
+    }
+    end_batch(chain, batch, &mut planner)?;
+    Ok(planner.done())
+}
+
+fn end_batch(chain: &mut [Rewriting], batch: &Batch, planner: &mut Planner) -> Result<()> {
+    for at in 0..chain.len() {
+        if let Some((stage, rest)) = chain[at..].split_first_mut() {
+            let ended = stage.rewrite.end_batch(&mut Emit::new(rest, planner, &batch.layouts));
+            ended.with_context(|| format!("pass {}", stage.name))?;
+        }
+    }
+    Ok(())
+}
+
+/// Sends the wanted records, and those that begin at `stops`, through the chain.
+fn plan(
+    chain: &mut [Rewriting],
+    batch: &Batch,
+    wanted: Kinds,
+    stops: &[usize],
+    needs: OutputNeeds,
+) -> Result<Plan> {
+    let mut planner = Planner::new(Some(batch), needs);
+    let mut walker = batch.walk();
+    let mut stops = stops.iter().copied().peekable();
+    let mut done = 0;
+    while let Some(record) = walker.next_wanted(wanted, stops.peek().copied().unwrap_or(usize::MAX))? {
+        let end = walker.position();
+        let start = end - record.bytes().len() - record.payload().len();
+        while stops.next_if(|&stop| stop <= start).is_some() {}
+        planner.stored(done..start);
+        Emit::new(chain, &mut planner, &batch.layouts).keep(record)?;
+        done = end;
+    }
+    planner.stored(done..batch.bytes.len());
+    end_batch(chain, batch, &mut planner)?;
+    Ok(planner.done())
+}

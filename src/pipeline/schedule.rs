@@ -1,0 +1,136 @@
+//! How a job will be done, decided before the first byte moves: which walks it takes, what goes to temporary files, and what is refused.
+
+use std::fmt;
+
+use anyhow::Result;
+use perfx_format::{Kinds, Layouts};
+
+use crate::job::Job;
+use crate::pass::{Damage, Needs};
+
+/// A pass that must be the last one is not.
+#[derive(Debug)]
+pub struct NotLast(&'static str);
+
+impl fmt::Display for NotLast {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "pass {} must be the last one: no other can read what it writes", self.0)
+    }
+}
+
+impl std::error::Error for NotLast {}
+
+/// How a job will be done, decided before the first byte moves.
+#[derive(Debug)]
+pub struct Schedule {
+    pub(crate) needs: Vec<(&'static str, Needs)>,
+    pub(crate) surveys: usize,
+    /// COMPRESSED records are replaced by what they hold.
+    pub(crate) expand: bool,
+    compressed: bool,
+    pub(crate) spool: bool,
+    pub(crate) threads: usize,
+    pub(crate) damage: Damage,
+}
+
+impl Schedule {
+    pub(crate) fn new(job: &Job) -> Result<Schedule> {
+        let needs: Vec<_> = job.passes.iter().map(|pass| (pass.name(), pass.needs(&job.recording))).collect();
+        let recording = &job.recording;
+        let surveys = needs.iter().map(|(_, needs)| needs.surveys.len()).max().unwrap_or(0);
+        // Records of several zstd streams can't stand in one file: it has one.
+        let several = recording.stream_count() > 1 && recording.is_compressed();
+        if let Some(at) = needs.iter().position(|(_, needs)| needs.last).filter(|at| at + 1 < needs.len()) {
+            anyhow::bail!(NotLast(needs[at].0));
+        }
+        if needs.iter().any(|(_, needs)| needs.ids) {
+            Layouts::new(&recording.events).check_ids().map_err(|e| e.file(&recording.name))?;
+        }
+        Ok(Schedule {
+            surveys,
+            expand: several || needs.iter().any(|(_, needs)| needs.decompressed),
+            compressed: recording.is_compressed(),
+            spool: surveys > 0 && !recording.is_rereadable(),
+            threads: job.threads,
+            damage: needs.iter().map(|(_, needs)| needs.damage).max().unwrap_or_default(),
+            needs,
+        })
+    }
+
+    /// What each pass needs, in the order records go through them.
+    pub fn needs(&self) -> &[(&'static str, Needs)] {
+        &self.needs
+    }
+
+    /// The input goes to a temporary file first, because it is looked at more than once.
+    pub fn spools(&self) -> bool {
+        self.spool
+    }
+
+    /// COMPRESSED records, of which there are some, are replaced by what they hold.
+    pub fn decompresses(&self) -> bool {
+        self.expand && self.compressed
+    }
+
+    /// The first pass that looks at what one before it leaves or makes.
+    pub(crate) fn parts_at(&self) -> Option<usize> {
+        let barrier = self.needs.iter().position(|(_, needs)| needs.barrier)?;
+        let behind = self.needs.iter().enumerate().skip(barrier + 1);
+        behind.filter(|(_, (_, needs))| !needs.surveys.is_empty()).map(|(at, _)| at).next()
+    }
+
+    /// One line a step, as `--explain` prints it.
+    pub fn explain(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if self.spool {
+            lines.push(
+                "spool the input to a temporary file, because it is looked at more than once".to_owned(),
+            );
+        }
+        let (front, behind) = self.needs.split_at(self.parts_at().unwrap_or(self.needs.len()));
+        explain_surveys(front, &mut lines);
+        if self.decompresses() {
+            lines.push("decompress: COMPRESSED records are replaced by what they hold".to_owned());
+        }
+        explain_passes(front, &mut lines);
+        if let Some((name, _)) = behind.first() {
+            lines.push(format!("write that to a temporary file, because {name} looks at what is left"));
+            explain_surveys(behind, &mut lines);
+            explain_passes(behind, &mut lines);
+        }
+        lines.push("write, in file order".to_owned());
+        lines
+    }
+}
+
+fn explain_surveys(needs: &[(&str, Needs)], lines: &mut Vec<String>) {
+    let surveys = needs.iter().map(|(_, needs)| needs.surveys.len()).max().unwrap_or(0);
+    for survey in 0..surveys {
+        for (name, needs) in needs {
+            if let Some(kinds) = needs.surveys.get(survey) {
+                lines.push(format!("survey {}: {name} reads {}", survey + 1, kinds_text(*kinds)));
+            }
+        }
+    }
+}
+
+fn explain_passes(needs: &[(&str, Needs)], lines: &mut Vec<String>) {
+    for (name, needs) in needs {
+        let mut line = format!("pass {name}: changes {}", kinds_text(needs.records));
+        if !needs.stale.is_empty() {
+            let stale: Vec<_> = needs.stale.iter().map(ToString::to_string).collect();
+            line += &format!(", rebuilds {}", stale.join(", "));
+        }
+        lines.push(line);
+    }
+}
+
+fn kinds_text(kinds: Kinds) -> String {
+    match kinds.names() {
+        names if names.is_empty() => "no record where it stands".to_owned(),
+        names if kinds == Kinds::ALL || names.len() == perfx_format::RecordType::NAMED.len() => {
+            "every record".to_owned()
+        }
+        names => names.join(", "),
+    }
+}

@@ -1,0 +1,39 @@
+//! One read-only walk through the recording, for all passes that survey it.
+
+use anyhow::Result;
+use perfx_format::Kinds;
+use perfx_format::input::{Batch, Recording};
+
+use crate::each_batch::{Reading, each_batch};
+use crate::stage::Surveying;
+
+/// Shows every record that some survey wants to the surveys that want it.
+pub(crate) fn survey(
+    recording: &mut Recording,
+    surveys: &mut Vec<Surveying>,
+    reading: Reading,
+) -> Result<()> {
+    let wanted = surveys.iter().fold(Kinds::NONE, |all, survey| all.union(survey.kinds));
+    let touched = |batch: &Batch| batch.kinds.meets(wanted);
+    let read = |surveys: &mut [Surveying], batch: &Batch| read_batch(batch, surveys);
+    each_batch(recording, surveys, reading, touched, read, |_, ()| Ok(()))
+}
+
+fn read_batch(batch: &Batch, surveys: &mut [Surveying]) -> Result<()> {
+    let begin =
+        |stage: &mut Surveying| stage.survey.begin_batch(batch, stage.kinds).intersection(stage.kinds);
+    let kinds: Vec<Kinds> = surveys.iter_mut().map(begin).collect();
+    let wanted = kinds.iter().fold(Kinds::NONE, |all, kinds| all.union(*kinds));
+    if !batch.kinds.meets(wanted) {
+        return Ok(());
+    }
+    let mut walker = batch.walk();
+    while let Some(record) = walker.next_wanted(wanted, usize::MAX)? {
+        for (stage, kinds) in surveys.iter_mut().zip(&kinds) {
+            if kinds.has(record.kind()) {
+                stage.survey.record(&record, &batch.layouts)?;
+            }
+        }
+    }
+    Ok(())
+}

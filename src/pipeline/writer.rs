@@ -1,0 +1,311 @@
+//! Writes front, records and features of the output, and knows where records came to lie.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+
+use anyhow::Result;
+use perfx_format::features::{AuxtraceEntry, read_auxtrace_index, write_auxtrace_index};
+use perfx_format::header::{
+    EVENT_TYPE_SIZE, FILE_HEADER_SIZE, Features, FileFront, FileHeader, Magic, Section, feature_table,
+};
+use perfx_format::input::{Form, Recording};
+use perfx_format::pipe::{event_type_record, pipe_front};
+use perfx_format::{Bytes, Endian, Error, Event, Feature, Kinds, Origin, RecordType};
+
+use crate::output::{Output, OutputForm};
+use crate::plan::{Mark, Piece, Plan};
+use crate::report::Level;
+use crate::session::Session;
+use crate::sink::Sink;
+use crate::words::counted;
+
+/// Bytes of a page.
+const PAGE: usize = 4096;
+
+/// Writes front, records, features, and knows where records came to lie.
+pub(crate) struct Writer<'a> {
+    sink: Sink<Box<dyn Write + 'a>>,
+    file: Option<&'a File>,
+    front: Option<FileFront>,
+    events: Vec<Event>,
+    data_offset: u64,
+    spare_slots: Vec<u8>,
+    event_types: Vec<u8>,
+    /// What stood behind the last section of the input's file.
+    trailing: Bytes,
+    marks: Vec<Mark>,
+    moved: bool,
+    /// Records that would become part of the front of pipe data, and were left out.
+    misplaced: BTreeMap<RecordType, u64>,
+    /// Of all records read.
+    pub(crate) kinds: Kinds,
+    /// Where AUXTRACE records were that passes left out, bytes from the start of the input.
+    dropped_aux: HashSet<u64>,
+}
+
+impl<'a> Writer<'a> {
+    pub(crate) fn new(
+        output: &'a mut Output<'_>,
+        recording: &Recording,
+        session: &mut Session,
+    ) -> Result<Writer<'a>> {
+        let form = output.form();
+        let (inner, file): (Box<dyn Write + 'a>, _) = match output {
+            Output::File(file, _) => (Box::new(*file), Some(*file)),
+            Output::Pipe(pipe) => (Box::new(&mut **pipe), None),
+            Output::Nowhere(_) => (Box::new(io::sink()), None),
+        };
+        let named = recording.file.as_ref();
+        let mut writer = Writer {
+            sink: Sink::new(inner),
+            file,
+            front: None,
+            events: session.events.clone(),
+            data_offset: 0,
+            // Kept, so that what nobody changes comes out byte by byte the same.
+            spare_slots: named.map_or(Vec::new(), |file| file.spare_slots.clone()),
+            event_types: recording.event_types.clone(),
+            trailing: named.map_or_else(Bytes::default, |file| file.trailing.clone()),
+            marks: Vec::new(),
+            moved: false,
+            misplaced: BTreeMap::new(),
+            kinds: Kinds::NONE,
+            dropped_aux: HashSet::new(),
+        };
+        if form != OutputForm::InPlace {
+            writer.say_unnamed(form, named, session);
+        }
+        if form == OutputForm::Pipe {
+            writer.pipe_front(recording, session)?;
+            return Ok(writer);
+        }
+        let mut front = FileFront::new(&session.events, recording.endian);
+        let long = recording.file.as_ref().is_some_and(|file| file.magic.size == FILE_HEADER_SIZE as u64);
+        front.may_be_short = recording.endian == Endian::Big && !long;
+        if session.events.len() > recording.events.len() {
+            // perf begins the data on a page where it adds events, and those who compare expect it there.
+            front.bytes.resize(front.bytes.len().next_multiple_of(PAGE), 0);
+        }
+        writer.append(&front.bytes)?;
+        writer.front = Some(front);
+        writer.data_offset = writer.sink.position();
+        Ok(writer)
+    }
+
+    /// Says which bytes of the input's file, named by no section, the output can't hold. Zeros say nothing, so nothing is said of them.
+    fn say_unnamed(&self, form: OutputForm, file: Option<&FileHeader>, session: &mut Session) {
+        let mut lose = |what: Error| {
+            let what = what.file(&session.name).to_string();
+            session.report.say(Level::Loss, what);
+        };
+        for Section { offset, size } in file.map_or(&[][..], |file| &file.holes) {
+            lose(Error::at(*offset, format!("{size} bytes that no section names were left out")));
+        }
+        let in_pipe = [
+            ("behind the last section", &self.trailing[..]),
+            ("behind the feature table", &self.spare_slots),
+        ];
+        for (place, bytes) in in_pipe.into_iter().filter(|_| form == OutputForm::Pipe) {
+            if bytes.iter().any(|&byte| byte != 0) {
+                lose(Error::new(format!(
+                    "{} bytes {place} were left out: pipe data has no place for them",
+                    bytes.len()
+                )));
+            }
+        }
+    }
+
+    fn pipe_front(&mut self, recording: &Recording, session: &mut Session) -> Result<()> {
+        let endian = recording.endian;
+        let same = session.events == recording.events && *session.features() == recording.features;
+        if recording.form == Form::Pipe && same {
+            self.append(&Magic::pipe_header(endian))?;
+            return recording.head.iter().try_for_each(|batch| self.append(&batch.bytes));
+        }
+        let but_compressed = |features: &Features| {
+            let mut features = features.clone();
+            features.remove(&Feature::COMPRESSED);
+            features
+        };
+        let same = but_compressed(session.features()) == but_compressed(&recording.features);
+        if recording.form == Form::Pipe && session.events == recording.events && same {
+            return self.pipe_head(recording, session);
+        }
+        session.mend_features(Feature(u8::MAX));
+        let front = pipe_front(&session.events, session.features(), endian);
+        let (front, unsaid) = front.map_err(|e| e.file(&recording.name))?;
+        self.append(&front)?;
+        for (feature, why) in unsaid {
+            session.report.say(Level::Loss, format!("feature {feature} was left out: {why}"));
+        }
+        for entry in recording.event_types.chunks_exact(EVENT_TYPE_SIZE) {
+            self.append(&event_type_record(entry, endian))?;
+        }
+        Ok(())
+    }
+
+    /// The leading records of pipe data with another feature COMPRESSED, so that what is compressed and decompressed again is the same pipe.
+    fn pipe_head(&mut self, recording: &Recording, session: &Session) -> Result<()> {
+        let endian = recording.endian;
+        self.append(&Magic::pipe_header(endian))?;
+        for batch in &recording.head {
+            let mut walker = batch.walk();
+            while let Some(record) = walker.next_record()? {
+                if record.kind() != RecordType::HEADER_FEATURE
+                    || record.u64(8) != Some(Feature::COMPRESSED.0.into())
+                {
+                    self.append(record.bytes())?;
+                    self.append(record.payload())?;
+                }
+            }
+        }
+        let Some(section) = session.feature(Feature::COMPRESSED) else { return Ok(()) };
+        let size = (16 + section.len()) as u16;
+        self.append(&endian.bytes_u32(RecordType::HEADER_FEATURE.0))?;
+        self.append(&[endian.bytes_u16(0), endian.bytes_u16(size)].concat())?;
+        self.append(&endian.bytes_u64(Feature::COMPRESSED.0.into()))?;
+        self.append(section)
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        self.sink.append(bytes).map_err(|e| Error::io("the output can't be written", e).into())
+    }
+
+    pub(crate) fn plan(&mut self, plan: &Plan, stored: &[u8], session: &mut Session) -> Result<()> {
+        let start = self.sink.position();
+        self.moved |= !plan.is_all_of(stored.len());
+        for piece in &plan.pieces {
+            match piece {
+                Piece::Stored(range) => self.append(&stored[range.clone()])?,
+                Piece::Made(range) => self.append(&plan.arena[range.clone()])?,
+            }
+        }
+        anyhow::ensure!(
+            self.sink.position() == start + plan.len,
+            "the plan of a batch is {} bytes long, not what was written",
+            plan.len
+        );
+        self.marks.extend(plan.marks.iter().map(|mark| Mark { at: start + mark.at, ..*mark }));
+        self.dropped_aux.extend(plan.dropped_aux.iter().filter_map(|origin| Some(origin.stored_at()?.1)));
+        for (&kind, count) in &plan.dropped {
+            *session.report.dropped.entry(kind).or_default() += count;
+        }
+        for (&kind, count) in &plan.misplaced {
+            *self.misplaced.entry(kind).or_default() += count;
+        }
+        Ok(())
+    }
+
+    /// It is a file, and has no record so far.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.front.is_some() && self.sink.position() == self.data_offset
+    }
+
+    /// Writes what follows the data; returns the length of the output, and whether records changed.
+    pub(crate) fn finish(mut self, from_pipe: bool, session: &mut Session) -> Result<(u64, bool)> {
+        for (kind, count) in &self.misplaced {
+            let records = counted(*count, "record", "records");
+            let what = format!(
+                "left out {records} of {kind} among the data: in pipe data that would be a part of the header"
+            );
+            session.report.say(Level::Loss, what);
+        }
+        let Some(mut front) = self.front.take() else {
+            self.flush()?;
+            return Ok((self.sink.position(), self.moved));
+        };
+        let endian = session.endian;
+        let data = Section { offset: self.data_offset, size: self.sink.position() - self.data_offset };
+        self.index_aux(from_pipe, session);
+        let features = session.features();
+        let sizes: Vec<u64> = features.values().map(|section| section.len() as u64).collect();
+        self.append(&feature_table(data.end(), sizes.into_iter(), &self.spare_slots, endian))?;
+        for section in features.values() {
+            self.append(section)?;
+        }
+        if session.events != self.events {
+            let bytes = front.move_to(self.sink.position(), &session.events);
+            self.append(&bytes)?;
+        }
+        let types = Section { offset: self.sink.position(), size: self.event_types.len() as u64 };
+        let types = if types.size == 0 { Section::default() } else { types };
+        self.append(&self.event_types.clone())?;
+        self.append(&self.trailing.clone())?;
+        self.flush()?;
+        if let Some(file) = self.file {
+            let mut header = front.header(data, types, features.keys().copied()).to_vec();
+            if session.events != self.events {
+                // Nothing names what stood there for them.
+                header.resize(self.data_offset as usize, 0);
+            }
+            file.write_all_at(&header, 0).map_err(|e| Error::io("the output can't be written", e))?;
+        }
+        Ok((self.sink.position(), self.moved))
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.sink.flush().map_err(|e| Error::io("the output can't be written", e).into())
+    }
+
+    /// Feature AUXTRACE names file offsets, so it is written anew where records moved: an entry follows its record; one that pointed at no
+    /// AUXTRACE record is told and left out. Pipe data has no such feature, so there the records themselves are listed, and so they are where a
+    /// pass asks for that.
+    fn index_aux(&mut self, from_pipe: bool, session: &mut Session) {
+        let endian = session.endian;
+        let listed = |mark: &Mark| AuxtraceEntry { offset: mark.at, size: mark.size };
+        if session.list_aux {
+            let stays = session.form == OutputForm::InPlace;
+            let there = |mark: &Mark| match mark.origin {
+                Origin::Input { stream: 0, offset } => Some(AuxtraceEntry { offset, size: mark.size }),
+                _ => None,
+            };
+            let entry = |mark| if stays { there(mark) } else { Some(listed(mark)) };
+            let entries: Vec<_> = self.marks.iter().filter_map(entry).collect();
+            match entries.as_slice() {
+                [] => session.clear_feature(Feature::AUXTRACE),
+                entries => session.set_feature(Feature::AUXTRACE, write_auxtrace_index(entries, endian)),
+            }
+            return;
+        }
+        if session.form == OutputForm::InPlace {
+            return;
+        }
+        let Some(section) = session.feature(Feature::AUXTRACE) else {
+            if from_pipe && !self.marks.is_empty() {
+                let entries: Vec<_> = self.marks.iter().map(listed).collect();
+                session.set_feature(Feature::AUXTRACE, write_auxtrace_index(&entries, endian));
+            }
+            return;
+        };
+        if session.set.contains(&Feature::AUXTRACE) {
+            return;
+        }
+        let moved: HashMap<u64, &Mark> =
+            self.marks.iter().filter_map(|mark| Some((mark.origin.stored_at()?.1, mark))).collect();
+        let Some(old) = read_auxtrace_index(section, endian) else {
+            let what = "the AUXTRACE index can't be read and was made anew from the AUXTRACE records";
+            session.report.say(Level::Warning, what);
+            let entries: Vec<_> = self.marks.iter().map(listed).collect();
+            session.set_feature(Feature::AUXTRACE, write_auxtrace_index(&entries, endian));
+            return;
+        };
+        let new: Vec<AuxtraceEntry> =
+            old.iter().filter_map(|entry| moved.get(&entry.offset)).map(|mark| listed(mark)).collect();
+        let dropped = old.iter().filter(|entry| self.dropped_aux.contains(&entry.offset)).count();
+        let astray = old.len() - new.len() - dropped;
+        if astray > 0 {
+            let what = format!(
+                "{astray} of {} entries of the AUXTRACE index pointed at no AUXTRACE record and were left out",
+                old.len()
+            );
+            session.report.say(Level::Warning, what);
+        }
+        if self.marks.is_empty() && dropped > 0 {
+            session.clear_feature(Feature::AUXTRACE);
+        } else if new != old {
+            session.set_feature(Feature::AUXTRACE, write_auxtrace_index(&new, endian));
+        }
+    }
+}
