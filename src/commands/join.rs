@@ -12,8 +12,8 @@ use perfx_pipeline::{Job, Output, OutputForm};
 
 use super::decompress::broken_chain;
 use crate::args::Usage;
-use crate::io::source::{InputsArgs, Source, refuse_twice, repeatable, spool};
-use crate::io::target::{WriteArgs, identity};
+use crate::io::source::{InputsArgs, Source, identity, refuse_twice, repeatable, spool};
+use crate::io::target::WriteArgs;
 
 /// Join several recordings of one machine into one, in the order of time
 ///

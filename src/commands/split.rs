@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use clap::{ArgGroup, Args};
+use perfx_format::Feature;
 use perfx_format::input::Recording;
 use perfx_passes::{Decompress, DecompressOptions, Part, PartName, Split as Parts, SplitBy};
 use perfx_pipeline::{Job, Level, Outcome, Output, OutputForm, Pass, Report, counted, ordered};
@@ -86,7 +87,7 @@ impl Split {
         for path in &paths {
             check_new(&source, path, self.force)?;
         }
-        let older = Older::find(&prefix, &paths, by)?;
+        let older = Older::find(&prefix, &paths, by, &recording)?;
         if let (Some(part), false) = (older.parts.first(), self.force) {
             bail!(
                 "{} is a part of an older split, which `perfx join` would take for one of this; -f removes it",
@@ -223,12 +224,13 @@ struct Older {
 }
 
 impl Older {
-    fn find(prefix: &Path, paths: &[PathBuf], by: SplitBy) -> Result<Older> {
+    /// Of a recording that is split, which a part has its ids, command and machine from.
+    fn find(prefix: &Path, paths: &[PathBuf], by: SplitBy, whole: &Recording) -> Result<Older> {
         let mut older = Older::default();
         let named = |number: usize| named(prefix, &format!("{number:04}"));
         if !matches!(by, SplitBy::Pid | SplitBy::Event) {
-            // Numbers go on without a gap; what comes after one is something else.
-            let rest = (paths.len() + 1..).map(named).take_while(|path| is_recording(path));
+            // Numbers go on without a gap; what comes after one is something else, and so is another recording.
+            let rest = (paths.len() + 1..).map(named).take_while(|path| is_part(path, whole));
             older.parts.extend(rest);
         }
         let start = prefix.file_name().unwrap_or_default().as_bytes();
@@ -248,6 +250,14 @@ impl Older {
         older.strangers.sort();
         Ok(older)
     }
+}
+
+/// The file may be a part of `whole`: it was recorded by the same command on the same machine, and has no event that `whole` lacks.
+fn is_part(path: &Path, whole: &Recording) -> bool {
+    let Ok(part) = Recording::open(path, spool()) else { return false };
+    let same = |feature| part.features.get(&feature) == whole.features.get(&feature);
+    let features = [Feature::HOSTNAME, Feature::OSRELEASE, Feature::CMDLINE];
+    features.into_iter().all(same) && part.events.iter().all(|event| whole.events.contains(event))
 }
 
 /// The recording for another reading, and what makes a part of it.

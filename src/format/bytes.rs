@@ -46,6 +46,14 @@ impl Bytes {
         matches!(&*self.owner, Owner::Map(_))
     }
 
+    /// Bytes of the whole mapped file that they lie in.
+    pub(crate) fn mapped_len(&self) -> Option<u64> {
+        match &*self.owner {
+            Owner::Map(map) => Some(map.len() as u64),
+            Owner::Heap(_) => None,
+        }
+    }
+
     /// A part of these bytes; clamped to what is there.
     pub fn slice(&self, range: Range<usize>) -> Bytes {
         let start = self.range.start + range.start.min(self.range.len());

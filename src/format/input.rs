@@ -472,6 +472,28 @@ impl Recording {
         Ok(Recording { faults, progress, ..spooled })
     }
 
+    /// The file that the records lie in, or that the first of a directory's do.
+    pub fn main_file(&self) -> Option<Arc<File>> {
+        self.streams.first().and_then(|stream| match &stream.source {
+            Source::Mapped { file, .. } => Some(file.clone()),
+            Source::Reader { .. } => None,
+        })
+    }
+
+    /// Errors if a mapped file is shorter than when it was opened. If less than a page was cut off, its end reads as zeros and no signal comes.
+    pub fn check_not_cut_short(&self) -> Result<()> {
+        for stream in &self.streams {
+            if let Source::Mapped { bytes, file, .. } = &stream.source
+                && let Some(len) = bytes.mapped_len()
+                && file.metadata().is_ok_and(|now| now.len() < len)
+            {
+                let what = "another program cut the file short while it was read: read it again";
+                return Err(Error::new(what).file(&stream.name));
+            }
+        }
+        Ok(())
+    }
+
     fn from_mapped(file: File, name: Arc<str>) -> Result<Recording> {
         let bytes = Bytes::map(&file).map_err(|e| e.file(&name))?;
         let magic = Magic::read(&bytes).map_err(|e| e.file(&name))?;

@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use tempfile::{Builder, NamedTempFile, TempDir};
 
 use crate::io::signals::Unfinished;
+use crate::io::source::identity;
 
 /// What happens to a file that already has the name of an output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,12 +69,19 @@ impl<'a> OutputPath<'a> {
         let name = || self.path.display().to_string();
         let new = NewFile::unfinished(folder(self.path)).map_err(plain).with_context(name)?;
         let file = new.get().file();
+        let read = job.recording.main_file();
         let mut outcome = match form {
             OutputForm::Pipe => job.run(Output::Pipe(&mut &*file))?,
             _ => job.run(Output::File(file, form))?,
         };
         if self.changes {
             let old = self.path.metadata().with_context(name)?;
+            let read = read.and_then(|read| read.metadata().ok());
+            ensure!(
+                read.is_none_or(|read| identity(&read) == identity(&old)),
+                "{}: another program replaced it meanwhile, so nothing was written: run the command again",
+                self.path.display()
+            );
             // Its owner may not give it to a group that he is not in.
             if fchown(file, Some(old.uid()), Some(old.gid())).is_err() {
                 let gid = file.metadata().with_context(name)?.gid();
@@ -267,7 +275,7 @@ fn claim_empty(path: &Path) -> io::Result<Option<File>> {
     let _ = fcntl_lock(&file, FlockOperation::LockExclusive);
     let locked = file.metadata()?;
     let named = path.symlink_metadata().map_err(|_| taken())?;
-    let same = (locked.dev(), locked.ino()) == (named.dev(), named.ino());
+    let same = identity(&locked) == identity(&named);
     if same && locked.is_file() && locked.len() == 0 { Ok(Some(file)) } else { Err(taken()) }
 }
 

@@ -100,6 +100,11 @@ fn listed(list: &Path) -> Result<Vec<Source>> {
 /// What perf calls a recording that nobody names.
 const PERF_DATA: &str = "perf.data";
 
+/// Of a file, whatever its name.
+pub(crate) fn identity(metadata: &Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
+}
+
 /// What is read from standard input or a FIFO is gone, so a second reader would wait for it for ever.
 pub(crate) fn refuse_twice(sources: &[Source]) -> Result<()> {
     let mut seen = Vec::new();
@@ -107,7 +112,7 @@ pub(crate) fn refuse_twice(sources: &[Source]) -> Result<()> {
         let Some(fifo) = source.metadata().filter(|metadata| metadata.file_type().is_fifo()) else {
             continue;
         };
-        let fifo = (fifo.dev(), fifo.ino());
+        let fifo = identity(&fifo);
         if seen.contains(&fifo) {
             return Err(Usage(format!("{source} is given twice, but it can be read only once")).into());
         }

@@ -1,7 +1,7 @@
 //! Where a command's output goes: decided, and refused where that would harm, before anything is read.
 
 use std::fmt;
-use std::fs::{self, File, Metadata};
+use std::fs::{self, File};
 use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
@@ -12,13 +12,13 @@ use clap::{Args, ValueEnum};
 use perfx_format::in_place::{Changes, INTERRUPTED, replace_sections};
 use perfx_format::input::{Form, Recording};
 use perfx_pipeline::{Job, Level, Output, OutputForm, Pass, Report, counted};
-use rustix::fs::{Access, access};
+use rustix::fs::{Access, FlockOperation, access, flock};
 use rustix::process::geteuid;
 
 use crate::args::{ThreadArgs, Usage};
 use crate::io::commit::{Existing, OutputPath, folder, is_empty};
 use crate::io::signals::undisturbed;
-use crate::io::source::{InputArgs, Source, spool};
+use crate::io::source::{InputArgs, Source, identity, spool};
 use crate::term::report::VerbosityArgs;
 use crate::term::units::size;
 
@@ -149,6 +149,8 @@ impl WriteArgs {
         let Source::Path(path) = Source::of(&self.input) else { return Ok(None) };
         refuse_device(&path)?;
         let mut recording = Source::Path(path.clone()).open()?;
+        let read = recording.main_file();
+        let seen = read.as_deref().map(File::metadata).transpose()?;
         let header = recording.file.take();
         // What is finished below is no fault of the result.
         let faults = recording.faults.len();
@@ -183,6 +185,15 @@ impl WriteArgs {
             } else {
                 let file = fs::OpenOptions::new().read(true).write(true).open(&path);
                 let file = file.with_context(|| path.display().to_string())?;
+                // Two programs that change one file take turns, and the second sees that it is no longer what it has read.
+                flock(&file, FlockOperation::LockExclusive).map_err(io::Error::from)?;
+                let now = file.metadata()?;
+                ensure!(
+                    seen.is_some_and(|seen| identity(&seen) == identity(&now)
+                        && seen.modified().ok() == now.modified().ok()),
+                    "{}: another program changed or replaced it meanwhile, so nothing was written: run the command again",
+                    path.display()
+                );
                 let replaced = undisturbed(|| replace_sections(&file, &header, &changes));
                 if !replaced.map_err(|e| e.file(&name))? {
                     return Ok(None);
@@ -393,11 +404,6 @@ fn beside(source: &Source, command: &str) -> PathBuf {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let extension = path.extension().map(|e| format!(".{}", e.to_string_lossy())).unwrap_or_default();
     path.with_file_name(format!("{stem}.{command}{extension}"))
-}
-
-/// Of a file, whatever its name.
-pub(crate) fn identity(metadata: &Metadata) -> (u64, u64) {
-    (metadata.dev(), metadata.ino())
 }
 
 /// What is read from a FIFO or a device is gone, so nothing there can be changed in place.

@@ -154,6 +154,7 @@ impl Job {
             session.name
         );
         let (written, moved) = writer.finish(from_pipe, &mut session)?;
+        recording.check_not_cut_short()?;
         let features = session.features().clone();
         Ok(Outcome { features, report: session.report, written, moved, beside: session.beside })
     }

@@ -73,7 +73,8 @@ fn each<R: Send>(
         Ok((batch, result)) => done(Ok((&batch, result))),
         Err(error) => done(Err(error)),
     };
-    draft::each(recording, threads, open, || (), step, finish)
+    draft::each(recording, threads, open, || (), step, finish)?;
+    Ok(recording.check_not_cut_short()?)
 }
 
 /// Hands the batches of two recordings to `work`, COMPRESSED records opened. Each recording is read ahead on a thread of its own.

@@ -146,3 +146,53 @@ fn a_file_of_another_owner_is_not_taken_from_him() {
     let ran = perfx(args!["copy", "--in-place", path]);
     assert_eq!((ran.code, fs::metadata(&path).unwrap().uid()), (Some(0), OWNER), "{}", ran.stderr);
 }
+
+/// Merges a guest into a host, and does something to the host's file after perfx has opened it: the guest's recording comes through a FIFO.
+fn merge_meanwhile(way: &[&str], meanwhile: impl FnOnce(&Path)) -> (tempfile::TempDir, Ran) {
+    let folder = temp();
+    let packed = |name: &str| {
+        let packed = crate::support::root().join(format!("tests/data/guests/{name}.data.zst"));
+        zstd::decode_all(fs::File::open(packed).unwrap()).unwrap()
+    };
+    let (host, guest) = (folder.path().join("host.data"), folder.path().join("guest.fifo"));
+    fs::write(&host, packed("host")).unwrap();
+    assert!(Command::new("mkfifo").arg(&guest).status().unwrap().success());
+    let mut merge = perfx_command();
+    merge.arg("merge").args([&host, &guest]).args(way).current_dir(folder.path());
+    let ran = std::thread::scope(|scope| {
+        let ran = scope.spawn(|| run(&mut merge, Stdin::Null));
+        // Opens when perfx does, which has opened the host before.
+        let mut writer = fs::OpenOptions::new().write(true).open(&guest).unwrap();
+        meanwhile(&host);
+        let _ = std::io::Write::write_all(&mut writer, &packed("guest"));
+        drop(writer);
+        ran.join().unwrap()
+    });
+    (folder, ran)
+}
+
+#[test]
+fn a_file_that_another_program_replaced_meanwhile_is_not_changed_in_place() {
+    let other = Fixture::new("recorded/plain.p61.data").bytes();
+    let (folder, ran) = merge_meanwhile(&["--in-place"], |host| {
+        let new = host.with_extension("new");
+        fs::write(&new, &other).unwrap();
+        fs::rename(new, host).unwrap();
+    });
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    assert!(ran.stderr.contains("another program replaced it meanwhile"), "{}", ran.stderr);
+    assert!(fs::read(folder.path().join("host.data")).unwrap() == other);
+}
+
+/// Then its end reads as zeros, and no signal comes.
+#[test]
+fn an_input_that_is_cut_short_by_less_than_a_page_is_noticed() {
+    let (folder, ran) = merge_meanwhile(&["-o", "out"], |host| {
+        let file = fs::OpenOptions::new().write(true).open(host).unwrap();
+        let len = file.metadata().unwrap().len();
+        file.set_len(len - (len % 4096).clamp(1, 100)).unwrap();
+    });
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    assert!(ran.stderr.contains("host.data: another program cut the file short"), "{}", ran.stderr);
+    assert!(!folder.path().join("out").exists());
+}

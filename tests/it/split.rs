@@ -388,6 +388,12 @@ fn parts_that_an_older_split_left_are_named_and_removed() {
     }
     let last = format!("{}: named like a part but not written by this split", many[many.len() - 1]);
     assert!(ran.stderr.contains(&last), "{}", ran.stderr);
+    // Nor is another recording, though it is named like the next part.
+    let other = folder.path().join("g.0002.data");
+    fs::copy(Fixture::new("recorded/fp.p61.data").path, &other).unwrap();
+    let ran = run(&[&prefix, "--samples", "1000000", "-f"]);
+    assert_eq!((ran.code, other.exists()), (Some(0), true), "{}", ran.stderr);
+    fs::remove_file(&other).unwrap();
     // Without the first part there is still a second one.
     let ran = run(&[&format!("{prefix}2"), "--samples", "10"]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);

@@ -7,7 +7,6 @@ mod overview;
 
 use std::fs;
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -16,7 +15,7 @@ use rustix::fs::{Access, access};
 
 use crate::io::commit::{Existing, NewFile, Outputs, folder, is_empty, plain, with_folder};
 use crate::io::signals::Unfinished;
-use crate::io::source::Source;
+use crate::io::source::{Source, identity};
 use crate::io::target::{Named, refuse_dangling};
 
 /// Write tables of a recording for other programs
@@ -109,8 +108,7 @@ fn refuse_input(input: &Path, path: &Path, names: &[&str]) -> Result<()> {
     let metadata = fs::metadata(input).with_context(|| input.display().to_string())?;
     for name in names {
         let output = path.join(name);
-        let same = fs::metadata(&output)
-            .is_ok_and(|output| (output.dev(), output.ino()) == (metadata.dev(), metadata.ino()));
+        let same = fs::metadata(&output).is_ok_and(|output| identity(&output) == identity(&metadata));
         ensure!(!same, "{} is the input itself", output.display());
     }
     if metadata.is_dir() {
