@@ -550,10 +550,10 @@ fn what_makes_no_sense_is_refused_or_suspect() {
     refused(path("empty.data").display().to_string(), "too few for a perf.data header");
     refused(path("text.data").display().to_string(), "magic");
     // The host is no guest of its own, nor is there any one moment.
-    refused(format!("{},pid={PID}", host.display()), "can't be told");
+    refused(format!("{},pid={PID}", host.display()), "cannot determine the clock offset");
     let few = crate::support::Fixture::new("recorded/switch.p61.data").path;
     let named: String = (0..8).map(|vcpu| format!(",vcpu={vcpu}:{}", THREADS[vcpu % 2])).collect();
-    refused(format!("{},pid={PID}{named}", few.display()), "can't be told");
+    refused(format!("{},pid={PID}{named}", few.display()), "cannot determine the clock offset");
     // Guests' pids are no pids of the host, whatever their number.
     let clock = "offset=-14026330256359,scale=2.5961349024293154";
     let vcpus = format!("vcpu=0:{},vcpu=1:{}", THREADS[0], THREADS[1]);
