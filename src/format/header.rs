@@ -384,9 +384,11 @@ impl FileHeader {
         let len = file.len() as u64;
         let torn_table = |fault: &Fault| matches!(fault.code, "feature-table-cut" | "feature-outside");
         let no_table = self.features.is_empty() || self.faults.iter().any(torn_table);
-        if self.data.size == 0 && no_table && len > self.data.offset && self.attrs.offset < self.data.offset {
-            // perf record writes data.size when it ends; records where the feature table should be mean it never did. (Attrs stand there where
-            // whoever wrote them has finished.)
+        let before_data = |section: &Section| section.offset < self.data.offset;
+        let unfinished = before_data(&self.attrs) && before_data(&self.types);
+        if self.data.size == 0 && no_table && len > self.data.offset && unfinished {
+            // perf record writes data.size when it ends; records where the feature table should be mean it never did. (If attrs or event types
+            // are there, the writer has finished.)
             self.faults.retain(|fault| !torn_table(fault));
             self.features.clear();
             self.sections.clear();

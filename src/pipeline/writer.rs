@@ -219,7 +219,7 @@ impl<'a> Writer<'a> {
         let endian = session.endian;
         let data = Section { offset: self.data_offset, size: self.sink.position() - self.data_offset };
         self.index_aux(from_pipe, session);
-        let features = session.features();
+        let features = session.features().clone();
         let sizes: Vec<u64> = features.values().map(|section| section.len() as u64).collect();
         self.append(&feature_table(data.end(), sizes.into_iter(), &self.spare_slots, endian))?;
         for section in features.values() {
@@ -232,7 +232,15 @@ impl<'a> Writer<'a> {
         let types = Section { offset: self.sink.position(), size: self.event_types.len() as u64 };
         let types = if types.size == 0 { Section::default() } else { types };
         self.append(&self.event_types.clone())?;
-        self.append(&self.trailing.clone())?;
+        if data.size > 0 || !features.is_empty() {
+            self.append(&self.trailing.clone())?;
+        } else if !self.trailing.is_empty() {
+            // Bytes behind a header that names nothing are what perf record leaves when it is killed.
+            let bytes = counted(self.trailing.len() as u64, "byte", "bytes");
+            let what =
+                format!("{bytes} behind the last section were left out: there is no record and no feature");
+            session.report.say(Level::Loss, what);
+        }
         self.flush()?;
         if let Some(file) = self.file {
             let mut header = front.header(data, types, features.keys().copied()).to_vec();

@@ -42,7 +42,7 @@ fn inject(stdin: Stdin<'_>, options: &[&str], files: Vec<std::ffi::OsString>) ->
 
 /// What perf report shows names one of these functions.
 fn reports_the_function(what: &str, perf: &Perf, stdin: Stdin<'_>, file: &Path) -> Result<(), String> {
-    let ran = perf.run(stdin, args!["report", "--stdio", "-f", "-i", file]);
+    let ran = perf.run(stdin, args!["report", "--symfs", "/", "--stdio", "-f", "-i", file]);
     if ran.text().contains(FUNCTION) {
         return Ok(());
     }
@@ -98,7 +98,8 @@ fn perf_reports_the_same_of_a_compressed_recording_after_inject() {
             }
             inject(Stdin::Null, &[], args!["-i", input, "-o", output].to_vec()).unwrap();
             let report = |path: &Path| -> Vec<String> {
-                let fields = args!["report", "-f", "--stdio", "-F", "comm,dso,sym", "-i", path];
+                let fields =
+                    args!["report", "--symfs", "/", "-f", "--stdio", "-F", "comm,dso,sym", "-i", path];
                 let ran = perf.run(Stdin::Null, fields);
                 assert_eq!(ran.code, Some(0), "{}: {}", perf.name, ran.stderr);
                 // The head names the file, and below it stands a tip, chosen at random.
