@@ -150,7 +150,7 @@ mod tests {
             ("g,1,2,3,4", "one part too many"),
             ("g,vcpu=1", "it is V:TID"),
             ("g,vcpu=0:1,vcpu=0:2", "VCPU 0 is given twice"),
-            ("g,colour=red", "no option `colour`"),
+            ("g,colour=red", "unknown option `colour`"),
         ] {
             let error = format!("{:#}", parse(text).unwrap_err());
             assert!(error.contains(part), "{text}: {error}");

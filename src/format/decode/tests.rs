@@ -469,6 +469,7 @@ fn the_build_id_bit_is_believed_only_where_a_build_id_is() {
 
 #[test]
 fn what_is_odd_has_a_code() {
+    let long_name = format!("pid=1 tid=2 comm='{}' !string-unterminated", "x".repeat(64));
     let e = Endian::Little;
     let (one, none) = (layouts(e), Layouts::new(&[]));
     let plain = layouts_of(e, &[(ALL_IDS, 0, 0)]);
@@ -500,7 +501,8 @@ fn what_is_odd_has_a_code() {
         (comm("").done(), &plain, "pid=1 tid=2 !too-small"),
         // The trailer. Without one, the text needs the bytes; with one, what follows the text would be too much padding.
         (comm("/a/long/name\0\0\0\0").done(), &one, "pid=1 tid=2 comm='/a/long/name' !trailer-missing"),
-        (comm(&"x".repeat(64)).done(), &one, "pid=1 tid=2 comm='xxxxxxxxxxxxxxxx' sample_id={"),
+        // Text up to the end is not a trailer.
+        (comm(&"x".repeat(64)).done(), &one, &long_name),
         (new(T::FORK).u64s([1, 2, 3]).done(), &one, "pid=1 ppid=0 tid=2 ptid=0 time=3 !trailer-missing"),
         (new(T::FORK).u64s([1, 2]).done(), &one, "pid=1 ppid=0 tid=2 ptid=0 !too-small"),
         (new(T::SWITCH).done(), &one, " !trailer-missing"),
