@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Args;
-use perfx_format::features::{BuildIdEntry, BuildIds as Entries};
-use perfx_format::input::Recording;
+use perfx_format::features::BuildIds as Entries;
+use perfx_format::read::Recording;
+use perfx_format::record::build_id::BuildIdEntry;
 use perfx_format::{Endian, Kinds, Layouts, Origin, Record, RecordType};
 use perfx_pipeline::address_space::{AddressSpaces, Dso, Mapping};
 use perfx_pipeline::{Emit, Fork, Level, Needs, Pass, Place, Rewrite, Session, Stage, Survey, counted};

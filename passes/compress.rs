@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::{Context as _, Result, anyhow, ensure};
 use clap::Args;
 use perfx_format::features::Compressed;
-use perfx_format::input::Recording;
+use perfx_format::read::Recording;
 use perfx_format::{
     Bytes, Endian, Feature, HEADER_SIZE, Kinds, Layouts, RECORD_SIZE_MAX, Record, RecordType, sample_type,
 };

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
-use perfx_format::input::Recording;
+use perfx_format::read::Recording;
 use perfx_format::{Feature, Kinds, Record, RecordType};
 use perfx_pipeline::{Damage, Emit, Fork, Needs, Pass, Rewrite, Stage};
 

@@ -17,10 +17,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
-use perfx_format::event_name::{name_update, names_of};
+use perfx_format::event_name::names_of;
 use perfx_format::features::{ClockData, SampleTime};
 use perfx_format::header::Features;
-use perfx_format::input::{Batch, Recording};
+use perfx_format::read::{Batch, Recording};
+use perfx_format::record::event_update::name_update;
 use perfx_format::sample::{Marker, Sample, callchain};
 use perfx_format::{Endian, Event, Feature, Kinds, Layouts, Record, RecordType, sample_type, until_nul};
 use perfx_pipeline::address_space::{AddressSpaces, Changes, KERNEL, Lookup, moment};

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use anyhow::{Result, ensure};
 use clap::Args;
 use perfx_format::header::Weight;
-use perfx_format::input::{Batch, Recording};
+use perfx_format::read::{Batch, Recording};
 use perfx_format::{Endian, Kinds, Layouts, Record, RecordType, sample_type};
 use perfx_pipeline::{
     Begin, Emit, Fork, Interest, Level, Needs, Pass, Prescan, Prescanned, Report, Rewrite, Session, Stage,

@@ -28,7 +28,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 use clap::Args;
-use perfx_format::input::{Batch, Recording};
+use perfx_format::read::{Batch, Recording};
 use perfx_format::{Event, Feature, Kinds, Layouts, Record, RecordType, sample_type as st};
 use perfx_pipeline::address_space::Machine;
 use perfx_pipeline::{Fork, Needs, Pass, Session, Stage, Survey};

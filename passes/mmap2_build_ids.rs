@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use anyhow::Result;
 use clap::Args;
-use perfx_format::features::BuildIdEntry;
-use perfx_format::input::Recording;
+use perfx_format::read::Recording;
+use perfx_format::record::build_id::BuildIdEntry;
 use perfx_format::{Kinds, Layouts, Mmap, Record, RecordType};
 use perfx_pipeline::address_space::Mapping;
 use perfx_pipeline::{Emit, Fork, Level, Needs, Pass, Rewrite, Session, Stage, Survey, counted};

@@ -6,9 +6,11 @@ use std::collections::{BTreeMap, HashMap};
 use anyhow::Result;
 use clap::Args;
 use perfx_format::decode::oddities;
-use perfx_format::event_name::{name_update, names_of};
+use perfx_format::event_name::names_of;
 use perfx_format::features::{EventDesc, NrCpus, write_event_desc};
-use perfx_format::input::{Form, HeaderRecord, Recording};
+use perfx_format::read::{Form, Recording};
+use perfx_format::record::event_update::name_update;
+use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::{Feature, Kinds, Layouts, Record, RecordType, sample_type};
 use perfx_pipeline::{Damage, Emit, Fork, Level, Needs, Pass, Rewrite, Session, Stage, Survey, counted};
 

@@ -23,9 +23,9 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::Args;
 use perfx_format::decode::{decode, oddities};
-use perfx_format::expand::{Pieces, compressed_part};
 use perfx_format::features::{AuxtraceEntry, Compressed, NamedIds, read_auxtrace_index, read_str, write_str};
-use perfx_format::input::{Form, Recording};
+use perfx_format::read::{Form, Pieces, Recording};
+use perfx_format::record::compressed::compressed_part;
 use perfx_format::{
     Feature, HEADER_SIZE, Kinds, Layouts, MMAP_BUILD_ID, Oddity, Origin, RECORD_SIZE_MAX, Record, RecordType,
 };

@@ -4,8 +4,10 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
 use anyhow::Result;
-use perfx_format::event_name::{EventName, event_names, name_update};
-use perfx_format::input::{Batch, Form, HeaderRecord, Recording, Torn};
+use perfx_format::event_name::{EventName, event_names};
+use perfx_format::read::{Batch, Form, Recording, Torn};
+use perfx_format::record::event_update::name_update;
+use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::sample::Read;
 use perfx_format::{Cursor, Kinds, Layout, Layouts, Origin, Record, RecordType, sample_type};
 use perfx_pipeline::{Level, Report, scan_both};

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use anyhow::Result;
-use perfx_format::input::{Batch, Recording};
+use perfx_format::read::{Batch, Recording};
 use perfx_format::{Endian, Layouts, Record};
 use perfx_pipeline::{Level, Report, counted, scan};
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use perfx_format::header::Features;
-use perfx_format::input::{Batch, Form, HeaderRecord, Recording, Spool};
+use perfx_format::read::{Batch, Form, Recording, Spool};
+use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::{Endian, Event, Kinds, Layouts, Mmap, Record, RecordType, sample_type as st};
 use perfx_pipeline::{ahead, in_file, opened, scan};
 

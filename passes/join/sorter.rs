@@ -9,7 +9,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::io::{BufWriter, Write};
 
 use anyhow::{Context as _, Result};
-use perfx_format::input::Spool;
+use perfx_format::read::Spool;
 use perfx_format::{Bytes, Endian, Kinds, Origin, Origins, Record, Walker};
 
 /// A record that waits, and what it is sorted by.

@@ -6,10 +6,11 @@ use std::ops::Range;
 use anyhow::{Result, bail, ensure};
 use perfx_format::event_name::names_of;
 use perfx_format::features::{
-    BuildIdEntry, BuildIds, ClockData, EventDesc, GroupDesc, SampleTime, read_group_desc, read_str,
-    trimmed_id, write_event_desc, write_group_desc,
+    BuildIds, ClockData, EventDesc, GroupDesc, SampleTime, read_group_desc, read_str, trimmed_id,
+    write_event_desc, write_group_desc,
 };
 use perfx_format::header::Features;
+use perfx_format::record::build_id::BuildIdEntry;
 use perfx_format::{Endian, Event, Feature, Layout, Layouts, sample_type as st, set_attr_flag};
 use perfx_pipeline::address_space::Machine;
 use perfx_pipeline::{Level, Report, Session, counted};

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use perfx_format::features::{EventDesc, read_event_desc, write_event_desc};
-use perfx_format::input::Recording;
+use perfx_format::read::Recording;
 use perfx_format::{Endian, Event, Feature, RECORD_SIZE_MAX, RecordType, sample_type as st, set_attr_flag};
 use perfx_pipeline::Session;
 

@@ -5,8 +5,10 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use build_id::{Answer, Finder, Places};
-use perfx_format::features::{BUILD_ID_SIZE_VALID, BuildIdEntry, BuildIds};
-use perfx_format::input::{Batch, Form, HeaderRecord, Recording, Spool};
+use perfx_format::features::BuildIds;
+use perfx_format::read::{Batch, Form, Recording, Spool};
+use perfx_format::record::build_id::{BUILD_ID_SIZE_VALID, BuildIdEntry};
+use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::{Feature, Layouts, Origin, Record, RecordType, sample_type as st};
 use perfx_pipeline::address_space::{Dso, Identity, Machine, Mapping};
 use perfx_pipeline::{Job, Output, OutputForm, scan};

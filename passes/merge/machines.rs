@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Result, bail};
-use perfx_format::input::HeaderRecord;
+use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::{Kinds, Record, RecordType, until_nul};
 
 use super::clock::TimeConv;

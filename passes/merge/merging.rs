@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use perfx_format::features::SampleTime;
-use perfx_format::input::Batch;
+use perfx_format::read::Batch;
 use perfx_format::{Endian, Feature, Kinds, Layouts, Origin, Record, RecordType, sample_type as st};
 use perfx_pipeline::address_space::Machine;
 use perfx_pipeline::{Emit, Interest, Level, Prescan, Prescanned, Rewrite, Session, counted};

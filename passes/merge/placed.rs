@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 use perfx_format::Feature;
 use perfx_format::features::read_str;
 use perfx_format::header::Weight;
-use perfx_format::input::Recording;
+use perfx_format::read::Recording;
 use perfx_pipeline::{Level, Session};
 
 use super::chosen::Chosen;

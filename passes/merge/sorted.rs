@@ -4,7 +4,7 @@ use std::collections::{VecDeque, vec_deque};
 use std::sync::Arc;
 
 use anyhow::Result;
-use perfx_format::input::Batch;
+use perfx_format::read::Batch;
 use perfx_pipeline::{ahead, opened};
 
 use super::guest::Guest;

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use perfx_format::input::Batch;
+use perfx_format::read::Batch;
 use perfx_format::{Kinds, Layout, Layouts, Record, RecordType};
 
 use super::machines::is_guests;

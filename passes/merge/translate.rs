@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use anyhow::Result;
-use perfx_format::input::Batch;
+use perfx_format::read::Batch;
 use perfx_format::sample::Read;
 use perfx_format::{
     Cursor, Endian, HEADER_SIZE, Layout, RECORD_SIZE_MAX, Record, RecordType, sample_fields,

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Args;
-use perfx_format::features::{BUILD_ID_NAME_MAX, BuildIdEntry, BuildIds, trimmed_id};
-use perfx_format::input::{Form, Recording};
+use perfx_format::features::{BUILD_ID_NAME_MAX, BuildIds, trimmed_id};
+use perfx_format::read::{Form, Recording};
+use perfx_format::record::build_id::BuildIdEntry;
 use perfx_format::{
     Endian, Feature, HEADER_SIZE, Kinds, Layouts, RECORD_SIZE_MAX, Record, RecordType, until_nul,
 };

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Args;
-use perfx_format::input::{Form, HeaderRecord, Recording};
+use perfx_format::read::{Form, Recording};
+use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::{Endian, Kinds, Layouts, Origin, Record, RecordType};
 use perfx_pipeline::{Emit, Fork, Level, Needs, Pass, Place, Rewrite, Session, Stage, Survey};
 

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::Args;
 use perfx_format::features::SampleTime;
-use perfx_format::input::Recording;
+use perfx_format::read::Recording;
 use perfx_format::{Feature, Kinds, Layouts, Record, RecordType};
 use perfx_pipeline::{Fork, Needs, Pass, Session, Stage, Survey};
 

@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use clap::Args;
-use perfx_format::expand::Chain;
-use perfx_format::input::{Form, Recording};
+use perfx_format::read::{Chain, Form, Recording};
 use perfx_passes::{Decompress as Pass, DecompressOptions};
 use perfx_pipeline::{Job, Level, Output, OutputForm};
 

@@ -10,10 +10,12 @@ use std::time::{Duration, UNIX_EPOCH};
 use anyhow::Result;
 use clap::Args;
 use perfx_format::decode::clock_name;
-use perfx_format::event_name::{EventName, event_names, name_update};
+use perfx_format::event_name::{EventName, event_names};
 use perfx_format::features::{ClockData, FeatureContext, NrCpus, SampleTime, decode_feature};
 use perfx_format::header::Weight;
-use perfx_format::input::{Form, HeaderRecord, Recording};
+use perfx_format::read::{Form, Recording};
+use perfx_format::record::event_update::name_update;
+use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::{Decoded, Feature, RecordType};
 use perfx_pipeline::{Level, Report};
 

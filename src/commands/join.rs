@@ -5,8 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
-use perfx_format::expand::Chain;
-use perfx_format::input::Recording;
+use perfx_format::read::{Chain, Recording};
 use perfx_passes::{Decompress, DecompressOptions, InputSpec, Join as Pass, JoinOptions, Joined};
 use perfx_pipeline::{Job, Output, OutputForm};
 

@@ -5,7 +5,7 @@ use std::io::{Cursor, Write as _};
 use anyhow::Result;
 use clap::Args;
 use perfx_format::header::Magic;
-use perfx_format::input::Recording;
+use perfx_format::read::Recording;
 use perfx_format::{Endian, Kinds};
 use perfx_passes::{PassSpec, REGISTRY, parse_chain};
 use perfx_pipeline::{Job, Needs};

@@ -4,7 +4,8 @@ use anyhow::Result;
 use clap::Args;
 use perfx_format::Kinds;
 use perfx_format::header::Weight;
-use perfx_format::input::{Batch, Form, HeaderRecord, Recording};
+use perfx_format::read::{Batch, Form, Recording};
+use perfx_format::record::header_records::HeaderRecord;
 use perfx_passes::{Recover as Pass, RecoverOptions, ReindexAux, ReindexBuildIds, ReindexTimes};
 use perfx_pipeline::scan_past;
 

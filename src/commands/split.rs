@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 use clap::{ArgGroup, Args};
 use perfx_format::Feature;
-use perfx_format::input::Recording;
+use perfx_format::read::Recording;
 use perfx_passes::{Decompress, DecompressOptions, Part, PartName, Split as Parts, SplitBy};
 use perfx_pipeline::{Job, Level, Outcome, Output, OutputForm, Pass, Report, counted, ordered};
 use rustix::fs::{Access, access};

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::Args;
 use perfx_format::event_name::EventName;
-use perfx_format::input::Recording;
+use perfx_format::read::Recording;
 use perfx_format::{Layouts, Origin, RecordType, Value};
 use perfx_pipeline::Report;
 use serde_json::{Value as Json, json};

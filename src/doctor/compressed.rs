@@ -2,7 +2,7 @@
 
 use perfx_format::RecordType;
 use perfx_format::features::Compressed;
-use perfx_format::input::Opened;
+use perfx_format::read::Opened;
 
 use crate::finding::{Findings, Spot};
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use perfx_format::features::{Compressed, FeatureContext, NamedIds, NrCpus};
 use perfx_format::header::Weight;
-use perfx_format::input::{Batch, Form, Recording, Torn};
+use perfx_format::read::{Batch, Form, Recording, Torn};
 use perfx_format::{Error, Feature, Origin, RecordType};
 use perfx_pipeline::scan_past;
 

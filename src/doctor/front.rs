@@ -7,8 +7,9 @@ use perfx_format::features::{
     AuxtraceEntry, BuildIds, Compressed, FeatureContext, SampleTime, decode_feature, read_auxtrace_index,
     read_event_desc, read_group_desc,
 };
-use perfx_format::header::{FILE_HEADER_SIZE, FileHeader, Section};
-use perfx_format::input::{Form, Recording};
+use perfx_format::header::{FILE_HEADER_SIZE, FileHeader};
+use perfx_format::read::{Form, Recording};
+use perfx_format::section::Section;
 use perfx_format::{Endian, Feature, Layouts, Origin};
 
 use crate::finding::{Findings, Spot};

@@ -1,6 +1,6 @@
 //! Checks the rounds: no record may be older than what perf has let go at the FINISHED_ROUND before the last.
 
-use perfx_format::input::Batch;
+use perfx_format::read::Batch;
 use perfx_format::{Record, RecordType};
 
 use crate::finding::{Findings, Spot};

@@ -2,8 +2,8 @@
 
 use perfx_format::decode::oddities;
 use perfx_format::features::{FeatureContext, NamedIds, NrCpus, decode_feature};
-use perfx_format::input::{Batch, FLAGS, HeaderRecord};
-use perfx_format::record::header_records::tracing_data;
+use perfx_format::read::Batch;
+use perfx_format::record::header_records::{HeaderRecord, tracing_data};
 use perfx_format::{Feature, Origin, Record, RecordType};
 
 use crate::finding::{Findings, Spot};
@@ -207,7 +207,7 @@ impl Seen {
         let payload = &record.bytes()[16..];
         let number = record.u64(8).unwrap_or(u64::MAX);
         let Ok(feature) = u8::try_from(number).map(Feature) else { return };
-        if !payload.is_empty() || FLAGS.contains(&feature) {
+        if !payload.is_empty() || Feature::FLAGS.contains(&feature) {
             self.section(record, feature, payload, context);
         } else if feature < Feature::CPU_DOMAIN_INFO {
             // perf 6.1 and 6.12 know all features below this one.

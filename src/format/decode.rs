@@ -13,7 +13,7 @@ pub use attr::{BRANCH_SAMPLE_TYPE_NAMES, attr_as_perf, attr_oddities, clock_name
 use reader::{Reader, any};
 use sample::{callchain, counters, sample, sample_id, sample_oddities};
 
-use crate::expand::is_piece_size;
+use crate::record::compressed::is_piece_size;
 use crate::record::header_records::{EVENT_TYPE_NAME, tracing_data};
 use crate::sample::{Read, Sample, U64s};
 use crate::{
@@ -606,7 +606,8 @@ fn header_build_id(record: &Record<'_>, layouts: &Layouts, d: &mut Reader<'_>) -
     d.any::<u32>("pid")?;
     let id = d.skip("build_id", 20)?;
     let size = d.int::<u8>("size")?;
-    let length = if record.misc() & crate::features::BUILD_ID_SIZE_VALID == 0 { 20 } else { size.into() };
+    let length =
+        if record.misc() & crate::record::build_id::BUILD_ID_SIZE_VALID == 0 { 20 } else { size.into() };
     d.note("build_id", Value::Bytes(&id[..length.min(20)]));
     if !(1..=20).contains(&length) {
         d.odd("build-id-size", format!("a build-id of {length} bytes"));

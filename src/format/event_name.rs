@@ -5,9 +5,8 @@ use std::collections::HashMap;
 
 use crate::features::{FeatureContext, decode_feature, read_event_desc};
 use crate::header::{EVENT_TYPE_SIZE, Features};
-use crate::input::Recording;
-use crate::pipe::EVENT_UPDATE_NAME;
-use crate::{Attr, Endian, Event, Feature, Record, RecordType, until_nul};
+use crate::read::Recording;
+use crate::{Attr, Endian, Event, Feature, until_nul};
 
 /// Where a name comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,14 +30,6 @@ pub struct EventName {
     pub name: Vec<u8>,
     /// Who says so.
     pub source: NameSource,
-}
-
-/// The id and name of an EVENT_UPDATE record that names an event. Id 0 is the first event, as perf takes it.
-pub fn name_update<'a>(record: &Record<'a>) -> Option<(u64, &'a [u8])> {
-    if record.kind() != RecordType::EVENT_UPDATE || record.u64(8) != Some(EVENT_UPDATE_NAME) {
-        return None;
-    }
-    Some((record.u64(16)?, until_nul(record.bytes().get(24..)?)))
 }
 
 /// The names of a recording's events, in their order. `updates` are those of its EVENT_UPDATE records, by id.

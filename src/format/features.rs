@@ -9,13 +9,12 @@ mod section;
 #[cfg(test)]
 mod tests;
 
-pub use build_id::{
-    BUILD_ID_NAME_MAX, BUILD_ID_SIZE_VALID, BuildIdEntry, BuildIds, NamedIds, set_build_id, trimmed_id,
-};
+pub use build_id::{BUILD_ID_NAME_MAX, BuildIds, NamedIds, trimmed_id};
 pub use mended::{Mended, mend};
 use section::{Int, Section, put_str};
 
 use crate::decode::decode_attr;
+use crate::record::build_id::BUILD_ID_SIZE_VALID;
 use crate::{ATTR_SIZE_MIN, Decoded, Endian, Feature, RecordType, Value, until_nul};
 
 /// The most CPUs that perf 7 takes for possible.
@@ -254,7 +253,7 @@ fn cpu_domains(s: &mut Section<'_>, context: FeatureContext) -> Option<()> {
     .map(drop)
 }
 
-/// Entries as [`BuildIdEntry`] lays them out, to the end of the section.
+/// Entries as [`BuildIdEntry`](crate::record::build_id::BuildIdEntry) lays them out, to the end of the section.
 fn build_ids(s: &mut Section<'_>) -> Option<()> {
     let mut ids = BuildIds::new(s.rest(), s.endian());
     if ids.without_pid() {

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::in_place::{INTERRUPTED, Journal};
+use crate::journal::Journal;
+use crate::section::{SLOT_SIZE, Section, feature_bitmap, feature_bits};
 use crate::{ATTR_SIZE_MAX, ATTR_SIZE_MIN, Bytes, Endian, Error, Event, Feature, Result, until_nul};
 
 /// Size of the header of a pipe: u64 magic, u64 size.
@@ -11,8 +12,7 @@ pub const PIPE_HEADER_SIZE: usize = 16;
 pub const FILE_HEADER_SIZE: usize = 104;
 /// Size of a file's header before there were features.
 const FILE_HEADER_SIZE_OLD: usize = 72;
-/// Size of an entry of the feature table: u64 offset, u64 size.
-pub(crate) const SLOT_SIZE: u64 = 16;
+
 /// Size of an entry of the event types: u64 `attr.config`, char name\[64\].
 pub const EVENT_TYPE_SIZE: usize = 72;
 /// Most events a file may hold, as perf 7 limits them (tools/perf/util/header.c).
@@ -20,6 +20,9 @@ pub(crate) const EVENTS_MAX: usize = 65536;
 
 /// How the messages of perf record begin, which land in the recording where standard error goes into the pipe, too.
 pub(crate) const PERF_MESSAGE: &[u8] = b"[ perf record: ";
+
+/// The code of the fault that a half-done change leaves.
+pub const INTERRUPTED: &str = "in-place-interrupted";
 
 /// The feature sections of a recording. Order is the order of the bits, whatever was set first.
 pub type Features = BTreeMap<Feature, Bytes>;
@@ -114,37 +117,6 @@ fn magic2(endian: Endian) -> &'static [u8; 8] {
     match endian {
         Endian::Little => b"PERFILE2",
         Endian::Big => b"2ELIFREP",
-    }
-}
-
-/// Offset and size of a section, in bytes from the start of the file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Section {
-    /// Bytes from the start of the file.
-    pub offset: u64,
-    /// Bytes.
-    pub size: u64,
-}
-
-impl Section {
-    pub(crate) fn read(bytes: &[u8], at: usize, endian: Endian) -> Section {
-        Section { offset: endian.u64(bytes, at).unwrap_or(0), size: endian.u64(bytes, at + 8).unwrap_or(0) }
-    }
-
-    /// First byte behind it; saturates.
-    pub fn end(&self) -> u64 {
-        self.offset.saturating_add(self.size)
-    }
-
-    /// Shares a byte with the other.
-    pub(crate) fn overlaps(&self, other: &Section) -> bool {
-        self.size > 0 && other.size > 0 && self.offset < other.end() && other.offset < self.end()
-    }
-
-    /// As a range of a file of this length, if it lies inside.
-    pub(crate) fn inside(&self, len: usize) -> Option<std::ops::Range<usize>> {
-        let end = usize::try_from(self.end()).ok().filter(|&end| end <= len)?;
-        Some(self.offset as usize..end)
     }
 }
 
@@ -463,23 +435,6 @@ pub(crate) fn are_event_types(bytes: &[u8]) -> bool {
         && bytes.chunks_exact(EVENT_TYPE_SIZE).all(named)
 }
 
-/// The set bits, ascending, of a bitmap stored as words of `word` bytes.
-pub(crate) fn feature_bits(words: &[u8], endian: Endian, word: usize) -> Vec<Feature> {
-    let mut set = Vec::new();
-    for (index, bytes) in words.chunks_exact(word).enumerate() {
-        let value = match word {
-            4 => endian.u32(bytes, 0).map(u64::from),
-            _ => endian.u64(bytes, 0),
-        };
-        for bit in 0..8 * word {
-            if value.unwrap_or(0) >> bit & 1 == 1 {
-                set.push(Feature((index * 8 * word + bit) as u8));
-            }
-        }
-    }
-    set
-}
-
 /// The front of a file in perf's own order: header, ids of all events, attrs. The data follows at its end. `header` leaves the sizes
 /// that are known last at 0 until [`FileFront::header`] is written over it.
 #[derive(Clone, Debug)]
@@ -554,36 +509,4 @@ impl FileFront {
         header[FILE_HEADER_SIZE_OLD..].copy_from_slice(&bitmap);
         header
     }
-}
-
-/// The 32 bytes of the feature bitmap.
-pub fn feature_bitmap(features: impl IntoIterator<Item = Feature>, endian: Endian) -> [u8; 32] {
-    let mut words = [0u64; 4];
-    for feature in features {
-        words[usize::from(feature.0 / 64)] |= 1 << (feature.0 % 64);
-    }
-    let mut bitmap = [0; 32];
-    for (word, bytes) in words.into_iter().zip(bitmap.chunks_exact_mut(8)) {
-        bytes.copy_from_slice(&endian.bytes_u64(word));
-    }
-    bitmap
-}
-
-/// The feature table for sections of these sizes that follow it in order, with unused slots behind the used ones; `at` is the table's own
-/// offset, directly behind the data.
-pub fn feature_table(
-    at: u64,
-    sizes: impl ExactSizeIterator<Item = u64>,
-    spare_slots: &[u8],
-    endian: Endian,
-) -> Vec<u8> {
-    let mut offset = at + sizes.len() as u64 * SLOT_SIZE + spare_slots.len() as u64;
-    let mut table = Vec::new();
-    for size in sizes {
-        table.extend(endian.bytes_u64(offset));
-        table.extend(endian.bytes_u64(size));
-        offset += size;
-    }
-    table.extend(spare_slots);
-    table
 }

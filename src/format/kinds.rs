@@ -122,6 +122,9 @@ pub struct Feature(pub u8);
 macro_rules! features {
     ($($number:literal $name:ident $doc:literal;)*) => {
         impl Feature {
+            /// Features whose section is empty: the bit says it all.
+            pub const FLAGS: [Feature; 2] = [Feature::BRANCH_STACK, Feature::STAT];
+
             $(#[doc = $doc] pub const $name: Feature = Feature($number);)*
 
             /// Every feature with a name, in ascending order.

@@ -1,7 +1,8 @@
 //! Says what each byte of a perf.data file belongs to: parts that neither overlap nor leave a gap.
 
-use crate::header::{FileHeader, Section};
-use crate::in_place::Journal;
+use crate::header::FileHeader;
+use crate::journal::Journal;
+use crate::section::Section;
 use crate::{Bytes, Feature};
 
 /// What bytes of a file are.

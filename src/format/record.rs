@@ -1,5 +1,8 @@
 //! A record is a `Copy` view of bytes that lie elsewhere, plus where they came from; walking records reads headers only.
 
+pub mod build_id;
+pub mod compressed;
+pub mod event_update;
 pub mod header_records;
 pub(crate) mod mmap;
 pub(crate) mod task;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, bail};
 use clap::builder::Resettable;
 use clap::{Arg, ArgAction, Args};
-use perfx_format::input::{Recording, Spool};
+use perfx_format::read::{Recording, Spool};
 
 use crate::args::Usage;
 

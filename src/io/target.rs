@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, ValueEnum};
-use perfx_format::in_place::{Changes, INTERRUPTED, replace_sections};
-use perfx_format::input::{Form, Recording};
+use perfx_format::header::INTERRUPTED;
+use perfx_format::read::{Form, Recording};
+use perfx_format::write::{Changes, replace_sections};
 use perfx_pipeline::{Job, Level, Output, OutputForm, Pass, Report, counted};
 use rustix::fs::{Access, FlockOperation, access, flock};
 use rustix::process::geteuid;

@@ -4,7 +4,7 @@ use std::{slice, thread};
 
 use anyhow::{Context as _, Result};
 use crossbeam_channel::bounded;
-use perfx_format::input::{Batch, Recording};
+use perfx_format::read::{Batch, Recording};
 
 use crate::draft::{self, Open};
 use crate::expanded::in_file;

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use perfx_format::expand::{Expand, Parcel, Parcels};
-use perfx_format::input::{Batch, Recording};
+use perfx_format::read::{Batch, Expand, Parcel, Parcels, Recording};
 use perfx_format::{Endian, Error};
 
 use crate::ordered::mapped;

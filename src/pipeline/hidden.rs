@@ -4,7 +4,8 @@ use std::thread::{Builder, JoinHandle};
 
 use anyhow::{Context as _, Result, anyhow};
 use crossbeam_channel::{Sender, bounded};
-use perfx_format::input::{Batch, HeaderRecord, Recording};
+use perfx_format::read::{Batch, Recording};
+use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::{Endian, Error, Kinds};
 
 use crate::expanded::expand_alone;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
 use perfx_format::header::{Features, Weight};
-use perfx_format::input::{Form, Recording, Spool};
+use perfx_format::read::{Form, Recording, Spool};
 use perfx_format::{Error, Feature, Layouts, RecordType};
 
 use crate::each_batch::Reading;

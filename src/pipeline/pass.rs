@@ -14,7 +14,7 @@
 //! use std::collections::BTreeSet;
 //!
 //! use anyhow::Result;
-//! use perfx_format::input::Recording;
+//! use perfx_format::read::Recording;
 //! use perfx_format::{Kinds, Layouts, Record, RecordType, Task};
 //! use perfx_pipeline::{Emit, Fork, Needs, Pass, Rewrite, Session, Stage, Survey};
 //!
@@ -82,7 +82,7 @@
 //! ```
 
 use anyhow::Result;
-use perfx_format::input::{Batch, Recording};
+use perfx_format::read::{Batch, Recording};
 use perfx_format::{Feature, Kinds, Layouts, Record};
 
 use crate::emit::Emit;

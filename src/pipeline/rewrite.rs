@@ -3,7 +3,7 @@
 use std::slice;
 
 use anyhow::{Context as _, Result};
-use perfx_format::input::{Batch, Form, Recording};
+use perfx_format::read::{Batch, Form, Recording};
 use perfx_format::{Kinds, Layouts, Origin};
 
 use crate::each_batch::{Reading, each_batch};

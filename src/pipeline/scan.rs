@@ -4,7 +4,7 @@ use std::thread;
 
 use anyhow::Result;
 use crossbeam_channel::bounded;
-use perfx_format::input::{Batch, Recording};
+use perfx_format::read::{Batch, Recording};
 
 use crate::draft::{self, Open};
 use crate::expanded::{expanded, in_file};

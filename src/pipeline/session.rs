@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Result;
-use perfx_format::features::{BuildIdEntry, BuildIds, FeatureContext, Mended, NrCpus, mend};
+use perfx_format::features::{BuildIds, FeatureContext, Mended, NrCpus, mend};
 use perfx_format::header::Features;
-use perfx_format::input::{Batch, Form, HeaderRecord, Recording, Spool};
+use perfx_format::read::{Batch, Form, Recording, Spool};
+use perfx_format::record::build_id::BuildIdEntry;
+use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::{Bytes, Endian, Event, Feature, Kinds, Origin, Record};
 
 use crate::output::OutputForm;

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
-use perfx_format::input::Batch;
+use perfx_format::read::Batch;
 use perfx_format::{Kinds, Layouts, Record};
 
 use crate::emit::Emit;

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use perfx_format::Kinds;
-use perfx_format::input::{Batch, Recording};
+use perfx_format::read::{Batch, Recording};
 
 use crate::each_batch::{Reading, each_batch};
 use crate::stage::Surveying;

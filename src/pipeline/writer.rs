@@ -7,11 +7,10 @@ use std::os::unix::fs::FileExt;
 
 use anyhow::Result;
 use perfx_format::features::{AuxtraceEntry, read_auxtrace_index, write_auxtrace_index};
-use perfx_format::header::{
-    EVENT_TYPE_SIZE, FILE_HEADER_SIZE, Features, FileFront, FileHeader, Magic, Section, feature_table,
-};
-use perfx_format::input::{Form, Recording};
-use perfx_format::pipe::{event_type_record, pipe_front};
+use perfx_format::header::{EVENT_TYPE_SIZE, FILE_HEADER_SIZE, Features, FileFront, FileHeader, Magic};
+use perfx_format::read::{Form, Recording};
+use perfx_format::section::{Section, feature_table};
+use perfx_format::write::{event_type_record, pipe_front};
 use perfx_format::{Bytes, Endian, Error, Event, Feature, Kinds, Origin, RecordType};
 
 use crate::output::{Output, OutputForm};

@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use perfx_format::input::{Progress, Recording};
+use perfx_format::read::{Progress, Recording};
 
 /// What is done by then needs no bar.
 const PATIENCE: Duration = Duration::from_secs(2);

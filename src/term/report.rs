@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use anstream::AutoStream;
 use clap::builder::styling::{AnsiColor, Style, Styles};
 use clap::{ArgAction, Args, ValueEnum};
-use perfx_format::input::Recording;
+use perfx_format::read::Recording;
 use perfx_pipeline::{LISTED, Level, Report};
 
 use crate::term::progress::Bar;

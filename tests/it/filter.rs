@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use perfx_format::input::Recording;
+use perfx_format::read::Recording;
 use perfx_format::{Kinds, Layouts, RecordType};
 
 use crate::args;

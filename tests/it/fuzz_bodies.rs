@@ -7,15 +7,14 @@ use build_id::{Endianness, KnownIds, from_elf, from_notes};
 use perfx::render::{Style, indented, json, line, with_odd};
 use perfx_doctor::{Severity, Verdict, examine};
 use perfx_format::decode::{decode, decode_attr, misc_names, mmap_build_id, oddities};
-use perfx_format::expand::{Chain, Expand};
 use perfx_format::features::{
     BuildIds as Entries, FeatureContext, NrCpus, decode_feature, read_auxtrace_index, read_event_desc,
     read_group_desc, write_auxtrace_index, write_event_desc, write_group_desc,
 };
 use perfx_format::header::{Features, Weight};
-use perfx_format::in_place::{Changes, replace_sections};
-use perfx_format::input::{Batch, Form, Recording};
+use perfx_format::read::{Batch, Chain, Expand, Form, Recording};
 use perfx_format::sample::{Sample, callchain, frames};
+use perfx_format::write::{Changes, replace_sections};
 use perfx_format::{
     Bytes, Endian, Event, Feature, Kinds, Layouts, Origins, Record, RecordType, Result, Walker,
 };
@@ -675,8 +674,8 @@ pub(crate) fn features(bytes: &[u8]) {
     for entry in Entries::new(section, endian) {
         let mut written = Vec::new();
         if entry.write_section(endian, &mut written).is_some() {
-            let again =
-                perfx_format::features::BuildIdEntry::read(&written, endian).expect("an entry just written");
+            let again = perfx_format::record::build_id::BuildIdEntry::read(&written, endian)
+                .expect("an entry just written");
             assert_eq!((again.pid, again.id, again.filename), (entry.pid, entry.id, entry.filename));
         }
     }

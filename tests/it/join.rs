@@ -5,8 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use perfx_format::expand::Expand;
-use perfx_format::input::Recording;
+use perfx_format::read::{Expand, Recording};
 use perfx_format::{Layouts, RecordType};
 
 use crate::args;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use perfx_doctor::{Severity, examine};
 use perfx_format::header::{Features, Weight};
-use perfx_format::input::{Form, Recording, Spool};
+use perfx_format::read::{Form, Recording, Spool};
 use perfx_format::{Endian, Feature, RecordType};
 use perfx_passes::{PassSpec, parse_chain};
 use perfx_pipeline::{Job, Level, Outcome, Output, OutputForm, Pass, Report, count, opened};

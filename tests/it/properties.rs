@@ -5,11 +5,11 @@ use std::collections::{BTreeSet, HashMap};
 use std::io::{Cursor, Read as _, Seek as _, Write as _};
 use std::sync::Arc;
 
-use perfx_format::expand::Expand;
 use perfx_format::features::write_str;
-use perfx_format::header::{Features, FileFront, FileHeader, Magic, Section, feature_table};
-use perfx_format::input::{Batch, Recording, Spool};
+use perfx_format::header::{Features, FileFront, FileHeader, Magic};
+use perfx_format::read::{Batch, Expand, Recording, Spool};
 use perfx_format::sample::{Sample, Weight, callchain};
+use perfx_format::section::{Section, feature_table};
 use perfx_format::{
     Bytes, Endian, Event, Feature, Kinds, Layout, Layouts, Origin, Origins, Record, RecordType, Walker,
     sample_type as st,

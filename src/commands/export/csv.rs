@@ -7,7 +7,7 @@ use anyhow::Result;
 use clap::Args;
 use csv::Writer;
 use perfx_format::RecordType;
-use perfx_format::input::Recording;
+use perfx_format::read::Recording;
 use perfx_passes::{IdOptions, SearchArgs};
 use perfx_pipeline::{Level, Report, counted};
 

@@ -8,10 +8,12 @@ use std::sync::Arc;
 use anyhow::Result;
 use csv::ByteRecord;
 use perfx_format::decode::decode;
-use perfx_format::event_name::name_update;
-use perfx_format::features::{BuildIdEntry, read_event_desc};
+use perfx_format::features::read_event_desc;
 use perfx_format::header::Weight;
-use perfx_format::input::{Batch, Form, HeaderRecord, Recording};
+use perfx_format::read::{Batch, Form, Recording};
+use perfx_format::record::build_id::BuildIdEntry;
+use perfx_format::record::event_update::name_update;
+use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::sample::Sample;
 use perfx_format::{
     Event, Feature, Kinds, Layout, Layouts, Origin, Record, RecordType, Value, sample_type, until_nul,

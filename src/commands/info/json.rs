@@ -4,7 +4,7 @@ use perfx_format::decode::{clock_name, decode_attr};
 use perfx_format::event_name::NameSource;
 use perfx_format::features::read_group_desc;
 use perfx_format::header::Weight;
-use perfx_format::input::Form;
+use perfx_format::read::Form;
 use perfx_format::{Endian, Feature, Value};
 use serde_json::{Map, Value as Json, json};
 

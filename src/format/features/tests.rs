@@ -1,6 +1,7 @@
 //! Every feature as a section typed by hand in both byte orders, then cut at every byte and changed at every byte.
 
 use super::*;
+use crate::record::build_id::BuildIdEntry;
 use crate::value::Fields;
 
 const CPUS: FeatureContext = FeatureContext { cpus: Some(NrCpus { available: 3, online: 2 }) };

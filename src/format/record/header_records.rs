@@ -1,7 +1,8 @@
 //! Reads the records of pipe data that say what a file says in its header, whichever of their layouts the writer chose.
 
+use super::build_id::BuildIdEntry;
 use crate::header::{EVENT_TYPE_SIZE, are_event_types};
-use crate::{Record, RecordType};
+use crate::{ATTR_SIZE_MAX, ATTR_SIZE_MIN, Bytes, Cursor, Event, Feature, Record, RecordType, Result};
 
 /// Bytes of HEADER_TRACING_DATA before a payload inside it: header, u32 size.
 const TRACING_DATA_HEAD: usize = 12;
@@ -32,4 +33,88 @@ pub fn event_type(record: &Record<'_>) -> Option<[u8; EVENT_TYPE_SIZE]> {
     entry.get_mut(..body.len())?.copy_from_slice(body);
     let fits = record.kind() == RecordType::HEADER_EVENT_TYPE && are_event_types(&entry);
     fits.then_some(entry)
+}
+
+/// A record of pipe data that a file keeps in its header instead.
+#[derive(Debug)]
+pub enum HeaderRecord {
+    /// HEADER_ATTR.
+    Event(Event),
+    /// HEADER_FEATURE or HEADER_TRACING_DATA.
+    Feature(Feature, Bytes),
+    /// HEADER_BUILD_ID, as an entry of a BUILD_ID section.
+    BuildId(Vec<u8>),
+    /// The mark behind the last HEADER_FEATURE: the number of features its writer knew, and no payload.
+    EndOfFeatures,
+}
+
+impl HeaderRecord {
+    /// The kinds it can be read from.
+    pub const KINDS: [RecordType; 4] = [
+        RecordType::HEADER_ATTR,
+        RecordType::HEADER_FEATURE,
+        RecordType::HEADER_TRACING_DATA,
+        RecordType::HEADER_BUILD_ID,
+    ];
+
+    /// The kinds that mean another thing among the data of a file than in pipe data. HEADER_BUILD_ID is good in both.
+    pub const FRONT: [RecordType; 3] =
+        [RecordType::HEADER_ATTR, RecordType::HEADER_FEATURE, RecordType::HEADER_TRACING_DATA];
+
+    /// Readers of pipe data would take it for a part of the header, or stumble over it.
+    pub fn is_front(record: &Record<'_>) -> bool {
+        !matches!(HeaderRecord::read(record), Ok(None | Some(HeaderRecord::BuildId(_))))
+    }
+
+    /// Reads one; `None` for any other kind of record.
+    pub fn read(record: &Record<'_>) -> Result<Option<HeaderRecord>> {
+        Ok(Some(match record.kind() {
+            RecordType::HEADER_ATTR => {
+                let body = record.body();
+                let size = match record.endian().u32(body, 4) {
+                    Some(0) => 64,
+                    Some(size) => size as usize,
+                    None => 0,
+                };
+                if !(ATTR_SIZE_MIN..=ATTR_SIZE_MAX).contains(&size) || size > body.len() || size % 8 != 0 {
+                    let what = format!(
+                        "attr.size {size} does not fit in a record of {} bytes",
+                        record.bytes().len()
+                    );
+                    return Err(record.error(what).code("attr-size"));
+                }
+                let (attr, mut ids) = (&body[..size], Cursor::new(&body[size..], record.endian()));
+                let ids = std::iter::from_fn(|| ids.u64()).collect();
+                HeaderRecord::Event(Event::new(attr.to_vec(), ids, record.endian()))
+            }
+            RecordType::HEADER_FEATURE => {
+                let Some(bit) = record.u64(8) else {
+                    return Err(record.error("too short to say which feature it holds").code("too-small"));
+                };
+                let payload = record.bytes()[16..].to_vec();
+                let Ok(bit) = u8::try_from(bit) else {
+                    // No file can hold it, so it stays an ordinary record, which every perf skips.
+                    return Ok(None);
+                };
+                // The end mark is a feature number one above the writer's last feature, with no payload. The two features that are mere flags
+                // are the only ones with an equally empty section.
+                if payload.is_empty() && !Feature::FLAGS.contains(&Feature(bit)) {
+                    HeaderRecord::EndOfFeatures
+                } else {
+                    HeaderRecord::Feature(Feature(bit), payload.into())
+                }
+            }
+            RecordType::HEADER_TRACING_DATA => {
+                HeaderRecord::Feature(Feature::TRACING_DATA, tracing_data(record).to_vec().into())
+            }
+            RecordType::HEADER_BUILD_ID => {
+                let mut entry = Vec::new();
+                BuildIdEntry::read(record.bytes(), record.endian())
+                    .and_then(|read| read.write_section(record.endian(), &mut entry))
+                    .ok_or_else(|| record.error("too short to hold a build-id").code("too-small"))?;
+                HeaderRecord::BuildId(entry)
+            }
+            _ => return Ok(None),
+        }))
+    }
 }

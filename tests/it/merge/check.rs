@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
-use perfx_format::expand::Expand;
 use perfx_format::features::{BuildIds, read_event_desc};
-use perfx_format::input::Recording;
+use perfx_format::read::{Expand, Recording};
 use perfx_format::{Event, Feature, RecordType, until_nul};
 use perfx_passes::Merge;
 

@@ -2,7 +2,7 @@
 
 use crate::features::{BuildIds, read_event_desc};
 use crate::header::{Features, Magic};
-use crate::input::FLAGS;
+use crate::record::event_update::EVENT_UPDATE_NAME;
 use crate::{Endian, Error, Event, Feature, HEADER_SIZE, RECORD_SIZE_MAX, RecordType, Result};
 
 /// Features that name offsets of a file or the form of a directory; pipe data has neither.
@@ -13,9 +13,6 @@ const SECTION_MAX: usize = u16::MAX as usize - HEADER_SIZE - 8;
 
 /// Features that pipe data can't say, each with why.
 pub type Unsaid = Vec<(Feature, String)>;
-
-/// The kind of EVENT_UPDATE that names an event.
-pub(crate) const EVENT_UPDATE_NAME: u64 = 2;
 
 /// The header, HEADER_ATTRs, HEADER_FEATUREs in ascending order, HEADER_TRACING_DATA, the events' names, HEADER_BUILD_IDs. Also the features
 /// that could not be said, and why. An event with more ids than a record holds is an error: without its ids
@@ -41,7 +38,7 @@ pub fn pipe_front(events: &[Event], features: &Features, endian: Endian) -> Resu
             continue;
         }
         // Without content it would be taken for the mark at the end of the features, and perf 6 gives up on it.
-        if section.is_empty() && !FLAGS.contains(&feature) {
+        if section.is_empty() && !Feature::FLAGS.contains(&feature) {
             unsaid.push((feature, "it is empty".to_owned()));
             continue;
         }

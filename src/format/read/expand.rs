@@ -8,7 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use zstd::zstd_safe::{DCtx, InBuffer, OutBuffer, get_error_name, get_frame_content_size};
 
-use crate::input::{BATCH_SIZE, Batch, HeaderRecord, Lost, Opened, Torn, trusted};
+use super::batch::{BATCH_SIZE, Batch, Opened};
+use super::fragment::{Lost, Torn};
+use super::resync::trusted;
+use crate::record::compressed::{begins_frame, compressed_part};
+use crate::record::header_records::HeaderRecord;
 use crate::{BadFrame, Bytes, Endian, Error, Frame, Kinds, Origin, Origins, Record, RecordType, Result};
 
 pub use parcel::{Parcel, Parcels};
@@ -241,13 +245,6 @@ where
 /// What a file of `--switch-output` needs.
 const CHAIN_HINT: &str = "the zstd stream does not begin in this file: if perf record --switch-output made it, decompress it with all the \
                           files before it (perfx decompress --chain)";
-
-/// A piece begins a frame of its own, or a skippable one (RFC 8878, 3.1).
-pub(crate) fn begins_frame(record: &Record<'_>) -> bool {
-    let part = compressed_part(record).0;
-    part.starts_with(&[0x28, 0xb5, 0x2f, 0xfd])
-        || (0x50..=0x5f).any(|low| part.starts_with(&[low, 0x2a, 0x4d, 0x18]))
-}
 
 /// A record of this kind may be inside a compressed one. Of the two with a payload perf looks for that in the file; what says events and
 /// features must be known before anything is decompressed, and means another thing in pipe data than in a file.
@@ -644,24 +641,3 @@ impl Pieces {
 
 /// Bytes of a zstd block header (RFC 8878, 3.1.1.2): what zstd asks for between two blocks.
 const BLOCK_HEADER_SIZE: usize = 3;
-
-/// The piece of zstd stream in a COMPRESSED or COMPRESSED2 record, and zeros behind it that may or may not belong to it. COMPRESSED2 says
-/// how long its piece is, because padding to 8 bytes follows; perf 6.16 to 7.1 left that length at 0 or wrong with `--aio`.
-pub fn compressed_part<'a>(record: &Record<'a>) -> (&'a [u8], &'a [u8]) {
-    if record.kind() != RecordType::COMPRESSED2 {
-        return (record.body(), &[]);
-    }
-    let Some(rest) = record.bytes().get(16..) else { return (&[], &[]) };
-    match record.u64(8).and_then(|size| usize::try_from(size).ok()) {
-        Some(size) if is_piece_size(size, rest) => (&rest[..size], &[]),
-        _ => {
-            let zeros = rest.iter().rev().take(7).take_while(|&&byte| byte == 0).count();
-            rest.split_at(rest.len() - zeros)
-        }
-    }
-}
-
-/// What COMPRESSED2 says of the length of the piece in `rest` can be true: only padding follows.
-pub(crate) fn is_piece_size(size: usize, rest: &[u8]) -> bool {
-    size > 0 && rest.get(size..).is_some_and(|padding| padding.iter().all(|&byte| byte == 0))
-}

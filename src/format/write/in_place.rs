@@ -10,75 +10,10 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use crate::header::{FILE_HEADER_SIZE, FileHeader, SLOT_SIZE, Section, feature_bitmap};
+use crate::header::{FILE_HEADER_SIZE, FileHeader, INTERRUPTED};
+use crate::journal::{Journal, table};
+use crate::section::{SLOT_SIZE, Section, feature_bitmap};
 use crate::{Bytes, Endian, Error, Feature, Result};
-
-const MAGIC: &[u8; 8] = b"PERFXJNL";
-
-/// How far from the end of what a change in place has appended its journal is looked for, bytes: many times what the largest one takes.
-const TAIL: usize = 64 << 10;
-
-/// How often the magic may stand there without a journal behind it before nobody looks for one any more.
-const LOOKALIKES_MAX: usize = 8;
-
-/// The feature table that an interrupted change had in mind.
-///
-/// | byte | |
-/// |---|---|
-/// | 0 | `PERFXJNL` |
-/// | 8 | feature bitmap, 32 bytes |
-/// | 40 | a slot for each set bit, ascending: u64 offset, u64 size |
-/// | end - 8 | u64 FNV-1a of all before it |
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Journal {
-    pub(crate) slots: Vec<(Feature, Section)>,
-}
-
-impl Journal {
-    /// Reads it; `None` for anything else, such as what perf before 3.x kept there.
-    pub(crate) fn read(bytes: &[u8], endian: Endian) -> Option<Journal> {
-        let (body, sum) = bytes.split_at_checked(bytes.len().checked_sub(8)?)?;
-        if body.get(..8)? != MAGIC || endian.u64(sum, 0)? != checksum(body) {
-            return None;
-        }
-        let bits = crate::header::feature_bits(body.get(8..40)?, endian, 8);
-        let slots =
-            body.get(40..)?.chunks_exact(SLOT_SIZE as usize).map(|slot| Section::read(slot, 0, endian));
-        (bits.len() == slots.len()).then(|| Journal { slots: bits.into_iter().zip(slots).collect() })
-    }
-
-    /// Where the last journal near the end of `bytes` ends.
-    pub(crate) fn end_of_last(bytes: &[u8], endian: Endian) -> Option<usize> {
-        let front = bytes.len().saturating_sub(TAIL);
-        let places = bytes[front..].windows(MAGIC.len()).enumerate().rev();
-        let places = places.filter(|(_, window)| window == MAGIC).take(LOOKALIKES_MAX);
-        places.map(|(at, _)| front + at).find_map(|at| {
-            let slots = crate::header::feature_bits(bytes.get(at + 8..at + 40)?, endian, 8).len();
-            let end = at + 40 + slots * SLOT_SIZE as usize + 8;
-            Journal::read(bytes.get(at..end)?, endian).map(|_| end)
-        })
-    }
-
-    fn write(&self, endian: Endian) -> Vec<u8> {
-        let mut bytes = MAGIC.to_vec();
-        bytes.extend(feature_bitmap(self.slots.iter().map(|&(feature, _)| feature), endian));
-        bytes.extend(table(&self.slots, endian));
-        bytes.extend(endian.bytes_u64(checksum(&bytes)));
-        bytes
-    }
-}
-
-/// 64-bit FNV-1a: enough to tell a journal from what happens to lie there.
-fn checksum(bytes: &[u8]) -> u64 {
-    bytes
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325, |sum, &byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
-}
-
-fn table(slots: &[(Feature, Section)], endian: Endian) -> Vec<u8> {
-    let words = slots.iter().flat_map(|(_, section)| [section.offset, section.size]);
-    words.flat_map(|word| endian.bytes_u64(word)).collect()
-}
 
 /// The sections that features are to have; `None` takes the feature away.
 pub type Changes = BTreeMap<Feature, Option<Bytes>>;
@@ -212,9 +147,6 @@ fn steps(
     ])
 }
 
-/// The code of the fault that a half-done change leaves.
-pub const INTERRUPTED: &str = "in-place-interrupted";
-
 fn with_features(
     mut front: [u8; FILE_HEADER_SIZE],
     features: impl IntoIterator<Item = Feature>,
@@ -233,7 +165,7 @@ mod tests {
 
     use super::*;
 
-    const FILE: &[u8] = include_bytes!("../../tests/data/recorded/z.p73.data");
+    const FILE: &[u8] = include_bytes!("../../../tests/data/recorded/z.p73.data");
 
     fn read(file: &[u8]) -> FileHeader {
         FileHeader::read(&Bytes::from(file.to_vec())).unwrap()

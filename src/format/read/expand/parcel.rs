@@ -5,8 +5,9 @@ use std::ops::Range;
 
 use zstd::zstd_safe::{DCtx, InBuffer, OutBuffer, find_frame_compressed_size, get_frame_content_size};
 
-use super::{PLAIN_RUN, compressed_part, may_be_inside};
-use crate::input::{BATCH_SIZE, Batch, Opened};
+use super::{PLAIN_RUN, may_be_inside};
+use crate::read::batch::{BATCH_SIZE, Batch, Opened};
+use crate::record::compressed::compressed_part;
 use crate::{Frame, Kinds, Origin, Origins, Record, Result};
 
 /// A part of a batch on its way to being expanded.
@@ -106,7 +107,7 @@ impl<I> std::fmt::Debug for Parcels<I> {
 }
 
 impl<I: Iterator<Item = Result<Batch>>> Parcels<I> {
-    /// The batches are those of a [`crate::input::Recording`].
+    /// The batches are those of a [`crate::read::Recording`].
     pub fn new(batches: I) -> Self {
         Parcels { batches, ready: VecDeque::new() }
     }

@@ -1,0 +1,249 @@
+//! Yields the batches of a recording in file order, from any thread that has found one.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use super::batch::{BATCH_SIZE, Batch, Rare};
+use super::cutter::Cutter;
+use super::fragment::Torn;
+use super::resync::likely_start;
+use super::stream::Source;
+use crate::header::EVENTS_MAX;
+use crate::record::header_records::HeaderRecord;
+use crate::{Error, Event, Kinds, Layouts, RecordType, Result};
+
+/// How far the reading of a recording has come, for whoever shows it while it goes on.
+#[derive(Debug, Default)]
+pub struct Progress {
+    read: AtomicU64,
+    readings: AtomicU64,
+}
+
+impl Progress {
+    /// Bytes of records read so far, as stored, all readings together.
+    pub fn read(&self) -> u64 {
+        self.read.load(Ordering::Relaxed)
+    }
+
+    /// How many times the recording will be read; 1 unless somebody has said otherwise.
+    pub fn readings(&self) -> u64 {
+        self.readings.load(Ordering::Relaxed).max(1)
+    }
+
+    /// It will be read so many times at least.
+    pub fn expect(&self, readings: u64) {
+        self.readings.fetch_max(readings, Ordering::Relaxed);
+    }
+}
+
+/// A batch of a mapped stream, without its bytes.
+#[derive(Clone, Debug)]
+pub struct Cut {
+    stream: usize,
+    start: usize,
+    len: usize,
+    kinds: Kinds,
+    records: u64,
+    rare: Option<Rare>,
+    torn: Option<Torn>,
+}
+
+impl Cut {
+    fn of(batch: &Batch, stream: usize, start: usize) -> Cut {
+        let Batch { kinds, records, torn, .. } = *batch;
+        let (len, rare) = (batch.bytes.len(), batch.rare.clone());
+        Cut { stream, start, len, kinds, records, rare, torn }
+    }
+}
+
+/// Yields the batches of a recording.
+pub struct Batches {
+    pub(super) cutters: Vec<Cutter>,
+    /// The cutter at work.
+    pub(super) at: usize,
+    /// Pipe data: the events so far, since more may come among the records.
+    pub(super) pipe: Option<Vec<Event>>,
+    /// An attr among the records that can't be read is no error: whoever reads the records finds it.
+    pub(super) forgiving: bool,
+    pub(super) layouts: Arc<Layouts>,
+    /// The next of the known cuts, when they are known.
+    pub(super) again: Option<usize>,
+    pub(super) new_cuts: Option<Vec<Cut>>,
+    pub(super) cuts: Arc<OnceLock<Vec<Cut>>>,
+    pub(super) progress: Arc<Progress>,
+}
+
+impl std::fmt::Debug for Batches {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Batches({} streams)", self.cutters.len())
+    }
+}
+
+impl Iterator for Batches {
+    type Item = Result<Batch>;
+
+    fn next(&mut self) -> Option<Result<Batch>> {
+        let next = match self.again {
+            Some(number) => self.known(number),
+            None => self.cut(),
+        };
+        let named = |error: Error, name: Arc<str>| Some(Err(error.file(&name)));
+        match next {
+            Ok(Some(mut batch)) => {
+                self.progress.read.fetch_add(batch.bytes.len() as u64, Ordering::Relaxed);
+                match self.take_late_events(&mut batch) {
+                    Ok(()) => Some(Ok(batch)),
+                    Err(error) => named(error, batch.name),
+                }
+            }
+            Ok(None) => None,
+            Err(error) => {
+                let name = self.cutters.get(self.at).map(|cutter| cutter.stream.name.clone());
+                self.new_cuts = None;
+                // Nothing behind the fault can be found, but the other files of a directory are not concerned.
+                self.at += 1;
+                named(error, name.unwrap_or_else(|| "".into()))
+            }
+        }
+    }
+}
+
+/// A stretch of a mapped stream: the batch that belongs to it begins with the first record that begins here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stretch {
+    stream: usize,
+    from: usize,
+    to: usize,
+}
+
+/// A stretch in which any thread can look for the batch, before it is known where records begin: that is guessed.
+pub struct Draft {
+    /// Where.
+    pub stretch: Stretch,
+    cutter: Cutter,
+}
+
+impl std::fmt::Debug for Draft {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Draft({:?})", self.stretch)
+    }
+}
+
+impl Draft {
+    /// What seems to be the batch; [`Batches::accept`] knows whether it is. `None` where no records seem to begin, or something is wrong with
+    /// them, which is for who reads in file order to judge.
+    pub fn batch(mut self) -> Option<(Cut, Batch)> {
+        let Stretch { stream, from, to } = self.stretch;
+        let start = likely_start(self.cutter.mapped()?, from, to, self.cutter.endian)?;
+        self.cutter.at = start;
+        let batch = self.cutter.next_batch().ok()??;
+        let whole = batch.torn.is_none() && self.cutter.at >= to;
+        whole.then(|| (Cut::of(&batch, stream, start), batch))
+    }
+}
+
+impl Batches {
+    /// All stretches in file order, for who looks for batches on many threads. `None` where they must be read in order, or their places are
+    /// known.
+    pub fn drafts(&self) -> Option<impl Iterator<Item = Draft> + Send + use<>> {
+        let cutters: Option<Vec<Cutter>> = self.cutters.iter().map(Cutter::of_mapped).collect();
+        let cutters = cutters.filter(|cutters| cutters.iter().all(|cutter| !cutter.forgiving))?;
+        let unknown = self.pipe.is_none() && self.again.is_none();
+        let drafts = |(stream, whole): (usize, Cutter)| {
+            let size = whole.mapped().map_or(0, |bytes| bytes.len());
+            (0..size).step_by(BATCH_SIZE).filter_map(move |from| {
+                let stretch = Stretch { stream, from, to: size.min(from + BATCH_SIZE) };
+                Some(Draft { stretch, cutter: whole.of_mapped()? })
+            })
+        };
+        unknown.then(|| cutters.into_iter().enumerate().flat_map(drafts))
+    }
+
+    /// Takes a drafted batch for the next one, if it is.
+    pub fn accept(&mut self, cut: Cut) -> bool {
+        if self.place() != Some((cut.stream, cut.start)) {
+            return false;
+        }
+        self.at = cut.stream;
+        self.cutters[cut.stream].at += cut.len;
+        self.progress.read.fetch_add(cut.len as u64, Ordering::Relaxed);
+        if let Some(cuts) = &mut self.new_cuts {
+            cuts.push(cut);
+        }
+        true
+    }
+
+    /// The next batch begins behind this stretch, or there is none.
+    pub fn is_past(&self, stretch: Stretch) -> bool {
+        self.place().is_none_or(|place| place >= (stretch.stream, stretch.to))
+    }
+
+    /// Stream and position of what comes next.
+    fn place(&self) -> Option<(usize, usize)> {
+        let left = |cutter: &&Cutter| cutter.mapped().is_some_and(|bytes| cutter.at < bytes.len());
+        let streams = self.cutters.iter().enumerate().skip(self.at);
+        streams.filter(|(_, cutter)| left(cutter)).map(|(stream, cutter)| (stream, cutter.at)).next()
+    }
+
+    fn cut(&mut self) -> Result<Option<Batch>> {
+        while let Some(cutter) = self.cutters.get_mut(self.at) {
+            let start = cutter.at;
+            if let Some(batch) = cutter.next_batch()? {
+                if let Some(cuts) = &mut self.new_cuts {
+                    cuts.push(Cut::of(&batch, self.at, start));
+                }
+                return Ok(Some(batch));
+            }
+            self.at += 1;
+        }
+        if let Some(cuts) = self.new_cuts.take() {
+            // Whoever was first has found the same.
+            let _ = self.cuts.set(cuts);
+        }
+        Ok(None)
+    }
+
+    fn known(&mut self, number: usize) -> Result<Option<Batch>> {
+        let Some(cut) = self.cuts.get().and_then(|cuts| cuts.get(number)) else { return Ok(None) };
+        self.again = Some(number + 1);
+        let Some(cutter) = self.cutters.get(cut.stream) else { return Ok(None) };
+        let Source::Mapped { bytes, file, offset } = &cutter.stream.source else { return Ok(None) };
+        let at = offset + cut.start as u64;
+        Ok(Some(Batch {
+            bytes: bytes.slice(cut.start..cut.start + cut.len),
+            kinds: cut.kinds,
+            records: cut.records,
+            rare: cut.rare.clone(),
+            stored: Some((file.clone(), at)),
+            torn: cut.torn,
+            layouts: self.layouts.clone(),
+            ..cutter.empty_batch(at)
+        }))
+    }
+
+    /// An attr may come anywhere in pipe data (perf inject --itrace writes one when it makes the first event of a new kind).
+    fn take_late_events(&mut self, batch: &mut Batch) -> Result<()> {
+        let Some(events) = &mut self.pipe else { return Ok(()) };
+        let attrs = Kinds::of(&[RecordType::HEADER_ATTR]);
+        if batch.kinds.meets(attrs) {
+            let mut walker = batch.walk();
+            while let Some(record) = walker.next_wanted(attrs, usize::MAX)? {
+                let read = match HeaderRecord::read(&record) {
+                    Err(_) if self.forgiving => continue,
+                    read => read?,
+                };
+                if let Some(HeaderRecord::Event(event)) = read {
+                    events.push(event);
+                    if events.len() > EVENTS_MAX {
+                        let what = format!("more than the {EVENTS_MAX} events perf allows");
+                        return Err(record.error(what).code("attrs-many"));
+                    }
+                }
+            }
+            self.layouts = Arc::new(Layouts::new(events));
+            self.cutters.iter_mut().for_each(|cutter| cutter.layouts = self.layouts.clone());
+            batch.layouts = self.layouts.clone();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,253 @@
+//! Cuts one stream into batches at record boundaries.
+
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+
+use super::batch::{BATCH_SIZE, Batch};
+use super::fragment::Torn;
+use super::framed::frame;
+use super::resync::{PROBES_PER_BYTE, gap};
+use super::stream::{Source, Spool, Stream, read_once};
+use crate::{Bytes, Endian, Error, Frame, Kinds, Layouts, Origin, Origins, RECORD_SIZE_MAX, Result};
+
+/// Cuts one stream at record boundaries.
+pub(super) struct Cutter {
+    pub(super) stream: Stream,
+    pub(super) endian: Endian,
+    pub(super) layouts: Arc<Layouts>,
+    /// Mapped: bytes already cut off.
+    pub(super) at: usize,
+    pub(super) ended: bool,
+    /// Mapped: bytes that are no record are stepped over, where records go on behind them.
+    pub(super) forgiving: bool,
+    /// How many bytes may still be looked at while looking for records: the sum of all gaps is linear in the input.
+    pub(super) probes: u64,
+    /// Read no more of a pipe than is there, as long as that is a record.
+    pub(super) eager: bool,
+}
+
+impl Cutter {
+    pub(super) fn new(stream: Stream, endian: Endian, layouts: Arc<Layouts>) -> Cutter {
+        let probes = match &stream.source {
+            Source::Mapped { bytes, .. } => PROBES_PER_BYTE * bytes.len() as u64,
+            Source::Reader { .. } => 0,
+        };
+        Cutter { stream, endian, layouts, at: 0, ended: false, forgiving: false, probes, eager: false }
+    }
+
+    /// All bytes of a mapped stream.
+    pub(super) fn mapped(&self) -> Option<&Bytes> {
+        match &self.stream.source {
+            Source::Mapped { bytes, .. } => Some(bytes),
+            Source::Reader { .. } => None,
+        }
+    }
+
+    /// The same once more, of a mapped stream.
+    pub(super) fn of_mapped(&self) -> Option<Cutter> {
+        let Source::Mapped { bytes, file, offset } = &self.stream.source else { return None };
+        let source = Source::Mapped { bytes: bytes.clone(), file: file.clone(), offset: *offset };
+        let stream = Stream { name: self.stream.name.clone(), index: self.stream.index, source };
+        Some(Cutter { stream, layouts: self.layouts.clone(), ..*self })
+    }
+
+    /// A batch that begins at this offset of the stream, with nothing in it yet.
+    pub(super) fn empty_batch(&self, offset: u64) -> Batch {
+        Batch {
+            bytes: Bytes::default(),
+            endian: self.endian,
+            origins: Origins::input(self.stream.index, offset),
+            kinds: Kinds::NONE,
+            records: 0,
+            rare: None,
+            stored: None,
+            name: self.stream.name.clone(),
+            layouts: self.layouts.clone(),
+            torn: None,
+            lost: None,
+            opened: Vec::new(),
+        }
+    }
+
+    pub(super) fn next_batch(&mut self) -> Result<Option<Batch>> {
+        match self.stream.source {
+            Source::Mapped { .. } => self.next_mapped(),
+            Source::Reader { .. } => self.next_read(),
+        }
+    }
+
+    fn next_mapped(&mut self) -> Result<Option<Batch>> {
+        let Source::Mapped { bytes, file, offset } = &self.stream.source else { return Ok(None) };
+        if self.at >= bytes.len() {
+            return Ok(None);
+        }
+        let at = *offset + self.at as u64;
+        let stream = self.stream.index;
+        let rest = bytes.slice(self.at..bytes.len());
+        // Where a batch ends does not depend on where it begins, so that others can be looked for meanwhile.
+        let enough = BATCH_SIZE - self.at % BATCH_SIZE;
+        let framed = frame(&rest, self.endian, enough);
+        let mut batch = Batch { stored: Some((file.clone(), at)), ..self.empty_batch(at) };
+        let ends_early = framed.bad.is_some() || framed.end < enough && framed.end < rest.len();
+        let gap = if self.forgiving && ends_early && framed.stray.is_none() {
+            let mut probes = self.probes;
+            let gap = gap(&rest, &framed, self.endian, &self.layouts, &mut probes);
+            self.probes = probes;
+            gap
+        } else {
+            None
+        };
+        if let Some(gap) = gap {
+            let origin = Origin::Input { stream, offset: at + gap.from as u64 };
+            let (bytes, resumes) = ((gap.to - gap.from) as u64, gap.to < rest.len());
+            batch.torn = Some(Torn { origin, kind: None, bytes, needs: 0, resumes, stray: None });
+            let framed = frame(&rest[..gap.from], self.endian, usize::MAX);
+            batch.hold(rest.slice(0..framed.end), &framed);
+            self.at += gap.to;
+            return Ok(Some(batch));
+        }
+        let framed = framed.sound(stream, at)?;
+        batch.hold(rest.slice(0..framed.end), &framed);
+        self.at += framed.end;
+        if framed.end < enough && framed.end < rest.len() && framed.bad.is_none() {
+            // The last record does not end where the data does.
+            let origin = Origin::Input { stream, offset: at + framed.end as u64 };
+            batch.torn = Some(framed.torn(origin, (rest.len() - framed.end) as u64));
+            self.at = bytes.len();
+        }
+        Ok(Some(batch))
+    }
+
+    fn next_read(&mut self) -> Result<Option<Batch>> {
+        let (endian, stream) = (self.endian, self.stream.index);
+        let Source::Reader { offset: at, .. } = self.stream.source else { return Ok(None) };
+        let mut batch = self.empty_batch(at);
+        let Source::Reader { reader, pending, offset, spool } = &mut self.stream.source else {
+            return Ok(None);
+        };
+        let mut buffer = std::mem::take(pending);
+        let fail = |e| Error::io("can't be read", e);
+        if self.eager {
+            let whole = |buffer: &[u8]| match Frame::read(buffer, 0, endian) {
+                Ok(Some(frame)) => frame.total() <= buffer.len() as u64,
+                Ok(None) => false,
+                Err(_) => true,
+            };
+            while !self.ended && buffer.len() < BATCH_SIZE && !whole(&buffer) {
+                self.ended = !read_once(reader, &mut buffer).map_err(fail)?;
+            }
+        }
+        // The same cuts as of what is mapped.
+        let enough = if self.eager { usize::MAX } else { BATCH_SIZE - self.at % BATCH_SIZE };
+        if !self.eager && !self.ended {
+            // So that the record over the end is there.
+            let want = (enough + RECORD_SIZE_MAX).saturating_sub(buffer.len());
+            buffer.reserve_exact(want);
+            let got = reader.by_ref().take(want as u64).read_to_end(&mut buffer).map_err(fail)?;
+            self.ended = got < want;
+        }
+        if buffer.is_empty() {
+            return Ok(None);
+        }
+        let framed = frame(&buffer, endian, enough);
+        if framed.bad.is_some() && framed.end == 0 {
+            // Whoever spools the rest wants it all.
+            pending.clone_from(&buffer);
+        }
+        let framed = framed.sound(stream, at)?;
+        let is_stray = framed.stray.is_some();
+        let is_enough = framed.end >= enough || framed.bad.is_some() || is_stray || self.eager || self.ended;
+        if framed.end > 0 && is_enough {
+            *pending = buffer[framed.end..].to_vec();
+            *offset += framed.end as u64;
+            self.at += framed.end;
+            buffer.truncate(framed.end);
+            batch.hold(buffer.into(), &framed);
+            return Ok(Some(batch));
+        }
+        if self.ended || is_stray {
+            // Nothing behind it is read, but how much that is.
+            let unread = io::copy(reader, &mut io::sink()).map_err(fail)?;
+            self.ended = true;
+            let bytes = buffer.len() as u64 + unread;
+            batch.torn = Some(framed.torn(Origin::Input { stream, offset: at }, bytes));
+            *offset += bytes;
+        } else {
+            // The last record with its payload is larger than a batch: through a file, so that private memory stays bounded.
+            let mut file = spool().map_err(|e| Error::io("a temporary file can't be made", e))?;
+            file.write_all(&buffer).map_err(fail)?;
+            let needs = framed.cut.map_or(0, |frame| frame.total()).saturating_add(framed.end as u64);
+            let missing = needs.saturating_sub(buffer.len() as u64);
+            let got = io::copy(&mut reader.by_ref().take(missing), &mut file).map_err(fail)?;
+            let held = buffer.len() as u64 + got;
+            let bytes = Bytes::map(&file)?;
+            let framed = frame(&bytes, endian, usize::MAX).sound(stream, at)?;
+            batch.hold(bytes.slice(0..framed.end), &framed);
+            self.at += framed.end;
+            if got < missing {
+                self.ended = true;
+                let origin = Origin::Input { stream, offset: at + framed.end as u64 };
+                batch.torn = Some(framed.torn(origin, held - framed.end as u64));
+            }
+            *offset += held;
+        }
+        Ok(Some(batch))
+    }
+
+    /// Mapped: steps over what stands here instead of a record, if records go on behind it; returns how many bytes that is.
+    pub(super) fn step_over(&mut self) -> Option<usize> {
+        let Source::Mapped { bytes, .. } = &self.stream.source else { return None };
+        let rest = bytes.slice(self.at..bytes.len());
+        let mut probes = self.probes;
+        let framed = frame(&rest, self.endian, 0);
+        let gap =
+            gap(&rest, &framed, self.endian, &self.layouts, &mut probes).filter(|gap| gap.to < rest.len())?;
+        self.probes = probes;
+        self.at += gap.to;
+        Some(gap.to)
+    }
+
+    /// How temporary files are made, where the stream is not mapped.
+    pub(super) fn spool(&self) -> Option<Spool> {
+        match &self.stream.source {
+            Source::Mapped { .. } => None,
+            Source::Reader { spool, .. } => Some(spool.clone()),
+        }
+    }
+
+    /// Leaves nothing of a mapped stream to be read again.
+    pub(super) fn use_up(&mut self) {
+        if let Source::Mapped { bytes, offset, .. } = &mut self.stream.source {
+            *offset += bytes.len() as u64;
+            *bytes = bytes.slice(bytes.len()..bytes.len());
+            self.at = 0;
+        }
+    }
+
+    /// The stream without what was cut off.
+    pub(super) fn into_rest(mut self) -> Stream {
+        if let Source::Mapped { bytes, offset, .. } = &mut self.stream.source {
+            *bytes = bytes.slice(self.at..bytes.len());
+            *offset += self.at as u64;
+        }
+        self.stream
+    }
+
+    /// Puts back what of a batch from `end` on was not used.
+    pub(super) fn give_back(&mut self, batch: &Batch, end: usize) {
+        let unused = &batch.bytes[end..];
+        match &mut self.stream.source {
+            Source::Mapped { bytes, offset, .. } => {
+                // `at` is behind what was torn off, too; the batch knows where it began.
+                let start = (batch.stored.as_ref().map_or(*offset, |(_, at)| *at) - *offset) as usize + end;
+                *bytes = bytes.slice(start..bytes.len());
+                *offset += start as u64;
+                self.at = 0;
+            }
+            Source::Reader { pending, offset, .. } => {
+                pending.splice(0..0, unused.iter().copied());
+                *offset -= unused.len() as u64;
+            }
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Opens a recording that is a directory: `data`, and `data.0`, `data.1`, … of `perf record --threads`.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::recording::{Form, Recording};
+use super::stream::{Source, Stream};
+use crate::header::{Fault, Weight};
+use crate::{Bytes, Error, Feature, Result};
+
+impl Recording {
+    pub(super) fn open_directory(path: &Path, name: Arc<str>) -> Result<Recording> {
+        let data = path.join("data");
+        let data_name: Arc<str> = data.to_string_lossy().into();
+        let io = |what: &str, e| Error::io(what, e);
+        let no_data =
+            |e| io("a directory without a readable file `data` is no recording", e).code("directory");
+        if !std::fs::metadata(&data).map_err(no_data)?.is_file() {
+            return Err(no_data(io::ErrorKind::InvalidInput.into()));
+        }
+        let file = File::open(&data).map_err(no_data)?;
+        let bytes = Bytes::map(&file).map_err(|e| e.file(&data_name))?;
+        let file = Arc::new(file);
+        let mut recording =
+            Recording::from_file_header(&bytes, file, data_name.clone()).map_err(|e| e.file(&data_name))?;
+        let cut_short = recording.faults.iter().any(|fault| fault.weight >= Weight::Loss);
+        let has_parts = path.join("data.0").is_file();
+        let version = match recording.features.get(&Feature::DIR_FORMAT) {
+            Some(section) => recording.endian.u64(section, 0).unwrap_or(0),
+            // perf record --threads was killed before it could say so, or the feature is among what is lost.
+            None if cut_short && has_parts => 1,
+            None => 0,
+        };
+        if version > 1 {
+            let what = format!("directory format {version} is newer than 1, the last one known");
+            return Err(Error::new(what).code("directory"));
+        }
+        let mut parts = Vec::new();
+        for entry in std::fs::read_dir(path).map_err(|e| io("the directory can't be read", e))? {
+            let entry = entry.map_err(|e| io("the directory can't be read", e))?.path();
+            match entry.file_name().and_then(OsStr::to_str) {
+                Some("data") => {}
+                Some(part) if version == 1 && part.starts_with("data.") && entry.is_file() => {
+                    // By number, not by name: data.10 comes after data.9.
+                    let number = part["data.".len()..].parse::<u64>().unwrap_or(u64::MAX);
+                    parts.push((number, entry));
+                }
+                _ => recording.extras.push(entry),
+            }
+        }
+        parts.sort();
+        recording.extras.sort();
+        // perf record --threads numbers them from 0 on. Whether the last one is missing nothing tells.
+        if let Some(&(last, _)) = parts.last()
+            && last >= parts.len() as u64
+            && last < u64::MAX
+        {
+            let first = (0..).zip(&parts).find(|(number, (part, _))| number != part);
+            let first = first.map_or(0, |(number, _)| number);
+            let missing = match last + 1 - parts.len() as u64 {
+                1 => format!("data.{first} is missing, and its records with it"),
+                n => {
+                    format!("data.{first} and {} files more are missing, and their records with them", n - 1)
+                }
+            };
+            let (code, weight) = ("directory-part", Weight::Loss);
+            recording.faults.push(Fault { code, offset: 0, what: missing, weight, hint: None });
+        }
+        if version == 1 && parts.is_empty() {
+            return Err(Error::new("directory format 1 without a single data.N file").code("directory"));
+        }
+        for (index, (_, path)) in parts.into_iter().enumerate() {
+            let name: Arc<str> = path.to_string_lossy().into();
+            let file = File::open(&path).map_err(|e| Error::io("can't be opened", e).file(&name))?;
+            let bytes = Bytes::map(&file).map_err(|e| e.file(&name))?;
+            let source = Source::Mapped { bytes, file: Arc::new(file), offset: 0 };
+            recording.streams.push(Stream { name, index: index as u32 + 1, source });
+        }
+        recording.form = Form::Directory { version };
+        recording.name = name;
+        Ok(recording)
+    }
+}

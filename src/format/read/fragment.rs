@@ -1,0 +1,125 @@
+//! What stands where a record should: the front of a cut record, bytes that are not a record, a zstd stream that breaks off.
+
+use std::sync::Arc;
+
+use crate::header::{FILE_HEADER_SIZE, Magic, PERF_MESSAGE, PIPE_HEADER_SIZE};
+use crate::{Error, HEADER_SIZE, Origin, RecordType};
+
+/// Bytes that are no whole record: the front of one whose end is missing, or what lies between the last record that can be read and the next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Torn {
+    /// Where it begins.
+    pub origin: Origin,
+    /// The kind it claims, if that much of it is there.
+    pub kind: Option<RecordType>,
+    /// Bytes that are there.
+    pub bytes: u64,
+    /// Bytes it should have, payload included; 0 where it does not get as far as saying that.
+    pub needs: u64,
+    /// Records go on behind it: it lies in the middle of a recording that is read forgivingly.
+    pub resumes: bool,
+    /// What it is instead, where that is known.
+    pub stray: Option<Stray>,
+}
+
+/// What stands where a record should, and reading ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stray {
+    /// The header of another recording: pipe data was concatenated.
+    Recording,
+    /// A message of perf record: standard error was mixed into the pipe.
+    Message,
+}
+
+impl Stray {
+    pub(super) fn at(bytes: &[u8]) -> Option<Stray> {
+        if bytes.starts_with(PERF_MESSAGE) {
+            return Some(Stray::Message);
+        }
+        let size = Magic::read(bytes).ok()?.size;
+        [PIPE_HEADER_SIZE, FILE_HEADER_SIZE]
+            .map(|size| size as u64)
+            .contains(&size)
+            .then_some(Stray::Recording)
+    }
+}
+
+/// COMPRESSED records that could not be decompressed.
+#[derive(Clone, Debug)]
+pub struct Lost {
+    /// Where it began and why.
+    pub error: Arc<Error>,
+    /// How many COMPRESSED records are lost. What the first of them held before the fault is not.
+    pub records: u64,
+    /// How long they are, bytes as stored.
+    pub bytes: u64,
+}
+
+impl Lost {
+    /// Why, for whoever does not bear it.
+    pub fn to_error(&self) -> Error {
+        let error = Error::new(self.error.to_string());
+        match self.error.fault_code() {
+            Some(code) => error.code(code),
+            None => error,
+        }
+    }
+}
+
+impl Torn {
+    /// A piece of a zstd stream, or a record inside one.
+    pub fn is_of_zstd(&self) -> bool {
+        matches!(self.origin, Origin::Chunk { .. }) || self.kind.is_some_and(RecordType::is_compressed)
+    }
+
+    /// The same as an error.
+    pub fn to_error(&self) -> Error {
+        let Torn { origin, kind, bytes, needs, resumes, stray } = *self;
+        if let Some(stray) = stray {
+            let (code, what) = match (stray, origin.stored_at()) {
+                (Stray::Recording, Some((_, offset))) => {
+                    let what = format!(
+                        "a second recording begins here, and its {bytes} bytes are left out (tail -c +{} cuts it off)",
+                        offset + 1
+                    );
+                    ("second-recording", what)
+                }
+                (Stray::Recording, None) => ("second-recording", "a second recording begins here".to_owned()),
+                (Stray::Message, _) => {
+                    let what = format!(
+                        "messages of perf record (\"[ perf record: …\", {bytes} bytes) follow the records: its standard error went into the pipe"
+                    );
+                    ("perf-message", what)
+                }
+            };
+            return Error::new(what).origin(origin).code(code);
+        }
+        let what = match needs {
+            _ if resumes => format!("{bytes} bytes are not a record; records go on behind them"),
+            0 if bytes < HEADER_SIZE as u64 => format!("only {bytes} bytes are left, too few for a record"),
+            0 => format!("{bytes} bytes are not a record, and none follows"),
+            needs => format!("the record takes {needs} bytes, but only {bytes} are left"),
+        };
+        let error = Error::new(what).origin(origin).code("torn");
+        match kind {
+            Some(kind) => error.record(kind),
+            None => error,
+        }
+    }
+}
+
+impl std::fmt::Display for Lost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.error)?;
+        match self.records {
+            0 => Ok(()),
+            1 => write!(f, "; the rest of this record of {} bytes is lost", self.bytes),
+            n => write!(
+                f,
+                "; the rest of this record and {} behind it, {} bytes in all, are lost",
+                n - 1,
+                self.bytes
+            ),
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! How far whole records reach in a buffer: a walk over their headers.
+
+use super::fragment::{Stray, Torn};
+use crate::{BadFrame, Endian, Frame, Kinds, Origin, Result, Walker};
+
+/// The most positions of rare records that are kept of a batch: 4 kB for 4 MiB.
+const RARE_MAX: usize = 1 << 10;
+
+/// How far whole records reach in a buffer.
+pub(super) struct Framed {
+    pub(super) end: usize,
+    pub(super) records: u64,
+    pub(super) kinds: Kinds,
+    pub(super) rare: Option<Vec<u32>>,
+    /// Kind and bytes in all of the first record that is not all there, where that can be told.
+    pub(super) cut: Option<Frame>,
+    /// What stands where the next record should.
+    pub(super) bad: Option<BadFrame>,
+    /// The same, where it is known.
+    pub(super) stray: Option<Stray>,
+}
+
+impl Framed {
+    /// The record behind `end` is of a rare kind.
+    fn met_rare(&mut self) {
+        let position = u32::try_from(self.end).ok();
+        match (&mut self.rare, position) {
+            (Some(rare), Some(position)) if rare.len() < RARE_MAX => rare.push(position),
+            (rare, _) => *rare = None,
+        }
+    }
+
+    pub(super) fn torn(&self, origin: Origin, bytes: u64) -> Torn {
+        Torn {
+            origin,
+            kind: self.cut.map(|frame| frame.kind),
+            bytes,
+            needs: self.cut.map_or(0, |frame| frame.total()),
+            resumes: false,
+            stray: self.stray,
+        }
+    }
+
+    /// A header that can't be right is an error only where it is the first: whole records before it are good.
+    pub(super) fn sound(self, stream: u32, offset: u64) -> Result<Framed> {
+        match self.bad {
+            Some(bad) if self.end == 0 => Err(bad.into_error(Origin::Input { stream, offset })),
+            _ => Ok(self),
+        }
+    }
+}
+
+pub(super) fn frame(bytes: &[u8], endian: Endian, enough: usize) -> Framed {
+    let (end, records, kinds, cut, bad) = (0, 0, Kinds::NONE, None, None);
+    let mut framed = Framed { end, records, kinds, rare: Some(Vec::new()), cut, bad, stray: None };
+    while framed.end < bytes.len() && framed.end < enough {
+        let frame = match Frame::read(bytes, framed.end, endian) {
+            Ok(Some(frame)) => frame,
+            Ok(None) => break,
+            Err(bad) => {
+                framed.bad = Some(bad);
+                break;
+            }
+        };
+        if frame.kind.0 > u32::from(u16::MAX) {
+            framed.stray = Stray::at(&bytes[framed.end..]);
+            if framed.stray.is_some() {
+                break;
+            }
+        }
+        if frame.total() > (bytes.len() - framed.end) as u64 {
+            framed.cut = Some(frame);
+            break;
+        }
+        if !Walker::COMMON.has(frame.kind) {
+            framed.met_rare();
+        }
+        framed.end += frame.total() as usize;
+        framed.records += 1;
+        framed.kinds.insert(frame.kind);
+    }
+    framed
+}

@@ -1,0 +1,20 @@
+//! Opens every form of recording (file, pipe data, directory) and cuts its data into batches of whole records, holding one batch at a time.
+
+mod batch;
+mod batches;
+mod cutter;
+mod directory;
+mod expand;
+mod fragment;
+mod framed;
+mod pipe_head;
+mod recording;
+mod resync;
+mod stream;
+
+pub use batch::{BATCH_SIZE, Batch, Opened};
+pub use batches::{Batches, Cut, Draft, Progress, Stretch};
+pub use expand::{Chain, Expand, Parcel, Parcels, Pieces};
+pub use fragment::{Lost, Stray, Torn};
+pub use recording::{Form, Recording};
+pub use stream::Spool;

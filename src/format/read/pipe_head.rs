@@ -1,0 +1,179 @@
+//! Reads the leading records of pipe data, which say what a file says in its header.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::batch::Batch;
+use super::cutter::Cutter;
+use super::recording::{Form, Recording};
+use super::stream::{Source, Stream};
+use crate::features::read_event_desc;
+use crate::header::{EVENTS_MAX, Fault, Features, Weight};
+use crate::record::event_update::name_update;
+use crate::record::header_records::{HeaderRecord, event_type};
+use crate::{Endian, Error, Feature, Layouts, Origin, Record, Result};
+
+/// What is gathered while the leading records of pipe data are read.
+#[derive(Default)]
+struct Head {
+    /// Entries of feature BUILD_ID.
+    build_ids: Vec<u8>,
+    /// The names that EVENT_DESC gives to the first id of each event; read when the first EVENT_UPDATE comes.
+    names: Option<HashSet<(u64, Vec<u8>)>>,
+}
+
+impl Recording {
+    /// Reads the leading header records of pipe data: everything up to the first record that is not one. What is damaged among them is left out,
+    /// and a fault that forbids writing; pipe data that is not mapped is spooled for that.
+    pub(super) fn from_pipe(source: Source, endian: Endian, name: Arc<str>) -> Result<Recording> {
+        let mut recording = Recording {
+            name: name.clone(),
+            form: Form::Pipe,
+            endian,
+            events: Vec::new(),
+            features: Features::new(),
+            faults: Vec::new(),
+            file: None,
+            head: Vec::new(),
+            event_types: Vec::new(),
+            extras: Vec::new(),
+            left_out: 0,
+            chain: None,
+            streams: Vec::new(),
+            forgiving: false,
+            progress: Arc::default(),
+            cuts: Arc::default(),
+        };
+        let mut cutter = Cutter::new(Stream { name, index: 0, source }, endian, Arc::new(Layouts::new(&[])));
+        // Who only wants the front of a pipe that is still being written should have it at once.
+        cutter.eager = true;
+        let mut head = Head::default();
+        loop {
+            let batch = match cutter.next_batch() {
+                Ok(Some(batch)) => batch,
+                Ok(None) => {
+                    // The head is all there is, and must not be read again as records.
+                    cutter.use_up();
+                    break;
+                }
+                Err(error) if error.fault_code().is_none() => return Err(error),
+                Err(error) => {
+                    if let Some(spool) = cutter.spool() {
+                        recording.streams.push(cutter.into_rest());
+                        return recording.spooled(&spool);
+                    }
+                    cutter.layouts = Arc::new(Layouts::new(&recording.events));
+                    let Some(bytes) = cutter.step_over() else { return Err(error) };
+                    recording.faults.push(left_out(&error, &format!("{bytes} bytes here are left out")));
+                    recording.left_out += bytes as u64;
+                    continue;
+                }
+            };
+            let (mut start, mut end) = (0, 0);
+            let mut walker = batch.walk();
+            while let Some(record) = walker.next_record()? {
+                match recording.take_head(&record, &mut head) {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(error) if recording.events.len() > EVENTS_MAX => return Err(error),
+                    Err(error) => {
+                        if let Some(spool) = cutter.spool() {
+                            recording.head.push(batch.part(0..end)?);
+                            cutter.give_back(&batch, end);
+                            recording.streams.push(cutter.into_rest());
+                            return recording.spooled(&spool);
+                        }
+                        recording.faults.push(left_out(&error, "the record is left out"));
+                        recording.left_out += record.whole_size();
+                        recording.head.push(batch.part(start..end)?);
+                        start = walker.position();
+                    }
+                }
+                end = walker.position();
+            }
+            // What is torn behind other records is found with them.
+            let torn = batch.torn.filter(|_| end == batch.bytes.len());
+            if end > start || torn.is_some() {
+                recording.head.push(Batch { torn, ..batch.part(start..end)? });
+            }
+            if end < batch.bytes.len() {
+                cutter.give_back(&batch, end);
+                break;
+            }
+            if let Some(torn) = batch.torn {
+                let offset = torn.origin.stored_at().map_or(0, |(_, offset)| offset);
+                let error = torn.to_error();
+                let (code, what) = match torn.stray {
+                    Some(_) => (error.fault_code().unwrap_or("torn"), error.what().to_owned()),
+                    None => {
+                        let bytes = torn.bytes;
+                        (
+                            "torn",
+                            format!("the pipe ends inside a record of its header: {bytes} bytes are lost"),
+                        )
+                    }
+                };
+                recording.faults.push(Fault { code, offset, what, weight: Weight::Loss, hint: None });
+            }
+        }
+        if !head.build_ids.is_empty() {
+            recording.features.insert(Feature::BUILD_ID, head.build_ids.into());
+        }
+        // A HEADER_BUILD_ID that perf inject made ends with the ids of an event.
+        let layouts = Arc::new(Layouts::new(&recording.events));
+        recording.head.iter_mut().for_each(|batch| batch.layouts = layouts.clone());
+        recording.streams.push(cutter.into_rest());
+        Ok(recording)
+    }
+
+    /// Takes in what a header record of a pipe says; false for any other record.
+    fn take_head(&mut self, record: &Record<'_>, head: &mut Head) -> Result<bool> {
+        match HeaderRecord::read(record)? {
+            Some(HeaderRecord::Event(event)) => {
+                self.events.push(event);
+                if self.events.len() > EVENTS_MAX {
+                    let what = format!("more than the {EVENTS_MAX} events perf allows");
+                    return Err(record.error(what).code("attrs-many"));
+                }
+            }
+            Some(HeaderRecord::Feature(feature, payload)) => {
+                self.features.insert(feature, payload);
+            }
+            Some(HeaderRecord::BuildId(entry)) => {
+                head.build_ids.extend(entry);
+            }
+            Some(HeaderRecord::EndOfFeatures) => {}
+            None => match event_type(record) {
+                Some(entry) => self.event_types.extend(entry),
+                None => return Ok(self.is_known_name(record, head)),
+            },
+        }
+        Ok(true)
+    }
+
+    /// An EVENT_UPDATE record that says no more than EVENT_DESC has said.
+    fn is_known_name(&self, record: &Record<'_>, head: &mut Head) -> bool {
+        let Some((id, name)) = name_update(record) else { return false };
+        let names = head.names.get_or_insert_with(|| {
+            let section = self.features.get(&Feature::EVENT_DESC);
+            let events =
+                section.and_then(|section| read_event_desc(section, self.endian)).unwrap_or_default();
+            let id = |index, ids: &[u64]| ids.first().copied().or((index == 0).then_some(0));
+            let named = events.into_iter().enumerate();
+            named.filter_map(|(at, event)| Some((id(at, &event.ids)?, event.name.to_vec()))).collect()
+        });
+        names.contains(&(id, name.to_vec()))
+    }
+}
+
+/// What is damaged in the leading records of pipe data, and what becomes of it.
+fn left_out(error: &Error, what: &str) -> Fault {
+    let kind = error.record_kind().map_or_else(String::new, |kind| format!("{kind}: "));
+    Fault {
+        code: error.fault_code().unwrap_or("torn"),
+        offset: error.place().and_then(Origin::stored_at).map_or(0, |(_, offset)| offset),
+        what: format!("{kind}{}; {what}", error.what()),
+        weight: Weight::Fatal,
+        hint: Some("perfx recover brings back what can be read"),
+    }
+}

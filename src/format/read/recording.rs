@@ -1,0 +1,340 @@
+//! A recording before its records are read: its form, its events and features, and what is wrong with them.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use super::batch::Batch;
+use super::batches::{Batches, Cut, Progress};
+use super::cutter::Cutter;
+use super::expand::Chain;
+use super::stream::{Source, Spool, Stream};
+use crate::features::Compressed;
+use crate::header::{Fault, Features, FileHeader, Magic, PIPE_HEADER_SIZE, Weight};
+use crate::record::compressed::begins_frame;
+use crate::section::Section;
+use crate::{Bytes, Endian, Error, Event, Feature, Kinds, Layouts, Result};
+
+/// The form a recording was stored in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    /// A file with a header of 104 (or 72) bytes.
+    File,
+    /// A 16-byte header and records, as `perf record -o -` writes it.
+    Pipe,
+    /// A directory: `data`, and with version 1 `data.0`, `data.1`, …
+    Directory {
+        /// Of feature DIR_FORMAT; 0 when that is absent.
+        version: u64,
+    },
+}
+
+/// What is known of a recording before its records are read.
+pub struct Recording {
+    /// What the user called it.
+    pub name: Arc<str>,
+    /// How it is stored.
+    pub form: Form,
+    /// Byte order of everything in it.
+    pub endian: Endian,
+    /// The events in order of their attrs.
+    pub events: Vec<Event>,
+    /// The feature sections (of pipe data: those that came before the first ordinary record).
+    pub features: Features,
+    /// What is not as it should be.
+    pub faults: Vec<Fault>,
+    /// Bytes of damaged header records of pipe data, which are not read.
+    pub left_out: u64,
+    /// The header of the main file; `None` for pipe data.
+    pub file: Option<FileHeader>,
+    /// Pipe data: the leading records that `events` and `features` were read from.
+    pub head: Vec<Batch>,
+    /// The names perf before 3.3 gave its events, [`EVENT_TYPE_SIZE`](crate::header::EVENT_TYPE_SIZE) bytes each: of a file's header, or of the HEADER_EVENT_TYPE records among
+    /// the leading ones of pipe data.
+    pub event_types: Vec<u8>,
+    /// A directory's entries that hold no records (`kcore_dir` and the like).
+    pub extras: Vec<PathBuf>,
+    /// The files before it hold the beginning of its zstd streams.
+    pub chain: Option<Chain>,
+    pub(super) streams: Vec<Stream>,
+    /// Reading goes on behind what is broken.
+    pub(super) forgiving: bool,
+    pub(super) progress: Arc<Progress>,
+    /// Where the records were cut when they were first read, so that nobody has to walk them for that again.
+    pub(super) cuts: Arc<OnceLock<Vec<Cut>>>,
+}
+
+impl std::fmt::Debug for Recording {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Recording({}, {:?}, {} events)", self.name, self.form, self.events.len())
+    }
+}
+
+impl Recording {
+    /// Opens a path: a perf.data file, a regular file or FIFO that holds pipe data, or a directory.
+    pub fn open(path: &Path, spool: Spool) -> Result<Recording> {
+        let name: Arc<str> = path.to_string_lossy().into();
+        let fail = |e| Error::io("can't be opened", e).file(&name);
+        let metadata = std::fs::metadata(path).map_err(fail)?;
+        if metadata.is_dir() {
+            return Recording::open_directory(path, name.clone()).map_err(|e| e.file(&name));
+        }
+        let file = File::open(path).map_err(fail)?;
+        Recording::from_file(file, name.clone(), spool).map_err(|e| e.file(&name))
+    }
+
+    /// Opens what is already open: standard input, most of all. A regular file is mapped, anything else is read as it comes.
+    pub fn from_file(file: File, name: Arc<str>, spool: Spool) -> Result<Recording> {
+        let regular = file.metadata().map_err(|e| Error::io("can't be examined", e).file(&name))?.is_file();
+        if regular {
+            Recording::from_mapped(file, name)
+        } else {
+            Recording::from_reader(Box::new(file), name, spool)
+        }
+    }
+
+    /// Reads pipe data as it comes. A recording in file form can't be read without going back and forth, so that is spooled first.
+    pub fn from_reader(mut reader: Box<dyn Read + Send>, name: Arc<str>, spool: Spool) -> Result<Recording> {
+        let fail = |e| Error::io("can't be read", e).file(&name);
+        let mut head = Vec::new();
+        reader.by_ref().take(PIPE_HEADER_SIZE as u64).read_to_end(&mut head).map_err(fail)?;
+        let magic = Magic::read(&head).map_err(|e| e.file(&name))?;
+        if magic.size == PIPE_HEADER_SIZE as u64 {
+            let source =
+                Source::Reader { reader, pending: Vec::new(), offset: PIPE_HEADER_SIZE as u64, spool };
+            return Recording::from_pipe(source, magic.endian, name.clone()).map_err(|e| e.file(&name));
+        }
+        let fail = |e| Error::io("can't be spooled to a temporary file", e).file(&name);
+        let mut file = spool().map_err(fail)?;
+        file.write_all(&head).map_err(fail)?;
+        io::copy(&mut reader, &mut file).map_err(fail)?;
+        Recording::from_mapped(file, name)
+    }
+
+    /// The same recording, read as far as it goes: what forbids writing is a loss, and batches go on behind bytes that are no record, which
+    /// [`Batch::torn`] tells of. What is not mapped is read to its first fault.
+    pub fn forgiving(mut self) -> Recording {
+        for fault in &mut self.faults {
+            if fault.weight == Weight::Fatal {
+                fault.weight = Weight::Loss;
+            }
+        }
+        self.forgiving = true;
+        self.cuts = Arc::default();
+        self
+    }
+
+    /// The same recording for another reading. `None`: its records can be read only once.
+    pub fn again(&self) -> Option<Recording> {
+        let again = |stream: &Stream| match &stream.source {
+            Source::Mapped { bytes, file, offset } => {
+                let source = Source::Mapped { bytes: bytes.clone(), file: file.clone(), offset: *offset };
+                Some(Stream { name: stream.name.clone(), index: stream.index, source })
+            }
+            Source::Reader { .. } => None,
+        };
+        Some(Recording {
+            name: self.name.clone(),
+            form: self.form,
+            endian: self.endian,
+            events: self.events.clone(),
+            features: self.features.clone(),
+            faults: self.faults.clone(),
+            left_out: self.left_out,
+            file: self.file.clone(),
+            head: self.head.clone(),
+            event_types: self.event_types.clone(),
+            extras: self.extras.clone(),
+            chain: self.chain.clone(),
+            streams: self.streams.iter().map(again).collect::<Option<_>>()?,
+            forgiving: self.forgiving,
+            progress: self.progress.clone(),
+            cuts: self.cuts.clone(),
+        })
+    }
+
+    /// The whole recording again from a temporary file, so that it can be read more than once. What is mapped already stays as it is.
+    pub fn spooled(mut self, spool: &Spool) -> Result<Recording> {
+        let Some(Stream { source: Source::Reader { .. }, .. }) = self.streams.first() else {
+            return Ok(self);
+        };
+        let name = self.name.clone();
+        let fail = |e| Error::io("can't be spooled to a temporary file", e).file(&name);
+        let mut file = spool().map_err(fail)?;
+        file.write_all(&Magic::pipe_header(self.endian)).map_err(fail)?;
+        for batch in &self.head {
+            file.write_all(&batch.bytes).map_err(fail)?;
+        }
+        if let Source::Reader { mut reader, pending, .. } = self.streams.remove(0).source {
+            file.write_all(&pending).map_err(fail)?;
+            io::copy(&mut reader, &mut file).map_err(fail)?;
+        }
+        // What was found torn is not there any more.
+        let Recording { mut faults, progress, .. } = self;
+        let spooled = Recording::from_mapped(file, name.clone())?;
+        faults.extend(spooled.faults.iter().cloned());
+        Ok(Recording { faults, progress, ..spooled })
+    }
+
+    /// The file that the records lie in, or that the first of a directory's do.
+    pub fn main_file(&self) -> Option<Arc<File>> {
+        self.streams.first().and_then(|stream| match &stream.source {
+            Source::Mapped { file, .. } => Some(file.clone()),
+            Source::Reader { .. } => None,
+        })
+    }
+
+    /// Errors if a mapped file is shorter than when it was opened. If less than a page was cut off, its end reads as zeros and no signal comes.
+    pub fn check_not_cut_short(&self) -> Result<()> {
+        for stream in &self.streams {
+            if let Source::Mapped { bytes, file, .. } = &stream.source
+                && let Some(len) = bytes.mapped_len()
+                && file.metadata().is_ok_and(|now| now.len() < len)
+            {
+                let what = "another program cut the file short while it was read: read it again";
+                return Err(Error::new(what).file(&stream.name));
+            }
+        }
+        Ok(())
+    }
+
+    fn from_mapped(file: File, name: Arc<str>) -> Result<Recording> {
+        let bytes = Bytes::map(&file).map_err(|e| e.file(&name))?;
+        let magic = Magic::read(&bytes).map_err(|e| e.file(&name))?;
+        let file = Arc::new(file);
+        if magic.size == PIPE_HEADER_SIZE as u64 {
+            let bytes = bytes.slice(PIPE_HEADER_SIZE..bytes.len());
+            let source = Source::Mapped { bytes, file, offset: PIPE_HEADER_SIZE as u64 };
+            return Recording::from_pipe(source, magic.endian, name.clone()).map_err(|e| e.file(&name));
+        }
+        Recording::from_file_header(&bytes, file, name.clone()).map_err(|e| e.file(&name))
+    }
+
+    pub(super) fn from_file_header(bytes: &Bytes, file: Arc<File>, name: Arc<str>) -> Result<Recording> {
+        let header = FileHeader::read(bytes)?;
+        let Section { offset, size } = header.data;
+        let data = bytes.slice(offset as usize..(offset + size) as usize);
+        Ok(Recording {
+            form: Form::File,
+            endian: header.magic.endian,
+            events: header.events.clone(),
+            features: header.features.clone(),
+            faults: header.faults.clone(),
+            head: Vec::new(),
+            event_types: header.event_types.to_vec(),
+            extras: Vec::new(),
+            left_out: 0,
+            chain: None,
+            streams: vec![Stream {
+                name: name.clone(),
+                index: 0,
+                source: Source::Mapped { bytes: data, file, offset },
+            }],
+            forgiving: false,
+            progress: Arc::default(),
+            cuts: Arc::default(),
+            file: Some(header),
+            name,
+        })
+    }
+
+    /// How many independent streams of records, and so of zstd, there are.
+    pub fn stream_count(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// The names of the files the streams come from, by the number an [`Origin`] gives.
+    pub fn stream_names(&self) -> Vec<Arc<str>> {
+        self.streams.iter().map(|stream| stream.name.clone()).collect()
+    }
+
+    /// The records can be read more than once.
+    pub fn is_rereadable(&self) -> bool {
+        self.streams.iter().all(|stream| matches!(stream.source, Source::Mapped { .. }))
+    }
+
+    /// Bytes of records, where that is known beforehand.
+    pub fn data_size(&self) -> Option<u64> {
+        self.streams
+            .iter()
+            .map(|stream| match &stream.source {
+                Source::Mapped { bytes, .. } => Some(bytes.len() as u64),
+                Source::Reader { .. } => None,
+            })
+            .sum()
+    }
+
+    /// How far reading it has come.
+    pub fn progress(&self) -> &Arc<Progress> {
+        &self.progress
+    }
+
+    /// What feature COMPRESSED says, if it is there.
+    pub fn compressed(&self) -> Option<Compressed> {
+        Compressed::read(self.features.get(&Feature::COMPRESSED)?, self.endian)
+    }
+
+    /// It may hold COMPRESSED records: feature COMPRESSED says so, and is not the zeros that perf stat record puts there.
+    pub fn is_compressed(&self) -> bool {
+        self.compressed().is_some_and(|compressed| compressed.mmap_len > 0)
+    }
+
+    /// Its zstd stream goes on where that of a file before it ended: `perf record -z --switch-output` never begins it anew. Told by the first
+    /// COMPRESSED record of a file of one stream, which begins no frame.
+    pub fn continues_stream(&mut self) -> Result<bool> {
+        if !self.is_compressed() || self.stream_count() > 1 || !self.is_rereadable() {
+            return Ok(false);
+        }
+        let compressed = Kinds::COMPRESSED;
+        for batch in self.batches() {
+            let batch = batch?;
+            if let Some(record) = batch.walk().next_wanted(compressed, usize::MAX)? {
+                return Ok(!begins_frame(&record));
+            }
+        }
+        Ok(false)
+    }
+
+    /// The first fault that forbids writing anything made from this recording, as an error.
+    pub fn check_whole(&self) -> Result<()> {
+        match self.faults.iter().find(|fault| fault.weight == Weight::Fatal) {
+            Some(fault) => Err(fault.to_error().file(&self.name)),
+            None => Ok(()),
+        }
+    }
+
+    /// All batches, stream after stream, as they are stored. A recording that is not mapped can be read this way once.
+    pub fn batches(&mut self) -> Batches {
+        let layouts = Arc::new(Layouts::new(&self.events));
+        let rereadable = self.is_rereadable();
+        let mut cutters = Vec::new();
+        for stream in &mut self.streams {
+            let source = match &mut stream.source {
+                Source::Mapped { bytes, file, offset } => {
+                    Source::Mapped { bytes: bytes.clone(), file: file.clone(), offset: *offset }
+                }
+                Source::Reader { reader, pending, offset, spool } => Source::Reader {
+                    reader: std::mem::replace(reader, Box::new(io::empty())),
+                    pending: std::mem::take(pending),
+                    offset: *offset,
+                    spool: spool.clone(),
+                },
+            };
+            let stream = Stream { name: stream.name.clone(), index: stream.index, source };
+            let cutter = Cutter::new(stream, self.endian, layouts.clone());
+            cutters.push(Cutter { forgiving: self.forgiving, ..cutter });
+        }
+        Batches {
+            cutters,
+            at: 0,
+            pipe: (self.form == Form::Pipe).then(|| self.events.clone()),
+            forgiving: self.forgiving,
+            layouts,
+            again: if self.cuts.get().is_some() { Some(0) } else { None },
+            new_cuts: rereadable.then(Vec::new),
+            cuts: self.cuts.clone(),
+            progress: self.progress.clone(),
+        }
+    }
+}

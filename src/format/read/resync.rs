@@ -1,0 +1,164 @@
+//! Finds where records go on: behind damage, or behind a place in the middle of a file at which a thread starts.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+
+use super::framed::Framed;
+use crate::decode::{decode, oddities};
+use crate::{Endian, Frame, HEADER_SIZE, Layouts, Origin, RECORD_SIZE_MAX, Record};
+
+/// So many headers in a row that could be right make it likely that they are. A wrong guess costs time, nothing else.
+const LIKELY: usize = 16;
+
+/// Where the first record of `from..to` seems to begin: records are multiples of 8 bytes, and few are larger than 64 KiB. simpleperf's
+/// HEADER_TRACING_DATA is a multiple of 4, and so all behind it stands between two multiples of 8.
+pub(super) fn likely_start(bytes: &[u8], from: usize, to: usize, endian: Endian) -> Option<usize> {
+    if from == 0 {
+        return Some(0);
+    }
+    let good = |frame: &Frame| has_room(frame) && frame.size.is_multiple_of(8);
+    let likely = |start: &usize| {
+        let (run, end) = run_of(bytes, *start, endian, good);
+        run == LIKELY || end == bytes.len()
+    };
+    (from..to.min(from + RECORD_SIZE_MAX + HEADER_SIZE)).step_by(4).find(likely)
+}
+
+/// How many headers in a row from `at` on are `good`, [`LIKELY`] at most, and where the last of their records ends.
+fn run_of(bytes: &[u8], mut at: usize, endian: Endian, good: impl Fn(&Frame) -> bool) -> (usize, usize) {
+    let mut run = 0;
+    while run < LIKELY
+        && let Ok(Some(frame)) = Frame::read(bytes, at, endian)
+        && good(&frame)
+        && frame.total() <= (bytes.len() - at) as u64
+    {
+        at += frame.total() as usize;
+        run += 1;
+    }
+    (run, at)
+}
+
+/// The kind is known, and the record has room for its fields.
+fn has_room(frame: &Frame) -> bool {
+    frame.kind.name().is_some() && frame.size >= frame.kind.min_size()
+}
+
+/// The header may well be one, odd as its record may be: kinds that nobody has named yet have small numbers and sizes of whole words.
+fn is_plausible(frame: &Frame) -> bool {
+    let is_new = (1..=u32::from(u16::MAX)).contains(&frame.kind.0) && frame.size.is_multiple_of(8);
+    frame.kind.name().is_some() || is_new
+}
+
+/// How many bytes of records, and how many records, can be trusted where nothing that frames stands at `end`: up to the last record that is sound,
+/// or odd as others of its kind before it are, or followed by what has the header of a record. What makes a recording odd throughout (bytes behind
+/// the fields, odd sizes, new kinds) is kept by that; what the damage may have touched is not.
+pub(crate) fn trusted(bytes: &[u8], end: usize, endian: Endian, layouts: &Layouts) -> (usize, u64) {
+    let (mut at, mut count, mut trusted) = (0, 0, (0, 0));
+    let mut usual = BTreeSet::new();
+    while at < end
+        && let Ok(Some(frame)) = Frame::read(bytes, at, endian)
+    {
+        let next = at + frame.total() as usize;
+        let (record, payload) = bytes[at..next].split_at(frame.size);
+        let Ok(record) = Record::new(record, payload, Origin::Synthetic, endian) else { break };
+        let odd: Vec<_> =
+            oddities(&record, layouts).into_iter().map(|odd| (frame.kind.0, odd.code)).collect();
+        let followed = || {
+            Frame::read(bytes, next, endian).is_ok_and(|next| next.is_some_and(|next| is_plausible(&next)))
+        };
+        count += 1;
+        if odd.iter().all(|odd| usual.contains(odd)) || is_plausible(&frame) && followed() {
+            trusted = (next, count);
+            usual.extend(odd);
+        }
+        at = next;
+    }
+    trusted
+}
+
+/// Bytes that are no record, from the start of what was looked at.
+pub(super) struct Gap {
+    pub(super) from: usize,
+    pub(super) to: usize,
+}
+
+/// So many records in a row, each of a known kind and sound in all its fields, prove that records go on where the first of them begins. Fewer
+/// will do where they end exactly where the data does.
+const PROOF: usize = 4;
+
+/// How many bytes may be looked at while looking for records, for each byte there is: enough for a real hole, and an end to a hostile one.
+pub(super) const PROBES_PER_BYTE: u64 = 32;
+
+/// Whether `count` sound records stand at `at`, or fewer with the end of the data right behind them. Takes what it looked at from `left`.
+fn sound_records(
+    bytes: &[u8],
+    mut at: usize,
+    count: usize,
+    endian: Endian,
+    layouts: &Layouts,
+    left: &mut u64,
+) -> bool {
+    for _ in 0..count {
+        if at == bytes.len() {
+            break;
+        }
+        *left = left.saturating_sub(1);
+        let Ok(Some(frame)) = Frame::read(bytes, at, endian) else { return false };
+        let named = frame.kind.name().is_some() && frame.size >= frame.kind.min_size();
+        if !named || frame.total() > (bytes.len() - at) as u64 || *left == 0 {
+            return false;
+        }
+        let (record, payload) = bytes[at..at + frame.total() as usize].split_at(frame.size);
+        let origin = Origin::Input { stream: 0, offset: 0 };
+        *left = left.saturating_sub(frame.size as u64);
+        match Record::new(record, payload, origin, endian) {
+            Ok(record) if decode(&record, layouts).odd.is_empty() => at += frame.total() as usize,
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// What stands behind the records that `framed` found: up to where records go on, or to the end. `None`: nothing but a record cut short.
+pub(super) fn gap(
+    rest: &[u8],
+    framed: &Framed,
+    endian: Endian,
+    layouts: &Layouts,
+    left: &mut u64,
+) -> Option<Gap> {
+    // The records before the gap may have lost something to it, or be made of what it is.
+    let (from, _) = trusted(rest, framed.end, endian, layouts);
+    let mut to = from + 1;
+    while to + HEADER_SIZE <= rest.len() && *left > 0 {
+        // Holes are mostly zeros, and no record begins with eight of them.
+        if rest[to..to + HEADER_SIZE] == [0; HEADER_SIZE] {
+            to += 1;
+            continue;
+        }
+        if sound_records(rest, to, PROOF, endian, layouts, left) || goes_on(rest, to, endian, left) {
+            return Some(Gap { from, to });
+        }
+        to += 1;
+    }
+    // The beginning of a record that may well be one: those before it are what they seem.
+    let plausible = framed.bad.is_none() && framed.cut.as_ref().is_none_or(is_plausible);
+    (!plausible).then_some(Gap { from, to: rest.len() })
+}
+
+/// So many headers in a row that may be right prove the same as a few sound records, and most of them are of known kinds.
+fn goes_on(rest: &[u8], at: usize, endian: Endian, left: &mut u64) -> bool {
+    let good =
+        |frame: &Frame| if frame.kind.name().is_some() { has_room(frame) } else { is_plausible(frame) };
+    let (run, end) = run_of(rest, at, endian, good);
+    *left = left.saturating_sub(run as u64);
+    if run < LIKELY && (run < PROOF || end < rest.len()) {
+        return false;
+    }
+    let known = Cell::new(0);
+    run_of(rest, at, endian, |frame| {
+        known.set(known.get() + usize::from(frame.kind.name().is_some()));
+        good(frame)
+    });
+    known.get() * 2 >= run
+}

@@ -1,0 +1,14 @@
+//! EVENT_UPDATE records of pipe data, which give an event its name, unit, scale or CPUs.
+
+use crate::{Record, RecordType, until_nul};
+
+/// The kind of EVENT_UPDATE that names an event.
+pub(crate) const EVENT_UPDATE_NAME: u64 = 2;
+
+/// The id and name of an EVENT_UPDATE record that names an event. Id 0 is the first event, as perf takes it.
+pub fn name_update<'a>(record: &Record<'a>) -> Option<(u64, &'a [u8])> {
+    if record.kind() != RecordType::EVENT_UPDATE || record.u64(8) != Some(EVENT_UPDATE_NAME) {
+        return None;
+    }
+    Some((record.u64(16)?, until_nul(record.bytes().get(24..)?)))
+}
