@@ -36,7 +36,7 @@ use aux::Chunks;
 use hints::Hints;
 use split::Owner;
 use tasks::{Process, Processes, TaskChanges, Tasks, Who};
-use time::Windows;
+use time::{Window, Windows};
 use unused::Unused;
 
 pub use choice::{FilterArgs, FilterOptions};
@@ -114,6 +114,8 @@ struct Chooser {
     batches: BTreeMap<Place, Samples>,
     has_time: bool,
     hints: Hints,
+    /// Why the times that the recording says it has samples from are not believed.
+    doubt: Option<String>,
 }
 
 /// A thread's own memory of addresses; with `--dso` only.
@@ -279,6 +281,13 @@ impl Gathered {
     }
 }
 
+/// Two spans of time share half of the longer one at least.
+fn are_alike(one: (u64, u64), other: (u64, u64)) -> bool {
+    let length = |from: u64, to: u64| to.checked_sub(from).map_or(0, |length| u128::from(length) + 1);
+    let shared = length(one.0.max(other.0), one.1.min(other.1));
+    shared * 2 >= length(one.0, one.1).max(length(other.0, other.1))
+}
+
 impl Chooser {
     fn new(
         gathered: Gathered,
@@ -300,10 +309,26 @@ impl Chooser {
         if let Some((_, what)) = missing.iter().find(|(missing, _)| *missing) {
             bail!("no event of this recording keeps {what}, so its samples can't be chosen by that");
         }
+        if options.event.is_set() && gathered.samples > 0 {
+            layouts.check_ids()?;
+        }
         let said = features.get(&Feature::SAMPLE_TIME).and_then(|section| SampleTime::read(section, endian));
-        // perf goes by the feature, too.
+        // perf goes by the feature, too, also where the samples disagree a little.
         let said = said.map(|time| (time.first_ns, time.last_ns)).filter(|&(_, last)| last > 0);
-        let range = said.or_else(|| gathered.range()).unwrap_or((0, 0));
+        let mut doubt = None;
+        let range = match (said, gathered.range()) {
+            (Some(said), Some(is))
+                if options.windows.iter().any(Window::is_relative) && !are_alike(said, is) =>
+            {
+                doubt = Some(format!(
+                    "feature SAMPLE_TIME says {} to {} ns, but samples are from {} to {} ns: --time goes by the samples (perfx reindex --times \
+                     mends the feature)",
+                    said.0, said.1, is.0, is.1
+                ));
+                is
+            }
+            (said, is) => said.or(is).unwrap_or((0, 0)),
+        };
         let clock = features.get(&Feature::CLOCK_DATA).and_then(|section| ClockData::read(section, endian));
         let windows = Windows::new(&options.windows, range, clock)?;
         let names = names_of(events, features, &[], endian, &gathered.names);
@@ -337,6 +362,7 @@ impl Chooser {
             has_time: layouts.has_time(),
             options: options.clone(),
             hints,
+            doubt,
         })
     }
 
@@ -665,6 +691,9 @@ impl Survey for Gather {
         let known = (&session.events[..], session.features(), session.endian);
         let chooser = Chooser::new(self.gathered, &self.options, known);
         let chooser = Arc::new(chooser.map_err(|error| in_file(error, &session.name))?);
+        if let Some(doubt) = &chooser.doubt {
+            session.report.say(Level::Warning, doubt.clone());
+        }
         Ok(Stage::survey(Choose { lookups: chooser.lookups(), chooser, chosen: Chosen::default() }))
     }
 }

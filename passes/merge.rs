@@ -140,7 +140,7 @@ impl Pass for Merge {
     fn needs(&self, input: &Recording) -> Needs {
         let machines = Machines::kinds().union(Kinds::of(&[RecordType::MMAP2]));
         Needs {
-            records: timed_kinds(),
+            records: timed_kinds().union(Kinds::of(&[RecordType::HEADER_BUILD_ID])),
             surveys: vec![machines, timed_kinds(), timed_kinds()],
             decompressed: input.is_compressed(),
             ids: true,
@@ -162,10 +162,12 @@ impl Survey for MachineSurvey {
 
     fn end(self, session: &mut Session) -> Result<Stage> {
         let MachineSurvey { options, host } = self;
+        Layouts::new(&session.events).check_ids().map_err(|e| e.file(&session.name))?;
         let timed = |event: &Event| event.attr().sample_type & st::TIME != 0;
         ensure!(
             session.events.iter().any(timed),
-            "no record of the host has a time, so there is no place for a guest's: record with --timestamp"
+            "{}: no record of the host has a time, so there is no place for a guest's: record with --timestamp",
+            session.name
         );
         let guests = open_guests(&options, &host.machines, session)?;
         let find = guests.iter().any(|guest| guest.spec.offset.is_none());

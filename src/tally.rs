@@ -461,6 +461,7 @@ pub(crate) fn count_with<R: Send>(
         match header {
             HeaderRecord::Event(event) => recording.events.push(event),
             HeaderRecord::Feature(feature, section) => drop(recording.features.insert(feature, section)),
+            HeaderRecord::EventType(entry) => recording.event_types.extend(entry),
             HeaderRecord::BuildId(_) | HeaderRecord::EndOfFeatures => {}
         }
     }

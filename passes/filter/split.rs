@@ -240,7 +240,8 @@ impl Split {
     pub fn new(recording: &mut Recording, by: SplitBy, drop_unused: bool, threads: usize) -> Result<Split> {
         recording.check_whole()?;
         let layouts = Layouts::new(&recording.events);
-        layouts.check_ids().map_err(|e| e.file(&recording.name))?;
+        let check = if by == SplitBy::Event { layouts.check_ids() } else { layouts.check_layouts() };
+        check.map_err(|e| e.file(&recording.name))?;
         let has_task = layouts.all().iter().any(|layout| layout.sample.tid.is_some());
         let missing = match by {
             SplitBy::Time(_) if !layouts.has_time() => "the time (perf record --timestamp)",

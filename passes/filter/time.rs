@@ -73,6 +73,15 @@ impl Window {
         Ok(windows)
     }
 
+    /// It depends on the times of the first and last sample.
+    pub(super) fn is_relative(&self) -> bool {
+        let after = |point: &Option<Point>| matches!(point, Some(Point::After(_)));
+        match self {
+            Window::Between(start, stop) => after(start) || after(stop),
+            Window::Share(..) => true,
+        }
+    }
+
     /// In the recording's own time; `range` are the times of its first and last sample.
     fn interval(&self, range: (u64, u64), clock: Option<ClockData>) -> Result<Interval> {
         let (first, last) = range;

@@ -110,7 +110,7 @@ impl Facts {
                     self.features.insert(feature, section);
                 }
                 Some(HeaderRecord::BuildId(entry)) => self.build_ids.extend(entry),
-                Some(HeaderRecord::EndOfFeatures) | None => {}
+                Some(HeaderRecord::EventType(_) | HeaderRecord::EndOfFeatures) | None => {}
             },
             _ => {}
         }
@@ -242,8 +242,12 @@ impl Translator {
 
     /// The record as it stands in the output.
     fn translate<'r>(&self, record: &Record<'r>, layouts: &Layouts) -> Result<Cow<'r, [u8]>> {
-        let kernel = record.kind().is_kernel();
-        let layout = if kernel { layouts.layout_of(record) } else { None };
+        let layout = match record.kind() {
+            RecordType::HEADER_BUILD_ID => layouts.layout_of_build_id(record),
+            kind if kind.is_kernel() => layouts.layout_of(record),
+            _ => None,
+        };
+        let of_event = record.kind().is_kernel() || layout.is_some();
         let mut new = Cow::Borrowed(record.bytes());
         let endian = record.endian();
         if record.kind() == RecordType::ID_INDEX && !self.ids.is_empty() {
@@ -276,7 +280,7 @@ impl Translator {
                 endian.set_u64(new.to_mut(), at, nobody);
             }
         }
-        let Some(first) = self.identify.as_ref().filter(|_| kernel) else { return Ok(new) };
+        let Some(first) = self.identify.as_ref().filter(|_| of_event) else { return Ok(new) };
         let event = layouts.event_of(record);
         let Some((event, layout)) = event.zip(event.and_then(|event| layouts.all().get(event))) else {
             return Err(record.error("no event has its id").into());

@@ -243,7 +243,7 @@ impl Rewrite for Merging {
         if !self.prescanned {
             self.switches.look_at(&record, out.layouts());
         }
-        if !self.begun {
+        if !self.begun && record.kind() != RecordType::HEADER_BUILD_ID {
             let timed = || time_of(&record, out.layouts().layout_of(&record)?);
             if !record.kind().is_kernel() || timed().is_some() {
                 if record.kind() != RecordType::FINISHED_INIT {
@@ -260,7 +260,7 @@ impl Rewrite for Merging {
             advance(&mut self.now, &mut self.switches, settled);
         }
         match &self.identify {
-            Some(first) if record.kind().is_kernel() => {
+            Some(first) if has_sample_id(&record, out.layouts()) => {
                 let new = with_identifier(&record, out.layouts(), first)?;
                 out.replace(&record, &new)
             }
@@ -329,7 +329,12 @@ fn advance(now: &mut [Now], switches: &mut Switches, time: u64) {
     }
 }
 
-/// A kernel record of the host with an IDENTIFIER, `first` being the first id of each event.
+/// It is of the kernel, or a HEADER_BUILD_ID that perf inject made for a sample.
+fn has_sample_id(record: &Record<'_>, layouts: &Layouts) -> bool {
+    record.kind().is_kernel() || layouts.layout_of_build_id(record).is_some()
+}
+
+/// A record of the host with an IDENTIFIER, `first` being the first id of each event.
 fn with_identifier(record: &Record<'_>, layouts: &Layouts, first: &[u64]) -> Result<Vec<u8>> {
     let event = layouts.event_of(record);
     let layout = event.and_then(|event| layouts.all().get(event));

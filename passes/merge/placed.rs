@@ -169,11 +169,12 @@ pub(crate) fn open_guests(
 
 /// What no guest could be merged into.
 fn check_host(session: &Session) -> Result<()> {
-    ensure!(!session.events.is_empty(), "the host's recording has no event");
+    ensure!(!session.events.is_empty(), "{}: the host's recording has no event", session.name);
     for (index, event) in session.events.iter().enumerate() {
         ensure!(
             event.attr().sample_id_all(),
-            "event {index} of the host gives its records no sample_id, but the guests' need one: record the host with a perf newer than 3.0"
+            "{}: event {index} of the host gives its records no sample_id, but the guests' need one: record the host with a perf newer than 3.0",
+            session.name
         );
     }
     Ok(())

@@ -76,11 +76,16 @@ pub(crate) fn tell_done(
     let text = format!("{name}: from {} to {}, the host", seconds(from), seconds(to));
     match host {
         None => report.say(Level::Warning, format!("{text} at no time")),
+        Some((first, last)) if to < first || from > last => {
+            let [from, to, first, last] = [from, to, first, last].map(seconds);
+            let text = format!(
+                "{name}: with this offset its records are from {from} to {to}, outside of the host's from {first} to {last}"
+            );
+            report.say(Level::Warning, text);
+            return;
+        }
         Some((first, last)) => {
-            let apart = to < first || from > last;
-            let (level, tail) =
-                if apart { (Level::Warning, ": they do not overlap") } else { (Level::Info, "") };
-            report.say(level, format!("{text} from {} to {}{tail}", seconds(first), seconds(last)));
+            report.say(Level::Info, format!("{text} from {} to {}", seconds(first), seconds(last)))
         }
     }
     let (inside, all) = judged.iter().fold((0, 0), |sum, part| (sum.0 + part.inside, sum.1 + part.all));

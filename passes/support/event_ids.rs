@@ -70,7 +70,9 @@ fn fields<'l>(record: &Record<'_>, layout: &'l Layout) -> impl Iterator<Item = (
     let size = usize::from(if is_sample { layout.sample.size } else { layout.trailer.size });
     let start =
         if is_sample { Some(8) } else { record.bytes().len().checked_sub(size).filter(|&at| at >= 8) };
-    let start = start.filter(|_| record.kind().is_kernel() && record.bytes().len() >= size);
+    // A layout of another kind than the kernel's is that of a HEADER_BUILD_ID's trailer.
+    let has_fields = record.kind().is_kernel() || record.kind() == RecordType::HEADER_BUILD_ID;
+    let start = start.filter(|_| has_fields && record.bytes().len() >= size);
     let sample = sample_fields(layout.sample_type).filter(move |_| is_sample);
     let trailer = trailer_fields(layout.sample_type).filter(move |_| !is_sample && layout.sample_id_all);
     let bits = sample.chain(trailer).enumerate();

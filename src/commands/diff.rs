@@ -379,6 +379,7 @@ impl Held {
                 HeaderRecord::Event(event) => recording.events.push(event),
                 HeaderRecord::Feature(feature, section) => drop(recording.features.insert(feature, section)),
                 HeaderRecord::BuildId(entry) => entries.extend(entry),
+                HeaderRecord::EventType(entry) => recording.event_types.extend(entry),
                 HeaderRecord::EndOfFeatures => {}
             }
         }

@@ -88,6 +88,7 @@ fn read_on(recording: &mut Recording, report: &mut Report) -> HashMap<u64, Vec<u
                     Some(HeaderRecord::Feature(feature, section)) => {
                         recording.features.insert(feature, section);
                     }
+                    Some(HeaderRecord::EventType(entry)) => recording.event_types.extend(entry),
                     _ => {}
                 }
             }

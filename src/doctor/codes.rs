@@ -99,7 +99,7 @@ const DECOMPRESS: Option<&str> = Some("decompress");
 /// All of them, by what they are about: the front, attrs and events, features, records, samples, order, AUX data, compression.
 pub static CODES: &[Code] = codes! {
     "magic" Fault Refuses Refuses None, "Bad magic: not a perf.data file";
-    "perf-message" Fault Varies Varies RECOVER, "Messages of perf record follow the records: its standard error went into the pipe";
+    "perf-message" Fault Varies Varies RECOVER, "Text stands before or behind the records: standard error went into the pipe";
     "header-size" Fault Refuses Refuses None, "The header's size is not one that a recording has";
     "header-cut" Fault Refuses Refuses None, "Ends inside the header";
     "empty" Fault Reads Reads None, "Pipe data without an event or any other record; as a file no perf would open it";
@@ -153,7 +153,7 @@ pub static CODES: &[Code] = codes! {
     "torn" Fault Varies Varies RECOVER, "A pipe or a compressed stream ends inside a record";
     "kind-unknown" Fault Aborts Varies None, "Unknown record type";
     "kind-newer" Note Aborts Reads None, "A kind of record that older perfs do not know (perfx decompress opens COMPRESSED2, perfx filter --exclude-kind leaves others out)";
-    "header-record" Fault Varies Varies None, "HEADER_ATTR, HEADER_FEATURE or HEADER_TRACING_DATA among the records of a file";
+    "header-record" Fault Varies Varies None, "HEADER_ATTR, HEADER_EVENT_TYPE, HEADER_FEATURE or HEADER_TRACING_DATA among the records of a file";
     "payload-inside" Fault Aborts Aborts COPY, "HEADER_TRACING_DATA of pipe data holds its payload inside, as simpleperf writes it";
     "size-unaligned" Fault Reads Aborts REPAIR, "The size of a record is not a multiple of 8 (HEADER_BUILD_ID: perfx reindex mends it, too)";
     "payload-unaligned" Fault Varies Varies None, "The size of the payload behind a record is not a multiple of 8";

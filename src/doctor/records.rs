@@ -175,7 +175,7 @@ impl Seen {
                 let (size, owner) = (record.bytes().len() as u64, (word(36), word(40)));
                 self.aux.push(Aux::Trace { origin: record.origin(), size, idx: word(32), owner });
             }
-            kind if HeaderRecord::FRONT.contains(&kind) && !context.pipe => {
+            _ if !context.pipe && HeaderRecord::is_front(record) => {
                 self.add("header-record", record, "in a file the header says this".to_owned());
             }
             RecordType::HEADER_FEATURE if record.bytes().len() >= 16 => self.feature(record, context),

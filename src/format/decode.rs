@@ -614,14 +614,7 @@ fn header_build_id(record: &Record<'_>, layouts: &Layouts, d: &mut Reader<'_>) -
     }
     d.skip("reserved", 3)?;
     d.text("filename")?;
-    let rest = d.rest();
-    let trailer = layouts.all().iter().find_map(|layout| {
-        let padding = rest.len().checked_sub(layout.trailer.size.into())?;
-        let (padding, trailer) = rest.split_at(padding);
-        let fits = padding.iter().all(|&b| b == 0) && trailer.iter().any(|&b| b != 0);
-        fits.then_some((layout, trailer))
-    });
-    if let Some((layout, trailer)) = trailer {
+    if let Some((layout, trailer)) = layouts.trailer_behind(d.rest()) {
         d.note("sample_id", Value::Map(sample_id(trailer, layout, d.endian())));
         d.skip("sample_id", d.left())?;
     }

@@ -104,6 +104,21 @@ impl Magic {
         Ok(Magic { endian, version1, size })
     }
 
+    /// The same, and how many bytes of text stand before it: what perf says goes into its pipe, too, where standard error does.
+    pub(crate) fn read_behind_text(bytes: &[u8]) -> Result<(usize, Magic)> {
+        let read = Magic::read(bytes);
+        if read.is_ok() {
+            return read.map(|magic| (0, magic));
+        }
+        let is_text = |byte: &u8| !byte.is_ascii_control() || byte.is_ascii_whitespace() || *byte == b'\x1b';
+        let text = bytes.iter().take(TEXT_MAX).take_while(|byte| is_text(byte)).count();
+        let pipe = (1..=text).find_map(|at| {
+            let magic = Magic::read(&bytes[at..]).ok()?;
+            (magic.size == PIPE_HEADER_SIZE as u64).then_some((at, magic))
+        });
+        pipe.map_or(read.map(|magic| (0, magic)), Ok)
+    }
+
     /// The 16 bytes of a pipe's header.
     pub fn pipe_header(endian: Endian) -> [u8; PIPE_HEADER_SIZE] {
         let mut header = [0; PIPE_HEADER_SIZE];
@@ -112,6 +127,9 @@ impl Magic {
         header
     }
 }
+
+/// Most bytes of text before pipe data that are skipped.
+pub(crate) const TEXT_MAX: usize = 4096;
 
 fn magic2(endian: Endian) -> &'static [u8; 8] {
     match endian {
@@ -454,31 +472,24 @@ impl FileFront {
     /// entry size; equal sizes stay as they are, for a larger attr would lock out the perf that recorded it.
     pub fn new(events: &[Event], endian: Endian) -> FileFront {
         let mut bytes = vec![0; FILE_HEADER_SIZE];
-        let (attrs, attr_size) = FileFront::append(&mut bytes, 0, events, endian);
+        let (attrs, attr_size) = FileFront::append(&mut bytes, events, endian);
         FileFront { endian, attr_size, attrs, may_be_short: false, bytes }
     }
 
-    /// The same ids and attrs at `offset`, behind everything else: for events that became known after the data was begun.
-    pub fn move_to(&mut self, offset: u64, events: &[Event]) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        (self.attrs, self.attr_size) = FileFront::append(&mut bytes, offset, events, self.endian);
-        bytes
-    }
-
-    fn append(bytes: &mut Vec<u8>, base: u64, events: &[Event], endian: Endian) -> (Section, u64) {
+    fn append(bytes: &mut Vec<u8>, events: &[Event], endian: Endian) -> (Section, u64) {
         let mut ids = Vec::new();
         for event in events {
-            ids.push(Section { offset: base + bytes.len() as u64, size: event.ids.len() as u64 * 8 });
+            ids.push(Section { offset: bytes.len() as u64, size: event.ids.len() as u64 * 8 });
             event.ids.iter().for_each(|&id| bytes.extend(endian.bytes_u64(id)));
         }
         let largest = events.iter().map(|event| event.raw().len()).max().unwrap_or(ATTR_SIZE_MIN);
-        let offset = base + bytes.len() as u64;
+        let offset = bytes.len() as u64;
         for (event, ids) in events.iter().zip(ids) {
             bytes.extend_from_slice(&event.written(largest, endian));
             bytes.extend(endian.bytes_u64(ids.offset));
             bytes.extend(endian.bytes_u64(ids.size));
         }
-        (Section { offset, size: base + bytes.len() as u64 - offset }, largest as u64 + 16)
+        (Section { offset, size: bytes.len() as u64 - offset }, largest as u64 + 16)
     }
 
     /// The 104 bytes of the header.

@@ -1,6 +1,7 @@
 //! Where time, ids, tid and CPU lie in a record is worked out once per event, from the front of a sample and from the back of every other
 //! record; events that disagree about where the id lies are an error naming them, never a guess.
 
+use crate::record::build_id::BuildIdEntry;
 use crate::{Attr, Error, Event, Record, RecordType, Result};
 
 /// The bits of `attr.sample_type`, by number (`enum perf_event_sample_format`).
@@ -340,8 +341,11 @@ impl Layouts {
         match self.id_position {
             IdPosition::One | IdPosition::Same { .. } => Ok(()),
             IdPosition::Disagree { a, b } => Err(Error::new(format!(
-                "events {a} and {b} do not keep the event id at the same place (sample_type {:#x} and {:#x}, sample_id_all {} and {}), so \
-                 records can't be told apart",
+                "events {a} and {b} {} (sample_type {:#x} and {:#x}, sample_id_all {} and {}), so records can't be told apart",
+                match [a, b].map(|event| self.layouts[event].sample.id) {
+                    [None, None] => "keep no event id",
+                    _ => "do not keep the event id at the same place",
+                },
                 self.layouts[a].sample_type,
                 self.layouts[b].sample_type,
                 u8::from(self.layouts[a].sample_id_all),
@@ -349,6 +353,11 @@ impl Layouts {
             ))
             .hint("record with --sample-identifier")),
         }
+    }
+
+    /// Each record finds its layout: all events lay their records out alike, or each record finds its event.
+    pub fn check_layouts(&self) -> Result<()> {
+        if self.uniform { Ok(()) } else { self.check_ids() }
     }
 
     /// The event a kernel record belongs to, by perf's rules: the only event; else the one that owns the record's id; the first event when the
@@ -377,6 +386,23 @@ impl Layouts {
     #[inline]
     pub fn layout_of(&self, record: &Record<'_>) -> Option<&Layout> {
         if self.uniform { self.layouts.first() } else { self.layouts.get(self.event_of(record)?) }
+    }
+
+    /// The event whose sample perf inject made a HEADER_BUILD_ID for, where it has put the sample_id behind the name, by its layout.
+    pub fn layout_of_build_id(&self, record: &Record<'_>) -> Option<&Layout> {
+        let entry = BuildIdEntry::read(record.bytes(), record.endian());
+        let entry = entry.filter(|_| record.kind() == RecordType::HEADER_BUILD_ID)?;
+        Some(self.trailer_behind(record.bytes().get(entry.size()..)?)?.0)
+    }
+
+    /// A sample_id at the end of `rest`, with nothing but zeros before it, and the layout that it has.
+    pub(crate) fn trailer_behind<'a>(&self, rest: &'a [u8]) -> Option<(&Layout, &'a [u8])> {
+        self.layouts.iter().find_map(|layout| {
+            let padding = rest.len().checked_sub(layout.trailer.size.into())?;
+            let (padding, trailer) = rest.split_at(padding);
+            let fits = padding.iter().all(|&b| b == 0) && trailer.iter().any(|&b| b != 0);
+            fits.then_some((layout, trailer))
+        })
     }
 
     /// The process a kernel record is about: the one it names, else the one that its TID field says.

@@ -1,6 +1,6 @@
 //! Says what each byte of a perf.data file belongs to: parts that neither overlap nor leave a gap.
 
-use crate::header::FileHeader;
+use crate::header::{FILE_HEADER_SIZE, FileHeader};
 use crate::journal::Journal;
 use crate::section::Section;
 use crate::{Bytes, Feature};
@@ -104,6 +104,15 @@ impl FileHeader {
         for mut range in holes {
             if changed.contains(&range.start) {
                 range.start = range.end.min(changed.end);
+            }
+            // A header of 72 bytes grows into the longer one, which it may have room for.
+            let grown = FILE_HEADER_SIZE.min(range.end);
+            if range.end == file.len() && range.start < grown {
+                if file[range.start..grown].iter().any(|&byte| byte != 0) {
+                    self.holes
+                        .push(Section { offset: range.start as u64, size: (grown - range.start) as u64 });
+                }
+                range.start = grown;
             }
             if range.end == file.len() {
                 self.trailing = file.slice(range);

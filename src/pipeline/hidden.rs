@@ -1,4 +1,4 @@
-//! Finds records inside compressed ones that are copied unopened and would mean another thing in the output's form than in the input's.
+//! Finds records inside compressed ones that are copied unopened, where they say what pipe data says in its front and a file in its header.
 
 use std::thread::{Builder, JoinHandle};
 
@@ -20,7 +20,7 @@ pub(crate) struct Hidden {
 }
 
 impl Hidden {
-    /// For a recording whose compressed records are copied unopened; `wanted` where its form changes.
+    /// For a recording whose compressed records are copied unopened; `wanted` unless it is a file that stays one.
     pub(crate) fn new(recording: &Recording, wanted: bool) -> Hidden {
         let mmap_len = recording.compressed().map_or(0, |compressed| compressed.mmap_len);
         Hidden { idle: !wanted, endian: recording.endian, mmap_len, at_work: None }
@@ -40,14 +40,11 @@ impl Hidden {
         Ok(())
     }
 
-    /// All batches have been seen; an error names the first such record.
-    pub(crate) fn found(self) -> Result<()> {
-        let Some((sender, worker)) = self.at_work else { return Ok(()) };
+    /// All batches have been seen; the first such record, as an error.
+    pub(crate) fn found(self) -> Result<Option<Error>> {
+        let Some((sender, worker)) = self.at_work else { return Ok(None) };
         drop(sender);
-        match worker.join().map_err(|_| anyhow!("the thread that opens compressed records has died"))? {
-            Some(error) => Err(error.into()),
-            None => Ok(()),
-        }
+        worker.join().map_err(|_| anyhow!("the thread that opens compressed records has died"))
     }
 }
 

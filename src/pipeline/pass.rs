@@ -197,7 +197,7 @@ pub struct Needs {
     pub surveys: Vec<Kinds>,
     /// Its rewrite wants COMPRESSED records replaced by what they hold, so the output is not compressed.
     pub decompressed: bool,
-    /// It cannot work unless the event of every record is known.
+    /// It cannot work unless the layout of every record is known.
     pub ids: bool,
     /// Features that are wrong after it, dropped unless the pass sets them.
     pub stale: &'static [Feature],

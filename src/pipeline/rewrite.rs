@@ -4,12 +4,14 @@ use std::slice;
 
 use anyhow::{Context as _, Result};
 use perfx_format::read::{Batch, Form, Recording};
-use perfx_format::{Kinds, Layouts, Origin};
+use perfx_format::record::header_records::HeaderRecord;
+use perfx_format::{Error, Kinds, Layouts, Origin};
 
 use crate::each_batch::{Reading, each_batch};
 use crate::emit::Emit;
 use crate::hidden::Hidden;
 use crate::ordered::mapped;
+use crate::output::OutputForm;
 use crate::pass::{Damage, Interest};
 use crate::plan::{OutputNeeds, Plan, Planner};
 use crate::report::Level;
@@ -27,8 +29,10 @@ pub(crate) fn write_records(
     writer: &mut Writer<'_>,
 ) -> Result<()> {
     let pipe = recording.form == Form::Pipe;
-    // If header records mean something else in the output than in the input, none may go by unseen.
-    let mut hidden = Hidden::new(recording, !reading.open && (needs.absorb || needs.strip));
+    // Where header records mean something in the input or the output, none may go by unseen.
+    let to_pipe = session.form == OutputForm::Pipe;
+    let mut hidden = Hidden::new(recording, !reading.open && (pipe || to_pipe));
+    let mut nested = Nested::default();
     let wanted = Wanted::new(chain, needs);
     let touched = |batch: &Batch| wanted.touches(batch);
     let work = |chain: &mut [Rewriting], batch: &Batch| plan_batch(chain, batch, &wanted, needs);
@@ -37,13 +41,56 @@ pub(crate) fn write_records(
         session.report.records += batch.records;
         session.report.bytes += batch.bytes.len() as u64;
         hidden.look(batch)?;
+        nested.look(batch)?;
         writer.kinds = writer.kinds.union(batch.kinds);
         writer.plan(&plan, &batch.bytes, session)?;
         plan.absorbed.into_iter().for_each(|header| session.absorb(header));
         Ok(())
     };
     each_batch(recording, chain, reading, touched, work, done)?;
-    hidden.found()
+    nested.say(session);
+    match hidden.found()? {
+        Some(error) if pipe && to_pipe => {
+            let what = "it was copied as it is, and perfx recover brings back what can be read";
+            session.report.say(Level::Warning, format!("{error}: {what}"));
+            Ok(())
+        }
+        Some(error) => Err(error.into()),
+        None => Ok(()),
+    }
+}
+
+/// Records that say events or features and were inside compressed ones, where only who salvages a recording takes them.
+#[derive(Default)]
+struct Nested {
+    count: u64,
+    /// The first of them.
+    first: Option<Error>,
+}
+
+impl Nested {
+    fn look(&mut self, batch: &Batch) -> Result<()> {
+        let kinds = Kinds::of(&HeaderRecord::FRONT);
+        if !batch.kinds.meets(kinds) {
+            return Ok(());
+        }
+        let mut walker = batch.walk();
+        while let Some(record) = walker.next_wanted(kinds, usize::MAX)? {
+            if matches!(record.origin(), Origin::Chunk { .. }) {
+                self.count += 1;
+                let what =
+                    "it was inside a compressed record, where it can't be, and stands among the others now";
+                self.first.get_or_insert_with(|| record.error(what).file(&batch.name));
+            }
+        }
+        Ok(())
+    }
+
+    fn say(self, session: &mut Session) {
+        let Some(first) = self.first else { return };
+        let more = if self.count > 1 { format!("; so do {} more", self.count - 1) } else { String::new() };
+        session.report.say(Level::Warning, format!("{first}{more}"));
+    }
 }
 
 /// Reports what of a batch could not be read, or makes it an error.

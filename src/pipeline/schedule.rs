@@ -44,7 +44,7 @@ impl Schedule {
             anyhow::bail!(NotLast(needs[at].0));
         }
         if needs.iter().any(|(_, needs)| needs.ids) {
-            Layouts::new(&recording.events).check_ids().map_err(|e| e.file(&recording.name))?;
+            Layouts::new(&recording.events).check_layouts().map_err(|e| e.file(&recording.name))?;
         }
         Ok(Schedule {
             surveys,

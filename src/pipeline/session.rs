@@ -32,6 +32,8 @@ pub struct Session {
     pub events: Vec<Event>,
     /// Its feature sections, as they will be written.
     features: Features,
+    /// The names perf before 3.3 gave its events, as they will be written.
+    pub(crate) event_types: Vec<u8>,
     /// Entries of HEADER_BUILD_ID records among the others of pipe data.
     late_build_ids: Vec<u8>,
     /// Features that a pass has set.
@@ -75,6 +77,7 @@ impl Session {
             form,
             events: recording.events.clone(),
             features,
+            event_types: recording.event_types.clone(),
             late_build_ids: Vec::new(),
             set: BTreeSet::new(),
             report,
@@ -132,6 +135,7 @@ impl Session {
             HeaderRecord::Feature(feature, section) if !self.set.contains(&feature) => {
                 self.features.insert(feature, section);
             }
+            HeaderRecord::EventType(entry) => self.event_types.extend(entry),
             HeaderRecord::BuildId(entry) => self.late_build_ids.extend(entry),
             HeaderRecord::Feature(..) | HeaderRecord::EndOfFeatures => {}
         }

@@ -28,6 +28,11 @@ impl<W: Write> Sink<W> {
         self.position
     }
 
+    /// What was appended has moved by so many bytes.
+    pub(crate) fn skip(&mut self, by: u64) {
+        self.position += by;
+    }
+
     /// Appends bytes.
     pub(crate) fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.position += bytes.len() as u64;

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Seek as _, SeekFrom, Write};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use anyhow::Result;
@@ -23,6 +24,9 @@ use crate::words::counted;
 /// Bytes of a page.
 const PAGE: usize = 4096;
 
+/// Most bytes that are moved at once.
+const MOVED_AT_ONCE: u64 = 1 << 20;
+
 /// Writes front, records, features, and knows where records came to lie.
 pub(crate) struct Writer<'a> {
     sink: Sink<Box<dyn Write + 'a>>,
@@ -31,7 +35,6 @@ pub(crate) struct Writer<'a> {
     events: Vec<Event>,
     data_offset: u64,
     spare_slots: Vec<u8>,
-    event_types: Vec<u8>,
     /// What stood behind the last section of the input's file.
     trailing: Bytes,
     marks: Vec<Mark>,
@@ -65,7 +68,6 @@ impl<'a> Writer<'a> {
             data_offset: 0,
             // Kept, so that what nobody changes comes out byte by byte the same.
             spare_slots: named.map_or(Vec::new(), |file| file.spare_slots.clone()),
-            event_types: recording.event_types.clone(),
             trailing: named.map_or_else(Bytes::default, |file| file.trailing.clone()),
             marks: Vec::new(),
             moved: false,
@@ -216,6 +218,9 @@ impl<'a> Writer<'a> {
             return Ok((self.sink.position(), self.moved));
         };
         let endian = session.endian;
+        if session.events != self.events {
+            self.lay_out_again(&mut front, session)?;
+        }
         let data = Section { offset: self.data_offset, size: self.sink.position() - self.data_offset };
         self.index_aux(from_pipe, session);
         let features = session.features().clone();
@@ -224,13 +229,9 @@ impl<'a> Writer<'a> {
         for section in features.values() {
             self.append(section)?;
         }
-        if session.events != self.events {
-            let bytes = front.move_to(self.sink.position(), &session.events);
-            self.append(&bytes)?;
-        }
-        let types = Section { offset: self.sink.position(), size: self.event_types.len() as u64 };
+        let types = Section { offset: self.sink.position(), size: session.event_types.len() as u64 };
         let types = if types.size == 0 { Section::default() } else { types };
-        self.append(&self.event_types.clone())?;
+        self.append(&session.event_types)?;
         if data.size > 0 || !features.is_empty() {
             self.append(&self.trailing.clone())?;
         } else if !self.trailing.is_empty() {
@@ -242,14 +243,33 @@ impl<'a> Writer<'a> {
         }
         self.flush()?;
         if let Some(file) = self.file {
-            let mut header = front.header(data, types, features.keys().copied()).to_vec();
-            if session.events != self.events {
-                // Nothing names what stood there for them.
-                header.resize(self.data_offset as usize, 0);
-            }
+            let header = front.header(data, types, features.keys().copied());
             file.write_all_at(&header, 0).map_err(|e| Error::io("the output can't be written", e))?;
         }
         Ok((self.sink.position(), self.moved))
+    }
+
+    /// Lays the file out as if all its events had been known from the start: the front grows by those that pipe data gave among its records, and
+    /// the data moves behind it.
+    fn lay_out_again(&mut self, front: &mut FileFront, session: &Session) -> Result<()> {
+        let may_be_short = front.may_be_short;
+        *front = FileFront::new(&session.events, session.endian);
+        front.may_be_short = may_be_short;
+        if (front.bytes.len() as u64) < self.data_offset {
+            front.bytes.resize(self.data_offset as usize, 0);
+        }
+        let by = front.bytes.len() as u64 - self.data_offset;
+        self.flush()?;
+        if let Some(mut file) = self.file {
+            let moved = move_back(file, self.data_offset..self.sink.position(), by)
+                .and_then(|()| file.write_all_at(&front.bytes, 0))
+                .and_then(|()| file.seek(SeekFrom::Current(by as i64)));
+            moved.map_err(|e| Error::io("the output can't be written", e))?;
+        }
+        self.sink.skip(by);
+        self.data_offset += by;
+        self.marks.iter_mut().for_each(|mark| mark.at += by);
+        Ok(())
     }
 
     fn flush(&mut self) -> Result<()> {
@@ -315,4 +335,18 @@ impl<'a> Writer<'a> {
             session.set_feature(Feature::AUXTRACE, write_auxtrace_index(&new, endian));
         }
     }
+}
+
+/// Moves bytes of a file towards its end.
+fn move_back(file: &File, range: Range<u64>, by: u64) -> io::Result<()> {
+    let mut buffer = vec![0; MOVED_AT_ONCE.min(range.end - range.start) as usize];
+    let mut end = range.end;
+    while end > range.start {
+        let start = range.start.max(end.saturating_sub(MOVED_AT_ONCE));
+        let part = &mut buffer[..(end - start) as usize];
+        file.read_exact_at(part, start)?;
+        file.write_all_at(part, start + by)?;
+        end = start;
+    }
+    Ok(())
 }

@@ -13,6 +13,7 @@ use crate::snapshots::{Place, same};
 use crate::support::{
     Fixture, Form, Perf, Stdin, each, named, perfs, perfx, perfx_with, recorded, same_bytes, same_lines, temp,
 };
+use crate::tiny;
 
 /// One line of `perf script -F comm,pid,tid,time,…`.
 #[derive(Clone, Debug)]
@@ -196,6 +197,32 @@ fn shares_of_time_and_pids_are_cut_as_perf_script_cuts_them() {
                     .unwrap();
             }
         }
+    }
+}
+
+/// perf goes by the feature, and would show nothing.
+#[test]
+fn shares_of_time_are_those_of_the_samples_where_sample_time_is_nonsense() {
+    let sampled = tiny::IP | tiny::TID | tiny::TIME;
+    let data: Vec<u8> = (0..10).flat_map(|number| tiny::sample(7, 1_000 + 100 * number)).collect();
+    let folder = temp();
+    let [input, output] = ["in.data", "out.data"].map(|name| folder.path().join(name));
+    let far = 1_000_000_000_000_000;
+    for (said, code) in
+        [((1_000, 1_900), 0), ((0, 0), 0), ((0, u64::MAX), 3), ((1_900, 1_000), 3), ((far, far + 900), 3)]
+    {
+        let (first, last): (u64, u64) = said;
+        let section = [first.to_le_bytes(), last.to_le_bytes()].concat();
+        fs::write(&input, tiny::file(sampled, 0, &data, &[(21, section)])).unwrap();
+        for window in ["0%-50%", "+0ns,+450ns"] {
+            let ran = perfx(args!["filter", "-f", "--time", window, input, "-o", output]);
+            assert_eq!(ran.code, Some(code), "{said:?} {window}: {}", ran.stderr);
+            assert_eq!(ran.stderr.contains("feature SAMPLE_TIME says"), code == 3, "{}", ran.stderr);
+            assert!(ran.stderr.contains("kept 5 of 10 samples"), "{said:?} {window}: {}", ran.stderr);
+        }
+        // Times of the clock do not depend on it.
+        let ran = perfx(args!["filter", "-f", "--time", "0.0000010,0.0000014", input, "-o", output]);
+        assert_eq!(ran.code, Some(0), "{said:?}: {}", ran.stderr);
     }
 }
 

@@ -8,7 +8,9 @@ use std::process::Command;
 use std::thread;
 
 use crate::args;
-use crate::parse::{AUXTRACE, BUILD_ID, Contents, EVENT_TYPE, Order, Rec, TRACING_DATA, feature, records};
+use crate::parse::{
+    AUXTRACE, BUILD_ID, Contents, EVENT_TYPE, HEADER_ATTR, Order, Rec, TRACING_DATA, feature, records,
+};
 use crate::support::{
     Fixture, Form, Ran, Stdin, all, each, each_fixture, named, perfs, perfx, perfx_with, same_bytes, temp,
 };
@@ -182,6 +184,74 @@ fn a_pipe_of_perf_stat_becomes_a_file_that_perf_stat_reports() {
             assert_eq!(counts(&of_pipe), counts(&of_file));
             assert!(counts(&of_file).iter().any(|line| line.contains("page-faults")));
         }
+    }
+}
+
+/// Its events have no id at all, and lay out alike all that could be in it.
+#[test]
+fn a_pipe_of_perf_stat_whose_events_have_no_id_goes_through_passes() {
+    let fixtures = ["recorded/pipe-stat.p61.data", "recorded/pipe-stat.p73.data"].map(Fixture::new);
+    each_fixture(&fixtures, |fixture| {
+        let folder = temp();
+        let out = folder.path().join("out.data");
+        for command in
+            [&["inject", "-b", "-i"] as &[&str], &["inject", "-B", "-i"], &["filter", "--event", "cs"]]
+        {
+            let args = command.iter().map(Into::into).chain(args![fixture.path, "-f", "-o", out]);
+            let ran = perfx(args.collect::<Vec<std::ffi::OsString>>());
+            if ran.code != Some(0) {
+                return Err(format!("{command:?}: {}", ran.stderr));
+            }
+            let stats = |path: &Path| perfx(args!["stats", path]).text();
+            let stat = |path: &Path| stats(path).lines().filter(|line| line.starts_with("STAT")).count();
+            if stat(&out) != stat(&fixture.path) || stat(&out) == 0 {
+                return Err(format!("{command:?}: {}", stats(&out)));
+            }
+        }
+        Ok(())
+    });
+}
+
+/// The front of a file must have room for it, so that another copy has nothing to put in order.
+#[test]
+fn an_event_that_a_pipe_gives_late_stands_in_the_file_as_if_it_had_come_first() {
+    for name in ["recorded/pipe.p61.data", "crafted/aux-pipe-le.data"] {
+        let pipe = Fixture::new(name).bytes();
+        let all = records(&pipe[16..], Order::of(&pipe));
+        let mut late = all.iter().find(|record| record.kind == HEADER_ATTR).unwrap().bytes.clone();
+        // Another id, so that no record is of it.
+        let id = late.len() - 8;
+        late[id..].copy_from_slice(&4_000_000_u64.to_le_bytes());
+        let at = 16 + all[all.len() - 3].at;
+        let late = [&pipe[..at], &late, &pipe[at..]].concat();
+        let file = copy(&late, "file").unwrap().unwrap();
+        let contents = Contents::file(&file);
+        assert_eq!(contents.not_canonical(&file), None);
+        assert_eq!(contents.events.len(), Contents::pipe(&pipe).events.len() + 1, "{name}");
+        same_index(name, &file).unwrap();
+        same_bytes(name, &file, &copy_on(&file, "file").unwrap()).unwrap();
+        // A pipe that is read as it comes makes the same file.
+        let folder = temp();
+        let out = folder.path().join("out.data");
+        perfx_with(Stdin::Pipe(&late), args!["copy", "-", "-o", out]).done().unwrap();
+        same_bytes(name, &file, &fs::read(&out).unwrap()).unwrap();
+    }
+}
+
+#[test]
+fn a_header_of_72_bytes_with_nothing_behind_it_is_copied_as_it_is() {
+    for big in [true, false] {
+        let word = |word: u64| if big { word.to_be_bytes() } else { word.to_le_bytes() };
+        let mut header = if big { b"2ELIFREP" } else { b"PERFILE2" }.to_vec();
+        for field in [72, 144, 72, 0, 72, 0, 0, 0] {
+            header.extend(word(field));
+        }
+        let folder = temp();
+        let [input, once, twice] = ["in", "once", "twice"].map(|name| folder.path().join(name));
+        fs::write(&input, &header).unwrap();
+        perfx(args!["copy", input, "-o", once]).done().unwrap();
+        perfx(args!["copy", once, "-o", twice]).done().unwrap();
+        same_bytes("copied again", &fs::read(&once).unwrap(), &fs::read(&twice).unwrap()).unwrap();
     }
 }
 
@@ -629,6 +699,23 @@ fn header_records_among_the_data_of_a_file_stay_out_of_pipe_data() {
         perfx(args!["copy", "-o", file, fixture.path]).done().unwrap();
         same_bytes(name, &fixture.bytes(), &fs::read(&file).unwrap()).unwrap();
     }
+    // HEADER_EVENT_TYPE as perf 2.6.36 wrote it.
+    let mut event_type = vec![0; 80];
+    event_type[..8].copy_from_slice(&[65, 0, 0, 0, 0, 0, 80, 0]);
+    event_type[16..22].copy_from_slice(b"cycles");
+    let file = Fixture::new("recorded/plain.p61.data").with_data(|data| [&event_type, data].concat());
+    let folder = temp();
+    let [input, out] = ["in.data", "out.data"].map(|name| folder.path().join(name));
+    fs::write(&input, &file).unwrap();
+    let ran = perfx(args!["copy", "--to", "pipe", "-o", out, input]);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    assert!(ran.stderr.contains("lost: left out 1 record of HEADER_EVENT_TYPE"), "{}", ran.stderr);
+    let pipe = fs::read(&out).unwrap();
+    let types =
+        records(&pipe[16..], Order::of(&pipe)).iter().filter(|record| record.kind == EVENT_TYPE).count();
+    assert_eq!(types, 0);
+    let found = perfx(args!["doctor", input]).text();
+    assert!(found.contains("header-record"), "{found}");
 }
 
 /// Copied unopened, they would mean another thing in the other form; opened, they would be taken for the header.
@@ -651,6 +738,35 @@ fn header_records_inside_compressed_ones_are_refused() {
         let ran = perfx(args!["recover", "--to", "pipe", "-o", out, fixture.path]);
         assert_eq!(ran.code, Some(3), "{name}: {}", ran.stderr);
         perfx(args!["dump", out]).done().unwrap();
+    }
+}
+
+/// In the form it has, the recording can be copied unopened, but that will be no better to read.
+#[test]
+fn header_records_inside_compressed_ones_are_said_when_they_are_copied_and_taken_out_by_recover() {
+    for name in ["z-pipe-feature-inside", "z-pipe-attr-inside"] {
+        let fixture = Fixture::new(&format!("crafted/{name}.data"));
+        let folder = temp();
+        let [once, twice] = ["once", "twice"].map(|name| folder.path().join(name));
+        for command in ["copy", "repair"] {
+            let again =
+                |input: &Path, out: &Path| perfx(args![command, "-f", "--to", "pipe", input, "-o", out]);
+            for ran in [again(&fixture.path, &once), again(&once, &twice)] {
+                assert_eq!(ran.code, Some(3), "{name} {command}: {}", ran.stderr);
+                assert!(ran.stderr.contains("can't be inside a compressed one"), "{}", ran.stderr);
+            }
+            same_bytes(command, &fs::read(&once).unwrap(), &fs::read(&twice).unwrap()).unwrap();
+        }
+        // The same samples, and nothing beside them.
+        let samples = shown(&Fixture::new("crafted/z-pipe.data").path);
+        for to in ["file", "pipe"] {
+            let ran = perfx(args!["recover", "-f", "--to", to, fixture.path, "-o", once]);
+            assert_eq!(ran.code, Some(3), "{name}: {}", ran.stderr);
+            assert!(!ran.stderr.contains("lost:"), "{name}: {}", ran.stderr);
+            assert_eq!(shown(&once), samples, "{name} to {to}");
+            let ran = perfx(args!["recover", "-f", "--to", to, once, "-o", twice]);
+            assert_eq!(ran.code, Some(0), "{name} to {to}: {}", ran.stderr);
+        }
     }
 }
 

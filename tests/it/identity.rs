@@ -71,7 +71,9 @@ fn a_pipe_is_copied_byte_by_byte_up_to_where_it_is_cut() {
         if let Some(last) = crate::parse::records(&pipe[16..], Order::of(&pipe)).last() {
             whole += last.at + last.bytes.len();
         }
-        if (code == 3) != (whole < pipe.len()) {
+        // Header records inside compressed ones are said, and copied all the same.
+        let is_said = whole < pipe.len() || fixture.name.ends_with("-inside.data");
+        if (code == 3) != is_said {
             return Err(format!("exit code {code}, though {whole} of {} bytes are whole", pipe.len()));
         }
         pipe.truncate(whole);

@@ -265,20 +265,7 @@ fn lost_in_silence(before: &Holds, after: &Holds, outcome: &Outcome) -> Result<(
 }
 
 /// What is known to be broken, by pass and message. A line goes when that is mended.
-const KNOWN: [(&str, &str); 7] = [
-    // The text names the host, but not its file.
-    ("merge", "names no file"),
-    // SAMPLE_TIME is widened by a guest's records that are not samples; sort and join have it from records, too.
-    ("", "sample-time"),
-    // A HEADER_BUILD_ID keeps the trailer of the events it was made with.
-    ("join", "\"rest\""),
-    ("merge", "\"rest\""),
-    // A header record of pipe data that a file's header can't hold stays a record, of which doctor complains in a file only.
-    ("", "\"header-record\""),
-    // Header records among the records of a file become real ones in pipe data.
-    ("", "what was written is damaged"),
-    ("merge", "id-position"),
-];
+const KNOWN: [(&str, &str); 0] = [];
 
 /// Sends a recording through a chain of passes and checks all promises that one run can break. The outcome, if it can be judged: `None` where the
 /// run was refused for a reason, or the input holds too much.

@@ -640,13 +640,41 @@ fn what_is_laid_out_is_read_back() {
         assert_eq!(parts.last().map(Section::end), Some(file.len() as u64));
 
         // Ids and attrs may also be put behind everything else.
-        let mut front = FileFront::new(&[], endian);
-        let moved = front.move_to(file.len() as u64, &events);
-        let mut late = [file.clone(), moved].concat();
-        late[..104].copy_from_slice(&front.header(header.data, Section::default(), features.keys().copied()));
+        let at = file.len() as u64;
+        let late = [file.clone(), attrs_at(at, &events, endian)].concat();
+        let late = with_attrs_at(late, at, header.data, (&events, &features), endian);
         let header = FileHeader::read(&late.into()).unwrap();
         assert!(header.events == events && header.features == features);
     });
+}
+
+/// The ids and attrs that `FileFront` puts behind a header, as they stand at another offset.
+fn attrs_at(at: u64, events: &[Event], endian: Endian) -> Vec<u8> {
+    let mut bytes = FileFront::new(events, endian).bytes.split_off(104);
+    let entry = events.iter().map(|event| event.raw().len()).max().unwrap_or(0) + 16;
+    let end = bytes.len();
+    for number in 0..events.len() {
+        let ids = end - number * entry - 16;
+        let moved = endian.u64(&bytes, ids).unwrap() - 104 + at;
+        endian.set_u64(&mut bytes, ids, moved);
+    }
+    bytes
+}
+
+/// The file with a header that names them there.
+fn with_attrs_at(
+    mut file: Vec<u8>,
+    at: u64,
+    data: Section,
+    (events, features): (&[Event], &Features),
+    endian: Endian,
+) -> Vec<u8> {
+    let front = FileFront::new(events, endian);
+    let mut header = front.header(data, Section::default(), features.keys().copied());
+    let attrs = endian.u64(&header, 24).unwrap() - 104 + at;
+    endian.set_u64(&mut header, 24, attrs);
+    file[..104].copy_from_slice(&header);
+    file
 }
 
 fn spool() -> Spool {
@@ -701,17 +729,10 @@ fn scattered(
     let data_at = gap(&mut file);
     file.extend(data);
     put(&mut file, endian, &slots);
-    let mut front = FileFront::new(&[], endian);
     let at = gap(&mut file);
-    let moved = front.move_to(at, events);
-    file.extend(moved);
-    let header = front.header(
-        Section { offset: data_at, size: data.len() as u64 },
-        Section::default(),
-        features.keys().copied(),
-    );
-    file[..104].copy_from_slice(&header);
-    file
+    file.extend(attrs_at(at, events, endian));
+    let data = Section { offset: data_at, size: data.len() as u64 };
+    with_attrs_at(file, at, data, (events, features), endian)
 }
 
 #[test]

@@ -289,7 +289,7 @@ where
                         }
                     }
                     if stored.kinds.meets(Kinds::COMPRESSED) {
-                        self.current = Some(Output::new(stored));
+                        self.current = Some(Output::new(stored, self.salvage));
                     } else {
                         self.ready.push_back(stored);
                     }
@@ -310,6 +310,8 @@ where
 /// The batch being filled.
 struct Output {
     batch: Batch,
+    /// What says events and features is kept, though it should not be inside a compressed record.
+    salvage: bool,
     /// Bytes of the batch that have been expanded; `usize::MAX` when it is done.
     done: usize,
     bytes: Vec<u8>,
@@ -325,10 +327,10 @@ struct Output {
 }
 
 impl Output {
-    fn new(batch: Batch) -> Output {
+    fn new(batch: Batch, salvage: bool) -> Output {
         let (bytes, origins, opened) = Default::default();
         let (kinds, piece) = (Kinds::NONE, None);
-        Output { batch, done: 0, bytes, origins, framed: 0, kinds, records: 0, opened, piece }
+        Output { batch, salvage, done: 0, bytes, origins, framed: 0, kinds, records: 0, opened, piece }
     }
 
     fn empty(&self) -> Batch {
@@ -460,7 +462,8 @@ impl Output {
                 );
                 return Err(Error::new(what).code("zstd-bomb"));
             }
-            self.frame(may_be_inside)?;
+            let salvage = self.salvage;
+            self.frame(|kind| may_be_inside(kind) || salvage && HeaderRecord::FRONT.contains(&kind))?;
             piece.fed = input.pos();
             // An output buffer that was not filled means that zstd has nothing more to say about what it was given.
             let done = input.pos() == input.src.len() && !filled;

@@ -10,7 +10,7 @@ use super::stream::{Source, Stream};
 use crate::features::read_event_desc;
 use crate::header::{EVENTS_MAX, Fault, Features, Weight};
 use crate::record::event_update::name_update;
-use crate::record::header_records::{HeaderRecord, event_type};
+use crate::record::header_records::HeaderRecord;
 use crate::{Endian, Error, Feature, Layouts, Origin, Record, Result};
 
 /// What is gathered while the leading records of pipe data are read.
@@ -143,10 +143,8 @@ impl Recording {
                 head.build_ids.extend(entry);
             }
             Some(HeaderRecord::EndOfFeatures) => {}
-            None => match event_type(record) {
-                Some(entry) => self.event_types.extend(entry),
-                None => return Ok(self.is_known_name(record, head)),
-            },
+            Some(HeaderRecord::EventType(entry)) => self.event_types.extend(entry),
+            None => return Ok(self.is_known_name(record, head)),
         }
         Ok(true)
     }

@@ -11,7 +11,7 @@ use super::cutter::Cutter;
 use super::expand::Chain;
 use super::stream::{Source, Spool, Stream};
 use crate::features::Compressed;
-use crate::header::{Fault, Features, FileHeader, Magic, PIPE_HEADER_SIZE, Weight};
+use crate::header::{Fault, Features, FileHeader, Magic, PIPE_HEADER_SIZE, TEXT_MAX, Weight};
 use crate::record::compressed::begins_frame;
 use crate::section::Section;
 use crate::{Bytes, Endian, Error, Event, Feature, Kinds, Layouts, Result};
@@ -99,8 +99,11 @@ impl Recording {
         let fail = |e| Error::io("can't be read", e).file(&name);
         let mut head = Vec::new();
         reader.by_ref().take(PIPE_HEADER_SIZE as u64).read_to_end(&mut head).map_err(fail)?;
-        let magic = Magic::read(&head).map_err(|e| e.file(&name))?;
-        if magic.size == PIPE_HEADER_SIZE as u64 {
+        if Magic::read(&head).is_err() {
+            reader.by_ref().take(TEXT_MAX as u64).read_to_end(&mut head).map_err(fail)?;
+        }
+        let (text, magic) = Magic::read_behind_text(&head).map_err(|e| e.file(&name))?;
+        if magic.size == PIPE_HEADER_SIZE as u64 && text == 0 {
             let source =
                 Source::Reader { reader, pending: Vec::new(), offset: PIPE_HEADER_SIZE as u64, spool };
             return Recording::from_pipe(source, magic.endian, name.clone()).map_err(|e| e.file(&name));
@@ -201,12 +204,22 @@ impl Recording {
 
     fn from_mapped(file: File, name: Arc<str>) -> Result<Recording> {
         let bytes = Bytes::map(&file).map_err(|e| e.file(&name))?;
-        let magic = Magic::read(&bytes).map_err(|e| e.file(&name))?;
+        let (text, magic) = Magic::read_behind_text(&bytes).map_err(|e| e.file(&name))?;
         let file = Arc::new(file);
         if magic.size == PIPE_HEADER_SIZE as u64 {
-            let bytes = bytes.slice(PIPE_HEADER_SIZE..bytes.len());
-            let source = Source::Mapped { bytes, file, offset: PIPE_HEADER_SIZE as u64 };
-            return Recording::from_pipe(source, magic.endian, name.clone()).map_err(|e| e.file(&name));
+            let start = text + PIPE_HEADER_SIZE;
+            let source =
+                Source::Mapped { bytes: bytes.slice(start..bytes.len()), file, offset: start as u64 };
+            let pipe = Recording::from_pipe(source, magic.endian, name.clone());
+            let mut pipe = pipe.map_err(|e| e.file(&name))?;
+            if text > 0 {
+                let what = format!(
+                    "{text} bytes of text before the recording are left out: standard error went into the pipe"
+                );
+                let (code, weight) = ("perf-message", Weight::Loss);
+                pipe.faults.insert(0, Fault { code, offset: 0, what, weight, hint: None });
+            }
+            return Ok(pipe);
         }
         Recording::from_file_header(&bytes, file, name.clone()).map_err(|e| e.file(&name))
     }

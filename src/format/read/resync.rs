@@ -1,6 +1,6 @@
 //! Finds where records go on: behind damage, or behind a place in the middle of a file at which a thread starts.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 
 use super::framed::Framed;
@@ -136,7 +136,9 @@ pub(super) fn gap(
             to += 1;
             continue;
         }
-        if sound_records(rest, to, PROOF, endian, layouts, left) || goes_on(rest, to, endian, left) {
+        if sound_records(rest, to, PROOF, endian, layouts, left)
+            || goes_on(rest, to, endian, (to - from).is_multiple_of(8), left)
+        {
             return Some(Gap { from, to });
         }
         to += 1;
@@ -146,8 +148,9 @@ pub(super) fn gap(
     (!plausible).then_some(Gap { from, to: rest.len() })
 }
 
-/// So many headers in a row that may be right prove the same as a few sound records, and most of them are of known kinds.
-fn goes_on(rest: &[u8], at: usize, endian: Endian, left: &mut u64) -> bool {
+/// So many headers in a row that may be right prove the same as a few sound records, if most of them are of known kinds, or if they stand where
+/// records would without the gap (`aligned`) and are of a few kinds only.
+fn goes_on(rest: &[u8], at: usize, endian: Endian, aligned: bool, left: &mut u64) -> bool {
     let good =
         |frame: &Frame| if frame.kind.name().is_some() { has_room(frame) } else { is_plausible(frame) };
     let (run, end) = run_of(rest, at, endian, good);
@@ -155,10 +158,13 @@ fn goes_on(rest: &[u8], at: usize, endian: Endian, left: &mut u64) -> bool {
     if run < LIKELY && (run < PROOF || end < rest.len()) {
         return false;
     }
-    let known = Cell::new(0);
+    let (known, new) = (Cell::new(0), RefCell::new(BTreeSet::new()));
     run_of(rest, at, endian, |frame| {
-        known.set(known.get() + usize::from(frame.kind.name().is_some()));
+        match frame.kind.name() {
+            Some(_) => known.set(known.get() + 1),
+            None => drop(new.borrow_mut().insert(frame.kind)),
+        }
         good(frame)
     });
-    known.get() * 2 >= run
+    known.get() * 2 >= run || aligned && new.borrow().len() * PROOF <= run
 }

@@ -48,6 +48,11 @@ impl<'a> BuildIdEntry<'a> {
         })
     }
 
+    /// Bytes of it up to the NUL behind the file name, header included.
+    pub fn size(&self) -> usize {
+        FIXED + self.filename.len() + 1
+    }
+
     /// Appends the entry to a BUILD_ID section as perf does since 6.12: type 0, the name with its NUL padded to 8 bytes. `None`, and nothing
     /// appended, when the id is longer than 20 bytes or the entry than 65535.
     pub fn write_section(&self, endian: Endian, out: &mut Vec<u8>) -> Option<()> {

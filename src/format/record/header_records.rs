@@ -27,7 +27,7 @@ pub fn tracing_data<'a>(record: &Record<'a>) -> &'a [u8] {
 
 /// A HEADER_EVENT_TYPE record as an entry of a file's event types: u64 `attr.config`, char name\[64\]. perf before 3.3 pads the name to 8 bytes
 /// only, and leaves out the NUL of one that fills them. `None` for any other record, and for one without a name that a file could hold.
-pub fn event_type(record: &Record<'_>) -> Option<[u8; EVENT_TYPE_SIZE]> {
+fn event_type(record: &Record<'_>) -> Option<[u8; EVENT_TYPE_SIZE]> {
     let body = record.body();
     let mut entry = [0; EVENT_TYPE_SIZE];
     entry.get_mut(..body.len())?.copy_from_slice(body);
@@ -44,14 +44,17 @@ pub enum HeaderRecord {
     Feature(Feature, Bytes),
     /// HEADER_BUILD_ID, as an entry of a BUILD_ID section.
     BuildId(Vec<u8>),
+    /// HEADER_EVENT_TYPE, as an entry of a file's event types.
+    EventType([u8; EVENT_TYPE_SIZE]),
     /// The mark behind the last HEADER_FEATURE: the number of features its writer knew, and no payload.
     EndOfFeatures,
 }
 
 impl HeaderRecord {
     /// The kinds it can be read from.
-    pub const KINDS: [RecordType; 4] = [
+    pub const KINDS: [RecordType; 5] = [
         RecordType::HEADER_ATTR,
+        RecordType::HEADER_EVENT_TYPE,
         RecordType::HEADER_FEATURE,
         RecordType::HEADER_TRACING_DATA,
         RecordType::HEADER_BUILD_ID,
@@ -114,6 +117,11 @@ impl HeaderRecord {
                     .ok_or_else(|| record.error("too short to hold a build-id").code("too-small"))?;
                 HeaderRecord::BuildId(entry)
             }
+            RecordType::HEADER_EVENT_TYPE => match event_type(record) {
+                Some(entry) => HeaderRecord::EventType(entry),
+                // No file can hold it either.
+                None => return Ok(None),
+            },
             _ => return Ok(None),
         }))
     }
