@@ -662,7 +662,6 @@ fn errors_of_the_input() {
         "z-endless-le",
         "z-unfinished-le",
         "two-positions-differ",
-        "two-no-id",
         "two-sample-id-all-mixed",
     ];
     let files = names.map(|name| (format!("{name}.data"), format!("crafted/{name}.data")));
