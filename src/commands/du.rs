@@ -1,12 +1,12 @@
 //! `perfx du` says where the bytes of a recording are: every byte of the input belongs to one part, and those of records also to a kind, an event
 //! and a process.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
@@ -74,6 +74,8 @@ struct Usage {
     parts: Parts,
     counted: Counted,
     processes: Vec<Process>,
+    /// The names of processes.
+    comms: Vec<Box<[u8]>>,
 }
 
 /// Where the bytes of the input are.
@@ -149,21 +151,30 @@ struct Processes {
     records: HashMap<Option<u32>, Count>,
     /// In the order of the records, with their times, ns.
     changes: Vec<(u64, Change)>,
-    /// Children share that of their parent.
-    names: HashMap<u32, Arc<[u8]>>,
+    /// The names that COMM records give.
+    comms: Vec<Box<[u8]>>,
 }
 
 /// What changes the name of a process.
-enum Change {
-    Comm { pid: u32, comm: Arc<[u8]> },
-    Fork { pid: u32, parent: u32 },
+struct Change {
+    pid: u32,
+    to: Name,
+}
+
+/// A name of a process. There may be millions that share that of their parent.
+enum Name {
+    /// By its number among the names.
+    Comm(u32),
+    /// That of another process.
+    Of(u32),
 }
 
 /// A process by the last name it had.
 struct Process {
     /// `None`: records that are about no process.
     pid: Option<u32>,
-    comm: Option<Arc<[u8]>>,
+    /// The name by its number; `None` where no record names it.
+    comm: Option<u32>,
     records: Count,
 }
 
@@ -182,7 +193,8 @@ impl Processes {
             count.add(record.whole_size());
             if matches!(record.kind(), RecordType::COMM | RecordType::FORK) {
                 let time = batch.layouts.time(&record).unwrap_or(0);
-                processes.changes.extend(change(&record, &batch.layouts).map(|change| (time, change)));
+                let change = processes.change(&record, &batch.layouts);
+                processes.changes.extend(change.map(|change| (time, change)));
             }
         }
         processes.records.entry(last).or_default().join(count);
@@ -193,50 +205,59 @@ impl Processes {
         for (pid, count) in later.records {
             self.records.entry(pid).or_default().join(count);
         }
-        self.changes.extend(later.changes);
-    }
-
-    /// Names are those of the end, wherever in the file they stand.
-    fn name(&mut self) {
-        self.changes.sort_by_key(|(time, _)| *time);
-        for (_, change) in std::mem::take(&mut self.changes) {
-            match change {
-                Change::Comm { pid, comm } => drop(self.names.insert(pid, comm)),
-                Change::Fork { pid, parent } => {
-                    if let Some(comm) = self.names.get(&parent).cloned() {
-                        self.names.insert(pid, comm);
-                    }
-                }
+        let before = self.comms.len() as u32;
+        self.comms.extend(later.comms);
+        self.changes.extend(later.changes.into_iter().map(|(time, mut change)| {
+            if let Name::Comm(comm) = &mut change.to {
+                *comm += before;
             }
+            (time, change)
+        }));
+    }
+
+    /// A thread's name is that of its process when it is the first of them.
+    fn change(&mut self, record: &Record<'_>, layouts: &Layouts) -> Option<Change> {
+        let decoded = decode(record, layouts);
+        let number = |name| decoded.get(name)?.number().and_then(|number| u32::try_from(number).ok());
+        let pid = number("pid")?;
+        if record.kind() == RecordType::FORK {
+            let parent = number("ppid")?;
+            return (pid != parent).then_some(Change { pid, to: Name::Of(parent) });
         }
+        let comm = decoded.get("comm")?.text()?;
+        if number("tid")? != pid {
+            return None;
+        }
+        self.comms.push(comm.into());
+        Some(Change { pid, to: Name::Comm(self.comms.len() as u32 - 1) })
     }
 
-    /// The largest first.
-    fn by_size(mut self) -> Vec<Process> {
-        self.name();
+    /// The numbers of the names that processes have at the end, wherever in the file these stand.
+    fn names(&mut self) -> HashMap<u32, u32> {
+        let mut names = HashMap::new();
+        self.changes.sort_by_key(|(time, _)| *time);
+        for (_, Change { pid, to }) in std::mem::take(&mut self.changes) {
+            let comm = match to {
+                Name::Comm(comm) => Some(comm),
+                Name::Of(parent) => names.get(&parent).copied(),
+            };
+            names.extend(comm.map(|comm| (pid, comm)));
+        }
+        names
+    }
+
+    /// The largest first, and the names.
+    fn by_size(mut self) -> (Vec<Process>, Vec<Box<[u8]>>) {
+        let names = self.names();
         let used = self.records.into_iter().filter(|(_, records)| records.records > 0);
-        let mut all: Vec<Process> = used
-            .map(|(pid, records)| {
-                let name = |pid| self.names.remove(&pid).unwrap_or_else(|| name_of_nameless(pid).into());
-                Process { pid, comm: pid.filter(|&pid| pid != KERNEL).map(name), records }
-            })
-            .collect();
-        all.sort_by_key(|process| (Reverse(process.records.bytes), process.pid));
-        all
+        let process = |(pid, records): (Option<u32>, _)| {
+            let comm = pid.and_then(|pid| names.get(&pid)).copied();
+            Process { pid, comm, records }
+        };
+        let mut all: Vec<Process> = used.map(process).collect();
+        all.sort_unstable_by_key(|process| (Reverse(process.records.bytes), process.pid));
+        (all, self.comms)
     }
-}
-
-/// A thread's name is that of its process when it is the first of them.
-fn change(record: &Record<'_>, layouts: &Layouts) -> Option<Change> {
-    let decoded = decode(record, layouts);
-    let number = |name| decoded.get(name)?.number().and_then(|number| u32::try_from(number).ok());
-    let pid = number("pid")?;
-    if record.kind() == RecordType::FORK {
-        let parent = number("ppid")?;
-        return (pid != parent).then_some(Change::Fork { pid, parent });
-    }
-    let comm = decoded.get("comm")?.text()?.into();
-    (number("tid")? == pid).then_some(Change::Comm { pid, comm })
 }
 
 impl Usage {
@@ -244,11 +265,12 @@ impl Usage {
         let mut processes = Processes::default();
         let work = Processes::of;
         let counted = count_with(recording, threads, report, work, |later| processes.join(later))?;
-        Ok(Usage { parts: Parts::of(recording, &counted)?, processes: processes.by_size(), counted })
+        let (processes, comms) = processes.by_size();
+        Ok(Usage { parts: Parts::of(recording, &counted)?, counted, processes, comms })
     }
 
     fn text(&self) -> String {
-        let Usage { parts, counted, processes } = self;
+        let Usage { parts, counted, processes, comms } = self;
         let tally = &counted.tally;
         let line = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
         let part =
@@ -286,7 +308,9 @@ impl Usage {
         text += &table(&rows);
 
         let mut rows = vec![line(&["process", "bytes", "", "records"])];
-        rows.extend(processes.iter().take(SHOWN).map(|process| row(process.name(), process.records, opened)));
+        rows.extend(
+            processes.iter().take(SHOWN).map(|process| row(process.name(comms), process.records, opened)),
+        );
         let mut others = Count::default();
         let behind = processes.iter().skip(SHOWN);
         behind.for_each(|process| others.join(process.records));
@@ -320,7 +344,7 @@ impl Usage {
     }
 
     fn document(&self, recording: &Recording) -> Json {
-        let Usage { parts, counted, processes } = self;
+        let Usage { parts, counted, processes, comms } = self;
         let tally = &counted.tally;
         let kinds = |kinds: &ByKind| {
             let kind = |(kind, count): (RecordType, Count)| json!({ "kind": kind_name(kind), "type": kind.0, "records": count.records, "bytes": count.bytes });
@@ -332,7 +356,7 @@ impl Usage {
             json!({ "name": name, "samples": of.records, "bytes": of.bytes })
         };
         let process = |process: &Process| {
-            let comm = process.comm.as_ref().map(|comm| render::json_value(&Value::Text(comm)));
+            let comm = process.comm(comms).map(|comm| render::json_value(&Value::Text(&comm)));
             let Count { records, bytes, .. } = process.records;
             json!({ "pid": process.signed_pid(), "comm": comm, "records": records, "bytes": bytes })
         };
@@ -361,11 +385,18 @@ impl Process {
         self.pid.map(|pid| pid as i32)
     }
 
-    fn name(&self) -> String {
-        match (self.signed_pid(), &self.comm) {
+    /// What it is called; nothing for the kernel.
+    fn comm<'a>(&self, comms: &'a [Box<[u8]>]) -> Option<Cow<'a, [u8]>> {
+        let pid = self.pid.filter(|&pid| pid != KERNEL)?;
+        let comm = self.comm.and_then(|comm| comms.get(comm as usize));
+        Some(comm.map_or_else(|| name_of_nameless(pid).into(), |comm| Cow::Borrowed(&**comm)))
+    }
+
+    fn name(&self, comms: &[Box<[u8]>]) -> String {
+        match (self.signed_pid(), self.comm(comms)) {
             (None, _) => "(no process)".to_owned(),
             (Some(pid), None) => pid.to_string(),
-            (Some(pid), Some(comm)) => format!("{pid} {}", render::readable(comm)),
+            (Some(pid), Some(comm)) => format!("{pid} {}", render::readable(&comm)),
         }
     }
 }
