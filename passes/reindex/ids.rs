@@ -410,7 +410,7 @@ impl ReindexIds {
     ) -> Stage {
         let ids = found.ids(session);
         let there: HashMap<u64, usize> = ids.iter().copied().collect();
-        let before = found.indexes.clone();
+        let before: Vec<Slot> = found.indexes.iter().map(|index| index.at).collect();
         let broken = found.indexes.iter().filter(|index| index.changed).count() as u64;
         let mut dropped = 0;
         for index in &mut found.indexes {
@@ -432,9 +432,9 @@ impl ReindexIds {
             }
         };
         for (old, new) in before.iter().zip(&found.indexes).filter(|(_, new)| new.changed) {
-            if let Slot::Instead(origin) = old.at {
+            if let Slot::Instead(origin) = *old {
                 closed |= is_closed(origin, session);
-                let stays = old.at == new.at || new.entries.is_empty();
+                let stays = *old == new.at || new.entries.is_empty();
                 edit(origin, &mut |edit| {
                     edit.own = if stays { Own::Becomes(new.write(session.endian)) } else { Own::Moves };
                 });
