@@ -118,7 +118,7 @@ struct Found {
 impl Found {
     /// Looks for a DSO's id and puts down the feature's entry; returns the record, unless the stream tells the id in time.
     fn take(&mut self, dso: &Dso, flags: u32, spot: &Spot, endian: Endian) -> Option<Vec<u8>> {
-        let id = self.ids.as_mut()?.find(dso, flags, spot.pid)?;
+        let id = self.ids.as_mut()?.find_once(dso, flags, spot.pid)?;
         let (pid, name) = (dso.machine.pid(), dso_name(dso));
         let entry = BuildIdEntry::new(cpumode(dso), pid, id.as_bytes(), name);
         entry.write_section(endian, &mut self.entries)?;
@@ -273,8 +273,8 @@ impl Survey for MapSurvey {
             );
         }
         if aux || options.all {
-            let spots: Vec<_> = (0..).zip(spots).collect();
-            return Ok(PlaceRecords::stage(options, found, &spaces, &spots, session));
+            let spots = (0..).zip(spots).collect();
+            return Ok(PlaceRecords::stage(options, found, &spaces, spots, session));
         }
         Ok(Stage::survey(HitSurvey { options, found, hits, spots: spots.into() }))
     }
@@ -287,8 +287,8 @@ impl Survey for HitSurvey {
     }
 
     fn end(self, session: &mut Session) -> Result<Stage> {
-        let HitSurvey { options, found, hits, spots: mapped } = self;
-        let mut spots = hits.first().to_vec();
+        let HitSurvey { options, found, mut hits, spots: mapped } = self;
+        let mut spots = hits.take_first();
         let unwound = hits.unwound_dsos();
         if !unwound.is_empty() {
             let dsos = counted(unwound.len() as u64, "more DSO", "more DSOs");
@@ -298,7 +298,8 @@ impl Survey for HitSurvey {
             );
         }
         spots.extend(unwound.into_iter().map(|dso| (dso, mapped[dso as usize].clone())));
-        Ok(PlaceRecords::stage(options, found, hits.spaces(), &spots, session))
+        drop(mapped);
+        Ok(PlaceRecords::stage(options, found, hits.spaces(), spots, session))
     }
 }
 
@@ -320,13 +321,13 @@ impl PlaceRecords {
         options: BuildIdsOptions,
         mut found: Found,
         spaces: &AddressSpaces,
-        spots: &[(u32, Spot)],
+        spots: Vec<(u32, Spot)>,
         session: &Session,
     ) -> Stage {
         let mut placed: HashMap<Place, Vec<Vec<u8>>> = HashMap::new();
         for (number, spot) in spots {
-            let (dso, flags) = &spaces.dsos()[*number as usize];
-            let record = found.take(dso, *flags, spot, session.endian);
+            let (dso, flags) = &spaces.dsos()[number as usize];
+            let record = found.take(dso, *flags, &spot, session.endian);
             if let (Some(record), Some(place)) = (record, session.place(spot.origin)) {
                 placed.entry(place).or_default().push(record);
             }

@@ -141,7 +141,7 @@ impl Guest {
             let (kernel, name) = (*kernel, name.clone());
             let misc = if kernel { GUEST_KERNEL } else { GUEST_USER };
             let dso = Dso { machine: Machine::Host, kernel, name, identity: Identity::Unknown };
-            let written = match &*finder.find(&object_of(&dso, None)) {
+            let written = match finder.find(&object_of(&dso, None)) {
                 Answer::Found { id, .. } => BuildIdEntry::new(misc, machine as i32, id.as_bytes(), &dso.name)
                     .write_section(endian, entries)
                     .is_some(),

@@ -77,7 +77,7 @@ impl Guests {
 #[derive(Clone, Debug)]
 pub(crate) struct Spot {
     pub(crate) origin: Origin,
-    pub(crate) trailer: Vec<u8>,
+    pub(crate) trailer: Box<[u8]>,
     /// A process that has it mapped.
     pub(crate) pid: Option<u32>,
 }
@@ -91,7 +91,7 @@ impl Spot {
         });
         Spot {
             origin: record.origin(),
-            trailer: trailer.unwrap_or_default().to_vec(),
+            trailer: trailer.unwrap_or_default().into(),
             pid: record.u32(8).filter(|&pid| pid != KERNEL),
         }
     }
@@ -251,8 +251,8 @@ impl Hits {
     }
 
     /// DSOs with the first sample that hit them, in file order.
-    pub(crate) fn first(&self) -> &[(u32, Spot)] {
-        &self.first
+    pub(crate) fn take_first(&mut self) -> Vec<(u32, Spot)> {
+        std::mem::take(&mut self.first)
     }
 
     /// Whether samples need a mapping, by its number: they hit it, or hold a stack that is unwound with it. Those behind the end are not needed.
@@ -328,7 +328,7 @@ impl Hits {
         mark(&mut self.mappings, hit.mapping as usize);
         if !self.dsos[hit.dso as usize] {
             self.dsos[hit.dso as usize] = true;
-            let trailer = at.layout.trailer_of_sample(at.record);
+            let trailer = at.layout.trailer_of_sample(at.record).into();
             self.first.push((hit.dso, Spot { origin: at.record.origin(), trailer, pid: at.pid }));
         }
     }

@@ -1,5 +1,6 @@
 //! From a DSO of a recording to its build-id: what the user says of it comes first, then what the recording says, then the places the user allows.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -181,12 +182,17 @@ pub struct RecordedIds {
     by_name: HashMap<(i32, Box<[u8]>), BuildId>,
     /// Names that stood for several files during the recording, so that a name alone does not tell whose an id is.
     ambiguous: HashSet<Box<[u8]>>,
+    /// The recorded kernel may have another vdso for 32-bit processes.
+    is_64_bit: bool,
 }
 
 impl RecordedIds {
-    /// Of a BUILD_ID section. `dsos` are those of the recording where they are known beforehand.
-    pub fn new(section: Option<&[u8]>, endian: Endian, dsos: &[(Dso, u32)]) -> RecordedIds {
-        let mut ids = RecordedIds { by_name: HashMap::new(), ambiguous: ambiguous(dsos) };
+    /// Of features. `dsos` are those of the recording where they are known beforehand.
+    pub fn new(features: &Features, endian: Endian, dsos: &[(Dso, u32)]) -> RecordedIds {
+        let arch = recorded_on(features, endian).arch;
+        let is_64_bit = arch.is_none_or(|arch| arch.contains("64") || arch == "s390x");
+        let mut ids = RecordedIds { by_name: HashMap::new(), ambiguous: ambiguous(dsos), is_64_bit };
+        let section = features.get(&Feature::BUILD_ID).map(|section| &**section);
         BuildIds::new(section.unwrap_or_default(), endian).for_each(|entry| ids.learn(&entry));
         ids
     }
@@ -204,7 +210,9 @@ impl RecordedIds {
             return BuildId::new(&id[..usize::from(*len)]);
         }
         let name = dso_name(dso);
-        if self.ambiguous.contains(name) {
+        // What is called [vdso] is that of 64-bit processes; perf calls the other one [vdso32].
+        let is_other_vdso = self.is_64_bit && dso.identity == Identity::Below4GiB;
+        if is_other_vdso || self.ambiguous.contains(name) {
             return None;
         }
         self.by_name.get(&(dso.machine.pid(), name.into())).copied()
@@ -230,6 +238,7 @@ pub fn object_of(dso: &Dso, pid: Option<u32>) -> Object {
     match (dso.kernel, name) {
         // Nothing on this machine is a guest's, so all there is to look by is the name.
         _ if dso.machine != Machine::Host => Object::File { path, inode: None, pid: None },
+        (_, b"[vdso]") if dso.identity == Identity::Below4GiB => Object::Vdso32,
         (_, b"[vdso]") => Object::Vdso,
         (true, name) if name.starts_with(b"[kernel.") => Object::Kernel,
         (true, _) => Object::Module(path),
@@ -331,6 +340,9 @@ impl MappedIds {
     }
 }
 
+/// A build-id and what it came from.
+type Sourced = (BuildId, Cow<'static, str>);
+
 /// Finds build-ids and counts where they came from.
 #[derive(Debug)]
 pub(crate) struct Ids {
@@ -338,13 +350,14 @@ pub(crate) struct Ids {
     finder: Finder,
     /// For guests: nothing on this machine is theirs.
     guest_finder: Finder,
-    sources: BTreeMap<String, u64>,
-    /// Those asked for so far: a DSO is told of once, however often it is mapped.
-    told: HashSet<Dso>,
+    /// Where ids came from, and how many.
+    sources: BTreeMap<Cow<'static, str>, u64>,
+    /// What was found of the DSOs that may be asked for again, and in which process it was looked for last.
+    found: HashMap<Dso, (Option<Sourced>, Option<u32>)>,
     known: Arc<KnownIds>,
     known_used: HashSet<PathBuf>,
     details: Vec<String>,
-    missing: Vec<String>,
+    missing: Vec<Box<str>>,
     replaced: Vec<String>,
     /// Files found by their name alone.
     by_name: u64,
@@ -363,13 +376,12 @@ impl Ids {
             running_kernel: !options.no_files,
             ..Places::default()
         };
-        let section = session.feature(Feature::BUILD_ID).map(|section| &**section);
         Ids {
-            recorded: RecordedIds::new(section, session.endian, dsos),
+            recorded: RecordedIds::new(session.features(), session.endian, dsos),
             finder: Finder::new(places),
             guest_finder: Finder::new(Places { known: KnownIds::clone(&known), ..Places::default() }),
             sources: BTreeMap::new(),
-            told: HashSet::new(),
+            found: HashMap::new(),
             known,
             known_used: HashSet::new(),
             details: Vec::new(),
@@ -385,66 +397,91 @@ impl Ids {
     }
 
     /// The build-id of a DSO; `pid` is a process that has it mapped. Nothing for what can't have one (anonymous memory and the like). What is
-    /// missing is noted for the report.
+    /// missing is noted for the report. A DSO is looked for and noted once, however often it is asked for.
     pub(crate) fn find(&mut self, dso: &Dso, flags: u32, pid: Option<u32>) -> Option<BuildId> {
         if !can_have_id(dso, flags) {
             return None;
         }
-        let name = dso_name(dso);
-        let shown = name.escape_ascii().to_string();
-        let first = !self.told.contains(dso);
-        if first {
-            self.told.insert(dso.clone());
+        let (found, asked) = match self.found.get(dso).cloned() {
+            None => (self.look_for(dso, pid, true), pid),
+            // The recording may have named it since, and another process may see a file there.
+            Some((None, asked)) if asked != pid => (self.look_for(dso, pid, false), pid),
+            Some((found, asked)) => (self.given(dso).or(found), asked),
+        };
+        match self.found.get_mut(dso) {
+            Some(known) => *known = (found.clone(), asked),
+            None => drop(self.found.insert(dso.clone(), (found.clone(), asked))),
         }
-        let place = Path::new(OsStr::from_bytes(name));
+        self.count(found)
+    }
+
+    /// The same for a DSO that is asked for once.
+    pub(crate) fn find_once(&mut self, dso: &Dso, flags: u32, pid: Option<u32>) -> Option<BuildId> {
+        if !can_have_id(dso, flags) {
+            return None;
+        }
+        let found = self.look_for(dso, pid, true);
+        self.count(found)
+    }
+
+    fn count(&mut self, found: Option<Sourced>) -> Option<BuildId> {
+        let (id, source) = found?;
+        *self.sources.entry(source).or_default() += 1;
+        Some(id)
+    }
+
+    /// What the user says of a DSO, or else the recording.
+    fn given(&mut self, dso: &Dso) -> Option<Sourced> {
+        let place = Path::new(OsStr::from_bytes(dso_name(dso)));
         if let Some(id) = self.known.get(place) {
-            self.known_used.insert(place.to_owned());
-            let source = Source::KnownList.to_string();
-            self.note(first, &shown, id, &source, &source);
-            return Some(id);
+            if !self.known_used.contains(place) {
+                self.known_used.insert(place.to_owned());
+            }
+            return Some((id, Source::KnownList.to_string().into()));
         }
-        if let Some(id) = self.recorded.get(dso) {
-            self.note(first, &shown, id, "recording", "recording");
-            return Some(id);
+        Some((self.recorded.get(dso)?, "recording".into()))
+    }
+
+    /// Looks for a DSO, and notes what comes of it the `first` time.
+    fn look_for(&mut self, dso: &Dso, pid: Option<u32>, first: bool) -> Option<Sourced> {
+        let shown = dso_name(dso).escape_ascii();
+        if let Some((id, source)) = self.given(dso) {
+            if first {
+                self.details.push(format!("{id} {shown}, from {source}"));
+            }
+            return Some((id, source));
         }
         let object = object_of(dso, pid);
         let finder = if dso.machine == Machine::Host { &self.finder } else { &self.guest_finder };
-        match &*finder.find(&object) {
+        match finder.find(&object) {
+            Answer::Found { id, source, .. } if !first => Some((id, source.to_string().into())),
             Answer::Found { id, source, place, checked } => {
                 // A vdso has no file, so there is nothing more to know about it.
-                let by_name = !checked && object != Object::Vdso;
-                self.by_name += u64::from(first && by_name);
-                let (id, source) = (*id, source.to_string());
+                let by_name = !checked && !matches!(object, Object::Vdso | Object::Vdso32);
+                self.by_name += u64::from(by_name);
                 let by_name = if by_name { ", by its name alone" } else { "" };
-                self.note(first, &shown, id, &source, &format!("{source} ({}{by_name})", place.display()));
-                Some(id)
+                self.details.push(format!("{id} {shown}, from {source} ({}{by_name})", place.display()));
+                Some((id, source.to_string().into()))
             }
-            Answer::Missing { tried } if first => {
+            Answer::Missing { .. } if !first => None,
+            Answer::Missing { tried } => {
                 let mut line = format!("no build-id: {shown}");
                 for (source, reason) in tried {
                     line += &format!("; {source}: {reason}");
                     if matches!(reason, Reason::Replaced { .. }) {
-                        self.replaced.push(shown.clone());
+                        self.replaced.push(shown.to_string());
                     }
                 }
-                self.missing.push(line);
+                self.missing.push(line.into());
                 None
             }
-            Answer::Missing { .. } => None,
-        }
-    }
-
-    fn note(&mut self, first: bool, name: &str, id: BuildId, source: &str, from: &str) {
-        *self.sources.entry(source.to_owned()).or_default() += 1;
-        if first {
-            self.details.push(format!("{id} {name}, from {from}"));
         }
     }
 
     /// Says where ids came from and what is missing. `done` is what was done, and how often; that there was not `any` id is suspect, unless there
     /// was nothing that could have one.
     pub(crate) fn report(
-        &self,
+        &mut self,
         done: &str,
         any: bool,
         corrections: &BTreeSet<Correction>,
@@ -454,9 +491,7 @@ impl Ids {
             self.sources.iter().map(|(source, count)| format!("{count} from {source}")).collect();
         let sources = if sources.is_empty() { String::new() } else { format!(" ({})", sources.join(", ")) };
         report.say(Level::Info, format!("{done}{sources}"));
-        for detail in &self.details {
-            report.say(Level::Detail, detail.clone());
-        }
+        self.details.drain(..).for_each(|detail| report.say(Level::Detail, detail));
         if self.by_name > 0 {
             let files = counted(self.by_name, "file was", "files were");
             report.say(
@@ -476,7 +511,7 @@ impl Ids {
                 report
                     .say(Level::Warning, format!("no build-id found at all: {missing} without one{LISTED}"));
             }
-            self.missing.iter().for_each(|line| report.say(Level::Detail, line.clone()));
+            self.missing.drain(..).for_each(|line| report.say(Level::Detail, line));
         }
         Correction::report(corrections, report);
         let corrected: HashSet<&[u8]> = corrections.iter().map(|correction| &*correction.name).collect();
@@ -499,7 +534,7 @@ impl Ids {
 fn ambiguous(dsos: &[(Dso, u32)]) -> HashSet<Box<[u8]>> {
     let mut first: HashMap<&[u8], &Identity> = HashMap::new();
     let mut ambiguous = HashSet::new();
-    for (dso, _) in dsos {
+    for (dso, _) in dsos.iter().filter(|(dso, _)| dso.identity != Identity::Below4GiB) {
         if *first.entry(&dso.name).or_insert(&dso.identity) != &dso.identity {
             ambiguous.insert(dso.name.clone());
         }

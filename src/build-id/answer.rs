@@ -18,8 +18,8 @@ pub enum Answer {
         /// The file or folder that was read; for the known list, the name that it was looked up by.
         place: PathBuf,
         /// Whether something vouches for the place: the user's own word, the recorded inode number, a running
-        /// kernel of the recorded release. Where nothing does (and nothing can for a vdso, as programs of
-        /// another word size have another), the id is right only if what is there is still what was recorded.
+        /// kernel of the recorded release. Where nothing does (and nothing can for a vdso, of which a
+        /// kernel may have several), the id is right only if what is there is still what was recorded.
         checked: bool,
     },
     /// None.
@@ -125,6 +125,8 @@ pub enum Reason {
     },
     /// No vdso is mapped in this program.
     NoVdso,
+    /// The vdso is that of processes of another word size than this program's.
+    OtherWordSize,
 }
 
 impl fmt::Display for Reason {
@@ -151,6 +153,9 @@ impl fmt::Display for Reason {
                 write!(f, "this machine is {here}, the recording is of {recorded}")
             }
             Reason::NoVdso => write!(f, "no vdso is mapped in this program"),
+            Reason::OtherWordSize => {
+                write!(f, "processes of this word size have another vdso than this program")
+            }
         }
     }
 }

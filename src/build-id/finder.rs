@@ -1,10 +1,10 @@
 //! From an object of a recording to its build-id in the first place that has it, or to what every place said.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 use crate::installed::{self, Modules};
 use crate::running::{Looked, Running};
@@ -30,6 +30,8 @@ pub enum Object {
     Module(PathBuf),
     /// The code that the kernel maps into every process (vdso(7)).
     Vdso,
+    /// The vdso of a 32-bit process, where a 64-bit kernel may have another one for others of the same name.
+    Vdso32,
 }
 
 impl Object {
@@ -38,7 +40,7 @@ impl Object {
         match self {
             Object::File { path, .. } | Object::Module(path) => path,
             Object::Kernel => Path::new("[kernel.kallsyms]"),
-            Object::Vdso => Path::new("[vdso]"),
+            Object::Vdso | Object::Vdso32 => Path::new("[vdso]"),
         }
     }
 }
@@ -94,16 +96,12 @@ pub struct RecordedOn {
     pub arch: Option<String>,
 }
 
-/// Finds build-ids in the places it was given, and remembers every answer.
-///
-/// Threads may share one. An object asked for by two at once may be looked for twice; both get the answer
-/// that came first.
+/// Finds build-ids in the places it was given.
 #[derive(Debug)]
 pub struct Finder {
     places: Places,
     /// For each of the roots, the modules of the recorded release: walked once, when the first is asked for.
     modules: Vec<OnceLock<Modules>>,
-    answers: Mutex<HashMap<Object, Arc<Answer>>>,
 }
 
 /// What the places said so far.
@@ -120,21 +118,11 @@ impl Finder {
     /// A finder that looks in these places.
     pub fn new(places: Places) -> Finder {
         let modules = places.roots.iter().map(|_| OnceLock::new()).collect();
-        Finder { places, modules, answers: Mutex::default() }
+        Finder { places, modules }
     }
 
-    /// The build-id of an object, or why there is none. The second time it costs a lookup.
-    pub fn find(&self, object: &Object) -> Arc<Answer> {
-        // A panic elsewhere poisons the lock, but leaves nothing half done behind it.
-        let answers = || self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(answer) = answers().get(object) {
-            return Arc::clone(answer);
-        }
-        let answer = Arc::new(self.search(object));
-        Arc::clone(answers().entry(object.clone()).or_insert(answer))
-    }
-
-    fn search(&self, object: &Object) -> Answer {
+    /// The build-id of an object, or why there is none.
+    pub fn find(&self, object: &Object) -> Answer {
         let mut tried = Tried::new();
         self.in_known(object, &mut tried)
             .or_else(|| self.in_files(object, &mut tried))
@@ -158,7 +146,7 @@ impl Finder {
             _ if !self.places.files => return None,
             Object::File { path, inode, pid } => (path, *inode, *pid),
             Object::Module(path) if path.is_absolute() => (path, None, None),
-            Object::Module(_) | Object::Kernel | Object::Vdso => return None,
+            Object::Module(_) | Object::Kernel | Object::Vdso | Object::Vdso32 => return None,
         };
         if !path.is_absolute() {
             return settle(tried, Source::File, Err(Reason::NotAbsolute));
@@ -194,7 +182,7 @@ impl Finder {
             Object::Kernel | Object::Module(_) => self.of_release(object, root, modules, tried),
             // `make vdso_install` puts several below /lib/modules, and which one a process got is not
             // recorded.
-            Object::Vdso => None,
+            Object::Vdso | Object::Vdso32 => None,
         })
     }
 
@@ -237,7 +225,8 @@ impl Finder {
     }
 
     fn in_caches(&self, object: &Object, tried: &mut Tried) -> Option<Answer> {
-        let mut caches = self.places.caches.iter();
+        // What a cache has under that name is the other one.
+        let mut caches = self.places.caches.iter().filter(|_| *object != Object::Vdso32);
         caches.find_map(|folder| settle(tried, Source::Cache, cached(folder, object.name())))
     }
 
@@ -252,8 +241,12 @@ impl Finder {
             Object::Module(path) => {
                 running().and_then(|it| judge(it.module(&installed::module_name(path)), true))
             }
-            // Programs of another word size have another vdso, and which one it was is not recorded.
-            Object::Vdso => running().and_then(|it| judge(it.vdso().ok_or(Reason::NoVdso)?, false)),
+            Object::Vdso if cfg!(target_pointer_width = "32") => Err(Reason::OtherWordSize),
+            Object::Vdso32 if cfg!(target_pointer_width = "64") => Err(Reason::OtherWordSize),
+            // There may be several of one word size, and which one it was is not recorded.
+            Object::Vdso | Object::Vdso32 => {
+                running().and_then(|it| judge(it.vdso().ok_or(Reason::NoVdso)?, false))
+            }
         };
         settle(tried, Source::RunningKernel, hit)
     }

@@ -3,10 +3,11 @@
 //! Only the records that change an address space need time order, and they are few: [`Changes`] collects them, and [`AddressSpaces`] puts them in
 //! order.
 
-use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 use std::sync::Arc;
 
+use hashbrown::HashTable;
 pub use spans::AddressSpaces;
 use spans::{Begin, Map};
 
@@ -100,6 +101,8 @@ pub enum Identity {
         /// 1 to 20.
         len: u8,
     },
+    /// Of a `[vdso]` that says nothing but its name: it lies below 4 GiB, where only 32-bit processes have it.
+    Below4GiB,
 }
 
 impl Identity {
@@ -156,6 +159,7 @@ impl<'a> Mapping<'a> {
     pub fn read(record: &Record<'a>, layouts: &Layouts) -> Option<Mapping<'a>> {
         let mmap = Mmap::of(record)?;
         let trailer = layouts.layout_of(record).map_or(0, |layout| usize::from(layout.trailer.size));
+        let name = mmap.name(trailer);
         let identity = match mmap_build_id(record, layouts) {
             Some(MmapBuildId::BuildId(bytes)) => {
                 let mut id = [0; 20];
@@ -166,6 +170,7 @@ impl<'a> Mapping<'a> {
                 Some(Inode { major, minor, inode, generation }) if inode != 0 => {
                     Identity::Inode { major, minor, inode, generation }
                 }
+                _ if name == b"[vdso]" && mmap.start() < 1 << 32 => Identity::Below4GiB,
                 _ => Identity::Unknown,
             },
         };
@@ -175,7 +180,7 @@ impl<'a> Mapping<'a> {
             len: mmap.len(),
             pgoff: mmap.pgoff(),
             flags: mmap.prot_and_flags().map_or(0, |(_, flags)| flags),
-            name: mmap.name(trailer),
+            name,
             identity,
         })
     }
@@ -194,8 +199,34 @@ pub struct Changes {
     maps: Vec<(Key, Map)>,
     /// Forks and execs.
     begins: Vec<Begin>,
-    dsos: Vec<(Dso, u32)>,
-    known: HashMap<Dso, u32>,
+    dsos: Dsos,
+}
+
+/// DSOs in the order they were first mapped, each once, with the flags of that mapping.
+#[derive(Clone, Debug, Default)]
+struct Dsos {
+    list: Vec<(Dso, u32)>,
+    /// Their numbers, by the hash of the DSO.
+    numbers: HashTable<u32>,
+    hasher: RandomState,
+}
+
+impl Dsos {
+    /// The number of a DSO, which joins the list if it is not there.
+    fn number(&mut self, dso: Dso, flags: u32) -> u32 {
+        let Dsos { list, numbers, hasher } = self;
+        let next = list.len() as u32;
+        let known = numbers.entry(
+            hasher.hash_one(&dso),
+            |&number| list[number as usize].0 == dso,
+            |&number| hasher.hash_one(&list[number as usize].0),
+        );
+        let number = *known.or_insert(next).get();
+        if number == next {
+            list.push((dso, flags));
+        }
+        number
+    }
 }
 
 /// What lies at an address.
@@ -273,11 +304,7 @@ impl Changes {
     }
 
     fn map(&mut self, time: u64, space: Space, start: u64, len: u64, dso: Dso, flags: u32) -> u32 {
-        let next = self.dsos.len() as u32;
-        let number = *self.known.entry(dso.clone()).or_insert(next);
-        if number == next {
-            self.dsos.push((dso, flags));
-        }
+        let number = self.dsos.number(dso, flags);
         let hit = Hit { dso: number, mapping: self.maps.len() as u32 };
         self.maps.push((space.key(), Map { start, end: start.saturating_add(len), time, hit }));
         number

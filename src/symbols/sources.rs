@@ -99,7 +99,7 @@ impl Sources {
     ) -> Option<Image> {
         match object {
             Object::File { path, .. } => self.file(object, path, id),
-            Object::Vdso => self.file(object, Path::new("[vdso]"), id),
+            Object::Vdso | Object::Vdso32 => self.file(object, Path::new("[vdso]"), id),
             Object::Kernel => self.kernel(id, reference?),
             Object::Module(path) => self.module(object, path, id, reference?),
         }
@@ -124,15 +124,15 @@ impl Sources {
     fn found(&self, object: &Object, id: Option<BuildId>) -> Vec<PathBuf> {
         let mut files = Vec::new();
         for finder in &self.finders {
-            match &*finder.find(object) {
-                Answer::Found { id: found, place, source, .. } if fits(id, Some(*found)) => match source {
+            match finder.find(object) {
+                Answer::Found { id: found, place, source, .. } if fits(id, Some(found)) => match source {
                     Source::Cache if place.is_dir() => files.push(place.join("elf")),
-                    _ => files.push(place.clone()),
+                    _ => files.push(place),
                 },
                 // It was let pass by its inode or name, it only has no build-id; nor has the recording.
                 Answer::Missing { tried } if id.is_none() => {
-                    files.extend(tried.iter().filter_map(|(_, reason)| match reason {
-                        Reason::NoId { place } if place.is_file() => Some(place.clone()),
+                    files.extend(tried.into_iter().filter_map(|(_, reason)| match reason {
+                        Reason::NoId { place } if place.is_file() => Some(place),
                         _ => None,
                     }));
                 }

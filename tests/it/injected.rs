@@ -12,6 +12,7 @@ use crate::args;
 use crate::oracle::{Case, Question, SAMPLES, SCRIPT, STATS, STATS_BUT_MAPPINGS, main_perfs_agree};
 use crate::parse::{self, BUILD_ID, Contents, Order, Rec, feature};
 use crate::support::{Fixture, Stdin, each, perfs, perfx, root, same_bytes, temp, workloads};
+use crate::tiny;
 
 /// Where the recordings say that the workloads are.
 const WORK: &str = "/tmp/perfx-data/work";
@@ -487,6 +488,12 @@ impl Typed {
         self.record(10, 2, &words, name, [id(pid), time.into()])
     }
 
+    fn vdso(self, pid: u32, start: u64, time: u32) -> Typed {
+        let (low, high) = (start as u32, (start >> 32) as u32);
+        let words = [pid, pid, low, high, 0x2000, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5, 2];
+        self.record(10, 2, &words, "[vdso]", [id(pid), time.into()])
+    }
+
     fn exec(self, pid: u32, name: &str, time: u32) -> Typed {
         self.record(3, 0x2000, &[pid, pid], name, [id(pid), time.into()])
     }
@@ -538,6 +545,44 @@ fn the_old_image_of_an_exec_stays_where_samples_during_the_exec_hit_it() {
     let named = named_in_feature(&fs::read(&out).unwrap());
     assert!(named.contains("/bin/shell") && named.contains("/bin/tool"), "{named:?}");
     assert!(!named.contains("/lib/never-hit"), "{named:?}");
+}
+
+#[test]
+fn the_vdso_of_a_32_bit_process_gets_no_id_of_the_64_bit_one() {
+    let typed = Typed::new()
+        .vdso(7, 0xf7f4_c000, 10)
+        .vdso(8, 0x7fff_f7fc_0000, 11)
+        .sample(7, 0xf7f4_c010, 20)
+        .record(9, 2, &[0xf7fc_0010, 0x7fff, 8, 8, 21, 0, 1, 0], "", [0; 2]);
+    let folder = temp();
+    let (input, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
+    let named = |arch: &str, option: &str| {
+        // The recording has an id for a [vdso], as perf record writes it of 64-bit processes.
+        let entry = [&[0; 4][..], &[2, 0, 44, 0], &[0xff; 4], &[0xab; 20], &[0; 4], b"[vdso]\0\0"].concat();
+        let arch = [&8u32.to_le_bytes(), arch.as_bytes()].concat();
+        let features = [(2, entry), (6, arch)];
+        let flags = tiny::SAMPLE_ID_ALL;
+        fs::write(&input, tiny::file(0x107, flags, &typed.bytes, &features)).unwrap();
+        let ran = perfx(args!["inject", option, "-f", "--no-files", "-o", out, input]);
+        assert_eq!(ran.code, Some(0), "{option} {}", ran.stderr);
+        let bytes = fs::read(&out).unwrap();
+        let records = Contents::file(&bytes).records(&bytes);
+        records
+            .iter()
+            .filter(|record| record.kind == BUILD_ID || record.kind == 10 && record.bytes[5] & 0x40 != 0)
+            .map(|record| (record.kind, u64::from_le_bytes(record.bytes[16..24].try_into().unwrap())))
+            .collect::<Vec<_>>()
+    };
+    const HIGH: (u32, u64) = (10, 0x7fff_f7fc_0000);
+    for option in ["-B", "--mmap2-buildid-all"] {
+        assert_eq!(named("x86_64\0\0", option), [HIGH], "{option}");
+        // A 32-bit kernel has but one.
+        assert_eq!(named("armv7l\0\0", option), [(10, 0xf7f4_c000), HIGH], "{option}");
+    }
+    for option in ["-b", "--buildid-all"] {
+        let records = named("x86_64\0\0", option);
+        assert_eq!(records.len(), 1, "{option}: {records:?}");
+    }
 }
 
 #[test]

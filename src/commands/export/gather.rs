@@ -271,8 +271,7 @@ pub(super) fn look(recording: &mut Recording, threads: usize) -> Result<Facts> {
         },
     )?;
     let spaces = Arc::new(AddressSpaces::new(changes));
-    let section = recording.features.get(&Feature::BUILD_ID).map(|section| &**section);
-    let mut ids = RecordedIds::new(section, endian, spaces.dsos());
+    let mut ids = RecordedIds::new(&recording.features, endian, spaces.dsos());
     for record in &told {
         BuildIdEntry::read(record, endian).iter().for_each(|entry| ids.learn(entry));
     }

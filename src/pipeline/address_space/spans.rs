@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use super::newest::Newest;
-use super::{Changes, Dso, Hit, KERNEL, Key, PAGE_BITS, Space};
+use super::{Changes, Dso, Dsos, Hit, KERNEL, Key, PAGE_BITS, Space};
 
 /// A mapping.
 #[derive(Clone, Copy, Debug)]
@@ -73,8 +73,9 @@ const FEW: usize = 32;
 impl AddressSpaces {
     /// Sorts the changes into spans. Changes of one time stay in the order they were collected.
     pub fn new(changes: Changes) -> AddressSpaces {
-        let Changes { mut maps, mut begins, dsos, known } = changes;
-        drop(known);
+        let Changes { mut maps, mut begins, dsos } = changes;
+        let Dsos { mut list, .. } = dsos;
+        list.shrink_to_fit();
         maps.sort_unstable_by_key(|(key, map)| (*key, map.time, map.hit.mapping));
         let order = |begin: &Begin| (begin.key, begin.time, begin.mapping);
         begins.sort_by_key(order);
@@ -90,7 +91,7 @@ impl AddressSpaces {
             .collect();
         begins.extend(earlier);
         begins.sort_by_key(order);
-        let mut all = AddressSpaces { dsos, ..AddressSpaces::default() };
+        let mut all = AddressSpaces { dsos: list, ..AddressSpaces::default() };
         let parents = all.cut(&maps, begins);
         all.maps = maps.into_iter().map(|(_, map)| map).collect();
         all.number(parents);

@@ -5,10 +5,9 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 
 use crate::made::{ORDINARY, Shape, elf, note};
-use build_id::{Answer, BuildId, Finder, KnownIds, Object, Places, RecordedOn};
+use build_id::{Answer, Finder, KnownIds, Object, Places, RecordedOn};
 use tempfile::TempDir;
 
 const RELEASE: &str = "6.1.0-made-up";
@@ -49,9 +48,9 @@ impl World {
     /// What the finder says, with the world's own folder cut off: `id source place`, or a line for each
     /// place.
     fn says(&self, places: Places, object: &Object) -> String {
-        let text = match &*Finder::new(places).find(object) {
+        let text = match Finder::new(places).find(object) {
             Answer::Found { id, source, place, checked } => {
-                let checked = if *checked { "checked" } else { "unchecked" };
+                let checked = if checked { "checked" } else { "unchecked" };
                 format!("{:02x} {source}: {} {checked}", id.as_bytes()[0], place.display())
             }
             Answer::Missing { tried } => {
@@ -84,7 +83,7 @@ fn module(recorded: &str) -> Object {
 fn without_places_nothing_is_tried() {
     for object in [file("/bin/sh"), file("[heap]")] {
         let finder = Finder::new(Places::default());
-        assert!(matches!(&*finder.find(&object), Answer::Missing { tried } if tried.is_empty()));
+        assert!(matches!(finder.find(&object), Answer::Missing { tried } if tried.is_empty()));
         assert_eq!(finder.find(&object).id(), None);
     }
 }
@@ -318,6 +317,10 @@ fn a_cache_tells_the_id_by_name_if_there_is_one() {
     );
     assert_eq!(says(&Object::Kernel), format!("11 build-id cache: cache/[kernel.kallsyms]/{one} unchecked"));
     assert_eq!(says(&Object::Vdso), format!("22 build-id cache: cache/[vdso]/{two} unchecked"));
+    let caches = vec![world.path("cache")];
+    let other =
+        world.says(Places { caches, files: false, running_kernel: false, ..world.places() }, &Object::Vdso32);
+    assert_eq!(other, "", "the cache has that of 64-bit processes under this name");
     assert_eq!(says(&module("[ext4]")), format!("22 build-id cache: cache/[ext4]/{two} unchecked"));
     assert_eq!(
         says(&file("/usr/bin/z")),
@@ -361,6 +364,10 @@ fn the_running_kernel_is_used_if_it_is_the_recorded_one() {
             );
         }
         assert_eq!(says(RELEASE, arch, Object::Vdso), "03 running kernel: system/proc/self/mem unchecked");
+        assert_eq!(
+            says(RELEASE, arch, Object::Vdso32),
+            "running kernel: processes of this word size have another vdso than this program"
+        );
     }
     assert_eq!(
         says(RELEASE, None, module("[ext4]")),
@@ -393,21 +400,4 @@ fn this_machine_tells_its_own_kernel_and_vdso() {
     if fs::read_to_string("/proc/self/maps").unwrap().contains("[vdso]") {
         assert!(finder.find(&Object::Vdso).id().is_some());
     }
-}
-
-#[test]
-fn an_answer_is_remembered_and_the_same_for_all_threads() {
-    let world = World::new();
-    let x = world.elf("x", 1);
-    let finder = Finder::new(world.places());
-    let first = finder.find(&file(&x));
-    fs::remove_file(&x).unwrap();
-    std::thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| assert!(Arc::ptr_eq(&first, &finder.find(&file(&x)))));
-        }
-    });
-    assert_eq!(first.id(), BuildId::new(&[1; 20]));
-    // Another inode number makes it another object.
-    assert_eq!(finder.find(&file_of(&x, 1, 1)).id(), None);
 }
