@@ -128,6 +128,10 @@ impl Magic {
     }
 }
 
+/// What to do about a header that does not tell the events.
+const NO_EVENTS: &str = "the header is damaged, and without its events no record can be read, which perfx recover can't change: \
+                         copy the file once more from where it was recorded, or record again";
+
 /// Most bytes of text before pipe data that are skipped.
 pub(crate) const TEXT_MAX: usize = 4096;
 
@@ -232,7 +236,7 @@ impl FileHeader {
             let Section { offset, size } = self.attrs;
             let what =
                 format!("the attrs section ({size} bytes at {offset:#x}) reaches past the end of the file");
-            return Err(Error::at(24, what).code("attrs-outside"));
+            return Err(Error::at(24, what).code("attrs-outside").hint(NO_EVENTS));
         };
         let section = &file[range];
         // perf counts entries by the header's size but steps by each attr's own; writers keep the two equal. Where they disagree, the way is right
@@ -277,14 +281,16 @@ impl FileHeader {
         let all_ids = entries.iter().fold(0u64, |all, (_, _, ids)| all.saturating_add(ids.size));
         if all_ids > file.len() as u64 {
             let what = format!("the ids of all events take {all_ids} bytes, more than the whole file");
-            return Err(Error::at(self.attrs.offset, what).code("ids-outside"));
+            return Err(Error::at(self.attrs.offset, what).code("ids-outside").hint(NO_EVENTS));
         }
         for (index, (at, attr, ids)) in entries.into_iter().enumerate() {
             let Some(range) = ids.inside(file.len()).filter(|_| ids.size.is_multiple_of(8)) else {
                 let Section { offset, size } = ids;
                 let wrong = if size.is_multiple_of(8) { "inside the file" } else { "a multiple of 8 bytes" };
                 let what = format!("the ids of event {index} ({size} bytes at {offset:#x}) are not {wrong}");
-                return Err(Error::at(self.attrs.offset + (at + attr.len()) as u64, what).code("ids-outside"));
+                return Err(Error::at(self.attrs.offset + (at + attr.len()) as u64, what)
+                    .code("ids-outside")
+                    .hint(NO_EVENTS));
             };
             self.ids.push(ids);
             let ids = file[range].chunks_exact(8).map(|id| endian.u64(id, 0).unwrap_or(0)).collect();
