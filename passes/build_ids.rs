@@ -185,9 +185,12 @@ impl Found {
             (0, 0) if *entry_count == 0 => "nothing injected: no build-id was found".to_owned(),
             (0, 0) => "nothing injected: the recording already has all of these build-ids".to_owned(),
             (records, added) => {
-                let records = counted(records, "HEADER_BUILD_ID record", "HEADER_BUILD_ID records");
-                let entries = counted(added, "entry", "entries");
-                format!("injected {records}, and {entries} into feature BUILD_ID")
+                let records = (records > 0)
+                    .then(|| counted(records, "HEADER_BUILD_ID record", "HEADER_BUILD_ID records"));
+                let entries = (added > 0)
+                    .then(|| format!("{} into feature BUILD_ID", counted(added, "entry", "entries")));
+                let injected: Vec<_> = records.into_iter().chain(entries).collect();
+                format!("injected {}", injected.join(", and "))
             }
         };
         session.report.say(Level::Info, line);

@@ -25,7 +25,7 @@ pub struct Recover {
 /// What the user chose.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct RecoverOptions {
-    /// Also set the number of CPUs, which nothing in the recording proves, to those that samples were taken on
+    /// Also set the number of CPUs, which cannot be recovered, to the highest CPU with a sample plus 1
     #[arg(long)]
     pub guess: bool,
 }

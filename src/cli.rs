@@ -126,9 +126,60 @@ fn complete(command: clap::Command) -> clap::Command {
 
 fn parse(args: &[OsString]) -> Result<Cli, clap::Error> {
     let mut command = command_line();
-    let matches =
-        command.try_get_matches_from_mut(args).map_err(|error| with_tip(error, &mut command, args))?;
+    let matches = command.try_get_matches_from_mut(args).map_err(|error| match error.kind() {
+        ErrorKind::InvalidSubcommand => with_command_tip(error),
+        _ => with_tip(error, &mut command, args),
+    })?;
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
+/// Commands of perf that perfx has not: perf runs them on any recording.
+const PERF_COMMANDS: [&str; 21] = [
+    "annotate",
+    "archive",
+    "buildid-cache",
+    "buildid-list",
+    "c2c",
+    "data",
+    "evlist",
+    "kmem",
+    "kvm",
+    "kwork",
+    "list",
+    "lock",
+    "mem",
+    "record",
+    "report",
+    "sched",
+    "script",
+    "stat",
+    "timechart",
+    "top",
+    "trace",
+];
+
+/// A tip for a command that there is not: a command of perf's stays perf's, and of perfx's only one that was misspelt or cut short is suggested.
+fn with_command_tip(mut error: clap::Error) -> clap::Error {
+    let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidSubcommand).cloned() else {
+        return error;
+    };
+    error.remove(ContextKind::Suggested);
+    if let Some(ContextValue::Strings(meant)) = error.remove(ContextKind::SuggestedSubcommand) {
+        let is_meant = |name: &String| is_slip(&given, name) || name.starts_with(&given);
+        let meant: Vec<String> = meant.into_iter().filter(is_meant).collect();
+        if !meant.is_empty() && !PERF_COMMANDS.contains(&&given[..]) {
+            error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(meant));
+        }
+    }
+    if PERF_COMMANDS.contains(&&given[..]) {
+        let what = if ["list", "record", "stat", "top", "trace"].contains(&&given[..]) {
+            format!("use perf {given}: perfx works on recordings that are there")
+        } else {
+            format!("use perf {given}: it reads every recording that perfx writes")
+        };
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![what.into()]));
+    }
+    error
 }
 
 /// A tip for an argument that no command takes: only a slip of the pen is corrected. What is alike in some letters may mean something else

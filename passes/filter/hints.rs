@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use perfx_pipeline::count;
+use perfx_pipeline::{count, likeness};
 use regex::bytes::{Regex, RegexBuilder};
 
 use super::choice::Chosen;
@@ -50,11 +50,16 @@ impl Hints {
         });
         let loose: Vec<Regex> = loose.collect();
         let shown = |name: &&[u8]| format!("`{}`", String::from_utf8_lossy(name));
-        let meant = names.iter().find(|name| loose.iter().any(|regex| regex.is_match(name)));
-        self.0.push(match meant {
-            Some(name) => format!("nothing in the recording fits --{option}; did you mean {}?", shown(name)),
-            None => format!("nothing in the recording fits --{option}; {}", list(names.iter().map(shown))),
-        });
+        let mut meant: Vec<_> =
+            names.iter().filter(|name| loose.iter().any(|regex| regex.is_match(name))).collect();
+        // Of several, the one with the least besides.
+        meant.sort_by_key(|name| name.len());
+        let named = match meant[..] {
+            [] => list(nearest(&names, &loose).iter().map(shown)),
+            [one] => format!("did you mean {}?", shown(one)),
+            [ref some @ ..] => format!("these are like it: {}", listed(some.iter().map(|name| shown(name)))),
+        };
+        self.0.push(format!("nothing in the recording fits --{option}; {named}"));
     }
 
     /// For `--pid`.
@@ -67,13 +72,29 @@ impl Hints {
     }
 }
 
+/// The names, those first that are most like what was asked for.
+fn nearest<'n>(names: &BTreeSet<&'n [u8]>, asked: &[Regex]) -> Vec<&'n [u8]> {
+    let alike = |name: &&[u8]| {
+        let name = String::from_utf8_lossy(name);
+        asked.iter().map(|regex| likeness(regex.as_str(), &name)).fold(0.0, f64::max)
+    };
+    let mut scored: Vec<_> = names.iter().map(|name| (alike(name), *name)).collect();
+    scored.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+    scored.into_iter().map(|(_, name)| name).collect()
+}
+
 /// `it has a, b and 12 others`.
 fn list(names: impl ExactSizeIterator<Item = String>) -> String {
+    if names.len() == 0 { "it has none".to_owned() } else { format!("it has {}", listed(names)) }
+}
+
+/// `a, b and 12 others`.
+fn listed(names: impl ExactSizeIterator<Item = String>) -> String {
     let all = names.len();
     let listed: Vec<String> = names.take(LISTED).collect();
     match all - listed.len() {
-        _ if all == 0 => "it has none".to_owned(),
-        0 => format!("it has {}", listed.join(", ")),
-        more => format!("it has {} and {} others", listed.join(", "), count(more as u64)),
+        0 => listed.join(", "),
+        1 => format!("{} and 1 other", listed.join(", ")),
+        more => format!("{} and {} others", listed.join(", "), count(more as u64)),
     }
 }

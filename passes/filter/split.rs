@@ -14,7 +14,7 @@ use perfx_format::read::{Batch, Form, Recording};
 use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::{HEADER_SIZE, Kinds, Layouts, Record, RecordType};
 use perfx_pipeline::address_space::moment;
-use perfx_pipeline::{Pass, Place, scan};
+use perfx_pipeline::{Pass, Place, count, scan};
 
 use super::time::{Windows, parse_duration};
 use super::{CHOSEN, Chooser, Chosen, Cut, CutRecords, FilterOptions, Gathered, OF_PROCESS};
@@ -417,10 +417,11 @@ fn by_moment(recording: &Recording, by: SplitBy, counted: Counted) -> Result<(Ru
             let largest = moments.chunk_by(|a, b| a.0 == b.0).map(moment).max().unwrap_or(0);
             ensure!(
                 fixed + largest <= most,
-                "a part has up to {} bytes of mappings, names and features, and then its samples: {most} bytes \
-                 are too few, give at least {}",
-                fixed,
-                fixed + largest
+                "a part has up to {} bytes of mappings, names and features, and then its samples: {} bytes are \
+                 too few, give at least {}",
+                count(fixed),
+                count(most),
+                count(fixed + largest)
             );
             fill(&moments, most - fixed, weight, &mut starts);
         }

@@ -137,7 +137,9 @@ fn parse_share(text: &str) -> Result<Window> {
         Ok(parts)
     };
     if let Some((start, stop)) = text.split_once('-') {
-        return Ok(Window::Share(share(start)?, share(stop)?));
+        let (start, stop) = (share(start)?, share(stop)?);
+        ensure!(start <= stop, "it ends before it begins");
+        return Ok(Window::Share(start, stop));
     }
     let (size, number) = match text.split_once('/') {
         Some((size, number)) => {
@@ -290,6 +292,7 @@ mod tests {
             "10%/0",
             "10%/11",
             "10%-",
+            "40%-30%",
             "+5parsecs,",
             "1e9,",
             "-1,2",

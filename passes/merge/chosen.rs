@@ -76,9 +76,9 @@ impl Chosen {
         } else if asked && (self.bpf || kind != RecordType::KSYMBOL) {
             (Level::Loss, "for they are of guests of the guest")
         } else if SAMPLES.contains(&kind) {
-            (Level::Info, "--samples keeps them")
+            (Level::Info, "perfx merge --samples keeps them")
         } else if MORE.contains(&kind) || kind == RecordType::KSYMBOL {
-            (Level::Info, "--all keeps them")
+            (Level::Info, "perfx merge --all keeps them")
         } else {
             let level = if self.bpf { Level::Loss } else { Level::Info };
             (level, "for they mean nothing among the host's")

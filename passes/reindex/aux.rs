@@ -75,7 +75,7 @@ impl AuxRecords {
         }
         session.list_aux();
         let Some(old) = old else {
-            tell(session, index, &["made anew, for it could not be read".to_owned()]);
+            tell(session, index, &["rebuilt, because it could not be read".to_owned()]);
             return;
         };
         let mut listed: HashMap<u64, (u64, u64)> =

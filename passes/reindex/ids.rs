@@ -469,7 +469,7 @@ impl ReindexIds {
                 "records moved between attrs and AUXTRACE_INFO",
             ),
             (added.len() as u64, "id added", "ids added"),
-            (unknown, "of which nobody can tell CPU and thread", "of which nobody can tell CPU and thread"),
+            (unknown, "whose CPU and thread are unknown", "whose CPU and thread are unknown"),
         ];
         tell(session, "ID_INDEX", &counts(&mended));
         WriteIndexes::stage(edits)

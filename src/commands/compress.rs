@@ -9,7 +9,7 @@ use crate::io::target::WriteArgs;
 /// Compress a recording, as perf record -z does
 ///
 /// Every perf since 5.2 reads the result as it reads the input. What is compressed already is
-/// compressed anew.
+/// compressed again.
 ///
 /// Examples:
 ///   perfx compress perf.data -o small.data

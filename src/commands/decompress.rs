@@ -17,7 +17,7 @@ use crate::term::units::size;
 
 /// Decompress a recording
 ///
-/// `perf record -z --switch-output` never starts its zstd stream anew, so that perf can read only
+/// `perf record -z --switch-output` never starts a new zstd stream, so that perf can read only
 /// the first of its files. With --chain and all of them in the order of time each becomes readable.
 ///
 /// Examples:

@@ -13,6 +13,7 @@ use serde_json::{Map, Value as Json, json};
 
 use crate::args::{Format, FormatArgs, ThreadArgs};
 use crate::io::source::{InputsArgs, Source};
+use crate::io::target::stdout;
 use crate::term::progress::Bar;
 use crate::term::report::printable;
 use crate::term::units::count;
@@ -60,7 +61,7 @@ impl Doctor {
     pub(crate) fn run(&self) -> Result<u8> {
         let format = self.format.format();
         if self.list {
-            io::stdout().write_all(list(format).as_bytes())?;
+            stdout().write_all(list(format).as_bytes())?;
             return Ok(0);
         }
         let mut worst = Verdict::Sound;
@@ -81,19 +82,19 @@ impl Doctor {
                 continue;
             }
             match format {
-                Format::Text => io::stdout().write_all(text(&diagnosis, self.verbose).as_bytes())?,
+                Format::Text => stdout().write_all(text(&diagnosis, self.verbose).as_bytes())?,
                 Format::Json => all.push(file(&diagnosis)),
                 Format::Ndjson => {
                     let mut line = head("doctor-file");
                     line.extend(file(&diagnosis));
-                    writeln!(io::stdout(), "{}", Json::Object(line))?;
+                    writeln!(stdout(), "{}", Json::Object(line))?;
                 }
             }
         }
         if format == Format::Json {
             let mut document = head("doctor");
             document.insert("files".into(), all.into_iter().map(Json::Object).collect());
-            writeln!(io::stdout(), "{:#}", Json::Object(document))?;
+            writeln!(stdout(), "{:#}", Json::Object(document))?;
         }
         Ok(match worst {
             _ if failed => 1,

@@ -12,7 +12,7 @@ use super::merge::{guest_pass, has_kcore};
 use crate::args::{Usage, usage};
 use crate::io::target::WriteArgs;
 
-/// Options of perf inject that perfx inject has not.
+/// Options that only perf inject has.
 pub(crate) const PERF_ONLY: [&str; 15] = [
     "--aslr",
     "--convert-callchain",
@@ -50,16 +50,16 @@ pub(crate) const PERF_ONLY: [&str; 15] = [
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Inject {
-    /// Of the DSOs that samples hit, by their address or in their call chains
+    /// Add the build-ids of DSOs that samples hit, by their address or in their call chains
     #[arg(short = 'b', long = "buildids", visible_alias = "build-ids")]
     build_ids: bool,
-    /// Of all DSOs that were mapped
+    /// Add the build-ids of all mapped DSOs
     #[arg(long)]
     buildid_all: bool,
-    /// Put them into MMAP2 records instead, and keep only mappings that samples hit or may need
+    /// Put build-ids into MMAP2 records, and keep only mappings that samples hit or may need
     #[arg(short = 'B', long)]
     mmap2_buildids: bool,
-    /// Put them into MMAP2 records instead, all of them
+    /// Put build-ids into all MMAP2 records
     #[arg(long)]
     mmap2_buildid_all: bool,
     #[command(flatten)]

@@ -17,10 +17,12 @@ use crate::io::target::WriteArgs;
 /// Join several recordings of one machine into one, in the order of time
 ///
 /// INPUT is PATH[,offset=NS]: a file, FIFO, directory, - for standard input, or @FILE for a list of
-/// them, one a line. An input's time t becomes t - offset. Events of the same name and attr become
-/// one, ids that others have become others, and what several inputs say alike is there once: files
-/// of perf record --switch-output become what one recording would have been, those of -z too, if
-/// they are given oldest first. Recordings of other machines, boots or clocks are refused.
+/// them, one a line. An input's time t becomes t - offset.
+///
+/// Events with the same name and attr become one event, and ids that two inputs use are renumbered.
+/// Records that several inputs have in common are written once, so that the files of perf record
+/// --switch-output become what one recording would have been (with -z: give the oldest first).
+/// Inputs from different machines, boots or clocks are refused.
 ///
 /// Examples:
 ///   perfx join cpu.data io.data -o all.data

@@ -33,11 +33,22 @@ impl Man {
 
 fn write_pages(command: &clap::Command, folder: &Path) -> Result<()> {
     command.get_subcommands().try_for_each(|inner| write_pages(inner, folder))?;
-    let page = clap_mangen::Man::new(command.clone());
+    let version = concat!("perfx ", env!("CARGO_PKG_VERSION"));
+    // An empty date would not be quoted, and the version would take its place.
+    let page = clap_mangen::Man::new(with_usage(command)).date(" ").source(version).manual("perfx Manual");
     let mut roff = Vec::new();
     page.render(&mut roff)?;
     let path = folder.join(page.get_filename());
-    fs::write(&path, line_by_line(&String::from_utf8(roff)?)).with_context(|| path.display().to_string())
+    // What follows the options is the list of exit codes.
+    let text = String::from_utf8(roff)?.replace("\n.SH EXTRA\nExit codes:\n", "\n.SH \"EXIT STATUS\"\n");
+    fs::write(&path, line_by_line(&text)).with_context(|| path.display().to_string())
+}
+
+/// The synopsis is the usage of `--help`, in which options are not listed one by one.
+fn with_usage(command: &clap::Command) -> clap::Command {
+    let mut command = command.clone();
+    let usage = command.render_usage().to_string();
+    command.override_usage(usage.trim_start_matches("Usage:").trim().to_owned())
 }
 
 /// Keeps the lines of examples and tables, which begin with spaces: roff would fill them into paragraphs.

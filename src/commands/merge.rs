@@ -52,7 +52,7 @@ impl Merge {
         if self.guests.is_empty() {
             bail!(Usage("no guest is given: perfx merge HOST GUEST…".into()));
         }
-        let mut sources = vec![Source::of(&self.write.input)];
+        let mut sources = vec![self.write.source()?];
         let specs = self.guests.iter().filter_map(|guest| GuestSpec::parse(guest).ok());
         sources.extend(specs.map(|guest| Source::Path(guest.path)));
         refuse_twice(&sources)?;

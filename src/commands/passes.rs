@@ -18,8 +18,8 @@ use crate::term::report::heading;
 
 /// List the passes: what they do, need and change, and their options
 ///
-/// What a pass needs is told as without options and of a recording that is not compressed;
-/// `perfx run --explain` tells it of a chain and a recording.
+/// Shown is what a pass needs without options, for a recording that is not compressed. What a chain
+/// of passes needs for a recording, perfx run --explain shows.
 ///
 /// Examples:
 ///   perfx passes

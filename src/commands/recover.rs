@@ -9,7 +9,7 @@ use perfx_format::record::header_records::HeaderRecord;
 use perfx_passes::{Recover as Pass, RecoverOptions, ReindexAux, ReindexBuildIds, ReindexTimes};
 use perfx_pipeline::scan_past;
 
-use crate::io::source::{Source, spool};
+use crate::io::source::spool;
 use crate::io::target::WriteArgs;
 
 /// Recover what can be read of a recording that was cut short or damaged
@@ -35,7 +35,7 @@ pub(crate) struct Recover {
 
 impl Recover {
     pub(crate) fn run(&self) -> Result<u8> {
-        let source = Source::of(&self.write.input);
+        let source = self.write.source()?;
         let mut recording = source.open()?.spooled(&spool())?.forgiving();
         if self.is_whole(&mut recording)? {
             return self.write.write_recording("recover", &source, recording, Vec::new(), false);

@@ -9,7 +9,7 @@ use crate::io::target::WriteArgs;
 
 /// Rebuild the indexes of a recording: ID_INDEX, AUXTRACE, SAMPLE_TIME, BUILD_ID
 ///
-/// Without an option, all that are wrong. What is right stays as it is, byte by byte. An index that
+/// Without an option, all that are wrong. What is right stays as it is, byte for byte. An index that
 /// is missing by design (SAMPLE_TIME of pipe data, BUILD_ID with --buildid-mmap) is made when it is
 /// asked for by name.
 ///

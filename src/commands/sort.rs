@@ -5,14 +5,14 @@ use clap::Args;
 use perfx_passes::{IN_ORDER, Join, in_time_order};
 use perfx_pipeline::{Level, Report};
 
-use crate::io::source::{Source, spool};
+use crate::io::source::spool;
 use crate::io::target::WriteArgs;
 
 /// Put the records of a recording in the order of time
 ///
 /// perf record writes the records of each CPU in a row, and perf sorts them whenever it reads them.
-/// Here they are sorted once, for whoever reads them without perf. What is in order already stays
-/// as it is, byte by byte; FINISHED_ROUND records are written anew. Memory is bounded whatever the
+/// Here they are sorted once, for programs other than perf. What is in order already stays
+/// as it is, byte for byte; FINISHED_ROUND records are made again. Memory is bounded whatever the
 /// size; what must wait long goes to a temporary file (TMPDIR).
 ///
 /// Examples:
@@ -27,7 +27,7 @@ pub(crate) struct Sort {
 
 impl Sort {
     pub(crate) fn run(&self) -> Result<u8> {
-        let source = Source::of(&self.write.input);
+        let source = self.write.source()?;
         let mut recording = source.open()?;
         if recording.is_compressed() {
             // The pass must see what is compressed, and then leaves it uncompressed; so whether it is needed is found out before.

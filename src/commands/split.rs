@@ -127,7 +127,7 @@ impl Split {
         };
         let (read, extras) = (recording.name.clone(), recording.extras.clone());
         let mut lines = Vec::new();
-        // Where there are many parts, each thread makes one of them at a time: nobody waits for another then.
+        // Where there are many parts, each thread makes one of them at a time, so that none waits for another.
         let side_by_side = called.len() >= 2 * threads;
         let (makers, threads) = if side_by_side { (threads, 1) } else { (1, threads) };
         let make = |_: &mut (), (number, (recording, pass)): (usize, Again)| -> Result<Outcome> {
@@ -296,7 +296,7 @@ fn paths(prefix: &Path, parts: &[Part]) -> Vec<PathBuf> {
     let path = |(number, part): (usize, &Part)| {
         let mut label = match &part.name {
             PartName::Number => format!("{number:04}"),
-            // As perf shows the pid that nobody has.
+            // As perf shows the pid of samples without a process.
             PartName::Pid(pid) => pid.cast_signed().to_string(),
             PartName::Event(name) => name.iter().take(LABEL_MAX).map(|&byte| in_a_name(byte)).collect(),
         };
@@ -314,7 +314,7 @@ fn named(prefix: &Path, label: &str) -> PathBuf {
     PathBuf::from(path)
 }
 
-/// File systems bear names of 255 bytes.
+/// File systems take names of 255 bytes.
 const LABEL_MAX: usize = 100;
 
 /// Names of events have slashes and worse.

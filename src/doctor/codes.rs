@@ -106,13 +106,13 @@ pub static CODES: &[Code] = codes! {
     "directory" Fault Refuses Refuses None, "Not a directory that perf record makes, or one of a newer form";
     "directory-part" Fault Reads Reads None, "A data file of a directory is missing";
     "second-recording" Fault Varies Varies RECOVER, "Another recording begins where a record should (cat of several): recover keeps the first";
-    "unfinished" Fault Refuses Refuses RECOVER, "perf record was killed: data.size is 0 and nothing follows the records";
+    "unfinished" Fault Refuses Refuses RECOVER, "perf record was killed: data.size is 0, and no feature follows the records";
     "data-cut" Fault Varies Refuses RECOVER, "The data section reaches past the end of the file";
     "sections-overlap" Fault Varies Varies COPY, "Two sections share bytes";
     "in-place-interrupted" Fault Skips Skips REPAIR_IN_PLACE, "A change in place was interrupted: perf misses some features until it is finished";
     "trailing-bytes" Note Reads Reads None, "Bytes follow the last section";
     "hole" Note Reads Reads COPY, "Bytes that no section names, and not all of them zeros; a copy leaves them out";
-    "version-1" Fault Refuses Refuses COPY, "Nobody but perfx can tell the byte order of this file of version 1";
+    "version-1" Fault Refuses Refuses COPY, "Only perfx can tell the byte order of this file of version 1";
 
     "attrs-outside" Fault Refuses Refuses None, "The attrs section reaches past the end of the file";
     "attrs-size" Fault Varies Refuses COPY, "The attrs section does not divide into attrs";
@@ -120,10 +120,10 @@ pub static CODES: &[Code] = codes! {
     "attr-size" Fault Varies Varies COPY, "The size of an attr is wrong, or not what its record or section has room for";
     "attr-newer" Note Refuses Reads TO_PIPE, "An attr is larger than older perfs know: they refuse a file, but read pipe data";
     "attr-unknown" Note Refuses Refuses TO_PIPE, "An attr is larger than any perf knows: they refuse a file, but read pipe data";
-    "attr-bits" Fault Reads Reads None, "Bits of an attr that nobody has named; perf gives up the names of the events";
+    "attr-bits" Fault Reads Reads None, "Unknown bits of an attr; perf then loses the names of the events";
     "read-without-id" Fault Refuses Refuses None, "Samples hold counters without their ids";
     "ids-outside" Fault Varies Refuses None, "Ids that are not in the file, or whose size is not a multiple of 8 bytes";
-    "id-position" Fault Refuses Refuses None, "Events keep their id at different places of a record, so that none can be told";
+    "id-position" Fault Refuses Refuses None, "Events keep their id at different places in a record, so ids can't be read";
     "id-twice" Fault Reads Reads None, "Two events have the same id";
     "no-event" Fault Aborts Aborts None, "A record before any event, or no event at all";
     "tracing-data-missing" Fault Refuses Refuses None, "Tracepoints without feature TRACING_DATA";
@@ -133,7 +133,7 @@ pub static CODES: &[Code] = codes! {
     "features-none" Fault Reads Refuses None, "A big-endian header with room for features, but without any";
     "section-short" Fault Varies Varies None, "The section of a feature is too short for what it says it holds";
     "section-rest" Fault Varies Varies None, "Bytes follow what is known of a section";
-    "version-unknown" Fault Varies Varies None, "A section of a version that nobody knows";
+    "version-unknown" Fault Varies Varies None, "A section of an unknown version";
     "nrcpus-missing" Fault Reads Refuses None, "CPU_TOPOLOGY or CPU_DOMAIN_INFO without NRCPUS, which says how long they are";
     "nrcpus-range" Fault Reads Refuses None, "More CPUs online than there are, or more than perf takes for possible";
     "bitmap-size" Fault Reads Refuses None, "A node of MEM_TOPOLOGY has a bitmap of another size than it says";
@@ -158,7 +158,7 @@ pub static CODES: &[Code] = codes! {
     "size-unaligned" Fault Reads Aborts REPAIR, "The size of a record is not a multiple of 8 (HEADER_BUILD_ID: perfx reindex mends it, too)";
     "payload-unaligned" Fault Varies Varies None, "The size of the payload behind a record is not a multiple of 8";
     "attr-misc" Note Reads Reads None, "The misc of a HEADER_ATTR record means nothing: old perfs did not set it";
-    "cpumode-unknown" Fault Reads Reads None, "A cpumode that nobody has named";
+    "cpumode-unknown" Fault Reads Reads None, "Unknown cpumode";
     "too-small" Fault Varies Varies None, "A field does not fit in its record";
     "count-too-large" Fault Varies Varies None, "A record says that it holds more than it has room for";
     "string-unterminated" Fault Reads Varies REPAIR, "A string without a NUL at its end";
@@ -167,15 +167,15 @@ pub static CODES: &[Code] = codes! {
     "id-unknown" Fault Varies Varies REPAIR, "An id that no event has";
     "mmap-build-id-bit" Fault Varies Reads REPAIR, "An MMAP2 record promises a build-id, but holds device and inode: a fault of kernels while another recording asks for build-ids";
     "build-id-size" Fault Varies Varies None, "A build-id of 0 or more than 20 bytes";
-    "feature-unknown" Note Reads Reads None, "A feature that nobody has named";
-    "auxtrace-type" Fault Aborts Aborts None, "AUX data of a kind that nobody has named";
-    "cpu-map-type" Fault Varies Varies None, "A CPU_MAP of a form that nobody has named";
+    "feature-unknown" Note Reads Reads None, "Unknown feature";
+    "auxtrace-type" Fault Aborts Aborts None, "AUX data of an unknown type";
+    "cpu-map-type" Fault Varies Varies None, "A CPU_MAP of an unknown form";
     "cpu-map-range" Fault Aborts Aborts None, "A CPU_MAP whose last CPU is before the first";
-    "update-type" Fault Reads Reads None, "An EVENT_UPDATE of a form that nobody has named";
-    "schedstat-version" Fault Aborts Varies None, "Scheduler statistics of a version that nobody knows";
+    "update-type" Fault Reads Reads None, "An EVENT_UPDATE of an unknown type";
+    "schedstat-version" Fault Aborts Varies None, "Scheduler statistics of an unknown version";
 
     "stack-size" Fault Aborts Aborts None, "More of a user stack is used than there is";
-    "regs-abi" Fault Reads Reads None, "Registers of an ABI that nobody has named";
+    "regs-abi" Fault Reads Reads None, "Registers of an unknown ABI";
     "read-group-empty" Fault Aborts Aborts None, "A sample with the counters of a group that has none";
     "branch-index-missing" Fault Aborts Aborts None, "A branch stack without the hw_idx that its event asks for";
     "branch-counters-missing" Fault Reads Aborts None, "A branch stack without the counters that an event of its group asks for";

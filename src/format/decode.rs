@@ -335,7 +335,7 @@ fn fields<'a>(
         T::AUXTRACE_INFO => {
             let kind = d.named::<u32>("type", AUXTRACE_TYPES)?;
             if kind == 0 || kind as usize > AUXTRACE_TYPES.len() {
-                d.odd("auxtrace-type", format!("nobody knows type {kind}"));
+                d.odd("auxtrace-type", format!("unknown type {kind}"));
             }
             d.skip("reserved__", 4)?;
             let words = d.left() / 8;
@@ -412,7 +412,7 @@ fn fields<'a>(
                 2 => d.text("name"),
                 3 => d.map("cpus", cpu_map),
                 kind => {
-                    d.odd("update-type", format!("nobody knows type {kind}"));
+                    d.odd("update-type", format!("unknown type {kind}"));
                     None
                 }
             }
@@ -443,7 +443,7 @@ fn fields<'a>(
             }
             match feature.and_then(Feature::name) {
                 Some(name) => d.note("feature", Value::Name(name.into())),
-                None => d.odd("feature-unknown", format!("nobody knows feature {number}")),
+                None => d.odd("feature-unknown", format!("unknown feature {number}")),
             }
             d.note("payload", Value::Bytes(payload));
             Some(())
@@ -487,7 +487,7 @@ fn fields<'a>(
         }
         T::SCHEDSTAT_DOMAIN => schedstat_domain(d),
         kind => {
-            d.odd("kind-unknown", format!("nobody knows kind {}", kind.0));
+            d.odd("kind-unknown", format!("unknown record type {}", kind.0));
             bytes(d)
         }
     }
@@ -693,7 +693,7 @@ fn cpu_map(d: &mut Reader<'_>) -> Option<()> {
             Some(())
         }
         kind => {
-            d.odd("cpu-map-type", format!("nobody knows type {kind}"));
+            d.odd("cpu-map-type", format!("unknown type {kind}"));
             None
         }
     }
@@ -710,7 +710,7 @@ fn schedstat(d: &mut Reader<'_>, domain: bool) -> Option<u16> {
         d.skip("padding", 2)?;
     }
     if !(15..=17).contains(&version) {
-        d.odd("schedstat-version", format!("nobody knows version {version}"));
+        d.odd("schedstat-version", format!("unknown version {version}"));
         return None;
     }
     Some(version)

@@ -216,7 +216,7 @@ fn cpu_topology(s: &mut Section<'_>, context: FeatureContext) -> Option<()> {
         return Some(());
     }
     let Some(cpus) = context.cpus else {
-        s.odd("nrcpus-missing", "without NRCPUS nobody knows how many CPUs are described");
+        s.odd("nrcpus-missing", "without NRCPUS the number of CPUs described is unknown");
         return None;
     };
     s.list("cpus", cpus.available, 8, |s| {
@@ -236,7 +236,7 @@ fn cpu_domains(s: &mut Section<'_>, context: FeatureContext) -> Option<()> {
     let version = s.number::<u32>("schedstat_version")?;
     s.number::<u32>("domains_max")?;
     let Some(cpus) = context.cpus else {
-        s.odd("nrcpus-missing", "without NRCPUS nobody knows how many CPUs are described");
+        s.odd("nrcpus-missing", "without NRCPUS the number of CPUs described is unknown");
         return None;
     };
     s.list("cpus", cpus.online, 8, |s| {

@@ -447,7 +447,7 @@ impl<'a> Sample<'a> {
     /// Reads the whole sample. Errors when it is shorter than its parts say; when it is longer, `rest` is not empty.
     pub fn parse(record: &Record<'a>, layout: &Layout) -> Result<Sample<'a>> {
         if record.kind() != RecordType::SAMPLE {
-            return Err(record.error("this is no sample"));
+            return Err(record.error("this is not a sample"));
         }
         match Sample::read(record, layout) {
             (sample, None) => Ok(sample),

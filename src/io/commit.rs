@@ -8,7 +8,7 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
-use perfx_pipeline::{Job, Level, Outcome, Output, OutputForm};
+use perfx_pipeline::{Job, Level, Outcome, Output, OutputForm, counted};
 use rustix::fs::{
     AtFlags, CWD, FlockOperation, Mode, OFlags, RenameFlags, fcntl_lock, linkat, openat, renameat_with,
 };
@@ -76,6 +76,15 @@ impl<'a> OutputPath<'a> {
         };
         if self.changes {
             let old = self.path.metadata().with_context(name)?;
+            if old.nlink() > 1 {
+                let keep = if old.nlink() == 2 { "keeps" } else { "keep" };
+                let others = counted(old.nlink() - 1, "other name", "other names");
+                let what = format!(
+                    "{} had {others} (hard links), which {keep} the old content",
+                    self.path.display()
+                );
+                outcome.report.say(Level::Warning, what);
+            }
             let read = read.and_then(|read| read.metadata().ok());
             ensure!(
                 read.is_none_or(|read| identity(&read) == identity(&old)),
@@ -370,18 +379,18 @@ impl Outputs {
     }
 }
 
-/// Makes a folder for what `write` writes, if it is not there; if nothing comes of it, it is gone again.
+/// Makes a folder for what `write` writes, and those above it, if they are not there; if nothing comes of it, they are gone again.
 pub(crate) fn with_folder<T>(folder: &Path, write: impl FnOnce() -> Result<T>) -> Result<T> {
-    let made = !folder.exists();
-    if made {
+    let made: Vec<&Path> = folder.ancestors().take_while(|above| !above.exists()).collect();
+    if !made.is_empty() {
         // As perf makes its directories.
         let owner_only = fs::DirBuilder::new().mode(0o700).recursive(true).create(folder);
         owner_only.with_context(|| folder.display().to_string())?;
     }
     let written = write();
-    if made && written.is_err() {
-        // It is still empty, or else it stays.
-        let _ = fs::remove_dir(folder);
+    if written.is_err() {
+        // Those that are still empty; others stay.
+        let _ = made.into_iter().try_for_each(fs::remove_dir);
     }
     written
 }

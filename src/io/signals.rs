@@ -172,9 +172,14 @@ fn shrunk_name(line: &str) -> Option<String> {
     let hex = |text: &str| u64::from_str_radix(text, 16).ok();
     let (start, end, offset) = (hex(start)?, hex(end)?, hex(fields.next()?)?);
     let name = fields.nth(2)?.trim_start();
-    let file = fs::metadata(name).ok().filter(|file| is_shared && file.is_file())?;
+    // A newline, and nothing else, is escaped there.
+    let names = [name.to_owned(), name.replace("\\012", "\n")];
+    let (file, name) = names.into_iter().find_map(|name| Some((fs::metadata(&name).ok()?, name)))?;
+    if !is_shared || !file.is_file() {
+        return None;
+    }
     let pages = file.len().next_multiple_of(rustix::param::page_size() as u64);
-    (pages < offset + (end - start)).then(|| name.to_owned())
+    (pages < offset + (end - start)).then_some(name)
 }
 
 /// The set of ignored signals of proc(5), bit 0 for signal 1; std and signal-hook do not tell it.

@@ -144,6 +144,10 @@ impl Source {
 
     fn by_default() -> Source {
         let stdin = Source::Stdin.metadata().map(|metadata| metadata.file_type());
+        if stdin.is_some_and(|kind| kind.is_dir()) {
+            // A recording of several files, whose path is needed to open them.
+            return Source::Path(fs::canonicalize("/dev/stdin").unwrap_or_else(|_| "/dev/stdin".into()));
+        }
         // Under cron, CI and ssh -n standard input is /dev/null, which is not meant; nor is a terminal.
         let is_input = stdin.is_some_and(|kind| kind.is_fifo() || kind.is_file() || kind.is_socket());
         if is_input { Source::Stdin } else { Source::Path(PathBuf::from(PERF_DATA)) }

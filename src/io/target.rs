@@ -84,12 +84,20 @@ impl fmt::Display for Target {
 }
 
 impl WriteArgs {
+    /// What is read, once it is certain that --in-place can change it: opening a FIFO would wait for a writer.
+    pub(crate) fn source(&self) -> Result<Source> {
+        let source = Source::of(&self.input);
+        if let (true, Source::Path(path)) = (self.in_place, &source) {
+            refuse_device(path)?;
+        }
+        Ok(source)
+    }
+
     fn target(&self, command: &str, source: &Source) -> Result<(Target, Option<&'static str>)> {
         if self.in_place {
             let Source::Path(path) = source else {
                 bail!(Usage("standard input can't be changed in place".into()));
             };
-            refuse_device(path)?;
             if path.is_dir() {
                 bail!(Usage("a directory can't be changed in place: give -o".into()));
             }
@@ -145,10 +153,9 @@ impl WriteArgs {
     }
 
     /// With `--in-place`, for passes that change no record: the file keeps its data where it is, and gets new sections, or stays as it is. `None`
-    /// where that can't be done, or records do change, and the whole file must be written anew.
+    /// where that can't be done, or records do change, and the whole file must be written again.
     pub(crate) fn rewrite_features_in_place(&self, passes: Vec<Box<dyn Pass>>) -> Result<Option<u8>> {
-        let Source::Path(path) = Source::of(&self.input) else { return Ok(None) };
-        refuse_device(&path)?;
+        let Source::Path(path) = self.source()? else { return Ok(None) };
         let mut recording = Source::Path(path.clone()).open()?;
         let read = recording.main_file();
         let seen = read.as_deref().map(File::metadata).transpose()?;
@@ -222,7 +229,7 @@ impl WriteArgs {
         passes: Vec<Box<dyn Pass>>,
         directory: bool,
     ) -> Result<u8> {
-        let source = Source::of(&self.input);
+        let source = self.source()?;
         let recording = source.open()?;
         self.write_recording(command, &source, recording, passes, directory)
     }
@@ -335,9 +342,9 @@ impl WriteArgs {
         let place = if self.in_place { place.changed() } else { place };
         if self.in_place {
             let owner = path.metadata().with_context(|| path.display().to_string())?.uid();
-            // What is written anew is a file of whoever writes it, and only root may give that to another.
+            // A new file belongs to the user that makes it, and only root may give it to another.
             let may = geteuid().is_root() || geteuid().as_raw() == owner;
-            ensure!(may, "{} belongs to another user, whom it would be taken from: give -o", path.display());
+            ensure!(may, "{} belongs to another user and would become yours: give -o", path.display());
         }
         if let (Some(old), Source::Path(input)) = (place.kept_as(), source) {
             let input = fs::canonicalize(input);

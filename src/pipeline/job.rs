@@ -94,7 +94,9 @@ impl Job {
         let form = output.form();
         let mut report = Report::default();
         for fault in &recording.faults {
-            let level = if fault.weight >= Weight::Loss { Level::Loss } else { Level::Warning };
+            // An unfinished file may have all of its records.
+            let is_loss = fault.weight >= Weight::Loss && fault.code != "unfinished";
+            let level = if is_loss { Level::Loss } else { Level::Warning };
             report.say(level, fault.to_error().file(&recording.name).to_string());
         }
         let features = features_of(recording, form, schedule.expand);

@@ -33,4 +33,4 @@ pub use scan::{scan, scan_both, scan_past, scan_two};
 pub use schedule::{NotLast, Schedule};
 pub use session::{Begin, Place, Session};
 pub use stage::Stage;
-pub use words::{count, counted, did_you_mean, is_slip, wide_count};
+pub use words::{count, counted, did_you_mean, is_slip, likeness, wide_count};

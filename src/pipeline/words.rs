@@ -26,11 +26,14 @@ pub fn wide_count(number: u128) -> String {
     text
 }
 
+/// How alike two names are, from 0 to 1, whatever their case.
+pub fn likeness(given: &str, name: &str) -> f64 {
+    strsim::jaro(&given.to_lowercase(), &name.to_lowercase())
+}
+
 /// `; did you mean NAME?` for the name most like `given`, or nothing where none is.
 pub fn did_you_mean(given: &str, names: impl IntoIterator<Item = impl AsRef<str>>) -> String {
-    let given = given.to_lowercase();
-    let alike = |name: &str| strsim::jaro(&given, &name.to_lowercase());
-    let scored = names.into_iter().map(|name| (alike(name.as_ref()), name));
+    let scored = names.into_iter().map(|name| (likeness(given, name.as_ref()), name));
     let best = scored.max_by(|(a, _), (b, _)| a.total_cmp(b)).filter(|(score, _)| *score > ALIKE);
     best.map_or_else(String::new, |(_, name)| format!("; did you mean `{}`?", name.as_ref()))
 }

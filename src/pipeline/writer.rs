@@ -312,7 +312,7 @@ impl<'a> Writer<'a> {
         let moved: HashMap<u64, &Mark> =
             self.marks.iter().filter_map(|mark| Some((mark.origin.stored_at()?.1, mark))).collect();
         let Some(old) = read_auxtrace_index(section, endian) else {
-            let what = "the AUXTRACE index can't be read and was made anew from the AUXTRACE records";
+            let what = "the AUXTRACE index can't be read and was rebuilt from the AUXTRACE records";
             session.report.say(Level::Warning, what);
             let entries: Vec<_> = self.marks.iter().map(listed).collect();
             session.set_feature(Feature::AUXTRACE, write_auxtrace_index(&entries, endian));

@@ -6,7 +6,7 @@
 //! | `Number`, `Signed` | `12`, `-1` | a string: many readers lose digits of numbers above 2^53, and one rule for all is easier to remember |
 //! | `Hex` | `0x1f` | a string, `"0x1f"` |
 //! | `Float` | `0.5`, `1e-9` | a number; `"NaN"`, `"inf"` and `"-inf"` are strings |
-//! | `Text`, `Name` | as it is; in `"` when it is empty or holds white space, `"`, control characters or what is not UTF-8, and then `\"`, `\\` and `\xNN` for each byte that can't be shown | a string; text that is not UTF-8 is `{"bytes": "hex"}` |
+//! | `Text`, `Name` | as it is; in `"` when it is empty or holds white space, `"`, control or format characters or what is not UTF-8, and then `\"`, `\\` and `\xNN` for each byte that can't be shown | a string; text that is not UTF-8 is `{"bytes": "hex"}` |
 //! | `Bytes` | hex digits; more than 32 bytes are `<100 bytes 000102…>` unless all are asked for | a string of hex digits, all of them |
 //! | `List` | `[1 2 3]` | an array |
 //! | `Map` | `{a=1 b=2}` | an object; when a name comes twice, the second is `name_2` |
@@ -16,7 +16,7 @@ use std::fmt::{self, Write};
 use perfx_format::{Decoded, RecordType, Value, ValueFields as Fields};
 use serde_json::{Map, Value as Json};
 
-use crate::term::report::printable;
+use crate::term::report::{is_hidden, printable};
 
 /// How text is made.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -174,7 +174,7 @@ fn write_value(f: &mut impl Write, value: &Value<'_>, style: Style) -> fmt::Resu
 }
 
 fn write_text(f: &mut impl Write, text: &[u8]) -> fmt::Result {
-    let plain = |c: char| !c.is_whitespace() && !c.is_control() && c != '"';
+    let plain = |c: char| !c.is_whitespace() && !is_hidden(c) && c != '"';
     match str::from_utf8(text) {
         Ok(text) if !text.is_empty() && text.chars().all(plain) => return f.write_str(text),
         _ => f.write_char('"')?,
@@ -183,7 +183,7 @@ fn write_text(f: &mut impl Write, text: &[u8]) -> fmt::Result {
         for c in chunk.valid().chars() {
             match c {
                 '"' | '\\' => write!(f, "\\{c}")?,
-                c if c.is_control() => write_escaped(f, c.encode_utf8(&mut [0; 4]).as_bytes())?,
+                c if is_hidden(c) => write_escaped(f, c.encode_utf8(&mut [0; 4]).as_bytes())?,
                 c => f.write_char(c)?,
             }
         }

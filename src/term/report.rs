@@ -114,10 +114,17 @@ fn way_out(error: &anyhow::Error) -> &'static str {
 
 /// Names in a recording can hold anything, also what a terminal takes for a command or shows in another order.
 pub(crate) fn printable(text: &str) -> String {
-    let hidden = |char: &char| {
-        char.is_control()
-            || matches!(char, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    let shown = |char: char| if hidden(&char) { char.escape_default().to_string() } else { char.to_string() };
+    let shown =
+        |char: char| if is_hidden(char) { char.escape_default().to_string() } else { char.to_string() };
     text.chars().map(shown).collect()
+}
+
+/// Control characters, and those of Unicode that show nothing themselves but change how others are shown: their order, their line, their width.
+pub(crate) fn is_hidden(char: char) -> bool {
+    char.is_control()
+        || matches!(
+            char,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+                | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}'
+        )
 }

@@ -951,10 +951,12 @@ fn options_may_be_repeated_and_shared_ones_stand_anywhere() {
 /// Reads the front of what perfx writes to standard output, cuts its input short, and reads the rest.
 fn cut_short_while_writing(line: &str) -> (Option<i32>, String) {
     let folder = temp();
-    let input = folder.path().join("big.data");
+    // The input is the last word.
+    let words: Vec<_> = line.split(' ').collect();
+    let input = folder.path().join(words[words.len() - 1]);
     fs::write(&input, Fixture::new(PIPE).repeated(24 << 20)).unwrap();
     let mut command = perfx_command();
-    command.args(line.split(' ')).current_dir(folder.path());
+    command.args(&words).current_dir(folder.path());
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut out = child.stdout.take().unwrap();
     out.read_exact(&mut [0; 100]).unwrap();
@@ -971,6 +973,78 @@ fn an_input_that_is_cut_short_while_it_is_read_is_named() {
         let expected = "big.data: another program cut the file short while it was read\n";
         assert!(stderr.ends_with(expected), "{line}: {stderr}");
         assert_eq!(code, Some(1), "{line}");
+    }
+}
+
+/// proc(5) shows the name of a mapped file with `\012` for a newline.
+#[test]
+fn an_input_with_a_newline_in_its_name_that_is_cut_short_is_named() {
+    let (code, stderr) = cut_short_while_writing("dump big\nname.data");
+    let expected = "big\\nname.data: another program cut the file short while it was read\n";
+    assert!(stderr.ends_with(expected), "{stderr}");
+    assert_eq!(code, Some(1));
+}
+
+#[test]
+fn a_command_of_perf_gets_no_tip_to_an_unrelated_one() {
+    let folder = place();
+    for (given, tip) in [
+        ("report", Some("use perf report: it reads every recording that perfx writes")),
+        ("archive", Some("use perf archive: it reads every recording that perfx writes")),
+        ("record", Some("use perf record: perfx works on recordings that are there")),
+        ("injekt", Some("a similar subcommand exists: 'inject'")),
+        ("recor", Some("a similar subcommand exists: 'recover'")),
+        ("flamegraph", None),
+        ("convert", None),
+    ] {
+        let ran = perfx(&folder, given);
+        assert_eq!(ran.code, Some(2), "{given}: {}", ran.stderr);
+        let tips: Vec<_> = ran.stderr.lines().filter_map(|line| line.trim().strip_prefix("tip: ")).collect();
+        assert_eq!(tips, Vec::from_iter(tip), "{given}");
+    }
+}
+
+#[test]
+fn text_that_cannot_be_written_to_standard_output_is_an_error_that_names_it() {
+    let folder = place();
+    for line in ["doctor", "doctor --json", "doctor --list", "du --json", "info", "stats", "dump", "passes"] {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let mut command = perfx_command();
+        command.current_dir(folder.path()).args(line.split(' ')).stdin(Stdio::null());
+        let output = command.stdout(full).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(stderr.contains("perfx: standard output: No space left on device"), "{line}: {stderr}");
+        assert_eq!(output.status.code(), Some(1), "{line}");
+    }
+}
+
+#[test]
+fn a_directory_on_standard_input_is_read() {
+    let folder = temp();
+    let recording = Fixture::new("recorded/threads.p61.data");
+    let ran = perfx_in(folder.path(), Stdin::File(&recording.path), "info");
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(ran.text().contains("directory"), "{}", ran.text());
+}
+
+#[test]
+fn a_fifo_that_is_to_be_changed_in_place_is_refused_before_it_is_opened() {
+    let folder = temp();
+    fifo(&folder.path().join("fifo"));
+    for command in ["copy", "recover", "sort", "inject -b", "repair", "compress", "filter --pid 1"] {
+        let ran = perfx(&folder, &format!("{command} --in-place fifo"));
+        assert_eq!(ran.code, Some(2), "{command}: {}", ran.stderr);
+        assert!(ran.stderr.contains("fifo is not a file, so it can't be changed in place"), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn a_time_window_that_ends_before_it_begins_is_a_wrong_command_line() {
+    let folder = place();
+    for window in ["40%-30%", "5,4", "10%-20%,9%-8%"] {
+        let ran = perfx(&folder, &format!("filter --time {window} -o out"));
+        assert_eq!(ran.code, Some(2), "{window}: {}", ran.stderr);
+        assert!(ran.stderr.contains("ends before it begins"), "{window}: {}", ran.stderr);
     }
 }
 

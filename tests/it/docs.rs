@@ -85,10 +85,15 @@ fn every_command_has_a_manual_page() {
     let pages_of = commands().into_iter().map(|(words, _)| format!("perfx-{}", words.replace(' ', "-")));
     for name in std::iter::once("perfx".to_owned()).chain(pages_of) {
         let page = fs::read_to_string(pages.join(format!("{name}.1"))).unwrap();
-        assert!(page.contains(".SH NAME") && page.contains("Exit codes"), "{name}");
+        assert!(page.contains(".SH NAME") && page.contains(".SH \"EXIT STATUS\"\n"), "{name}");
+        assert!(!page.contains(".SH EXTRA"), "{name}");
     }
     let page = fs::read_to_string(pages.join("perfx-copy.1")).unwrap();
     assert!(page.contains("\nExamples:\n.nf\n  perfx copy perf.data \\-o copy.data\n"), "{page}");
+    assert!(page.contains(".SH SYNOPSIS\n\\fBperfx copy\\fR [OPTIONS] [INPUT]\n"), "{page}");
+    let title =
+        concat!("\n.TH perfx-copy 1 \" \" \"perfx ", env!("CARGO_PKG_VERSION"), "\" \"perfx Manual\"\n");
+    assert!(page.contains(title), "{page}");
 }
 
 fn schema(name: &str) -> jsonschema::Validator {

@@ -312,7 +312,7 @@ fn what_it_says_when_it_refuses() {
         "export csv perf.data --dir full",
         "export csv perf.data --dir odd -f",
         "export csv perf.data --dir text",
-        "export csv perf.data --dir no/such",
+        "export csv perf.data --dir text/such",
         "export csv text --dir new",
         "export csv killed.data --dir new",
         "export csv nothing.data --dir new",
@@ -327,6 +327,9 @@ fn what_it_says_when_it_refuses() {
     assert!(ran.ends_with("(exit code 0)\n"), "{ran}");
     assert_eq!(files(&path("full")), TABLES);
     assert_ne!(fs::read(path("full/results.csv")).unwrap(), b"mine");
+    let ran = say("export csv perf.data --dir made/with/parents --no-files");
+    assert!(ran.ends_with("(exit code 0)\n"), "{ran}");
+    assert_eq!(files(&path("made/with/parents")), TABLES);
 }
 
 #[test]

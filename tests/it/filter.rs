@@ -581,7 +581,7 @@ fn thread_0_is_called_swapper() {
 
 const NAMES: &str = "recorded/exec-tracepoint.p61.data";
 /// An option and a value that nothing answers to, and what is said about it.
-const HINTS: [(&str, &str, &str); 7] = [
+const HINTS: [(&str, &str, &str); 8] = [
     (
         "--event",
         "sched_process_exec",
@@ -594,6 +594,7 @@ const HINTS: [(&str, &str, &str); 7] = [
     ),
     ("--dso", "kernel.kallsyms", "did you mean `[kernel.kallsyms]`?"),
     ("--comm", "FORKS", "did you mean `forks`?"),
+    ("--event", "sched_proces_exit", "it has `sched:sched_process_exit`, "),
     ("--comm", "nosuch", "nothing in the recording fits --comm; it has `"),
     ("--pid", "1", "the recording has no such process; it has 32131 (forks)"),
     ("--time", "1,2", "the recording has samples from 5863."),

@@ -196,3 +196,21 @@ fn an_input_that_is_cut_short_by_less_than_a_page_is_noticed() {
     assert!(ran.stderr.contains("host.data: another program cut the file short"), "{}", ran.stderr);
     assert!(!folder.path().join("out").exists());
 }
+
+/// perfx writes a new file, as sed -i does; the other names of the old one keep what it held.
+#[test]
+fn other_names_of_a_file_that_is_written_again_in_place_are_counted() {
+    let folder = temp();
+    let (path, other) = (folder.path().join("a.data"), folder.path().join("b.data"));
+    let bytes = Fixture::new("recorded/plain.p61.data").bytes();
+    fs::write(&path, &bytes).unwrap();
+    fs::hard_link(&path, &other).unwrap();
+    let ran = perfx(args!["compress", "--in-place", path]);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    let expected = "a.data had 1 other name (hard links), which keeps the old content";
+    assert!(ran.stderr.contains(expected), "{}", ran.stderr);
+    assert!(fs::read(&path).unwrap() != bytes && fs::read(&other).unwrap() == bytes);
+    // Now it has one name.
+    let ran = perfx(args!["decompress", "--in-place", path]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+}

@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, Subcommand};
 use rustix::fs::{Access, access};
 
-use crate::io::commit::{Existing, NewFile, Outputs, folder, is_empty, plain, with_folder};
+use crate::io::commit::{Existing, NewFile, Outputs, is_empty, plain, with_folder};
 use crate::io::signals::Unfinished;
 use crate::io::source::{Source, identity};
 use crate::io::target::{Named, refuse_dangling};
@@ -70,8 +70,10 @@ impl Folder {
             }
         }
         let name = || format!("{} can't be made", path.display());
-        let inside = if is_new { folder(path) } else { path };
-        access(inside, Access::WRITE_OK | Access::EXEC_OK).map_err(io::Error::from).with_context(name)?;
+        let inside = path.ancestors().find(|above| above.exists()).unwrap_or(Path::new("."));
+        access(inside.join("."), Access::WRITE_OK | Access::EXEC_OK)
+            .map_err(io::Error::from)
+            .with_context(name)?;
         let files = names.iter().filter(|_| !dry_run).map(|_| NewFile::unfinished(inside));
         let files = files.collect::<io::Result<_>>().map_err(plain).with_context(name)?;
         let existing = if force { Existing::Replace } else { Existing::Keep };

@@ -17,7 +17,7 @@ impl Recording {
         let data_name: Arc<str> = data.to_string_lossy().into();
         let io = |what: &str, e| Error::io(what, e);
         let no_data =
-            |e| io("a directory without a readable file `data` is no recording", e).code("directory");
+            |e| io("a directory without a readable file `data` is not a recording", e).code("directory");
         if !std::fs::metadata(&data).map_err(no_data)?.is_file() {
             return Err(no_data(io::ErrorKind::InvalidInput.into()));
         }

@@ -79,7 +79,7 @@ impl Torn {
             let (code, what) = match (stray, origin.stored_at()) {
                 (Stray::Recording, Some((_, offset))) => {
                     let what = format!(
-                        "a second recording begins here, and its {bytes} bytes are left out (tail -c +{} cuts it off)",
+                        "a second recording begins here, and its {bytes} bytes are left out (tail -c +{} extracts it)",
                         offset + 1
                     );
                     ("second-recording", what)

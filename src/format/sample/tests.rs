@@ -134,7 +134,7 @@ fn nothing_that_was_not_asked_for() {
     let mut comm = bytes.clone();
     comm[0] = 3;
     let comm = view(&comm, Endian::Little);
-    assert_eq!(Sample::parse(&comm, &layout(0)).unwrap_err().what(), "this is no sample");
+    assert_eq!(Sample::parse(&comm, &layout(0)).unwrap_err().what(), "this is not a sample");
     assert_eq!(callchain(&comm, &layout(st::CALLCHAIN)), None);
 }
 

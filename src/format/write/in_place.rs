@@ -76,13 +76,14 @@ fn carry_out(file: &impl Target, steps: &[(u64, Vec<u8>); 4], before: &Before) -
             _ => vec![(0, &with_journal[..]), table, front],
         };
         let undone = undo.iter().try_for_each(|(offset, bytes)| file.write(bytes, *offset));
-        let what = match (number, undone.and_then(|()| file.shorten(before.len))) {
-            (_, Ok(())) => "the file can't be changed in place and is as it was",
-            (0, Err(_)) => {
+        let what = match undone.map(|()| file.shorten(before.len)) {
+            Ok(Ok(())) => "the file can't be changed in place and is as it was",
+            Ok(Err(_)) => {
                 "the file can't be changed in place; bytes that mean nothing follow its last section"
             }
-            (_, Err(_)) => {
-                "the change in place is half done; perfx still reads all of the file, and perfx repair --in-place finishes it"
+            Err(_) => {
+                "the change in place may be half done; perfx reads all of the file, and perfx repair --in-place \
+                 finishes the change if it is"
             }
         };
         return Err(Error::io(what, error));
