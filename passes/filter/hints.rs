@@ -57,7 +57,7 @@ impl Hints {
         let named = match meant[..] {
             [] => list(nearest(&names, &loose).iter().map(shown)),
             [one] => format!("did you mean {}?", shown(one)),
-            [ref some @ ..] => format!("these are like it: {}", listed(some.iter().map(|name| shown(name)))),
+            ref some => format!("these are like it: {}", listed(some.iter().map(|name| shown(name)))),
         };
         self.0.push(format!("nothing in the recording fits --{option}; {named}"));
     }
