@@ -29,7 +29,7 @@ use zstd::bulk::Compressor;
 use zstd::zstd_safe::{CParameter, InBuffer, OutBuffer, compress_bound, get_error_name};
 
 use crate::decompress::announces_compression;
-use crate::support::options::PassOptions;
+use crate::support::options::{PassCommand, PassOptions};
 
 /// The most a COMPRESSED record may hold, bytes: what `mmap_len` says where it must be said beforehand. perf makes a buffer of that size for
 /// each and keeps them all, but memory it does not write to costs nothing; larger ones would not compress any better.
@@ -100,6 +100,18 @@ impl PassOptions for CompressOptions {
     const NAME: &'static str = "compress";
     const ABOUT: &'static str = "put the kernel's records into COMPRESSED records; must be the last pass";
     const EXAMPLES: &'static [&'static str] = &["", "level=19:compressed2", "solid:rounds:ratio"];
+    const COMMAND: Option<PassCommand> = Some(PassCommand {
+        group: "Change the form",
+        about: "Compress a recording, as perf record -z does",
+        help: "\
+Every perf since 5.2 reads the result as it reads the input. What is compressed already is
+compressed again.
+
+Examples:
+  perfx compress perf.data -o small.data
+  perfx compress -l 19 --in-place perf.data
+  perf record -o - ./program | perfx compress | ssh host 'cat > perf.data'",
+    });
 
     fn pass(self) -> Result<Box<dyn Pass>> {
         Ok(Box::new(Compress::new(self)))

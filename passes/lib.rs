@@ -10,6 +10,7 @@ mod mmap2_build_ids;
 mod recover;
 mod reindex;
 mod repair;
+mod retime;
 mod support;
 
 use anyhow::{Context as _, Result, bail};
@@ -25,11 +26,12 @@ pub use mmap2_build_ids::{Mmap2BuildIds, Mmap2BuildIdsArgs, Mmap2BuildIdsOptions
 pub use recover::{Recover, RecoverOptions};
 pub use reindex::{ReindexAux, ReindexBuildIds, ReindexIds, ReindexTimes};
 pub use repair::{Mend, Repair, RepairOptions};
+pub use retime::Retime;
 pub use support::hits::Guests;
 pub use support::ids::{
     IdArgs, IdOptions, RecordedIds, SearchArgs, can_have_id, dso_name, object_of, recorded_on,
 };
-pub use support::options::{PassOptions, PassSpec};
+pub use support::options::{PassCommand, PassOptions, PassSpec};
 
 /// Every pass there is.
 pub const REGISTRY: &[PassSpec] = &[
@@ -46,6 +48,7 @@ pub const REGISTRY: &[PassSpec] = &[
     PassSpec::of::<ReindexIds>(),
     PassSpec::of::<ReindexTimes>(),
     PassSpec::of::<RepairOptions>(),
+    PassSpec::of::<Retime>(),
     PassSpec::of::<SortArgs>(),
 ];
 
@@ -74,7 +77,7 @@ mod tests {
         for spec in REGISTRY {
             let passes = parse_chain(spec.name).unwrap();
             assert_eq!(passes[0].name(), spec.name);
-            spec.command().debug_assert();
+            spec.options().debug_assert();
         }
     }
 

@@ -12,7 +12,6 @@ use perfx_pipeline::{Level, Session, counted};
 
 pub use aux::ReindexAux;
 pub use build_ids::ReindexBuildIds;
-pub(crate) use ids::Index;
 pub use ids::ReindexIds;
 pub use times::ReindexTimes;
 

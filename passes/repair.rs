@@ -26,6 +26,7 @@ use perfx_format::decode::{decode, oddities};
 use perfx_format::features::{AuxtraceEntry, Compressed, NamedIds, read_auxtrace_index, read_str, write_str};
 use perfx_format::read::{Form, Pieces, Recording};
 use perfx_format::record::compressed::compressed_part;
+use perfx_format::record::id_index::{IdEntry, IdIndex, one_id_index};
 use perfx_format::{
     Feature, HEADER_SIZE, Kinds, Layouts, MMAP_BUILD_ID, Oddity, Origin, RECORD_SIZE_MAX, Record, RecordType,
 };
@@ -33,7 +34,6 @@ use perfx_pipeline::{
     Begin, Emit, Fork, Level, Needs, OutputForm, Pass, Rewrite, Session, Stage, Survey, counted,
 };
 
-use crate::reindex::Index;
 use crate::support::options::PassOptions;
 
 /// A fault that can be mended.
@@ -337,14 +337,14 @@ impl Repair {
                 }
                 Mend::IdUnknown => match record.kind() {
                     RecordType::ID_INDEX => {
-                        let mut index = Index::read(record);
-                        index.entries.retain(|entry| layouts.event_of_id(entry.id).is_some());
-                        // Fewer entries than there were fit into one record.
-                        let Some(index) = index.write(endian).into_iter().next() else {
+                        let index = IdIndex::of(record)?;
+                        let known = |entry: &IdEntry| layouts.event_of_id(entry.id).is_some();
+                        let kept: Vec<IdEntry> = index.entries().filter(known).collect();
+                        if kept.is_empty() {
                             done.insert(mend);
                             return None;
-                        };
-                        bytes = index;
+                        }
+                        bytes = one_id_index(&kept, index.has_machines(), endian);
                     }
                     kind if kind.is_kernel() => {
                         let at = layouts.all().first().and_then(|layout| layout.trailer.id);

@@ -6,7 +6,10 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Arg, Args as _, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
+use clap::{
+    Arg, ArgMatches, Args as _, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
+};
+use perfx_passes::PassSpec;
 use perfx_pipeline::is_slip;
 
 use crate::args::{ThreadArgs, Usage};
@@ -46,7 +49,6 @@ struct Cli {
 #[allow(clippy::large_enum_variant, reason = "there is only ever one")]
 enum Command {
     Completion(commands::completion::Completion),
-    Compress(commands::compress::Compress),
     Copy(commands::copy::Copy),
     Decompress(commands::decompress::Decompress),
     Diff(commands::diff::Diff),
@@ -75,14 +77,14 @@ pub fn main() -> ExitCode {
     ExitCode::from(run(std::env::args_os()))
 }
 
-/// What the commands are for, in the order of `perfx --help`.
+/// What the commands of this package are for, in the order of `perfx --help`. Those of passes say it themselves.
 const GROUPS: [(&str, &[&str]); 7] = [
     ("Inject and merge", &["inject", "merge"]),
     ("Cut and join", &["filter", "split", "join", "sort"]),
     ("Check and repair", &["doctor", "repair", "recover", "reindex"]),
     ("Look", &["info", "stats", "du", "dump", "diff"]),
     ("Export", &["export"]),
-    ("Change the form", &["copy", "compress", "decompress"]),
+    ("Change the form", &["copy", "decompress"]),
     ("Passes and documentation", &["run", "passes", "completion", "man", "help"]),
 ];
 
@@ -91,7 +93,8 @@ pub fn command_line() -> clap::Command {
     let shared = VerbosityArgs::augment_args(ThreadArgs::augment_args(clap::Command::new("shared")));
     // Before any command, and with those that have no use for them: `perfx -v inject`, `perfx info -@ 4`.
     let anywhere = shared.get_arguments().map(|arg| arg.clone().global(true).hide(true));
-    let command = Cli::command().args(anywhere);
+    let passes = commands::pass::all().map(|(spec, command)| commands::pass::command(spec, command));
+    let command = Cli::command().args(anywhere).subcommands(passes);
     let template = format!("{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{}", listed(&command));
     let command = command.help_template(template + "Options:\n{options}{after-help}");
     complete(command)
@@ -105,10 +108,18 @@ fn listed(command: &clap::Command) -> String {
         None => "Print this message or the help of a command".to_owned(),
     };
     let line = |name: &&str| format!("  {LITERAL}{name:<12}{LITERAL:#}{}\n", about(name));
-    let group = |(title, names): &(&str, &[&str])| {
+    let group = |(title, names): (&str, Vec<&str>)| {
         format!("{HEADING}{title}:{HEADING:#}\n{}\n", names.iter().map(line).collect::<String>())
     };
-    GROUPS.iter().map(group).collect()
+    groups().map(group).collect()
+}
+
+/// Every group with all its commands.
+fn groups() -> impl Iterator<Item = (&'static str, Vec<&'static str>)> {
+    GROUPS.iter().map(|&(title, names)| {
+        let passes = commands::pass::all().filter(move |(_, command)| command.group == title);
+        (title, names.iter().copied().chain(passes.map(|(spec, _)| spec.name)).collect())
+    })
 }
 
 /// A command's own options stand under a heading of their own, as those that commands share do.
@@ -124,13 +135,28 @@ fn complete(command: clap::Command) -> clap::Command {
     if command.get_after_help().is_some() { command } else { command.after_help(EXIT_CODES) }
 }
 
-fn parse(args: &[OsString]) -> Result<Cli, clap::Error> {
+/// What the command line asks for.
+#[allow(clippy::large_enum_variant, reason = "there is only ever one")]
+enum Asked {
+    Command(Command),
+    Pass(&'static PassSpec, ArgMatches),
+}
+
+fn parse(args: &[OsString]) -> Result<(ColorWhen, Asked), clap::Error> {
     let mut command = command_line();
     let matches = command.try_get_matches_from_mut(args).map_err(|error| match error.kind() {
         ErrorKind::InvalidSubcommand => with_command_tip(error),
         _ => with_tip(error, &mut command, args),
     })?;
-    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+    if let Some((name, options)) = matches.subcommand()
+        && let Some((spec, _)) = commands::pass::all().find(|(spec, _)| spec.name == name)
+    {
+        let color = matches.get_one("color").copied().unwrap_or(ColorWhen::Auto);
+        return Ok((color, Asked::Pass(spec, options.clone())));
+    }
+    let Cli { color, command } =
+        Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
+    Ok((color, Asked::Command(command)))
 }
 
 /// Commands of perf that perfx has not: perf runs them on any recording.
@@ -216,19 +242,36 @@ fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
     let args: Vec<OsString> = args.into_iter().collect();
     early_color(&args).apply();
     signals::survive_file_size_limit();
-    let cli = match parse(&args) {
-        Ok(cli) => cli,
+    let (color, asked) = match parse(&args) {
+        Ok(asked) => asked,
         Err(error) => {
             // Help and version come as errors, too; a closed pipe is no failure of ours.
             let _ = error.print();
             return error.exit_code().try_into().unwrap_or(2);
         }
     };
-    cli.color.apply();
+    color.apply();
     signals::watch();
-    let done: Result<u8> = match cli.command {
+    let done = match asked {
+        Asked::Pass(spec, matches) => commands::pass::run(spec, &matches),
+        Asked::Command(command) => run_command(command),
+    };
+    match done {
+        Ok(code) => code,
+        Err(error) => match closed_pipe(&error) {
+            Some(ClosedPipe::Text) => 0,
+            Some(ClosedPipe::Recording) => signals::die_of_closed_pipe(),
+            None => {
+                tell_failure(&error);
+                if error.is::<Usage>() { 2 } else { 1 }
+            }
+        },
+    }
+}
+
+fn run_command(command: Command) -> Result<u8> {
+    match command {
         Command::Completion(command) => command.run(command_line()),
-        Command::Compress(command) => command.run(),
         Command::Copy(command) => command.run(),
         Command::Decompress(command) => command.run(),
         Command::Diff(command) => command.run(),
@@ -250,17 +293,6 @@ fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Sort(command) => command.run(),
         Command::Split(command) => command.run(),
         Command::Stats(command) => command.run(),
-    };
-    match done {
-        Ok(code) => code,
-        Err(error) => match closed_pipe(&error) {
-            Some(ClosedPipe::Text) => 0,
-            Some(ClosedPipe::Recording) => signals::die_of_closed_pipe(),
-            None => {
-                tell_failure(&error);
-                if error.is::<Usage>() { 2 } else { 1 }
-            }
-        },
     }
 }
 
@@ -308,7 +340,7 @@ mod tests {
 
     #[test]
     fn every_command_is_in_a_group() {
-        let mut listed: Vec<_> = GROUPS.iter().flat_map(|(_, names)| *names).copied().collect();
+        let mut listed: Vec<_> = groups().flat_map(|(_, names)| names).collect();
         listed.sort_unstable();
         let mut command = command_line();
         command.build();

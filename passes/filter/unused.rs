@@ -6,12 +6,13 @@ use anyhow::Result;
 use perfx_format::features::{
     BuildIds, EventDesc, GroupDesc, read_event_desc, read_group_desc, write_event_desc, write_group_desc,
 };
+use perfx_format::record::id_index::{IdEntry, IdIndex, one_id_index};
+use perfx_format::record::ids::ids_about;
 use perfx_format::{Event, Feature, Layouts, Record, RecordType};
 use perfx_pipeline::address_space::{KERNEL, Mapping, moment};
 use perfx_pipeline::{Emit, Level, Session, counted};
 
 use super::tasks::Who;
-use crate::support::event_ids::ids_about;
 
 /// What other records than samples name.
 #[derive(Debug, Default)]
@@ -148,27 +149,12 @@ fn leave_out_of_features(session: &mut Session, stays: &[bool]) {
     }
 }
 
-/// ID_INDEX: u64 count, 32 bytes an id, then, in the long form, 16 bytes an id (tools/lib/perf/include/perf/event.h).
+/// An ID_INDEX record without the entries of events that are gone.
 pub(super) fn shorten_id_index(record: &Record<'_>, gone: &HashSet<u64>, out: &mut Emit<'_>) -> Result<()> {
-    let (endian, bytes) = (record.endian(), record.bytes());
-    let count = record.u64(8).and_then(|count| usize::try_from(count).ok());
-    let parts = count.and_then(|count| bytes.get(16..)?.split_at_checked(count.checked_mul(32)?));
-    let Some((ids, rest)) = parts else { return out.keep(*record) };
-    let stays = |id: &[u8]| endian.u64(id, 0).is_none_or(|id| !gone.contains(&id));
-    let kept: Vec<bool> = ids.chunks_exact(32).map(stays).collect();
-    let count = kept.iter().filter(|kept| **kept).count();
-    if count == kept.len() {
+    let Some(index) = IdIndex::of(record) else { return out.keep(*record) };
+    let kept: Vec<IdEntry> = index.entries().filter(|entry| !gone.contains(&entry.id)).collect();
+    if kept.len() == index.len() {
         return out.keep(*record);
     }
-    let mut new = bytes[..8].to_vec();
-    new.extend(endian.bytes_u64(count as u64));
-    let mut copy = |entries: &[u8], size: usize| {
-        let entries = entries.chunks_exact(size).zip(&kept).filter(|(_, kept)| **kept);
-        entries.for_each(|(entry, _)| new.extend(entry));
-    };
-    copy(ids, 32);
-    copy(rest, 16);
-    let size = new.len() as u16;
-    endian.set_u16(&mut new, 6, size);
-    out.replace(record, &new)
+    out.replace(record, &one_id_index(&kept, index.has_machines(), record.endian()))
 }

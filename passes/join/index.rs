@@ -4,11 +4,12 @@ use std::collections::{HashMap, HashSet};
 
 use anyhow::Result;
 use perfx_format::read::{Batch, Recording};
+use perfx_format::record::id_index::write_id_index;
 use perfx_format::{Endian, Layouts, Record};
 use perfx_pipeline::{Level, Report, counted, scan};
 
 use super::unite::{Party, United};
-use crate::reindex::ids::{Entry, Found, Seen, each_once, kernel_kinds, write};
+use crate::reindex::ids::{Found, Seen, each_once, kernel_kinds, unknown};
 
 /// Of one input.
 #[derive(Debug, Default)]
@@ -98,11 +99,11 @@ pub(super) fn lacking(
     }
     // Ids of events that had none.
     let made = united.events.iter().flat_map(|event| &event.ids).copied();
-    added.extend(made.filter(|&id| listed.insert(id)).map(Entry::unknown));
+    added.extend(made.filter(|&id| listed.insert(id)).map(unknown));
     if !added.is_empty() {
         let ids = counted(added.len() as u64, "id", "ids");
         report.say(Level::Info, format!("ID_INDEX: {ids} added that the inputs' own lack"));
     }
     let long = added.iter().any(|entry| entry.machine_pid != 0);
-    write(&added, long, endian)
+    write_id_index(&added, long, endian)
 }

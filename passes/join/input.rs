@@ -8,12 +8,14 @@ use anyhow::{Result, bail};
 use perfx_format::header::Features;
 use perfx_format::read::{Batch, Form, Recording, Spool};
 use perfx_format::record::header_records::HeaderRecord;
+use perfx_format::record::id_index::IdIndex;
+use perfx_format::record::ids::{ids_in, own_ids, with_identifier};
+use perfx_format::record::time::times_in;
 use perfx_format::{Endian, Event, Kinds, Layouts, Mmap, Record, RecordType, sample_type as st};
 use perfx_pipeline::{ahead, in_file, opened, scan};
 
 use super::index::Indexed;
 use super::sorter::{Held, Ready, Sorter, anonymous};
-use crate::support::event_ids::{ids_in, own_ids, times_in, with_identifier};
 use crate::support::ids::MappedIds;
 use crate::support::levels::levels;
 
@@ -242,11 +244,7 @@ impl Translator {
 
     /// The record as it stands in the output.
     fn translate<'r>(&self, record: &Record<'r>, layouts: &Layouts) -> Result<Cow<'r, [u8]>> {
-        let layout = match record.kind() {
-            RecordType::HEADER_BUILD_ID => layouts.layout_of_build_id(record),
-            kind if kind.is_kernel() => layouts.layout_of(record),
-            _ => None,
-        };
+        let layout = layouts.layout_of_any(record);
         let of_event = record.kind().is_kernel() || layout.is_some();
         let mut new = Cow::Borrowed(record.bytes());
         let endian = record.endian();
@@ -300,14 +298,13 @@ impl Translator {
         Ok(Cow::Owned(with_identifier(&record, id)?))
     }
 
-    /// ID_INDEX: u64 n, n × {u64 id, idx, cpu, tid}, and maybe more behind them (tools/lib/perf/include/perf/event.h).
+    /// An ID_INDEX record with the ids of the output.
     fn id_index(&self, record: &Record<'_>) -> Vec<u8> {
         let mut new = record.bytes().to_vec();
-        let room = new.len().saturating_sub(16) / 32;
-        let count = record.u64(8).and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
-        for at in (0..count.min(room)).map(|entry| 16 + entry * 32) {
-            if let Some(id) = record.u64(at).and_then(|id| self.ids.get(&id)) {
-                record.endian().set_u64(&mut new, at, *id);
+        let Some(index) = IdIndex::of(record) else { return new };
+        for (number, entry) in index.entries().enumerate() {
+            if let Some(id) = self.ids.get(&entry.id) {
+                record.endian().set_u64(&mut new, index.id_at(number), *id);
             }
         }
         new

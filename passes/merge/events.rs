@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use perfx_format::features::{EventDesc, read_event_desc, write_event_desc};
 use perfx_format::read::Recording;
-use perfx_format::{Endian, Event, Feature, RECORD_SIZE_MAX, RecordType, sample_type as st, set_attr_flag};
+use perfx_format::record::id_index::{ANY, IdEntry, write_id_index};
+use perfx_format::{Endian, Event, Feature, sample_type as st, set_attr_flag};
 use perfx_pipeline::Session;
 
 use super::placed::Placed;
@@ -53,32 +54,20 @@ pub(crate) fn translation(
             result.ids.insert(old, NewId { id, vcpu });
             let thread =
                 vcpu.and_then(|vcpu| placed.threads.get(&vcpu)).map_or(placed.pid, |thread| thread.tid);
-            entries.push((id, thread, vcpu));
+            entries.push(IdEntry {
+                id,
+                cpu: ANY,
+                tid: thread.into(),
+                machine_pid: placed.pid.into(),
+                vcpu: vcpu.map_or(ANY, u64::from),
+                ..IdEntry::default()
+            });
         }
         result.new.extend(&new.ids);
         result.events.push(new);
     }
-    for entries in entries.chunks((RECORD_SIZE_MAX - 16) / 48) {
-        result.index.push(id_index(entries, placed.pid, endian));
-    }
+    result.index = write_id_index(&entries, true, endian);
     result
-}
-
-/// An ID_INDEX record: u64 number of entries, then for each `{id, idx, cpu, tid}`, then for each `{machine_pid, vcpu}`.
-fn id_index(entries: &[(u64, u32, Option<u32>)], machine: u32, endian: Endian) -> Vec<u8> {
-    let mut record = Vec::new();
-    record.extend(endian.bytes_u32(RecordType::ID_INDEX.0));
-    record.extend(endian.bytes_u16(0));
-    record.extend(endian.bytes_u16((16 + entries.len() * 48) as u16));
-    let mut words = vec![entries.len() as u64];
-    for &(id, tid, _) in entries {
-        words.extend([id, 0, u64::MAX, tid.into()]);
-    }
-    for &(_, _, vcpu) in entries {
-        words.extend([machine.into(), vcpu.map_or(u64::MAX, u64::from)]);
-    }
-    words.into_iter().for_each(|word| record.extend(endian.bytes_u64(word)));
-    record
 }
 
 /// Bits of an attr's flags.

@@ -9,13 +9,13 @@ use perfx_format::features::BuildIds;
 use perfx_format::read::{Batch, Form, Recording, Spool};
 use perfx_format::record::build_id::{BUILD_ID_SIZE_VALID, BuildIdEntry};
 use perfx_format::record::header_records::HeaderRecord;
+use perfx_format::record::id_index::IdIndex;
 use perfx_format::{Feature, Layouts, Origin, Record, RecordType, sample_type as st};
 use perfx_pipeline::address_space::{Dso, Identity, Machine, Mapping};
 use perfx_pipeline::{Job, Output, OutputForm, scan};
 
 use super::chosen::Chosen;
 use super::clock::TimeConv;
-use super::machines::IdIndex;
 use super::moments::{Moment, Moments, VcpuRef};
 use super::translate::{GUEST_KERNEL, GUEST_USER};
 use crate::join::Join;
@@ -228,7 +228,8 @@ impl Facts {
         match kind {
             RecordType::TIME_CONV => self.time_conv = self.time_conv.or_else(|| TimeConv::read(record)),
             RecordType::ID_INDEX => {
-                self.vcpu_of_id.extend(IdIndex::read(record).map(|entry| (entry.id, entry.cpu)));
+                let entries = IdIndex::of(record).into_iter().flat_map(|index| index.entries());
+                self.vcpu_of_id.extend(entries.map(|entry| (entry.id, u32::try_from(entry.cpu).ok())));
             }
             RecordType::HEADER_BUILD_ID => {
                 if let Some(HeaderRecord::BuildId(entry)) = HeaderRecord::read(record)? {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Result, bail};
 use perfx_format::record::header_records::HeaderRecord;
+use perfx_format::record::id_index::IdIndex;
 use perfx_format::{Kinds, Record, RecordType, until_nul};
 
 use super::clock::TimeConv;
@@ -69,7 +70,8 @@ impl Machines {
                 }
             }
             RecordType::ID_INDEX => {
-                self.merged.extend(IdIndex::read(record).filter_map(|entry| entry.machine))
+                let entries = IdIndex::of(record).into_iter().flat_map(|index| index.entries());
+                self.merged.extend(entries.map(|entry| entry.machine_pid).filter(|&machine| machine != 0))
             }
             RecordType::TIME_CONV => self.time_conv = self.time_conv.or_else(|| TimeConv::read(record)),
             RecordType::FINISHED_INIT => self.finished_init = true,
@@ -91,31 +93,6 @@ impl Machines {
         self.time_conv = self.time_conv.or(later.time_conv);
         self.late_id = self.late_id.max(later.late_id);
         self.finished_init |= later.finished_init;
-    }
-}
-
-/// An entry of an ID_INDEX record.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct IdIndex {
-    pub(crate) id: u64,
-    /// `None`: all of them.
-    pub(crate) cpu: Option<u32>,
-    /// The guest it is of.
-    pub(crate) machine: Option<u64>,
-}
-
-impl IdIndex {
-    /// Entries that are there, whatever their number claims to be.
-    pub(crate) fn read<'a>(record: &Record<'a>) -> impl Iterator<Item = IdIndex> + use<'a> {
-        let record = *record;
-        let count = record.u64(8).and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
-        let count = count.min(record.bytes().len() / 32);
-        let long = record.bytes().len() >= 16 + count * 48;
-        (0..count).map_while(move |at| {
-            let machine = record.u64(16 + count * 32 + at * 16).filter(|&machine| long && machine != 0);
-            let cpu = record.u64(16 + at * 32 + 16)?;
-            Some(IdIndex { id: record.u64(16 + at * 32)?, cpu: u32::try_from(cpu).ok(), machine })
-        })
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use perfx_format::features::SampleTime;
 use perfx_format::read::Batch;
+use perfx_format::record::ids;
 use perfx_format::{Endian, Feature, Kinds, Layouts, Origin, Record, RecordType, sample_type as st};
 use perfx_pipeline::address_space::Machine;
 use perfx_pipeline::{Emit, Interest, Level, Prescan, Prescanned, Rewrite, Session, counted};
@@ -20,7 +21,7 @@ use super::report::{tell, tell_done};
 use super::sorted::{Sorted, timeless};
 use super::switches::{Now, Switches, Watch, time_of};
 use super::translate::Translator;
-use crate::support::event_ids::{self, FreeIds, lacks_identifier};
+use crate::support::event_ids::{FreeIds, lacks_identifier};
 
 /// Guests being merged.
 #[derive(Debug)]
@@ -345,5 +346,5 @@ fn with_identifier(record: &Record<'_>, layouts: &Layouts, first: &[u64]) -> Res
         return Ok(record.bytes().to_vec());
     }
     let id = layout.id(record).or_else(|| first.get(event).copied()).unwrap_or(0);
-    event_ids::with_identifier(record, id)
+    Ok(ids::with_identifier(record, id)?)
 }

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use anyhow::Result;
 use perfx_format::read::Batch;
+use perfx_format::record::ids::{READ_FORMAT_ID, ids_about, ids_in_read};
 use perfx_format::sample::Read;
 use perfx_format::{
     Cursor, Endian, HEADER_SIZE, Layout, RECORD_SIZE_MAX, Record, RecordType, sample_fields,
@@ -13,7 +14,6 @@ use perfx_format::{
 
 use super::chosen::Chosen;
 use super::clock::Clock;
-use crate::support::event_ids::{READ_FORMAT_ID, ids_about, ids_in_read};
 
 /// What an id of the guest becomes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

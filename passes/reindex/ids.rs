@@ -10,6 +10,7 @@ use anyhow::Result;
 use clap::Args;
 use perfx_format::read::{Form, Recording};
 use perfx_format::record::header_records::HeaderRecord;
+use perfx_format::record::id_index::{ANY, IdEntry, IdIndex, write_id_index};
 use perfx_format::{Endian, Kinds, Layouts, Origin, Record, RecordType};
 use perfx_pipeline::{Emit, Fork, Level, Needs, Pass, Place, Rewrite, Session, Stage, Survey};
 
@@ -53,44 +54,25 @@ impl WriteIndexes {
     }
 }
 
-/// Not known, or any: cpu, tid and idx are s64.
-const ANY: u64 = u64::MAX;
-
-/// perf puts no more into one record, with and without the second array.
-const ENTRIES_MAX: usize = (65535 - 16) / 48;
-
-/// An entry of an ID_INDEX record.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Entry {
-    pub(crate) id: u64,
-    idx: u64,
-    cpu: u64,
-    tid: u64,
-    pub(crate) machine_pid: u64,
-    vcpu: u64,
+/// An entry for an id of the host, of which nothing else is known.
+pub(crate) fn unknown(id: u64) -> IdEntry {
+    IdEntry { id, idx: ANY, cpu: ANY, tid: ANY, ..IdEntry::default() }
 }
 
-impl Entry {
-    /// Of an id of the host, of which nothing is known.
-    pub(crate) fn unknown(id: u64) -> Entry {
-        Entry { id, idx: ANY, cpu: ANY, tid: ANY, machine_pid: 0, vcpu: 0 }
-    }
-
-    /// Neither CPU nor thread is known.
-    pub(crate) fn is_unknown(&self) -> bool {
-        (self.cpu, self.tid) == (ANY, ANY)
-    }
+/// Neither CPU nor thread is known.
+pub(crate) fn is_unknown(entry: &IdEntry) -> bool {
+    (entry.cpu, entry.tid) == (ANY, ANY)
 }
 
-/// An ID_INDEX record: u64 n, n × {u64 id, idx, cpu, tid}, and where there is room n × {u64 machine_pid, vcpu}.
+/// An ID_INDEX record that can be changed.
 #[derive(Clone, Debug)]
 pub(crate) struct Index {
     /// Where its entries are to stand.
     at: Slot,
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<IdEntry>,
     /// It has the second array.
     long: bool,
-    /// It must be written anew.
+    /// It must be written again.
     changed: bool,
 }
 
@@ -103,54 +85,19 @@ enum Slot {
 }
 
 impl Index {
-    pub(crate) fn read(record: &Record<'_>) -> Index {
-        let claimed = record.u64(8);
-        let body = record.bytes().get(16..).unwrap_or_default();
-        let room = body.len() / 32;
-        let count = claimed.and_then(|count| usize::try_from(count).ok()).unwrap_or(usize::MAX);
-        let long = count <= body.len() / 48;
-        let count = count.min(room);
-        let (ids, machines) = body.split_at(count * 32);
-        let u64 = |bytes, at| record.endian().u64(bytes, at).unwrap_or(0);
-        let entry = |(number, bytes)| {
-            let machine = machines.get(number * 16..).filter(|_| long).unwrap_or_default();
-            Entry {
-                id: u64(bytes, 0),
-                idx: u64(bytes, 8),
-                cpu: u64(bytes, 16),
-                tid: u64(bytes, 24),
-                machine_pid: u64(machine, 0),
-                vcpu: u64(machine, 8),
-            }
-        };
+    /// Of an ID_INDEX record.
+    pub(crate) fn read(index: &IdIndex<'_>, origin: Origin) -> Index {
         Index {
-            at: Slot::Instead(record.origin()),
-            entries: ids.chunks_exact(32).enumerate().map(entry).collect(),
-            long,
-            changed: claimed != Some(count as u64),
+            at: Slot::Instead(origin),
+            entries: index.entries().collect(),
+            long: index.has_machines(),
+            changed: !index.is_count_right(),
         }
     }
 
     pub(crate) fn write(&self, endian: Endian) -> Vec<Vec<u8>> {
-        write(&self.entries, self.long, endian)
+        write_id_index(&self.entries, self.long, endian)
     }
-}
-
-/// ID_INDEX records, split as perf does, with the second array where they are `long`.
-pub(crate) fn write(entries: &[Entry], long: bool, endian: Endian) -> Vec<Vec<u8>> {
-    let write = |entries: &[Entry]| {
-        let size = 16 + entries.len() * if long { 48 } else { 32 };
-        let mut bytes = endian.bytes_u32(RecordType::ID_INDEX.0).to_vec();
-        bytes.extend(endian.bytes_u16(0));
-        bytes.extend(endian.bytes_u16(size as u16));
-        let ids = entries.iter().flat_map(|entry| [entry.id, entry.idx, entry.cpu, entry.tid]);
-        let machines = entries.iter().filter(|_| long);
-        let machines = machines.flat_map(|entry| [entry.machine_pid, entry.vcpu]);
-        let words = [entries.len() as u64].into_iter().chain(ids).chain(machines);
-        bytes.extend(words.flat_map(|word| endian.bytes_u64(word)));
-        bytes
-    };
-    entries.chunks(ENTRIES_MAX).map(write).collect()
 }
 
 /// What the first look finds.
@@ -167,14 +114,15 @@ pub(crate) struct Found {
 impl Found {
     /// Takes in a record of the kinds it is about.
     pub(crate) fn learn(&mut self, record: &Record<'_>) -> Result<()> {
+        if let Some(index) = IdIndex::of(record) {
+            let index = Index::read(&index, record.origin());
+            // A guest's ring buffers are counted on their own.
+            let host = index.entries.iter().filter(|entry| entry.machine_pid == 0);
+            host.for_each(|entry| self.queues.learn(entry.cpu, entry.tid, entry.idx));
+            self.indexes.push(index);
+            return Ok(());
+        }
         match record.kind() {
-            RecordType::ID_INDEX => {
-                let index = Index::read(record);
-                // A guest's ring buffers are counted on their own.
-                let host = index.entries.iter().filter(|entry| entry.machine_pid == 0);
-                host.for_each(|entry| self.queues.learn(entry.cpu, entry.tid, entry.idx));
-                self.indexes.push(index);
-            }
             RecordType::AUXTRACE_INFO => self.info = self.info.or(Some(record.origin())),
             RecordType::AUXTRACE => {
                 let signed = |at| record.u32(at).map(|value| i64::from(value as i32) as u64);
@@ -224,11 +172,11 @@ impl Found {
         ids: &[(u64, usize)],
         wanted: &[(u64, usize)],
         seen: &HashMap<u64, Seen>,
-    ) -> Vec<Entry> {
+    ) -> Vec<IdEntry> {
         let events: HashMap<u64, usize> = ids.iter().copied().collect();
         // What one id of an event disproves is disproved for all: they were opened alike.
-        let mut alike: HashMap<usize, Entry> = HashMap::new();
-        let one = Entry { id: 0, idx: 0, cpu: 0, tid: 0, machine_pid: 0, vcpu: 0 };
+        let mut alike: HashMap<usize, IdEntry> = HashMap::new();
+        let one = IdEntry::default();
         for entry in self.indexes.iter().flat_map(|index| &index.entries) {
             let Some(&event) = events.get(&entry.id) else { continue };
             let alike = alike.entry(event).or_insert(one);
@@ -251,7 +199,7 @@ impl Found {
             };
             let (cpu, tid) = (proven(seen.cpu, alike.cpu), proven(seen.tid, alike.tid));
             let host = alike.machine_pid == 0;
-            Entry {
+            IdEntry {
                 id,
                 idx: if host { self.queues.of(cpu, tid) } else { ANY },
                 cpu,
@@ -422,7 +370,7 @@ impl ReindexIds {
         }
         let (moved, anchor) = found.put_in_order();
         let added = add(&mut found, &ids, wanted, seen, anchor);
-        let unknown = added.iter().filter(|entry| entry.is_unknown()).count() as u64;
+        let unknown = added.iter().filter(|entry| is_unknown(entry)).count() as u64;
 
         let mut edits: HashMap<Place, Edit> = HashMap::new();
         let mut closed = false;
@@ -489,14 +437,14 @@ fn add(
     wanted: &[(u64, usize)],
     seen: &HashMap<u64, Seen>,
     anchor: Option<Slot>,
-) -> Vec<Entry> {
+) -> Vec<IdEntry> {
     let Some(anchor) = anchor.filter(|_| !wanted.is_empty()) else { return Vec::new() };
     let added = found.entries(ids, wanted, seen);
     if found.indexes.is_empty() {
         found.indexes.push(Index { at: anchor, entries: Vec::new(), long: false, changed: true });
     }
     // By the last id before each that has an entry.
-    let mut behind: HashMap<Option<u64>, Vec<Entry>> = HashMap::new();
+    let mut behind: HashMap<Option<u64>, Vec<IdEntry>> = HashMap::new();
     let (mut last, mut rest) = (None, added.iter().peekable());
     for &(id, _) in ids {
         match rest.next_if(|entry| entry.id == id) {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+use perfx_format::record::id_index::IdIndex;
 use perfx_format::sample::{Branches, Sample, U64s, callchain, frames};
 use perfx_format::{Kinds, Layout, Layouts, Origin, Record, RecordType, Task, sample_type as st};
 use perfx_pipeline::address_space::{AddressSpaces, Changes, Hit, KERNEL, Lookup, Machine, Space, moment};
@@ -14,21 +15,11 @@ pub struct Guests {
 }
 
 impl Guests {
-    /// Takes in an ID_INDEX record: u64 number of entries, `{id, idx, cpu, tid}` for each, and where there is room `{machine_pid, vcpu}`.
+    /// Takes in an ID_INDEX record.
     pub fn learn(&mut self, record: &Record<'_>) {
-        let Some(count) = record.u64(8).and_then(|count| usize::try_from(count).ok()) else { return };
-        let Some(body) = record.bytes().get(16..) else { return };
-        if count.checked_mul(48).is_none_or(|needed| needed > body.len()) {
-            return;
-        }
-        let (ids, machines) = body.split_at(count * 32);
-        for (id, machine) in ids.chunks_exact(32).zip(machines.chunks_exact(16)) {
-            let endian = record.endian();
-            if let (Some(id), Some(pid)) = (endian.u64(id, 0), endian.u64(machine, 0).filter(|&pid| pid != 0))
-            {
-                self.machines.insert(id, pid as u32);
-            }
-        }
+        let entries = IdIndex::of(record).into_iter().flat_map(|index| index.entries());
+        let guests = entries.filter(|entry| entry.machine_pid != 0);
+        self.machines.extend(guests.map(|entry| (entry.id, entry.machine_pid as u32)));
     }
 
     /// Takes in what another learned from later records.

@@ -12,9 +12,22 @@ pub trait PassOptions: Args {
     const ABOUT: &'static str;
     /// Options it is tested with, as `perfx run -p` writes them; `recorded/NAME` is a recording of tests/data.
     const EXAMPLES: &'static [&'static str];
+    /// `perfx NAME`, where the pass has a command that does nothing else.
+    const COMMAND: Option<PassCommand> = None;
 
     /// The pass. Errors are mistakes in the options.
     fn pass(self) -> Result<Box<dyn Pass>>;
+}
+
+/// What the help says of the command `perfx NAME` that runs one pass.
+#[derive(Clone, Copy, Debug)]
+pub struct PassCommand {
+    /// The heading of `perfx --help` under which it stands.
+    pub group: &'static str,
+    /// The first line of its help.
+    pub about: &'static str,
+    /// The rest of its help, with examples.
+    pub help: &'static str,
 }
 
 /// A pass that can be asked for by name.
@@ -26,6 +39,8 @@ pub struct PassSpec {
     pub about: &'static str,
     /// Options it is tested with.
     pub examples: &'static [&'static str],
+    /// Its own command, if it has one.
+    pub command: Option<PassCommand>,
     augment: fn(Command) -> Command,
     make: fn(&ArgMatches) -> Result<Box<dyn Pass>>,
 }
@@ -36,6 +51,7 @@ impl PassSpec {
             name: O::NAME,
             about: O::ABOUT,
             examples: O::EXAMPLES,
+            command: O::COMMAND,
             augment: O::augment_args,
             make: |matches| O::from_arg_matches(matches)?.pass(),
         }
@@ -52,14 +68,14 @@ impl PassSpec {
     }
 
     /// The options, as a command without a name of its own.
-    pub fn command(&self) -> Command {
+    pub fn options(&self) -> Command {
         let command = Command::new(self.name).about(self.about).no_binary_name(true).disable_help_flag(true);
         self.augment(command)
     }
 
     /// The pass with the options of a chain: `NAME` or `NAME=VALUE`, where `\` keeps the next character of a value from ending it.
     pub(crate) fn parse(&self, options: impl Iterator<Item = String>) -> Result<Box<dyn Pass>> {
-        let command = self.command();
+        let command = self.options();
         let mut arguments = Vec::new();
         for option in options {
             let (name, value) = match option.split_once('=') {

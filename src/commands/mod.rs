@@ -1,7 +1,6 @@
-//! One file a command; each is a preset of passes plus its report, and knows no byte of the format.
+//! One file a command that is more than a pass: a preset of passes plus its report, which reads no byte of the format.
 
 pub(crate) mod completion;
-pub(crate) mod compress;
 pub(crate) mod copy;
 pub(crate) mod decompress;
 pub(crate) mod diff;
@@ -15,6 +14,7 @@ pub(crate) mod inject;
 pub(crate) mod join;
 pub(crate) mod man;
 pub(crate) mod merge;
+pub(crate) mod pass;
 pub(crate) mod passes;
 pub(crate) mod recover;
 pub(crate) mod reindex;

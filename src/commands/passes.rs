@@ -82,7 +82,7 @@ fn kinds_text(kinds: Kinds) -> String {
 
 /// The name of each option of a pass, what its value is called if it takes one, and what it does.
 fn options(entry: &PassSpec) -> impl Iterator<Item = (String, Option<String>, String)> {
-    let options: Vec<clap::Arg> = entry.command().get_arguments().cloned().collect();
+    let options: Vec<clap::Arg> = entry.options().get_arguments().cloned().collect();
     options.into_iter().filter_map(|option| {
         let value = option
             .get_action()

@@ -4,6 +4,7 @@ use perfx_format::decode::oddities;
 use perfx_format::features::{FeatureContext, NamedIds, NrCpus, decode_feature};
 use perfx_format::read::Batch;
 use perfx_format::record::header_records::{HeaderRecord, tracing_data};
+use perfx_format::record::id_index::IdIndex;
 use perfx_format::{Feature, Origin, Record, RecordType};
 
 use crate::finding::{Findings, Spot};
@@ -156,13 +157,11 @@ impl Seen {
         }
         match kind {
             RecordType::ID_INDEX => {
-                // u64 n, n × {u64 id, idx, cpu, tid}, n × {u64 machine_pid, vcpu} of perf 5.19 and later.
-                let body = record.bytes().get(16..).unwrap_or_default();
-                let count = record.u64(8).unwrap_or(u64::MAX);
-                let entries = body.chunks_exact(32).take(usize::try_from(count).unwrap_or(usize::MAX));
-                let ids: Vec<u64> = entries.filter_map(|entry| record.endian().u64(entry, 0)).collect();
-                let whole = ids.len() as u64 == count;
-                self.aux.push(Aux::Index { origin: record.origin(), ids, whole });
+                if let Some(index) = IdIndex::of(record) {
+                    let ids = index.entries().map(|entry| entry.id).collect();
+                    let whole = index.is_count_right();
+                    self.aux.push(Aux::Index { origin: record.origin(), ids, whole });
+                }
             }
             RecordType::HEADER_ATTR if context.pipe => {
                 if let Ok(Some(HeaderRecord::Event(event))) = HeaderRecord::read(record) {

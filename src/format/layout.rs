@@ -196,10 +196,16 @@ impl Layout {
         }
     }
 
-    /// ns.
+    /// Where the time of a record is, bytes from its start.
+    #[inline]
+    pub fn time_at(&self, record: &Record<'_>) -> Option<usize> {
+        self.position(record, |f| f.time)
+    }
+
+    /// The time of a record, ns.
     #[inline]
     pub fn time(&self, record: &Record<'_>) -> Option<u64> {
-        record.u64(self.position(record, |f| f.time)?)
+        record.u64(self.time_at(record)?)
     }
 
     /// Process and thread.
@@ -386,6 +392,15 @@ impl Layouts {
     #[inline]
     pub fn layout_of(&self, record: &Record<'_>) -> Option<&Layout> {
         if self.uniform { self.layouts.first() } else { self.layouts.get(self.event_of(record)?) }
+    }
+
+    /// The layout of the sample or trailer in a record of any kind. `None`: it has neither, or of no known event.
+    pub fn layout_of_any(&self, record: &Record<'_>) -> Option<&Layout> {
+        match record.kind() {
+            RecordType::HEADER_BUILD_ID => self.layout_of_build_id(record),
+            kind if kind.is_kernel() => self.layout_of(record),
+            _ => None,
+        }
     }
 
     /// The event whose sample perf inject made a HEADER_BUILD_ID for, where it has put the sample_id behind the name, by its layout.

@@ -4,8 +4,11 @@ pub mod build_id;
 pub mod compressed;
 pub mod event_update;
 pub mod header_records;
+pub mod id_index;
+pub mod ids;
 pub(crate) mod mmap;
 pub(crate) mod task;
+pub mod time;
 
 use std::fmt;
 

@@ -19,7 +19,9 @@ fn commands() -> Vec<(String, clap::Command)> {
         };
         named.map(own).flat_map(below).collect()
     }
-    within(&perfx::command_line(), "")
+    let mut all = within(&perfx::command_line(), "");
+    all.sort_by(|one, other| one.0.cmp(&other.0));
+    all
 }
 
 fn help(command: &str) -> String {

@@ -26,6 +26,7 @@ mod properties;
 mod recover;
 mod reindex;
 mod repair;
+mod retime;
 mod second_opinion;
 mod snapshots;
 mod split;

@@ -1,0 +1,215 @@
+//! `retime` changes every time of a recording alike: by an offset, by a factor, or so that its first sample is at 0.
+
+use std::str::FromStr;
+
+use anyhow::{Context as _, Error, Result, ensure};
+use clap::Args;
+use perfx_format::features::{ClockData, SampleTime};
+use perfx_format::read::Recording;
+use perfx_format::record::time::{ClockChange, change_times};
+use perfx_format::{Feature, Kinds, Layouts, Record, RecordType};
+use perfx_pipeline::{Begin, Emit, Fork, Level, Needs, Pass, Rewrite, Session, Stage, Survey, counted};
+
+use crate::support::options::{PassCommand, PassOptions};
+
+/// The pass, and its options.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub struct Retime {
+    /// Add this to every time, after the factor
+    #[arg(long, value_name = "NS", default_value_t = 0, allow_hyphen_values = true)]
+    pub offset: i64,
+    /// Multiply every time by this factor, a decimal number
+    #[arg(long, value_name = "F", default_value = "1")]
+    pub scale: Factor,
+    /// Move the first sample to 0, and what is before it, as well
+    #[arg(long, conflicts_with = "offset")]
+    pub zero: bool,
+}
+
+impl PassOptions for Retime {
+    const NAME: &'static str = "retime";
+    const ABOUT: &'static str = "change every time by an offset or a factor, or put the first sample at 0";
+    const EXAMPLES: &'static [&'static str] = &["offset=1000000000", "scale=2.5", "zero"];
+    const COMMAND: Option<PassCommand> = Some(PassCommand {
+        group: "Cut and join",
+        about: "Change every time of a recording by an offset or a factor, or put the first sample at 0",
+        help: "\
+All times change together: of samples and other records, of features SAMPLE_TIME and CLOCK_DATA, and
+what converts the counter of an AUX trace to a time. A time becomes time × scale + offset. A time
+that would be before 0 is an error; with --zero, it becomes 0 and is reported as lost.
+
+What is compressed is written uncompressed. The payload of a tracepoint does not change.
+
+Examples:
+  perfx retime --zero perf.data -o from-zero.data
+  perfx retime --offset -3600000000000 perf.data -o an-hour-earlier.data",
+    });
+
+    fn pass(self) -> Result<Box<dyn Pass>> {
+        Ok(Box::new(self))
+    }
+}
+
+/// A positive decimal number, as a fraction of whole numbers, so that no time is rounded twice.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Factor {
+    numerator: u64,
+    denominator: u64,
+}
+
+impl Default for Factor {
+    fn default() -> Factor {
+        Factor { numerator: 1, denominator: 1 }
+    }
+}
+
+impl FromStr for Factor {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Factor> {
+        let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+        let digits = || whole.chars().chain(fraction.chars());
+        let number = || format!("`{text}` is not a positive decimal number of at most 18 digits");
+        ensure!(
+            (1..=18).contains(&digits().count()) && digits().all(|digit| digit.is_ascii_digit()),
+            number()
+        );
+        let numerator: u64 = digits().collect::<String>().parse().with_context(number)?;
+        ensure!(numerator > 0, number());
+        Ok(Factor { numerator, denominator: 10u64.pow(fraction.len() as u32) })
+    }
+}
+
+/// The survey for `--zero`: when the first sample is.
+struct FirstSample {
+    retime: Retime,
+    time: Option<u64>,
+}
+
+/// Changes the times of records.
+struct ChangeTimes {
+    change: ClockChange,
+    /// Records that would be before 0, and are at 0.
+    early: u64,
+}
+
+impl Pass for Retime {
+    fn name(&self) -> &'static str {
+        Retime::NAME
+    }
+
+    fn needs(&self, _input: &Recording) -> Needs {
+        let surveys = if self.zero { vec![Kinds::of(&[RecordType::SAMPLE])] } else { Vec::new() };
+        Needs { records: Kinds::ALL, surveys, decompressed: true, ids: true, ..Needs::default() }
+    }
+
+    fn start(self: Box<Self>, _input: &Recording) -> Stage {
+        if self.zero {
+            return Stage::survey(FirstSample { retime: *self, time: None });
+        }
+        ChangeTimes::stage(self.change(self.offset.into()))
+    }
+}
+
+impl Retime {
+    fn change(&self, offset: i128) -> ClockChange {
+        let Factor { numerator, denominator } = self.scale;
+        ClockChange { numerator, denominator, offset, stop_at_zero: self.zero }
+    }
+}
+
+impl Survey for FirstSample {
+    fn record(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
+        let time = layouts.time(record).filter(|&time| time != 0);
+        self.time = self.time.into_iter().chain(time).min();
+        Ok(())
+    }
+
+    fn end(self, session: &mut Session) -> Result<Stage> {
+        let Some(first) = self.time else {
+            session.report.say(Level::Warning, "no sample has a time, so nothing is moved");
+            return Ok(Stage::copy());
+        };
+        let scaled = self.retime.change(0).duration(first).context("the factor is too large")?;
+        Ok(ChangeTimes::stage(self.retime.change(-i128::from(scaled))))
+    }
+}
+
+impl Fork for FirstSample {
+    fn fork(&self) -> FirstSample {
+        FirstSample { retime: self.retime, time: None }
+    }
+
+    fn absorb(&mut self, later: FirstSample) -> Result<()> {
+        self.time = self.time.into_iter().chain(later.time).min();
+        Ok(())
+    }
+}
+
+impl ChangeTimes {
+    fn stage(change: ClockChange) -> Stage {
+        Stage::begin(move |begin| {
+            let this = ChangeTimes { change, early: 0 };
+            this.features(begin)?;
+            Ok(Stage::rewrite(this))
+        })
+    }
+
+    /// SAMPLE_TIME, and the moment of the clock that CLOCK_DATA gives a wall-clock time for.
+    fn features(&self, session: &mut Begin<'_>) -> Result<()> {
+        let endian = session.endian;
+        let name = session.name.clone();
+        let moved = |feature: Feature, time: u64| {
+            let what =
+                || format!("{name}: feature {feature}: its time {time} would be before 0 or too large");
+            self.change.time(time).with_context(what)
+        };
+        if let Some(times) =
+            session.feature(Feature::SAMPLE_TIME).and_then(|section| SampleTime::read(section, endian))
+        {
+            let times = SampleTime {
+                first_ns: moved(Feature::SAMPLE_TIME, times.first_ns)?,
+                last_ns: moved(Feature::SAMPLE_TIME, times.last_ns)?,
+            };
+            session.set_feature(Feature::SAMPLE_TIME, times.write(endian));
+        }
+        if let Some(clock) =
+            session.feature(Feature::CLOCK_DATA).and_then(|section| ClockData::read(section, endian))
+        {
+            let clock = ClockData { clock_ns: moved(Feature::CLOCK_DATA, clock.clock_ns)?, ..clock };
+            session.set_feature(Feature::CLOCK_DATA, clock.write(endian));
+        }
+        Ok(())
+    }
+}
+
+impl Rewrite for ChangeTimes {
+    fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
+        let layout = out.layouts().layout_of_any(&record);
+        let is_early = |time| self.change.is_before_zero(time);
+        self.early += u64::from(layout.and_then(|layout| layout.time(&record)).is_some_and(is_early));
+        let mut done = Ok(());
+        out.patch(record, |bytes| done = change_times(&record, layout, &self.change, bytes))?;
+        done.map_err(|time| record.error(format!("its time {time} would be before 0 or too large")).into())
+    }
+
+    fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
+        if self.early > 0 {
+            let records = counted(self.early, "record", "records");
+            let what = format!("{records} from before the first sample lost their time: they are at 0, too");
+            session.report.say(Level::Loss, what);
+        }
+        Ok(())
+    }
+}
+
+impl Fork for ChangeTimes {
+    fn fork(&self) -> ChangeTimes {
+        ChangeTimes { early: 0, ..*self }
+    }
+
+    fn absorb(&mut self, later: ChangeTimes) -> Result<()> {
+        self.early += later.early;
+        Ok(())
+    }
+}

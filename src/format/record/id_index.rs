@@ -1,0 +1,185 @@
+//! ID_INDEX records say which CPU and thread, and which guest, each event id belongs to: a view, and the writer.
+
+use crate::{Endian, HEADER_SIZE, RECORD_SIZE_MAX, Record, RecordType};
+
+/// Where the entries begin, bytes.
+const ENTRIES: usize = 16;
+/// Bytes of an entry.
+const ENTRY: usize = 32;
+/// Bytes of what the second array says of an entry.
+const MACHINE: usize = 16;
+
+/// What stands for any CPU and any thread, and for a VCPU that is not known.
+pub const ANY: u64 = u64::MAX;
+
+/// An entry: what is known of one event id.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct IdEntry {
+    /// The id.
+    pub id: u64,
+    /// Its place in the event's table of CPUs and threads.
+    pub idx: u64,
+    /// The CPU that the event counts on, or [`ANY`].
+    pub cpu: u64,
+    /// The thread that the event counts, or [`ANY`].
+    pub tid: u64,
+    /// The process on the host that runs the guest the event is of; 0 for the host itself.
+    pub machine_pid: u64,
+    /// The VCPU of that guest.
+    pub vcpu: u64,
+}
+
+/// An ID_INDEX record (tools/lib/perf/include/perf/event.h, `perf_record_id_index`).
+///
+/// | byte | |
+/// |---|---|
+/// | 8 | u64 n |
+/// | 16 | n × {u64 id, idx, cpu, tid} |
+/// | 16 + 32 n | n × {u64 machine_pid, vcpu}, since perf 6.0, where there is room |
+///
+/// Entries that the record has no room for do not exist, whatever n claims.
+#[derive(Clone, Copy, Debug)]
+pub struct IdIndex<'a> {
+    record: Record<'a>,
+    claimed: Option<u64>,
+    count: usize,
+    has_machines: bool,
+}
+
+impl<'a> IdIndex<'a> {
+    /// Of an ID_INDEX record; `None` for other kinds.
+    pub fn of(record: &Record<'a>) -> Option<IdIndex<'a>> {
+        if record.kind() != RecordType::ID_INDEX {
+            return None;
+        }
+        let claimed = record.u64(HEADER_SIZE);
+        let room = record.bytes().len().saturating_sub(ENTRIES);
+        let count = claimed.map_or(usize::MAX, |count| usize::try_from(count).unwrap_or(usize::MAX));
+        let has_machines = count <= room / (ENTRY + MACHINE);
+        Some(IdIndex { record: *record, claimed, count: count.min(room / ENTRY), has_machines })
+    }
+
+    /// How many entries there are.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// There are no entries.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// It has as many entries as it claims.
+    pub fn is_count_right(&self) -> bool {
+        self.claimed == Some(self.count as u64)
+    }
+
+    /// It says which guest each id is of.
+    pub fn has_machines(&self) -> bool {
+        self.has_machines
+    }
+
+    /// Where the id of entry `number` is, bytes from the start of the record.
+    pub fn id_at(&self, number: usize) -> usize {
+        ENTRIES + number * ENTRY
+    }
+
+    /// The entries.
+    pub fn entries(&self) -> impl Iterator<Item = IdEntry> + use<'a> {
+        let IdIndex { record, count, has_machines, .. } = *self;
+        let word = move |at| record.u64(at).unwrap_or(0);
+        let machine = move |at| if has_machines { word(at) } else { 0 };
+        (0..count).map(move |number| {
+            let (at, machine_at) = (ENTRIES + number * ENTRY, ENTRIES + count * ENTRY + number * MACHINE);
+            IdEntry {
+                id: word(at),
+                idx: word(at + 8),
+                cpu: word(at + 16),
+                tid: word(at + 24),
+                machine_pid: machine(machine_at),
+                vcpu: machine(machine_at + 8),
+            }
+        })
+    }
+}
+
+/// The most entries of one record. perf splits them for the longer form in either case.
+const ENTRIES_MAX: usize = (RECORD_SIZE_MAX - ENTRIES) / (ENTRY + MACHINE);
+
+/// ID_INDEX records with these entries, none where there are none; `with_machines`: they have the second array.
+pub fn write_id_index(entries: &[IdEntry], with_machines: bool, endian: Endian) -> Vec<Vec<u8>> {
+    entries.chunks(ENTRIES_MAX).map(|entries| one_id_index(entries, with_machines, endian)).collect()
+}
+
+/// One ID_INDEX record with these entries, which may be none. Those for which a record has no room are left out: it has room for 1,364
+/// with machines, and for 2,047 without.
+pub fn one_id_index(entries: &[IdEntry], with_machines: bool, endian: Endian) -> Vec<u8> {
+    let size = if with_machines { ENTRY + MACHINE } else { ENTRY };
+    let entries = &entries[..entries.len().min((RECORD_SIZE_MAX - ENTRIES) / size)];
+    let ids = entries.iter().flat_map(|entry| [entry.id, entry.idx, entry.cpu, entry.tid]);
+    let machines = entries.iter().filter(|_| with_machines);
+    let machines = machines.flat_map(|entry| [entry.machine_pid, entry.vcpu]);
+    let words = [entries.len() as u64].into_iter().chain(ids).chain(machines);
+    let body: Vec<u8> = words.flat_map(|word| endian.bytes_u64(word)).collect();
+    let mut bytes = endian.bytes_u32(RecordType::ID_INDEX.0).to_vec();
+    bytes.extend(endian.bytes_u16(0));
+    bytes.extend(endian.bytes_u16((HEADER_SIZE + body.len()) as u16));
+    bytes.extend(body);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Origin;
+
+    fn entries(count: u64) -> Vec<IdEntry> {
+        let entry = |n| IdEntry { id: n + 1, idx: n, cpu: n % 4, tid: ANY, machine_pid: n % 3, vcpu: n % 2 };
+        (0..count).map(entry).collect()
+    }
+
+    #[test]
+    fn what_is_written_is_read_in_both_forms_and_byte_orders() {
+        for endian in [Endian::Little, Endian::Big] {
+            for (count, records) in [(0, 0), (1, 1), (1364, 1), (1365, 2), (3000, 3)] {
+                for with_machines in [false, true] {
+                    let written = write_id_index(&entries(count), with_machines, endian);
+                    assert_eq!(written.len(), records);
+                    let mut read = Vec::new();
+                    for bytes in &written {
+                        let record = Record::new(bytes, &[], Origin::Synthetic, endian).unwrap();
+                        let index = IdIndex::of(&record).unwrap();
+                        assert!(index.is_count_right() && index.has_machines() == with_machines);
+                        assert_eq!(record.u64(index.id_at(0)), index.entries().next().map(|entry| entry.id));
+                        read.extend(index.entries());
+                    }
+                    let machine = |entry: &mut IdEntry| {
+                        if !with_machines {
+                            (entry.machine_pid, entry.vcpu) = (0, 0);
+                        }
+                    };
+                    let mut wanted = entries(count);
+                    wanted.iter_mut().for_each(machine);
+                    assert_eq!(read, wanted);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_wrong_count_gives_the_entries_that_are_there() {
+        let mut bytes = write_id_index(&entries(4), false, Endian::Little).remove(0);
+        for (claimed, found, machines) in [(4, 4, false), (5, 4, false), (u64::MAX, 4, false), (2, 2, true)] {
+            Endian::Little.set_u64(&mut bytes, HEADER_SIZE, claimed);
+            let record = Record::new(&bytes, &[], Origin::Synthetic, Endian::Little).unwrap();
+            let index = IdIndex::of(&record).unwrap();
+            let seen = (index.len(), index.entries().count(), index.has_machines());
+            assert_eq!(seen, (found, found, machines), "{claimed}");
+            assert_eq!(index.is_count_right(), claimed <= 4);
+        }
+        let short = [69, 0, 0, 0, 0, 0, 8, 0];
+        let record = Record::new(&short, &[], Origin::Synthetic, Endian::Little).unwrap();
+        let index = IdIndex::of(&record).unwrap();
+        assert!(index.is_empty() && !index.is_count_right());
+    }
+}

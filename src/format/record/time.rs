@@ -1,0 +1,132 @@
+//! Every time that a record holds, and how to change all of them alike.
+
+use crate::{Endian, Layout, Record, RecordType};
+
+/// Where the times of a record are, bytes from its start: the field of its own that some types have, and `TIME` of the sample or trailer.
+///
+/// | record | byte | source |
+/// |---|---|---|
+/// | FORK, EXIT | 24 | include/uapi/linux/perf_event.h |
+/// | THROTTLE, UNTHROTTLE | 8 | include/uapi/linux/perf_event.h |
+/// | AUXTRACE_ERROR, if its format at 28 is not 0 | 40 | tools/lib/perf/include/perf/event.h |
+/// | SAMPLE, and the trailer of other kernel records and of HEADER_BUILD_ID | by the event's `sample_type` | perf_event_open(2) |
+#[inline]
+pub fn times_in(record: &Record<'_>, layout: Option<&Layout>) -> impl Iterator<Item = usize> + use<> {
+    let own = match record.kind() {
+        RecordType::FORK | RecordType::EXIT => Some(24),
+        RecordType::THROTTLE | RecordType::UNTHROTTLE => Some(8),
+        RecordType::AUXTRACE_ERROR if record.u32(28).is_some_and(|format| format > 0) => Some(40),
+        _ => None,
+    };
+    let of_event = |layout: &Layout| match record.kind() {
+        // perf inject gives it the trailer of the sample that it is made for.
+        RecordType::HEADER_BUILD_ID => record.bytes().len().checked_sub(layout.trailer.time?.into()),
+        _ => layout.time_at(record),
+    };
+    own.into_iter().chain(layout.and_then(of_event))
+}
+
+/// A change of a recording's clock: a time t, in ns, becomes `t × numerator / denominator + offset`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ClockChange {
+    /// Of the factor.
+    pub numerator: u64,
+    /// Of the factor; not 0.
+    pub denominator: u64,
+    /// ns.
+    pub offset: i128,
+    /// A time that would be before 0 becomes 0, instead of an error.
+    pub stop_at_zero: bool,
+}
+
+impl ClockChange {
+    /// The new time. `None` if it is before 0 or beyond the last time that a record can hold. 0 and `u64::MAX` stand for no time, and stay.
+    pub fn time(&self, time: u64) -> Option<u64> {
+        if time == 0 || time == u64::MAX {
+            return Some(time);
+        }
+        let new = self.scaled(time.into())?.checked_add(self.offset)?;
+        let new = if self.stop_at_zero { new.max(0) } else { new };
+        u64::try_from(new).ok().filter(|&new| new != u64::MAX)
+    }
+
+    /// The time would be before 0.
+    pub fn is_before_zero(&self, time: u64) -> bool {
+        time != 0 && self.scaled(time.into()).is_some_and(|scaled| scaled.saturating_add(self.offset) < 0)
+    }
+
+    /// A duration, ns, which only the factor changes.
+    pub fn duration(&self, ns: u64) -> Option<u64> {
+        u64::try_from(self.scaled(ns.into())?).ok()
+    }
+
+    fn scaled(&self, ns: i128) -> Option<i128> {
+        ns.checked_mul(self.numerator.into())?.checked_div_euclid(self.denominator.into())
+    }
+
+    /// What converts the counter of a trace to the clock: `time = zero + (cycles × mult >> shift)`, where `zero` may be before 0.
+    fn conversion(&self, mult: u64, zero: u64) -> Option<(u64, u64)> {
+        let zero = self.scaled(zero.cast_signed().into())?.checked_add(self.offset)?;
+        Some((self.duration(mult)?, i64::try_from(zero).ok()?.cast_unsigned()))
+    }
+}
+
+/// Where `mult` and `zero` of a conversion are: in TIME_CONV, and in AUXTRACE_INFO of Intel PT and BTS, whose private words begin with the PMU's
+/// type and `shift` (tools/perf/util/intel-pt.h, intel-bts.h). The `reference` of AUXTRACE is not a time of the clock: it is a raw counter or a
+/// random number.
+fn conversion_at(record: &Record<'_>) -> Option<(usize, usize)> {
+    const INTEL_PT: u32 = 1;
+    const INTEL_BTS: u32 = 2;
+    match record.kind() {
+        RecordType::TIME_CONV => Some((16, 24)),
+        RecordType::AUXTRACE_INFO => {
+            let intel = record.u32(8).is_some_and(|kind| matches!(kind, INTEL_PT | INTEL_BTS));
+            intel.then_some((32, 40))
+        }
+        _ => None,
+    }
+}
+
+/// Changes all times in `bytes`, a copy of the record. The error is the first time that cannot be changed.
+pub fn change_times(
+    record: &Record<'_>,
+    layout: Option<&Layout>,
+    change: &ClockChange,
+    bytes: &mut [u8],
+) -> Result<(), u64> {
+    let endian: Endian = record.endian();
+    for at in times_in(record, layout) {
+        let Some(time) = record.u64(at) else { continue };
+        endian.set_u64(bytes, at, change.time(time).ok_or(time)?);
+    }
+    // The time of a round of counters is counted from its start.
+    if let Some(time) = record.u64(16).filter(|_| record.kind() == RecordType::STAT_ROUND) {
+        endian.set_u64(bytes, 16, change.duration(time).ok_or(time)?);
+    }
+    if let Some((mult_at, zero_at)) = conversion_at(record)
+        && let Some((mult, zero)) = record.u64(mult_at).zip(record.u64(zero_at))
+        && mult != 0
+    {
+        let (mult, zero) = change.conversion(mult, zero).ok_or(zero)?;
+        endian.set_u64(bytes, mult_at, mult);
+        endian.set_u64(bytes, zero_at, zero);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_is_scaled_and_moved_in_whole_numbers() {
+        let change = ClockChange { numerator: 3, denominator: 2, offset: -5, stop_at_zero: false };
+        assert_eq!(change.time(1_000_000_000_000_000_001), Some(1_499_999_999_999_999_996));
+        assert_eq!(change.duration(10), Some(15));
+        assert_eq!((change.time(0), change.time(u64::MAX), change.time(1)), (Some(0), Some(u64::MAX), None));
+        assert!(change.is_before_zero(1) && !change.is_before_zero(4));
+        assert_eq!(ClockChange { stop_at_zero: true, ..change }.time(1), Some(0));
+        // The counter counts on, and its zero may be before that of the clock.
+        assert_eq!(change.conversion(8, (-4i64).cast_unsigned()), Some((12, (-11i64).cast_unsigned())));
+    }
+}
