@@ -14,7 +14,7 @@ use perfx_pipeline::address_space::{AddressSpaces, Dso, Mapping};
 use perfx_pipeline::{Emit, Fork, Level, Needs, Pass, Place, Rewrite, Session, Stage, Survey, counted};
 
 use crate::support::hits::{Guests, Hits, Mapped, Spot};
-use crate::support::ids::{Correction, IdArgs, IdOptions, Ids, MappedIds, cpumode, dso_name};
+use crate::support::ids::{Correction, IdArgs, IdOptions, Ids, MappedIds, cpumode_of, dso_name};
 use crate::support::options::PassOptions;
 
 /// The pass.
@@ -120,7 +120,7 @@ impl Found {
     fn take(&mut self, dso: &Dso, flags: u32, spot: &Spot, endian: Endian) -> Option<Vec<u8>> {
         let id = self.ids.as_mut()?.find_once(dso, flags, spot.pid)?;
         let (pid, name) = (dso.machine.pid(), dso_name(dso));
-        let entry = BuildIdEntry::new(cpumode(dso), pid, id.as_bytes(), name);
+        let entry = BuildIdEntry::new(cpumode_of(dso), pid, id.as_bytes(), name);
         entry.write_section(endian, &mut self.entries)?;
         self.entry_count += 1;
         let key = (pid, Box::from(name));

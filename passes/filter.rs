@@ -589,7 +589,7 @@ impl Cut {
             return false;
         }
         let Some(pid) = record.u32(8).filter(|&pid| of_process && pid != KERNEL) else { return true };
-        if matches!(kind, RecordType::MMAP | RecordType::MMAP2) && matches!(record.cpumode(), 1 | 4) {
+        if matches!(kind, RecordType::MMAP | RecordType::MMAP2) && record.is_of_kernel() {
             return true;
         }
         let forked = kind == RecordType::FORK;

@@ -1,6 +1,7 @@
 //! The transformations of perfx: one file each, and this registry, one line each.
 
 mod build_ids;
+mod combine;
 mod compress;
 mod decompress;
 mod filter;
@@ -11,22 +12,26 @@ mod recover;
 mod reindex;
 mod repair;
 mod retime;
+mod sort;
 mod support;
 
 use anyhow::{Context as _, Result, bail};
 use perfx_pipeline::{Pass, did_you_mean};
 
 pub use build_ids::{BuildIds, BuildIdsArgs, BuildIdsOptions};
+pub use combine::spec::InputSpec;
+pub use combine::{Combine, CombineOptions, IN_ORDER, Joined, in_time_order};
 pub use compress::{Compress, CompressOptions};
 pub use decompress::{Decompress, DecompressOptions};
 pub use filter::{Filter, FilterArgs, FilterOptions, Part, PartName, Split, SplitBy};
-pub use join::{IN_ORDER, InputSpec, Join, JoinArgs, JoinOptions, Joined, SortArgs, in_time_order};
-pub use merge::{GuestSpec, KCORE_DIR, Merge, MergeArgs, MergeOptions};
+pub use join::{JoinArgs, join};
+pub use merge::{GuestSpec, Merge, MergeArgs, MergeOptions};
 pub use mmap2_build_ids::{Mmap2BuildIds, Mmap2BuildIdsArgs, Mmap2BuildIdsOptions};
 pub use recover::{Recover, RecoverOptions};
 pub use reindex::{ReindexAux, ReindexBuildIds, ReindexIds, ReindexTimes};
 pub use repair::{Mend, Repair, RepairOptions};
 pub use retime::Retime;
+pub use sort::{SortArgs, sort};
 pub use support::hits::Guests;
 pub use support::ids::{
     IdArgs, IdOptions, RecordedIds, SearchArgs, can_have_id, dso_name, object_of, recorded_on,

@@ -39,7 +39,7 @@ use machines::Machines;
 use merging::Merging;
 use offset::{Found, find_clocks, follow_clocks, stretches};
 use placed::{Opened, open_guests};
-pub use spec::GuestSpec;
+pub use spec::{GuestSpec, MergeOptions};
 use switches::{Watch, timed_kinds};
 
 /// The pass.
@@ -47,22 +47,6 @@ use switches::{Watch, timed_kinds};
 pub struct Merge {
     options: MergeOptions,
 }
-
-/// What the user chose.
-#[derive(Clone, Debug, Default)]
-pub struct MergeOptions {
-    /// The guests, as [`GuestSpec::parse`] reads them.
-    pub guests: Vec<OsString>,
-    /// The guests' samples, too.
-    pub samples: bool,
-    /// Kinds that perf inject leaves out, where they say something to a reader.
-    pub all: bool,
-    /// `PID` below this folder stands for `/` of the guest of that process.
-    pub guestmount: Option<PathBuf>,
-}
-
-/// The entry of a recording's directory that holds its kernel's memory; that of a guest's has `__` and its pid behind it.
-pub const KCORE_DIR: &str = "kcore_dir";
 
 /// The options as they are given.
 #[derive(Args, Clone, Debug)]

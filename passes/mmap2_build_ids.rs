@@ -224,7 +224,7 @@ impl Rewrite for RewriteMaps {
             _ => {
                 let number = self.mappings;
                 self.mappings += usize::from(Mapping::read(&record, out.layouts()).is_some());
-                let kernel = matches!(record.cpumode(), 1 | 4);
+                let kernel = record.is_of_kernel();
                 let needed = |needed: &Vec<bool>| needed.get(number).copied().unwrap_or(false);
                 let is_needed = self.needed.as_ref().is_none_or(needed);
                 match is_needed.then(|| self.with_id(&record, out.layouts())).flatten() {

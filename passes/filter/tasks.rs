@@ -68,7 +68,7 @@ pub(super) struct Who {
 impl Who {
     /// The process or thread `number`, on the machine where `record` happened.
     pub(super) fn of(record: &Record<'_>, layouts: &Layouts, number: u32) -> Who {
-        let guest = matches!(record.cpumode(), 4 | 5);
+        let guest = record.is_of_guest();
         let id = || layouts.layout_of(record).and_then(|layout| layout.id(record));
         Who { number, guest: guest.then(id) }
     }

@@ -41,7 +41,7 @@ impl Unused {
             self.events.extend(counts.filter_map(|id| layouts.event_of_id(id)));
         }
         if let Some(mapping) = Mapping::read(record, layouts) {
-            let kernel = mapping.pid == KERNEL || matches!(record.cpumode(), 1 | 4);
+            let kernel = mapping.pid == KERNEL || record.is_of_kernel();
             let who = (!kernel).then(|| Who::of(record, layouts, mapping.pid));
             let time = moment(record, layouts.layout_of(record), layouts);
             self.files.entry(mapping.name.into()).or_default().push((who, time));

@@ -3,8 +3,6 @@
 use perfx_format::{Event, Kinds, Layouts, Record, RecordType};
 use perfx_pipeline::Level;
 
-use super::machines::is_guests;
-
 /// Which of a guest's records are merged.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Chosen {
@@ -65,7 +63,7 @@ impl Chosen {
             let event = layouts.event_of(record).and_then(|event| self.mute.get(event));
             SAMPLES.contains(&kind) && event == Some(&true)
         };
-        self.kinds.has(kind) && kind.is_kernel() && !is_guests(record) && !bpf() && !mute()
+        self.kinds.has(kind) && kind.is_kernel() && !record.is_of_guest() && !bpf() && !mute()
     }
 
     /// Why records of a kind are left out, and how much that matters.

@@ -8,6 +8,7 @@ use build_id::{Answer, Finder, Places};
 use perfx_format::features::BuildIds;
 use perfx_format::read::{Batch, Form, Recording, Spool};
 use perfx_format::record::build_id::{BUILD_ID_SIZE_VALID, BuildIdEntry};
+use perfx_format::record::cpumode::{GUEST_KERNEL, GUEST_USER, USER};
 use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::record::id_index::IdIndex;
 use perfx_format::{Feature, Layouts, Origin, Record, RecordType, sample_type as st};
@@ -17,8 +18,7 @@ use perfx_pipeline::{Job, Output, OutputForm, scan};
 use super::chosen::Chosen;
 use super::clock::TimeConv;
 use super::moments::{Moment, Moments, VcpuRef};
-use super::translate::{GUEST_KERNEL, GUEST_USER};
-use crate::join::Join;
+use crate::sort::sort;
 use crate::support::ids::{MappedIds, dso_name, object_of, recorded_on};
 use crate::support::levels::levels;
 
@@ -161,7 +161,7 @@ const WAITING_MAX: u64 = 32 << 20;
 fn sorted(recording: Recording, threads: usize, spool: Spool) -> Result<Recording> {
     let name = recording.name.clone();
     let file = spool().with_context(|| format!("{name}: a temporary file to sort it can't be made"))?;
-    let job = Job { recording, passes: vec![Box::new(Join::sort())], threads, spool: spool.clone() };
+    let job = Job { recording, passes: vec![Box::new(sort())], threads, spool: spool.clone() };
     job.run(Output::File(&file, OutputForm::File))?;
     Ok(Recording::from_file(file, name, spool)?)
 }
@@ -248,7 +248,7 @@ impl Facts {
         if let Some(mapping) = Mapping::read(record, &batch.layouts).filter(|_| taken) {
             let dso = mapping.dso(record, Machine::Host);
             self.mapped_ids.learn(&dso);
-            let runs = dso.kernel || record.cpumode() == 2 && mapping.name.starts_with(b"/");
+            let runs = dso.kernel || record.cpumode() == USER && mapping.name.starts_with(b"/");
             if runs && !dso.tells_id() {
                 self.files.insert((dso.kernel, dso_name(&dso).into()));
             }

@@ -8,13 +8,8 @@ use perfx_format::record::id_index::IdIndex;
 use perfx_format::{Kinds, Record, RecordType, until_nul};
 
 use super::clock::TimeConv;
-use super::report::{list, ranges};
 use super::spec::GuestSpec;
-
-/// Bits 0-2 of `misc`: the record is of a guest, merged before.
-pub(crate) fn is_guests(record: &Record<'_>) -> bool {
-    matches!(record.cpumode(), 4 | 5)
-}
+use crate::support::text::{list, ranges};
 
 /// Names that virtual machine monitors give their VCPU threads, up to the number.
 const VCPU_NAMES: [&[u8]; 5] = [b"CPU ", b"vcpu", b"fc_vcpu ", b"crosvm_vcpu", b"kvm-vcpu-"];
@@ -62,7 +57,7 @@ impl Machines {
 
     pub(crate) fn look_at(&mut self, record: &Record<'_>) {
         match record.kind() {
-            RecordType::COMM if !is_guests(record) => {
+            RecordType::COMM if !record.is_of_guest() => {
                 let comm = until_nul(record.bytes().get(16..).unwrap_or_default());
                 if let (Some(pid), Some(tid), Some(vcpu)) = (record.u32(8), record.u32(12), vcpu_of(comm)) {
                     let name = String::from_utf8_lossy(comm).into_owned();

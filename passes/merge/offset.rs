@@ -13,9 +13,9 @@ use super::clock::{Clock, Scale};
 use super::machines::{Machines, Thread};
 use super::moments::Moment;
 use super::placed::{Opened, Placed, Process};
-use super::report::{list, signed_seconds};
 use super::schedule::{Event as At, Fit, Schedule, Unfit};
 use super::switches::Watch;
+use crate::support::text::{list, signed_seconds};
 
 /// A guest whose process is known, and what is known of its clock.
 pub(crate) type Found = (Placed, Approach);

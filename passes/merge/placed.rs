@@ -8,15 +8,14 @@ use anyhow::{Result, ensure};
 use perfx_format::Feature;
 use perfx_format::features::read_str;
 use perfx_format::header::Weight;
-use perfx_format::read::Recording;
+use perfx_format::read::{KCORE_DIR, Recording};
 use perfx_pipeline::{Level, Session};
 
 use super::chosen::Chosen;
 use super::guest::Guest;
 use super::machines::{Machines, Thread, find_pids, find_threads};
-use super::report::list;
-use super::spec::GuestSpec;
-use super::{KCORE_DIR, MergeOptions};
+use super::spec::{GuestSpec, MergeOptions};
+use crate::support::text::list;
 
 /// A guest, and where it may have run.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use std::fmt;
 
 use perfx_pipeline::counted;
 
-use super::report::{list, signed_seconds};
+use crate::support::text::{list, signed_seconds};
 
 /// A moment of the guest on the host's time scale, but for an offset: ns.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

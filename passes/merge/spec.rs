@@ -1,13 +1,26 @@
 //! What a user says of a guest: `PATH,pid=N,offset=N,scale=F,vcpu=V:TID,…,root=DIR`, or as perf inject takes it, `PATH,PID[,OFFSET[,SCALE]]`.
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::clock::Scale;
+
+/// What the user chose.
+#[derive(Clone, Debug, Default)]
+pub struct MergeOptions {
+    /// The guests, as [`GuestSpec::parse`] reads them.
+    pub guests: Vec<OsString>,
+    /// The guests' samples, too.
+    pub samples: bool,
+    /// Kinds that perf inject leaves out, where they say something to a reader.
+    pub all: bool,
+    /// `PID` below this folder stands for `/` of the guest of that process.
+    pub guestmount: Option<PathBuf>,
+}
 
 /// A guest's recording, and what is known of it beforehand.
 #[derive(Clone, PartialEq, Debug)]

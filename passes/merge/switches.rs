@@ -7,8 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use perfx_format::read::Batch;
 use perfx_format::{Kinds, Layout, Layouts, Record, RecordType};
 
-use super::machines::is_guests;
-
 /// A thread goes onto a CPU or leaves it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Switch {
@@ -126,7 +124,7 @@ impl Switches {
         (self.first, self.last) = (self.first.min(time), self.last.max(time));
         self.open.latest = self.open.latest.max(time);
         if matches!(kind, RecordType::SWITCH | RecordType::SWITCH_CPU_WIDE)
-            && !is_guests(record)
+            && !record.is_of_guest()
             && let Some((_, tid)) = layout.pid_tid(record)
             && let Ok(thread) = self.threads.binary_search(&tid)
         {

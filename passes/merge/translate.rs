@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use anyhow::Result;
 use perfx_format::read::Batch;
+use perfx_format::record::cpumode::{GUEST_KERNEL, GUEST_USER, USER};
 use perfx_format::record::ids::{READ_FORMAT_ID, ids_about, ids_in_read};
 use perfx_format::sample::Read;
 use perfx_format::{
@@ -36,9 +37,6 @@ pub(crate) struct Translator {
 }
 
 // PERF_RECORD_MISC_* of perf_event_open(2).
-pub(crate) const GUEST_KERNEL: u16 = 4;
-pub(crate) const GUEST_USER: u16 = 5;
-
 /// A guest's record rewritten for the host. Its CPU stays 0 until all earlier switches of the host are known.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Made {
@@ -203,7 +201,7 @@ impl Translator {
         else {
             return Err(record.error("with an id it is larger than a record can be").into());
         };
-        let cpumode = if record.cpumode() == 2 { GUEST_USER } else { GUEST_KERNEL };
+        let cpumode = if record.cpumode() == USER { GUEST_USER } else { GUEST_KERNEL };
         self.endian.set_u16(new, 4, record.misc() & !7 | cpumode);
         self.endian.set_u16(new, 6, size);
         Ok(size)

@@ -17,7 +17,7 @@ use perfx_pipeline::{Emit, Fork, Level, Needs, Pass, Rewrite, Session, Stage, Su
 
 use super::{counts, tell};
 use crate::support::hits::Guests;
-use crate::support::ids::{cpumode, dso_name};
+use crate::support::ids::{cpumode_of, dso_name};
 use crate::support::options::PassOptions;
 
 /// The pass, and its options.
@@ -203,7 +203,7 @@ impl Survey for RecordSurvey {
         {
             let dso = mapping.dso(record, self.guests.machine(record, layouts, Some(mapping.pid)));
             let id = id.get(..len.into()).unwrap_or_default();
-            let entry = BuildIdEntry::new(cpumode(&dso), dso.machine.pid(), id, dso_name(&dso));
+            let entry = BuildIdEntry::new(cpumode_of(&dso), dso.machine.pid(), id, dso_name(&dso));
             self.learn(&entry, endian);
         }
         Ok(())

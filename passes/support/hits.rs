@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+use perfx_format::record::cpumode::{GUEST_KERNEL, GUEST_USER, KERNEL as KERNEL_MODE, USER};
 use perfx_format::record::id_index::IdIndex;
 use perfx_format::sample::{Branches, Sample, U64s, callchain, frames};
 use perfx_format::{Kinds, Layout, Layouts, Origin, Record, RecordType, Task, sample_type as st};
@@ -29,7 +30,7 @@ impl Guests {
 
     /// The machine on which a record happened; `pid` is the process it is about.
     pub fn machine(&self, record: &Record<'_>, layouts: &Layouts, pid: Option<u32>) -> Machine {
-        if matches!(record.cpumode(), 4 | 5) { self.guest(record, layouts, pid) } else { Machine::Host }
+        if record.is_of_guest() { self.guest(record, layouts, pid) } else { Machine::Host }
     }
 
     /// The address space in which code of this cpumode runs at the moment of a sample of process `pid`.
@@ -351,12 +352,6 @@ struct At<'r, 'a> {
 impl At<'_, '_> {
     /// The cpumode of the sampled process's own code.
     fn user(&self) -> u16 {
-        if matches!(self.record.cpumode(), GUEST_KERNEL | GUEST_USER) { GUEST_USER } else { USER }
+        if self.record.is_of_guest() { GUEST_USER } else { USER }
     }
 }
-
-// PERF_RECORD_MISC_* of perf_event_open(2).
-const KERNEL_MODE: u16 = 1;
-const USER: u16 = 2;
-const GUEST_KERNEL: u16 = 4;
-const GUEST_USER: u16 = 5;

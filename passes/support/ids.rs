@@ -13,6 +13,7 @@ use clap::Args;
 use perfx_format::features::{BuildIds, read_str, trimmed_id};
 use perfx_format::header::Features;
 use perfx_format::record::build_id::{BuildIdEntry, set_build_id};
+use perfx_format::record::cpumode;
 use perfx_format::{Endian, Feature, Kinds, Layouts, Record, RecordType, set_mmap2_build_id};
 use perfx_pipeline::address_space::{Dso, Identity, Machine, Mapping};
 use perfx_pipeline::{LISTED, Level, Report, Session, counted};
@@ -302,7 +303,7 @@ impl MappedIds {
     /// Takes in a record, if it is a MMAP2 of the host.
     pub(crate) fn learn_record(&mut self, record: &Record<'_>, layouts: &Layouts) {
         if record.kind() == RecordType::MMAP2
-            && !matches!(record.cpumode(), 4 | 5)
+            && !record.is_of_guest()
             && let Some(mapping) = Mapping::read(record, layouts)
         {
             self.learn(&mapping.dso(record, Machine::Host));
@@ -321,7 +322,7 @@ impl MappedIds {
             let of_host = dso.machine == Machine::Host;
             let dso = Dso { machine: if of_host { machine } else { dso.machine }, ..dso.clone() };
             if let Some(id) = dso.identity.build_id() {
-                let entry = BuildIdEntry::new(cpumode(&dso), dso.machine.pid(), id, dso_name(&dso));
+                let entry = BuildIdEntry::new(cpumode_of(&dso), dso.machine.pid(), id, dso_name(&dso));
                 // A name that fits into a MMAP2 record fits into an entry.
                 let _ = entry.write_section(endian, &mut entries);
             }
@@ -569,11 +570,11 @@ pub fn dso_name(dso: &Dso) -> &[u8] {
 }
 
 /// Bits 0-2 of a HEADER_BUILD_ID's `misc`: whose the DSO is, whatever the cpumode of the sample that hit it.
-pub(crate) fn cpumode(dso: &Dso) -> u16 {
+pub(crate) fn cpumode_of(dso: &Dso) -> u16 {
     match (dso.machine, dso.kernel) {
-        (Machine::Host, true) => 1,
-        (Machine::Host, false) => 2,
-        (Machine::Guest(_), true) => 4,
-        (Machine::Guest(_), false) => 5,
+        (Machine::Host, true) => cpumode::KERNEL,
+        (Machine::Host, false) => cpumode::USER,
+        (Machine::Guest(_), true) => cpumode::GUEST_KERNEL,
+        (Machine::Guest(_), false) => cpumode::GUEST_USER,
     }
 }

@@ -5,3 +5,4 @@ pub(crate) mod hits;
 pub(crate) mod ids;
 pub(crate) mod levels;
 pub(crate) mod options;
+pub(crate) mod text;

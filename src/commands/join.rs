@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use perfx_format::read::{Chain, Recording};
-use perfx_passes::{Decompress, DecompressOptions, InputSpec, Join as Pass, JoinOptions, Joined};
+use perfx_passes::{CombineOptions, Decompress, DecompressOptions, InputSpec, Joined};
 use perfx_pipeline::{Job, Output, OutputForm};
 
 use super::decompress::broken_chain;
@@ -98,13 +98,13 @@ impl Join {
         let has_kcore = |input: &Input| !input.recording.extras.is_empty();
         let directory = take_kcore && inputs.iter().any(has_kcore);
         let others = inputs.into_iter().map(|input| Joined::Open(Box::new(input.recording), input.offset));
-        let options = JoinOptions {
+        let options = CombineOptions {
             offset: first.offset,
             others: others.collect(),
             mix: self.mix || self.write.force,
             take_kcore,
         };
-        let pass = Box::new(Pass::new(options));
+        let pass = Box::new(perfx_passes::join(options));
         self.write.write_recording("join", &first.source, first.recording, vec![pass], directory)
     }
 

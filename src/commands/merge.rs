@@ -4,7 +4,8 @@ use std::ffi::OsString;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use perfx_passes::{GuestSpec, KCORE_DIR, MergeOptions};
+use perfx_format::read::KCORE_DIR;
+use perfx_passes::{GuestSpec, MergeOptions};
 use perfx_pipeline::Pass;
 
 use crate::args::Usage;

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
-use perfx_passes::{IN_ORDER, Join, in_time_order};
+use perfx_passes::{IN_ORDER, in_time_order, sort};
 use perfx_pipeline::{Level, Report};
 
 use crate::io::source::spool;
@@ -39,6 +39,6 @@ impl Sort {
                 return Ok(code.max(self.write.verbosity.print(&report)));
             }
         }
-        self.write.write_recording("sort", &source, recording, vec![Box::new(Join::sort())], false)
+        self.write.write_recording("sort", &source, recording, vec![Box::new(sort())], false)
     }
 }

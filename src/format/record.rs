@@ -2,6 +2,7 @@
 
 pub mod build_id;
 pub mod compressed;
+pub mod cpumode;
 pub mod event_update;
 pub mod header_records;
 pub mod id_index;
@@ -116,10 +117,22 @@ impl<'a> Record<'a> {
         self.endian.u16(self.bytes, 4).unwrap_or(0)
     }
 
-    /// Bits 0-2 of `misc`: 0 unknown, 1 kernel, 2 user, 3 hypervisor, 4 guest kernel, 5 guest user.
+    /// Bits 0-2 of `misc`: the level at which its code ran ([`cpumode`]), 0 where that is not known.
     #[inline]
     pub fn cpumode(&self) -> u16 {
         self.misc() & 7
+    }
+
+    /// It is about code of a kernel, the host's or a guest's.
+    #[inline]
+    pub fn is_of_kernel(&self) -> bool {
+        cpumode::is_kernel(self.cpumode())
+    }
+
+    /// It is about code that ran in a guest.
+    #[inline]
+    pub fn is_of_guest(&self) -> bool {
+        cpumode::is_guest(self.cpumode())
     }
 
     /// The record with its header, without its payload.

@@ -187,7 +187,7 @@ impl<'a> Mapping<'a> {
 
     /// What the record maps.
     pub fn dso(&self, record: &Record<'_>, machine: Machine) -> Dso {
-        let kernel = self.pid == KERNEL || matches!(record.cpumode(), 1 | 4);
+        let kernel = self.pid == KERNEL || record.is_of_kernel();
         Dso { machine, kernel, name: self.name.into(), identity: self.identity }
     }
 }

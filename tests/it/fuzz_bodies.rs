@@ -19,7 +19,7 @@ use perfx_format::{
     Bytes, Endian, Event, Feature, Kinds, Layouts, Origins, Record, RecordType, Result, Walker,
 };
 use perfx_passes::{
-    Compress, CompressOptions, Decompress, DecompressOptions, Join, JoinOptions, Joined, Merge, MergeOptions,
+    CombineOptions, Compress, CompressOptions, Decompress, DecompressOptions, Joined, Merge, MergeOptions,
     PassSpec, REGISTRY, Recover, ReindexAux, ReindexBuildIds, ReindexIds, ReindexTimes, Split, SplitBy,
     in_time_order, parse_chain,
 };
@@ -415,7 +415,7 @@ const HOST: &[u8] = include_bytes!("../data/recorded/switch.p61.data");
 pub(crate) fn join(bytes: &[u8]) {
     let form = FORMS[bytes.len() % 2];
     let Some(before) = summary(bytes) else { return };
-    if let Some((_, sorted)) = run(bytes, vec![Box::new(Join::sort())], form, 1) {
+    if let Some((_, sorted)) = run(bytes, vec![Box::new(perfx_passes::sort())], form, 1) {
         if !by_hostname(&before, form) {
             check(&sorted, form);
             let mut recording = open(&sorted).expect("what was sorted can be read");
@@ -426,14 +426,19 @@ pub(crate) fn join(bytes: &[u8]) {
         }
         if bytes.len().is_multiple_of(8) {
             let (_, threaded) =
-                run(bytes, vec![Box::new(Join::sort())], form, 3).expect("threads change nothing");
+                run(bytes, vec![Box::new(perfx_passes::sort())], form, 3).expect("threads change nothing");
             assert!(threaded == sorted, "the bytes depend on the number of threads");
         }
     }
     for (first, other) in [(bytes, HOST), (HOST, bytes)] {
         let Ok(other) = open(other) else { continue };
         let others = vec![Joined::Open(Box::new(other), None)];
-        let join = Join::new(JoinOptions { others, mix: true, take_kcore: true, ..JoinOptions::default() });
+        let join = perfx_passes::join(CombineOptions {
+            others,
+            mix: true,
+            take_kcore: true,
+            ..CombineOptions::default()
+        });
         if let Some((_, joined)) = run(first, vec![Box::new(join)], form, 1)
             && !by_hostname(&before, form)
         {

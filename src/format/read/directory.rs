@@ -11,6 +11,9 @@ use super::stream::{Source, Stream};
 use crate::header::{Fault, Weight};
 use crate::{Bytes, Error, Feature, Result};
 
+/// A folder beside the records of a directory that holds a copy of the kernel's code (`perf record --kcore`).
+pub const KCORE_DIR: &str = "kcore_dir";
+
 impl Recording {
     pub(super) fn open_directory(path: &Path, name: Arc<str>) -> Result<Recording> {
         let data = path.join("data");

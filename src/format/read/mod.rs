@@ -14,6 +14,7 @@ mod stream;
 
 pub use batch::{BATCH_SIZE, Batch, Opened};
 pub use batches::{Batches, Cut, Draft, Progress, Stretch};
+pub use directory::KCORE_DIR;
 pub use expand::{Chain, Expand, Parcel, Parcels, Pieces};
 pub use fragment::{Lost, Stray, Torn};
 pub use recording::{Form, Recording};

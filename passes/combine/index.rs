@@ -4,12 +4,11 @@ use std::collections::{HashMap, HashSet};
 
 use anyhow::Result;
 use perfx_format::read::{Batch, Recording};
-use perfx_format::record::id_index::write_id_index;
-use perfx_format::{Endian, Layouts, Record};
-use perfx_pipeline::{Level, Report, counted, scan};
+use perfx_format::record::id_index::IdEntry;
+use perfx_format::{Layouts, Record};
+use perfx_pipeline::scan;
 
-use super::unite::{Party, United};
-use crate::reindex::ids::{Found, Seen, each_once, kernel_kinds, unknown};
+use crate::reindex::ids::{Found, Seen, kernel_kinds};
 
 /// Of one input.
 #[derive(Debug, Default)]
@@ -62,8 +61,14 @@ impl Indexed {
         self.found.is_needed()
     }
 
-    fn listed(&self) -> impl Iterator<Item = u64> {
+    /// The ids that have entries.
+    pub(super) fn listed(&self) -> impl Iterator<Item = u64> {
         self.found.indexes.iter().flat_map(|index| &index.entries).map(|entry| entry.id)
+    }
+
+    /// Entries for the `wanted` of these ids, with what the records prove of them.
+    pub(super) fn entries(&self, ids: &[(u64, usize)], wanted: &[(u64, usize)]) -> Vec<IdEntry> {
+        self.found.entries(ids, wanted, &self.seen)
     }
 
     /// Some of these ids have no entry.
@@ -71,39 +76,4 @@ impl Indexed {
         let listed: HashSet<u64> = self.listed().collect();
         ids.into_iter().any(|id| *id != 0 && !listed.contains(id))
     }
-}
-
-/// ID_INDEX records for the ids of the output that no input's name.
-pub(super) fn lacking(
-    parties: &[Party<'_>],
-    united: &United,
-    endian: Endian,
-    report: &mut Report,
-) -> Vec<Vec<u8>> {
-    if !parties.iter().any(|party| party.facts.index.is_needed()) {
-        return Vec::new();
-    }
-    let both = || parties.iter().zip(&united.translators);
-    let mut listed: HashSet<u64> =
-        both().flat_map(|(party, own)| party.facts.index.listed().map(|id| own.id(id))).collect();
-    listed.insert(0);
-    let mut added = Vec::new();
-    for (party, own) in both() {
-        let ids = each_once(party.events.iter().map(|event| &event.ids));
-        let wanted: Vec<_> = ids.iter().copied().filter(|(id, _)| listed.insert(own.id(*id))).collect();
-        let Indexed { found, seen } = &party.facts.index;
-        added.extend(found.entries(&ids, &wanted, seen).into_iter().map(|mut entry| {
-            entry.id = own.id(entry.id);
-            entry
-        }));
-    }
-    // Ids of events that had none.
-    let made = united.events.iter().flat_map(|event| &event.ids).copied();
-    added.extend(made.filter(|&id| listed.insert(id)).map(unknown));
-    if !added.is_empty() {
-        let ids = counted(added.len() as u64, "id", "ids");
-        report.say(Level::Info, format!("ID_INDEX: {ids} added that the inputs' own lack"));
-    }
-    let long = added.iter().any(|entry| entry.machine_pid != 0);
-    write_id_index(&added, long, endian)
 }

@@ -34,7 +34,7 @@ impl InputSpec {
 }
 
 /// What a clock is ahead, ns.
-pub(super) fn offset(text: &str) -> Result<i64> {
+pub(crate) fn offset(text: &str) -> Result<i64> {
     let number = text.parse().ok();
     number.with_context(|| {
         format!("`{text}` is not an offset: ns by which the input's clock is ahead, such as -1500")

@@ -1,0 +1,27 @@
+//! `sort` puts the records of a recording in the order of time. What is in order already stays as it is.
+
+use anyhow::Result;
+use clap::Args;
+use perfx_pipeline::Pass;
+
+use crate::combine::{Combine, CombineOptions};
+use crate::support::options::PassOptions;
+
+/// The options of `sort`, which has none.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct SortArgs {}
+
+impl PassOptions for SortArgs {
+    const NAME: &'static str = "sort";
+    const ABOUT: &'static str = "put records in time order";
+    const EXAMPLES: &'static [&'static str] = &[""];
+
+    fn pass(self) -> Result<Box<dyn Pass>> {
+        Ok(Box::new(sort()))
+    }
+}
+
+/// The pass.
+pub fn sort() -> Combine {
+    Combine::new(SortArgs::NAME, CombineOptions::default())
+}
