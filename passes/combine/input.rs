@@ -12,7 +12,7 @@ use perfx_format::record::id_index::IdIndex;
 use perfx_format::record::ids::{ids_in, own_ids, with_identifier};
 use perfx_format::record::time::times_in;
 use perfx_format::{Endian, Event, Kinds, Layouts, Mmap, Record, RecordType, sample_type as st};
-use perfx_pipeline::{ahead, in_file, opened, scan};
+use perfx_pipeline::{ahead, in_file, scan};
 
 use super::index::Indexed;
 use super::sorter::{Held, Ready, Sorter, anonymous};
@@ -380,7 +380,7 @@ impl Input {
         let endian = recording.endian;
         let first = Input::first(facts, &recording.events, translator, endian, spool);
         let translator = first.translator.clone();
-        let batches = opened(recording).map(move |batch| held(&batch?, &translator, false));
+        let batches = recording.decompressed().map(move |batch| held(&batch?, &translator, false));
         Ok(Input {
             feed: Some(Feed { name: recording.name.clone(), batches: ahead(batches, threads)? }),
             ..first

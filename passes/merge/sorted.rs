@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use perfx_format::read::Batch;
-use perfx_pipeline::{ahead, opened};
+use perfx_pipeline::ahead;
 
 use super::guest::Guest;
 use super::translate::{Made, Translator};
@@ -30,7 +30,7 @@ impl Sorted {
     /// With several threads, one of them reads ahead.
     pub(crate) fn new(guest: &mut Guest, translator: Arc<Translator>, threads: usize) -> Result<Sorted> {
         let reader = Reader {
-            batches: Some(Box::new(opened(&mut guest.recording))),
+            batches: Some(Box::new(guest.recording.decompressed())),
             levels: guest.facts.levels(),
             translator,
             bytes: Vec::new(),
@@ -152,7 +152,7 @@ pub(crate) fn timeless(
     let mut left = guest.facts.timeless;
     let kinds = translator.chosen.kinds;
     let mut bytes = Vec::new();
-    for batch in opened(&mut guest.recording) {
+    for batch in guest.recording.decompressed() {
         let batch = batch?;
         let mut walker = batch.walk();
         while left > 0

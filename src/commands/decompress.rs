@@ -74,7 +74,7 @@ impl Decompress {
         for (index, path) in self.chain.iter().enumerate() {
             let target = self.target(path, folder)?;
             ensure!(!made.iter().any(|(_, other)| *other == target), "{} is there twice", target.display());
-            let mut recording = Recording::open(path, spool())?;
+            let mut recording = Recording::open(path)?;
             let name = recording.name.clone();
             ensure!(
                 !matches!(recording.form, Form::Directory { .. }),

@@ -254,7 +254,7 @@ impl Older {
 
 /// The file may be a part of `whole`: it was recorded by the same command on the same machine, and has no event that `whole` lacks.
 fn is_part(path: &Path, whole: &Recording) -> bool {
-    let Ok(part) = Recording::open(path, spool()) else { return false };
+    let Ok(part) = Recording::open(path) else { return false };
     let same = |feature| part.features.get(&feature) == whole.features.get(&feature);
     let features = [Feature::HOSTNAME, Feature::OSRELEASE, Feature::CMDLINE];
     features.into_iter().all(same) && part.events.iter().all(|event| whole.events.contains(event))

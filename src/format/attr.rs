@@ -27,6 +27,21 @@ impl Event {
         Event { raw, attr, ids }
     }
 
+    /// An event that is made, not read.
+    ///
+    /// ```
+    /// use perfx_format::{Attr, Endian, Event, sample_type};
+    ///
+    /// let mut attr = Attr::default();
+    /// attr.type_ = 1; // software
+    /// attr.sample_type = sample_type::IP | sample_type::TID | sample_type::TIME;
+    /// let event = Event::made(&attr, vec![1], Endian::Little);
+    /// assert_eq!((event.raw().len(), event.attr().size), (64, 64));
+    /// ```
+    pub fn made(attr: &Attr, ids: Vec<u64>, endian: Endian) -> Event {
+        Event::new(attr.encode(endian), ids, endian)
+    }
+
     /// The bytes as recorded.
     pub fn raw(&self) -> &[u8] {
         &self.raw
@@ -67,9 +82,10 @@ impl fmt::Debug for Event {
 }
 
 macro_rules! attr_fields {
-    ($($at:literal $int:ident $name:ident $doc:literal;)*) => {
+    ($($at:literal $int:ident $set:ident $name:ident $doc:literal;)*) => {
         /// The decoded fields of `struct perf_event_attr` (include/uapi/linux/perf_event.h); 0 where the attr is too short to hold one.
         #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+        #[non_exhaustive]
         pub struct Attr {
             $(#[doc = concat!("Byte ", stringify!($at), ": ", $doc)] pub $name: $int,)*
             /// Byte 40: the flag bits, bit 0 (`disabled`) to bit 39 (`defer_output`) numbered as a little-endian compiler allocates them.
@@ -84,42 +100,60 @@ macro_rules! attr_fields {
                     flags: flags(raw, endian),
                 }
             }
+
+            /// The bytes of an attr with these fields: as few as hold all that are not 0, but at least `size`, and at least 64, so that the
+            /// oldest perf that can read it does. Their `attr.size` says how many there are.
+            pub fn encode(&self, endian: Endian) -> Vec<u8> {
+                let mut raw = vec![0; ATTR_SIZE_MAX];
+                $(endian.$set(&mut raw, $at, self.$name);)*
+                raw[40..48].copy_from_slice(&flag_bytes(self.flags, endian));
+                let used = raw.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+                let size = used.max(self.size as usize).clamp(ATTR_SIZE_MIN, ATTR_SIZE_MAX).next_multiple_of(8);
+                raw.truncate(size);
+                endian.set_u32(&mut raw, 4, size as u32);
+                raw
+            }
         }
     };
 }
 
 attr_fields! {
-    0 u32 type_ "PMU type: 0 hardware, 1 software, 2 tracepoint, 3 cache, 4 raw, 5 breakpoint, others are dynamic.";
-    4 u32 size "Size of the attr in bytes, as its writer said.";
-    8 u64 config "The event within its PMU.";
-    16 u64 sample_period "Period, or frequency in Hz with the `freq` flag.";
-    24 u64 sample_type "What a sample holds: see `SampleType`.";
-    32 u64 read_format "What a counter read holds.";
-    48 u32 wakeup_events "Events, or bytes with the `watermark` flag, until the reader is woken.";
-    52 u32 bp_type "Kind of breakpoint.";
-    56 u64 config1 "Also bp_addr, kprobe_func, uprobe_path.";
-    64 u64 config2 "Also bp_len, kprobe_addr, probe_offset.";
-    72 u64 branch_sample_type "What a branch stack holds.";
-    80 u64 sample_regs_user "Mask of the user registers in a sample.";
-    88 u32 sample_stack_user "Bytes of user stack in a sample.";
-    92 u32 clockid "Clock of the times, with the `use_clockid` flag.";
-    96 u64 sample_regs_intr "Mask of the registers at the interrupt in a sample.";
-    104 u32 aux_watermark "AUX bytes until the reader is woken.";
-    108 u16 sample_max_stack "Most frames in a call chain.";
-    112 u32 aux_sample_size "AUX bytes in a sample.";
-    116 u32 aux_action "Bit 0 start_paused, 1 pause, 2 resume.";
-    120 u64 sig_data "Data of the signal sent with `sigtrap`.";
-    128 u64 config3 "More configuration.";
-    136 u64 config4 "More configuration.";
+    0 u32 set_u32 type_ "PMU type: 0 hardware, 1 software, 2 tracepoint, 3 cache, 4 raw, 5 breakpoint, others are dynamic.";
+    4 u32 set_u32 size "Size of the attr in bytes, as its writer said.";
+    8 u64 set_u64 config "The event within its PMU.";
+    16 u64 set_u64 sample_period "Period, or frequency in Hz with the `freq` flag.";
+    24 u64 set_u64 sample_type "What a sample holds: see `SampleType`.";
+    32 u64 set_u64 read_format "What a counter read holds.";
+    48 u32 set_u32 wakeup_events "Events, or bytes with the `watermark` flag, until the reader is woken.";
+    52 u32 set_u32 bp_type "Kind of breakpoint.";
+    56 u64 set_u64 config1 "Also bp_addr, kprobe_func, uprobe_path.";
+    64 u64 set_u64 config2 "Also bp_len, kprobe_addr, probe_offset.";
+    72 u64 set_u64 branch_sample_type "What a branch stack holds.";
+    80 u64 set_u64 sample_regs_user "Mask of the user registers in a sample.";
+    88 u32 set_u32 sample_stack_user "Bytes of user stack in a sample.";
+    92 u32 set_u32 clockid "Clock of the times, with the `use_clockid` flag.";
+    96 u64 set_u64 sample_regs_intr "Mask of the registers at the interrupt in a sample.";
+    104 u32 set_u32 aux_watermark "AUX bytes until the reader is woken.";
+    108 u16 set_u16 sample_max_stack "Most frames in a call chain.";
+    112 u32 set_u32 aux_sample_size "AUX bytes in a sample.";
+    116 u32 set_u32 aux_action "Bit 0 start_paused, 1 pause, 2 resume.";
+    120 u64 set_u64 sig_data "Data of the signal sent with `sigtrap`.";
+    128 u64 set_u64 config3 "More configuration.";
+    136 u64 set_u64 config4 "More configuration.";
 }
 
 /// The flag word with bit 0 = `disabled`. Compilers for big-endian machines allocate bit fields from the other end of each byte,
 /// so there the byte order stays and the bits inside each byte turn round.
 fn flags(raw: &[u8], endian: Endian) -> u64 {
     let value = Endian::Little.u64(raw, 40).unwrap_or(0);
+    u64::from_le_bytes(flag_bytes(value, endian))
+}
+
+/// Turns the bits inside each byte round or not: from the flags to the bytes of an attr, and back.
+fn flag_bytes(flags: u64, endian: Endian) -> [u8; 8] {
     match endian {
-        Endian::Little => value,
-        Endian::Big => u64::from_le_bytes(value.to_le_bytes().map(u8::reverse_bits)),
+        Endian::Little => flags.to_le_bytes(),
+        Endian::Big => flags.to_le_bytes().map(u8::reverse_bits),
     }
 }
 
@@ -232,6 +266,20 @@ mod tests {
                 set_attr_flag(&mut raw, bit, false, endian).unwrap();
                 assert_eq!(raw, [0; 64]);
             }
+        }
+    }
+
+    #[test]
+    fn an_attr_that_is_encoded_is_decoded_again() {
+        for endian in [Endian::Little, Endian::Big] {
+            let raw: Vec<u8> = (1..=144).collect();
+            let mut attr = Attr::decode(&raw, endian);
+            attr.size = 144;
+            assert_eq!(Attr::decode(&attr.encode(endian), endian), attr);
+            let mut small = Attr { type_: 1, flags: 1 << 18, ..Attr::default() };
+            assert_eq!(small.encode(endian).len(), 64);
+            small.clockid = 1;
+            assert_eq!(small.encode(endian).len(), 96);
         }
     }
 

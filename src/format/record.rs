@@ -206,6 +206,17 @@ impl fmt::Debug for Record<'_> {
     }
 }
 
+/// A record made of these parts, one behind the other behind a header. `None` where it is larger than a record can be.
+pub fn record_of(kind: RecordType, misc: u16, parts: &[&[u8]], endian: Endian) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; HEADER_SIZE];
+    parts.iter().for_each(|part| bytes.extend_from_slice(part));
+    let size = u16::try_from(bytes.len()).ok().filter(|&size| usize::from(size) <= RECORD_SIZE_MAX)?;
+    endian.set_u32(&mut bytes, 0, kind.0)?;
+    endian.set_u16(&mut bytes, 4, misc)?;
+    endian.set_u16(&mut bytes, 6, size)?;
+    Some(bytes)
+}
+
 /// Maps positions in a run of records back to where its bytes came from.
 #[derive(Clone, Debug, Default)]
 pub struct Origins {

@@ -166,7 +166,7 @@ impl Source {
             Source::Path(path) if path == Path::new(PERF_DATA) && !path.exists() => {
                 bail!("no {PERF_DATA} in this directory: give a file, or make one with `perf record`")
             }
-            Source::Path(path) => Recording::open(path, spool())?,
+            Source::Path(path) => Recording::open(path)?,
             Source::Stdin => {
                 let stdin =
                     io::stdin().as_fd().try_clone_to_owned().context("standard input can't be used")?;

@@ -4,10 +4,10 @@
 //! Rejected: one thread that walks all headers to cut batches for the others. It takes as long as they do, and all page faults.
 
 use anyhow::Result;
-use perfx_format::read::{Batch, Batches, Draft, Recording};
+use perfx_format::read::{Batch, Batches, Draft, Recording, expand_alone};
 use perfx_format::{Endian, Kinds};
 
-use crate::expanded::{expand_alone, expanded_seen};
+use crate::expanded::expanded_seen;
 use crate::ordered::ordered;
 
 /// How COMPRESSED records are to be read.

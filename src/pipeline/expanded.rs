@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use perfx_format::read::{Batch, Expand, Parcel, Parcels, Recording};
-use perfx_format::{Endian, Error};
+use perfx_format::Error;
+use perfx_format::read::{Batch, Expand, Parcels, Recording, expand_alone};
 
 use crate::ordered::mapped;
 
@@ -14,14 +14,6 @@ pub fn in_file(error: anyhow::Error, name: &Arc<str>) -> anyhow::Error {
         Ok(error) => error.file(name).into(),
         Err(error) => error.context(name.to_string()),
     }
-}
-
-/// All batches of a recording, COMPRESSED records replaced by what they hold, for who reads on and off: the same batches that [`crate::scan`] shows.
-pub fn opened(
-    recording: &mut Recording,
-) -> Expand<impl Iterator<Item = perfx_format::Result<Parcel>> + Send + use<>> {
-    let mmap_len = recording.compressed().map_or(0, |compressed| compressed.mmap_len);
-    expand_alone(recording.batches(), recording.endian, mmap_len, false)
 }
 
 /// `then` with the batches of a recording, expanded: by `threads` threads where zstd frames allow it. The batches are the same for any number.
@@ -62,15 +54,4 @@ pub(crate) fn expanded_seen<O>(
             then(Box::new(batches.salvage(salvage).chained(chain)))
         },
     )
-}
-
-/// Batches expanded on the thread that asks for them, the same as many threads make.
-pub(crate) fn expand_alone<'a>(
-    batches: impl Iterator<Item = perfx_format::Result<Batch>> + Send + 'a,
-    endian: Endian,
-    mmap_len: u32,
-    salvage: bool,
-) -> Expand<impl Iterator<Item = perfx_format::Result<Parcel>> + Send + 'a> {
-    let opened = move |parcel: perfx_format::Result<Parcel>| parcel.map(|parcel| parcel.opened());
-    Expand::new(Parcels::new(batches).map(opened), endian, mmap_len).salvage(salvage)
 }

@@ -4,11 +4,9 @@ use std::thread::{Builder, JoinHandle};
 
 use anyhow::{Context as _, Result, anyhow};
 use crossbeam_channel::{Sender, bounded};
-use perfx_format::read::{Batch, Recording};
+use perfx_format::read::{Batch, Recording, expand_alone};
 use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::{Endian, Error, Kinds};
-
-use crate::expanded::expand_alone;
 
 /// Opens what goes by, on a thread of its own, and keeps nothing of it.
 pub(crate) struct Hidden {

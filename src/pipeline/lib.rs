@@ -23,7 +23,7 @@ mod words;
 mod writer;
 
 pub use emit::Emit;
-pub use expanded::{in_file, opened};
+pub use expanded::in_file;
 pub use job::{Job, Outcome};
 pub use ordered::{ahead, ordered};
 pub use output::{Output, OutputForm};

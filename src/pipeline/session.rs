@@ -97,7 +97,7 @@ impl Session {
     /// Opens another recording that a pass reads beside the input; it can be read more than once.
     pub fn open(&self, path: &Path) -> Result<Recording> {
         let TemporaryFiles(spool) = &self.spool;
-        Ok(Recording::open(path, spool.clone())?.spooled(spool)?)
+        Ok(Recording::open_with(path, spool.clone())?.spooled(spool)?)
     }
 
     /// Adds entries to feature BUILD_ID, but for those it has already; returns how many are new. Bytes of it that are not entries stay behind all

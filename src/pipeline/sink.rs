@@ -59,3 +59,13 @@ impl<W: Write> Sink<W> {
         Ok(())
     }
 }
+
+impl<W: Write> Write for Sink<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.append(bytes).map(|()| bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Sink::flush(self)
+    }
+}

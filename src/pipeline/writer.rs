@@ -10,8 +10,8 @@ use anyhow::Result;
 use perfx_format::features::{AuxtraceEntry, read_auxtrace_index, write_auxtrace_index};
 use perfx_format::header::{EVENT_TYPE_SIZE, FILE_HEADER_SIZE, Features, FileFront, FileHeader, Magic};
 use perfx_format::read::{Form, Recording};
-use perfx_format::section::{Section, feature_table};
-use perfx_format::write::{event_type_record, pipe_front};
+use perfx_format::section::Section;
+use perfx_format::write::{event_type_record, pipe_front, write_tail};
 use perfx_format::{Bytes, Endian, Error, Event, Feature, Kinds, Origin, RecordType};
 
 use crate::output::{Output, OutputForm};
@@ -224,14 +224,9 @@ impl<'a> Writer<'a> {
         let data = Section { offset: self.data_offset, size: self.sink.position() - self.data_offset };
         self.index_aux(from_pipe, session);
         let features = session.features().clone();
-        let sizes: Vec<u64> = features.values().map(|section| section.len() as u64).collect();
-        self.append(&feature_table(data.end(), sizes.into_iter(), &self.spare_slots, endian))?;
-        for section in features.values() {
-            self.append(section)?;
-        }
-        let types = Section { offset: self.sink.position(), size: session.event_types.len() as u64 };
-        let types = if types.size == 0 { Section::default() } else { types };
-        self.append(&session.event_types)?;
+        let types =
+            write_tail(&mut self.sink, data, &features, &self.spare_slots, &session.event_types, endian)
+                .map_err(|e| Error::io("the output can't be written", e))?;
         if data.size > 0 || !features.is_empty() {
             self.append(&self.trailing.clone())?;
         } else if !self.trailing.is_empty() {

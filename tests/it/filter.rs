@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
 
 use perfx_format::read::Recording;
 use perfx_format::{Kinds, Layouts, RecordType};
@@ -534,7 +533,7 @@ fn the_first_event_is_left_out_where_only_records_of_id_0_are_left() {
     let folder = temp();
     let (input, output) = (folder.path().join("perf.data"), folder.path().join("cut.data"));
     let fixture = Fixture::new("recorded/several.p61.data");
-    let mut recording = Recording::open(&fixture.path, Arc::new(tempfile::tempfile)).unwrap();
+    let mut recording = Recording::open(&fixture.path).unwrap();
     let mut bytes = fixture.bytes();
     for batch in recording.batches() {
         let batch = batch.unwrap();
@@ -567,7 +566,7 @@ fn thread_0_is_called_swapper() {
     let folder = temp();
     let (input, output) = (folder.path().join("perf.data"), folder.path().join("cut.data"));
     let fixture = Fixture::new("recorded/plain.p61.data");
-    let mut recording = Recording::open(&fixture.path, Arc::new(tempfile::tempfile)).unwrap();
+    let mut recording = Recording::open(&fixture.path).unwrap();
     let tid = Layouts::new(&recording.events).all()[0].sample.tid.unwrap();
     let batch = recording.batches().next().unwrap().unwrap();
     let sample = batch.walk().next_wanted(Kinds::of(&[RecordType::SAMPLE]), usize::MAX).unwrap().unwrap();

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use perfx_format::read::{Expand, Recording};
 use perfx_format::{Layouts, RecordType};
@@ -22,7 +21,7 @@ fn data(name: &str) -> PathBuf {
 
 /// Kind, time and bytes of each record, FINISHED_ROUNDs aside.
 fn records(path: &Path) -> Vec<(RecordType, u64, Vec<u8>)> {
-    let mut recording = Recording::open(path, Arc::new(tempfile::tempfile)).unwrap();
+    let mut recording = Recording::open(path).unwrap();
     let endian = recording.endian;
     let mut records = Vec::new();
     for batch in Expand::new(recording.batches(), endian, 1 << 20) {
@@ -211,7 +210,7 @@ fn perf_shows_of_a_join_what_it_shows_of_its_inputs() {
 
 /// Names and attrs of the events, in any order, with how many ids they have; and all else that does not depend on which input is first.
 fn content(path: &Path) -> BTreeMap<String, usize> {
-    let recording = Recording::open(path, Arc::new(tempfile::tempfile)).unwrap();
+    let recording = Recording::open(path).unwrap();
     let mut content = BTreeMap::new();
     for event in &recording.events {
         *content.entry(format!("{:?} {} ids", event.attr(), event.ids.len())).or_default() += 1;
@@ -301,7 +300,7 @@ fn parts_of_a_recording_become_what_it_would_have_been() {
     let mut all: Vec<_> = parts.iter().flat_map(|part| happened(part)).collect();
     all.sort_by_key(|(time, _)| *time);
     assert_eq!(happened(&out), all);
-    let events = |path: &Path| Recording::open(path, Arc::new(tempfile::tempfile)).unwrap().events.len();
+    let events = |path: &Path| Recording::open(path).unwrap().events.len();
     assert_eq!(events(&out), events(&parts[0]));
     for perf in perfs(&["perf", "perf-trixie", "perf-new"]) {
         let fields = "pid,tid,time,event";

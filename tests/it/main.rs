@@ -16,6 +16,7 @@ mod in_place;
 mod info;
 mod injected;
 mod join;
+mod library;
 mod merge;
 mod oracle;
 mod pages;

@@ -12,7 +12,7 @@ use perfx_format::header::{Features, Weight};
 use perfx_format::read::{Form, Recording, Spool};
 use perfx_format::{Endian, Feature, RecordType};
 use perfx_passes::{PassSpec, parse_chain};
-use perfx_pipeline::{Job, Level, Outcome, Output, OutputForm, Pass, Report, count, opened};
+use perfx_pipeline::{Job, Level, Outcome, Output, OutputForm, Pass, Report, count};
 
 /// A file without a name; in memory where that is possible.
 pub(crate) fn unnamed(bytes: &[u8]) -> File {
@@ -40,7 +40,7 @@ impl Input<'_> {
     pub(crate) fn open(&self) -> perfx_format::Result<Recording> {
         match self {
             Input::Bytes(bytes) => Recording::from_file(unnamed(bytes), NAME.into(), spool()),
-            Input::Directory(path) => Recording::open(path, spool()),
+            Input::Directory(path) => Recording::open_with(path, spool()),
         }
     }
 
@@ -141,7 +141,7 @@ impl Holds {
             holds.stored.extend_from_slice(&batch.bytes);
         }
         let mut seen = 0;
-        for batch in opened(&mut recording) {
+        for batch in recording.decompressed() {
             let Ok(batch) = batch else {
                 holds.whole = false;
                 break;

@@ -242,6 +242,17 @@ where
     }
 }
 
+/// Batches expanded on the thread that asks for them, the same as many threads make. `mmap_len` and `salvage` are those of [`Expand`].
+pub fn expand_alone<'a>(
+    batches: impl Iterator<Item = Result<Batch>> + Send + 'a,
+    endian: Endian,
+    mmap_len: u32,
+    salvage: bool,
+) -> Expand<impl Iterator<Item = Result<Parcel>> + Send + 'a> {
+    let opened = move |parcel: Result<Parcel>| parcel.map(|parcel| parcel.opened());
+    Expand::new(Parcels::new(batches).map(opened), endian, mmap_len).salvage(salvage)
+}
+
 /// What a file of `--switch-output` needs.
 const CHAIN_HINT: &str = "the zstd stream does not begin in this file: if perf record --switch-output made it, decompress it with all the \
                           files before it (perfx decompress --chain)";

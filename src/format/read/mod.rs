@@ -9,13 +9,15 @@ mod fragment;
 mod framed;
 mod pipe_head;
 mod recording;
+mod records;
 mod resync;
 mod stream;
 
 pub use batch::{BATCH_SIZE, Batch, Opened};
 pub use batches::{Batches, Cut, Draft, Progress, Stretch};
 pub use directory::KCORE_DIR;
-pub use expand::{Chain, Expand, Parcel, Parcels, Pieces};
+pub use expand::{Chain, Expand, Parcel, Parcels, Pieces, expand_alone};
 pub use fragment::{Lost, Stray, Torn};
 pub use recording::{Form, Recording};
+pub use records::{ReadRecord, Records};
 pub use stream::Spool;

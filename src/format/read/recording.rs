@@ -8,7 +8,8 @@ use std::sync::{Arc, OnceLock};
 use super::batch::Batch;
 use super::batches::{Batches, Cut, Progress};
 use super::cutter::Cutter;
-use super::expand::Chain;
+use super::expand::{Chain, Expand, Parcel, expand_alone};
+use super::records::Records;
 use super::stream::{Source, Spool, Stream};
 use crate::features::Compressed;
 use crate::header::{Fault, Features, FileHeader, Magic, PIPE_HEADER_SIZE, TEXT_MAX, Weight};
@@ -72,8 +73,31 @@ impl std::fmt::Debug for Recording {
 }
 
 impl Recording {
-    /// Opens a path: a perf.data file, a regular file or FIFO that holds pipe data, or a directory.
-    pub fn open(path: &Path, spool: Spool) -> Result<Recording> {
+    /// Opens a path: a perf.data file, a regular file or FIFO that holds pipe data, or a directory. What must be kept of a pipe goes into
+    /// temporary files in `TMPDIR` that have no name.
+    ///
+    /// ```no_run
+    /// use perfx_format::read::Recording;
+    ///
+    /// let recording = Recording::open("perf.data")?;
+    /// println!("{} events", recording.events.len());
+    /// # Ok::<(), perfx_format::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The path can't be opened, or is not a recording.
+    pub fn open(path: impl AsRef<Path>) -> Result<Recording> {
+        Recording::open_with(path, Arc::new(tempfile::tempfile))
+    }
+
+    /// The same, with temporary files of the caller's.
+    ///
+    /// # Errors
+    ///
+    /// The path can't be opened, or is not a recording.
+    pub fn open_with(path: impl AsRef<Path>, spool: Spool) -> Result<Recording> {
+        let path = path.as_ref();
         let name: Arc<str> = path.to_string_lossy().into();
         let fail = |e| Error::io("can't be opened", e).file(&name);
         let metadata = std::fs::metadata(path).map_err(fail)?;
@@ -349,5 +373,33 @@ impl Recording {
             cuts: self.cuts.clone(),
             progress: self.progress.clone(),
         }
+    }
+
+    /// All batches with COMPRESSED records replaced by what they hold, in file order, expanded on the thread that asks for them. A recording that
+    /// is not mapped can be read this way once.
+    ///
+    /// ```no_run
+    /// use perfx_format::RecordType;
+    /// use perfx_format::read::Recording;
+    ///
+    /// let mut samples = 0;
+    /// for batch in Recording::open("perf.data")?.decompressed() {
+    ///     let batch = batch?;
+    ///     let mut walker = batch.walk();
+    ///     while let Some(record) = walker.next_record()? {
+    ///         samples += u64::from(record.kind() == RecordType::SAMPLE);
+    ///     }
+    /// }
+    /// # Ok::<(), perfx_format::Error>(())
+    /// ```
+    pub fn decompressed(&mut self) -> Expand<impl Iterator<Item = Result<Parcel>> + Send + use<>> {
+        let mmap_len = self.compressed().map_or(0, |compressed| compressed.mmap_len);
+        expand_alone(self.batches(), self.endian, mmap_len, false)
+    }
+
+    /// All records in file order, COMPRESSED ones replaced by what they hold: see [`Records`]. A recording that is not mapped can be read this way
+    /// once.
+    pub fn records(&mut self) -> Records {
+        Records::new(self.decompressed())
     }
 }

@@ -1,6 +1,7 @@
 //! COMM, FORK and EXIT records say what a thread is called, and that one begins or ends: a view of each, and its writer.
 
-use crate::{Endian, HEADER_SIZE, RECORD_SIZE_MAX, Record, RecordType, until_nul};
+use super::record_of;
+use crate::{Endian, Record, RecordType, until_nul};
 
 /// Bit 13 of a COMM's `misc`: the process runs another program from now on.
 pub const COMM_EXEC: u16 = 1 << 13;
@@ -41,7 +42,7 @@ impl<'a> Comm<'a> {
         let mut name = self.name.to_vec();
         name.resize((name.len() + 1).next_multiple_of(8), 0);
         let words = [self.pid, self.tid].map(|word| endian.bytes_u32(word));
-        record(RecordType::COMM, misc, &[words.as_flattened(), &name, trailer], endian)
+        record_of(RecordType::COMM, misc, &[words.as_flattened(), &name, trailer], endian)
     }
 }
 
@@ -83,19 +84,8 @@ impl Task {
     /// The record, of one of these kinds.
     pub fn write(&self, kind: RecordType, misc: u16, trailer: &[u8], endian: Endian) -> Option<Vec<u8>> {
         let words = [self.pid, self.ppid, self.tid, self.ptid].map(|word| endian.bytes_u32(word));
-        record(kind, misc, &[words.as_flattened(), &endian.bytes_u64(self.time), trailer], endian)
+        record_of(kind, misc, &[words.as_flattened(), &endian.bytes_u64(self.time), trailer], endian)
     }
-}
-
-/// A record of these parts. `None` where it is larger than a record can be.
-fn record(kind: RecordType, misc: u16, parts: &[&[u8]], endian: Endian) -> Option<Vec<u8>> {
-    let mut bytes = vec![0; HEADER_SIZE];
-    parts.iter().for_each(|part| bytes.extend_from_slice(part));
-    let size = u16::try_from(bytes.len()).ok().filter(|&size| usize::from(size) <= RECORD_SIZE_MAX)?;
-    endian.set_u32(&mut bytes, 0, kind.0)?;
-    endian.set_u16(&mut bytes, 4, misc)?;
-    endian.set_u16(&mut bytes, 6, size)?;
-    Some(bytes)
 }
 
 #[cfg(test)]

@@ -1,7 +1,11 @@
-//! Writes the front of pipe data, and changes feature sections of a file in place.
+//! Writes a recording as a file or as pipe data, and changes feature sections of a file in place.
 
 mod in_place;
 mod pipe;
+mod recording;
+mod tail;
 
 pub use in_place::*;
 pub use pipe::{Unsaid, event_type_record, pipe_front};
+pub use recording::RecordingWriter;
+pub use tail::write_tail;

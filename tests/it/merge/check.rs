@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
-use std::sync::Arc;
 
 use perfx_format::features::{BuildIds, read_event_desc};
 use perfx_format::read::{Expand, Recording};
@@ -30,7 +29,7 @@ pub(super) struct Loaded {
 }
 
 pub(super) fn load(path: &Path) -> Loaded {
-    let mut recording = Recording::open(path, Arc::new(tempfile::tempfile)).unwrap();
+    let mut recording = Recording::open(path).unwrap();
     let endian = recording.endian;
     let mut records = Vec::new();
     for batch in Expand::new(recording.batches(), endian, 0) {

@@ -1,0 +1,145 @@
+//! Hands out the records of a recording one at a time, each with the layouts that say what is in it.
+
+use std::collections::VecDeque;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use super::batch::Batch;
+use crate::sample::Sample;
+use crate::{Error, Layout, Layouts, Record, RecordType, Result};
+
+/// The records of a recording in file order, COMPRESSED ones replaced by what they hold. Made by
+/// [`Recording::records`](super::Recording::records).
+///
+/// ```no_run
+/// use std::collections::BTreeMap;
+/// use perfx_format::read::Recording;
+///
+/// let mut counts = BTreeMap::new();
+/// let mut records = Recording::open("perf.data")?.records();
+/// while let Some(record) = records.next_record()? {
+///     if let Some(sample) = record.sample()? {
+///         *counts.entry(sample.pid_tid).or_insert(0) += 1;
+///     }
+/// }
+/// # Ok::<(), perfx_format::Error>(())
+/// ```
+pub struct Records {
+    batches: Box<dyn Iterator<Item = Result<Batch>> + Send>,
+    batch: Option<Batch>,
+    /// Position in the batch of the record that comes next.
+    at: usize,
+    /// What is wrong behind the batch at hand.
+    errors: VecDeque<Error>,
+}
+
+impl std::fmt::Debug for Records {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Records(at {} of {:?})", self.at, self.batch.as_ref().map(|batch| batch.bytes.len()))
+    }
+}
+
+impl Records {
+    /// The records of batches in which none is compressed.
+    pub fn new(batches: impl Iterator<Item = Result<Batch>> + Send + 'static) -> Records {
+        Records { batches: Box::new(batches), batch: None, at: 0, errors: VecDeque::new() }
+    }
+
+    /// The next record; `None` at the end.
+    ///
+    /// # Errors
+    ///
+    /// The recording can't be read, a record is cut short, or compressed data is damaged. All records before the fault have been handed out. The
+    /// records behind it follow where they can be found.
+    pub fn next_record(&mut self) -> Result<Option<ReadRecord<'_>>> {
+        while self.batch.as_ref().is_none_or(|batch| self.at == batch.bytes.len()) {
+            if let Some(error) = self.errors.pop_front() {
+                return Err(error);
+            }
+            let Some(batch) = self.batches.next().transpose()? else { return Ok(None) };
+            self.at = 0;
+            let faults =
+                [batch.torn.map(|torn| torn.to_error()), batch.lost.as_ref().map(|lost| lost.to_error())];
+            self.errors.extend(faults.into_iter().flatten().map(|error| error.file(&batch.name)));
+            self.batch = Some(batch);
+        }
+        let Some(batch) = &self.batch else { return Ok(None) };
+        let mut walker = batch.walk();
+        walker.seek(self.at);
+        let record = walker.next_record();
+        self.at = if record.is_ok() { walker.position() } else { batch.bytes.len() };
+        Ok(record?.map(|record| ReadRecord { record, batch }))
+    }
+}
+
+/// A record and the layouts that say what is in it. It can be used as a [`Record`].
+#[derive(Clone, Copy)]
+pub struct ReadRecord<'a> {
+    record: Record<'a>,
+    batch: &'a Batch,
+}
+
+impl<'a> ReadRecord<'a> {
+    /// The layouts of all events.
+    pub fn layouts(&self) -> &'a Layouts {
+        &self.batch.layouts
+    }
+
+    /// The name of the file it came from.
+    pub fn file(&self) -> &'a Arc<str> {
+        &self.batch.name
+    }
+
+    /// The number of the event it belongs to: a position in [`Recording::events`](super::Recording::events).
+    pub fn event(&self) -> Option<usize> {
+        self.record.kind().is_kernel().then(|| self.layouts().event_of(&self.record)).flatten()
+    }
+
+    /// The time, ns; `None` where the record has none.
+    pub fn time(&self) -> Option<u64> {
+        self.layouts().time(&self.record)
+    }
+
+    /// The process it is about.
+    pub fn pid(&self) -> Option<u32> {
+        self.layouts().process(&self.record)
+    }
+
+    /// The process and the thread that it happened in.
+    pub fn pid_tid(&self) -> Option<(u32, u32)> {
+        self.layout()?.pid_tid(&self.record)
+    }
+
+    /// The CPU it happened on.
+    pub fn cpu(&self) -> Option<u32> {
+        self.layout()?.cpu(&self.record)
+    }
+
+    /// All fields of a sample; `None` for other records, and for samples of no known event.
+    ///
+    /// # Errors
+    ///
+    /// The sample is shorter than its event's attr says.
+    pub fn sample(&self) -> Result<Option<Sample<'a>>> {
+        let layout = self.layout().filter(|_| self.record.kind() == RecordType::SAMPLE);
+        layout.map(|layout| Sample::parse(&self.record, layout)).transpose()
+    }
+
+    fn layout(&self) -> Option<&'a Layout> {
+        self.layouts().layout_of(&self.record)
+    }
+}
+
+impl<'a> Deref for ReadRecord<'a> {
+    type Target = Record<'a>;
+
+    fn deref(&self) -> &Record<'a> {
+        &self.record
+    }
+}
+
+impl std::fmt::Debug for ReadRecord<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.record.fmt(f)
+    }
+}

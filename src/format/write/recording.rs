@@ -1,0 +1,268 @@
+//! Writes a recording from its events, records and features, as a file or as pipe data, such that every perf reads it.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use super::{pipe_front, write_tail};
+use crate::features::{AuxtraceEntry, FeatureContext, Mended, NrCpus, mend, write_auxtrace_index};
+use crate::header::{FILE_HEADER_SIZE, Features, FileFront};
+use crate::record::header_records::HeaderRecord;
+use crate::record::record_of;
+use crate::section::Section;
+use crate::{Bytes, Endian, Error, Event, Feature, Kinds, Origin, Record, RecordType, Result};
+
+/// Writes a recording: first its events, then its records, then its features.
+///
+/// ```
+/// use std::io::Cursor;
+/// use perfx_format::read::Recording;
+/// use perfx_format::write::RecordingWriter;
+/// use perfx_format::{Attr, Comm, Endian, Event, sample_type};
+///
+/// let endian = Endian::Little;
+/// let mut attr = Attr::default();
+/// attr.type_ = 1; // software
+/// attr.sample_type = sample_type::TID | sample_type::TIME;
+/// let events = [Event::made(&attr, vec![1], endian)];
+///
+/// let mut writer = RecordingWriter::to_file(Cursor::new(Vec::new()), &events, endian)?;
+/// let comm = Comm { pid: 7, tid: 7, name: b"sh" };
+/// writer.write(&comm.write(0, &[], endian).expect("a short name fits"))?;
+/// writer.write_parts(perfx_format::RecordType::SAMPLE, 0, &[&[7, 0, 0, 0, 7, 0, 0, 0], &endian.bytes_u64(1_000)])?;
+/// let bytes = writer.finish()?.into_inner();
+///
+/// let mut recording = Recording::from_reader(Box::new(Cursor::new(bytes)), "made".into(), std::sync::Arc::new(tempfile::tempfile))?;
+/// let mut records = recording.records();
+/// assert_eq!(records.next_record()?.and_then(|comm| comm.pid()), Some(7));
+/// assert_eq!(records.next_record()?.and_then(|sample| sample.time()), Some(1_000));
+/// # Ok::<(), perfx_format::Error>(())
+/// ```
+pub struct RecordingWriter<W: Write> {
+    out: BufWriter<W>,
+    /// Bytes written so far.
+    at: u64,
+    endian: Endian,
+    file: Option<FileForm<W>>,
+}
+
+/// What is known of a file before its end.
+struct FileForm<W> {
+    front: FileFront,
+    features: Features,
+    event_types: Vec<u8>,
+    aux: Vec<AuxtraceEntry>,
+    kinds: Kinds,
+    set_header: SetHeader<W>,
+}
+
+impl<W: Write> std::fmt::Debug for RecordingWriter<W> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "RecordingWriter({} bytes so far)", self.at)
+    }
+}
+
+impl RecordingWriter<File> {
+    /// Into a new file; one that is there already is overwritten. Until [`RecordingWriter::finish`] it is what `perf record` leaves when it is
+    /// killed.
+    ///
+    /// # Errors
+    ///
+    /// The file can't be made or written.
+    pub fn create(path: impl AsRef<Path>, events: &[Event], endian: Endian) -> Result<Self> {
+        let name: Arc<str> = path.as_ref().to_string_lossy().into();
+        let file = File::create(path).map_err(|e| Error::io("can't be made", e).file(&name))?;
+        RecordingWriter::to_file(file, events, endian).map_err(|e| e.file(&name))
+    }
+}
+
+impl<W: Write + Seek> RecordingWriter<W> {
+    /// In the form of a file, from the start of `out`, which is empty.
+    ///
+    /// # Errors
+    ///
+    /// `out` can't be written.
+    pub fn to_file(out: W, events: &[Event], endian: Endian) -> Result<Self> {
+        let front = FileFront::new(events, endian);
+        let mut writer = RecordingWriter { out: BufWriter::new(out), at: 0, endian, file: None };
+        writer.append(&front.bytes)?;
+        writer.file = Some(FileForm {
+            front,
+            features: Features::new(),
+            event_types: Vec::new(),
+            aux: Vec::new(),
+            kinds: Kinds::NONE,
+            set_header: |out, header| {
+                out.seek(SeekFrom::Start(0))?;
+                out.write_all(header)?;
+                out.seek(SeekFrom::End(0)).map(drop)
+            },
+        });
+        Ok(writer)
+    }
+}
+
+impl<W: Write> RecordingWriter<W> {
+    /// As pipe data, which says all features before the first record. AUXTRACE and DIR_FORMAT mean nothing there and are left out.
+    ///
+    /// # Errors
+    ///
+    /// `out` can't be written. An event has more ids than a record holds. Pipe data can't hold a feature, or some perf stops reading at it.
+    pub fn to_pipe(out: W, events: &[Event], features: &Features, endian: Endian) -> Result<Self> {
+        let mut readable_features = Features::new();
+        for (&feature, section) in features {
+            readable_features.insert(feature, readable(feature, section.clone(), features, endian)?);
+        }
+        let (front, unsaid) = pipe_front(events, &readable_features, endian)?;
+        if let Some((feature, why)) = unsaid.first() {
+            return Err(Error::new(format!("feature {feature} can't be written as pipe data: {why}")));
+        }
+        let mut writer = RecordingWriter { out: BufWriter::new(out), at: 0, endian, file: None };
+        writer.append(&front)?;
+        Ok(writer)
+    }
+
+    /// Writes whole records, one behind the other, each with its payload. What pipe data says in records and a file in its header goes into the
+    /// header of a file.
+    ///
+    /// # Errors
+    ///
+    /// The bytes are not whole records. A record belongs into the front of pipe data, or is an event, and all events are written already. The
+    /// output can't be written.
+    pub fn write(&mut self, records: &[u8]) -> Result<()> {
+        let origins = crate::Origins::default();
+        let mut walker = crate::Walker::new(records, &origins, self.endian);
+        while let Some(record) = walker.next_record()? {
+            self.write_record(&record)?;
+        }
+        Ok(())
+    }
+
+    /// Writes one record, be it made or read from a recording of the same byte order.
+    ///
+    /// # Errors
+    ///
+    /// See [`RecordingWriter::write`].
+    pub fn write_record(&mut self, record: &Record<'_>) -> Result<()> {
+        if record.endian() != self.endian {
+            return Err(record.error("its byte order is not that of the recording it is written to"));
+        }
+        match HeaderRecord::read(record)? {
+            None | Some(HeaderRecord::BuildId(_)) => {}
+            Some(header) => return self.write_header_record(header, record),
+        }
+        if let Some(file) = &mut self.file {
+            file.kinds.insert(record.kind());
+            if record.kind() == RecordType::AUXTRACE {
+                file.aux.push(AuxtraceEntry { offset: self.at, size: record.bytes().len() as u64 });
+            }
+        }
+        self.append(record.bytes())?;
+        self.append(record.payload())
+    }
+
+    /// Writes a record made of these parts, one behind the other behind a header.
+    ///
+    /// # Errors
+    ///
+    /// See [`RecordingWriter::write`]. The parts are larger than a record can be.
+    pub fn write_parts(&mut self, kind: RecordType, misc: u16, parts: &[&[u8]]) -> Result<()> {
+        let bytes = record_of(kind, misc, parts, self.endian)
+            .ok_or_else(|| Error::new("the parts are larger than a record can be").record(kind))?;
+        self.write_record(&Record::new(&bytes, &[], Origin::Synthetic, self.endian)?)
+    }
+
+    fn write_header_record(&mut self, header: HeaderRecord, record: &Record<'_>) -> Result<()> {
+        match (header, &mut self.file) {
+            (HeaderRecord::Feature(feature, section), Some(_)) => self.set_feature(feature, section),
+            (HeaderRecord::EventType(entry), Some(file)) => {
+                file.event_types.extend(entry);
+                Ok(())
+            }
+            (HeaderRecord::EndOfFeatures, Some(_)) => Ok(()),
+            (HeaderRecord::EventType(_), None) => self.append(record.bytes()),
+            (_, None) => Err(record.error("it belongs before the first record of pipe data")),
+            (_, Some(_)) => Err(record.error("events come before the first record of a file")),
+        }
+    }
+
+    /// Sets a feature of a file. The writer itself writes AUXTRACE, which lists the AUXTRACE records, leaves COMPRESSED out where no record is
+    /// compressed, and leaves DIR_FORMAT out.
+    ///
+    /// # Errors
+    ///
+    /// Some perf stops reading at this section. The output is pipe data, in which features come before the records.
+    pub fn set_feature(&mut self, feature: Feature, section: impl Into<Bytes>) -> Result<()> {
+        let Some(file) = &mut self.file else {
+            return Err(Error::new(format!(
+                "feature {feature} comes too late: pipe data says features first"
+            )));
+        };
+        let section = readable(feature, section.into(), &file.features, self.endian)?;
+        file.features.insert(feature, section);
+        Ok(())
+    }
+
+    /// Writes what follows the records, and returns what it was all written to.
+    ///
+    /// # Errors
+    ///
+    /// The output can't be written.
+    pub fn finish(mut self) -> Result<W> {
+        let header = match self.file.take() {
+            Some(file) => Some(self.finish_file(file)?),
+            None => None,
+        };
+        let mut out = self.out.into_inner().map_err(|e| unwritable(e.into_error()))?;
+        if let Some((header, set_header)) = header {
+            set_header(&mut out, &header).map_err(unwritable)?;
+        }
+        out.flush().map_err(unwritable)?;
+        Ok(out)
+    }
+
+    /// Writes all but the header, which it returns.
+    fn finish_file(&mut self, mut file: FileForm<W>) -> Result<Header<W>> {
+        let data_at = file.front.bytes.len() as u64;
+        let data = Section { offset: data_at, size: self.at - data_at };
+        file.features.remove(&Feature::DIR_FORMAT);
+        if !file.kinds.meets(Kinds::COMPRESSED) {
+            file.features.remove(&Feature::COMPRESSED);
+        }
+        match file.aux.as_slice() {
+            [] => file.features.remove(&Feature::AUXTRACE),
+            aux => file.features.insert(Feature::AUXTRACE, write_auxtrace_index(aux, self.endian).into()),
+        };
+        let types = write_tail(&mut self.out, data, &file.features, &[], &file.event_types, self.endian);
+        let header = file.front.header(data, types.map_err(unwritable)?, file.features.keys().copied());
+        Ok((header, file.set_header))
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        self.at += bytes.len() as u64;
+        self.out.write_all(bytes).map_err(unwritable)
+    }
+}
+
+/// The header of a file, and what writes it.
+type Header<W> = ([u8; FILE_HEADER_SIZE], SetHeader<W>);
+
+/// Writes over the start of a file.
+type SetHeader<W> = fn(&mut W, &[u8]) -> io::Result<()>;
+
+fn unwritable(error: io::Error) -> Error {
+    Error::io("the output can't be written", error)
+}
+
+/// The section as every perf gets past it.
+fn readable(feature: Feature, section: Bytes, features: &Features, endian: Endian) -> Result<Bytes> {
+    let cpus = features.get(&Feature::NRCPUS).and_then(|section| NrCpus::read(section, endian));
+    match mend(feature, &section, endian, FeatureContext { cpus }) {
+        Mended::Sound => Ok(section),
+        Mended::Rewritten(section) => Ok(section.into()),
+        Mended::Unreadable(why) => {
+            Err(Error::new(format!("perf stops reading at this section of feature {feature}: {why}")))
+        }
+    }
+}
