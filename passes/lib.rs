@@ -39,6 +39,15 @@ pub use support::ids::{
 pub use support::options::{PassCommand, PassOptions, PassSpec};
 
 /// Every pass there is.
+///
+/// ```
+/// use perfx_passes::{REGISTRY, parse_chain};
+///
+/// assert!(REGISTRY.iter().any(|spec| spec.name == "filter"));
+/// let passes = parse_chain("decompress,filter:pid=42")?;
+/// assert_eq!(passes[1].name(), "filter");
+/// # Ok::<(), anyhow::Error>(())
+/// ```
 pub const REGISTRY: &[PassSpec] = &[
     PassSpec::of::<BuildIdsArgs>(),
     PassSpec::of::<CompressOptions>(),

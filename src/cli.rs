@@ -28,7 +28,7 @@ Exit codes:
 
 /// Read, transform and write Linux perf.data recordings at the speed of a copy, losing nothing.
 #[derive(Parser, Debug)]
-#[command(name = "perfx", version, arg_required_else_help = true, args_override_self = true, styles = STYLES)]
+#[command(name = "perfx", version, long_version = env!("PERFX_VERSION"), arg_required_else_help = true, args_override_self = true, styles = STYLES)]
 struct Cli {
     /// Colour what is printed: auto (on a terminal, unless NO_COLOR is set), always or never
     #[arg(

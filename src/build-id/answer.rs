@@ -42,6 +42,7 @@ impl Answer {
 
 /// A sort of place. The display form is short and does not change from version to version.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Source {
     /// [`Places::known`](crate::Places::known).
     KnownList,
@@ -72,6 +73,7 @@ impl fmt::Display for Source {
 
 /// Why a place gave no build-id.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Reason {
     /// The known list does not have the name.
     NotListed,

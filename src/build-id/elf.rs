@@ -25,6 +25,7 @@ const MOST_READ: u64 = 64 << 20;
 
 /// Why a file's build-id could not be looked for.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Error {
     /// The system refused.
     Io(io::Error),
@@ -70,11 +71,19 @@ impl From<io::Error> for Error {
 /// Only headers and notes are read. Anything but a regular file is refused before it is opened, because
 /// opening a FIFO or a device can block. (Between that look and the opening the name can change hands;
 /// `O_NONBLOCK` would close the gap but its value differs by architecture and std does not have it.)
+///
+/// # Errors
+///
+/// The file can't be read, or is not sound ELF.
 pub fn of_file(path: &Path) -> Result<Option<BuildId>, Error> {
     of_open(open(path)?.0)
 }
 
 /// Opens a regular file and says what was opened, which is what an inode number has to be compared with.
+///
+/// # Errors
+///
+/// The file can't be opened, or is not a regular file.
 pub fn open(path: &Path) -> Result<(File, Metadata), Error> {
     regular(fs::metadata(path)?)?;
     let file = File::open(path)?;
@@ -118,6 +127,10 @@ pub(crate) fn of_open(file: File) -> Result<Option<BuildId>, Error> {
 /// The build-id of an ELF image; `None` if it has none of 1 to 20 bytes.
 ///
 /// The image may be of 32 or 64 bits and of either byte order. It need not be whole: the pages of a vdso do.
+///
+/// # Errors
+///
+/// The image is not sound ELF.
 pub fn from_elf(image: &[u8]) -> Result<Option<BuildId>, Error> {
     read(image)
 }

@@ -97,6 +97,18 @@ pub struct RecordedOn {
 }
 
 /// Finds build-ids in the places it was given.
+///
+/// ```
+/// use std::path::PathBuf;
+/// use build_id::{Answer, Finder, Object, Places};
+///
+/// let finder = Finder::new(Places { roots: vec![PathBuf::from("/no/such/root")], ..Places::default() });
+/// let object = Object::File { path: PathBuf::from("/bin/sh"), inode: None, pid: None };
+/// match finder.find(&object) {
+///     Answer::Found { id, place, .. } => println!("{id} {}", place.display()),
+///     Answer::Missing { tried } => assert_eq!(tried.len(), 1),
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Finder {
     places: Places,

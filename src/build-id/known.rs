@@ -46,6 +46,10 @@ impl KnownIds {
     ///
     /// perf passes by an entry that it does not understand and shortens ids; here any such entry is an error,
     /// and so is one path with two ids.
+    ///
+    /// # Errors
+    ///
+    /// An entry can't be understood, a path has two ids, or a file can't be read. The error names the entry or line.
     pub fn parse(list: &str) -> Result<KnownIds, KnownError> {
         let mut known = KnownIds::default();
         for (n, entry) in list.split(',').enumerate() {

@@ -8,6 +8,8 @@
 //!
 //! Nothing here knows of perf.data: whoever has a recording tells the [`Finder`] the few facts that it needs.
 
+#![warn(clippy::missing_errors_doc)]
+
 mod answer;
 mod cache;
 mod elf;
@@ -57,6 +59,10 @@ impl BuildId {
 
     /// A build-id written in hex digits of either case, as `perf buildid-list`, `readelf -n` and `file` print
     /// it.
+    ///
+    /// # Errors
+    ///
+    /// The text is not a build-id; the error says why.
     pub fn from_hex(hex: &str) -> Result<BuildId, HexError> {
         if hex.is_empty() {
             return Err(HexError::Empty);
@@ -96,6 +102,7 @@ impl fmt::Debug for BuildId {
 
 /// Why a text is not a build-id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum HexError {
     /// There is no digit.
     Empty,

@@ -17,6 +17,10 @@ const MOST_LINKS: u32 = 40;
 ///
 /// Someone who changes `root` meanwhile can still lead us astray; openat2(2) with RESOLVE_IN_ROOT would not
 /// allow it, but std does not have it, and what is at stake is a wrong build-id.
+///
+/// # Errors
+///
+/// Part of the path can't be read, or leads through too many symbolic links.
 pub fn resolve(root: &Path, path: &Path) -> io::Result<PathBuf> {
     let mut inside = PathBuf::new();
     let mut ahead: VecDeque<OsString> = parts(path).collect();

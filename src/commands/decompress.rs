@@ -13,6 +13,7 @@ use crate::args::Usage;
 use crate::io::commit::{Existing, OutputPath, is_empty, with_folder};
 use crate::io::source::spool;
 use crate::io::target::{WriteArgs, read_line};
+use crate::term::report::message;
 use crate::term::units::size;
 
 /// Decompress a recording
@@ -40,7 +41,11 @@ pub(crate) struct Decompress {
 pub(crate) fn broken_chain(error: anyhow::Error, name: &str, after: Option<&PathBuf>) -> anyhow::Error {
     match after {
         Some(after) => {
-            anyhow!("{error:#}; is a file of the chain missing between {} and {name}?", after.display())
+            anyhow!(
+                "{}; is a file of the chain missing between {} and {name}?",
+                message(&error),
+                after.display()
+            )
         }
         None => error,
     }

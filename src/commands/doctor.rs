@@ -15,7 +15,7 @@ use crate::args::{Format, FormatArgs, ThreadArgs};
 use crate::io::source::{InputsArgs, Source};
 use crate::io::target::stdout;
 use crate::term::progress::Bar;
-use crate::term::report::printable;
+use crate::term::report::{message, printable};
 use crate::term::units::count;
 
 /// Check the structure of recordings
@@ -72,7 +72,7 @@ impl Doctor {
                 Ok(diagnosis) => diagnosis,
                 // One that is not there does not keep the others from being checked.
                 Err(error) => {
-                    writeln!(io::stderr(), "perfx: {}", printable(&format!("{error:#}")))?;
+                    writeln!(io::stderr(), "perfx: {}", printable(&message(&error)))?;
                     failed = true;
                     continue;
                 }

@@ -16,7 +16,7 @@ use crate::args::{Format, FormatArgs, record_kind};
 use crate::io::source::{InputArgs, Source};
 use crate::io::target::{form_name, stdout};
 use crate::term::render::{self, Style};
-use crate::term::report::{VerbosityArgs, heading};
+use crate::term::report::{VerbosityArgs, heading, message};
 
 /// Show a recording: header, events, features, then a line for each record
 ///
@@ -121,7 +121,7 @@ impl<W: Write> Shown<W> {
 
     /// All has been shown, or all that could be read.
     fn end(&mut self, error: Option<&anyhow::Error>) -> io::Result<()> {
-        let error = error.map(|error| json!(format!("{error:#}")));
+        let error = error.map(|error| json!(message(error)));
         match (self.format, error) {
             (Format::Json, error) => {
                 self.advance(MEMBERS.len() - 1)?;

@@ -23,6 +23,10 @@ pub struct Bytes {
 
 impl Bytes {
     /// Maps a whole file, read-only. An empty file is empty bytes.
+    ///
+    /// # Errors
+    ///
+    /// The file can't be mapped or read.
     #[allow(unsafe_code, reason = "the memory map")]
     pub fn map(file: &File) -> Result<Bytes> {
         let io = |e| Error::io("the file can't be mapped", e);

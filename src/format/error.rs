@@ -6,7 +6,29 @@ use std::sync::Arc;
 use crate::{Origin, RecordType};
 
 /// Why bytes could not be read as a recording. One word wide, so that results stay cheap to return.
+///
+/// ```
+/// use std::error::Error as _;
+/// use perfx_format::ErrorKind;
+/// use perfx_format::read::Recording;
+///
+/// let error = Recording::open("/no/such/file").unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::Io);
+/// assert!(error.source().is_some() && error.to_string().starts_with("/no/such/file: "));
+/// ```
 pub struct Error(Box<Inner>);
+
+/// What kind of error it is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Reading or writing itself failed: `source` is the [`std::io::Error`].
+    Io,
+    /// The recording is not as its format says: [`Error::fault_code`] says in one word in which way.
+    Damaged,
+    /// The recording is sound, or there is none, but what was asked for can't be done.
+    Impossible,
+}
 
 struct Inner {
     file: Option<Arc<str>>,
@@ -85,6 +107,15 @@ impl Error {
         self
     }
 
+    /// What kind of error it is.
+    pub fn kind(&self) -> ErrorKind {
+        match (&self.0.source, self.0.code) {
+            (Some(_), _) => ErrorKind::Io,
+            (None, Some(_)) => ErrorKind::Damaged,
+            (None, None) => ErrorKind::Impossible,
+        }
+    }
+
     /// The word for the fault; `None` where the recording is not to blame.
     pub fn fault_code(&self) -> Option<&'static str> {
         self.0.code
@@ -140,5 +171,9 @@ impl fmt::Debug for Error {
     }
 }
 
-// No `source`: the message says it already, and whoever prints the chain would say it twice.
-impl std::error::Error for Error {}
+/// The message says the source already: whoever prints a chain of errors ends it here.
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_ref().map(|source| source as _)
+    }
+}

@@ -25,6 +25,17 @@ pub(crate) const PERF_MESSAGE: &[u8] = b"[ perf record: ";
 pub const INTERRUPTED: &str = "in-place-interrupted";
 
 /// The feature sections of a recording. Order is the order of the bits, whatever was set first.
+///
+/// ```
+/// use perfx_format::features::{read_str, write_str};
+/// use perfx_format::header::Features;
+/// use perfx_format::{Endian, Feature};
+///
+/// let mut features = Features::new();
+/// features.insert(Feature::HOSTNAME, write_str(b"here", Endian::Little).into());
+/// let section = &features[&Feature::HOSTNAME];
+/// assert_eq!(read_str(section, Endian::Little), Some(&b"here"[..]));
+/// ```
 pub type Features = BTreeMap<Feature, Bytes>;
 
 /// How much a deviation matters.
@@ -40,6 +51,7 @@ pub enum Weight {
 
 /// A place where a recording is not as the format says.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Fault {
     /// A short stable word.
     pub code: &'static str,
@@ -78,6 +90,10 @@ pub struct Magic {
 impl Magic {
     /// Reads magic and size from the front of `bytes`. Version 1 has one magic for both byte orders; there the size field tells, which is small
     /// in one of them only.
+    ///
+    /// # Errors
+    ///
+    /// The bytes are not the start of a recording.
     pub fn read(bytes: &[u8]) -> Result<Magic> {
         let Some(head) = bytes.first_chunk::<PIPE_HEADER_SIZE>() else {
             let what = format!("{} bytes are too few for a perf.data header", bytes.len());
@@ -144,6 +160,7 @@ fn magic2(endian: Endian) -> &'static [u8; 8] {
 
 /// Everything of a perf.data file but its records.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct FileHeader {
     /// Magic and header size.
     pub magic: Magic,
@@ -180,6 +197,10 @@ pub struct FileHeader {
 
 impl FileHeader {
     /// Reads header, attrs, ids and feature sections of a mapped file.
+    ///
+    /// # Errors
+    ///
+    /// It is not the header of a file, or its events can't be found. What else is wrong is in `faults`.
     pub fn read(file: &Bytes) -> Result<FileHeader> {
         let magic = Magic::read(file)?;
         let endian = magic.endian;

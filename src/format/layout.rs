@@ -70,6 +70,7 @@ pub const READ_FORMAT_NAMES: &[(u32, &str)] =
 
 /// Where the fixed fields of an event's records lie, in bytes. Samples: from the start of the record. All others: from its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct Fields {
     /// u64 instruction pointer (samples only).
     pub ip: Option<u16>,
@@ -142,6 +143,7 @@ impl Fields {
 
 /// What one event's attr means for the layout of its records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Layout {
     /// `attr.sample_type`.
     pub sample_type: u64,
@@ -254,6 +256,22 @@ enum IdPosition {
 }
 
 /// The layouts of all events, and the way from a record to its event.
+///
+/// ```
+/// use perfx_format::{Attr, Endian, Event, Layouts, Origin, Record, RecordType, sample_type};
+/// use perfx_format::record::record_of;
+///
+/// let endian = Endian::Little;
+/// let mut attr = Attr::default();
+/// attr.sample_type = sample_type::IP | sample_type::TIME;
+/// let layouts = Layouts::new(&[Event::made(&attr, vec![1], endian)]);
+///
+/// let parts = [&endian.bytes_u64(0x40_0000)[..], &endian.bytes_u64(1_000)];
+/// let bytes = record_of(RecordType::SAMPLE, 0, &parts, endian).expect("it is small");
+/// let sample = Record::new(&bytes, &[], Origin::Synthetic, endian)?;
+/// assert_eq!((layouts.event_of(&sample), layouts.time(&sample)), (Some(0), Some(1_000)));
+/// # Ok::<(), perfx_format::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Layouts {
     layouts: Vec<Layout>,
@@ -343,6 +361,10 @@ impl Layouts {
     }
 
     /// Events keep their id in one place, so that every record finds its event; the error names the two that do not.
+    ///
+    /// # Errors
+    ///
+    /// Two events keep their id at different places, or keep none. The error names them.
     pub fn check_ids(&self) -> Result<()> {
         match self.id_position {
             IdPosition::One | IdPosition::Same { .. } => Ok(()),
@@ -362,6 +384,10 @@ impl Layouts {
     }
 
     /// Each record finds its layout: all events lay their records out alike, or each record finds its event.
+    ///
+    /// # Errors
+    ///
+    /// The same as of [`Layouts::check_ids`], where events lay their records out differently.
     pub fn check_layouts(&self) -> Result<()> {
         if self.uniform { Ok(()) } else { self.check_ids() }
     }

@@ -1,5 +1,7 @@
 //! The bytes of perf.data: reading and writing every form of it, without policy; the byte reference is this package's README.
 
+#![warn(clippy::missing_errors_doc)]
+
 mod attr;
 mod bytes;
 pub mod decode;
@@ -22,7 +24,7 @@ pub mod write;
 pub use attr::{ATTR_FLAGS, ATTR_SIZE_MAX, ATTR_SIZE_MIN, Attr, Event, set_attr_flag};
 pub use bytes::{Bytes, reset_bus_signal};
 pub use endian::{Cursor, Endian, until_nul};
-pub use error::{Error, Result};
+pub use error::{Error, ErrorKind, Result};
 pub use kinds::{Feature, Kinds, RecordType};
 pub use layout::{
     Fields, Layout, Layouts, READ_FORMAT_NAMES, SAMPLE_TYPE_NAMES, sample_fields, sample_type, trailer_fields,

@@ -82,6 +82,16 @@ impl fmt::Display for Origin {
 }
 
 /// One record: its `header.size` bytes, and the payload behind it that `header.size` does not count (AUXTRACE, HEADER_TRACING_DATA).
+///
+/// ```
+/// use perfx_format::{Comm, Endian, Origin, Record, RecordType};
+///
+/// let bytes = Comm { pid: 7, tid: 8, name: b"sh" }.write(0, &[], Endian::Big).expect("a short name fits");
+/// let record = Record::new(&bytes, &[], Origin::Synthetic, Endian::Big)?;
+/// assert_eq!((record.kind(), record.u32(8)), (RecordType::COMM, Some(7)));
+/// assert_eq!(Comm::of(&record, 0).map(|comm| comm.name), Some(&b"sh"[..]));
+/// # Ok::<(), perfx_format::Error>(())
+/// ```
 #[derive(Clone, Copy)]
 pub struct Record<'a> {
     bytes: &'a [u8],
@@ -91,7 +101,11 @@ pub struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// A view of one whole record without payload. Errors when `bytes` is shorter than a header or `header.size` is not its length.
+    /// A view of one whole record without payload.
+    ///
+    /// # Errors
+    ///
+    /// `bytes` is shorter than a header, or `header.size` is not its length.
     pub fn new(bytes: &'a [u8], payload: &'a [u8], origin: Origin, endian: Endian) -> Result<Record<'a>> {
         let size = endian.u16(bytes, 6).map(usize::from);
         if bytes.len() < HEADER_SIZE || size != Some(bytes.len()) {
@@ -313,8 +327,11 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Reads the frame of the record at `at`. `Ok(None)`: more bytes than `bytes` holds are needed to tell. Errors on a size below 8, or
-    /// too small to say how long the payload is.
+    /// Reads the frame of the record at `at`. `Ok(None)`: more bytes than `bytes` holds are needed to tell.
+    ///
+    /// # Errors
+    ///
+    /// The size is below 8, or too small to say how long the payload is.
     #[inline]
     pub fn read(bytes: &[u8], at: usize, endian: Endian) -> Result<Option<Frame>, BadFrame> {
         let Some(header) = bytes.get(at..).and_then(|b| b.first_chunk::<8>()) else {
@@ -424,6 +441,10 @@ impl<'a> Walker<'a> {
     }
 
     /// The next record, whatever its kind.
+    ///
+    /// # Errors
+    ///
+    /// The record at hand has an impossible size, or reaches past the end of the bytes.
     pub fn next_record(&mut self) -> Result<Option<Record<'a>>> {
         self.next_wanted(Kinds::ALL, usize::MAX)
     }
@@ -431,6 +452,10 @@ impl<'a> Walker<'a> {
     /// The next record of a wanted kind, or the first that begins at or behind position `stop`. Skips all others inside this loop: handing
     /// every record to the caller costs three times as much. Inlined, so that the view stays in registers: written to memory and read back in
     /// other pieces it costs more than all the rest.
+    ///
+    /// # Errors
+    ///
+    /// A record has an impossible size, or reaches past the end of the bytes.
     #[inline(always)]
     pub fn next_wanted(&mut self, wanted: Kinds, stop: usize) -> Result<Option<Record<'a>>> {
         let leaps = self.rare.is_some() && stop == usize::MAX && !wanted.meets(Walker::COMMON);

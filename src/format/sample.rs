@@ -327,6 +327,7 @@ pub enum Weight {
 /// | 20 | aux | u64 size, bytes |
 #[allow(missing_docs, reason = "the names are those of the table above")]
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[non_exhaustive]
 pub struct Sample<'a> {
     pub identifier: Option<u64>,
     pub ip: Option<u64>,
@@ -444,7 +445,11 @@ impl<'a> Parts<'a> {
 }
 
 impl<'a> Sample<'a> {
-    /// Reads the whole sample. Errors when it is shorter than its parts say; when it is longer, `rest` is not empty.
+    /// Reads the whole sample.
+    ///
+    /// # Errors
+    ///
+    /// The record is not a sample, or is shorter than its parts say. When it is longer, `rest` is not empty.
     pub fn parse(record: &Record<'a>, layout: &Layout) -> Result<Sample<'a>> {
         if record.kind() != RecordType::SAMPLE {
             return Err(record.error("this is not a sample"));

@@ -23,6 +23,20 @@ use crate::survey::survey;
 use crate::writer::Writer;
 
 /// A recording and what is to be done with it.
+///
+/// ```no_run
+/// use std::fs::File;
+/// use std::sync::Arc;
+/// use perfx_format::read::Recording;
+/// use perfx_pipeline::{Job, Output, OutputForm};
+///
+/// let recording = Recording::open("perf.data")?;
+/// let output = File::create("copy.data")?;
+/// let job = Job { recording, passes: Vec::new(), threads: 1, spool: Arc::new(tempfile::tempfile) };
+/// let outcome = job.run(Output::File(&output, OutputForm::File))?;
+/// println!("{} bytes", outcome.written);
+/// # Ok::<(), anyhow::Error>(())
+/// ```
 pub struct Job {
     /// The input.
     pub recording: Recording,

@@ -34,6 +34,10 @@ pub struct ElfFile {
 
 impl ElfFile {
     /// Reads its headers and symbol tables. What is damaged of them is passed by.
+    ///
+    /// # Errors
+    ///
+    /// The file can't be read, or is not sound ELF.
     pub fn read(path: &Path) -> Result<ElfFile, Error> {
         let build_id = build_id::of_file(path)?;
         let (file, _) = build_id::open(path)?;

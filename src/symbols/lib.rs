@@ -5,6 +5,8 @@
 //! decided here, because the whole symbolizers (blazesym, wholesym, addr2line) ask DWARF first and choose otherwise among aliases, so that totals would
 //! not agree with perf's.
 
+#![warn(clippy::missing_errors_doc)]
+
 mod elf;
 mod kallsyms;
 mod sources;

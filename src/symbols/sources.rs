@@ -12,6 +12,19 @@ use crate::elf::ElfFile;
 use crate::{Symbol, Symbols, kallsyms};
 
 /// Where to look.
+///
+/// ```no_run
+/// use std::path::PathBuf;
+/// use build_id::{Object, RecordedOn};
+/// use symbols::Sources;
+///
+/// let sources = Sources::new(true, &[], &[], &RecordedOn::default());
+/// let object = Object::File { path: PathBuf::from("/bin/sh"), inode: None, pid: None };
+/// let image = sources.image(&object, None, None);
+/// if let Some(symbol) = image.as_ref().and_then(|image| image.find(0x1_2340)) {
+///     println!("{}", symbol.shown());
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Sources {
     /// One for each place, so that a wrong build-id in one does not hide the right one in the next.

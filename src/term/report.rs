@@ -95,10 +95,22 @@ impl VerbosityArgs {
     }
 }
 
+/// What an error and its causes say. An error of the format says its own cause.
+pub(crate) fn message(error: &anyhow::Error) -> String {
+    let mut said = Vec::new();
+    for cause in error.chain() {
+        said.push(cause.to_string());
+        if cause.is::<perfx_format::Error>() {
+            break;
+        }
+    }
+    said.join(": ")
+}
+
 /// Says why nothing came of it.
 pub(crate) fn tell_failure(error: &anyhow::Error) {
     // Not `eprintln!`, which panics when standard error is gone.
-    let what = printable(&format!("{error:#}"));
+    let what = printable(&message(error));
     let way_out = if what.contains("perfx recover") { "" } else { way_out(error) };
     let _ = writeln!(anstream::stderr(), "{BAD}perfx:{BAD:#} {what}{way_out}");
 }

@@ -17,7 +17,7 @@ pub const BATCH_SIZE: usize = 4 << 20;
 /// makes up nearly all of a recording. Kept with the cuts, so there is a limit to them.
 pub(super) type Rare = Arc<[u32]>;
 
-/// A run of whole records.
+/// A run of whole records. [`Recording::decompressed`](super::Recording::decompressed) shows how to walk them.
 #[derive(Clone, Debug)]
 pub struct Batch {
     /// The records and their payloads.
@@ -48,6 +48,7 @@ pub struct Batch {
 
 /// A COMPRESSED or COMPRESSED2 record that was replaced by what it holds.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Opened {
     /// Where it lies.
     pub origin: Origin,

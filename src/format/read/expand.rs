@@ -616,6 +616,10 @@ impl std::fmt::Debug for Pieces {
 
 impl Pieces {
     /// Bytes of the piece in the next compressed record, and bytes that it expands to.
+    ///
+    /// # Errors
+    ///
+    /// The data is not what zstd wrote, or expands to more than a record may.
     pub fn next(&mut self, record: &Record<'_>) -> Result<(usize, u64)> {
         let (number, _) = record.origin().stored_at().unwrap_or_default();
         let context = self.contexts.entry(number).or_insert_with(DCtx::create);

@@ -7,6 +7,7 @@ use crate::{Error, HEADER_SIZE, Origin, RecordType};
 
 /// Bytes that are no whole record: the front of one whose end is missing, or what lies between the last record that can be read and the next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Torn {
     /// Where it begins.
     pub origin: Origin,
@@ -24,6 +25,7 @@ pub struct Torn {
 
 /// What stands where a record should, and reading ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Stray {
     /// The header of another recording: pipe data was concatenated.
     Recording,
@@ -46,6 +48,7 @@ impl Stray {
 
 /// COMPRESSED records that could not be decompressed.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Lost {
     /// Where it began and why.
     pub error: Arc<Error>,

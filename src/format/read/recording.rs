@@ -109,6 +109,10 @@ impl Recording {
     }
 
     /// Opens what is already open: standard input, most of all. A regular file is mapped, anything else is read as it comes.
+    ///
+    /// # Errors
+    ///
+    /// The file can't be read, or is not a recording.
     pub fn from_file(file: File, name: Arc<str>, spool: Spool) -> Result<Recording> {
         let regular = file.metadata().map_err(|e| Error::io("can't be examined", e).file(&name))?.is_file();
         if regular {
@@ -119,6 +123,10 @@ impl Recording {
     }
 
     /// Reads pipe data as it comes. A recording in file form can't be read without going back and forth, so that is spooled first.
+    ///
+    /// # Errors
+    ///
+    /// Nothing can be read, it is not a recording, or there is no room for a temporary file.
     pub fn from_reader(mut reader: Box<dyn Read + Send>, name: Arc<str>, spool: Spool) -> Result<Recording> {
         let fail = |e| Error::io("can't be read", e).file(&name);
         let mut head = Vec::new();
@@ -182,6 +190,10 @@ impl Recording {
     }
 
     /// The whole recording again from a temporary file, so that it can be read more than once. What is mapped already stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// The pipe can't be read to its end, or there is no room for a temporary file.
     pub fn spooled(mut self, spool: &Spool) -> Result<Recording> {
         let Some(Stream { source: Source::Reader { .. }, .. }) = self.streams.first() else {
             return Ok(self);
@@ -213,6 +225,10 @@ impl Recording {
     }
 
     /// Errors if a mapped file is shorter than when it was opened. If less than a page was cut off, its end reads as zeros and no signal comes.
+    ///
+    /// # Errors
+    ///
+    /// A file is shorter than when it was opened.
     pub fn check_not_cut_short(&self) -> Result<()> {
         for stream in &self.streams {
             if let Source::Mapped { bytes, file, .. } = &stream.source
@@ -319,6 +335,10 @@ impl Recording {
 
     /// Its zstd stream goes on where that of a file before it ended: `perf record -z --switch-output` never begins it anew. Told by the first
     /// COMPRESSED record of a file of one stream, which begins no frame.
+    ///
+    /// # Errors
+    ///
+    /// The records before the first compressed one can't be read.
     pub fn continues_stream(&mut self) -> Result<bool> {
         if !self.is_compressed() || self.stream_count() > 1 || !self.is_rereadable() {
             return Ok(false);
@@ -334,6 +354,10 @@ impl Recording {
     }
 
     /// The first fault that forbids writing anything made from this recording, as an error.
+    ///
+    /// # Errors
+    ///
+    /// There is such a fault.
     pub fn check_whole(&self) -> Result<()> {
         match self.faults.iter().find(|fault| fault.weight == Weight::Fatal) {
             Some(fault) => Err(fault.to_error().file(&self.name)),

@@ -70,6 +70,10 @@ impl HeaderRecord {
     }
 
     /// Reads one; `None` for any other kind of record.
+    ///
+    /// # Errors
+    ///
+    /// The record is of such a kind, but too short for its fields.
     pub fn read(record: &Record<'_>) -> Result<Option<HeaderRecord>> {
         Ok(Some(match record.kind() {
             RecordType::HEADER_ATTR => {

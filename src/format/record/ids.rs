@@ -84,6 +84,10 @@ pub fn ids_in_read(read_format: u64, counts: usize) -> impl Iterator<Item = usiz
 }
 
 /// A kernel record with this IDENTIFIER, which its event does not give it.
+///
+/// # Errors
+///
+/// With 8 bytes more it is larger than a record can be.
 pub fn with_identifier(record: &Record<'_>, id: u64) -> Result<Vec<u8>> {
     let endian = record.endian();
     let mut new = record.bytes().to_vec();

@@ -87,7 +87,11 @@ fn conversion_at(record: &Record<'_>) -> Option<(usize, usize)> {
     }
 }
 
-/// Changes all times in `bytes`, a copy of the record. The error is the first time that cannot be changed.
+/// Changes all times in `bytes`, a copy of the record.
+///
+/// # Errors
+///
+/// A time cannot be changed this way: the error is the first such time.
 pub fn change_times(
     record: &Record<'_>,
     layout: Option<&Layout>,

@@ -20,6 +20,10 @@ pub type Changes = BTreeMap<Feature, Option<Bytes>>;
 
 /// Makes all changes at once. `file` is open for reading and writing, and `header` was just read from it. False, and nothing done, where that is
 /// not possible without moving the data: a file of perf before 3.3, a damaged file, something other than a section behind the feature table.
+///
+/// # Errors
+///
+/// The file can't be read or written. The error says in which state the file is left.
 pub fn replace_sections(file: &File, header: &FileHeader, changes: &Changes) -> Result<bool> {
     let io = |e| Error::io("the file can't be changed in place", e);
     let len = file.metadata().map_err(io)?.len();

@@ -17,6 +17,10 @@ pub type Unsaid = Vec<(Feature, String)>;
 /// The header, HEADER_ATTRs, HEADER_FEATUREs in ascending order, HEADER_TRACING_DATA, the events' names, HEADER_BUILD_IDs. Also the features
 /// that could not be said, and why. An event with more ids than a record holds is an error: without its ids
 /// no perf could read the rest.
+///
+/// # Errors
+///
+/// An event has more ids than fit in a record: without its ids no perf could read the rest.
 pub fn pipe_front(events: &[Event], features: &Features, endian: Endian) -> Result<(Vec<u8>, Unsaid)> {
     let mut out = Magic::pipe_header(endian).to_vec();
     for (index, event) in events.iter().enumerate() {

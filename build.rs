@@ -1,0 +1,39 @@
+//! Gives `perfx --version` the commit, where an optimised program is built in the repository.
+
+use std::path::Path;
+use std::process::Command;
+use std::{env, fs};
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    let mut version = env::var("CARGO_PKG_VERSION").unwrap_or_default();
+    // Debug builds are made all the time, and each new commit would make them again.
+    if env::var("PROFILE").is_ok_and(|profile| profile == "release")
+        && let Some(commit) = commit()
+    {
+        version += &format!(" ({commit})");
+    }
+    println!("cargo::rustc-env=PERFX_VERSION={version}");
+}
+
+/// The commit that this folder has checked out, unless it only lies somewhere in another repository.
+fn commit() -> Option<String> {
+    let top = git(&["rev-parse", "--show-toplevel"])?;
+    let here = env::var_os("CARGO_MANIFEST_DIR")?;
+    if fs::canonicalize(top).ok()? != fs::canonicalize(here).ok()? {
+        return None;
+    }
+    // Changes with every commit and checkout.
+    for changing in ["HEAD", "logs/HEAD"] {
+        let path = git(&["rev-parse", "--git-path", changing])?;
+        if Path::new(&path).exists() {
+            println!("cargo::rerun-if-changed={path}");
+        }
+    }
+    git(&["rev-parse", "--short=12", "HEAD"])
+}
+
+fn git(args: &[&str]) -> Option<String> {
+    let out = Command::new("git").args(args).output().ok().filter(|out| out.status.success())?;
+    Some(String::from_utf8(out.stdout).ok()?.trim().to_owned())
+}
