@@ -10,12 +10,13 @@ use perfx_format::features::BuildIds as Entries;
 use perfx_format::read::Recording;
 use perfx_format::record::build_id::BuildIdEntry;
 use perfx_format::{Endian, Kinds, Layouts, Origin, Record, RecordType};
-use perfx_pipeline::address_space::{AddressSpaces, Dso, Mapping};
+use perfx_model::address_space::{AddressSpaces, Dso, Mapping};
 use perfx_pipeline::{Emit, Fork, Level, Needs, Pass, Place, Rewrite, Session, Stage, Survey, counted};
 
-use crate::support::hits::{Guests, Hits, Mapped, Spot};
 use crate::support::ids::{Correction, IdArgs, IdOptions, Ids, MappedIds, cpumode_of, dso_name};
 use crate::support::options::PassOptions;
+use perfx_model::guests::Guests;
+use perfx_model::hits::{Hits, Mapped, Spot};
 
 /// The pass.
 #[derive(Debug)]
@@ -313,7 +314,7 @@ impl Fork for HitSurvey {
     }
 
     fn absorb(&mut self, later: HitSurvey) -> Result<()> {
-        self.hits.join(later.hits);
+        self.hits.absorb(later.hits);
         Ok(())
     }
 }

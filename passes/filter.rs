@@ -9,7 +9,6 @@ mod aux;
 mod choice;
 mod hints;
 mod split;
-mod tasks;
 mod time;
 mod unused;
 
@@ -24,18 +23,18 @@ use perfx_format::read::{Batch, Recording};
 use perfx_format::record::event_update::name_update;
 use perfx_format::sample::{Marker, Sample, callchain};
 use perfx_format::{Endian, Event, Feature, Kinds, Layouts, Record, RecordType, sample_type, until_nul};
-use perfx_pipeline::address_space::{AddressSpaces, Changes, KERNEL, Lookup, moment};
+use perfx_model::address_space::{AddressSpaces, Changes, KERNEL, Lookup, moment};
 use perfx_pipeline::{
     Emit, Fork, Interest, Level, Needs, Pass, Place, Rewrite, Session, Stage, Survey, count, counted, in_file,
 };
 
-use crate::support::hits::Guests;
 use crate::support::ids::dso_name;
 use crate::support::options::PassOptions as _;
 use aux::Chunks;
 use hints::Hints;
+use perfx_model::guests::Guests;
+use perfx_model::tasks::{Process, Processes, TaskChanges, TaskKey, Tasks};
 use split::Owner;
-use tasks::{Process, Processes, TaskChanges, Tasks, Who};
 use time::{Window, Windows};
 use unused::Unused;
 
@@ -264,8 +263,8 @@ impl Gathered {
     }
 
     fn join(&mut self, later: Gathered) {
-        self.guests.join(later.guests);
-        self.tasks.join(later.tasks);
+        self.guests.absorb(later.guests);
+        self.tasks.absorb(later.tasks);
         self.cgroups.extend(later.cgroups);
         self.names.extend(later.names);
         self.chunks.join(later.chunks);
@@ -435,7 +434,7 @@ impl Chooser {
 
     /// Whose a record is.
     fn process_of(&self, record: &Record<'_>, layouts: &Layouts, pid: u32, time: u64) -> Process {
-        self.tasks.process(Who::of(record, layouts, pid).space(&self.guests), time)
+        self.tasks.process(TaskKey::of(record, layouts, pid).space(&self.guests), time)
     }
 }
 
@@ -504,7 +503,7 @@ impl Chosen {
             self.by_event.resize(later.by_event.len(), 0);
         }
         self.by_event.iter_mut().zip(later.by_event).for_each(|(all, later)| *all += later);
-        self.processes.join(later.processes);
+        self.processes.absorb(later.processes);
         self.cookies.extend(later.cookies);
         self.batches.extend(later.batches);
         self.add(later.places, later.times);
@@ -620,7 +619,7 @@ impl CutRecords {
             let needed = |process: Process| {
                 cut.needed.contains(process) || cut.timeless && matches!(process, Process::Timeless(_))
             };
-            let process = |who: Who, time| chooser.tasks.process(who.space(&chooser.guests), time);
+            let process = |who: TaskKey, time| chooser.tasks.process(who.space(&chooser.guests), time);
             chooser.unused.leave_out(session, &cut.gone, &|who, time| needed(process(who, time)));
         }
         let (kept, all) = (cut.chosen.samples, chooser.samples);
@@ -629,7 +628,7 @@ impl CutRecords {
             let seconds = |ns: u64| format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
             line += &format!(", from {} to {}", seconds(first), seconds(last));
         }
-        // Who leaves out all samples by their kind knows that, and a part of a split recording may well have none.
+        // TaskKey leaves out all samples by their kind knows that, and a part of a split recording may well have none.
         let asked = cut.owner.is_some() || !chooser.options.kind.allows(|kind| *kind == RecordType::SAMPLE);
         let suspect = kept == 0 && all > 0 && !asked;
         session.report.say(if suspect { Level::Warning } else { Level::Info }, line);

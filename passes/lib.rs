@@ -32,7 +32,6 @@ pub use reindex::{ReindexAux, ReindexBuildIds, ReindexIds, ReindexTimes};
 pub use repair::{Mend, Repair, RepairOptions};
 pub use retime::Retime;
 pub use sort::{SortArgs, sort};
-pub use support::hits::Guests;
 pub use support::ids::{
     IdArgs, IdOptions, RecordedIds, SearchArgs, can_have_id, dso_name, object_of, recorded_on,
 };

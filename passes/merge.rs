@@ -30,7 +30,7 @@ use anyhow::{Result, ensure};
 use clap::Args;
 use perfx_format::read::{Batch, Recording};
 use perfx_format::{Event, Feature, Kinds, Layouts, Record, RecordType, sample_type as st};
-use perfx_pipeline::address_space::Machine;
+use perfx_model::address_space::Machine;
 use perfx_pipeline::{Fork, Needs, Pass, Session, Stage, Survey};
 
 use crate::support::ids::MappedIds;

@@ -8,12 +8,13 @@ use clap::Args;
 use perfx_format::read::Recording;
 use perfx_format::record::build_id::BuildIdEntry;
 use perfx_format::{Kinds, Layouts, Mmap, Record, RecordType};
-use perfx_pipeline::address_space::Mapping;
+use perfx_model::address_space::Mapping;
 use perfx_pipeline::{Emit, Fork, Level, Needs, Pass, Rewrite, Session, Stage, Survey, counted};
 
-use crate::support::hits::{Guests, Hits, Mapped, Spot};
 use crate::support::ids::{Correction, IdArgs, IdOptions, Ids};
 use crate::support::options::PassOptions;
+use perfx_model::guests::Guests;
+use perfx_model::hits::{Hits, Mapped, Spot};
 
 /// The pass.
 #[derive(Debug)]
@@ -203,7 +204,7 @@ impl Fork for NeedSurvey {
     }
 
     fn absorb(&mut self, later: NeedSurvey) -> Result<()> {
-        self.hits.join(later.hits);
+        self.hits.absorb(later.hits);
         Ok(())
     }
 }

@@ -12,7 +12,7 @@ use perfx_format::features::{
 use perfx_format::header::Features;
 use perfx_format::record::build_id::BuildIdEntry;
 use perfx_format::{Endian, Event, Feature, Layout, Layouts, sample_type as st, set_attr_flag};
-use perfx_pipeline::address_space::Machine;
+use perfx_model::address_space::Machine;
 use perfx_pipeline::{Level, Report, Session, counted};
 
 use super::input::{Facts, Translator, shifted};

@@ -5,8 +5,8 @@ use std::ops::RangeInclusive;
 use anyhow::{Context as _, Result, anyhow, ensure};
 use clap::Args;
 use perfx_format::RecordType;
+use perfx_model::address_space::{Dso, Machine};
 use perfx_pipeline::Pass;
-use perfx_pipeline::address_space::{Dso, Machine};
 use regex::bytes::Regex;
 
 use super::Filter;

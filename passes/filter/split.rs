@@ -13,7 +13,7 @@ use perfx_format::header::{FileFront, FileHeader};
 use perfx_format::read::{Batch, Form, Recording};
 use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::{HEADER_SIZE, Kinds, Layouts, Record, RecordType};
-use perfx_pipeline::address_space::moment;
+use perfx_model::address_space::moment;
 use perfx_pipeline::{Pass, Place, count, scan};
 
 use super::time::{Windows, parse_duration};

@@ -9,10 +9,10 @@ use perfx_format::features::{
 use perfx_format::record::id_index::{IdEntry, IdIndex, one_id_index};
 use perfx_format::record::ids::ids_about;
 use perfx_format::{Event, Feature, Layouts, Record, RecordType};
-use perfx_pipeline::address_space::{KERNEL, Mapping, moment};
+use perfx_model::address_space::{KERNEL, Mapping, moment};
 use perfx_pipeline::{Emit, Level, Session, counted};
 
-use super::tasks::Who;
+use perfx_model::tasks::TaskKey;
 
 /// What other records than samples name.
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ pub(super) struct Unused {
 }
 
 /// By whom, and when.
-type Mapped = (Option<Who>, u64);
+type Mapped = (Option<TaskKey>, u64);
 
 impl Unused {
     /// A record that is no sample.
@@ -42,7 +42,7 @@ impl Unused {
         }
         if let Some(mapping) = Mapping::read(record, layouts) {
             let kernel = mapping.pid == KERNEL || record.is_of_kernel();
-            let who = (!kernel).then(|| Who::of(record, layouts, mapping.pid));
+            let who = (!kernel).then(|| TaskKey::of(record, layouts, mapping.pid));
             let time = moment(record, layouts.layout_of(record), layouts);
             self.files.entry(mapping.name.into()).or_default().push((who, time));
         }
@@ -74,7 +74,7 @@ impl Unused {
         &self,
         session: &mut Session,
         gone: &HashSet<u64>,
-        needed: &dyn Fn(Who, u64) -> bool,
+        needed: &dyn Fn(TaskKey, u64) -> bool,
     ) {
         let stays: Vec<bool> = session
             .events

@@ -12,7 +12,7 @@ use perfx_format::record::cpumode::{GUEST_KERNEL, GUEST_USER, USER};
 use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::record::id_index::IdIndex;
 use perfx_format::{Feature, Layouts, Origin, Record, RecordType, sample_type as st};
-use perfx_pipeline::address_space::{Dso, Identity, Machine, Mapping};
+use perfx_model::address_space::{Dso, Identity, Machine, Mapping};
 use perfx_pipeline::{Job, Output, OutputForm, scan};
 
 use super::chosen::Chosen;

@@ -8,7 +8,7 @@ use perfx_format::features::SampleTime;
 use perfx_format::read::Batch;
 use perfx_format::record::ids;
 use perfx_format::{Endian, Feature, Kinds, Layouts, Origin, Record, RecordType, sample_type as st};
-use perfx_pipeline::address_space::Machine;
+use perfx_model::address_space::Machine;
 use perfx_pipeline::{Emit, Interest, Level, Prescan, Prescanned, Rewrite, Session, counted};
 
 use super::clock::Clock;

@@ -12,13 +12,13 @@ use perfx_format::record::build_id::BuildIdEntry;
 use perfx_format::{
     Endian, Feature, HEADER_SIZE, Kinds, Layouts, RECORD_SIZE_MAX, Record, RecordType, until_nul,
 };
-use perfx_pipeline::address_space::{Identity, Mapping};
+use perfx_model::address_space::{Identity, Mapping};
 use perfx_pipeline::{Emit, Fork, Level, Needs, Pass, Rewrite, Session, Stage, Survey, counted};
 
 use super::{counts, tell};
-use crate::support::hits::Guests;
 use crate::support::ids::{cpumode_of, dso_name};
 use crate::support::options::PassOptions;
+use perfx_model::guests::Guests;
 
 /// The pass, and its options.
 #[derive(Args, Clone, Copy, Debug, Default)]
@@ -185,7 +185,7 @@ impl Fork for IndexSurvey {
     }
 
     fn absorb(&mut self, later: IndexSurvey) -> Result<()> {
-        self.0.join(later.0);
+        self.0.absorb(later.0);
         Ok(())
     }
 }

@@ -15,7 +15,7 @@ use perfx_format::header::Features;
 use perfx_format::record::build_id::{BuildIdEntry, set_build_id};
 use perfx_format::record::cpumode;
 use perfx_format::{Endian, Feature, Kinds, Layouts, Record, RecordType, set_mmap2_build_id};
-use perfx_pipeline::address_space::{Dso, Identity, Machine, Mapping};
+use perfx_model::address_space::{Dso, Identity, Machine, Mapping};
 use perfx_pipeline::{LISTED, Level, Report, Session, counted};
 
 /// Where files are looked for that a recording names.

@@ -1,7 +1,6 @@
 //! What several passes share.
 
 pub(crate) mod event_ids;
-pub(crate) mod hits;
 pub(crate) mod ids;
 pub(crate) mod levels;
 pub(crate) mod options;

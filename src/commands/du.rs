@@ -17,8 +17,8 @@ use perfx_format::parts::What;
 use perfx_format::read::{Batch, Recording, Torn};
 use perfx_format::section::Section;
 use perfx_format::{Bytes, Feature, Kinds, Layouts, Origin, Record, RecordType, Value};
+use perfx_model::address_space::{KERNEL, name_of_nameless};
 use perfx_pipeline::Report;
-use perfx_pipeline::address_space::{KERNEL, name_of_nameless};
 use serde_json::{Value as Json, json};
 
 use crate::args::ReadArgs;

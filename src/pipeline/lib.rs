@@ -1,6 +1,5 @@
 //! Records flow from a reader through passes into a writer; what nobody asked for is copied as it is.
 
-pub mod address_space;
 mod draft;
 mod each_batch;
 mod emit;

@@ -14,11 +14,11 @@ use perfx_format::{
     Bytes, Endian, Event, Feature, Kinds, Layout, Layouts, Origin, Origins, Record, RecordType, Walker,
     sample_type as st,
 };
+use perfx_model::address_space::{AddressSpaces, Changes, Hit, KERNEL, Lookup, Machine, Space};
 use perfx_passes::{
     BuildIds, BuildIdsOptions, Compress, CompressOptions, Decompress, IdOptions, Mmap2BuildIds,
     Mmap2BuildIdsOptions,
 };
-use perfx_pipeline::address_space::{AddressSpaces, Changes, Hit, KERNEL, Lookup, Machine, Space};
 use perfx_pipeline::{Job, Output, OutputForm, Pass, scan_past};
 
 use crate::support::{each, each_fixture, recorded};

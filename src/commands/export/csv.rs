@@ -12,8 +12,9 @@ use perfx_passes::{IdOptions, SearchArgs};
 use perfx_pipeline::{Level, Report, counted};
 
 use super::Folder;
+use super::cell::plain;
 use super::gather::{self, Gathered, kind_name};
-use super::names::{Naming, name_hits, plain};
+use super::names::{Naming, name_hits};
 use crate::args::{ThreadArgs, usage};
 use crate::io::source::{InputArgs, Source, spool};
 use crate::term::report::VerbosityArgs;

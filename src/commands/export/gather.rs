@@ -18,14 +18,15 @@ use perfx_format::sample::Sample;
 use perfx_format::{
     Event, Feature, Kinds, Layout, Layouts, Origin, Record, RecordType, Value, sample_type, until_nul,
 };
-use perfx_passes::{Guests, RecordedIds};
-use perfx_pipeline::address_space::{
+use perfx_model::address_space::{
     AddressSpaces, Changes, KERNEL, Lookup, Machine, Mapping, moment, name_of_nameless,
 };
+use perfx_model::guests::Guests;
+use perfx_passes::RecordedIds;
 use perfx_pipeline::{Level, Report, scan};
 use symbols::Reference;
 
-use super::names::plain;
+use super::cell::plain;
 use super::overview::{Overview, Rows};
 use crate::term::render::{self, Style};
 

@@ -1,5 +1,6 @@
 //! `perfx export` writes what a recording says in forms that other programs read; the files of a folder come into being together or not at all.
 
+mod cell;
 mod csv;
 mod gather;
 mod names;

@@ -3,14 +3,14 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 
-use perfx_format::{Kinds, Layouts, Record, RecordType, until_nul};
-use perfx_pipeline::address_space::{KERNEL, Key, Machine, Space, moment, name_of_nameless};
+use crate::address_space::{KERNEL, Key, Machine, Space, moment, name_of_nameless};
+use perfx_format::{Comm, Kinds, Layouts, Record, RecordType, Task, until_nul};
 
-use crate::support::hits::Guests;
+use crate::guests::Guests;
 
 /// What FORK, EXIT and COMM records say, in file order; [`Tasks::new`] sorts it by time. There may be millions, so each takes few bytes.
 #[derive(Debug, Default)]
-pub(super) struct TaskChanges {
+pub struct TaskChanges {
     /// Names are wanted.
     named: bool,
     /// The event ids of records of guests: batches are looked at in any order, so which guest an id means is known only when all have been.
@@ -60,20 +60,21 @@ enum Name {
 
 /// A process or thread, on a machine that is not known yet if it is a guest.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Who {
+pub struct TaskKey {
     number: u32,
     guest: Option<Option<u64>>,
 }
 
-impl Who {
+impl TaskKey {
     /// The process or thread `number`, on the machine where `record` happened.
-    pub(super) fn of(record: &Record<'_>, layouts: &Layouts, number: u32) -> Who {
+    pub fn of(record: &Record<'_>, layouts: &Layouts, number: u32) -> TaskKey {
         let guest = record.is_of_guest();
         let id = || layouts.layout_of(record).and_then(|layout| layout.id(record));
-        Who { number, guest: guest.then(id) }
+        TaskKey { number, guest: guest.then(id) }
     }
 
-    pub(super) fn space(self, guests: &Guests) -> Space {
+    /// Its address space, now that the guests are known.
+    pub fn space(self, guests: &Guests) -> Space {
         let machine = match self.guest {
             None => Machine::Host,
             Some(id) => guests.of_id(id, Some(self.number)),
@@ -82,26 +83,24 @@ impl Who {
     }
 }
 
-/// COMM: u32 pid, u32 tid, name. FORK and EXIT: u32 pid, u32 ppid, u32 tid, u32 ptid, u64 time (perf_event_open(2)).
-const COMM_NAME: usize = 16;
-
 impl TaskChanges {
-    /// With names, if somebody asks for them.
-    pub(super) fn new(named: bool) -> TaskChanges {
+    /// `named`: with the names of threads.
+    pub fn new(named: bool) -> TaskChanges {
         TaskChanges { named, ..TaskChanges::default() }
     }
 
-    pub(super) fn kinds() -> Kinds {
+    /// The kinds of records that [`TaskChanges::add`] reads.
+    pub fn kinds() -> Kinds {
         Kinds::of(&[RecordType::FORK, RecordType::EXIT, RecordType::COMM])
     }
 
     /// What threads were called.
-    pub(super) fn names(&self) -> impl Iterator<Item = &[u8]> {
+    pub fn names(&self) -> impl Iterator<Item = &[u8]> {
         self.given().map(|(_, name)| name)
     }
 
     /// The threads that were given a name, and the last one each got.
-    pub(super) fn pids(&self) -> BTreeMap<u32, &[u8]> {
+    pub fn pids(&self) -> BTreeMap<u32, &[u8]> {
         self.given().collect()
     }
 
@@ -112,27 +111,24 @@ impl TaskChanges {
         })
     }
 
-    /// A record of these kinds.
-    pub(super) fn add(&mut self, record: &Record<'_>, layouts: &Layouts) -> Option<()> {
+    /// Takes in a record of these kinds. `None`: it is too short.
+    pub fn add(&mut self, record: &Record<'_>, layouts: &Layouts) -> Option<()> {
         let layout = layouts.layout_of(record);
         let time = moment(record, layout, layouts);
-        let pid = record.u32(8)?;
-        let guest = Who::of(record, layouts, pid).guest;
-        if record.kind() == RecordType::COMM {
-            let trailer = layout.map_or(0, |layout| usize::from(layout.trailer.size));
-            let end = record.bytes().len().saturating_sub(trailer).max(COMM_NAME);
-            let name = until_nul(record.bytes().get(COMM_NAME..end)?);
-            let tid = record.u32(12)?;
+        let trailer = layout.map_or(0, |layout| usize::from(layout.trailer.size));
+        if let Some(Comm { pid, tid, name }) = Comm::of(record, trailer) {
             if self.named {
                 let given = Name::Given(self.text.len());
                 self.text.extend(name);
                 self.text.push(0);
-                self.name(tid, guest, time, given);
+                self.name(tid, TaskKey::of(record, layouts, pid).guest, time, given);
             }
             return Some(());
         }
-        let (ppid, tid, ptid) = (record.u32(12)?, record.u32(16)?, record.u32(20)?);
-        let time = record.u64(24).filter(|_| layouts.has_time()).unwrap_or(time);
+        let task = Task::of(record)?;
+        let Task { pid, ppid, tid, ptid, .. } = task;
+        let guest = TaskKey::of(record, layouts, pid).guest;
+        let time = if layouts.has_time() { task.time } else { time };
         if record.kind() == RecordType::EXIT {
             let process = self.key(pid, guest);
             self.deaths.push(Death { time, process, leader: pid == tid });
@@ -162,7 +158,7 @@ impl TaskChanges {
     }
 
     /// Takes in those of a batch that follows.
-    pub(super) fn join(&mut self, later: TaskChanges) {
+    pub fn absorb(&mut self, later: TaskChanges) {
         let guests = (self.guest_ids.len() as Key) << 32;
         let key = |key: Key| if key >> 32 == 0 { key } else { key + guests };
         let text = self.text.len();
@@ -184,14 +180,14 @@ impl TaskChanges {
         for key in keys.chain(names.iter_mut().map(|naming| &mut naming.thread)) {
             let (guest, number) = ((*key >> 32) as usize, *key as u32);
             let guest = guest.checked_sub(1).map(|at| guest_ids.get(at).copied().flatten());
-            *key = Who { number, guest }.space(guests).key();
+            *key = TaskKey { number, guest }.space(guests).key();
         }
     }
 }
 
 /// One of the processes that had a pid, one after another.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(super) enum Process {
+pub enum Process {
     /// The number of its life.
     Known(u32),
     /// It may have had the pid before the first of which that is known; the number of that life.
@@ -202,15 +198,15 @@ pub(super) enum Process {
 
 /// Some of the processes, in few bytes.
 #[derive(Debug, Default)]
-pub(super) struct Processes {
-    /// Twice the number of a life, and 1 more for who may have had the pid before.
+pub struct Processes {
+    /// Twice the number of a life, and 1 more for the process that may have had the pid before.
     numbers: HashSet<u32>,
     timeless: HashSet<Key>,
 }
 
 impl Processes {
     /// Adds one; true if it was not among them.
-    pub(super) fn insert(&mut self, process: Process) -> bool {
+    pub fn insert(&mut self, process: Process) -> bool {
         match process {
             Process::Known(number) => self.numbers.insert(2 * number),
             Process::Before(number) => self.numbers.insert(2 * number + 1),
@@ -218,7 +214,8 @@ impl Processes {
         }
     }
 
-    pub(super) fn contains(&self, process: Process) -> bool {
+    /// It is among them.
+    pub fn contains(&self, process: Process) -> bool {
         match process {
             Process::Known(number) => self.numbers.contains(&(2 * number)),
             Process::Before(number) => self.numbers.contains(&(2 * number + 1)),
@@ -226,7 +223,8 @@ impl Processes {
         }
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = Process> {
+    /// All of them, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = Process> {
         let numbered = self.numbers.iter().map(|number| match number % 2 {
             0 => Process::Known(number / 2),
             _ => Process::Before(number / 2),
@@ -234,7 +232,8 @@ impl Processes {
         numbered.chain(self.timeless.iter().copied().map(Process::Timeless))
     }
 
-    pub(super) fn join(&mut self, later: Processes) {
+    /// Takes in those of another.
+    pub fn absorb(&mut self, later: Processes) {
         self.numbers.extend(later.numbers);
         self.timeless.extend(later.timeless);
     }
@@ -252,7 +251,7 @@ struct Life {
 
 /// All tasks.
 #[derive(Debug, Default)]
-pub(super) struct Tasks {
+pub struct Tasks {
     /// By process and birth.
     lives: Vec<Life>,
     /// By thread and time; none of them is inherited.
@@ -261,7 +260,8 @@ pub(super) struct Tasks {
 }
 
 impl Tasks {
-    pub(super) fn new(mut changes: TaskChanges, guests: &Guests) -> Tasks {
+    /// Puts the changes in order.
+    pub fn new(mut changes: TaskChanges, guests: &Guests) -> Tasks {
         changes.settle(guests);
         let TaskChanges { mut births, mut deaths, mut names, text, .. } = changes;
         // By time, and those of one time in file order.
@@ -272,8 +272,8 @@ impl Tasks {
         Tasks { lives: lives(&births, &deaths), names, text }
     }
 
-    /// Who had the pid at that time.
-    pub(super) fn process(&self, space: Space, time: u64) -> Process {
+    /// TaskKey had the pid at that time.
+    pub fn process(&self, space: Space, time: u64) -> Process {
         let process = space.key();
         let after = self.lives.partition_point(|life| (life.process, life.birth) <= (process, time));
         let is_its = |at: usize| self.lives.get(at).is_some_and(|life| life.process == process);
@@ -285,14 +285,14 @@ impl Tasks {
     }
 
     /// The process it was forked from; what that had mapped by then, it has, too.
-    pub(super) fn parent(&self, process: Process) -> Option<Process> {
+    pub fn parent(&self, process: Process) -> Option<Process> {
         let Process::Known(number) = process else { return None };
         let life = self.lives.get(number as usize).filter(|life| life.parent != KERNEL)?;
         Some(self.process(Space { pid: life.parent, ..Space::of_key(life.process) }, life.birth))
     }
 
     /// All processes that are known to have lived at some time of `start..stop`.
-    pub(super) fn living(&self, start: u64, stop: u64) -> impl Iterator<Item = Process> + use<'_> {
+    pub fn living(&self, start: u64, stop: u64) -> impl Iterator<Item = Process> + use<'_> {
         let lived = move |birth, death| birth < stop && death >= start;
         (0..).zip(&self.lives).flat_map(move |(number, life)| {
             let previous = (number as usize).checked_sub(1).and_then(|at| self.lives.get(at));
@@ -304,7 +304,7 @@ impl Tasks {
     }
 
     /// What perf calls the thread then.
-    pub(super) fn name(&self, machine: Machine, tid: u32, time: u64) -> Cow<'_, [u8]> {
+    pub fn name(&self, machine: Machine, tid: u32, time: u64) -> Cow<'_, [u8]> {
         let thread = Space { machine, pid: tid }.key();
         match find(&self.names, thread, time).map(|at| self.names[at].name) {
             Some(Name::Given(at)) => Cow::Borrowed(self.text.get(at..).map_or(&[], until_nul)),

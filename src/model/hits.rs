@@ -1,82 +1,28 @@
 //! Which mappings samples hit, by every address they hold, and which more may be needed to unwind or decode them.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-use perfx_format::record::cpumode::{GUEST_KERNEL, GUEST_USER, KERNEL as KERNEL_MODE, USER};
-use perfx_format::record::id_index::IdIndex;
+use crate::address_space::{AddressSpaces, Changes, Hit, KERNEL, Lookup, Space, moment};
+use crate::guests::Guests;
+use perfx_format::record::cpumode::{GUEST_USER, USER};
 use perfx_format::sample::{Branches, Sample, U64s, callchain, frames};
 use perfx_format::{Kinds, Layout, Layouts, Origin, Record, RecordType, Task, sample_type as st};
-use perfx_pipeline::address_space::{AddressSpaces, Changes, Hit, KERNEL, Lookup, Machine, Space, moment};
-
-/// Which events are those of a guest: the ids to which an ID_INDEX record gives a `machine_pid`.
-#[derive(Clone, Debug, Default)]
-pub struct Guests {
-    machines: HashMap<u64, u32>,
-}
-
-impl Guests {
-    /// Takes in an ID_INDEX record.
-    pub fn learn(&mut self, record: &Record<'_>) {
-        let entries = IdIndex::of(record).into_iter().flat_map(|index| index.entries());
-        let guests = entries.filter(|entry| entry.machine_pid != 0);
-        self.machines.extend(guests.map(|entry| (entry.id, entry.machine_pid as u32)));
-    }
-
-    /// Takes in what another learned from later records.
-    pub(crate) fn join(&mut self, later: Guests) {
-        self.machines.extend(later.machines);
-    }
-
-    /// The machine on which a record happened; `pid` is the process it is about.
-    pub fn machine(&self, record: &Record<'_>, layouts: &Layouts, pid: Option<u32>) -> Machine {
-        if record.is_of_guest() { self.guest(record, layouts, pid) } else { Machine::Host }
-    }
-
-    /// The address space in which code of this cpumode runs at the moment of a sample of process `pid`.
-    #[inline(always)]
-    pub fn space(
-        &self,
-        record: &Record<'_>,
-        layouts: &Layouts,
-        pid: Option<u32>,
-        cpumode: u16,
-    ) -> Option<Space> {
-        let (guest, kernel) = match cpumode {
-            KERNEL_MODE => (false, true),
-            USER => (false, false),
-            GUEST_KERNEL => (true, true),
-            GUEST_USER => (true, false),
-            _ => return None,
-        };
-        let machine = if guest { self.guest(record, layouts, pid) } else { Machine::Host };
-        Some(Space { machine, pid: if kernel { KERNEL } else { pid? } })
-    }
-
-    /// The guest of a record: by its event id, else, as `perf kvm` records it, by the process that runs the guest.
-    fn guest(&self, record: &Record<'_>, layouts: &Layouts, pid: Option<u32>) -> Machine {
-        self.of_id(layouts.layout_of(record).and_then(|layout| layout.id(record)), pid)
-    }
-
-    /// The guest that an event id means, or else the process that runs it.
-    pub(crate) fn of_id(&self, id: Option<u64>, pid: Option<u32>) -> Machine {
-        let pid = id.and_then(|id| self.machines.get(&id).copied()).or(pid);
-        Machine::Guest(pid.filter(|&pid| pid != KERNEL).unwrap_or(0))
-    }
-}
 
 /// Where a DSO is first mapped or hit, and the sample_id trailer of that moment.
 #[derive(Clone, Debug)]
-pub(crate) struct Spot {
-    pub(crate) origin: Origin,
-    pub(crate) trailer: Box<[u8]>,
+pub struct Spot {
+    /// The record that maps or hits it.
+    pub origin: Origin,
+    /// The fields of the sample_id, as they stand in a trailer.
+    pub trailer: Box<[u8]>,
     /// A process that has it mapped.
-    pub(crate) pid: Option<u32>,
+    pub pid: Option<u32>,
 }
 
 impl Spot {
     /// Of a MMAP or MMAP2 record: the trailer is its own.
-    pub(crate) fn of_mapping(record: &Record<'_>, layouts: &Layouts) -> Spot {
+    pub fn of_mapping(record: &Record<'_>, layouts: &Layouts) -> Spot {
         let trailer = layouts.layout_of(record).and_then(|layout| {
             let bytes = record.bytes();
             bytes.get(bytes.len().checked_sub(layout.trailer.size.into())?..)
@@ -94,7 +40,7 @@ impl Spot {
 /// An exec changes nothing here: readers of a recording know the old image's mappings until new ones cover them, and while an exec is under way
 /// the chains of samples are still the old image's.
 #[derive(Debug, Default)]
-pub(crate) struct Mapped {
+pub struct Mapped {
     changes: Changes,
     guests: Guests,
     /// Where each DSO is first mapped.
@@ -109,7 +55,7 @@ pub(crate) struct Mapped {
 
 impl Mapped {
     /// The kinds it wants to see.
-    pub(crate) fn kinds() -> Kinds {
+    pub fn kinds() -> Kinds {
         Kinds::of(&[
             RecordType::MMAP,
             RecordType::MMAP2,
@@ -121,7 +67,7 @@ impl Mapped {
     }
 
     /// Takes in a record of these kinds.
-    pub(crate) fn learn(&mut self, record: &Record<'_>, layouts: &Layouts) {
+    pub fn learn(&mut self, record: &Record<'_>, layouts: &Layouts) {
         self.aux |= layouts.any_samples(st::AUX);
         match record.kind() {
             RecordType::ID_INDEX => self.guests.learn(record),
@@ -144,12 +90,12 @@ impl Mapped {
     }
 
     /// The recording holds AUX data.
-    pub(crate) fn has_aux(&self) -> bool {
+    pub fn has_aux(&self) -> bool {
         self.aux
     }
 
     /// All has been seen: where each DSO is first mapped, and what the look at samples begins with.
-    pub(crate) fn into_hits(self) -> (Vec<Spot>, Hits) {
+    pub fn into_hits(self) -> (Vec<Spot>, Hits) {
         let Mapped { changes, guests, spots, owners, mut forks, .. } = self;
         forks.sort_unstable();
         forks.dedup();
@@ -185,7 +131,7 @@ impl Processes {
 
 /// What samples hit. A worker's hits are joined in file order.
 #[derive(Debug)]
-pub(crate) struct Hits {
+pub struct Hits {
     lookup: Lookup,
     guests: Arc<Guests>,
     /// By the number of the DSO.
@@ -214,17 +160,17 @@ impl Hits {
     }
 
     /// The kinds it wants to see.
-    pub(crate) fn kinds() -> Kinds {
+    pub fn kinds() -> Kinds {
         Kinds::of(&[RecordType::SAMPLE, RecordType::CALLCHAIN_DEFERRED])
     }
 
     /// For one batch.
-    pub(crate) fn fork(&self) -> Hits {
+    pub fn fork(&self) -> Hits {
         Hits::new(self.lookup.spaces().clone(), self.guests.clone(), self.processes.clone())
     }
 
     /// Takes in the hits of a batch that follows.
-    pub(crate) fn join(&mut self, later: Hits) {
+    pub fn absorb(&mut self, later: Hits) {
         for (dso, spot) in later.first {
             if !std::mem::replace(&mut self.dsos[dso as usize], true) {
                 self.first.push((dso, spot));
@@ -238,17 +184,17 @@ impl Hits {
     }
 
     /// The address spaces.
-    pub(crate) fn spaces(&self) -> &Arc<AddressSpaces> {
+    pub fn spaces(&self) -> &Arc<AddressSpaces> {
         self.lookup.spaces()
     }
 
     /// DSOs with the first sample that hit them, in file order.
-    pub(crate) fn take_first(&mut self) -> Vec<(u32, Spot)> {
+    pub fn take_first(&mut self) -> Vec<(u32, Spot)> {
         std::mem::take(&mut self.first)
     }
 
     /// Whether samples need a mapping, by its number: they hit it, or hold a stack that is unwound with it. Those behind the end are not needed.
-    pub(crate) fn needed_mappings(&self) -> Vec<bool> {
+    pub fn needed_mappings(&self) -> Vec<bool> {
         let mut needed = self.mappings.clone();
         for (mapping, _) in self.processes.mappings_of(&self.unwound) {
             mark(&mut needed, mapping);
@@ -257,18 +203,18 @@ impl Hits {
     }
 
     /// Of how many processes samples hold user stacks.
-    pub(crate) fn unwound(&self) -> u64 {
+    pub fn unwound(&self) -> u64 {
         self.unwound.len() as u64
     }
 
     /// DSOs that no address of a sample hits, but that a user stack may, in ascending order.
-    pub(crate) fn unwound_dsos(&self) -> BTreeSet<u32> {
+    pub fn unwound_dsos(&self) -> BTreeSet<u32> {
         let dsos = self.processes.mappings_of(&self.unwound).map(|(_, dso)| dso);
         dsos.filter(|&dso| !self.dsos[dso as usize]).collect()
     }
 
     /// A SAMPLE or CALLCHAIN_DEFERRED record.
-    pub(crate) fn look_at(&mut self, record: &Record<'_>, layouts: &Layouts) {
+    pub fn look_at(&mut self, record: &Record<'_>, layouts: &Layouts) {
         let Some(layout) = layouts.layout_of(record) else { return };
         let pid = layout.pid_tid(record).map(|(pid, _)| pid);
         let at = At { record, layouts, layout, pid, time: moment(record, Some(layout), layouts) };

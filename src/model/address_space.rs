@@ -8,9 +8,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use hashbrown::HashTable;
+use map::Map;
 pub use spans::AddressSpaces;
-use spans::{Begin, Map};
+use spans::Begin;
 
+mod map;
 mod newest;
 mod spans;
 

@@ -7,17 +7,9 @@
 
 use std::ops::Range;
 
+use super::map::{Map, NONE};
 use super::newest::Newest;
 use super::{Changes, Dso, Dsos, Hit, KERNEL, Key, PAGE_BITS, Space};
-
-/// A mapping.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Map {
-    pub(super) start: u64,
-    pub(super) end: u64,
-    pub(super) time: u64,
-    pub(super) hit: Hit,
-}
 
 /// A fork or an exec.
 #[derive(Clone, Copy, Debug)]
@@ -39,9 +31,6 @@ struct Span {
     /// The slot of the root of its tree; [`NONE`] until the walk has come by.
     root: u32,
 }
-
-/// No slot, no mapping, no span.
-pub(super) const NONE: u32 = u32::MAX;
 
 /// What all processes had mapped, and when.
 #[derive(Debug, Default)]

@@ -3,7 +3,7 @@
 //! A segment tree: leaf n stands for the addresses from bound n up to the next one, an inner node for those of both its children, and a mapping is
 //! listed at the few nodes that together are its addresses. A node lists from which slot on which of its mappings is the newest.
 
-use super::spans::{Map, NONE};
+use super::map::{Map, NONE};
 
 /// The tree.
 #[derive(Debug)]

@@ -1,0 +1,15 @@
+//! A mapping in the timeline of its address space.
+
+use super::Hit;
+
+/// No slot, no mapping, no span.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// A mapping.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Map {
+    pub(super) start: u64,
+    pub(super) end: u64,
+    pub(super) time: u64,
+    pub(super) hit: Hit,
+}

@@ -1,0 +1,65 @@
+//! Which guest a record is of: by its event id, or by the process that runs the guest.
+
+use std::collections::HashMap;
+
+use perfx_format::record::cpumode::{GUEST_KERNEL, GUEST_USER, KERNEL as KERNEL_MODE, USER};
+use perfx_format::record::id_index::IdIndex;
+use perfx_format::{Layouts, Record};
+
+use crate::address_space::{KERNEL, Machine, Space};
+
+/// Which events are those of a guest: the ids to which an ID_INDEX record gives a `machine_pid`.
+#[derive(Clone, Debug, Default)]
+pub struct Guests {
+    machines: HashMap<u64, u32>,
+}
+
+impl Guests {
+    /// Takes in an ID_INDEX record.
+    pub fn learn(&mut self, record: &Record<'_>) {
+        let entries = IdIndex::of(record).into_iter().flat_map(|index| index.entries());
+        let guests = entries.filter(|entry| entry.machine_pid != 0);
+        self.machines.extend(guests.map(|entry| (entry.id, entry.machine_pid as u32)));
+    }
+
+    /// Takes in what another one learned from later records.
+    pub fn absorb(&mut self, later: Guests) {
+        self.machines.extend(later.machines);
+    }
+
+    /// The machine on which a record happened; `pid` is the process it is about.
+    pub fn machine(&self, record: &Record<'_>, layouts: &Layouts, pid: Option<u32>) -> Machine {
+        if record.is_of_guest() { self.guest(record, layouts, pid) } else { Machine::Host }
+    }
+
+    /// The address space in which code of this cpumode runs at the moment of a sample of process `pid`.
+    #[inline(always)]
+    pub fn space(
+        &self,
+        record: &Record<'_>,
+        layouts: &Layouts,
+        pid: Option<u32>,
+        cpumode: u16,
+    ) -> Option<Space> {
+        let (guest, kernel) = match cpumode {
+            KERNEL_MODE => (false, true),
+            USER => (false, false),
+            GUEST_KERNEL => (true, true),
+            GUEST_USER => (true, false),
+            _ => return None,
+        };
+        let machine = if guest { self.guest(record, layouts, pid) } else { Machine::Host };
+        Some(Space { machine, pid: if kernel { KERNEL } else { pid? } })
+    }
+
+    /// The guest of a record: by its event id, else, as `perf kvm` records it, by the process that runs the guest.
+    fn guest(&self, record: &Record<'_>, layouts: &Layouts, pid: Option<u32>) -> Machine {
+        self.of_id(layouts.layout_of(record).and_then(|layout| layout.id(record)), pid)
+    }
+
+    /// The guest that an event id means, or else the process that runs it.
+    pub fn of_id(&self, id: Option<u64>, pid: Option<u32>) -> Machine {
+        let pid = id.and_then(|id| self.machines.get(&id).copied()).or(pid);
+        Machine::Guest(pid.filter(|&pid| pid != KERNEL).unwrap_or(0))
+    }
+}
