@@ -21,7 +21,8 @@ use std::sync::Arc;
 use anyhow::{Result, ensure};
 use perfx_format::header::Weight;
 use perfx_format::read::{Batch, KCORE_DIR, Recording};
-use perfx_format::{Endian, Kinds, Layouts, Record, RecordType, sample_type};
+use perfx_format::record::builder::finished_round;
+use perfx_format::{Kinds, Layouts, Record, RecordType, named_pid, sample_type};
 use perfx_pipeline::{
     Begin, Emit, Fork, Interest, Level, Needs, Pass, Prescan, Prescanned, Report, Rewrite, Session, Stage,
     Survey, counted,
@@ -338,15 +339,7 @@ const ONCE: [RecordType; 2] = [RecordType::THREAD_MAP, RecordType::CPU_MAP];
 
 /// The pid whose state a record changes; `u32::MAX` for the kernel or when unstated.
 fn owner(record: &Record<'_>) -> u32 {
-    match record.kind() {
-        RecordType::MMAP
-        | RecordType::MMAP2
-        | RecordType::COMM
-        | RecordType::FORK
-        | RecordType::EXIT
-        | RecordType::NAMESPACES => record.u32(8).unwrap_or(u32::MAX),
-        _ => u32::MAX,
-    }
+    named_pid(record).unwrap_or(u32::MAX)
 }
 
 /// What several inputs say alike. Records are known by their digests, so that memory does not depend on how long they are.
@@ -537,11 +530,11 @@ impl Combining {
                 });
                 if !again {
                     if timeless && *pending && record.kind().is_kernel() {
-                        out.put(&round(out.endian()))?;
-                        out.put(&round(out.endian()))?;
+                        out.put(&finished_round(out.endian()))?;
+                        out.put(&finished_round(out.endian()))?;
                         (*pending, *since_round) = (false, 0);
                     } else if *since_round >= ROUND {
-                        out.put(&round(out.endian()))?;
+                        out.put(&finished_round(out.endian()))?;
                         *since_round = 0;
                     }
                     out.keep(record)?;
@@ -587,14 +580,6 @@ impl Combining {
             );
         }
     }
-}
-
-/// A FINISHED_ROUND: nothing but a header.
-fn round(endian: Endian) -> [u8; 8] {
-    let mut record = [0; 8];
-    endian.set_u32(&mut record, 0, RecordType::FINISHED_ROUND.0);
-    endian.set_u16(&mut record, 6, 8);
-    record
 }
 
 /// All records that have a time stand in its order.
@@ -735,6 +720,7 @@ impl Prescan for HoldBatch {
 
 #[cfg(test)]
 mod tests {
+    use perfx_format::Endian;
     use perfx_format::Origin;
 
     use super::*;

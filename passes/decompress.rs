@@ -3,6 +3,7 @@
 use anyhow::Result;
 use clap::Args;
 use perfx_format::read::Recording;
+use perfx_format::record::header_records::is_feature;
 use perfx_format::{Feature, Kinds, Record, RecordType};
 use perfx_pipeline::{Damage, Emit, Fork, Needs, Pass, Rewrite, Stage};
 
@@ -88,5 +89,5 @@ impl Fork for Decompress {
 
 /// A HEADER_FEATURE record among the others that holds feature COMPRESSED.
 pub(crate) fn announces_compression(record: &Record<'_>) -> bool {
-    record.kind() == RecordType::HEADER_FEATURE && record.u64(8) == Some(Feature::COMPRESSED.0.into())
+    is_feature(record, Feature::COMPRESSED)
 }

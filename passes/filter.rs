@@ -20,9 +20,14 @@ use perfx_format::event_name::names_of;
 use perfx_format::features::{ClockData, SampleTime};
 use perfx_format::header::Features;
 use perfx_format::read::{Batch, Recording};
+use perfx_format::record::cgroup::Cgroup;
+use perfx_format::record::deferred::CallchainDeferred;
 use perfx_format::record::event_update::name_update;
+use perfx_format::record::event_update::updated_id;
 use perfx_format::sample::{Marker, Sample, callchain};
-use perfx_format::{Endian, Event, Feature, Kinds, Layouts, Record, RecordType, sample_type, until_nul};
+use perfx_format::{
+    Endian, Event, Feature, Kinds, Layouts, Record, RecordType, Task, named_pid, sample_type,
+};
 use perfx_model::address_space::{AddressSpaces, Changes, KERNEL, Lookup, moment};
 use perfx_pipeline::{
     Emit, Fork, Interest, Level, Needs, Pass, Place, Rewrite, Session, Stage, Survey, count, counted, in_file,
@@ -229,11 +234,8 @@ impl Gathered {
             RecordType::FORK | RecordType::EXIT | RecordType::COMM => {
                 self.tasks.add(record, layouts);
             }
-            // u64 id, path (perf_event_open(2)).
             RecordType::CGROUP => {
-                if let Some(id) = record.u64(8) {
-                    self.cgroups.insert(id, until_nul(&record.bytes()[16..]).into());
-                }
+                self.cgroups.extend(Cgroup::of(record).map(|cgroup| (cgroup.id, cgroup.path.into())));
             }
             RecordType::AUX => self.chunks.learn(record, layouts),
             RecordType::EVENT_UPDATE => {
@@ -242,7 +244,7 @@ impl Gathered {
             _ => {}
         }
         if let Some(changes) = self.changes.as_mut().filter(|_| Changes::kinds().has(kind)) {
-            let machine = self.guests.machine(record, layouts, record.u32(8));
+            let machine = self.guests.machine(record, layouts, named_pid(record));
             changes.add(record, layouts, machine);
         }
     }
@@ -552,7 +554,7 @@ impl Cut {
         }
         match kind {
             RecordType::CALLCHAIN_DEFERRED => {
-                let cookie = record.u64(8);
+                let cookie = CallchainDeferred::of(record).map(|deferred| deferred.cookie);
                 let nobody_s =
                     owner.is_some_and(|owner| owner.owns_cookie(cookie) && owner.owns(record, layouts));
                 return nobody_s || cookie.is_some_and(|cookie| self.chosen.cookies.contains(&cookie));
@@ -572,7 +574,7 @@ impl Cut {
             RecordType::AUXTRACE => {
                 return chooser.chunks.keeps(record, options, &|from, to| self.windows.meet(from, to));
             }
-            RecordType::EVENT_UPDATE => return record.u64(16).is_none_or(|id| !self.gone.contains(&id)),
+            RecordType::EVENT_UPDATE => return updated_id(record).is_none_or(|id| !self.gone.contains(&id)),
             _ => {}
         }
         let of_process = OF_PROCESS.contains(&kind);
@@ -587,12 +589,12 @@ impl Cut {
         if layouts.has_time() && time >= self.windows.end() {
             return false;
         }
-        let Some(pid) = record.u32(8).filter(|&pid| of_process && pid != KERNEL) else { return true };
+        let Some(pid) = named_pid(record).filter(|&pid| of_process && pid != KERNEL) else { return true };
         if matches!(kind, RecordType::MMAP | RecordType::MMAP2) && record.is_of_kernel() {
             return true;
         }
-        let forked = kind == RecordType::FORK;
-        let time = record.u64(24).filter(|_| forked && layouts.has_time()).unwrap_or(time);
+        let forked = Task::of(record).filter(|_| kind == RecordType::FORK && layouts.has_time());
+        let time = forked.map_or(time, |task| task.time);
         let process = chooser.process_of(record, layouts, pid, time);
         self.needed.contains(process) || self.timeless && matches!(process, Process::Timeless(_))
     }

@@ -25,7 +25,8 @@ use clap::Args;
 use perfx_format::decode::{decode, oddities};
 use perfx_format::features::{AuxtraceEntry, Compressed, NamedIds, read_auxtrace_index, read_str, write_str};
 use perfx_format::read::{Form, Pieces, Recording};
-use perfx_format::record::compressed::compressed_part;
+use perfx_format::record::builder::set_misc;
+use perfx_format::record::compressed::{claim_length, claimed_length, compressed_part};
 use perfx_format::record::id_index::{IdEntry, IdIndex, one_id_index};
 use perfx_format::{
     Feature, HEADER_SIZE, Kinds, Layouts, MMAP_BUILD_ID, Oddity, Origin, RECORD_SIZE_MAX, Record, RecordType,
@@ -333,7 +334,7 @@ impl Repair {
         for mend in odd.iter().filter_map(|odd| self.mend_of(odd)) {
             match mend {
                 Mend::MmapBuildIdBit => {
-                    endian.set_u16(&mut bytes, 4, record.misc() & !MMAP_BUILD_ID);
+                    set_misc(&mut bytes, record.misc() & !MMAP_BUILD_ID, endian);
                 }
                 Mend::IdUnknown => match record.kind() {
                     RecordType::ID_INDEX => {
@@ -401,15 +402,13 @@ impl Repair {
         };
         self.largest = self.largest.max(expanded);
         let length = length as u64;
-        let wrong = record.kind() == RecordType::COMPRESSED2 && record.u64(8) != Some(length);
+        let wrong = claimed_length(&record).is_some_and(|claimed| claimed != length);
         if !wrong || !self.has(Mend::CompressedSize) {
             return out.keep(record);
         }
         self.done.mend(Mend::CompressedSize);
         let endian = record.endian();
-        out.patch(record, |bytes| {
-            endian.set_u64(bytes, 8, length);
-        })
+        out.patch(record, |bytes| claim_length(bytes, length, endian))
     }
 
     fn tell(&mut self, session: &mut Session) {

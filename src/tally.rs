@@ -6,17 +6,16 @@ use std::collections::{BTreeMap, HashMap};
 use anyhow::Result;
 use perfx_format::event_name::{EventName, event_names};
 use perfx_format::read::{Batch, Form, Recording, Torn};
+use perfx_format::record::aux::Aux;
 use perfx_format::record::event_update::name_update;
 use perfx_format::record::header_records::HeaderRecord;
+use perfx_format::record::lost::Lost;
 use perfx_format::sample::Read;
 use perfx_format::{Cursor, Kinds, Layout, Layouts, Origin, Record, RecordType, sample_type};
 use perfx_pipeline::{Level, Report, scan_both};
 
 /// Kinds below this number have a place of their own in a table; all kinds with a name do.
 const TABLE: usize = 128;
-
-/// Misc bit 15 of LOST_SAMPLES: a BPF filter dropped them.
-const LOST_BY_FILTER: u16 = 1 << 15;
 
 /// Records that were counted together.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
@@ -307,18 +306,26 @@ impl Tally {
         if let Some(time) = layouts.time(record) {
             self.others.add(time);
         }
-        let number = |at| u128::from(record.u64(at).unwrap_or(0));
         match record.kind() {
-            RecordType::LOST => self.lost += number(16),
-            RecordType::LOST_SAMPLES => {
-                let Some(event) = layouts.event_of(record) else { return };
-                let counted = self.event(event);
-                let filtered = record.misc() & LOST_BY_FILTER != 0;
-                *if filtered { &mut counted.filtered } else { &mut counted.lost } += number(8);
-            }
+            RecordType::LOST | RecordType::LOST_SAMPLES => match Lost::of(record) {
+                Some(Lost::Records(number)) => self.lost += u128::from(number),
+                Some(Lost::Samples(number)) => {
+                    if let Some(event) = layouts.event_of(record) {
+                        self.event(event).lost += u128::from(number);
+                    }
+                }
+                Some(Lost::Filtered(number)) => {
+                    if let Some(event) = layouts.event_of(record) {
+                        self.event(event).filtered += u128::from(number);
+                    }
+                }
+                None => {}
+            },
             RecordType::AUX => {
-                self.aux_written += number(16);
-                self.aux_truncated += record.u64(24).unwrap_or(0) & 1;
+                if let Some(aux) = Aux::of(record) {
+                    self.aux_written += u128::from(aux.size);
+                    self.aux_truncated += aux.flags & Aux::TRUNCATED;
+                }
             }
             RecordType::EVENT_UPDATE => {
                 self.names.extend(name_update(record).map(|(id, name)| (id, name.to_vec())));

@@ -11,7 +11,9 @@ use perfx_format::features::{
 };
 use perfx_format::header::Features;
 use perfx_format::record::build_id::BuildIdEntry;
-use perfx_format::{Endian, Event, Feature, Layout, Layouts, sample_type as st, set_attr_flag};
+use perfx_format::{
+    Endian, Event, Feature, Layout, Layouts, sample_type as st, set_attr_flag, set_sample_type,
+};
 use perfx_model::address_space::Machine;
 use perfx_pipeline::{Level, Report, Session, counted};
 
@@ -389,9 +391,7 @@ fn edited(event: &Event, identify: bool, endian: Endian) -> Event {
         return event.clone();
     }
     let sample_type = event.attr().sample_type | st::IDENTIFIER;
-    event.edited(endian, |raw| {
-        endian.set_u64(raw, 24, sample_type);
-    })
+    event.edited(endian, |raw| set_sample_type(raw, sample_type, endian))
 }
 
 /// What differs between any two recordings.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use perfx_format::record::aux::{Aux, Auxtrace};
 use perfx_format::{Layouts, Record};
 
 use super::FilterOptions;
@@ -26,18 +27,12 @@ struct Written {
     time: u64,
 }
 
-/// No CPU.
-const NONE: u32 = u32::MAX;
-
 impl Chunks {
-    /// An AUX record: u64 offset, u64 size, u64 flags (perf_event_open(2)).
+    /// Takes in an AUX record.
     pub(super) fn learn(&mut self, record: &Record<'_>, layouts: &Layouts) {
         let Some(layout) = layouts.layout_of(record) else { return };
-        let (Some(start), Some(size), Some(time)) = (record.u64(8), record.u64(16), layout.time(record))
-        else {
-            return;
-        };
-        let written = Written { start, end: start.saturating_add(size), time };
+        let Some((aux, time)) = Aux::of(record).zip(layout.time(record)) else { return };
+        let written = Written { start: aux.offset, end: aux.offset.saturating_add(aux.size), time };
         let thread = layout.pid_tid(record).map(|(_, tid)| Buffer::Thread(tid));
         for buffer in layout.cpu(record).map(Buffer::Cpu).into_iter().chain(thread) {
             self.buffers.entry(buffer).or_default().push(written);
@@ -55,26 +50,21 @@ impl Chunks {
         self
     }
 
-    /// Whether an AUXTRACE record may hold something that was asked for: u64 size, u64 offset, u64 reference, u32 idx, u32 tid, u32 cpu
-    /// (tools/lib/perf/include/perf/event.h). What AUX records say nothing about may.
+    /// Whether an AUXTRACE record may hold something that was asked for. What AUX records say nothing about may.
     pub(super) fn keeps(
         &self,
         record: &Record<'_>,
         options: &FilterOptions,
         in_windows: &dyn Fn(u64, u64) -> bool,
     ) -> bool {
-        let (Some(size), Some(start), Some(tid), Some(cpu)) =
-            (record.u64(8), record.u64(16), record.u32(36), record.u32(40))
-        else {
-            return true;
-        };
-        if cpu != NONE && !options.cpu.allows(|cpus| cpus.contains(&cpu)) {
+        let Some(Auxtrace { size, offset: start, tid, cpu, .. }) = Auxtrace::of(record) else { return true };
+        if cpu != Auxtrace::ANY && !options.cpu.allows(|cpus| cpus.contains(&cpu)) {
             return false;
         }
-        if cpu == NONE && tid != NONE && !options.tid.allows(|&wanted| wanted == tid) {
+        if cpu == Auxtrace::ANY && tid != Auxtrace::ANY && !options.tid.allows(|&wanted| wanted == tid) {
             return false;
         }
-        let buffer = if cpu == NONE { Buffer::Thread(tid) } else { Buffer::Cpu(cpu) };
+        let buffer = if cpu == Auxtrace::ANY { Buffer::Thread(tid) } else { Buffer::Cpu(cpu) };
         let Some(written) = self.buffers.get(&buffer) else { return true };
         let end = start.saturating_add(size);
         let before = written.iter().filter(|written| written.end <= start).map(|written| written.time).max();

@@ -12,7 +12,7 @@ use perfx_format::event_name::names_of;
 use perfx_format::header::{FileFront, FileHeader};
 use perfx_format::read::{Batch, Form, Recording};
 use perfx_format::record::header_records::HeaderRecord;
-use perfx_format::{HEADER_SIZE, Kinds, Layouts, Record, RecordType};
+use perfx_format::{HEADER_SIZE, Kinds, Layouts, Record, RecordType, named_pid};
 use perfx_model::address_space::moment;
 use perfx_pipeline::{Pass, Place, count, scan};
 
@@ -123,7 +123,7 @@ impl Rule {
                 starts.partition_point(|&start| start <= time)
             }
             Rule::Pids(parts) => {
-                let named = record.u32(8).filter(|_| OF_PROCESS.contains(&record.kind()));
+                let named = named_pid(record).filter(|_| OF_PROCESS.contains(&record.kind()));
                 let pid = named.or_else(|| layout?.pid_tid(record).map(|(pid, _)| pid));
                 pid.and_then(|pid| parts.get(&pid).copied()).unwrap_or(0)
             }

@@ -1,5 +1,6 @@
 //! Which of a guest's records are merged, and why the others are not.
 
+use perfx_format::record::ksymbol::Ksymbol;
 use perfx_format::{Event, Kinds, Layouts, Record, RecordType};
 use perfx_pipeline::Level;
 
@@ -39,9 +40,6 @@ const MORE: [RecordType; 6] = [
 
 const SAMPLES: [RecordType; 2] = [RecordType::SAMPLE, RecordType::CALLCHAIN_DEFERRED];
 
-/// `ksym_type` of a KSYMBOL record: code out of line, such as a trampoline of ftrace.
-const KSYM_TYPE_OOL: u16 = 2;
-
 impl Chosen {
     pub(crate) fn new(samples: bool, all: bool, events: &[Event]) -> Chosen {
         let mut kinds = Kinds::of(&DEFAULT);
@@ -58,7 +56,11 @@ impl Chosen {
     pub(crate) fn takes(&self, record: &Record<'_>, layouts: &Layouts) -> bool {
         let kind = record.kind();
         // perf leaves the symbols of BPF programs out: their BPF_EVENTs are not there either. A guest of the guest has no name in the host.
-        let bpf = || kind == RecordType::KSYMBOL && record.u16(20) != Some(KSYM_TYPE_OOL) && !self.bpf;
+        let bpf = || {
+            kind == RecordType::KSYMBOL
+                && !self.bpf
+                && Ksymbol::of(record).is_none_or(|symbol| symbol.kind != Ksymbol::OUT_OF_LINE)
+        };
         let mute = || {
             let event = layouts.event_of(record).and_then(|event| self.mute.get(event));
             SAMPLES.contains(&kind) && event == Some(&true)

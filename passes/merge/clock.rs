@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use perfx_format::{Record, RecordType};
+use perfx_format::Record;
+use perfx_format::record::time_conv;
 
 /// How a machine's time stamp counter converts to its perf time: a TIME_CONV record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,19 +16,13 @@ pub(crate) struct TimeConv {
 }
 
 impl TimeConv {
-    /// Reads a TIME_CONV record: u64 shift, mult, zero, and since Linux 5.10 cycles, mask, u8 cap_user_time_zero, u8 cap_user_time_short. `None`
-    /// for other kinds, and where the machine said that it can't convert.
+    /// Of a TIME_CONV record. `None` for other kinds, and where the machine said that it can't convert.
     pub(crate) fn read(record: &Record<'_>) -> Option<TimeConv> {
-        if record.kind() != RecordType::TIME_CONV {
-            return None;
-        }
-        let (shift, mult, zero) = (record.u64(8)?, record.u64(16)?, record.u64(24)?);
-        // Before 5.10 there was a record only where it held.
-        let can = record.bytes().get(48).is_none_or(|&can| can != 0);
-        let is_short = record.bytes().get(49).is_some_and(|&short| short != 0);
-        let short = if is_short { record.u64(32).zip(record.u64(40)) } else { None };
-        let shift = u32::try_from(shift).ok().filter(|&shift| shift < 64)?;
-        (can && mult != 0 && mult <= u64::from(u32::MAX)).then_some(TimeConv { shift, mult, zero, short })
+        let conv = time_conv::TimeConv::of(record)?;
+        let time_conv::TimeConv { mult, zero, short, .. } = conv;
+        let shift = u32::try_from(conv.shift).ok().filter(|&shift| shift < 64)?;
+        let can = conv.can_convert && mult != 0 && mult <= u64::from(u32::MAX);
+        can.then_some(TimeConv { shift, mult, zero, short })
     }
 
     /// Cycles to ns. Wraps as the kernel's own arithmetic does.

@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use perfx_format::features::{EventDesc, read_event_desc, write_event_desc};
 use perfx_format::read::Recording;
 use perfx_format::record::id_index::{ANY, IdEntry, write_id_index};
-use perfx_format::{Endian, Event, Feature, sample_type as st, set_attr_flag};
+use perfx_format::{
+    Endian, Event, Feature, sample_type as st, set_attr_flag, set_event, set_sample_type, shorten_attr,
+};
 use perfx_pipeline::Session;
 
 use super::placed::Placed;
@@ -34,18 +36,16 @@ pub(crate) fn translation(
     let mut entries = Vec::new();
     for event in &placed.guest.recording.events {
         let mut new = event.edited(endian, |raw| {
-            endian.set_u64(raw, 24, event.attr().sample_type | st::IDENTIFIER);
+            set_sample_type(raw, event.attr().sample_type | st::IDENTIFIER, endian);
             set_attr_flag(raw, EXCLUDE_HOST, true, endian);
             set_attr_flag(raw, EXCLUDE_GUEST, false, endian);
             if event.attr().is_tracepoint() {
                 // The host's recording has no format for it, and perf opens none with a tracepoint it has no format for.
-                endian.set_u32(raw, 0, SOFTWARE);
-                endian.set_u64(raw, 8, DUMMY);
+                set_event(raw, SOFTWARE, DUMMY, endian);
             }
             // A larger attr than the host's locks out the perf that recorded the host, and may say no more.
             if raw.len() > host_attr && raw[host_attr..].iter().all(|&byte| byte == 0) {
-                raw.truncate(host_attr);
-                endian.set_u32(raw, 4, host_attr as u32);
+                shorten_attr(raw, host_attr, endian);
             }
         });
         new.ids = event.ids.iter().map(|_| free.next()).collect();

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Result, bail};
 use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::record::id_index::IdIndex;
-use perfx_format::{Kinds, Record, RecordType, until_nul};
+use perfx_format::{Comm, Kinds, Record, RecordType};
 
 use super::clock::TimeConv;
 use super::spec::GuestSpec;
@@ -58,9 +58,10 @@ impl Machines {
     pub(crate) fn look_at(&mut self, record: &Record<'_>) {
         match record.kind() {
             RecordType::COMM if !record.is_of_guest() => {
-                let comm = until_nul(record.bytes().get(16..).unwrap_or_default());
-                if let (Some(pid), Some(tid), Some(vcpu)) = (record.u32(8), record.u32(12), vcpu_of(comm)) {
-                    let name = String::from_utf8_lossy(comm).into_owned();
+                if let Some(Comm { pid, tid, name }) = Comm::of(record, 0)
+                    && let Some(vcpu) = vcpu_of(name)
+                {
+                    let name = String::from_utf8_lossy(name).into_owned();
                     self.vcpus.entry(pid).or_default().insert(vcpu, Thread { tid, name });
                 }
             }

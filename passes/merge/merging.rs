@@ -7,7 +7,9 @@ use anyhow::Result;
 use perfx_format::features::SampleTime;
 use perfx_format::read::Batch;
 use perfx_format::record::ids;
-use perfx_format::{Endian, Feature, Kinds, Layouts, Origin, Record, RecordType, sample_type as st};
+use perfx_format::{
+    Endian, Feature, Kinds, Layouts, Origin, Record, RecordType, sample_type as st, set_sample_type,
+};
 use perfx_model::address_space::Machine;
 use perfx_pipeline::{Emit, Interest, Level, Prescan, Prescanned, Rewrite, Session, counted};
 
@@ -73,7 +75,7 @@ impl Merging {
         let identify = lacks_identifier(&events).then(|| {
             for event in &mut events {
                 *event = event.edited(endian, |raw| {
-                    endian.set_u64(raw, 24, event.attr().sample_type | st::IDENTIFIER);
+                    set_sample_type(raw, event.attr().sample_type | st::IDENTIFIER, endian);
                 });
                 if event.ids.is_empty() {
                     event.ids.push(free.next());

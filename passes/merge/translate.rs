@@ -5,12 +5,13 @@ use std::ops::Range;
 
 use anyhow::Result;
 use perfx_format::read::Batch;
+use perfx_format::record::builder::{set_misc, set_size};
 use perfx_format::record::cpumode::{GUEST_KERNEL, GUEST_USER, USER};
 use perfx_format::record::ids::{READ_FORMAT_ID, ids_about, ids_in_read};
+use perfx_format::record::time::own_time_at;
 use perfx_format::sample::Read;
 use perfx_format::{
-    Cursor, Endian, HEADER_SIZE, Layout, RECORD_SIZE_MAX, Record, RecordType, sample_fields,
-    sample_type as st, trailer_fields,
+    Cursor, Endian, HEADER_SIZE, Layout, Record, RecordType, sample_fields, sample_type as st, trailer_fields,
 };
 
 use super::chosen::Chosen;
@@ -154,8 +155,9 @@ impl Translator {
                 self.endian.set_u64(new, at, id.id);
             }
         }
-        if matches!(record.kind(), RecordType::THROTTLE | RecordType::UNTHROTTLE) && trailer_at >= 16 {
-            self.endian.set_u64(new, 8, fields.time);
+        let own = own_time_at(record).filter(|&at| at + 8 <= trailer_at);
+        if let Some(at) = own {
+            self.endian.set_u64(new, at, fields.time);
         }
     }
 
@@ -197,13 +199,11 @@ impl Translator {
 
     /// Sets cpumode to guest and `header.size`; returns the size in bytes.
     fn seal(&self, record: &Record<'_>, new: &mut [u8]) -> Result<u16> {
-        let Some(size) = u16::try_from(new.len()).ok().filter(|&size| usize::from(size) <= RECORD_SIZE_MAX)
-        else {
+        let Some(size) = set_size(new, self.endian) else {
             return Err(record.error("with an id it is larger than a record can be").into());
         };
         let cpumode = if record.cpumode() == USER { GUEST_USER } else { GUEST_KERNEL };
-        self.endian.set_u16(new, 4, record.misc() & !7 | cpumode);
-        self.endian.set_u16(new, 6, size);
+        set_misc(new, record.misc() & !7 | cpumode, self.endian);
         Ok(size)
     }
 }

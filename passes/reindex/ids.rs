@@ -9,6 +9,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::Args;
 use perfx_format::read::{Form, Recording};
+use perfx_format::record::aux::Auxtrace;
 use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::record::id_index::{ANY, IdEntry, IdIndex, write_id_index};
 use perfx_format::{Endian, Kinds, Layouts, Origin, Record, RecordType};
@@ -125,9 +126,9 @@ impl Found {
         match record.kind() {
             RecordType::AUXTRACE_INFO => self.info = self.info.or(Some(record.origin())),
             RecordType::AUXTRACE => {
-                let signed = |at| record.u32(at).map(|value| i64::from(value as i32) as u64);
-                if let (Some(idx), Some(tid), Some(cpu)) = (record.u32(32), signed(36), signed(40)) {
-                    self.queues.learn(cpu, tid, idx.into());
+                let signed = |value: u32| i64::from(value as i32) as u64;
+                if let Some(Auxtrace { idx, tid, cpu, .. }) = Auxtrace::of(record) {
+                    self.queues.learn(signed(cpu), signed(tid), idx.into());
                 }
             }
             _ => {

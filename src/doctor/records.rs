@@ -3,6 +3,8 @@
 use perfx_format::decode::oddities;
 use perfx_format::features::{FeatureContext, NamedIds, NrCpus, decode_feature};
 use perfx_format::read::Batch;
+use perfx_format::record::aux::Auxtrace;
+use perfx_format::record::header_records::feature_section;
 use perfx_format::record::header_records::{HeaderRecord, tracing_data};
 use perfx_format::record::id_index::IdIndex;
 use perfx_format::{Feature, Origin, Record, RecordType};
@@ -170,9 +172,10 @@ impl Seen {
             }
             RecordType::AUXTRACE_INFO => self.aux.push(Aux::Info),
             RecordType::AUXTRACE => {
-                let word = |at| record.u32(at).unwrap_or(0);
-                let (size, owner) = (record.bytes().len() as u64, (word(36), word(40)));
-                self.aux.push(Aux::Trace { origin: record.origin(), size, idx: word(32), owner });
+                let size = record.bytes().len() as u64;
+                let (idx, owner) =
+                    Auxtrace::of(record).map_or((0, (0, 0)), |aux| (aux.idx, (aux.tid, aux.cpu)));
+                self.aux.push(Aux::Trace { origin: record.origin(), size, idx, owner });
             }
             _ if !context.pipe && HeaderRecord::is_front(record) => {
                 self.add("header-record", record, "in a file the header says this".to_owned());
@@ -203,8 +206,7 @@ impl Seen {
     }
 
     fn feature(&mut self, record: &Record<'_>, context: &Context) {
-        let payload = &record.bytes()[16..];
-        let number = record.u64(8).unwrap_or(u64::MAX);
+        let Some((number, payload)) = feature_section(record) else { return };
         let Ok(feature) = u8::try_from(number).map(Feature) else { return };
         if !payload.is_empty() || Feature::FLAGS.contains(&feature) {
             self.section(record, feature, payload, context);

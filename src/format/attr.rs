@@ -168,6 +168,24 @@ pub fn set_attr_flag(raw: &mut [u8], bit: u32, value: bool, endian: Endian) -> O
     Some(())
 }
 
+/// Gives an attr another `sample_type`.
+pub fn set_sample_type(raw: &mut [u8], sample_type: u64, endian: Endian) {
+    endian.set_u64(raw, 24, sample_type);
+}
+
+/// Gives an attr another `type` and `config`.
+pub fn set_event(raw: &mut [u8], type_: u32, config: u64, endian: Endian) {
+    endian.set_u32(raw, 0, type_);
+    endian.set_u64(raw, 8, config);
+}
+
+/// Cuts an attr to `size` bytes, or leaves it as it is if it is shorter, and makes its `size` say so.
+pub fn shorten_attr(raw: &mut Vec<u8>, size: usize, endian: Endian) {
+    raw.truncate(size);
+    let size = raw.len() as u32;
+    endian.set_u32(raw, 4, size);
+}
+
 /// The flags of an attr by bit number; bits 15 and 16 are the two bits of `precise_ip`.
 pub const ATTR_FLAGS: &[(u32, &str)] = &[
     (0, "disabled"),

@@ -2,6 +2,7 @@
 //! record; events that disagree about where the id lies are an error naming them, never a guess.
 
 use crate::record::build_id::BuildIdEntry;
+use crate::record::task::named_pid;
 use crate::{Attr, Error, Event, Record, RecordType, Result};
 
 /// The bits of `attr.sample_type`, by number (`enum perf_event_sample_format`).
@@ -449,16 +450,9 @@ impl Layouts {
     /// The process a kernel record is about: the one it names, else the one that its TID field says.
     #[inline]
     pub fn process(&self, record: &Record<'_>) -> Option<u32> {
-        match record.kind() {
-            RecordType::MMAP
-            | RecordType::MMAP2
-            | RecordType::COMM
-            | RecordType::EXIT
-            | RecordType::FORK
-            | RecordType::READ
-            | RecordType::ITRACE_START
-            | RecordType::NAMESPACES => record.u32(8),
-            _ => Some(self.layout_of(record)?.pid_tid(record)?.0),
+        match named_pid(record) {
+            None => Some(self.layout_of(record)?.pid_tid(record)?.0),
+            pid => pid,
         }
     }
 

@@ -1,15 +1,24 @@
 //! A record is a `Copy` view of bytes that lie elsewhere, plus where they came from; walking records reads headers only.
 
+pub mod aux;
 pub mod build_id;
+pub mod builder;
+pub mod cgroup;
 pub mod compressed;
 pub mod cpumode;
+pub mod deferred;
 pub mod event_update;
 pub mod header_records;
 pub mod id_index;
 pub mod ids;
+pub mod ksymbol;
+pub mod lost;
 pub(crate) mod mmap;
 pub(crate) mod task;
+#[cfg(test)]
+mod tests;
 pub mod time;
+pub mod time_conv;
 
 use std::fmt;
 
@@ -218,17 +227,6 @@ impl fmt::Debug for Record<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} of {} bytes at {}", self.kind(), self.bytes.len(), self.origin)
     }
-}
-
-/// A record made of these parts, one behind the other behind a header. `None` where it is larger than a record can be.
-pub fn record_of(kind: RecordType, misc: u16, parts: &[&[u8]], endian: Endian) -> Option<Vec<u8>> {
-    let mut bytes = vec![0; HEADER_SIZE];
-    parts.iter().for_each(|part| bytes.extend_from_slice(part));
-    let size = u16::try_from(bytes.len()).ok().filter(|&size| usize::from(size) <= RECORD_SIZE_MAX)?;
-    endian.set_u32(&mut bytes, 0, kind.0)?;
-    endian.set_u16(&mut bytes, 4, misc)?;
-    endian.set_u16(&mut bytes, 6, size)?;
-    Some(bytes)
 }
 
 /// Maps positions in a run of records back to where its bytes came from.

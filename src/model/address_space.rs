@@ -17,7 +17,8 @@ mod newest;
 mod spans;
 
 use perfx_format::decode::{MmapBuildId, mmap_build_id};
-use perfx_format::{Inode, Kinds, Layout, Layouts, Mmap, Record, RecordType, until_nul};
+use perfx_format::record::ksymbol::Ksymbol;
+use perfx_format::{Inode, Kinds, Layout, Layouts, Mmap, Record, RecordType, Task, named_pid};
 
 /// The pid of a kernel's address space.
 pub const KERNEL: u32 = u32::MAX;
@@ -253,9 +254,6 @@ pub fn moment(record: &Record<'_>, layout: Option<&Layout>, layouts: &Layouts) -
 /// Bit 13 of a COMM's `misc`.
 const COMM_EXEC: u16 = 1 << 13;
 
-/// Bit 0 of a KSYMBOL's flags.
-const KSYMBOL_GONE: u16 = 1;
-
 impl Changes {
     /// The kinds that change an address space.
     pub fn kinds() -> Kinds {
@@ -268,28 +266,25 @@ impl Changes {
         let time = moment(record, layouts.layout_of(record), layouts);
         match record.kind() {
             RecordType::FORK => {
-                let (pid, parent) = (record.u32(8)?, record.u32(12)?);
-                if pid != parent {
+                let Task { pid, ppid, time: own, .. } = Task::of(record)?;
+                if pid != ppid {
                     // Its own time field is there even without a trailer.
-                    let own = record.u64(24).filter(|_| layouts.has_time());
-                    self.begin(Space { machine, pid }, own.unwrap_or(time), parent);
+                    self.begin(Space { machine, pid }, if layouts.has_time() { own } else { time }, ppid);
                 }
                 None
             }
             RecordType::COMM => {
                 if record.misc() & COMM_EXEC != 0 {
-                    self.begin(Space { machine, pid: record.u32(8)? }, time, KERNEL);
+                    self.begin(Space { machine, pid: named_pid(record)? }, time, KERNEL);
                 }
                 None
             }
             RecordType::KSYMBOL => {
-                if record.u16(22)? & KSYMBOL_GONE != 0 {
-                    return None;
-                }
-                let (start, len) = (record.u64(8)?, record.u32(16)?);
-                let name = until_nul(record.bytes().get(24..)?).into();
+                let symbol = Ksymbol::of(record).filter(|symbol| !symbol.is_gone())?;
+                let name = symbol.name.into();
                 let dso = Dso { machine, kernel: true, name, identity: Identity::Unknown };
-                Some(self.map(time, Space { machine, pid: KERNEL }, start, len.into(), dso, 0))
+                let kernel = Space { machine, pid: KERNEL };
+                Some(self.map(time, kernel, symbol.address, symbol.length.into(), dso, 0))
             }
             _ => {
                 let mapping = Mapping::read(record, layouts)?;

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use crate::address_space::{AddressSpaces, Changes, Hit, KERNEL, Lookup, Space, moment};
 use crate::guests::Guests;
 use perfx_format::record::cpumode::{GUEST_USER, USER};
+use perfx_format::record::deferred::CallchainDeferred;
 use perfx_format::sample::{Branches, Sample, U64s, callchain, frames};
-use perfx_format::{Kinds, Layout, Layouts, Origin, Record, RecordType, Task, sample_type as st};
+use perfx_format::{Kinds, Layout, Layouts, Origin, Record, RecordType, Task, named_pid, sample_type as st};
 
 /// Where a DSO is first mapped or hit, and the sample_id trailer of that moment.
 #[derive(Clone, Debug)]
@@ -30,7 +31,7 @@ impl Spot {
         Spot {
             origin: record.origin(),
             trailer: trailer.unwrap_or_default().into(),
-            pid: record.u32(8).filter(|&pid| pid != KERNEL),
+            pid: named_pid(record).filter(|&pid| pid != KERNEL),
         }
     }
 }
@@ -73,7 +74,7 @@ impl Mapped {
             RecordType::ID_INDEX => self.guests.learn(record),
             RecordType::AUXTRACE_INFO | RecordType::AUXTRACE => self.aux = true,
             _ => {
-                let Some(pid) = record.u32(8) else { return };
+                let Some(pid) = named_pid(record) else { return };
                 let machine = self.guests.machine(record, layouts, Some(pid));
                 let dso = self.changes.add(record, layouts, machine);
                 if dso.is_some_and(|dso| dso as usize == self.spots.len()) {
@@ -219,10 +220,9 @@ impl Hits {
         let pid = layout.pid_tid(record).map(|(pid, _)| pid);
         let at = At { record, layouts, layout, pid, time: moment(record, Some(layout), layouts) };
         if record.kind() == RecordType::CALLCHAIN_DEFERRED {
-            let count = usize::try_from(record.u64(16).unwrap_or(0)).unwrap_or(usize::MAX);
-            let ips = record.bytes().get(24..).unwrap_or_default();
-            let ips = ips.get(..count.saturating_mul(8)).unwrap_or_default();
-            self.chain(&at, U64s::new(ips, record.endian()), USER);
+            if let Some(deferred) = CallchainDeferred::of(record) {
+                self.chain(&at, deferred.ips, USER);
+            }
             return;
         }
         if let Some(ip) = layout.ip(record) {

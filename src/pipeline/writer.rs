@@ -10,6 +10,7 @@ use anyhow::Result;
 use perfx_format::features::{AuxtraceEntry, read_auxtrace_index, write_auxtrace_index};
 use perfx_format::header::{EVENT_TYPE_SIZE, FILE_HEADER_SIZE, Features, FileFront, FileHeader, Magic};
 use perfx_format::read::{Form, Recording};
+use perfx_format::record::header_records::is_feature;
 use perfx_format::section::Section;
 use perfx_format::write::{event_type_record, pipe_front, write_tail};
 use perfx_format::{Bytes, Endian, Error, Event, Feature, Kinds, Origin, RecordType};
@@ -154,9 +155,7 @@ impl<'a> Writer<'a> {
         for batch in &recording.head {
             let mut walker = batch.walk();
             while let Some(record) = walker.next_record()? {
-                if record.kind() != RecordType::HEADER_FEATURE
-                    || record.u64(8) != Some(Feature::COMPRESSED.0.into())
-                {
+                if !is_feature(&record, Feature::COMPRESSED) {
                     self.append(record.bytes())?;
                     self.append(record.payload())?;
                 }

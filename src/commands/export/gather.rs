@@ -14,9 +14,11 @@ use perfx_format::read::{Batch, Form, Recording};
 use perfx_format::record::build_id::BuildIdEntry;
 use perfx_format::record::event_update::name_update;
 use perfx_format::record::header_records::HeaderRecord;
+use perfx_format::record::time::own_time;
 use perfx_format::sample::Sample;
 use perfx_format::{
-    Event, Feature, Kinds, Layout, Layouts, Origin, Record, RecordType, Value, sample_type, until_nul,
+    Comm, Event, Feature, Kinds, Layout, Layouts, Origin, Record, RecordType, Task, Value, named_pid,
+    sample_type,
 };
 use perfx_model::address_space::{
     AddressSpaces, Changes, KERNEL, Lookup, Machine, Mapping, moment, name_of_nameless,
@@ -243,7 +245,7 @@ pub(super) fn look(recording: &mut Recording, threads: usize) -> Result<Facts> {
                     }
                 }
                 _ => {
-                    let machine = guests.machine(&record, &batch.layouts, record.u32(8));
+                    let machine = guests.machine(&record, &batch.layouts, named_pid(&record));
                     let Some(dso) = changes.add(&record, &batch.layouts, machine) else { continue };
                     let mapping = Mapping::read(&record, &batch.layouts);
                     let kernel = mapping.is_none_or(|mapping| mapping.dso(&record, machine).kernel);
@@ -415,12 +417,7 @@ impl Part {
 
 /// ns. FORK and EXIT tell it themselves where they have no trailer.
 fn time_of(record: &Record<'_>, layouts: &Layouts) -> Option<u64> {
-    let own = || match record.kind() {
-        RecordType::FORK | RecordType::EXIT => record.u64(24),
-        RecordType::THROTTLE | RecordType::UNTHROTTLE => record.u64(8),
-        _ => None,
-    };
-    layouts.time(record).or_else(own)
+    layouts.time(record).or_else(|| own_time(record))
 }
 
 impl Tally {
@@ -432,23 +429,26 @@ impl Tally {
         facts: &Facts,
         lookup: &mut Lookup,
     ) {
-        let pid = record.u32(8);
+        let pid = named_pid(record);
         match record.kind() {
             RecordType::SAMPLE => self.sample(record, layouts, facts, lookup),
             RecordType::MMAP | RecordType::MMAP2 => self.process(pid).mappings += 1,
-            RecordType::COMM if pid == record.u32(12) => {
+            RecordType::COMM => {
                 let layout = layouts.layout_of(record);
-                let end = record.bytes().len()
-                    - layout.map_or(0, |layout| usize::from(layout.trailer.size)).min(record.bytes().len());
-                let name = until_nul(record.bytes().get(16..end).unwrap_or_default()).into();
-                let comm = Some(Box::new((time.unwrap_or(0), name)));
-                self.process(pid).join(Process { comm, ..Process::default() });
+                let trailer = layout.map_or(0, |layout| usize::from(layout.trailer.size));
+                if let Some(Comm { name, .. }) = Comm::of(record, trailer).filter(|comm| comm.pid == comm.tid)
+                {
+                    let comm = Some(Box::new((time.unwrap_or(0), name.into())));
+                    self.process(pid).join(Process { comm, ..Process::default() });
+                }
             }
-            RecordType::FORK if pid != record.u32(12) => {
-                let forked = Process { fork: time, parent: record.u32(12), ..Process::default() };
-                self.process(pid).join(forked);
+            RecordType::FORK => {
+                if let Some(task) = Task::of(record).filter(|task| task.pid != task.ppid) {
+                    let forked = Process { fork: time, parent: Some(task.ppid), ..Process::default() };
+                    self.process(pid).join(forked);
+                }
             }
-            RecordType::EXIT if pid == record.u32(16) => {
+            RecordType::EXIT if Task::of(record).is_some_and(|task| task.pid == task.tid) => {
                 self.process(pid).join(Process { exit: time, ..Process::default() });
             }
             _ => {}

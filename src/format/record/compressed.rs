@@ -1,6 +1,6 @@
 //! COMPRESSED and COMPRESSED2 records: which of their bytes are a piece of the zstd stream.
 
-use crate::{Record, RecordType};
+use crate::{Endian, Record, RecordType};
 
 /// The piece of zstd stream in a COMPRESSED or COMPRESSED2 record, and zeros behind it that may or may not belong to it. COMPRESSED2 says
 /// how long its piece is, because padding to 8 bytes follows; perf 6.16 to 7.1 left that length at 0 or wrong with `--aio`.
@@ -28,4 +28,14 @@ pub(crate) fn begins_frame(record: &Record<'_>) -> bool {
     let part = compressed_part(record).0;
     part.starts_with(&[0x28, 0xb5, 0x2f, 0xfd])
         || (0x50..=0x5f).any(|low| part.starts_with(&[low, 0x2a, 0x4d, 0x18]))
+}
+
+/// What a COMPRESSED2 record says of the length of its piece, bytes.
+pub fn claimed_length(record: &Record<'_>) -> Option<u64> {
+    record.u64(8).filter(|_| record.kind() == RecordType::COMPRESSED2)
+}
+
+/// Makes a COMPRESSED2 record say this of the length of its piece.
+pub fn claim_length(record: &mut [u8], length: u64, endian: Endian) {
+    endian.set_u64(record, 8, length);
 }

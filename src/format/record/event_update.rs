@@ -12,3 +12,8 @@ pub fn name_update<'a>(record: &Record<'a>) -> Option<(u64, &'a [u8])> {
     }
     Some((record.u64(16)?, until_nul(record.bytes().get(24..)?)))
 }
+
+/// The id of the event that an EVENT_UPDATE record is about.
+pub fn updated_id(record: &Record<'_>) -> Option<u64> {
+    record.u64(16).filter(|_| record.kind() == RecordType::EVENT_UPDATE)
+}

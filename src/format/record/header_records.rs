@@ -130,3 +130,14 @@ impl HeaderRecord {
         }))
     }
 }
+
+/// The number of the feature in a HEADER_FEATURE record (which need not be a [`Feature`]), and its section.
+pub fn feature_section<'a>(record: &Record<'a>) -> Option<(u64, &'a [u8])> {
+    let section = record.bytes().get(16..).filter(|_| record.kind() == RecordType::HEADER_FEATURE)?;
+    Some((record.u64(8)?, section))
+}
+
+/// A HEADER_FEATURE record that holds this feature.
+pub fn is_feature(record: &Record<'_>, feature: Feature) -> bool {
+    feature_section(record).is_some_and(|(number, _)| number == u64::from(feature.0))
+}

@@ -1,5 +1,6 @@
 //! ID_INDEX records say which CPU and thread, and which guest, each event id belongs to: a view, and the writer.
 
+use super::builder::build;
 use crate::{Endian, HEADER_SIZE, RECORD_SIZE_MAX, Record, RecordType};
 
 /// Where the entries begin, bytes.
@@ -121,11 +122,7 @@ pub fn one_id_index(entries: &[IdEntry], with_machines: bool, endian: Endian) ->
     let machines = machines.flat_map(|entry| [entry.machine_pid, entry.vcpu]);
     let words = [entries.len() as u64].into_iter().chain(ids).chain(machines);
     let body: Vec<u8> = words.flat_map(|word| endian.bytes_u64(word)).collect();
-    let mut bytes = endian.bytes_u32(RecordType::ID_INDEX.0).to_vec();
-    bytes.extend(endian.bytes_u16(0));
-    bytes.extend(endian.bytes_u16((HEADER_SIZE + body.len()) as u16));
-    bytes.extend(body);
-    bytes
+    build(RecordType::ID_INDEX, 0, &[&body], endian).unwrap_or_default()
 }
 
 #[cfg(test)]

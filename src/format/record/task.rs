@@ -1,7 +1,7 @@
 //! COMM, FORK and EXIT records say what a thread is called, and that one begins or ends: a view of each, and its writer.
 
-use super::record_of;
-use crate::{Endian, Record, RecordType, until_nul};
+use super::builder::build;
+use crate::{Endian, HEADER_SIZE, Record, RecordType, until_nul};
 
 /// Bit 13 of a COMM's `misc`: the process runs another program from now on.
 pub const COMM_EXEC: u16 = 1 << 13;
@@ -42,7 +42,7 @@ impl<'a> Comm<'a> {
         let mut name = self.name.to_vec();
         name.resize((name.len() + 1).next_multiple_of(8), 0);
         let words = [self.pid, self.tid].map(|word| endian.bytes_u32(word));
-        record_of(RecordType::COMM, misc, &[words.as_flattened(), &name, trailer], endian)
+        build(RecordType::COMM, misc, &[words.as_flattened(), &name, trailer], endian)
     }
 }
 
@@ -84,7 +84,23 @@ impl Task {
     /// The record, of one of these kinds.
     pub fn write(&self, kind: RecordType, misc: u16, trailer: &[u8], endian: Endian) -> Option<Vec<u8>> {
         let words = [self.pid, self.ppid, self.tid, self.ptid].map(|word| endian.bytes_u32(word));
-        record_of(kind, misc, &[words.as_flattened(), &endian.bytes_u64(self.time), trailer], endian)
+        build(kind, misc, &[words.as_flattened(), &endian.bytes_u64(self.time), trailer], endian)
+    }
+}
+
+/// The process that a record names in a field of its own, which is the first one of these kinds.
+#[inline]
+pub fn named_pid(record: &Record<'_>) -> Option<u32> {
+    match record.kind() {
+        RecordType::MMAP
+        | RecordType::MMAP2
+        | RecordType::COMM
+        | RecordType::EXIT
+        | RecordType::FORK
+        | RecordType::READ
+        | RecordType::ITRACE_START
+        | RecordType::NAMESPACES => record.u32(HEADER_SIZE),
+        _ => None,
     }
 }
 

@@ -1,5 +1,6 @@
 //! Every time that a record holds, and how to change all of them alike.
 
+use super::time_conv::TimeConv;
 use crate::{Endian, Layout, Record, RecordType};
 
 /// Where the times of a record are, bytes from its start: the field of its own that some types have, and `TIME` of the sample or trailer.
@@ -12,18 +13,27 @@ use crate::{Endian, Layout, Record, RecordType};
 /// | SAMPLE, and the trailer of other kernel records and of HEADER_BUILD_ID | by the event's `sample_type` | perf_event_open(2) |
 #[inline]
 pub fn times_in(record: &Record<'_>, layout: Option<&Layout>) -> impl Iterator<Item = usize> + use<> {
-    let own = match record.kind() {
-        RecordType::FORK | RecordType::EXIT => Some(24),
-        RecordType::THROTTLE | RecordType::UNTHROTTLE => Some(8),
-        RecordType::AUXTRACE_ERROR if record.u32(28).is_some_and(|format| format > 0) => Some(40),
-        _ => None,
-    };
     let of_event = |layout: &Layout| match record.kind() {
         // perf inject gives it the trailer of the sample that it is made for.
         RecordType::HEADER_BUILD_ID => record.bytes().len().checked_sub(layout.trailer.time?.into()),
         _ => layout.time_at(record),
     };
-    own.into_iter().chain(layout.and_then(of_event))
+    own_time_at(record).into_iter().chain(layout.and_then(of_event))
+}
+
+/// The time in a field of the record's own, ns.
+pub fn own_time(record: &Record<'_>) -> Option<u64> {
+    record.u64(own_time_at(record)?)
+}
+
+/// Where that time is, bytes from the start of the record.
+pub fn own_time_at(record: &Record<'_>) -> Option<usize> {
+    match record.kind() {
+        RecordType::FORK | RecordType::EXIT => Some(24),
+        RecordType::THROTTLE | RecordType::UNTHROTTLE => Some(8),
+        RecordType::AUXTRACE_ERROR if record.u32(28).is_some_and(|format| format > 0) => Some(40),
+        _ => None,
+    }
 }
 
 /// A change of a recording's clock: a time t, in ns, becomes `t × numerator / denominator + offset`.
@@ -78,7 +88,7 @@ fn conversion_at(record: &Record<'_>) -> Option<(usize, usize)> {
     const INTEL_PT: u32 = 1;
     const INTEL_BTS: u32 = 2;
     match record.kind() {
-        RecordType::TIME_CONV => Some((16, 24)),
+        RecordType::TIME_CONV => Some(TimeConv::CONVERSION),
         RecordType::AUXTRACE_INFO => {
             let intel = record.u32(8).is_some_and(|kind| matches!(kind, INTEL_PT | INTEL_BTS));
             intel.then_some((32, 40))

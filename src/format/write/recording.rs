@@ -8,8 +8,8 @@ use std::sync::Arc;
 use super::{pipe_front, write_tail};
 use crate::features::{AuxtraceEntry, FeatureContext, Mended, NrCpus, mend, write_auxtrace_index};
 use crate::header::{FILE_HEADER_SIZE, Features, FileFront};
+use crate::record::builder::build;
 use crate::record::header_records::HeaderRecord;
-use crate::record::record_of;
 use crate::section::Section;
 use crate::{Bytes, Endian, Error, Event, Feature, Kinds, Origin, Record, RecordType, Result};
 
@@ -168,7 +168,7 @@ impl<W: Write> RecordingWriter<W> {
     ///
     /// See [`RecordingWriter::write`]. The parts are larger than a record can be.
     pub fn write_parts(&mut self, kind: RecordType, misc: u16, parts: &[&[u8]]) -> Result<()> {
-        let bytes = record_of(kind, misc, parts, self.endian)
+        let bytes = build(kind, misc, parts, self.endian)
             .ok_or_else(|| Error::new("the parts are larger than a record can be").record(kind))?;
         self.write_record(&Record::new(&bytes, &[], Origin::Synthetic, self.endian)?)
     }

@@ -1,0 +1,25 @@
+//! CGROUP records name the control groups that samples have the ids of.
+
+use crate::{Record, RecordType, until_nul};
+
+/// A CGROUP record (include/uapi/linux/perf_event.h, `PERF_RECORD_CGROUP`).
+///
+/// | byte | |
+/// |---|---|
+/// | 8 | u64 id |
+/// | 16 | path, a NUL, zeros up to 8 bytes; then the trailer |
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cgroup<'a> {
+    /// The id that samples have.
+    pub id: u64,
+    /// Its path below the root of the hierarchy.
+    pub path: &'a [u8],
+}
+
+impl<'a> Cgroup<'a> {
+    /// Of a CGROUP record; `None` for other kinds, and for one too short.
+    pub fn of(record: &Record<'a>) -> Option<Cgroup<'a>> {
+        let path = record.bytes().get(16..).filter(|_| record.kind() == RecordType::CGROUP)?;
+        Some(Cgroup { id: record.u64(8)?, path: until_nul(path) })
+    }
+}

@@ -1,0 +1,31 @@
+//! CALLCHAIN_DEFERRED records: the user's part of call chains, which the kernel takes when the thread returns to user space.
+
+use crate::sample::U64s;
+use crate::{Record, RecordType};
+
+/// A CALLCHAIN_DEFERRED record (include/uapi/linux/perf_event.h, since Linux 6.19).
+///
+/// | byte | |
+/// |---|---|
+/// | 8 | u64 cookie, u64 nr |
+/// | 24 | nr × u64 address; then the trailer |
+#[derive(Clone, Copy, Debug)]
+pub struct CallchainDeferred<'a> {
+    /// The last address of the samples that it belongs to.
+    pub cookie: u64,
+    /// The addresses, innermost first. None where they do not fit into the record.
+    pub ips: U64s<'a>,
+}
+
+impl<'a> CallchainDeferred<'a> {
+    /// Of a CALLCHAIN_DEFERRED record; `None` for other kinds, and for one too short.
+    pub fn of(record: &Record<'a>) -> Option<CallchainDeferred<'a>> {
+        if record.kind() != RecordType::CALLCHAIN_DEFERRED {
+            return None;
+        }
+        let count = usize::try_from(record.u64(16).unwrap_or(0)).unwrap_or(usize::MAX);
+        let ips = record.bytes().get(24..).unwrap_or_default();
+        let ips = ips.get(..count.saturating_mul(8)).unwrap_or_default();
+        Some(CallchainDeferred { cookie: record.u64(8)?, ips: U64s::new(ips, record.endian()) })
+    }
+}

@@ -1,0 +1,44 @@
+//! KSYMBOL records: the kernel makes code at run time, or takes it away.
+
+use crate::{Record, RecordType, until_nul};
+
+/// A KSYMBOL record (include/uapi/linux/perf_event.h, `PERF_RECORD_KSYMBOL`).
+///
+/// | byte | |
+/// |---|---|
+/// | 8 | u64 address, u32 length |
+/// | 20 | u16 type, u16 flags |
+/// | 24 | name, a NUL, zeros up to 8 bytes; then the trailer |
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ksymbol<'a> {
+    /// The first address of the code.
+    pub address: u64,
+    /// Bytes of code.
+    pub length: u32,
+    /// `PERF_RECORD_KSYMBOL_TYPE_*`: 1 BPF, 2 out of line (kprobes and the like).
+    pub kind: u16,
+    /// Bit 0: it is taken away.
+    pub flags: u16,
+    /// The name of the symbol.
+    pub name: &'a [u8],
+}
+
+impl<'a> Ksymbol<'a> {
+    /// The type of code that the kernel copies out of line.
+    pub const OUT_OF_LINE: u16 = 2;
+
+    /// Of a KSYMBOL record; `None` for other kinds, and for one too short.
+    pub fn of(record: &Record<'a>) -> Option<Ksymbol<'a>> {
+        if record.kind() != RecordType::KSYMBOL {
+            return None;
+        }
+        let (address, length) = (record.u64(8)?, record.u32(16)?);
+        let (kind, flags) = (record.u16(20)?, record.u16(22)?);
+        Some(Ksymbol { address, length, kind, flags, name: until_nul(record.bytes().get(24..)?) })
+    }
+
+    /// The code is taken away.
+    pub fn is_gone(&self) -> bool {
+        self.flags & 1 != 0
+    }
+}

@@ -1,0 +1,36 @@
+//! LOST and LOST_SAMPLES records: what the kernel could not write.
+
+use crate::{Record, RecordType};
+
+/// Bit 15 of a LOST_SAMPLES record's `misc`: a BPF program left the samples out.
+const BY_FILTER: u16 = 1 << 15;
+
+/// How many records or samples are lost (include/uapi/linux/perf_event.h).
+///
+/// | record | byte | |
+/// |---|---|---|
+/// | LOST | 8 | u64 id, u64 number of records |
+/// | LOST_SAMPLES | 8 | u64 number of samples |
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lost {
+    /// Records of any kind.
+    Records(u64),
+    /// Samples of the record's event.
+    Samples(u64),
+    /// Samples that a BPF program left out on purpose.
+    Filtered(u64),
+}
+
+impl Lost {
+    /// Of a LOST or LOST_SAMPLES record; `None` for other kinds, and for one too short.
+    pub fn of(record: &Record<'_>) -> Option<Lost> {
+        match record.kind() {
+            RecordType::LOST => Some(Lost::Records(record.u64(16)?)),
+            RecordType::LOST_SAMPLES if record.misc() & BY_FILTER != 0 => {
+                Some(Lost::Filtered(record.u64(8)?))
+            }
+            RecordType::LOST_SAMPLES => Some(Lost::Samples(record.u64(8)?)),
+            _ => None,
+        }
+    }
+}
