@@ -345,6 +345,15 @@ impl Pass for Compress {
             this.before = begin.feature(Feature::COMPRESSED).cloned();
             let section = this.feature(begin.form).write(begin.endian);
             begin.set_feature(Feature::COMPRESSED, section);
+            if begin.endian == Endian::Big
+                && begin.form != OutputForm::Pipe
+                && begin.feature(Feature::HOSTNAME).is_none()
+            {
+                // perf finds out the order of the bitmap's words by the bit of HOSTNAME (tools/perf/util/header.c).
+                let what = "a big-endian file without feature HOSTNAME: perf on a little-endian machine sees none of its features, and so \
+                            nothing of what is compressed; --to pipe writes what it can read";
+                begin.report.say(Level::Warning, what);
+            }
             // One stream through the file depends on all that came before.
             Ok(if this.options.solid { Stage::rewrite_in_order(this) } else { Stage::rewrite(this) })
         })

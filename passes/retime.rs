@@ -15,13 +15,13 @@ use crate::support::options::{PassCommand, PassOptions};
 /// The pass, and its options.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct Retime {
-    /// Add this to every time, after the factor
+    /// Nanoseconds to add to every time, after --scale
     #[arg(long, value_name = "NS", default_value_t = 0, allow_hyphen_values = true)]
     pub offset: i64,
     /// Multiply every time by this factor, a decimal number
     #[arg(long, value_name = "F", default_value = "1")]
     pub scale: Factor,
-    /// Move the first sample to 0, and what is before it, as well
+    /// Subtract the time of the first sample from every time
     #[arg(long, conflicts_with = "offset")]
     pub zero: bool,
 }
@@ -34,11 +34,12 @@ impl PassOptions for Retime {
         group: "Cut and join",
         about: "Change every time of a recording by an offset or a factor, or put the first sample at 0",
         help: "\
-All times change together: of samples and other records, of features SAMPLE_TIME and CLOCK_DATA, and
-what converts the counter of an AUX trace to a time. A time becomes time × scale + offset. A time
-that would be before 0 is an error; with --zero, it becomes 0 and is reported as lost.
+A time becomes time × scale + offset, rounded down: the times of samples and other records, those in
+features SAMPLE_TIME and CLOCK_DATA, and the conversion from the counter of an AUX trace to times
+(TIME_CONV, AUXTRACE_INFO). Times inside tracepoint data do not change. The output is not compressed.
 
-What is compressed is written uncompressed. The payload of a tracepoint does not change.
+A time that would be before 1 ns is an error: perf takes 0 for no time. With --zero, which excludes
+--offset, the first sample is at 1 ns, and records from before it are, too.
 
 Examples:
   perfx retime --zero perf.data -o from-zero.data
@@ -89,7 +90,7 @@ struct FirstSample {
 /// Changes the times of records.
 struct ChangeTimes {
     change: ClockChange,
-    /// Records that would be before 0, and are at 0.
+    /// Records from before the first sample.
     early: u64,
 }
 
@@ -114,7 +115,7 @@ impl Pass for Retime {
 impl Retime {
     fn change(&self, offset: i128) -> ClockChange {
         let Factor { numerator, denominator } = self.scale;
-        ClockChange { numerator, denominator, offset, stop_at_zero: self.zero }
+        ClockChange { numerator, denominator, offset, stop_at_first: self.zero }
     }
 }
 
@@ -131,7 +132,8 @@ impl Survey for FirstSample {
             return Ok(Stage::copy());
         };
         let scaled = self.retime.change(0).duration(first).context("the factor is too large")?;
-        Ok(ChangeTimes::stage(self.retime.change(-i128::from(scaled))))
+        // perf takes 0 for no time.
+        Ok(ChangeTimes::stage(self.retime.change(1 - i128::from(scaled))))
     }
 }
 
@@ -160,8 +162,11 @@ impl ChangeTimes {
         let endian = session.endian;
         let name = session.name.clone();
         let moved = |feature: Feature, time: u64| {
-            let what =
-                || format!("{name}: feature {feature}: its time {time} would be before 0 or too large");
+            let what = || {
+                format!(
+                    "{name}: feature {feature}: its time {time} would be before 1 or too large: choose another --offset or --scale"
+                )
+            };
             self.change.time(time).with_context(what)
         };
         if let Some(times) =
@@ -176,7 +181,10 @@ impl ChangeTimes {
         if let Some(clock) =
             session.feature(Feature::CLOCK_DATA).and_then(|section| ClockData::read(section, endian))
         {
-            let clock = ClockData { clock_ns: moved(Feature::CLOCK_DATA, clock.clock_ns)?, ..clock };
+            let moment = self.change.times_of_one_moment(clock.clock_ns, clock.wall_ns);
+            let what = || format!("{name}: feature {}: its times would be too large", Feature::CLOCK_DATA);
+            let (clock_ns, wall_ns) = moment.with_context(what)?;
+            let clock = ClockData { clock_ns, wall_ns, ..clock };
             session.set_feature(Feature::CLOCK_DATA, clock.write(endian));
         }
         Ok(())
@@ -186,18 +194,25 @@ impl ChangeTimes {
 impl Rewrite for ChangeTimes {
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
         let layout = out.layouts().layout_of_any(&record);
-        let is_early = |time| self.change.is_before_zero(time);
+        let is_early = |time| self.change.is_too_early(time);
         self.early += u64::from(layout.and_then(|layout| layout.time(&record)).is_some_and(is_early));
         let mut done = Ok(());
         out.patch(record, |bytes| done = change_times(&record, layout, &self.change, bytes))?;
-        done.map_err(|time| record.error(format!("its time {time} would be before 0 or too large")).into())
+        done.map_err(|time| {
+            record
+                .error(format!(
+                    "its time {time} would be before 1 or too large: choose another --offset or --scale"
+                ))
+                .into()
+        })
     }
 
     fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
         if self.early > 0 {
             let records = counted(self.early, "record", "records");
-            let what = format!("{records} from before the first sample lost their time: they are at 0, too");
-            session.report.say(Level::Loss, what);
+            let what =
+                format!("{records} from before the first sample now have the time of the first sample");
+            session.report.say(Level::Info, what);
         }
         Ok(())
     }

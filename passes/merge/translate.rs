@@ -155,7 +155,9 @@ impl Translator {
                 self.endian.set_u64(new, at, id.id);
             }
         }
-        let own = own_time_at(record).filter(|&at| at + 8 <= trailer_at);
+        // As perf inject does, that of a FORK or EXIT stays the guest's: readers take the trailer's.
+        let throttled = matches!(record.kind(), RecordType::THROTTLE | RecordType::UNTHROTTLE);
+        let own = own_time_at(record).filter(|&at| throttled && at + 8 <= trailer_at);
         if let Some(at) = own {
             self.endian.set_u64(new, at, fields.time);
         }

@@ -45,8 +45,8 @@ pub struct ClockChange {
     pub denominator: u64,
     /// ns.
     pub offset: i128,
-    /// A time that would be before 0 becomes 0, instead of an error.
-    pub stop_at_zero: bool,
+    /// A time that would be before the first one becomes the first one, 1, instead of an error.
+    pub stop_at_first: bool,
 }
 
 impl ClockChange {
@@ -56,13 +56,23 @@ impl ClockChange {
             return Some(time);
         }
         let new = self.scaled(time.into())?.checked_add(self.offset)?;
-        let new = if self.stop_at_zero { new.max(0) } else { new };
-        u64::try_from(new).ok().filter(|&new| new != u64::MAX)
+        let new = if self.stop_at_first { new.max(1) } else { new };
+        u64::try_from(new).ok().filter(|&new| new != 0 && new != u64::MAX)
     }
 
-    /// The time would be before 0.
-    pub fn is_before_zero(&self, time: u64) -> bool {
-        time != 0 && self.scaled(time.into()).is_some_and(|scaled| scaled.saturating_add(self.offset) < 0)
+    /// The time would be before 1, the first one that is not taken for no time.
+    pub fn is_too_early(&self, time: u64) -> bool {
+        time != 0 && self.scaled(time.into()).is_some_and(|scaled| scaled.saturating_add(self.offset) < 1)
+    }
+
+    /// Changes a time of the recording's clock and the time of another clock at that moment. Where the first would be before 0, both are those of a
+    /// later moment.
+    pub fn times_of_one_moment(&self, time: u64, other: u64) -> Option<(u64, u64)> {
+        let new = self.scaled(time.into())?.checked_add(self.offset)?;
+        let early = new.min(0).unsigned_abs();
+        let later = early.checked_mul(self.denominator.into())?.checked_div(self.numerator.into())?;
+        let other = u128::from(other).checked_add(later)?;
+        Some((u64::try_from(new.max(0)).ok()?, u64::try_from(other).ok()?))
     }
 
     /// A duration, ns, which only the factor changes.
@@ -134,12 +144,14 @@ mod tests {
 
     #[test]
     fn a_clock_is_scaled_and_moved_in_whole_numbers() {
-        let change = ClockChange { numerator: 3, denominator: 2, offset: -5, stop_at_zero: false };
+        let change = ClockChange { numerator: 3, denominator: 2, offset: -5, stop_at_first: false };
         assert_eq!(change.time(1_000_000_000_000_000_001), Some(1_499_999_999_999_999_996));
         assert_eq!(change.duration(10), Some(15));
         assert_eq!((change.time(0), change.time(u64::MAX), change.time(1)), (Some(0), Some(u64::MAX), None));
-        assert!(change.is_before_zero(1) && !change.is_before_zero(4));
-        assert_eq!(ClockChange { stop_at_zero: true, ..change }.time(1), Some(0));
+        assert!(change.is_too_early(1) && change.is_too_early(3) && !change.is_too_early(4));
+        assert_eq!(ClockChange { stop_at_first: true, ..change }.time(1), Some(1));
+        assert_eq!(change.times_of_one_moment(10, 100), Some((10, 100)));
+        assert_eq!(change.times_of_one_moment(2, 100), Some((0, 101)));
         // The counter counts on, and its zero may be before that of the clock.
         assert_eq!(change.conversion(8, (-4i64).cast_unsigned()), Some((12, (-11i64).cast_unsigned())));
     }
