@@ -50,7 +50,8 @@ pub struct BuildIdsArgs {
 
 impl PassOptions for BuildIdsArgs {
     const NAME: &'static str = "build-ids";
-    const ABOUT: &'static str = "put the build-ids of the DSOs that samples hit (or of all) into the stream and into feature BUILD_ID";
+    const ABOUT: &'static str = "add the build-ids of the DSOs that samples hit (or of all DSOs) as records and to \
+        feature BUILD_ID";
     const EXAMPLES: &'static [&'static str] = &[
         "no-files",
         r"all:no-files:known=b0 /tmp/perfx-data/work/burn\,ab [kernel.kallsyms]\,fe /usr/bin/init",
@@ -198,7 +199,8 @@ impl Found {
         if *corrected < *contradicting {
             let records = counted(*contradicting - *corrected, "record keeps", "records keep");
             let line = format!(
-                "inside COMPRESSED records {records} another build-id than you gave: run perfx decompress first"
+                "inside COMPRESSED records {records} a build-id other than the one you gave: run perfx decompress \
+                 first"
             );
             session.report.say(Level::Warning, line);
         }
@@ -273,7 +275,7 @@ impl Survey for MapSurvey {
             // What a trace hits is known only once it is decoded.
             session.report.say(
                 Level::Info,
-                "the recording holds AUX data, which may hit any DSO: all of them count as hit",
+                "the recording has AUX data, which may hit any DSO, so all DSOs count as hit",
             );
         }
         if aux || options.all {
@@ -298,7 +300,10 @@ impl Survey for HitSurvey {
             let dsos = counted(unwound.len() as u64, "more DSO", "more DSOs");
             session.report.say(
                 Level::Info,
-                format!("samples hold user stacks, which may hit anything that their processes mapped: {dsos} of them count as hit"),
+                format!(
+                    "samples have user stacks, which may hit any DSO of their processes, so {dsos} of these \
+                    count as hit"
+                ),
             );
         }
         spots.extend(unwound.into_iter().map(|dso| (dso, mapped[dso as usize].clone())));

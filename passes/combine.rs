@@ -1,4 +1,4 @@
-//! Puts the records of one recording, or of several of one machine, in the order of time: as perf would have recorded them together. Each event is there once, and so is what several inputs say alike.
+//! Puts the records of one recording, or of several of one machine, in the order of time: as perf would have recorded them together. Each event is there once, and so is what several inputs say deduplicator.
 //!
 //! A record without a time (time 0, ~0, kinds from 64 on) is handed on by perf as soon as it is read, while those with a time wait for the end of
 //! the next round. So that is where it goes: behind what perf has handed on by then, before all that waits and all that is behind it in its input,
@@ -19,7 +19,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
-use perfx_format::header::Weight;
+use perfx_format::header::Severity;
 use perfx_format::read::{Batch, KCORE_DIR, Recording};
 use perfx_format::record::builder::finished_round;
 use perfx_format::{Kinds, Layouts, Record, RecordType, named_pid, sample_type};
@@ -31,11 +31,11 @@ use perfx_pipeline::{
 use crate::reindex::ids::kernel_kinds;
 use crate::support::text::by_kind;
 use chunks::Chunks;
-use input::{Facts, Input, Translator, check_times};
+use input::{Input, InputFacts, Translator, check_times};
 use missing_ids::lacking;
-use sorter::Held;
+use sorter::PreparedBatch;
 use spec::InputSpec;
-use unite::{Party, United, clocks, one_kernel, unite_features};
+use unite::{JoinSource, Union, clocks, one_kernel, unite_features};
 
 /// The pass: `join` with other inputs, `sort` without.
 #[derive(Debug)]
@@ -76,20 +76,20 @@ pub enum Joined {
 /// The first survey: what the first input holds.
 struct FactSurvey {
     options: CombineOptions,
-    facts: Box<Facts>,
+    facts: Box<InputFacts>,
 }
 
 /// The second survey: what records prove of ids that ID_INDEX lacks.
 struct IndexSurvey {
     options: CombineOptions,
-    facts: Box<Facts>,
+    facts: Box<InputFacts>,
 }
 
 /// Translates the records of a batch of the first input before its turn comes.
 #[derive(Debug)]
 struct HoldBatch {
     translator: Arc<Translator>,
-    held: Option<Held>,
+    held: Option<PreparedBatch>,
 }
 
 /// What is said of a recording that need not be sorted.
@@ -106,26 +106,26 @@ const STEP: usize = 4 << 20;
 
 impl CombineOptions {
     /// Opens the other inputs, and surveys all of them.
-    fn open(&mut self, session: &mut Session) -> Result<Vec<(Recording, Option<i64>, Facts)>> {
+    fn open(&mut self, session: &mut Session) -> Result<Vec<(Recording, Option<i64>, InputFacts)>> {
         let mut opened = Vec::new();
         for other in std::mem::take(&mut self.others) {
             let (mut recording, offset) = match other {
                 Joined::Named(InputSpec { path, offset }) => (session.open(&path)?, offset),
-                Joined::Open(recording, offset) => (recording.spooled(&session.spool())?, offset),
+                Joined::Open(recording, offset) => (recording.spooled(&session.temp_files())?, offset),
             };
             let name = recording.name.clone();
             ensure!(
                 recording.endian == session.endian,
-                "{name}: its byte order differs from that of {}: a recording has one byte order",
+                "{name}: its byte order differs from that of {}; a recording has only one byte order",
                 session.name
             );
             recording.check_whole()?;
             for fault in &recording.faults {
-                let level = if fault.weight == Weight::Loss { Level::Loss } else { Level::Warning };
+                let level = if fault.severity == Severity::Loss { Level::Loss } else { Level::Warning };
                 session.report.say(level, fault.to_error().file(&name).to_string());
             }
             Layouts::new(&recording.events).check_ids().map_err(|e| e.file(&name))?;
-            let facts = Facts::of(&mut recording, session.threads)?;
+            let facts = InputFacts::of(&mut recording, session.threads)?;
             facts.torn.iter().for_each(|torn| session.report.say(Level::Loss, torn.clone()));
             for (feature, section) in &facts.features {
                 recording.features.entry(*feature).or_insert_with(|| section.clone());
@@ -136,7 +136,7 @@ impl CombineOptions {
     }
 
     /// Begins to put the inputs together, of which the first has these facts.
-    fn begin(mut self, mut facts: Facts, session: &mut Begin<'_>) -> Result<Stage> {
+    fn begin(mut self, mut facts: InputFacts, session: &mut Begin<'_>) -> Result<Stage> {
         facts.settle();
         let mut others = self.open(session)?;
         let alone = others.is_empty();
@@ -160,7 +160,7 @@ impl CombineOptions {
         }
         let (session_name, features) = (session.name.clone(), session.features().clone());
         let first_events = session.events.clone();
-        let mut parties = vec![Party {
+        let mut sources = vec![JoinSource {
             name: &session_name,
             events: session.events.clone(),
             features: &features,
@@ -168,7 +168,7 @@ impl CombineOptions {
             offset: self.offset,
         }];
         for (recording, offset, facts) in &others {
-            parties.push(Party {
+            sources.push(JoinSource {
                 name: &recording.name,
                 events: recording.events.iter().chain(&facts.events).cloned().collect(),
                 features: &recording.features,
@@ -180,43 +180,43 @@ impl CombineOptions {
         let mut index = Vec::new();
         let translators = if alone {
             // It may say when the first and the last sample in file order were.
-            unite_features(&parties, &[offset], session);
+            unite_features(&sources, &[offset], session);
             vec![Translator { offset, ..Translator::default() }]
         } else {
-            check(&parties)?;
-            let offsets = clocks(&mut parties, self.mix, endian, &mut session.report)?;
-            let mut united = United::new(&parties, &facts.events, &offsets, endian)?;
-            tell(&parties, &united, &mut session.report);
+            check(&sources)?;
+            let offsets = clocks(&mut sources, self.mix, endian, &mut session.report)?;
+            let mut union = Union::new(&sources, &facts.events, &offsets, endian)?;
+            tell(&sources, &union, &mut session.report);
             let mut take_kcore = self.take_kcore;
-            for (party, (recording, ..)) in parties.iter().skip(1).zip(&others) {
+            for (source, (recording, ..)) in sources.iter().skip(1).zip(&others) {
                 for extra in &recording.extras {
                     let name = extra.file_name().unwrap_or_default();
                     // A kernel's memory is of use to those alone who ran on it.
-                    if take_kcore && name == KCORE_DIR && one_kernel(&parties[0], party, endian) {
-                        let what = format!("{}: its {KCORE_DIR} is the output's", party.name);
+                    if take_kcore && name == KCORE_DIR && one_kernel(&sources[0], source, endian) {
+                        let what = format!("{}: its {KCORE_DIR} goes into the output", source.name);
                         session.report.say(Level::Info, what);
                         session.beside.push((extra.clone(), name.to_owned()));
                         take_kcore = false;
                         continue;
                     }
                     let what =
-                        format!("{}: {}, for which the output has no place", party.name, name.display());
+                        format!("{}: {}, which the output has no place for", source.name, name.display());
                     session.report.say(Level::Loss, what);
                 }
             }
-            index = lacking(&parties, &united, endian, &mut session.report);
-            session.events.clone_from(&united.events);
-            united.describe(session);
-            unite_features(&parties, &offsets, session);
-            if parties.iter().any(|party| party.facts.has_aux) {
+            index = lacking(&sources, &union, endian, &mut session.report);
+            session.events.clone_from(&union.events);
+            union.describe(session);
+            unite_features(&sources, &offsets, session);
+            if sources.iter().any(|source| source.facts.has_aux) {
                 session.list_aux();
             }
-            std::mem::take(&mut united.translators)
+            std::mem::take(&mut union.translators)
         };
-        drop(parties);
+        drop(sources);
         let mut translators = translators.into_iter();
         let mut own = || translators.next().unwrap_or_default();
-        let spool = session.spool();
+        let spool = session.temp_files();
         let mut inputs = vec![Input::first(&facts, &first_events, own(), endian, spool.clone())];
         for (recording, _, facts) in &mut others {
             inputs.push(Input::other(recording, facts, own(), spool.clone(), session.threads)?);
@@ -231,26 +231,26 @@ impl CombineOptions {
 }
 
 /// What can't be joined whatever the user says.
-fn check(parties: &[Party<'_>]) -> Result<()> {
-    for party in parties {
+fn check(sources: &[JoinSource<'_>]) -> Result<()> {
+    for source in sources {
         ensure!(
-            !party.events.is_empty() || party.facts.records == 0,
-            "{}: it has no event, without which its records can't be read",
-            party.name
+            !source.events.is_empty() || source.facts.records == 0,
+            "{}: it has no event, so its records can't be read",
+            source.name
         );
         ensure!(
-            !party.facts.has_stat,
-            "{}: it holds the counts of perf stat record, which have no time",
-            party.name
+            !source.facts.has_stat,
+            "{}: it was written by perf stat record, whose counts have no time",
+            source.name
         );
-        check_times(party.name, &party.events, party.facts)?;
+        check_times(source.name, &source.events, source.facts)?;
     }
-    let mut traced = parties.iter().filter(|party| party.facts.has_aux || party.facts.aux_info.is_some());
+    let mut traced = sources.iter().filter(|source| source.facts.has_aux || source.facts.aux_info.is_some());
     if let Some(first) = traced.next() {
         for other in traced {
             ensure!(
                 other.facts.aux_info == first.facts.aux_info && ids(other) == ids(first),
-                "{}: it has AUX data, and so has {}: perf decodes the AUX data of one recording only",
+                "{}: it has AUX data, and so has {}; perf decodes the AUX data of one recording only",
                 other.name,
                 first.name
             );
@@ -259,22 +259,22 @@ fn check(parties: &[Party<'_>]) -> Result<()> {
     Ok(())
 }
 
-fn ids<'a>(party: &'a Party<'_>) -> Vec<&'a [u64]> {
-    party.events.iter().map(|event| &event.ids[..]).collect()
+fn ids<'a>(source: &'a JoinSource<'_>) -> Vec<&'a [u64]> {
+    source.events.iter().map(|event| &event.ids[..]).collect()
 }
 
 /// What is about to be done.
-fn tell(parties: &[Party<'_>], united: &United, report: &mut Report) {
-    for (number, (party, translator)) in parties.iter().zip(&united.translators).enumerate() {
-        let Party { name, facts, events, .. } = party;
+fn tell(sources: &[JoinSource<'_>], union: &Union, report: &mut Report) {
+    for (number, (source, translator)) in sources.iter().zip(&union.translators).enumerate() {
+        let JoinSource { name, facts, events, .. } = source;
         if number > 0 {
             let records = counted(facts.records, "record", "records");
             report.say(Level::Info, format!("read {name}: {records}"));
         }
-        let own = events.len() - united.shared[number];
+        let own = events.len() - union.shared[number];
         let mut said = Vec::new();
-        if number > 0 && united.shared[number] > 0 {
-            let shared = united.shared[number] as u64;
+        if number > 0 && union.shared[number] > 0 {
+            let shared = union.shared[number] as u64;
             said.push(counted(shared, "event merged with an earlier one", "events merged with earlier ones"));
         }
         if number > 0 && own > 0 {
@@ -284,27 +284,28 @@ fn tell(parties: &[Party<'_>], united: &United, report: &mut Report) {
             let changed = translator.ids.len() as u64;
             said.push(counted(
                 changed,
-                "id replaced, which another input uses",
-                "ids replaced, which other inputs use",
+                "id replaced that another input uses",
+                "ids replaced that other inputs use",
             ));
         }
         if !said.is_empty() {
             report.say(Level::Info, format!("{name}: {}", said.join(", ")));
         }
     }
-    if united.identify {
-        let what = "all records get an IDENTIFIER, by which perf finds their event";
+    if union.identify {
+        let what = "every record gets an IDENTIFIER, so that perf finds its event";
         report.say(Level::Info, what);
     }
     // perf refuses a file whose attrs are larger than its own.
-    let size = |party: &Party<'_>| party.events.iter().map(|event| event.raw().len()).max();
-    let sized = || parties.iter().filter_map(|party| Some((size(party)?, party.name)));
+    let size = |source: &JoinSource<'_>| source.events.iter().map(|event| event.raw().len()).max();
+    let sized = || sources.iter().filter_map(|source| Some((size(source)?, source.name)));
     if let (Some(small), Some(large)) =
         (sized().min_by_key(|(size, _)| *size), sized().max_by_key(|(size, _)| *size))
         && small.0 < large.0
     {
         let what = format!(
-            "attrs have {} bytes, as in {}: a perf as old as that of {}, which knows {}, can't read the output as a file, but as pipe data (--to pipe)",
+            "attrs have {} bytes, as in {}; a perf as old as that of {}, which knows {}, can read the output as \
+             pipe data (--to pipe), but not as a file",
             large.0, large.1, small.1, small.0
         );
         report.say(Level::Info, what);
@@ -342,9 +343,10 @@ fn owner(record: &Record<'_>) -> u32 {
     named_pid(record).unwrap_or(u32::MAX)
 }
 
-/// What several inputs say alike. Records are known by their digests, so that memory does not depend on how long they are.
+/// Drops records that several inputs have in common. It keeps digests of records, so its memory does not depend on
+/// their length.
 #[derive(Debug, Default)]
-struct Alike {
+struct Deduplicator {
     digests: Digests,
     /// Records without a time, and after how many changes of their owner's state they stood.
     timeless: HashMap<Digest, u64>,
@@ -409,7 +411,7 @@ impl There {
     }
 }
 
-impl Alike {
+impl Deduplicator {
     /// The record says nothing new. `meets`: another input has a record of the same time.
     fn repeats(&mut self, record: &Record<'_>, key: u64, input: usize, timeless: bool, meets: bool) -> bool {
         let is_state = STATE.has(record.kind());
@@ -459,12 +461,12 @@ struct Combining {
     /// The first one's come through the pipeline.
     inputs: Vec<Input>,
     /// Its batch at hand; where no other pass stands before this one, a prescan has made it of all its records.
-    held: Option<Held>,
+    held: Option<PreparedBatch>,
     prescanned: bool,
     /// ID_INDEX records that stand before all others.
     index: Vec<Vec<u8>>,
     /// With several inputs.
-    alike: Option<Alike>,
+    deduplicator: Option<Deduplicator>,
     chunks: Chunks,
     /// Bytes since the last FINISHED_ROUND.
     since_round: usize,
@@ -474,14 +476,14 @@ struct Combining {
 
 impl Combining {
     fn new(inputs: Vec<Input>, index: Vec<Vec<u8>>) -> Combining {
-        let alike = (inputs.len() > 1).then(Alike::default);
+        let deduplicator = (inputs.len() > 1).then(Deduplicator::default);
         let chunks = Chunks::default();
         Combining {
             inputs,
             held: None,
             prescanned: false,
             index,
-            alike,
+            deduplicator,
             chunks,
             since_round: 0,
             pending: false,
@@ -508,7 +510,7 @@ impl Combining {
                 }
             }
             let Some((_, number)) = best else { return Ok(false) };
-            let Combining { inputs, alike, chunks, since_round, pending, .. } = self;
+            let Combining { inputs, deduplicator, chunks, since_round, pending, .. } = self;
             let Some(input) = inputs.get_mut(number) else { return Ok(false) };
             while let Some(ready) = input.peek()? {
                 let key = ready.key;
@@ -525,8 +527,9 @@ impl Combining {
                 let record = input.record(&ready)?;
                 let size = record.whole_size() as usize;
                 let meets = next.is_some_and(|next| next.0 == key);
-                let again = alike.as_mut().is_some_and(|alike| {
-                    chunks.repeats(&record, number) || alike.repeats(&record, key, number, timeless, meets)
+                let again = deduplicator.as_mut().is_some_and(|deduplicator| {
+                    chunks.repeats(&record, number)
+                        || deduplicator.repeats(&record, key, number, timeless, meets)
                 });
                 if !again {
                     if timeless && *pending && record.kind().is_kernel() {
@@ -548,8 +551,8 @@ impl Combining {
     }
 
     fn report(&self, report: &mut Report) {
-        let Some(alike) = &self.alike else { return };
-        let mut all = alike.dropped.clone();
+        let Some(deduplicator) = &self.deduplicator else { return };
+        let mut all = deduplicator.dropped.clone();
         if self.chunks.dropped > 0 {
             all.insert(RecordType::AUXTRACE, self.chunks.dropped);
         }
@@ -558,10 +561,10 @@ impl Combining {
             let records = counted(dropped, "record", "records");
             report.say(
                 Level::Info,
-                format!("dropped {records} that another input has as well: {}", by_kind(&all)),
+                format!("dropped {records} that are also in another input: {}", by_kind(&all)),
             );
         }
-        let others: BTreeMap<_, _> = alike
+        let others: BTreeMap<_, _> = deduplicator
             .once
             .iter()
             .filter(|(_, others)| **others > 0)
@@ -570,12 +573,12 @@ impl Combining {
         if !others.is_empty() {
             report.say(Level::Info, format!("dropped {} (perf uses one of each kind)", by_kind(&others)));
         }
-        if alike.doubled > 0 {
-            let what = counted(alike.doubled, "record occurs", "records occur");
+        if deduplicator.doubled > 0 {
+            let what = counted(deduplicator.doubled, "record occurs", "records occur");
             report.say(
                 Level::Warning,
                 format!(
-                    "{what} in several inputs, and so several times in the output: do the inputs overlap?"
+                    "{what} in several inputs, and so several times in the output; do the inputs overlap?"
                 ),
             );
         }
@@ -584,7 +587,7 @@ impl Combining {
 
 /// All records that have a time stand in its order.
 pub fn in_time_order(recording: &mut Recording, threads: usize) -> Result<bool> {
-    Ok(Facts::of(recording, threads)?.late == 0)
+    Ok(InputFacts::of(recording, threads)?.late == 0)
 }
 
 impl Pass for Combine {
@@ -672,7 +675,7 @@ impl Rewrite for Combining {
 
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
         let Some(first) = self.inputs.first() else { return Ok(()) };
-        first.translator.hold(&record, out.layouts(), self.held.get_or_insert_default())
+        first.translator.push(&record, out.layouts(), self.held.get_or_insert_default())
     }
 
     fn end_batch(&mut self, out: &mut Emit<'_>) -> Result<()> {
@@ -736,11 +739,11 @@ mod tests {
 
     #[test]
     fn of_many_records_of_one_moment_each_is_compared_once() {
-        let mut alike = Alike::default();
+        let mut deduplicator = Deduplicator::default();
         let mut repeats = |kind, number, input, meets| {
             let bytes = record(kind, number);
             let record = Record::new(&bytes, &[], Origin::Synthetic, Endian::Little).unwrap();
-            alike.repeats(&record, 5, input, false, meets)
+            deduplicator.repeats(&record, 5, input, false, meets)
         };
         // Compared with one another, they would take hours.
         let many = 1 << 20;
@@ -749,7 +752,7 @@ mod tests {
         assert!(!repeats(RecordType::COMM, many, 1, false));
         assert!((0..many).all(|number| !repeats(RecordType::SAMPLE, number, 0, true)));
         assert!((0..many).all(|number| !repeats(RecordType::SAMPLE, number, 1, false)));
-        assert_eq!(alike.doubled, MANY as u64, "samples are not kept without end");
-        assert!(alike.there.inputs.len() <= many as usize + MANY);
+        assert_eq!(deduplicator.doubled, MANY as u64, "samples are not kept without end");
+        assert!(deduplicator.there.inputs.len() <= many as usize + MANY);
     }
 }

@@ -62,7 +62,7 @@ pub struct Compress {
     idle: Arc<Mutex<Vec<Context>>>,
     /// The one that this batch is using; with `solid` there is only one.
     context: Option<Context>,
-    run: Run,
+    run: RecordRun,
     /// Bytes that the next frame may hold.
     fit: usize,
     done: Done,
@@ -73,7 +73,7 @@ pub struct Compress {
 /// What the user chose.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct CompressOptions {
-    /// zstd level: 1 is fast, 22 small
+    /// zstd level, from 1 (fastest) to 22 (smallest)
     #[arg(short, long, default_value_t = 3, value_parser = clap::value_parser!(i32).range(1..=22))]
     pub level: i32,
     /// Write COMPRESSED2 records, whose sizes are multiples of 8; only perf 6.16 and later reads them
@@ -82,10 +82,10 @@ pub struct CompressOptions {
     /// Keep one continuous zstd stream, as perf record does: smaller, but only one thread can work on it
     #[arg(long)]
     pub solid: bool,
-    /// Compress FINISHED_ROUND records, too, which perf record leaves between: much smaller if there are many
+    /// Also compress FINISHED_ROUND records, which perf record leaves uncompressed: much smaller if there are many
     #[arg(long)]
     pub rounds: bool,
-    /// Print how much was saved
+    /// Print sizes before and after, and the compression ratio
     #[arg(long)]
     pub ratio: bool,
 }
@@ -98,14 +98,15 @@ impl Default for CompressOptions {
 
 impl PassOptions for CompressOptions {
     const NAME: &'static str = "compress";
-    const ABOUT: &'static str = "put the kernel's records into COMPRESSED records; must be the last pass";
+    const ABOUT: &'static str =
+        "compress the kernel's records into COMPRESSED records; must be the last pass";
     const EXAMPLES: &'static [&'static str] = &["", "level=19:compressed2", "solid:rounds:ratio"];
     const COMMAND: Option<PassCommand> = Some(PassCommand {
         group: "Change the form",
         about: "Compress a recording, as perf record -z does",
         help: "\
-Every perf since 5.2 reads the result as it reads the input. What is compressed already is
-compressed again.
+perf 5.2 and later read the result exactly as they read the input. Records that are
+already compressed are compressed again.
 
 Examples:
   perfx compress perf.data -o small.data
@@ -120,13 +121,13 @@ Examples:
 
 /// Records in a row that are to be compressed.
 #[derive(Debug, Default)]
-struct Run {
+struct RecordRun {
     bytes: Vec<u8>,
     /// Where each ends.
     ends: Vec<usize>,
 }
 
-impl Run {
+impl RecordRun {
     /// The number of records from `first` on that lie in `len` bytes; at least one.
     fn fitting(&self, first: usize, len: usize) -> usize {
         let start = self.start(first);
@@ -176,9 +177,9 @@ impl std::fmt::Debug for Context {
 
 impl Context {
     fn new(options: &CompressOptions) -> Result<Context> {
-        let mut zstd = Compressor::new(options.level).context("zstd can't be started")?;
+        let mut zstd = Compressor::new(options.level).context("can't start zstd")?;
         // A frame whose bytes were changed is then noticed. A continuous stream is never ended, so it would never get to that.
-        zstd.set_parameter(CParameter::ChecksumFlag(!options.solid)).context("zstd can't be started")?;
+        zstd.set_parameter(CParameter::ChecksumFlag(!options.solid)).context("can't start zstd")?;
         Ok(Context { zstd, out: Vec::with_capacity(compress_bound(HOLDS_MAX)) })
     }
 
@@ -198,7 +199,7 @@ impl Context {
         let left =
             context.compress_stream(&mut output, &mut input).and_then(|_| context.flush_stream(&mut output));
         let left = left.map_err(|code| anyhow!("zstd can't compress: {}", get_error_name(code)))?;
-        ensure!(left == 0 && input.pos() == bytes.len(), "zstd kept something back");
+        ensure!(left == 0 && input.pos() == bytes.len(), "zstd did not write everything");
         Ok(&self.out)
     }
 }
@@ -210,7 +211,7 @@ impl Compress {
             options,
             idle: Arc::default(),
             context: None,
-            run: Run::default(),
+            run: RecordRun::default(),
             fit: FIRST_FRAME,
             done: Done::default(),
             before: None,
@@ -400,7 +401,7 @@ impl Rewrite for Compress {
         }
         let Done { held, pieces, piece_bytes, clear, .. } = self.done;
         let line = format!(
-            "compressed {} bytes to {} in {} (ratio {:.2}); {} bytes stay in clear",
+            "compressed {} bytes to {} in {} (ratio {:.2}); {} bytes stay uncompressed",
             count(held),
             count(piece_bytes),
             counted(pieces, "record", "records"),
@@ -411,7 +412,8 @@ impl Rewrite for Compress {
         if let Some(average) = self.done.cut_short() {
             let rounds = counted(self.done.rounds, "FINISHED_ROUND record", "FINISHED_ROUND records");
             let line = format!(
-                "{rounds} in clear leave {average} bytes to a frame on average; --rounds compresses them, too"
+                "{rounds} left uncompressed limit a frame to {average} bytes on average; --rounds compresses them, \
+                 too"
             );
             session.report.say(Level::Info, line);
         }

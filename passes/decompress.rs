@@ -25,7 +25,7 @@ pub struct DecompressOptions {
 
 impl PassOptions for DecompressOptions {
     const NAME: &'static str = "decompress";
-    const ABOUT: &'static str = "replace COMPRESSED records by the records they hold";
+    const ABOUT: &'static str = "replace COMPRESSED records with the records they hold";
     const EXAMPLES: &'static [&'static str] = &["", "salvage"];
 
     fn pass(self) -> Result<Box<dyn Pass>> {

@@ -62,12 +62,12 @@ struct Gather {
 struct Choose {
     chooser: Arc<Chooser>,
     lookups: Lookups,
-    chosen: Chosen,
+    chosen: ChosenSamples,
 }
 
 /// Leaves out what nothing needs.
 struct CutRecords {
-    cut: Arc<Cut>,
+    cut: Arc<FilterPlan>,
     lookups: Lookups,
     /// Of a part: something that belongs to it stays since the last round of this batch. Another round would say nothing.
     rounds: bool,
@@ -127,7 +127,7 @@ type Lookups = Option<Lookup>;
 
 /// What the second survey finds.
 #[derive(Debug, Default)]
-struct Chosen {
+struct ChosenSamples {
     samples: u64,
     /// How often each event is named.
     by_event: Vec<u64>,
@@ -147,9 +147,9 @@ struct Chosen {
 
 /// All that is known when writing begins.
 #[derive(Debug)]
-struct Cut {
+struct FilterPlan {
     chooser: Arc<Chooser>,
-    chosen: Chosen,
+    chosen: ChosenSamples,
     windows: Windows,
     /// It is one part of all.
     owner: Option<Owner>,
@@ -308,7 +308,7 @@ impl Chooser {
             ),
         ];
         if let Some((_, what)) = missing.iter().find(|(missing, _)| *missing) {
-            bail!("no event of this recording keeps {what}, so its samples can't be chosen by that");
+            bail!("no event of this recording records {what}, so samples can't be selected by it");
         }
         if options.event.is_set() && gathered.samples > 0 {
             layouts.check_ids()?;
@@ -322,8 +322,8 @@ impl Chooser {
                 if options.windows.iter().any(Window::is_relative) && !are_alike(said, is) =>
             {
                 doubt = Some(format!(
-                    "feature SAMPLE_TIME says {} to {} ns, but samples are from {} to {} ns: --time goes by the samples (perfx reindex --times \
-                     mends the feature)",
+                    "feature SAMPLE_TIME says {} to {} ns, but samples are from {} to {} ns; --time uses the \
+                     samples' times (perfx reindex --times repairs the feature)",
                     said.0, said.1, is.0, is.1
                 ));
                 is
@@ -440,7 +440,7 @@ impl Chooser {
     }
 }
 
-impl Chosen {
+impl ChosenSamples {
     fn look_at(&mut self, record: &Record<'_>, layouts: &Layouts, chooser: &Chooser, lookups: &mut Lookups) {
         if let Some((process, time)) = chooser.choose(record, layouts, lookups) {
             self.take(record, layouts, process, time);
@@ -497,7 +497,7 @@ impl Chosen {
         widen(&mut self.times, times);
     }
 
-    fn join(&mut self, mut later: Chosen) {
+    fn join(&mut self, mut later: ChosenSamples) {
         later.turn_to(None);
         self.samples += later.samples;
         self.before = self.samples;
@@ -512,8 +512,13 @@ impl Chosen {
     }
 }
 
-impl Cut {
-    fn new(chooser: Arc<Chooser>, chosen: Chosen, owner: Option<Owner>, events: &[Event]) -> Cut {
+impl FilterPlan {
+    fn new(
+        chooser: Arc<Chooser>,
+        chosen: ChosenSamples,
+        owner: Option<Owner>,
+        events: &[Event],
+    ) -> FilterPlan {
         let windows = owner.as_ref().map_or_else(|| chooser.windows.clone(), Owner::windows);
         let timeless = match &owner {
             Some(owner) => owner.is_of_time(),
@@ -537,7 +542,7 @@ impl Cut {
         } else {
             HashSet::new()
         };
-        Cut { chooser, chosen, windows, owner, needed, timeless, gone }
+        FilterPlan { chooser, chosen, windows, owner, needed, timeless, gone }
     }
 
     /// Whether a record that is no sample stays.
@@ -601,7 +606,7 @@ impl Cut {
 }
 
 impl CutRecords {
-    fn new(cut: Cut) -> CutRecords {
+    fn new(cut: FilterPlan) -> CutRecords {
         let lookups = cut.chooser.lookups();
         CutRecords { cut: Arc::new(cut), lookups, rounds: false }
     }
@@ -695,7 +700,7 @@ impl Survey for Gather {
         if let Some(doubt) = &chooser.doubt {
             session.report.say(Level::Warning, doubt.clone());
         }
-        Ok(Stage::survey(Choose { lookups: chooser.lookups(), chooser, chosen: Chosen::default() }))
+        Ok(Stage::survey(Choose { lookups: chooser.lookups(), chooser, chosen: ChosenSamples::default() }))
     }
 }
 
@@ -723,7 +728,7 @@ impl Survey for Choose {
 
     fn end(mut self, session: &mut Session) -> Result<Stage> {
         self.chosen.turn_to(None);
-        let cut = CutRecords::new(Cut::new(self.chooser, self.chosen, None, &session.events));
+        let cut = CutRecords::new(FilterPlan::new(self.chooser, self.chosen, None, &session.events));
         Ok(Stage::begin(|begin| Ok(cut.begin(begin))))
     }
 }
@@ -731,7 +736,7 @@ impl Survey for Choose {
 impl Fork for Choose {
     fn fork(&self) -> Choose {
         let chooser = self.chooser.clone();
-        Choose { lookups: chooser.lookups(), chooser, chosen: Chosen::default() }
+        Choose { lookups: chooser.lookups(), chooser, chosen: ChosenSamples::default() }
     }
 
     fn absorb(&mut self, later: Choose) -> Result<()> {

@@ -27,7 +27,7 @@ pub struct JoinArgs {
 
 impl PassOptions for JoinArgs {
     const NAME: &'static str = "join";
-    const ABOUT: &'static str = "put several recordings of one machine together, in time order";
+    const ABOUT: &'static str = "join several recordings of one machine, in time order";
     const EXAMPLES: &'static [&'static str] =
         &["with=recorded/switch.p61.data:mix", r"with=recorded/switch.p61.data\,offset=-5:offset=7:mix"];
 

@@ -8,6 +8,7 @@
 
 mod chosen;
 mod clock;
+mod clock_fit;
 mod events;
 mod guest;
 mod judged;
@@ -17,7 +18,6 @@ mod moments;
 mod offset;
 mod placed;
 pub(crate) mod report;
-mod schedule;
 mod sorted;
 mod spec;
 mod switches;
@@ -37,10 +37,10 @@ use crate::support::ids::MappedIds;
 use crate::support::options::PassOptions;
 use machines::Machines;
 use merging::Merging;
-use offset::{Found, find_clocks, follow_clocks, stretches};
+use offset::{Found, find_clocks, follow_clocks, windows};
 use placed::{Opened, open_guests};
 pub use spec::{GuestSpec, MergeOptions};
-use switches::{Watch, timed_kinds};
+use switches::{VcpuRunLog, timed_kinds};
 
 /// The pass.
 #[derive(Debug, Default)]
@@ -54,17 +54,17 @@ pub struct MergeArgs {
     /// Recording of a guest: PATH[,pid=N][,offset=N][,scale=F][,vcpu=V:TID]…[,root=DIR]; repeatable
     #[arg(long, value_name = "GUEST")]
     guest: Vec<OsString>,
-    /// Merge the guests' samples, too
+    /// Also merge the guests' samples
     #[arg(long)]
     samples: bool,
-    /// Merge NAMESPACES, CGROUP, THROTTLE, LOST_SAMPLES and BPF records, too, which perf inject leaves out
+    /// Also merge NAMESPACES, CGROUP, THROTTLE, LOST_SAMPLES and BPF records, which perf inject leaves out
     #[arg(long)]
     all: bool,
 }
 
 impl PassOptions for MergeArgs {
     const NAME: &'static str = "merge";
-    const ABOUT: &'static str = "put the records of guests into the recording of their host";
+    const ABOUT: &'static str = "merge the records of guests into the recording of their host";
     const EXAMPLES: &'static [&'static str] = &[
         r"guest=recorded/switch.p61.data\,pid=77\,offset=-1000000\,scale=1\,vcpu=0\:31314\,vcpu=1\:31315\,vcpu=2\:31316\,vcpu=3\:31317\,vcpu=4\:31318\,vcpu=5\:31319\,vcpu=6\:31320\,vcpu=7\:31321:samples:all",
     ];
@@ -95,7 +95,7 @@ struct RunSurvey {
     host: Host,
     guests: Vec<Opened>,
     guestmount: Option<PathBuf>,
-    watch: Watch,
+    run_log: VcpuRunLog,
 }
 
 /// The third survey, if the recording is too long for the second to keep all of that: the same at some moments, so that clocks are followed to
@@ -103,7 +103,7 @@ struct RunSurvey {
 struct FollowSurvey {
     host: Host,
     guests: Vec<Found>,
-    watch: Watch,
+    run_log: VcpuRunLog,
 }
 
 impl Merge {
@@ -150,15 +150,15 @@ impl Survey for MachineSurvey {
         let timed = |event: &Event| event.attr().sample_type & st::TIME != 0;
         ensure!(
             session.events.iter().any(timed),
-            "{}: no record of the host has a time, so there is no place for a guest's: record with --timestamp",
+            "{}: no record of the host has a time, so a guest's can't be placed: record with --timestamp",
             session.name
         );
         let guests = open_guests(&options, &host.machines, session)?;
         let find = guests.iter().any(|guest| guest.spec.offset.is_none());
         let processes = guests.iter().flat_map(|guest| &guest.processes);
         let threads = processes.flat_map(|process| process.threads.values().map(|thread| thread.tid));
-        let watch = Watch::new(threads, find);
-        Ok(Stage::survey(RunSurvey { host, guests, guestmount: options.guestmount, watch }))
+        let run_log = VcpuRunLog::new(threads, find);
+        Ok(Stage::survey(RunSurvey { host, guests, guestmount: options.guestmount, run_log }))
     }
 }
 
@@ -176,7 +176,7 @@ impl Fork for MachineSurvey {
 
 impl Survey for RunSurvey {
     fn begin_batch(&mut self, batch: &Batch, _declared: Kinds) -> Kinds {
-        self.watch.look_into(batch);
+        self.run_log.look_into(batch);
         Kinds::NONE
     }
 
@@ -185,33 +185,33 @@ impl Survey for RunSurvey {
     }
 
     fn end(self, session: &mut Session) -> Result<Stage> {
-        let RunSurvey { host, guests, guestmount, mut watch } = self;
-        watch.finish();
-        let guests = find_clocks(guests, &host.machines, &watch, guestmount.as_deref(), session)?;
-        let stretches = stretches(&guests);
-        if stretches.is_empty() {
-            return merging(host, guests, watch, session);
+        let RunSurvey { host, guests, guestmount, mut run_log } = self;
+        run_log.finish();
+        let guests = find_clocks(guests, &host.machines, &run_log, guestmount.as_deref(), session)?;
+        let windows = windows(&guests);
+        if windows.is_empty() {
+            return merging(host, guests, run_log, session);
         }
-        let watch = watch.again(stretches);
-        Ok(Stage::survey(FollowSurvey { host, guests, watch }))
+        let run_log = run_log.narrowed_to(windows);
+        Ok(Stage::survey(FollowSurvey { host, guests, run_log }))
     }
 }
 
 impl Fork for RunSurvey {
     fn fork(&self) -> RunSurvey {
         let (host, guests, guestmount) = Default::default();
-        RunSurvey { host, guests, guestmount, watch: self.watch.fork() }
+        RunSurvey { host, guests, guestmount, run_log: self.run_log.fork() }
     }
 
     fn absorb(&mut self, later: RunSurvey) -> Result<()> {
-        self.watch.join(later.watch);
+        self.run_log.join(later.run_log);
         Ok(())
     }
 }
 
 impl Survey for FollowSurvey {
     fn begin_batch(&mut self, batch: &Batch, _declared: Kinds) -> Kinds {
-        self.watch.look_into(batch);
+        self.run_log.look_into(batch);
         Kinds::NONE
     }
 
@@ -220,30 +220,30 @@ impl Survey for FollowSurvey {
     }
 
     fn end(self, session: &mut Session) -> Result<Stage> {
-        let FollowSurvey { host, guests, mut watch } = self;
-        watch.finish();
-        merging(host, guests, watch, session)
+        let FollowSurvey { host, guests, mut run_log } = self;
+        run_log.finish();
+        merging(host, guests, run_log, session)
     }
 }
 
 impl Fork for FollowSurvey {
     fn fork(&self) -> FollowSurvey {
         let (host, guests) = Default::default();
-        FollowSurvey { host, guests, watch: self.watch.fork() }
+        FollowSurvey { host, guests, run_log: self.run_log.fork() }
     }
 
     fn absorb(&mut self, later: FollowSurvey) -> Result<()> {
-        self.watch.join(later.watch);
+        self.run_log.join(later.run_log);
         Ok(())
     }
 }
 
 /// The rewrite, when all clocks are known.
-fn merging(host: Host, guests: Vec<Found>, watch: Watch, session: &mut Session) -> Result<Stage> {
-    let guests = follow_clocks(guests, &watch, session)?;
+fn merging(host: Host, guests: Vec<Found>, run_log: VcpuRunLog, session: &mut Session) -> Result<Stage> {
+    let guests = follow_clocks(guests, &run_log, session)?;
     Ok(Stage::begin(move |begin| {
         let makes = begin.feature(Feature::BUILD_ID).is_none();
-        let merging = Merging::new(guests, &watch, &host.machines, begin)?;
+        let merging = Merging::new(guests, &run_log, &host.machines, begin)?;
         if makes && begin.feature(Feature::BUILD_ID).is_some() {
             // It hides the ids in MMAP2 records.
             let entries = host.mapped_ids.entries(Machine::Host, begin.endian);

@@ -44,7 +44,7 @@ pub struct Mmap2BuildIdsArgs {
 impl PassOptions for Mmap2BuildIdsArgs {
     const NAME: &'static str = "mmap2-build-ids";
     const ABOUT: &'static str =
-        "rewrite MMAP and MMAP2 records to MMAP2 records with the build-id of what they map";
+        "turn MMAP and MMAP2 records into MMAP2 records with the build-id of the mapped file";
     const EXAMPLES: &'static [&'static str] = &[
         "no-files",
         r"hit:no-files:known=b0 /tmp/perfx-data/work/burn\,ab [kernel.kallsyms]\,fe /usr/bin/init",
@@ -172,7 +172,7 @@ impl Survey for MapSurvey {
         if mapped.has_aux() {
             session.report.say(
                 Level::Info,
-                "the recording holds AUX data, and decoding it may need any mapping: all of them stay",
+                "the recording has AUX data, which may need any mapping to be decoded, so all mappings stay",
             );
             return Ok(RewriteMaps::stage(options, None));
         }
@@ -191,7 +191,10 @@ impl Survey for NeedSurvey {
             let processes = counted(self.hits.unwound(), "process", "processes");
             session.report.say(
                 Level::Info,
-                format!("samples hold user stacks, so all mappings of {processes} stay: unwinding may need any of them"),
+                format!(
+                    "samples have user stacks, and unwinding may need any mapping, so all mappings of \
+                    {processes} stay"
+                ),
             );
         }
         Ok(RewriteMaps::stage(self.options, Some(self.hits.needed_mappings())))

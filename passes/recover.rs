@@ -25,14 +25,15 @@ pub struct Recover {
 /// What the user chose.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct RecoverOptions {
-    /// Also set the number of CPUs, which cannot be recovered, to the highest CPU with a sample plus 1
+    /// Also guess the number of CPUs, which can't be recovered: the highest CPU with a sample plus 1
     #[arg(long)]
     pub guess: bool,
 }
 
 impl PassOptions for RecoverOptions {
     const NAME: &'static str = "recover";
-    const ABOUT: &'static str = "leave out what can't be read, and rebuild EVENT_DESC and the flags that only a finished recording has";
+    const ABOUT: &'static str = "drop what can't be read, and rebuild EVENT_DESC and the flags that only a \
+        finished recording has";
     const EXAMPLES: &'static [&'static str] = &["", "guess"];
 
     fn pass(self) -> Result<Box<dyn Pass>> {
@@ -125,7 +126,7 @@ impl Proof {
             .collect();
         if !missing.is_empty() {
             let what = format!(
-                "the recording has no features {}, and they can't be rebuilt from its records",
+                "the recording lacks features {}, which can't be rebuilt from its records",
                 missing.join(", ")
             );
             let guess = if self.guess || session.feature(Feature::NRCPUS).is_some() {
@@ -144,7 +145,7 @@ impl Proof {
         if self.odd > 0 {
             let codes = self.odd_codes.iter().map(|(code, count)| format!("{code}: {count}"));
             let what = format!(
-                "{} not as the format says, and kept all the same ({}); perfx doctor names their places",
+                "{} kept although they violate the format ({}); perfx doctor lists them",
                 counted(self.odd, "record is", "records are"),
                 codes.collect::<Vec<_>>().join(", ")
             );
@@ -152,8 +153,8 @@ impl Proof {
         }
         let traced = session.events.iter().any(|event| event.attr().is_tracepoint());
         if traced && session.feature(Feature::TRACING_DATA).is_none() {
-            let what = "it has tracepoints, but not their formats (TRACING_DATA), without which no perf reads it; \
-                        perfx filter --exclude-event NAME --drop-unused leaves them out";
+            let what = "it has tracepoints, but not their formats (TRACING_DATA), so no perf can read it; perfx \
+                filter --exclude-event NAME --drop-unused drops them";
             session.report.say(Level::Warning, what);
         }
     }

@@ -17,7 +17,7 @@ pub use times::ReindexTimes;
 
 /// Tells what was done to an index.
 fn tell(session: &mut Session, index: &str, mended: &[String]) {
-    let line = if mended.is_empty() { "nothing to mend".to_owned() } else { mended.join(", ") };
+    let line = if mended.is_empty() { "nothing to repair".to_owned() } else { mended.join(", ") };
     session.report.say(Level::Info, format!("{index}: {line}"));
 }
 

@@ -418,26 +418,25 @@ impl Repair {
             say(Level::Info, format!("mended {}: {}", mend.code(), counted(*count, "place", "places")));
         }
         if done.mended.is_empty() && done.lost_samples == 0 {
-            say(Level::Info, "nothing to mend".to_owned());
+            say(Level::Info, "nothing to repair".to_owned());
         }
         if self.closed {
-            let what =
-                "what is inside COMPRESSED records was not looked at: decompress the recording for that";
+            let what = "the contents of COMPRESSED records were not checked: run perfx decompress first";
             say(Level::Info, what.to_owned());
         }
         if let Some(why) = &done.broken {
-            say(Level::Warning, format!("compressed records are not mended from here on: {why}"));
+            say(Level::Warning, format!("compressed records are not repaired from here on: {why}"));
         }
         let lost = counted(done.lost_samples, "sample", "samples");
         if done.lost_samples > 0 {
             say(Level::Loss, format!("{lost} of an id that no event has"));
         }
         for (count, what) in [
-            (done.unaligned_samples, "in the size of a sample, whose parts would no longer fill it"),
+            (done.unaligned_samples, "in the size of a sample, which its parts would no longer fill"),
             (done.too_large, "in a record that has no room for more bytes"),
         ] {
             if count > 0 {
-                say(Level::Warning, format!("{} not mended {what}", counted(count, "fault", "faults")));
+                say(Level::Warning, format!("{} not repaired {what}", counted(count, "fault", "faults")));
             }
         }
     }

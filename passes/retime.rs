@@ -28,11 +28,11 @@ pub struct Retime {
 
 impl PassOptions for Retime {
     const NAME: &'static str = "retime";
-    const ABOUT: &'static str = "change every time by an offset or a factor, or put the first sample at 0";
+    const ABOUT: &'static str = "change all times by an offset or a factor, or move the first sample to 0";
     const EXAMPLES: &'static [&'static str] = &["offset=1000000000", "scale=2.5", "zero"];
     const COMMAND: Option<PassCommand> = Some(PassCommand {
         group: "Cut and join",
-        about: "Change every time of a recording by an offset or a factor, or put the first sample at 0",
+        about: "Change all times of a recording by an offset or a factor, or move the first sample to 0",
         help: "\
 A time becomes time × scale + offset, rounded down: the times of samples and other records, those in
 features SAMPLE_TIME and CLOCK_DATA, and the conversion from the counter of an AUX trace to times

@@ -13,7 +13,7 @@ use crate::term::report::VerbosityArgs;
 /// How many threads.
 #[derive(Args, Debug, Clone, Copy)]
 pub(crate) struct ThreadArgs {
-    /// Number of threads; 0 is one for each processor. The output does not depend on it
+    /// Number of threads; 0 means one per processor. The output does not depend on it
     #[arg(short = '@', long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=1024))]
     threads: u16,
 }
@@ -31,7 +31,7 @@ impl ThreadArgs {
 /// The form of what a command prints.
 #[derive(Args, Debug, Clone, Copy)]
 pub(crate) struct FormatArgs {
-    /// Form of what is printed
+    /// Format of the output
     #[arg(help_heading = "Report", long, value_name = "FORM", default_value = "text")]
     format: Format,
     /// The same as --format json
@@ -46,7 +46,7 @@ pub(crate) enum Format {
     Text,
     /// One JSON document; 64-bit values are strings
     Json,
-    /// One JSON object a line
+    /// One JSON object per line
     Ndjson,
 }
 

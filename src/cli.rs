@@ -24,13 +24,13 @@ Exit codes:
   0  done, and nothing was lost
   1  failed; no output was left behind, and an existing file is as it was
   2  invalid command line
-  3  done, but something was lost or is suspect: standard error says what, and how much";
+  3  done, but something was lost or is suspect; standard error says what and how much";
 
 /// Read, transform and write Linux perf.data recordings at the speed of a copy, losing nothing.
 #[derive(Parser, Debug)]
 #[command(name = "perfx", version, long_version = env!("PERFX_VERSION"), arg_required_else_help = true, args_override_self = true, styles = STYLES)]
 struct Cli {
-    /// Colour what is printed: auto (on a terminal, unless NO_COLOR is set), always or never
+    /// Use colours: auto (on a terminal, unless NO_COLOR is set), always or never
     #[arg(
         long,
         global = true,
@@ -199,7 +199,7 @@ fn with_command_tip(mut error: clap::Error) -> clap::Error {
     }
     if PERF_COMMANDS.contains(&&given[..]) {
         let what = if ["list", "record", "stat", "top", "trace"].contains(&&given[..]) {
-            format!("use perf {given}: perfx works on recordings that are there")
+            format!("use perf {given}: perfx only works on existing recordings")
         } else {
             format!("use perf {given}: it reads every recording that perfx writes")
         };

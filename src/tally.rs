@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use anyhow::Result;
 use perfx_format::event_name::{EventName, event_names};
-use perfx_format::read::{Batch, Form, Recording, Torn};
+use perfx_format::read::{Batch, Form, Recording, Fragment};
 use perfx_format::record::aux::Aux;
 use perfx_format::record::event_update::name_update;
 use perfx_format::record::header_records::HeaderRecord;
@@ -213,7 +213,7 @@ pub(crate) struct Tally {
     /// By event, as far as any was met.
     pub(crate) events: Vec<OfEvent>,
     /// Samples whose event can't be told.
-    pub(crate) strangers: Count,
+    pub(crate) unattributed: Count,
     /// The first of the largest records.
     pub(crate) largest: Option<Largest>,
     /// Of the samples.
@@ -269,7 +269,7 @@ impl Tally {
     #[inline(always)]
     fn sample(&mut self, record: &Record<'_>, bytes: u64, layouts: &Layouts) {
         let Some(event) = layouts.event_of(record) else {
-            self.strangers.add(bytes);
+            self.unattributed.add(bytes);
             return;
         };
         let layout = &layouts.all()[event];
@@ -381,7 +381,7 @@ impl Tally {
         for (event, counted) in later.events.iter().enumerate() {
             self.event(event).join(counted);
         }
-        self.strangers.join(later.strangers);
+        self.unattributed.join(later.unattributed);
         if self.largest.map_or(0, |largest| largest.bytes) < later.largest.map_or(0, |largest| largest.bytes)
         {
             self.largest = later.largest;
@@ -405,7 +405,7 @@ pub(crate) struct Counted {
     /// One an event.
     pub(crate) names: Vec<EventName>,
     /// Bytes that are no whole record.
-    pub(crate) torn: Vec<Torn>,
+    pub(crate) torn: Vec<Fragment>,
 }
 
 /// Counts all records, as they are stored and, where they are compressed, also what they hold. Where the recording ends too early the report
@@ -441,7 +441,7 @@ pub(crate) fn count_with<R: Send>(
         }
     };
     let mut late = Vec::new();
-    let mut torn: Vec<Torn> = recording.head.iter().filter_map(|batch| batch.torn).collect();
+    let mut torn: Vec<Fragment> = recording.head.iter().filter_map(|batch| batch.torn).collect();
     let is_pipe = recording.form == Form::Pipe;
     let done = |batch: &Batch, (counted, learned): (Tally, R)| -> Result<()> {
         tally.join(counted);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use perfx_format::header::Features;
-use perfx_format::read::{Batch, Form, Recording, Spool};
+use perfx_format::read::{Batch, Form, Recording, TempFiles};
 use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::record::id_index::IdIndex;
 use perfx_format::record::ids::{ids_in, own_ids, with_identifier};
@@ -15,9 +15,9 @@ use perfx_format::{Endian, Event, Kinds, Layouts, Mmap, Record, RecordType, samp
 use perfx_pipeline::{ahead, in_file, scan};
 
 use super::index::Indexed;
-use super::sorter::{Held, Ready, Sorter, anonymous};
+use super::sorter::{PreparedBatch, Ready, Sorter, anonymous};
 use crate::support::ids::MappedIds;
-use crate::support::levels::levels;
+use crate::support::watermarks::watermarks;
 
 /// ns; `None` for records that have no time, or one that stands for none.
 #[inline]
@@ -37,7 +37,7 @@ fn is_of_header(record: &Record<'_>) -> Result<bool> {
 
 /// What one look at all records tells.
 #[derive(Debug, Default)]
-pub(super) struct Facts {
+pub(super) struct InputFacts {
     /// The earliest time in each batch, and that of its first record with one; `u64::MAX` for none.
     pub(super) batches: Vec<(u64, u64)>,
     pub(super) earliest: Option<u64>,
@@ -68,7 +68,7 @@ pub(super) struct Facts {
     pub(super) torn: Vec<String>,
 }
 
-impl Facts {
+impl InputFacts {
     /// A batch begins.
     pub(super) fn begin(&mut self) {
         self.batches.push((u64::MAX, u64::MAX));
@@ -120,7 +120,7 @@ impl Facts {
     }
 
     /// Takes in what follows.
-    pub(super) fn join(&mut self, later: Facts) {
+    pub(super) fn join(&mut self, later: InputFacts) {
         let first = later.batches.iter().map(|batch| batch.0).min().unwrap_or(u64::MAX);
         self.late += later.late + u64::from(first < self.latest);
         self.latest = self.latest.max(later.latest);
@@ -148,11 +148,11 @@ impl Facts {
     }
 
     /// Of a whole recording.
-    pub(super) fn of(recording: &mut Recording, threads: usize) -> Result<Facts> {
+    pub(super) fn of(recording: &mut Recording, threads: usize) -> Result<InputFacts> {
         let is_pipe = recording.form == Form::Pipe;
-        let mut facts = Facts::default();
+        let mut facts = InputFacts::default();
         let work = |batch: &Batch| {
-            let mut found = Facts::default();
+            let mut found = InputFacts::default();
             found.begin();
             let mut walker = batch.walk();
             while let Some(record) = walker.next_record()? {
@@ -185,8 +185,8 @@ impl Facts {
             behind
         });
         let first: Vec<u64> = first.collect();
-        let levels = levels(self.batches.iter().map(|&(earliest, _)| shifted(earliest)));
-        first.into_iter().rev().zip(levels).collect()
+        let watermarks = watermarks(self.batches.iter().map(|&(earliest, _)| shifted(earliest)));
+        first.into_iter().rev().zip(watermarks).collect()
     }
 }
 
@@ -209,12 +209,15 @@ pub(super) struct Translator {
     /// Records get an IDENTIFIER: the first of the output's ids of each of the input's events.
     pub(super) identify: Option<Vec<u64>>,
     /// Replacement for id 0. perf parses such records with the first output event, whose layout may differ.
-    pub(super) nobody: Option<u64>,
+    pub(super) id_for_unattributed: Option<u64>,
 }
 
 impl Translator {
     fn is_idle(&self) -> bool {
-        self.ids.is_empty() && self.offset == 0 && self.identify.is_none() && self.nobody.is_none()
+        self.ids.is_empty()
+            && self.offset == 0
+            && self.identify.is_none()
+            && self.id_for_unattributed.is_none()
     }
 
     /// An id as it stands in the output.
@@ -224,20 +227,25 @@ impl Translator {
 
     /// Holds the record as it stands in the output.
     #[inline]
-    pub(super) fn hold(&self, record: &Record<'_>, layouts: &Layouts, held: &mut Held) -> Result<()> {
+    pub(super) fn push(
+        &self,
+        record: &Record<'_>,
+        layouts: &Layouts,
+        held: &mut PreparedBatch,
+    ) -> Result<()> {
         if record.kind() == RecordType::FINISHED_ROUND {
             held.finish_round();
             return Ok(());
         }
         let time = time_of(record, layouts);
         if self.is_idle() {
-            return held.hold(record, time);
+            return held.push(record, time);
         }
         let time = time.map(|time| shifted(time, self.offset).unwrap_or(time));
         match self.translate(record, layouts)? {
-            Cow::Borrowed(_) => held.hold(record, time),
+            Cow::Borrowed(_) => held.push(record, time),
             Cow::Owned(new) => {
-                held.hold(&Record::new(&new, record.payload(), record.origin(), record.endian())?, time)
+                held.push(&Record::new(&new, record.payload(), record.origin(), record.endian())?, time)
             }
         }
     }
@@ -264,18 +272,18 @@ impl Translator {
                 if let Some(time) = time {
                     let time = shifted(time, self.offset).ok_or_else(|| {
                         record.error(format!(
-                            "its time {time} is before the others' clock began: the offset is wrong"
+                            "its time {time} would be before 0 on the others' clock: the offset is wrong"
                         ))
                     })?;
                     endian.set_u64(new.to_mut(), at, time);
                 }
             }
         }
-        if let Some((nobody, layout)) = self.nobody.zip(layout)
+        if let Some((id_for_unattributed, layout)) = self.id_for_unattributed.zip(layout)
             && record.kind() != RecordType::SAMPLE
         {
             for at in own_ids(record, layout).filter(|&at| record.u64(at) == Some(0)) {
-                endian.set_u64(new.to_mut(), at, nobody);
+                endian.set_u64(new.to_mut(), at, id_for_unattributed);
             }
         }
         let Some(first) = self.identify.as_ref().filter(|_| of_event) else { return Ok(new) };
@@ -289,7 +297,7 @@ impl Translator {
             return Ok(new);
         }
         let new_id = |id| match id {
-            0 => self.nobody.unwrap_or(0),
+            0 => self.id_for_unattributed.unwrap_or(0),
             id => self.id(id),
         };
         let id = layout.id(record).map(new_id);
@@ -312,13 +320,13 @@ impl Translator {
 }
 
 /// A batch of one input as the output's records. What pipe data says in its header stays only in the first input.
-pub(super) fn held(batch: &Batch, translator: &Translator, is_first: bool) -> Result<Held> {
-    let mut held = Held::new(batch.bytes.clone(), batch.origins.clone());
+pub(super) fn held(batch: &Batch, translator: &Translator, is_first: bool) -> Result<PreparedBatch> {
+    let mut held = PreparedBatch::new(batch.bytes.clone(), batch.origins.clone());
     let mut walker = batch.walk();
     while let Some(record) = walker.next_wanted(Kinds::ALL, usize::MAX)? {
         if is_first || !is_of_header(&record)? {
             translator
-                .hold(&record, &batch.layouts, &mut held)
+                .push(&record, &batch.layouts, &mut held)
                 .map_err(|error| in_file(error, &batch.name))?;
         }
     }
@@ -327,7 +335,7 @@ pub(super) fn held(batch: &Batch, translator: &Translator, is_first: bool) -> Re
 
 struct Feed {
     name: Arc<str>,
-    batches: Box<dyn Iterator<Item = Result<Held>> + Send>,
+    batches: Box<dyn Iterator<Item = Result<PreparedBatch>> + Send>,
 }
 
 /// The records of one input, as the output's, in the order of time.
@@ -349,11 +357,11 @@ impl std::fmt::Debug for Input {
 impl Input {
     /// The first input, whose batches are handed in by [`Input::take`].
     pub(super) fn first(
-        facts: &Facts,
+        facts: &InputFacts,
         events: &[Event],
         translator: Translator,
         endian: Endian,
-        spool: Spool,
+        temp_files: TempFiles,
     ) -> Input {
         let behind = facts.behind(translator.offset);
         // What has no time goes before all of its own input that is not handed on yet, but not before what others hold of earlier times.
@@ -362,7 +370,7 @@ impl Input {
         // perf asks the first event; without a sample_id, it does not sort.
         let keeps_place = events.first().is_some_and(|event| !event.attr().sample_id_all());
         Input {
-            sorter: Sorter::new(endian, settled, keeps_place, spool),
+            sorter: Sorter::new(endian, settled, keeps_place, temp_files),
             translator: Arc::new(translator),
             behind,
             feed: None,
@@ -372,13 +380,13 @@ impl Input {
     /// Another one, which is read as its records are wanted, with several threads by one of its own.
     pub(super) fn other(
         recording: &mut Recording,
-        facts: &Facts,
+        facts: &InputFacts,
         translator: Translator,
-        spool: Spool,
+        temp_files: TempFiles,
         threads: usize,
     ) -> Result<Input> {
         let endian = recording.endian;
-        let first = Input::first(facts, &recording.events, translator, endian, spool);
+        let first = Input::first(facts, &recording.events, translator, endian, temp_files);
         let translator = first.translator.clone();
         let batches = recording.decompressed().map(move |batch| held(&batch?, &translator, false));
         Ok(Input {
@@ -388,7 +396,7 @@ impl Input {
     }
 
     /// Takes in a batch; returns the time up to which records can go.
-    pub(super) fn take(&mut self, held: Held) -> Result<u64> {
+    pub(super) fn take(&mut self, held: PreparedBatch) -> Result<u64> {
         let (next, level) = self.behind.pop_front().unwrap_or((u64::MAX, u64::MAX));
         self.sorter.take(held, next, level)?;
         Ok(level)
@@ -423,12 +431,12 @@ impl Input {
 }
 
 /// Refuses what has no time to sort by.
-pub(super) fn check_times(name: &str, events: &[Event], facts: &Facts) -> Result<()> {
+pub(super) fn check_times(name: &str, events: &[Event], facts: &InputFacts) -> Result<()> {
     if facts.records > 0
         && let Some(index) = events.iter().position(|event| event.attr().sample_type & st::TIME == 0)
     {
         bail!(
-            "{name}: event {index} gives its records no time, without which they can't be put in order: record with --timestamp"
+            "{name}: event {index} gives its records no time, so they can't be sorted: record with --timestamp"
         );
     }
     Ok(())

@@ -9,12 +9,12 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::io::{BufWriter, Write};
 
 use anyhow::{Context as _, Result};
-use perfx_format::read::Spool;
+use perfx_format::read::TempFiles;
 use perfx_format::{Bytes, Endian, Kinds, Origin, Origins, Record, Walker};
 
 /// A record that waits, and what it is sorted by.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct SortEntry {
     /// ns; a record without a time has that of those it goes before.
     key: u64,
     /// Number of the chunk it lies in; the uppermost bit is set for records without a time.
@@ -28,12 +28,12 @@ const ENTRY_SIZE: usize = 16;
 
 const TIMELESS: u32 = 1 << 31;
 
-impl Entry {
-    fn read(bytes: &[u8], number: usize) -> Option<Entry> {
+impl SortEntry {
+    fn read(bytes: &[u8], number: usize) -> Option<SortEntry> {
         let (at, order) = (number * ENTRY_SIZE, Endian::Little);
         let (key, chunk, position) =
             (order.u64(bytes, at)?, order.u32(bytes, at + 8)?, order.u32(bytes, at + 12)?);
-        Some(Entry { key, chunk, at: position })
+        Some(SortEntry { key, chunk, at: position })
     }
 
     fn write(&self, out: &mut impl Write) -> std::io::Result<()> {
@@ -46,14 +46,14 @@ impl Entry {
 
 /// The records of one batch, as any thread can make them ready for the [`Sorter`].
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(super) struct PreparedBatch {
     bytes: Bytes,
     origins: Origins,
     /// Records of the batch that don't lie in it.
     made: Vec<u8>,
     made_origins: Origins,
     /// In file order. Chunk 0 is the batch, chunk 1 rewritten records. For records without a time, `key` counts the finished rounds.
-    entries: Vec<Entry>,
+    entries: Vec<SortEntry>,
     timeless: bool,
     /// How many of them lie in the batch.
     stored: u32,
@@ -64,15 +64,15 @@ pub(super) struct Held {
     last: Option<u64>,
 }
 
-impl Held {
-    /// The records that [`Held::hold`] finds in `bytes` are not copied.
-    pub(super) fn new(bytes: Bytes, origins: Origins) -> Held {
-        Held { bytes, origins, ..Held::default() }
+impl PreparedBatch {
+    /// The records that [`PreparedBatch::push`] finds in `bytes` are not copied.
+    pub(super) fn new(bytes: Bytes, origins: Origins) -> PreparedBatch {
+        PreparedBatch { bytes, origins, ..PreparedBatch::default() }
     }
 
     /// Takes in a record.
     #[inline]
-    pub(super) fn hold(&mut self, record: &Record<'_>, time: Option<u64>) -> Result<()> {
+    pub(super) fn push(&mut self, record: &Record<'_>, time: Option<u64>) -> Result<()> {
         let start = record.bytes().as_ptr();
         let (mut chunk, at) = if self.bytes.as_ptr_range().contains(&start) {
             self.stored += 1;
@@ -91,8 +91,8 @@ impl Held {
         self.latest = self.latest.max(time.unwrap_or(0));
         self.last = time.or(self.last);
         // Chunks are a few MiB, and where they are more that is the payload of their last record.
-        let at = u32::try_from(at).map_err(|_| record.error("too much is waiting before it"))?;
-        self.entries.push(Entry { key: time.unwrap_or(self.rounds.len() as u64), chunk, at });
+        let at = u32::try_from(at).map_err(|_| record.error("too much data is buffered before it"))?;
+        self.entries.push(SortEntry { key: time.unwrap_or(self.rounds.len() as u64), chunk, at });
         Ok(())
     }
 
@@ -102,7 +102,7 @@ impl Held {
     }
 
     /// That was all: what can be put in order here is.
-    pub(super) fn done(mut self) -> Held {
+    pub(super) fn done(mut self) -> PreparedBatch {
         if !self.timeless {
             self.entries.sort_by_key(|entry| entry.key);
         }
@@ -137,7 +137,7 @@ struct Chunk {
 
 /// Entries in order, in a temporary file.
 #[derive(Debug)]
-struct Run {
+struct SortedRun {
     entries: Bytes,
     next: usize,
 }
@@ -146,7 +146,7 @@ struct Run {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ready {
     pub(super) key: u64,
-    entry: Entry,
+    entry: SortEntry,
     /// The run it comes from; their number for what never was in one.
     run: usize,
 }
@@ -163,20 +163,20 @@ const MEMORY: usize = 16 << 20;
 /// The records of one input.
 pub(super) struct Sorter {
     endian: Endian,
-    spool: Spool,
+    temp_files: TempFiles,
     chunks: VecDeque<Chunk>,
     /// The number of the first of the chunks.
     first: u32,
     /// Bytes of chunks that lie in memory.
     heap: usize,
-    place: Place,
+    place: TimelessPlace,
     /// From `next` on: in order as soon as one of them may go.
-    waiting: Vec<Entry>,
+    waiting: Vec<SortEntry>,
     next: usize,
     /// The earliest of these.
     earliest: u64,
     /// Older than what is waiting, and in the order they were made.
-    runs: Vec<Run>,
+    runs: Vec<SortedRun>,
     /// The key of the next entry of each run, and its number.
     heads: BinaryHeap<Reverse<(u64, usize)>>,
     /// Up to this time records may go.
@@ -191,19 +191,19 @@ impl std::fmt::Debug for Sorter {
 
 /// Where records without a time go.
 #[derive(Debug)]
-enum Place {
+enum TimelessPlace {
     /// Where perf hands them on: behind what it has handed on by then, before all that is behind them in the input.
     AsHandedOn(Rounds),
     /// Where they are: behind the record with a time before them, of this time, and before the one behind them.
     BetweenNeighbours(u64),
 }
 
-impl Place {
+impl TimelessPlace {
     /// Gives the records without a time their keys. `next` is the first time behind the batch, `level` the earliest.
-    fn keys(&mut self, entries: &mut [Entry], held: &HeldTimes, next: u64, level: u64) {
-        let is_timeless = |entry: &Entry| entry.chunk & TIMELESS != 0;
+    fn keys(&mut self, entries: &mut [SortEntry], held: &BatchTimes, next: u64, level: u64) {
+        let is_timeless = |entry: &SortEntry| entry.chunk & TIMELESS != 0;
         match self {
-            Place::AsHandedOn(rounds) => {
+            TimelessPlace::AsHandedOn(rounds) => {
                 let settled: Vec<u64> = held
                     .rounds
                     .iter()
@@ -224,7 +224,7 @@ impl Place {
                     }
                 }
             }
-            Place::BetweenNeighbours(before) => {
+            TimelessPlace::BetweenNeighbours(before) => {
                 let mut last = *before;
                 for entry in entries.iter_mut().filter(|_| held.timeless) {
                     if is_timeless(entry) {
@@ -248,7 +248,7 @@ impl Place {
 }
 
 /// What a batch tells of its times.
-struct HeldTimes {
+struct BatchTimes {
     timeless: bool,
     rounds: Vec<u64>,
     latest: u64,
@@ -258,15 +258,19 @@ struct HeldTimes {
 impl Sorter {
     /// What has no time goes behind those up to the time `settled` at least. `keeps_place`: perf reads the input in the order of the file, so that
     /// what has no time stays where it is.
-    pub(super) fn new(endian: Endian, settled: u64, keeps_place: bool, spool: Spool) -> Sorter {
+    pub(super) fn new(endian: Endian, settled: u64, keeps_place: bool, temp_files: TempFiles) -> Sorter {
         let rounds = Rounds { settled, latest_at_last: 0, latest: 0 };
         Sorter {
             endian,
-            spool,
+            temp_files,
             chunks: VecDeque::new(),
             first: 0,
             heap: 0,
-            place: if keeps_place { Place::BetweenNeighbours(settled) } else { Place::AsHandedOn(rounds) },
+            place: if keeps_place {
+                TimelessPlace::BetweenNeighbours(settled)
+            } else {
+                TimelessPlace::AsHandedOn(rounds)
+            },
             waiting: Vec::new(),
             next: 0,
             earliest: u64::MAX,
@@ -282,14 +286,14 @@ impl Sorter {
     }
 
     /// Takes in the next batch, behind which nothing is earlier than `level`, and the first record has the time `next`.
-    pub(super) fn take(&mut self, held: Held, next: u64, level: u64) -> Result<()> {
-        let Held { bytes, origins, made, made_origins, mut entries, stored, .. } = held;
-        let Held { timeless, rounds, latest, last, .. } = held;
+    pub(super) fn take(&mut self, held: PreparedBatch, next: u64, level: u64) -> Result<()> {
+        let PreparedBatch { bytes, origins, made, made_origins, mut entries, stored, .. } = held;
+        let PreparedBatch { timeless, rounds, latest, last, .. } = held;
         self.level = level;
         self.spill()?;
-        self.place.keys(&mut entries, &HeldTimes { timeless, rounds, latest, last }, next, level);
+        self.place.keys(&mut entries, &BatchTimes { timeless, rounds, latest, last }, next, level);
         let number = self.first + self.chunks.len() as u32;
-        anyhow::ensure!(number + 1 < TIMELESS, "there are too many batches to be put in order");
+        anyhow::ensure!(number + 1 < TIMELESS, "there are too many batches to sort");
         entries.iter_mut().for_each(|entry| entry.chunk += number);
         self.push(bytes, origins, stored as usize);
         self.push(made.into(), made_origins, entries.len() - stored as usize);
@@ -318,8 +322,8 @@ impl Sorter {
         let first = match self.heads.peek() {
             // Runs are older.
             Some(&Reverse((key, run))) if own.is_none_or(|own| key <= own.key) => {
-                let Run { entries, next } = self.runs.get(run)?;
-                Some(Ready { key, entry: Entry::read(entries, *next)?, run })
+                let SortedRun { entries, next } = self.runs.get(run)?;
+                Some(Ready { key, entry: SortEntry::read(entries, *next)?, run })
             }
             _ => own,
         };
@@ -329,10 +333,10 @@ impl Sorter {
     /// The record itself.
     pub(super) fn record(&self, ready: &Ready) -> Result<Record<'_>> {
         let number = (ready.entry.chunk & !TIMELESS).wrapping_sub(self.first);
-        let chunk = self.chunks.get(number as usize).context("a record that waits is gone")?;
+        let chunk = self.chunks.get(number as usize).context("a buffered record is missing")?;
         let mut walker = Walker::new(&chunk.bytes, &chunk.origins, self.endian);
         walker.seek(ready.entry.at as usize);
-        walker.next_wanted(Kinds::ALL, usize::MAX)?.context("a record that waits is gone")
+        walker.next_wanted(Kinds::ALL, usize::MAX)?.context("a buffered record is missing")
     }
 
     /// The record has gone.
@@ -341,7 +345,7 @@ impl Sorter {
             Some(run) => {
                 run.next += 1;
                 self.heads.pop();
-                let next = Entry::read(&run.entries, run.next);
+                let next = SortEntry::read(&run.entries, run.next);
                 self.heads.extend(next.map(|next| Reverse((next.key, ready.run))));
             }
             None => {
@@ -372,9 +376,9 @@ impl Sorter {
         if self.heap + (self.waiting.len() - self.next) * ENTRY_SIZE <= MEMORY {
             return Ok(());
         }
-        let fail = "what waits to be put in order can't go to a temporary file (TMPDIR)";
+        let fail = "can't write buffered records to a temporary file (TMPDIR)";
         self.sort();
-        let mut file = BufWriter::new((self.spool)().context(fail)?);
+        let mut file = BufWriter::new((self.temp_files)().context(fail)?);
         let mut end = 0;
         let mut places = Vec::new();
         for (number, chunk) in self.chunks.iter().enumerate().filter(|(_, chunk)| !chunk.bytes.is_mapped()) {
@@ -392,8 +396,8 @@ impl Sorter {
         }
         self.heap = 0;
         let entries = bytes.slice(end..bytes.len());
-        self.heads.extend(Entry::read(&entries, 0).map(|first| Reverse((first.key, self.runs.len()))));
-        self.runs.push(Run { entries, next: 0 });
+        self.heads.extend(SortEntry::read(&entries, 0).map(|first| Reverse((first.key, self.runs.len()))));
+        self.runs.push(SortedRun { entries, next: 0 });
         self.waiting.clear();
         (self.next, self.earliest) = (0, u64::MAX);
         Ok(())
@@ -421,11 +425,11 @@ mod tests {
                 |time: &Option<u64>| [0x10_0000_0000_0009, time.unwrap_or(0)].map(u64::to_le_bytes).concat();
             let bytes = Bytes::from(times.iter().flat_map(record).collect::<Vec<u8>>());
             let origins = Origins::input(0, 0);
-            let mut held = Held::new(bytes.clone(), origins.clone());
+            let mut held = PreparedBatch::new(bytes.clone(), origins.clone());
             let mut walker = Walker::new(&bytes, &origins, Endian::Little);
             for time in times {
                 let record = walker.next_record().unwrap().unwrap();
-                held.hold(&record, *time).unwrap();
+                held.push(&record, *time).unwrap();
             }
             let behind = batches[number + 1..].iter().map(|times| earliest(times)).min();
             let next = batches[number + 1..].iter().flatten().flatten().next();

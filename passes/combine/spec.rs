@@ -37,7 +37,7 @@ impl InputSpec {
 pub(crate) fn offset(text: &str) -> Result<i64> {
     let number = text.parse().ok();
     number.with_context(|| {
-        format!("`{text}` is not an offset: ns by which the input's clock is ahead, such as -1500")
+        format!("`{text}` is not an offset: give the ns by which the input's clock is ahead, such as -1500")
     })
 }
 

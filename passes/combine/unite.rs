@@ -17,17 +17,17 @@ use perfx_format::{
 use perfx_model::address_space::Machine;
 use perfx_pipeline::{Level, Report, Session, counted};
 
-use super::input::{Facts, Translator, shifted};
+use super::input::{InputFacts, Translator, shifted};
 use super::lists::{List, united_list, united_tracing};
 use crate::support::event_ids::FreeIds;
 
-/// What is to be united of one recording.
+/// One recording that takes part in the union.
 #[derive(Debug)]
-pub(super) struct Party<'a> {
+pub(super) struct JoinSource<'a> {
     pub(super) name: &'a str,
     pub(super) events: Vec<Event>,
     pub(super) features: &'a Features,
-    pub(super) facts: &'a Facts,
+    pub(super) facts: &'a InputFacts,
     /// What the user said its clock is ahead, ns.
     pub(super) offset: Option<i64>,
 }
@@ -49,9 +49,9 @@ const BOOTTIME: u32 = 7;
 const SAME_BOOT: u64 = 60_000_000_000;
 
 /// Why two recordings are not of one machine in one boot, if that shows.
-fn strangers(one: &Party<'_>, other: &Party<'_>, endian: Endian) -> Option<String> {
-    let text = |party: &Party<'_>, feature| {
-        let text = read_str(party.features.get(&feature)?, endian)?;
+fn machine_mismatch(one: &JoinSource<'_>, other: &JoinSource<'_>, endian: Endian) -> Option<String> {
+    let text = |source: &JoinSource<'_>, feature| {
+        let text = read_str(source.features.get(&feature)?, endian)?;
         Some(String::from_utf8_lossy(text).into_owned())
     };
     for feature in [Feature::HOSTNAME, Feature::OSRELEASE, Feature::ARCH] {
@@ -61,7 +61,7 @@ fn strangers(one: &Party<'_>, other: &Party<'_>, endian: Endian) -> Option<Strin
             return Some(format!("{feature} {this}, not {that}"));
         }
     }
-    let cpus = |party: &Party<'_>| endian.u32(party.features.get(&Feature::NRCPUS)?, 0);
+    let cpus = |source: &JoinSource<'_>| endian.u32(source.features.get(&Feature::NRCPUS)?, 0);
     if let (Some(this), Some(that)) = (cpus(other), cpus(one))
         && this != that
     {
@@ -73,56 +73,56 @@ fn strangers(one: &Party<'_>, other: &Party<'_>, endian: Endian) -> Option<Strin
     {
         return Some(format!("the kernel at {this:#x}, not {that:#x}"));
     }
-    let kernel = |party: &Party<'_>| {
-        let section = party.features.get(&Feature::BUILD_ID)?;
+    let kernel = |source: &JoinSource<'_>| {
+        let section = source.features.get(&Feature::BUILD_ID)?;
         let mut ids = BuildIds::new(section, endian);
         Some(ids.find(|entry| entry.pid == -1 && entry.filename == b"[kernel.kallsyms]")?.id.to_vec())
     };
     if let (Some(this), Some(that)) = (kernel(other), kernel(one))
         && this != that
     {
-        return Some("another build-id of the kernel".to_owned());
+        return Some("different build-ids of the kernel".to_owned());
     }
-    let booted = |party: &Party<'_>| {
-        let data = clock_data(party, endian).filter(|data| data.clockid == BOOTTIME)?;
+    let booted = |source: &JoinSource<'_>| {
+        let data = clock_data(source, endian).filter(|data| data.clockid == BOOTTIME)?;
         Some(data.wall_ns.wrapping_sub(data.clock_ns))
     };
     if let (Some(this), Some(that)) = (booted(other), booted(one))
         && this.abs_diff(that) > SAME_BOOT
     {
-        return Some("by CLOCK_DATA booted at another time".to_owned());
+        return Some("boot times differ (CLOCK_DATA)".to_owned());
     }
     None
 }
 
 /// Both prove to be of one boot of one kernel: it lies at the same address, which most kernels choose anew at each boot, and nothing speaks against it.
-pub(super) fn one_kernel(one: &Party<'_>, other: &Party<'_>, endian: Endian) -> bool {
+pub(super) fn one_kernel(one: &JoinSource<'_>, other: &JoinSource<'_>, endian: Endian) -> bool {
     one.facts.kernel.is_some()
         && one.facts.kernel == other.facts.kernel
-        && strangers(one, other, endian).is_none()
+        && machine_mismatch(one, other, endian).is_none()
 }
 
-fn clock_data(party: &Party<'_>, endian: Endian) -> Option<ClockData> {
-    ClockData::read(party.features.get(&Feature::CLOCK_DATA)?, endian)
+fn clock_data(source: &JoinSource<'_>, endian: Endian) -> Option<ClockData> {
+    ClockData::read(source.features.get(&Feature::CLOCK_DATA)?, endian)
 }
 
-/// How far each party's clock is ahead of the first's, ns; their attrs name the first's clock from here on. Errors on parties that don't belong
+/// How far each source's clock is ahead of the first's, ns; their attrs name the first's clock from here on. Errors on sources that don't belong
 /// together, unless `mix` is asked for.
 pub(super) fn clocks(
-    parties: &mut [Party<'_>],
+    sources: &mut [JoinSource<'_>],
     mix: bool,
     endian: Endian,
     report: &mut Report,
 ) -> Result<Vec<i64>> {
-    let Some((first, others)) = parties.split_first_mut() else { return Ok(Vec::new()) };
+    let Some((first, others)) = sources.split_first_mut() else { return Ok(Vec::new()) };
     let clock = clock_of(&first.events);
     let mut offsets = vec![first.offset.unwrap_or(0)];
     for other in others {
         let (name, known) = (other.name, first.name);
-        if let Some(why) = strangers(first, other, endian) {
-            let why = format!("{name}: it is not of the machine and boot of {known} ({why})");
-            ensure!(mix, "{why}; --mix joins them all the same");
-            report.say(Level::Warning, format!("{why}: processes of one number are taken for one"));
+        if let Some(why) = machine_mismatch(first, other, endian) {
+            let why = format!("{name}: it is from a different machine or boot than {known} ({why})");
+            ensure!(mix, "{why}; use --mix to join them anyway");
+            report.say(Level::Warning, format!("{why}: processes with the same pid are treated as one"));
         }
         let own = clock_of(&other.events);
         let offset = match (other.offset, clock_data(first, endian), clock_data(other, endian)) {
@@ -131,19 +131,27 @@ pub(super) fn clocks(
             (None, Some(there), Some(here)) => {
                 let ahead = |data: ClockData| i128::from(data.clock_ns) - i128::from(data.wall_ns);
                 let offset = i64::try_from(ahead(here) - ahead(there)).ok().map(|ahead| ahead + offsets[0]);
-                let Some(offset) = offset else { bail!("{name}: its CLOCK_DATA makes no sense") };
+                let Some(offset) = offset else { bail!("{name}: its CLOCK_DATA is invalid") };
                 let what = format!(
-                    "{name}: its clock is another one than that of {known}; by both their CLOCK_DATA it is ahead by {offset} ns"
+                    "{name}: its clock differs from that of {known}; according to their CLOCK_DATA, it is ahead by \
+                     {offset} ns"
                 );
                 report.say(Level::Info, what);
                 offset
             }
             _ if mix => {
-                report.say(Level::Warning, format!("{name}: its clock is another one than that of {known}; its times are taken as they are"));
+                report.say(
+                    Level::Warning,
+                    format!(
+                        "{name}: its clock differs from that of {known}; its times are \
+                    used as they are"
+                    ),
+                );
                 0
             }
             _ => bail!(
-                "{name}: its clock ({}) is not that of {known} ({}), and not both have a CLOCK_DATA that tells how they compare: give offset=NS, how far it is ahead",
+                "{name}: its clock ({}) is not that of {known} ({}), and without CLOCK_DATA in both, they can't be \
+                 compared: give offset=NS, by how much it is ahead",
                 clock_text(own),
                 clock_text(clock)
             ),
@@ -158,13 +166,10 @@ pub(super) fn clocks(
         }
         offsets.push(offset);
     }
-    for (party, &offset) in parties.iter().zip(&offsets) {
-        let early = party.facts.earliest.filter(|&time| offset != 0 && shifted(time, offset).is_none());
+    for (source, &offset) in sources.iter().zip(&offsets) {
+        let early = source.facts.earliest.filter(|&time| offset != 0 && shifted(time, offset).is_none());
         if let Some(time) = early {
-            bail!(
-                "{}: its time {time} would lie before the clock began: offset {offset} can't be right",
-                party.name
-            );
+            bail!("{}: its time {time} would be before 0, so offset {offset} can't be right", source.name);
         }
     }
     Ok(offsets)
@@ -182,17 +187,17 @@ fn clock_text(clock: Option<u32>) -> String {
     }
 }
 
-/// The events of all parties, each once.
+/// The events of all sources, each once.
 #[derive(Debug, Default)]
-pub(super) struct United {
+pub(super) struct Union {
     pub(super) events: Vec<Event>,
     names: Vec<Vec<u8>>,
     groups: Vec<(Vec<u8>, Range<usize>)>,
-    /// How each party's records become the output's.
+    /// How each source's records become the output's.
     pub(super) translators: Vec<Translator>,
     /// All records get an IDENTIFIER.
     pub(super) identify: bool,
-    /// For each party, how many of its events others have, too, and which of its ids became others.
+    /// For each source, how many of its events others have, too, and which of its ids became others.
     pub(super) shared: Vec<usize>,
 }
 
@@ -200,20 +205,20 @@ pub(super) struct United {
 struct Unit {
     events: Range<usize>,
     group: Option<Vec<u8>>,
-    /// The party that has been united with it last.
-    party: usize,
+    /// The source that was last matched with it.
+    source: usize,
 }
 
-fn units(party: &Party<'_>, number: usize, endian: Endian) -> Vec<Unit> {
-    let section = party.features.get(&Feature::GROUP_DESC);
+fn units(source: &JoinSource<'_>, number: usize, endian: Endian) -> Vec<Unit> {
+    let section = source.features.get(&Feature::GROUP_DESC);
     let groups = section.and_then(|section| read_group_desc(section, endian)).unwrap_or_default();
     let mut units = Vec::new();
     let mut at = 0;
-    while at < party.events.len() {
+    while at < source.events.len() {
         let group = groups.iter().find(|group| group.leader as usize == at && group.members > 1);
         let end = group.map_or(at + 1, |group| at.saturating_add(group.members as usize));
-        let end = end.min(party.events.len());
-        units.push(Unit { events: at..end, group: group.map(|group| group.name.to_vec()), party: number });
+        let end = end.min(source.events.len());
+        units.push(Unit { events: at..end, group: group.map(|group| group.name.to_vec()), source: number });
         at = end;
     }
     units
@@ -228,96 +233,98 @@ fn alike(one: &Event, other: &Event) -> bool {
     common > 8 && same && zeros(&one[common..]) && zeros(&other[common..])
 }
 
-impl United {
-    /// Unites the events. The ids of the first party, and of `late` events of it, stay as they are.
+impl Union {
+    /// Unites the events. The ids of the first source, and of `late` events of it, stay as they are.
     pub(super) fn new(
-        parties: &[Party<'_>],
+        sources: &[JoinSource<'_>],
         late: &[Event],
         offsets: &[i64],
         endian: Endian,
-    ) -> Result<United> {
-        let united = United::of(parties, late, false, endian);
-        let mut united = match Layouts::new(&united.events).check_ids() {
-            Ok(()) => united,
+    ) -> Result<Union> {
+        let union = Union::of(sources, late, false, endian);
+        let mut union = match Layouts::new(&union.events).check_ids() {
+            Ok(()) => union,
             Err(_) => {
-                if let Some(first) = parties.first() {
+                if let Some(first) = sources.first() {
                     ensure!(
                         late.is_empty(),
-                        "{}: pipe data that tells an event among its records can't be joined with events that keep their id elsewhere: make a file of it first (perfx copy)",
+                        "{}: this pipe data has an event among its records and can't be joined with events that \
+                         store their id elsewhere: convert it to a file first (perfx copy)",
                         first.name
                     );
                 }
-                let united = United::of(parties, late, true, endian);
-                if let Err(error) = Layouts::new(&united.events).check_ids() {
-                    let names: Vec<_> = parties.iter().map(|party| party.name).collect();
+                let union = Union::of(sources, late, true, endian);
+                if let Err(error) = Layouts::new(&union.events).check_ids() {
+                    let names: Vec<_> = sources.iter().map(|source| source.name).collect();
                     bail!(
-                        "{}: some events give all their records a sample_id and some do not, so that they can't be told apart in one recording: {}",
+                        "{}: some events give all their records a sample_id and some do not, so one recording \
+                         can't hold both: {}",
                         names.join(", "),
                         error.what()
                     );
                 }
-                united
+                union
             }
         };
-        for (translator, &offset) in united.translators.iter_mut().zip(offsets) {
+        for (translator, &offset) in union.translators.iter_mut().zip(offsets) {
             translator.offset = offset;
         }
-        Ok(united)
+        Ok(union)
     }
 
-    fn of(parties: &[Party<'_>], late: &[Event], identify: bool, endian: Endian) -> United {
-        let mut united = United { identify, ..United::default() };
+    fn of(sources: &[JoinSource<'_>], late: &[Event], identify: bool, endian: Endian) -> Union {
+        let mut union = Union { identify, ..Union::default() };
         let mut all: Vec<Unit> = Vec::new();
-        let every = || parties.iter().flat_map(|party| &party.events).chain(late);
+        let every = || sources.iter().flat_map(|source| &source.events).chain(late);
         let last = every().flat_map(|event| &event.ids).copied().max().unwrap_or(0);
         let mut free = FreeIds::beyond(BTreeSet::new(), last);
-        for (number, party) in parties.iter().enumerate() {
-            let names = names_of(&party.events, party.features, &[], endian, &HashMap::new());
+        for (number, source) in sources.iter().enumerate() {
+            let names = names_of(&source.events, source.features, &[], endian, &HashMap::new());
             let events: Vec<Event> =
-                party.events.iter().map(|event| edited(event, identify, endian)).collect();
+                source.events.iter().map(|event| edited(event, identify, endian)).collect();
             let mut places = Vec::with_capacity(events.len());
             let mut shared = 0;
-            for unit in units(party, number, endian) {
+            for unit in units(source, number, endian) {
                 let same = |there: &&mut Unit| {
-                    there.party != number
+                    there.source != number
                         && there.events.len() == unit.events.len()
                         && there.events.clone().zip(unit.events.clone()).all(|(there, here)| {
-                            alike(&united.events[there], &events[here])
-                                && united.names[there] == names[here].name
+                            alike(&union.events[there], &events[here])
+                                && union.names[there] == names[here].name
                         })
                 };
                 match all.iter_mut().find(same) {
                     Some(there) => {
-                        there.party = number;
+                        there.source = number;
                         shared += unit.events.len();
                         places.extend(there.events.clone());
                     }
                     None => {
-                        let start = united.events.len();
+                        let start = union.events.len();
                         for here in unit.events.clone() {
                             let raw = events[here].raw().to_vec();
-                            united.events.push(Event::new(raw, Vec::new(), endian));
-                            united.names.push(names[here].name.clone());
+                            union.events.push(Event::new(raw, Vec::new(), endian));
+                            union.names.push(names[here].name.clone());
                         }
-                        places.extend(start..united.events.len());
-                        let events = start..united.events.len();
+                        places.extend(start..union.events.len());
+                        let events = start..union.events.len();
                         if let Some(name) = &unit.group {
-                            united.groups.push((name.clone(), events.clone()));
+                            union.groups.push((name.clone(), events.clone()));
                         }
-                        all.push(Unit { events, group: unit.group, party: number });
+                        all.push(Unit { events, group: unit.group, source: number });
                     }
                 }
             }
-            let translator = united.ids(&events, &places, &mut free);
-            united.translators.push(translator);
-            united.shared.push(shared);
-            // Those of the first party.
+            let translator = union.ids(&events, &places, &mut free);
+            union.translators.push(translator);
+            union.shared.push(shared);
+            // Those of the first source.
             free.used.extend(late.iter().flat_map(|event| &event.ids));
         }
-        united
+        union
     }
 
-    /// Gives a party's ids to the events at these places. An id stays what it is where it is free; or where all ids of the party are those of the
+    /// Gives a source's ids to the events at these places. An id stays what it is where it is free; or where all ids of the source are those of the
     /// same events already, for no two recordings of one boot have an id in common unless they are parts of one.
     fn ids(&mut self, events: &[Event], places: &[usize], free: &mut FreeIds) -> Translator {
         let mut each = events.iter().zip(places);
@@ -327,7 +334,7 @@ impl United {
         });
         let mut changed = HashMap::new();
         let mut first = Vec::new();
-        // Ids that several events of this party list.
+        // Ids that several events of this source list.
         let mut own = BTreeSet::new();
         for (event, &place) in events.iter().zip(places) {
             let mut ids: Vec<u64> = Vec::with_capacity(event.ids.len());
@@ -354,11 +361,11 @@ impl United {
         let trailer = |event: &Event| Layout::new(event.attr()).trailer;
         let odd =
             events.first().zip(self.events.first()).is_some_and(|(own, all)| trailer(own) != trailer(all));
-        let nobody = first.first().copied().filter(|_| odd);
-        Translator { ids: changed, offset: 0, identify: self.identify.then_some(first), nobody }
+        let id_for_unattributed = first.first().copied().filter(|_| odd);
+        Translator { ids: changed, offset: 0, identify: self.identify.then_some(first), id_for_unattributed }
     }
 
-    /// Features of the united recording, but for those that only speak of events.
+    /// The features of the union, except those that only describe events.
     pub(super) fn describe(&self, session: &mut Session) {
         let endian = session.endian;
         let size = self.events.iter().map(|event| event.raw().len()).max().unwrap_or(0);
@@ -415,25 +422,25 @@ const ELSEWHERE: [Feature; 7] = [
     Feature::DIR_FORMAT,
 ];
 
-/// The features of all parties, of which the first's are the session's already.
-pub(super) fn unite_features(parties: &[Party<'_>], offsets: &[i64], session: &mut Session) {
+/// The features of all sources, of which the first's are the session's already.
+pub(super) fn unite_features(sources: &[JoinSource<'_>], offsets: &[i64], session: &mut Session) {
     let endian = session.endian;
     let mut span: Option<SampleTime> = None;
     let mut told = false;
-    for (number, (party, &offset)) in parties.iter().zip(offsets).enumerate() {
-        let times = party.features.get(&Feature::SAMPLE_TIME);
+    for (number, (source, &offset)) in sources.iter().zip(offsets).enumerate() {
+        let times = source.features.get(&Feature::SAMPLE_TIME);
         let times = times.and_then(|section| SampleTime::read(section, endian));
         told |= times.is_some_and(|times| times.last_ns != 0);
         let moved = |time| shifted(time, offset).unwrap_or(time);
         // As the samples are, for not every input's feature says it.
-        if let Some((first, last)) = party.facts.sampled {
+        if let Some((first, last)) = source.facts.sampled {
             let (first_ns, last_ns) = (moved(first), moved(last));
             let all = span.get_or_insert(SampleTime { first_ns, last_ns });
             all.first_ns = all.first_ns.min(first_ns);
             all.last_ns = all.last_ns.max(last_ns);
         }
         if number > 0 {
-            unite_feature(party, session);
+            unite_feature(source, session);
         }
     }
     if let Some(span) = span.filter(|_| told) {
@@ -441,17 +448,17 @@ pub(super) fn unite_features(parties: &[Party<'_>], offsets: &[i64], session: &m
     }
     if session.feature(Feature::BUILD_ID).is_some() {
         // It hides the ids in MMAP2 records, also those of inputs that had none.
-        for party in parties.iter().filter(|party| !party.features.contains_key(&Feature::BUILD_ID)) {
-            session.add_build_ids(&party.facts.mapped_ids.entries(Machine::Host, endian));
+        for source in sources.iter().filter(|source| !source.features.contains_key(&Feature::BUILD_ID)) {
+            session.add_build_ids(&source.facts.mapped_ids.entries(Machine::Host, endian));
         }
     }
 }
 
-fn unite_feature(party: &Party<'_>, session: &mut Session) {
+fn unite_feature(source: &JoinSource<'_>, session: &mut Session) {
     let endian = session.endian;
-    let name = party.name;
+    let name = source.name;
     let (mut kept, mut lost) = (Vec::new(), Vec::new());
-    for (&feature, section) in party.features.iter().filter(|(feature, _)| !ELSEWHERE.contains(feature)) {
+    for (&feature, section) in source.features.iter().filter(|(feature, _)| !ELSEWHERE.contains(feature)) {
         let Some(there) = session.feature(feature).cloned() else {
             session.set_feature(feature, section.clone());
             continue;
@@ -459,14 +466,14 @@ fn unite_feature(party: &Party<'_>, session: &mut Session) {
         if there == *section {
             continue;
         }
-        let united = match feature {
+        let union = match feature {
             Feature::TRACING_DATA => united_tracing(&there, section),
             Feature::BPF_PROG_INFO => united_list(&there, section, List::Programs, endian),
             Feature::BPF_BTF | Feature::PMU_MAPPINGS => united_list(&there, section, List::Named, endian),
             _ => None,
         };
-        match united {
-            Some(united) => session.set_feature(feature, united),
+        match union {
+            Some(union) => session.set_feature(feature, union),
             None if MOMENTARY.contains(&feature) => kept.push(feature.to_string()),
             None => lost.push(feature.to_string()),
         }
@@ -476,23 +483,23 @@ fn unite_feature(party: &Party<'_>, session: &mut Session) {
         session.report.say(Level::Info, what);
     }
     if !lost.is_empty() {
-        let what = format!("{name}: its {}, in place of which the first input's is kept", lost.join(", "));
+        let what = format!("{name}: its {}; the first input's is kept instead", lost.join(", "));
         session.report.say(Level::Loss, what);
     }
-    unite_build_ids(party, session);
+    unite_build_ids(source, session);
 }
 
 /// Build-ids that are not there yet. perf knows one for each name, so of two the first one's stays.
-fn unite_build_ids(party: &Party<'_>, session: &mut Session) {
+fn unite_build_ids(source: &JoinSource<'_>, session: &mut Session) {
     let endian = session.endian;
     let none = perfx_format::Bytes::from(Vec::new());
     let there = session.feature(Feature::BUILD_ID).cloned().unwrap_or_else(|| none.clone());
     let key = |entry: &BuildIdEntry<'_>| (entry.pid, entry.filename.to_vec());
     let known: HashMap<_, Vec<u8>> =
         BuildIds::new(&there, endian).map(|entry| (key(&entry), entry.id.to_vec())).collect();
-    let section = party.features.get(&Feature::BUILD_ID).unwrap_or(&none);
+    let section = source.features.get(&Feature::BUILD_ID).unwrap_or(&none);
     let (mut new, mut other) = (Vec::new(), Vec::new());
-    for entry in BuildIds::new(section, endian).chain(BuildIds::new(&party.facts.build_ids, endian)) {
+    for entry in BuildIds::new(section, endian).chain(BuildIds::new(&source.facts.build_ids, endian)) {
         // Ids are compared without the zeros that fill up shorter ones.
         let same = |id: &[u8]| trimmed_id(id) == trimmed_id(entry.id);
         match known.get(&key(&entry)) {
@@ -506,8 +513,9 @@ fn unite_build_ids(party: &Party<'_>, session: &mut Session) {
     if !other.is_empty() {
         let files = counted(other.len() as u64, "file has", "files have");
         let what = format!(
-            "{}: {files} another build-id in it ({}); a recording has room for one each, which is the first input's, unless MMAP2 records have their own",
-            party.name,
+            "{}: {files} a different build-id in it ({}); BUILD_ID holds one per file and keeps the first input's, \
+             unless MMAP2 records have their own",
+            source.name,
             other.join(", ")
         );
         session.report.say(Level::Warning, what);

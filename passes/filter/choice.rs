@@ -16,20 +16,20 @@ use crate::support::options::PassOptions;
 
 /// Something is chosen when it is one of `only`, if there are any, and none of `not`.
 #[derive(Clone, Debug)]
-pub(super) struct Chosen<T> {
+pub(super) struct Selection<T> {
     pub(super) only: Vec<T>,
     not: Vec<T>,
 }
 
-impl<T> Default for Chosen<T> {
+impl<T> Default for Selection<T> {
     fn default() -> Self {
-        Chosen { only: Vec::new(), not: Vec::new() }
+        Selection { only: Vec::new(), not: Vec::new() }
     }
 }
 
-impl<T> Chosen<T> {
-    fn new(only: Vec<List<T>>, not: Vec<List<T>>) -> Chosen<T> {
-        Chosen { only: united(only), not: united(not) }
+impl<T> Selection<T> {
+    fn new(only: Vec<List<T>>, not: Vec<List<T>>) -> Selection<T> {
+        Selection { only: united(only), not: united(not) }
     }
 
     pub(super) fn is_set(&self) -> bool {
@@ -67,10 +67,10 @@ pub struct FilterArgs {
     /// Exclude samples of these threads
     #[arg(long, value_name = "TID,…", value_parser = tids)]
     exclude_tid: Vec<List<u32>>,
-    /// Keep samples of threads that had such a name at that time
+    /// Keep samples of threads whose name matches at that time
     #[arg(short = 'c', long, value_name = "REGEX,…", value_parser = regexes)]
     comm: Vec<List<Regex>>,
-    /// Exclude samples of threads that had such a name at that time
+    /// Exclude samples of threads whose name matches at that time
     #[arg(long, value_name = "REGEX,…", value_parser = regexes)]
     exclude_comm: Vec<List<Regex>>,
     /// Keep samples on these CPUs, such as 0-3,8
@@ -79,34 +79,34 @@ pub struct FilterArgs {
     /// Exclude samples on these CPUs
     #[arg(long, value_name = "CPUS", value_parser = cpus)]
     exclude_cpu: Vec<List<RangeInclusive<u32>>>,
-    /// Keep samples of events of such a name, with or without its modifiers
+    /// Keep samples of events whose name matches, with or without its modifiers
     #[arg(short = 'e', long, value_name = "REGEX,…", value_parser = regexes)]
     event: Vec<List<Regex>>,
-    /// Exclude samples of events of such a name
+    /// Exclude samples of events whose name matches
     #[arg(long, value_name = "REGEX,…", value_parser = regexes)]
     exclude_event: Vec<List<Regex>>,
-    /// Keep samples whose instruction pointer is in such a file, by its path or its last part
+    /// Keep samples whose instruction pointer is in a file whose path or last path component matches
     #[arg(short = 'd', long, value_name = "REGEX,…", value_parser = regexes)]
     dso: Vec<List<Regex>>,
-    /// Exclude samples whose instruction pointer is in such a file
+    /// Exclude samples whose instruction pointer is in a matching file
     #[arg(long, value_name = "REGEX,…", value_parser = regexes)]
     exclude_dso: Vec<List<Regex>>,
-    /// Keep samples of such cgroups
+    /// Keep samples of cgroups whose path matches
     #[arg(long, value_name = "REGEX,…", value_parser = regexes)]
     cgroup: Vec<List<Regex>>,
-    /// Exclude samples of such cgroups
+    /// Exclude samples of cgroups whose path matches
     #[arg(long, value_name = "REGEX,…", value_parser = regexes)]
     exclude_cgroup: Vec<List<Regex>>,
-    /// Keep only these types of the records that belong to events (SAMPLE, SWITCH, THROTTLE, READ, LOST)
+    /// Of the records that belong to events (SAMPLE, SWITCH, THROTTLE, READ, LOST), keep only these types
     #[arg(long, value_name = "KIND,…", value_parser = kinds)]
     kind: Vec<List<RecordType>>,
     /// Exclude all records of these types
     #[arg(long, value_name = "KIND,…", value_parser = kinds)]
     exclude_kind: Vec<List<RecordType>>,
-    /// Keep samples of the host, or of the guest that this process runs
+    /// Keep samples of the host, or of the guest run by this host process
     #[arg(long, value_name = "host|PID,…", value_parser = machines)]
     machine: Vec<List<Machine>>,
-    /// Exclude samples of the host, or of the guest that this process runs
+    /// Exclude samples of the host, or of the guest run by this host process
     #[arg(long, value_name = "host|PID,…", value_parser = machines)]
     exclude_machine: Vec<List<Machine>>,
     /// Keep mappings, names and forks of all processes
@@ -119,7 +119,8 @@ pub struct FilterArgs {
 
 impl PassOptions for FilterArgs {
     const NAME: &'static str = "filter";
-    const ABOUT: &'static str = "cut out samples by time, process, CPU, event, DSO and more, with what readers need to make sense of them";
+    const ABOUT: &'static str = "keep only samples selected by time, process, CPU, event, DSO and more, and the \
+        records readers need for them";
     const EXAMPLES: &'static [&'static str] = &[
         "time=20%-60%",
         r"time=+1ms\,",
@@ -140,15 +141,15 @@ impl PassOptions for FilterArgs {
 #[derive(Clone, Debug, Default)]
 pub struct FilterOptions {
     pub(super) windows: Vec<Window>,
-    pub(super) pid: Chosen<u32>,
-    pub(super) tid: Chosen<u32>,
-    pub(super) cpu: Chosen<RangeInclusive<u32>>,
-    pub(super) comm: Chosen<Regex>,
-    pub(super) event: Chosen<Regex>,
-    pub(super) dso: Chosen<Regex>,
-    pub(super) cgroup: Chosen<Regex>,
-    pub(super) kind: Chosen<RecordType>,
-    pub(super) machine: Chosen<Machine>,
+    pub(super) pid: Selection<u32>,
+    pub(super) tid: Selection<u32>,
+    pub(super) cpu: Selection<RangeInclusive<u32>>,
+    pub(super) comm: Selection<Regex>,
+    pub(super) event: Selection<Regex>,
+    pub(super) dso: Selection<Regex>,
+    pub(super) cgroup: Selection<Regex>,
+    pub(super) kind: Selection<RecordType>,
+    pub(super) machine: Selection<Machine>,
     /// Keep mappings, names and forks of all processes, including ended ones.
     pub(super) keep_all_sideband: bool,
     /// Drop events without samples, and build-ids of files that no process maps any more.
@@ -159,15 +160,15 @@ impl From<FilterArgs> for FilterOptions {
     fn from(args: FilterArgs) -> FilterOptions {
         FilterOptions {
             windows: united(args.time),
-            pid: Chosen::new(args.pid, args.exclude_pid),
-            tid: Chosen::new(args.tid, args.exclude_tid),
-            cpu: Chosen::new(args.cpu, args.exclude_cpu),
-            comm: Chosen::new(args.comm, args.exclude_comm),
-            event: Chosen::new(args.event, args.exclude_event),
-            dso: Chosen::new(args.dso, args.exclude_dso),
-            cgroup: Chosen::new(args.cgroup, args.exclude_cgroup),
-            kind: Chosen::new(args.kind, args.exclude_kind),
-            machine: Chosen::new(args.machine, args.exclude_machine),
+            pid: Selection::new(args.pid, args.exclude_pid),
+            tid: Selection::new(args.tid, args.exclude_tid),
+            cpu: Selection::new(args.cpu, args.exclude_cpu),
+            comm: Selection::new(args.comm, args.exclude_comm),
+            event: Selection::new(args.event, args.exclude_event),
+            dso: Selection::new(args.dso, args.exclude_dso),
+            cgroup: Selection::new(args.cgroup, args.exclude_cgroup),
+            kind: Selection::new(args.kind, args.exclude_kind),
+            machine: Selection::new(args.machine, args.exclude_machine),
             keep_all_sideband: args.keep_all_sideband,
             drop_unused: args.drop_unused,
         }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use perfx_pipeline::{count, likeness};
 use regex::bytes::{Regex, RegexBuilder};
 
-use super::choice::Chosen;
+use super::choice::Selection;
 use super::time::Window;
 
 /// So many names are listed.
@@ -32,7 +32,7 @@ impl Hints {
     pub(super) fn of_names<'n>(
         &mut self,
         option: &str,
-        chosen: &Chosen<Regex>,
+        chosen: &Selection<Regex>,
         names: impl Iterator<Item = &'n [u8]>,
         is: impl Fn(&Regex, &[u8]) -> bool,
     ) {
@@ -57,13 +57,13 @@ impl Hints {
         let named = match meant[..] {
             [] => list(nearest(&names, &loose).iter().map(shown)),
             [one] => format!("did you mean {}?", shown(one)),
-            ref some => format!("these are like it: {}", listed(some.iter().map(|name| shown(name)))),
+            ref some => format!("similar names: {}", listed(some.iter().map(|name| shown(name)))),
         };
-        self.0.push(format!("nothing in the recording fits --{option}; {named}"));
+        self.0.push(format!("nothing in the recording matches --{option}; {named}"));
     }
 
     /// For `--pid`.
-    pub(super) fn of_pids(&mut self, chosen: &Chosen<u32>, pids: BTreeMap<u32, &[u8]>) {
+    pub(super) fn of_pids(&mut self, chosen: &Selection<u32>, pids: BTreeMap<u32, &[u8]>) {
         if chosen.only.is_empty() || chosen.only.iter().any(|pid| pids.contains_key(pid)) {
             return;
         }

@@ -17,7 +17,7 @@ use perfx_model::address_space::moment;
 use perfx_pipeline::{Pass, Place, count, scan};
 
 use super::time::{Windows, parse_duration};
-use super::{CHOSEN, Chooser, Chosen, Cut, CutRecords, FilterOptions, Gathered, OF_PROCESS};
+use super::{CHOSEN, Chooser, ChosenSamples, CutRecords, FilterOptions, FilterPlan, Gathered, OF_PROCESS};
 
 /// By what a recording is split.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,7 +99,7 @@ const PARTS_MAX: usize = 10_000;
 pub struct Split {
     rule: Arc<Rule>,
     chooser: Arc<Chooser>,
-    parts: Vec<(PartName, Chosen)>,
+    parts: Vec<(PartName, ChosenSamples)>,
     cookies: Arc<HashSet<u64>>,
 }
 
@@ -249,7 +249,7 @@ impl Split {
             _ => "",
         };
         if !missing.is_empty() {
-            bail!("no event of this recording has {missing}, so it can't be split by that");
+            bail!("no event of this recording has {missing}, so it can't be split by it");
         }
         // Every event can be anybody's, and events are few.
         let options = Arc::new(FilterOptions {
@@ -268,7 +268,7 @@ impl Split {
         ensure!(parts.len() <= PARTS_MAX, "would create more than 10,000 parts; use larger ones");
         let known = (&recording.events[..], &recording.features, recording.endian);
         let chooser = Arc::new(Chooser::new(gathered, &options, known)?);
-        let mut parts: Vec<_> = parts.into_iter().map(|part| (part, Chosen::default())).collect();
+        let mut parts: Vec<_> = parts.into_iter().map(|part| (part, ChosenSamples::default())).collect();
         second_look(recording, &rule, &chooser, &mut parts, threads)?;
         let cookies = parts.iter().flat_map(|(_, chosen)| chosen.cookies.iter().copied()).collect();
         Ok(Split { rule: Arc::new(rule), chooser, parts, cookies: Arc::new(cookies) })
@@ -290,7 +290,7 @@ impl Split {
         let events = recording.events.clone();
         parts.into_iter().enumerate().map(move |(number, (_, chosen))| {
             let owner = Owner { rule: rule.clone(), number, cookies: cookies.clone() };
-            let cut = Cut::new(chooser.clone(), chosen, Some(owner), &events);
+            let cut = FilterPlan::new(chooser.clone(), chosen, Some(owner), &events);
             Box::new(CutRecords::new(cut)) as Box<dyn Pass>
         })
     }
@@ -334,11 +334,11 @@ fn second_look(
     recording: &mut Recording,
     rule: &Rule,
     chooser: &Chooser,
-    parts: &mut [(PartName, Chosen)],
+    parts: &mut [(PartName, ChosenSamples)],
     threads: usize,
 ) -> Result<()> {
-    let work = |batch: &Batch| -> Result<BTreeMap<usize, Chosen>> {
-        let mut found: BTreeMap<usize, Chosen> = BTreeMap::new();
+    let work = |batch: &Batch| -> Result<BTreeMap<usize, ChosenSamples>> {
+        let mut found: BTreeMap<usize, ChosenSamples> = BTreeMap::new();
         let place = Place::of_batch(batch);
         let mut walker = batch.walk();
         while let Some(record) = walker.next_wanted(Kinds::of(&[RecordType::SAMPLE]), usize::MAX)? {
@@ -348,7 +348,7 @@ fn second_look(
             let pid = layout.and_then(|layout| layout.pid_tid(&record)).map(|(pid, _)| pid);
             let process = pid.map(|pid| chooser.process_of(&record, layouts, pid, time));
             let chosen = found.entry(rule.part_of(&record, layouts));
-            let chosen = chosen.or_insert_with(|| Chosen { batch: place, ..Chosen::default() });
+            let chosen = chosen.or_insert_with(|| ChosenSamples { batch: place, ..ChosenSamples::default() });
             chosen.take(&record, layouts, process, time);
         }
         Ok(found)
@@ -399,7 +399,7 @@ fn by_moment(recording: &Recording, by: SplitBy, counted: Counted) -> Result<(Ru
         SplitBy::Samples(most) => fill(&moments, most, |_| 1, &mut starts),
         SplitBy::Size(most) => {
             if aux {
-                bail!("AUX data can't be cut to a size: split {} by --time or --samples", recording.name);
+                bail!("AUX data can't be split by size: split {} by --time or --samples", recording.name);
             }
             let front = FileFront::new(&recording.events, recording.endian).bytes.len();
             let spare = |file: &FileHeader| file.spare_slots.len() + file.trailing.len();
@@ -417,8 +417,8 @@ fn by_moment(recording: &Recording, by: SplitBy, counted: Counted) -> Result<(Ru
             let largest = moments.chunk_by(|a, b| a.0 == b.0).map(moment).max().unwrap_or(0);
             ensure!(
                 fixed + largest <= most,
-                "a part has up to {} bytes of mappings, names and features, and then its samples: {} bytes are \
-                 too few, give at least {}",
+                "a part has up to {} bytes of mappings, names and features before its samples, so {} bytes are too \
+                 few: give at least {}",
                 count(fixed),
                 count(most),
                 count(fixed + largest)

@@ -45,7 +45,8 @@ impl Window {
             if part.contains('%') {
                 for share in part.split(',') {
                     windows.push(
-                        parse_share(share).with_context(|| format!("`{share}` is not a share of time"))?,
+                        parse_share(share)
+                            .with_context(|| format!("`{share}` is not a percentage of the time"))?,
                     );
                 }
             } else {
@@ -149,7 +150,7 @@ fn parse_share(text: &str) -> Result<Window> {
     };
     ensure!(number > 0, "slices are counted from 1");
     let stop = size.checked_mul(number).filter(|&stop| stop <= WHOLE);
-    let stop = stop.context("there are not so many slices in 100 %")?;
+    let stop = stop.context("100 % does not have that many slices")?;
     Ok(Window::Share(stop - size, stop))
 }
 
@@ -158,9 +159,10 @@ fn parse_point(text: &str) -> Result<Point> {
         return Ok(Point::After(parse_duration(duration)?));
     }
     if text.contains('T') || text.contains(':') {
-        let time = humantime::parse_rfc3339_weak(text)
-            .with_context(|| format!("`{text}` is not an RFC 3339 time in UTC, as 2026-01-31T12:00:00.5Z"))?;
-        let since = time.duration_since(UNIX_EPOCH).context("times before 1970 are in no recording")?;
+        let time = humantime::parse_rfc3339_weak(text).with_context(|| {
+            format!("`{text}` is not an RFC 3339 time in UTC, such as 2026-01-31T12:00:00.5Z")
+        })?;
+        let since = time.duration_since(UNIX_EPOCH).context("no recording has times before 1970")?;
         let ns = u64::try_from(since.as_nanos()).context("it is too far away")?;
         return Ok(Point::Wall(ns));
     }

@@ -6,7 +6,7 @@ use perfx_pipeline::Level;
 
 /// Which of a guest's records are merged.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct Chosen {
+pub(crate) struct MergedKinds {
     pub(crate) kinds: Kinds,
     /// Symbols of BPF programs, too.
     bpf: bool,
@@ -40,8 +40,8 @@ const MORE: [RecordType; 6] = [
 
 const SAMPLES: [RecordType; 2] = [RecordType::SAMPLE, RecordType::CALLCHAIN_DEFERRED];
 
-impl Chosen {
-    pub(crate) fn new(samples: bool, all: bool, events: &[Event]) -> Chosen {
+impl MergedKinds {
+    pub(crate) fn new(samples: bool, all: bool, events: &[Event]) -> MergedKinds {
         let mut kinds = Kinds::of(&DEFAULT);
         if all {
             kinds = kinds.union(Kinds::of(&MORE));
@@ -50,7 +50,7 @@ impl Chosen {
             kinds = kinds.union(Kinds::of(&SAMPLES));
         }
         let mute = events.iter().map(|event| event.attr().is_tracepoint()).collect();
-        Chosen { kinds, bpf: all, mute }
+        MergedKinds { kinds, bpf: all, mute }
     }
 
     pub(crate) fn takes(&self, record: &Record<'_>, layouts: &Layouts) -> bool {
@@ -72,16 +72,16 @@ impl Chosen {
     pub(crate) fn why_not(&self, kind: RecordType) -> (Level, &'static str) {
         let asked = self.kinds.has(kind);
         if asked && SAMPLES.contains(&kind) && self.mute.contains(&true) {
-            (Level::Loss, "for they are of tracepoints, whose formats the host's recording does not have")
+            (Level::Loss, "because the host's recording lacks the formats of their tracepoints")
         } else if asked && (self.bpf || kind != RecordType::KSYMBOL) {
-            (Level::Loss, "for they are of guests of the guest")
+            (Level::Loss, "because they are of guests of the guest")
         } else if SAMPLES.contains(&kind) {
             (Level::Info, "perfx merge --samples keeps them")
         } else if MORE.contains(&kind) || kind == RecordType::KSYMBOL {
             (Level::Info, "perfx merge --all keeps them")
         } else {
             let level = if self.bpf { Level::Loss } else { Level::Info };
-            (level, "for they mean nothing among the host's")
+            (level, "because they mean nothing in the host's recording")
         }
     }
 }

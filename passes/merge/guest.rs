@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 use build_id::{Answer, Finder, Places};
 use perfx_format::features::BuildIds;
-use perfx_format::read::{Batch, Form, Recording, Spool};
+use perfx_format::read::{Batch, Form, Recording, TempFiles};
 use perfx_format::record::build_id::{BUILD_ID_SIZE_VALID, BuildIdEntry};
 use perfx_format::record::cpumode::{GUEST_KERNEL, GUEST_USER, USER};
 use perfx_format::record::header_records::HeaderRecord;
@@ -15,12 +15,12 @@ use perfx_format::{Feature, Layouts, Origin, Record, RecordType, sample_type as 
 use perfx_model::address_space::{Dso, Identity, Machine, Mapping};
 use perfx_pipeline::{Job, Output, OutputForm, scan};
 
-use super::chosen::Chosen;
+use super::chosen::MergedKinds;
 use super::clock::TimeConv;
 use super::moments::{Moment, Moments, VcpuRef};
 use crate::sort::sort;
 use crate::support::ids::{MappedIds, dso_name, object_of, recorded_on};
-use crate::support::levels::levels;
+use crate::support::watermarks::watermarks;
 
 /// A batch's earliest and latest time of a merged record (the earliest being the later where there is none), and its bytes.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +32,7 @@ struct Part {
 
 /// What one look at the whole recording tells.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct Facts {
+pub(crate) struct GuestFacts {
     pub(crate) time_conv: Option<TimeConv>,
     /// The VCPU an id belongs to; `None` where it belongs to all.
     pub(crate) vcpu_of_id: BTreeMap<u64, Option<u32>>,
@@ -61,18 +61,18 @@ pub(crate) struct Facts {
 #[derive(Debug)]
 pub(crate) struct Guest {
     pub(crate) recording: Recording,
-    pub(crate) facts: Facts,
-    pub(crate) chosen: Chosen,
+    pub(crate) facts: GuestFacts,
+    pub(crate) chosen: MergedKinds,
 }
 
 impl Guest {
     /// Looks at all of it. Errors on what can't be merged, whatever the host.
     pub(crate) fn new(
         mut recording: Recording,
-        chosen: Chosen,
+        chosen: MergedKinds,
         moments: bool,
         threads: usize,
-        spool: Spool,
+        temp_files: TempFiles,
     ) -> Result<Guest> {
         recording.check_whole()?;
         let name = recording.name.clone();
@@ -80,18 +80,19 @@ impl Guest {
             let wanted = st::TIME;
             ensure!(
                 event.attr().sample_id_all() && event.attr().sample_type & wanted != 0,
-                "{name}: event {index} gives its records no time, without which their place in the host's recording is unknown: record with --timestamp"
+                "{name}: event {index} gives its records no time, so they can't be placed in the host's recording: \
+                 record with --timestamp"
             );
         }
         ensure!(!recording.events.is_empty(), "{name}: it has no event");
         Layouts::new(&recording.events).check_ids().map_err(|e| e.file(&name))?;
-        let mut facts = Facts::of(&mut recording, &chosen, moments, threads)?;
+        let mut facts = GuestFacts::of(&mut recording, &chosen, moments, threads)?;
         if facts.waiting_max() > WAITING_MAX {
             let extras = std::mem::take(&mut recording.extras);
-            recording = sorted(recording, threads, spool)?;
+            recording = sorted(recording, threads, temp_files)?;
             recording.extras = extras;
             let torn = facts.torn;
-            facts = Facts { torn, ..Facts::of(&mut recording, &chosen, moments, threads)? };
+            facts = GuestFacts { torn, ..GuestFacts::of(&mut recording, &chosen, moments, threads)? };
         }
         Ok(Guest { recording, facts, chosen })
     }
@@ -158,12 +159,12 @@ impl Guest {
 const WAITING_MAX: u64 = 32 << 20;
 
 /// The recording in the order of time, in a temporary file.
-fn sorted(recording: Recording, threads: usize, spool: Spool) -> Result<Recording> {
+fn sorted(recording: Recording, threads: usize, temp_files: TempFiles) -> Result<Recording> {
     let name = recording.name.clone();
-    let file = spool().with_context(|| format!("{name}: a temporary file to sort it can't be made"))?;
-    let job = Job { recording, passes: vec![Box::new(sort())], threads, spool: spool.clone() };
+    let file = temp_files().with_context(|| format!("{name}: can't create a temporary file to sort it"))?;
+    let job = Job { recording, passes: vec![Box::new(sort())], threads, temp_files: temp_files.clone() };
     job.run(Output::File(&file, OutputForm::File))?;
-    Ok(Recording::from_file(file, name, spool)?)
+    Ok(Recording::from_file(file, name, temp_files)?)
 }
 
 /// From the earlier begin to the later end.
@@ -171,12 +172,17 @@ fn wider(one: (u64, u64), other: (u64, u64)) -> (u64, u64) {
     (one.0.min(other.0), one.1.max(other.1))
 }
 
-impl Facts {
-    fn of(recording: &mut Recording, chosen: &Chosen, moments: bool, threads: usize) -> Result<Facts> {
+impl GuestFacts {
+    fn of(
+        recording: &mut Recording,
+        chosen: &MergedKinds,
+        moments: bool,
+        threads: usize,
+    ) -> Result<GuestFacts> {
         let is_pipe = recording.form == Form::Pipe;
-        let mut facts = Facts::default();
+        let mut facts = GuestFacts::default();
         let work = |batch: &Batch| {
-            let mut found = Facts::begin(batch);
+            let mut found = GuestFacts::begin(batch);
             let mut walker = batch.walk();
             while let Some(record) = walker.next_record()? {
                 found.look_at(&record, batch, chosen, moments)?;
@@ -198,13 +204,13 @@ impl Facts {
         Ok(facts)
     }
 
-    fn begin(batch: &Batch) -> Facts {
+    fn begin(batch: &Batch) -> GuestFacts {
         let part = Part { earliest: u64::MAX, latest: 0, size: batch.bytes.len() as u64 };
-        Facts { parts: vec![part], counts: vec![[0; 2]; 64], ..Facts::default() }
+        GuestFacts { parts: vec![part], counts: vec![[0; 2]; 64], ..GuestFacts::default() }
     }
 
     /// Takes in the next batch.
-    fn join(&mut self, later: Facts) {
+    fn join(&mut self, later: GuestFacts) {
         self.time_conv = self.time_conv.or(later.time_conv);
         self.vcpu_of_id.extend(later.vcpu_of_id);
         for (id, vcpus) in later.seen {
@@ -223,7 +229,13 @@ impl Facts {
         self.files.extend(later.files);
     }
 
-    fn look_at(&mut self, record: &Record<'_>, batch: &Batch, chosen: &Chosen, moments: bool) -> Result<()> {
+    fn look_at(
+        &mut self,
+        record: &Record<'_>,
+        batch: &Batch,
+        chosen: &MergedKinds,
+        moments: bool,
+    ) -> Result<()> {
         let kind = record.kind();
         match kind {
             RecordType::TIME_CONV => self.time_conv = self.time_conv.or_else(|| TimeConv::read(record)),
@@ -320,15 +332,15 @@ impl Facts {
     }
 
     /// For each batch, the earliest time behind it.
-    pub(crate) fn levels(&self) -> VecDeque<u64> {
-        levels(self.parts.iter().map(|part| part.earliest))
+    pub(crate) fn watermarks(&self) -> VecDeque<u64> {
+        watermarks(self.parts.iter().map(|part| part.earliest))
     }
 
     /// So many bytes would wait at a time for what is earlier.
     fn waiting_max(&self) -> u64 {
         let mut waiting: Vec<Part> = Vec::new();
         let mut most = 0;
-        for (part, level) in self.parts.iter().zip(self.levels()) {
+        for (part, level) in self.parts.iter().zip(self.watermarks()) {
             waiting.push(*part);
             waiting.retain(|part| part.latest >= level);
             most = most.max(waiting.iter().map(|part| part.size).sum());

@@ -120,11 +120,12 @@ pub(crate) fn find_pids(
         format!("process {pid} with threads {}{merged}", threads_text(threads))
     }));
     let join = hostname.map_or(String::new(), |hostname| {
-        format!("; both recordings are of machine {hostname}: recordings of one machine are put together by perfx join")
+        format!("; both recordings are of machine {hostname}: use perfx join for recordings of one machine")
     });
     if seen.is_empty() {
         bail!(
-            "{name}: no thread of the host's recording is named like a VCPU (`CPU 0/KVM`): give pid=N and vcpu=V:TID, or record the host with -a{join}"
+            "{name}: no thread in the host's recording is named like a VCPU (`CPU 0/KVM`): give pid=N and \
+             vcpu=V:TID, or record the host with -a{join}"
         );
     }
     bail!(
@@ -164,7 +165,7 @@ pub(crate) fn find_threads(
             );
         }
         bail!(
-            "{name}: VCPU {vcpu} has no thread among those of process {pid}, {} (give vcpu={vcpu}:TID)",
+            "{name}: no thread of process {pid} runs VCPU {vcpu}; its threads: {} (give vcpu={vcpu}:TID)",
             threads_text(known)
         );
     }

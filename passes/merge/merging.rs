@@ -21,7 +21,7 @@ use super::machines::Machines;
 use super::placed::Placed;
 use super::report::{tell, tell_done};
 use super::sorted::{Sorted, timeless};
-use super::switches::{Now, Switches, Watch, time_of};
+use super::switches::{Switches, ThreadState, VcpuRunLog, time_of};
 use super::translate::Translator;
 use crate::support::event_ids::{FreeIds, lacks_identifier};
 
@@ -38,7 +38,7 @@ pub(crate) struct Merging {
     finished_init: bool,
     /// The host's switches, and what its VCPU threads do at the time of the guests' record that was put last.
     pub(crate) switches: Switches,
-    now: Vec<Now>,
+    now: Vec<ThreadState>,
     /// Batches have been looked at before their records come, as they are where no other pass stands before this one.
     prescanned: bool,
     /// Host events' first ids, where the host's records must get an IDENTIFIER.
@@ -63,7 +63,7 @@ impl Merging {
     /// Gives the recording the guests' events, build-ids and span of time.
     pub(crate) fn new(
         guests: Vec<(Placed, Clock)>,
-        watch: &Watch,
+        run_log: &VcpuRunLog,
         machines: &Machines,
         session: &mut Session,
     ) -> Result<Merging> {
@@ -83,11 +83,11 @@ impl Merging {
             }
             session.report.say(
                 Level::Info,
-                "the host's records get an IDENTIFIER each, by which perf tells them from the guests'",
+                "every record of the host gets an IDENTIFIER, so that perf can tell it from a guest's",
             );
             events.iter().map(|event| event.ids[0]).collect()
         });
-        let switches = watch.switches.empty_fork();
+        let switches = run_log.switches.empty_fork();
         let (mut merged, mut front, mut added) = (Vec::new(), Vec::new(), Vec::new());
         let mut span: Option<(u64, u64)> = None;
         let (mut build_ids, mut mapped_ids) = (Vec::new(), Vec::new());
@@ -140,7 +140,7 @@ impl Merging {
             None if session.feature(Feature::EVENT_DESC).is_some() => {
                 session.report.say(
                     Level::Loss,
-                    "feature EVENT_DESC is damaged, so that names of events can't be added to it",
+                    "feature EVENT_DESC is damaged, so names of events can't be added to it",
                 );
                 session.clear_feature(Feature::EVENT_DESC);
             }
@@ -168,7 +168,7 @@ impl Merging {
             begun_at: None,
             finished_init: machines.finished_init,
             switches,
-            now: watch.at_first(),
+            now: run_log.at_first(),
             prescanned: false,
             identify,
         })
@@ -285,7 +285,7 @@ impl Rewrite for Merging {
             let init =
                 if self.finished_init { "comes late" } else { "is missing (perf before 6.0 writes none)" };
             let text = format!(
-                "the host's FINISHED_INIT {init}: what the guests began with stands before the {kind} at {origin}"
+                "the host's FINISHED_INIT {init}: the guests' initial records were put before the {kind} at {origin}"
             );
             report.say(Level::Info, text);
         }
@@ -324,7 +324,7 @@ impl Prescan for Switches {
 }
 
 /// What the threads do at this time.
-fn advance(now: &mut [Now], switches: &mut Switches, time: u64) {
+fn advance(now: &mut [ThreadState], switches: &mut Switches, time: u64) {
     while let Some(switch) = switches.next_until(time) {
         if let Some(now) = now.get_mut(switch.thread as usize) {
             now.take(switch);

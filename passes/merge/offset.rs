@@ -10,11 +10,11 @@ use perfx_format::{Event, Feature};
 use perfx_pipeline::{Level, Session};
 
 use super::clock::{Clock, Scale};
+use super::clock_fit::{Event as At, Fit, Schedule, Unfit};
 use super::machines::{Machines, Thread};
 use super::moments::Moment;
 use super::placed::{Opened, Placed, Process};
-use super::schedule::{Event as At, Fit, Schedule, Unfit};
-use super::switches::Watch;
+use super::switches::VcpuRunLog;
 use crate::support::text::{list, signed_seconds};
 
 /// A guest whose process is known, and what is known of its clock.
@@ -32,7 +32,7 @@ pub(crate) enum Approach {
 pub(crate) fn find_clocks(
     guests: Vec<Opened>,
     machines: &Machines,
-    watch: &Watch,
+    run_log: &VcpuRunLog,
     guestmount: Option<&Path>,
     session: &mut Session,
 ) -> Result<Vec<Found>> {
@@ -46,7 +46,7 @@ pub(crate) fn find_clocks(
             scale: opened.spec.scale.unwrap_or(Scale::ONE),
         };
         let timeline = Timeline::new(&mut opened, clock);
-        let fits: Vec<_> = opened.processes.iter().map(|process| timeline.fit(process, watch)).collect();
+        let fits: Vec<_> = opened.processes.iter().map(|process| timeline.fit(process, run_log)).collect();
         if let [process] = &opened.processes[..] {
             taken.insert(process.pid);
         }
@@ -68,7 +68,7 @@ pub(crate) fn find_clocks(
         .into_iter()
         .map(|(opened, timeline, fits)| {
             check_process(&opened, &fits)?;
-            let approach = approach(&opened, timeline, fits, watch, session)?;
+            let approach = approach(&opened, timeline, fits, run_log, session)?;
             let process = opened.processes[0].clone();
             Ok((opened.placed(process, guestmount, session)?, approach))
         })
@@ -86,7 +86,7 @@ fn check_process(opened: &Opened, fits: &[Result<Fit, Unfit>]) -> Result<()> {
         Err(unfit) => format!("process {}: {unfit}", process.pid),
     });
     bail!(
-        "{name}: several processes of the host may run it, and their schedules do not tell which; give pid=N [{}]",
+        "{name}: several processes of the host may run it, and their schedules do not show which; give pid=N [{}]",
         list(each)
     )
 }
@@ -96,7 +96,7 @@ fn approach(
     opened: &Opened,
     timeline: Timeline,
     mut fits: Vec<Result<Fit, Unfit>>,
-    watch: &Watch,
+    run_log: &VcpuRunLog,
     session: &mut Session,
 ) -> Result<Approach> {
     let Clock { guest, host, .. } = timeline.clock;
@@ -109,7 +109,7 @@ fn approach(
         return Ok(Approach::Known(timeline.clock));
     }
     let unfit = match fits.pop().unwrap_or(Err(Unfit::NoSpans)) {
-        Ok(fit) if watch.is_cut() => return Ok(Approach::InPart(timeline, fit)),
+        Ok(fit) if run_log.is_cut() => return Ok(Approach::InPart(timeline, fit)),
         Ok(fit) => match timeline.clock(&fit) {
             Some(clock) => {
                 session.report.say(Level::Info, format!("{name}: {}", about(&fit)));
@@ -122,8 +122,7 @@ fn approach(
     let is_coarse = matches!(unfit, Unfit::Coarse(_));
     let wall = offset_of_wall_clocks(opened, session);
     if let Some(offset) = wall.filter(|_| guest.is_none() && host.is_none() && !is_coarse) {
-        let what =
-            "the wall clocks of both machines give its offset (CLOCK_DATA), which is as good as those agree";
+        let what = "its offset comes from the wall clocks of both machines (CLOCK_DATA) and is as exact as they agree";
         session.report.say(Level::Info, format!("{name}: {what}"));
         return Ok(Approach::Known(Clock { offset, ..timeline.clock }));
     }
@@ -139,10 +138,10 @@ fn approach(
     bail!("{name}: cannot determine the clock offset{differ}: {unfit}; {rate}offset= and scale=")
 }
 
-/// The stretches of the host's time in which it must be known when VCPUs ran, to follow these guests' clocks.
-pub(crate) fn stretches(guests: &[Found]) -> Vec<(u64, u64)> {
+/// The windows of the host's time in which it must be known when VCPUs ran, to follow these guests' clocks.
+pub(crate) fn windows(guests: &[Found]) -> Vec<(u64, u64)> {
     let wanted = guests.iter().filter_map(|(_, approach)| match approach {
-        Approach::InPart(timeline, fit) => Some(timeline.stretches(fit)),
+        Approach::InPart(timeline, fit) => Some(timeline.windows(fit)),
         Approach::Known(_) => None,
     });
     wanted.flatten().collect()
@@ -151,7 +150,7 @@ pub(crate) fn stretches(guests: &[Found]) -> Vec<(u64, u64)> {
 /// The clocks, followed through the whole recording.
 pub(crate) fn follow_clocks(
     guests: Vec<Found>,
-    watch: &Watch,
+    run_log: &VcpuRunLog,
     session: &mut Session,
 ) -> Result<Vec<(Placed, Clock)>> {
     let followed = |(placed, approach): Found| {
@@ -159,10 +158,10 @@ pub(crate) fn follow_clocks(
             Approach::Known(clock) => clock,
             Approach::InPart(timeline, fit) => {
                 let name = placed.name();
-                let fit = timeline.follow(&placed.threads, fit, watch);
+                let fit = timeline.follow(&placed.threads, fit, run_log);
                 session.report.say(Level::Info, format!("{name}: {}", about(&fit)));
                 let clock = timeline.clock(&fit);
-                clock.with_context(|| format!("{name}: its clock runs at a rate that can't be"))?
+                clock.with_context(|| format!("{name}: its clock would run at an impossible rate"))?
             }
         };
         Ok((placed, clock))
@@ -247,12 +246,12 @@ impl Timeline {
     }
 
     /// How it fits the schedule of a process.
-    fn fit(&self, process: &Process, watch: &Watch) -> Result<Fit, Unfit> {
+    fn fit(&self, process: &Process, run_log: &VcpuRunLog) -> Result<Fit, Unfit> {
         if self.events.is_empty() {
             return Err(Unfit::TooFew(0));
         }
-        let schedule = schedule(&process.threads, watch);
-        schedule.fit(self.early(&schedule.covered, watch.is_cut()), self.drifts)
+        let schedule = schedule(&process.threads, run_log);
+        schedule.fit(self.early(&schedule.covered, run_log.is_cut()), self.drifts)
     }
 
     /// What can have happened while the host's schedule is known, of guests that were recorded from its begin on.
@@ -288,22 +287,22 @@ impl Timeline {
     }
 
     /// Where on the host those are, and may be by how much the clock is not known yet.
-    fn stretches(&self, fit: &Fit) -> Vec<(u64, u64)> {
+    fn windows(&self, fit: &Fit) -> Vec<(u64, u64)> {
         let length = (fit.known.1 - fit.known.0).max(1) as f64;
         let drift = DRIFT_MORE + 2.0 * fit.error as f64 / length;
-        let stretch = |events: &[At]| {
+        let window = |events: &[At]| {
             let (first, last) = (events.first()?.at, events.last()?.at);
             let margin = MARGIN + drift * (first - fit.known.1).max(fit.known.0 - first).max(0) as f64;
             let there = |at: i64| fit.offset as f64 + at as f64 * (1.0 + fit.drift);
             Some(((there(first) - margin).max(0.0) as u64, (there(last) + margin).max(0.0) as u64))
         };
-        self.stops(fit.known).into_iter().filter_map(stretch).collect()
+        self.stops(fit.known).into_iter().filter_map(window).collect()
     }
 
     /// The fit for the whole recording.
-    fn follow(&self, threads: &BTreeMap<u32, Thread>, fit: Fit, watch: &Watch) -> Fit {
+    fn follow(&self, threads: &BTreeMap<u32, Thread>, fit: Fit, run_log: &VcpuRunLog) -> Fit {
         let events: Vec<At> = self.stops(fit.known).into_iter().flatten().copied().collect();
-        schedule(threads, watch).follow(&events, fit, self.drifts)
+        schedule(threads, run_log).follow(&events, fit, self.drifts)
     }
 
     /// `None` for what no clock can be.
@@ -318,10 +317,10 @@ impl Timeline {
 }
 
 /// When the threads ran, as far as it was watched.
-fn schedule<'w>(threads: &BTreeMap<u32, Thread>, watch: &'w Watch) -> Schedule<'w> {
-    let spans = |thread: &Thread| watch.run(thread.tid).map_or(&[][..], |run| &run.spans);
+fn schedule<'w>(threads: &BTreeMap<u32, Thread>, run_log: &'w VcpuRunLog) -> Schedule<'w> {
+    let spans = |thread: &Thread| run_log.run(thread.tid).map_or(&[][..], |run| &run.spans);
     let time = |time: u64| time.min(1 << 62) as i64;
-    let covered = watch.covered().into_iter().map(|(from, to)| (time(from), time(to)));
+    let covered = run_log.covered().into_iter().map(|(from, to)| (time(from), time(to)));
     Schedule::new(threads.values().map(spans).collect(), covered.collect())
 }
 
@@ -340,7 +339,8 @@ fn about(fit: &Fit) -> String {
         format!("; its kernel misjudges its clock, which shows {shown:.4} s in a second of the host")
     };
     format!(
-        "the offset is found from the schedule: {inside} of {} events happened while the host ran their VCPU, to ±{}.{} µs{second}{misjudged}",
+        "the offset was found from the schedule: {inside} of {} events happened while the host ran their VCPU, to \
+         ±{}.{} µs{second}{misjudged}",
         fit.judged,
         fit.error / 1000,
         fit.error % 1000 / 100,
@@ -378,17 +378,17 @@ mod tests {
         let process = Process { pid: 7, threads: threads.clone() };
         let clock = Clock { guest: None, host: None, offset: 0, scale: Scale::ONE };
         let timeline = Timeline { clock, scale: 1.0, drifts: true, first: 0, events };
-        let watch = Watch::new([7], true).seen(&spans, Some(800));
-        assert!(watch.is_cut());
-        let fit = timeline.fit(&process, &watch).unwrap();
+        let run_log = VcpuRunLog::new([7], true).seen(&spans, Some(800));
+        assert!(run_log.is_cut());
+        let fit = timeline.fit(&process, &run_log).unwrap();
         let far_off = |fit: &Fit| {
             let off = |event: &At| (fit.offset - BEGIN) as f64 + event.at as f64 * (fit.drift - DRIFT);
             timeline.events.iter().map(|event| off(event).abs() as i64).max().unwrap()
         };
         // What the begin alone says is wrong at the end.
         assert!(far_off(&fit) > 40_000, "{} ns", far_off(&fit));
-        let watch = watch.again(timeline.stretches(&fit)).seen(&spans, None);
-        let found = timeline.follow(&threads, fit, &watch);
+        let run_log = run_log.narrowed_to(timeline.windows(&fit)).seen(&spans, None);
+        let found = timeline.follow(&threads, fit, &run_log);
         let off = far_off(&found);
         assert!(off <= found.error && found.error < 30_000, "{off} ns, of {} claimed", found.error);
         assert!(found.judged > 3_000 && found.inside as f64 > found.judged as f64 * 0.99, "{found:?}");

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use anyhow::{Result, ensure};
 use perfx_format::Feature;
 use perfx_format::features::read_str;
-use perfx_format::header::Weight;
+use perfx_format::header::Severity;
 use perfx_format::read::{KCORE_DIR, Recording};
 use perfx_pipeline::{Level, Session};
 
-use super::chosen::Chosen;
+use super::chosen::MergedKinds;
 use super::guest::Guest;
 use super::machines::{Machines, Thread, find_pids, find_threads};
 use super::spec::{GuestSpec, MergeOptions};
@@ -64,7 +64,7 @@ impl Opened {
         if let Some(root) = &root {
             ensure!(
                 root.is_dir(),
-                "{name}: {} is not a directory, so it can't stand for the guest's /",
+                "{name}: {} is not a directory, so it can't be the guest's root",
                 root.display()
             );
         }
@@ -73,7 +73,7 @@ impl Opened {
             if entry == KCORE_DIR {
                 session.beside.push((extra.clone(), format!("{KCORE_DIR}__{pid}").into()));
             } else {
-                let lost = format!("{name}: {entry}, for which the host's recording has no place");
+                let lost = format!("{name}: {entry}, which the host's recording has no place for");
                 session.report.say(Level::Loss, lost);
             }
         }
@@ -102,11 +102,11 @@ pub(crate) fn open_guests(
             let shown = spec.path.display();
             ensure!(
                 taken.insert(pid),
-                "{shown}: another guest is given pid {pid}, too; each has a process of its own"
+                "{shown}: pid {pid} is given to another guest, too; every guest has its own process"
             );
             ensure!(
                 !machines.merged.contains(&u64::from(pid)),
-                "{shown}: the recording has records of guest {pid} already; merged again they would be there twice"
+                "{shown}: the recording already has records of guest {pid}; merging again would duplicate them"
             );
         }
     }
@@ -116,20 +116,21 @@ pub(crate) fn open_guests(
         let name = recording.name.clone();
         ensure!(
             recording.endian == session.endian,
-            "{name}: its byte order is not the host's, and records of both can't stand in one recording"
+            "{name}: its byte order is not the host's; a recording has only one byte order"
         );
         for fault in &recording.faults {
-            let level = if fault.weight == Weight::Loss { Level::Loss } else { Level::Warning };
+            let level = if fault.severity == Severity::Loss { Level::Loss } else { Level::Warning };
             session.report.say(level, fault.to_error().file(&name).to_string());
         }
         let hostname = same_machine(session, &recording);
         if let Some(hostname) = &hostname {
-            let join = "recordings of one machine are put together by perfx join";
-            let text = format!("{name}: its machine has the name of the host's, {hostname}: {join}");
+            let join = "use perfx join for recordings of one machine";
+            let text = format!("{name}: its machine has the same name as the host, {hostname}: {join}");
             session.report.say(Level::Warning, text);
         }
-        let chosen = Chosen::new(options.samples, options.all, &recording.events);
-        let guest = Guest::new(recording, chosen, spec.offset.is_none(), session.threads, session.spool())?;
+        let chosen = MergedKinds::new(options.samples, options.all, &recording.events);
+        let guest =
+            Guest::new(recording, chosen, spec.offset.is_none(), session.threads, session.temp_files())?;
         guest.facts.torn.iter().for_each(|torn| session.report.say(Level::Loss, torn.clone()));
         opened.push((spec, guest, hostname));
     }
@@ -153,7 +154,8 @@ pub(crate) fn open_guests(
         };
         ensure!(
             pids.len() == 1 || spec.offset.is_none(),
-            "{name}: processes {} of the host may run it; give pid=N with offset=, for only where the offset is looked for can the schedule tell which",
+            "{name}: processes {} of the host may run it; give pid=N, because with offset= the schedule is not \
+             searched for the right one",
             list(pids.iter().map(u32::to_string))
         );
         let process = |pid| {

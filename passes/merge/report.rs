@@ -33,14 +33,14 @@ pub(crate) fn tell(
         let there = |time| {
             clock.host_time(time).with_context(|| {
                 let offset = clock.offset;
-                format!("{name}: its time {time} is before the host's clock began: offset {offset} is wrong")
+                format!("{name}: its time {time} would be before 0 on the host's clock, so offset {offset} is wrong")
             })
         };
         Ok::<_, anyhow::Error>((there(first)?, there(last)?))
     });
     let (merged, left_out) = (facts.merged(), facts.left_out());
     let total: u64 = merged.values().sum();
-    ensure!(total > 0, "{name}: none of its records can be merged; it holds {}", by_kind(&left_out));
+    ensure!(total > 0, "{name}: none of its records can be merged; it has {}", by_kind(&left_out));
     report.say(
         Level::Info,
         format!(
@@ -98,13 +98,14 @@ pub(crate) fn tell_done(
         return;
     }
     let text = format!(
-        "{name}: {} of {} lie where the host ran their VCPU",
+        "{name}: {} of {} are at times when the host ran their VCPU",
         count(inside),
         counted(all, "record", "records")
     );
     let is_bad = |inside: u64, all: u64| all >= JUDGED_MIN && (inside as f64) < all as f64 * SHARE_MIN;
     if is_bad(inside, all) {
-        let right = "nearly all would if its offset, its scale and the threads of its VCPUs were right";
+        let right =
+            "nearly all should be, so its offset, its scale or the threads of its VCPUs are probably wrong";
         report.say(Level::Warning, format!("{text}, but {right}"));
         return;
     }
@@ -114,7 +115,8 @@ pub(crate) fn tell_done(
     for (number, part) in judged.iter().enumerate().filter(|(_, part)| is_bad(part.inside, part.all)) {
         let start = from + number as u64 * length;
         let text = format!(
-            "{name}: from {} to {} only {} of {} records lie where the host ran their VCPU: its clock runs unevenly, and there its records are at a wrong time",
+            "{name}: from {} to {}, only {} of {} records are at times when the host ran their VCPU: its clock \
+             runs unevenly, and its times are wrong there",
             seconds(start),
             seconds(start + length),
             part.inside,

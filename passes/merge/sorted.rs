@@ -8,12 +8,12 @@ use perfx_format::read::Batch;
 use perfx_pipeline::ahead;
 
 use super::guest::Guest;
-use super::translate::{Made, Translator};
+use super::translate::{TranslatedRecord, Translator};
 
 /// A guest's records with a time, in the order of that time.
 pub(crate) struct Sorted {
     parts: Box<dyn Iterator<Item = Result<Settled>> + Send>,
-    ready: VecDeque<Made>,
+    ready: VecDeque<TranslatedRecord>,
     /// What they lie in.
     bytes: Vec<u8>,
     /// Up to this time nothing is to come.
@@ -31,7 +31,7 @@ impl Sorted {
     pub(crate) fn new(guest: &mut Guest, translator: Arc<Translator>, threads: usize) -> Result<Sorted> {
         let reader = Reader {
             batches: Some(Box::new(guest.recording.decompressed())),
-            levels: guest.facts.levels(),
+            watermarks: guest.facts.watermarks(),
             translator,
             bytes: Vec::new(),
             waiting: Vec::new(),
@@ -60,7 +60,7 @@ impl Sorted {
     }
 
     /// The records that are there up to `limit`, and what they lie in, one behind the other; at least the one that was peeked at.
-    pub(crate) fn take(&mut self, limit: u64) -> (vec_deque::Drain<'_, Made>, &mut [u8]) {
+    pub(crate) fn take(&mut self, limit: u64) -> (vec_deque::Drain<'_, TranslatedRecord>, &mut [u8]) {
         let count = self.ready.partition_point(|made| made.time <= limit);
         let range = match (self.ready.front(), count.checked_sub(1).and_then(|last| self.ready.get(last))) {
             (Some(first), Some(last)) => first.range().start..last.range().end,
@@ -72,7 +72,7 @@ impl Sorted {
 
 /// Records in order.
 struct Settled {
-    made: Vec<Made>,
+    made: Vec<TranslatedRecord>,
     /// What they lie in, in the same order.
     bytes: Vec<u8>,
     /// Up to this time nothing is to come behind them.
@@ -84,10 +84,10 @@ struct Reader {
     /// `None` when all has been read.
     batches: Option<Box<dyn Iterator<Item = perfx_format::Result<Batch>> + Send>>,
     /// For each of them, the earliest time behind it, by the guest's clock.
-    levels: VecDeque<u64>,
+    watermarks: VecDeque<u64>,
     translator: Arc<Translator>,
     /// In the order of the file, and what they lie in.
-    waiting: Vec<Made>,
+    waiting: Vec<TranslatedRecord>,
     bytes: Vec<u8>,
 }
 
@@ -100,7 +100,7 @@ impl Iterator for Reader {
             return Some(Ok(self.settle(u64::MAX)));
         };
         let read = batch.map_err(Into::into).and_then(|batch| self.read(&batch));
-        let level = self.levels.pop_front().unwrap_or(u64::MAX);
+        let level = self.watermarks.pop_front().unwrap_or(u64::MAX);
         // What comes may be of that very moment.
         let until = self.translator.clock.host_time(level).map_or(0, |time| time.saturating_sub(1));
         Some(read.map(|()| self.settle(until)))
@@ -124,7 +124,7 @@ impl Reader {
         let stay = self.waiting.split_off(self.waiting.partition_point(|made| made.time <= until));
         let mut made = std::mem::replace(&mut self.waiting, stay);
         let old = std::mem::take(&mut self.bytes);
-        let moved = |made: &mut Made, to: &mut Vec<u8>| {
+        let moved = |made: &mut TranslatedRecord, to: &mut Vec<u8>| {
             let bytes = old.get(made.range()).unwrap_or_default();
             made.at = to.len();
             to.extend_from_slice(bytes);

@@ -67,7 +67,7 @@ impl GuestSpec {
         let (name, value) = match (text.split_once('='), name) {
             (Some(named), _) => named,
             (None, Some(name)) => (name, &*text),
-            (None, None) => bail!("`{text}` is one part too many: {}", GuestSpec::FORM),
+            (None, None) => bail!("unexpected part `{text}`; expected {}", GuestSpec::FORM),
         };
         let wrong = || format!("`{value}` is not a valid {name}");
         match name {
@@ -160,7 +160,7 @@ mod tests {
             ("g,1,12zz", "`12zz` is not a valid offset"),
             ("g,1,2,0", "`0` is not a valid scale"),
             ("g,1,2,-1", "`-1` is not a valid scale"),
-            ("g,1,2,3,4", "one part too many"),
+            ("g,1,2,3,4", "unexpected part"),
             ("g,vcpu=1", "it is V:TID"),
             ("g,vcpu=0:1,vcpu=0:2", "VCPU 0 is given twice"),
             ("g,colour=red", "unknown option `colour`"),

@@ -38,7 +38,7 @@ impl Round {
 /// The host's records as they are read; switches leave it in the order of time.
 #[derive(Clone, Debug)]
 pub(crate) struct Switches {
-    /// The threads to watch, ascending.
+    /// The threads whose runs are logged, ascending.
     threads: Arc<[u32]>,
     /// Rounds that are over but not settled yet, and the one behind them.
     rounds: VecDeque<Round>,
@@ -189,8 +189,8 @@ impl Switches {
 
 /// When one thread ran.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct Run {
-    /// (switched in, switched out), within the stretches that were asked for.
+pub(crate) struct VcpuRuns {
+    /// (switched in, switched out), within the windows that were asked for.
     pub(crate) spans: Vec<(u64, u64)>,
     since: Option<u64>,
     /// It has been seen to leave a CPU.
@@ -199,9 +199,9 @@ pub(crate) struct Run {
     pub(crate) first_cpu: Option<u32>,
 }
 
-/// A stretch of the host's time in which it is recorded when threads ran.
+/// A window of the host's time in which it is recorded when threads ran.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Stretch {
+pub(crate) struct LoggedWindow {
     pub(crate) from: u64,
     /// Lowered to where there was no room for more spans.
     pub(crate) to: u64,
@@ -212,14 +212,14 @@ pub(crate) struct Stretch {
 /// The most spans that are kept for finding an offset, of all threads: 16 bytes each.
 const SPANS_MAX: usize = 1 << 19;
 
-impl Run {
+impl VcpuRuns {
     /// In time order.
-    fn take(&mut self, switch: Switch, stretches: &mut [Stretch]) {
+    fn take(&mut self, switch: Switch, windows: &mut [LoggedWindow]) {
         if switch.out {
             // What ran when the recording began has no beginning.
             let since = self.since.take().or((!self.left_once).then_some(0));
             if let Some(since) = since {
-                self.keep((since, switch.time), stretches);
+                self.keep((since, switch.time), windows);
             }
             self.left_once = true;
             self.first_cpu = self.first_cpu.or(switch.cpu);
@@ -228,69 +228,69 @@ impl Run {
         }
     }
 
-    /// Keeps a span that reaches into a stretch.
-    fn keep(&mut self, span: (u64, u64), stretches: &mut [Stretch]) {
-        let first = stretches.partition_point(|stretch| stretch.to <= span.0);
-        let Some(stretch) = stretches.get_mut(first).filter(|stretch| stretch.from < span.1) else { return };
+    /// Keeps a span that reaches into a window.
+    fn keep(&mut self, span: (u64, u64), windows: &mut [LoggedWindow]) {
+        let first = windows.partition_point(|window| window.to <= span.0);
+        let Some(window) = windows.get_mut(first).filter(|window| window.from < span.1) else { return };
         self.spans.push(span);
-        // A stretch without room ends here; what other threads were at is still kept, a span of each.
-        stretch.room = stretch.room.saturating_sub(1);
-        if stretch.room == 0 {
-            stretch.to = stretch.to.min(span.1);
+        // A window without room ends here; what other threads were at is still kept, a span of each.
+        window.room = window.room.saturating_sub(1);
+        if window.room == 0 {
+            window.to = window.to.min(span.1);
         }
     }
 }
 
 /// A look at when the threads ran, until that is known well enough.
 #[derive(Clone, Debug)]
-pub(crate) struct Watch {
+pub(crate) struct VcpuRunLog {
     pub(crate) switches: Switches,
-    runs: Vec<Run>,
+    runs: Vec<VcpuRuns>,
     /// Ascending, none touching another.
-    stretches: Vec<Stretch>,
+    windows: Vec<LoggedWindow>,
     /// The time of the latest switch taken in.
     latest: u64,
     /// Told to those who look at batches further on.
     enough: Arc<AtomicBool>,
 }
 
-impl Watch {
+impl VcpuRunLog {
     /// At these threads; `spans` to find an offset, or else no more than where they first ran.
-    pub(crate) fn new(threads: impl IntoIterator<Item = u32>, spans: bool) -> Watch {
+    pub(crate) fn new(threads: impl IntoIterator<Item = u32>, spans: bool) -> VcpuRunLog {
         let switches = Switches::of(threads);
-        let runs = vec![Run::default(); switches.threads()];
-        let all = Stretch { from: 0, to: u64::MAX, room: SPANS_MAX };
-        let stretches = if spans { vec![all] } else { Vec::new() };
-        Watch { switches, runs, stretches, latest: 0, enough: Arc::default() }
+        let runs = vec![VcpuRuns::default(); switches.threads()];
+        let all = LoggedWindow { from: 0, to: u64::MAX, room: SPANS_MAX };
+        let windows = if spans { vec![all] } else { Vec::new() };
+        VcpuRunLog { switches, runs, windows, latest: 0, enough: Arc::default() }
     }
 
-    /// Another look at the same threads, at these stretches of the host's time.
-    pub(crate) fn again(&self, mut stretches: Vec<(u64, u64)>) -> Watch {
-        stretches.sort_unstable();
-        let mut merged: Vec<Stretch> = Vec::new();
-        for (from, to) in stretches {
+    /// Another look at the same threads, at these windows of the host's time.
+    pub(crate) fn narrowed_to(&self, mut windows: Vec<(u64, u64)>) -> VcpuRunLog {
+        windows.sort_unstable();
+        let mut merged: Vec<LoggedWindow> = Vec::new();
+        for (from, to) in windows {
             match merged.last_mut() {
                 Some(last) if from <= last.to => last.to = last.to.max(to),
-                _ => merged.push(Stretch { from, to, room: 0 }),
+                _ => merged.push(LoggedWindow { from, to, room: 0 }),
             }
         }
         let room = SPANS_MAX / merged.len().max(1);
-        merged.iter_mut().for_each(|stretch| stretch.room = room);
-        let known = |run: &Run| Run { first_cpu: run.first_cpu, ..Run::default() };
-        Watch {
+        merged.iter_mut().for_each(|window| window.room = room);
+        let known = |run: &VcpuRuns| VcpuRuns { first_cpu: run.first_cpu, ..VcpuRuns::default() };
+        VcpuRunLog {
             switches: self.switches.empty_fork(),
             runs: self.runs.iter().map(known).collect(),
-            stretches: merged,
+            windows: merged,
             latest: 0,
             enough: Arc::default(),
         }
     }
 
     /// For one batch.
-    pub(crate) fn fork(&self) -> Watch {
+    pub(crate) fn fork(&self) -> VcpuRunLog {
         let switches = self.switches.empty_fork();
         let enough = self.enough.clone();
-        Watch { switches, runs: Vec::new(), stretches: Vec::new(), latest: 0, enough }
+        VcpuRunLog { switches, runs: Vec::new(), windows: Vec::new(), latest: 0, enough }
     }
 
     /// Reads a batch, unless enough is known.
@@ -306,7 +306,7 @@ impl Watch {
     }
 
     /// Takes in a batch that follows. The result does not depend on how far other workers had read when the limit was reached.
-    pub(crate) fn join(&mut self, later: Watch) {
+    pub(crate) fn join(&mut self, later: VcpuRunLog) {
         if self.has_enough() {
             return;
         }
@@ -314,8 +314,8 @@ impl Watch {
         while self.switches.settle_round() {
             self.take_settled();
         }
-        let end = self.stretches.last().map_or(0, |stretch| stretch.to);
-        let is_known = |run: &Run| run.first_cpu.is_some() && run.since.is_none_or(|since| since >= end);
+        let end = self.windows.last().map_or(0, |window| window.to);
+        let is_known = |run: &VcpuRuns| run.first_cpu.is_some() && run.since.is_none_or(|since| since >= end);
         if self.latest >= end && self.runs.iter().all(is_known) {
             self.enough.store(true, Ordering::Relaxed);
         }
@@ -325,21 +325,21 @@ impl Watch {
         while let Some(switch) = self.switches.next_until(u64::MAX) {
             self.latest = self.latest.max(switch.time);
             if let Some(run) = self.runs.get_mut(switch.thread as usize) {
-                run.take(switch, &mut self.stretches);
+                run.take(switch, &mut self.windows);
             }
         }
     }
 
-    /// The stretches of time of which the spans show everything.
+    /// The windows of time of which the spans show everything.
     pub(crate) fn covered(&self) -> Vec<(u64, u64)> {
         let Some((first, last)) = self.switches.times() else { return Vec::new() };
-        let stretches = self.stretches.iter().map(|stretch| (stretch.from.max(first), stretch.to.min(last)));
-        stretches.filter(|(from, to)| from < to).collect()
+        let windows = self.windows.iter().map(|window| (window.from.max(first), window.to.min(last)));
+        windows.filter(|(from, to)| from < to).collect()
     }
 
     /// Spans were left out because there was no room for them.
     pub(crate) fn is_cut(&self) -> bool {
-        self.stretches.iter().any(|stretch| stretch.room == 0)
+        self.windows.iter().any(|window| window.room == 0)
     }
 
     /// All has been looked at.
@@ -349,32 +349,32 @@ impl Watch {
         for run in &mut self.runs {
             // What still ran when the recording ended.
             if let Some(since) = run.since.take() {
-                run.keep((since, u64::MAX), &mut self.stretches);
+                run.keep((since, u64::MAX), &mut self.windows);
             }
         }
     }
 
     /// What is known of a thread.
-    pub(crate) fn run(&self, thread: u32) -> Option<&Run> {
+    pub(crate) fn run(&self, thread: u32) -> Option<&VcpuRuns> {
         self.runs.get(self.switches.number_of(thread)?)
     }
 
     /// What every thread did before its first switch.
-    pub(crate) fn at_first(&self) -> Vec<Now> {
-        self.runs.iter().map(|run| Now { cpu: run.first_cpu.unwrap_or(0), runs: None }).collect()
+    pub(crate) fn at_first(&self) -> Vec<ThreadState> {
+        self.runs.iter().map(|run| ThreadState { cpu: run.first_cpu.unwrap_or(0), runs: None }).collect()
     }
 }
 
 /// What a thread does at a moment.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Now {
+pub(crate) struct ThreadState {
     /// The CPU on which it was last switched in; before that, the one it first left; 0 where nothing tells.
     pub(crate) cpu: u32,
     /// `None` before its first switch.
     pub(crate) runs: Option<bool>,
 }
 
-impl Now {
+impl ThreadState {
     /// In time order.
     pub(crate) fn take(&mut self, switch: Switch) {
         self.runs = Some(!switch.out);
@@ -385,11 +385,11 @@ impl Now {
 }
 
 #[cfg(test)]
-impl Watch {
+impl VcpuRunLog {
     /// As if these spans of one thread had been read, with room for so many.
-    pub(crate) fn seen(mut self, spans: &[(u64, u64)], room: Option<usize>) -> Watch {
+    pub(crate) fn seen(mut self, spans: &[(u64, u64)], room: Option<usize>) -> VcpuRunLog {
         if let Some(room) = room {
-            self.stretches.iter_mut().for_each(|stretch| stretch.room = room);
+            self.windows.iter_mut().for_each(|window| window.room = room);
         }
         for &(start, end) in spans {
             for (time, out) in [(start, false), (end, true)] {
@@ -414,12 +414,12 @@ mod tests {
 
     #[test]
     fn a_cpu_counts_from_the_switch_in_on() {
-        let mut watch = Watch::new([7], true);
+        let mut run_log = VcpuRunLog::new([7], true);
         for switch in switches() {
-            watch.runs[0].take(switch, &mut watch.stretches);
+            run_log.runs[0].take(switch, &mut run_log.windows);
         }
-        assert_eq!(watch.runs[0].spans, [(0, 10), (20, 30), (40, 50)]);
-        let mut now = watch.at_first()[0];
+        assert_eq!(run_log.runs[0].spans, [(0, 10), (20, 30), (40, 50)]);
+        let mut now = run_log.at_first()[0];
         let mut seen = vec![(now.cpu, now.runs)];
         for switch in switches() {
             now.take(switch);

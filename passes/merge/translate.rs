@@ -14,7 +14,7 @@ use perfx_format::{
     Cursor, Endian, HEADER_SIZE, Layout, Record, RecordType, sample_fields, sample_type as st, trailer_fields,
 };
 
-use super::chosen::Chosen;
+use super::chosen::MergedKinds;
 use super::clock::Clock;
 
 /// What an id of the guest becomes.
@@ -29,7 +29,7 @@ pub(crate) struct NewId {
 pub(crate) struct Translator {
     pub(crate) endian: Endian,
     pub(crate) clock: Clock,
-    pub(crate) chosen: Chosen,
+    pub(crate) chosen: MergedKinds,
     pub(crate) ids: HashMap<u64, NewId>,
     /// The ids of each event, as they were.
     pub(crate) events: Vec<Vec<u64>>,
@@ -40,7 +40,7 @@ pub(crate) struct Translator {
 // PERF_RECORD_MISC_* of perf_event_open(2).
 /// A guest's record rewritten for the host. Its CPU stays 0 until all earlier switches of the host are known.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Made {
+pub(crate) struct TranslatedRecord {
     /// The host's; 0 for none.
     pub(crate) time: u64,
     /// Where it lies among others, bytes.
@@ -52,7 +52,7 @@ pub(crate) struct Made {
     pub(crate) thread: Option<u32>,
 }
 
-impl Made {
+impl TranslatedRecord {
     /// Where it lies among others, bytes.
     pub(crate) fn range(&self) -> Range<usize> {
         self.at..self.at + usize::from(self.size)
@@ -73,7 +73,7 @@ impl Translator {
         record: &Record<'_>,
         batch: &Batch,
         out: &mut Vec<u8>,
-    ) -> Result<Option<Made>> {
+    ) -> Result<Option<TranslatedRecord>> {
         if !self.chosen.takes(record, &batch.layouts) {
             return Ok(None);
         }
@@ -92,7 +92,9 @@ impl Translator {
         let is_timed = time != 0 && time != u64::MAX;
         let host_time = if is_timed {
             self.clock.host_time(time).filter(|&time| time != 0 && time != u64::MAX).ok_or_else(|| {
-                record.error(format!("its time {time} is before the host's clock began: the offset is wrong"))
+                record.error(format!(
+                    "its time {time} would be before 0 on the host's clock: the offset is wrong"
+                ))
             })?
         } else {
             0
@@ -118,7 +120,7 @@ impl Translator {
             usize::from(size).saturating_sub(16)
         };
         let cpu_at = u16::try_from(cpu_at).ok().filter(|_| layout.sample_type & st::CPU != 0);
-        Ok(Some(Made { time: host_time, at, size, cpu_at, thread }))
+        Ok(Some(TranslatedRecord { time: host_time, at, size, cpu_at, thread }))
     }
 
     fn id_of(&self, record: &Record<'_>, layout: &Layout, event: usize) -> Result<NewId> {

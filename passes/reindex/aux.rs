@@ -66,7 +66,7 @@ impl AuxRecords {
         let old = read_auxtrace_index(section, session.endian);
         if count == 0 {
             session.list_aux();
-            tell(session, index, &["taken away, for there is no AUXTRACE record".to_owned()]);
+            tell(session, index, &["removed, because there is no AUXTRACE record".to_owned()]);
             return;
         }
         if self.elsewhere == 0 && old.as_ref() == Some(&self.there) {
@@ -96,8 +96,8 @@ impl AuxRecords {
         let mended = [
             (
                 astray,
-                "entry that pointed at no AUXTRACE record replaced",
-                "entries that pointed at no AUXTRACE record replaced",
+                "entry replaced that pointed at no AUXTRACE record",
+                "entries replaced that pointed at no AUXTRACE record",
             ),
             (sizes, "entry with a wrong size", "entries with a wrong size"),
             (twice, "entry listed again", "entries listed again"),

@@ -241,7 +241,9 @@ impl Align {
                 begin.set_feature(Feature::BUILD_ID, section);
                 if lost > 0 {
                     let bytes = counted(lost, "byte", "bytes");
-                    begin.report.say(Level::Loss, format!("{bytes} of feature BUILD_ID that are no entry"));
+                    begin
+                        .report
+                        .say(Level::Loss, format!("{bytes} of feature BUILD_ID that are not an entry"));
                 }
             }
             let added = named.map_or(0, |named| named.complete(begin));
@@ -275,8 +277,8 @@ impl Rewrite for Align {
 
     fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
         if self.aligned > 0 {
-            let record = "record padded, at which perf 7 gives up";
-            let records = "records padded, at which perf 7 gives up";
+            let record = "record padded that made perf 7 give up";
+            let records = "records padded that made perf 7 give up";
             tell(session, "HEADER_BUILD_ID", &counts(&[(self.aligned, record, records)]));
         }
         Ok(())

@@ -24,7 +24,7 @@ pub struct ReindexIds {}
 
 impl PassOptions for ReindexIds {
     const NAME: &'static str = "reindex-ids";
-    const ABOUT: &'static str = "make ID_INDEX name every id of the events and no other";
+    const ABOUT: &'static str = "make ID_INDEX list exactly the ids of the events";
     const EXAMPLES: &'static [&'static str] = &[""];
 
     fn pass(self) -> Result<Box<dyn Pass>> {
@@ -401,7 +401,7 @@ impl ReindexIds {
             }
         }
         if closed {
-            let what = "an ID_INDEX to mend is inside a COMPRESSED record: decompress the recording first";
+            let what = "an ID_INDEX to repair is inside a COMPRESSED record: run perfx decompress first";
             session.report.say(Level::Warning, what);
             return Stage::copy();
         }
@@ -411,7 +411,7 @@ impl ReindexIds {
                 "record that claimed more entries than it has rewritten",
                 "records that claimed more entries than they have rewritten",
             ),
-            (dropped, "id that no event has left out", "ids that no event has left out"),
+            (dropped, "id dropped that no event has", "ids dropped that no event has"),
             (
                 moved,
                 "record moved between attrs and AUXTRACE_INFO",

@@ -21,13 +21,13 @@ use perfx_pipeline::{LISTED, Level, Report, Session, counted};
 /// Where files are looked for that a recording names.
 #[derive(Args, Clone, Debug)]
 pub struct SearchArgs {
-    /// A sysroot or container image to look in; repeatable
+    /// Also look in this sysroot or container image; repeatable
     #[arg(help_heading = "Where files are looked for", long, value_name = "DIR")]
     root: Vec<PathBuf>,
-    /// A build-id cache of perf to look in; repeatable
+    /// Also look in this build-id cache of perf; repeatable
     #[arg(help_heading = "Where files are looked for", long, value_name = "DIR")]
     buildid_dir: Vec<PathBuf>,
-    /// Do not read the files and the kernel of this machine, as for a recording of another one
+    /// Do not read files or the kernel of this machine; use this for recordings from another machine
     #[arg(help_heading = "Where files are looked for", long)]
     no_files: bool,
 }
@@ -47,7 +47,8 @@ impl SearchArgs {
 /// Where build-ids come from.
 #[derive(Args, Clone, Debug)]
 pub struct IdArgs {
-    /// Ids to use, whatever the recording says: `HEX PATH[,HEX PATH…]`, or file://NAME with one such pair a line
+    /// Build-ids that override those of the recording: `HEX PATH[,HEX PATH…]`, or file://NAME with one such pair per
+    /// line
     #[arg(long, alias = "known", value_name = "LIST")]
     known_build_ids: Option<String>,
     #[command(flatten)]
@@ -276,7 +277,7 @@ impl Correction {
             return;
         }
         let count = counted(corrections.len() as u64, "build-id", "build-ids");
-        report.say(Level::Info, format!("{count} of the recording replaced by the ones you gave{LISTED}"));
+        report.say(Level::Info, format!("{count} of the recording replaced with the ones you gave{LISTED}"));
         for Correction { name, own, id } in corrections {
             let own: String = own.iter().map(|byte| format!("{byte:02x}")).collect();
             report.say(Level::Detail, format!("{}: {id} in place of {own}", name.escape_ascii()));
@@ -497,7 +498,10 @@ impl Ids {
             let files = counted(self.by_name, "file was", "files were");
             report.say(
                 Level::Info,
-                format!("{files} found by name alone: if another file of that name was recorded, its build-id is wrong{LISTED}"),
+                format!(
+                    "{files} found by name only; if a different file of that name was recorded, its build-id \
+                    is wrong{LISTED}"
+                ),
             );
         }
         if !self.replaced.is_empty() {

@@ -2,6 +2,6 @@
 
 pub(crate) mod event_ids;
 pub(crate) mod ids;
-pub(crate) mod levels;
 pub(crate) mod options;
 pub(crate) mod text;
+pub(crate) mod watermarks;

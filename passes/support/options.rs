@@ -30,7 +30,7 @@ pub struct PassCommand {
     pub help: &'static str,
 }
 
-/// A pass that can be asked for by name.
+/// A pass that can be made when its option is given.
 #[derive(Clone, Copy, Debug)]
 pub struct PassSpec {
     /// The name.

@@ -154,7 +154,7 @@ impl fmt::Display for Reason {
             Reason::OtherKernel { here, recorded } => {
                 write!(f, "this machine is {here}, the recording is of {recorded}")
             }
-            Reason::NoVdso => write!(f, "no vdso is mapped in this program"),
+            Reason::NoVdso => write!(f, "this program has no vdso mapped"),
             Reason::OtherWordSize => {
                 write!(f, "processes of this word size have another vdso than this program")
             }

@@ -7,8 +7,8 @@ use crate::io::target::WriteArgs;
 
 /// Copy a recording into another form: file, pipe data, or a directory's files into one
 ///
-/// Every record and every feature is kept, those perfx does not know too; nothing of this machine
-/// gets in. A file in perf's own layout comes out byte for byte the same.
+/// Keeps every record and feature, including those perfx does not know, and adds nothing from this
+/// machine. A file in perf's own layout is copied byte for byte.
 ///
 /// Examples:
 ///   perfx copy perf.data -o copy.data

@@ -11,15 +11,15 @@ use perfx_pipeline::{Job, Level, Output, OutputForm};
 
 use crate::args::Usage;
 use crate::io::commit::{Existing, OutputPath, is_empty, with_folder};
-use crate::io::source::spool;
+use crate::io::source::temp_files;
 use crate::io::target::{WriteArgs, read_line};
 use crate::term::report::message;
 use crate::term::units::size;
 
 /// Decompress a recording
 ///
-/// `perf record -z --switch-output` never starts a new zstd stream, so that perf can read only
-/// the first of its files. With --chain and all of them in the order of time each becomes readable.
+/// `perf record -z --switch-output` writes one zstd stream across all of its files, so perf can read
+/// only the first. Give --chain all of them, oldest first, and each becomes readable.
 ///
 /// Examples:
 ///   perfx decompress z.data -o plain.data
@@ -83,7 +83,7 @@ impl Decompress {
             let name = recording.name.clone();
             ensure!(
                 !matches!(recording.form, Form::Directory { .. }),
-                "{name} is a directory; a chain is of files"
+                "{name} is a directory; --chain takes files"
             );
             chain.last = index + 1 == self.chain.len();
             recording.chain = Some(chain.clone());
@@ -95,7 +95,7 @@ impl Decompress {
                 recording,
                 passes: vec![self.pass()],
                 threads: self.write.threads.count(),
-                spool: spool(),
+                temp_files: temp_files(),
             };
             let after = index.checked_sub(1).map(|before| &self.chain[before]);
             let outcome = if self.write.dry_run {
@@ -108,8 +108,7 @@ impl Decompress {
             };
             let mut report = outcome.report;
             if index > 0 && report.lines.iter().any(|(level, _)| *level == Level::Loss) {
-                let what =
-                    "that may be because a file of the chain is missing: give all of them, oldest first";
+                let what = "a file of the chain may be missing: give all of them, oldest first";
                 report.say(Level::Warning, what);
             }
             report.lines.insert(0, read_line(&name, &report));

@@ -8,7 +8,7 @@ use clap::Args;
 use perfx_format::decode::{decode, decode_attr, misc_names};
 use perfx_format::event_name::event_names;
 use perfx_format::features::{BuildIds, FeatureContext, NrCpus, decode_feature};
-use perfx_format::read::{Batch, Form, Recording, Torn};
+use perfx_format::read::{Batch, Form, Fragment, Recording};
 use perfx_format::record::build_id::BuildIdEntry;
 use perfx_format::record::event_update::name_update;
 use perfx_format::record::header_records::HeaderRecord;
@@ -17,17 +17,17 @@ use perfx_pipeline::{Level, Report, counted, scan_two};
 use serde_json::{Value as Json, json};
 
 use crate::args::{ReadArgs, Usage};
-use crate::io::source::{Source, refuse_twice, spool};
+use crate::io::source::{Source, refuse_twice, temp_files};
 use crate::io::target::form_name;
 use crate::tally::{Counted, count};
 use crate::term::render::{self, Style, kind_name};
 
 /// Compare two recordings: events, features, counts, and the first record that differs
 ///
-/// Recordings are equal when they hold the same, in whatever form: file, pipe data, directory,
-/// compressed or not. What only says how it is stored is left aside: offsets, order of sections, the
-/// size of attrs, features AUXTRACE, COMPRESSED and DIR_FORMAT, and where names and build-ids stand,
-/// in the header or among the records. Standard output stays empty when they are equal.
+/// Recordings are equal when they have the same content, in any form: file, pipe data, directory,
+/// compressed or not. Details of storage are ignored: offsets, the order of sections, the size of
+/// attrs, features AUXTRACE, COMPRESSED and DIR_FORMAT, and whether names and build-ids are stored
+/// in the header or among the records. Nothing is printed to standard output when they are equal.
 ///
 /// Examples:
 ///   perfx diff a.data b.data
@@ -121,7 +121,7 @@ impl Diff {
 
 /// Counting after a difference takes a second look, so what can be read once only is spooled.
 fn open(source: &Source) -> Result<Recording> {
-    Ok(source.open()?.spooled(&spool())?)
+    Ok(source.open()?.spooled(&temp_files())?)
 }
 
 /// What reading the records of both has shown.
@@ -137,7 +137,7 @@ struct Compared {
 struct Aside {
     header: Vec<HeaderRecord>,
     names: HashMap<u64, Vec<u8>>,
-    torn: Vec<Torn>,
+    torn: Vec<Fragment>,
 }
 
 impl Aside {
@@ -298,13 +298,13 @@ fn same_record(one: &Record<'_>, other: &Record<'_>, layouts: &Layouts, other_la
 struct FirstRecord {
     /// How many before it are equal.
     number: u64,
-    a: Option<Place>,
-    b: Option<Place>,
+    a: Option<RecordPlace>,
+    b: Option<RecordPlace>,
     fields: Vec<Difference>,
 }
 
 /// A record by where it stands.
-struct Place {
+struct RecordPlace {
     kind: RecordType,
     origin: Origin,
     bytes: u64,
@@ -312,7 +312,7 @@ struct Place {
 
 impl FirstRecord {
     fn of(number: u64, a: &Records<'_>, b: &Records<'_>) -> Result<FirstRecord> {
-        let place = |record: &Record<'_>| Place {
+        let place = |record: &Record<'_>| RecordPlace {
             kind: record.kind(),
             origin: record.origin(),
             bytes: record.whole_size(),
@@ -344,7 +344,7 @@ impl FirstRecord {
 }
 
 /// What a recording holds beside its records.
-struct Held {
+struct Contents {
     names: Vec<Vec<u8>>,
     build_ids: BTreeSet<BuildId>,
 }
@@ -368,9 +368,9 @@ impl BuildId {
     }
 }
 
-impl Held {
+impl Contents {
     /// Takes into the recording what stood among its records.
-    fn of(recording: &mut Recording, aside: Aside) -> Held {
+    fn of(recording: &mut Recording, aside: Aside) -> Contents {
         let endian = recording.endian;
         let mut entries =
             recording.features.get(&Feature::BUILD_ID).map_or_else(Vec::new, |section| section.to_vec());
@@ -391,7 +391,7 @@ impl Held {
         };
         let build_ids = BuildIds::new(&entries, endian).map(build_id).collect();
         let names = event_names(recording, &aside.names).into_iter().map(|name| name.name).collect();
-        Held { names, build_ids }
+        Contents { names, build_ids }
     }
 }
 
@@ -509,7 +509,7 @@ impl Found {
             }
         }
         let [side_a, side_b] = compared.sides;
-        let (side_a, side_b) = (Held::of(a, side_a), Held::of(b, side_b));
+        let (side_a, side_b) = (Contents::of(a, side_a), Contents::of(b, side_b));
         found.events(&side_a, &side_b, (a, b));
         found.features(&side_a, &side_b, (a, b), ignored);
         if found.first.is_some() {
@@ -528,10 +528,10 @@ impl Found {
         self.differences.is_empty() && self.first.is_none()
     }
 
-    fn events(&mut self, held_a: &Held, held_b: &Held, (a, b): (&Recording, &Recording)) {
+    fn events(&mut self, held_a: &Contents, held_b: &Contents, (a, b): (&Recording, &Recording)) {
         for index in 0..a.events.len().max(b.events.len()) {
             let place = format!("event {index}");
-            let name = |held: &Held| held.names.get(index).map(|name| Shown::new(&Value::Text(name)));
+            let name = |held: &Contents| held.names.get(index).map(|name| Shown::new(&Value::Text(name)));
             let (one, other) = match (a.events.get(index), b.events.get(index)) {
                 (Some(one), Some(other)) => (one, other),
                 _ => {
@@ -551,15 +551,15 @@ impl Found {
 
     fn features(
         &mut self,
-        held_a: &Held,
-        held_b: &Held,
+        held_a: &Contents,
+        held_b: &Contents,
         (a, b): (&Recording, &Recording),
         ignored: &BTreeSet<Feature>,
     ) {
         if !ignored.contains(&Feature::BUILD_ID) {
             let place = format!("feature {}", Feature::BUILD_ID);
             for id in held_a.build_ids.symmetric_difference(&held_b.build_ids) {
-                let shown = |held: &Held| held.build_ids.contains(id).then(|| id.shown());
+                let shown = |held: &Contents| held.build_ids.contains(id).then(|| id.shown());
                 let (a, b) = (shown(held_a), shown(held_b));
                 self.differences.push(Difference { place: place.clone(), field: id.name(), a, b });
             }
@@ -659,9 +659,9 @@ impl Found {
     fn text(&self) -> String {
         let mut text: String = self.differences.iter().map(Difference::text).collect();
         if let Some(first) = &self.first {
-            let place = |place: &Option<Place>| match place {
+            let place = |place: &Option<RecordPlace>| match place {
                 None => "end".to_owned(),
-                Some(Place { kind, origin, bytes }) => {
+                Some(RecordPlace { kind, origin, bytes }) => {
                     format!("{} of {bytes} bytes at {}", kind_name(*kind), origin)
                 }
             };
@@ -678,8 +678,8 @@ impl Found {
             let order = if recording.endian == Endian::Little { "little" } else { "big" };
             json!({ "form": form_name(recording), "byte_order": order })
         };
-        let place = |place: &Option<Place>| {
-            place.as_ref().map(|Place { kind, origin, bytes }| {
+        let place = |place: &Option<RecordPlace>| {
+            place.as_ref().map(|RecordPlace { kind, origin, bytes }| {
                 let (stream, _) = origin.stored_at().unwrap_or_default();
                 let offset = origin.to_string();
                 json!({

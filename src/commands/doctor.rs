@@ -20,11 +20,11 @@ use crate::term::units::count;
 
 /// Check the structure of recordings
 ///
-/// Each fault has a short code that never changes, places, a sentence, what perf 6.1 and 7.3 do about
-/// it unless they read it all the same, and the command that mends it. What only older perfs can't
-/// read is a note, not a fault; -v prints notes, too.
+/// For each fault, prints its code (codes never change), its places, a description, what perf 6.1 and
+/// 7.3 do about it unless they can read it anyway, and the command that repairs it. Something that
+/// only older perfs can't read is a note, not a fault; -v also prints notes.
 ///
-/// Exit codes: 0 sound, 3 suspect, 1 unreadable: a recording of which perfx can't copy every record.
+/// Exit codes: 0 sound, 3 suspect, 1 unreadable: perfx can't copy every record of the recording.
 ///
 /// Examples:
 ///   perfx doctor perf.data
@@ -39,13 +39,13 @@ pub(crate) struct Doctor {
     /// List the codes and what they mean
     #[arg(long, conflicts_with_all = ["positional", "input", "places", "quiet", "verbose"])]
     list: bool,
-    /// Name the first N places of each fault
+    /// Print the first N places of each fault
     #[arg(long, value_name = "N", default_value_t = 3)]
     places: u16,
     /// Print nothing about sound recordings
     #[arg(short, long)]
     quiet: bool,
-    /// Also print notes: what only some perfs can't read
+    /// Also print notes: things that only some perfs can't read
     #[arg(short, long)]
     verbose: bool,
     #[command(flatten)]
@@ -166,7 +166,7 @@ fn text(diagnosis: &Diagnosis, notes: bool) -> String {
     }
     let records = count(diagnosis.records);
     let _ = if unfinished {
-        writeln!(text, "; perfx recover brings back all {records} records")
+        writeln!(text, "; perfx recover restores all {records} records")
     } else {
         writeln!(text, " in {records} records")
     };
@@ -184,7 +184,7 @@ fn consequences(code: &Code) -> String {
     if (code.perf_61, code.perf_73) != (Reaction::Reads, Reaction::Reads) {
         said.push(format!("perf 6.1 {}, perf 7.3 {}", code.perf_61, code.perf_73));
     }
-    said.extend(code.mend.map(|mend| format!("perfx {mend} mends it")));
+    said.extend(code.mend.map(|mend| format!("perfx {mend} repairs it")));
     if said.is_empty() { String::new() } else { format!("    {}\n", said.join("; ")) }
 }
 

@@ -14,7 +14,7 @@ use perfx_format::decode::decode;
 use perfx_format::event_name::EventName;
 use perfx_format::header::{FileHeader, PIPE_HEADER_SIZE};
 use perfx_format::parts::What;
-use perfx_format::read::{Batch, Recording, Torn};
+use perfx_format::read::{Batch, Fragment, Recording};
 use perfx_format::section::Section;
 use perfx_format::{Bytes, Feature, Kinds, Layouts, Origin, Record, RecordType, Value};
 use perfx_model::address_space::{KERNEL, name_of_nameless};
@@ -31,8 +31,8 @@ use crate::term::units::{self, percent, table};
 /// Show where the bytes of a recording are: header, records by kind, event and process, features
 ///
 /// The parts add up to the size of the file, or of all files of a directory. Holes are bytes that
-/// nothing in the file points at. Records in compressed ones are shown twice: as they are stored, and
-/// as what they expand to. Events and processes are of expanded records.
+/// nothing in the file points at. Compressed records are shown twice: as they are stored, and as the
+/// records they expand to. The figures of events and processes count expanded records.
 ///
 /// Examples:
 ///   perfx du perf.data
@@ -107,7 +107,7 @@ impl Parts {
             let section = |(&feature, section): (&Feature, &Bytes)| (feature, section.len() as u64);
             parts.features = recording.features.iter().map(section).collect();
         }
-        let stored = |torn: &&Torn| matches!(torn.origin, Origin::Input { .. });
+        let stored = |torn: &&Fragment| matches!(torn.origin, Origin::Input { .. });
         let torn = counted.torn.iter().filter(stored).map(|torn| torn.bytes).sum();
         // They were counted one by one, and in all files of a directory.
         rows.insert(What::Records, counted.tally.stored.total().bytes);

@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use perfx_format::decode::{decode, decode_attr, misc_names};
 use perfx_format::features::{FeatureContext, NrCpus, decode_feature, read_event_desc};
-use perfx_format::header::Weight;
+use perfx_format::header::Severity;
 use perfx_format::read::{Batch, Expand, Form, Recording};
 use perfx_format::{Endian, Feature, Kinds, Origin, Record, RecordType, Value, ValueFields};
 use perfx_pipeline::{Level, Report};
@@ -20,9 +20,9 @@ use crate::term::report::{VerbosityArgs, heading, message};
 
 /// Show a recording: header, events, features, then a line for each record
 ///
-/// A line is: offset, kind, size in bytes, misc bits, then the decoded fields. A record that was
-/// compressed has two offsets: of the COMPRESSED record in which it begins, and inside what that
-/// expands to. What is not as it should be stands at the end of its line as odd=[…].
+/// Each line has: offset, kind, size in bytes, misc bits, then the decoded fields. A record that was
+/// compressed has two offsets: that of the COMPRESSED record in which it begins, and its own within
+/// the expanded data. Anything unexpected is shown at the end of the line as odd=[…].
 ///
 /// Examples:
 ///   perfx dump perf.data
@@ -34,13 +34,13 @@ use crate::term::report::{VerbosityArgs, heading, message};
 pub(crate) struct Dump {
     #[command(flatten)]
     input: InputArgs,
-    /// Only records of these kinds, by name or number, and no header
+    /// Show only records of these kinds, given by name or number, and no header
     #[arg(long, value_name = "KIND,…", value_delimiter = ',')]
     only: Vec<String>,
-    /// Show the bytes of each record, too
+    /// Also show the bytes of each record
     #[arg(long)]
     raw: bool,
-    /// Show COMPRESSED records as they are instead of what they hold
+    /// Show COMPRESSED records themselves instead of the records they hold
     #[arg(long)]
     stored: bool,
     #[command(flatten)]
@@ -178,8 +178,8 @@ impl Dump {
         for batch in head {
             self.batch(&batch, wanted, only, out)?;
         }
-        for fault in recording.faults.iter().filter(|fault| fault.weight != Weight::Fatal) {
-            let level = if fault.weight == Weight::Loss { Level::Loss } else { Level::Warning };
+        for fault in recording.faults.iter().filter(|fault| fault.severity != Severity::Fatal) {
+            let level = if fault.severity == Severity::Loss { Level::Loss } else { Level::Warning };
             report.say(level, fault.to_error().file(&recording.name).to_string());
         }
         let pipe = recording.form == Form::Pipe;
@@ -224,10 +224,10 @@ impl Dump {
         }
         self.part(out, "header", None, &fields)?;
         for fault in &recording.faults {
-            let weight = match fault.weight {
-                Weight::Odd => "odd",
-                Weight::Loss => "loss",
-                Weight::Fatal => "fatal",
+            let weight = match fault.severity {
+                Severity::Odd => "odd",
+                Severity::Loss => "loss",
+                Severity::Fatal => "fatal",
             };
             let fields = vec![
                 ("offset", Value::Hex(fault.offset)),

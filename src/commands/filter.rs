@@ -9,10 +9,10 @@ use crate::io::target::WriteArgs;
 
 /// Cut a smaller recording out of a large one
 ///
-/// Keeps samples that match all given options, and of the rest what readers need for them: mappings, names and forks of the processes that have samples left and of those they were forked
-/// from (when only times are asked for, of all that are alive then). Every option can be given more
-/// than once, and lists have commas; regular expressions match the whole name. The output is not
-/// compressed.
+/// Keeps the samples that match all given options, and the records that readers need for them:
+/// mappings, names and forks of the processes with kept samples and of their ancestors (with --time
+/// alone, of all processes alive in the window). Options can be repeated, and lists are separated by
+/// commas. A regular expression must match the whole name. The output is not compressed.
 ///
 /// Examples:
 ///   perfx filter --time 10%-20% perf.data -o slice.data

@@ -12,7 +12,7 @@ use clap::Args;
 use perfx_format::decode::clock_name;
 use perfx_format::event_name::{EventName, event_names};
 use perfx_format::features::{ClockData, FeatureContext, NrCpus, SampleTime, decode_feature};
-use perfx_format::header::Weight;
+use perfx_format::header::Severity;
 use perfx_format::read::{Form, Recording};
 use perfx_format::record::event_update::name_update;
 use perfx_format::record::header_records::HeaderRecord;
@@ -26,9 +26,9 @@ use crate::term::report::VerbosityArgs;
 
 /// Show what a recording is: form, machine, command, times, events, features
 ///
-/// Only the header is read, so even a large recording is answered for at once; of pipe data, what
-/// comes before the first sample. What needs all records, such as how many there are, `perfx stats`
-/// tells. Events are described in the words of `perf evlist -v`.
+/// Reads only the header, so it is quick on recordings of any size; of pipe data, it reads up to the
+/// first sample. For figures that need all records, such as their number, use `perfx stats`.
+/// Events are described with the terms of `perf evlist -v`.
 ///
 /// Examples:
 ///   perfx info perf.data
@@ -50,7 +50,7 @@ impl Info {
         let mut recording = Source::of(&self.input).open()?;
         let mut report = Report::default();
         let updates = read_on(&mut recording, &mut report);
-        let facts = Facts::new(&recording, &updates);
+        let facts = InfoFacts::new(&recording, &updates);
         facts.tell_faults(&mut report);
         let shown = match self.format.format() {
             Format::Text => text::page(&facts),
@@ -107,7 +107,7 @@ fn read_on(recording: &mut Recording, report: &mut Report) -> HashMap<u64, Vec<u
 }
 
 /// What is told, whatever the form.
-struct Facts<'r> {
+struct InfoFacts<'r> {
     recording: &'r Recording,
     /// Of the events, in their order.
     names: Vec<EventName>,
@@ -162,8 +162,8 @@ fn rfc3339(ns: u64) -> String {
     humantime::format_rfc3339_nanos(UNIX_EPOCH + Duration::from_nanos(ns)).to_string()
 }
 
-impl<'r> Facts<'r> {
-    fn new(recording: &'r Recording, updates: &HashMap<u64, Vec<u8>>) -> Facts<'r> {
+impl<'r> InfoFacts<'r> {
+    fn new(recording: &'r Recording, updates: &HashMap<u64, Vec<u8>>) -> InfoFacts<'r> {
         let endian = recording.endian;
         let section = |feature| recording.features.get(&feature);
         let context = FeatureContext {
@@ -174,7 +174,7 @@ impl<'r> Facts<'r> {
             size: section.len() as u64,
             decoded: decode_feature(feature, section, endian, context),
         });
-        Facts {
+        InfoFacts {
             recording,
             names: event_names(recording, updates),
             features: features.collect(),
@@ -204,7 +204,7 @@ impl<'r> Facts<'r> {
 
     fn tell_faults(&self, report: &mut Report) {
         for fault in &self.recording.faults {
-            let level = if fault.weight == Weight::Loss { Level::Loss } else { Level::Warning };
+            let level = if fault.severity == Severity::Loss { Level::Loss } else { Level::Warning };
             report.say(level, fault.to_error().file(&self.recording.name).to_string());
         }
         for section in &self.features {

@@ -33,14 +33,15 @@ pub(crate) const PERF_ONLY: [&str; 15] = [
 
 /// Add build-ids to a recording
 ///
-/// Where an id comes from, in this order: --known-build-ids, the recording itself, the file (if its
-/// inode is still the one recorded), --root, --buildid-dir, and the running kernel if it is the one
+/// A build-id is looked for, in this order, in: --known-build-ids, the recording, the file itself (if
+/// its inode is still the recorded one), --root, --buildid-dir, and the running kernel (if it is the
 /// recorded.
 ///
-/// Samples with user stacks or AUX data may hit more than their addresses show: -b then takes all
-/// DSOs of their processes (AUX data: of the recording), and -B keeps all mappings of these.
+/// Samples with user stacks or AUX data may hit more DSOs than their addresses show. -b then adds all
+/// DSOs of their processes (AUX data: of the whole recording), and -B keeps all of their mappings.
 ///
-/// Without an option that says what to inject, the recording is copied as it is, as by perf inject.
+/// Without an option that says what to inject, the recording is copied unchanged, as perf inject
+/// does.
 ///
 /// Examples:
 ///   perfx inject --buildids perf.data -o injected.data
@@ -56,7 +57,7 @@ pub(crate) struct Inject {
     /// Add the build-ids of all mapped DSOs
     #[arg(long)]
     buildid_all: bool,
-    /// Put build-ids into MMAP2 records, and keep only mappings that samples hit or may need
+    /// Put build-ids into MMAP2 records, and keep only the mappings that samples hit or may need
     #[arg(short = 'B', long)]
     mmap2_buildids: bool,
     /// Put build-ids into all MMAP2 records
@@ -64,10 +65,10 @@ pub(crate) struct Inject {
     mmap2_buildid_all: bool,
     #[command(flatten)]
     ids: IdArgs,
-    /// Merge a guest's recording: PATH,PID[,OFFSET[,SCALE]]; repeatable. The same as perfx merge
+    /// Merge a guest's recording, as perfx merge does: PATH,PID[,OFFSET[,SCALE]]; repeatable
     #[arg(long, value_name = "GUEST")]
     guest_data: Vec<OsString>,
-    /// The guests' files are below DIR/PID
+    /// Look for a guest's files below DIR/PID
     #[arg(long, value_name = "DIR", requires = "guest_data")]
     guestmount: Option<PathBuf>,
     #[command(flatten)]
@@ -84,12 +85,15 @@ impl Inject {
             let modes = "--buildids, --buildid-all, --mmap2-buildids, --mmap2-buildid-all or --guest-data";
             ensure!(
                 !self.ids.is_given(),
-                Usage(format!("nothing to inject: where to find build-ids is given, but none of {modes}"))
+                Usage(format!(
+                    "nothing to inject: the options say where to find build-ids, but none of {modes} is \
+                    given"
+                ))
             );
             let mut report = Report::default();
             report.say(
                 Level::Info,
-                format!("nothing to inject: give {modes}; the recording is copied as it is"),
+                format!("nothing to inject: give {modes}; the recording was copied unchanged"),
             );
             self.write.verbosity.print(&report);
         }

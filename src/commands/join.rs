@@ -11,17 +11,17 @@ use perfx_pipeline::{Job, Output, OutputForm};
 
 use super::decompress::broken_chain;
 use crate::args::Usage;
-use crate::io::source::{InputsArgs, Source, identity, refuse_twice, repeatable, spool};
+use crate::io::source::{InputsArgs, Source, identity, refuse_twice, repeatable, temp_files};
 use crate::io::target::WriteArgs;
 
-/// Join several recordings of one machine into one, in the order of time
+/// Join several recordings of one machine into one, in time order
 ///
-/// INPUT is PATH[,offset=NS]: a file, FIFO, directory, - for standard input, or @FILE for a list of
-/// them, one a line. An input's time t becomes t - offset.
+/// INPUT is PATH[,offset=NS], where PATH is a file, FIFO, directory, or - for standard input. @FILE is
+/// a list of inputs, one per line. An input's time t becomes t - offset.
 ///
 /// Events with the same name and attr become one event, and ids that two inputs use are renumbered.
-/// Records that several inputs have in common are written once, so that the files of perf record
-/// --switch-output become what one recording would have been (with -z: give the oldest first).
+/// Records that occur in several inputs are written once, so the files of perf record
+/// --switch-output become the recording they would have been without it (with -z: oldest first).
 /// Inputs from different machines, boots or clocks are refused.
 ///
 /// Examples:
@@ -43,7 +43,8 @@ pub(crate) struct Join {
     /// More recordings to read
     #[arg(help_heading = "Input", value_name = "INPUT")]
     others: Vec<PathBuf>,
-    /// Join recordings of different machines or boots, too, and clocks that can't be compared. So does --force
+    /// Also join recordings of different machines or boots, or with clocks that can't be compared; --force does the
+    /// same
     #[arg(long)]
     mix: bool,
 }
@@ -89,7 +90,7 @@ struct Input {
 impl Join {
     pub(crate) fn run(&self) -> Result<u8> {
         if self.write.in_place {
-            bail!(Usage("join makes a new recording, and changes none in place: give -o FILE".into()));
+            bail!(Usage("join writes a new recording and can't change one in place: give -o FILE".into()));
         }
         let mut inputs = self.open_chains(self.open()?)?.into_iter();
         let first = inputs.next().context("there is no input")?;
@@ -125,7 +126,7 @@ impl Join {
             if let Source::Path(path) = &source {
                 self.refuse(path, &inputs)?;
             }
-            let recording = source.open()?.spooled(&spool())?;
+            let recording = source.open()?.spooled(&temp_files())?;
             inputs.push(Input { source, offset, recording });
         }
         Ok(inputs)
@@ -139,7 +140,7 @@ impl Join {
         let twice = inputs.iter().any(|input| matches!(&input.source, Source::Path(other) if same(other)));
         ensure!(!twice, "{} is given twice", path.display());
         let is_output = self.write.output.as_ref().is_some_and(same);
-        ensure!(!is_output, "{} is an input and can't be the output as well", path.display());
+        ensure!(!is_output, "{} is an input and can't also be the output", path.display());
         Ok(())
     }
 
@@ -162,19 +163,20 @@ impl Join {
             }
             ensure!(
                 !goes_on[number] || number > 0 && compressed[number - 1],
-                "{}: it continues the zstd stream of a file before it: give all files of perf record -z --switch-output, oldest first",
+                "{}: it continues the zstd stream of an earlier file: give all files of perf record -z \
+                 --switch-output, oldest first",
                 input.source
             );
             let name = input.recording.name.clone();
             input.recording.chain = Some(chain.clone());
-            let file = (spool())().context("a temporary file can't be made")?;
+            let file = (temp_files())().context("can't create a temporary file")?;
             let pass = Decompress::new(DecompressOptions { salvage: false });
             let (recording, threads) = (input.recording, self.write.threads.count());
-            let job = Job { recording, passes: vec![Box::new(pass)], threads, spool: spool() };
+            let job = Job { recording, passes: vec![Box::new(pass)], threads, temp_files: temp_files() };
             let after = number.checked_sub(1).filter(|_| goes_on[number]).map(|before| &paths[before]);
             let ran = job.run(Output::File(&file, OutputForm::File));
             ran.map_err(|error| broken_chain(error, &name, after))?;
-            Ok(Input { recording: Recording::from_file(file, name, spool())?, ..input })
+            Ok(Input { recording: Recording::from_file(file, name, temp_files())?, ..input })
         };
         inputs.into_iter().enumerate().map(open).collect()
     }

@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use clap::Args;
 
-/// Write the manual pages into a folder: perfx.1, and one for each command
+/// Write the manual pages into a folder: perfx.1 and one page per command
 ///
-/// Pages of that name are overwritten. `man perfx-inject` finds them in a folder of MANPATH.
+/// Existing pages are overwritten. `man perfx-inject` finds the pages if MANPATH contains the folder.
 ///
 /// Examples:
 ///   perfx man --dir ~/.local/share/man/man1
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Man {
-    /// The folder, made if it is not there
+    /// The folder; it is created if necessary
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
 }

@@ -16,11 +16,11 @@ const HOST: &str = "Recording of the host: a file, a FIFO, a directory, or - for
 
 /// Merge the recordings of virtual machines into the recording of their host
 ///
-/// GUEST is PATH[,pid=N][,offset=N][,scale=F][,vcpu=V:TID]…[,root=DIR], or as perf inject takes it,
-/// PATH,PID[,OFFSET[,SCALE]]. pid is the host's process that runs the guest, found by the names of
-/// its threads where there is only one. A guest's time t becomes (t - offset) / scale on the host,
-/// where t is cycles if the guest's recording has a TIME_CONV record, else ns; without an offset it
-/// is found from the host's context switches, for a guest's events happen only while its VCPUs run.
+/// GUEST is PATH[,pid=N][,offset=N][,scale=F][,vcpu=V:TID]…[,root=DIR] or, as for perf inject,
+/// PATH,PID[,OFFSET[,SCALE]]. pid is the host process that runs the guest; if only one process has
+/// threads named like VCPUs, it is found. A guest's time t becomes (t - offset) / scale on the host,
+/// where t is in cycles if the guest's recording has a TIME_CONV record, else in ns. A missing offset
+/// is found from the host's context switches: guest events can only happen while the VCPUs run.
 ///
 /// Examples:
 ///   perfx merge host.data guest.data -o merged.data
@@ -37,13 +37,13 @@ const HOST: &str = "Recording of the host: a file, a FIFO, a directory, or - for
 pub(crate) struct Merge {
     #[command(flatten)]
     write: WriteArgs,
-    /// Recordings of its guests, as above
+    /// Recordings of its guests, given as described above
     #[arg(help_heading = "Input", index = 2, value_name = "GUEST")]
     guests: Vec<OsString>,
-    /// Merge the guests' samples, too
+    /// Also merge the guests' samples
     #[arg(long)]
     samples: bool,
-    /// Merge NAMESPACES, CGROUP, THROTTLE, LOST_SAMPLES and BPF records, too, which perf inject leaves out
+    /// Also merge NAMESPACES, CGROUP, THROTTLE, LOST_SAMPLES and BPF records, which perf inject leaves out
     #[arg(long)]
     all: bool,
 }

@@ -12,14 +12,14 @@ use perfx_pipeline::{Job, Needs};
 use serde_json::{Value as Json, json};
 
 use crate::args::{Format, FormatArgs};
-use crate::io::source::spool;
+use crate::io::source::temp_files;
 use crate::io::target::stdout;
 use crate::term::report::heading;
 
-/// List the passes: what they do, need and change, and their options
+/// List the passes: what they do, need and change, with their options
 ///
-/// Shown is what a pass needs without options, for a recording that is not compressed. What a chain
-/// of passes needs for a recording, perfx run --explain shows.
+/// Shows what each pass needs without options for an uncompressed recording. `perfx run --explain`
+/// shows what a chain of passes needs for a given recording.
 ///
 /// Examples:
 ///   perfx passes
@@ -65,8 +65,8 @@ impl Passes {
 /// Of a recording that holds nothing.
 fn needs(entry: &PassSpec) -> Result<Needs> {
     let nothing = Cursor::new(Magic::pipe_header(Endian::Little));
-    let recording = Recording::from_reader(Box::new(nothing), "nothing".into(), spool())?;
-    let job = Job { recording, passes: parse_chain(entry.name)?, threads: 1, spool: spool() };
+    let recording = Recording::from_reader(Box::new(nothing), "nothing".into(), temp_files())?;
+    let job = Job { recording, passes: parse_chain(entry.name)?, threads: 1, temp_files: temp_files() };
     let schedule = job.schedule()?;
     Ok(schedule.needs().first().map(|(_, needs)| needs.clone()).unwrap_or_default())
 }
@@ -99,7 +99,7 @@ fn as_text(entry: &PassSpec, needs: &Needs) -> String {
         say(&format!("survey {}", number + 1), format!("reads {}", kinds_text(*survey)));
     }
     if needs.decompressed {
-        say("needs", "COMPRESSED records replaced by what they hold".to_owned());
+        say("needs", "COMPRESSED records replaced with what they hold".to_owned());
     }
     if needs.ids {
         say("needs", "to tell each record's event".to_owned());

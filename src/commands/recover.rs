@@ -3,23 +3,23 @@
 use anyhow::Result;
 use clap::Args;
 use perfx_format::Kinds;
-use perfx_format::header::Weight;
+use perfx_format::header::Severity;
 use perfx_format::read::{Batch, Form, Recording};
 use perfx_format::record::header_records::HeaderRecord;
 use perfx_passes::{Recover as Pass, RecoverOptions, ReindexAux, ReindexBuildIds, ReindexTimes};
 use perfx_pipeline::scan_past;
 
-use crate::io::source::spool;
+use crate::io::source::temp_files;
 use crate::io::target::WriteArgs;
 
 /// Recover what can be read of a recording that was cut short or damaged
 ///
-/// Records are read as far as they go. Where something else stands between them (a hole, say),
-/// reading goes on behind it, if several records in a row prove that there are more. Records that are
-/// odd but whole are kept. What perf record only writes at its end is rebuilt from the records: event
-/// names, the times of the first and last sample, build-ids, the index of AUX data. The output is not
-/// compressed. A recording that is whole comes out as it is, with exit code 0; else the code is 3, and
-/// what is lost or odd is reported.
+/// Reads records as far as possible. Where something else is found between them (a hole, say),
+/// reading continues after it if several records in a row show that there are more. Records that are
+/// odd but whole are kept. What perf record writes only when it ends is rebuilt from the records:
+/// event names, the times of the first and last sample, build-ids, the index of AUX data. The output
+/// is not compressed. A recording without damage is copied unchanged, with exit code 0; otherwise the
+/// exit code is 3, and everything lost or odd is reported.
 ///
 /// Examples:
 ///   perfx recover killed.data -o rescued.data
@@ -36,7 +36,7 @@ pub(crate) struct Recover {
 impl Recover {
     pub(crate) fn run(&self) -> Result<u8> {
         let source = self.write.source()?;
-        let mut recording = source.open()?.spooled(&spool())?.forgiving();
+        let mut recording = source.open()?.spooled(&temp_files())?.lenient();
         if self.is_whole(&mut recording)? {
             return self.write.write_recording("recover", &source, recording, Vec::new(), false);
         }
@@ -51,7 +51,7 @@ impl Recover {
 
     /// Everything there is can be read.
     fn is_whole(&self, recording: &mut Recording) -> Result<bool> {
-        let mut whole = recording.faults.iter().all(|fault| fault.weight == Weight::Odd);
+        let mut whole = recording.faults.iter().all(|fault| fault.severity == Severity::Odd);
         let pipe = recording.form == Form::Pipe;
         scan_past(
             recording,

@@ -9,9 +9,9 @@ use crate::io::target::WriteArgs;
 
 /// Rebuild the indexes of a recording: ID_INDEX, AUXTRACE, SAMPLE_TIME, BUILD_ID
 ///
-/// Without an option, all that are wrong. What is right stays as it is, byte for byte. An index that
-/// is missing by design (SAMPLE_TIME of pipe data, BUILD_ID with --buildid-mmap) is made when it is
-/// asked for by name.
+/// Without an option, rebuilds all indexes that are wrong. Correct ones stay the same, byte for byte.
+/// An index that is missing by design (SAMPLE_TIME in pipe data, BUILD_ID with --buildid-mmap) is
+/// only made when its option is given.
 ///
 /// Examples:
 ///   perfx reindex perf.data -o mended.data
@@ -20,16 +20,16 @@ use crate::io::target::WriteArgs;
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Reindex {
-    /// ID_INDEX: without ids that no event has, with those it lacks, before AUXTRACE_INFO
+    /// Rebuild ID_INDEX: drop ids of no event, add missing ids, move it before AUXTRACE_INFO
     #[arg(long)]
     ids: bool,
-    /// Feature AUXTRACE: every AUXTRACE record once, in file order
+    /// Rebuild feature AUXTRACE: list every AUXTRACE record once, in file order
     #[arg(long)]
     aux: bool,
-    /// Feature SAMPLE_TIME: when the first and the last sample are; made if it is missing
+    /// Set feature SAMPLE_TIME to the times of the first and last sample; create it if it is missing
     #[arg(long)]
     times: bool,
-    /// Feature BUILD_ID: no entry or record that some perf refuses; completed from the records
+    /// Rewrite entries and records of build-ids that some perf refuses; add missing ones to feature BUILD_ID
     #[arg(long)]
     build_ids: bool,
     #[command(flatten)]

@@ -9,9 +9,9 @@ use crate::io::target::WriteArgs;
 
 /// Repair faults that programs and kernels are known to write into recordings
 ///
-/// Faults have the codes of `perfx doctor --list`. Nothing else changes. Samples of an id that no
-/// event has are lost, and reported; what is inside compressed records stays, and is reported. A
-/// change in place that was interrupted is finished by --in-place.
+/// Faults have the codes of `perfx doctor --list`. Nothing else changes. Samples whose id belongs to
+/// no event are dropped and reported. Faults inside compressed records are not repaired, which is
+/// reported. --in-place finishes an interrupted change in place.
 ///
 /// Examples:
 ///   perfx repair perf.data -o mended.data

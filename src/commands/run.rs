@@ -8,13 +8,13 @@ use serde_json::{Value as Json, json};
 
 use crate::args::{FormatArgs, Usage};
 use crate::commands::passes::needs_json;
-use crate::io::source::{Source, spool};
+use crate::io::source::{Source, temp_files};
 use crate::io::target::WriteArgs;
 
 /// Send a recording through a chain of passes
 ///
-/// A chain is PASS[:OPTION[=VALUE]]…[,PASS…]; `perfx passes` lists them. In a value, \ keeps the
-/// next character from ending it.
+/// A chain is PASS[:OPTION[=VALUE]]…[,PASS…]; `perfx passes` lists the passes. In values, \ escapes
+/// a character that would end it.
 ///
 /// Examples:
 ///   perfx run -p build-ids perf.data -o out.data
@@ -24,10 +24,10 @@ use crate::io::target::WriteArgs;
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Run {
-    /// Passes in the order records go through them; repeatable
+    /// Passes, in the order in which records go through them; repeatable
     #[arg(short, long, value_name = "CHAIN", required = true)]
     passes: Vec<String>,
-    /// Print how it would be done, and do nothing
+    /// Print the plan, without running it
     #[arg(long)]
     explain: bool,
     #[command(flatten)]
@@ -49,7 +49,7 @@ impl Run {
     fn chain(&self, passes: Vec<Box<dyn Pass>>) -> Result<u8> {
         if self.explain {
             let recording = Source::of(&self.write.input).open()?;
-            let job = Job { recording, passes, threads: 1, spool: spool() };
+            let job = Job { recording, passes, threads: 1, temp_files: temp_files() };
             let schedule = job.schedule()?;
             let text = || schedule.explain().iter().map(|line| format!("{line}\n")).collect();
             self.format.print(text, || as_json(&schedule))?;

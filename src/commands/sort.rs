@@ -5,15 +5,15 @@ use clap::Args;
 use perfx_passes::{IN_ORDER, in_time_order, sort};
 use perfx_pipeline::{Level, Report};
 
-use crate::io::source::spool;
+use crate::io::source::temp_files;
 use crate::io::target::WriteArgs;
 
-/// Put the records of a recording in the order of time
+/// Sort the records of a recording by time
 ///
-/// perf record writes the records of each CPU in a row, and perf sorts them whenever it reads them.
-/// Here they are sorted once, for programs other than perf. What is in order already stays
-/// as it is, byte for byte; FINISHED_ROUND records are made again. Memory is bounded whatever the
-/// size; what must wait long goes to a temporary file (TMPDIR).
+/// perf record writes the records of one CPU after those of another, and perf sorts them each time it
+/// reads them. This sorts them once, for other programs. A recording that is already sorted is copied
+/// byte for byte; otherwise, FINISHED_ROUND records are rewritten. Memory is bounded for any size;
+/// records that must wait long go to a temporary file (TMPDIR).
 ///
 /// Examples:
 ///   perfx sort perf.data -o sorted.data
@@ -31,7 +31,7 @@ impl Sort {
         let mut recording = source.open()?;
         if recording.is_compressed() {
             // The pass must see what is compressed, and then leaves it uncompressed; so whether it is needed is found out before.
-            recording = recording.spooled(&spool())?;
+            recording = recording.spooled(&temp_files())?;
             if in_time_order(&mut recording, self.write.threads.count()).is_ok_and(|sorted| sorted) {
                 let code = self.write.write_recording("sort", &source, recording, Vec::new(), false)?;
                 let mut report = Report::default();

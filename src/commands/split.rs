@@ -17,20 +17,20 @@ use rustix::fs::{Access, access};
 
 use crate::args::{ThreadArgs, Usage};
 use crate::io::commit::{Existing, Outputs, folder, with_folder};
-use crate::io::source::{InputArgs, Source, spool};
+use crate::io::source::{InputArgs, Source, temp_files};
 use crate::io::target::{check_new, is_recording, read_line};
 use crate::term::report::VerbosityArgs;
 use crate::term::units::size;
 
 /// Split a recording into several
 ///
-/// Every sample is in exactly one part, and so is every other record of an event (SWITCH, THROTTLE,
-/// LOST). Each part is a whole recording: it has the mappings, names and forks that its samples need,
-/// as `perfx filter` decides it, from the parts before it, too. `perfx join` makes the whole of them
-/// again. Parts are files and not compressed; those of --time, --size and --samples are called
-/// PREFIX.0001.data and so on, in the order of time, those of --by PREFIX.PID.data or
-/// PREFIX.EVENT.data. Where PREFIX is a directory or ends with /, they come into it, with the input's
-/// name; the directory is made if needed.
+/// Every sample goes into exactly one part, as does every other record of an event (SWITCH, THROTTLE,
+/// LOST). Each part is a complete recording: it has the mappings, names and forks that its samples
+/// need, including those from earlier parts, as `perfx filter` selects them. `perfx join` puts the
+/// parts together again. Parts are uncompressed files; those of --time, --size and --samples are
+/// called PREFIX.0001.data and so on, in time order, those of --by PREFIX.PID.data or
+/// PREFIX.EVENT.data. If PREFIX is a directory or ends with /, they are written into it, named after
+/// the input; the directory is created if necessary.
 ///
 /// Examples:
 ///   perfx split --time 10s perf.data
@@ -42,22 +42,23 @@ use crate::term::units::size;
 pub(crate) struct Split {
     #[command(flatten)]
     input: InputArgs,
-    /// Parts of this length, counted from the first sample: 10s, 500ms (ns, us, ms, s, m; seconds without one). One without samples belongs to the one before
+    /// Parts of this length, counted from the first sample: 10s, 500ms (ns, us, ms, s, m; s if omitted). A part
+    /// without samples is appended to the one before
     #[arg(long, value_name = "DURATION", group = "how")]
     time: Option<String>,
-    /// Parts of at most so many bytes: 100M (k, M, G: powers of 1000; KiB, MiB, GiB: of 1024)
+    /// Parts of at most this many bytes: 100M (k, M, G: powers of 1000; KiB, MiB, GiB: of 1024)
     #[arg(long, value_name = "BYTES", group = "how")]
     size: Option<String>,
-    /// Parts of so many samples; those of one instant stay together
+    /// Parts of this many samples; samples with the same time stay together
     #[arg(long, value_name = "N", group = "how")]
     samples: Option<String>,
-    /// A part for each process, or for each event, that has samples
+    /// One part per process, or per event, that has samples
     #[arg(long, value_name = "pid|event", group = "how")]
     by: Option<String>,
-    /// What the parts' names begin with, or the directory they come into [default: the input's path without .data]
+    /// Prefix of the parts' names, or the directory to write them into [default: the input's path without .data]
     #[arg(short, long, value_name = "PREFIX")]
     output: Option<PathBuf>,
-    /// Leave out events without samples, and build-ids of files that no process maps, in each part separately
+    /// In each part, drop events without samples and build-ids of files that no process maps
     #[arg(long)]
     drop_unused: bool,
     /// Overwrite existing parts
@@ -90,7 +91,7 @@ impl Split {
         let older = Older::find(&prefix, &paths, by, &recording)?;
         if let (Some(part), false) = (older.parts.first(), self.force) {
             bail!(
-                "{} is a part of an older split, which `perfx join` would take for one of this; -f removes it",
+                "{} is part of an older split, which `perfx join` would mistake for part of this one; -f removes it",
                 part.display()
             );
         }
@@ -132,7 +133,7 @@ impl Split {
         let (makers, threads) = if side_by_side { (threads, 1) } else { (1, threads) };
         let make = |_: &mut (), (number, (recording, pass)): (usize, Again)| -> Result<Outcome> {
             let recording = recording.context("a spooled recording can be read as often as one likes")?;
-            let job = Job { recording, passes: vec![pass], threads, spool: spool() };
+            let job = Job { recording, passes: vec![pass], threads, temp_files: temp_files() };
             match &places {
                 Some(places) => places.write(number, job, &extras),
                 None => {
@@ -143,7 +144,7 @@ impl Split {
         };
         let mut made = called.iter().zip(&paths);
         let passes = parts.passes(&recording);
-        let jobs = passes.map(move |pass| (recording.again(), pass)).enumerate();
+        let jobs = passes.map(move |pass| (recording.try_clone(), pass)).enumerate();
         ordered(jobs, &mut vec![(); makers], makers == 1, make, |outcome| {
             let (outcome, Some((part, path))) = (outcome?, made.next()) else { return Ok(()) };
             let name = path.display().to_string();
@@ -167,10 +168,10 @@ impl Split {
         report.lines.extend(lines);
         let removed = if self.dry_run { "would remove" } else { "removed" };
         for part in &older.parts {
-            report.say(Level::Info, format!("{removed} {}, a part of an older split", part.display()));
+            report.say(Level::Info, format!("{removed} {}, part of an older split", part.display()));
         }
-        if let Some(first) = older.strangers.first() {
-            let more = match older.strangers.len() {
+        if let Some(first) = older.unrelated.first() {
+            let more = match older.unrelated.len() {
                 1 => String::new(),
                 count => format!(" and {}", counted(count as u64 - 1, "other recording", "other recordings")),
             };
@@ -204,7 +205,7 @@ impl Split {
         let input = without_data(&input);
         let Some(output) = &self.output else { return Ok(input) };
         if output == Path::new("-") {
-            bail!(Usage("parts can't go to standard output: give -o PREFIX".into()));
+            bail!(Usage("parts can't be written to standard output: give -o PREFIX".into()));
         }
         let is_directory = self.names_folder() || output.is_dir();
         Ok(match input.file_name() {
@@ -220,7 +221,7 @@ struct Older {
     /// Those that only an older split with more parts can have left.
     parts: Vec<PathBuf>,
     /// Those that may be an older split's or anything else.
-    strangers: Vec<PathBuf>,
+    unrelated: Vec<PathBuf>,
 }
 
 impl Older {
@@ -244,10 +245,10 @@ impl Older {
             let is_label = label.is_some_and(|label| by == SplitBy::Event || digits(label));
             let known = |other: &PathBuf| other.file_name() == path.file_name();
             if is_label && !paths.iter().chain(&older.parts).any(known) && is_recording(&path) {
-                older.strangers.push(path);
+                older.unrelated.push(path);
             }
         }
-        older.strangers.sort();
+        older.unrelated.sort();
         Ok(older)
     }
 }
@@ -265,18 +266,18 @@ type Again = (Option<Recording>, Box<dyn Pass>);
 
 /// The recording with nothing compressed in it and nothing that can be read only once: else each part would expand all of it again.
 fn expanded(recording: Recording, threads: usize, report: &mut Report) -> Result<Recording> {
-    let recording = recording.spooled(&spool())?;
+    let recording = recording.spooled(&temp_files())?;
     if !recording.is_compressed() {
         return Ok(recording);
     }
     let name = recording.name.clone();
     let extras = recording.extras.clone();
     let form = if extras.is_empty() { OutputForm::File } else { OutputForm::DirectoryData };
-    let file = tempfile::tempfile().context("a temporary file can't be made")?;
+    let file = tempfile::tempfile().context("can't create a temporary file")?;
     let pass = Box::new(Decompress::new(DecompressOptions::default()));
-    let job = Job { recording, passes: vec![pass], threads, spool: spool() };
+    let job = Job { recording, passes: vec![pass], threads, temp_files: temp_files() };
     report.lines = job.run(Output::File(&file, form))?.report.lines;
-    let mut expanded = Recording::from_file(file, name, spool())?;
+    let mut expanded = Recording::from_file(file, name, temp_files())?;
     expanded.extras = extras;
     Ok(expanded)
 }

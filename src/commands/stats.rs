@@ -17,10 +17,10 @@ use crate::term::units::{self, percent, table};
 
 /// Count records by kind, samples by event, and what was lost
 ///
-/// The numbers of perf report --stats, and more: bytes, the largest record of each kind, periods, AUX
-/// data, compression, first and last time. COMPRESSED records are counted, and so is what they hold,
-/// as perf does. Where samples hold counters (perf record -e '{…}:S'), "new values" tells how often a
-/// sample found another value of that event's counter than the one before: perf counts these as samples.
+/// Prints the numbers of perf report --stats, and more: bytes, the largest record of each kind,
+/// periods, AUX data, compression, first and last time. COMPRESSED records are counted, and so are
+/// the records they hold, as in perf. If samples hold counters (perf record -e '{…}:S'), "new values"
+/// is how often a sample found a changed value of that event's counter; perf counts these as samples.
 ///
 /// Examples:
 ///   perfx stats perf.data
@@ -116,8 +116,8 @@ fn text(counted: &Counted, events: &[EventRow<'_>]) -> String {
         }
         rows.push(row);
     }
-    if tally.strangers.records > 0 {
-        rows.push(row("(unknown)".to_owned(), tally.strangers, String::new(), String::new()));
+    if tally.unattributed.records > 0 {
+        rows.push(row("(unknown)".to_owned(), tally.unattributed, String::new(), String::new()));
     }
     text += "\n";
     text += &table(&rows);
@@ -151,7 +151,7 @@ fn facts(counted: &Counted, events: &[EventRow<'_>]) -> Vec<(&'static str, Strin
         let cut = units::count(tally.aux_truncated);
         facts.push((
             "AUX data",
-            format!("{held}, told by {} AUX, {cut} truncated", units::count(written.records)),
+            format!("{held}, reported by {} AUX, {cut} truncated", units::count(written.records)),
         ));
     }
     let (closed, opened) = (tally.compressed(), tally.expanded.total());
@@ -230,7 +230,7 @@ fn document(recording: &Recording, counted: &Counted, events: &[EventRow<'_>]) -
         "bytes": total.bytes,
         "kinds": kinds.iter().map(of_kind).collect::<Vec<_>>(),
         "events": events.iter().map(of_event).collect::<Vec<_>>(),
-        "of_unknown_events": { "samples": tally.strangers.records, "bytes": tally.strangers.bytes },
+        "of_unknown_events": { "samples": tally.unattributed.records, "bytes": tally.unattributed.bytes },
         "lost": { "records": records.to_string(), "samples": samples.to_string(), "filtered": filtered.to_string() },
         "aux": {
             "bytes": tally.aux_bytes,

@@ -71,7 +71,7 @@ static UNLISTED: Code = Code {
     perf_61: Reaction::Varies,
     perf_73: Reaction::Varies,
     mend: None,
-    about: "A fault that the list of codes lacks",
+    about: "A fault missing from the list of codes",
 };
 
 macro_rules! codes {
@@ -99,11 +99,11 @@ const DECOMPRESS: Option<&str> = Some("decompress");
 /// All of them, by what they are about: the front, attrs and events, features, records, samples, order, AUX data, compression.
 pub static CODES: &[Code] = codes! {
     "magic" Fault Refuses Refuses None, "Bad magic: not a perf.data file";
-    "perf-message" Fault Varies Varies RECOVER, "Text stands before or behind the records: standard error went into the pipe";
-    "header-size" Fault Refuses Refuses None, "The header's size is not one that a recording has";
-    "header-cut" Fault Refuses Refuses None, "Ends inside the header";
-    "empty" Fault Reads Reads None, "Pipe data without an event or any other record; as a file no perf would open it";
-    "directory" Fault Refuses Refuses None, "Not a directory that perf record makes, or one of a newer form";
+    "perf-message" Fault Varies Varies RECOVER, "Text before or after the records: standard error went into the pipe";
+    "header-size" Fault Refuses Refuses None, "Unknown header size";
+    "header-cut" Fault Refuses Refuses None, "The file ends inside the header";
+    "empty" Fault Reads Reads None, "Pipe data without an event or any other record; no perf would open it as a file";
+    "directory" Fault Refuses Refuses None, "Not a directory written by perf record, or one of a newer version";
     "directory-part" Fault Reads Reads None, "A data file of a directory is missing";
     "second-recording" Fault Varies Varies RECOVER, "Another recording begins where a record should (cat of several): recover keeps the first";
     "unfinished" Fault Refuses Refuses RECOVER, "perf record was killed: data.size is 0, and no feature follows the records";
@@ -111,19 +111,21 @@ pub static CODES: &[Code] = codes! {
     "sections-overlap" Fault Varies Varies COPY, "Two sections share bytes";
     "in-place-interrupted" Fault Skips Skips REPAIR_IN_PLACE, "A change in place was interrupted: perf misses some features until it is finished";
     "trailing-bytes" Note Reads Reads None, "Bytes follow the last section";
-    "hole" Note Reads Reads COPY, "Bytes that no section names, and not all of them zeros; a copy leaves them out";
-    "version-1" Fault Refuses Refuses COPY, "Only perfx can tell the byte order of this file of version 1";
+    "hole" Note Reads Reads COPY, "Bytes outside all sections that are not all zero; a copy leaves them out";
+    "version-1" Fault Refuses Refuses COPY, "Only perfx can detect the byte order of this version 1 file";
 
     "attrs-outside" Fault Refuses Refuses None, "The attrs section reaches past the end of the file";
-    "attrs-size" Fault Varies Refuses COPY, "The attrs section does not divide into attrs";
+    "attrs-size" Fault Varies Refuses COPY, "The size of the attrs section is not a multiple of the attrs' size";
     "attrs-many" Fault Refuses Refuses None, "More events than perf allows";
-    "attr-size" Fault Varies Varies COPY, "The size of an attr is wrong, or not what its record or section has room for";
+    "attr-size" Fault Varies Varies COPY, "The size of an attr is wrong, or does not fit its record or section";
     "attr-newer" Note Refuses Reads TO_PIPE, "An attr is larger than older perfs know: they refuse a file, but read pipe data";
     "attr-unknown" Note Refuses Refuses TO_PIPE, "An attr is larger than any perf knows: they refuse a file, but read pipe data";
-    "attr-bits" Fault Reads Reads None, "Unknown bits of an attr; perf then loses the names of the events";
-    "read-without-id" Fault Refuses Refuses None, "Samples hold counters without their ids";
-    "ids-outside" Fault Varies Refuses None, "Ids that are not in the file, or whose size is not a multiple of 8 bytes";
-    "id-position" Fault Refuses Refuses None, "Events keep their id at different places in a record, so ids can't be read";
+    "attr-bits" Fault Reads Reads None, "Unknown bits in an attr; perf then loses the names of the events";
+    "read-without-id" Fault Refuses Refuses None, "Samples have counters without their ids";
+    "ids-outside" Fault Varies Refuses None, "Ids outside the file, or a size of ids that is not a multiple of 8 \
+     bytes";
+    "id-position" Fault Refuses Refuses None, "Events store their id at different places in a record, so ids can't \
+     be read";
     "id-twice" Fault Reads Reads None, "Two events have the same id";
     "no-event" Fault Aborts Aborts None, "A record before any event, or no event at all";
     "tracing-data-missing" Fault Refuses Refuses None, "Tracepoints without feature TRACING_DATA";
@@ -131,41 +133,47 @@ pub static CODES: &[Code] = codes! {
     "feature-table-cut" Fault Reads Refuses RECOVER, "The file ends inside the feature table";
     "feature-outside" Fault Varies Refuses RECOVER, "The section of a feature reaches past the end of the file";
     "features-none" Fault Reads Refuses None, "A big-endian header with room for features, but without any";
-    "section-short" Fault Varies Varies None, "The section of a feature is too short for what it says it holds";
-    "section-rest" Fault Varies Varies None, "Bytes follow what is known of a section";
+    "section-short" Fault Varies Varies None, "The section of a feature is too short for its declared content";
+    "section-rest" Fault Varies Varies None, "Bytes follow the known part of a section";
     "version-unknown" Fault Varies Varies None, "A section of an unknown version";
-    "nrcpus-missing" Fault Reads Refuses None, "CPU_TOPOLOGY or CPU_DOMAIN_INFO without NRCPUS, which says how long they are";
-    "nrcpus-range" Fault Reads Refuses None, "More CPUs online than there are, or more than perf takes for possible";
-    "bitmap-size" Fault Reads Refuses None, "A node of MEM_TOPOLOGY has a bitmap of another size than it says";
-    "build-id-type" Fault Reads Varies None, "An entry of BUILD_ID of a strange type";
-    "build-id-entry" Note Varies Varies REINDEX, "An entry of BUILD_ID that some perf refuses: its id is too long, its name does not end or is too long; or bytes behind the entries";
+    "nrcpus-missing" Fault Reads Refuses None, "CPU_TOPOLOGY or CPU_DOMAIN_INFO without NRCPUS, which gives their \
+     length";
+    "nrcpus-range" Fault Reads Refuses None, "More CPUs online than available, or more than perf considers possible";
+    "bitmap-size" Fault Reads Refuses None, "A node of MEM_TOPOLOGY has a bitmap of the wrong size";
+    "build-id-type" Fault Reads Varies None, "An entry of BUILD_ID has an unknown type";
+    "build-id-entry" Note Varies Varies REINDEX, "An entry of BUILD_ID that some perf refuses: its id is too long, \
+     or its name is unterminated or too long; or bytes follow the entries";
     "build-id-without-pid" Note Reads Reads None, "BUILD_ID made by perf before 2.6.34";
-    "tracing-magic" Fault Varies Refuses None, "TRACING_DATA does not begin as it should";
+    "tracing-magic" Fault Varies Refuses None, "TRACING_DATA has a wrong magic";
     "event-desc" Fault Reads Reads None, "EVENT_DESC does not agree with the attrs and their ids";
     "group-range" Fault Reads Refuses None, "A group of GROUP_DESC reaches past the last event";
     "sample-time" Fault Reads Reads REINDEX, "SAMPLE_TIME does not agree with the samples";
     "dir-format" Fault Reads Refuses REPAIR, "DIR_FORMAT in a plain file: records may be in other files that are not here";
     "mmap-len" Fault Varies Refuses REPAIR, "mmap_len of feature COMPRESSED is 0 or not a multiple of 4096";
-    "end-mark" Note Aborts Reads COPY, "The mark behind the features has a number that perf 6.1 and 6.12 take for a feature";
+    "end-mark" Note Aborts Reads COPY, "The record that ends the features has a number that perf 6.1 and 6.12 \
+     mistake for a feature";
 
-    "record-size" Fault Aborts Varies RECOVER, "The size of a record can't be right, so nothing behind it can be found";
+    "record-size" Fault Aborts Varies RECOVER, "The size of a record can't be right, so nothing after it can be \
+     found";
     "record-cut" Fault Varies Varies RECOVER, "A record reaches past the end of its data";
     "torn" Fault Varies Varies RECOVER, "A pipe or a compressed stream ends inside a record";
     "kind-unknown" Fault Aborts Varies None, "Unknown record type";
-    "kind-newer" Note Aborts Reads None, "A kind of record that older perfs do not know (perfx decompress opens COMPRESSED2, perfx filter --exclude-kind leaves others out)";
+    "kind-newer" Note Aborts Reads None, "A record type that older perfs do not know (perfx decompress opens \
+     COMPRESSED2, perfx filter --exclude-kind drops others)";
     "header-record" Fault Varies Varies None, "HEADER_ATTR, HEADER_EVENT_TYPE, HEADER_FEATURE or HEADER_TRACING_DATA among the records of a file";
     "payload-inside" Fault Aborts Aborts COPY, "HEADER_TRACING_DATA of pipe data holds its payload inside, as simpleperf writes it";
     "size-unaligned" Fault Reads Aborts REPAIR, "The size of a record is not a multiple of 8 (HEADER_BUILD_ID: perfx reindex mends it, too)";
-    "payload-unaligned" Fault Varies Varies None, "The size of the payload behind a record is not a multiple of 8";
-    "attr-misc" Note Reads Reads None, "The misc of a HEADER_ATTR record means nothing: old perfs did not set it";
+    "payload-unaligned" Fault Varies Varies None, "The size of the payload after a record is not a multiple of 8";
+    "attr-misc" Note Reads Reads None, "The misc of a HEADER_ATTR record is meaningless: old perfs did not set it";
     "cpumode-unknown" Fault Reads Reads None, "Unknown cpumode";
     "too-small" Fault Varies Varies None, "A field does not fit in its record";
-    "count-too-large" Fault Varies Varies None, "A record says that it holds more than it has room for";
-    "string-unterminated" Fault Reads Varies REPAIR, "A string without a NUL at its end";
+    "count-too-large" Fault Varies Varies None, "A record claims more items than it has room for";
+    "string-unterminated" Fault Reads Varies REPAIR, "A string without a terminating NUL";
     "rest" Fault Reads Reads None, "Bytes follow the fields of a record";
-    "trailer-missing" Fault Reads Varies None, "A record without the sample_id that its event asks for";
+    "trailer-missing" Fault Reads Varies None, "A record lacks the sample_id that its event asks for";
     "id-unknown" Fault Varies Varies REPAIR, "An id that no event has";
-    "mmap-build-id-bit" Fault Varies Reads REPAIR, "An MMAP2 record promises a build-id, but holds device and inode: a fault of kernels while another recording asks for build-ids";
+    "mmap-build-id-bit" Fault Varies Reads REPAIR, "An MMAP2 record claims a build-id, but has device and inode: a \
+     kernel bug while another recording asks for build-ids";
     "build-id-size" Fault Varies Varies None, "A build-id of 0 or more than 20 bytes";
     "feature-unknown" Note Reads Reads None, "Unknown feature";
     "auxtrace-type" Fault Aborts Aborts None, "AUX data of an unknown type";
@@ -174,26 +182,28 @@ pub static CODES: &[Code] = codes! {
     "update-type" Fault Reads Reads None, "An EVENT_UPDATE of an unknown type";
     "schedstat-version" Fault Aborts Varies None, "Scheduler statistics of an unknown version";
 
-    "stack-size" Fault Aborts Aborts None, "More of a user stack is used than there is";
+    "stack-size" Fault Aborts Aborts None, "The used part of a user stack is larger than the stack";
     "regs-abi" Fault Reads Reads None, "Registers of an unknown ABI";
     "read-group-empty" Fault Aborts Aborts None, "A sample with the counters of a group that has none";
     "branch-index-missing" Fault Aborts Aborts None, "A branch stack without the hw_idx that its event asks for";
     "branch-counters-missing" Fault Reads Aborts None, "A branch stack without the counters that an event of its group asks for";
     "raw-short" Fault Crashes Reads None, "A tracepoint without its data";
-    "sample-cpu" Fault Reads Reads None, "A sample of a CPU that is not there";
-    "out-of-order" Fault Reads Reads SORT, "A record arrives after its round was flushed, so that perf shows it too late";
+    "sample-cpu" Fault Reads Reads None, "A sample of a CPU that does not exist";
+    "out-of-order" Fault Reads Reads SORT, "A record comes after its round was flushed, so perf shows it too late";
 
     "auxtrace-info-missing" Fault Aborts Aborts None, "AUX data without AUXTRACE_INFO before it";
     "auxtrace-queue" Fault Varies Varies None, "One queue of AUX data belongs to two threads or CPUs";
-    "auxtrace-index" Fault Varies Varies REINDEX, "The AUXTRACE index does not list the AUXTRACE records as they are";
-    "auxtrace-index-empty" Note Reads Reads REINDEX, "The AUXTRACE index lists nothing, so perf looks for the records itself";
-    "id-index" Note Varies Varies REINDEX, "ID_INDEX lacks ids of events, says that it has more than it has, or does not stand between events and AUXTRACE_INFO";
+    "auxtrace-index" Fault Varies Varies REINDEX, "The AUXTRACE index does not match the AUXTRACE records";
+    "auxtrace-index-empty" Note Reads Reads REINDEX, "The AUXTRACE index is empty, so perf finds the records itself";
+    "id-index" Note Varies Varies REINDEX, "ID_INDEX lacks ids of events, claims more entries than it has, or is \
+     not between the events and AUXTRACE_INFO";
 
     "zstd" Fault Varies Aborts RECOVER, "A zstd stream that can't be decompressed further";
     "zstd-continued" Fault Aborts Aborts None, "A zstd stream that began in another file (perf record -z --switch-output)";
-    "zstd-bomb" Fault Aborts Aborts RECOVER, "A zstd stream that expands to more than any perf writes";
-    "nested" Fault Varies Varies RECOVER, "A record inside a compressed one that can't be there";
-    "compressed-size" Fault Aborts Varies REPAIR, "A compressed record is empty, or its data_size is wrong: a fault of perf 6.16 to 7.1";
+    "zstd-bomb" Fault Aborts Aborts RECOVER, "A zstd stream expands to more than any perf writes";
+    "nested" Fault Varies Varies RECOVER, "A record type that can't be inside a compressed record";
+    "compressed-size" Fault Aborts Varies REPAIR, "A compressed record is empty, or its data_size is wrong: a bug \
+     of perf 6.16 to 7.1";
     "compressed-empty" Fault Aborts Aborts DECOMPRESS, "A compressed record that expands to nothing";
     "compressed-frames" Fault Aborts Reads DECOMPRESS, "More than one zstd frame in a record";
     "compressed-large" Fault Varies Aborts DECOMPRESS, "A compressed record that expands to more than mmap_len";

@@ -22,7 +22,7 @@ pub(crate) fn check(opened: &Opened, feature: Option<&Option<Compressed>>, findi
         add("compressed-empty", format!("{} bytes that expand to nothing", opened.size));
     }
     if opened.frame_inside {
-        add("compressed-frames", "a zstd frame ends inside the record and another one follows".to_owned());
+        add("compressed-frames", "a zstd frame ends inside the record and another follows".to_owned());
     }
     match feature {
         Some(None) => add("compressed-feature", "there is no feature COMPRESSED before it".to_owned()),

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use perfx_format::features::{Compressed, FeatureContext, NamedIds, NrCpus};
-use perfx_format::header::Weight;
-use perfx_format::read::{Batch, Form, Recording, Torn};
+use perfx_format::header::Severity;
+use perfx_format::read::{Batch, Form, Fragment, Recording};
 use perfx_format::{Error, Feature, Origin, RecordType};
 use perfx_pipeline::scan_past;
 
@@ -30,8 +30,11 @@ pub fn examine(mut recording: Recording, threads: usize, most: usize) -> Result<
         findings: Findings::new(most),
         pipe,
         compression: can_tell.then(|| recording.compressed()),
-        broken: recording.faults.iter().any(|fault| fault.weight == Weight::Fatal),
-        whole: recording.faults.iter().all(|fault| fault.weight == Weight::Odd || fault.code == "unfinished"),
+        broken: recording.faults.iter().any(|fault| fault.severity == Severity::Fatal),
+        whole: recording
+            .faults
+            .iter()
+            .all(|fault| fault.severity == Severity::Odd || fault.code == "unfinished"),
         records: 0,
         has_event: !pipe,
         order: sorts(&recording).then(Order::default),
@@ -56,7 +59,7 @@ pub fn examine(mut recording: Recording, threads: usize, most: usize) -> Result<
         Err(error) => Err(error.into()),
     })?;
     if patient.pipe && !patient.has_event && patient.records == head {
-        patient.findings.add("empty", Spot::nowhere("there is no event and no record"));
+        patient.findings.add("empty", Spot::nowhere("it has no event and no record"));
     }
     front::times(&recording, &patient.times, &mut patient.findings);
     front::aux(&recording, &patient.aux, &mut patient.findings);
@@ -110,7 +113,7 @@ impl Patient {
     fn batch(&mut self, batch: &Batch, seen: Seen) {
         let Seen { findings, rounds, times, aux, first_event, early_index, .. } = seen;
         if let Some(origin) = early_index.filter(|_| !self.has_event) {
-            let what = "no event is known yet that it could be about".to_owned();
+            let what = "no event precedes it".to_owned();
             let kind = Some(RecordType::ID_INDEX);
             self.findings.add("no-event", Spot { origin: Some(origin), kind, what });
         }
@@ -130,7 +133,7 @@ impl Patient {
         }
     }
 
-    fn torn(&mut self, torn: &Torn) {
+    fn torn(&mut self, torn: &Fragment) {
         let error = torn.to_error();
         // perf bears that in pipe data and at the end of a compressed stream; elsewhere in a file it means that the file is damaged.
         let borne = self.pipe || matches!(torn.origin, Origin::Chunk { .. });

@@ -51,7 +51,7 @@ pub(crate) fn check(recording: &Recording, context: FeatureContext, findings: &m
     if let Some(event) = tracepoint.filter(|_| recording.file.is_some())
         && !recording.features.contains_key(&Feature::TRACING_DATA)
     {
-        let what = format!("event {event} is a tracepoint, but feature TRACING_DATA (1) is not there");
+        let what = format!("event {event} is a tracepoint, but feature TRACING_DATA (1) is missing");
         findings.add("tracing-data-missing", Spot::nowhere(what));
     }
     // perf looks at that in a file only, and not in one of perf stat.
@@ -94,7 +94,7 @@ fn attrs(recording: &Recording, file: &FileHeader, findings: &mut Findings) {
     if largest > ATTR_SIZE_61 {
         let (code, who) =
             if largest > ATTR_SIZE_73 { ("attr-unknown", "7.3") } else { ("attr-newer", "6.1") };
-        let what = format!("attr.size {largest} is more than perf {who} knows");
+        let what = format!("attr.size {largest} is larger than perf {who} knows");
         findings.add(code, Spot::at(16, what));
     }
     // perf finds the byte order of version 1 by the size of an entry, one of those there were at the time.
@@ -128,7 +128,7 @@ fn sections(file: &FileHeader, findings: &mut Findings) {
         findings.add("trailing-bytes", Spot::at(file.len - file.trailing.len() as u64, what));
     }
     for hole in &file.holes {
-        let what = format!("{} bytes that no section names", hole.size);
+        let what = format!("{} bytes outside all sections", hole.size);
         findings.add("hole", Spot::at(hole.offset, what));
     }
 }
@@ -180,13 +180,13 @@ fn agree(recording: &Recording, findings: &mut Findings) {
             if !entries.every_perf_reads(bytes, &entry) {
                 let name = String::from_utf8_lossy(entry.filename);
                 let what = format!(
-                    "an id of more than 20 bytes, or a name that does not end or is too long: {name}"
+                    "an id of more than 20 bytes, or a name that is unterminated or too long: {name}"
                 );
                 add("build-id-entry", Feature::BUILD_ID, what);
             }
         }
         if !entries.rest().is_empty() {
-            let what = format!("{} bytes at its end are no entry", entries.rest().len());
+            let what = format!("{} bytes at its end are not an entry", entries.rest().len());
             add("build-id-entry", Feature::BUILD_ID, what);
         }
     }
@@ -245,7 +245,7 @@ pub(crate) fn aux(recording: &Recording, aux: &[Aux], findings: &mut Findings) {
         let (tid, cpu) = *owners.entry(idx).or_insert(owner);
         if (tid, cpu) != owner {
             let what = format!(
-                "queue {idx} belongs to thread {} on CPU {} here, to {} on {} before",
+                "queue {idx} belongs to thread {} on CPU {} here, but to {} on {} before",
                 owner.0 as i32, owner.1 as i32, tid as i32, cpu as i32
             );
             add("auxtrace-queue", what);
@@ -262,7 +262,7 @@ pub(crate) fn aux(recording: &Recording, aux: &[Aux], findings: &mut Findings) {
     };
     // perf then looks for the records itself.
     if index.is_empty() {
-        add("auxtrace-index-empty", format!("it lists none of {} AUXTRACE records", traces.len()));
+        add("auxtrace-index-empty", format!("it lists none of the {} AUXTRACE records", traces.len()));
     }
     let (mut listed, mut before) = (BTreeSet::new(), 0);
     for AuxtraceEntry { offset, size } in &index {
@@ -278,7 +278,7 @@ pub(crate) fn aux(recording: &Recording, aux: &[Aux], findings: &mut Findings) {
             add("auxtrace-index", format!("the AUXTRACE record at {offset:#x} is listed twice"));
         } else if *offset < before {
             // perf decodes traces in the order of the index.
-            let what = format!("the AUXTRACE record at {offset:#x} is listed behind a later one");
+            let what = format!("the AUXTRACE record at {offset:#x} is listed after a later one");
             add("auxtrace-index", what);
         }
         before = *offset;
@@ -301,7 +301,7 @@ pub(crate) fn id_index(recording: &Recording, aux: &[Aux], findings: &mut Findin
                 first = first.or(Some(*origin));
                 listed.extend(ids);
                 if !whole {
-                    let what = format!("it has room for {} entries only", ids.len());
+                    let what = format!("it only has room for {} entries", ids.len());
                     findings.add("id-index", Spot { origin: Some(*origin), kind, what });
                 }
             }
@@ -313,14 +313,14 @@ pub(crate) fn id_index(recording: &Recording, aux: &[Aux], findings: &mut Findin
             Aux::Trace { .. } => {}
         }
     }
-    for (origin, what) in [(late, "it stands behind AUXTRACE_INFO"), (early, "it stands before an event")] {
+    for (origin, what) in [(late, "it comes after AUXTRACE_INFO"), (early, "it comes before an event")] {
         if origin.is_some() {
             findings.add("id-index", Spot { origin, kind, what: what.to_owned() });
         }
     }
     let lacking = ids.iter().filter(|&id| *id != 0 && !listed.contains(id)).count();
     if lacking > 0 && (first.is_some() || info) {
-        let what = format!("{lacking} ids of events are not in it");
+        let what = format!("it lacks {lacking} ids of events");
         findings.add("id-index", Spot { origin: first, kind, what });
     }
 }

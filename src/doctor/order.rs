@@ -92,7 +92,7 @@ impl Order {
 
     fn late(&self, record: &Record<'_>, time: u64) -> Spot {
         let what = format!(
-            "its time {time} is {} ns older than what was let go at a FINISHED_ROUND before it",
+            "its time {time} is {} ns older than records that an earlier FINISHED_ROUND flushed",
             self.let_go - time
         );
         Spot { origin: Some(record.origin()), kind: Some(record.kind()), what }

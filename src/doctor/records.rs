@@ -178,12 +178,12 @@ impl Seen {
                 self.aux.push(Aux::Trace { origin: record.origin(), size, idx, owner });
             }
             _ if !context.pipe && HeaderRecord::is_front(record) => {
-                self.add("header-record", record, "in a file the header says this".to_owned());
+                self.add("header-record", record, "in a file, this belongs into the header".to_owned());
             }
             RecordType::HEADER_FEATURE if record.bytes().len() >= 16 => self.feature(record, context),
             RecordType::HEADER_TRACING_DATA => {
                 if record.payload().is_empty() && !tracing_data(record).is_empty() {
-                    let what = "perf looks for its payload behind it".to_owned();
+                    let what = "perf expects its payload after it".to_owned();
                     self.add("payload-inside", record, what);
                 }
                 self.section(record, Feature::TRACING_DATA, tracing_data(record), context);
@@ -212,7 +212,7 @@ impl Seen {
             self.section(record, feature, payload, context);
         } else if feature < Feature::CPU_DOMAIN_INFO {
             // perf 6.1 and 6.12 know all features below this one.
-            let what = format!("the mark at the end of the features says {number}");
+            let what = format!("the record that ends the features has number {number}");
             self.add("end-mark", record, what);
         }
     }

@@ -164,7 +164,7 @@ fn layout_of<'l>(
         return (Some(layout), unknown.map(|id| ("id-unknown", format!("no event has the id {id}"))));
     }
     if layouts.check_ids().is_err() {
-        return (None, Some(("id-position", "the events keep their id at different places".to_owned())));
+        return (None, Some(("id-position", "the events store their id at different places".to_owned())));
     }
     // All events have the id at the same place, so this is it. What perf writes itself has the layout of the first event.
     let id = first.id(record).unwrap_or(0);
@@ -453,7 +453,7 @@ fn fields<'a>(
             d.skip("size", size)?;
             d.note("size", Value::Number(size as u64));
             if size == 0 {
-                d.odd("compressed-size", "nothing is compressed in here");
+                d.odd("compressed-size", "it has no compressed data");
             }
             Some(())
         }
@@ -576,7 +576,10 @@ fn mmap2_union(record: &Record<'_>, layouts: &Layouts, d: &mut Reader<'_>) -> Op
         let size = union[0];
         d.odd(
             "mmap-build-id-bit",
-            format!("misc promises a build-id, which would have {size} bytes; as a file it is inode {inode} of device {major}:{minor}"),
+            format!(
+                "misc claims a build-id, which would have {size} bytes; the bytes read as inode {inode} of \
+                device {major}:{minor}"
+            ),
         );
         d.note("build_id_size", Value::Number(size.into()));
         d.note("build_id", Value::Bytes(&union[4..]));

@@ -300,7 +300,10 @@ fn tracing_data(s: &mut Section<'_>) -> Option<()> {
     s.number::<u32>("page_size")?;
     for (title, name) in [("header_page\0", "header_page_size"), ("header_event\0", "header_event_size")] {
         if !s.rest().starts_with(title.as_bytes()) {
-            s.odd("tracing-magic", format!("`{}` is not where it should be", title.trim_end_matches('\0')));
+            s.odd(
+                "tracing-magic",
+                format!("`{}` is missing where it is expected", title.trim_end_matches('\0')),
+            );
             return None;
         }
         s.skip(title, title.len() as u64)?;

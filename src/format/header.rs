@@ -40,7 +40,7 @@ pub type Features = BTreeMap<Feature, Bytes>;
 
 /// How much a deviation matters.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Weight {
+pub enum Severity {
     /// Read all the same, nothing is missing.
     Odd,
     /// Something of the recording is not there and can't be carried over.
@@ -60,7 +60,7 @@ pub struct Fault {
     /// One sentence with the numbers.
     pub what: String,
     /// How much it matters.
-    pub weight: Weight,
+    pub severity: Severity,
     /// What the user can do.
     pub hint: Option<&'static str>,
 }
@@ -107,7 +107,8 @@ impl Magic {
                 _ => (Endian::Big, true),
             },
             _ if head.starts_with(PERF_MESSAGE) => {
-                let what = "a message of perf record (\"[ perf record: …\") stands before the recording: its standard error went into the pipe";
+                let what = "a message of perf record (\"[ perf record: …\") precedes the recording: its standard \
+                    error went into the pipe";
                 return Err(Error::at(0, what).code("magic"));
             }
             other => {
@@ -145,8 +146,8 @@ impl Magic {
 }
 
 /// What to do about a header that does not tell the events.
-const NO_EVENTS: &str = "the header is damaged, and without its events no record can be read, which perfx recover can't change: \
-                         copy the file once more from where it was recorded, or record again";
+const NO_EVENTS: &str = "the header is damaged, and without its events no record can be read, not even by perfx \
+    recover: copy the file again from where it was recorded, or record again";
 
 /// Most bytes of text before pipe data that are skipped.
 pub(crate) const TEXT_MAX: usize = 4096;
@@ -189,7 +190,7 @@ pub struct FileHeader {
     pub spare_slots: Vec<u8>,
     /// What no section names: stretches of bytes between the sections that are not all zeros. (perf inject leaves zeros before the data.)
     pub holes: Vec<Section>,
-    /// Bytes behind the last section.
+    /// Bytes after the last section.
     pub trailing: Bytes,
     /// What is not as it should be.
     pub faults: Vec<Fault>,
@@ -206,7 +207,7 @@ impl FileHeader {
         let endian = magic.endian;
         let size = magic.size as usize;
         if magic.size != FILE_HEADER_SIZE as u64 && magic.size != FILE_HEADER_SIZE_OLD as u64 {
-            let what = format!("header size {} is none of 16 (pipe), 72 and 104 (file)", magic.size);
+            let what = format!("header size {} is not 16 (pipe), 72 or 104 (file)", magic.size);
             return Err(Error::at(8, what).code("header-size"));
         }
         if file.len() < size {
@@ -244,8 +245,8 @@ impl FileHeader {
         Ok(header)
     }
 
-    fn fault(&mut self, weight: Weight, code: &'static str, offset: u64, what: String) {
-        self.faults.push(Fault { code, offset, what, weight, hint: None });
+    fn fault(&mut self, severity: Severity, code: &'static str, offset: u64, what: String) {
+        self.faults.push(Fault { code, offset, what, severity, hint: None });
     }
 
     fn read_events(&mut self, file: &[u8], entry_size: u64) -> Result<()> {
@@ -276,12 +277,12 @@ impl FileHeader {
             let what = format!(
                 "header.attr_size {entry_size} is not attr.size + 16 for all events; they are read by {way}"
             );
-            self.fault(Weight::Odd, "attr-size", 16, what);
+            self.fault(Severity::Odd, "attr-size", 16, what);
         }
         let entries = if better { by_attr } else { by_header };
         let Some(entries) = entries else {
             let what = format!(
-                "the attrs section of {} bytes does not divide into events of {entry_size}",
+                "the attrs section of {} bytes is not a multiple of {entry_size}, the size of an event",
                 self.attrs.size
             );
             return Err(Error::at(16, what).code("attrs-size"));
@@ -293,10 +294,10 @@ impl FileHeader {
         let used: usize = entries.iter().map(|(_, attr, _)| attr.len() + 16).sum();
         if used < section.len() {
             let what = format!(
-                "{} bytes at the end of the attrs section are no event; they are ignored",
+                "{} bytes at the end of the attrs section are not an event and are ignored",
                 section.len() - used
             );
-            self.fault(Weight::Odd, "attrs-size", 32, what);
+            self.fault(Severity::Odd, "attrs-size", 32, what);
         }
         // Each event has its own ids in a file that perf wrote; pointing all of them at the same would make much out of little.
         let all_ids = entries.iter().fold(0u64, |all, (_, _, ids)| all.saturating_add(ids.size));
@@ -336,13 +337,12 @@ impl FileHeader {
         let event_types = Section::read(file, 56, endian);
         let journal = event_types.inside(file.len()).and_then(|range| Journal::read(&file[range], endian));
         if let Some(journal) = journal {
-            let what =
-                "a change in place was interrupted; nothing is lost, but perf does not see all features";
+            let what = "a change in place was interrupted; nothing is lost, but perf misses some features";
             self.faults.push(Fault {
                 code: INTERRUPTED,
                 offset: 56,
                 what: what.to_owned(),
-                weight: Weight::Odd,
+                severity: Severity::Odd,
                 hint: Some("perfx repair --in-place finishes it"),
             });
             for (feature, section) in journal.slots {
@@ -358,9 +358,9 @@ impl FileHeader {
             let entry = Section { offset: at, size: SLOT_SIZE }.inside(file.len()).map(|range| &file[range]);
             let Some(entry) = entry else {
                 let what = format!(
-                    "the feature table ends before the entry of {feature}, whose section is lost with all that follow"
+                    "the feature table ends before the entry of {feature}; its section and all later ones are lost"
                 );
-                self.fault(Weight::Loss, "feature-table-cut", at, what);
+                self.fault(Severity::Loss, "feature-table-cut", at, what);
                 return;
             };
             self.add_section(file, feature, Section::read(entry, 0, endian), at);
@@ -379,7 +379,7 @@ impl FileHeader {
                 let what = format!(
                     "the section of {feature} ({size} bytes at {offset:#x}) reaches past the end of the file"
                 );
-                self.fault(Weight::Loss, "feature-outside", at, what);
+                self.fault(Severity::Loss, "feature-outside", at, what);
             }
         }
     }
@@ -410,7 +410,7 @@ impl FileHeader {
             self.features.clear();
             self.sections.clear();
             let what = "data.size is 0: perf record was killed before it finished the file".to_owned();
-            self.fault(Weight::Fatal, "unfinished", 48, what);
+            self.fault(Severity::Fatal, "unfinished", 48, what);
             self.data.size = len - self.data.offset;
         } else if self.data.end() > len {
             let what = format!(
@@ -419,7 +419,7 @@ impl FileHeader {
                 self.data.offset,
                 self.data.end() - len
             );
-            self.fault(Weight::Fatal, "data-cut", 48, what);
+            self.fault(Severity::Fatal, "data-cut", 48, what);
             self.faults.retain(|fault| fault.code != "feature-table-cut");
             self.data.offset = self.data.offset.min(len);
             self.data.size = len - self.data.offset;
@@ -428,12 +428,12 @@ impl FileHeader {
         for (name, at, section) in [("attrs", 24, self.attrs), ("data", 40, self.data)] {
             if section.size > 0 && section.offset < header.end() {
                 let what = format!("the {name} section at {:#x} overlaps the file header", section.offset);
-                self.fault(Weight::Odd, "sections-overlap", at, what);
+                self.fault(Severity::Odd, "sections-overlap", at, what);
             }
         }
         if self.attrs.size > 0 && self.attrs.offset < self.data.end() && self.data.offset < self.attrs.end() {
             self.fault(
-                Weight::Odd,
+                Severity::Odd,
                 "sections-overlap",
                 24,
                 "the attrs section overlaps the data section".to_owned(),

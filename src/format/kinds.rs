@@ -59,12 +59,12 @@ record_types! {
     22 CALLCHAIN_DEFERRED 24, "The user part of an earlier sample's call chain.";
     64 HEADER_ATTR 72, "An event's attr and ids (pipe form).";
     65 HEADER_EVENT_TYPE 24, "An event's name (pipe form, before 2012).";
-    66 HEADER_TRACING_DATA 12, "Tracepoint formats, in a payload behind the record.";
+    66 HEADER_TRACING_DATA 12, "Tracepoint formats, in a payload after the record.";
     67 HEADER_BUILD_ID 36, "A DSO's build-id.";
     68 FINISHED_ROUND 8, "All ring buffers were read once.";
     69 ID_INDEX 16, "Which CPU and thread each event id belongs to.";
     70 AUXTRACE_INFO 16, "What made the AUX data.";
-    71 AUXTRACE 48, "AUX data, in a payload behind the record.";
+    71 AUXTRACE 48, "AUX data, in a payload after the record.";
     72 AUXTRACE_ERROR 48, "A place where AUX data could not be decoded.";
     73 THREAD_MAP 16, "The recorded threads.";
     74 CPU_MAP 16, "The recorded CPUs.";
@@ -72,7 +72,7 @@ record_types! {
     76 STAT 48, "A counter value of perf stat.";
     77 STAT_ROUND 24, "One interval of perf stat ended.";
     78 EVENT_UPDATE 24, "An event's unit, scale, name or CPUs.";
-    79 TIME_CONV 32, "How TSC converts to perf time.";
+    79 TIME_CONV 32, "How the TSC converts to perf time.";
     80 HEADER_FEATURE 16, "A feature section (pipe form).";
     81 COMPRESSED 8, "A piece of a zstd stream of records.";
     82 FINISHED_INIT 8, "The records synthesised at the start end here.";

@@ -372,8 +372,8 @@ impl Layouts {
             IdPosition::Disagree { a, b } => Err(Error::new(format!(
                 "events {a} and {b} {} (sample_type {:#x} and {:#x}, sample_id_all {} and {}), so records can't be told apart",
                 match [a, b].map(|event| self.layouts[event].sample.id) {
-                    [None, None] => "keep no event id",
-                    _ => "do not keep the event id at the same place",
+                    [None, None] => "have no event id",
+                    _ => "have the event id at different places",
                 },
                 self.layouts[a].sample_type,
                 self.layouts[b].sample_type,

@@ -88,7 +88,7 @@ impl<'a> OutputPath<'a> {
             let read = read.and_then(|read| read.metadata().ok());
             ensure!(
                 read.is_none_or(|read| identity(&read) == identity(&old)),
-                "{}: another program replaced it meanwhile, so nothing was written: run the command again",
+                "{}: another program has replaced it, so nothing was written: run the command again",
                 self.path.display()
             );
             // Its owner may not give it to a group that he is not in.
@@ -271,7 +271,7 @@ pub(crate) fn is_empty(path: &Path) -> bool {
 /// no lock, for rename(2) replaces no other.
 fn claim_empty(path: &Path) -> io::Result<Option<File>> {
     let taken = || {
-        let what = "another program made it meanwhile, so it stays as it is; -f overwrites it";
+        let what = "another program has created it, so it was not overwritten; -f overwrites it";
         io::Error::new(io::ErrorKind::AlreadyExists, what)
     };
     if path.is_dir() && is_empty(path) {
@@ -481,7 +481,7 @@ fn copy_tree(from: &Path, to: &Path) -> Result<()> {
         let to_where = fs::read_link(from).with_context(name)?;
         symlink(to_where, to).with_context(name)?;
     } else {
-        ensure!(kind.is_file(), "{} is neither file nor directory and can't be copied", from.display());
+        ensure!(kind.is_file(), "{} is neither a file nor a directory and can't be copied", from.display());
         fs::copy(from, to).with_context(name)?;
     }
     Ok(())

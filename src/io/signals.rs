@@ -121,7 +121,7 @@ pub(crate) fn watch() {
             let shrunk = if signal == SIGBUS { shrunk() } else { Vec::new() };
             for name in &shrunk {
                 let what = format!(
-                    "perfx: {}: another program cut the file short while it was read\n",
+                    "perfx: {}: another program truncated the file while it was being read\n",
                     printable(name)
                 );
                 // Not through std's stream: the thread that goes round in a circle may have locked it.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, bail};
 use clap::builder::Resettable;
 use clap::{Arg, ArgAction, Args};
-use perfx_format::read::{Recording, Spool};
+use perfx_format::read::{Recording, TempFiles};
 
 use crate::args::Usage;
 
@@ -49,7 +49,8 @@ pub(crate) fn repeatable(input: Arg) -> Arg {
 /// Which recordings to read.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct InputsArgs {
-    /// Recordings to read: files, FIFOs, directories, - for standard input, or @FILE for a list of them, one a line [default: standard input if it is a pipe, socket or file, else perf.data]
+    /// Recordings to read: files, FIFOs, directories, - for standard input, or @FILE for a list of them, one per
+    /// line [default: standard input if it is a pipe, socket or file, else perf.data]
     #[arg(help_heading = "Input", value_name = "INPUT")]
     positional: Vec<PathBuf>,
     /// Input, as an option (like perf -i); repeatable
@@ -92,7 +93,7 @@ fn listed(list: &Path) -> Result<Vec<Source>> {
         return Err(wrong("the list names no input".into()).into());
     }
     if let Some(name) = names.iter().find(|name| name.starts_with(b"@")) {
-        return Err(wrong(format!("a list can't name another one, {}", name.escape_ascii())).into());
+        return Err(wrong(format!("a list can't include another list, {}", name.escape_ascii())).into());
     }
     Ok(names.iter().map(|name| Source::named(Path::new(OsStr::from_bytes(name)))).collect())
 }
@@ -170,7 +171,7 @@ impl Source {
             Source::Stdin => {
                 let stdin =
                     io::stdin().as_fd().try_clone_to_owned().context("standard input can't be used")?;
-                Recording::from_file(File::from(stdin), STDIN.into(), spool())?
+                Recording::from_file(File::from(stdin), STDIN.into(), temp_files())?
             }
         })
     }
@@ -190,7 +191,7 @@ impl fmt::Display for Source {
 const STDIN: &str = "<stdin>";
 
 /// Temporary files go where the system wants them (`TMPDIR`), without a name, so that nothing is left whatever happens.
-pub(crate) fn spool() -> Spool {
+pub(crate) fn temp_files() -> TempFiles {
     Arc::new(tempfile::tempfile)
 }
 
@@ -215,7 +216,7 @@ mod tests {
             found,
             [path("a.data"), path("b.data"), Source::Stdin, path("./@c"), path("d e"), path("z")]
         );
-        for (text, wrong) in [("\n#\n", "names no input"), ("@other", "can't name another one")] {
+        for (text, wrong) in [("\n#\n", "names no input"), ("@other", "can't include another list")] {
             std::fs::write(&list, text).unwrap();
             let error = sources(std::slice::from_ref(&at)).unwrap_err();
             assert!(error.contains(wrong), "{error}");

@@ -19,7 +19,7 @@ use rustix::process::geteuid;
 use crate::args::{ThreadArgs, Usage};
 use crate::io::commit::{Existing, OutputPath, folder, is_empty};
 use crate::io::signals::undisturbed;
-use crate::io::source::{InputArgs, Source, identity, spool};
+use crate::io::source::{InputArgs, Source, identity, temp_files};
 use crate::term::report::VerbosityArgs;
 use crate::term::units::size;
 
@@ -40,7 +40,7 @@ pub(crate) struct WriteArgs {
     /// Overwrite, keeping the old file as FILE.old (replacing an earlier FILE.old)
     #[arg(help_heading = "Output", long)]
     pub(crate) backup: bool,
-    /// Change the input itself; when that fails or is interrupted, nothing of it is lost
+    /// Change the input file itself; if that fails or is interrupted, nothing in it is lost
     #[arg(help_heading = "Output", long, conflicts_with_all = ["output", "to"])]
     pub(crate) in_place: bool,
     /// Dry run: report what would be done, write nothing
@@ -134,7 +134,7 @@ impl WriteArgs {
         refuse_same(source, &target)?;
         if matches!(target, Target::Path { .. }) && path.exists() {
             if path.is_dir() && !is_replaceable(path) {
-                bail!("{} is a directory but not a recording, so it can't be overwritten", path.display());
+                bail!("{} is a directory but not a recording and is not overwritten", path.display());
             }
             if self.existing() == Existing::Keep && !is_empty(path) {
                 bail!("{} exists; -f overwrites it, --backup keeps it as {0}.old", path.display());
@@ -167,7 +167,7 @@ impl WriteArgs {
         let form = if header.is_some() { OutputForm::InPlace } else { OutputForm::Pipe };
         let path = if path.is_dir() { path.join("data") } else { path };
         let (name, before) = (recording.name.clone(), recording.features.clone());
-        let job = Job { recording, passes, threads: self.threads.count(), spool: spool() };
+        let job = Job { recording, passes, threads: self.threads.count(), temp_files: temp_files() };
         let mut outcome = job.run(Output::Nowhere(form))?;
         if outcome.moved {
             return Ok(None);
@@ -182,7 +182,7 @@ impl WriteArgs {
         let what = if names.len() == 1 { "feature" } else { "features" };
         let names = names.join(", ");
         let done = if changes.is_empty() && !interrupted {
-            format!("{} stays as it is", path.display())
+            format!("{} is unchanged", path.display())
         } else {
             // Pipe data has no sections; and a backup is the old file itself, so the new one must be another.
             let Some(header) = header.filter(|_| !self.backup) else { return Ok(None) };
@@ -199,7 +199,7 @@ impl WriteArgs {
                 ensure!(
                     seen.is_some_and(|seen| identity(&seen) == identity(&now)
                         && seen.modified().ok() == now.modified().ok()),
-                    "{}: another program changed or replaced it meanwhile, so nothing was written: run the command again",
+                    "{}: another program has changed or replaced it, so nothing was written: run the command again",
                     path.display()
                 );
                 let replaced = undisturbed(|| replace_sections(&file, &header, &changes));
@@ -209,7 +209,7 @@ impl WriteArgs {
                 if changes.is_empty() {
                     format!("finished the interrupted change of {}", path.display())
                 } else {
-                    format!("changed {what} {names} of {}; its records stay as they are", path.display())
+                    format!("changed {what} {names} of {}; its records are unchanged", path.display())
                 }
             }
         };
@@ -247,7 +247,7 @@ impl WriteArgs {
         let name = recording.name.clone();
         let is_directory = matches!(recording.form, Form::Directory { .. });
         let extras = recording.extras.clone();
-        let job = Job { recording, passes, threads: self.threads.count(), spool: spool() };
+        let job = Job { recording, passes, threads: self.threads.count(), temp_files: temp_files() };
         let some_extras = directory || !extras.is_empty();
         let kept_extras = some_extras && self.to.is_none() && matches!(target, Target::Path { .. });
         let form = match (&target, self.to) {
@@ -258,7 +258,7 @@ impl WriteArgs {
             (Target::Path { .. }, _) if kept_extras => OutputForm::DirectoryData,
             (Target::Path { .. }, _) => OutputForm::File,
             (_, Some(To::File)) => {
-                bail!(Usage("a file can't be written to a stream, only pipe data can: give -o FILE".into()))
+                bail!(Usage("only pipe data can be written to a stream, not a file: give -o FILE".into()))
             }
             (_, _) => OutputForm::Pipe,
         };
@@ -267,7 +267,7 @@ impl WriteArgs {
             Target::Path { at: path, .. } => Some(self.place(path, source, kept_extras)?),
             Target::Stdout | Target::Device(_) if self.backup => {
                 bail!(Usage(format!(
-                    "{output} is not a file, so there is nothing to keep: give -o FILE or --in-place"
+                    "{output} is not a file, so there is nothing to back up: give -o FILE or --in-place"
                 )))
             }
             Target::Stdout | Target::Device(_) => None,
@@ -327,7 +327,7 @@ impl WriteArgs {
             },
         );
         if let Some(kept) = kept {
-            report.say(Level::Info, format!("{keeps} what was there as {}", kept.display()));
+            report.say(Level::Info, format!("{keeps} the old file as {}", kept.display()));
         }
         Ok(self.verbosity.print(&outcome.report))
     }
@@ -429,7 +429,7 @@ pub(crate) fn check_new(source: &Source, path: &Path, force: bool) -> Result<()>
     match fs::metadata(path) {
         Ok(metadata) => {
             let replaceable = metadata.is_file() || metadata.is_dir() && is_replaceable(path);
-            ensure!(replaceable, "{} is not a recording, so it can't be overwritten", path.display());
+            ensure!(replaceable, "{} is not a recording and is not overwritten", path.display());
             ensure!(force || is_empty(path), "{} exists; -f overwrites it", path.display());
         }
         Err(error) => refuse_dangling(path, &error)?,
@@ -440,7 +440,7 @@ pub(crate) fn check_new(source: &Source, path: &Path, force: bool) -> Result<()>
 /// A link that leads nowhere: the output would replace the link, or come to be where nobody expects it.
 pub(crate) fn refuse_dangling(path: &Path, error: &io::Error) -> Result<()> {
     if let Ok(to) = fs::read_link(path) {
-        bail!("{} is a symbolic link to {}, which can't be used: {error}", path.display(), to.display());
+        bail!("{} is a symbolic link to {}, which can't be opened: {error}", path.display(), to.display());
     }
     Ok(())
 }
@@ -475,7 +475,7 @@ fn refuse_same(source: &Source, target: &Target) -> Result<()> {
         let inside = fs::canonicalize(folder(target))
             .map(|folder| folder.join(target.file_name().unwrap_or_default()));
         let nested = inside.is_ok_and(|target| input.starts_with(&target) || target.starts_with(&input));
-        ensure!(!nested, "{name} and the input {} lie inside one another", path.display());
+        ensure!(!nested, "{name} and the input {}: one contains the other", path.display());
     }
     Ok(())
 }

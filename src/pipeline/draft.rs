@@ -1,10 +1,10 @@
-//! Hands the batches of a recording to many threads, the search for them included: each thread guesses where records begin in its stretch of the
+//! Hands the batches of a recording to many threads, the search for them included: each thread guesses where records begin in its window of the
 //! input, and what it made of them counts if the batch in front turns out to end there.
 //!
 //! Rejected: one thread that walks all headers to cut batches for the others. It takes as long as they do, and all page faults.
 
 use anyhow::Result;
-use perfx_format::read::{Batch, Batches, Draft, Recording, expand_alone};
+use perfx_format::read::{Batch, Batches, Recording, SpeculativeBatch, expand_alone};
 use perfx_format::{Endian, Kinds};
 
 use crate::expanded::expanded_seen;
@@ -51,14 +51,14 @@ pub(crate) fn each<W: Send, R: Send>(
 fn drafts(
     recording: &mut Recording,
     threads: usize,
-) -> Option<(Batches, impl Iterator<Item = Draft> + Send + use<>)> {
+) -> Option<(Batches, impl Iterator<Item = SpeculativeBatch> + Send + use<>)> {
     // What is no file can be read once only.
     let fit = recording.is_rereadable() && !recording.is_compressed() && recording.chain.is_none();
     if threads <= 1 || !fit {
         return None;
     }
     let batches = recording.batches();
-    let drafts = batches.drafts()?;
+    let drafts = batches.speculative_batches()?;
     Some((batches, drafts))
 }
 
@@ -82,23 +82,23 @@ where
 {
     fn check(
         mut self,
-        drafts: impl Iterator<Item = Draft> + Send,
+        drafts: impl Iterator<Item = SpeculativeBatch> + Send,
         workers: &mut [W],
         mut done: impl FnMut(R) -> Result<()>,
     ) -> Result<()> {
         let (opens, step) = (matches!(self.open, Some(Open::Yes { .. })), self.step);
-        let draft = |worker: &mut W, draft: Draft| {
-            let stretch = draft.stretch;
+        let draft = |worker: &mut W, draft: SpeculativeBatch| {
+            let window = draft.window;
             let batch = draft.batch().filter(|(_, batch)| !(opens && is_compressed(batch)));
-            (stretch, batch.map(|(cut, batch)| (cut, step(worker, Ok(batch)))))
+            (window, batch.map(|(cut, batch)| (cut, step(worker, Ok(batch)))))
         };
-        ordered(drafts, workers, false, draft, |(stretch, drafted)| {
+        ordered(drafts, workers, false, draft, |(window, drafted)| {
             if let (Some(batches), Some((cut, result))) = (&mut self.batches, drafted)
                 && batches.accept(cut)
             {
                 return done(result);
             }
-            while self.batches.as_ref().is_some_and(|batches| !batches.is_past(stretch)) {
+            while self.batches.as_ref().is_some_and(|batches| !batches.is_past(window)) {
                 self.next(&mut done)?;
             }
             Ok(())

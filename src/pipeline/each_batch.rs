@@ -16,7 +16,7 @@ use crate::stage::{AnyPrescan, Work};
 pub(crate) struct Reading {
     /// Threads that may work; 1: the calling one only.
     pub(crate) threads: usize,
-    /// COMPRESSED records are replaced by what they hold.
+    /// COMPRESSED records are replaced with what they hold.
     pub(crate) open: bool,
     /// What cannot be decompressed is dropped and reported, instead of an error.
     pub(crate) salvage: bool,

@@ -1,10 +1,10 @@
-//! The batches of a recording with COMPRESSED records replaced by what they hold, on one thread or several.
+//! The batches of a recording with COMPRESSED records replaced with what they hold, on one thread or several.
 
 use std::sync::Arc;
 
 use anyhow::Result;
 use perfx_format::Error;
-use perfx_format::read::{Batch, Expand, Parcels, Recording, expand_alone};
+use perfx_format::read::{Batch, DecodeUnits, Expand, Recording, expand_alone};
 
 use crate::ordered::mapped;
 
@@ -46,11 +46,11 @@ pub(crate) fn expanded_seen<O>(
         return then(Box::new(expand_alone(batches, endian, mmap_len, salvage).chained(chain)));
     }
     mapped(
-        Parcels::new(batches),
+        DecodeUnits::new(batches),
         &mut vec![(); threads],
-        |_, parcel| parcel.map(|parcel| parcel.opened()),
-        |parcels| {
-            let batches = Expand::new(parcels, endian, mmap_len);
+        |_, unit| unit.map(|unit| unit.decompressed()),
+        |units| {
+            let batches = Expand::new(units, endian, mmap_len);
             then(Box::new(batches.salvage(salvage).chained(chain)))
         },
     )

@@ -42,7 +42,7 @@ impl Hidden {
     pub(crate) fn found(self) -> Result<Option<Error>> {
         let Some((sender, worker)) = self.at_work else { return Ok(None) };
         drop(sender);
-        worker.join().map_err(|_| anyhow!("the thread that opens compressed records has died"))
+        worker.join().map_err(|_| anyhow!("the thread that decompresses records has died"))
     }
 }
 
@@ -54,6 +54,6 @@ fn start(endian: Endian, mmap_len: u32) -> Result<(Sender<Batch>, JoinHandle<Opt
         // What else is wrong with them is copied as it is.
         expand_alone(batches, endian, mmap_len, false).filter_map(Result::err).find(front)
     };
-    let worker = Builder::new().spawn(search).context("a thread can't be started")?;
+    let worker = Builder::new().spawn(search).context("can't start a thread")?;
     Ok((sender, worker))
 }

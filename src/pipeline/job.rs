@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
-use perfx_format::header::{Features, Weight};
-use perfx_format::read::{Form, Recording, Spool};
+use perfx_format::header::{Features, Severity};
+use perfx_format::read::{Form, Recording, TempFiles};
 use perfx_format::{Error, Feature, Layouts, RecordType};
 
 use crate::each_batch::Reading;
@@ -45,7 +45,7 @@ pub struct Job {
     /// Threads that turn batches into plans; 1: everything on the calling thread.
     pub threads: usize,
     /// Makes temporary files.
-    pub spool: Spool,
+    pub temp_files: TempFiles,
 }
 
 impl std::fmt::Debug for Job {
@@ -83,13 +83,13 @@ impl Job {
             OutputForm::DirectoryData => OutputForm::DirectoryData,
             _ => OutputForm::File,
         };
-        let (behind, name, threads, spool) =
-            (self.passes.split_off(at), self.recording.name.clone(), self.threads, self.spool.clone());
-        let file = spool().map_err(|e| Error::io("a temporary file can't be made", e))?;
+        let (behind, name, threads, temp_files) =
+            (self.passes.split_off(at), self.recording.name.clone(), self.threads, self.temp_files.clone());
+        let file = temp_files().map_err(|e| Error::io("can't create a temporary file", e))?;
         let schedule = Schedule::new(&self)?;
         let made = self.run_at_once(Output::File(&file, form), &schedule)?;
-        let recording = Recording::from_file(file, name, spool.clone())?;
-        let done = Job { recording, passes: behind, threads, spool }.run(output)?;
+        let recording = Recording::from_file(file, name, temp_files.clone())?;
+        let done = Job { recording, passes: behind, threads, temp_files }.run(output)?;
         let beside = [made.beside, done.beside].concat();
         let report = made.report.followed_by(done.report);
         Ok(Outcome { report, moved: made.moved || done.moved, beside, ..done })
@@ -101,7 +101,7 @@ impl Job {
             self.recording.check_whole()?;
         }
         if schedule.spool {
-            self.recording = self.recording.spooled(&self.spool)?;
+            self.recording = self.recording.spooled(&self.temp_files)?;
         }
         let recording = &mut self.recording;
         recording.progress().expect(schedule.surveys as u64 + 1);
@@ -109,7 +109,7 @@ impl Job {
         let mut report = Report::default();
         for fault in &recording.faults {
             // An unfinished file may have all of its records.
-            let is_loss = fault.weight >= Weight::Loss && fault.code != "unfinished";
+            let is_loss = fault.severity >= Severity::Loss && fault.code != "unfinished";
             let level = if is_loss { Level::Loss } else { Level::Warning };
             report.say(level, fault.to_error().file(&recording.name).to_string());
         }
@@ -121,7 +121,7 @@ impl Job {
             report,
             !schedule.expand,
             self.threads,
-            self.spool.clone(),
+            self.temp_files.clone(),
         );
 
         for batch in &recording.head {
@@ -166,7 +166,8 @@ impl Job {
         let nothing = writer.is_empty() && session.features().is_empty();
         ensure!(
             !nothing || schedule.damage != Damage::Salvage,
-            "{}: no record and no feature of it is left, and a file without both is what perf record leaves when it is killed",
+            "{}: none of its records and features are left, and a file without both looks like one of a killed \
+             perf record",
             session.name
         );
         let (written, moved) = writer.finish(from_pipe, &mut session)?;
@@ -257,8 +258,7 @@ fn set_stat(session: &mut Session) {
     let counts = session.events.iter().all(|event| event.attr().sample_period == 0);
     if counts && session.feature(Feature::STAT).is_none() {
         session.set_feature(Feature::STAT, Vec::new());
-        let what =
-            "feature STAT was set: there is a STAT_CONFIG record, and the events count and do not sample";
+        let what = "feature STAT was set, because there is a STAT_CONFIG record and the events count instead of sampling";
         session.report.say(Level::Info, what);
     }
 }

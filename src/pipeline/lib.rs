@@ -18,7 +18,7 @@ mod session;
 mod sink;
 mod stage;
 mod survey;
-mod words;
+mod text;
 mod writer;
 
 pub use emit::Emit;
@@ -32,4 +32,4 @@ pub use scan::{scan, scan_both, scan_past, scan_two};
 pub use schedule::{NotLast, Schedule};
 pub use session::{Begin, Place, Session};
 pub use stage::Stage;
-pub use words::{count, counted, did_you_mean, is_slip, likeness, wide_count};
+pub use text::{count, counted, did_you_mean, is_slip, likeness, wide_count};

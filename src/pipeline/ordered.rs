@@ -71,7 +71,7 @@ pub(crate) fn mapped<'a, T: Send, R: Send + 'a, W: Send, O>(
 
 /// A thread, or an error instead of the panic of std's own `spawn`.
 pub(crate) fn started<T>(spawned: io::Result<T>) -> Result<T> {
-    spawned.context("a thread can't be started; fewer are needed with -@ 1")
+    spawned.context("can't start a thread; -@ 1 needs fewer")
 }
 
 /// The same items, of which with several threads one makes the next while the last is being used.

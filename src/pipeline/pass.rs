@@ -195,7 +195,7 @@ pub struct Needs {
     pub records: Kinds,
     /// The kinds that each of its surveys wants.
     pub surveys: Vec<Kinds>,
-    /// Its rewrite wants COMPRESSED records replaced by what they hold, so the output is not compressed.
+    /// Its rewrite wants COMPRESSED records replaced with what they hold, so the output is not compressed.
     pub decompressed: bool,
     /// It cannot work unless the layout of every record is known.
     pub ids: bool,

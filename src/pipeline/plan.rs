@@ -180,7 +180,7 @@ impl Planner {
         }
         if record.origin() == Origin::Synthetic && record.bytes().len() > RECORD_SIZE_MAX {
             return Err(record
-                .error(format!("{} bytes are more than a record can have", record.bytes().len()))
+                .error(format!("{} bytes are more than a record can hold", record.bytes().len()))
                 .into());
         }
         self.place(record.bytes());

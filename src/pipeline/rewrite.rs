@@ -51,7 +51,7 @@ pub(crate) fn write_records(
     nested.say(session);
     match hidden.found()? {
         Some(error) if pipe && to_pipe => {
-            let what = "it was copied as it is, and perfx recover brings back what can be read";
+            let what = "it was copied unchanged; perfx recover restores what can be read";
             session.report.say(Level::Warning, format!("{error}: {what}"));
             Ok(())
         }
@@ -79,7 +79,7 @@ impl Nested {
             if matches!(record.origin(), Origin::Chunk { .. }) {
                 self.count += 1;
                 let what =
-                    "it was inside a compressed record, where it can't be, and stands among the others now";
+                    "it was inside a compressed record, where it is not allowed, and is now among the others";
                 self.first.get_or_insert_with(|| record.error(what).file(&batch.name));
             }
         }

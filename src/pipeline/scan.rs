@@ -11,7 +11,7 @@ use crate::expanded::{expanded, in_file};
 use crate::ordered::started;
 
 /// `work` for every batch, on `threads` threads (1: the calling one), each batch with a fresh `R`; then `done` on the calling thread in file
-/// order. With `open`, COMPRESSED records are replaced by what they hold.
+/// order. With `open`, COMPRESSED records are replaced with what they hold.
 ///
 /// The first error of `work`, `done` or the reader ends it, with the file's name; [`Batch::torn`] is for `done` to judge.
 pub fn scan<R: Send>(

@@ -14,7 +14,7 @@ pub struct NotLast(&'static str);
 
 impl fmt::Display for NotLast {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "pass {} must be the last one: no other can read what it writes", self.0)
+        write!(f, "pass {} must be the last one, because no other pass can read its output", self.0)
     }
 }
 
@@ -25,7 +25,7 @@ impl std::error::Error for NotLast {}
 pub struct Schedule {
     pub(crate) needs: Vec<(&'static str, Needs)>,
     pub(crate) surveys: usize,
-    /// COMPRESSED records are replaced by what they hold.
+    /// COMPRESSED records are replaced with what they hold.
     pub(crate) expand: bool,
     compressed: bool,
     pub(crate) spool: bool,
@@ -83,18 +83,16 @@ impl Schedule {
     pub fn explain(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if self.spool {
-            lines.push(
-                "spool the input to a temporary file, because it is looked at more than once".to_owned(),
-            );
+            lines.push("copy the input to a temporary file, because it is read more than once".to_owned());
         }
         let (front, behind) = self.needs.split_at(self.parts_at().unwrap_or(self.needs.len()));
         explain_surveys(front, &mut lines);
         if self.decompresses() {
-            lines.push("decompress: COMPRESSED records are replaced by what they hold".to_owned());
+            lines.push("decompress: COMPRESSED records are replaced with what they hold".to_owned());
         }
         explain_passes(front, &mut lines);
         if let Some((name, _)) = behind.first() {
-            lines.push(format!("write that to a temporary file, because {name} looks at what is left"));
+            lines.push(format!("write the result to a temporary file, because {name} surveys it"));
             explain_surveys(behind, &mut lines);
             explain_passes(behind, &mut lines);
         }
@@ -127,7 +125,7 @@ fn explain_passes(needs: &[(&str, Needs)], lines: &mut Vec<String>) {
 
 fn kinds_text(kinds: Kinds) -> String {
     match kinds.names() {
-        names if names.is_empty() => "no record where it stands".to_owned(),
+        names if names.is_empty() => "no record in place".to_owned(),
         names if kinds == Kinds::ALL || names.len() == perfx_format::RecordType::NAMED.len() => {
             "every record".to_owned()
         }

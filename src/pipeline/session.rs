@@ -9,7 +9,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use perfx_format::features::{BuildIds, FeatureContext, Mended, NrCpus, mend};
 use perfx_format::header::Features;
-use perfx_format::read::{Batch, Form, Recording, Spool};
+use perfx_format::read::{Batch, Form, Recording, TempFiles};
 use perfx_format::record::build_id::BuildIdEntry;
 use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::{Bytes, Endian, Event, Feature, Kinds, Origin, Record};
@@ -48,15 +48,15 @@ pub struct Session {
     pub(crate) list_aux: bool,
     /// On so many threads passes may work; 1: on the calling one only.
     pub threads: usize,
-    spool: TemporaryFiles,
+    temp_files: Opener,
 }
 
 /// Makes temporary files.
-struct TemporaryFiles(Spool);
+struct Opener(TempFiles);
 
-impl std::fmt::Debug for TemporaryFiles {
+impl std::fmt::Debug for Opener {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("TemporaryFiles")
+        f.write_str("Opener")
     }
 }
 
@@ -68,7 +68,7 @@ impl Session {
         report: Report,
         stored: bool,
         threads: usize,
-        spool: Spool,
+        temp_files: TempFiles,
     ) -> Session {
         Session {
             name: recording.name.clone(),
@@ -85,19 +85,19 @@ impl Session {
             stored,
             list_aux: false,
             threads,
-            spool: TemporaryFiles(spool),
+            temp_files: Opener(temp_files),
         }
     }
 
     /// What makes temporary files.
-    pub fn spool(&self) -> Spool {
-        self.spool.0.clone()
+    pub fn temp_files(&self) -> TempFiles {
+        self.temp_files.0.clone()
     }
 
     /// Opens another recording that a pass reads beside the input; it can be read more than once.
     pub fn open(&self, path: &Path) -> Result<Recording> {
-        let TemporaryFiles(spool) = &self.spool;
-        Ok(Recording::open_with(path, spool.clone())?.spooled(spool)?)
+        let Opener(temp_files) = &self.temp_files;
+        Ok(Recording::open_with(path, temp_files.clone())?.spooled(temp_files)?)
     }
 
     /// Adds entries to feature BUILD_ID, but for those it has already; returns how many are new. Bytes of it that are not entries stay behind all
@@ -169,13 +169,17 @@ impl Session {
                 Mended::Sound => {}
                 Mended::Rewritten(section) => {
                     self.set_feature(feature, section);
-                    let what = format!("feature {feature} was damaged and is written as every perf reads it");
+                    let what = format!(
+                        "feature {feature} was damaged and was rewritten so that every perf can \
+                        read it"
+                    );
                     self.report.say(Level::Warning, what);
                 }
                 Mended::Unreadable(why) => {
                     self.clear_feature(feature);
-                    let what =
-                        format!("feature {feature} was left out, because perf stops reading there: {why}");
+                    let what = format!(
+                        "feature {feature} was dropped, because perf would stop reading there: {why}"
+                    );
                     self.report.say(Level::Loss, what);
                 }
             }

@@ -20,7 +20,7 @@ use crate::plan::{Mark, Piece, Plan};
 use crate::report::Level;
 use crate::session::Session;
 use crate::sink::Sink;
-use crate::words::counted;
+use crate::text::counted;
 
 /// Bytes of a page.
 const PAGE: usize = 4096;
@@ -36,7 +36,7 @@ pub(crate) struct Writer<'a> {
     events: Vec<Event>,
     data_offset: u64,
     spare_slots: Vec<u8>,
-    /// What stood behind the last section of the input's file.
+    /// What stood after the last section of the input's file.
     trailing: Bytes,
     marks: Vec<Mark>,
     moved: bool,
@@ -103,16 +103,14 @@ impl<'a> Writer<'a> {
             session.report.say(Level::Loss, what);
         };
         for Section { offset, size } in file.map_or(&[][..], |file| &file.holes) {
-            lose(Error::at(*offset, format!("{size} bytes that no section names were left out")));
+            lose(Error::at(*offset, format!("{size} bytes outside all sections were left out")));
         }
-        let in_pipe = [
-            ("behind the last section", &self.trailing[..]),
-            ("behind the feature table", &self.spare_slots),
-        ];
+        let in_pipe =
+            [("after the last section", &self.trailing[..]), ("after the feature table", &self.spare_slots)];
         for (place, bytes) in in_pipe.into_iter().filter(|_| form == OutputForm::Pipe) {
             if bytes.iter().any(|&byte| byte != 0) {
                 lose(Error::new(format!(
-                    "{} bytes {place} were left out: pipe data has no place for them",
+                    "{} bytes {place} were dropped, because pipe data has no place for them",
                     bytes.len()
                 )));
             }
@@ -140,7 +138,7 @@ impl<'a> Writer<'a> {
         let (front, unsaid) = front.map_err(|e| e.file(&recording.name))?;
         self.append(&front)?;
         for (feature, why) in unsaid {
-            session.report.say(Level::Loss, format!("feature {feature} was left out: {why}"));
+            session.report.say(Level::Loss, format!("feature {feature} was dropped: {why}"));
         }
         for entry in recording.event_types.chunks_exact(EVENT_TYPE_SIZE) {
             self.append(&event_type_record(entry, endian))?;
@@ -170,7 +168,7 @@ impl<'a> Writer<'a> {
     }
 
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        self.sink.append(bytes).map_err(|e| Error::io("the output can't be written", e).into())
+        self.sink.append(bytes).map_err(|e| Error::io("can't write the output", e).into())
     }
 
     pub(crate) fn plan(&mut self, plan: &Plan, stored: &[u8], session: &mut Session) -> Result<()> {
@@ -208,7 +206,7 @@ impl<'a> Writer<'a> {
         for (kind, count) in &self.misplaced {
             let records = counted(*count, "record", "records");
             let what = format!(
-                "left out {records} of {kind} among the data: in pipe data that would be a part of the header"
+                "dropped {records} of {kind} among the data, which would become part of the header in pipe data"
             );
             session.report.say(Level::Loss, what);
         }
@@ -232,13 +230,13 @@ impl<'a> Writer<'a> {
             // Bytes behind a header that names nothing are what perf record leaves when it is killed.
             let bytes = counted(self.trailing.len() as u64, "byte", "bytes");
             let what =
-                format!("{bytes} behind the last section were left out: there is no record and no feature");
+                format!("{bytes} after the last section were dropped: there is no record and no feature");
             session.report.say(Level::Loss, what);
         }
         self.flush()?;
         if let Some(file) = self.file {
             let header = front.header(data, types, features.keys().copied());
-            file.write_all_at(&header, 0).map_err(|e| Error::io("the output can't be written", e))?;
+            file.write_all_at(&header, 0).map_err(|e| Error::io("can't write the output", e))?;
         }
         Ok((self.sink.position(), self.moved))
     }
@@ -258,7 +256,7 @@ impl<'a> Writer<'a> {
             let moved = move_back(file, self.data_offset..self.sink.position(), by)
                 .and_then(|()| file.write_all_at(&front.bytes, 0))
                 .and_then(|()| file.seek(SeekFrom::Current(by as i64)));
-            moved.map_err(|e| Error::io("the output can't be written", e))?;
+            moved.map_err(|e| Error::io("can't write the output", e))?;
         }
         self.sink.skip(by);
         self.data_offset += by;
@@ -267,7 +265,7 @@ impl<'a> Writer<'a> {
     }
 
     fn flush(&mut self) -> Result<()> {
-        self.sink.flush().map_err(|e| Error::io("the output can't be written", e).into())
+        self.sink.flush().map_err(|e| Error::io("can't write the output", e).into())
     }
 
     /// Feature AUXTRACE names file offsets, so it is written anew where records moved: an entry follows its record; one that pointed at no
@@ -306,7 +304,7 @@ impl<'a> Writer<'a> {
         let moved: HashMap<u64, &Mark> =
             self.marks.iter().filter_map(|mark| Some((mark.origin.stored_at()?.1, mark))).collect();
         let Some(old) = read_auxtrace_index(section, endian) else {
-            let what = "the AUXTRACE index can't be read and was rebuilt from the AUXTRACE records";
+            let what = "the AUXTRACE index was unreadable and was rebuilt from the AUXTRACE records";
             session.report.say(Level::Warning, what);
             let entries: Vec<_> = self.marks.iter().map(listed).collect();
             session.set_feature(Feature::AUXTRACE, write_auxtrace_index(&entries, endian));
@@ -318,7 +316,7 @@ impl<'a> Writer<'a> {
         let astray = old.len() - new.len() - dropped;
         if astray > 0 {
             let what = format!(
-                "{astray} of {} entries of the AUXTRACE index pointed at no AUXTRACE record and were left out",
+                "{astray} of {} entries of the AUXTRACE index pointed at no AUXTRACE record and were dropped",
                 old.len()
             );
             session.report.say(Level::Warning, what);

@@ -53,7 +53,7 @@ pub(crate) struct VerbosityArgs {
     /// Print only losses, warnings and errors
     #[arg(help_heading = "Report", short, long)]
     quiet: bool,
-    /// Print more; -vv also prints how it is done
+    /// Print more; -vv also prints how the work is done
     #[arg(help_heading = "Report", short, long, action = ArgAction::Count)]
     verbose: u8,
     /// Don't show the progress bar (shown on a terminal after 2 s)
@@ -119,7 +119,7 @@ pub(crate) fn tell_failure(error: &anyhow::Error) {
 fn way_out(error: &anyhow::Error) -> &'static str {
     let fault = error.chain().find_map(|cause| cause.downcast_ref::<perfx_format::Error>()?.fault_code());
     match fault.and_then(|fault| perfx_doctor::code(fault).mend) {
-        Some("recover") => "; perfx recover brings back what can be read",
+        Some("recover") => "; perfx recover restores what can be read",
         _ => "",
     }
 }

@@ -247,7 +247,7 @@ fn an_output_that_comes_into_being_meanwhile_is_left_alone() {
         let output = waiting.child.wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{line}: {said}");
-        assert!(said.contains("another program made it meanwhile, so it stays as it is"), "{line}: {said}");
+        assert!(said.contains("another program has created it, so it was not overwritten"), "{line}: {said}");
         assert!(everything(waiting.folder.path()) == before, "{line}");
     }
 }
@@ -781,9 +781,8 @@ fn a_dry_run_says_what_would_be_done_and_does_nothing() {
             .stderr
             .replace("perfx: wrote", "perfx: would write")
             .replace("perfx: kept", "perfx: would keep");
-        let told = told
-            .replace("perfx: changed", "perfx: would change")
-            .replace("; its records stay as they are", "");
+        let told =
+            told.replace("perfx: changed", "perfx: would change").replace("; its records are unchanged", "");
         assert_eq!((dry.code, dry.stderr), (real.code, told), "{line}");
     }
 }
@@ -884,7 +883,7 @@ fn a_thread_that_can_not_be_started_is_an_error_and_no_panic() {
     {
         let ran = perfx(line);
         assert_eq!(ran.code, Some(1), "{line}: {}", ran.stderr);
-        assert!(ran.stderr.contains("a thread can't be started"), "{line}: {}", ran.stderr);
+        assert!(ran.stderr.contains("can't start a thread"), "{line}: {}", ran.stderr);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "{line} leaves a file");
     }
     let ran = perfx("copy -@ 1 -o out.data");
@@ -970,7 +969,7 @@ fn cut_short_while_writing(line: &str) -> (Option<i32>, String) {
 fn an_input_that_is_cut_short_while_it_is_read_is_named() {
     for line in ["dump big.data", "copy big.data", "copy -@ 1 big.data"] {
         let (code, stderr) = cut_short_while_writing(line);
-        let expected = "big.data: another program cut the file short while it was read\n";
+        let expected = "big.data: another program truncated the file while it was being read\n";
         assert!(stderr.ends_with(expected), "{line}: {stderr}");
         assert_eq!(code, Some(1), "{line}");
     }
@@ -980,7 +979,7 @@ fn an_input_that_is_cut_short_while_it_is_read_is_named() {
 #[test]
 fn an_input_with_a_newline_in_its_name_that_is_cut_short_is_named() {
     let (code, stderr) = cut_short_while_writing("dump big\nname.data");
-    let expected = "big\\nname.data: another program cut the file short while it was read\n";
+    let expected = "big\\nname.data: another program truncated the file while it was being read\n";
     assert!(stderr.ends_with(expected), "{stderr}");
     assert_eq!(code, Some(1));
 }
@@ -991,7 +990,7 @@ fn a_command_of_perf_gets_no_tip_to_an_unrelated_one() {
     for (given, tip) in [
         ("report", Some("use perf report: it reads every recording that perfx writes")),
         ("archive", Some("use perf archive: it reads every recording that perfx writes")),
-        ("record", Some("use perf record: perfx works on recordings that are there")),
+        ("record", Some("use perf record: perfx only works on existing recordings")),
         ("injekt", Some("a similar subcommand exists: 'inject'")),
         ("recor", Some("a similar subcommand exists: 'recover'")),
         ("flamegraph", None),
@@ -1063,7 +1062,10 @@ fn an_input_that_is_cut_short_while_it_is_read_leaves_no_temporary_file() {
     drop(pipe);
     let output = child.wait_with_output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(stderr.contains("perf.data: another program cut the file short while it was read\n"), "{stderr}");
+    assert!(
+        stderr.contains("perf.data: another program truncated the file while it was being read\n"),
+        "{stderr}"
+    );
     assert_eq!(output.status.code(), Some(1));
     let names: Vec<String> = everything(folder.path()).into_keys().collect();
     assert_eq!(names, ["other", "perf.data"]);

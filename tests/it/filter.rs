@@ -584,7 +584,7 @@ const HINTS: [(&str, &str, &str); 8] = [
     (
         "--event",
         "sched_process_exec",
-        "nothing in the recording fits --event; did you mean `sched:sched_process_exec`?",
+        "nothing in the recording matches --event; did you mean `sched:sched_process_exec`?",
     ),
     (
         "--event",
@@ -594,7 +594,7 @@ const HINTS: [(&str, &str, &str); 8] = [
     ("--dso", "kernel.kallsyms", "did you mean `[kernel.kallsyms]`?"),
     ("--comm", "FORKS", "did you mean `forks`?"),
     ("--event", "sched_proces_exit", "it has `sched:sched_process_exit`, "),
-    ("--comm", "nosuch", "nothing in the recording fits --comm; it has `"),
+    ("--comm", "nosuch", "nothing in the recording matches --comm; it has `"),
     ("--pid", "1", "the recording has no such process; it has 32131 (forks)"),
     ("--time", "1,2", "the recording has samples from 5863."),
 ];

@@ -643,24 +643,29 @@ fn shown(path: &Path) -> Vec<usize> {
 #[test]
 fn a_feature_at_which_perf_stops_is_rewritten_or_left_out_and_that_is_said() {
     for (name, command, options, said) in [
-        ("cpudesc-none", "compress", "file", "CPUDESC (8) was left out"),
-        ("cpudesc-none", "compress", "pipe", "CPUDESC (8) was left out"),
-        ("cpudesc-none", "copy", "pipe", "CPUDESC (8) was left out"),
+        ("cpudesc-none", "compress", "file", "CPUDESC (8) was dropped"),
+        ("cpudesc-none", "compress", "pipe", "CPUDESC (8) was dropped"),
+        ("cpudesc-none", "copy", "pipe", "CPUDESC (8) was dropped"),
         (
             "cmdline-text",
             "compress",
             "file",
-            "CMDLINE (11) was damaged and is written as every perf reads it",
+            "CMDLINE (11) was damaged and was rewritten so that every perf can read it",
         ),
         (
             "cmdline-text",
             "compress",
             "pipe",
-            "CMDLINE (11) was damaged and is written as every perf reads it",
+            "CMDLINE (11) was damaged and was rewritten so that every perf can read it",
         ),
-        ("cmdline-text", "copy", "pipe", "CMDLINE (11) was damaged and is written as every perf reads it"),
-        ("numa-count", "compress", "file", "NUMA_TOPOLOGY (14) was left out"),
-        ("cache-version", "copy", "pipe", "CACHE (20) was left out"),
+        (
+            "cmdline-text",
+            "copy",
+            "pipe",
+            "CMDLINE (11) was damaged and was rewritten so that every perf can read it",
+        ),
+        ("numa-count", "compress", "file", "NUMA_TOPOLOGY (14) was dropped"),
+        ("cache-version", "copy", "pipe", "CACHE (20) was dropped"),
     ] {
         let fixture = Fixture::new(&format!("crafted/val-feature-{name}.data"));
         let folder = temp();
@@ -732,7 +737,7 @@ fn header_records_inside_compressed_ones_are_refused() {
             args.splice(0..0, command.iter().map(Into::into));
             let ran = perfx(args);
             assert_eq!(ran.code, Some(1), "{name} {command:?}: {}", ran.stderr);
-            assert!(ran.stderr.contains("can't be inside a compressed one"), "{name}: {}", ran.stderr);
+            assert!(ran.stderr.contains("can't be inside a compressed record"), "{name}: {}", ran.stderr);
             assert!(!out.exists(), "{name} {command:?}");
         }
         let ran = perfx(args!["recover", "--to", "pipe", "-o", out, fixture.path]);
@@ -753,7 +758,7 @@ fn header_records_inside_compressed_ones_are_said_when_they_are_copied_and_taken
                 |input: &Path, out: &Path| perfx(args![command, "-f", "--to", "pipe", input, "-o", out]);
             for ran in [again(&fixture.path, &once), again(&once, &twice)] {
                 assert_eq!(ran.code, Some(3), "{name} {command}: {}", ran.stderr);
-                assert!(ran.stderr.contains("can't be inside a compressed one"), "{}", ran.stderr);
+                assert!(ran.stderr.contains("can't be inside a compressed record"), "{}", ran.stderr);
             }
             same_bytes(command, &fs::read(&once).unwrap(), &fs::read(&twice).unwrap()).unwrap();
         }
@@ -781,9 +786,9 @@ fn what_no_section_names_is_kept_or_its_loss_is_said() {
     for (name, said) in [
         (
             "crafted/val-tail.data",
-            "1000 bytes behind the last section were left out: pipe data has no place for them",
+            "1000 bytes after the last section were dropped, because pipe data has no place for them",
         ),
-        ("crafted/val-spare-slots.data", "32 bytes behind the feature table were left out"),
+        ("crafted/val-spare-slots.data", "32 bytes after the feature table were dropped"),
     ] {
         let fixture = Fixture::new(name);
         let (code, stderr, file) = copied(&fixture.path, "file");
@@ -798,7 +803,7 @@ fn what_no_section_names_is_kept_or_its_loss_is_said() {
         let (code, stderr, _) = copied(&hole.path, to);
         assert_eq!(code, Some(3), "{stderr}");
         assert!(
-            stderr.contains("at offset 0x100: 1744 bytes that no section names were left out"),
+            stderr.contains("at offset 0x100: 1744 bytes outside all sections were left out"),
             "{stderr}"
         );
     }
@@ -854,7 +859,6 @@ fn a_feature_too_large_for_pipe_data_is_said_with_its_size() {
     fs::write(&input, file).unwrap();
     let ran = perfx(args!["copy", "--to", "pipe", "-o", out, input]);
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
-    let said =
-        "feature unknown (255) was left out: it has 70000 bytes, and a record of pipe data holds 65519";
+    let said = "feature unknown (255) was dropped: it has 70000 bytes, and a record of pipe data holds at most 65519";
     assert!(ran.stderr.contains(said), "{}", ran.stderr);
 }

@@ -11,7 +11,7 @@ use perfx_format::features::{
     BuildIds as Entries, FeatureContext, NrCpus, decode_feature, read_auxtrace_index, read_event_desc,
     read_group_desc, write_auxtrace_index, write_event_desc, write_group_desc,
 };
-use perfx_format::header::{Features, Weight};
+use perfx_format::header::{self, Features};
 use perfx_format::read::{Batch, Chain, Expand, Form, Recording};
 use perfx_format::sample::{Sample, callchain, frames};
 use perfx_format::write::{Changes, replace_sections};
@@ -25,7 +25,7 @@ use perfx_passes::{
 };
 use perfx_pipeline::{Level, Outcome, OutputForm, Pass};
 
-use crate::promises::{self, Holds, Input, spool, unnamed};
+use crate::promises::{self, Holds, Input, temp_files, unnamed};
 
 /// What is done with whatever bytes.
 pub(crate) type Run = Box<dyn Fn(&[u8]) + Send + Sync>;
@@ -174,7 +174,7 @@ pub(crate) fn file(bytes: &[u8]) {
 
 /// Any bytes as they come out of a pipe.
 pub(crate) fn pipe(bytes: &[u8]) {
-    read(Recording::from_reader(Box::new(Cursor::new(bytes.to_vec())), "fuzzed".into(), spool()));
+    read(Recording::from_reader(Box::new(Cursor::new(bytes.to_vec())), "fuzzed".into(), temp_files()));
 }
 
 /// What must be the same before and after.
@@ -226,7 +226,7 @@ fn check(written: &[u8], form: OutputForm) -> Summary {
     assert_eq!(recording.form, if form == OutputForm::Pipe { Form::Pipe } else { Form::File });
     // Features that can't be told and attrs that don't say their own size are kept as they are; nothing else may be odd.
     for fault in &recording.faults {
-        assert!(fault.weight == Weight::Odd, "{}", fault.to_error());
+        assert!(fault.severity == header::Severity::Odd, "{}", fault.to_error());
     }
     summary(written).expect("what was written can be read")
 }
@@ -352,7 +352,7 @@ pub(crate) fn split(bytes: &[u8]) {
 pub(crate) fn recover(bytes: &[u8]) {
     let passes = || -> Vec<Box<dyn Pass>> { vec![Box::new(Recover::new(true))] };
     let recovered = |bytes: &[u8]| {
-        let recording = open(bytes).ok()?.forgiving();
+        let recording = open(bytes).ok()?.lenient();
         promises::run(recording, passes(), OutputForm::File, 1).ok()
     };
     let Some((_, written)) = recovered(bytes) else { return };
@@ -360,7 +360,11 @@ pub(crate) fn recover(bytes: &[u8]) {
     // As in `by_hostname`.
     let sure = recording.endian == Endian::Little || recording.features.contains_key(&Feature::HOSTNAME);
     if sure {
-        assert!(recording.faults.iter().all(|fault| fault.weight == Weight::Odd), "{:?}", recording.faults);
+        assert!(
+            recording.faults.iter().all(|fault| fault.severity == header::Severity::Odd),
+            "{:?}",
+            recording.faults
+        );
         summary(&written).expect("what came back can be read");
     }
 }
@@ -377,7 +381,7 @@ pub(crate) fn du(bytes: &[u8]) {
 
 /// A recording is equal to itself and to its copies, and whether it is equal to another does not depend on which is named first.
 pub(crate) fn diff(bytes: &[u8]) {
-    let opened = |bytes: &[u8]| open(bytes).and_then(|recording| recording.spooled(&spool())).ok();
+    let opened = |bytes: &[u8]| open(bytes).and_then(|recording| recording.spooled(&temp_files())).ok();
     let equal = |a: &[u8], b: &[u8]| {
         let said = perfx::diff(&mut opened(a)?, &mut opened(b)?, 1).ok()?;
         Some(said["equal"].as_bool().expect("it says whether they are equal"))
@@ -568,7 +572,7 @@ pub(crate) fn decompress(bytes: &[u8]) {
     }
 }
 
-/// Each index alone, then all of them: nothing else is lost, and what was mended has nothing to mend.
+/// Each index alone, then all of them: nothing else is lost, and what was mended has nothing to repair.
 pub(crate) fn reindex(bytes: &[u8]) {
     let add = bytes.len() / 8 % 2 == 1;
     let passes = || -> Vec<Box<dyn Pass>> {
@@ -627,7 +631,7 @@ pub(crate) fn expand(bytes: &[u8]) {
     let mut input = perfx_format::header::Magic::pipe_header(endian).to_vec();
     input.extend(stream);
     let reader = Box::new(Cursor::new(input));
-    let Ok(mut recording) = Recording::from_reader(reader, "fuzzed".into(), spool()) else { return };
+    let Ok(mut recording) = Recording::from_reader(reader, "fuzzed".into(), temp_files()) else { return };
     let mut out = Vec::new();
     let done = walk(&mut recording, true, |record, _| out.extend_from_slice(record.bytes()));
     if how & 1 == 1 && done.is_ok() {

@@ -406,7 +406,7 @@ fn all_mappings_of_processes_whose_user_stacks_are_sampled_stay() {
         let out = folder.path().join("out.data");
         let ran = perfx(args!["inject", "-B", "--no-files", "-o", out, fixture.path]);
         assert!(matches!(ran.code, Some(0 | 3)), "{name}: {}", ran.stderr);
-        assert!(ran.stderr.contains("samples hold user stacks"), "{name}: {}", ran.stderr);
+        assert!(ran.stderr.contains("samples have user stacks"), "{name}: {}", ran.stderr);
         let before = fixture.bytes();
         let contents = Contents::file(&before);
         let sampled: BTreeSet<u32> = contents
@@ -434,7 +434,7 @@ fn all_mappings_of_a_recording_with_aux_data_stay() {
         let folder = temp();
         let out = folder.path().join("out.data");
         let ran = perfx(args!["inject", "-B", "--no-files", "-o", out, fixture.path]);
-        assert!(ran.stderr.contains("decoding it may need any mapping"), "{name}: {}", ran.stderr);
+        assert!(ran.stderr.contains("which may need any mapping to be decoded"), "{name}: {}", ran.stderr);
         let (before, after) = (fixture.bytes(), fs::read(&out).unwrap());
         let (old, new) = (Contents::file(&before), Contents::file(&after));
         same_bytes(name, &before[old.data], &after[new.data]).unwrap();
@@ -610,7 +610,7 @@ fn all_dsos_of_processes_whose_user_stacks_are_sampled_count_as_hit() {
             fixture.path
         ]);
         assert_eq!(ran.code, Some(0), "{name}: {}", ran.stderr);
-        assert!(ran.stderr.contains("samples hold user stacks"), "{name}: {}", ran.stderr);
+        assert!(ran.stderr.contains("samples have user stacks"), "{name}: {}", ran.stderr);
         let named = named_in_feature(&fs::read(&out).unwrap());
         assert!(named.is_superset(&files), "{name}: {named:?} without some of {files:?}");
     }
@@ -683,7 +683,7 @@ fn an_id_that_the_user_gives_replaces_the_recording_s() {
             let ran = perfx(known.map(Into::into).into_iter().chain(args!["-o", out, input]));
             assert_eq!(ran.code, Some(0), "{what}: {}", ran.stderr);
             assert!(
-                ran.stderr.contains("1 build-id of the recording replaced by the ones you gave"),
+                ran.stderr.contains("1 build-id of the recording replaced with the ones you gave"),
                 "{what}: {}",
                 ran.stderr
             );
@@ -774,7 +774,7 @@ fn without_anything_to_inject_the_recording_is_copied() {
     let bytes = Fixture::new("recorded/plain.p61.data").bytes();
     fs::write(&there, &bytes).unwrap();
     let ran = perfx(args!["inject", "--in-place", there]);
-    assert!(ran.code == Some(0) && ran.stderr.contains("stays as it is"), "{}", ran.stderr);
+    assert!(ran.code == Some(0) && ran.stderr.contains("is unchanged"), "{}", ran.stderr);
     same_bytes("in place", &bytes, &fs::read(&there).unwrap()).unwrap();
     // Where to find ids is of no use without saying what to do with them.
     let ran = perfx(args!["inject", "--known-build-ids", "aa /bin/x", there]);
@@ -813,7 +813,7 @@ fn ids_of_files_that_only_their_name_identifies_are_said_to_be_so() {
     let ran = perfx(args!["inject", "-b", "-v", "--no-files", "--root", root, "-o", out, input]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert!(
-        ran.stderr.contains("found by name alone: if another file of that name was recorded"),
+        ran.stderr.contains("found by name only; if a different file of that name was recorded"),
         "{}",
         ran.stderr
     );

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use perfx_doctor::{Severity, examine};
-use perfx_format::header::{Features, Weight};
-use perfx_format::read::{Form, Recording, Spool};
+use perfx_format::header::{self, Features};
+use perfx_format::read::{Form, Recording, TempFiles};
 use perfx_format::{Endian, Feature, RecordType};
 use perfx_passes::{PassSpec, parse_chain};
 use perfx_pipeline::{Job, Level, Outcome, Output, OutputForm, Pass, Report, count};
@@ -22,7 +22,7 @@ pub(crate) fn unnamed(bytes: &[u8]) -> File {
     file
 }
 
-pub(crate) fn spool() -> Spool {
+pub(crate) fn temp_files() -> TempFiles {
     Arc::new(|| Ok(unnamed(&[])))
 }
 
@@ -39,8 +39,8 @@ pub(crate) const NAME: &str = "input.data";
 impl Input<'_> {
     pub(crate) fn open(&self) -> perfx_format::Result<Recording> {
         match self {
-            Input::Bytes(bytes) => Recording::from_file(unnamed(bytes), NAME.into(), spool()),
-            Input::Directory(path) => Recording::open_with(path, spool()),
+            Input::Bytes(bytes) => Recording::from_file(unnamed(bytes), NAME.into(), temp_files()),
+            Input::Directory(path) => Recording::open_with(path, temp_files()),
         }
     }
 
@@ -69,7 +69,7 @@ pub(crate) fn run(
     threads: usize,
 ) -> anyhow::Result<(Outcome, Vec<u8>)> {
     let mut file = unnamed(&[]);
-    let job = Job { recording, passes, threads, spool: spool() };
+    let job = Job { recording, passes, threads, temp_files: temp_files() };
     let outcome = match form {
         OutputForm::Pipe => job.run(Output::Pipe(&mut file))?,
         form => job.run(Output::File(&file, form))?,
@@ -132,7 +132,7 @@ impl Holds {
             kinds: BTreeMap::new(),
             unnamed: BTreeMap::new(),
             stored: Vec::new(),
-            whole: recording.faults.iter().all(|fault| fault.weight == Weight::Odd),
+            whole: recording.faults.iter().all(|fault| fault.severity == header::Severity::Odd),
             codes: faults.map(|found| found.code.code).collect(),
             sound: diagnosis.findings.is_empty(),
         };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use perfx_format::features::write_str;
 use perfx_format::header::{Features, FileFront, FileHeader, Magic};
-use perfx_format::read::{Batch, Expand, Recording, Spool};
+use perfx_format::read::{Batch, Expand, Recording, TempFiles};
 use perfx_format::sample::{Sample, Weight, callchain};
 use perfx_format::section::{Section, feature_table};
 use perfx_format::{
@@ -677,20 +677,20 @@ fn with_attrs_at(
     file
 }
 
-fn spool() -> Spool {
+fn temp_files() -> TempFiles {
     Arc::new(tempfile::tempfile)
 }
 
 fn open(bytes: &[u8]) -> Recording {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(bytes).unwrap();
-    Recording::from_file(file, "made".into(), spool()).unwrap()
+    Recording::from_file(file, "made".into(), temp_files()).unwrap()
 }
 
 /// Through passes into a form.
 fn run(recording: Recording, passes: Vec<Box<dyn Pass>>, form: OutputForm, threads: usize) -> Vec<u8> {
     let mut file = tempfile::tempfile().unwrap();
-    let job = Job { recording, passes, threads, spool: spool() };
+    let job = Job { recording, passes, threads, temp_files: temp_files() };
     match form {
         OutputForm::Pipe => job.run(Output::Pipe(&mut file)).unwrap(),
         form => job.run(Output::File(&file, form)).unwrap(),
@@ -772,7 +772,7 @@ fn to_pipe_data_and_back_nothing_is_lost() {
         let pipe = run(open(&file), vec![], OutputForm::Pipe, 1);
         assert!(run(open(&pipe), vec![], OutputForm::Pipe, 1) == pipe, "pipe data comes out the same");
         let read =
-            Recording::from_reader(Box::new(Cursor::new(pipe.clone())), "made".into(), spool()).unwrap();
+            Recording::from_reader(Box::new(Cursor::new(pipe.clone())), "made".into(), temp_files()).unwrap();
         assert!(read.events == events && read.features == features);
         for back in [open(&pipe), read] {
             assert!(run(back, vec![], OutputForm::File, 1) == file);
@@ -1133,7 +1133,8 @@ fn the_bytes_written_depend_on_neither_threads_nor_the_form_of_the_input() {
         assert!(expected.len() > file.len() + 60 * 40, "ids were injected");
         assert!(run(open(&file), hit(), OutputForm::File, 4) == expected, "four threads");
         assert!(run(open(&pipe), hit(), OutputForm::File, 3) == expected, "pipe data in a file");
-        let reader = Recording::from_reader(Box::new(Cursor::new(pipe)), "made".into(), spool()).unwrap();
+        let reader =
+            Recording::from_reader(Box::new(Cursor::new(pipe)), "made".into(), temp_files()).unwrap();
         assert!(run(reader, hit(), OutputForm::File, 2) == expected, "pipe data as it comes");
         let bytes: Bytes = expected.into();
         let header = FileHeader::read(&bytes).unwrap();
@@ -1143,9 +1144,11 @@ fn the_bytes_written_depend_on_neither_threads_nor_the_form_of_the_input() {
 
 #[test]
 fn leaping_over_samples_finds_what_walking_finds() {
-    let spool: Spool = Arc::new(tempfile::tempfile);
+    let temp_files: TempFiles = Arc::new(tempfile::tempfile);
     each_fixture(&recorded(), |fixture| {
-        let Ok(mut recording) = Recording::open_with(&fixture.path, spool.clone()) else { return Ok(()) };
+        let Ok(mut recording) = Recording::open_with(&fixture.path, temp_files.clone()) else {
+            return Ok(());
+        };
         // The second time the cuts are known.
         for _ in 0..2 {
             for batch in recording.batches().map_while(Result::ok) {

@@ -92,7 +92,7 @@ fn a_hole_is_stepped_over() {
     fs::write(&input, &bytes).unwrap();
     let ran = perfx(args!["recover", input, "-o", output]);
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
-    assert!(ran.stderr.contains("records go on behind them"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("more records follow them"), "{}", ran.stderr);
     let left = records(&output);
     assert!(left.len() > whole.len() / 2 && left.len() < whole.len());
     let mut rest = whole.iter();
@@ -450,7 +450,11 @@ fn records_that_are_odd_throughout_are_kept_in_front_of_a_hole_and_behind_it() {
             fs::write(&input, damaged).unwrap();
             let ran = perfx(args!["recover", "-f", input, "-o", output]);
             assert_eq!(ran.code, Some(3), "{code}: {}", ran.stderr);
-            assert!(ran.stderr.contains(code) && ran.stderr.contains("kept all the same"), "{}", ran.stderr);
+            assert!(
+                ran.stderr.contains(code) && ran.stderr.contains("kept although they violate the format"),
+                "{}",
+                ran.stderr
+            );
             assert_eq!(samples(&output), expected, "{code}, {} bytes of {:#x}", hole.len(), hole[0]);
         }
     }
@@ -483,7 +487,7 @@ fn a_pipe_that_is_damaged_in_its_leading_records_comes_back() {
                 for damaged in [zeroed, short] {
                     fs::write(&input, &damaged).unwrap();
                     let copied = perfx(args!["copy", "-f", input, "-o", output]);
-                    if copied.code != Some(1) || !copied.stderr.contains("perfx recover brings back") {
+                    if copied.code != Some(1) || !copied.stderr.contains("perfx recover restores") {
                         return Err(format!("copy: {copied:?}"));
                     }
                     if samples(&input) != expected {
@@ -635,7 +639,7 @@ fn a_killed_recording_is_unfinished_and_inject_adds_its_build_ids() {
     assert!(ran.stderr.contains("perfx inject -b"), "{}", ran.stderr);
     let count = records(&output).len();
     assert_eq!(found.code, Some(1), "{found:?}");
-    let line = format!("unfinished, 1 fault; perfx recover brings back all {count} records");
+    let line = format!("unfinished, 1 fault; perfx recover restores all {count} records");
     assert!(found.text().lines().next().unwrap().ends_with(&line), "{found:?}");
     // One that lost records is another matter.
     let cut = folder.path().join("cut.data");

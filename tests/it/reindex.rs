@@ -38,7 +38,7 @@ fn data_of(path: &Path) -> Vec<u8> {
 
 /// What a report says beside the usual.
 fn mended(report: &str) -> Vec<String> {
-    let usual = ["nothing to mend", "perfx: read ", "perfx: wrote "];
+    let usual = ["nothing to repair", "perfx: read ", "perfx: wrote "];
     let lines = report.lines().filter(|line| !usual.iter().any(|usual| line.contains(usual)));
     lines.map(str::to_owned).collect()
 }
@@ -194,7 +194,7 @@ fn ids_are_dropped_and_added_and_what_nobody_knows_is_not_guessed() {
             entries.insert(0, [vec![0xdead], right[gone][1..].to_vec()].concat());
             let wrong = with_index(&file, &entries);
             let (mended, report) = reindexed(&wrong, &["--ids", "--aux"]).unwrap();
-            assert!(report.contains("1 id that no event has left out, 1 id added"), "{name}: {report}");
+            assert!(report.contains("1 id dropped that no event has, 1 id added"), "{name}: {report}");
             let is = id_index(&mended);
             for (was, is) in right.iter().zip(&is) {
                 let known = |at: usize| was[at] == is[at] || (is[at] == u64::MAX && was == &right[gone]);
@@ -529,7 +529,7 @@ fn build_ids_of_mappings_get_into_the_feature_when_asked_for() {
     assert_eq!(id.unwrap()[0], 0xb0, "{ids:?}");
     let (again, report) = reindexed(&with, &["--build-ids"]).unwrap();
     same_bytes("again", &with, &again).unwrap();
-    assert!(report.contains("feature BUILD_ID: nothing to mend"), "{report}");
+    assert!(report.contains("feature BUILD_ID: nothing to repair"), "{report}");
 }
 
 #[test]
@@ -567,7 +567,7 @@ fn in_place_only_what_is_wrong_changes() {
                 let whole = if name.contains("pipe") { return Ok(()) } else { fs::read(&out).unwrap() };
                 return same_bytes("written anew", &whole, &after);
             }
-            if !done.stderr.contains("its records stay as they are") {
+            if !done.stderr.contains("its records are unchanged") {
                 return Err(done.stderr);
             }
             let (old, new) = (Contents::file(&before), Contents::file(&after));

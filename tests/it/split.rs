@@ -384,7 +384,7 @@ fn parts_that_an_older_split_left_are_named_and_removed() {
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert_eq!(names(), ["g.0001.data", &many[many.len() - 1], "g.note.data"]);
     for removed in &many[1..many.len() - 2] {
-        assert!(ran.stderr.contains(&format!("{removed}, a part of an older split")), "{}", ran.stderr);
+        assert!(ran.stderr.contains(&format!("{removed}, part of an older split")), "{}", ran.stderr);
     }
     let last = format!("{}: named like a part but not written by this split", many[many.len() - 1]);
     assert!(ran.stderr.contains(&last), "{}", ran.stderr);

@@ -530,6 +530,6 @@ fn records_that_nobody_can_tell_apart_are_copied_but_not_looked_at() {
     for command in [&["filter", "--event", "cpu-clock"] as &[&str], &["split", "--by", "event"]] {
         let args = command.iter().map(Into::into).chain(args!["-f", "-o", out, input]);
         let ran = perfx(args.collect::<Vec<std::ffi::OsString>>());
-        assert!(ran.code == Some(1) && ran.stderr.contains("events 0 and 1 keep no event id"), "{ran:?}");
+        assert!(ran.code == Some(1) && ran.stderr.contains("events 0 and 1 have no event id"), "{ran:?}");
     }
 }

@@ -16,15 +16,15 @@ use super::cell::plain;
 use super::gather::{self, Gathered, kind_name};
 use super::names::{Naming, name_hits};
 use crate::args::{ThreadArgs, usage};
-use crate::io::source::{InputArgs, Source, spool};
+use crate::io::source::{InputArgs, Source, temp_files};
 use crate::term::report::VerbosityArgs;
 use crate::term::units::size;
 
 /// Write stat.csv, overview.csv, processes.csv and results.csv into a folder
 ///
 /// stat.csv       records by kind: kind, count
-/// overview.csv   a row for each record, by time: nr, kind, pid, tid, time (ns), info
-/// processes.csv  a row for each process: pid, comm, mappings, fork, exit (ns), samples, period
+/// overview.csv   one row per record, sorted by time: nr, kind, pid, tid, time (ns), info
+/// processes.csv  one row per process: pid, comm, mappings, fork, exit (ns), samples, period
 /// results.csv    what was sampled: event, dso, symbol (or address), samples, period
 ///
 /// Samples and periods are those of perf report -n. Symbols come from the recorded files themselves,
@@ -40,10 +40,10 @@ use crate::term::units::size;
 pub(crate) struct Csv {
     #[command(flatten)]
     input: InputArgs,
-    /// Folder to write to; made if it is not there
+    /// Folder to write to; it is created if necessary
     #[arg(short = 'o', long, value_name = "DIR", visible_alias = "output")]
     dir: PathBuf,
-    /// Overwrite files of these names
+    /// Overwrite existing files
     #[arg(short, long)]
     force: bool,
     #[command(flatten)]
@@ -71,7 +71,7 @@ impl Csv {
         const NAMES: &[&str] = &[STAT, OVERVIEW, PROCESSES, RESULTS];
         let folder = Folder::new(&self.dir, NAMES, &source, self.force, self.dry_run)?;
         if !recording.is_rereadable() {
-            recording = recording.spooled(&spool())?;
+            recording = recording.spooled(&temp_files())?;
         }
         let mut report = Report::default();
         // Names first, then all that happens to them.
@@ -97,7 +97,7 @@ impl Csv {
     ) -> Result<[u64; 4]> {
         let threads = self.threads.count();
         let facts = gather::look(recording, threads)?;
-        let gathered = gather::gather(recording, &facts, spool()()?, threads, report)?;
+        let gathered = gather::gather(recording, &facts, temp_files()()?, threads, report)?;
         let records = gathered.overview.records();
         let read = counted(records, "record", "records");
         report
@@ -107,7 +107,7 @@ impl Csv {
             let samples = counted(gathered.astray, "sample belongs", "samples belong");
             report.say(
                 Level::Loss,
-                format!("{samples} to no event of the recording, and {RESULTS} can't count them"),
+                format!("{samples} to no event of the recording, so {RESULTS} does not count them"),
             );
         }
         let naming = name_hits(&gathered.hits, &facts, &recording.features, recording.endian, ids);

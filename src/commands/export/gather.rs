@@ -9,7 +9,7 @@ use anyhow::Result;
 use csv::ByteRecord;
 use perfx_format::decode::decode;
 use perfx_format::features::read_event_desc;
-use perfx_format::header::Weight;
+use perfx_format::header::Severity;
 use perfx_format::read::{Batch, Form, Recording};
 use perfx_format::record::build_id::BuildIdEntry;
 use perfx_format::record::event_update::name_update;
@@ -162,7 +162,7 @@ const NAMELESS: u32 = u32::MAX;
 const OPEN: u32 = u32::MAX - 1;
 
 /// What the first look learns.
-pub(super) struct Facts {
+pub(super) struct ExportFacts {
     pub(super) events: Vec<Named>,
     pub(super) spaces: Arc<AddressSpaces>,
     /// By mapping: what makes an address an offset in the file, wrapping.
@@ -202,7 +202,7 @@ pub(super) struct Gathered {
 }
 
 /// The first look.
-pub(super) fn look(recording: &mut Recording, threads: usize) -> Result<Facts> {
+pub(super) fn look(recording: &mut Recording, threads: usize) -> Result<ExportFacts> {
     let endian = recording.endian;
     let mut events: Vec<Named> =
         recording.events.iter().enumerate().map(|(at, event)| Named::new(event, at)).collect();
@@ -278,7 +278,7 @@ pub(super) fn look(recording: &mut Recording, threads: usize) -> Result<Facts> {
     for record in &told {
         BuildIdEntry::read(record, endian).iter().for_each(|entry| ids.learn(entry));
     }
-    Ok(Facts { events, spaces, shifts, guests, ids, reference, pids })
+    Ok(ExportFacts { events, spaces, shifts, guests, ids, reference, pids })
 }
 
 /// The kernel's mapping ends its name in a symbol, and has that symbol's address where others have an offset.
@@ -291,14 +291,14 @@ fn kernel_reference(mapping: &Mapping<'_>) -> Option<Reference> {
 /// The second look. `spill` is an empty file.
 pub(super) fn gather(
     recording: &mut Recording,
-    facts: &Facts,
+    facts: &ExportFacts,
     spill: std::fs::File,
     threads: usize,
     report: &mut Report,
 ) -> Result<Gathered> {
     let pipe = recording.form == Form::Pipe;
-    for fault in recording.faults.iter().filter(|fault| fault.weight != Weight::Fatal) {
-        let level = if fault.weight == Weight::Loss { Level::Loss } else { Level::Warning };
+    for fault in recording.faults.iter().filter(|fault| fault.severity != Severity::Fatal) {
+        let level = if fault.severity == Severity::Loss { Level::Loss } else { Level::Warning };
         report.say(level, fault.to_error().file(&recording.name).to_string());
     }
     let mut all = Gathered {
@@ -398,7 +398,7 @@ struct Part {
 }
 
 impl Part {
-    fn read(batch: &Batch, facts: &Facts) -> Result<Part> {
+    fn read(batch: &Batch, facts: &ExportFacts) -> Result<Part> {
         let mut lookup = Lookup::new(facts.spaces.clone());
         let mut part = Part { kinds: BTreeMap::new(), rows: Vec::new(), tally: Tally::default() };
         let (mut rows, mut row) = (Rows::new(), Row::default());
@@ -426,7 +426,7 @@ impl Tally {
         record: &Record<'_>,
         time: Option<u64>,
         layouts: &Layouts,
-        facts: &Facts,
+        facts: &ExportFacts,
         lookup: &mut Lookup,
     ) {
         let pid = named_pid(record);
@@ -459,7 +459,7 @@ impl Tally {
         self.processes.of(pid)
     }
 
-    fn sample(&mut self, record: &Record<'_>, layouts: &Layouts, facts: &Facts, lookup: &mut Lookup) {
+    fn sample(&mut self, record: &Record<'_>, layouts: &Layouts, facts: &ExportFacts, lookup: &mut Lookup) {
         let event = layouts.event_of(record).filter(|&event| event < facts.events.len());
         let (Some(event), Some(layout)) = (event, layouts.layout_of(record)) else {
             self.astray += 1;
@@ -517,7 +517,7 @@ struct Row {
 }
 
 impl Row {
-    fn fill(&mut self, record: &Record<'_>, time: Option<u64>, layouts: &Layouts, facts: &Facts) {
+    fn fill(&mut self, record: &Record<'_>, time: Option<u64>, layouts: &Layouts, facts: &ExportFacts) {
         let kind = record.kind();
         self.cells.clear();
         self.cells.push_field(kind_name(kind).as_bytes());

@@ -70,7 +70,7 @@ impl Folder {
                 Err(error) => refuse_dangling(&path, &error)?,
             }
         }
-        let name = || format!("{} can't be made", path.display());
+        let name = || format!("can't create {}", path.display());
         let inside = path.ancestors().find(|above| above.exists()).unwrap_or(Path::new("."));
         access(inside.join("."), Access::WRITE_OK | Access::EXEC_OK)
             .map_err(io::Error::from)

@@ -9,7 +9,7 @@ use perfx_passes::{IdOptions, can_have_id, dso_name, object_of, recorded_on};
 use symbols::Sources;
 
 use super::cell::plain;
-use super::gather::{Count, Facts, Hits};
+use super::gather::{Count, ExportFacts, Hits};
 
 /// A row of `results.csv`: event, DSO, symbol or address.
 pub(super) type Named = (u32, String, String);
@@ -31,7 +31,7 @@ const UNKNOWN: &str = "[unknown]";
 /// Gives every hit its DSO and symbol. One DSO's symbols are in memory at a time.
 pub(super) fn name_hits(
     hits: &Hits,
-    facts: &Facts,
+    facts: &ExportFacts,
     features: &Features,
     endian: Endian,
     ids: &IdOptions,

@@ -94,14 +94,18 @@ impl Overview {
 
     /// Writes them all, each behind the number of its record.
     pub(super) fn write(self, out: &mut impl Write) -> Result<()> {
-        let broken = "a temporary file can't be read again";
+        let broken = "can't read a temporary file again";
         let spill = self.spill.into_inner().map_err(|error| error.into_error()).with_context(full)?;
         let buffer = (MERGE_MEMORY / (self.runs.len() as u64).max(1)).clamp(SMALLEST, LARGEST);
         let mut runs = Vec::new();
         let mut start = 0;
         for &(end, first) in &self.runs {
             let part = Part { file: &spill, at: start, end };
-            runs.push(Run { rows: BufReader::with_capacity(buffer as usize, part), first, row: Vec::new() });
+            runs.push(SortedRows {
+                rows: BufReader::with_capacity(buffer as usize, part),
+                first,
+                row: Vec::new(),
+            });
             start = end;
         }
         let mut next = BinaryHeap::new();
@@ -135,7 +139,7 @@ impl Read for Part<'_> {
 }
 
 /// A batch's rows being merged.
-struct Run<'a> {
+struct SortedRows<'a> {
     rows: BufReader<Part<'a>>,
     /// Number of its first record.
     first: u64,
@@ -143,7 +147,7 @@ struct Run<'a> {
     row: Vec<u8>,
 }
 
-impl Run<'_> {
+impl SortedRows<'_> {
     /// Reads the next row; its time and the number of its record.
     fn read(&mut self) -> io::Result<Option<(Option<u64>, u64)>> {
         if self.rows.fill_buf()?.is_empty() {
@@ -163,7 +167,7 @@ impl Run<'_> {
 
 /// What it means when the temporary file can't be written; it has no name, but the folder is what is full.
 fn full() -> String {
-    format!("{} (TMPDIR): a temporary file can't be written", std::env::temp_dir().display())
+    format!("{} (TMPDIR): can't write a temporary file", std::env::temp_dir().display())
 }
 
 #[cfg(test)]

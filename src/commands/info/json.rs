@@ -3,19 +3,19 @@
 use perfx_format::decode::{clock_name, decode_attr};
 use perfx_format::event_name::NameSource;
 use perfx_format::features::read_group_desc;
-use perfx_format::header::Weight;
+use perfx_format::header::Severity;
 use perfx_format::read::Form;
 use perfx_format::{Endian, Feature, Value};
 use serde_json::{Map, Value as Json, json};
 
-use super::{Facts, rfc3339};
+use super::{InfoFacts, rfc3339};
 use crate::term::render;
 
 /// Version of the form: one more whenever a reader of the old one would misread the new one.
 const SCHEMA: u32 = 1;
 
 /// One document.
-pub(super) fn document(facts: &Facts<'_>) -> Json {
+pub(super) fn document(facts: &InfoFacts<'_>) -> Json {
     let mut document = Map::new();
     document.insert("schema".into(), json!(SCHEMA));
     document.insert("what".into(), "info".into());
@@ -24,7 +24,7 @@ pub(super) fn document(facts: &Facts<'_>) -> Json {
 }
 
 /// The same, a line for each part and for each item of a part that is a list.
-pub(super) fn lines(facts: &Facts<'_>) -> Vec<Json> {
+pub(super) fn lines(facts: &InfoFacts<'_>) -> Vec<Json> {
     let line = |part: &str, value: Json| {
         let mut line = Map::new();
         line.insert("schema".into(), json!(SCHEMA));
@@ -45,7 +45,7 @@ pub(super) fn lines(facts: &Facts<'_>) -> Vec<Json> {
     lines
 }
 
-fn parts(facts: &Facts<'_>) -> Map<String, Json> {
+fn parts(facts: &InfoFacts<'_>) -> Map<String, Json> {
     let mut parts = Map::new();
     for (name, value) in [
         ("header", header(facts)),
@@ -75,7 +75,7 @@ fn offset(offset: u64) -> Json {
     format!("{offset:#x}").into()
 }
 
-fn header(facts: &Facts<'_>) -> Json {
+fn header(facts: &InfoFacts<'_>) -> Json {
     let recording = facts.recording;
     let mut header = Map::new();
     header.insert("name".into(), (*recording.name).into());
@@ -102,7 +102,7 @@ fn header(facts: &Facts<'_>) -> Json {
     Json::Object(header)
 }
 
-fn counts(facts: &Facts<'_>) -> Json {
+fn counts(facts: &InfoFacts<'_>) -> Json {
     let recording = facts.recording;
     json!({
         "events": recording.events.len(),
@@ -115,7 +115,7 @@ fn counts(facts: &Facts<'_>) -> Json {
     })
 }
 
-fn clock(facts: &Facts<'_>) -> Json {
+fn clock(facts: &InfoFacts<'_>) -> Json {
     let clock = &facts.clock;
     let resolution = facts.feature(Feature::CLOCKID).and_then(|decoded| decoded.get("resolution_ns"));
     json!({
@@ -130,7 +130,7 @@ fn clock(facts: &Facts<'_>) -> Json {
     })
 }
 
-fn time(facts: &Facts<'_>) -> Json {
+fn time(facts: &InfoFacts<'_>) -> Json {
     let Some(times) = facts.times else { return Json::Null };
     json!({
         "first_ns": exact(times.first_ns),
@@ -141,7 +141,7 @@ fn time(facts: &Facts<'_>) -> Json {
     })
 }
 
-fn events(facts: &Facts<'_>) -> Json {
+fn events(facts: &InfoFacts<'_>) -> Json {
     let recording = facts.recording;
     let events = recording.events.iter().zip(&facts.names).enumerate();
     let event =
@@ -166,7 +166,7 @@ fn events(facts: &Facts<'_>) -> Json {
     events.map(event).collect()
 }
 
-fn groups(facts: &Facts<'_>) -> Json {
+fn groups(facts: &InfoFacts<'_>) -> Json {
     let recording = facts.recording;
     let section = recording.features.get(&Feature::GROUP_DESC);
     let groups = section.and_then(|section| read_group_desc(section, recording.endian)).unwrap_or_default();
@@ -174,7 +174,7 @@ fn groups(facts: &Facts<'_>) -> Json {
     groups.into_iter().map(group).collect()
 }
 
-fn features(facts: &Facts<'_>) -> Json {
+fn features(facts: &InfoFacts<'_>) -> Json {
     let file = facts.recording.file.as_ref();
     let feature = |section: &super::Section<'_>| {
         let place =
@@ -192,12 +192,12 @@ fn features(facts: &Facts<'_>) -> Json {
     facts.features.iter().map(feature).collect()
 }
 
-fn faults(facts: &Facts<'_>) -> Json {
+fn faults(facts: &InfoFacts<'_>) -> Json {
     let fault = |fault: &perfx_format::header::Fault| {
-        let weight = match fault.weight {
-            Weight::Odd => "odd",
-            Weight::Loss => "loss",
-            Weight::Fatal => "fatal",
+        let weight = match fault.severity {
+            Severity::Odd => "odd",
+            Severity::Loss => "loss",
+            Severity::Fatal => "fatal",
         };
         json!({
             "code": fault.code,

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use perfx_format::decode::{attr_as_perf, clock_name};
 use perfx_format::features::read_group_desc;
-use perfx_format::header::Weight;
+use perfx_format::header::Severity;
 use perfx_format::{Decoded, Endian, Feature, Value};
 
-use super::{Facts, Section, rfc3339};
+use super::{InfoFacts, Section, rfc3339};
 use crate::io::target::form_name;
 use crate::term::render::{self, Style, readable};
 use crate::term::units;
@@ -39,7 +39,7 @@ const MACHINE: [Feature; 16] = [
 const PMUS: [Feature; 2] = [Feature::CPU_PMU_CAPS, Feature::PMU_CAPS];
 
 /// The whole text.
-pub(super) fn page(facts: &Facts<'_>) -> String {
+pub(super) fn page(facts: &InfoFacts<'_>) -> String {
     let machine: Vec<Feature> = MACHINE.into_iter().chain(PMUS).collect();
     let of_machine = machine.iter().flat_map(|feature| facts.features.iter().find(|s| s.feature == *feature));
     let mut others: Vec<_> = facts.features.iter().filter(|s| !machine.contains(&s.feature)).collect();
@@ -76,7 +76,7 @@ fn row(label: &str, text: impl Into<String>) -> (String, String) {
     (label.to_owned(), text.into())
 }
 
-fn recording(facts: &Facts<'_>) -> Rows {
+fn recording(facts: &InfoFacts<'_>) -> Rows {
     let recording = facts.recording;
     let order = if recording.endian == Endian::Little { "little-endian" } else { "big-endian" };
     let mut rows = vec![row("name", readable(recording.name.as_bytes()))];
@@ -101,7 +101,7 @@ fn recording(facts: &Facts<'_>) -> Rows {
     rows
 }
 
-fn time(facts: &Facts<'_>) -> Rows {
+fn time(facts: &InfoFacts<'_>) -> Rows {
     let clock = &facts.clock;
     let name = match clock.id {
         None => "perf clock (starts near boot)".to_owned(),
@@ -122,7 +122,7 @@ fn time(facts: &Facts<'_>) -> Rows {
     }
     // Zeros are of a writer that did not know either: of a pipe, or of one file for each buffer.
     let Some(times) = facts.times.filter(|times| times.last_ns > 0) else {
-        rows.push(row("samples", "the header does not say when they are from"));
+        rows.push(row("samples", "the header does not say from when to when"));
         return rows;
     };
     for (label, ns) in [("first sample", times.first_ns), ("last sample", times.last_ns)] {
@@ -135,7 +135,7 @@ fn time(facts: &Facts<'_>) -> Rows {
     rows
 }
 
-fn counts(facts: &Facts<'_>) -> Rows {
+fn counts(facts: &InfoFacts<'_>) -> Rows {
     let recording = facts.recording;
     let ids = recording.events.iter().map(|event| event.ids.len() as u64).sum();
     let mut rows =
@@ -148,7 +148,7 @@ fn counts(facts: &Facts<'_>) -> Rows {
     rows
 }
 
-fn events(facts: &Facts<'_>) -> Rows {
+fn events(facts: &InfoFacts<'_>) -> Rows {
     let recording = facts.recording;
     let section = recording.features.get(&Feature::GROUP_DESC);
     let groups = section.and_then(|section| read_group_desc(section, recording.endian)).unwrap_or_default();
@@ -185,13 +185,13 @@ fn events(facts: &Facts<'_>) -> Rows {
     rows
 }
 
-fn faults(facts: &Facts<'_>) -> Rows {
+fn faults(facts: &InfoFacts<'_>) -> Rows {
     let mut rows = Rows::new();
     for fault in &facts.recording.faults {
-        let weight = match fault.weight {
-            Weight::Odd => "odd",
-            Weight::Loss => "lost",
-            Weight::Fatal => "fatal",
+        let weight = match fault.severity {
+            Severity::Odd => "odd",
+            Severity::Loss => "lost",
+            Severity::Fatal => "fatal",
         };
         rows.push(row(
             fault.code,

@@ -199,7 +199,7 @@ pub fn attr_oddities(attr: &Attr, size: usize) -> Vec<Oddity> {
         }
     }
     if attr.sample_type & st::READ != 0 && attr.read_format & 1 << 2 == 0 {
-        note("read-without-id", "samples hold counters without their ids".to_owned());
+        note("read-without-id", "samples have counters without their ids".to_owned());
     }
     odd
 }

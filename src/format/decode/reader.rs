@@ -153,7 +153,7 @@ impl<'a> Reader<'a> {
         self.note(name, Value::Text(text));
         let terminated = text.len() < all.len();
         if !terminated {
-            self.odd("string-unterminated", format!("the {} bytes of `{name}` hold no NUL", all.len()));
+            self.odd("string-unterminated", format!("the {} bytes of `{name}` have no NUL", all.len()));
         }
         self.padded = terminated;
         self.cursor.bytes(text.len() + usize::from(terminated)).map(drop)

@@ -102,7 +102,7 @@ pub(super) fn sample_oddities(
     if let Some((stack, size)) = sample.stack_user.and_then(|stack| Some((stack, stack.dyn_size?)))
         && size > stack.bytes.len() as u64
     {
-        note("stack-size", format!("{size} bytes of a user stack of {} are used", stack.bytes.len()));
+        note("stack-size", format!("{size} bytes of a user stack of {} bytes are used", stack.bytes.len()));
     }
     if sample.read.is_some_and(|read| read.group && read.counts().next().is_none()) {
         note("read-group-empty", "a group of no counters".to_owned());
@@ -120,7 +120,7 @@ pub(super) fn sample_oddities(
     if let Some(raw) = sample.raw.filter(|raw| raw.len() < TRACEPOINT_MIN)
         && layouts.is_tracepoint(record)
     {
-        note("raw-short", format!("{} bytes are no data of a tracepoint", raw.len()));
+        note("raw-short", format!("{} bytes are not the data of a tracepoint", raw.len()));
     }
     match &short {
         Some(short) => note(short.code(), short.to_string()),

@@ -626,7 +626,7 @@ fn an_attr_of_any_size() {
         let expected = [
             "attr-bits: `flags` has bit40",
             "attr-bits: `sample_type` has bit25",
-            "read-without-id: samples hold counters without their ids",
+            "read-without-id: samples have counters without their ids",
         ];
         assert_eq!(codes(136), expected);
         assert_eq!(codes(128)[0], "attr-size: an attr of 128 bytes says it has 136");

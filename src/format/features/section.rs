@@ -144,7 +144,7 @@ impl<'a> Section<'a> {
         };
         let text = until_nul(bytes);
         if text.len() == bytes.len() {
-            self.odd("string-unterminated", format!("the {length} bytes of `{name}` hold no NUL"));
+            self.odd("string-unterminated", format!("the {length} bytes of `{name}` have no NUL"));
         }
         self.note(name, Value::Text(text));
         Some(text)
@@ -227,7 +227,7 @@ impl<'a> Section<'a> {
         let rest = self.rest();
         let padding = rest.iter().all(|&b| b == 0);
         if done.is_some() && !padding {
-            self.odd("section-rest", format!("{} bytes follow what is known of the section", rest.len()));
+            self.odd("section-rest", format!("{} bytes follow the known part of the section", rest.len()));
         }
         if !rest.is_empty() && (done.is_none() || !padding) {
             self.note("rest", Value::Bytes(rest));

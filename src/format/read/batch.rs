@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use super::fragment::{Lost, Torn};
+use super::fragment::{Fragment, Lost};
 use super::framed::Framed;
 use crate::decode::decode;
 use crate::{
@@ -14,8 +14,8 @@ use crate::{
 pub const BATCH_SIZE: usize = 4 << 20;
 
 /// Positions in a batch of all records that are neither samples nor ends of a round, so that who wants only such is spared the walk over what
-/// makes up nearly all of a recording. Kept with the cuts, so there is a limit to them.
-pub(super) type Rare = Arc<[u32]>;
+/// makes up nearly all of a recording. Kept with the extents, so there is a limit to them.
+pub(super) type SparseIndex = Arc<[u32]>;
 
 /// A run of whole records. [`Recording::decompressed`](super::Recording::decompressed) shows how to walk them.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ pub struct Batch {
     /// How many there are.
     pub records: u64,
     /// Where those of rare kinds stand, unless there are many or nobody knows.
-    pub(crate) rare: Option<Rare>,
+    pub(crate) rare: Option<SparseIndex>,
     /// The file and offset at which the same bytes lie, if they are mapped.
     pub stored: Option<(Arc<File>, u64)>,
     /// The file they came from.
@@ -39,7 +39,7 @@ pub struct Batch {
     /// How to find a record's event and time.
     pub layouts: Arc<Layouts>,
     /// What follows the last whole record and is none.
-    pub torn: Option<Torn>,
+    pub torn: Option<Fragment>,
     /// What could not be decompressed, known at its end.
     pub lost: Option<Lost>,
     /// The compressed records that were opened since the batch before; their records are in this one or the next.

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use super::batch::{BATCH_SIZE, Batch, Rare};
+use super::batch::{BATCH_SIZE, Batch, SparseIndex};
 use super::cutter::Cutter;
-use super::fragment::Torn;
+use super::fragment::Fragment;
 use super::resync::likely_start;
 use super::stream::Source;
 use crate::header::EVENTS_MAX;
@@ -38,21 +38,21 @@ impl Progress {
 
 /// A batch of a mapped stream, without its bytes.
 #[derive(Clone, Debug)]
-pub struct Cut {
+pub struct BatchExtent {
     stream: usize,
     start: usize,
     len: usize,
     kinds: Kinds,
     records: u64,
-    rare: Option<Rare>,
-    torn: Option<Torn>,
+    rare: Option<SparseIndex>,
+    torn: Option<Fragment>,
 }
 
-impl Cut {
-    fn of(batch: &Batch, stream: usize, start: usize) -> Cut {
+impl BatchExtent {
+    fn of(batch: &Batch, stream: usize, start: usize) -> BatchExtent {
         let Batch { kinds, records, torn, .. } = *batch;
         let (len, rare) = (batch.bytes.len(), batch.rare.clone());
-        Cut { stream, start, len, kinds, records, rare, torn }
+        BatchExtent { stream, start, len, kinds, records, rare, torn }
     }
 }
 
@@ -64,12 +64,12 @@ pub struct Batches {
     /// Pipe data: the events so far, since more may come among the records.
     pub(super) pipe: Option<Vec<Event>>,
     /// An attr among the records that can't be read is no error: whoever reads the records finds it.
-    pub(super) forgiving: bool,
+    pub(super) lenient: bool,
     pub(super) layouts: Arc<Layouts>,
-    /// The next of the known cuts, when they are known.
+    /// The next of the known extents, when they are known.
     pub(super) again: Option<usize>,
-    pub(super) new_cuts: Option<Vec<Cut>>,
-    pub(super) cuts: Arc<OnceLock<Vec<Cut>>>,
+    pub(super) new_extents: Option<Vec<BatchExtent>>,
+    pub(super) extents: Arc<OnceLock<Vec<BatchExtent>>>,
     pub(super) progress: Arc<Progress>,
 }
 
@@ -99,7 +99,7 @@ impl Iterator for Batches {
             Ok(None) => None,
             Err(error) => {
                 let name = self.cutters.get(self.at).map(|cutter| cutter.stream.name.clone());
-                self.new_cuts = None;
+                self.new_extents = None;
                 // Nothing behind the fault can be found, but the other files of a directory are not concerned.
                 self.at += 1;
                 named(error, name.unwrap_or_else(|| "".into()))
@@ -108,74 +108,74 @@ impl Iterator for Batches {
     }
 }
 
-/// A stretch of a mapped stream: the batch that belongs to it begins with the first record that begins here.
+/// A window of a mapped stream: the batch that belongs to it begins with the first record that begins here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Stretch {
+pub struct Window {
     stream: usize,
     from: usize,
     to: usize,
 }
 
-/// A stretch in which any thread can look for the batch, before it is known where records begin: that is guessed.
-pub struct Draft {
+/// A window in which any thread can look for the batch, before it is known where records begin: that is guessed.
+pub struct SpeculativeBatch {
     /// Where.
-    pub stretch: Stretch,
+    pub window: Window,
     cutter: Cutter,
 }
 
-impl std::fmt::Debug for Draft {
+impl std::fmt::Debug for SpeculativeBatch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Draft({:?})", self.stretch)
+        write!(f, "SpeculativeBatch({:?})", self.window)
     }
 }
 
-impl Draft {
+impl SpeculativeBatch {
     /// What seems to be the batch; [`Batches::accept`] knows whether it is. `None` where no records seem to begin, or something is wrong with
     /// them, which is for who reads in file order to judge.
-    pub fn batch(mut self) -> Option<(Cut, Batch)> {
-        let Stretch { stream, from, to } = self.stretch;
+    pub fn batch(mut self) -> Option<(BatchExtent, Batch)> {
+        let Window { stream, from, to } = self.window;
         let start = likely_start(self.cutter.mapped()?, from, to, self.cutter.endian)?;
         self.cutter.at = start;
         let batch = self.cutter.next_batch().ok()??;
         let whole = batch.torn.is_none() && self.cutter.at >= to;
-        whole.then(|| (Cut::of(&batch, stream, start), batch))
+        whole.then(|| (BatchExtent::of(&batch, stream, start), batch))
     }
 }
 
 impl Batches {
-    /// All stretches in file order, for who looks for batches on many threads. `None` where they must be read in order, or their places are
+    /// All windows in file order, for who looks for batches on many threads. `None` where they must be read in order, or their places are
     /// known.
-    pub fn drafts(&self) -> Option<impl Iterator<Item = Draft> + Send + use<>> {
+    pub fn speculative_batches(&self) -> Option<impl Iterator<Item = SpeculativeBatch> + Send + use<>> {
         let cutters: Option<Vec<Cutter>> = self.cutters.iter().map(Cutter::of_mapped).collect();
-        let cutters = cutters.filter(|cutters| cutters.iter().all(|cutter| !cutter.forgiving))?;
+        let cutters = cutters.filter(|cutters| cutters.iter().all(|cutter| !cutter.lenient))?;
         let unknown = self.pipe.is_none() && self.again.is_none();
         let drafts = |(stream, whole): (usize, Cutter)| {
             let size = whole.mapped().map_or(0, |bytes| bytes.len());
             (0..size).step_by(BATCH_SIZE).filter_map(move |from| {
-                let stretch = Stretch { stream, from, to: size.min(from + BATCH_SIZE) };
-                Some(Draft { stretch, cutter: whole.of_mapped()? })
+                let window = Window { stream, from, to: size.min(from + BATCH_SIZE) };
+                Some(SpeculativeBatch { window, cutter: whole.of_mapped()? })
             })
         };
         unknown.then(|| cutters.into_iter().enumerate().flat_map(drafts))
     }
 
     /// Takes a drafted batch for the next one, if it is.
-    pub fn accept(&mut self, cut: Cut) -> bool {
-        if self.place() != Some((cut.stream, cut.start)) {
+    pub fn accept(&mut self, extent: BatchExtent) -> bool {
+        if self.place() != Some((extent.stream, extent.start)) {
             return false;
         }
-        self.at = cut.stream;
-        self.cutters[cut.stream].at += cut.len;
-        self.progress.read.fetch_add(cut.len as u64, Ordering::Relaxed);
-        if let Some(cuts) = &mut self.new_cuts {
-            cuts.push(cut);
+        self.at = extent.stream;
+        self.cutters[extent.stream].at += extent.len;
+        self.progress.read.fetch_add(extent.len as u64, Ordering::Relaxed);
+        if let Some(extents) = &mut self.new_extents {
+            extents.push(extent);
         }
         true
     }
 
-    /// The next batch begins behind this stretch, or there is none.
-    pub fn is_past(&self, stretch: Stretch) -> bool {
-        self.place().is_none_or(|place| place >= (stretch.stream, stretch.to))
+    /// The next batch begins behind this window, or there is none.
+    pub fn is_past(&self, window: Window) -> bool {
+        self.place().is_none_or(|place| place >= (window.stream, window.to))
     }
 
     /// Stream and position of what comes next.
@@ -189,33 +189,35 @@ impl Batches {
         while let Some(cutter) = self.cutters.get_mut(self.at) {
             let start = cutter.at;
             if let Some(batch) = cutter.next_batch()? {
-                if let Some(cuts) = &mut self.new_cuts {
-                    cuts.push(Cut::of(&batch, self.at, start));
+                if let Some(extents) = &mut self.new_extents {
+                    extents.push(BatchExtent::of(&batch, self.at, start));
                 }
                 return Ok(Some(batch));
             }
             self.at += 1;
         }
-        if let Some(cuts) = self.new_cuts.take() {
+        if let Some(extents) = self.new_extents.take() {
             // Whoever was first has found the same.
-            let _ = self.cuts.set(cuts);
+            let _ = self.extents.set(extents);
         }
         Ok(None)
     }
 
     fn known(&mut self, number: usize) -> Result<Option<Batch>> {
-        let Some(cut) = self.cuts.get().and_then(|cuts| cuts.get(number)) else { return Ok(None) };
+        let Some(extent) = self.extents.get().and_then(|extents| extents.get(number)) else {
+            return Ok(None);
+        };
         self.again = Some(number + 1);
-        let Some(cutter) = self.cutters.get(cut.stream) else { return Ok(None) };
+        let Some(cutter) = self.cutters.get(extent.stream) else { return Ok(None) };
         let Source::Mapped { bytes, file, offset } = &cutter.stream.source else { return Ok(None) };
-        let at = offset + cut.start as u64;
+        let at = offset + extent.start as u64;
         Ok(Some(Batch {
-            bytes: bytes.slice(cut.start..cut.start + cut.len),
-            kinds: cut.kinds,
-            records: cut.records,
-            rare: cut.rare.clone(),
+            bytes: bytes.slice(extent.start..extent.start + extent.len),
+            kinds: extent.kinds,
+            records: extent.records,
+            rare: extent.rare.clone(),
             stored: Some((file.clone(), at)),
-            torn: cut.torn,
+            torn: extent.torn,
             layouts: self.layouts.clone(),
             ..cutter.empty_batch(at)
         }))
@@ -229,7 +231,7 @@ impl Batches {
             let mut walker = batch.walk();
             while let Some(record) = walker.next_wanted(attrs, usize::MAX)? {
                 let read = match HeaderRecord::read(&record) {
-                    Err(_) if self.forgiving => continue,
+                    Err(_) if self.lenient => continue,
                     read => read?,
                 };
                 if let Some(HeaderRecord::Event(event)) = read {

@@ -4,10 +4,10 @@ use std::io::{self, Read, Write};
 use std::sync::Arc;
 
 use super::batch::{BATCH_SIZE, Batch};
-use super::fragment::Torn;
+use super::fragment::Fragment;
 use super::framed::frame;
 use super::resync::{PROBES_PER_BYTE, gap};
-use super::stream::{Source, Spool, Stream, read_once};
+use super::stream::{Source, Stream, TempFiles, read_once};
 use crate::{Bytes, Endian, Error, Frame, Kinds, Layouts, Origin, Origins, RECORD_SIZE_MAX, Result};
 
 /// Cuts one stream at record boundaries.
@@ -19,7 +19,7 @@ pub(super) struct Cutter {
     pub(super) at: usize,
     pub(super) ended: bool,
     /// Mapped: bytes that are no record are stepped over, where records go on behind them.
-    pub(super) forgiving: bool,
+    pub(super) lenient: bool,
     /// How many bytes may still be looked at while looking for records: the sum of all gaps is linear in the input.
     pub(super) probes: u64,
     /// Read no more of a pipe than is there, as long as that is a record.
@@ -32,7 +32,7 @@ impl Cutter {
             Source::Mapped { bytes, .. } => PROBES_PER_BYTE * bytes.len() as u64,
             Source::Reader { .. } => 0,
         };
-        Cutter { stream, endian, layouts, at: 0, ended: false, forgiving: false, probes, eager: false }
+        Cutter { stream, endian, layouts, at: 0, ended: false, lenient: false, probes, eager: false }
     }
 
     /// All bytes of a mapped stream.
@@ -89,7 +89,7 @@ impl Cutter {
         let framed = frame(&rest, self.endian, enough);
         let mut batch = Batch { stored: Some((file.clone(), at)), ..self.empty_batch(at) };
         let ends_early = framed.bad.is_some() || framed.end < enough && framed.end < rest.len();
-        let gap = if self.forgiving && ends_early && framed.stray.is_none() {
+        let gap = if self.lenient && ends_early && framed.stray.is_none() {
             let mut probes = self.probes;
             let gap = gap(&rest, &framed, self.endian, &self.layouts, &mut probes);
             self.probes = probes;
@@ -100,7 +100,7 @@ impl Cutter {
         if let Some(gap) = gap {
             let origin = Origin::Input { stream, offset: at + gap.from as u64 };
             let (bytes, resumes) = ((gap.to - gap.from) as u64, gap.to < rest.len());
-            batch.torn = Some(Torn { origin, kind: None, bytes, needs: 0, resumes, stray: None });
+            batch.torn = Some(Fragment { origin, kind: None, bytes, needs: 0, resumes, stray: None });
             let framed = frame(&rest[..gap.from], self.endian, usize::MAX);
             batch.hold(rest.slice(0..framed.end), &framed);
             self.at += gap.to;
@@ -122,7 +122,7 @@ impl Cutter {
         let (endian, stream) = (self.endian, self.stream.index);
         let Source::Reader { offset: at, .. } = self.stream.source else { return Ok(None) };
         let mut batch = self.empty_batch(at);
-        let Source::Reader { reader, pending, offset, spool } = &mut self.stream.source else {
+        let Source::Reader { reader, pending, offset, temp_files } = &mut self.stream.source else {
             return Ok(None);
         };
         let mut buffer = std::mem::take(pending);
@@ -137,7 +137,7 @@ impl Cutter {
                 self.ended = !read_once(reader, &mut buffer).map_err(fail)?;
             }
         }
-        // The same cuts as of what is mapped.
+        // The same extents as of what is mapped.
         let enough = if self.eager { usize::MAX } else { BATCH_SIZE - self.at % BATCH_SIZE };
         if !self.eager && !self.ended {
             // So that the record over the end is there.
@@ -174,7 +174,7 @@ impl Cutter {
             *offset += bytes;
         } else {
             // The last record with its payload is larger than a batch: through a file, so that private memory stays bounded.
-            let mut file = spool().map_err(|e| Error::io("a temporary file can't be made", e))?;
+            let mut file = temp_files().map_err(|e| Error::io("can't create a temporary file", e))?;
             file.write_all(&buffer).map_err(fail)?;
             let needs = framed.cut.map_or(0, |frame| frame.total()).saturating_add(framed.end as u64);
             let missing = needs.saturating_sub(buffer.len() as u64);
@@ -208,10 +208,10 @@ impl Cutter {
     }
 
     /// How temporary files are made, where the stream is not mapped.
-    pub(super) fn spool(&self) -> Option<Spool> {
+    pub(super) fn temp_files(&self) -> Option<TempFiles> {
         match &self.stream.source {
             Source::Mapped { .. } => None,
-            Source::Reader { spool, .. } => Some(spool.clone()),
+            Source::Reader { temp_files, .. } => Some(temp_files.clone()),
         }
     }
 

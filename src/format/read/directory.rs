@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::recording::{Form, Recording};
 use super::stream::{Source, Stream};
-use crate::header::{Fault, Weight};
+use crate::header::{Fault, Severity};
 use crate::{Bytes, Error, Feature, Result};
 
 /// A folder beside the records of a directory that holds a copy of the kernel's code (`perf record --kcore`).
@@ -29,7 +29,7 @@ impl Recording {
         let file = Arc::new(file);
         let mut recording =
             Recording::from_file_header(&bytes, file, data_name.clone()).map_err(|e| e.file(&data_name))?;
-        let cut_short = recording.faults.iter().any(|fault| fault.weight >= Weight::Loss);
+        let cut_short = recording.faults.iter().any(|fault| fault.severity >= Severity::Loss);
         let has_parts = path.join("data.0").is_file();
         let version = match recording.features.get(&Feature::DIR_FORMAT) {
             Some(section) => recording.endian.u64(section, 0).unwrap_or(0),
@@ -69,8 +69,8 @@ impl Recording {
                     format!("data.{first} and {} files more are missing, and their records with them", n - 1)
                 }
             };
-            let (code, weight) = ("directory-part", Weight::Loss);
-            recording.faults.push(Fault { code, offset: 0, what: missing, weight, hint: None });
+            let (code, severity) = ("directory-part", Severity::Loss);
+            recording.faults.push(Fault { code, offset: 0, what: missing, severity, hint: None });
         }
         if version == 1 && parts.is_empty() {
             return Err(Error::new("directory format 1 without a single data.N file").code("directory"));

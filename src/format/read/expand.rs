@@ -1,7 +1,7 @@
 //! Replaces COMPRESSED and COMPRESSED2 records by the records they hold; memory stays bounded whatever a stream claims to expand to.
 //!
 //! What a stream holds depends on all of it that came before, so one thread does it in order: that is how perf writes. Where pieces are whole
-//! frames, [`Parcels`] and [`Parcel::opened`] do the same work ahead, on many threads, and `Expand` only looks whether that was right.
+//! frames, [`DecodeUnits`] and [`DecodeUnit::decompressed`] do the same work ahead, on many threads, and `Expand` only looks whether that was right.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,15 +9,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use zstd::zstd_safe::{DCtx, InBuffer, OutBuffer, get_error_name, get_frame_content_size};
 
 use super::batch::{BATCH_SIZE, Batch, Opened};
-use super::fragment::{Lost, Torn};
+use super::fragment::{Fragment, Lost};
 use super::resync::trusted;
 use crate::record::compressed::{begins_frame, compressed_part};
 use crate::record::header_records::HeaderRecord;
 use crate::{BadFrame, Bytes, Endian, Error, Frame, Kinds, Origin, Origins, Record, RecordType, Result};
 
-pub use parcel::{Parcel, Parcels};
+pub use decode_unit::{DecodeUnit, DecodeUnits};
 
-mod parcel;
+mod decode_unit;
 
 /// The most one COMPRESSED record may expand to, in bytes, when feature COMPRESSED does not allow more: perf hands its whole ring buffer
 /// (`-m`, 512 KiB unless asked for more) to zstd at once, so 64 MiB is far above what is written in practice, and far below a bomb.
@@ -112,9 +112,9 @@ impl Stream {
 impl<I, P> Expand<I>
 where
     I: Iterator<Item = Result<P>>,
-    P: Into<Parcel>,
+    P: Into<DecodeUnit>,
 {
-    /// Of batches, or of their parcels. `mmap_len` is the one of feature COMPRESSED, in bytes, 0 when there is none.
+    /// Of batches, or of their units. `mmap_len` is the one of feature COMPRESSED, in bytes, 0 when there is none.
     pub fn new(batches: I, endian: Endian, mmap_len: u32) -> Self {
         let expansion_max = EXPANSION_MAX.max(u64::from(mmap_len));
         Expand {
@@ -220,7 +220,7 @@ where
             let stream: Stream = stream;
             let breaks_off = stream.breaks_off();
             let lost = stream.lost.or_else(|| {
-                let what = "the zstd frame breaks off; what it held behind this is not there";
+                let what = "the zstd frame is incomplete; the rest of its content is missing";
                 let error = Error::new(what).code("zstd").origin(stream.at).record(RecordType::COMPRESSED);
                 let error = error.file(&last.name);
                 breaks_off.then(|| Lost { error: Arc::new(error), records: 0, bytes: 0 })
@@ -228,7 +228,7 @@ where
             self.ready.extend(lost.map(|lost| Batch { lost: Some(lost), ..last.clone() }));
             if !stream.tail.is_empty() {
                 let frame = Frame::read(&stream.tail, 0, self.endian).ok().flatten();
-                let torn = Torn {
+                let torn = Fragment {
                     origin: stream.tail_origin,
                     kind: frame.map(|frame| frame.kind),
                     bytes: stream.tail.len() as u64,
@@ -248,14 +248,14 @@ pub fn expand_alone<'a>(
     endian: Endian,
     mmap_len: u32,
     salvage: bool,
-) -> Expand<impl Iterator<Item = Result<Parcel>> + Send + 'a> {
-    let opened = move |parcel: Result<Parcel>| parcel.map(|parcel| parcel.opened());
-    Expand::new(Parcels::new(batches).map(opened), endian, mmap_len).salvage(salvage)
+) -> Expand<impl Iterator<Item = Result<DecodeUnit>> + Send + 'a> {
+    let opened = move |unit: Result<DecodeUnit>| unit.map(|unit| unit.decompressed());
+    Expand::new(DecodeUnits::new(batches).map(opened), endian, mmap_len).salvage(salvage)
 }
 
 /// What a file of `--switch-output` needs.
-const CHAIN_HINT: &str = "the zstd stream does not begin in this file: if perf record --switch-output made it, decompress it with all the \
-                          files before it (perfx decompress --chain)";
+const CHAIN_HINT: &str = "the zstd stream does not begin in this file: if perf record --switch-output wrote it, \
+    decompress it together with all earlier files (perfx decompress --chain)";
 
 /// A record of this kind may be inside a compressed one. Of the two with a payload perf looks for that in the file; what says events and
 /// features must be known before anything is decompressed, and means another thing in pipe data than in a file.
@@ -266,7 +266,7 @@ fn may_be_inside(kind: RecordType) -> bool {
 impl<I, P> Iterator for Expand<I>
 where
     I: Iterator<Item = Result<P>>,
-    P: Into<Parcel>,
+    P: Into<DecodeUnit>,
 {
     type Item = Result<Batch>;
 
@@ -285,8 +285,8 @@ where
                 }
             }
             match self.batches.next() {
-                Some(Ok(parcel)) => {
-                    let Parcel { stored, ahead, .. } = parcel.into();
+                Some(Ok(unit)) => {
+                    let DecodeUnit { stored, ahead, .. } = unit.into();
                     let number = stored.origins.at(0).stored_at().map(|(number, _)| number);
                     if self.chain.is_none() {
                         self.finish(number);
@@ -469,7 +469,7 @@ impl Output {
             if piece.expanded > piece.expansion_max {
                 let max = piece.expansion_max;
                 let what = format!(
-                    "it expands to more than {max} bytes, more than any perf writes: taken for a zstd bomb"
+                    "it expands to more than {max} bytes, more than any perf writes: probably a zstd bomb"
                 );
                 return Err(Error::new(what).code("zstd-bomb"));
             }
@@ -495,7 +495,7 @@ impl Output {
                 break;
             };
             if !may_be_here(frame.kind) {
-                let what = "a record of this kind can't be inside a compressed one";
+                let what = "a record of this type can't be inside a compressed record";
                 let error = Error::new(what).origin(self.origins.at(self.framed)).record(frame.kind);
                 return Err(error.code("nested"));
             }
@@ -637,8 +637,7 @@ impl Pieces {
                 })?;
                 expanded += output.pos() as u64;
                 if expanded > EXPANSION_MAX {
-                    let what =
-                        format!("it expands to more than {EXPANSION_MAX} bytes: taken for a zstd bomb");
+                    let what = format!("it expands to more than {EXPANSION_MAX} bytes: probably a zstd bomb");
                     return Err(record.error(what).code("zstd-bomb"));
                 }
                 if input.pos() == input.src.len() && output.pos() < output.capacity() {

@@ -8,7 +8,7 @@ use crate::{Error, HEADER_SIZE, Origin, RecordType};
 /// Bytes that are no whole record: the front of one whose end is missing, or what lies between the last record that can be read and the next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub struct Torn {
+pub struct Fragment {
     /// Where it begins.
     pub origin: Origin,
     /// The kind it claims, if that much of it is there.
@@ -69,7 +69,7 @@ impl Lost {
     }
 }
 
-impl Torn {
+impl Fragment {
     /// A piece of a zstd stream, or a record inside one.
     pub fn is_of_zstd(&self) -> bool {
         matches!(self.origin, Origin::Chunk { .. }) || self.kind.is_some_and(RecordType::is_compressed)
@@ -77,7 +77,7 @@ impl Torn {
 
     /// The same as an error.
     pub fn to_error(&self) -> Error {
-        let Torn { origin, kind, bytes, needs, resumes, stray } = *self;
+        let Fragment { origin, kind, bytes, needs, resumes, stray } = *self;
         if let Some(stray) = stray {
             let (code, what) = match (stray, origin.stored_at()) {
                 (Stray::Recording, Some((_, offset))) => {
@@ -98,7 +98,7 @@ impl Torn {
             return Error::new(what).origin(origin).code(code);
         }
         let what = match needs {
-            _ if resumes => format!("{bytes} bytes are not a record; records go on behind them"),
+            _ if resumes => format!("{bytes} bytes are not a record; more records follow them"),
             0 if bytes < HEADER_SIZE as u64 => format!("only {bytes} bytes are left, too few for a record"),
             0 => format!("{bytes} bytes are not a record, and none follows"),
             needs => format!("the record takes {needs} bytes, but only {bytes} are left"),
@@ -119,7 +119,7 @@ impl std::fmt::Display for Lost {
             1 => write!(f, "; the rest of this record of {} bytes is lost", self.bytes),
             n => write!(
                 f,
-                "; the rest of this record and {} behind it, {} bytes in all, are lost",
+                "; the rest of this record and the {} after it, {} bytes in all, are lost",
                 n - 1,
                 self.bytes
             ),

@@ -1,6 +1,6 @@
 //! How far whole records reach in a buffer: a walk over their headers.
 
-use super::fragment::{Stray, Torn};
+use super::fragment::{Fragment, Stray};
 use crate::{BadFrame, Endian, Frame, Kinds, Origin, Result, Walker};
 
 /// The most positions of rare records that are kept of a batch: 4 kB for 4 MiB.
@@ -30,8 +30,8 @@ impl Framed {
         }
     }
 
-    pub(super) fn torn(&self, origin: Origin, bytes: u64) -> Torn {
-        Torn {
+    pub(super) fn torn(&self, origin: Origin, bytes: u64) -> Fragment {
+        Fragment {
             origin,
             kind: self.cut.map(|frame| frame.kind),
             bytes,

@@ -1,4 +1,4 @@
-//! Opens every form of recording (file, pipe data, directory) and cuts its data into batches of whole records, holding one batch at a time.
+//! Opens every form of recording (file, pipe data, directory) and extents its data into batches of whole records, holding one batch at a time.
 
 mod batch;
 mod batches;
@@ -14,10 +14,10 @@ mod resync;
 mod stream;
 
 pub use batch::{BATCH_SIZE, Batch, Opened};
-pub use batches::{Batches, Cut, Draft, Progress, Stretch};
+pub use batches::{BatchExtent, Batches, Progress, SpeculativeBatch, Window};
 pub use directory::KCORE_DIR;
-pub use expand::{Chain, Expand, Parcel, Parcels, Pieces, expand_alone};
-pub use fragment::{Lost, Stray, Torn};
+pub use expand::{Chain, DecodeUnit, DecodeUnits, Expand, Pieces, expand_alone};
+pub use fragment::{Fragment, Lost, Stray};
 pub use recording::{Form, Recording};
 pub use records::{ReadRecord, Records};
-pub use stream::Spool;
+pub use stream::TempFiles;

@@ -8,7 +8,7 @@ use super::cutter::Cutter;
 use super::recording::{Form, Recording};
 use super::stream::{Source, Stream};
 use crate::features::read_event_desc;
-use crate::header::{EVENTS_MAX, Fault, Features, Weight};
+use crate::header::{EVENTS_MAX, Fault, Features, Severity};
 use crate::record::event_update::name_update;
 use crate::record::header_records::HeaderRecord;
 use crate::{Endian, Error, Feature, Layouts, Origin, Record, Result};
@@ -40,9 +40,9 @@ impl Recording {
             left_out: 0,
             chain: None,
             streams: Vec::new(),
-            forgiving: false,
+            lenient: false,
             progress: Arc::default(),
-            cuts: Arc::default(),
+            extents: Arc::default(),
         };
         let mut cutter = Cutter::new(Stream { name, index: 0, source }, endian, Arc::new(Layouts::new(&[])));
         // Who only wants the front of a pipe that is still being written should have it at once.
@@ -58,9 +58,9 @@ impl Recording {
                 }
                 Err(error) if error.fault_code().is_none() => return Err(error),
                 Err(error) => {
-                    if let Some(spool) = cutter.spool() {
+                    if let Some(temp_files) = cutter.temp_files() {
                         recording.streams.push(cutter.into_rest());
-                        return recording.spooled(&spool);
+                        return recording.spooled(&temp_files);
                     }
                     cutter.layouts = Arc::new(Layouts::new(&recording.events));
                     let Some(bytes) = cutter.step_over() else { return Err(error) };
@@ -77,11 +77,11 @@ impl Recording {
                     Ok(false) => break,
                     Err(error) if recording.events.len() > EVENTS_MAX => return Err(error),
                     Err(error) => {
-                        if let Some(spool) = cutter.spool() {
+                        if let Some(temp_files) = cutter.temp_files() {
                             recording.head.push(batch.part(0..end)?);
                             cutter.give_back(&batch, end);
                             recording.streams.push(cutter.into_rest());
-                            return recording.spooled(&spool);
+                            return recording.spooled(&temp_files);
                         }
                         recording.faults.push(left_out(&error, "the record is left out"));
                         recording.left_out += record.whole_size();
@@ -113,7 +113,7 @@ impl Recording {
                         )
                     }
                 };
-                recording.faults.push(Fault { code, offset, what, weight: Weight::Loss, hint: None });
+                recording.faults.push(Fault { code, offset, what, severity: Severity::Loss, hint: None });
             }
         }
         if !head.build_ids.is_empty() {
@@ -171,7 +171,7 @@ fn left_out(error: &Error, what: &str) -> Fault {
         code: error.fault_code().unwrap_or("torn"),
         offset: error.place().and_then(Origin::stored_at).map_or(0, |(_, offset)| offset),
         what: format!("{kind}{}; {what}", error.what()),
-        weight: Weight::Fatal,
-        hint: Some("perfx recover brings back what can be read"),
+        severity: Severity::Fatal,
+        hint: Some("perfx recover restores what can be read"),
     }
 }

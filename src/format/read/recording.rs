@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use super::batch::Batch;
-use super::batches::{Batches, Cut, Progress};
+use super::batches::{BatchExtent, Batches, Progress};
 use super::cutter::Cutter;
-use super::expand::{Chain, Expand, Parcel, expand_alone};
+use super::expand::{Chain, DecodeUnit, Expand, expand_alone};
 use super::records::Records;
-use super::stream::{Source, Spool, Stream};
+use super::stream::{Source, Stream, TempFiles};
 use crate::features::Compressed;
-use crate::header::{Fault, Features, FileHeader, Magic, PIPE_HEADER_SIZE, TEXT_MAX, Weight};
+use crate::header::{Fault, Features, FileHeader, Magic, PIPE_HEADER_SIZE, Severity, TEXT_MAX};
 use crate::record::compressed::begins_frame;
 use crate::section::Section;
 use crate::{Bytes, Endian, Error, Event, Feature, Kinds, Layouts, Result};
@@ -60,10 +60,10 @@ pub struct Recording {
     pub chain: Option<Chain>,
     pub(super) streams: Vec<Stream>,
     /// Reading goes on behind what is broken.
-    pub(super) forgiving: bool,
+    pub(super) lenient: bool,
     pub(super) progress: Arc<Progress>,
     /// Where the records were cut when they were first read, so that nobody has to walk them for that again.
-    pub(super) cuts: Arc<OnceLock<Vec<Cut>>>,
+    pub(super) extents: Arc<OnceLock<Vec<BatchExtent>>>,
 }
 
 impl std::fmt::Debug for Recording {
@@ -96,7 +96,7 @@ impl Recording {
     /// # Errors
     ///
     /// The path can't be opened, or is not a recording.
-    pub fn open_with(path: impl AsRef<Path>, spool: Spool) -> Result<Recording> {
+    pub fn open_with(path: impl AsRef<Path>, temp_files: TempFiles) -> Result<Recording> {
         let path = path.as_ref();
         let name: Arc<str> = path.to_string_lossy().into();
         let fail = |e| Error::io("can't be opened", e).file(&name);
@@ -105,7 +105,7 @@ impl Recording {
             return Recording::open_directory(path, name.clone()).map_err(|e| e.file(&name));
         }
         let file = File::open(path).map_err(fail)?;
-        Recording::from_file(file, name.clone(), spool).map_err(|e| e.file(&name))
+        Recording::from_file(file, name.clone(), temp_files).map_err(|e| e.file(&name))
     }
 
     /// Opens what is already open: standard input, most of all. A regular file is mapped, anything else is read as it comes.
@@ -113,12 +113,12 @@ impl Recording {
     /// # Errors
     ///
     /// The file can't be read, or is not a recording.
-    pub fn from_file(file: File, name: Arc<str>, spool: Spool) -> Result<Recording> {
+    pub fn from_file(file: File, name: Arc<str>, temp_files: TempFiles) -> Result<Recording> {
         let regular = file.metadata().map_err(|e| Error::io("can't be examined", e).file(&name))?.is_file();
         if regular {
             Recording::from_mapped(file, name)
         } else {
-            Recording::from_reader(Box::new(file), name, spool)
+            Recording::from_reader(Box::new(file), name, temp_files)
         }
     }
 
@@ -127,7 +127,7 @@ impl Recording {
     /// # Errors
     ///
     /// Nothing can be read, it is not a recording, or there is no room for a temporary file.
-    pub fn from_reader(mut reader: Box<dyn Read + Send>, name: Arc<str>, spool: Spool) -> Result<Recording> {
+    pub fn from_reader(mut reader: Box<dyn Read + Send>, name: Arc<str>, temp_files: TempFiles) -> Result<Recording> {
         let fail = |e| Error::io("can't be read", e).file(&name);
         let mut head = Vec::new();
         reader.by_ref().take(PIPE_HEADER_SIZE as u64).read_to_end(&mut head).map_err(fail)?;
@@ -137,11 +137,11 @@ impl Recording {
         let (text, magic) = Magic::read_behind_text(&head).map_err(|e| e.file(&name))?;
         if magic.size == PIPE_HEADER_SIZE as u64 && text == 0 {
             let source =
-                Source::Reader { reader, pending: Vec::new(), offset: PIPE_HEADER_SIZE as u64, spool };
+                Source::Reader { reader, pending: Vec::new(), offset: PIPE_HEADER_SIZE as u64, temp_files };
             return Recording::from_pipe(source, magic.endian, name.clone()).map_err(|e| e.file(&name));
         }
-        let fail = |e| Error::io("can't be spooled to a temporary file", e).file(&name);
-        let mut file = spool().map_err(fail)?;
+        let fail = |e| Error::io("can't be copied to a temporary file", e).file(&name);
+        let mut file = temp_files().map_err(fail)?;
         file.write_all(&head).map_err(fail)?;
         io::copy(&mut reader, &mut file).map_err(fail)?;
         Recording::from_mapped(file, name)
@@ -149,19 +149,19 @@ impl Recording {
 
     /// The same recording, read as far as it goes: what forbids writing is a loss, and batches go on behind bytes that are no record, which
     /// [`Batch::torn`] tells of. What is not mapped is read to its first fault.
-    pub fn forgiving(mut self) -> Recording {
+    pub fn lenient(mut self) -> Recording {
         for fault in &mut self.faults {
-            if fault.weight == Weight::Fatal {
-                fault.weight = Weight::Loss;
+            if fault.severity == Severity::Fatal {
+                fault.severity = Severity::Loss;
             }
         }
-        self.forgiving = true;
-        self.cuts = Arc::default();
+        self.lenient = true;
+        self.extents = Arc::default();
         self
     }
 
     /// The same recording for another reading. `None`: its records can be read only once.
-    pub fn again(&self) -> Option<Recording> {
+    pub fn try_clone(&self) -> Option<Recording> {
         let again = |stream: &Stream| match &stream.source {
             Source::Mapped { bytes, file, offset } => {
                 let source = Source::Mapped { bytes: bytes.clone(), file: file.clone(), offset: *offset };
@@ -183,9 +183,9 @@ impl Recording {
             extras: self.extras.clone(),
             chain: self.chain.clone(),
             streams: self.streams.iter().map(again).collect::<Option<_>>()?,
-            forgiving: self.forgiving,
+            lenient: self.lenient,
             progress: self.progress.clone(),
-            cuts: self.cuts.clone(),
+            extents: self.extents.clone(),
         })
     }
 
@@ -194,13 +194,13 @@ impl Recording {
     /// # Errors
     ///
     /// The pipe can't be read to its end, or there is no room for a temporary file.
-    pub fn spooled(mut self, spool: &Spool) -> Result<Recording> {
+    pub fn spooled(mut self, temp_files: &TempFiles) -> Result<Recording> {
         let Some(Stream { source: Source::Reader { .. }, .. }) = self.streams.first() else {
             return Ok(self);
         };
         let name = self.name.clone();
-        let fail = |e| Error::io("can't be spooled to a temporary file", e).file(&name);
-        let mut file = spool().map_err(fail)?;
+        let fail = |e| Error::io("can't be copied to a temporary file", e).file(&name);
+        let mut file = temp_files().map_err(fail)?;
         file.write_all(&Magic::pipe_header(self.endian)).map_err(fail)?;
         for batch in &self.head {
             file.write_all(&batch.bytes).map_err(fail)?;
@@ -235,7 +235,7 @@ impl Recording {
                 && let Some(len) = bytes.mapped_len()
                 && file.metadata().is_ok_and(|now| now.len() < len)
             {
-                let what = "another program cut the file short while it was read: read it again";
+                let what = "another program truncated the file while it was being read: try again";
                 return Err(Error::new(what).file(&stream.name));
             }
         }
@@ -256,8 +256,8 @@ impl Recording {
                 let what = format!(
                     "{text} bytes of text before the recording are left out: standard error went into the pipe"
                 );
-                let (code, weight) = ("perf-message", Weight::Loss);
-                pipe.faults.insert(0, Fault { code, offset: 0, what, weight, hint: None });
+                let (code, severity) = ("perf-message", Severity::Loss);
+                pipe.faults.insert(0, Fault { code, offset: 0, what, severity, hint: None });
             }
             return Ok(pipe);
         }
@@ -284,9 +284,9 @@ impl Recording {
                 index: 0,
                 source: Source::Mapped { bytes: data, file, offset },
             }],
-            forgiving: false,
+            lenient: false,
             progress: Arc::default(),
-            cuts: Arc::default(),
+            extents: Arc::default(),
             file: Some(header),
             name,
         })
@@ -359,7 +359,7 @@ impl Recording {
     ///
     /// There is such a fault.
     pub fn check_whole(&self) -> Result<()> {
-        match self.faults.iter().find(|fault| fault.weight == Weight::Fatal) {
+        match self.faults.iter().find(|fault| fault.severity == Severity::Fatal) {
             Some(fault) => Err(fault.to_error().file(&self.name)),
             None => Ok(()),
         }
@@ -375,26 +375,26 @@ impl Recording {
                 Source::Mapped { bytes, file, offset } => {
                     Source::Mapped { bytes: bytes.clone(), file: file.clone(), offset: *offset }
                 }
-                Source::Reader { reader, pending, offset, spool } => Source::Reader {
+                Source::Reader { reader, pending, offset, temp_files } => Source::Reader {
                     reader: std::mem::replace(reader, Box::new(io::empty())),
                     pending: std::mem::take(pending),
                     offset: *offset,
-                    spool: spool.clone(),
+                    temp_files: temp_files.clone(),
                 },
             };
             let stream = Stream { name: stream.name.clone(), index: stream.index, source };
             let cutter = Cutter::new(stream, self.endian, layouts.clone());
-            cutters.push(Cutter { forgiving: self.forgiving, ..cutter });
+            cutters.push(Cutter { lenient: self.lenient, ..cutter });
         }
         Batches {
             cutters,
             at: 0,
             pipe: (self.form == Form::Pipe).then(|| self.events.clone()),
-            forgiving: self.forgiving,
+            lenient: self.lenient,
             layouts,
-            again: if self.cuts.get().is_some() { Some(0) } else { None },
-            new_cuts: rereadable.then(Vec::new),
-            cuts: self.cuts.clone(),
+            again: if self.extents.get().is_some() { Some(0) } else { None },
+            new_extents: rereadable.then(Vec::new),
+            extents: self.extents.clone(),
             progress: self.progress.clone(),
         }
     }
@@ -416,7 +416,7 @@ impl Recording {
     /// }
     /// # Ok::<(), perfx_format::Error>(())
     /// ```
-    pub fn decompressed(&mut self) -> Expand<impl Iterator<Item = Result<Parcel>> + Send + use<>> {
+    pub fn decompressed(&mut self) -> Expand<impl Iterator<Item = Result<DecodeUnit>> + Send + use<>> {
         let mmap_len = self.compressed().map_or(0, |compressed| compressed.mmap_len);
         expand_alone(self.batches(), self.endian, mmap_len, false)
     }

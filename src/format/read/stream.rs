@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::Bytes;
 
 /// Makes a temporary file without a name, for what can't stay in memory. Given by the caller, for where such files go is policy.
-pub type Spool = Arc<dyn Fn() -> io::Result<File> + Send + Sync>;
+pub type TempFiles = Arc<dyn Fn() -> io::Result<File> + Send + Sync>;
 
 /// One run of records: the data section, a pipe, or a directory's `data.N`.
 pub(super) struct Stream {
@@ -20,7 +20,7 @@ pub(super) enum Source {
     /// `bytes` lie in `file` from `offset` on.
     Mapped { bytes: Bytes, file: Arc<File>, offset: u64 },
     /// What has been read but not yet cut off, and where it lies; then the rest of the reader.
-    Reader { reader: Box<dyn Read + Send>, pending: Vec<u8>, offset: u64, spool: Spool },
+    Reader { reader: Box<dyn Read + Send>, pending: Vec<u8>, offset: u64, temp_files: TempFiles },
 }
 
 /// Appends what one read yields; false at the end.

@@ -96,7 +96,7 @@ impl HeaderRecord {
             }
             RecordType::HEADER_FEATURE => {
                 let Some(bit) = record.u64(8) else {
-                    return Err(record.error("too short to say which feature it holds").code("too-small"));
+                    return Err(record.error("too short to name its feature").code("too-small"));
                 };
                 let payload = record.bytes()[16..].to_vec();
                 let Ok(bit) = u8::try_from(bit) else {

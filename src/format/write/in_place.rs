@@ -81,13 +81,11 @@ fn carry_out(file: &impl Target, steps: &[(u64, Vec<u8>); 4], before: &Before) -
         };
         let undone = undo.iter().try_for_each(|(offset, bytes)| file.write(bytes, *offset));
         let what = match undone.map(|()| file.shorten(before.len)) {
-            Ok(Ok(())) => "the file can't be changed in place and is as it was",
-            Ok(Err(_)) => {
-                "the file can't be changed in place; bytes that mean nothing follow its last section"
-            }
+            Ok(Ok(())) => "the file can't be changed in place and is unchanged",
+            Ok(Err(_)) => "the file can't be changed in place; meaningless bytes now follow its last section",
             Err(_) => {
-                "the change in place may be half done; perfx reads all of the file, and perfx repair --in-place \
-                 finishes the change if it is"
+                "the change in place may be incomplete; perfx can read the whole file, and perfx repair --in-place \
+                 finishes the change"
             }
         };
         return Err(Error::io(what, error));

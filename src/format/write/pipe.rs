@@ -47,8 +47,10 @@ pub fn pipe_front(events: &[Event], features: &Features, endian: Endian) -> Resu
             continue;
         }
         if section.len() > SECTION_MAX {
-            let why =
-                format!("it has {} bytes, and a record of pipe data holds {SECTION_MAX}", section.len());
+            let why = format!(
+                "it has {} bytes, and a record of pipe data holds at most {SECTION_MAX}",
+                section.len()
+            );
             unsaid.push((feature, why));
             continue;
         }
@@ -92,7 +94,7 @@ pub fn pipe_front(events: &[Event], features: &Features, endian: Endian) -> Resu
         unsaid.push((Feature::BUILD_ID, format!("{too_long} of its entries do not fit in a record")));
     }
     if !ids.rest().is_empty() {
-        let why = format!("the last {} bytes of it are no entry", ids.rest().len());
+        let why = format!("the last {} bytes of it are not an entry", ids.rest().len());
         unsaid.push((Feature::BUILD_ID, why));
     }
     Ok((out, unsaid))

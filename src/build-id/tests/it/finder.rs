@@ -384,7 +384,7 @@ fn the_running_kernel_is_used_if_it_is_the_recorded_one() {
     // No file is the kernel's.
     assert_eq!(says(RELEASE, None, file("/bin/sh")), "");
     world.write("system/proc/self/maps", "");
-    assert_eq!(says(RELEASE, None, Object::Vdso), "running kernel: no vdso is mapped in this program");
+    assert_eq!(says(RELEASE, None, Object::Vdso), "running kernel: this program has no vdso mapped");
 }
 
 #[test]

@@ -72,7 +72,8 @@ impl fmt::Display for Unfit {
                 write!(f, "{events} of it with a time and a VCPU are too few (record the guest with -a, for longer)")
             }
             Unfit::NoGaps => f.write_str(
-                "its VCPUs ran, or rested, nearly all the time the host was recorded, so that any offset fits (record a guest that pauses)",
+                "its VCPUs ran, or idled, nearly all the time the host was recorded, so any offset fits (record a \
+                 guest that is sometimes idle)",
             ),
             Unfit::Coarse(step) => {
                 let ms = *step as f64 / 1e6;
@@ -86,8 +87,8 @@ impl fmt::Display for Unfit {
                 let places = [best, second].into_iter().flatten().filter(|place| place.judged > 0);
                 write!(
                     f,
-                    "no offset is clearly the best one: its events fit into the times at which its VCPUs ran [{}]; are both recordings of the same seconds, \
-                     and of this process? (record for longer, all of the guest and all of its VCPU threads, with --switch-events)",
+                    "no offset is clearly the best one: share of events while their VCPU ran [{}]; do both \
+                     recordings cover the same seconds, and this process? (record longer, all of the guest and all of its VCPU threads, with --switch-events)",
                     list(places.map(told))
                 )
             }
@@ -136,24 +137,24 @@ struct Gaps {
 pub(crate) struct Schedule<'a> {
     /// When each VCPU ran: (in, out) in ns, ascending.
     spans: Vec<&'a [(u64, u64)]>,
-    /// The stretches of time, ns, of which they show everything, ascending, and from where to where these reach.
+    /// The windows of time, ns, of which they show everything, ascending, and from where to where these reach.
     pub(crate) covered: Vec<(i64, i64)>,
     from: i64,
     to: i64,
 }
 
 impl Schedule<'_> {
-    /// `spans` show everything of the stretches `covered`.
+    /// `spans` show everything of the windows `covered`.
     pub(crate) fn new(spans: Vec<&[(u64, u64)]>, covered: Vec<(i64, i64)>) -> Schedule<'_> {
-        let from = covered.first().map_or(0, |stretch| stretch.0);
-        let to = covered.last().map_or(0, |stretch| stretch.1);
+        let from = covered.first().map_or(0, |window| window.0);
+        let to = covered.last().map_or(0, |window| window.1);
         Schedule { spans, covered, from, to }
     }
 
     /// The spans show everything from one of these times to the other.
     fn covers(&self, from: i64, to: i64) -> bool {
-        let next = self.covered.partition_point(|stretch| stretch.1 <= to);
-        self.covered.get(next).is_some_and(|stretch| stretch.0 <= from)
+        let next = self.covered.partition_point(|window| window.1 <= to);
+        self.covered.get(next).is_some_and(|window| window.0 <= from)
     }
 
     /// So many events can say something.

@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 
 /// For each batch the earliest time of all that is behind it, from the earliest time in each; `u64::MAX` for none.
-pub(crate) fn levels(earliest: impl DoubleEndedIterator<Item = u64>) -> VecDeque<u64> {
-    let mut level = u64::MAX;
-    let mut levels = VecDeque::new();
+pub(crate) fn watermarks(earliest: impl DoubleEndedIterator<Item = u64>) -> VecDeque<u64> {
+    let mut watermark = u64::MAX;
+    let mut watermarks = VecDeque::new();
     for here in earliest.rev() {
-        levels.push_front(level);
-        level = level.min(here);
+        watermarks.push_front(watermark);
+        watermark = watermark.min(here);
     }
-    levels
+    watermarks
 }

@@ -1,4 +1,4 @@
-//! Cuts batches into parcels that expand to about one batch each; a parcel of whole zstd frames can be expanded by itself, on any thread.
+//! Cuts batches into units that expand to about one batch each; a unit of whole zstd frames can be expanded by itself, on any thread.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use crate::{Frame, Kinds, Origin, Origins, Record, Result};
 
 /// A part of a batch on its way to being expanded.
 #[derive(Debug)]
-pub struct Parcel {
+pub struct DecodeUnit {
     pub(super) stored: Batch,
     /// Bytes it expands to; `None` unless every COMPRESSED record looks like one zstd frame that says how much it holds.
     expands_to: Option<usize>,
@@ -20,17 +20,17 @@ pub struct Parcel {
     pub(super) ahead: Option<Batch>,
 }
 
-impl From<Batch> for Parcel {
-    fn from(stored: Batch) -> Parcel {
-        Parcel { stored, expands_to: None, ahead: None }
+impl From<Batch> for DecodeUnit {
+    fn from(stored: Batch) -> DecodeUnit {
+        DecodeUnit { stored, expands_to: None, ahead: None }
     }
 }
 
-impl Parcel {
+impl DecodeUnit {
     /// Expands it without knowing what came before it, where that can be done. Nothing is taken on trust: a frame that is not whole, or that
-    /// does not hold whole records, leaves the parcel as it was, and `Expand` does the same work in order.
+    /// does not hold whole records, leaves the unit as it was, and `Expand` does the same work in order.
     #[must_use]
-    pub fn opened(mut self) -> Parcel {
+    pub fn decompressed(mut self) -> DecodeUnit {
         self.ahead = self.expands_to.and_then(|size| open(&self.stored, size));
         self
     }
@@ -94,22 +94,22 @@ fn frame_size(record: &Record<'_>) -> Option<usize> {
     (padding.is_empty() && find_frame_compressed_size(part) == Ok(part.len())).then_some(size)
 }
 
-/// Yields the parcels of batches.
-pub struct Parcels<I> {
+/// Yields the units of batches.
+pub struct DecodeUnits<I> {
     batches: I,
-    ready: VecDeque<Parcel>,
+    ready: VecDeque<DecodeUnit>,
 }
 
-impl<I> std::fmt::Debug for Parcels<I> {
+impl<I> std::fmt::Debug for DecodeUnits<I> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Parcels({} ready)", self.ready.len())
+        write!(f, "DecodeUnits({} ready)", self.ready.len())
     }
 }
 
-impl<I: Iterator<Item = Result<Batch>>> Parcels<I> {
+impl<I: Iterator<Item = Result<Batch>>> DecodeUnits<I> {
     /// The batches are those of a [`crate::read::Recording`].
     pub fn new(batches: I) -> Self {
-        Parcels { batches, ready: VecDeque::new() }
+        DecodeUnits { batches, ready: VecDeque::new() }
     }
 
     fn cut(&mut self, batch: &Batch) -> Result<()> {
@@ -148,19 +148,19 @@ impl<I: Iterator<Item = Result<Batch>>> Parcels<I> {
     fn push(&mut self, batch: &Batch, range: Range<usize>, expands_to: Option<usize>) -> Result<()> {
         if !range.is_empty() {
             let stored = batch.part(range)?;
-            self.ready.push_back(Parcel { stored, expands_to, ahead: None });
+            self.ready.push_back(DecodeUnit { stored, expands_to, ahead: None });
         }
         Ok(())
     }
 }
 
-impl<I: Iterator<Item = Result<Batch>>> Iterator for Parcels<I> {
-    type Item = Result<Parcel>;
+impl<I: Iterator<Item = Result<Batch>>> Iterator for DecodeUnits<I> {
+    type Item = Result<DecodeUnit>;
 
-    fn next(&mut self) -> Option<Result<Parcel>> {
+    fn next(&mut self) -> Option<Result<DecodeUnit>> {
         loop {
-            if let Some(parcel) = self.ready.pop_front() {
-                return Some(Ok(parcel));
+            if let Some(unit) = self.ready.pop_front() {
+                return Some(Ok(unit));
             }
             let batch = match self.batches.next()? {
                 Ok(batch) => batch,
