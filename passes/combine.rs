@@ -263,7 +263,7 @@ fn ids<'a>(source: &'a JoinSource<'_>) -> Vec<&'a [u64]> {
     source.events.iter().map(|event| &event.ids[..]).collect()
 }
 
-/// What is about to be done.
+/// Reports the planned join.
 fn tell(sources: &[JoinSource<'_>], union: &Union, report: &mut Report) {
     for (number, (source, translator)) in sources.iter().zip(&union.translators).enumerate() {
         let JoinSource { name, facts, events, .. } = source;
@@ -335,7 +335,7 @@ const STATE: Kinds = Kinds::of(&[
     RecordType::BPF_METADATA,
 ]);
 
-/// Kinds of which perf takes the first, and complains of others.
+/// Kinds of which perf uses the first and complains about others.
 const ONCE: [RecordType; 2] = [RecordType::THREAD_MAP, RecordType::CPU_MAP];
 
 /// The pid whose state a record changes; `u32::MAX` for the kernel or when unstated.
@@ -460,7 +460,7 @@ impl Deduplicator {
 struct Combining {
     /// The first one's come through the pipeline.
     inputs: Vec<Input>,
-    /// Its batch at hand; where no other pass stands before this one, a prescan has made it of all its records.
+    /// Its current batch; if no other pass comes before this one, a prescan has prepared it from all its records.
     held: Option<PreparedBatch>,
     prescanned: bool,
     /// ID_INDEX records that stand before all others.

@@ -1,7 +1,7 @@
 //! `filter` cuts a smaller recording out of a large one: the samples asked for, and what readers need to make sense of them, nothing else.
 //!
-//! What is needed is decided so. A *process* is needed when a sample that stays is its own, or that of a process forked from it later, directly or
-//! over others, for the child has what its parent had mapped; and, when only times, kinds and machines are chosen, when it is alive in a window.
+//! A *process* is kept if it, or a descendant, owns a kept sample (a child inherits its parent's mappings). If only
+//! times, kinds and machines are selected, it is also kept if it is alive in a window.
 //! MMAP, MMAP2, COMM, FORK, EXIT, NAMESPACES and ITRACE_START of needed processes stay, up to the end of the last window, and so do all records of
 //! the kernel's address space (its MMAPs, KSYMBOL, BPF_EVENT, TEXT_POKE), CGROUP, and records of kinds nobody knows. Of AUX data whole chunks stay.
 
@@ -65,7 +65,7 @@ struct Choose {
     chosen: ChosenSamples,
 }
 
-/// Leaves out what nothing needs.
+/// Drops what nothing needs.
 struct CutRecords {
     cut: Arc<FilterPlan>,
     lookups: Lookups,
@@ -155,7 +155,7 @@ struct FilterPlan {
     owner: Option<Owner>,
     /// Processes whose mappings, names and forks stay.
     needed: Processes,
-    /// Processes of which nobody said when they began or ended stay, too.
+    /// Processes whose begin and end are unknown stay, too.
     timeless: bool,
     /// Events that are left out.
     gone: HashSet<u64>,

@@ -374,7 +374,7 @@ impl Tally {
         ]
     }
 
-    /// Takes in what was counted behind it.
+    /// Absorbs the counts of a later batch.
     pub(crate) fn join(&mut self, later: Tally) {
         self.stored.join(&later.stored);
         self.expanded.join(&later.expanded);

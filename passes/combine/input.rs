@@ -35,7 +35,7 @@ fn is_of_header(record: &Record<'_>) -> Result<bool> {
     })
 }
 
-/// What one look at all records tells.
+/// The result of one survey of all records.
 #[derive(Debug, Default)]
 pub(super) struct InputFacts {
     /// The earliest time in each batch, and that of its first record with one; `u64::MAX` for none.
@@ -119,7 +119,7 @@ impl InputFacts {
         Ok(())
     }
 
-    /// Takes in what follows.
+    /// Absorbs a later batch.
     pub(super) fn join(&mut self, later: InputFacts) {
         let first = later.batches.iter().map(|batch| batch.0).min().unwrap_or(u64::MAX);
         self.late += later.late + u64::from(first < self.latest);
@@ -142,7 +142,7 @@ impl InputFacts {
         self.torn.extend(later.torn);
     }
 
-    /// All has been looked at.
+    /// The survey is over.
     pub(super) fn settle(&mut self) {
         self.earliest = self.batches.iter().map(|batch| batch.0).min().filter(|&time| time != u64::MAX);
     }
@@ -416,14 +416,14 @@ impl Input {
         }
     }
 
-    /// The record itself. What another input than the first brings has no place that anybody behind could mean.
+    /// The record itself. A record of another input than the first has no place that a later pass could refer to.
     #[inline]
     pub(super) fn record(&self, ready: &Ready) -> Result<Record<'_>> {
         let record = self.sorter.record(ready)?;
         if self.feed.is_some() { anonymous(&record) } else { Ok(record) }
     }
 
-    /// It has gone.
+    /// The record has been written.
     #[inline]
     pub(super) fn pop(&mut self, ready: &Ready) {
         self.sorter.pop(ready);

@@ -404,7 +404,7 @@ impl Sorter {
     }
 }
 
-/// Where a record that another input brings comes from does not matter to anybody behind.
+/// Later passes do not need the origin of a record from another input.
 pub(super) fn anonymous<'a>(record: &Record<'a>) -> Result<Record<'a>> {
     Ok(Record::new(record.bytes(), record.payload(), Origin::Synthetic, record.endian())?)
 }

@@ -185,7 +185,7 @@ impl FilterOptions {
         self.windows.is_empty() && !self.chooses_samples() && !self.kind.is_set() && !self.drop_unused
     }
 
-    /// More is asked for than times, kinds and machines: whoever has no sample is not needed.
+    /// True if a filter selects samples, so processes without kept samples can go.
     pub(super) fn chooses_samples(&self) -> bool {
         let by_name = self.comm.is_set() || self.event.is_set() || self.dso.is_set() || self.cgroup.is_set();
         self.pid.is_set() || self.tid.is_set() || self.cpu.is_set() || self.machine.is_set() || by_name

@@ -164,7 +164,7 @@ impl Owner {
         }
     }
 
-    /// Whoever is alive meanwhile is needed.
+    /// Processes alive in that time are needed.
     pub(super) fn is_of_time(&self) -> bool {
         matches!(*self.rule, Rule::Times(_))
     }

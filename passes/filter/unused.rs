@@ -1,4 +1,4 @@
-//! `--drop-unused`: events nobody has a sample of, and build-ids of files nobody maps, leave the recording with all that names them.
+//! `--drop-unused`: drops events without samples and build-ids of unmapped files, and every reference to them.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -19,11 +19,11 @@ use perfx_model::tasks::TaskKey;
 pub(super) struct Unused {
     /// Events to which something happened.
     events: BTreeSet<usize>,
-    /// Files, and who mapped them when; `None`: the kernel.
+    /// Files, and the process that mapped each, and when; `None` is the kernel.
     files: HashMap<Box<[u8]>, Vec<Mapped>>,
 }
 
-/// By whom, and when.
+/// The process that mapped it, and when.
 type Mapped = (Option<TaskKey>, u64);
 
 impl Unused {
@@ -96,7 +96,7 @@ impl Unused {
         // Any number of entries may name one file.
         let mut known: HashMap<&[u8], bool> = HashMap::new();
         for entry in BuildIds::new(&section, session.endian) {
-            // What nobody ever mapped was put there for another reason.
+            // A file that was never mapped was listed for another reason.
             let stays = known.entry(entry.filename).or_insert_with(|| {
                 self.files.get(entry.filename).is_none_or(|mapped| {
                     mapped.iter().any(|&(who, time)| who.is_none_or(|who| needed(who, time)))

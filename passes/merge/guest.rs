@@ -1,4 +1,4 @@
-//! A guest's recording and what one look at it tells.
+//! A guest's recording, and what one survey of it finds.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
@@ -30,7 +30,7 @@ struct Part {
     size: u64,
 }
 
-/// What one look at the whole recording tells.
+/// The result of one survey of the whole recording.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct GuestFacts {
     pub(crate) time_conv: Option<TimeConv>,
@@ -209,7 +209,7 @@ impl GuestFacts {
         GuestFacts { parts: vec![part], counts: vec![[0; 2]; 64], ..GuestFacts::default() }
     }
 
-    /// Takes in the next batch.
+    /// Absorbs the next batch.
     fn join(&mut self, later: GuestFacts) {
         self.time_conv = self.time_conv.or(later.time_conv);
         self.vcpu_of_id.extend(later.vcpu_of_id);

@@ -1,4 +1,4 @@
-//! Who is there: the threads of the host that run VCPUs, and the guests that were merged before.
+//! Finds the threads of the host that run VCPUs, and the guests that were merged before.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,7 +31,7 @@ pub(crate) struct Thread {
     pub(crate) name: String,
 }
 
-/// First look: who is there.
+/// The result of the first survey: VCPU threads and earlier guests.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Machines {
     /// By process and VCPU.

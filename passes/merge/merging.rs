@@ -1,4 +1,4 @@
-//! Records on their way: the host's go by, and the guests' join them where their time has come.
+//! Merges the guests' records into the stream of the host's records, in time order.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

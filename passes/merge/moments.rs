@@ -61,7 +61,7 @@ impl Moments {
         self.kept.push(moment);
     }
 
-    /// Takes in those of a batch that follows.
+    /// Absorbs those of a later batch.
     pub(crate) fn join(&mut self, later: Moments) {
         later.kept.into_iter().for_each(|moment| self.push(moment));
     }

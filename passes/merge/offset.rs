@@ -1,4 +1,4 @@
-//! How a guest's clock compares to the host's: given, or found in the recordings.
+//! Determines how a guest's clock relates to the host's: from the options, or from the recordings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Sentences about a merge.
+//! The report of a merge.
 
 use std::collections::BTreeMap;
 

@@ -89,7 +89,7 @@ impl Switches {
         }
     }
 
-    /// Of the same threads, nothing read yet.
+    /// An empty reader for the same threads.
     pub(crate) fn empty_fork(&self) -> Switches {
         Switches::empty(self.threads.clone())
     }
@@ -134,7 +134,7 @@ impl Switches {
         }
     }
 
-    /// Takes in what was read behind this.
+    /// Absorbs what was read after this.
     pub(crate) fn join(&mut self, later: Switches) {
         let mut rounds = later.rounds.into_iter();
         if let Some(first) = rounds.next() {
@@ -172,7 +172,7 @@ impl Switches {
         self.settled
     }
 
-    /// All has been read.
+    /// The input is at its end.
     pub(crate) fn finish(&mut self) {
         self.settled = u64::MAX;
         self.waiting.extend(self.read.drain(..));
@@ -241,7 +241,7 @@ impl VcpuRuns {
     }
 }
 
-/// A look at when the threads ran, until that is known well enough.
+/// Records when the threads ran, until enough is known.
 #[derive(Clone, Debug)]
 pub(crate) struct VcpuRunLog {
     pub(crate) switches: Switches,
@@ -250,12 +250,12 @@ pub(crate) struct VcpuRunLog {
     windows: Vec<LoggedWindow>,
     /// The time of the latest switch taken in.
     latest: u64,
-    /// Told to those who look at batches further on.
+    /// Set for the workers that read later batches.
     enough: Arc<AtomicBool>,
 }
 
 impl VcpuRunLog {
-    /// At these threads; `spans` to find an offset, or else no more than where they first ran.
+    /// Logs these threads: with `spans`, all runs (to find an offset), otherwise only where each first ran.
     pub(crate) fn new(threads: impl IntoIterator<Item = u32>, spans: bool) -> VcpuRunLog {
         let switches = Switches::of(threads);
         let runs = vec![VcpuRuns::default(); switches.threads()];
@@ -264,7 +264,7 @@ impl VcpuRunLog {
         VcpuRunLog { switches, runs, windows, latest: 0, enough: Arc::default() }
     }
 
-    /// Another look at the same threads, at these windows of the host's time.
+    /// A log of the same threads, limited to these windows of the host's time.
     pub(crate) fn narrowed_to(&self, mut windows: Vec<(u64, u64)>) -> VcpuRunLog {
         windows.sort_unstable();
         let mut merged: Vec<LoggedWindow> = Vec::new();
@@ -305,7 +305,8 @@ impl VcpuRunLog {
         self.enough.load(Ordering::Relaxed)
     }
 
-    /// Takes in a batch that follows. The result does not depend on how far other workers had read when the limit was reached.
+    /// Absorbs a later batch. The result does not depend on how far other workers had read when the limit was
+    /// reached.
     pub(crate) fn join(&mut self, later: VcpuRunLog) {
         if self.has_enough() {
             return;
@@ -342,7 +343,7 @@ impl VcpuRunLog {
         self.windows.iter().any(|window| window.room == 0)
     }
 
-    /// All has been looked at.
+    /// The survey is over.
     pub(crate) fn finish(&mut self) {
         self.switches.finish();
         self.take_settled();

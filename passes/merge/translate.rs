@@ -1,4 +1,4 @@
-//! A guest's record as it stands in the host's recording: another time, other ids, and whose it is.
+//! Rewrites a guest's record for the host's recording: its time, its ids, and the machine it belongs to.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -67,7 +67,7 @@ impl TranslatedRecord {
 }
 
 impl Translator {
-    /// Puts the record as it is to be behind `out`. `None` for what is not merged.
+    /// Appends the rewritten record to `out`. `None` if the record is not merged.
     pub(crate) fn translate(
         &self,
         record: &Record<'_>,
@@ -212,7 +212,7 @@ impl Translator {
     }
 }
 
-/// What is written anew, but for the CPU.
+/// The fields that are rewritten, except the CPU.
 struct Fields {
     id: u64,
     time: u64,

@@ -311,7 +311,7 @@ impl MappedIds {
         }
     }
 
-    /// Takes in those of a batch that follows.
+    /// Absorbs those of a later batch.
     pub(crate) fn join(&mut self, later: MappedIds) {
         self.dsos.extend(later.dsos);
     }

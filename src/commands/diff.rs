@@ -200,7 +200,7 @@ impl Records<'_> {
         self.batch.as_ref().is_none_or(|batch| !batch.kinds.meets(header))
     }
 
-    /// What is left of the batch at hand.
+    /// What is left of the current batch.
     fn rest(&self) -> &[u8] {
         self.batch.as_ref().map_or(&[], |batch| &batch.bytes[self.at..])
     }

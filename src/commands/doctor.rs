@@ -184,7 +184,7 @@ fn consequences(code: &Code) -> String {
     if (code.perf_61, code.perf_73) != (Reaction::Reads, Reaction::Reads) {
         said.push(format!("perf 6.1 {}, perf 7.3 {}", code.perf_61, code.perf_73));
     }
-    said.extend(code.mend.map(|mend| format!("perfx {mend} repairs it")));
+    said.extend(code.mend.map(|mend| format!("perfx {mend} fixes it")));
     if said.is_empty() { String::new() } else { format!("    {}\n", said.join("; ")) }
 }
 

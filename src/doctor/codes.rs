@@ -162,7 +162,7 @@ pub static CODES: &[Code] = codes! {
      COMPRESSED2, perfx filter --exclude-kind drops others)";
     "header-record" Fault Varies Varies None, "HEADER_ATTR, HEADER_EVENT_TYPE, HEADER_FEATURE or HEADER_TRACING_DATA among the records of a file";
     "payload-inside" Fault Aborts Aborts COPY, "HEADER_TRACING_DATA of pipe data holds its payload inside, as simpleperf writes it";
-    "size-unaligned" Fault Reads Aborts REPAIR, "The size of a record is not a multiple of 8 (HEADER_BUILD_ID: perfx reindex mends it, too)";
+    "size-unaligned" Fault Reads Aborts REPAIR, "The size of a record is not a multiple of 8 (HEADER_BUILD_ID: perfx reindex fixes it, too)";
     "payload-unaligned" Fault Varies Varies None, "The size of the payload after a record is not a multiple of 8";
     "attr-misc" Note Reads Reads None, "The misc of a HEADER_ATTR record is meaningless: old perfs did not set it";
     "cpumode-unknown" Fault Reads Reads None, "Unknown cpumode";

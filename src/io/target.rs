@@ -494,7 +494,7 @@ pub(crate) fn is_recording(path: &Path) -> bool {
         && matches!(&magic, b"PERFILE2" | b"2ELIFREP" | b"PERFFILE")
 }
 
-/// The recording's form does not matter to whoever only reads it; kept here beside its twin for writing.
+/// Name of a recording's storage form, for reports.
 pub(crate) fn form_name(recording: &Recording) -> String {
     match recording.form {
         Form::File => "file".to_owned(),

@@ -1,4 +1,4 @@
-//! Which tasks there were, from when until when, whose children they are and what they were called, asked in any order.
+//! A table of tasks: lifetime, parent and name, which can be queried in any order.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
@@ -344,7 +344,7 @@ fn lives(mut births: &[Birth], mut deaths: &[Death]) -> Vec<Life> {
         };
         let first = own_births.first().map_or(u64::MAX, |birth| birth.time);
         if first > 0 {
-            // Somebody may have had the pid before; nothing need be said of who had it up to the next one's birth.
+            // Another process may have had the pid before, up to the birth of the next one, without any record.
             let end = death(0, first, true);
             if end != first || own_births.is_empty() {
                 lives.push(Life { process, birth: 0, death: end, parent: KERNEL });
@@ -358,7 +358,7 @@ fn lives(mut births: &[Birth], mut deaths: &[Death]) -> Vec<Life> {
     }
 }
 
-/// The last naming of a thread up to a time.
+/// The last name given to a thread up to a time.
 fn find(names: &[Naming], thread: Key, time: u64) -> Option<usize> {
     let after = names.partition_point(|naming| (naming.thread, naming.time) <= (thread, time));
     after.checked_sub(1).filter(|&at| names[at].thread == thread)

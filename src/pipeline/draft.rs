@@ -62,7 +62,7 @@ fn drafts(
     Some((batches, drafts))
 }
 
-/// Who knows where batches begin, since all before them has been read.
+/// Consumes batches in order, so it knows each true start and accepts or rejects the guess.
 struct InOrder<'a, W, F, S> {
     endian: Endian,
     /// `None` when a record has been opened, which those behind it may continue.

@@ -27,7 +27,7 @@ pub fn ordered<T: Send, R: Send, W: Send>(
 }
 
 /// `then`, on the calling thread, gets an iterator of what `work` makes of the items on the `workers` (one thread each), in the items' order.
-/// Does with fewer where not so many threads can be started.
+/// Uses fewer threads if not all can be started.
 pub(crate) fn mapped<'a, T: Send, R: Send + 'a, W: Send, O>(
     items: impl Iterator<Item = T> + Send,
     workers: &mut [W],
@@ -42,7 +42,7 @@ pub(crate) fn mapped<'a, T: Send, R: Send + 'a, W: Send, O>(
         started(thread::Builder::new().spawn_scoped(scope, move || {
             for item in items {
                 let (result_in, result_out) = bounded(1);
-                // Either end is gone when nobody wants more results.
+                // Either end is closed when no more results are wanted.
                 if order_in.send(result_out).is_err() || job_in.send((item, result_in)).is_err() {
                     break;
                 }
@@ -53,7 +53,7 @@ pub(crate) fn mapped<'a, T: Send, R: Send + 'a, W: Send, O>(
             let work = &work;
             let spawned = thread::Builder::new().spawn_scoped(scope, move || {
                 for (item, result) in jobs {
-                    // Nobody waits for the result any more when `then` has returned.
+                    // After `then` has returned, the result is not awaited any more.
                     let _ = result.send(work(worker, item));
                 }
             });
@@ -82,11 +82,11 @@ pub fn ahead<T: Send + 'static>(
     if threads <= 1 {
         return Ok(Box::new(items));
     }
-    // Handed over, not laid down: there are two of them at a time, not three.
+    // A rendezvous channel: at most two items exist at a time, not three.
     let (sender, receiver) = bounded(0);
     let mut thread = Some(started(thread::Builder::new().spawn(move || {
         for item in items {
-            // Nobody wants more.
+            // No more items are wanted.
             if sender.send(item).is_err() {
                 break;
             }

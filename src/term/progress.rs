@@ -44,7 +44,7 @@ impl Bar {
             }
             bar.finish_and_clear();
         });
-        // Who can't have a thread has no bar.
+        // If the thread cannot start, run without a progress bar.
         Bar { running: thread.ok().map(|thread| (ended, thread)) }
     }
 }

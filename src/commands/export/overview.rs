@@ -165,7 +165,8 @@ impl SortedRows<'_> {
     }
 }
 
-/// What it means when the temporary file can't be written; it has no name, but the folder is what is full.
+/// The error for a failed write to the temporary file. It has no name, so the error names the folder, which is
+/// probably full.
 fn full() -> String {
     format!("{} (TMPDIR): can't write a temporary file", std::env::temp_dir().display())
 }

@@ -108,7 +108,7 @@ impl Iterator for Batches {
     }
 }
 
-/// A window of a mapped stream: the batch that belongs to it begins with the first record that begins here.
+/// A fixed window of a mapped stream. Its batch starts at the first record that starts inside it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Window {
     stream: usize,
