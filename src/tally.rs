@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use anyhow::Result;
 use perfx_format::event_name::{EventName, event_names};
-use perfx_format::read::{Batch, Form, Recording, Fragment};
+use perfx_format::read::{Batch, Form, Fragment, Recording};
 use perfx_format::record::aux::Aux;
 use perfx_format::record::event_update::name_update;
 use perfx_format::record::header_records::HeaderRecord;

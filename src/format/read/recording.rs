@@ -127,7 +127,11 @@ impl Recording {
     /// # Errors
     ///
     /// Nothing can be read, it is not a recording, or there is no room for a temporary file.
-    pub fn from_reader(mut reader: Box<dyn Read + Send>, name: Arc<str>, temp_files: TempFiles) -> Result<Recording> {
+    pub fn from_reader(
+        mut reader: Box<dyn Read + Send>,
+        name: Arc<str>,
+        temp_files: TempFiles,
+    ) -> Result<Recording> {
         let fail = |e| Error::io("can't be read", e).file(&name);
         let mut head = Vec::new();
         reader.by_ref().take(PIPE_HEADER_SIZE as u64).read_to_end(&mut head).map_err(fail)?;
