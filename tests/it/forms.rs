@@ -695,7 +695,7 @@ fn header_records_among_the_data_of_a_file_stay_out_of_pipe_data() {
         let out = folder.path().join("out.data");
         let ran = perfx(args!["copy", "--to", "pipe", "-o", out, fixture.path]);
         assert_eq!(ran.code, Some(3), "{name}: {}", ran.stderr);
-        assert!(ran.stderr.contains("lost: left out 1 record of HEADER_"), "{name}: {}", ran.stderr);
+        assert!(ran.stderr.contains("lost: dropped 1 record of HEADER_"), "{name}: {}", ran.stderr);
         let (before, after) = (Contents::file(&fixture.bytes()), Contents::pipe(&fs::read(&out).unwrap()));
         same_front(name, &before, &after).unwrap();
         assert!(shown(&out).iter().all(|&samples| samples == 4), "{name}: {:?}", shown(&out));
@@ -714,7 +714,7 @@ fn header_records_among_the_data_of_a_file_stay_out_of_pipe_data() {
     fs::write(&input, &file).unwrap();
     let ran = perfx(args!["copy", "--to", "pipe", "-o", out, input]);
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
-    assert!(ran.stderr.contains("lost: left out 1 record of HEADER_EVENT_TYPE"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("lost: dropped 1 record of HEADER_EVENT_TYPE"), "{}", ran.stderr);
     let pipe = fs::read(&out).unwrap();
     let types =
         records(&pipe[16..], Order::of(&pipe)).iter().filter(|record| record.kind == EVENT_TYPE).count();
