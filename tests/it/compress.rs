@@ -511,7 +511,11 @@ fn a_frame_that_breaks_off_is_for_recover() {
     cut[at + 6..at + 8].copy_from_slice(&(size as u16).to_le_bytes());
     let ran = perfx_with(Stdin::Pipe(&cut), ["decompress", "-", "-n"]);
     assert_eq!(ran.code, Some(1), "{}", ran.stderr);
-    assert!(ran.stderr.contains("breaks off") && ran.stderr.contains("perfx recover"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("frame is incomplete") && ran.stderr.contains("perfx recover"),
+        "{}",
+        ran.stderr
+    );
 }
 
 #[test]
@@ -559,6 +563,14 @@ fn what_can_be_copied_can_be_compressed() {
         let piped = made("copy", &["--to", "pipe"], &fixture.path)?.map(|made| made.1);
         match made("compress", &[], &fixture.path)? {
             Some((_, code)) if code == copied.1 || Some(code) == piped => Ok(()),
+            // What perf can't find in a big-endian file is suspect only once it is compressed.
+            Some((_, 3))
+                if perfx(args!["compress", "-n", fixture.path])
+                    .stderr
+                    .contains("without feature HOSTNAME") =>
+            {
+                Ok(())
+            }
             other => {
                 Err(format!("exit code {:?}, where copy ends with {}", other.map(|made| made.1), copied.1))
             }

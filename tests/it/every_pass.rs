@@ -289,10 +289,10 @@ fn a_build_id_at_the_front_of_pipe_data_may_have_a_trailer() {
     assert_eq!(codes(&written), Vec::<&str>::new());
 }
 
-/// What every command is run with, but for threads and input; `OUT` is where it writes to. A command that is not here fails the test below.
+/// What every command is run with, but for threads and input; `OUT` is where it writes to. Commands that are made from a pass are not here: they
+/// run with the pass's examples. Any other command that is not here fails the test below.
 const COMMANDS: &[(&str, &[&str])] = &[
     ("completion", &["bash"]),
-    ("compress", &["-o", "OUT"]),
     ("copy", &["-o", "OUT"]),
     ("copy", &["--to", "pipe", "-o", "OUT"]),
     ("copy", &["--to", "pipe", "-o", "-"]),
@@ -319,6 +319,21 @@ const COMMANDS: &[(&str, &[&str])] = &[
     ("split", &["--by", "pid", "-o", "OUT"]),
     ("stats", &[]),
 ];
+
+/// All commands with their arguments: those above, and those of passes.
+fn commands() -> Vec<(String, Vec<String>)> {
+    let above = COMMANDS.iter().map(|(command, args)| {
+        ((*command).to_owned(), args.iter().map(|&arg| arg.to_owned()).collect::<Vec<_>>())
+    });
+    let passes = REGISTRY.iter().filter(|spec| spec.command.is_some());
+    let examples = passes.flat_map(|spec| spec.examples.iter().map(|example| (spec.name, *example)));
+    let of_passes = examples.map(|(name, example)| {
+        let options = example.split(':').filter(|option| !option.is_empty());
+        let args = options.map(|option| format!("--{option}")).chain(["-o", "OUT"].map(str::to_owned));
+        (name.to_owned(), args.collect())
+    });
+    above.chain(of_passes).collect()
+}
 
 /// Commands that take no recording.
 const WITHOUT_INPUT: [&str; 3] = ["completion", "man", "passes"];
@@ -407,9 +422,10 @@ fn keeps_its_word(command: &str, args: &[&str], input: &Path) -> Result<(), Stri
 
 #[test]
 fn every_command_is_in_the_table() {
-    let known: BTreeSet<_> = COMMANDS.iter().map(|(command, _)| *command).collect();
+    let known: BTreeSet<String> = commands().into_iter().map(|(command, _)| command).collect();
     let command_line = perfx::command_line();
-    let there: BTreeSet<_> = command_line.get_subcommands().map(clap::Command::get_name).collect();
+    let there: BTreeSet<String> =
+        command_line.get_subcommands().map(|command| command.get_name().to_owned()).collect();
     assert_eq!(known, there);
 }
 
@@ -417,7 +433,8 @@ fn every_command_is_in_the_table() {
 fn every_command_keeps_its_word_on_a_part_of_the_recordings() {
     let one_of: usize = env::var("PERFX_EVERY_PASS").map_or(20, |number| number.parse().expect("a number"));
     let fixtures = all();
-    let cases: Vec<_> = COMMANDS
+    let commands = commands();
+    let cases: Vec<_> = commands
         .iter()
         .flat_map(|command| fixtures.iter().map(move |fixture| (command, fixture)))
         .filter(|(command, fixture)| number((command, &fixture.name)).is_multiple_of(one_of))
@@ -425,7 +442,10 @@ fn every_command_keeps_its_word_on_a_part_of_the_recordings() {
     each(
         &cases,
         |((command, args), fixture)| format!("{command} {args:?} {}", fixture.name),
-        |((command, args), fixture)| keeps_its_word(command, args, &fixture.path),
+        |((command, args), fixture)| {
+            let args: Vec<&str> = args.iter().map(String::as_str).collect();
+            keeps_its_word(command, &args, &fixture.path)
+        },
     );
 }
 
@@ -450,10 +470,7 @@ fn no_name_of_a_recording_reaches_a_terminal_unescaped() {
         hostile("recorded/pipe-named.p73.data"),
         hostile("crafted/val-size-7.data"),
     ];
-    let mut cases: Vec<(String, Vec<String>)> = Vec::new();
-    for (command, args) in COMMANDS {
-        cases.push(((*command).to_owned(), args.iter().map(|&arg| arg.to_owned()).collect()));
-    }
+    let mut cases = commands();
     for (_, chain) in chains().into_iter().filter(|(_, chain)| !chain.is_empty()) {
         cases.push(("run".to_owned(), ["-v", "-p", &chain, "-o", "OUT"].map(str::to_owned).to_vec()));
     }

@@ -400,7 +400,7 @@ fn parts_that_an_older_split_left_are_named_and_removed() {
     fs::remove_file(folder.path().join("g2.0001.data")).unwrap();
     let ran = run(&[&format!("{prefix}2"), "--samples", "1000000"]);
     assert_eq!(ran.code, Some(1), "{}", ran.stderr);
-    assert!(ran.stderr.contains("g2.0002.data is a part of an older split"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("g2.0002.data is part of an older split"), "{}", ran.stderr);
 }
 
 #[test]
