@@ -260,7 +260,7 @@ enum IdPosition {
 ///
 /// ```
 /// use perfx_format::{Attr, Endian, Event, Layouts, Origin, Record, RecordType, sample_type};
-/// use perfx_format::record::record_of;
+/// use perfx_format::record::builder::build;
 ///
 /// let endian = Endian::Little;
 /// let mut attr = Attr::default();
@@ -268,7 +268,7 @@ enum IdPosition {
 /// let layouts = Layouts::new(&[Event::made(&attr, vec![1], endian)]);
 ///
 /// let parts = [&endian.bytes_u64(0x40_0000)[..], &endian.bytes_u64(1_000)];
-/// let bytes = record_of(RecordType::SAMPLE, 0, &parts, endian).expect("it is small");
+/// let bytes = build(RecordType::SAMPLE, 0, &parts, endian).expect("it is small");
 /// let sample = Record::new(&bytes, &[], Origin::Synthetic, endian)?;
 /// assert_eq!((layouts.event_of(&sample), layouts.time(&sample)), (Some(0), Some(1_000)));
 /// # Ok::<(), perfx_format::Error>(())

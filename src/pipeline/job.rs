@@ -32,7 +32,7 @@ use crate::writer::Writer;
 ///
 /// let recording = Recording::open("perf.data")?;
 /// let output = File::create("copy.data")?;
-/// let job = Job { recording, passes: Vec::new(), threads: 1, spool: Arc::new(tempfile::tempfile) };
+/// let job = Job { recording, passes: Vec::new(), threads: 1, temp_files: Arc::new(tempfile::tempfile) };
 /// let outcome = job.run(Output::File(&output, OutputForm::File))?;
 /// println!("{} bytes", outcome.written);
 /// # Ok::<(), anyhow::Error>(())
