@@ -301,7 +301,7 @@ impl Recording {
         self.streams.len()
     }
 
-    /// The names of the files the streams come from, by the number an [`Origin`] gives.
+    /// The names of the files the streams come from, by the number an [`Origin`](crate::Origin) gives.
     pub fn stream_names(&self) -> Vec<Arc<str>> {
         self.streams.iter().map(|stream| stream.name.clone()).collect()
     }
