@@ -1,0 +1,111 @@
+//! Writes a jitdump, record by record.
+
+use super::{HEADER_SIZE, Line, MAGIC, Move, PREFIX_SIZE};
+use crate::Endian;
+
+/// A jitdump that is being written.
+#[derive(Clone, Debug)]
+pub struct Writer {
+    endian: Endian,
+    bytes: Vec<u8>,
+}
+
+/// Code to be written as a LOAD record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "the names are those of `Load`")]
+pub struct LoadToWrite<'a> {
+    pub pid: u32,
+    pub tid: u32,
+    pub address: u64,
+    pub index: u64,
+    pub name: &'a [u8],
+    pub code: &'a [u8],
+}
+
+impl Writer {
+    /// With a header: the `e_machine` of ELF, and the process that writes it.
+    pub fn new(endian: Endian, machine: u32, pid: u32) -> Writer {
+        let mut writer = Writer { endian, bytes: Vec::new() };
+        [MAGIC, 1, HEADER_SIZE as u32, machine, 0, pid].iter().for_each(|&word| writer.u32(word));
+        writer.u64(0);
+        writer.u64(0);
+        writer
+    }
+
+    /// The file.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
+    /// Sets the header's flags.
+    pub fn set_flags(&mut self, flags: u64) {
+        self.endian.set_u64(&mut self.bytes, 32, flags);
+    }
+
+    /// Code was made.
+    pub fn load(&mut self, time: u64, load: &LoadToWrite<'_>) {
+        let LoadToWrite { pid, tid, address, index, name, code } = *load;
+        self.record(0, time, |writer| {
+            [pid, tid].iter().for_each(|&word| writer.u32(word));
+            [address, address, code.len() as u64, index].iter().for_each(|&word| writer.u64(word));
+            writer.bytes.extend(name);
+            writer.bytes.push(0);
+            writer.bytes.extend(code);
+        });
+    }
+
+    /// Code was moved.
+    pub fn moved(&mut self, time: u64, moved: &Move) {
+        let Move { pid, tid, old_address, new_address, size, index } = *moved;
+        self.record(1, time, |writer| {
+            [pid, tid].iter().for_each(|&word| writer.u32(word));
+            [new_address, old_address, new_address, size, index].iter().for_each(|&word| writer.u64(word));
+        });
+    }
+
+    /// The lines of the code at this address, which is loaded next.
+    pub fn debug_info(&mut self, time: u64, address: u64, lines: &[Line<'_>]) {
+        self.record(2, time, |writer| {
+            [address, lines.len() as u64].iter().for_each(|&word| writer.u64(word));
+            for line in lines {
+                writer.u64(line.address);
+                [line.line, line.column].iter().for_each(|&word| writer.u32(word));
+                writer.bytes.extend(line.file);
+                writer.bytes.push(0);
+            }
+        });
+    }
+
+    /// What unwinds the code that is loaded next: `.eh_frame` and `.eh_frame_hdr` in the order that perf expects.
+    pub fn unwinding_info(&mut self, time: u64, eh_frame: &[u8], eh_frame_hdr: &[u8], mapped_size: u64) {
+        self.record(4, time, |writer| {
+            let both = eh_frame.len() + eh_frame_hdr.len();
+            [both as u64, eh_frame_hdr.len() as u64, mapped_size].iter().for_each(|&word| writer.u64(word));
+            writer.bytes.extend(eh_frame);
+            writer.bytes.extend(eh_frame_hdr);
+        });
+    }
+
+    /// This writer has come to its end.
+    pub fn close(&mut self, time: u64) {
+        self.record(3, time, |_| ());
+    }
+
+    fn u32(&mut self, value: u32) {
+        self.bytes.extend(self.endian.bytes_u32(value));
+    }
+
+    fn u64(&mut self, value: u64) {
+        self.bytes.extend(self.endian.bytes_u64(value));
+    }
+
+    fn record(&mut self, id: u32, time: u64, body: impl FnOnce(&mut Writer)) {
+        let start = self.bytes.len();
+        self.u32(id);
+        self.u32(PREFIX_SIZE as u32);
+        self.u64(time);
+        body(self);
+        let size = self.bytes.len() - start;
+        self.endian.set_u32(&mut self.bytes, start + 4, size as u32);
+    }
+}
