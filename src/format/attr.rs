@@ -1,4 +1,5 @@
-//! An event's attr stays the bytes it was recorded as; beside them stands a decoded copy, so an attr larger than we know is fine.
+//! An event's attr keeps the bytes it was recorded with, next to a decoded copy, so attrs larger than the
+//! known struct survive.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,26 +9,28 @@ use crate::Endian;
 /// The smallest attr, `PERF_ATTR_SIZE_VER0`, in bytes.
 pub const ATTR_SIZE_MIN: usize = 64;
 
-/// The largest attr, in bytes: the kernel takes none larger than a page (kernel/events/core.c, perf_copy_attr).
+/// The largest attr, in bytes: the kernel rejects an attr larger than a page (kernel/events/core.c,
+/// perf_copy_attr).
 pub const ATTR_SIZE_MAX: usize = 4096;
 
-/// One event of the recording: `struct perf_event_attr` as recorded, and the ids of its counters.
+/// One event of the recording: its `struct perf_event_attr` as recorded, and the ids of its counters.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Event {
     raw: Vec<u8>,
     attr: Attr,
-    /// The ids that records of this event carry; one per CPU and thread.
+    /// The ids in the records of this event: one for each CPU and thread.
     pub ids: Vec<u64>,
 }
 
 impl Event {
-    /// From the attr's bytes, of any size; an attr shorter than 64 bytes decodes as if zero followed.
+    /// Makes an event from the bytes of an attr of any size. Missing bytes decode as zeros if there are fewer
+    /// than 64.
     pub fn new(raw: Vec<u8>, ids: Vec<u64>, endian: Endian) -> Event {
         let attr = Attr::decode(&raw, endian);
         Event { raw, attr, ids }
     }
 
-    /// An event that is made, not read.
+    /// Makes an event from the fields of an attr.
     ///
     /// ```
     /// use perfx_format::{Attr, Endian, Event, sample_type};
@@ -42,25 +45,25 @@ impl Event {
         Event::new(attr.encode(endian), ids, endian)
     }
 
-    /// The bytes as recorded.
+    /// The attr's bytes as recorded.
     pub fn raw(&self) -> &[u8] {
         &self.raw
     }
 
-    /// What the bytes say.
+    /// The decoded attr.
     pub fn attr(&self) -> &Attr {
         &self.attr
     }
 
-    /// The same event with other bytes for its attr.
+    /// Returns the event with its attr's bytes changed by `edit`.
     pub fn edited(&self, endian: Endian, edit: impl FnOnce(&mut Vec<u8>)) -> Event {
         let mut raw = self.raw.clone();
         edit(&mut raw);
         Event::new(raw, self.ids.clone(), endian)
     }
 
-    /// The bytes as they are written: grown to at least `size` bytes with zeros, and with an `attr.size` that says how many there are, which
-    /// is what every reader steps by. As recorded where that is so already.
+    /// The attr's bytes for a writer: padded with zeros to at least `size` bytes, and with `attr.size` set to
+    /// the length, because readers step by it. Borrowed if nothing has to change.
     pub fn written(&self, size: usize, endian: Endian) -> Cow<'_, [u8]> {
         let size = size.max(self.raw.len());
         let said = if self.attr.size == 0 { ATTR_SIZE_MIN } else { self.attr.size as usize };
@@ -69,7 +72,7 @@ impl Event {
         }
         let mut raw = self.raw.clone();
         raw.resize(size, 0);
-        // No attr is 4 GiB long: a record or a section of this file held it.
+        // The cast is safe: the attr came from a record or a section of this file, so it is far below 4 GiB.
         endian.set_u32(&mut raw, 4, size as u32);
         Cow::Owned(raw)
     }
@@ -83,17 +86,19 @@ impl fmt::Debug for Event {
 
 macro_rules! attr_fields {
     ($($at:literal $int:ident $set:ident $name:ident $doc:literal;)*) => {
-        /// The decoded fields of `struct perf_event_attr` (include/uapi/linux/perf_event.h); 0 where the attr is too short to hold one.
+        /// The decoded fields of `struct perf_event_attr` (include/uapi/linux/perf_event.h). A field that the
+        /// attr is too short for is 0.
         #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
         #[non_exhaustive]
         pub struct Attr {
             $(#[doc = concat!("Byte ", stringify!($at), ": ", $doc)] pub $name: $int,)*
-            /// Byte 40: the flag bits, bit 0 (`disabled`) to bit 39 (`defer_output`) numbered as a little-endian compiler allocates them.
+            /// Byte 40: the flag bits, from bit 0 (`disabled`) to bit 39 (`defer_output`), numbered as a
+            /// little-endian compiler allocates them.
             pub flags: u64,
         }
 
         impl Attr {
-            /// Reads the fields that are there.
+            /// Decodes the fields that `raw` is long enough for.
             pub fn decode(raw: &[u8], endian: Endian) -> Attr {
                 Attr {
                     $($name: endian.$int(raw, $at).unwrap_or(0),)*
@@ -101,8 +106,8 @@ macro_rules! attr_fields {
                 }
             }
 
-            /// The bytes of an attr with these fields: as few as hold all that are not 0, but at least `size`, and at least 64, so that the
-            /// oldest perf that can read it does. Their `attr.size` says how many there are.
+            /// Encodes the fields in as few bytes as possible, but at least `size` and at least 64, so that
+            /// the oldest perf that can read the attr does. `attr.size` is set to the length.
             pub fn encode(&self, endian: Endian) -> Vec<u8> {
                 let mut raw = vec![0; ATTR_SIZE_MAX];
                 $(endian.$set(&mut raw, $at, self.$name);)*
@@ -142,14 +147,14 @@ attr_fields! {
     136 u64 set_u64 config4 "More configuration.";
 }
 
-/// The flag word with bit 0 = `disabled`. Compilers for big-endian machines allocate bit fields from the other end of each byte,
-/// so there the byte order stays and the bits inside each byte turn round.
+/// The flag word with bit 0 = `disabled`. Compilers for big-endian machines allocate bit fields from the
+/// other end of each byte, so there the bytes keep their order and the bits of each byte are reversed.
 fn flags(raw: &[u8], endian: Endian) -> u64 {
     let value = Endian::Little.u64(raw, 40).unwrap_or(0);
     u64::from_le_bytes(flag_bytes(value, endian))
 }
 
-/// Turns the bits inside each byte round or not: from the flags to the bytes of an attr, and back.
+/// Converts flags to the bytes of an attr, or back: reverses the bits of each byte on big-endian machines.
 fn flag_bytes(flags: u64, endian: Endian) -> [u8; 8] {
     match endian {
         Endian::Little => flags.to_le_bytes(),
@@ -157,7 +162,8 @@ fn flag_bytes(flags: u64, endian: Endian) -> [u8; 8] {
     }
 }
 
-/// Sets or clears the flag with this bit number in an attr's bytes; `None`, and nothing done, when they are too few.
+/// Sets or clears the flag with this bit number in an attr's bytes. Returns `None` and changes nothing if the
+/// attr is too short.
 pub fn set_attr_flag(raw: &mut [u8], bit: u32, value: bool, endian: Endian) -> Option<()> {
     let byte = raw.get_mut(40 + bit as usize / 8)?;
     let mask = match endian {
@@ -168,25 +174,25 @@ pub fn set_attr_flag(raw: &mut [u8], bit: u32, value: bool, endian: Endian) -> O
     Some(())
 }
 
-/// Gives an attr another `sample_type`.
+/// Sets the `sample_type` of an attr.
 pub fn set_sample_type(raw: &mut [u8], sample_type: u64, endian: Endian) {
     endian.set_u64(raw, 24, sample_type);
 }
 
-/// Gives an attr another `type` and `config`.
+/// Sets the `type` and `config` of an attr.
 pub fn set_event(raw: &mut [u8], type_: u32, config: u64, endian: Endian) {
     endian.set_u32(raw, 0, type_);
     endian.set_u64(raw, 8, config);
 }
 
-/// Cuts an attr to `size` bytes, or leaves it as it is if it is shorter, and makes its `size` say so.
+/// Cuts an attr to at most `size` bytes and sets its `size` field to the new length.
 pub fn shorten_attr(raw: &mut Vec<u8>, size: usize, endian: Endian) {
     raw.truncate(size);
     let size = raw.len() as u32;
     endian.set_u32(raw, 4, size);
 }
 
-/// The flags of an attr by bit number; bits 15 and 16 are the two bits of `precise_ip`.
+/// The flags of an attr by bit number. Bits 15 and 16 are the two bits of `precise_ip`.
 pub const ATTR_FLAGS: &[(u32, &str)] = &[
     (0, "disabled"),
     (1, "inherit"),
@@ -229,7 +235,7 @@ pub const ATTR_FLAGS: &[(u32, &str)] = &[
 ];
 
 impl Attr {
-    /// PERF_TYPE_TRACEPOINT: its samples can be read with the recording's TRACING_DATA only.
+    /// PERF_TYPE_TRACEPOINT: only the recording's TRACING_DATA says how to read the raw data of its samples.
     pub fn is_tracepoint(&self) -> bool {
         self.type_ == 2
     }
@@ -244,12 +250,12 @@ impl Attr {
         self.flag(18)
     }
 
-    /// `use_clockid`: times are of the clock `clockid`.
+    /// `use_clockid`: times are those of the clock `clockid`.
     pub fn use_clockid(&self) -> bool {
         self.flag(25)
     }
 
-    /// `build_id`: MMAP2 records may hold a build-id in place of the inode.
+    /// `build_id`: MMAP2 records may hold a build-id instead of device and inode.
     pub fn build_id(&self) -> bool {
         self.flag(34)
     }

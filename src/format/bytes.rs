@@ -1,4 +1,4 @@
-//! Bytes that several owners share without copying: a slice of a mapped file or of a buffer.
+//! Bytes that several owners share without a copy: a slice of a mapped file or of a buffer.
 
 use std::fmt;
 use std::fs::File;
@@ -14,7 +14,7 @@ enum Owner {
     Heap(Vec<u8>),
 }
 
-/// A cheap clone of a part of a mapped file or a buffer, which it keeps alive.
+/// A slice of a mapped file or a buffer. It is cheap to clone and keeps its memory alive.
 #[derive(Clone)]
 pub struct Bytes {
     owner: Arc<Owner>,
@@ -22,7 +22,7 @@ pub struct Bytes {
 }
 
 impl Bytes {
-    /// Maps a whole file, read-only. An empty file is empty bytes.
+    /// Maps a whole file read-only. An empty file gives empty bytes.
     ///
     /// # Errors
     ///
@@ -33,24 +33,25 @@ impl Bytes {
         if file.metadata().map_err(io)?.len() == 0 {
             return Ok(Bytes::from(Vec::new()));
         }
-        // SAFETY: the map is private to this process and read-only, and no reference into it outlives it. What `mmap(2)` can't promise
-        // is that nobody else truncates or rewrites the file meanwhile: the bytes may then change under us (all parsing is checked
-        // against the slice it was given and holds no state that changing bytes could make unsound: records are plain integers and
-        // bytes) or the process gets SIGBUS, which `reset_bus_signal` lets the program tell its user. Reading with read(2) instead was rejected: it
-        // costs one more copy of everything and private memory for it.
+        // SAFETY: the map is private and read-only, and no reference into it outlives it. mmap(2) cannot stop
+        // another process from truncating or rewriting the file. If that happens, either the bytes change,
+        // which is sound because all parsing is checked against the slice and records are plain integers and
+        // bytes; or the process gets SIGBUS, which `reset_bus_signal` lets the program report. read(2) was
+        // rejected: it costs one more copy of everything, and private memory for it.
         let map = unsafe { Mmap::map(file) }.map_err(io)?;
-        // A hint only; where the kernel refuses it nothing is lost.
+        // Only a hint, so an error does not matter.
         let _ = map.advise(Advice::Sequential);
         let range = 0..map.len();
         Ok(Bytes { owner: Arc::new(Owner::Map(map)), range })
     }
 
-    /// They lie in a file, so that holding them takes no memory the kernel can't have back.
+    /// True if the bytes are part of a mapped file, so that keeping them costs no memory that the kernel
+    /// cannot reclaim.
     pub fn is_mapped(&self) -> bool {
         matches!(&*self.owner, Owner::Map(_))
     }
 
-    /// Bytes of the whole mapped file that they lie in.
+    /// The length of the whole mapped file, in bytes.
     pub(crate) fn mapped_len(&self) -> Option<u64> {
         match &*self.owner {
             Owner::Map(map) => Some(map.len() as u64),
@@ -58,7 +59,7 @@ impl Bytes {
         }
     }
 
-    /// A part of these bytes; clamped to what is there.
+    /// A part of these bytes, clamped to their length.
     pub fn slice(&self, range: Range<usize>) -> Bytes {
         let start = self.range.start + range.start.min(self.range.len());
         let end = self.range.start + range.end.min(self.range.len());
@@ -66,12 +67,13 @@ impl Bytes {
     }
 }
 
-/// From now on SIGBUS, which comes when somebody cuts a mapped file short, does what it does by default, and what is registered for it next is all that
-/// happens. std has a handler of its own, which looks for the overflow of a stack and then takes itself and whatever is chained to it away, so that
-/// the process dies without a word. On Linux the overflow of a stack is a SIGSEGV, for which that handler stays.
+/// Resets SIGBUS to its default action, so that only the next registered handler runs. SIGBUS arrives when
+/// another process truncates a mapped file. std's handler checks for a stack overflow and then removes itself
+/// and any chained handler, so the process would die without a message. On Linux a stack overflow raises
+/// SIGSEGV, which std still handles.
 #[allow(unsafe_code, reason = "goes with the memory map")]
 pub fn reset_bus_signal() {
-    // SAFETY: signal(2) takes two numbers and no function of ours runs by it.
+    // SAFETY: signal(2) takes two integers, and SIG_DFL runs no code of this process.
     unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
 }
 

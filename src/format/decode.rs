@@ -1,5 +1,5 @@
-//! Decodes every record kind into named values, once, for whoever shows, counts or checks them; what is not as it should be is noted beside the
-//! fields, and nothing stops before all that can be read is read.
+//! Decodes records of every kind into named values, for all code that shows, counts or checks them. Oddities
+//! are noted next to the fields, and decoding goes on as far as it can.
 //!
 //! To add a kind: a line in `kinds.rs`, an arm in `fields` and a record typed by hand in `decode/tests.rs`.
 
@@ -21,38 +21,40 @@ use crate::{
     RecordType, Value, bit_names,
 };
 
-/// Decodes a record of any kind. Fields have the names of the structs in include/uapi/linux/perf_event.h and tools/lib/perf/include/perf/event.h
-/// and their order; counts of lists are left out, a trailer is the map `sample_id`, bytes behind the known fields are `rest`, and a kind without a
-/// name has only `bytes`. `misc` is for [`misc_names`]; the payload behind an AUXTRACE or HEADER_TRACING_DATA record for whoever knows it.
+/// Decodes a record of any kind. Fields have the names and the order of the structs in
+/// include/uapi/linux/perf_event.h and tools/lib/perf/include/perf/event.h. The counts of lists are left out,
+/// the trailer is the map `sample_id`, bytes after the known fields are `rest`, and an unknown kind has only
+/// `bytes`. `misc` is decoded by [`misc_names`]. The payload of an AUXTRACE or HEADER_TRACING_DATA record is
+/// not decoded.
 ///
-/// Oddities, most of which make one perf or another refuse or skip the record:
+/// Oddities; most of them make some version of perf refuse or skip the record:
 ///
 /// | code | |
 /// |---|---|
-/// | `kind-unknown` | nobody has named this kind |
-/// | `size-unaligned` | `header.size` is not a multiple of 8, and the kind is none that may be so |
-/// | `payload-unaligned` | nor is the length of the payload behind it |
+/// | `kind-unknown` | the record kind is unknown |
+/// | `size-unaligned` | `header.size` is not a multiple of 8, and the kind requires it |
+/// | `payload-unaligned` | the length of the payload is not a multiple of 8 |
 /// | `cpumode-unknown` | bits 0-2 of `misc` are 6 or 7 |
-/// | `attr-misc` | the same in a HEADER_ATTR, of which old perfs never set `misc` |
+/// | `attr-misc` | the same in a HEADER_ATTR, in which old perfs never set `misc` |
 /// | `too-small` | a field does not fit |
 /// | `count-too-large` | items do not fit |
 /// | `string-unterminated` | no NUL |
 /// | `rest` | bytes other than zero follow the known fields; in a sample, any bytes |
-/// | `trailer-missing` | there is no room for the sample_id trailer that the event's attr asks for |
-/// | `no-event` | no event is known yet |
-/// | `id-position` | events keep their id at different places, so that this record's event can't be told |
+/// | `trailer-missing` | no room for the sample_id trailer that the event's attr asks for |
+/// | `no-event` | no event is known at this point |
+/// | `id-position` | events keep their id at different places, so the event of this record is ambiguous |
 /// | `id-unknown` | no event has this id |
-/// | `mmap-build-id-bit` | bit 14 of an MMAP2's `misc` promises a build-id that is not there: see [`mmap_build_id`] |
-/// | `build-id-size` | bit 15 of a HEADER_BUILD_ID's `misc` promises a size of 1 to 20 |
+/// | `mmap-build-id-bit` | bit 14 of an MMAP2's `misc` is set, but the record holds no build-id: see [`mmap_build_id`] |
+/// | `build-id-size` | bit 15 of a HEADER_BUILD_ID's `misc` is set, but the size is not 1 to 20 |
 /// | `attr-size`, `attr-bits`, `read-without-id` | see [`attr_oddities`] |
-/// | `feature-unknown`, `auxtrace-type`, `cpu-map-type`, `update-type`, `schedstat-version` | nobody has named this number, so what follows is unknown |
+/// | `feature-unknown`, `auxtrace-type`, `cpu-map-type`, `update-type`, `schedstat-version` | this number is unknown, so what follows it is, too |
 /// | `compressed-size` | a piece of a zstd stream is empty or larger than its record |
 /// | `cpu-map-range` | the last CPU is before the first |
-/// | `stack-size` | more of a user stack is used than there is |
+/// | `stack-size` | the used part of a user stack is larger than the stack |
 /// | `regs-abi` | above 2 |
-/// | `read-group-empty` | counters of a group that has none |
-/// | `branch-index-missing` | `branch_sample_type` asks for `hw_idx`, but the branch stack goes without |
-/// | `branch-counters-missing` | there are none in this branch stack, but some event asks for them, and the newest perf then expects them in all of its group |
+/// | `read-group-empty` | a group of counters without counters |
+/// | `branch-index-missing` | `branch_sample_type` asks for `hw_idx`, but the branch stack has none |
+/// | `branch-counters-missing` | this branch stack has no counters, but an event of its group asks for them, so the newest perf expects them |
 /// | `raw-short` | a tracepoint without its data |
 pub fn decode<'a>(record: &Record<'a>, layouts: &Layouts) -> Decoded<'a> {
     let mut decoded = match record.kind() {
@@ -63,7 +65,7 @@ pub fn decode<'a>(record: &Record<'a>, layouts: &Layouts) -> Decoded<'a> {
     decoded
 }
 
-/// What [`decode`] would find odd; of samples, which are most of a recording, without making values of them.
+/// The oddities that [`decode`] would find. For samples, the bulk of a recording, this builds no values.
 pub fn oddities(record: &Record<'_>, layouts: &Layouts) -> Vec<Oddity> {
     if record.kind() != RecordType::SAMPLE {
         return decode(record, layouts).odd;
@@ -81,7 +83,7 @@ pub fn oddities(record: &Record<'_>, layouts: &Layouts) -> Vec<Oddity> {
     odd
 }
 
-/// What is odd about a record of any kind.
+/// Oddities that do not depend on the kind.
 fn frame_oddities(record: &Record<'_>) -> impl Iterator<Item = Oddity> {
     let (kind, size, payload) = (record.kind(), record.bytes().len(), record.payload().len());
     let unaligned = [RecordType::HEADER_TRACING_DATA, RecordType::HEADER_FEATURE, RecordType::COMPRESSED];
@@ -93,13 +95,13 @@ fn frame_oddities(record: &Record<'_>) -> impl Iterator<Item = Oddity> {
     let payload = oddity(!payload.is_multiple_of(8), "payload-unaligned", &|| {
         format!("a payload of {payload} bytes is not a multiple of 8")
     });
-    // perf before 3.x sent HEADER_ATTR with whatever its memory held in `misc`.
+    // perf before 3.x sent HEADER_ATTR with uninitialised memory in `misc`.
     let code = if kind == RecordType::HEADER_ATTR { "attr-misc" } else { "cpumode-unknown" };
     let cpumode = oddity(record.cpumode() > 5, code, &|| format!("cpumode {}", record.cpumode()));
     [size, payload, cpumode].into_iter().flatten()
 }
 
-/// A record of the kernel, and the event it belongs to.
+/// Decodes a record of the kernel and finds its event.
 fn kernel_record<'a>(record: &Record<'a>, layouts: &Layouts) -> Decoded<'a> {
     let (layout, lost) = layout_of(record, layouts);
     let mut decoded = match layout {
@@ -117,14 +119,14 @@ fn kernel_record<'a>(record: &Record<'a>, layouts: &Layouts) -> Decoded<'a> {
                         format!("no room for a sample_id of {} bytes", layout.trailer.size),
                     );
                 }
-                // What stands where the id should be is no id.
+                // The bytes in the place of the id are not an id.
                 return decoded;
             }
         },
         _ => read(record, layouts, layout, record.body()).0,
     };
     if layout.is_none() {
-        // The trailer, whose length nobody knows.
+        // The rest is the trailer, whose length is unknown.
         decoded.odd.retain(|odd| odd.code != "rest");
     }
     if let Some((code, what)) = lost {
@@ -133,15 +135,15 @@ fn kernel_record<'a>(record: &Record<'a>, layouts: &Layouts) -> Decoded<'a> {
     decoded
 }
 
-/// The record as fields and trailer. `None` when there is none: what a program other than the kernel makes may lack it, and then the fields need its
-/// bytes, and use them up but for less than 8 bytes of padding.
+/// Splits the record into fields and trailer. `None` if there is no trailer: records from programs other than
+/// the kernel may lack it, and then the fields fill the record, with less than 8 bytes of padding.
 fn with_trailer<'a>(record: &Record<'a>, layouts: &Layouts, layout: &Layout) -> Option<Decoded<'a>> {
     let body = record.body();
     let (front, trailer) = body.split_at(body.len().checked_sub(layout.trailer.size.into())?);
     let (mut decoded, _) = read(record, layouts, Some(layout), front);
     if !decoded.odd.is_empty() {
         let (whole, left) = read(record, layouts, Some(layout), body);
-        // An id that no event has is odd, too: the end of a text, say.
+        // An unknown id is suspicious, too: it may be the end of a string.
         let strange = layout.id(record).is_some_and(|id| !layouts.knows(id));
         if whole.odd.len() < decoded.odd.len() + usize::from(strange) && left < 8 {
             return None;
@@ -151,7 +153,7 @@ fn with_trailer<'a>(record: &Record<'a>, layouts: &Layouts, layout: &Layout) -> 
     Some(decoded)
 }
 
-/// How the record is laid out, and why that, or its event, is not sure.
+/// The layout of the record, and why the layout or the event is uncertain.
 fn layout_of<'l>(
     record: &Record<'_>,
     layouts: &'l Layouts,
@@ -166,13 +168,14 @@ fn layout_of<'l>(
     if layouts.check_ids().is_err() {
         return (None, Some(("id-position", "the events store their id at different places".to_owned())));
     }
-    // All events have the id at the same place, so this is it. What perf writes itself has the layout of the first event.
+    // All events have the id at the same place. Records that perf itself wrote have the layout of the first
+    // event.
     let id = first.id(record).unwrap_or(0);
     let layout = (record.kind() != RecordType::SAMPLE).then_some(first);
     (layout, Some(("id-unknown", format!("no event has the id {id}"))))
 }
 
-/// What lies between the header and the trailer, and how many bytes of it are left over.
+/// Decodes the bytes between header and trailer, and returns how many of them are left over.
 fn read<'a>(
     record: &Record<'a>,
     layouts: &Layouts,
@@ -184,7 +187,7 @@ fn read<'a>(
     d.finish(done)
 }
 
-/// The fields of every kind but SAMPLE, in the order of the record.
+/// Decodes the fields of every kind except SAMPLE, in the order of the record.
 fn fields<'a>(
     record: &Record<'a>,
     layouts: &Layouts,
@@ -240,7 +243,7 @@ fn fields<'a>(
             let flags = d.int::<u64>("flags")?;
             let names = [(0, "TRUNCATED"), (1, "OVERWRITE"), (2, "PARTIAL"), (3, "COLLISION")];
             d.note("flags", Value::Name(bit_names(flags & !0xff00, &names).into()));
-            // What it means is up to the PMU.
+            // The meaning depends on the PMU.
             d.note("format", Value::Number(flags >> 8 & 0xff));
             Some(())
         }
@@ -318,7 +321,7 @@ fn fields<'a>(
         T::HEADER_ATTR => header_attr(d),
         T::HEADER_EVENT_TYPE => {
             d.hex::<u64>("event_id")?;
-            // perf before 3.3 pads the name to 8 bytes, not to the 64 of the struct.
+            // perf before 3.3 pads the name to 8 bytes instead of the 64 of the struct.
             d.field_text("name", d.left().min(EVENT_TYPE_NAME))
         }
         T::HEADER_TRACING_DATA => {
@@ -398,7 +401,7 @@ fn fields<'a>(
         T::EVENT_UPDATE => {
             let kind = d.named::<u64>("type", &[(0, "UNIT"), (1, "SCALE"), (2, "NAME"), (3, "CPUS")])?;
             let id = d.number::<u64>("id")?;
-            // 0 means the first event, which need not have an id.
+            // 0 means the first event, which may have no id.
             if id != 0 {
                 check_id(id, layouts, d);
             }
@@ -434,10 +437,11 @@ fn fields<'a>(
             let number = d.number::<u64>("feat_id")?;
             let feature = u8::try_from(number).ok().map(Feature);
             let payload = d.skip("payload", d.left())?;
-            // These two are flags, without bytes.
+            // These two are flags and have no bytes.
             let flag = feature == Some(Feature::BRANCH_STACK) || feature == Some(Feature::STAT);
             if payload.is_empty() && !flag {
-                // The mark behind the last feature; its number is the first one that the perf which wrote it did not know.
+                // The mark after the last feature. Its number is the first one unknown to the perf that wrote
+                // it.
                 d.note("feature", Value::Name("end".into()));
                 return Some(());
             }
@@ -493,18 +497,18 @@ fn fields<'a>(
     }
 }
 
-/// All that is left, uninterpreted.
+/// Takes all remaining bytes, uninterpreted.
 fn bytes(d: &mut Reader<'_>) -> Option<()> {
     d.bytes("bytes", d.left()).map(drop)
 }
 
-/// u32 pid, u32 tid; -1 for the kernel, and where a task has ended.
+/// u32 pid, u32 tid; -1 for the kernel and for tasks that have ended.
 fn task(d: &mut Reader<'_>) -> Option<()> {
     d.any::<u32>("pid")?;
     d.any::<u32>("tid").map(drop)
 }
 
-/// What MMAP and MMAP2 begin with.
+/// The fields that MMAP and MMAP2 begin with.
 fn mapping(d: &mut Reader<'_>) -> Option<()> {
     task(d)?;
     d.hex::<u64>("addr")?;
@@ -518,27 +522,30 @@ fn check_id(id: u64, layouts: &Layouts, d: &mut Reader<'_>) {
     }
 }
 
-/// What bit 14 of an MMAP2's `misc` is worth.
+/// Whether bit 14 of an MMAP2's `misc` is right.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MmapBuildId<'a> {
     /// Not set: bytes 40 to 63 hold u32 major, u32 minor, u64 inode, u64 inode generation.
     Clear,
-    /// Set, and the record holds this build-id of 1 to 20 bytes. Bytes 40 to 63: u8 size, u8 0, u16 0, 20 bytes of id with zeros behind.
+    /// Set, and the record holds this build-id of 1 to 20 bytes. Bytes 40 to 63: u8 size, u8 0, u16 0, the id
+    /// padded with zeros to 20 bytes.
     BuildId(&'a [u8]),
-    /// Set, but there is no build-id.
+    /// Set, but the record holds no build-id.
     Wrong,
 }
 
-/// Tells whether an MMAP2 record holds a build-id; `None` for other kinds and for one that is too short.
+/// Whether an MMAP2 record holds a build-id. `None` for other kinds and for a record that is too short.
 ///
-/// While a recording with `attr.build_id` runs, some kernels (seen with 6.18) set bit 14 also in the records of other recordings, which still hold
-/// device and inode: the major number stands where the size of the build-id should be. On the other hand `perf inject --mmap2-buildid-all` puts in
-/// build-ids without setting `attr.build_id`. So the bit is believed when the size is 1 to 20 and
+/// While a recording with `attr.build_id` runs, some kernels (seen with 6.18) set bit 14 also in the records
+/// of other recordings, which still hold device and inode: the major number is then in the place of the
+/// build-id's size. On the other hand, `perf inject --mmap2-buildid-all` adds build-ids without setting
+/// `attr.build_id`. So the bit counts if the size is 1 to 20 and
 ///
-/// - the event of the record has `attr.build_id`, or, as for what perf itself writes with id 0, any event has;
-/// - or it can't be device and inode: minor numbers end at 2^20, generations at 2^32, no inode is 0; and only zeros follow the id. Of all ids of 8
-///   bytes, one in 4096 looks like an inode nevertheless; of those of 20 bytes none does. Whoever has feature BUILD_ID at hand asks that
-///   ([`crate::features::NamedIds`]).
+/// - the event of the record has `attr.build_id`; for records that perf itself writes with id 0, any event;
+///   or
+/// - the bytes cannot be device and inode: minor numbers end at 2^20, generations at 2^32, no inode is 0; and
+///   only zeros follow the id. One id of 8 bytes in 4096 looks like an inode nevertheless; no id of 20 bytes
+///   does. Callers that have feature BUILD_ID can rule that out with [`crate::features::NamedIds`].
 pub fn mmap_build_id<'a>(record: &Record<'a>, layouts: &Layouts) -> Option<MmapBuildId<'a>> {
     let union = record.bytes().get(40..64).filter(|_| record.kind() == RecordType::MMAP2)?;
     if record.misc() & MMAP_BUILD_ID == 0 {
@@ -559,7 +566,7 @@ pub fn mmap_build_id<'a>(record: &Record<'a>, layouts: &Layouts) -> Option<MmapB
 }
 
 fn mmap2_union(record: &Record<'_>, layouts: &Layouts, d: &mut Reader<'_>) -> Option<()> {
-    // Of these bytes, not of the record's, which may end in a trailer before that.
+    // Relative to these bytes and not to the record, which may end in a trailer before that.
     let union = d.rest().get(..24);
     let union = d.need("maj", union)?;
     let verdict = mmap_build_id(record, layouts)?;
@@ -587,7 +594,7 @@ fn mmap2_union(record: &Record<'_>, layouts: &Layouts, d: &mut Reader<'_>) -> Op
     Some(())
 }
 
-/// attr of `attr.size` bytes (0 means 64), then u64 ids.
+/// The attr, `attr.size` bytes (0 means 64), then u64 ids.
 fn header_attr(d: &mut Reader<'_>) -> Option<()> {
     let says = d.endian().u32(d.rest(), 4).unwrap_or(0) as usize;
     let size = if says == 0 { ATTR_SIZE_MIN } else { says };
@@ -603,8 +610,8 @@ fn header_attr(d: &mut Reader<'_>) -> Option<()> {
     d.list("ids", ids as u64, 8, |d| d.number::<u64>("").map(drop))
 }
 
-/// s32 pid, id in 20 bytes, u8 its size where bit 15 of `misc` is set, 3 bytes, file name. What perf inject makes may have a trailer behind it, of
-/// the event whose sample asked for it.
+/// s32 pid, id in 20 bytes, u8 size of the id (if bit 15 of `misc` is set), 3 bytes, file name. A record made
+/// by perf inject may end in a sample_id trailer, with the layout of the event whose sample caused it.
 fn header_build_id(record: &Record<'_>, layouts: &Layouts, d: &mut Reader<'_>) -> Option<()> {
     d.any::<u32>("pid")?;
     let id = d.skip("build_id", 20)?;
@@ -624,18 +631,19 @@ fn header_build_id(record: &Record<'_>, layouts: &Layouts, d: &mut Reader<'_>) -
     Some(())
 }
 
-/// u64 count, then for each id, idx, cpu, tid; and where there is room, for each machine_pid, vcpu. u64 all.
+/// u64 count, then for each entry id, idx, cpu, tid; and, if there is room, for each entry machine_pid, vcpu.
+/// All are u64.
 fn id_index(layouts: &Layouts, d: &mut Reader<'_>) -> Option<()> {
     let count = d.int::<u64>("nr")?;
     let all = d.rest();
-    // A record has less than 64 KiB.
+    // A record has less than 64 KiB, so this saturates without harm.
     let first = usize::try_from(count).unwrap_or(usize::MAX).min(all.len()) * 32;
     let second = all.get(first..first + first / 2).unwrap_or_default();
     let mut machines = Cursor::new(second, d.endian());
     let mut unknown = Vec::new();
     d.list("entries", count, 32, |d| {
         let id = d.number::<u64>("id")?;
-        // perf looks for it even where there is but one event, without ids.
+        // perf looks the id up even if there is only one event, without ids.
         if id != 0 && layouts.event_of_id(id).is_none() {
             unknown.push(id);
         }
@@ -664,7 +672,8 @@ const AUXTRACE_TYPES: &[(u64, &str)] = &[
     (7, "VPA_DTL"),
 ];
 
-/// `struct perf_record_cpu_map_data`: u16 type, then a list of CPUs, words of a mask, or a range. -1 is any CPU.
+/// `struct perf_record_cpu_map_data`: u16 type, then a list of CPUs, the words of a mask, or a range. -1 is
+/// any CPU.
 fn cpu_map(d: &mut Reader<'_>) -> Option<()> {
     match d.named::<u16>("type", &[(0, "CPUS"), (1, "MASK"), (2, "RANGE")])? {
         0 => {
@@ -719,7 +728,8 @@ fn schedstat(d: &mut Reader<'_>, domain: bool) -> Option<u16> {
     Some(version)
 }
 
-/// u32 counters as Documentation/scheduler/sched-stats.rst lists them: the same for each of three states of the CPU, then those of the domain.
+/// u32 counters as in Documentation/scheduler/sched-stats.rst: the same set for each of three states of the
+/// CPU, then those of the domain.
 fn schedstat_domain(d: &mut Reader<'_>) -> Option<()> {
     let version = schedstat(d, true)?;
     let mut states =
@@ -759,7 +769,8 @@ fn schedstat_domain(d: &mut Reader<'_>) -> Option<()> {
     Some(())
 }
 
-/// The bits of `misc` by name: the cpumode, where the kind has one, then what bits 12 to 15 mean for it, unknown bits as `bitN`; `-` for none.
+/// The names of the bits in `misc`: the cpumode, if the kind has one, then the meaning of bits 12 to 15 for
+/// this kind; unknown bits are `bitN`; `-` for none.
 pub fn misc_names(kind: RecordType, misc: u16) -> String {
     use RecordType as T;
     let high: &[(u32, &str)] = match kind {
@@ -777,7 +788,7 @@ pub fn misc_names(kind: RecordType, misc: u16) -> String {
         ["unknown", "kernel", "user", "hypervisor", "guest_kernel", "guest_user", "cpumode6", "cpumode7"];
     let (cpumode, bits) = (misc & 7, bit_names((misc & !7).into(), high));
     match modes[usize::from(cpumode)] {
-        // Most of what perf itself writes has no cpumode.
+        // Most records written by perf itself have no cpumode.
         _ if cpumode == 0 && !kind.is_kernel() => bits,
         mode if misc & !7 == 0 => mode.to_owned(),
         mode => format!("{mode}|{bits}"),

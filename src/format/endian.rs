@@ -1,4 +1,5 @@
-//! Reads and writes integers at a byte offset in the recording's own byte order; nothing is ever swapped in place.
+//! Reads and writes integers at a byte offset in the recording's byte order; nothing is ever swapped in
+//! place.
 
 /// The byte order of a recording (of the machine that recorded it).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,17 +69,17 @@ impl<'a> Cursor<'a> {
         self.at
     }
 
-    /// The byte order the integers are read in.
+    /// The byte order of the integers.
     pub fn endian(&self) -> Endian {
         self.endian
     }
 
-    /// What has not been taken yet.
+    /// The bytes that have not been taken yet.
     pub fn rest(&self) -> &'a [u8] {
         &self.bytes[self.at..]
     }
 
-    /// The next `len` bytes; `None`, and nothing taken, when fewer are left.
+    /// Takes the next `len` bytes. Returns `None` and takes nothing if fewer are left.
     pub fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
         let taken = self.bytes.get(self.at..self.at.checked_add(len)?)?;
         self.at += len;
@@ -112,7 +113,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// The bytes before the first NUL, or all of them when there is none.
+/// The bytes before the first NUL, or all bytes if there is none.
 pub fn until_nul(bytes: &[u8]) -> &[u8] {
     &bytes[..bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len())]
 }

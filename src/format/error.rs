@@ -1,4 +1,4 @@
-//! One error: which file, at which absolute offset, in which record, what is wrong, and what to do about it.
+//! An error names the file, the absolute offset, the record kind, what is wrong, and what to do about it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,15 +18,15 @@ use crate::{Origin, RecordType};
 /// ```
 pub struct Error(Box<Inner>);
 
-/// What kind of error it is.
+/// The kind of an error.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// Reading or writing itself failed: `source` is the [`std::io::Error`].
     Io,
-    /// The recording is not as its format says: [`Error::fault_code`] says in one word in which way.
+    /// The recording does not follow the format: [`Error::fault_code`] names the fault in one word.
     Damaged,
-    /// The recording is sound, or there is none, but what was asked for can't be done.
+    /// The recording is sound, or there is none, but the request cannot be carried out.
     Impossible,
 }
 
@@ -44,7 +44,7 @@ struct Inner {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// Something is wrong that has no place in the file.
+    /// An error without a place in the file.
     #[cold]
     pub fn new(what: impl Into<String>) -> Error {
         Error(Box::new(Inner {
@@ -58,13 +58,13 @@ impl Error {
         }))
     }
 
-    /// Something is wrong at this absolute offset of the file, in bytes.
+    /// An error at this absolute offset of the file, in bytes.
     #[cold]
     pub fn at(offset: u64, what: impl Into<String>) -> Error {
         Error::new(what).origin(Origin::Input { stream: 0, offset })
     }
 
-    /// Reading or writing itself failed.
+    /// A read or a write failed.
     #[cold]
     pub fn io(what: impl Into<String>, source: std::io::Error) -> Error {
         let mut error = Error::new(what);
@@ -72,7 +72,7 @@ impl Error {
         error
     }
 
-    /// Adds where the faulty record came from.
+    /// Adds the origin of the faulty record.
     #[must_use]
     pub fn origin(mut self, origin: Origin) -> Error {
         self.0.origin.get_or_insert(origin);
@@ -100,14 +100,14 @@ impl Error {
         self
     }
 
-    /// Adds the short stable word by which a fault in the recording is known, as [`crate::header::Fault`] and [`crate::Oddity`] have one.
+    /// Adds the short stable name of the fault, as in [`crate::header::Fault`] and [`crate::Oddity`].
     #[must_use]
     pub fn code(mut self, code: &'static str) -> Error {
         self.0.code.get_or_insert(code);
         self
     }
 
-    /// What kind of error it is.
+    /// The kind of the error.
     pub fn kind(&self) -> ErrorKind {
         match (&self.0.source, self.0.code) {
             (Some(_), _) => ErrorKind::Io,
@@ -116,7 +116,7 @@ impl Error {
         }
     }
 
-    /// The word for the fault; `None` where the recording is not to blame.
+    /// The name of the fault; `None` if the recording is not at fault.
     pub fn fault_code(&self) -> Option<&'static str> {
         self.0.code
     }
@@ -126,7 +126,7 @@ impl Error {
         self.0.kind
     }
 
-    /// Where in the input, if the error has a place.
+    /// The place in the input, if the error has one.
     pub fn place(&self) -> Option<Origin> {
         self.0.origin
     }
@@ -136,7 +136,7 @@ impl Error {
         &self.0.what
     }
 
-    /// The reader or writer went away (a closed pipe).
+    /// The other end of a pipe was closed.
     pub fn is_broken_pipe(&self) -> bool {
         self.0.source.as_ref().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
     }
@@ -171,7 +171,7 @@ impl fmt::Debug for Error {
     }
 }
 
-/// The message says the source already: whoever prints a chain of errors ends it here.
+/// The message already includes the source's message: code that prints a chain of errors stops at this one.
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.0.source.as_ref().map(|source| source as _)

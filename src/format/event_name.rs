@@ -1,4 +1,5 @@
-//! What an event is called: by the recording, in whichever place it says so, or else as perf would call it by type and config.
+//! Finds the name of an event: the one that the recording stores, or else the one that perf derives from type
+//! and config.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -11,34 +12,35 @@ use crate::{Attr, Endian, Event, Feature, until_nul};
 /// Where a name comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NameSource {
-    /// An EVENT_UPDATE record of pipe data, which is the last word.
+    /// An EVENT_UPDATE record of pipe data, which overrides the others.
     EventUpdate,
-    /// Feature EVENT_DESC: as given on the command line.
+    /// Feature EVENT_DESC: the name from the command line.
     EventDesc,
     /// The event types of perf before 3.3.
     EventTypes,
-    /// Feature TRACING_DATA knows the tracepoint.
+    /// Feature TRACING_DATA, which names tracepoints.
     TracingData,
-    /// Nowhere: made from type and config.
+    /// Not stored: derived from type and config.
     Attr,
 }
 
-/// What an event is called, and who says so.
+/// An event's name and its source.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EventName {
-    /// Not always UTF-8.
+    /// Not necessarily UTF-8.
     pub name: Vec<u8>,
-    /// Who says so.
+    /// Where the name is stored.
     pub source: NameSource,
 }
 
-/// The names of a recording's events, in their order. `updates` are those of its EVENT_UPDATE records, by id.
+/// The names of a recording's events, in their order. `updates` holds the names from its EVENT_UPDATE
+/// records, by id.
 pub fn event_names(recording: &Recording, updates: &HashMap<u64, Vec<u8>>) -> Vec<EventName> {
     let Recording { events, features, event_types, endian, .. } = recording;
     names_of(events, features, event_types, *endian, updates)
 }
 
-/// The same from the parts of a recording; `event_types` may be empty.
+/// Like [`event_names`], from the parts of a recording; `event_types` may be empty.
 pub fn names_of(
     events: &[Event],
     features: &Features,
@@ -47,7 +49,7 @@ pub fn names_of(
     updates: &HashMap<u64, Vec<u8>>,
 ) -> Vec<EventName> {
     let section = |feature| features.get(&feature);
-    // perf matches them by position, too.
+    // perf also matches them by position.
     let described =
         section(Feature::EVENT_DESC).and_then(|section| read_event_desc(section, endian)).unwrap_or_default();
     let types = event_types.chunks_exact(EVENT_TYPE_SIZE);
@@ -143,7 +145,7 @@ fn find(names: &Names, config: u64) -> Option<(&'static str, &'static str)> {
     names.iter().find(|(known, _, _)| *known == config).map(|&(_, perf, kernel)| (perf, kernel))
 }
 
-/// Cache, operation and result of an event of type HW_CACHE; what is wrong with it, in perf's words.
+/// Cache, operation and result of an event of type HW_CACHE, or perf's words for what is wrong.
 fn cache(config: u64) -> Result<[(&'static str, &'static str); 3], &'static str> {
     let part = |names, shift: u32| find(names, config >> shift & 0xff);
     Ok([
@@ -165,7 +167,7 @@ fn cache_name(config: u64) -> String {
     }
 }
 
-/// What the kernel's header calls `attr.config`, for the types that it numbers.
+/// The kernel header's name for `attr.config`, for the types it defines.
 pub(crate) fn config_name(attr: &Attr) -> Option<Cow<'static, str>> {
     match attr.type_ {
         0 => find(HARDWARE, attr.config).map(|(_, kernel)| kernel.into()),
@@ -178,7 +180,8 @@ pub(crate) fn config_name(attr: &Attr) -> Option<Cow<'static, str>> {
     }
 }
 
-/// The name that perf 7.3 makes for an event that has none: what it counts, then modifiers. perf before 6.13 adds `:HG` where it measures guests.
+/// The name that perf 7.3 derives for an event without one: what it counts, then modifiers. perf before 6.13
+/// adds `:HG` for events that also count in guests.
 pub fn made_name(attr: &Attr) -> String {
     let config = attr.config;
     let known = |names, unknown: &str| find(names, config).map_or(unknown, |(perf, _)| perf).to_owned();
@@ -198,7 +201,8 @@ pub fn made_name(attr: &Attr) -> String {
     name + &modifiers(attr)
 }
 
-/// `:u`, `:kpp`, `:H`: the levels that are measured where some are not, the precision, then host or guest where one of them is not measured.
+/// `:u`, `:kpp`, `:H`: the measured levels unless all are measured, the precision, then host or guest unless
+/// both are measured.
 fn modifiers(attr: &Attr) -> String {
     let mut text = String::new();
     let mut measured = |levels: &[(u32, char)]| {
@@ -243,7 +247,7 @@ mod tests {
         }
         let memory = Attr { type_: 5, bp_type: 3, config1: 0x1000, ..Attr::default() };
         assert_eq!(made_name(&memory), "mem:0x1000:rw");
-        // As perf 7.3 shows them.
+        // The names that perf 7.3 shows.
         for (bits, expected) in [
             (1 << 4, ":kh"),
             (1 << 5, ":uh"),

@@ -1,7 +1,8 @@
-//! Decodes every feature section that perf is known to write, and writes those that passes change; whatever is damaged or newer than we are
-//! is noted, and nothing is taken on trust.
+//! Decodes every feature section that perf is known to write, and encodes those that passes change. Damage
+//! and unknown fields are noted; no length or count is trusted.
 //!
-//! To add a feature: a line in `kinds.rs`, an arm in `read` and a section typed by hand in `features/tests.rs`.
+//! To add a feature: a line in `kinds.rs`, an arm in `read` and a section typed by hand in
+//! `features/tests.rs`.
 
 mod build_id;
 mod mended;
@@ -17,24 +18,25 @@ use crate::decode::decode_attr;
 use crate::record::build_id::BUILD_ID_SIZE_VALID;
 use crate::{ATTR_SIZE_MIN, Decoded, Endian, Feature, RecordType, Value, until_nul};
 
-/// The most CPUs that perf 7 takes for possible.
+/// The most possible CPUs that perf 7 accepts.
 const CPUS_MAX: u32 = 1 << 20;
 
-/// What a section needs to know of the others.
+/// The parts of other sections that a section needs.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct FeatureContext {
     /// The NRCPUS section, without which the lengths in CPU_TOPOLOGY and CPU_DOMAIN_INFO are unknown.
     pub cpus: Option<NrCpus>,
 }
 
-/// Decodes a feature section, or the payload of a HEADER_FEATURE record, which is the same. A feature without a name yields its `bytes`.
+/// Decodes a feature section or the payload of a HEADER_FEATURE record, which has the same layout. An unknown
+/// feature yields its `bytes`.
 ///
-/// Don't ask for a HEADER_FEATURE record without payload: that is the mark at the end of the features, and its number is the first one the
-/// perf that wrote it did not know (30 for 5.10, 32 for 6.1 and 6.12), which may well be known by now.
+/// Do not pass a HEADER_FEATURE record without payload: it marks the end of the features. Its number is the
+/// first one unknown to the perf that wrote it (30 for 5.10, 32 for 6.1 and 6.12) and may be known by now.
 ///
-/// Oddities: `section-short`, `section-rest` (bytes other than zero follow), `version-unknown`, `string-unterminated`, `nrcpus-missing`,
-/// `nrcpus-range`, `bitmap-size`, `build-id-size`, `build-id-type`, `build-id-without-pid`, `tracing-magic`, `attr-size`. Bytes that could
-/// not be read are in `rest`.
+/// Oddities: `section-short`, `section-rest` (bytes other than zero follow), `version-unknown`,
+/// `string-unterminated`, `nrcpus-missing`, `nrcpus-range`, `bitmap-size`, `build-id-size`, `build-id-type`,
+/// `build-id-without-pid`, `tracing-magic`, `attr-size`. Undecoded bytes are in `rest`.
 pub fn decode_feature<'a>(
     feature: Feature,
     payload: &'a [u8],
@@ -46,8 +48,9 @@ pub fn decode_feature<'a>(
     section.finish(done)
 }
 
-/// Layouts: tools/perf/util/header.c, the `write_*` and `process_*` functions. STR is a u32 length and that many bytes, STRLIST a u32 count
-/// and that many STR; a list is a u32 count and its items unless another width is given. Nothing is aligned.
+/// Layouts: tools/perf/util/header.c, the `write_*` and `process_*` functions. STR is a u32 length and that
+/// many bytes; STRLIST is a u32 count and that many STR; a list is a u32 count and its items unless another
+/// width is given. Nothing is aligned.
 fn read<'a>(feature: Feature, s: &mut Section<'a>, context: FeatureContext) -> Option<()> {
     match feature {
         Feature::TRACING_DATA => tracing_data(s),
@@ -115,7 +118,7 @@ fn read<'a>(feature: Feature, s: &mut Section<'a>, context: FeatureContext) -> O
             .map(drop)
         }
         Feature::CLOCKID => s.number::<u64>("resolution_ns").map(drop),
-        // 0: one file with more beside it; 1: one file for each ring buffer.
+        // 0: one file with other files next to it; 1: one file for each ring buffer.
         Feature::DIR_FORMAT => {
             let version = s.number::<u64>("version")?;
             if version > 1 {
@@ -162,8 +165,9 @@ fn capabilities(s: &mut Section<'_>) -> Option<()> {
     })
 }
 
-/// {u32 info length, u32 data length, u64 which arrays the data holds, `struct bpf_prog_info`, data}. Of the info its oldest fields, and the
-/// functions it was compiled to: addresses, sizes and tags lie in the data at the offsets that stand where the kernel has pointers.
+/// {u32 info length, u32 data length, u64 bit mask of the arrays in the data, `struct bpf_prog_info`, data}.
+/// Decodes the oldest fields of the info, and the functions the program was compiled to: their addresses,
+/// sizes and tags are in the data, at the offsets stored in place of the kernel's pointers.
 fn bpf_program(s: &mut Section<'_>) -> Option<()> {
     let info_size = s.number::<u32>("info_size")?;
     let data_size = s.number::<u32>("data_size")?;
@@ -207,8 +211,9 @@ fn bpf_program(s: &mut Section<'_>) -> Option<()> {
     Some(())
 }
 
-/// STRLIST sets of CPUs in one package, STRLIST sets of threads of one core; newer perfs add {u32 core, u32 package} for each available CPU,
-/// and then STRLIST sets of CPUs on one die and a u32 die for each available CPU. An id that the machine did not tell is -1.
+/// STRLIST sets of CPUs in one package, STRLIST sets of threads of one core; newer perfs add {u32 core, u32
+/// package} for each available CPU, and then STRLIST sets of CPUs on one die and a u32 die for each available
+/// CPU. -1 is an id that the machine did not report.
 fn cpu_topology(s: &mut Section<'_>, context: FeatureContext) -> Option<()> {
     s.strings("packages")?;
     s.strings("threads")?;
@@ -230,8 +235,8 @@ fn cpu_topology(s: &mut Section<'_>, context: FeatureContext) -> Option<()> {
     s.list("die_of_cpu", cpus.available, 4, |s| s.signed("")).map(drop)
 }
 
-/// u32 version of /proc/schedstat, u32 most domains of a CPU, then for each CPU online {u32 cpu, list of {u32 domain, STR name from version 17
-/// on, STR mask, STR list of CPUs}}.
+/// u32 version of /proc/schedstat, u32 largest number of domains of a CPU, then for each online CPU {u32 cpu,
+/// list of {u32 domain, STR name (from version 17 on), STR mask, STR list of CPUs}}.
 fn cpu_domains(s: &mut Section<'_>, context: FeatureContext) -> Option<()> {
     let version = s.number::<u32>("schedstat_version")?;
     s.number::<u32>("domains_max")?;
@@ -253,7 +258,8 @@ fn cpu_domains(s: &mut Section<'_>, context: FeatureContext) -> Option<()> {
     .map(drop)
 }
 
-/// Entries as [`BuildIdEntry`](crate::record::build_id::BuildIdEntry) lays them out, to the end of the section.
+/// Entries with the layout of [`BuildIdEntry`](crate::record::build_id::BuildIdEntry), up to the end of the
+/// section.
 fn build_ids(s: &mut Section<'_>) -> Option<()> {
     let mut ids = BuildIds::new(s.rest(), s.endian());
     if ids.without_pid() {
@@ -282,9 +288,10 @@ fn build_ids(s: &mut Section<'_>) -> Option<()> {
     s.short("an entry does not fit in the bytes left")
 }
 
-/// `struct tracing_data` of trace-cmd: bytes 23 8 68 "tracing", version and NUL, u8 1 for big endian (of all that follows), u8 size of a long,
-/// u32 page size, then texts behind their u64 length: "header_page" NUL text, "header_event" NUL text, a list of formats of ftrace, a list of
-/// {system NUL, list of formats}, kallsyms and printk formats (u32 length), since version 0.6 command names. Texts are counted, not noted.
+/// `struct tracing_data` of trace-cmd: bytes 23 8 68 "tracing", version and NUL, u8 1 if all that follows is
+/// big-endian, u8 size of a long, u32 page size, then texts with their u64 length: "header_page" NUL text,
+/// "header_event" NUL text, a list of ftrace formats, a list of {system NUL, list of formats}, kallsyms and
+/// printk formats (u32 length), and since version 0.6 command names. Texts are counted, not noted.
 fn tracing_data(s: &mut Section<'_>) -> Option<()> {
     if !s.rest().starts_with(b"\x17\x08\x44tracing") {
         s.odd("tracing-magic", "does not begin with 23 8 68 \"tracing\"");
@@ -323,13 +330,13 @@ fn tracing_data(s: &mut Section<'_>) -> Option<()> {
     Some(())
 }
 
-/// Text behind its length, of which the length is noted.
+/// A text preceded by its length; only the length is noted.
 fn counted_text<'a, T: Int>(s: &mut Section<'a>, name: &'static str) -> Option<&'a [u8]> {
     let size = s.number::<T>(name)?;
     s.skip(name, size)
 }
 
-/// A file `format` of tracefs, which begins with the lines `name: NAME` and `ID: NUMBER`.
+/// A file `format` of tracefs; it begins with the lines `name: NAME` and `ID: NUMBER`.
 fn trace_format(s: &mut Section<'_>) -> Option<()> {
     let text = counted_text::<u64>(s, "size")?;
     if let Some(name) = text.strip_prefix(b"name: ") {
@@ -337,7 +344,7 @@ fn trace_format(s: &mut Section<'_>) -> Option<()> {
         if let Some(name) = lines.next() {
             s.note("name", Value::Text(name));
         }
-        // What `attr.config` of its events holds.
+        // The value of `attr.config` in its events.
         let id = lines.next().and_then(|line| str::from_utf8(line.strip_prefix(b"ID: ")?).ok()?.parse().ok());
         if let Some(id) = id {
             s.note("id", Value::Number(id));
@@ -351,19 +358,20 @@ pub fn read_str(section: &[u8], endian: Endian) -> Option<&[u8]> {
     Section::new(section, endian).text("text")
 }
 
-/// The same section with this text, up to its first NUL.
+/// Encodes this text, up to its first NUL, as such a section.
 pub fn write_str(text: &[u8], endian: Endian) -> Vec<u8> {
     let mut out = Vec::new();
     put_str(text, endian, &mut out);
     out
 }
 
-/// An event of the EVENT_DESC section, the only place of a file that holds its name. It belongs to the file's attr at the same position.
+/// An event of the EVENT_DESC section, the only place in a file for its name. It describes the file's attr at
+/// the same position.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EventDesc<'a> {
     /// `struct perf_event_attr` as recorded.
     pub attr: &'a [u8],
-    /// As given on the command line.
+    /// The name from the command line.
     pub name: &'a [u8],
     /// The ids of its counters.
     pub ids: Vec<u64>,
@@ -374,8 +382,9 @@ pub fn read_event_desc(section: &[u8], endian: Endian) -> Option<Vec<EventDesc<'
     event_desc(&mut Section::new(section, endian))
 }
 
-/// An EVENT_DESC section: u32 number of events, u32 `attr_size`, then for each event its attr, u32 number of ids, STR name, u64 ids. All attrs
-/// take `attr_size` bytes: shorter ones are followed by zeros. `None` when an attr is longer.
+/// Encodes an EVENT_DESC section: u32 number of events, u32 `attr_size`, then for each event its attr, u32
+/// number of ids, STR name, u64 ids. All attrs take `attr_size` bytes; shorter ones are padded with zeros.
+/// `None` if an attr is longer.
 pub fn write_event_desc(attr_size: u32, events: &[EventDesc<'_>], endian: Endian) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     u32::try_from(events.len()).ok()?.put(endian, &mut out);
@@ -414,7 +423,7 @@ fn event_desc<'a>(s: &mut Section<'a>) -> Option<Vec<EventDesc<'a>>> {
 /// A group of the GROUP_DESC section.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GroupDesc<'a> {
-    /// `{anon_group}` when the user gave none.
+    /// `{anon_group}` if the user named none.
     pub name: &'a [u8],
     /// Position of the leader among the file's attrs; the members follow it.
     pub leader: u32,
@@ -427,7 +436,7 @@ pub fn read_group_desc(section: &[u8], endian: Endian) -> Option<Vec<GroupDesc<'
     group_desc(&mut Section::new(section, endian))
 }
 
-/// A GROUP_DESC section: u32 number of groups, then for each STR name, u32 leader, u32 members.
+/// Encodes a GROUP_DESC section: u32 number of groups, then for each STR name, u32 leader, u32 members.
 pub fn write_group_desc(groups: &[GroupDesc<'_>], endian: Endian) -> Vec<u8> {
     let mut out = Vec::new();
     (groups.len() as u32).put(endian, &mut out);
@@ -446,12 +455,12 @@ fn group_desc<'a>(s: &mut Section<'a>) -> Option<Vec<GroupDesc<'a>>> {
     })
 }
 
-/// An entry of the AUXTRACE section: where an AUXTRACE record lies.
+/// An entry of the AUXTRACE section: the place of an AUXTRACE record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AuxtraceEntry {
     /// Offset of the record's header in the file, bytes.
     pub offset: u64,
-    /// The record's `header.size`, bytes; its payload does not count.
+    /// The record's `header.size`, bytes, without the payload.
     pub size: u64,
 }
 
@@ -460,7 +469,7 @@ pub fn read_auxtrace_index(section: &[u8], endian: Endian) -> Option<Vec<Auxtrac
     auxtrace_index(&mut Section::new(section, endian))
 }
 
-/// An AUXTRACE section: u64 number of entries, then for each u64 offset, u64 size.
+/// Encodes an AUXTRACE section: u64 number of entries, then for each u64 offset, u64 size.
 pub fn write_auxtrace_index(entries: &[AuxtraceEntry], endian: Endian) -> Vec<u8> {
     let mut out = Vec::new();
     (entries.len() as u64).put(endian, &mut out);
@@ -478,7 +487,7 @@ fn auxtrace_index(s: &mut Section<'_>) -> Option<Vec<AuxtraceEntry>> {
     })
 }
 
-/// Sections that are nothing but numbers in a row, behind a u32 version where one is given.
+/// Sections that are a row of numbers, after a u32 version if one is given.
 macro_rules! numbers {
     ($($(#[$doc:meta])* $name:ident $(version $version:literal)? { $($(#[$about:meta])* $field:ident: $int:ident,)* })*) => {$(
         $(#[$doc])*
@@ -486,7 +495,7 @@ macro_rules! numbers {
         pub struct $name { $($(#[$about])* pub $field: $int,)* }
 
         impl $name {
-            /// Reads the section; `None` when it is too short, or of a version other than the one we know.
+            /// Decodes the section; `None` if it is too short, or of an unknown version.
             pub fn read(section: &[u8], endian: Endian) -> Option<$name> {
                 $name::take(&mut Section::new(section, endian))
             }
@@ -510,7 +519,7 @@ macro_rules! numbers {
 numbers! {
     /// The NRCPUS section.
     NrCpus {
-        /// CPUs that can be there.
+        /// CPUs that the machine can have.
         available: u32,
         /// CPUs online.
         online: u32,
@@ -522,15 +531,15 @@ numbers! {
         /// Time of the last sample, ns.
         last_ns: u64,
     }
-    /// The COMPRESSED section. `perf stat record` writes one of zeros.
+    /// The COMPRESSED section. `perf stat record` writes one that is all zeros.
     Compressed version 0 {
         /// 1: zstd.
         method: u32,
         /// Compression level.
         level: u32,
-        /// Uncompressed to compressed bytes, rounded.
+        /// Ratio of uncompressed to compressed bytes, rounded.
         ratio: u32,
-        /// Bytes of the buffer into which perf decompresses one record.
+        /// Size of the buffer into which perf decompresses one record, bytes.
         mmap_len: u32,
     }
     /// The CLOCK_DATA section: two clocks read at the same instant.

@@ -1,4 +1,5 @@
-//! The header of a perf.data file and the sections it points to: read leniently, every deviation named with its offset.
+//! The header of a perf.data file and the sections it points to, read leniently: every deviation is noted
+//! with its offset.
 
 use std::collections::BTreeMap;
 
@@ -15,16 +16,16 @@ const FILE_HEADER_SIZE_OLD: usize = 72;
 
 /// Size of an entry of the event types: u64 `attr.config`, char name\[64\].
 pub const EVENT_TYPE_SIZE: usize = 72;
-/// Most events a file may hold, as perf 7 limits them (tools/perf/util/header.c).
+/// The most events that perf 7 accepts in a file (tools/perf/util/header.c).
 pub(crate) const EVENTS_MAX: usize = 65536;
 
-/// How the messages of perf record begin, which land in the recording where standard error goes into the pipe, too.
+/// The start of perf record's messages, which end up in pipe data if standard error goes into the pipe.
 pub(crate) const PERF_MESSAGE: &[u8] = b"[ perf record: ";
 
-/// The code of the fault that a half-done change leaves.
+/// The code of the fault for an unfinished change in place.
 pub const INTERRUPTED: &str = "in-place-interrupted";
 
-/// The feature sections of a recording. Order is the order of the bits, whatever was set first.
+/// The feature sections of a recording, ordered by bit number.
 ///
 /// ```
 /// use perfx_format::features::{read_str, write_str};
@@ -41,23 +42,23 @@ pub type Features = BTreeMap<Feature, Bytes>;
 /// How much a deviation matters.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Severity {
-    /// Read all the same, nothing is missing.
+    /// Readable; nothing is missing.
     Odd,
-    /// Something of the recording is not there and can't be carried over.
+    /// Part of the recording is missing and cannot be carried over.
     Loss,
-    /// What can be shown is shown, but nothing may be written from it.
+    /// What can be read is shown, but nothing may be written from it.
     Fatal,
 }
 
-/// A place where a recording is not as the format says.
+/// A place where a recording does not follow the format.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Fault {
-    /// A short stable word.
+    /// A short stable name.
     pub code: &'static str,
     /// Absolute offset in the main file, bytes.
     pub offset: u64,
-    /// One sentence with the numbers.
+    /// One sentence, with the numbers.
     pub what: String,
     /// How much it matters.
     pub severity: Severity,
@@ -66,7 +67,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// The same as an error.
+    /// The fault as an error.
     pub fn to_error(&self) -> Error {
         let error = Error::at(self.offset, self.what.clone()).code(self.code);
         match self.hint {
@@ -81,15 +82,15 @@ impl Fault {
 pub struct Magic {
     /// Byte order.
     pub endian: Endian,
-    /// `PERFFILE`, the form before perf 3.3.
+    /// `PERFFILE`, the magic before perf 3.3.
     pub version1: bool,
-    /// Size of the header that follows: 16 is the pipe form.
+    /// Size of the header: 16 for the pipe form.
     pub size: u64,
 }
 
 impl Magic {
-    /// Reads magic and size from the front of `bytes`. Version 1 has one magic for both byte orders; there the size field tells, which is small
-    /// in one of them only.
+    /// Reads magic and size from the front of `bytes`. Version 1 has one magic for both byte orders; there
+    /// the order in which the size field is small is the right one.
     ///
     /// # Errors
     ///
@@ -121,7 +122,8 @@ impl Magic {
         Ok(Magic { endian, version1, size })
     }
 
-    /// The same, and how many bytes of text stand before it: what perf says goes into its pipe, too, where standard error does.
+    /// Like [`Magic::read`], but skips leading text and returns its length: perf's messages end up in its
+    /// pipe if standard error goes there.
     pub(crate) fn read_behind_text(bytes: &[u8]) -> Result<(usize, Magic)> {
         let read = Magic::read(bytes);
         if read.is_ok() {
@@ -145,11 +147,11 @@ impl Magic {
     }
 }
 
-/// What to do about a header that does not tell the events.
+/// The hint for a header that does not describe the events.
 const NO_EVENTS: &str = "the header is damaged, and without its events no record can be read, not even by perfx \
     recover: copy the file again from where it was recorded, or record again";
 
-/// Most bytes of text before pipe data that are skipped.
+/// The most bytes of text before pipe data that are skipped.
 pub(crate) const TEXT_MAX: usize = 4096;
 
 fn magic2(endian: Endian) -> &'static [u8; 8] {
@@ -159,7 +161,7 @@ fn magic2(endian: Endian) -> &'static [u8; 8] {
     }
 }
 
-/// Everything of a perf.data file but its records.
+/// Everything of a perf.data file except its records.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct FileHeader {
@@ -167,32 +169,34 @@ pub struct FileHeader {
     pub magic: Magic,
     /// The attrs section.
     pub attrs: Section,
-    /// The data section, cut to the file where it reaches past its end.
+    /// The data section, clamped to the file's length.
     pub data: Section,
-    /// The names perf before 3.3 gave its events, `EVENT_TYPE_SIZE` bytes each: u64 `attr.config`, char name\[64\]. What newer files have in
-    /// their place means nothing, and they are empty.
+    /// Event names as perf before 3.3 stored them, `EVENT_TYPE_SIZE` bytes each: u64 `attr.config`, char
+    /// name\[64\]. Empty for newer files, in which these bytes mean nothing.
     pub event_types: Bytes,
     /// Events in the order of the attrs.
     pub events: Vec<Event>,
-    /// Where the ids of each event lie.
+    /// The ids section of each event.
     pub ids: Vec<Section>,
-    /// Feature sections that lie in the file.
+    /// The feature sections that lie inside the file.
     pub features: Features,
-    /// Where each feature's section lies, in the order of the table's slots.
+    /// The place of each feature's section, in the order of the table's slots.
     pub sections: Vec<(Feature, Section)>,
-    /// Where the feature table lies, as far as there is one.
+    /// The feature table, as far as it exists.
     pub table: Section,
-    /// Where the event types lie, if there are any.
+    /// The event types, if any.
     pub types: Section,
-    /// Bytes of the whole file.
+    /// Length of the whole file, bytes.
     pub len: u64,
-    /// Slots behind the used ones of the feature table, as they are: perf leaves an empty one for each feature it could not write.
+    /// The slots after the used ones of the feature table, verbatim: perf leaves an empty one for each
+    /// feature it could not write.
     pub spare_slots: Vec<u8>,
-    /// What no section names: stretches of bytes between the sections that are not all zeros. (perf inject leaves zeros before the data.)
+    /// Bytes between the sections that belong to no section and are not all zeros. (perf inject leaves zeros
+    /// before the data.)
     pub holes: Vec<Section>,
     /// Bytes after the last section.
     pub trailing: Bytes,
-    /// What is not as it should be.
+    /// Deviations from the format.
     pub faults: Vec<Fault>,
 }
 
@@ -201,7 +205,7 @@ impl FileHeader {
     ///
     /// # Errors
     ///
-    /// It is not the header of a file, or its events can't be found. What else is wrong is in `faults`.
+    /// It is not the header of a file, or its events cannot be found. Other deviations are in `faults`.
     pub fn read(file: &Bytes) -> Result<FileHeader> {
         let magic = Magic::read(file)?;
         let endian = magic.endian;
@@ -235,7 +239,7 @@ impl FileHeader {
         };
         let attr_size = endian.u64(file, 16).unwrap_or(0);
         header.read_events(file, attr_size)?;
-        // The feature table hangs on data.size, so look for it before the data section is cut.
+        // The feature table follows the data section, so look for it before that section is clamped.
         if size == FILE_HEADER_SIZE {
             header.read_features(file);
             header.find_spare_slots(file);
@@ -261,8 +265,9 @@ impl FileHeader {
             return Err(Error::at(24, what).code("attrs-outside").hint(NO_EVENTS));
         };
         let section = &file[range];
-        // perf counts entries by the header's size but steps by each attr's own; writers keep the two equal. Where they disagree, the way is right
-        // in which every entry's ids lie in the file and nothing is left over.
+        // perf counts entries by the header's size but steps by each attr's own; writers keep the two equal.
+        // If they differ, the right reading is the one in which the ids of every entry lie in the file and
+        // nothing is left over.
         let by_header = entries(section, endian, |_| entry_size);
         let by_attr = entries(section, endian, |attr| attr + 16);
         let fit = |way: &Option<Vec<(usize, &[u8], Section)>>| {
@@ -299,7 +304,8 @@ impl FileHeader {
             );
             self.fault(Severity::Odd, "attrs-size", 32, what);
         }
-        // Each event has its own ids in a file that perf wrote; pointing all of them at the same would make much out of little.
+        // In a file from perf each event has its own ids. If all entries pointed to the same ids, a small
+        // file would use much memory.
         let all_ids = entries.iter().fold(0u64, |all, (_, _, ids)| all.saturating_add(ids.size));
         if all_ids > file.len() as u64 {
             let what = format!("the ids of all events take {all_ids} bytes, more than the whole file");
@@ -325,8 +331,8 @@ impl FileHeader {
         let endian = self.magic.endian;
         let words = &file[FILE_HEADER_SIZE_OLD..FILE_HEADER_SIZE];
         let mut set = feature_bits(words, endian, 8);
-        // The writer stored `unsigned long`s; a 32-bit writer of the other order puts its halves elsewhere. perf takes HOSTNAME, which every perf
-        // writes, for proof, and so do we.
+        // The writer stored `unsigned long`s, whose halves a 32-bit writer of the other byte order puts
+        // elsewhere. perf writes HOSTNAME always and takes it as proof; so does this code.
         if !set.contains(&Feature::HOSTNAME) {
             let halves = feature_bits(words, endian, 4);
             if halves.contains(&Feature::HOSTNAME) {
@@ -367,7 +373,7 @@ impl FileHeader {
         }
     }
 
-    /// A feature whose slot, at offset `at`, names this section.
+    /// Adds the feature whose slot, at offset `at`, points to this section.
     fn add_section(&mut self, file: &Bytes, feature: Feature, section: Section, at: u64) {
         match section.inside(file.len()) {
             Some(range) => {
@@ -404,8 +410,8 @@ impl FileHeader {
         let before_data = |section: &Section| section.offset < self.data.offset;
         let unfinished = before_data(&self.attrs) && before_data(&self.types);
         if self.data.size == 0 && no_table && len > self.data.offset && unfinished {
-            // perf record writes data.size when it ends; records where the feature table should be mean it never did. (If attrs or event types
-            // are there, the writer has finished.)
+            // perf record writes data.size when it ends, so records in the place of the feature table mean
+            // that it was killed. (If attrs or event types are there, the writer finished.)
             self.faults.retain(|fault| !torn_table(fault));
             self.features.clear();
             self.sections.clear();
@@ -442,8 +448,9 @@ impl FileHeader {
     }
 }
 
-/// Divides an attrs section: position, attr and ids of each entry, whose size `size_of` works out from what `attr.size` says (0 means 64). What
-/// is too short for another entry is left over. `None` when an entry is too small for an attr, or none fits.
+/// Divides an attrs section: position, attr and ids of each entry. `size_of` computes an entry's size from
+/// `attr.size` (0 means 64). A remainder too short for an entry is left over. `None` if an entry is too small
+/// for an attr, or none fits.
 #[allow(clippy::type_complexity, reason = "a name for it would say no more")]
 fn entries(
     section: &[u8],
@@ -468,8 +475,8 @@ fn entries(
     (!entries.is_empty() || section.is_empty()).then_some(entries)
 }
 
-/// Readers have long ignored what the header points to here, so it can be anything: event types are known by their names, which are
-/// printable and end in NUL.
+/// True if the bytes are event types: printable names that end in NUL. Readers have long ignored this part of
+/// the header, so it can point to anything.
 pub(crate) fn are_event_types(bytes: &[u8]) -> bool {
     let named = |entry: &[u8]| {
         let name = until_nul(&entry[8..]);
@@ -480,23 +487,24 @@ pub(crate) fn are_event_types(bytes: &[u8]) -> bool {
         && bytes.chunks_exact(EVENT_TYPE_SIZE).all(named)
 }
 
-/// The front of a file in perf's own order: header, ids of all events, attrs. The data follows at its end. `header` leaves the sizes
-/// that are known last at 0 until [`FileFront::header`] is written over it.
+/// The front of a file in perf's own order: header, ids of all events, attrs. The data follows. The bytes of
+/// the header leave sizes that are known last at 0; [`FileFront::header`] returns the final header.
 #[derive(Clone, Debug)]
 pub struct FileFront {
     endian: Endian,
     attr_size: u64,
     attrs: Section,
-    /// A header without features says that it is as short as before there were any. perf takes a big-endian one of 104 bytes without HOSTNAME
-    /// for one with BUILD_ID, and refuses the file when that is not there.
+    /// The header may claim the length it had before there were features. perf takes a big-endian header of
+    /// 104 bytes without HOSTNAME for one with BUILD_ID, and refuses the file if BUILD_ID is missing.
     pub may_be_short: bool,
     /// All bytes before the data section.
     pub bytes: Vec<u8>,
 }
 
 impl FileFront {
-    /// Lays out ids and attrs behind a header. Attrs of different sizes (a pipe may have them) all grow to the largest, since a file has one
-    /// entry size; equal sizes stay as they are, for a larger attr would lock out the perf that recorded it.
+    /// Lays out ids and attrs after a header. Attrs of different sizes (pipe data may have them) all grow to
+    /// the largest, because a file has one entry size. Equal sizes are kept: a larger attr would lock out the
+    /// perf that recorded it.
     pub fn new(events: &[Event], endian: Endian) -> FileFront {
         let mut bytes = vec![0; FILE_HEADER_SIZE];
         let (attrs, attr_size) = FileFront::append(&mut bytes, events, endian);

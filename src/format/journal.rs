@@ -1,17 +1,19 @@
-//! The journal of a change in place: the feature table that is to be, with a checksum, so that an interrupted change can be finished.
+//! The journal of a change in place: the new feature table with a checksum, so that an interrupted change can
+//! be finished.
 
 use crate::section::{SLOT_SIZE, Section, feature_bitmap, feature_bits};
 use crate::{Endian, Feature};
 
 const MAGIC: &[u8; 8] = b"PERFXJNL";
 
-/// How far from the end of what a change in place has appended its journal is looked for, bytes: many times what the largest one takes.
+/// How far before the end of an in-place change its journal is searched for, bytes: many times the size of
+/// the largest journal.
 const TAIL: usize = 64 << 10;
 
-/// How often the magic may stand there without a journal behind it before nobody looks for one any more.
+/// How often the magic may occur without a valid journal before the search stops.
 const LOOKALIKES_MAX: usize = 8;
 
-/// The feature table that an interrupted change had in mind.
+/// The feature table that an interrupted change was going to write.
 ///
 /// | byte | |
 /// |---|---|
@@ -25,7 +27,7 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Reads it; `None` for anything else, such as what perf before 3.x kept there.
+    /// Reads it; `None` for anything else, such as the bytes that perf before 3.x kept there.
     pub(crate) fn read(bytes: &[u8], endian: Endian) -> Option<Journal> {
         let (body, sum) = bytes.split_at_checked(bytes.len().checked_sub(8)?)?;
         if body.get(..8)? != MAGIC || endian.u64(sum, 0)? != checksum(body) {
@@ -37,7 +39,7 @@ impl Journal {
         (bits.len() == slots.len()).then(|| Journal { slots: bits.into_iter().zip(slots).collect() })
     }
 
-    /// Where the last journal near the end of `bytes` ends.
+    /// The end of the last journal near the end of `bytes`.
     pub(crate) fn end_of_last(bytes: &[u8], endian: Endian) -> Option<usize> {
         let front = bytes.len().saturating_sub(TAIL);
         let places = bytes[front..].windows(MAGIC.len()).enumerate().rev();
@@ -58,7 +60,7 @@ impl Journal {
     }
 }
 
-/// 64-bit FNV-1a: enough to tell a journal from what happens to lie there.
+/// 64-bit FNV-1a: enough to tell a journal from other bytes.
 fn checksum(bytes: &[u8]) -> u64 {
     bytes
         .iter()

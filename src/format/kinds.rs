@@ -1,8 +1,10 @@
-//! Names every record kind and every feature bit in one table each; what is not in a table is ordinary and stays a number.
+//! Names every record kind and every feature bit in one table each; a number that is in no table is valid and
+//! stays a number.
 
 use std::fmt;
 
-/// What a record is: the `type` of `struct perf_event_header`. Kernel kinds are below 64, kinds made by perf start at 64.
+/// The kind of a record: the `type` of `struct perf_event_header`. Kinds below 64 are the kernel's; perf's
+/// own start at 64.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RecordType(pub u32);
 
@@ -14,7 +16,7 @@ macro_rules! record_types {
             /// Every kind with a name, in ascending order.
             pub const NAMED: &'static [RecordType] = &[$(RecordType($number)),*];
 
-            /// The name without its `PERF_RECORD_` prefix; `None` for a kind nobody has named yet.
+            /// The name without its `PERF_RECORD_` prefix; `None` for an unknown kind.
             pub fn name(self) -> Option<&'static str> {
                 match self.0 {
                     $($number => Some(stringify!($name)),)*
@@ -22,7 +24,8 @@ macro_rules! record_types {
                 }
             }
 
-            /// The smallest `header.size`, in bytes, that holds the kind's fixed fields (without the sample_id trailer).
+            /// The smallest `header.size`, in bytes, that holds the kind's fixed fields (without the
+            /// sample_id trailer).
             pub fn min_size(self) -> usize {
                 match self.0 {
                     $($number => $min,)*
@@ -91,12 +94,12 @@ impl RecordType {
         named.or_else(|| text.parse().ok().map(RecordType))
     }
 
-    /// Written by the kernel, so a sample_id trailer ends it when its event asked for one.
+    /// True for kinds that the kernel writes: these end in a sample_id trailer if their event asks for one.
     pub fn is_kernel(self) -> bool {
         self.0 < 64
     }
 
-    /// Carries part of a zstd stream of records.
+    /// True for kinds that hold part of a zstd stream of records.
     pub fn is_compressed(self) -> bool {
         self == Self::COMPRESSED || self == Self::COMPRESSED2
     }
@@ -115,14 +118,14 @@ impl fmt::Debug for RecordType {
     }
 }
 
-/// A bit of the header's feature bitmap; a file can hold 256 of them, each with a section of its own.
+/// A bit of the header's feature bitmap. A file can have 256 features, each with its own section.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Feature(pub u8);
 
 macro_rules! features {
     ($($number:literal $name:ident $doc:literal;)*) => {
         impl Feature {
-            /// Features whose section is empty: the bit says it all.
+            /// Features whose section is empty: the bit is the information.
             pub const FLAGS: [Feature; 2] = [Feature::BRANCH_STACK, Feature::STAT];
 
             $(#[doc = $doc] pub const $name: Feature = Feature($number);)*
@@ -130,7 +133,7 @@ macro_rules! features {
             /// Every feature with a name, in ascending order.
             pub const NAMED: &'static [Feature] = &[$(Feature($number)),*];
 
-            /// The name without its `HEADER_` prefix; `None` for a bit nobody has named yet.
+            /// The name without its `HEADER_` prefix; `None` for an unknown bit.
             pub fn name(self) -> Option<&'static str> {
                 match self.0 {
                     $($number => Some(stringify!($name)),)*
@@ -192,7 +195,8 @@ impl fmt::Debug for Feature {
     }
 }
 
-/// A set of record kinds. Kinds from 127 on share one bit: whoever asks for one of them is handed all of them.
+/// A set of record kinds. Kinds from 127 on share one bit, so a set that contains one of them contains all of
+/// them.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Kinds(u128);
 
@@ -201,10 +205,10 @@ impl Kinds {
     pub const NONE: Kinds = Kinds(0);
     /// Every kind, known or not.
     pub const ALL: Kinds = Kinds(u128::MAX);
-    /// Parts of a zstd stream of records.
+    /// The kinds that hold parts of a zstd stream of records.
     pub const COMPRESSED: Kinds = Kinds::of(&[RecordType::COMPRESSED, RecordType::COMPRESSED2]);
 
-    /// Just these.
+    /// The set of these kinds.
     pub const fn of(kinds: &[RecordType]) -> Kinds {
         let (mut set, mut at) = (0, 0);
         while at < kinds.len() {
@@ -214,42 +218,42 @@ impl Kinds {
         Kinds(set)
     }
 
-    /// In one or the other.
+    /// The union of both sets.
     #[must_use]
     pub fn union(self, other: Kinds) -> Kinds {
         Kinds(self.0 | other.0)
     }
 
-    /// In both.
+    /// The intersection of both sets.
     #[must_use]
     pub fn intersection(self, other: Kinds) -> Kinds {
         Kinds(self.0 & other.0)
     }
 
-    /// Without this kind (and, from 127 on, those that share its bit).
+    /// The set without this kind (and, from 127 on, without all kinds that share its bit).
     #[must_use]
     pub fn without(self, kind: RecordType) -> Kinds {
         Kinds(self.0 & !Self::bit(kind.0))
     }
 
-    /// Holds this kind.
+    /// True if the set contains this kind.
     #[inline]
     pub fn has(self, kind: RecordType) -> bool {
         self.0 & Self::bit(kind.0) != 0
     }
 
-    /// Shares a kind with the other set.
+    /// True if both sets contain a common kind.
     #[inline]
     pub fn meets(self, other: Kinds) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// The names of those that have one.
+    /// The names of the kinds that have one.
     pub fn names(self) -> Vec<&'static str> {
         RecordType::NAMED.iter().filter(|&&kind| self.has(kind)).filter_map(|kind| kind.name()).collect()
     }
 
-    /// Holds no kind.
+    /// True if the set contains no kind.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }

@@ -1,5 +1,6 @@
-//! Where time, ids, tid and CPU lie in a record is worked out once per event, from the front of a sample and from the back of every other
-//! record; events that disagree about where the id lies are an error naming them, never a guess.
+//! Works out once per event where time, ids, tid and CPU lie in its records: from the front of a sample, from
+//! the back of other records. Events that keep the id at different places are an error that names them, never
+//! a guess.
 
 use crate::record::build_id::BuildIdEntry;
 use crate::record::task::named_pid;
@@ -69,7 +70,8 @@ pub const SAMPLE_TYPE_NAMES: &[(u32, &str)] = &[
 pub const READ_FORMAT_NAMES: &[(u32, &str)] =
     &[(0, "TOTAL_TIME_ENABLED"), (1, "TOTAL_TIME_RUNNING"), (2, "ID"), (3, "GROUP"), (4, "LOST")];
 
-/// Where the fixed fields of an event's records lie, in bytes. Samples: from the start of the record. All others: from its end.
+/// Where the fixed fields of an event's records lie, in bytes. Samples: from the start of the record. All
+/// others: from its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Fields {
@@ -87,18 +89,21 @@ pub struct Fields {
     pub cpu: Option<u16>,
     /// u64 period (samples only).
     pub period: Option<u16>,
-    /// Length of all of them: where a sample's variable part begins, or the size of the trailer.
+    /// Length of all fixed fields: the start of a sample's variable part, or the size of the trailer.
     pub size: u16,
 }
 
-/// The fixed fields of a sample, 8 bytes each, in the order the kernel writes them (kernel/events/core.c, perf_output_sample).
+/// The fixed fields of a sample, 8 bytes each, in the order the kernel writes them (kernel/events/core.c,
+/// perf_output_sample).
 const SAMPLE_ORDER: [u64; 9] =
     [st::IDENTIFIER, st::IP, st::TID, st::TIME, st::ADDR, st::ID, st::STREAM_ID, st::CPU, st::PERIOD];
 
-/// The fields of the sample_id trailer, 8 bytes each, in the order the kernel writes them (perf_event__output_id_sample).
+/// The fields of the sample_id trailer, 8 bytes each, in the order the kernel writes them
+/// (perf_event__output_id_sample).
 const TRAILER_ORDER: [u64; 6] = [st::TID, st::TIME, st::ID, st::STREAM_ID, st::CPU, st::IDENTIFIER];
 
-/// The fixed fields of a sample of this `sample_type`, as bits of it, 8 bytes each, in the order they follow the record's header.
+/// The fixed fields of a sample of this `sample_type`, as bits of it, 8 bytes each, in the order in which
+/// they follow the record's header.
 pub fn sample_fields(sample_type: u64) -> impl Iterator<Item = u64> {
     SAMPLE_ORDER.into_iter().filter(move |bit| sample_type & bit != 0)
 }
@@ -108,7 +113,7 @@ pub fn trailer_fields(sample_type: u64) -> impl Iterator<Item = u64> {
     TRAILER_ORDER.into_iter().filter(move |bit| sample_type & bit != 0)
 }
 
-/// Bytes before the field `bit`, if it is there.
+/// The number of bytes before the field `bit`; `None` if the field is absent.
 fn position(order: &[u64], sample_type: u64, bit: u64) -> Option<usize> {
     let before = order.iter().take_while(|&&other| other != bit).filter(|&&other| sample_type & other != 0);
     (sample_type & bit != 0).then(|| before.count() * 8)
@@ -135,14 +140,14 @@ impl Fields {
     }
 
     fn trailer(sample_type: u64) -> Fields {
-        // A trailer has no IP, ADDR or PERIOD, and is found from the end.
+        // A trailer has no IP, ADDR or PERIOD; its positions count from the end.
         let held = TRAILER_ORDER.iter().fold(0, |all, bit| all | bit) & sample_type;
         let size = held.count_ones() as usize * 8;
         Fields::new(&TRAILER_ORDER, held, |at| size - at)
     }
 }
 
-/// What one event's attr means for the layout of its records.
+/// The layout of one event's records, from its attr.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Layout {
@@ -160,12 +165,12 @@ pub struct Layout {
     pub sample_id_all: bool,
     /// Fixed fields of a sample, from its start.
     pub sample: Fields,
-    /// Fields of the trailer, from the end of the record. All absent without `sample_id_all`.
+    /// Fields of the trailer, from the end of the record. All are `None` without `sample_id_all`.
     pub trailer: Fields,
 }
 
 impl Layout {
-    /// Of this attr.
+    /// The layout for this attr.
     pub fn new(attr: &Attr) -> Layout {
         Layout {
             sample_type: attr.sample_type,
@@ -179,14 +184,15 @@ impl Layout {
         }
     }
 
-    /// The sample holds nothing but fixed fields, and exactly those.
+    /// True if a sample consists of its fixed fields only, with exactly their length.
     #[inline]
     pub(crate) fn is_all_of(&self, sample: &Record<'_>) -> bool {
         let fixed = SAMPLE_ORDER.iter().fold(0, |all, bit| all | bit);
         self.sample_type & !fixed == 0 && sample.bytes().len() == usize::from(self.sample.size)
     }
 
-    /// Byte position of a field in this record, whichever end it is counted from; `None` when the record is too short to hold it.
+    /// Byte position of a field in this record, counted from either end; `None` if the record is too short
+    /// for it.
     #[inline]
     fn position(&self, record: &Record<'_>, field: impl Fn(&Fields) -> Option<u16>) -> Option<usize> {
         if record.kind() == RecordType::SAMPLE {
@@ -199,7 +205,7 @@ impl Layout {
         }
     }
 
-    /// Where the time of a record is, bytes from its start.
+    /// Byte position of a record's time, from the record's start.
     #[inline]
     pub fn time_at(&self, record: &Record<'_>) -> Option<usize> {
         self.position(record, |f| f.time)
@@ -230,8 +236,8 @@ impl Layout {
         record.u64(self.position(record, |f| f.id)?)
     }
 
-    /// The sample_id trailer that another record of the same moment would carry: those fields of a sample, in the trailer's order. Empty
-    /// without `sample_id_all`.
+    /// The sample_id trailer of another record at the same moment: the shared fields of the sample, in the
+    /// trailer's order. Empty without `sample_id_all`.
     pub fn trailer_of_sample(&self, sample: &Record<'_>) -> Vec<u8> {
         let fields = TRAILER_ORDER.iter().filter(|_| self.sample_id_all);
         let places = fields.filter_map(|&bit| position(&SAMPLE_ORDER, self.sample_type, bit));
@@ -252,11 +258,11 @@ enum IdPosition {
     One,
     /// All events keep the id at the same place: from the start of a sample, from the end of others.
     Same { sample: u16, trailer: Option<u16> },
-    /// Events `a` and `b` keep it at different places, or one of them nowhere.
+    /// Events `a` and `b` keep it at different places, or one of them has none.
     Disagree { a: usize, b: usize },
 }
 
-/// The layouts of all events, and the way from a record to its event.
+/// The layouts of all events, and the lookup from a record to its event.
 ///
 /// ```
 /// use perfx_format::{Attr, Endian, Event, Layouts, Origin, Record, RecordType, sample_type};
@@ -279,19 +285,20 @@ pub struct Layouts {
     /// (id, event), ascending by id.
     ids: Vec<(u64, u32)>,
     id_position: IdPosition,
-    /// All events lay their records out alike, so that most questions need no id.
+    /// All events have the same layout, so most lookups need no id.
     uniform: bool,
     has_time: bool,
-    /// The bits of all their sample types.
+    /// The union of all sample types.
     sample_types: u64,
-    /// The `attr.build_id` of each event. Not part of its layout, or hardly any recording were uniform.
+    /// The `attr.build_id` of each event. Kept outside the layouts, because otherwise few recordings would be
+    /// uniform.
     build_ids: Vec<bool>,
     /// Which events are tracepoints.
     tracepoints: Vec<bool>,
 }
 
 impl Layouts {
-    /// Works them out.
+    /// The layouts of these events.
     pub fn new(events: &[Event]) -> Layouts {
         let layouts: Vec<Layout> = events.iter().map(|event| Layout::new(event.attr())).collect();
         let mut ids: Vec<(u64, u32)> = events
@@ -300,7 +307,7 @@ impl Layouts {
             .flat_map(|(index, event)| event.ids.iter().map(move |&id| (id, index as u32)))
             .filter(|&(id, _)| id != 0)
             .collect();
-        // Of events that list the same id perf takes the last.
+        // If several events list the same id, perf takes the last.
         ids.sort_unstable_by_key(|&(id, event)| (id, std::cmp::Reverse(event)));
         ids.dedup_by_key(|(id, _)| *id);
         let uniform = layouts.windows(2).all(|pair| pair[0] == pair[1]);
@@ -325,15 +332,15 @@ impl Layouts {
         Layouts { layouts, ids, id_position, uniform, has_time, sample_types, build_ids, tracepoints }
     }
 
-    /// One layout an event, in the order of the attrs.
+    /// The layout of each event, in the order of the attrs.
     pub fn all(&self) -> &[Layout] {
         &self.layouts
     }
 
-    /// The event that owns an id.
+    /// The event with this id.
     #[inline]
     pub fn event_of_id(&self, id: u64) -> Option<usize> {
-        // Ids are handed out in a row, so the position is nearly always right at the first guess.
+        // Ids are consecutive, so this position is nearly always right.
         let first = self.ids.first()?.0;
         let guess = usize::try_from(id.checked_sub(first)?).ok()?;
         match self.ids.get(guess) {
@@ -342,12 +349,14 @@ impl Layouts {
         }
     }
 
-    /// An event has this id. Also true of 0, which stands for no id, and when no event has ids, as may be when there is only one event.
+    /// True if an event has this id. Also true for 0, which means no id, and if no event has ids, as with a
+    /// single event.
     pub fn knows(&self, id: u64) -> bool {
         id == 0 || self.ids.is_empty() || self.event_of_id(id).is_some()
     }
 
-    /// MMAP2 records like this one may hold a build-id: its event has `attr.build_id`, or, where it has no event's id, any event has.
+    /// True if MMAP2 records like this one may hold a build-id: its event has `attr.build_id`; if the record
+    /// names no event, any event.
     pub fn may_map_build_ids(&self, record: &Record<'_>) -> bool {
         let id = self.layout_of(record).and_then(|layout| layout.id(record));
         match id.and_then(|id| self.event_of_id(id)) {
@@ -356,12 +365,12 @@ impl Layouts {
         }
     }
 
-    /// The record's event is a tracepoint.
+    /// True if the record's event is a tracepoint.
     pub fn is_tracepoint(&self, record: &Record<'_>) -> bool {
         self.event_of(record).is_some_and(|event| self.tracepoints[event])
     }
 
-    /// Events keep their id in one place, so that every record finds its event; the error names the two that do not.
+    /// Checks that all events keep their id in one place, so that every record finds its event.
     ///
     /// # Errors
     ///
@@ -384,17 +393,19 @@ impl Layouts {
         }
     }
 
-    /// Each record finds its layout: all events lay their records out alike, or each record finds its event.
+    /// Checks that each record finds its layout: all events have the same layout, or each record finds its
+    /// event.
     ///
     /// # Errors
     ///
-    /// The same as of [`Layouts::check_ids`], where events lay their records out differently.
+    /// The same as for [`Layouts::check_ids`], if the events have different layouts.
     pub fn check_layouts(&self) -> Result<()> {
         if self.uniform { Ok(()) } else { self.check_ids() }
     }
 
-    /// The event a kernel record belongs to, by perf's rules: the only event; else the one that owns the record's id; the first event when the
-    /// id is 0 or the record has no trailer. `None`: no event, an id nobody owns, or events that disagree on where the id is.
+    /// The event of a kernel record, by perf's rules: the only event; else the event with the record's id;
+    /// the first event if the id is 0 or the record has no trailer. `None`: there is no event, the id is
+    /// unknown, or events disagree on the place of the id.
     #[inline]
     pub fn event_of(&self, record: &Record<'_>) -> Option<usize> {
         match self.id_position {
@@ -415,13 +426,14 @@ impl Layouts {
         }
     }
 
-    /// The layout of a kernel record. Where all events lay records out alike this needs no id.
+    /// The layout of a kernel record. Needs no id if all events have the same layout.
     #[inline]
     pub fn layout_of(&self, record: &Record<'_>) -> Option<&Layout> {
         if self.uniform { self.layouts.first() } else { self.layouts.get(self.event_of(record)?) }
     }
 
-    /// The layout of the sample or trailer in a record of any kind. `None`: it has neither, or of no known event.
+    /// The layout of the sample or trailer in a record of any kind. `None` if it has neither, or its event is
+    /// unknown.
     pub fn layout_of_any(&self, record: &Record<'_>) -> Option<&Layout> {
         match record.kind() {
             RecordType::HEADER_BUILD_ID => self.layout_of_build_id(record),
@@ -430,14 +442,15 @@ impl Layouts {
         }
     }
 
-    /// The event whose sample perf inject made a HEADER_BUILD_ID for, where it has put the sample_id behind the name, by its layout.
+    /// The layout of the event whose sample made perf inject write this HEADER_BUILD_ID, if it put that
+    /// sample's sample_id after the name.
     pub fn layout_of_build_id(&self, record: &Record<'_>) -> Option<&Layout> {
         let entry = BuildIdEntry::read(record.bytes(), record.endian());
         let entry = entry.filter(|_| record.kind() == RecordType::HEADER_BUILD_ID)?;
         Some(self.trailer_behind(record.bytes().get(entry.size()..)?)?.0)
     }
 
-    /// A sample_id at the end of `rest`, with nothing but zeros before it, and the layout that it has.
+    /// A sample_id at the end of `rest`, with only zeros before it, and its layout.
     pub(crate) fn trailer_behind<'a>(&self, rest: &'a [u8]) -> Option<(&Layout, &'a [u8])> {
         self.layouts.iter().find_map(|layout| {
             let padding = rest.len().checked_sub(layout.trailer.size.into())?;
@@ -447,7 +460,7 @@ impl Layouts {
         })
     }
 
-    /// The process a kernel record is about: the one it names, else the one that its TID field says.
+    /// The process of a kernel record: the one in its body, else the one in its TID field.
     #[inline]
     pub fn process(&self, record: &Record<'_>) -> Option<u32> {
         match named_pid(record) {
@@ -456,17 +469,17 @@ impl Layouts {
         }
     }
 
-    /// Some event's `sample_type` has one of these bits.
+    /// True if some event's `sample_type` has one of these bits.
     pub fn any_samples(&self, bits: u64) -> bool {
         self.sample_types & bits != 0
     }
 
-    /// Some event keeps the time.
+    /// True if some event records the time.
     pub fn has_time(&self) -> bool {
         self.has_time
     }
 
-    /// ns; `None` for user records and where no event says so.
+    /// The time in ns; `None` for user records and for records without a time.
     #[inline]
     pub fn time(&self, record: &Record<'_>) -> Option<u64> {
         self.layout_of(record)?.time(record)

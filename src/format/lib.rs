@@ -1,4 +1,5 @@
-//! The bytes of perf.data: reading and writing every form of it, without policy; the byte reference is this package's README.
+//! The bytes of perf.data: reading and writing every form of it, without policy; the byte reference is this
+//! package's README.
 
 #![warn(clippy::missing_errors_doc)]
 

@@ -1,11 +1,11 @@
-//! Says what each byte of a perf.data file belongs to: parts that neither overlap nor leave a gap.
+//! Assigns every byte of a perf.data file to a part; parts neither overlap nor leave a gap.
 
 use crate::header::{FILE_HEADER_SIZE, FileHeader};
 use crate::journal::Journal;
 use crate::section::Section;
 use crate::{Bytes, Feature};
 
-/// What bytes of a file are.
+/// What a range of bytes in a file is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum What {
     /// The header.
@@ -22,12 +22,12 @@ pub enum What {
     FeatureTable,
     /// The section of a feature.
     Feature(Feature),
-    /// Nothing that anything points at.
+    /// Bytes that nothing points to.
     Hole,
 }
 
 impl What {
-    /// A word for people and programs.
+    /// A short name for reports and JSON.
     pub fn name(self) -> &'static str {
         match self {
             What::Header => "header",
@@ -42,7 +42,7 @@ impl What {
     }
 }
 
-/// Bytes that belong together.
+/// A range of bytes of one kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Part {
     /// What they are.
@@ -52,8 +52,8 @@ pub struct Part {
 }
 
 impl FileHeader {
-    /// The parts of the file, ascending. Their sizes add up to its length: bytes of several sections count for the data section, which is whole,
-    /// else for the section that begins first.
+    /// The parts of the file, ascending. Their sizes add up to its length. Bytes that belong to several
+    /// sections count for the data section first, else for the section that begins first.
     pub fn parts(&self) -> Vec<Part> {
         let spare = Section { offset: self.table.end(), size: self.spare_slots.len() as u64 };
         let mut claims = vec![
@@ -92,7 +92,8 @@ impl FileHeader {
         parts
     }
 
-    /// Finds what no section names. What a change in place has left behind up to its journal is out of date, and nobody misses it.
+    /// Finds the bytes that no section contains. What a change in place left behind, up to its journal, is
+    /// obsolete and does not count.
     pub(crate) fn find_unnamed(&mut self, file: &Bytes) {
         let holes = self.parts().into_iter().filter(|part| part.what == What::Hole);
         let holes: Vec<_> = holes.filter_map(|part| part.section.inside(file.len())).collect();
@@ -105,7 +106,8 @@ impl FileHeader {
             if changed.contains(&range.start) {
                 range.start = range.end.min(changed.end);
             }
-            // A header of 72 bytes grows into the longer one, which it may have room for.
+            // A change in place grows a header of 72 bytes to 104, so the bytes after it must not count as
+            // trailing.
             let grown = FILE_HEADER_SIZE.min(range.end);
             if range.end == file.len() && range.start < grown {
                 if file[range.start..grown].iter().any(|&byte| byte != 0) {
@@ -127,7 +129,7 @@ impl FileHeader {
 mod tests {
     use super::*;
 
-    /// A header with an attr of 64 bytes, two features whose sections share bytes, and a hole before the data.
+    /// A header with an attr of 64 bytes, two features with overlapping sections, and a hole before the data.
     fn file() -> Vec<u8> {
         let mut file = vec![0; 400];
         file[..8].copy_from_slice(b"PERFILE2");

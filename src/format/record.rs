@@ -1,4 +1,4 @@
-//! A record is a `Copy` view of bytes that lie elsewhere, plus where they came from; walking records reads headers only.
+//! A record is a `Copy` view of bytes owned elsewhere, with their origin; walking records reads only headers.
 
 pub mod aux;
 pub mod build_id;
@@ -27,13 +27,14 @@ use crate::{Cursor, Endian, Error, Kinds, RecordType, Result};
 /// Size of `struct perf_event_header`: u32 type, u16 misc, u16 size.
 pub const HEADER_SIZE: usize = 8;
 
-/// The largest record, in bytes: `size` is 16 bits wide and perf wants multiples of 8.
+/// The largest record, in bytes: `size` has 16 bits, and perf requires a multiple of 8.
 pub const RECORD_SIZE_MAX: usize = 65528;
 
 /// Where a record's bytes came from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Origin {
-    /// Stored in the input: `stream` counts the data file of a directory (0 for the main file), `offset` is absolute in that file.
+    /// Stored in the input: `stream` counts the data file of a directory (0 for the main file), `offset` is
+    /// absolute in that file.
     Input {
         /// Which file of the input.
         stream: u32,
@@ -46,7 +47,8 @@ pub enum Origin {
         stream: u32,
         /// Absolute offset of the COMPRESSED record.
         record: u64,
-        /// Bytes from the start of what that record decompresses to. Negative for a record that a chunk before this one began.
+        /// Bytes from the start of that record's contents. Negative for a record that began in an earlier
+        /// COMPRESSED record.
         offset: i64,
     },
     /// Made by a pass.
@@ -54,7 +56,7 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// The absolute offset in the input file at which the record, or the COMPRESSED record around it, lies.
+    /// The absolute offset in the input file of the record, or of the COMPRESSED record around it.
     pub fn stored_at(self) -> Option<(u32, u64)> {
         match self {
             Origin::Input { stream, offset } => Some((stream, offset)),
@@ -65,7 +67,8 @@ impl Origin {
 }
 
 impl Origin {
-    /// Stands before the other in the input, as far as stored records are told apart.
+    /// True if it comes before the other in the input; records inside one COMPRESSED record are compared by
+    /// it alone.
     pub fn is_before(self, other: Origin) -> bool {
         let key = |origin| match origin {
             Origin::Input { stream, offset } => Some((stream, offset, 0)),
@@ -76,7 +79,7 @@ impl Origin {
     }
 }
 
-/// `offset 0x1234`, or `offset 0x1234+0x20` inside what a COMPRESSED record holds.
+/// `offset 0x1234`, or `offset 0x1234+0x20` inside the contents of a COMPRESSED record.
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
@@ -90,7 +93,8 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One record: its `header.size` bytes, and the payload behind it that `header.size` does not count (AUXTRACE, HEADER_TRACING_DATA).
+/// One record: its `header.size` bytes, and the payload after it that `header.size` does not count (AUXTRACE,
+/// HEADER_TRACING_DATA).
 ///
 /// ```
 /// use perfx_format::{Comm, Endian, Origin, Record, RecordType};
@@ -140,19 +144,19 @@ impl<'a> Record<'a> {
         self.endian.u16(self.bytes, 4).unwrap_or(0)
     }
 
-    /// Bits 0-2 of `misc`: the level at which its code ran ([`cpumode`]), 0 where that is not known.
+    /// Bits 0-2 of `misc`: the level at which the code ran ([`cpumode`]), 0 if unknown.
     #[inline]
     pub fn cpumode(&self) -> u16 {
         self.misc() & 7
     }
 
-    /// It is about code of a kernel, the host's or a guest's.
+    /// True if it is about kernel code, of the host or of a guest.
     #[inline]
     pub fn is_of_kernel(&self) -> bool {
         cpumode::is_kernel(self.cpumode())
     }
 
-    /// It is about code that ran in a guest.
+    /// True if it is about code that ran in a guest.
     #[inline]
     pub fn is_of_guest(&self) -> bool {
         cpumode::is_guest(self.cpumode())
@@ -164,18 +168,18 @@ impl<'a> Record<'a> {
         self.bytes
     }
 
-    /// The bytes behind the header, without the payload.
+    /// The bytes after the header, without the payload.
     #[inline]
     pub fn body(&self) -> &'a [u8] {
         &self.bytes[HEADER_SIZE..]
     }
 
-    /// What follows the record and belongs to it.
+    /// The bytes that follow the record and belong to it.
     pub fn payload(&self) -> &'a [u8] {
         self.payload
     }
 
-    /// Bytes of the record with its payload.
+    /// Size of the record with its payload, bytes.
     #[inline]
     pub fn whole_size(&self) -> u64 {
         (self.bytes.len() + self.payload.len()) as u64
@@ -211,7 +215,7 @@ impl<'a> Record<'a> {
         self.endian.u64(self.bytes, at)
     }
 
-    /// A cursor behind the header.
+    /// A cursor at the first byte after the header.
     pub fn cursor(&self) -> Cursor<'a> {
         Cursor::new(self.body(), self.endian)
     }
@@ -229,7 +233,7 @@ impl fmt::Debug for Record<'_> {
     }
 }
 
-/// Maps positions in a run of records back to where its bytes came from.
+/// Maps positions in a run of records to their origin.
 #[derive(Clone, Debug, Default)]
 pub struct Origins {
     /// (first position, origin of that position), ascending.
@@ -237,7 +241,7 @@ pub struct Origins {
 }
 
 impl Origins {
-    /// All bytes lie in one piece in the input.
+    /// All bytes are contiguous in the input, from `offset` on.
     pub fn input(stream: u32, offset: u64) -> Origins {
         Origins { runs: vec![(0, Origin::Input { stream, offset })] }
     }
@@ -247,14 +251,14 @@ impl Origins {
         self.runs.push((at, origin));
     }
 
-    /// Forgets everything from position `len` on.
+    /// Removes everything from position `len` on.
     pub fn truncate(&mut self, len: usize) {
         while self.runs.last().is_some_and(|&(start, _)| start >= len) {
             self.runs.pop();
         }
     }
 
-    /// The position of the byte that came from exactly there.
+    /// The position of the byte with exactly this origin.
     pub fn position_of(&self, origin: Origin) -> Option<usize> {
         let inside = |from, wanted| match (from, wanted) {
             (Origin::Input { stream, offset }, Origin::Input { stream: other, offset: wanted })
@@ -274,7 +278,8 @@ impl Origins {
         })
     }
 
-    /// The stream, and the range of absolute offsets in it, from which `len` bytes came; `None` when none did.
+    /// The stream and the range of absolute offsets in it that `len` bytes came from; `None` if none came
+    /// from the input.
     pub fn span(&self, len: usize) -> Option<(u32, std::ops::RangeInclusive<u64>)> {
         let mut span: Option<(u32, u64, u64)> = None;
         for (index, &(start, _)) in self.runs.iter().enumerate() {
@@ -290,7 +295,7 @@ impl Origins {
         span.map(|(stream, low, high)| (stream, low..=high))
     }
 
-    /// Where the byte at this position came from.
+    /// The origin of the byte at this position.
     #[inline]
     pub fn at(&self, position: usize) -> Origin {
         let after = match self.runs.as_slice() {
@@ -313,23 +318,23 @@ impl Origins {
     }
 }
 
-/// What a header says about how far its record reaches.
+/// The extent of a record, from its header.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame {
     /// The kind.
     pub kind: RecordType,
     /// `header.size`, bytes.
     pub size: usize,
-    /// Bytes behind the record that belong to it.
+    /// Bytes after the record that belong to it.
     pub payload: u64,
 }
 
 impl Frame {
-    /// Reads the frame of the record at `at`. `Ok(None)`: more bytes than `bytes` holds are needed to tell.
+    /// Reads the frame of the record at `at`. `Ok(None)` if `bytes` is too short to decide.
     ///
     /// # Errors
     ///
-    /// The size is below 8, or too small to say how long the payload is.
+    /// The size is below 8, or too small to include the length of the payload.
     #[inline]
     pub fn read(bytes: &[u8], at: usize, endian: Endian) -> Result<Option<Frame>, BadFrame> {
         let Some(header) = bytes.get(at..).and_then(|b| b.first_chunk::<8>()) else {
@@ -350,7 +355,8 @@ impl Frame {
             return Err(BadFrame { kind, size });
         }
         let mut payload = 0;
-        // The only two kinds with bytes behind them that header.size does not count (tools/perf/util/session.c, header.c).
+        // The only two kinds followed by bytes that header.size does not count (tools/perf/util/session.c,
+        // header.c).
         if kind == RecordType::AUXTRACE || kind == RecordType::HEADER_TRACING_DATA {
             let field = if kind == RecordType::AUXTRACE { 16 } else { 12 };
             if size < field {
@@ -370,23 +376,23 @@ impl Frame {
         Ok(Some(Frame { kind, size, payload }))
     }
 
-    /// Record and payload together; saturates on absurd payload lengths, which then reach past any input.
+    /// Size of record and payload together. Saturates on absurd payload lengths, which then exceed any input.
     pub fn total(&self) -> u64 {
         (self.size as u64).saturating_add(self.payload)
     }
 }
 
-/// A header whose size can't be right.
+/// A header with an impossible size.
 #[derive(Clone, Copy, Debug)]
 pub struct BadFrame {
-    /// The kind it claims.
+    /// The kind in the header.
     pub kind: RecordType,
-    /// The size it claims.
+    /// The size in the header.
     pub size: usize,
 }
 
 impl BadFrame {
-    /// The same with its place.
+    /// The error for it, at this place.
     #[cold]
     pub fn into_error(self, origin: Origin) -> Error {
         let what = if self.size < HEADER_SIZE {
@@ -409,7 +415,7 @@ pub struct Walker<'a> {
 }
 
 impl<'a> Walker<'a> {
-    /// The kinds that nearly all records of nearly all recordings are of.
+    /// The kinds of nearly all records in nearly all recordings.
     pub(crate) const COMMON: Kinds = Kinds::of(&[
         RecordType::SAMPLE,
         RecordType::FINISHED_ROUND,
@@ -422,13 +428,13 @@ impl<'a> Walker<'a> {
         Walker { bytes, origins, endian, at: 0, rare: None }
     }
 
-    /// With the positions of all records that are not of a common kind, in ascending order: who wants only such records gets them without a
-    /// walk.
+    /// Adds the positions of all records that are not of a common kind, in ascending order: code that wants
+    /// only such records needs no walk.
     pub(crate) fn with_rare(self, rare: Option<&'a [u32]>) -> Self {
         Walker { rare, ..self }
     }
 
-    /// Goes on at this position, where a record begins.
+    /// Continues at this position, where a record begins.
     pub fn seek(&mut self, position: usize) {
         self.at = position;
     }
@@ -442,14 +448,14 @@ impl<'a> Walker<'a> {
     ///
     /// # Errors
     ///
-    /// The record at hand has an impossible size, or reaches past the end of the bytes.
+    /// The record has an impossible size, or reaches past the end of the bytes.
     pub fn next_record(&mut self) -> Result<Option<Record<'a>>> {
         self.next_wanted(Kinds::ALL, usize::MAX)
     }
 
-    /// The next record of a wanted kind, or the first that begins at or behind position `stop`. Skips all others inside this loop: handing
-    /// every record to the caller costs three times as much. Inlined, so that the view stays in registers: written to memory and read back in
-    /// other pieces it costs more than all the rest.
+    /// The next record of a wanted kind, or the first one at or after position `stop`. Skips all others
+    /// inside this loop: returning every record to the caller takes three times as long. Inlined, so that the
+    /// view stays in registers; spilling it to memory costs more than everything else.
     ///
     /// # Errors
     ///
@@ -483,7 +489,7 @@ impl<'a> Walker<'a> {
         Ok(None)
     }
 
-    /// To the next record that is not of a common kind; false where there is none.
+    /// Jumps to the next record that is not of a common kind; false if there is none.
     fn leap(&mut self) -> bool {
         let rare = self.rare.unwrap_or_default();
         let behind = rare.partition_point(|&position| (position as usize) < self.at);
@@ -491,7 +497,7 @@ impl<'a> Walker<'a> {
         self.at < self.bytes.len()
     }
 
-    /// The record at hand is not all there.
+    /// The error for an incomplete record.
     #[cold]
     fn cut(&self, kind: Option<RecordType>) -> Error {
         let left = self.bytes.len() - self.at;

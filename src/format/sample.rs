@@ -1,4 +1,5 @@
-//! Reads every part of a SAMPLE record as its event's attr lays it out, borrowing all of it: nothing is allocated and no length is trusted.
+//! Reads every part of a SAMPLE record as its event's attr lays it out. Parts are borrowed, nothing is
+//! allocated, and no length is trusted.
 
 mod bits;
 #[cfg(test)]
@@ -11,7 +12,7 @@ pub use bits::{BranchFlags, DataSrc};
 use crate::layout::sample_type as st;
 use crate::{Cursor, Endian, Layout, Record, RecordType, Result};
 
-/// A run of u64 in the recording's byte order.
+/// An array of u64 in the recording's byte order.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct U64s<'a> {
     bytes: &'a [u8],
@@ -19,32 +20,32 @@ pub struct U64s<'a> {
 }
 
 impl<'a> U64s<'a> {
-    /// Of these bytes; what does not fill a last u64 is left out.
+    /// The u64 in these bytes; an incomplete last one is ignored.
     pub fn new(bytes: &'a [u8], endian: Endian) -> U64s<'a> {
         U64s { bytes: &bytes[..bytes.len() / 8 * 8], endian }
     }
 
-    /// The bytes as they lie in the record.
+    /// The bytes as recorded.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// How many u64.
+    /// The number of u64.
     pub fn len(&self) -> usize {
         self.bytes.len() / 8
     }
 
-    /// There is none.
+    /// True if the array is empty.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// The one at this index.
+    /// The u64 at this index.
     pub fn get(&self, index: usize) -> Option<u64> {
         self.endian.u64(self.bytes, index.checked_mul(8)?)
     }
 
-    /// All of them, in order.
+    /// All u64, in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = u64> + ExactSizeIterator + Clone + use<'a> {
         let endian = self.endian;
         self.bytes.chunks_exact(8).map(move |word| endian.u64(word, 0).unwrap_or_default())
@@ -58,8 +59,8 @@ impl fmt::Debug for U64s<'_> {
     }
 }
 
-/// An entry of a call chain that is no address: it says where the addresses behind it lie (`enum perf_callchain_context`; every value from -4095
-/// on is one).
+/// An entry of a call chain that is not an address but says where the addresses after it lie (`enum
+/// perf_callchain_context`; all values from -4095 on).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Marker(pub u64);
 
@@ -70,7 +71,8 @@ impl Marker {
     pub const KERNEL: Marker = Marker(-128_i64 as u64);
     /// User addresses follow.
     pub const USER: Marker = Marker(-512_i64 as u64);
-    /// The user part comes later, in a CALLCHAIN_DEFERRED record: what follows is its cookie, the last entry of the chain.
+    /// The user part comes later, in a CALLCHAIN_DEFERRED record; its cookie follows as the last entry of the
+    /// chain.
     pub const USER_DEFERRED: Marker = Marker(-640_i64 as u64);
     /// Addresses of a guest follow.
     pub const GUEST: Marker = Marker(-2048_i64 as u64);
@@ -79,7 +81,7 @@ impl Marker {
     /// User addresses of a guest follow.
     pub const GUEST_USER: Marker = Marker(-2560_i64 as u64);
 
-    /// Marker, name, cpumode of the addresses behind it.
+    /// Marker, name, cpumode of the addresses after it.
     const TABLE: &[(Marker, &str, u16)] = &[
         (Marker::HV, "HV", 3),
         (Marker::KERNEL, "KERNEL", 1),
@@ -90,7 +92,7 @@ impl Marker {
         (Marker::GUEST_USER, "GUEST_USER", 5),
     ];
 
-    /// The entry as a marker, if it is one, known or not.
+    /// The entry as a marker, known or unknown; `None` for an address.
     #[inline]
     pub fn of(entry: u64) -> Option<Marker> {
         (entry >= -4095_i64 as u64).then_some(Marker(entry))
@@ -105,14 +107,15 @@ impl Marker {
         self.row().map(|(_, name, _)| *name)
     }
 
-    /// The cpumode (bits 0-2 of `misc`) of the addresses behind it; 0, unknown, for a marker without a name and for GUEST.
+    /// The cpumode (bits 0-2 of `misc`) of the addresses after it; 0, unknown, for an unknown marker and for
+    /// GUEST.
     pub fn cpumode(self) -> u16 {
         self.row().map_or(0, |(_, _, cpumode)| *cpumode)
     }
 }
 
-/// The addresses of a call chain, innermost first, each with its cpumode; markers and the cookie of a deferred chain are left out. `cpumode` is
-/// that of the record, for addresses before the first marker.
+/// The addresses of a call chain, innermost first, each with its cpumode; markers and the cookie of a
+/// deferred chain are left out. `cpumode` is the record's, for addresses before the first marker.
 pub fn frames<'a>(chain: U64s<'a>, mut cpumode: u16) -> impl Iterator<Item = (u16, u64)> + use<'a> {
     let mut cookie = false;
     chain.iter().filter_map(move |entry| {
@@ -129,29 +132,30 @@ pub fn frames<'a>(chain: U64s<'a>, mut cpumode: u16) -> impl Iterator<Item = (u1
 /// The value of one counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Count {
-    /// What was counted.
+    /// The counter's value.
     pub value: u64,
-    /// The event's id, with FORMAT_ID.
+    /// The event's id, if FORMAT_ID is set.
     pub id: Option<u64>,
-    /// Samples lost, with FORMAT_LOST.
+    /// The number of lost samples, if FORMAT_LOST is set.
     pub lost: Option<u64>,
 }
 
-/// What a counter read holds, as `attr.read_format` lays it out, u64 each. Bit 0 `enabled`, 1 `running`, 2 `id`, 4 `lost`, 3 GROUP:
+/// The result of reading a counter, laid out by `attr.read_format`, u64 each. Bit 0 `enabled`, 1 `running`, 2
+/// `id`, 4 `lost`, 3 GROUP:
 ///
 /// - without GROUP: value, \[enabled\], \[running\], \[id\], \[lost\];
-/// - with GROUP: count, \[enabled\], \[running\], then as often as count says value, \[id\], \[lost\].
+/// - with GROUP: count, \[enabled\], \[running\], then `count` times value, \[id\], \[lost\].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Read<'a> {
-    /// Time the event was enabled, ns.
+    /// Time for which the event was enabled, ns.
     pub enabled: Option<u64>,
-    /// Time the event was counting, ns.
+    /// Time for which the event was counting, ns.
     pub running: Option<u64>,
-    /// The counters of a whole group follow, else it is one counter.
+    /// The counters of a whole group follow, instead of one counter.
     pub group: bool,
     read_format: u64,
     counts: U64s<'a>,
-    /// Without GROUP the value does not lie beside its id.
+    /// Without GROUP the value is not adjacent to its id.
     value: u64,
 }
 
@@ -162,7 +166,7 @@ impl<'a> Read<'a> {
     const GROUP: u64 = 1 << 3;
     const LOST: u64 = 1 << 4;
 
-    /// Takes it from the front; `None`, and nothing taken, when it does not fit.
+    /// Takes it from the front; returns `None` and takes nothing if it does not fit.
     pub fn take(cursor: &mut Cursor<'a>, read_format: u64) -> Option<Read<'a>> {
         let group = read_format & Self::GROUP != 0;
         let mut ahead = *cursor;
@@ -177,14 +181,14 @@ impl<'a> Read<'a> {
         Some(Read { enabled, running, group, read_format, counts, value })
     }
 
-    /// The counters, of which there is one without GROUP.
+    /// The counters; exactly one without GROUP.
     pub fn counts(&self) -> impl Iterator<Item = Count> + use<'a> {
         let Read { group, read_format, counts, value, .. } = *self;
         let (with_id, with_lost) = (read_format & Self::ID != 0, read_format & Self::LOST != 0);
         let words = usize::from(group) + usize::from(with_id) + usize::from(with_lost);
         (0..if group { value } else { 1 }).map(move |index| {
             let at = index as usize * words;
-            // `take` has seen that they are all there.
+            // `take` has checked that they are all there.
             let word = |behind| counts.get(at + behind).unwrap_or_default();
             let id = usize::from(group);
             Count {
@@ -196,40 +200,41 @@ impl<'a> Read<'a> {
     }
 }
 
-/// A branch: where from, where to, and what the CPU knows about it.
+/// A branch: its source, its target, and details from the CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Branch {
     /// Address of the branch.
     pub from: u64,
-    /// Address of its target.
+    /// Address of the branch's target.
     pub to: u64,
-    /// The rest.
+    /// Details from the CPU.
     pub flags: BranchFlags,
 }
 
 /// The last branches, newest first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Branches<'a> {
-    /// Index of the newest branch in the hardware's own buffer; -1 where the CPU does not tell.
+    /// Index of the newest branch in the hardware's buffer; -1 if the CPU does not report it.
     pub hw_idx: Option<u64>,
     /// u64 from, u64 to, u64 flags for each.
     entries: U64s<'a>,
-    /// What each branch counted, one u64 a branch; the CPU's PMU capabilities tell how many bits each counter has.
+    /// Counter values of each branch, one u64 a branch. The CPU's PMU capabilities give the number of bits of
+    /// each counter.
     pub counters: Option<U64s<'a>>,
 }
 
 impl<'a> Branches<'a> {
-    /// How many.
+    /// The number of branches.
     pub fn len(&self) -> usize {
         self.entries.len() / 3
     }
 
-    /// There is none.
+    /// True if there are no branches.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// All of them.
+    /// All branches, newest first.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Branch> + Clone + use<'a> {
         let entries = self.entries;
         (0..self.len()).map(move |index| {
@@ -239,32 +244,32 @@ impl<'a> Branches<'a> {
     }
 }
 
-/// How a branch stack lies in the record.
+/// The layout of a branch stack in the record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct BranchForm {
     hw_idx: bool,
     counters: bool,
 }
 
-/// The registers of one moment.
+/// The registers at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Regs<'a> {
     /// 0 none, 1 of a 32-bit task, 2 of a 64-bit task.
     pub abi: u64,
-    /// Which registers, by their number on the recording machine.
+    /// The recorded registers, as bits by their number on the recording machine.
     pub mask: u64,
-    /// Their values, in ascending order of their numbers; empty when `abi` is 0.
+    /// Their values, in ascending order of the numbers; empty if `abi` is 0.
     pub values: U64s<'a>,
 }
 
 impl<'a> Regs<'a> {
-    /// The register with this number, if it is there.
+    /// The value of the register with this number, if recorded.
     pub fn get(&self, number: u32) -> Option<u64> {
         let bit = 1u64.checked_shl(number).filter(|bit| self.mask & bit != 0)?;
         self.values.get((self.mask & (bit - 1)).count_ones() as usize)
     }
 
-    /// Number and value of each.
+    /// Number and value of each recorded register.
     pub fn iter(&self) -> impl Iterator<Item = (u32, u64)> + use<'a> {
         let mask = self.mask;
         (0..64).filter(move |number| mask >> number & 1 == 1).zip(self.values.iter())
@@ -274,26 +279,27 @@ impl<'a> Regs<'a> {
 /// A copy of the top of the user stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stack<'a> {
-    /// From the stack pointer upwards, as large as was asked for.
+    /// From the stack pointer upwards, in the size that the event asked for.
     pub bytes: &'a [u8],
-    /// How many of them were there to copy; what is behind is left over from before. Absent when there was no stack at all.
+    /// How many of the bytes were copied; the bytes after them are undefined. `None` if there was no stack.
     pub dyn_size: Option<u64>,
 }
 
 impl<'a> Stack<'a> {
-    /// The part that means something.
+    /// The bytes that were copied.
     pub fn used(&self) -> &'a [u8] {
         let used = usize::try_from(self.dyn_size.unwrap_or(0)).unwrap_or(usize::MAX);
         &self.bytes[..used.min(self.bytes.len())]
     }
 }
 
-/// What the sample cost.
+/// The cost of the sampled operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Weight {
-    /// With bit WEIGHT.
+    /// If bit WEIGHT is set.
     Full(u64),
-    /// With bit WEIGHT_STRUCT: bits 0-31, 32-47 and 48-63 of a u64. On x86 weight, instruction latency, retire latency.
+    /// If bit WEIGHT_STRUCT is set: bits 0-31, 32-47 and 48-63 of a u64. On x86 weight, instruction latency,
+    /// retire latency.
     Parts {
         /// Bits 0-31.
         var1_dw: u32,
@@ -304,8 +310,8 @@ pub enum Weight {
     },
 }
 
-/// Everything a SAMPLE record holds, in the order of the record (kernel/events/core.c, `perf_output_sample`). What `attr.sample_type` does not
-/// ask for is `None`.
+/// All parts of a SAMPLE record, in the order of the record (kernel/events/core.c, `perf_output_sample`).
+/// Parts that `attr.sample_type` does not include are `None`.
 ///
 /// | bit | part | bytes |
 /// |---|---|---|
@@ -353,7 +359,7 @@ pub struct Sample<'a> {
     pub data_page_size: Option<u64>,
     pub code_page_size: Option<u64>,
     pub aux: Option<&'a [u8]>,
-    /// What lies behind all of them: empty, unless the sample is not what its attr says.
+    /// Bytes after all parts; empty unless the sample does not match its attr.
     pub rest: &'a [u8],
 }
 
@@ -361,13 +367,13 @@ pub struct Sample<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Short {
     part: &'static str,
-    /// How many bytes or items it says it has, if it says so.
+    /// The number of bytes or items that it states, if any.
     says: Option<u64>,
     left: usize,
 }
 
 impl Short {
-    /// The oddity this is.
+    /// The code of this oddity.
     pub(crate) fn code(&self) -> &'static str {
         if self.says.is_some() { "count-too-large" } else { "too-small" }
     }
@@ -398,7 +404,7 @@ impl<'a> Parts<'a> {
         self.need(part, None, got)
     }
 
-    /// A u64 where it was asked for.
+    /// A u64, if `asked`.
     fn word(&mut self, asked: bool, part: &'static str) -> Result<Option<u64>, Short> {
         if asked { self.u64(part).map(Some) } else { Ok(None) }
     }
@@ -449,7 +455,7 @@ impl<'a> Sample<'a> {
     ///
     /// # Errors
     ///
-    /// The record is not a sample, or is shorter than its parts say. When it is longer, `rest` is not empty.
+    /// The record is not a sample, or is shorter than its parts. If it is longer, `rest` is not empty.
     pub fn parse(record: &Record<'a>, layout: &Layout) -> Result<Sample<'a>> {
         if record.kind() != RecordType::SAMPLE {
             return Err(record.error("this is not a sample"));
@@ -460,8 +466,8 @@ impl<'a> Sample<'a> {
         }
     }
 
-    /// The parts up to the first one that does not fit, and that one; `rest` begins where reading ended. Inlined, because a sample is
-    /// large to hand over.
+    /// Reads the parts up to the first one that does not fit, and returns that one; `rest` begins where
+    /// reading ended. Inlined, because a sample is expensive to move.
     #[inline(always)]
     pub(crate) fn read(record: &Record<'a>, layout: &Layout) -> (Sample<'a>, Option<Short>) {
         let mut sample = Sample::default();
@@ -508,9 +514,10 @@ impl<'a> Sample<'a> {
         }
     }
 
-    /// The attr does not tell for sure how a branch stack lies in the record: the kernel leaves out `hw_idx` where it has no branches, and writes
-    /// counters when any event of the group asked for them; perf, when it writes samples itself, always writes `hw_idx`. So whichever form uses
-    /// up the record exactly is the right one, the attr's own first; when none does, it is the attr's own.
+    /// The attr does not determine the layout of a branch stack: the kernel leaves out `hw_idx` if there are
+    /// no branches, and writes counters if any event of the group asked for them; perf always writes `hw_idx`
+    /// in samples of its own. So the right form is the one that uses up the record exactly; the attr's own
+    /// form is tried first, and used if none fits.
     fn branches_and_behind(&mut self, parts: &mut Parts<'a>, layout: &Layout) -> Result<(), Short> {
         let literal = BranchForm {
             hw_idx: layout.branch_sample_type & 1 << 17 != 0,
@@ -569,7 +576,8 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// The call chain of a sample, without reading the rest of it; `None` when there is none or it does not fit. See [`frames`] for its addresses.
+/// The call chain of a sample, without parsing the rest; `None` if there is none or it does not fit.
+/// [`frames`] yields its addresses.
 #[inline]
 pub fn callchain<'a>(record: &Record<'a>, layout: &Layout) -> Option<U64s<'a>> {
     if layout.sample_type & st::CALLCHAIN == 0 || record.kind() != RecordType::SAMPLE {

@@ -1,4 +1,4 @@
-//! Sections of a file, the bitmap of features, and the table that says where the features' sections lie.
+//! Sections of a file, the feature bitmap, and the table of the features' sections.
 
 use crate::{Endian, Feature};
 
@@ -19,24 +19,24 @@ impl Section {
         Section { offset: endian.u64(bytes, at).unwrap_or(0), size: endian.u64(bytes, at + 8).unwrap_or(0) }
     }
 
-    /// First byte behind it; saturates.
+    /// The first byte after it; saturates.
     pub fn end(&self) -> u64 {
         self.offset.saturating_add(self.size)
     }
 
-    /// Shares a byte with the other.
+    /// True if both sections share a byte.
     pub(crate) fn overlaps(&self, other: &Section) -> bool {
         self.size > 0 && other.size > 0 && self.offset < other.end() && other.offset < self.end()
     }
 
-    /// As a range of a file of this length, if it lies inside.
+    /// The section as a range, if it lies inside a file of this length.
     pub(crate) fn inside(&self, len: usize) -> Option<std::ops::Range<usize>> {
         let end = usize::try_from(self.end()).ok().filter(|&end| end <= len)?;
         Some(self.offset as usize..end)
     }
 }
 
-/// The set bits, ascending, of a bitmap stored as words of `word` bytes.
+/// The set bits, ascending, of a bitmap stored in words of `word` bytes.
 pub(crate) fn feature_bits(words: &[u8], endian: Endian, word: usize) -> Vec<Feature> {
     let mut set = Vec::new();
     for (index, bytes) in words.chunks_exact(word).enumerate() {
@@ -66,8 +66,8 @@ pub fn feature_bitmap(features: impl IntoIterator<Item = Feature>, endian: Endia
     bitmap
 }
 
-/// The feature table for sections of these sizes that follow it in order, with unused slots behind the used ones; `at` is the table's own
-/// offset, directly behind the data.
+/// The feature table for sections of these sizes that follow it in order, with unused slots after the used
+/// ones. `at` is the table's own offset, directly after the data.
 pub fn feature_table(
     at: u64,
     sizes: impl ExactSizeIterator<Item = u64>,

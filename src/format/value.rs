@@ -1,25 +1,26 @@
-//! What decoding yields: named values for a person, a JSON document or a check to use; nothing in here knows how they are shown.
+//! The result of decoding: named values for display, JSON or checks. This module does not decide how they are
+//! shown.
 
 use std::borrow::Cow;
 
 /// A decoded value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value<'a> {
-    /// A number best read in decimal: counts, ids of tasks, times in ns.
+    /// A number to show in decimal: counts, ids of tasks, times in ns.
     Number(u64),
     /// A number that can be negative (-1: any).
     Signed(i64),
-    /// A number best read in hexadecimal: addresses, masks, offsets.
+    /// A number to show in hexadecimal: addresses, masks, offsets.
     Hex(u64),
     /// A floating point number (the scale of an event).
     Float(f64),
-    /// Text as it lies in the recording; not always UTF-8.
+    /// Text as recorded, not always UTF-8.
     Text(&'a [u8]),
-    /// A word of ours: the name of a constant, or of several joined by `|`.
+    /// A name that is not in the recording: of a constant, or of several joined by `|`.
     Name(Cow<'static, str>),
     /// Uninterpreted bytes.
     Bytes(&'a [u8]),
-    /// Values of one kind.
+    /// Values of the same kind.
     List(Vec<Value<'a>>),
     /// Named values.
     Map(Fields<'a>),
@@ -29,7 +30,7 @@ pub enum Value<'a> {
 pub type Fields<'a> = Vec<(&'static str, Value<'a>)>;
 
 impl<'a> Value<'a> {
-    /// The value with this name, of a map that has one.
+    /// The value with this name, if this is a map that has it.
     pub fn get(&self, name: &str) -> Option<&Value<'a>> {
         match self {
             Value::Map(fields) => fields.iter().find(|(n, _)| *n == name).map(|(_, value)| value),
@@ -45,7 +46,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// A number that is not negative.
+    /// The value, if it is a non-negative number.
     pub fn number(&self) -> Option<u64> {
         match *self {
             Value::Number(number) | Value::Hex(number) => Some(number),
@@ -54,7 +55,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Text as recorded.
+    /// The text, if it is text.
     pub fn text(&self) -> Option<&'a [u8]> {
         match *self {
             Value::Text(text) => Some(text),
@@ -63,21 +64,21 @@ impl<'a> Value<'a> {
     }
 }
 
-/// Something that is not as the format says; reading went on.
+/// A deviation from the format that did not stop decoding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Oddity {
-    /// A short stable word, e.g. `string-unterminated`.
+    /// A short stable name, e.g. `string-unterminated`.
     pub code: &'static str,
-    /// One sentence with the numbers.
+    /// One sentence, with the numbers.
     pub what: String,
 }
 
 /// A decoded record or feature section.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decoded<'a> {
-    /// The fields that are there.
+    /// The fields that were decoded.
     pub fields: Fields<'a>,
-    /// What is not as it should be.
+    /// Deviations from the format.
     pub odd: Vec<Oddity>,
 }
 
@@ -98,7 +99,7 @@ impl<'a> Decoded<'a> {
     }
 }
 
-/// The names of the set bits joined by `|`, unknown bits as `bitN`; `-` when none is set.
+/// The names of the set bits joined by `|`, unknown bits as `bitN`; `-` if none is set.
 pub fn bit_names(mut bits: u64, names: &[(u32, &str)]) -> String {
     let mut words = Vec::new();
     while bits != 0 {

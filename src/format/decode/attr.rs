@@ -1,4 +1,4 @@
-//! Decodes the attr of an event, of any size, and tells what in it no perf can work with.
+//! Decodes the attr of an event, of any size, and reports what makes perf refuse it.
 
 use std::borrow::Cow;
 
@@ -34,7 +34,8 @@ pub const BRANCH_SAMPLE_TYPE_NAMES: &[(u32, &str)] = &[
     (19, "COUNTERS"),
 ];
 
-/// `enum perf_type_id`; PMUs that the kernel numbers when they register start at 6 and are named in feature PMU_MAPPINGS.
+/// `enum perf_type_id`; PMUs that the kernel numbers when they register start at 6 and are named in feature
+/// PMU_MAPPINGS.
 const TYPES: &[(u64, &str)] =
     &[(0, "HARDWARE"), (1, "SOFTWARE"), (2, "TRACEPOINT"), (3, "HW_CACHE"), (4, "RAW"), (5, "BREAKPOINT")];
 
@@ -42,7 +43,8 @@ const TYPES: &[(u64, &str)] =
 const CLOCKS: &[(u64, &str)] =
     &[(0, "REALTIME"), (1, "MONOTONIC"), (4, "MONOTONIC_RAW"), (7, "BOOTTIME"), (11, "TAI")];
 
-/// The name of a clock of clock_gettime(2), without `CLOCK_`; only those that a recording can use have one here.
+/// The name of a clock of clock_gettime(2), without `CLOCK_`. Only the clocks that a recording can use are
+/// listed.
 pub fn clock_name(clockid: u32) -> Option<&'static str> {
     CLOCKS.iter().find(|(number, _)| *number == u64::from(clockid)).map(|(_, name)| *name)
 }
@@ -50,11 +52,11 @@ pub fn clock_name(clockid: u32) -> Option<&'static str> {
 /// Bits 15 and 16 of the flags are a number.
 const PRECISE_IP: u64 = 3 << 15;
 
-/// Decodes `struct perf_event_attr` (include/uapi/linux/perf_event.h; [`Attr`] has the offsets): the fields that `raw` is long enough for. What
-/// is newer than we are is in `tail`.
+/// Decodes `struct perf_event_attr` (include/uapi/linux/perf_event.h; [`Attr`] has the offsets): the fields
+/// that `raw` is long enough for. Bytes after the known fields are in `tail`.
 pub fn decode_attr(raw: &[u8], endian: Endian) -> Fields<'_> {
     let mut d = Reader::new(raw, endian);
-    // An attr ends where the perf that made it knew no more.
+    // Stops at the end of an attr from a perf that knew fewer fields.
     let _ = attr(&mut d, &Attr::decode(raw, endian));
     let tail = d.rest();
     let (mut decoded, _) = d.finish(None);
@@ -100,8 +102,8 @@ fn attr(d: &mut Reader<'_>, attr: &Attr) -> Option<()> {
     Some(())
 }
 
-/// The fields of an attr by the names and in the spelling of `perf evlist -v`, so that one is found with the other's words: type and size
-/// always, of all others those that are not zero.
+/// The fields of an attr with the names and the spelling of `perf evlist -v`, so that both outputs can be
+/// searched for the same words: type and size always, other fields if they are not zero.
 pub fn attr_as_perf(attr: &Attr) -> Vec<(&'static str, String)> {
     let mut fields = vec![
         ("type", annotated(attr.type_.to_string(), perf_type(attr.type_))),
@@ -158,7 +160,7 @@ pub fn attr_as_perf(attr: &Attr) -> Vec<(&'static str, String)> {
     fields
 }
 
-/// Hexadecimal as C prints it: zero has no `0x`.
+/// Hexadecimal as C's `%#x` prints it: zero has no `0x`.
 fn plain_hex(value: u64) -> String {
     if value == 0 { "0".to_owned() } else { format!("{value:#x}") }
 }
@@ -175,10 +177,12 @@ fn perf_type(number: u32) -> Option<String> {
     Some(format!("PERF_TYPE_{name}"))
 }
 
-/// What perf objects to in an attr of `size` bytes, wherever it was found:
+/// What perf rejects in an attr of `size` bytes, in any place that holds an attr:
 ///
-/// - `attr-size`: not a multiple of 8 of at least 64, or `attr.size` (0 means 64) is another size. perf refuses the recording.
-/// - `attr-bits`: bits that nobody has named, so records may hold what we know nothing of. perf gives up the names of the events.
+/// - `attr-size`: not a multiple of 8 of at least 64, or `attr.size` (0 means 64) is another size. perf
+///   refuses the recording.
+/// - `attr-bits`: unknown bits are set, so records may have unknown fields. perf does not use the event
+///   names.
 /// - `read-without-id`: samples hold counters without ids. perf refuses the recording.
 pub fn attr_oddities(attr: &Attr, size: usize) -> Vec<Oddity> {
     let mut odd = Vec::new();

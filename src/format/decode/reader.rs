@@ -1,4 +1,5 @@
-//! Takes a record's fields one after another and notes each as it goes, so that damage never hides what lies before it.
+//! Takes a record's fields one after another and notes each at once, so that damage never hides the fields
+//! before it.
 
 use std::mem;
 
@@ -30,18 +31,19 @@ pub(super) fn named(value: u64, names: &[(u64, &'static str)]) -> Value<'static>
     name.map_or(Value::Number(value), |(_, name)| Value::Name((*name).into()))
 }
 
-/// A value that is -1 (all bits set) where it means any, or none.
+/// A value for which -1 (all bits set) means any or none.
 pub(super) fn any<'a, T: Int>(value: T) -> Value<'a> {
     let value: u64 = value.into();
     if value == T::ALL { Value::Signed(-1) } else { Value::Number(value) }
 }
 
-/// The fields of a record being taken from the front. Methods that take a field note it under its name; `None` means that reading can't go on, and
-/// the reason is noted. In a list, an item whose only field has the name "" becomes that bare value.
+/// Takes the fields of a record from its front. Methods that take a field note it under its name; `None`
+/// means that reading cannot go on, and the reason is noted. In a list, an item whose only field has the name
+/// "" becomes that bare value.
 pub(super) struct Reader<'a> {
     cursor: Cursor<'a>,
     decoded: Decoded<'a>,
-    /// The last field was a text with its NUL.
+    /// The last field was a string, with its NUL.
     padded: bool,
 }
 
@@ -50,7 +52,7 @@ impl<'a> Reader<'a> {
         Reader { cursor: Cursor::new(bytes, endian), decoded: Decoded::default(), padded: false }
     }
 
-    /// What has not been taken yet.
+    /// The bytes that have not been taken yet.
     pub(super) fn rest(&self) -> &'a [u8] {
         self.cursor.rest()
     }
@@ -64,7 +66,7 @@ impl<'a> Reader<'a> {
         self.cursor.endian()
     }
 
-    /// The place reading has come to, for fields that [`Reader`] knows nothing of.
+    /// The current position, for fields that [`Reader`] cannot decode.
     pub(super) fn cursor(&mut self) -> &mut Cursor<'a> {
         &mut self.cursor
     }
@@ -81,7 +83,7 @@ impl<'a> Reader<'a> {
         self.decoded.odd(code, what);
     }
 
-    /// Notes that a field is not there.
+    /// Notes a missing field.
     pub(super) fn need<T>(&mut self, name: &str, got: Option<T>) -> Option<T> {
         if got.is_none() {
             self.odd("too-small", format!("`{name}` does not fit in the {} bytes left", self.left()));
@@ -89,7 +91,7 @@ impl<'a> Reader<'a> {
         got
     }
 
-    /// An integer that is not noted.
+    /// Takes an integer without noting it.
     pub(super) fn int<T: Int>(&mut self, name: &str) -> Option<T> {
         let got = T::take(&mut self.cursor);
         self.need(name, got)
@@ -109,24 +111,24 @@ impl<'a> Reader<'a> {
         self.noted(name, Value::Hex)
     }
 
-    /// A number that is -1 (all bits set) where it means any, or none.
+    /// A number for which -1 (all bits set) means any or none.
     pub(super) fn any<T: Int>(&mut self, name: &'static str) -> Option<T> {
         let got = self.int::<T>(name)?;
         self.note(name, any(got));
         Some(got)
     }
 
-    /// A constant, by its name where it has one.
+    /// A constant, noted by its name if it has one.
     pub(super) fn named<T: Int>(&mut self, name: &'static str, names: &[(u64, &'static str)]) -> Option<T> {
         self.noted(name, |value| named(value, names))
     }
 
-    /// Bits by their names.
+    /// A set of bits, noted by their names.
     pub(super) fn bits<T: Int>(&mut self, name: &'static str, names: &[(u32, &str)]) -> Option<T> {
         self.noted(name, |value| Value::Name(bit_names(value, names).into()))
     }
 
-    /// Bytes that are not noted.
+    /// Takes bytes without noting them.
     pub(super) fn skip(&mut self, name: &str, length: usize) -> Option<&'a [u8]> {
         let got = self.cursor.bytes(length);
         self.need(name, got)
@@ -138,14 +140,15 @@ impl<'a> Reader<'a> {
         Some(got)
     }
 
-    /// Text in a field of `length` bytes; it ends at a NUL or fills the field.
+    /// A string in a field of `length` bytes; it ends at a NUL or fills the field.
     pub(super) fn field_text(&mut self, name: &'static str, length: usize) -> Option<()> {
         let got = self.skip(name, length)?;
         self.note(name, Value::Text(until_nul(got)));
         Some(())
     }
 
-    /// Text and its NUL, the last field of a record. Padding to a multiple of 8 bytes may follow, of whatever perf had in its buffer.
+    /// A string and its NUL, the last field of a record. Padding to a multiple of 8 bytes may follow, with
+    /// arbitrary bytes from perf's buffer.
     pub(super) fn text(&mut self, name: &'static str) -> Option<()> {
         let all = self.rest();
         self.need(name, all.first())?;
@@ -159,7 +162,7 @@ impl<'a> Reader<'a> {
         self.cursor.bytes(text.len() + usize::from(terminated)).map(drop)
     }
 
-    /// `count` items of `size` bytes each. When they don't fit, as many as do.
+    /// `count` items of `size` bytes each, or as many as fit.
     pub(super) fn list(
         &mut self,
         name: &'static str,
@@ -191,7 +194,7 @@ impl<'a> Reader<'a> {
         all.then_some(())
     }
 
-    /// Fields inside a field.
+    /// A field that consists of fields.
     pub(super) fn map(
         &mut self,
         name: &'static str,
@@ -208,7 +211,7 @@ impl<'a> Reader<'a> {
         (mem::replace(&mut self.decoded.fields, outside), got)
     }
 
-    /// What was decoded, and how many bytes were left. `done` tells whether reading came to its end.
+    /// What was decoded, and how many bytes are left. `done` is `Some` if reading reached the end.
     pub(super) fn finish(mut self, done: Option<()>) -> (Decoded<'a>, usize) {
         let rest = self.rest();
         if rest.iter().any(|&b| b != 0) {

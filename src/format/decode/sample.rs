@@ -1,4 +1,4 @@
-//! Turns a sample that was read into named values.
+//! Turns a parsed sample into named values.
 
 use super::reader::{any, named};
 use crate::layout::sample_type as st;
@@ -23,7 +23,7 @@ const TRANSACTION: &[(u32, &str)] = &[
     (7, "CAPACITY_READ"),
 ];
 
-/// The parts of a sample that are there.
+/// Decodes the parts that the sample has.
 pub(super) fn sample<'a>(record: &Record<'a>, layouts: &Layouts, layout: &Layout) -> Decoded<'a> {
     let (sample, short) = Sample::read(record, layout);
     let mut d = Decoded::default();
@@ -81,10 +81,11 @@ pub(super) fn sample<'a>(record: &Record<'a>, layouts: &Layouts, layout: &Layout
 const HW_INDEX: u64 = 1 << 17;
 /// PERF_SAMPLE_BRANCH_COUNTERS.
 const COUNTERS: u64 = 1 << 19;
-/// What the data of every tracepoint begins with: u16 type, u8 flags, u8 preempt_count, s32 pid. It always has a field of its own, too.
+/// The fields that every tracepoint's data begins with: u16 type, u8 flags, u8 preempt_count, s32 pid. At
+/// least one field follows.
 const TRACEPOINT_MIN: usize = 8;
 
-/// What is odd about the parts of a sample.
+/// The oddities of a sample's parts.
 pub(super) fn sample_oddities(
     record: &Record<'_>,
     layouts: &Layouts,
@@ -131,7 +132,7 @@ pub(super) fn sample_oddities(
     }
 }
 
-/// The values of a counter or of a group of them.
+/// The values of a counter, or of a group of counters.
 pub(super) fn counters<'a>(read: &Read<'_>) -> Fields<'a> {
     let times = [("time_enabled", read.enabled), ("time_running", read.running)];
     let times = times.into_iter().filter_map(|(name, time)| Some((name, Value::Number(time?))));
@@ -151,7 +152,7 @@ pub(super) fn counters<'a>(read: &Read<'_>) -> Fields<'a> {
     fields
 }
 
-/// Addresses, and markers by name.
+/// Addresses; context markers by name.
 pub(super) fn callchain<'a>(chain: U64s<'_>) -> Value<'a> {
     let entry = |entry| match Marker::of(entry).and_then(Marker::name) {
         Some(name) => Value::Name(name.into()),

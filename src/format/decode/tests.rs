@@ -1,4 +1,5 @@
-//! Every kind as a record typed by hand in both byte orders, then cut at every byte and changed at every byte; and each oddity once.
+//! Every kind as a record typed by hand in both byte orders, then cut at every byte and changed at every
+//! byte; and each oddity once.
 
 use super::*;
 use crate::value::Fields;
@@ -6,7 +7,7 @@ use crate::{Endian, Event, Origin, sample_type as st};
 
 const BOTH: [Endian; 2] = [Endian::Little, Endian::Big];
 
-/// A record being typed.
+/// Builds a record field by field.
 struct Typed(Endian, Vec<u8>);
 
 fn typed(endian: Endian, kind: RecordType, misc: u16) -> Typed {
@@ -41,11 +42,11 @@ impl Typed {
         self.1.resize(self.1.len() + count, 0);
         self
     }
-    /// In a field of this size.
+    /// A string in a field of this size.
     fn field(self, text: &str, size: usize) -> Self {
         self.raw(text).zeros(size - text.len())
     }
-    /// With a NUL, padded to 8.
+    /// A string with a NUL, padded to 8.
     fn text(self, text: &str) -> Self {
         self.field(text, (text.len() + 1).next_multiple_of(8))
     }
@@ -120,7 +121,7 @@ fn shown(bytes: &[u8], endian: Endian, layouts: &Layouts) -> String {
 
 use RecordType as T;
 
-/// Every kind, and what is in it. `~` stands for the trailer.
+/// Every kind with its decoded form. `~` is the trailer.
 fn records(e: Endian) -> Vec<(Vec<u8>, &'static str)> {
     let new = |kind| typed(e, kind, 2);
     let tasks = |kind| typed(e, kind, 2).u32(u32::MAX).u32(8);
@@ -377,8 +378,8 @@ fn every_kind_in_both_byte_orders() {
     }
 }
 
-/// All the bytes of records that can't be right are still fields, and nothing panics: each record cut short at every byte, and with every byte
-/// changed.
+/// Damaged records still decode to fields that cover all their bytes, without a panic: each record is cut at
+/// every byte, and changed at every byte.
 #[test]
 fn damage_never_panics() {
     for endian in BOTH {
@@ -406,7 +407,8 @@ fn damage_never_panics() {
     }
 }
 
-/// Byte by byte, of the size and with the cookie, count and pid of the example in the patch that introduced the kind.
+/// Typed byte by byte: size, cookie, count and pid are those of the example in the patch that introduced the
+/// kind.
 #[test]
 fn a_deferred_call_chain_byte_by_byte() {
     #[rustfmt::skip]
@@ -442,7 +444,7 @@ fn the_build_id_bit_is_believed_only_where_a_build_id_is() {
             MmapBuildId::BuildId(id) => format!("{} bytes", id.len()),
             MmapBuildId::Wrong => "wrong".to_owned(),
         };
-        // Device 8:1, inode 77, generation 0. Only on a little-endian machine does 8 look like a size.
+        // Device 8:1, inode 77, generation 0. Only in little-endian order does 8 look like a size.
         let inode = |id| end(front().u32(8).u32(1).u64s([77, 0]), id);
         assert_eq!(verdict(&inode(11), &one), "wrong");
         assert_eq!(verdict(&inode(11), &two), "wrong");
@@ -478,7 +480,7 @@ fn what_is_odd_has_a_code() {
     let new = |kind| typed(e, kind, 2);
     let comm = |text: &str| new(T::COMM).u32(1).u32(2).raw(text);
     let cases: Vec<(Vec<u8>, &Layouts, &str)> = vec![
-        // A size that is no multiple of 8, and kinds that may have one.
+        // A size that is not a multiple of 8, and the kinds that allow one.
         (new(T::FINISHED_ROUND).zeros(1).done(), &one, " !size-unaligned"),
         (new(T::COMPRESSED).done(), &one, "size=0 !compressed-size"),
         (new(T::COMPRESSED2).u64(9).raw([1; 8]).done(), &one, "data_size=9 !compressed-size"),
@@ -491,7 +493,7 @@ fn what_is_odd_has_a_code() {
         (typed(e, T::SWITCH, 7).done(), &plain, " !cpumode-unknown"),
         // Strings.
         (comm("12345678").done(), &plain, "pid=1 tid=2 comm='12345678' !string-unterminated"),
-        // perf pads with what it has in its buffer.
+        // perf pads with whatever is in its buffer.
         (comm("123\0\0\0\x005").done(), &plain, "pid=1 tid=2 comm='123' rest=00000035"),
         (
             comm("123\0\0\0\x0056789abcd").done(),
@@ -499,9 +501,10 @@ fn what_is_odd_has_a_code() {
             "pid=1 tid=2 comm='123' rest=000000353637383961626364 !rest",
         ),
         (comm("").done(), &plain, "pid=1 tid=2 !too-small"),
-        // The trailer. Without one, the text needs the bytes; with one, what follows the text would be too much padding.
+        // The trailer. Without a trailer the string needs all bytes; with one, too much padding would follow
+        // the string.
         (comm("/a/long/name\0\0\0\0").done(), &one, "pid=1 tid=2 comm='/a/long/name' !trailer-missing"),
-        // Text up to the end is not a trailer.
+        // Text up to the end of the record is not a trailer.
         (comm(&"x".repeat(64)).done(), &one, &long_name),
         (new(T::FORK).u64s([1, 2, 3]).done(), &one, "pid=1 ppid=0 tid=2 ptid=0 time=3 !trailer-missing"),
         (new(T::FORK).u64s([1, 2]).done(), &one, "pid=1 ppid=0 tid=2 ptid=0 !too-small"),
@@ -553,7 +556,7 @@ fn what_is_odd_has_a_code() {
             &plain,
             "addr=0x5 old_len=1 new_len=9 old_bytes=01 rest=020000 !count-too-large",
         ),
-        // Numbers nobody has named.
+        // Unknown numbers.
         (new(T::CPU_MAP).u16(9).u16(1).u32(1).done(), &one, "type=9 rest=010001000000 !cpu-map-type"),
         (
             new(T::CPU_MAP).u16(1).u16(1).u16(2).u16(1).done(),
@@ -656,7 +659,7 @@ fn misc_bits_have_names() {
     }
 }
 
-/// The parts of a sample in the words of this module; their layouts are tested where they are read.
+/// The parts of a sample by their decoded names; `src/format/sample/tests.rs` tests their layouts.
 #[test]
 fn a_sample_in_words() {
     for e in BOTH {

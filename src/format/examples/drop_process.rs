@@ -9,7 +9,7 @@ use std::path::Path;
 use perfx_format::read::Recording;
 use perfx_format::write::RecordingWriter;
 
-/// Returns how many records were left out. The records of the copy are not compressed.
+/// Returns the number of records dropped. The records of the copy are not compressed.
 pub(crate) fn drop_process(input: &Path, pid: u32, output: &Path) -> perfx_format::Result<u64> {
     let mut recording = Recording::open(input)?;
     recording.check_whole()?;

@@ -1,4 +1,5 @@
-//! Writes a recording that no perf has recorded, and that every perf reads: `perf script -i made.data` shows its three samples.
+//! Writes a recording without perf that every perf can read: `perf script -i made.data` shows its three
+//! samples.
 //!
 //! ```sh
 //! cargo run -p perfx-format --example write_recording -- made.data
@@ -13,7 +14,7 @@ use perfx_format::{
     Attr, Comm, Endian, Event, Feature, Inode, MappedFile, Mmap2, RecordType, Result, sample_type,
 };
 
-/// A process that runs in one file, and three samples of it.
+/// A process with one mapped file and three samples.
 pub(crate) fn write_recording(path: &Path) -> Result<()> {
     let endian = Endian::Little;
     let mut attr = Attr::default();

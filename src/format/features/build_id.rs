@@ -1,27 +1,29 @@
-//! The entries of a BUILD_ID section, and what their ids say of names.
+//! The entries of a BUILD_ID section, and a lookup of their ids by file name.
 
 use std::collections::HashSet;
 
 use crate::record::build_id::{BUILD_ID_SIZE_VALID, BuildIdEntry};
 use crate::{Endian, Record, RecordType, until_nul};
 
-/// PATH_MAX: what the name in an entry may have with its NUL, bytes.
+/// PATH_MAX: the longest file name in an entry, with its NUL, bytes.
 pub const BUILD_ID_NAME_MAX: usize = 4096;
 
-/// The entries of a BUILD_ID section. Ends before the first one whose size can't be right; [`BuildIds::rest`] tells whether there was one.
+/// The entries of a BUILD_ID section. Stops at the first entry with an impossible size; [`BuildIds::rest`]
+/// then returns the remaining bytes.
 #[derive(Clone, Debug)]
 pub struct BuildIds<'a> {
     rest: &'a [u8],
     endian: Endian,
-    /// Made by perf before 2.6.34.
+    /// Written by perf before 2.6.34.
     without_pid: bool,
 }
 
 impl<'a> BuildIds<'a> {
-    /// Starts at the front.
+    /// Starts at the front of the section.
     pub fn new(section: &'a [u8], endian: Endian) -> Self {
         let mut ids = BuildIds { rest: section, endian, without_pid: false };
-        // Nothing in an entry tells its version; but read as a newer one, the kernel's lacks the first four letters.
+        // Entries carry no version. Read with the newer layout, the name of the kernel's entry lacks its
+        // first four letters.
         ids.without_pid = ids.clone().any(|entry| entry.filename == b"nel.kallsyms]");
         ids
     }
@@ -35,20 +37,21 @@ impl<'a> BuildIds<'a> {
         Some((bytes, entry))
     }
 
-    /// Every perf reads an entry that [`BuildIds::split`] returned: its name ends, and fits into the buffer (PATH_MAX) into which perf 6.1 reads it
-    /// without looking; its id has at most 20 bytes.
+    /// True if every perf reads an entry that [`BuildIds::split`] returned: its name is terminated and fits
+    /// into the buffer of PATH_MAX bytes into which perf 6.1 copies it unchecked, and its id has at most 20
+    /// bytes.
     pub fn every_perf_reads(&self, bytes: &[u8], entry: &BuildIdEntry<'_>) -> bool {
         let name = bytes.get(36..).unwrap_or_default();
         let sized = entry.misc & BUILD_ID_SIZE_VALID == 0 || bytes.get(32).is_some_and(|&size| size <= 20);
         self.without_pid || sized && name.contains(&0) && name.len() <= BUILD_ID_NAME_MAX
     }
 
-    /// The bytes that are not entries, once the iterator has ended.
+    /// The bytes that are not entries, after the iterator has ended.
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// The section was made by perf before 2.6.34, whose entries have no pid.
+    /// True if perf before 2.6.34 wrote the section: its entries have no pid.
     pub fn without_pid(&self) -> bool {
         self.without_pid
     }
@@ -62,21 +65,21 @@ impl<'a> Iterator for BuildIds<'a> {
     }
 }
 
-/// Build-ids by the names of their files, as feature BUILD_ID has them.
+/// Build-ids by file name, from feature BUILD_ID.
 #[derive(Clone, Default, Debug)]
 pub struct NamedIds(HashSet<(Vec<u8>, Vec<u8>)>);
 
 impl NamedIds {
-    /// Of this section.
+    /// Reads them from this section.
     pub fn new(section: &[u8], endian: Endian) -> NamedIds {
         let named = BuildIds::new(section, endian);
         NamedIds(named.map(|entry| (entry.filename.to_vec(), trimmed_id(entry.id).to_vec())).collect())
     }
 
-    /// An MMAP2 record holds, where device and inode stand in others, the very id that its file has here, so that bit 14 of its `misc` is right
-    /// whatever else its bytes could mean.
+    /// True if an MMAP2 record holds, in the place of device and inode, the id that feature BUILD_ID has for
+    /// its file. Bit 14 of its `misc` is then right, whatever else the bytes could mean.
     pub fn prove(&self, record: &Record<'_>) -> bool {
-        // u8 size, u8 0, u16 0, 20 bytes of id with zeros behind; u32 prot, flags; file name.
+        // u8 size, u8 0, u16 0, the id padded with zeros to 20 bytes; u32 prot, flags; file name.
         let union = record.bytes().get(40..64).filter(|_| record.kind() == RecordType::MMAP2);
         let Some((head, id)) = union.and_then(|union| union.split_at_checked(4)) else { return false };
         let name = until_nul(record.bytes().get(72..).unwrap_or_default());
@@ -87,7 +90,7 @@ impl NamedIds {
     }
 }
 
-/// An id without the zeros that may stand behind it: it may be said with its length, or without and with zeros up to 20 bytes.
+/// An id without trailing zeros: an id may be stored with its length, or padded with zeros to 20 bytes.
 pub fn trimmed_id(id: &[u8]) -> &[u8] {
     let end = id.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
     &id[..end]

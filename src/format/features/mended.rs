@@ -1,35 +1,36 @@
-//! Tells whether every perf gets past a feature section, and rewrites a section at which some perf stops where its text can be saved.
+//! Decides whether every perf can read a feature section, and rewrites one that stops some perf if its text
+//! can be saved.
 
 use super::{FeatureContext, decode_feature, put_str, read_str, write_str};
 use crate::{Endian, Feature, until_nul};
 
-/// What becomes of a section that has to be read by every perf.
+/// Whether every perf can read a section.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Mended {
-    /// Every perf gets past it as it is.
+    /// Every perf reads it as it is.
     Sound,
-    /// These bytes hold the same, and every perf gets past them.
+    /// These bytes hold the same, and every perf reads them.
     Rewritten(Vec<u8>),
-    /// Some perf stops there, and the section can't be rewritten. In one sentence, why.
+    /// Some perf stops here, and the section cannot be rewritten. One sentence says why.
     Unreadable(String),
 }
 
-/// Some perf stops reading features at a section of which [`decode_feature`] finds this. Measured with 6.1, 6.12, 7.2 and 7.3, as a file and as
-/// pipe data; bytes behind what is known of a section stop none.
+/// The oddities of [`decode_feature`] at which some perf stops reading features. Measured with 6.1, 6.12, 7.2
+/// and 7.3, as a file and as pipe data. Bytes after the known fields of a section stop no perf.
 const STOPPED_BY: [&str; 2] = ["section-short", "version-unknown"];
 
-/// perf reads on behind these whatever they hold, or has records of their own for them in pipe data.
+/// perf skips the contents of these sections, or has records of its own for them in pipe data.
 const PASSED_OVER: [Feature; 4] =
     [Feature::TRACING_DATA, Feature::BUILD_ID, Feature::EVENT_DESC, Feature::AUXTRACE];
 
-/// What becomes of this section.
+/// Checks this section, and rewrites it if necessary.
 pub fn mend(feature: Feature, section: &[u8], endian: Endian, context: FeatureContext) -> Mended {
     let mut odd = decode_feature(feature, section, endian, context).odd.into_iter();
     let Some(odd) = odd.find(|odd| STOPPED_BY.contains(&odd.code) && !PASSED_OVER.contains(&feature)) else {
         return Mended::Sound;
     };
     let rewritten = match feature {
-        // hiperf of OpenHarmony writes it as one string.
+        // hiperf of OpenHarmony writes it as a single string.
         Feature::CMDLINE => read_str(section, endian).filter(|text| !text.is_empty()).map(|text| {
             let mut list = endian.bytes_u32(1).to_vec();
             put_str(text, endian, &mut list);

@@ -1,4 +1,5 @@
-//! Reads a feature section field by field and notes each field as it goes, so that damage never hides what lies before it.
+//! Reads a feature section field by field and notes each field at once, so that damage never hides the fields
+//! before it.
 
 use std::mem;
 
@@ -7,7 +8,7 @@ use crate::{Cursor, Decoded, Endian, Value, until_nul};
 
 /// An integer of a section.
 pub(super) trait Int: Copy + Into<u64> {
-    /// Takes it from the front.
+    /// Takes the integer from the front.
     fn take(cursor: &mut Cursor<'_>) -> Option<Self>;
     /// Appends its bytes.
     fn put(self, endian: Endian, out: &mut Vec<u8>);
@@ -31,8 +32,8 @@ impl Int for u64 {
     }
 }
 
-/// Appends a STR as perf writes it: u32 length, then the text, a NUL and zeros up to a multiple of 64, which is that length. perf itself relies
-/// on the 64 within CPU_TOPOLOGY. Text ends at its first NUL.
+/// Appends a STR as perf writes it: u32 length, then the text, a NUL and zeros up to a multiple of 64; the
+/// length includes them. perf's reader of CPU_TOPOLOGY relies on the 64. The text ends at its first NUL.
 pub(super) fn put_str(text: &[u8], endian: Endian, out: &mut Vec<u8>) {
     let text = until_nul(text);
     let length = (text.len() + 1).next_multiple_of(64);
@@ -42,13 +43,14 @@ pub(super) fn put_str(text: &[u8], endian: Endian, out: &mut Vec<u8>) {
     out.resize(end, 0);
 }
 
-/// A section being read. Every method that takes a field notes it under its name; `None` means that reading can't go on, and the reason is
-/// noted. In a list, an item whose only field has the name "" becomes that bare value.
+/// Takes the fields of a section from its front. Methods that take a field note it under its name; `None`
+/// means that reading cannot go on, and the reason is noted. In a list, an item whose only field has the name
+/// "" becomes that bare value.
 pub(super) struct Section<'a> {
     size: usize,
     cursor: Cursor<'a>,
     decoded: Decoded<'a>,
-    /// What the section was too short for.
+    /// The first field that the section is too short for.
     short: Option<String>,
 }
 
@@ -66,12 +68,12 @@ impl<'a> Section<'a> {
         self.cursor.endian()
     }
 
-    /// Reads what follows in another byte order.
+    /// Reads the rest in another byte order.
     pub(super) fn set_endian(&mut self, endian: Endian) {
         self.cursor = Cursor::new(self.cursor.rest(), endian);
     }
 
-    /// What has not been taken yet.
+    /// The bytes that have not been taken yet.
     pub(super) fn rest(&self) -> &'a [u8] {
         self.cursor.rest()
     }
@@ -89,7 +91,7 @@ impl<'a> Section<'a> {
         self.decoded.odd(code, what);
     }
 
-    /// Reading can't go on because `what` needs more bytes than there are.
+    /// Stops reading because `what` needs more bytes than are left.
     pub(super) fn short<T>(&mut self, what: impl Into<String>) -> Option<T> {
         self.short.get_or_insert_with(|| what.into());
         None
@@ -103,13 +105,13 @@ impl<'a> Section<'a> {
         got
     }
 
-    /// Bytes that are not noted.
+    /// Takes bytes without noting them.
     pub(super) fn skip(&mut self, name: &str, length: impl Into<u64>) -> Option<&'a [u8]> {
         let got = usize::try_from(length.into()).ok().and_then(|length| self.cursor.bytes(length));
         self.need(name, got)
     }
 
-    /// An integer that is not noted.
+    /// Takes an integer without noting it.
     pub(super) fn int<T: Int>(&mut self, name: &str) -> Option<T> {
         let got = T::take(&mut self.cursor);
         self.need(name, got)
@@ -134,7 +136,7 @@ impl<'a> Section<'a> {
         Some(())
     }
 
-    /// A STR: u32 length, then that many bytes of text with any number of NULs behind it.
+    /// A STR: u32 length, then that many bytes: text followed by any number of NULs.
     pub(super) fn text(&mut self, name: &'static str) -> Option<&'a [u8]> {
         let before = self.cursor;
         let length = self.int::<u32>(name)?;
@@ -150,7 +152,7 @@ impl<'a> Section<'a> {
         Some(text)
     }
 
-    /// Text up to its NUL, without a length.
+    /// A string up to its NUL, without a length.
     pub(super) fn c_str(&mut self, name: &'static str) -> Option<&'a [u8]> {
         let length = self.rest().iter().position(|&b| b == 0);
         let length = self.need(name, length)?;
@@ -159,7 +161,7 @@ impl<'a> Section<'a> {
         Some(text)
     }
 
-    /// The version of the section. Only the known one tells what follows.
+    /// The version of the section. Reading goes on only if it is the known one.
     pub(super) fn version<T: Int>(&mut self, known: T) -> Option<()> {
         let (found, known): (u64, u64) = (self.number::<T>("version")?.into(), known.into());
         if found != known {
@@ -169,7 +171,7 @@ impl<'a> Section<'a> {
         Some(())
     }
 
-    /// A u32 count, then as many items of at least `smallest` bytes each.
+    /// A u32 count, then that many items of at least `smallest` bytes each.
     pub(super) fn counted<I>(
         &mut self,
         name: &'static str,
@@ -180,12 +182,13 @@ impl<'a> Section<'a> {
         self.list(name, count, smallest, item).map(drop)
     }
 
-    /// A STRLIST: u32 count, then as many STR.
+    /// A STRLIST: u32 count, then that many STR.
     pub(super) fn strings(&mut self, name: &'static str) -> Option<()> {
         self.counted(name, 4, |s| s.text(""))
     }
 
-    /// `count` items of at least `smallest` bytes each; never more than can be there, so that a wild count allocates nothing.
+    /// `count` items of at least `smallest` bytes each. Allocates for no more items than the bytes can hold,
+    /// whatever the count says.
     pub(super) fn list<I>(
         &mut self,
         name: &'static str,
@@ -219,7 +222,7 @@ impl<'a> Section<'a> {
         (read.len() as u64 == count).then_some(read)
     }
 
-    /// What was decoded. `done` tells whether the whole section could be read.
+    /// What was decoded. `done` is `Some` if the whole section was read.
     pub(super) fn finish(mut self, done: Option<()>) -> Decoded<'a> {
         if let Some(what) = self.short.take() {
             self.odd("section-short", format!("section of {} bytes: {what}", self.size));

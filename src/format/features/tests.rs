@@ -1,4 +1,5 @@
-//! Every feature as a section typed by hand in both byte orders, then cut at every byte and changed at every byte.
+//! Every feature as a section typed by hand in both byte orders, then cut at every byte and changed at every
+//! byte.
 
 use super::*;
 use crate::record::build_id::BuildIdEntry;
@@ -7,7 +8,7 @@ use crate::value::Fields;
 const CPUS: FeatureContext = FeatureContext { cpus: Some(NrCpus { available: 3, online: 2 }) };
 const BOTH: [Endian; 2] = [Endian::Little, Endian::Big];
 
-/// A section being typed.
+/// Builds a section field by field.
 struct Bytes(Endian, Vec<u8>);
 
 impl Bytes {
@@ -31,12 +32,12 @@ impl Bytes {
         self.1.resize(self.1.len() + count, 0);
         self
     }
-    /// Padded to 64 as perf does.
+    /// A STR padded to 64 as perf does.
     fn str(self, text: &str) -> Self {
         let padded = (text.len() / 64 + 1) * 64;
         self.u32(padded as u32).raw(text).zeros(padded - text.len())
     }
-    /// Only the NUL.
+    /// A STR with only the NUL.
     fn bare(self, text: &str) -> Self {
         self.u32(text.len() as u32 + 1).raw(text).zeros(1)
     }
@@ -67,7 +68,7 @@ fn shown(decoded: &Decoded<'_>) -> String {
     show_fields(&decoded.fields) + &codes.collect::<String>()
 }
 
-/// How many values there are.
+/// The number of values.
 fn count(fields: &Fields<'_>) -> usize {
     fn one(value: &Value<'_>) -> usize {
         1 + match value {
@@ -297,7 +298,7 @@ fn cases() -> impl Iterator<Item = (Feature, Endian, Vec<u8>, &'static str)> {
 fn every_feature_decodes_in_both_byte_orders() {
     for (feature, endian, section, expected) in cases() {
         let mut decoded = decode_feature(feature, &section, endian, CPUS);
-        // What an attr holds is another module's matter.
+        // Other tests check the contents of attrs.
         for (_, value) in &mut decoded.fields {
             let Value::List(values) = value else { continue };
             for value in values {
@@ -458,7 +459,7 @@ fn build_ids_are_written_as_they_are_read() {
     BuildIdEntry::new(2, -1, &id, b"[vdso]").write_section(Endian::Little, &mut section).unwrap();
     assert_eq!(&section[..8], [0, 0, 0, 0, 2, 0x80, 44, 0]);
     assert_eq!(&section[32..], b"\x14\0\0\0[vdso]\0\0");
-    // What an entry can't hold.
+    // What an entry cannot hold.
     assert_eq!(BuildIdEntry::new(2, -1, &[0; 21], b"").write_section(Endian::Little, &mut section), None);
     assert_eq!(
         BuildIdEntry::new(2, -1, &id, &[b'a'; 65_520]).write_record(&[], Endian::Little, &mut section),
@@ -510,7 +511,7 @@ fn texts_groups_and_events_are_written_as_they_are_read() {
         let section = write_event_desc(128, &events, endian).unwrap();
         assert_eq!(read_event_desc(&section, endian).as_deref(), Some(&events[..]));
         assert_eq!(read_event_desc(&section[..section.len() - 1], endian), None);
-        // A larger size than the attr's leaves zeros behind it, a smaller one is refused.
+        // A size larger than the attr's adds zeros; a smaller one is refused.
         let grown = write_event_desc(136, &events, endian).unwrap();
         assert_eq!(read_event_desc(&grown, endian).unwrap()[1].attr, [&[3; 128][..], &[0; 8]].concat());
         assert_eq!(write_event_desc(64, &events, endian), None);
@@ -523,17 +524,17 @@ fn a_section_that_stops_perf_is_mended_in_both_byte_orders() {
         let as_it_is = |feature, section: &[u8]| mend(feature, section, endian, FeatureContext::default());
         let text = write_str(b"a text", endian);
         assert_eq!(as_it_is(Feature::CPUDESC, &text), Mended::Sound);
-        // Too short for the length it says; too short to say one.
+        // Shorter than its length says; too short for a length.
         let mut long = endian.bytes_u32(5000).to_vec();
         long.extend(b"a text");
         assert_eq!(as_it_is(Feature::CPUDESC, &long), Mended::Rewritten(text.clone()));
         assert_eq!(as_it_is(Feature::CPUDESC, b""), Mended::Unreadable("it is empty".to_owned()));
         assert!(matches!(as_it_is(Feature::CPUDESC, b"\x01"), Mended::Unreadable(_)));
-        // A string in place of a list of strings.
+        // A string instead of a list of strings.
         let list = [&endian.bytes_u32(1)[..], &text].concat();
         assert_eq!(as_it_is(Feature::CMDLINE, &list), Mended::Sound);
         assert_eq!(as_it_is(Feature::CMDLINE, &text), Mended::Rewritten(list));
-        // Of another version; what perf passes over; what nobody knows.
+        // Another version; a feature that perf skips; an unknown feature.
         let version = [endian.bytes_u32(2), endian.bytes_u32(0)].concat();
         assert!(matches!(as_it_is(Feature::CACHE, &version), Mended::Unreadable(_)));
         assert_eq!(as_it_is(Feature::EVENT_DESC, b"\x01"), Mended::Sound);

@@ -1,4 +1,4 @@
-//! A run of whole records, and what is known of it without walking it.
+//! A run of whole records, with what is known about it without walking it.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -10,14 +10,17 @@ use crate::{
     Bytes, Endian, HEADER_SIZE, Kinds, Layouts, Oddity, Origin, Origins, Record, RecordType, Result, Walker,
 };
 
-/// About how many bytes one batch holds: large enough that handing it over costs nothing, small enough that a few fit in the cache.
+/// The approximate size of a batch, bytes: large enough to make handing it over cheap, small enough for a few
+/// to fit in the cache.
 pub const BATCH_SIZE: usize = 4 << 20;
 
-/// Positions in a batch of all records that are neither samples nor ends of a round, so that who wants only such is spared the walk over what
-/// makes up nearly all of a recording. Kept with the extents, so there is a limit to them.
+/// The positions in a batch of all records that are neither samples nor ends of a round. Code that wants only
+/// these skips the walk over nearly all of a recording. They are kept with the extents, so their number is
+/// limited.
 pub(super) type SparseIndex = Arc<[u32]>;
 
-/// A run of whole records. [`Recording::decompressed`](super::Recording::decompressed) shows how to walk them.
+/// A run of whole records. [`Recording::decompressed`](super::Recording::decompressed) shows how to walk
+/// them.
 #[derive(Clone, Debug)]
 pub struct Batch {
     /// The records and their payloads.
@@ -26,41 +29,42 @@ pub struct Batch {
     pub endian: Endian,
     /// Where they came from.
     pub origins: Origins,
-    /// The kinds that occur.
+    /// The kinds that occur in it.
     pub kinds: Kinds,
-    /// How many there are.
+    /// The number of records.
     pub records: u64,
-    /// Where those of rare kinds stand, unless there are many or nobody knows.
+    /// The positions of records of rare kinds; `None` if there are too many or they are unknown.
     pub(crate) rare: Option<SparseIndex>,
-    /// The file and offset at which the same bytes lie, if they are mapped.
+    /// The file and offset of the same bytes, if they are mapped.
     pub stored: Option<(Arc<File>, u64)>,
     /// The file they came from.
     pub name: Arc<str>,
-    /// How to find a record's event and time.
+    /// Finds a record's event and time.
     pub layouts: Arc<Layouts>,
-    /// What follows the last whole record and is none.
+    /// Bytes after the last whole record that are not a record.
     pub torn: Option<Fragment>,
-    /// What could not be decompressed, known at its end.
+    /// Data that could not be decompressed, known at its end.
     pub lost: Option<Lost>,
-    /// The compressed records that were opened since the batch before; their records are in this one or the next.
+    /// The compressed records that were expanded since the previous batch; their contents are in this batch
+    /// or the next.
     pub opened: Vec<Opened>,
 }
 
-/// A COMPRESSED or COMPRESSED2 record that was replaced by what it holds.
+/// A COMPRESSED or COMPRESSED2 record that was replaced by its contents.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Opened {
-    /// Where it lies.
+    /// Its place in the input.
     pub origin: Origin,
-    /// Which of the two it is.
+    /// Which of the two kinds.
     pub kind: RecordType,
     /// `header.size`, bytes.
     pub size: usize,
-    /// Bytes it holds.
+    /// Size of its contents, bytes.
     pub expanded: u64,
-    /// A zstd frame ends inside it, not with it, and another one follows there.
+    /// A zstd frame ends in the middle of it and another one follows.
     pub frame_inside: bool,
-    /// What is odd about the record itself.
+    /// Oddities of the record itself.
     pub odd: Vec<Oddity>,
 }
 
@@ -78,18 +82,18 @@ impl Opened {
 }
 
 impl Batch {
-    /// Walks its records.
+    /// Walks the batch's records.
     pub fn walk(&self) -> Walker<'_> {
         Walker::new(&self.bytes, &self.origins, self.endian).with_rare(self.rare.as_deref())
     }
 
-    /// Takes in the whole records of `bytes`.
+    /// Appends `bytes`, as far as they are whole records.
     pub(super) fn hold(&mut self, bytes: Bytes, framed: &Framed) {
         (self.bytes, self.kinds, self.records) = (bytes, framed.kinds, framed.records);
         self.rare = framed.rare.as_deref().map(Arc::from);
     }
 
-    /// The records in `range`, which begins and ends at record boundaries of one origin.
+    /// The records in `range`, which begins and ends at record boundaries and within one origin.
     pub(crate) fn part(&self, range: std::ops::Range<usize>) -> Result<Batch> {
         let mut origins = Origins::default();
         origins.push(0, self.origins.at(range.start));

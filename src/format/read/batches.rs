@@ -1,4 +1,4 @@
-//! Yields the batches of a recording in file order, from any thread that has found one.
+//! Yields the batches of a recording in file order; any thread may have found them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -12,7 +12,7 @@ use crate::header::EVENTS_MAX;
 use crate::record::header_records::HeaderRecord;
 use crate::{Error, Event, Kinds, Layouts, RecordType, Result};
 
-/// How far the reading of a recording has come, for whoever shows it while it goes on.
+/// How much of a recording has been read, for a progress display.
 #[derive(Debug, Default)]
 pub struct Progress {
     read: AtomicU64,
@@ -20,23 +20,23 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Bytes of records read so far, as stored, all readings together.
+    /// Bytes of records read so far, as stored, summed over all passes through the recording.
     pub fn read(&self) -> u64 {
         self.read.load(Ordering::Relaxed)
     }
 
-    /// How many times the recording will be read; 1 unless somebody has said otherwise.
+    /// How many times the recording will be read; 1 unless [`Progress::expect`] was called.
     pub fn readings(&self) -> u64 {
         self.readings.load(Ordering::Relaxed).max(1)
     }
 
-    /// It will be read so many times at least.
+    /// Announces that the recording will be read at least this many times.
     pub fn expect(&self, readings: u64) {
         self.readings.fetch_max(readings, Ordering::Relaxed);
     }
 }
 
-/// A batch of a mapped stream, without its bytes.
+/// The extent of a batch of a mapped stream, without its bytes.
 #[derive(Clone, Debug)]
 pub struct BatchExtent {
     stream: usize,
@@ -59,14 +59,14 @@ impl BatchExtent {
 /// Yields the batches of a recording.
 pub struct Batches {
     pub(super) cutters: Vec<Cutter>,
-    /// The cutter at work.
+    /// Index of the current cutter.
     pub(super) at: usize,
-    /// Pipe data: the events so far, since more may come among the records.
+    /// Pipe data: the events so far; more may come among the records.
     pub(super) pipe: Option<Vec<Event>>,
-    /// An attr among the records that can't be read is no error: whoever reads the records finds it.
+    /// Ignore unreadable attrs among the records: code that walks the records reports them.
     pub(super) lenient: bool,
     pub(super) layouts: Arc<Layouts>,
-    /// The next of the known extents, when they are known.
+    /// Index of the next extent, if the extents are known.
     pub(super) again: Option<usize>,
     pub(super) new_extents: Option<Vec<BatchExtent>>,
     pub(super) extents: Arc<OnceLock<Vec<BatchExtent>>>,
@@ -100,7 +100,8 @@ impl Iterator for Batches {
             Err(error) => {
                 let name = self.cutters.get(self.at).map(|cutter| cutter.stream.name.clone());
                 self.new_extents = None;
-                // Nothing behind the fault can be found, but the other files of a directory are not concerned.
+                // No records can be found after the fault, but the other files of a directory are not
+                // affected.
                 self.at += 1;
                 named(error, name.unwrap_or_else(|| "".into()))
             }
@@ -116,9 +117,9 @@ pub struct Window {
     to: usize,
 }
 
-/// A window in which any thread can look for the batch, before it is known where records begin: that is guessed.
+/// A window in which any thread can look for a batch by guessing the first record boundary.
 pub struct SpeculativeBatch {
-    /// Where.
+    /// The window.
     pub window: Window,
     cutter: Cutter,
 }
@@ -130,8 +131,8 @@ impl std::fmt::Debug for SpeculativeBatch {
 }
 
 impl SpeculativeBatch {
-    /// What seems to be the batch; [`Batches::accept`] knows whether it is. `None` where no records seem to begin, or something is wrong with
-    /// them, which is for who reads in file order to judge.
+    /// The batch, if the guess is right, which [`Batches::accept`] decides. `None` if no records seem to
+    /// begin here, or if they seem damaged, which only reading in file order can judge.
     pub fn batch(mut self) -> Option<(BatchExtent, Batch)> {
         let Window { stream, from, to } = self.window;
         let start = likely_start(self.cutter.mapped()?, from, to, self.cutter.endian)?;
@@ -143,8 +144,8 @@ impl SpeculativeBatch {
 }
 
 impl Batches {
-    /// All windows in file order, for who looks for batches on many threads. `None` where they must be read in order, or their places are
-    /// known.
+    /// All windows in file order, to look for batches on many threads. `None` if the batches must be read in
+    /// order, or their extents are known.
     pub fn speculative_batches(&self) -> Option<impl Iterator<Item = SpeculativeBatch> + Send + use<>> {
         let cutters: Option<Vec<Cutter>> = self.cutters.iter().map(Cutter::of_mapped).collect();
         let cutters = cutters.filter(|cutters| cutters.iter().all(|cutter| !cutter.lenient))?;
@@ -159,7 +160,7 @@ impl Batches {
         unknown.then(|| cutters.into_iter().enumerate().flat_map(drafts))
     }
 
-    /// Takes a drafted batch for the next one, if it is.
+    /// Accepts a speculative batch as the next one if its extent is right.
     pub fn accept(&mut self, extent: BatchExtent) -> bool {
         if self.place() != Some((extent.stream, extent.start)) {
             return false;
@@ -173,12 +174,12 @@ impl Batches {
         true
     }
 
-    /// The next batch begins behind this window, or there is none.
+    /// True if the next batch begins after this window, or there is none.
     pub fn is_past(&self, window: Window) -> bool {
         self.place().is_none_or(|place| place >= (window.stream, window.to))
     }
 
-    /// Stream and position of what comes next.
+    /// Stream and position of the next batch.
     fn place(&self) -> Option<(usize, usize)> {
         let left = |cutter: &&Cutter| cutter.mapped().is_some_and(|bytes| cutter.at < bytes.len());
         let streams = self.cutters.iter().enumerate().skip(self.at);
@@ -197,7 +198,7 @@ impl Batches {
             self.at += 1;
         }
         if let Some(extents) = self.new_extents.take() {
-            // Whoever was first has found the same.
+            // Another reading may have set the extents first; they are the same.
             let _ = self.extents.set(extents);
         }
         Ok(None)
@@ -223,7 +224,8 @@ impl Batches {
         }))
     }
 
-    /// An attr may come anywhere in pipe data (perf inject --itrace writes one when it makes the first event of a new kind).
+    /// Takes events from attrs among the records: perf inject --itrace writes an attr when it makes the first
+    /// event of a new kind.
     fn take_late_events(&mut self, batch: &mut Batch) -> Result<()> {
         let Some(events) = &mut self.pipe else { return Ok(()) };
         let attrs = Kinds::of(&[RecordType::HEADER_ATTR]);

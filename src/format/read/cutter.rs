@@ -15,14 +15,15 @@ pub(super) struct Cutter {
     pub(super) stream: Stream,
     pub(super) endian: Endian,
     pub(super) layouts: Arc<Layouts>,
-    /// Mapped: bytes already cut off.
+    /// Mapped: bytes cut off so far.
     pub(super) at: usize,
     pub(super) ended: bool,
-    /// Mapped: bytes that are no record are stepped over, where records go on behind them.
+    /// Mapped: step over bytes that are not records if records follow.
     pub(super) lenient: bool,
-    /// How many bytes may still be looked at while looking for records: the sum of all gaps is linear in the input.
+    /// How many bytes the searches for records may still examine, so that the work over all gaps is linear in
+    /// the input.
     pub(super) probes: u64,
-    /// Read no more of a pipe than is there, as long as that is a record.
+    /// Do not wait for more of a pipe than is available, as long as it contains a record.
     pub(super) eager: bool,
 }
 
@@ -43,7 +44,7 @@ impl Cutter {
         }
     }
 
-    /// The same once more, of a mapped stream.
+    /// A second cutter of the same mapped stream, at the same position.
     pub(super) fn of_mapped(&self) -> Option<Cutter> {
         let Source::Mapped { bytes, file, offset } = &self.stream.source else { return None };
         let source = Source::Mapped { bytes: bytes.clone(), file: file.clone(), offset: *offset };
@@ -51,7 +52,7 @@ impl Cutter {
         Some(Cutter { stream, layouts: self.layouts.clone(), ..*self })
     }
 
-    /// A batch that begins at this offset of the stream, with nothing in it yet.
+    /// An empty batch at this offset of the stream.
     pub(super) fn empty_batch(&self, offset: u64) -> Batch {
         Batch {
             bytes: Bytes::default(),
@@ -84,7 +85,7 @@ impl Cutter {
         let at = *offset + self.at as u64;
         let stream = self.stream.index;
         let rest = bytes.slice(self.at..bytes.len());
-        // Where a batch ends does not depend on where it begins, so that others can be looked for meanwhile.
+        // The end of a batch does not depend on its start, so that other threads can look for later batches.
         let enough = BATCH_SIZE - self.at % BATCH_SIZE;
         let framed = frame(&rest, self.endian, enough);
         let mut batch = Batch { stored: Some((file.clone(), at)), ..self.empty_batch(at) };
@@ -110,7 +111,7 @@ impl Cutter {
         batch.hold(rest.slice(0..framed.end), &framed);
         self.at += framed.end;
         if framed.end < enough && framed.end < rest.len() && framed.bad.is_none() {
-            // The last record does not end where the data does.
+            // The last record is longer than the rest of the data.
             let origin = Origin::Input { stream, offset: at + framed.end as u64 };
             batch.torn = Some(framed.torn(origin, (rest.len() - framed.end) as u64));
             self.at = bytes.len();
@@ -137,10 +138,10 @@ impl Cutter {
                 self.ended = !read_once(reader, &mut buffer).map_err(fail)?;
             }
         }
-        // The same extents as of what is mapped.
+        // The same extents as for mapped streams.
         let enough = if self.eager { usize::MAX } else { BATCH_SIZE - self.at % BATCH_SIZE };
         if !self.eager && !self.ended {
-            // So that the record over the end is there.
+            // Includes a record that crosses the end.
             let want = (enough + RECORD_SIZE_MAX).saturating_sub(buffer.len());
             buffer.reserve_exact(want);
             let got = reader.by_ref().take(want as u64).read_to_end(&mut buffer).map_err(fail)?;
@@ -151,7 +152,7 @@ impl Cutter {
         }
         let framed = frame(&buffer, endian, enough);
         if framed.bad.is_some() && framed.end == 0 {
-            // Whoever spools the rest wants it all.
+            // Whoever spools the rest needs these bytes, too.
             pending.clone_from(&buffer);
         }
         let framed = framed.sound(stream, at)?;
@@ -166,14 +167,15 @@ impl Cutter {
             return Ok(Some(batch));
         }
         if self.ended || is_stray {
-            // Nothing behind it is read, but how much that is.
+            // The bytes after it are not parsed, only counted.
             let unread = io::copy(reader, &mut io::sink()).map_err(fail)?;
             self.ended = true;
             let bytes = buffer.len() as u64 + unread;
             batch.torn = Some(framed.torn(Origin::Input { stream, offset: at }, bytes));
             *offset += bytes;
         } else {
-            // The last record with its payload is larger than a batch: through a file, so that private memory stays bounded.
+            // The last record with its payload is larger than a batch. It goes through a file, so that
+            // private memory stays bounded.
             let mut file = temp_files().map_err(|e| Error::io("can't create a temporary file", e))?;
             file.write_all(&buffer).map_err(fail)?;
             let needs = framed.cut.map_or(0, |frame| frame.total()).saturating_add(framed.end as u64);
@@ -194,7 +196,7 @@ impl Cutter {
         Ok(Some(batch))
     }
 
-    /// Mapped: steps over what stands here instead of a record, if records go on behind it; returns how many bytes that is.
+    /// Mapped: steps over the bytes in the place of a record, if records follow; returns their number.
     pub(super) fn step_over(&mut self) -> Option<usize> {
         let Source::Mapped { bytes, .. } = &self.stream.source else { return None };
         let rest = bytes.slice(self.at..bytes.len());
@@ -207,7 +209,7 @@ impl Cutter {
         Some(gap.to)
     }
 
-    /// How temporary files are made, where the stream is not mapped.
+    /// The factory of temporary files, if the stream is not mapped.
     pub(super) fn temp_files(&self) -> Option<TempFiles> {
         match &self.stream.source {
             Source::Mapped { .. } => None,
@@ -215,7 +217,7 @@ impl Cutter {
         }
     }
 
-    /// Leaves nothing of a mapped stream to be read again.
+    /// Marks all of a mapped stream as read.
     pub(super) fn use_up(&mut self) {
         if let Source::Mapped { bytes, offset, .. } = &mut self.stream.source {
             *offset += bytes.len() as u64;
@@ -224,7 +226,7 @@ impl Cutter {
         }
     }
 
-    /// The stream without what was cut off.
+    /// The stream without the parts that were cut off.
     pub(super) fn into_rest(mut self) -> Stream {
         if let Source::Mapped { bytes, offset, .. } = &mut self.stream.source {
             *bytes = bytes.slice(self.at..bytes.len());
@@ -233,12 +235,12 @@ impl Cutter {
         self.stream
     }
 
-    /// Puts back what of a batch from `end` on was not used.
+    /// Puts back the bytes of a batch from `end` on.
     pub(super) fn give_back(&mut self, batch: &Batch, end: usize) {
         let unused = &batch.bytes[end..];
         match &mut self.stream.source {
             Source::Mapped { bytes, offset, .. } => {
-                // `at` is behind what was torn off, too; the batch knows where it began.
+                // `at` is after the fragment, too; the batch's own start is reliable.
                 let start = (batch.stored.as_ref().map_or(*offset, |(_, at)| *at) - *offset) as usize + end;
                 *bytes = bytes.slice(start..bytes.len());
                 *offset += start as u64;

@@ -11,7 +11,7 @@ use super::stream::{Source, Stream};
 use crate::header::{Fault, Severity};
 use crate::{Bytes, Error, Feature, Result};
 
-/// A folder beside the records of a directory that holds a copy of the kernel's code (`perf record --kcore`).
+/// A folder in a recording's directory with a copy of the kernel's code (`perf record --kcore`).
 pub const KCORE_DIR: &str = "kcore_dir";
 
 impl Recording {
@@ -33,7 +33,7 @@ impl Recording {
         let has_parts = path.join("data.0").is_file();
         let version = match recording.features.get(&Feature::DIR_FORMAT) {
             Some(section) => recording.endian.u64(section, 0).unwrap_or(0),
-            // perf record --threads was killed before it could say so, or the feature is among what is lost.
+            // perf record --threads was killed before it wrote the feature, or the feature is lost.
             None if cut_short && has_parts => 1,
             None => 0,
         };
@@ -56,7 +56,8 @@ impl Recording {
         }
         parts.sort();
         recording.extras.sort();
-        // perf record --threads numbers them from 0 on. Whether the last one is missing nothing tells.
+        // perf record --threads numbers the files from 0 on. Nothing says how many there were, so a missing
+        // last file cannot be noticed.
         if let Some(&(last, _)) = parts.last()
             && last >= parts.len() as u64
             && last < u64::MAX

@@ -1,7 +1,9 @@
-//! Replaces COMPRESSED and COMPRESSED2 records by the records they hold; memory stays bounded whatever a stream claims to expand to.
+//! Replaces COMPRESSED and COMPRESSED2 records by their contents; memory stays bounded whatever size a stream
+//! claims.
 //!
-//! What a stream holds depends on all of it that came before, so one thread does it in order: that is how perf writes. Where pieces are whole
-//! frames, [`DecodeUnits`] and [`DecodeUnit::decompressed`] do the same work ahead, on many threads, and `Expand` only looks whether that was right.
+//! The contents of a zstd stream depend on everything before, so one thread expands it in order, as perf
+//! writes it. If the pieces are whole frames, [`DecodeUnits`] and [`DecodeUnit::decompressed`] expand them
+//! ahead on many threads, and `Expand` only checks that they were right.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,20 +21,22 @@ pub use decode_unit::{DecodeUnit, DecodeUnits};
 
 mod decode_unit;
 
-/// The most one COMPRESSED record may expand to, in bytes, when feature COMPRESSED does not allow more: perf hands its whole ring buffer
-/// (`-m`, 512 KiB unless asked for more) to zstd at once, so 64 MiB is far above what is written in practice, and far below a bomb.
+/// The most that one COMPRESSED record may expand to, in bytes, unless feature COMPRESSED allows more. perf
+/// hands its whole ring buffer (`-m`, 512 KiB by default) to zstd at once, so 64 MiB is far above real data
+/// and far below a zip bomb.
 const EXPANSION_MAX: u64 = 64 << 20;
 
-/// Plain runs shorter than this are copied between the decompressed records; longer ones stay where they are.
+/// Uncompressed runs shorter than this are copied between the decompressed records; longer ones become batches
+/// of their own, without a copy.
 const PLAIN_RUN: usize = 256 << 10;
 
-/// Yields batches in which no record is compressed.
+/// Yields batches without compressed records.
 pub struct Expand<I> {
     batches: I,
     endian: Endian,
     streams: BTreeMap<u32, Stream>,
     ready: VecDeque<Batch>,
-    /// The batch at hand.
+    /// The output of the current batch.
     current: Option<Output>,
     expansion_max: u64,
     salvage: bool,
@@ -46,7 +50,8 @@ impl<I> std::fmt::Debug for Expand<I> {
     }
 }
 
-/// What `perf record -z --switch-output` keeps from one of its files to the next: it never starts its zstd stream anew.
+/// The state that `perf record -z --switch-output` carries from one file to the next: it never restarts its
+/// zstd stream.
 #[derive(Clone, Default)]
 pub struct Chain {
     streams: Arc<Mutex<BTreeMap<u32, Stream>>>,
@@ -66,21 +71,22 @@ impl Chain {
     }
 }
 
-/// One zstd stream: it runs through all COMPRESSED records of one file, and so may a record inside it.
+/// One zstd stream: it runs through all COMPRESSED records of one file, and a record may cross from one to
+/// the next.
 struct Stream {
     context: DCtx<'static>,
-    /// Bytes zstd would like to see next; 0 between two frames.
+    /// How many bytes zstd asks for next; 0 between two frames.
     hint: usize,
-    /// The frame at hand says how much it holds, so a writer has ended it.
+    /// The current frame states its content size, so its writer finished it.
     ends: bool,
-    /// The COMPRESSED record last read.
+    /// The last COMPRESSED record.
     at: Origin,
-    /// The front of a record that the next COMPRESSED record goes on with, and where it began.
+    /// The front of a record that continues in the next COMPRESSED record, and its origin.
     tail: Vec<u8>,
     tail_origin: Origin,
-    /// It could not be decompressed any further; what is lost since.
+    /// Decompression stopped here (salvage); counts the loss since.
     lost: Option<Lost>,
-    /// It could not, and that was an error.
+    /// Decompression stopped with an error.
     broken: bool,
 }
 
@@ -98,12 +104,13 @@ impl Stream {
         }
     }
 
-    /// The next piece can be read without those before it.
+    /// True if the next piece can be read without the pieces before it.
     fn is_between_frames(&self) -> bool {
         self.hint == 0 && self.tail.is_empty() && self.lost.is_none() && !self.broken
     }
 
-    /// Its last frame stops where no writer stops: inside a block, or before all it says it holds.
+    /// True if the last frame stops where no writer stops: inside a block, or before its stated size is
+    /// reached.
     fn breaks_off(&self) -> bool {
         self.hint != 0 && (self.ends || self.hint != BLOCK_HEADER_SIZE)
     }
@@ -114,7 +121,8 @@ where
     I: Iterator<Item = Result<P>>,
     P: Into<DecodeUnit>,
 {
-    /// Of batches, or of their units. `mmap_len` is the one of feature COMPRESSED, in bytes, 0 when there is none.
+    /// Expands batches or their units. `mmap_len` is the field of feature COMPRESSED, in bytes, 0 if there is
+    /// none.
     pub fn new(batches: I, endian: Endian, mmap_len: u32) -> Self {
         let expansion_max = EXPANSION_MAX.max(u64::from(mmap_len));
         Expand {
@@ -130,14 +138,15 @@ where
         }
     }
 
-    /// What can't be decompressed is left out, up to the next frame, and told as [`Batch::lost`] instead of an error.
+    /// Leaves out data that cannot be decompressed, up to the next frame, and reports it as [`Batch::lost`]
+    /// instead of an error.
     #[must_use]
     pub fn salvage(mut self, salvage: bool) -> Self {
         self.salvage = salvage;
         self
     }
 
-    /// Goes on where the file before this one ended, and leaves to the next one where this one ends.
+    /// Continues the zstd stream of the previous file in the chain, and leaves the state for the next one.
     #[must_use]
     pub fn chained(mut self, chain: Option<Chain>) -> Self {
         if let Some(chain) = &chain {
@@ -147,7 +156,8 @@ where
         self
     }
 
-    /// Goes on with the batch at hand until something is ready or the batch is done; what is ready is handed on before more is expanded.
+    /// Works on the current batch until output is ready or the batch is done. Ready output is handed on
+    /// before more is expanded.
     fn expand(&mut self, out: &mut Output) -> Result<()> {
         let batch = out.batch.clone();
         let mut walker = batch.walk();
@@ -194,12 +204,13 @@ where
                 let error = error.origin(record.origin()).record(record.kind()).file(&batch.name);
                 out.drop_rest();
                 if !self.salvage {
-                    // What came before the fault is still good, and so are plain records after it, for whoever goes on.
+                    // Records before the fault are good, and so are uncompressed records after it, if reading
+                    // goes on.
                     *stream = Stream { broken: true, ..Stream::new() };
                     return Err(error);
                 }
                 out.drop_untrusted();
-                // Handed on, so that it is not looked at again at the next fault.
+                // Hands these on now, so that the next fault does not examine them again.
                 out.flush(&mut self.ready);
                 let lost = Lost { error: Arc::new(error), records: 1, bytes };
                 *stream = Stream { lost: Some(lost), at: record.origin(), ..Stream::new() };
@@ -210,7 +221,7 @@ where
         Ok(())
     }
 
-    /// What streams left unfinished that have come to their end: all but `going_on`.
+    /// Reports the unfinished ends of all streams except `going_on`.
     fn finish(&mut self, going_on: Option<u32>) {
         let Some(last) = self.last.clone() else { return };
         let (kept, ended) =
@@ -242,7 +253,8 @@ where
     }
 }
 
-/// Batches expanded on the thread that asks for them, the same as many threads make. `mmap_len` and `salvage` are those of [`Expand`].
+/// Expands batches on the calling thread, with the same result as many threads. For `mmap_len` and `salvage`
+/// see [`Expand`].
 pub fn expand_alone<'a>(
     batches: impl Iterator<Item = Result<Batch>> + Send + 'a,
     endian: Endian,
@@ -253,12 +265,13 @@ pub fn expand_alone<'a>(
     Expand::new(DecodeUnits::new(batches).map(opened), endian, mmap_len).salvage(salvage)
 }
 
-/// What a file of `--switch-output` needs.
+/// The hint for a file of `--switch-output`.
 const CHAIN_HINT: &str = "the zstd stream does not begin in this file: if perf record --switch-output wrote it, \
     decompress it together with all earlier files (perfx decompress --chain)";
 
-/// A record of this kind may be inside a compressed one. Of the two with a payload perf looks for that in the file; what says events and
-/// features must be known before anything is decompressed, and means another thing in pipe data than in a file.
+/// True if a record of this kind may be inside a compressed one. perf looks for the payloads of AUXTRACE and
+/// HEADER_TRACING_DATA in the file. Records of events and features must be known before anything is
+/// decompressed, and mean other things in a pipe than in a file.
 fn may_be_inside(kind: RecordType) -> bool {
     !kind.is_compressed() && kind != RecordType::AUXTRACE && !HeaderRecord::FRONT.contains(&kind)
 }
@@ -321,19 +334,19 @@ where
 /// The batch being filled.
 struct Output {
     batch: Batch,
-    /// What says events and features is kept, though it should not be inside a compressed record.
+    /// Keep records of events and features, although they should not be inside a compressed record.
     salvage: bool,
-    /// Bytes of the batch that have been expanded; `usize::MAX` when it is done.
+    /// Bytes of the batch expanded so far; `usize::MAX` if it is done.
     done: usize,
     bytes: Vec<u8>,
     origins: Origins,
-    /// Whole records reach up to here; their kinds, and how many they are.
+    /// The end of the whole records in `bytes`, with their kinds and their number.
     framed: usize,
     kinds: Kinds,
     records: u64,
-    /// What was opened since something was handed on.
+    /// Records expanded since the last output.
     opened: Vec<Opened>,
-    /// The compressed record that `done` stands at has been read in part.
+    /// The compressed record at `done`, if it was read in part.
     piece: Option<Piece>,
 }
 
@@ -358,7 +371,7 @@ impl Output {
         }
     }
 
-    /// A run of records that are not compressed.
+    /// Takes a run of uncompressed records.
     fn plain(&mut self, range: std::ops::Range<usize>, ready: &mut VecDeque<Batch>) -> Result<()> {
         if range.len() >= PLAIN_RUN {
             self.flush(ready);
@@ -370,7 +383,8 @@ impl Output {
         self.frame(|_| true)
     }
 
-    /// Goes on with a compressed record, until all of it is read (true) or something is ready (false): it may expand to far more than a batch holds.
+    /// Continues a compressed record until all of it is read (true) or output is ready (false): it may expand
+    /// to far more than a batch.
     fn decompress(
         &mut self,
         record: &Record<'_>,
@@ -384,7 +398,7 @@ impl Output {
             None => self.begin(record, stream, expansion_max),
         };
         let context = &mut stream.context;
-        // Nothing is nothing, but zstd gives up when it is handed that again and again.
+        // zstd reports an error if it is given empty input repeatedly.
         if !part.is_empty() {
             let done;
             (stream.hint, done) = self.feed(&mut piece, context, part, ready, true)?;
@@ -408,7 +422,7 @@ impl Output {
         Ok(true)
     }
 
-    /// A compressed record of which nothing has been read.
+    /// Starts a compressed record.
     fn begin(&mut self, record: &Record<'_>, stream: &mut Stream, expansion_max: u64) -> Piece {
         let (number, at) = record.origin().stored_at().unwrap_or_default();
         let part = compressed_part(record).0;
@@ -432,8 +446,8 @@ impl Output {
         }
     }
 
-    /// Decompresses what is left of `input`; returns how many bytes zstd would like to see next, 0 at the end of a frame, and whether that was all
-    /// of it: it may pause when something is ready.
+    /// Decompresses the rest of `input`. Returns how many bytes zstd asks for next (0 at the end of a frame),
+    /// and whether all input was used: it may pause when output is ready.
     fn feed(
         &mut self,
         piece: &mut Piece,
@@ -476,7 +490,7 @@ impl Output {
             let salvage = self.salvage;
             self.frame(|kind| may_be_inside(kind) || salvage && HeaderRecord::FRONT.contains(&kind))?;
             piece.fed = input.pos();
-            // An output buffer that was not filled means that zstd has nothing more to say about what it was given.
+            // If zstd did not fill the output buffer, it has no more output for this input.
             let done = input.pos() == input.src.len() && !filled;
             if self.framed >= BATCH_SIZE / 2 {
                 self.flush_framed(ready);
@@ -487,7 +501,7 @@ impl Output {
         }
     }
 
-    /// Finds how far whole records reach.
+    /// Finds the end of the whole records.
     fn frame(&mut self, may_be_here: impl Fn(RecordType) -> bool) -> Result<()> {
         while self.framed < self.bytes.len() {
             let bad = |bad: BadFrame| bad.into_error(self.origins.at(self.framed));
@@ -509,16 +523,17 @@ impl Output {
         Ok(())
     }
 
-    /// Forgets what is no whole record.
+    /// Drops the bytes after the last whole record.
     fn drop_rest(&mut self) {
         self.bytes.truncate(self.framed);
         self.origins.truncate(self.framed);
     }
 
-    /// Forgets the records that can't be trusted: zstd hands out some of what a damaged frame holds before it notices.
+    /// Drops records that cannot be trusted: zstd returns part of a damaged frame before it notices the
+    /// damage.
     fn drop_untrusted(&mut self) {
         let (endian, mut end) = (self.batch.endian, 0);
-        // No kind that is still to come will have such sizes, and perf refuses them.
+        // No future kind will have such sizes, and perf refuses them.
         while let Ok(Some(frame)) = Frame::read(&self.bytes[..self.framed], end, endian)
             && (frame.kind.name().is_some() || frame.size % 8 == 0)
         {
@@ -555,23 +570,23 @@ impl Output {
     }
 }
 
-/// What is being decompressed.
+/// The compressed record being expanded.
 struct Piece {
     stream: u32,
     record: u64,
-    /// Bytes of it that zstd has read.
+    /// Bytes of it that zstd has consumed.
     fed: usize,
     expanded: u64,
     expansion_max: u64,
-    /// Bytes that were expanded when a frame last ended.
+    /// Bytes expanded when the last frame ended.
     ended: u64,
     frame_inside: bool,
-    /// Nothing of its stream was read before, and it begins no frame.
+    /// The stream did not begin in this file: nothing was read before this piece, and it begins no frame.
     continued: bool,
 }
 
-/// Where the length of a piece is not known: the zeros behind it, what zstd wanted to see next when it had read the rest, and how much that expanded to.
-/// They are padding, or its own as long as zstd is inside a block.
+/// For a piece of unknown length: the zeros at its end, how many bytes zstd asked for after the rest, and how
+/// much the rest expanded to. The zeros are padding, or part of the piece as long as zstd is inside a block.
 struct Zeros<'a> {
     padding: &'a [u8],
     hint: usize,
@@ -579,8 +594,9 @@ struct Zeros<'a> {
 }
 
 impl Zeros<'_> {
-    /// Hands them to `feed`, which returns how many bytes zstd would like to see next (0 at the end of a frame) and how much the record has
-    /// expanded to by now. Returns the last hint, and how many of them are the piece's own.
+    /// Hands the zeros to `feed`, which returns how many bytes zstd asks for next (0 at the end of a frame)
+    /// and how much the record has expanded to. Returns the last hint, and how many of the zeros belong to
+    /// the piece.
     fn feed(self, mut feed: impl FnMut(&[u8]) -> Result<(usize, u64)>) -> Result<(usize, usize)> {
         let Zeros { padding, mut hint, mut expanded } = self;
         let mut length = 0;
@@ -591,7 +607,8 @@ impl Zeros<'_> {
             let (wanted, before) = (hint, expanded);
             (hint, expanded) = feed(zero)?;
             if wanted == BLOCK_HEADER_SIZE && expanded == before {
-                // It was between two blocks, not three bytes from the end of one. With two zeros more that was an empty block.
+                // zstd was between two blocks, and not three bytes before the end of one: with two more zeros
+                // these are an empty block.
                 (hint, _) = feed(&[0; 2])?;
                 break;
             }
@@ -601,7 +618,8 @@ impl Zeros<'_> {
     }
 }
 
-/// Tells how long the pieces of zstd streams are, and how much each expands to, without keeping any of it. It must see every compressed record.
+/// Finds the length of each zstd piece and the size it expands to, without keeping the contents. It must see
+/// every compressed record.
 #[derive(Default)]
 pub struct Pieces {
     contexts: BTreeMap<u32, DCtx<'static>>,
@@ -615,11 +633,11 @@ impl std::fmt::Debug for Pieces {
 }
 
 impl Pieces {
-    /// Bytes of the piece in the next compressed record, and bytes that it expands to.
+    /// The length of the piece in the next compressed record, and the size it expands to, bytes.
     ///
     /// # Errors
     ///
-    /// The data is not what zstd wrote, or expands to more than a record may.
+    /// The data is not a zstd stream, or expands to more than a record may.
     pub fn next(&mut self, record: &Record<'_>) -> Result<(usize, u64)> {
         let (number, _) = record.origin().stored_at().unwrap_or_default();
         let context = self.contexts.entry(number).or_insert_with(DCtx::create);
@@ -646,7 +664,7 @@ impl Pieces {
             }
         };
         let (part, padding) = compressed_part(record);
-        // Nothing is nothing, but zstd gives up when it is handed that again and again.
+        // zstd reports an error if it is given empty input repeatedly.
         if part.is_empty() {
             return Ok((0, 0));
         }

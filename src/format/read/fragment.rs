@@ -1,29 +1,31 @@
-//! What stands where a record should: the front of a cut record, bytes that are not a record, a zstd stream that breaks off.
+//! Describes bytes that are in the place of a record: the front of a cut record, bytes that are not a record,
+//! a zstd stream that breaks off.
 
 use std::sync::Arc;
 
 use crate::header::{FILE_HEADER_SIZE, Magic, PERF_MESSAGE, PIPE_HEADER_SIZE};
 use crate::{Error, HEADER_SIZE, Origin, RecordType};
 
-/// Bytes that are no whole record: the front of one whose end is missing, or what lies between the last record that can be read and the next.
+/// Bytes that are not a whole record: the front of a record whose end is missing, or the bytes between the
+/// last readable record and the next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Fragment {
     /// Where it begins.
     pub origin: Origin,
-    /// The kind it claims, if that much of it is there.
+    /// The kind in its header, if that much is present.
     pub kind: Option<RecordType>,
-    /// Bytes that are there.
+    /// Bytes present.
     pub bytes: u64,
-    /// Bytes it should have, payload included; 0 where it does not get as far as saying that.
+    /// The full size, payload included; 0 if the part that says so is missing.
     pub needs: u64,
-    /// Records go on behind it: it lies in the middle of a recording that is read forgivingly.
+    /// Records follow: the fragment lies in the middle of a recording that is read leniently.
     pub resumes: bool,
-    /// What it is instead, where that is known.
+    /// What the bytes are, if that is known.
     pub stray: Option<Stray>,
 }
 
-/// What stands where a record should, and reading ends.
+/// What is in the place of a record where reading ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Stray {
@@ -50,16 +52,16 @@ impl Stray {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Lost {
-    /// Where it began and why.
+    /// The place and the reason.
     pub error: Arc<Error>,
-    /// How many COMPRESSED records are lost. What the first of them held before the fault is not.
+    /// How many COMPRESSED records are lost. The contents of the first one before the fault are not lost.
     pub records: u64,
-    /// How long they are, bytes as stored.
+    /// Their size as stored, bytes.
     pub bytes: u64,
 }
 
 impl Lost {
-    /// Why, for whoever does not bear it.
+    /// The loss as an error, for callers that do not tolerate it.
     pub fn to_error(&self) -> Error {
         let error = Error::new(self.error.to_string());
         match self.error.fault_code() {
@@ -70,12 +72,12 @@ impl Lost {
 }
 
 impl Fragment {
-    /// A piece of a zstd stream, or a record inside one.
+    /// True for a piece of a zstd stream, or a record inside one.
     pub fn is_of_zstd(&self) -> bool {
         matches!(self.origin, Origin::Chunk { .. }) || self.kind.is_some_and(RecordType::is_compressed)
     }
 
-    /// The same as an error.
+    /// The fragment as an error.
     pub fn to_error(&self) -> Error {
         let Fragment { origin, kind, bytes, needs, resumes, stray } = *self;
         if let Some(stray) = stray {

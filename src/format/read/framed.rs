@@ -3,7 +3,7 @@
 use super::fragment::{Fragment, Stray};
 use crate::{BadFrame, Endian, Frame, Kinds, Origin, Result, Walker};
 
-/// The most positions of rare records that are kept of a batch: 4 kB for 4 MiB.
+/// The most positions of rare records kept for a batch: 4 kB for 4 MiB.
 const RARE_MAX: usize = 1 << 10;
 
 /// How far whole records reach in a buffer.
@@ -12,16 +12,16 @@ pub(super) struct Framed {
     pub(super) records: u64,
     pub(super) kinds: Kinds,
     pub(super) rare: Option<Vec<u32>>,
-    /// Kind and bytes in all of the first record that is not all there, where that can be told.
+    /// The frame of the first incomplete record, if it can be read.
     pub(super) cut: Option<Frame>,
-    /// What stands where the next record should.
+    /// The invalid header in the place of the next record.
     pub(super) bad: Option<BadFrame>,
-    /// The same, where it is known.
+    /// What is there instead, if that is known.
     pub(super) stray: Option<Stray>,
 }
 
 impl Framed {
-    /// The record behind `end` is of a rare kind.
+    /// The record at `end` is of a rare kind.
     fn met_rare(&mut self) {
         let position = u32::try_from(self.end).ok();
         match (&mut self.rare, position) {
@@ -41,7 +41,7 @@ impl Framed {
         }
     }
 
-    /// A header that can't be right is an error only where it is the first: whole records before it are good.
+    /// An invalid header is an error only if it comes first: whole records before it are good.
     pub(super) fn sound(self, stream: u32, offset: u64) -> Result<Framed> {
         match self.bad {
             Some(bad) if self.end == 0 => Err(bad.into_error(Origin::Input { stream, offset })),

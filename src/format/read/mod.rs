@@ -1,4 +1,5 @@
-//! Opens every form of recording (file, pipe data, directory) and extents its data into batches of whole records, holding one batch at a time.
+//! Opens every form of recording (file, pipe data, directory) and cuts its data into batches of whole
+//! records, one batch at a time.
 
 mod batch;
 mod batches;

@@ -1,4 +1,4 @@
-//! Reads the leading records of pipe data, which say what a file says in its header.
+//! Reads the leading records of pipe data, which hold what a file has in its header.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,18 +13,19 @@ use crate::record::event_update::name_update;
 use crate::record::header_records::HeaderRecord;
 use crate::{Endian, Error, Feature, Layouts, Origin, Record, Result};
 
-/// What is gathered while the leading records of pipe data are read.
+/// State while the leading records of pipe data are read.
 #[derive(Default)]
 struct Head {
     /// Entries of feature BUILD_ID.
     build_ids: Vec<u8>,
-    /// The names that EVENT_DESC gives to the first id of each event; read when the first EVENT_UPDATE comes.
+    /// The names that EVENT_DESC gives to the first id of each event; filled at the first EVENT_UPDATE.
     names: Option<HashSet<(u64, Vec<u8>)>>,
 }
 
 impl Recording {
-    /// Reads the leading header records of pipe data: everything up to the first record that is not one. What is damaged among them is left out,
-    /// and a fault that forbids writing; pipe data that is not mapped is spooled for that.
+    /// Reads the leading header records of pipe data, up to the first record that is not one. Damaged ones
+    /// are left out and become a fault that forbids writing; for that, pipe data that is not mapped is
+    /// spooled.
     pub(super) fn from_pipe(source: Source, endian: Endian, name: Arc<str>) -> Result<Recording> {
         let mut recording = Recording {
             name: name.clone(),
@@ -45,14 +46,14 @@ impl Recording {
             extents: Arc::default(),
         };
         let mut cutter = Cutter::new(Stream { name, index: 0, source }, endian, Arc::new(Layouts::new(&[])));
-        // Who only wants the front of a pipe that is still being written should have it at once.
+        // A command that reads only the front of a growing pipe should get it at once.
         cutter.eager = true;
         let mut head = Head::default();
         loop {
             let batch = match cutter.next_batch() {
                 Ok(Some(batch)) => batch,
                 Ok(None) => {
-                    // The head is all there is, and must not be read again as records.
+                    // There is only a head, and it must not be read again as records.
                     cutter.use_up();
                     break;
                 }
@@ -91,7 +92,7 @@ impl Recording {
                 }
                 end = walker.position();
             }
-            // What is torn behind other records is found with them.
+            // A fragment after other records is found again with them.
             let torn = batch.torn.filter(|_| end == batch.bytes.len());
             if end > start || torn.is_some() {
                 recording.head.push(Batch { torn, ..batch.part(start..end)? });
@@ -119,14 +120,14 @@ impl Recording {
         if !head.build_ids.is_empty() {
             recording.features.insert(Feature::BUILD_ID, head.build_ids.into());
         }
-        // A HEADER_BUILD_ID that perf inject made ends with the ids of an event.
+        // A HEADER_BUILD_ID made by perf inject ends with the ids of an event.
         let layouts = Arc::new(Layouts::new(&recording.events));
         recording.head.iter_mut().for_each(|batch| batch.layouts = layouts.clone());
         recording.streams.push(cutter.into_rest());
         Ok(recording)
     }
 
-    /// Takes in what a header record of a pipe says; false for any other record.
+    /// Takes the contents of a header record of pipe data; false for any other record.
     fn take_head(&mut self, record: &Record<'_>, head: &mut Head) -> Result<bool> {
         match HeaderRecord::read(record)? {
             Some(HeaderRecord::Event(event)) => {
@@ -149,7 +150,7 @@ impl Recording {
         Ok(true)
     }
 
-    /// An EVENT_UPDATE record that says no more than EVENT_DESC has said.
+    /// True for an EVENT_UPDATE record that repeats EVENT_DESC.
     fn is_known_name(&self, record: &Record<'_>, head: &mut Head) -> bool {
         let Some((id, name)) = name_update(record) else { return false };
         let names = head.names.get_or_insert_with(|| {
@@ -164,7 +165,7 @@ impl Recording {
     }
 }
 
-/// What is damaged in the leading records of pipe data, and what becomes of it.
+/// The fault for a damaged leading record of pipe data.
 fn left_out(error: &Error, what: &str) -> Fault {
     let kind = error.record_kind().map_or_else(String::new, |kind| format!("{kind}: "));
     Fault {

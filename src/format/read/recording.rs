@@ -1,4 +1,4 @@
-//! A recording before its records are read: its form, its events and features, and what is wrong with them.
+//! A recording before its records are read: its form, its events and features, and its faults.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -26,43 +26,43 @@ pub enum Form {
     Pipe,
     /// A directory: `data`, and with version 1 `data.0`, `data.1`, …
     Directory {
-        /// Of feature DIR_FORMAT; 0 when that is absent.
+        /// From feature DIR_FORMAT; 0 if that is absent.
         version: u64,
     },
 }
 
-/// What is known of a recording before its records are read.
+/// A recording whose records have not been read yet.
 pub struct Recording {
-    /// What the user called it.
+    /// The name that the user gave.
     pub name: Arc<str>,
     /// How it is stored.
     pub form: Form,
     /// Byte order of everything in it.
     pub endian: Endian,
-    /// The events in order of their attrs.
+    /// The events in the order of their attrs.
     pub events: Vec<Event>,
     /// The feature sections (of pipe data: those that came before the first ordinary record).
     pub features: Features,
-    /// What is not as it should be.
+    /// Deviations from the format.
     pub faults: Vec<Fault>,
-    /// Bytes of damaged header records of pipe data, which are not read.
+    /// Bytes of damaged header records of pipe data, which were not read.
     pub left_out: u64,
     /// The header of the main file; `None` for pipe data.
     pub file: Option<FileHeader>,
     /// Pipe data: the leading records that `events` and `features` were read from.
     pub head: Vec<Batch>,
-    /// The names perf before 3.3 gave its events, [`EVENT_TYPE_SIZE`](crate::header::EVENT_TYPE_SIZE) bytes each: of a file's header, or of the HEADER_EVENT_TYPE records among
-    /// the leading ones of pipe data.
+    /// Event names as perf before 3.3 stored them, [`EVENT_TYPE_SIZE`](crate::header::EVENT_TYPE_SIZE) bytes
+    /// each: from a file's header, or from HEADER_EVENT_TYPE records among the leading ones of pipe data.
     pub event_types: Vec<u8>,
     /// A directory's entries that hold no records (`kcore_dir` and the like).
     pub extras: Vec<PathBuf>,
-    /// The files before it hold the beginning of its zstd streams.
+    /// The files before it in a chain, which hold the beginning of its zstd streams.
     pub chain: Option<Chain>,
     pub(super) streams: Vec<Stream>,
-    /// Reading goes on behind what is broken.
+    /// Reading goes on after damage.
     pub(super) lenient: bool,
     pub(super) progress: Arc<Progress>,
-    /// Where the records were cut when they were first read, so that nobody has to walk them for that again.
+    /// The batch extents found by the first reading, so that later ones need no walk.
     pub(super) extents: Arc<OnceLock<Vec<BatchExtent>>>,
 }
 
@@ -73,8 +73,8 @@ impl std::fmt::Debug for Recording {
 }
 
 impl Recording {
-    /// Opens a path: a perf.data file, a regular file or FIFO that holds pipe data, or a directory. What must be kept of a pipe goes into
-    /// temporary files in `TMPDIR` that have no name.
+    /// Opens a path: a perf.data file, a regular file or FIFO with pipe data, or a directory. What must be
+    /// kept of a pipe goes into unnamed temporary files in `TMPDIR`.
     ///
     /// ```no_run
     /// use perfx_format::read::Recording;
@@ -86,16 +86,16 @@ impl Recording {
     ///
     /// # Errors
     ///
-    /// The path can't be opened, or is not a recording.
+    /// The path cannot be opened, or is not a recording.
     pub fn open(path: impl AsRef<Path>) -> Result<Recording> {
         Recording::open_with(path, Arc::new(tempfile::tempfile))
     }
 
-    /// The same, with temporary files of the caller's.
+    /// Like [`Recording::open`], with the caller's temporary files.
     ///
     /// # Errors
     ///
-    /// The path can't be opened, or is not a recording.
+    /// The path cannot be opened, or is not a recording.
     pub fn open_with(path: impl AsRef<Path>, temp_files: TempFiles) -> Result<Recording> {
         let path = path.as_ref();
         let name: Arc<str> = path.to_string_lossy().into();
@@ -108,11 +108,12 @@ impl Recording {
         Recording::from_file(file, name.clone(), temp_files).map_err(|e| e.file(&name))
     }
 
-    /// Opens what is already open: standard input, most of all. A regular file is mapped, anything else is read as it comes.
+    /// Opens an open file, for example standard input. A regular file is mapped; anything else is read as a
+    /// stream.
     ///
     /// # Errors
     ///
-    /// The file can't be read, or is not a recording.
+    /// The file cannot be read, or is not a recording.
     pub fn from_file(file: File, name: Arc<str>, temp_files: TempFiles) -> Result<Recording> {
         let regular = file.metadata().map_err(|e| Error::io("can't be examined", e).file(&name))?.is_file();
         if regular {
@@ -122,7 +123,7 @@ impl Recording {
         }
     }
 
-    /// Reads pipe data as it comes. A recording in file form can't be read without going back and forth, so that is spooled first.
+    /// Reads pipe data as it arrives. A recording in file form needs random access and is spooled first.
     ///
     /// # Errors
     ///
@@ -151,8 +152,9 @@ impl Recording {
         Recording::from_mapped(file, name)
     }
 
-    /// The same recording, read as far as it goes: what forbids writing is a loss, and batches go on behind bytes that are no record, which
-    /// [`Batch::torn`] tells of. What is not mapped is read to its first fault.
+    /// The recording, read as far as possible: faults that forbid writing count as losses, and batches go on
+    /// after bytes that are not records, which [`Batch::torn`] describes. Input that is not mapped is read up
+    /// to its first fault.
     pub fn lenient(mut self) -> Recording {
         for fault in &mut self.faults {
             if fault.severity == Severity::Fatal {
@@ -164,7 +166,7 @@ impl Recording {
         self
     }
 
-    /// The same recording for another reading. `None`: its records can be read only once.
+    /// The same recording for another reading. `None` if its records can be read only once.
     pub fn try_clone(&self) -> Option<Recording> {
         let again = |stream: &Stream| match &stream.source {
             Source::Mapped { bytes, file, offset } => {
@@ -193,11 +195,12 @@ impl Recording {
         })
     }
 
-    /// The whole recording again from a temporary file, so that it can be read more than once. What is mapped already stays as it is.
+    /// Copies the whole recording into a temporary file, so that it can be read more than once. A mapped
+    /// recording is returned unchanged.
     ///
     /// # Errors
     ///
-    /// The pipe can't be read to its end, or there is no room for a temporary file.
+    /// The pipe cannot be read to its end, or there is no room for a temporary file.
     pub fn spooled(mut self, temp_files: &TempFiles) -> Result<Recording> {
         let Some(Stream { source: Source::Reader { .. }, .. }) = self.streams.first() else {
             return Ok(self);
@@ -213,14 +216,14 @@ impl Recording {
             file.write_all(&pending).map_err(fail)?;
             io::copy(&mut reader, &mut file).map_err(fail)?;
         }
-        // What was found torn is not there any more.
+        // The fragments found before are not in the copy.
         let Recording { mut faults, progress, .. } = self;
         let spooled = Recording::from_mapped(file, name.clone())?;
         faults.extend(spooled.faults.iter().cloned());
         Ok(Recording { faults, progress, ..spooled })
     }
 
-    /// The file that the records lie in, or that the first of a directory's do.
+    /// The file that contains the records; of a directory, the first one.
     pub fn main_file(&self) -> Option<Arc<File>> {
         self.streams.first().and_then(|stream| match &stream.source {
             Source::Mapped { file, .. } => Some(file.clone()),
@@ -228,7 +231,8 @@ impl Recording {
         })
     }
 
-    /// Errors if a mapped file is shorter than when it was opened. If less than a page was cut off, its end reads as zeros and no signal comes.
+    /// Checks that mapped files are still as long as when they were opened. If less than a page was cut off,
+    /// the end reads as zeros and no signal comes.
     ///
     /// # Errors
     ///
@@ -296,22 +300,22 @@ impl Recording {
         })
     }
 
-    /// How many independent streams of records, and so of zstd, there are.
+    /// The number of independent streams of records, and so of zstd streams.
     pub fn stream_count(&self) -> usize {
         self.streams.len()
     }
 
-    /// The names of the files the streams come from, by the number an [`Origin`](crate::Origin) gives.
+    /// The names of the streams' files, indexed by the number in an [`Origin`](crate::Origin).
     pub fn stream_names(&self) -> Vec<Arc<str>> {
         self.streams.iter().map(|stream| stream.name.clone()).collect()
     }
 
-    /// The records can be read more than once.
+    /// True if the records can be read more than once.
     pub fn is_rereadable(&self) -> bool {
         self.streams.iter().all(|stream| matches!(stream.source, Source::Mapped { .. }))
     }
 
-    /// Bytes of records, where that is known beforehand.
+    /// Bytes of records, if known in advance.
     pub fn data_size(&self) -> Option<u64> {
         self.streams
             .iter()
@@ -322,27 +326,29 @@ impl Recording {
             .sum()
     }
 
-    /// How far reading it has come.
+    /// How much of it has been read.
     pub fn progress(&self) -> &Arc<Progress> {
         &self.progress
     }
 
-    /// What feature COMPRESSED says, if it is there.
+    /// The contents of feature COMPRESSED, if present.
     pub fn compressed(&self) -> Option<Compressed> {
         Compressed::read(self.features.get(&Feature::COMPRESSED)?, self.endian)
     }
 
-    /// It may hold COMPRESSED records: feature COMPRESSED says so, and is not the zeros that perf stat record puts there.
+    /// True if it may hold COMPRESSED records: feature COMPRESSED is present, and not all zeros as from perf
+    /// stat record.
     pub fn is_compressed(&self) -> bool {
         self.compressed().is_some_and(|compressed| compressed.mmap_len > 0)
     }
 
-    /// Its zstd stream goes on where that of a file before it ended: `perf record -z --switch-output` never begins it anew. Told by the first
-    /// COMPRESSED record of a file of one stream, which begins no frame.
+    /// True if its zstd stream continues that of a previous file: `perf record -z --switch-output` never
+    /// restarts it. Decided by the first COMPRESSED record of a single-stream file, which then begins no
+    /// frame.
     ///
     /// # Errors
     ///
-    /// The records before the first compressed one can't be read.
+    /// The records before the first compressed one cannot be read.
     pub fn continues_stream(&mut self) -> Result<bool> {
         if !self.is_compressed() || self.stream_count() > 1 || !self.is_rereadable() {
             return Ok(false);
@@ -357,7 +363,7 @@ impl Recording {
         Ok(false)
     }
 
-    /// The first fault that forbids writing anything made from this recording, as an error.
+    /// Returns the first fault that forbids writing anything made from this recording, as an error.
     ///
     /// # Errors
     ///
@@ -369,7 +375,7 @@ impl Recording {
         }
     }
 
-    /// All batches, stream after stream, as they are stored. A recording that is not mapped can be read this way once.
+    /// All batches, stream after stream, as they are stored. If the recording is not mapped, this works once.
     pub fn batches(&mut self) -> Batches {
         let layouts = Arc::new(Layouts::new(&self.events));
         let rereadable = self.is_rereadable();
@@ -403,8 +409,8 @@ impl Recording {
         }
     }
 
-    /// All batches with COMPRESSED records replaced by what they hold, in file order, expanded on the thread that asks for them. A recording that
-    /// is not mapped can be read this way once.
+    /// All batches with COMPRESSED records replaced by their contents, in file order, expanded on the calling
+    /// thread. If the recording is not mapped, this works once.
     ///
     /// ```no_run
     /// use perfx_format::RecordType;
@@ -425,8 +431,8 @@ impl Recording {
         expand_alone(self.batches(), self.endian, mmap_len, false)
     }
 
-    /// All records in file order, COMPRESSED ones replaced by what they hold: see [`Records`]. A recording that is not mapped can be read this way
-    /// once.
+    /// All records in file order, COMPRESSED ones replaced by their contents: see [`Records`]. If the
+    /// recording is not mapped, this works once.
     pub fn records(&mut self) -> Records {
         Records::new(self.decompressed())
     }

@@ -1,4 +1,4 @@
-//! Hands out the records of a recording one at a time, each with the layouts that say what is in it.
+//! Returns the records of a recording one at a time, each with the layouts that describe it.
 
 use std::collections::VecDeque;
 use std::ops::Deref;
@@ -8,7 +8,7 @@ use super::batch::Batch;
 use crate::sample::Sample;
 use crate::{Error, Layout, Layouts, Record, RecordType, Result};
 
-/// The records of a recording in file order, COMPRESSED ones replaced by what they hold. Made by
+/// The records of a recording in file order, COMPRESSED ones replaced by their contents. Made by
 /// [`Recording::records`](super::Recording::records).
 ///
 /// ```no_run
@@ -27,9 +27,9 @@ use crate::{Error, Layout, Layouts, Record, RecordType, Result};
 pub struct Records {
     batches: Box<dyn Iterator<Item = Result<Batch>> + Send>,
     batch: Option<Batch>,
-    /// Position in the batch of the record that comes next.
+    /// Position of the next record in the batch.
     at: usize,
-    /// What is wrong behind the batch at hand.
+    /// Errors after the end of the current batch.
     errors: VecDeque<Error>,
 }
 
@@ -40,7 +40,7 @@ impl std::fmt::Debug for Records {
 }
 
 impl Records {
-    /// The records of batches in which none is compressed.
+    /// The records of batches that contain no compressed ones.
     pub fn new(batches: impl Iterator<Item = Result<Batch>> + Send + 'static) -> Records {
         Records { batches: Box::new(batches), batch: None, at: 0, errors: VecDeque::new() }
     }
@@ -49,8 +49,8 @@ impl Records {
     ///
     /// # Errors
     ///
-    /// The recording can't be read, a record is cut short, or compressed data is damaged. All records before the fault have been handed out. The
-    /// records behind it follow where they can be found.
+    /// The recording cannot be read, a record is cut short, or compressed data is damaged. All records before
+    /// the fault have been returned. Calling again continues with the records after it, if they can be found.
     pub fn next_record(&mut self) -> Result<Option<ReadRecord<'_>>> {
         while self.batch.as_ref().is_none_or(|batch| self.at == batch.bytes.len()) {
             if let Some(error) = self.errors.pop_front() {
@@ -72,7 +72,7 @@ impl Records {
     }
 }
 
-/// A record and the layouts that say what is in it. It can be used as a [`Record`].
+/// A record with the layouts that describe it. It dereferences to [`Record`].
 #[derive(Clone, Copy)]
 pub struct ReadRecord<'a> {
     record: Record<'a>,
@@ -90,32 +90,32 @@ impl<'a> ReadRecord<'a> {
         &self.batch.name
     }
 
-    /// The number of the event it belongs to: a position in [`Recording::events`](super::Recording::events).
+    /// The index of its event in [`Recording::events`](super::Recording::events).
     pub fn event(&self) -> Option<usize> {
         self.record.kind().is_kernel().then(|| self.layouts().event_of(&self.record)).flatten()
     }
 
-    /// The time, ns; `None` where the record has none.
+    /// The time, ns; `None` if the record has none.
     pub fn time(&self) -> Option<u64> {
         self.layouts().time(&self.record)
     }
 
-    /// The process it is about.
+    /// The process that the record is about.
     pub fn pid(&self) -> Option<u32> {
         self.layouts().process(&self.record)
     }
 
-    /// The process and the thread that it happened in.
+    /// The process and thread in which it happened.
     pub fn pid_tid(&self) -> Option<(u32, u32)> {
         self.layout()?.pid_tid(&self.record)
     }
 
-    /// The CPU it happened on.
+    /// The CPU on which it happened.
     pub fn cpu(&self) -> Option<u32> {
         self.layout()?.cpu(&self.record)
     }
 
-    /// All fields of a sample; `None` for other records, and for samples of no known event.
+    /// All fields of a sample; `None` for other records, and for samples of an unknown event.
     ///
     /// # Errors
     ///

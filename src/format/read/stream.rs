@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use crate::Bytes;
 
-/// Makes a temporary file without a name, for what can't stay in memory. Given by the caller, for where such files go is policy.
+/// Creates an unnamed temporary file, for data that cannot stay in memory. The caller decides where these
+/// files are.
 pub type TempFiles = Arc<dyn Fn() -> io::Result<File> + Send + Sync>;
 
 /// One run of records: the data section, a pipe, or a directory's `data.N`.
@@ -19,13 +20,13 @@ pub(super) struct Stream {
 pub(super) enum Source {
     /// `bytes` lie in `file` from `offset` on.
     Mapped { bytes: Bytes, file: Arc<File>, offset: u64 },
-    /// What has been read but not yet cut off, and where it lies; then the rest of the reader.
+    /// Data that was read but not yet cut off, and its offset; then the rest of the reader.
     Reader { reader: Box<dyn Read + Send>, pending: Vec<u8>, offset: u64, temp_files: TempFiles },
 }
 
-/// Appends what one read yields; false at the end.
+/// Appends the result of one read; false at the end of the input.
 pub(super) fn read_once(reader: &mut impl Read, buffer: &mut Vec<u8>) -> io::Result<bool> {
-    // As much as a pipe holds.
+    // The capacity of a pipe.
     let mut some = [0; 1 << 16];
     let got = loop {
         match reader.read(&mut some) {

@@ -1,4 +1,4 @@
-//! AUX records say what the kernel wrote into an AUX buffer; AUXTRACE records hold it.
+//! AUX records describe what the kernel wrote into an AUX buffer; AUXTRACE records contain the data.
 
 use crate::{Record, RecordType};
 
@@ -9,19 +9,19 @@ use crate::{Record, RecordType};
 /// | 8 | u64 offset, u64 size, u64 flags |
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Aux {
-    /// Where in the buffer it begins, bytes since the buffer was made.
+    /// Where the data begins in the buffer, bytes since the buffer was created.
     pub offset: u64,
-    /// Bytes.
+    /// Length of the data, bytes.
     pub size: u64,
     /// `PERF_AUX_FLAG_*`.
     pub flags: u64,
 }
 
 impl Aux {
-    /// Bit 0 of the flags: there was no room for all of it.
+    /// Bit 0 of the flags: data was lost because the buffer was full.
     pub const TRUNCATED: u64 = 1;
 
-    /// Of an AUX record; `None` for other kinds, and for one too short.
+    /// Parses an AUX record; `None` for other kinds, and for a record that is too short.
     pub fn of(record: &Record<'_>) -> Option<Aux> {
         let word = |at| record.u64(at).filter(|_| record.kind() == RecordType::AUX);
         Some(Aux { offset: word(8)?, size: word(16)?, flags: word(24)? })
@@ -36,13 +36,13 @@ impl Aux {
 /// | 32 | u32 idx, u32 tid, u32 cpu, u32 reserved |
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Auxtrace {
-    /// Bytes of the payload.
+    /// Size of the payload, bytes.
     pub size: u64,
-    /// Where in the buffer it began, bytes since the buffer was made.
+    /// Where the payload began in the buffer, bytes since the buffer was created.
     pub offset: u64,
-    /// What tells this buffer from others: a counter or a random number, not a time of the recording.
+    /// Identifies the buffer: a counter or a random number, not a time of the recording.
     pub reference: u64,
-    /// The number of the buffer.
+    /// Index of the buffer.
     pub idx: u32,
     /// The thread that was traced, or [`Auxtrace::ANY`].
     pub tid: u32,
@@ -51,10 +51,10 @@ pub struct Auxtrace {
 }
 
 impl Auxtrace {
-    /// No thread, or no CPU in particular: -1.
+    /// -1: no particular thread or CPU.
     pub const ANY: u32 = u32::MAX;
 
-    /// Of an AUXTRACE record; `None` for other kinds, and for one too short.
+    /// Parses an AUXTRACE record; `None` for other kinds, and for a record that is too short.
     pub fn of(record: &Record<'_>) -> Option<Auxtrace> {
         if record.kind() != RecordType::AUXTRACE {
             return None;

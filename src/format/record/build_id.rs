@@ -1,11 +1,12 @@
-//! Build-id entries, which look alike in a BUILD_ID section and in a HEADER_BUILD_ID record, whichever perf wrote them: view and writer.
+//! Build-id entries, which have the same layout in a BUILD_ID section and in a HEADER_BUILD_ID record, from
+//! every perf: view and writer.
 
 use crate::{Endian, RecordType, until_nul};
 
 /// Bytes before the file name.
 const FIXED: usize = 36;
 
-/// Bit 15 of `misc`: the byte behind the id says how long the id is.
+/// Bit 15 of `misc`: the byte after the id is the length of the id.
 pub const BUILD_ID_SIZE_VALID: u16 = 1 << 15;
 
 /// A build-id: `struct perf_record_header_build_id` (tools/lib/perf/include/perf/event.h).
@@ -16,26 +17,27 @@ pub const BUILD_ID_SIZE_VALID: u16 = 1 << 15;
 /// | 8 | s32 pid |
 /// | 12 | id, 20 bytes |
 /// | 32 | u8 length of the id, valid with bit 15 of misc; 3 bytes of padding |
-/// | 36 | file name, a NUL, zeros; in a pipe a sample_id trailer may follow |
+/// | 36 | file name, a NUL, zeros; in pipe data a sample_id trailer may follow |
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BuildIdEntry<'a> {
-    /// Bits 0-2: cpumode of the DSO (1 kernel, 2 user, 4 guest kernel, 5 guest user); bit 15: [`BUILD_ID_SIZE_VALID`].
+    /// Bits 0-2: cpumode of the DSO (1 kernel, 2 user, 4 guest kernel, 5 guest user); bit 15:
+    /// [`BUILD_ID_SIZE_VALID`].
     pub misc: u16,
     /// -1 for the host, 0 for the default guest, else the pid of the guest.
     pub pid: i32,
-    /// At most 20 bytes. All 20, with zeros behind a shorter id, where bit 15 of `misc` is not set.
+    /// At most 20 bytes. If bit 15 of `misc` is not set, all 20, with zeros after a shorter id.
     pub id: &'a [u8],
     /// Path of the DSO, or a name like `[kernel.kallsyms]`.
     pub filename: &'a [u8],
 }
 
 impl<'a> BuildIdEntry<'a> {
-    /// An entry that says how long its id is. `cpumode`: bits 0-2 of `misc`.
+    /// An entry with the length of its id. `cpumode`: bits 0-2 of `misc`.
     pub fn new(cpumode: u16, pid: i32, id: &'a [u8], filename: &'a [u8]) -> Self {
         BuildIdEntry { misc: cpumode | BUILD_ID_SIZE_VALID, pid, id, filename }
     }
 
-    /// Reads the entry, header included, at the front of `bytes`; `None` when its size can't be right.
+    /// Reads the entry, header included, at the front of `bytes`; `None` if its size is impossible.
     pub fn read(bytes: &'a [u8], endian: Endian) -> Option<Self> {
         let bytes = entry(bytes, FIXED, endian)?;
         let misc = endian.u16(bytes, 4)?;
@@ -48,20 +50,21 @@ impl<'a> BuildIdEntry<'a> {
         })
     }
 
-    /// Bytes of it up to the NUL behind the file name, header included.
+    /// Size up to the NUL after the file name, header included, bytes.
     pub fn size(&self) -> usize {
         FIXED + self.filename.len() + 1
     }
 
-    /// Appends the entry to a BUILD_ID section as perf does since 6.12: type 0, the name with its NUL padded to 8 bytes. `None`, and nothing
-    /// appended, when the id is longer than 20 bytes or the entry than 65535.
+    /// Appends the entry to a BUILD_ID section as perf does since 6.12: type 0, the name with its NUL padded
+    /// to 8 bytes. Returns `None` and appends nothing if the id is longer than 20 bytes or the entry than
+    /// 65535.
     pub fn write_section(&self, endian: Endian, out: &mut Vec<u8>) -> Option<()> {
         let size = FIXED + (self.filename.len() + 1).next_multiple_of(8);
         self.write(0, size, &[], endian, out)
     }
 
-    /// Appends a HEADER_BUILD_ID record with a `trailer` (the zeros of a sample_id, or nothing), padded to 8 bytes. `None`, and nothing
-    /// appended, when the id is longer than 20 bytes or the record than 65535.
+    /// Appends a HEADER_BUILD_ID record with a `trailer` (the zeros of a sample_id, or nothing), padded to 8
+    /// bytes. Returns `None` and appends nothing if the id is longer than 20 bytes or the record than 65535.
     pub fn write_record(&self, trailer: &[u8], endian: Endian, out: &mut Vec<u8>) -> Option<()> {
         let size = (FIXED + self.filename.len() + 1).next_multiple_of(8) + trailer.len();
         self.write(RecordType::HEADER_BUILD_ID.0, size, trailer, endian, out)
@@ -72,7 +75,7 @@ impl<'a> BuildIdEntry<'a> {
         if length > 20 {
             return None;
         }
-        // Only an id of 20 bytes means the same without its length.
+        // Only an id of 20 bytes is unambiguous without its length.
         let sized = self.misc & BUILD_ID_SIZE_VALID != 0 || length != 20;
         let end = out.len() + size;
         out.extend(endian.bytes_u32(kind));
@@ -88,7 +91,7 @@ impl<'a> BuildIdEntry<'a> {
         Some(())
     }
 
-    /// Reads an entry of perf before 2.6.34, which knew no pid: the id at byte 8, the file name at byte 32.
+    /// Reads an entry of perf before 2.6.34, which has no pid: the id at byte 8, the file name at byte 32.
     pub(crate) fn read_without_pid(bytes: &'a [u8], endian: Endian) -> Option<Self> {
         let bytes = entry(bytes, 32, endian)?;
         let filename = until_nul(&bytes[32..]);
@@ -96,7 +99,8 @@ impl<'a> BuildIdEntry<'a> {
     }
 }
 
-/// Gives an entry of feature BUILD_ID, or a HEADER_BUILD_ID record, another id of at most 20 bytes. `None`, and nothing changed, where it does not fit.
+/// Replaces the id of an entry of feature BUILD_ID, or of a HEADER_BUILD_ID record; at most 20 bytes. Returns
+/// `None` and changes nothing if it does not fit.
 pub fn set_build_id(entry: &mut [u8], id: &[u8], endian: Endian) -> Option<()> {
     if id.len() > 20 || entry.len() < FIXED {
         return None;
@@ -109,7 +113,7 @@ pub fn set_build_id(entry: &mut [u8], id: &[u8], endian: Endian) -> Option<()> {
     Some(())
 }
 
-/// The entry of at least `smallest` bytes at the front.
+/// The entry at the front of `bytes`, if it has at least `smallest` bytes.
 fn entry(bytes: &[u8], smallest: usize, endian: Endian) -> Option<&[u8]> {
     bytes.get(..usize::from(endian.u16(bytes, 6)?)).filter(|entry| entry.len() >= smallest)
 }

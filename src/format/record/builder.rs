@@ -1,12 +1,12 @@
-//! Makes records of their parts, and changes the header of one.
+//! Builds records from their parts, and changes the header of one.
 
 use crate::{Endian, HEADER_SIZE, RECORD_SIZE_MAX, RecordType};
 
-/// Where `misc` and `size` are in a header.
+/// The offsets of `misc` and `size` in a header.
 const MISC: usize = 4;
 const SIZE: usize = 6;
 
-/// A record of these parts behind a header. `None` where it is larger than a record can be.
+/// Builds a record from a header and these parts. `None` if it is larger than a record can be.
 pub fn build(kind: RecordType, misc: u16, parts: &[&[u8]], endian: Endian) -> Option<Vec<u8>> {
     let mut bytes = vec![0; HEADER_SIZE];
     parts.iter().for_each(|part| bytes.extend_from_slice(part));
@@ -16,7 +16,7 @@ pub fn build(kind: RecordType, misc: u16, parts: &[&[u8]], endian: Endian) -> Op
     Some(bytes)
 }
 
-/// A FINISHED_ROUND: nothing but a header.
+/// A FINISHED_ROUND: only a header.
 pub fn finished_round(endian: Endian) -> [u8; HEADER_SIZE] {
     let mut record = [0; HEADER_SIZE];
     endian.set_u32(&mut record, 0, RecordType::FINISHED_ROUND.0);
@@ -24,12 +24,13 @@ pub fn finished_round(endian: Endian) -> [u8; HEADER_SIZE] {
     record
 }
 
-/// Gives the record another `misc`.
+/// Sets the `misc` of a record.
 pub fn set_misc(record: &mut [u8], misc: u16, endian: Endian) {
     endian.set_u16(record, MISC, misc);
 }
 
-/// Makes the header say how long the record is. `None`, and nothing changed, where it is longer than a record can be.
+/// Sets the header's size to the record's length. Returns `None` and changes nothing if it is longer than a
+/// record can be.
 pub fn set_size(record: &mut [u8], endian: Endian) -> Option<u16> {
     let size = u16::try_from(record.len()).ok().filter(|&size| usize::from(size) <= RECORD_SIZE_MAX)?;
     endian.set_u16(record, SIZE, size)?;

@@ -1,4 +1,4 @@
-//! CGROUP records name the control groups that samples have the ids of.
+//! CGROUP records map the cgroup ids in samples to names.
 
 use crate::{Record, RecordType, until_nul};
 
@@ -10,14 +10,14 @@ use crate::{Record, RecordType, until_nul};
 /// | 16 | path, a NUL, zeros up to 8 bytes; then the trailer |
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cgroup<'a> {
-    /// The id that samples have.
+    /// The id as in samples.
     pub id: u64,
     /// Its path below the root of the hierarchy.
     pub path: &'a [u8],
 }
 
 impl<'a> Cgroup<'a> {
-    /// Of a CGROUP record; `None` for other kinds, and for one too short.
+    /// Parses a CGROUP record; `None` for other kinds, and for a record that is too short.
     pub fn of(record: &Record<'a>) -> Option<Cgroup<'a>> {
         let path = record.bytes().get(16..).filter(|_| record.kind() == RecordType::CGROUP)?;
         Some(Cgroup { id: record.u64(8)?, path: until_nul(path) })

@@ -2,8 +2,9 @@
 
 use crate::{Endian, Record, RecordType};
 
-/// The piece of zstd stream in a COMPRESSED or COMPRESSED2 record, and zeros behind it that may or may not belong to it. COMPRESSED2 says
-/// how long its piece is, because padding to 8 bytes follows; perf 6.16 to 7.1 left that length at 0 or wrong with `--aio`.
+/// The piece of the zstd stream in a COMPRESSED or COMPRESSED2 record, and the zeros after it, which may or
+/// may not be part of it. COMPRESSED2 states the length of its piece, because padding to 8 bytes follows;
+/// perf 6.16 to 7.1 with `--aio` left that length at 0 or wrong.
 pub fn compressed_part<'a>(record: &Record<'a>) -> (&'a [u8], &'a [u8]) {
     if record.kind() != RecordType::COMPRESSED2 {
         return (record.body(), &[]);
@@ -18,24 +19,24 @@ pub fn compressed_part<'a>(record: &Record<'a>) -> (&'a [u8], &'a [u8]) {
     }
 }
 
-/// What COMPRESSED2 says of the length of the piece in `rest` can be true: only padding follows.
+/// True if the stated length of the piece in `rest` is possible: only padding follows.
 pub(crate) fn is_piece_size(size: usize, rest: &[u8]) -> bool {
     size > 0 && rest.get(size..).is_some_and(|padding| padding.iter().all(|&byte| byte == 0))
 }
 
-/// A piece begins a frame of its own, or a skippable one (RFC 8878, 3.1).
+/// True if the piece begins with a new frame or a skippable frame (RFC 8878, 3.1).
 pub(crate) fn begins_frame(record: &Record<'_>) -> bool {
     let part = compressed_part(record).0;
     part.starts_with(&[0x28, 0xb5, 0x2f, 0xfd])
         || (0x50..=0x5f).any(|low| part.starts_with(&[low, 0x2a, 0x4d, 0x18]))
 }
 
-/// What a COMPRESSED2 record says of the length of its piece, bytes.
+/// The stated length of the piece in a COMPRESSED2 record, bytes.
 pub fn claimed_length(record: &Record<'_>) -> Option<u64> {
     record.u64(8).filter(|_| record.kind() == RecordType::COMPRESSED2)
 }
 
-/// Makes a COMPRESSED2 record say this of the length of its piece.
+/// Sets the stated length of the piece in a COMPRESSED2 record.
 pub fn claim_length(record: &mut [u8], length: u64, endian: Endian) {
     endian.set_u64(record, 8, length);
 }

@@ -1,4 +1,5 @@
-//! CALLCHAIN_DEFERRED records: the user's part of call chains, which the kernel takes when the thread returns to user space.
+//! CALLCHAIN_DEFERRED records: the user part of call chains, which the kernel records when the thread returns
+//! to user space.
 
 use crate::sample::U64s;
 use crate::{Record, RecordType};
@@ -11,14 +12,14 @@ use crate::{Record, RecordType};
 /// | 24 | nr × u64 address; then the trailer |
 #[derive(Clone, Copy, Debug)]
 pub struct CallchainDeferred<'a> {
-    /// The last address of the samples that it belongs to.
+    /// Equals the last address of the samples that it completes.
     pub cookie: u64,
-    /// The addresses, innermost first. None where they do not fit into the record.
+    /// The addresses, innermost first. Empty if they do not fit into the record.
     pub ips: U64s<'a>,
 }
 
 impl<'a> CallchainDeferred<'a> {
-    /// Of a CALLCHAIN_DEFERRED record; `None` for other kinds, and for one too short.
+    /// Parses a CALLCHAIN_DEFERRED record; `None` for other kinds, and for a record that is too short.
     pub fn of(record: &Record<'a>) -> Option<CallchainDeferred<'a>> {
         if record.kind() != RecordType::CALLCHAIN_DEFERRED {
             return None;

@@ -5,7 +5,7 @@ use crate::{Record, RecordType, until_nul};
 /// The kind of EVENT_UPDATE that names an event.
 pub(crate) const EVENT_UPDATE_NAME: u64 = 2;
 
-/// The id and name of an EVENT_UPDATE record that names an event. Id 0 is the first event, as perf takes it.
+/// The id and name in an EVENT_UPDATE record that names an event. perf takes id 0 as the first event.
 pub fn name_update<'a>(record: &Record<'a>) -> Option<(u64, &'a [u8])> {
     if record.kind() != RecordType::EVENT_UPDATE || record.u64(8) != Some(EVENT_UPDATE_NAME) {
         return None;
@@ -13,7 +13,7 @@ pub fn name_update<'a>(record: &Record<'a>) -> Option<(u64, &'a [u8])> {
     Some((record.u64(16)?, until_nul(record.bytes().get(24..)?)))
 }
 
-/// The id of the event that an EVENT_UPDATE record is about.
+/// The event id in an EVENT_UPDATE record.
 pub fn updated_id(record: &Record<'_>) -> Option<u64> {
     record.u64(16).filter(|_| record.kind() == RecordType::EVENT_UPDATE)
 }

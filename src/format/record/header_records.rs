@@ -1,4 +1,5 @@
-//! Reads the records of pipe data that say what a file says in its header, whichever of their layouts the writer chose.
+//! Reads the records of pipe data that hold what a file has in its header, in any of the layouts that writers
+//! use.
 
 use super::build_id::BuildIdEntry;
 use crate::header::{EVENT_TYPE_SIZE, are_event_types};
@@ -7,26 +8,28 @@ use crate::{ATTR_SIZE_MAX, ATTR_SIZE_MIN, Bytes, Cursor, Event, Feature, Record,
 /// Bytes of HEADER_TRACING_DATA before a payload inside it: header, u32 size.
 const TRACING_DATA_HEAD: usize = 12;
 
-/// Most bytes of the name in a HEADER_EVENT_TYPE.
+/// Longest name in a HEADER_EVENT_TYPE, bytes.
 pub(crate) const EVENT_TYPE_NAME: usize = EVENT_TYPE_SIZE - 8;
 
-/// The payload of `length` bytes lies inside the record of `size` bytes, not behind it. simpleperf writes HEADER_TRACING_DATA that way: u32 size,
-/// the payload, zeros to a multiple of 64. perf's record has 12 or 16 bytes and a payload of at least 8, for which it never has room, so the
-/// record alone proves which of the two it is, wherever a batch ends.
+/// True if the payload of `length` bytes lies inside the record of `size` bytes, not after it. simpleperf
+/// writes HEADER_TRACING_DATA that way: u32 size, the payload, zeros to a multiple of 64. perf's record has
+/// 12 or 16 bytes, too few for its payload of at least 8, so the record alone shows which of the two it is,
+/// wherever a batch ends.
 #[inline]
 pub(crate) fn holds_payload(kind: RecordType, size: usize, length: u64) -> bool {
     kind == RecordType::HEADER_TRACING_DATA && length <= size.saturating_sub(TRACING_DATA_HEAD) as u64
 }
 
-/// What a HEADER_TRACING_DATA record carries, inside it or behind it.
+/// The data of a HEADER_TRACING_DATA record, inside it or after it.
 pub fn tracing_data<'a>(record: &Record<'a>) -> &'a [u8] {
     let length = record.u32(8).unwrap_or(0) as usize;
     let inside = record.bytes().get(TRACING_DATA_HEAD..).and_then(|rest| rest.get(..length));
     inside.filter(|_| record.payload().is_empty()).unwrap_or(record.payload())
 }
 
-/// A HEADER_EVENT_TYPE record as an entry of a file's event types: u64 `attr.config`, char name\[64\]. perf before 3.3 pads the name to 8 bytes
-/// only, and leaves out the NUL of one that fills them. `None` for any other record, and for one without a name that a file could hold.
+/// Converts a HEADER_EVENT_TYPE record to an entry of a file's event types: u64 `attr.config`, char
+/// name\[64\]. perf before 3.3 pads the name to 8 bytes only, and leaves out the NUL if the name fills them.
+/// `None` for any other record, and for one whose name does not fit into a file.
 fn event_type(record: &Record<'_>) -> Option<[u8; EVENT_TYPE_SIZE]> {
     let body = record.body();
     let mut entry = [0; EVENT_TYPE_SIZE];
@@ -35,7 +38,7 @@ fn event_type(record: &Record<'_>) -> Option<[u8; EVENT_TYPE_SIZE]> {
     fits.then_some(entry)
 }
 
-/// A record of pipe data that a file keeps in its header instead.
+/// A record of pipe data whose contents a file has in its header.
 #[derive(Debug)]
 pub enum HeaderRecord {
     /// HEADER_ATTR.
@@ -46,12 +49,13 @@ pub enum HeaderRecord {
     BuildId(Vec<u8>),
     /// HEADER_EVENT_TYPE, as an entry of a file's event types.
     EventType([u8; EVENT_TYPE_SIZE]),
-    /// The mark behind the last HEADER_FEATURE: the number of features its writer knew, and no payload.
+    /// The mark after the last HEADER_FEATURE: no payload, and as its number the number of features that the
+    /// writer knew.
     EndOfFeatures,
 }
 
 impl HeaderRecord {
-    /// The kinds it can be read from.
+    /// The kinds that [`HeaderRecord::read`] reads.
     pub const KINDS: [RecordType; 5] = [
         RecordType::HEADER_ATTR,
         RecordType::HEADER_EVENT_TYPE,
@@ -60,20 +64,21 @@ impl HeaderRecord {
         RecordType::HEADER_BUILD_ID,
     ];
 
-    /// The kinds that mean another thing among the data of a file than in pipe data. HEADER_BUILD_ID is good in both.
+    /// The kinds that mean something else among the records of a file than in pipe data. HEADER_BUILD_ID
+    /// means the same in both.
     pub const FRONT: [RecordType; 3] =
         [RecordType::HEADER_ATTR, RecordType::HEADER_FEATURE, RecordType::HEADER_TRACING_DATA];
 
-    /// Readers of pipe data would take it for a part of the header, or stumble over it.
+    /// True if readers of pipe data would take the record for part of the header, or fail at it.
     pub fn is_front(record: &Record<'_>) -> bool {
         !matches!(HeaderRecord::read(record), Ok(None | Some(HeaderRecord::BuildId(_))))
     }
 
-    /// Reads one; `None` for any other kind of record.
+    /// Reads a header record; `None` for any other kind.
     ///
     /// # Errors
     ///
-    /// The record is of such a kind, but too short for its fields.
+    /// The record is of one of [`HeaderRecord::KINDS`], but too short for its fields.
     pub fn read(record: &Record<'_>) -> Result<Option<HeaderRecord>> {
         Ok(Some(match record.kind() {
             RecordType::HEADER_ATTR => {
@@ -100,11 +105,11 @@ impl HeaderRecord {
                 };
                 let payload = record.bytes()[16..].to_vec();
                 let Ok(bit) = u8::try_from(bit) else {
-                    // No file can hold it, so it stays an ordinary record, which every perf skips.
+                    // Too large for a file, so it stays an ordinary record, which every perf skips.
                     return Ok(None);
                 };
-                // The end mark is a feature number one above the writer's last feature, with no payload. The two features that are mere flags
-                // are the only ones with an equally empty section.
+                // The end mark has the number after the writer's last feature, and no payload. The only
+                // features with an empty section are the two flags.
                 if payload.is_empty() && !Feature::FLAGS.contains(&Feature(bit)) {
                     HeaderRecord::EndOfFeatures
                 } else {
@@ -123,7 +128,7 @@ impl HeaderRecord {
             }
             RecordType::HEADER_EVENT_TYPE => match event_type(record) {
                 Some(entry) => HeaderRecord::EventType(entry),
-                // No file can hold it either.
+                // Not possible in a file either.
                 None => return Ok(None),
             },
             _ => return Ok(None),
@@ -131,13 +136,13 @@ impl HeaderRecord {
     }
 }
 
-/// The number of the feature in a HEADER_FEATURE record (which need not be a [`Feature`]), and its section.
+/// The feature number in a HEADER_FEATURE record (which need not be a valid [`Feature`]), and the section.
 pub fn feature_section<'a>(record: &Record<'a>) -> Option<(u64, &'a [u8])> {
     let section = record.bytes().get(16..).filter(|_| record.kind() == RecordType::HEADER_FEATURE)?;
     Some((record.u64(8)?, section))
 }
 
-/// A HEADER_FEATURE record that holds this feature.
+/// True for a HEADER_FEATURE record of this feature.
 pub fn is_feature(record: &Record<'_>, feature: Feature) -> bool {
     feature_section(record).is_some_and(|(number, _)| number == u64::from(feature.0))
 }

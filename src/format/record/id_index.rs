@@ -1,30 +1,30 @@
-//! ID_INDEX records say which CPU and thread, and which guest, each event id belongs to: a view, and the writer.
+//! ID_INDEX records map each event id to a CPU, a thread and a guest: view and writer.
 
 use super::builder::build;
 use crate::{Endian, HEADER_SIZE, RECORD_SIZE_MAX, Record, RecordType};
 
-/// Where the entries begin, bytes.
+/// The offset of the entries, bytes.
 const ENTRIES: usize = 16;
-/// Bytes of an entry.
+/// The size of an entry, bytes.
 const ENTRY: usize = 32;
-/// Bytes of what the second array says of an entry.
+/// The size of an entry in the second array, bytes.
 const MACHINE: usize = 16;
 
-/// What stands for any CPU and any thread, and for a VCPU that is not known.
+/// Any CPU, any thread, or an unknown VCPU.
 pub const ANY: u64 = u64::MAX;
 
-/// An entry: what is known of one event id.
+/// An entry: the facts about one event id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct IdEntry {
     /// The id.
     pub id: u64,
-    /// Its place in the event's table of CPUs and threads.
+    /// Its index in the event's table of CPUs and threads.
     pub idx: u64,
-    /// The CPU that the event counts on, or [`ANY`].
+    /// The CPU on which the event counts, or [`ANY`].
     pub cpu: u64,
-    /// The thread that the event counts, or [`ANY`].
+    /// The thread in which the event counts, or [`ANY`].
     pub tid: u64,
-    /// The process on the host that runs the guest the event is of; 0 for the host itself.
+    /// The host process that runs the event's guest; 0 for the host itself.
     pub machine_pid: u64,
     /// The VCPU of that guest.
     pub vcpu: u64,
@@ -36,9 +36,9 @@ pub struct IdEntry {
 /// |---|---|
 /// | 8 | u64 n |
 /// | 16 | n × {u64 id, idx, cpu, tid} |
-/// | 16 + 32 n | n × {u64 machine_pid, vcpu}, since perf 6.0, where there is room |
+/// | 16 + 32 n | n × {u64 machine_pid, vcpu}, since perf 6.0, if there is room |
 ///
-/// Entries that the record has no room for do not exist, whatever n claims.
+/// Entries beyond the end of the record are ignored, whatever n says.
 #[derive(Clone, Copy, Debug)]
 pub struct IdIndex<'a> {
     record: Record<'a>,
@@ -48,7 +48,7 @@ pub struct IdIndex<'a> {
 }
 
 impl<'a> IdIndex<'a> {
-    /// Of an ID_INDEX record; `None` for other kinds.
+    /// Parses an ID_INDEX record; `None` for other kinds.
     pub fn of(record: &Record<'a>) -> Option<IdIndex<'a>> {
         if record.kind() != RecordType::ID_INDEX {
             return None;
@@ -60,27 +60,27 @@ impl<'a> IdIndex<'a> {
         Some(IdIndex { record: *record, claimed, count: count.min(room / ENTRY), has_machines })
     }
 
-    /// How many entries there are.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// There are no entries.
+    /// True if there are no entries.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// It has as many entries as it claims.
+    /// True if the record has as many entries as its count says.
     pub fn is_count_right(&self) -> bool {
         self.claimed == Some(self.count as u64)
     }
 
-    /// It says which guest each id is of.
+    /// True if the record has the second array, which names the guests.
     pub fn has_machines(&self) -> bool {
         self.has_machines
     }
 
-    /// Where the id of entry `number` is, bytes from the start of the record.
+    /// The offset of the id of entry `number`, bytes from the start of the record.
     pub fn id_at(&self, number: usize) -> usize {
         ENTRIES + number * ENTRY
     }
@@ -104,16 +104,17 @@ impl<'a> IdIndex<'a> {
     }
 }
 
-/// The most entries of one record. perf splits them for the longer form in either case.
+/// The most entries of one record. perf splits by the size of the longer form in both cases.
 const ENTRIES_MAX: usize = (RECORD_SIZE_MAX - ENTRIES) / (ENTRY + MACHINE);
 
-/// ID_INDEX records with these entries, none where there are none; `with_machines`: they have the second array.
+/// Builds ID_INDEX records with these entries; none if there are no entries. `with_machines` adds the second
+/// array.
 pub fn write_id_index(entries: &[IdEntry], with_machines: bool, endian: Endian) -> Vec<Vec<u8>> {
     entries.chunks(ENTRIES_MAX).map(|entries| one_id_index(entries, with_machines, endian)).collect()
 }
 
-/// One ID_INDEX record with these entries, which may be none. Those for which a record has no room are left out: it has room for 1,364
-/// with machines, and for 2,047 without.
+/// Builds one ID_INDEX record with these entries, possibly none. It has room for 1,364 entries with machines
+/// and for 2,047 without; further ones are left out.
 pub fn one_id_index(entries: &[IdEntry], with_machines: bool, endian: Endian) -> Vec<u8> {
     let size = if with_machines { ENTRY + MACHINE } else { ENTRY };
     let entries = &entries[..entries.len().min((RECORD_SIZE_MAX - ENTRIES) / size)];

@@ -1,4 +1,4 @@
-//! Where the ids of events are in a record of any kind, and a record with an IDENTIFIER that its event does not give it.
+//! Finds event ids in records of any kind, and adds an IDENTIFIER to a record.
 //!
 //! | record | byte | source |
 //! |---|---|---|
@@ -22,7 +22,7 @@ const READ_FORMAT_GROUP: u64 = 1 << 3;
 
 const READ_FORMAT_LOST: u64 = 1 << 4;
 
-/// Where in a record lie ids of what it is about, its own sample_id aside.
+/// The offsets of ids in a record's own fields, outside its sample_id.
 pub fn ids_about(kind: RecordType) -> &'static [usize] {
     match kind {
         RecordType::LOST | RecordType::STAT => &[8],
@@ -32,13 +32,14 @@ pub fn ids_about(kind: RecordType) -> &'static [usize] {
     }
 }
 
-/// The fields of a record's sample, or of its trailer, as bits of `sample_type`, and where each begins. Nothing where it is too short for them.
+/// The fields of a sample or of a record's trailer, as bits of `sample_type`, with their offsets. Empty if
+/// the record is too short for them.
 fn fields<'l>(record: &Record<'_>, layout: &'l Layout) -> impl Iterator<Item = (u64, usize)> + use<'l> {
     let is_sample = record.kind() == RecordType::SAMPLE;
     let size = usize::from(if is_sample { layout.sample.size } else { layout.trailer.size });
     let start =
         if is_sample { Some(8) } else { record.bytes().len().checked_sub(size).filter(|&at| at >= 8) };
-    // A layout of another kind than the kernel's is that of a HEADER_BUILD_ID's trailer.
+    // The kernel's records have these fields, and so does a HEADER_BUILD_ID with a trailer.
     let has_fields = record.kind().is_kernel() || record.kind() == RecordType::HEADER_BUILD_ID;
     let start = start.filter(|_| has_fields && record.bytes().len() >= size);
     let sample = sample_fields(layout.sample_type).filter(move |_| is_sample);
@@ -47,13 +48,13 @@ fn fields<'l>(record: &Record<'_>, layout: &'l Layout) -> impl Iterator<Item = (
     bits.filter_map(move |(number, bit)| Some((bit, start? + number * 8)))
 }
 
-/// Where the ids of a record's own event lie.
+/// The offsets of the ids of a record's own event.
 pub fn own_ids<'l>(record: &Record<'_>, layout: &'l Layout) -> impl Iterator<Item = usize> + use<'l> {
     let ids = st::ID | st::STREAM_ID | st::IDENTIFIER;
     fields(record, layout).filter(move |(bit, _)| bit & ids != 0).map(|(_, at)| at)
 }
 
-/// Where all ids of a record lie.
+/// The offsets of all ids in a record.
 pub fn ids_in(record: &Record<'_>, layout: Option<&Layout>) -> Vec<usize> {
     let mut places = ids_about(record.kind()).to_vec();
     let Some(layout) = layout else { return places };
@@ -72,22 +73,23 @@ pub fn ids_in(record: &Record<'_>, layout: Option<&Layout>) -> Vec<usize> {
     places
 }
 
-/// Where ids lie in the counters of a sample: `{value, enabled, running, id, lost}`, or with GROUP `{nr, enabled, running, {value, id, lost}…}`.
+/// The offsets of the ids in the counters of a sample: `{value, enabled, running, id, lost}`, or with GROUP
+/// `{nr, enabled, running, {value, id, lost}…}`.
 pub fn ids_in_read(read_format: u64, counts: usize) -> impl Iterator<Item = usize> {
     let times = (read_format & 3).count_ones() as usize * 8;
     let lost = if read_format & READ_FORMAT_LOST != 0 { 8 } else { 0 };
-    // The first value follows a count in a group, and is followed by the times otherwise.
+    // In a group, the first value follows the count; otherwise the times follow the value.
     (0..counts).map(move |at| {
         let before = 8 + times + if read_format & READ_FORMAT_GROUP != 0 { 8 } else { 0 };
         before + at * (16 + lost)
     })
 }
 
-/// A kernel record with this IDENTIFIER, which its event does not give it.
+/// Returns the kernel record with this IDENTIFIER added, which its event's `sample_type` does not have.
 ///
 /// # Errors
 ///
-/// With 8 bytes more it is larger than a record can be.
+/// The record with 8 more bytes is larger than a record can be.
 pub fn with_identifier(record: &Record<'_>, id: u64) -> Result<Vec<u8>> {
     let endian = record.endian();
     let mut new = record.bytes().to_vec();

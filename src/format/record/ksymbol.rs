@@ -1,4 +1,4 @@
-//! KSYMBOL records: the kernel makes code at run time, or takes it away.
+//! KSYMBOL records: the kernel creates or removes code at run time.
 
 use crate::{Record, RecordType, until_nul};
 
@@ -11,23 +11,23 @@ use crate::{Record, RecordType, until_nul};
 /// | 24 | name, a NUL, zeros up to 8 bytes; then the trailer |
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ksymbol<'a> {
-    /// The first address of the code.
+    /// Start address of the code.
     pub address: u64,
-    /// Bytes of code.
+    /// Length of the code, bytes.
     pub length: u32,
-    /// `PERF_RECORD_KSYMBOL_TYPE_*`: 1 BPF, 2 out of line (kprobes and the like).
+    /// `PERF_RECORD_KSYMBOL_TYPE_*`: 1 BPF, 2 out of line (kprobes and similar).
     pub kind: u16,
-    /// Bit 0: it is taken away.
+    /// Bit 0: the code is removed.
     pub flags: u16,
     /// The name of the symbol.
     pub name: &'a [u8],
 }
 
 impl<'a> Ksymbol<'a> {
-    /// The type of code that the kernel copies out of line.
+    /// The type of code that the kernel copied out of line.
     pub const OUT_OF_LINE: u16 = 2;
 
-    /// Of a KSYMBOL record; `None` for other kinds, and for one too short.
+    /// Parses a KSYMBOL record; `None` for other kinds, and for a record that is too short.
     pub fn of(record: &Record<'a>) -> Option<Ksymbol<'a>> {
         if record.kind() != RecordType::KSYMBOL {
             return None;
@@ -37,7 +37,7 @@ impl<'a> Ksymbol<'a> {
         Some(Ksymbol { address, length, kind, flags, name: until_nul(record.bytes().get(24..)?) })
     }
 
-    /// The code is taken away.
+    /// True if the code is removed.
     pub fn is_gone(&self) -> bool {
         self.flags & 1 != 0
     }

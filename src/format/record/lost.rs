@@ -1,11 +1,11 @@
-//! LOST and LOST_SAMPLES records: what the kernel could not write.
+//! LOST and LOST_SAMPLES records count what the kernel could not write.
 
 use crate::{Record, RecordType};
 
-/// Bit 15 of a LOST_SAMPLES record's `misc`: a BPF program left the samples out.
+/// Bit 15 of a LOST_SAMPLES record's `misc`: a BPF program filtered the samples.
 const BY_FILTER: u16 = 1 << 15;
 
-/// How many records or samples are lost (include/uapi/linux/perf_event.h).
+/// The number of lost records or samples (include/uapi/linux/perf_event.h).
 ///
 /// | record | byte | |
 /// |---|---|---|
@@ -17,12 +17,12 @@ pub enum Lost {
     Records(u64),
     /// Samples of the record's event.
     Samples(u64),
-    /// Samples that a BPF program left out on purpose.
+    /// Samples that a BPF program filtered on purpose.
     Filtered(u64),
 }
 
 impl Lost {
-    /// Of a LOST or LOST_SAMPLES record; `None` for other kinds, and for one too short.
+    /// Parses a LOST or LOST_SAMPLES record; `None` for other kinds, and for a record that is too short.
     pub fn of(record: &Record<'_>) -> Option<Lost> {
         match record.kind() {
             RecordType::LOST => Some(Lost::Records(record.u64(16)?)),

@@ -1,11 +1,12 @@
-//! MMAP and MMAP2 records say what a process or the kernel mapped: one view of both, and the writer of MMAP2.
+//! MMAP and MMAP2 records describe mappings of a process or the kernel: one view of both, and the writer of
+//! MMAP2.
 
 use crate::{Endian, HEADER_SIZE, RECORD_SIZE_MAX, Record, RecordType, until_nul};
 
 /// Bit 13 of `misc`: a mapping of data, not of code.
 pub const MMAP_DATA: u16 = 1 << 13;
 
-/// Bit 14 of an MMAP2's `misc`: a build-id stands in place of device and inode.
+/// Bit 14 of an MMAP2's `misc`: a build-id replaces device and inode.
 pub const MMAP_BUILD_ID: u16 = 1 << 14;
 
 const PROT_READ: u32 = 1;
@@ -21,8 +22,8 @@ const PROT_EXEC: u32 = 4;
 /// | 64 | | u32 prot, u32 flags | name |
 /// | 72 | | name | |
 ///
-/// A name ends in NUL, and zeros fill it up to 8 bytes; then the trailer. Linux 3.12 to 3.15 has no `prot` and `flags`, and so have the kernels of RHEL 7
-/// that took MMAP2 from there.
+/// A name ends in NUL and is padded with zeros to 8 bytes; the trailer follows. Linux 3.12 to 3.15, and the
+/// kernels of RHEL 7 that took MMAP2 from there, have no `prot` and `flags`.
 #[derive(Clone, Copy, Debug)]
 pub struct Mmap<'a> {
     record: Record<'a>,
@@ -30,7 +31,7 @@ pub struct Mmap<'a> {
 }
 
 impl<'a> Mmap<'a> {
-    /// The view of a record of these kinds. `None` for other kinds, and for one too short to have a name.
+    /// Parses an MMAP or MMAP2 record. `None` for other kinds, and for a record too short for a name.
     #[inline]
     pub fn of(record: &Record<'a>) -> Option<Mmap<'a>> {
         let name_at = match record.kind() {
@@ -50,37 +51,37 @@ impl<'a> Mmap<'a> {
         self.record.u64(at).unwrap_or(0)
     }
 
-    /// The process; -1 for a kernel.
+    /// The process; -1 for the kernel.
     pub fn pid(&self) -> u32 {
         self.u32(8)
     }
 
-    /// The thread that mapped it.
+    /// The thread that made the mapping.
     pub fn tid(&self) -> u32 {
         self.u32(12)
     }
 
-    /// First address.
+    /// Start address.
     pub fn start(&self) -> u64 {
         self.u64(16)
     }
 
-    /// Bytes.
+    /// Length, bytes.
     pub fn len(&self) -> u64 {
         self.u64(24)
     }
 
-    /// Nothing is mapped.
+    /// True if the length is 0.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Of the first byte, in the file.
+    /// Offset in the file of the first mapped byte.
     pub fn pgoff(&self) -> u64 {
         self.u64(32)
     }
 
-    /// Device and inode, or where `misc` has [`MMAP_BUILD_ID`] a build-id: bytes 40 to 63 of an MMAP2.
+    /// Bytes 40 to 63 of an MMAP2: device and inode, or a build-id if `misc` has [`MMAP_BUILD_ID`].
     pub fn file(&self) -> Option<Inode> {
         (self.record.kind() == RecordType::MMAP2).then(|| Inode {
             major: self.u32(40),
@@ -90,25 +91,26 @@ impl<'a> Mmap<'a> {
         })
     }
 
-    /// `PROT_*` and `MAP_*` of mmap(2). `None` for an MMAP and an MMAP2 that has neither.
+    /// `PROT_*` and `MAP_*` of mmap(2). `None` for an MMAP, and for an MMAP2 without these fields.
     pub fn prot_and_flags(&self) -> Option<(u32, u32)> {
         (self.name_at == 72).then(|| (self.u32(64), self.u32(68)))
     }
 
-    /// The same, made from what an MMAP says where it has neither.
+    /// Like [`Mmap::prot_and_flags`], with plausible values if the record has none.
     fn likely_prot_and_flags(&self) -> (u32, u32) {
         let is_data = self.record.misc() & MMAP_DATA != 0;
         self.prot_and_flags().unwrap_or((if is_data { PROT_READ } else { PROT_EXEC }, 0))
     }
 
-    /// What is mapped, of a record whose trailer has this many bytes: a name that does not end in NUL ends there.
+    /// The file name. `trailer` is the length of the record's trailer, at which a name without a NUL ends.
     pub fn name(&self, trailer: usize) -> &'a [u8] {
         let bytes = self.record.bytes();
         let end = bytes.len().saturating_sub(trailer).max(self.name_at);
         until_nul(&bytes[self.name_at..end])
     }
 
-    /// An MMAP2 of the same mapping that holds this build-id of at most 20 bytes, and this trailer. `None` where it does not fit into a record.
+    /// Builds an MMAP2 of the same mapping with this build-id of at most 20 bytes and this trailer. `None` if
+    /// it does not fit into a record.
     pub fn with_build_id(&self, id: &[u8], trailer: &[u8]) -> Option<Vec<u8>> {
         let (prot, flags) = self.likely_prot_and_flags();
         let mmap2 = Mmap2 {
@@ -128,40 +130,41 @@ impl<'a> Mmap<'a> {
     }
 }
 
-/// Kernels that leave out `prot` and `flags` have the name there, and no `prot` looks like one: its upper bits are zero, and its lower ones are below
-/// 16. What perf inject --jit writes there, the mode of a file, is no text either.
+/// True if the kernel left out `prot` and `flags`. The name is then in their place, and no `prot` looks like
+/// a name: its upper bits are zero, and its lower ones are below 16. perf inject --jit writes the mode of a
+/// file there, which is not text either.
 fn lacks_prot(mmap2: &[u8]) -> bool {
     let begins_path = matches!(mmap2.get(64..66), Some([b'/' | b'[', b'!'..=b'~']));
     begins_path || mmap2.get(64..68).is_some_and(|bytes| bytes.iter().all(u8::is_ascii_graphic))
 }
 
-/// Which file is mapped.
+/// The identity of the mapped file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Inode {
     /// Device, major number.
     pub major: u32,
     /// Device, minor number.
     pub minor: u32,
-    /// Inode number; 0 for what has none.
+    /// Inode number; 0 if the mapping has no file.
     pub inode: u64,
     /// Inode generation.
     pub generation: u64,
 }
 
-/// What an MMAP2 says of the file it maps.
+/// How an MMAP2 identifies the file it maps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MappedFile<'a> {
-    /// Where it lies.
+    /// By device and inode.
     Inode(Inode),
-    /// What is in it: at most 20 bytes.
+    /// By build-id: at most 20 bytes.
     BuildId(&'a [u8]),
 }
 
-/// An MMAP2 record to be written. The fields are those of [`Mmap`].
+/// The fields of an MMAP2 record to write, as in [`Mmap`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the names are those of the table above")]
 pub struct Mmap2<'a> {
-    /// Bit [`MMAP_BUILD_ID`] is set or cleared as `file` wants it.
+    /// Bit [`MMAP_BUILD_ID`] is set or cleared according to `file`.
     pub misc: u16,
     pub pid: u32,
     pub tid: u32,
@@ -176,7 +179,7 @@ pub struct Mmap2<'a> {
 }
 
 impl Mmap2<'_> {
-    /// The record. `None` where it is larger than a record can be, or the build-id than 20 bytes.
+    /// Builds the record. `None` if it is larger than a record can be, or the build-id longer than 20 bytes.
     pub fn write(&self, endian: Endian) -> Option<Vec<u8>> {
         let mut bytes = vec![0; HEADER_SIZE];
         endian.set_u32(&mut bytes, 0, RecordType::MMAP2.0)?;
@@ -201,8 +204,8 @@ impl Mmap2<'_> {
     }
 }
 
-/// Gives an MMAP2 record this build-id of at most 20 bytes in place of whatever it says of its file. `None`, and nothing changed, where it does
-/// not fit.
+/// Replaces device and inode, or the build-id, of an MMAP2 record by this build-id of at most 20 bytes.
+/// Returns `None` and changes nothing if it does not fit.
 pub fn set_mmap2_build_id(record: &mut [u8], id: &[u8], endian: Endian) -> Option<()> {
     let misc = endian.u16(record, 4)?;
     let union = record.get_mut(40..64)?;
@@ -287,7 +290,7 @@ mod tests {
                 endian.set_u16(&mut bytes, 6, size).unwrap();
                 let read = view(&bytes, endian).unwrap();
                 assert_eq!((read.name(8), read.prot_and_flags()), (name, None));
-                // As an MMAP2 that every perf reads it has the `prot` of code.
+                // Converted to an MMAP2 that every perf reads, it has the `prot` of code.
                 let new = read.with_build_id(&[7; 16], &[1; 8]).unwrap();
                 let read = view(&new, endian).unwrap();
                 assert_eq!((read.name(8), read.prot_and_flags()), (name, Some((PROT_EXEC, 0))));

@@ -1,12 +1,12 @@
-//! COMM, FORK and EXIT records say what a thread is called, and that one begins or ends: a view of each, and its writer.
+//! COMM, FORK and EXIT records: a thread gets a name, starts or ends. A view of each, and its writer.
 
 use super::builder::build;
 use crate::{Endian, HEADER_SIZE, Record, RecordType, until_nul};
 
-/// Bit 13 of a COMM's `misc`: the process runs another program from now on.
+/// Bit 13 of a COMM's `misc`: the process executes a new program.
 pub const COMM_EXEC: u16 = 1 << 13;
 
-/// Where the name of a COMM begins.
+/// The offset of the name in a COMM.
 const COMM_NAME: usize = 16;
 
 /// A COMM record (include/uapi/linux/perf_event.h, `PERF_RECORD_COMM`).
@@ -19,15 +19,15 @@ const COMM_NAME: usize = 16;
 pub struct Comm<'a> {
     /// The process.
     pub pid: u32,
-    /// The thread that is called so.
+    /// The thread with this name.
     pub tid: u32,
-    /// Its name from now on.
+    /// Its new name.
     pub name: &'a [u8],
 }
 
 impl<'a> Comm<'a> {
-    /// Of a COMM record whose trailer has this many bytes: a name that does not end in NUL ends there. `None` for other kinds, and for one too
-    /// short to have a name.
+    /// Parses a COMM record. `trailer` is the length of its trailer, at which a name without a NUL ends.
+    /// `None` for other kinds, and for a record too short for a name.
     pub fn of(record: &Record<'a>, trailer: usize) -> Option<Comm<'a>> {
         if record.kind() != RecordType::COMM {
             return None;
@@ -37,7 +37,7 @@ impl<'a> Comm<'a> {
         Some(Comm { pid: record.u32(8)?, tid: record.u32(12)?, name })
     }
 
-    /// The record. `None` where it is larger than a record can be.
+    /// Builds the record. `None` if it is larger than a record can be.
     pub fn write(&self, misc: u16, trailer: &[u8], endian: Endian) -> Option<Vec<u8>> {
         let mut name = self.name.to_vec();
         name.resize((name.len() + 1).next_multiple_of(8), 0);
@@ -51,23 +51,23 @@ impl<'a> Comm<'a> {
 /// | byte | |
 /// |---|---|
 /// | 8 | u32 pid, u32 ppid, u32 tid, u32 ptid |
-/// | 24 | u64 time, whether or not the trailer has it, too |
+/// | 24 | u64 time, also if the trailer has the time |
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Task {
-    /// The process. Of a new thread of a process: the same as `ppid`.
+    /// The process. Equals `ppid` for a new thread of an existing process.
     pub pid: u32,
     /// Its parent.
     pub ppid: u32,
-    /// The thread that begins or ends.
+    /// The thread that starts or ends.
     pub tid: u32,
-    /// The thread that made it.
+    /// The thread that created it.
     pub ptid: u32,
     /// ns.
     pub time: u64,
 }
 
 impl Task {
-    /// Of a record of these kinds. `None` for other kinds, and for one too short.
+    /// Parses a FORK or EXIT record. `None` for other kinds, and for a record that is too short.
     pub fn of(record: &Record<'_>) -> Option<Task> {
         if !matches!(record.kind(), RecordType::FORK | RecordType::EXIT) {
             return None;
@@ -81,14 +81,14 @@ impl Task {
         })
     }
 
-    /// The record, of one of these kinds.
+    /// Builds a record of kind FORK or EXIT.
     pub fn write(&self, kind: RecordType, misc: u16, trailer: &[u8], endian: Endian) -> Option<Vec<u8>> {
         let words = [self.pid, self.ppid, self.tid, self.ptid].map(|word| endian.bytes_u32(word));
         build(kind, misc, &[words.as_flattened(), &endian.bytes_u64(self.time), trailer], endian)
     }
 }
 
-/// The process that a record names in a field of its own, which is the first one of these kinds.
+/// The pid in a record's own fields, which comes first in these kinds.
 #[inline]
 pub fn named_pid(record: &Record<'_>) -> Option<u32> {
     match record.kind() {

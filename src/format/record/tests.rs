@@ -1,4 +1,4 @@
-//! Every view of a record against bytes typed by hand, in both byte orders, and cut at every byte.
+//! Tests every view of a record against bytes typed by hand, in both byte orders, cut at every byte.
 
 use super::aux::{Aux, Auxtrace};
 use super::cgroup::Cgroup;
@@ -18,12 +18,12 @@ fn typed(kind: RecordType, misc: u16, words: &[u64], rest: &[u8], endian: Endian
     build(kind, misc, &[&words, rest], endian).unwrap()
 }
 
-/// Two 32-bit fields that stand side by side.
+/// Two adjacent 32-bit fields.
 fn pair(first: u32, second: u32, endian: Endian) -> u64 {
     endian.u64(&[endian.bytes_u32(first), endian.bytes_u32(second)].concat(), 0).unwrap()
 }
 
-/// Shows the record, and every front of it, to the check.
+/// Calls the check with the record, and with every prefix of it.
 fn cut(bytes: &[u8], endian: Endian, check: impl Fn(&Record<'_>, bool)) {
     for len in 8..=bytes.len() {
         let mut front = bytes[..len].to_vec();

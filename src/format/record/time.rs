@@ -1,9 +1,10 @@
-//! Every time that a record holds, and how to change all of them alike.
+//! Finds every time in a record, and changes all of them alike.
 
 use super::time_conv::TimeConv;
 use crate::{Endian, Layout, Record, RecordType};
 
-/// Where the times of a record are, bytes from its start: the field of its own that some types have, and `TIME` of the sample or trailer.
+/// The offsets of a record's times, bytes from its start: the own field of some types, and `TIME` of the
+/// sample or trailer.
 ///
 /// | record | byte | source |
 /// |---|---|---|
@@ -14,19 +15,19 @@ use crate::{Endian, Layout, Record, RecordType};
 #[inline]
 pub fn times_in(record: &Record<'_>, layout: Option<&Layout>) -> impl Iterator<Item = usize> + use<> {
     let of_event = |layout: &Layout| match record.kind() {
-        // perf inject gives it the trailer of the sample that it is made for.
+        // perf inject appends the trailer of the sample for which it writes the record.
         RecordType::HEADER_BUILD_ID => record.bytes().len().checked_sub(layout.trailer.time?.into()),
         _ => layout.time_at(record),
     };
     own_time_at(record).into_iter().chain(layout.and_then(of_event))
 }
 
-/// The time in a field of the record's own, ns.
+/// The time in a record's own field, ns.
 pub fn own_time(record: &Record<'_>) -> Option<u64> {
     record.u64(own_time_at(record)?)
 }
 
-/// Where that time is, bytes from the start of the record.
+/// The offset of that time, bytes from the start of the record.
 pub fn own_time_at(record: &Record<'_>) -> Option<usize> {
     match record.kind() {
         RecordType::FORK | RecordType::EXIT => Some(24),
@@ -39,18 +40,19 @@ pub fn own_time_at(record: &Record<'_>) -> Option<usize> {
 /// A change of a recording's clock: a time t, in ns, becomes `t × numerator / denominator + offset`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ClockChange {
-    /// Of the factor.
+    /// Numerator of the factor.
     pub numerator: u64,
-    /// Of the factor; not 0.
+    /// Denominator of the factor; not 0.
     pub denominator: u64,
     /// ns.
     pub offset: i128,
-    /// A time that would be before the first one becomes the first one, 1, instead of an error.
+    /// A time before 1 becomes 1 instead of an error.
     pub stop_at_first: bool,
 }
 
 impl ClockChange {
-    /// The new time. `None` if it is before 0 or beyond the last time that a record can hold. 0 and `u64::MAX` stand for no time, and stay.
+    /// The new time. `None` if it is below 0 or above the largest time of a record. 0 and `u64::MAX` mean no
+    /// time and are kept.
     pub fn time(&self, time: u64) -> Option<u64> {
         if time == 0 || time == u64::MAX {
             return Some(time);
@@ -60,13 +62,13 @@ impl ClockChange {
         u64::try_from(new).ok().filter(|&new| new != 0 && new != u64::MAX)
     }
 
-    /// The time would be before 1, the first one that is not taken for no time.
+    /// True if the new time would be below 1, the smallest value that means a time.
     pub fn is_too_early(&self, time: u64) -> bool {
         time != 0 && self.scaled(time.into()).is_some_and(|scaled| scaled.saturating_add(self.offset) < 1)
     }
 
-    /// Changes a time of the recording's clock and the time of another clock at that moment. Where the first would be before 0, both are those of a
-    /// later moment.
+    /// Changes a time of the recording's clock together with the time of another clock at that moment. If the
+    /// first would be below 0, both are moved to the same later moment.
     pub fn times_of_one_moment(&self, time: u64, other: u64) -> Option<(u64, u64)> {
         let new = self.scaled(time.into())?.checked_add(self.offset)?;
         let early = new.min(0).unsigned_abs();
@@ -75,7 +77,7 @@ impl ClockChange {
         Some((u64::try_from(new.max(0)).ok()?, u64::try_from(other).ok()?))
     }
 
-    /// A duration, ns, which only the factor changes.
+    /// A changed duration, ns: only the factor applies.
     pub fn duration(&self, ns: u64) -> Option<u64> {
         u64::try_from(self.scaled(ns.into())?).ok()
     }
@@ -84,16 +86,17 @@ impl ClockChange {
         ns.checked_mul(self.numerator.into())?.checked_div_euclid(self.denominator.into())
     }
 
-    /// What converts the counter of a trace to the clock: `time = zero + (cycles × mult >> shift)`, where `zero` may be before 0.
+    /// Changes the conversion from a trace's counter to the clock: `time = zero + (cycles × mult >> shift)`,
+    /// where `zero` may be negative.
     fn conversion(&self, mult: u64, zero: u64) -> Option<(u64, u64)> {
         let zero = self.scaled(zero.cast_signed().into())?.checked_add(self.offset)?;
         Some((self.duration(mult)?, i64::try_from(zero).ok()?.cast_unsigned()))
     }
 }
 
-/// Where `mult` and `zero` of a conversion are: in TIME_CONV, and in AUXTRACE_INFO of Intel PT and BTS, whose private words begin with the PMU's
-/// type and `shift` (tools/perf/util/intel-pt.h, intel-bts.h). The `reference` of AUXTRACE is not a time of the clock: it is a raw counter or a
-/// random number.
+/// The offsets of `mult` and `zero` of a conversion: in TIME_CONV, and in AUXTRACE_INFO of Intel PT and BTS,
+/// whose private words begin with the PMU's type and `shift` (tools/perf/util/intel-pt.h, intel-bts.h). The
+/// `reference` of AUXTRACE is not a time of the clock: it is a raw counter or a random number.
 fn conversion_at(record: &Record<'_>) -> Option<(usize, usize)> {
     const INTEL_PT: u32 = 1;
     const INTEL_BTS: u32 = 2;
@@ -111,7 +114,7 @@ fn conversion_at(record: &Record<'_>) -> Option<(usize, usize)> {
 ///
 /// # Errors
 ///
-/// A time cannot be changed this way: the error is the first such time.
+/// A time cannot be changed this way; the error is the first such time.
 pub fn change_times(
     record: &Record<'_>,
     layout: Option<&Layout>,
@@ -123,7 +126,7 @@ pub fn change_times(
         let Some(time) = record.u64(at) else { continue };
         endian.set_u64(bytes, at, change.time(time).ok_or(time)?);
     }
-    // The time of a round of counters is counted from its start.
+    // The time of a round of counters is relative to its start.
     if let Some(time) = record.u64(16).filter(|_| record.kind() == RecordType::STAT_ROUND) {
         endian.set_u64(bytes, 16, change.duration(time).ok_or(time)?);
     }
@@ -152,7 +155,7 @@ mod tests {
         assert_eq!(ClockChange { stop_at_first: true, ..change }.time(1), Some(1));
         assert_eq!(change.times_of_one_moment(10, 100), Some((10, 100)));
         assert_eq!(change.times_of_one_moment(2, 100), Some((0, 101)));
-        // The counter counts on, and its zero may be before that of the clock.
+        // The counter keeps its pace, and its zero may be before the clock's.
         assert_eq!(change.conversion(8, (-4i64).cast_unsigned()), Some((12, (-11i64).cast_unsigned())));
     }
 }

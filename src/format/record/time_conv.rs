@@ -1,4 +1,4 @@
-//! TIME_CONV records say how a machine's counter converts to the time of its recording.
+//! TIME_CONV records describe how a machine's counter converts to the time of its recording.
 
 use crate::{Record, RecordType};
 
@@ -9,26 +9,28 @@ use crate::{Record, RecordType};
 /// | 8 | u64 shift, u64 mult, u64 zero |
 /// | 32 | u64 cycles, u64 mask, u8 cap_user_time_zero, u8 cap_user_time_short, since Linux 5.10 |
 ///
-/// ns = zero + (counter × mult >> shift). Of a short counter only the bits of `mask` count, from `cycles` on.
+/// ns = zero + (counter × mult >> shift). For a short counter, only the bits of `mask` count, starting at
+/// `cycles`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TimeConv {
-    /// Bits.
+    /// Shift, bits.
     pub shift: u64,
-    /// Factor.
+    /// Multiplier.
     pub mult: u64,
-    /// ns; wraps.
+    /// Time at counter 0, ns; wraps.
     pub zero: u64,
-    /// Counters shorter than 64 bits: where counting began, and the bits that count.
+    /// For counters shorter than 64 bits: `cycles` and `mask`.
     pub short: Option<(u64, u64)>,
-    /// The machine can convert. Always so before Linux 5.10, which wrote no record otherwise.
+    /// True if the machine supports the conversion. Before Linux 5.10 perf wrote the record only in that
+    /// case.
     pub can_convert: bool,
 }
 
 impl TimeConv {
-    /// Where `mult` and `zero` are, bytes.
+    /// The offsets of `mult` and `zero`, bytes.
     pub(crate) const CONVERSION: (usize, usize) = (16, 24);
 
-    /// Of a TIME_CONV record; `None` for other kinds, and for one too short.
+    /// Parses a TIME_CONV record; `None` for other kinds, and for a record that is too short.
     pub fn of(record: &Record<'_>) -> Option<TimeConv> {
         if record.kind() != RecordType::TIME_CONV {
             return None;

@@ -1,16 +1,16 @@
-//! Names every bit field of `perf_branch_entry` and `perf_mem_data_src` in one table each, and puts the fields of a big-endian machine where a
-//! little-endian one has them.
+//! Names every bit field of `perf_branch_entry` and `perf_mem_data_src` in one table each, and converts the
+//! fields of a big-endian machine to little-endian numbering.
 
 use std::borrow::Cow;
 
 use crate::{Endian, bit_names};
 
-/// What the value of a bit field means.
+/// The meaning of a bit field's value.
 #[derive(Clone, Copy, Debug)]
 enum Names {
     /// A number.
     Number,
-    /// One of these; others are numbers.
+    /// One of these; other values are numbers.
     One(&'static [&'static str]),
     /// Any of these, by bit.
     Any(&'static [(u32, &'static str)]),
@@ -24,7 +24,7 @@ fn get(word: u64, (_, shift, width, _): &Field) -> u64 {
     word >> shift & ((1 << width) - 1)
 }
 
-/// Name and value of the fields that are not 0; constants by name. Bits behind the last field are `reserved`.
+/// Name and value of the fields that are not 0; constants by name. Bits above the last field are `reserved`.
 fn parts(word: u64, fields: &'static [Field]) -> impl Iterator<Item = (&'static str, Cow<'static, str>)> {
     let known = fields.iter().filter_map(move |field| {
         let value = get(word, field);
@@ -43,7 +43,8 @@ fn parts(word: u64, fields: &'static [Field]) -> impl Iterator<Item = (&'static 
     known.chain(reserved)
 }
 
-/// Source: include/uapi/linux/perf_event.h, struct perf_branch_entry, in the numbering of a little-endian machine.
+/// Source: include/uapi/linux/perf_event.h, struct perf_branch_entry, in the numbering of a little-endian
+/// machine.
 const BRANCH: &[Field] = &[
     ("mispred", 0, 1, Names::Number),
     ("predicted", 1, 1, Names::Number),
@@ -80,14 +81,15 @@ const BRANCH_TYPES: &[&str] = &[
     "EXTEND_ABI",
 ];
 
-/// The flags of a branch, numbered as a little-endian machine does: 0 mispred, 1 predicted, 2 in_tx, 3 abort, 4-19 cycles, 20-23 type, 24-25
-/// spec, 26-29 new_type, 30-32 priv.
+/// The flags of a branch, numbered as on a little-endian machine: 0 mispred, 1 predicted, 2 in_tx, 3 abort,
+/// 4-19 cycles, 20-23 type, 24-25 spec, 26-29 new_type, 30-32 priv.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BranchFlags(pub u64);
 
 impl BranchFlags {
-    /// From the u64 as read in the recording's byte order. A big-endian compiler allocates the fields from the other end of the word, each with
-    /// its own bits in the usual order, so they are put back one by one.
+    /// Decodes the u64 as read in the recording's byte order. A big-endian compiler allocates the fields from
+    /// the other end of the word, with the bits of each field in the usual order, so they are moved one by
+    /// one.
     pub fn new(raw: u64, endian: Endian) -> BranchFlags {
         if endian == Endian::Little {
             return BranchFlags(raw);
@@ -101,22 +103,22 @@ impl BranchFlags {
         BranchFlags(word | (raw & ((1 << (64 - end)) - 1)) << end)
     }
 
-    /// The target was predicted wrongly.
+    /// The target was mispredicted.
     pub fn mispred(self) -> bool {
         self.0 & 1 != 0
     }
 
-    /// The target was predicted rightly.
+    /// The target was predicted correctly.
     pub fn predicted(self) -> bool {
         self.0 & 2 != 0
     }
 
-    /// Cycles since the branch before; 0 when the CPU does not tell.
+    /// Cycles since the previous branch; 0 if the CPU does not report them.
     pub fn cycles(self) -> u16 {
         get(self.0, &BRANCH[4]) as u16
     }
 
-    /// What kind of branch: 0 unknown, 1 conditional, … (PERF_BR_*).
+    /// The kind of branch: 0 unknown, 1 conditional, … (PERF_BR_*).
     pub fn kind(self) -> u8 {
         get(self.0, &BRANCH[5]) as u8
     }
@@ -127,7 +129,8 @@ impl BranchFlags {
     }
 }
 
-/// Source: include/uapi/linux/perf_event.h, union perf_mem_data_src. A big-endian machine has the fields in the same bits of the number.
+/// Source: include/uapi/linux/perf_event.h, union perf_mem_data_src. A big-endian machine has the fields in
+/// the same bits of the number.
 const DATA_SRC: &[Field] = &[
     ("op", 0, 5, Names::Any(&[(0, "NA"), (1, "LOAD"), (2, "STORE"), (3, "PFETCH"), (4, "EXEC")])),
     ("lvl", 5, 14, Names::Any(LEVELS)),
@@ -202,8 +205,8 @@ const REGIONS: &[&str] = &[
     "MEM7",
 ];
 
-/// Where data came from, `union perf_mem_data_src`: bits 0-4 op, 5-18 lvl, 19-23 snoop, 24-25 lock, 26-32 dtlb, 33-36 lvl_num, 37 remote, 38-39
-/// snoopx, 40-42 blk, 43-45 hops, 46-50 region.
+/// The source of the data, `union perf_mem_data_src`: bits 0-4 op, 5-18 lvl, 19-23 snoop, 24-25 lock, 26-32
+/// dtlb, 33-36 lvl_num, 37 remote, 38-39 snoopx, 40-42 blk, 43-45 hops, 46-50 region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DataSrc(pub u64);
 
@@ -225,7 +228,7 @@ mod tests {
     #[test]
     fn branch_flags_of_both_byte_orders_are_the_same_fields() {
         let little = 1 << 1 | 1 << 2 | 0x1234 << 4 | 15 << 20 | 2 << 24 | 6 << 26 | 2 << 30 | 5 << 33;
-        // Typed as a big-endian compiler lays it out, from bit 63 down.
+        // As a big-endian compiler lays it out, from bit 63 down.
         let big = 1 << 62 | 1 << 61 | 0x1234 << 44 | 15 << 40 | 2 << 38 | 6 << 34 | 2 << 31 | 5;
         let expected = "predicted=1 in_tx=1 cycles=4660 type=EXTEND_ABI spec=NON_SPEC_CORRECT_PATH new_type=ARCH_4 priv=KERNEL \
                         reserved=0x5";

@@ -6,7 +6,7 @@ use crate::{Attr, Origin};
 const BOTH: [Endian; 2] = [Endian::Little, Endian::Big];
 const TXN: u64 = st::TRANSACTION;
 
-/// A sample being typed.
+/// Builds a sample field by field.
 struct Typed(Endian, Vec<u8>);
 
 fn typed(endian: Endian) -> Typed {
@@ -57,7 +57,7 @@ fn words(run: Option<U64s<'_>>) -> Vec<u64> {
     run.expect("it was asked for").iter().collect()
 }
 
-/// All bits but WEIGHT, which WEIGHT_STRUCT stands for, with values that tell them apart.
+/// All bits except WEIGHT, which WEIGHT_STRUCT replaces, with distinct values.
 fn everything(endian: Endian) -> (Vec<u8>, Layout) {
     let mut layout = layout((1 << 25) - 1 - st::WEIGHT);
     (layout.read_format, layout.branch_sample_type) = (0x1f, 1 << 17);
@@ -199,7 +199,7 @@ fn every_read_format() {
     }
 }
 
-/// With a part behind it, so that a wrong choice is seen.
+/// Another part follows, so that a wrong choice is noticed.
 #[test]
 fn a_branch_stack_is_what_uses_up_the_record() {
     for endian in BOTH {
@@ -215,7 +215,7 @@ fn a_branch_stack_is_what_uses_up_the_record() {
         };
         let (hw, counters) = (1 << 17, 1 << 19);
         let body = || typed(endian);
-        // As the attr says.
+        // The form of the attr.
         assert_eq!(read(0, body().u64s([1, 1, 2, 3])), (None, 1, None));
         assert_eq!(read(hw, body().u64s([1, 9, 1, 2, 3])), (Some(9), 1, None));
         assert_eq!(read(hw, body().u64s([0, 9])), (Some(9), 0, None));
@@ -277,7 +277,7 @@ fn lengths_are_not_trusted() {
         (st::STACK_USER, "stack_user"),
         (st::AUX, "aux"),
     ] {
-        // Times 8 or 24 the last ones are small numbers again.
+        // Multiplied by 8 or 24, the last ones wrap to small numbers.
         for length in [9, 1 << 60, 1 << 61, u64::MAX / 24 + 1, u64::MAX] {
             assert!(
                 huge(bit, length).starts_with(&format!("`{part}` says {length}")),
@@ -339,7 +339,7 @@ fn call_chains_are_addresses_and_markers() {
             [0x1, Marker::KERNEL.0, 0x2, -4000_i64 as u64, 0x3, Marker::USER_DEFERRED.0, Marker::USER.0];
         let bytes: Vec<u8> = chain.iter().flat_map(|&entry| endian.bytes_u64(entry)).collect();
         let run = U64s::new(&bytes[..], endian);
-        // The entry behind USER_DEFERRED is a cookie, whatever it looks like.
+        // The entry after USER_DEFERRED is a cookie, whatever its value.
         assert_eq!(frames(run, 5).collect::<Vec<_>>(), [(5, 0x1), (1, 0x2), (0, 0x3)]);
         assert_eq!((run.len(), run.get(2), run.get(7), run.get(usize::MAX)), (7, Some(2), None, None));
         assert_eq!(run.iter().rev().next_back(), Some(1));

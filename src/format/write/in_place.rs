@@ -1,10 +1,14 @@
-//! Changes feature sections of a file without moving its data, so that at every instant, power cut included, the file is a whole recording.
+//! Changes feature sections of a file without moving its data, so that at every moment, power cuts included,
+//! the file is a complete recording.
 //!
-//! Where the table lies follows from the data section, and which slots it has from the bitmap in the header, so a new slot can't appear in
-//! one step. What can is the header: its 104 bytes lie in one sector of any disk. So everything new is appended behind the file first, with a
-//! journal that holds the new bitmap and table. Then the header points at the journal (in `event_types`, which no reader has looked at since
-//! perf 3.x) and shows only features whose slots stay as they are; then the table is written; then the header shows all. Each step is on disk
-//! before the next begins. perf sees a valid recording in between, for a moment with fewer features; perfx sees all of them at any time.
+//! The place of the feature table follows from the data section, and its slots from the bitmap in the header,
+//! so a new slot cannot be added in one step. What can be written in one step is the header: its 104 bytes
+//! lie in one sector of any disk. So all new bytes are first appended to the file, with a journal that holds
+//! the new bitmap and table. Then the header is changed to point to the journal (in `event_types`, which
+//! readers ignore since perf 3.x) and to show only the features whose slots do not change. Then the table is
+//! written, and at last the header shows all features. Each step is on disk before the next begins. In
+//! between, perf sees a valid recording, for a moment with fewer features; perfx sees all features at any
+//! time.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -15,15 +19,16 @@ use crate::journal::{Journal, table};
 use crate::section::{SLOT_SIZE, Section, feature_bitmap};
 use crate::{Bytes, Endian, Error, Feature, Result};
 
-/// The sections that features are to have; `None` takes the feature away.
+/// The new sections of features; `None` removes the feature.
 pub type Changes = BTreeMap<Feature, Option<Bytes>>;
 
-/// Makes all changes at once. `file` is open for reading and writing, and `header` was just read from it. False, and nothing done, where that is
-/// not possible without moving the data: a file of perf before 3.3, a damaged file, something other than a section behind the feature table.
+/// Makes all changes at once. `file` is open for reading and writing, and `header` was just read from it.
+/// Returns false and changes nothing if the data would have to move: a file of perf before 3.3, a damaged
+/// file, or other data after the feature table.
 ///
 /// # Errors
 ///
-/// The file can't be read or written. The error says in which state the file is left.
+/// The file cannot be read or written. The error says in which state the file is.
 pub fn replace_sections(file: &File, header: &FileHeader, changes: &Changes) -> Result<bool> {
     let io = |e| Error::io("the file can't be changed in place", e);
     let len = file.metadata().map_err(io)?.len();
@@ -40,7 +45,7 @@ pub fn replace_sections(file: &File, header: &FileHeader, changes: &Changes) -> 
     Ok(true)
 }
 
-/// What the steps are written to.
+/// What the steps are written to: a file, or a test's model of one.
 trait Target {
     /// Returns when the bytes are on disk.
     fn write(&self, bytes: &[u8], offset: u64) -> std::io::Result<()>;
@@ -58,21 +63,21 @@ impl Target for File {
     }
 }
 
-/// What the steps overwrite.
+/// The bytes that the steps overwrite.
 struct Before {
     len: u64,
     front: [u8; FILE_HEADER_SIZE],
-    /// What lies where the feature table will.
+    /// The bytes in the place of the new feature table.
     table: Vec<u8>,
 }
 
-/// Takes all steps, or none: the error says so, or which state the file is left in.
+/// Takes all steps, or undoes them. If undoing fails, the error says in which state the file is.
 fn carry_out(file: &impl Target, steps: &[(u64, Vec<u8>); 4], before: &Before) -> Result<()> {
     for (number, (offset, bytes)) in steps.iter().enumerate() {
         let Err(error) = file.write(bytes, *offset) else { continue };
         let (_, with_journal) = &steps[1];
         let (table, front) = ((steps[2].0, &before.table[..]), (0, &before.front[..]));
-        // As long as the table is not what it was, the header must name the journal.
+        // While the table differs from the old one, the header must point to the journal.
         let undo = match number {
             0 => vec![],
             1 => vec![front],
@@ -93,7 +98,7 @@ fn carry_out(file: &impl Target, steps: &[(u64, Vec<u8>); 4], before: &Before) -
     Ok(())
 }
 
-/// What is written where, each on disk before the next.
+/// The bytes and the offset of each step. Each step is on disk before the next.
 fn steps(
     front: [u8; FILE_HEADER_SIZE],
     len: u64,
@@ -118,14 +123,14 @@ fn steps(
     }
     slots.sort_unstable_by_key(|(feature, _)| *feature);
     let table_at = Section { offset: header.data.end(), size: slots.len() as u64 * SLOT_SIZE };
-    // What changes may be nothing else at the same time.
+    // The changed bytes must not belong to anything else.
     let front_at = Section { offset: 0, size: FILE_HEADER_SIZE as u64 };
     let crossed = header.ids.iter().any(|ids| ids.overlaps(&table_at) || ids.overlaps(&front_at))
         || slots.iter().any(|(_, section)| section.overlaps(&front_at));
     if crossed || header.attrs.overlaps(&table_at) {
         return None;
     }
-    // A table that grows may come to lie over sections; those go behind the file, too.
+    // A table that grows may overlap sections, which therefore move to the end of the file, too.
     for (feature, section) in &mut slots {
         if section.overlaps(&table_at) {
             *section = append(header.features.get(feature)?);
@@ -133,8 +138,8 @@ fn steps(
     }
     let journal = Journal { slots };
     let journal_at = append(&journal.write(endian));
-    // Slots that stay as they are, from the front of the table, may be shown all the while. After an interrupted change nobody knows how much of
-    // the table was written.
+    // Slots that do not change, counted from the front of the table, stay visible throughout. After an
+    // interrupted change it is unknown how much of the table was written.
     let same = journal
         .slots
         .iter()
@@ -180,7 +185,8 @@ mod tests {
         file[range].copy_from_slice(bytes);
     }
 
-    /// A power cut after any step, or inside the writing of the table, leaves all features, and each either old or new.
+    /// A power cut after any step, or while the table is written, leaves all features, and each of them is
+    /// old or new.
     #[test]
     fn every_state_in_between_is_whole() {
         let old = read(FILE);
@@ -199,7 +205,7 @@ mod tests {
             let mut file = FILE.to_vec();
             for (number, step) in steps.iter().enumerate() {
                 for part in 0..step.1.len() {
-                    // The header reaches the disk at once, the rest byte by byte if need be.
+                    // The header reaches the disk in one piece, the other bytes possibly one by one.
                     if step.0 != 0 {
                         let mut torn = file.clone();
                         apply(&mut torn, &(step.0, step.1[..part].to_vec()));
@@ -228,7 +234,7 @@ mod tests {
         assert_eq!(now.events, old.events);
     }
 
-    /// A file that takes only so many writes, and from then on fails.
+    /// A file that accepts a number of writes and then fails.
     struct Failing {
         bytes: RefCell<Vec<u8>>,
         writes: Cell<usize>,
@@ -242,7 +248,7 @@ mod tests {
             if !failed || self.recovers {
                 self.writes.set(self.writes.get().wrapping_sub(1));
             }
-            // A write that fails may have written a part.
+            // A failing write may have written a part.
             let part = if failed && offset != 0 { bytes.len() / 2 } else { bytes.len() };
             if !failed || self.recovers {
                 apply(&mut self.bytes.borrow_mut(), &(offset, bytes[..part].to_vec()));
@@ -282,7 +288,7 @@ mod tests {
         }
     }
 
-    /// What perfx sees of a half-done change, it can finish.
+    /// perfx can read an unfinished change and finish it.
     #[test]
     fn an_interrupted_change_is_finished_by_the_next() {
         let old = read(FILE);

@@ -1,4 +1,4 @@
-//! Writes a recording from its events, records and features, as a file or as pipe data, such that every perf reads it.
+//! Writes a recording from its events, records and features, as a file or as pipe data that every perf reads.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
@@ -13,7 +13,7 @@ use crate::record::header_records::HeaderRecord;
 use crate::section::Section;
 use crate::{Bytes, Endian, Error, Event, Feature, Kinds, Origin, Record, RecordType, Result};
 
-/// Writes a recording: first its events, then its records, then its features.
+/// Writes a recording: first the events, then the records, then the features.
 ///
 /// ```
 /// use std::io::Cursor;
@@ -47,7 +47,7 @@ pub struct RecordingWriter<W: Write> {
     file: Option<FileForm<W>>,
 }
 
-/// What is known of a file before its end.
+/// The parts of a file that are known before its end.
 struct FileForm<W> {
     front: FileFront,
     features: Features,
@@ -64,12 +64,12 @@ impl<W: Write> std::fmt::Debug for RecordingWriter<W> {
 }
 
 impl RecordingWriter<File> {
-    /// Into a new file; one that is there already is overwritten. Until [`RecordingWriter::finish`] it is what `perf record` leaves when it is
-    /// killed.
+    /// Writes to a new file; an existing one is overwritten. Until [`RecordingWriter::finish`], the file is
+    /// in the state in which a killed `perf record` leaves it.
     ///
     /// # Errors
     ///
-    /// The file can't be made or written.
+    /// The file cannot be created or written.
     pub fn create(path: impl AsRef<Path>, events: &[Event], endian: Endian) -> Result<Self> {
         let name: Arc<str> = path.as_ref().to_string_lossy().into();
         let file = File::create(path).map_err(|e| Error::io("can't be made", e).file(&name))?;
@@ -78,11 +78,11 @@ impl RecordingWriter<File> {
 }
 
 impl<W: Write + Seek> RecordingWriter<W> {
-    /// In the form of a file, from the start of `out`, which is empty.
+    /// Writes in file form from the start of `out`, which must be empty.
     ///
     /// # Errors
     ///
-    /// `out` can't be written.
+    /// `out` cannot be written.
     pub fn to_file(out: W, events: &[Event], endian: Endian) -> Result<Self> {
         let front = FileFront::new(events, endian);
         let mut writer = RecordingWriter { out: BufWriter::new(out), at: 0, endian, file: None };
@@ -104,11 +104,13 @@ impl<W: Write + Seek> RecordingWriter<W> {
 }
 
 impl<W: Write> RecordingWriter<W> {
-    /// As pipe data, which says all features before the first record. AUXTRACE and DIR_FORMAT mean nothing there and are left out.
+    /// Writes pipe data, in which all features come before the first record. AUXTRACE and DIR_FORMAT have no
+    /// meaning there and are left out.
     ///
     /// # Errors
     ///
-    /// `out` can't be written. An event has more ids than a record holds. Pipe data can't hold a feature, or some perf stops reading at it.
+    /// `out` cannot be written, an event has more ids than fit into a record, or a feature does not fit into
+    /// pipe data or makes some perf stop reading.
     pub fn to_pipe(out: W, events: &[Event], features: &Features, endian: Endian) -> Result<Self> {
         let mut readable_features = Features::new();
         for (&feature, section) in features {
@@ -123,13 +125,13 @@ impl<W: Write> RecordingWriter<W> {
         Ok(writer)
     }
 
-    /// Writes whole records, one behind the other, each with its payload. What pipe data says in records and a file in its header goes into the
-    /// header of a file.
+    /// Writes whole records, one after the other, each with its payload. In file form, the contents of pipe
+    /// data's header records go into the header.
     ///
     /// # Errors
     ///
-    /// The bytes are not whole records. A record belongs into the front of pipe data, or is an event, and all events are written already. The
-    /// output can't be written.
+    /// The bytes are not whole records; a record belongs to the front of pipe data, or describes an event,
+    /// after the events were written; or the output cannot be written.
     pub fn write(&mut self, records: &[u8]) -> Result<()> {
         let origins = crate::Origins::default();
         let mut walker = crate::Walker::new(records, &origins, self.endian);
@@ -139,7 +141,7 @@ impl<W: Write> RecordingWriter<W> {
         Ok(())
     }
 
-    /// Writes one record, be it made or read from a recording of the same byte order.
+    /// Writes one record, built or read from a recording of the same byte order.
     ///
     /// # Errors
     ///
@@ -162,11 +164,11 @@ impl<W: Write> RecordingWriter<W> {
         self.append(record.payload())
     }
 
-    /// Writes a record made of these parts, one behind the other behind a header.
+    /// Writes a record that consists of a header and these parts.
     ///
     /// # Errors
     ///
-    /// See [`RecordingWriter::write`]. The parts are larger than a record can be.
+    /// See [`RecordingWriter::write`]; also if the record is larger than a record can be.
     pub fn write_parts(&mut self, kind: RecordType, misc: u16, parts: &[&[u8]]) -> Result<()> {
         let bytes = build(kind, misc, parts, self.endian)
             .ok_or_else(|| Error::new("the parts are larger than a record can be").record(kind))?;
@@ -187,12 +189,13 @@ impl<W: Write> RecordingWriter<W> {
         }
     }
 
-    /// Sets a feature of a file. The writer itself writes AUXTRACE, which lists the AUXTRACE records, leaves COMPRESSED out where no record is
-    /// compressed, and leaves DIR_FORMAT out.
+    /// Sets a feature of a file. The writer makes AUXTRACE, the index of the AUXTRACE records, itself; it
+    /// leaves out COMPRESSED if no record is compressed, and always DIR_FORMAT.
     ///
     /// # Errors
     ///
-    /// Some perf stops reading at this section. The output is pipe data, in which features come before the records.
+    /// Some perf stops reading at this section, or the output is pipe data, in which features come before the
+    /// records.
     pub fn set_feature(&mut self, feature: Feature, section: impl Into<Bytes>) -> Result<()> {
         let Some(file) = &mut self.file else {
             return Err(Error::new(format!(
@@ -204,11 +207,11 @@ impl<W: Write> RecordingWriter<W> {
         Ok(())
     }
 
-    /// Writes what follows the records, and returns what it was all written to.
+    /// Writes everything after the records and returns the underlying writer.
     ///
     /// # Errors
     ///
-    /// The output can't be written.
+    /// The output cannot be written.
     pub fn finish(mut self) -> Result<W> {
         let header = match self.file.take() {
             Some(file) => Some(self.finish_file(file)?),
@@ -222,7 +225,7 @@ impl<W: Write> RecordingWriter<W> {
         Ok(out)
     }
 
-    /// Writes all but the header, which it returns.
+    /// Writes everything but the header, and returns the header.
     fn finish_file(&mut self, mut file: FileForm<W>) -> Result<Header<W>> {
         let data_at = file.front.bytes.len() as u64;
         let data = Section { offset: data_at, size: self.at - data_at };
@@ -245,17 +248,17 @@ impl<W: Write> RecordingWriter<W> {
     }
 }
 
-/// The header of a file, and what writes it.
+/// The header of a file, and the function that writes it.
 type Header<W> = ([u8; FILE_HEADER_SIZE], SetHeader<W>);
 
-/// Writes over the start of a file.
+/// Overwrites the start of a file.
 type SetHeader<W> = fn(&mut W, &[u8]) -> io::Result<()>;
 
 fn unwritable(error: io::Error) -> Error {
     Error::io("the output can't be written", error)
 }
 
-/// The section as every perf gets past it.
+/// The section in a form that every perf reads.
 fn readable(feature: Feature, section: Bytes, features: &Features, endian: Endian) -> Result<Bytes> {
     let cpus = features.get(&Feature::NRCPUS).and_then(|section| NrCpus::read(section, endian));
     match mend(feature, &section, endian, FeatureContext { cpus }) {

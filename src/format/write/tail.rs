@@ -1,4 +1,4 @@
-//! Writes what follows the records of a file: the feature table, the sections of the features, the event types.
+//! Writes everything after the records of a file: the feature table, the features' sections, the event types.
 
 use std::io::{self, Write};
 
@@ -6,11 +6,11 @@ use crate::Endian;
 use crate::header::Features;
 use crate::section::{Section, feature_table};
 
-/// Writes it behind the data section, and returns where the event types lie.
+/// Writes the tail after the data section, and returns the section of the event types.
 ///
 /// # Errors
 ///
-/// `out` can't be written.
+/// `out` cannot be written.
 pub fn write_tail(
     out: &mut impl Write,
     data: Section,

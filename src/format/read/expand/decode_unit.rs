@@ -1,4 +1,5 @@
-//! Cuts batches into units that expand to about one batch each; a unit of whole zstd frames can be expanded by itself, on any thread.
+//! Cuts batches into units that expand to about one batch each; a unit of whole zstd frames can be expanded
+//! alone, on any thread.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -10,13 +11,14 @@ use crate::read::batch::{BATCH_SIZE, Batch, Opened};
 use crate::record::compressed::compressed_part;
 use crate::{Frame, Kinds, Origin, Origins, Record, Result};
 
-/// A part of a batch on its way to being expanded.
+/// A part of a batch, to be expanded.
 #[derive(Debug)]
 pub struct DecodeUnit {
     pub(super) stored: Batch,
-    /// Bytes it expands to; `None` unless every COMPRESSED record looks like one zstd frame that says how much it holds.
+    /// Bytes it expands to; `None` unless every COMPRESSED record seems to be one zstd frame that states its
+    /// content size.
     expands_to: Option<usize>,
-    /// What it expands to, provided that its stream stands between two frames and between two records.
+    /// Its expanded records, valid if its stream is between two frames and between two records at this point.
     pub(super) ahead: Option<Batch>,
 }
 
@@ -27,8 +29,8 @@ impl From<Batch> for DecodeUnit {
 }
 
 impl DecodeUnit {
-    /// Expands it without knowing what came before it, where that can be done. Nothing is taken on trust: a frame that is not whole, or that
-    /// does not hold whole records, leaves the unit as it was, and `Expand` does the same work in order.
+    /// Expands it without knowing what came before, if possible. Everything is verified: if a frame is not
+    /// whole, or does not hold whole records, the unit is left as it was and `Expand` does the work in order.
     #[must_use]
     pub fn decompressed(mut self) -> DecodeUnit {
         self.ahead = self.expands_to.and_then(|size| open(&self.stored, size));
@@ -86,7 +88,8 @@ fn open(stored: &Batch, size: usize) -> Option<Batch> {
     })
 }
 
-/// Bytes that a COMPRESSED record expands to, if it is exactly one zstd frame that says so and they fit in a batch.
+/// Bytes that a COMPRESSED record expands to, if it is exactly one zstd frame that states its size, and they
+/// fit in a batch.
 fn frame_size(record: &Record<'_>) -> Option<usize> {
     let (part, padding) = compressed_part(record);
     let size = get_frame_content_size(part).ok()??;
@@ -107,7 +110,7 @@ impl<I> std::fmt::Debug for DecodeUnits<I> {
 }
 
 impl<I: Iterator<Item = Result<Batch>>> DecodeUnits<I> {
-    /// The batches are those of a [`crate::read::Recording`].
+    /// `batches` are those of a [`crate::read::Recording`].
     pub fn new(batches: I) -> Self {
         DecodeUnits { batches, ready: VecDeque::new() }
     }
@@ -115,7 +118,7 @@ impl<I: Iterator<Item = Result<Batch>>> DecodeUnits<I> {
     fn cut(&mut self, batch: &Batch) -> Result<()> {
         let end = batch.bytes.len();
         let mut walker = batch.walk();
-        // Where the part at hand begins, and the bytes it expands to if all of it can be expanded ahead.
+        // The start of the current part, and the bytes it expands to if all of it can be expanded ahead.
         let (mut from, mut size) = (0, None);
         loop {
             let mut plain = walker.position();
