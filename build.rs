@@ -1,4 +1,4 @@
-//! Gives `perfx --version` the commit, where an optimised program is built in the repository.
+//! Puts the commit into `perfx --version` for release builds made in the repository.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::{env, fs};
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let mut version = env::var("CARGO_PKG_VERSION").unwrap_or_default();
-    // Debug builds are made all the time, and each new commit would make them again.
+    // Debug builds are frequent, and each new commit would trigger a rebuild.
     if env::var("PROFILE").is_ok_and(|profile| profile == "release")
         && let Some(commit) = commit()
     {
@@ -16,14 +16,14 @@ fn main() {
     println!("cargo::rustc-env=PERFX_VERSION={version}");
 }
 
-/// The commit that this folder has checked out, unless it only lies somewhere in another repository.
+/// The commit checked out in this folder; `None` if the folder only lies inside another repository.
 fn commit() -> Option<String> {
     let top = git(&["rev-parse", "--show-toplevel"])?;
     let here = env::var_os("CARGO_MANIFEST_DIR")?;
     if fs::canonicalize(top).ok()? != fs::canonicalize(here).ok()? {
         return None;
     }
-    // Changes with every commit and checkout.
+    // These files change with every commit and checkout.
     for changing in ["HEAD", "logs/HEAD"] {
         let path = git(&["rev-parse", "--git-path", changing])?;
         if Path::new(&path).exists() {

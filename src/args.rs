@@ -1,4 +1,4 @@
-//! The argument groups that commands share: threads, the form of what is printed; and what is wrong with arguments.
+//! The argument groups that commands share (threads, output format), and usage errors.
 
 use std::io::{self, Write as _};
 
@@ -39,7 +39,8 @@ pub(crate) struct FormatArgs {
     json: bool,
 }
 
-/// The forms of what a command prints. `schema` is the version of a JSON form: one more whenever a reader of the old one would misread the new.
+/// The output formats. The version of a JSON format, `schema`, increases whenever a reader of the old one
+/// would misread the new one.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     /// For people
@@ -51,12 +52,12 @@ pub(crate) enum Format {
 }
 
 impl FormatArgs {
-    /// What was asked for.
+    /// The requested format.
     pub(crate) fn format(self) -> Format {
         if self.json { Format::Json } else { self.format }
     }
 
-    /// Prints what has one JSON document, which ndjson has on one line.
+    /// Prints a result that is one JSON document; in ndjson that is one line.
     pub(crate) fn print(self, text: impl FnOnce() -> String, document: impl FnOnce() -> Json) -> Result<()> {
         let shown = match self.format() {
             Format::Text => text(),
@@ -67,7 +68,7 @@ impl FormatArgs {
     }
 }
 
-/// What commands share that read all records and tell about them.
+/// Options of the commands that read all records and report on them.
 #[derive(Args, Debug, Clone, Copy)]
 pub(crate) struct ReadArgs {
     #[command(flatten)]
@@ -78,7 +79,7 @@ pub(crate) struct ReadArgs {
     pub(crate) verbosity: VerbosityArgs,
 }
 
-/// What the user asked for makes no sense, though the command line could be parsed.
+/// A usage error found after the command line was parsed.
 #[derive(Debug)]
 pub(crate) struct Usage(pub(crate) String);
 
@@ -90,12 +91,12 @@ impl std::fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
-/// The mistake that the options of a pass turned out to be.
+/// Marks an error in a pass's options as a usage error.
 pub(crate) fn usage(error: anyhow::Error) -> anyhow::Error {
     Usage(format!("{error:#}")).into()
 }
 
-/// A kind of record by name or number, as users write it.
+/// Parses the kind of a record from a name or a number.
 pub(crate) fn record_kind(text: &str) -> Result<RecordType> {
     RecordType::parse(text).ok_or_else(|| {
         let names = RecordType::NAMED.iter().filter_map(|kind| kind.name());

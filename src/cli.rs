@@ -1,4 +1,5 @@
-//! The command line: parses it, runs the command and turns the outcome into an exit code. Nothing else imports this.
+//! The command line: parses it, runs the command and turns the outcome into an exit code. No other file
+//! imports this one.
 
 use std::ffi::OsString;
 use std::io;
@@ -18,7 +19,7 @@ use crate::commands::inject::PERF_ONLY;
 use crate::io::signals;
 use crate::term::report::{ColorWhen, HEADING, LITERAL, STYLES, VerbosityArgs, tell_failure};
 
-/// Exit codes, as `--help` ends, except where a command has its own.
+/// The exit codes at the end of `--help`, unless a command has its own.
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done, and nothing was lost
@@ -72,12 +73,13 @@ enum Command {
     Stats(commands::stats::Stats),
 }
 
-/// Parses the process's command line, does what it says, and turns the outcome into an exit code.
+/// Parses the process's command line, runs the command, and turns the outcome into an exit code.
 pub fn main() -> ExitCode {
     ExitCode::from(run(std::env::args_os()))
 }
 
-/// What the commands of this package are for, in the order of `perfx --help`. Those of passes say it themselves.
+/// The groups of `perfx --help`, in order, with the commands of this package. Passes name their group
+/// themselves.
 const GROUPS: [(&str, &[&str]); 7] = [
     ("Inject and merge", &["inject", "merge"]),
     ("Cut and join", &["filter", "split", "join", "sort"]),
@@ -88,10 +90,11 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("Passes and documentation", &["run", "passes", "completion", "man", "help"]),
 ];
 
-/// The complete command line, from which help, manual pages and completion are made.
+/// The complete command line, from which help, manual pages and completion are generated.
 pub fn command_line() -> clap::Command {
     let shared = VerbosityArgs::augment_args(ThreadArgs::augment_args(clap::Command::new("shared")));
-    // Before any command, and with those that have no use for them: `perfx -v inject`, `perfx info -@ 4`.
+    // Accepts shared options before any command, and for commands that ignore them: `perfx -v inject`, `perfx
+    // info -@ 4`.
     let anywhere = shared.get_arguments().map(|arg| arg.clone().global(true).hide(true));
     let passes = commands::pass::all().map(|(spec, command)| commands::pass::command(spec, command));
     let command = Cli::command().args(anywhere).subcommands(passes);
@@ -100,11 +103,11 @@ pub fn command_line() -> clap::Command {
     complete(command)
 }
 
-/// The commands by what they are for.
+/// Lists the commands by group.
 fn listed(command: &clap::Command) -> String {
     let about = |name: &str| match command.find_subcommand(name).and_then(clap::Command::get_about) {
         Some(about) => about.to_string(),
-        // clap makes that one itself.
+        // clap generates that one itself.
         None => "Print this message or the help of a command".to_owned(),
     };
     let line = |name: &&str| format!("  {LITERAL}{name:<12}{LITERAL:#}{}\n", about(name));
@@ -122,20 +125,20 @@ fn groups() -> impl Iterator<Item = (&'static str, Vec<&'static str>)> {
     })
 }
 
-/// A command's own options stand under a heading of their own, as those that commands share do.
+/// Puts a command's own options under a heading of their own.
 fn with_heading(arg: Arg) -> Arg {
     let shared = arg.is_positional() || arg.is_hide_set() || arg.get_id() == "threads";
     if shared || arg.get_help_heading().is_some() { arg } else { arg.help_heading("What to do") }
 }
 
-/// With exit codes and headings, as each command within.
+/// Adds exit codes and headings to each command.
 fn complete(command: clap::Command) -> clap::Command {
     let command = command.mut_subcommands(complete);
     let command = command.mut_args(with_heading);
     if command.get_after_help().is_some() { command } else { command.after_help(EXIT_CODES) }
 }
 
-/// What the command line asks for.
+/// The command to run.
 #[allow(clippy::large_enum_variant, reason = "there is only ever one")]
 enum Asked {
     Command(Command),
@@ -159,7 +162,7 @@ fn parse(args: &[OsString]) -> Result<(ColorWhen, Asked), clap::Error> {
     Ok((color, Asked::Command(command)))
 }
 
-/// Commands of perf that perfx has not: perf runs them on any recording.
+/// Commands of perf that perfx does not have: perf runs them on any recording.
 const PERF_COMMANDS: [&str; 21] = [
     "annotate",
     "archive",
@@ -184,7 +187,8 @@ const PERF_COMMANDS: [&str; 21] = [
     "trace",
 ];
 
-/// A tip for a command that there is not: a command of perf's stays perf's, and of perfx's only one that was misspelt or cut short is suggested.
+/// Adds a tip to the error for an unknown command: a perf command is referred to perf; a perfx command is
+/// suggested only for a misspelt or shortened name.
 fn with_command_tip(mut error: clap::Error) -> clap::Error {
     let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidSubcommand).cloned() else {
         return error;
@@ -208,8 +212,9 @@ fn with_command_tip(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// A tip for an argument that no command takes: only a slip of the pen is corrected. What is alike in some letters may mean something else
-/// (`--itrace`, `--in-place`), and that `-k` could be the name of a file helps nobody.
+/// Adds a tip to the error for an unknown argument, but only for a likely typo. Arguments that merely share
+/// letters may mean something else (`--itrace`, `--in-place`), and it does not help to hear that `-k` could
+/// be a file name.
 fn with_tip(mut error: clap::Error, command: &mut clap::Command, args: &[OsString]) -> clap::Error {
     let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg).cloned() else { return error };
     if error.kind() != ErrorKind::UnknownArgument {
@@ -222,7 +227,7 @@ fn with_tip(mut error: clap::Error, command: &mut clap::Command, args: &[OsStrin
         && !is_slip(&given, meant)
     {
         error.remove(ContextKind::SuggestedArg);
-        // The one that came with it holds the option, too.
+        // The usage in the error contains the wrong suggestion, too.
         error.insert(ContextKind::Usage, ContextValue::StyledStr(named.render_usage()));
     }
     let takes_output = named.get_arguments().any(|arg| arg.get_id() == "output");
@@ -245,7 +250,7 @@ fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
     let (color, asked) = match parse(&args) {
         Ok(asked) => asked,
         Err(error) => {
-            // Help and version come as errors, too; a closed pipe is no failure of ours.
+            // Help and version arrive as errors, too; a closed pipe is not a failure.
             let _ = error.print();
             return error.exit_code().try_into().unwrap_or(2);
         }
@@ -296,7 +301,7 @@ fn run_command(command: Command) -> Result<u8> {
     }
 }
 
-/// Colours are wanted or not before the command line is understood, for what is wrong with it is said in colours, too.
+/// Decides on colours before the command line is parsed, because errors in it are coloured, too.
 fn early_color(args: &[OsString]) -> ColorWhen {
     let mut args = args.iter().map(|arg| arg.to_str().unwrap_or_default()).take_while(|arg| *arg != "--");
     let mut when = None;
@@ -310,11 +315,11 @@ fn early_color(args: &[OsString]) -> ColorWhen {
     when.and_then(|when| ColorWhen::from_str(when, false).ok()).unwrap_or(ColorWhen::Auto)
 }
 
-/// What could not be written because whoever read it had enough of it.
+/// What could not be written because the reader closed the pipe.
 enum ClosedPipe {
-    /// The rest of a text, which nobody misses.
+    /// The rest of a text, which does not matter.
     Text,
-    /// The rest of a recording, which is no whole one now.
+    /// The rest of a recording, which is now incomplete.
     Recording,
 }
 
@@ -323,7 +328,7 @@ fn closed_pipe(error: &anyhow::Error) -> Option<ClosedPipe> {
         if cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
             return Some(ClosedPipe::Text);
         }
-        // Nobody but the writer of recordings has such an error.
+        // Only the writer of recordings has such an error.
         let recording = cause.downcast_ref::<perfx_format::Error>()?.is_broken_pipe();
         recording.then_some(ClosedPipe::Recording)
     })

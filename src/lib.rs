@@ -1,4 +1,4 @@
-//! The commands of perfx over its packages; a library only so that tests and benchmarks can call what the program calls.
+//! The commands of perfx; a library only so that tests and benchmarks can call them.
 
 mod args;
 mod cli;

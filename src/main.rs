@@ -1,4 +1,4 @@
-//! The program: its outcome becomes an exit code.
+//! The program: turns the outcome into an exit code.
 
 use std::process::ExitCode;
 

@@ -14,18 +14,18 @@ use perfx_format::sample::Read;
 use perfx_format::{Cursor, Kinds, Layout, Layouts, Origin, Record, RecordType, sample_type};
 use perfx_pipeline::{Level, Report, scan_both};
 
-/// Kinds below this number have a place of their own in a table; all kinds with a name do.
+/// Kinds below this number have an entry in a table; all known kinds do.
 const TABLE: usize = 128;
 
-/// Records that were counted together.
+/// A count of records.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub(crate) struct Count {
     pub(crate) records: u64,
-    /// Payloads included.
+    /// Bytes, payloads included.
     pub(crate) bytes: u64,
-    /// Bytes of the largest of them.
+    /// Size of the largest one, bytes.
     pub(crate) largest: u64,
-    /// How many of them are too small for the fixed fields of their kind. perf 7.3 passes over them.
+    /// The number of records too small for the fixed fields of their kind. perf 7.3 skips them.
     pub(crate) too_small: u64,
 }
 
@@ -67,7 +67,7 @@ impl ByKind {
         }
     }
 
-    /// What was counted of a kind.
+    /// The count for a kind.
     pub(crate) fn get(&self, kind: RecordType) -> Count {
         let place = self.table.get(kind.0 as usize).or_else(|| self.others.get(&kind.0));
         place.copied().unwrap_or_default()
@@ -83,7 +83,7 @@ impl ByKind {
             .map(|(kind, count)| (RecordType(kind), count))
     }
 
-    /// All together.
+    /// The total of all kinds.
     pub(crate) fn total(&self) -> Count {
         let mut total = Count::default();
         self.iter().for_each(|(_, count)| total.join(count));
@@ -95,12 +95,12 @@ impl ByKind {
     }
 }
 
-/// The earliest and the latest of the times seen, ns. 0 and ~0 are no times: perf's own records have them.
+/// The earliest and the latest time, ns. 0 and ~0 do not count as times: perf's own records have them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
-    /// One less than the earliest, so that 0 is the latest of all.
+    /// The earliest minus one, so that 0 sorts last.
     before: u64,
-    /// One more than the latest, so that ~0 is the earliest of all.
+    /// The latest plus one, so that ~0 sorts first.
     behind: u64,
 }
 
@@ -122,23 +122,23 @@ impl Span {
         self.behind = self.behind.max(other.behind);
     }
 
-    /// First and last; `None` where there was no time.
+    /// First and last time; `None` if there was none.
     pub(crate) fn bounds(self) -> Option<(u64, u64)> {
-        // Without a time only 0 and ~0 were there: the earliest is then one of them, and so is the latest.
+        // If only 0 and ~0 occurred, the earliest is one of them, and so is the latest.
         let (first, last) = (self.before.wrapping_add(1), self.behind.wrapping_sub(1));
         (first != 0 && first != u64::MAX && last != 0 && last != u64::MAX).then_some((first, last))
     }
 }
 
-/// What was counted of one event.
+/// The counts of one event.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct OfEvent {
     pub(crate) samples: Count,
-    /// Sum of the PERIOD of its samples, where they have one.
+    /// Sum of the PERIOD of its samples, if they have it.
     pub(crate) period: u128,
-    /// Samples that its LOST_SAMPLES records say were lost.
+    /// Samples lost according to its LOST_SAMPLES records.
     pub(crate) lost: u128,
-    /// Samples that a BPF filter dropped, by the same kind of record.
+    /// Samples that a BPF filter dropped, according to the same kind of record.
     pub(crate) filtered: u128,
 }
 
@@ -151,16 +151,16 @@ impl OfEvent {
     }
 }
 
-/// A record among many.
+/// One record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Largest {
     pub(crate) kind: RecordType,
     pub(crate) origin: Origin,
-    /// With its payload.
+    /// Size with payload.
     pub(crate) bytes: u64,
 }
 
-/// Counters as samples with READ saw them.
+/// The values of counters in samples with READ.
 #[derive(Clone, Debug)]
 struct Readings<K>(HashMap<K, Reading>);
 
@@ -169,7 +169,7 @@ struct Readings<K>(HashMap<K, Reading>);
 struct Reading {
     first: u64,
     last: u64,
-    /// How often it was another value than the one before.
+    /// How often its value differed from the previous one.
     steps: u64,
 }
 
@@ -191,7 +191,7 @@ impl<K: std::hash::Hash + Eq> Readings<K> {
         }
     }
 
-    /// How often a sample found another value than the one before, which at first is 0, summed up by `event`.
+    /// How often a counter's value differed from the previous one, which is 0 at first, summed by `event`.
     fn steps(&self, event: impl Fn(&K) -> Option<usize>, events: usize) -> Vec<u64> {
         let mut steps = vec![0; events];
         for (key, reading) in &self.0 {
@@ -203,45 +203,45 @@ impl<K: std::hash::Hash + Eq> Readings<K> {
     }
 }
 
-/// What was counted in a run of records, and in those before it once they are joined.
+/// The counts of a run of records; later runs are absorbed.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Tally {
-    /// As they are stored; compressed ones are seen by who looks before they are opened.
+    /// Records as stored; compressed ones are counted before they are expanded.
     pub(crate) stored: ByKind,
-    /// What compressed records hold.
+    /// Records inside compressed ones.
     pub(crate) expanded: ByKind,
-    /// By event, as far as any was met.
+    /// By event, up to the highest event seen.
     pub(crate) events: Vec<OfEvent>,
-    /// Samples whose event can't be told.
+    /// Samples of unknown events.
     pub(crate) unattributed: Count,
-    /// The first of the largest records.
+    /// The largest record; the first one if several are equal.
     pub(crate) largest: Option<Largest>,
-    /// Of the samples.
+    /// The times of the samples.
     pub(crate) sampled: Span,
-    /// Of the kernel's other records.
+    /// The times of the kernel's other records.
     others: Span,
-    /// Records that LOST records say were lost.
+    /// Records lost according to LOST records.
     pub(crate) lost: u128,
     /// Bytes of AUX data in payloads.
     pub(crate) aux_bytes: u64,
-    /// Bytes that AUX records say were written.
+    /// Bytes of AUX data according to AUX records.
     pub(crate) aux_written: u128,
-    /// AUX records that say something is missing there.
+    /// AUX records with the flag for missing data.
     pub(crate) aux_truncated: u64,
-    /// Counters that samples read, by id.
+    /// Counter values in samples, by id.
     readings: Readings<u64>,
-    /// The same by id and thread: an inherited event counts for each thread by itself.
+    /// The same by id and thread: an inherited event counts for each thread separately.
     thread_readings: Readings<(u64, u32)>,
-    /// Names that EVENT_UPDATE records give, by event id.
+    /// Names from EVENT_UPDATE records, by event id.
     names: HashMap<u64, Vec<u8>>,
 }
 
 impl Tally {
-    /// Of one batch.
+    /// Counts one batch.
     pub(crate) fn of(batch: &Batch) -> Result<Tally> {
         let mut tally = Tally::default();
         let mut walker = batch.walk();
-        // Not `next_record`, whose views go through memory.
+        // Not `next_record`, whose views are passed through memory.
         while let Some(record) = walker.next_wanted(Kinds::ALL, usize::MAX)? {
             tally.add(&record, &batch.layouts);
         }
@@ -343,29 +343,30 @@ impl Tally {
         &mut self.events[event]
     }
 
-    /// All kinds, stored and held by compressed records.
+    /// The count of each kind, both as stored and inside compressed records.
     pub(crate) fn kinds(&self) -> ByKind {
         let mut kinds = self.stored.clone();
         kinds.join(&self.expanded);
         kinds
     }
 
-    /// The compressed records themselves.
+    /// The count of compressed records.
     pub(crate) fn compressed(&self) -> Count {
         let mut count = self.stored.get(RecordType::COMPRESSED);
         count.join(self.stored.get(RecordType::COMPRESSED2));
         count
     }
 
-    /// The times of all records of the kernel.
+    /// The times of all kernel records.
     pub(crate) fn recorded(&self) -> Span {
         let mut span = self.sampled;
         span.join(self.others);
         span
     }
 
-    /// How often the samples of each event's counters found another value than the one before: by id, and by id and thread. perf delivers a
-    /// sample for each of these instead of the one that read them; which of the two it goes by depends on its version.
+    /// How often the counter values of each event's samples differed from the previous ones: by id, and by id
+    /// and thread. perf delivers a sample for each of these instead of the one that read them; its version
+    /// decides which of the two numbers applies.
     pub(crate) fn new_values(&self, layouts: &Layouts) -> [Vec<u64>; 2] {
         let events = layouts.all().len();
         [
@@ -402,19 +403,19 @@ impl Tally {
 #[derive(Debug)]
 pub(crate) struct Counted {
     pub(crate) tally: Tally,
-    /// One an event.
+    /// The name of each event.
     pub(crate) names: Vec<EventName>,
-    /// Bytes that are no whole record.
+    /// Bytes that are not whole records.
     pub(crate) torn: Vec<Fragment>,
 }
 
-/// Counts all records, as they are stored and, where they are compressed, also what they hold. Where the recording ends too early the report
-/// tells so, and what is there is counted.
+/// Counts all records, as stored and, for compressed ones, also their contents. If the recording ends too
+/// early, the report says so, and what is there is counted.
 pub(crate) fn count(recording: &mut Recording, threads: usize, report: &mut Report) -> Result<Counted> {
     count_with(recording, threads, report, |_| Ok(()), |()| {})
 }
 
-/// The same, and `work` sees each batch, on any thread, and `join` what it learned, in file order.
+/// Like [`count`]; `work` also sees each batch, on any thread, and `join` gets its results in file order.
 pub(crate) fn count_with<R: Send>(
     recording: &mut Recording,
     threads: usize,
@@ -463,7 +464,7 @@ pub(crate) fn count_with<R: Send>(
     let both = |batch: &Batch| Ok((Tally::of(batch)?, work(batch)?));
     scan_both(recording, threads, look, both, done)?;
     closed.join(tally);
-    // Pipe data may say among its records what a file says in its header.
+    // In pipe data, the contents of a file's header may be among the records.
     for header in late {
         match header {
             HeaderRecord::Event(event) => recording.events.push(event),

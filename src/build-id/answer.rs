@@ -1,4 +1,4 @@
-//! What a search ends with: a build-id and where it comes from, or every place that was tried and why it had
+//! The result of a search: a build-id and its source, or every place that was tried and the reason why it had
 //! none.
 
 use std::fmt;
@@ -15,17 +15,17 @@ pub enum Answer {
         id: BuildId,
         /// The sort of place.
         source: Source,
-        /// The file or folder that was read; for the known list, the name that it was looked up by.
+        /// The file or folder that was read; for the known list, the name that was looked up.
         place: PathBuf,
-        /// Whether something vouches for the place: the user's own word, the recorded inode number, a running
-        /// kernel of the recorded release. Where nothing does (and nothing can for a vdso, of which a
-        /// kernel may have several), the id is right only if what is there is still what was recorded.
+        /// Whether something confirms the place: the user's own choice, the recorded inode number, or a
+        /// running kernel of the recorded release. Without that (and a vdso can never be confirmed, because a
+        /// kernel may have several), the id is right only if the place has not changed since the recording.
         checked: bool,
     },
-    /// None.
+    /// No build-id.
     Missing {
-        /// What each place said, in order. A place that can't hold such an object is not among them, so this
-        /// is empty where no place can.
+        /// The reason of each place, in order. Places that cannot hold such an object are left out, so this
+        /// is empty if no place can.
         tried: Vec<(Source, Reason)>,
     },
 }
@@ -40,7 +40,7 @@ impl Answer {
     }
 }
 
-/// A sort of place. The display form is short and does not change from version to version.
+/// A sort of place. Its display form is short and stable across versions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Source {
@@ -48,7 +48,7 @@ pub enum Source {
     KnownList,
     /// The recorded path on this machine.
     File,
-    /// The recorded path as the process of this number sees it.
+    /// The recorded path as seen by the process with this pid.
     ProcRoot(u32),
     /// One of [`Places::roots`](crate::Places::roots).
     Root(PathBuf),
@@ -77,11 +77,11 @@ impl fmt::Display for Source {
 pub enum Reason {
     /// The known list does not have the name.
     NotListed,
-    /// A name without a leading `/`, such as `[heap]`, is no file's.
+    /// A name without a leading `/`, such as `[heap]`, is not a file name.
     NotAbsolute,
-    /// The recorded name ends in ` (deleted)`, so whatever is at that path now is something else.
+    /// The recorded name ends in ` (deleted)`, so the file at that path now is a different one.
     Deleted,
-    /// The inode number is another one.
+    /// The inode number differs.
     Replaced {
         /// The file that was found.
         place: PathBuf,
@@ -90,13 +90,13 @@ pub enum Reason {
         /// The one in the recording.
         recorded: u64,
     },
-    /// There is no process of that number any more.
+    /// There is no longer a process with that pid.
     NoProcess,
-    /// It could not be read.
+    /// It cannot be read.
     Unreadable {
         /// The file or folder.
         place: PathBuf,
-        /// Why.
+        /// The reason.
         error: Error,
     },
     /// It was read and has no build-id.
@@ -104,7 +104,7 @@ pub enum Reason {
         /// The file or folder.
         place: PathBuf,
     },
-    /// There are several, and nothing says which is right.
+    /// There are several, and nothing tells which is the right one.
     Several {
         /// The folder that has them.
         place: PathBuf,
@@ -116,9 +116,9 @@ pub enum Reason {
         /// The recorded release.
         release: String,
     },
-    /// The recording does not say which kernel it was made with.
+    /// The recording does not name its kernel.
     NoRelease,
-    /// This machine runs another kernel, or is another machine altogether.
+    /// This machine runs another kernel, or has another architecture.
     OtherKernel {
         /// The release or architecture of this machine.
         here: String,
@@ -127,7 +127,7 @@ pub enum Reason {
     },
     /// No vdso is mapped in this program.
     NoVdso,
-    /// The vdso is that of processes of another word size than this program's.
+    /// The vdso belongs to processes of a different word size than this program's.
     OtherWordSize,
 }
 

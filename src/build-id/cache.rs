@@ -1,4 +1,4 @@
-//! From the folder of a path in perf's build-id cache to the build-ids that the path was added with.
+//! Finds the build-ids under which perf's build-id cache holds a path.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 
 use crate::BuildId;
 
-/// The build-ids for which `folder`, the one of some path in a cache, has an entry, and where.
+/// The build-ids for which `folder`, a path's folder in a cache, has entries, and the entries.
 ///
 /// The cache keeps a copy of `/bin/x` at `<cache>/bin/x/<hex id>/elf`, and in old versions of perf at
-/// `<cache>/bin/x/<hex id>` (perf-buildid-cache(1)), so the build-id need not be read: it is the name. Names
-/// that are no build-id belong to longer paths.
+/// `<cache>/bin/x/<hex id>` (perf-buildid-cache(1)). So the name is the build-id, and no file has to be read.
+/// Names that are not build-ids belong to longer paths.
 pub(crate) fn entries(folder: &Path) -> io::Result<BTreeMap<BuildId, PathBuf>> {
     let mut entries = BTreeMap::new();
     for entry in fs::read_dir(folder)? {

@@ -1,5 +1,4 @@
-//! From the bytes of an ELF file, or of notes alone, to the build-id in them, reading no more than headers
-//! and notes.
+//! Reads the build-id from the bytes of an ELF file, or of notes alone, reading only headers and notes.
 
 use std::cell::Cell;
 use std::fmt;
@@ -18,24 +17,23 @@ use object::{Endian, Endianness, ReadCache, ReadRef};
 
 use crate::BuildId;
 
-/// The most that is read of one ELF file. A section table of a million entries fits; a damaged or hostile
-/// file that claims more, or has every one of its segments point at the same gigabyte, ends in an error
-/// instead of in swap.
+/// The most that is read of one ELF file. A section table of a million entries fits. A damaged or hostile
+/// file that claims more, or whose segments all point at the same gigabyte, is an error instead of swapping.
 const MOST_READ: u64 = 64 << 20;
 
-/// Why a file's build-id could not be looked for.
+/// Why a file's build-id could not be read.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// The system refused.
     Io(io::Error),
-    /// Neither a regular file nor a link to one, so it is not opened: that could wait for ever.
+    /// Neither a regular file nor a link to one. It is not opened, because that could block for ever.
     NotRegular(&'static str),
-    /// Compressed, and this package does not decompress. The method's name.
+    /// Compressed, which this package does not support. The name of the method.
     Compressed(&'static str),
-    /// Something other than ELF.
+    /// Not an ELF file.
     NotElf,
-    /// ELF whose headers or notes lie outside the file, contradict each other, or could not be read.
+    /// An ELF file whose headers or notes lie outside the file, contradict each other, or cannot be read.
     Damaged(String),
 }
 
@@ -69,21 +67,21 @@ impl From<io::Error> for Error {
 /// The build-id of an ELF file at this path; `None` if it has none of 1 to 20 bytes.
 ///
 /// Only headers and notes are read. Anything but a regular file is refused before it is opened, because
-/// opening a FIFO or a device can block. (Between that look and the opening the name can change hands;
-/// `O_NONBLOCK` would close the gap but its value differs by architecture and std does not have it.)
+/// opening a FIFO or a device can block. (The name could be replaced between this check and the open;
+/// `O_NONBLOCK` would close the gap, but its value differs by architecture and std does not define it.)
 ///
 /// # Errors
 ///
-/// The file can't be read, or is not sound ELF.
+/// The file cannot be read, or is not sound ELF.
 pub fn of_file(path: &Path) -> Result<Option<BuildId>, Error> {
     of_open(open(path)?.0)
 }
 
-/// Opens a regular file and says what was opened, which is what an inode number has to be compared with.
+/// Opens a regular file and returns the metadata of the open file, whose inode number callers compare.
 ///
 /// # Errors
 ///
-/// The file can't be opened, or is not a regular file.
+/// The file cannot be opened, or is not a regular file.
 pub fn open(path: &Path) -> Result<(File, Metadata), Error> {
     regular(fs::metadata(path)?)?;
     let file = File::open(path)?;
@@ -107,26 +105,26 @@ fn regular(metadata: Metadata) -> Result<Metadata, Error> {
     Err(Error::NotRegular(other))
 }
 
-/// [`of_file`] for a file that [`open`] has opened.
+/// Like [`of_file`], for a file opened with [`open`].
 pub(crate) fn of_open(file: File) -> Result<Option<BuildId>, Error> {
-    // Files of /proc say that they are empty, and reading some of them changes the machine.
+    // Files of /proc report a length of 0, and reading some of them changes the machine.
     if file.metadata()?.len() < 16 {
         return Err(Error::NotElf);
     }
-    // The cache below forgets why a read failed, so the first one is made here: it tells a bad disk from a
-    // file that is no ELF.
+    // The cache below discards the reason of a failed read, so the first read is made here: it distinguishes
+    // a failing disk from a file that is not ELF.
     let mut start = [0; 16];
     match file.read_exact_at(&mut start, 0) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Err(Error::NotElf),
         result => result?,
     }
-    // Not a memory map: that needs unsafe, and turns a file cut short meanwhile into SIGBUS.
+    // Not a memory map: that needs unsafe, and raises SIGBUS if the file is truncated.
     read(&ReadCache::new(file))
 }
 
 /// The build-id of an ELF image; `None` if it has none of 1 to 20 bytes.
 ///
-/// The image may be of 32 or 64 bits and of either byte order. It need not be whole: the pages of a vdso do.
+/// The image may be of 32 or 64 bits, of either byte order, and incomplete: the pages of a vdso are enough.
 ///
 /// # Errors
 ///
@@ -150,19 +148,18 @@ fn read<'data>(data: impl ReadRef<'data>) -> Result<Option<BuildId>, Error> {
     }
 }
 
-/// The methods that kernel modules are compressed with (MODULE_COMPRESS in kernel/module/Kconfig), by magic
-/// number.
+/// The compression methods of kernel modules (MODULE_COMPRESS in kernel/module/Kconfig), by magic number.
 fn compression(start: &[u8]) -> Option<&'static str> {
     let known: [(&[u8], _); 3] =
         [(b"\xfd7zXZ\0", "xz"), (b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd")];
     known.into_iter().find(|(magic, _)| start.starts_with(magic)).map(|(_, method)| method)
 }
 
-/// Looks in every note, whatever the section is called: those of a vmlinux are all in one called `.notes`.
+/// Searches every note, whatever the section's name: a vmlinux has all its notes in one section `.notes`.
 ///
-/// Sections come first because `objcopy --only-keep-debug` keeps the notes and leaves program headers that
-/// point at what is no longer there; program headers, because a file can do without sections. What is damaged
-/// is passed by as long as a build-id turns up elsewhere.
+/// Sections come first, because `objcopy --only-keep-debug` keeps the notes but leaves program headers that
+/// point to removed bytes. Program headers are searched, too, because a file may have no sections. Damaged
+/// parts are skipped as long as a build-id is found elsewhere.
 fn search<'data, Elf, R>(data: R) -> Result<Option<BuildId>, Error>
 where
     Elf: FileHeader<Endian = Endianness>,
@@ -196,7 +193,7 @@ where
     damage.map_or(Ok(None), |damage| Err(Error::Damaged(damage)))
 }
 
-/// Keeps the first error and goes on with nothing.
+/// Keeps the first error and continues with an empty list.
 fn pass_by<T>(first: &mut Option<String>, error: impl ToString) -> &'static [T] {
     first.get_or_insert_with(|| error.to_string());
     &[]
@@ -205,12 +202,11 @@ fn pass_by<T>(first: &mut Option<String>, error: impl ToString) -> &'static [T] 
 /// The first build-id in a run of ELF notes, such as `/sys/kernel/notes`; `None` if it has none of 1 to 20
 /// bytes.
 ///
-/// A build-id is a note of type 3 whose name is `GNU` (`NT_GNU_BUILD_ID` in elf.h). The bytes end the search
-/// where they end, or where a note claims to be longer than they are.
+/// A build-id is a note of type 3 with the name `GNU` (`NT_GNU_BUILD_ID` in elf.h). The search ends where the
+/// bytes end, or at a note that is longer than the rest.
 //
-// elf(5) has notes padded to 4 bytes; GNU property notes are padded to 8, and linkers have put both sorts
-// into one segment and declared 8. The declaration is therefore not asked: first the one padding is tried,
-// then the other.
+// elf(5) has notes padded to 4 bytes, but GNU property notes are padded to 8, and linkers have put both sorts
+// into one segment and declared 8. So the declaration is ignored: first one padding is tried, then the other.
 pub fn from_notes(notes: &[u8], endian: Endianness) -> Option<BuildId> {
     padded_notes(notes, endian, 4).or_else(|| padded_notes(notes, endian, 8))
 }
@@ -238,10 +234,10 @@ fn padded_notes(mut notes: &[u8], endian: Endianness, padding: usize) -> Option<
     }
 }
 
-/// Data that refuses to be read once so many bytes of it have been.
+/// Data that refuses reads once a total number of bytes has been read.
 ///
-/// A limit on the single read would not do: a file can ask for the same large range, or for ever new ones,
-/// 65535 times over.
+/// A limit on the single read would not suffice: a file can request the same large range, or ever new ones,
+/// 65535 times.
 #[derive(Clone, Copy, Debug)]
 pub struct Metered<'a, R> {
     data: R,
@@ -249,7 +245,7 @@ pub struct Metered<'a, R> {
 }
 
 impl<'a, R> Metered<'a, R> {
-    /// `left` bytes may be read.
+    /// Allows `left` more bytes to be read.
     pub fn new(data: R, left: &'a Cell<u64>) -> Metered<'a, R> {
         Metered { data, left }
     }

@@ -1,4 +1,4 @@
-//! From an object of a recording to its build-id in the first place that has it, or to what every place said.
+//! Finds the build-id of a recorded object in the first place that has it, or reports what every place said.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt;
@@ -10,27 +10,25 @@ use crate::installed::{self, Modules};
 use crate::running::{Looked, Running};
 use crate::{Answer, BuildId, KnownIds, Reason, Source, cache, elf, root};
 
-/// What a recording has samples of, and may lack the build-id of.
+/// A recorded object whose build-id may be missing.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Object {
     /// A file that a process mapped.
     File {
-        /// The path as recorded, that is in the mount namespace of the process.
+        /// The recorded path, in the mount namespace of the process.
         path: PathBuf,
-        /// The inode number as recorded; `None` (MMAP records have none) and 0 both mean that it is not
-        /// known.
+        /// The recorded inode number; `None` (MMAP records have none) and 0 both mean unknown.
         inode: Option<u64>,
-        /// The process, numbered as on the machine itself.
+        /// The pid on the recorded machine.
         pid: Option<u32>,
     },
     /// The kernel without its modules.
     Kernel,
-    /// A kernel module, as its path (`/lib/modules/REL/kernel/fs/ext4/ext4.ko.xz`) or as its name (`[ext4]`,
-    /// `ext4`).
+    /// A kernel module, by path (`/lib/modules/REL/kernel/fs/ext4/ext4.ko.xz`) or by name (`[ext4]`, `ext4`).
     Module(PathBuf),
     /// The code that the kernel maps into every process (vdso(7)).
     Vdso,
-    /// The vdso of a 32-bit process, where a 64-bit kernel may have another one for others of the same name.
+    /// The vdso of a 32-bit process, which may differ from another vdso of the same name on a 64-bit kernel.
     Vdso32,
 }
 
@@ -45,31 +43,31 @@ impl Object {
     }
 }
 
-/// Where a [`Finder`] looks: always in the order of these fields, nowhere by default.
+/// The places where a [`Finder`] searches: in the order of these fields, and nowhere by default.
 ///
-/// The running kernel comes last, and only if [`Places::recorded_on`] says that it was recorded.
+/// The running kernel comes last, and only if [`Places::recorded_on`] identifies it as the recorded one.
 #[derive(Debug)]
 pub struct Places {
-    /// What the user says. It comes before all else and is taken at its word.
+    /// Build-ids given by the user. They come first and are not checked.
     pub known: KnownIds,
-    /// Whether to read the recorded paths on this machine, and then below `/proc/PID/root` for what ran in a
+    /// Whether to read the recorded paths on this machine, and then below `/proc/PID/root` for processes in a
     /// container.
     ///
-    /// A file of another inode number than recorded is not used. Recordings that have no inode numbers, and
-    /// those of another machine, give no such protection.
+    /// A file whose inode number differs from the recorded one is not used. Recordings without inode numbers,
+    /// and those of another machine, have no such protection.
     pub files: bool,
-    /// Folders that stand for `/`: a sysroot, an image of a container. Symbolic links in them are followed
+    /// Folders that replace `/`: a sysroot, an image of a container. Symbolic links in them are resolved
     /// inside them.
     ///
-    /// They are other file systems than the recorded one, so no inode numbers are compared.
+    /// Their inode numbers are not compared, because they are on other file systems than the recorded files.
     pub roots: Vec<PathBuf>,
     /// perf's build-id caches, such as `~/.debug`.
     pub caches: Vec<PathBuf>,
-    /// The machine that the recording is of.
+    /// The machine of the recording.
     pub recorded_on: RecordedOn,
-    /// Whether to ask the running kernel, for itself, its modules and its vdso.
+    /// Whether to ask the running kernel about itself, its modules and its vdso.
     pub running_kernel: bool,
-    /// The folder below which this machine's /proc and /sys are: `/`, or a made-up machine in a test.
+    /// The folder that contains this machine's /proc and /sys: `/`, or a simulated machine in a test.
     pub system_root: PathBuf,
 }
 
@@ -87,16 +85,16 @@ impl Default for Places {
     }
 }
 
-/// What a recording says of the kernel it was made with.
+/// What a recording says about its kernel.
 #[derive(Clone, Debug, Default)]
 pub struct RecordedOn {
-    /// `uname -r`. Without it neither the running kernel is used nor one in a root.
+    /// `uname -r`. Without it, neither the running kernel nor a kernel in a root is used.
     pub release: Option<String>,
-    /// `uname -m`. Without it the release decides alone.
+    /// `uname -m`. Without it, only the release is compared.
     pub arch: Option<String>,
 }
 
-/// Finds build-ids in the places it was given.
+/// Finds build-ids in the given places.
 ///
 /// ```
 /// use std::path::PathBuf;
@@ -112,14 +110,14 @@ pub struct RecordedOn {
 #[derive(Debug)]
 pub struct Finder {
     places: Places,
-    /// For each of the roots, the modules of the recorded release: walked once, when the first is asked for.
+    /// For each root, the modules of the recorded release; the folders are walked once, on first use.
     modules: Vec<OnceLock<Modules>>,
 }
 
-/// What the places said so far.
+/// The reasons so far.
 type Tried = Vec<(Source, Reason)>;
 
-/// What [`Answer::Found`] says, but for the source.
+/// [`Answer::Found`] without the source.
 struct Hit {
     id: BuildId,
     place: PathBuf,
@@ -127,13 +125,13 @@ struct Hit {
 }
 
 impl Finder {
-    /// A finder that looks in these places.
+    /// A finder for these places.
     pub fn new(places: Places) -> Finder {
         let modules = places.roots.iter().map(|_| OnceLock::new()).collect();
         Finder { places, modules }
     }
 
-    /// The build-id of an object, or why there is none.
+    /// The build-id of an object, or the reasons why there is none.
     pub fn find(&self, object: &Object) -> Answer {
         let mut tried = Tried::new();
         self.in_known(object, &mut tried)
@@ -192,13 +190,13 @@ impl Finder {
                 settle(tried, Source::Root(root.clone()), hit)
             }
             Object::Kernel | Object::Module(_) => self.of_release(object, root, modules, tried),
-            // `make vdso_install` puts several below /lib/modules, and which one a process got is not
-            // recorded.
+            // `make vdso_install` puts several below /lib/modules, and the recording does not say which one a
+            // process got.
             Object::Vdso | Object::Vdso32 => None,
         })
     }
 
-    /// The kernel, or a module, that a root holds for the recorded release.
+    /// The kernel or module of the recorded release in a root.
     fn of_release(
         &self,
         object: &Object,
@@ -212,7 +210,7 @@ impl Finder {
         };
         let mut places = BTreeSet::new();
         if let Object::Module(path) = object {
-            // The recorded path decides between modules of one name, as long as it can be read.
+            // The recorded path decides between modules of the same name, if it can be read.
             let named = path.is_absolute().then(|| root::resolve(root, path).ok()).flatten();
             if let Some(Ok(hit)) = named.clone().map(|place| read(place, None)) {
                 return settle(tried, source, Ok(hit));
@@ -237,7 +235,7 @@ impl Finder {
     }
 
     fn in_caches(&self, object: &Object, tried: &mut Tried) -> Option<Answer> {
-        // What a cache has under that name is the other one.
+        // The cache's entry of that name is the other vdso.
         let mut caches = self.places.caches.iter().filter(|_| *object != Object::Vdso32);
         caches.find_map(|folder| settle(tried, Source::Cache, cached(folder, object.name())))
     }
@@ -255,7 +253,7 @@ impl Finder {
             }
             Object::Vdso if cfg!(target_pointer_width = "32") => Err(Reason::OtherWordSize),
             Object::Vdso32 if cfg!(target_pointer_width = "64") => Err(Reason::OtherWordSize),
-            // There may be several of one word size, and which one it was is not recorded.
+            // There may be several of one word size, and the recording does not say which one it was.
             Object::Vdso | Object::Vdso32 => {
                 running().and_then(|it| judge(it.vdso().ok_or(Reason::NoVdso)?, false))
             }
@@ -263,7 +261,7 @@ impl Finder {
         settle(tried, Source::RunningKernel, hit)
     }
 
-    /// The running kernel, if it is the recorded one as far as one can tell.
+    /// The running kernel, if it seems to be the recorded one.
     fn recorded_is_running(&self) -> Result<Running<'_>, Reason> {
         let running = Running(&self.places.system_root);
         let RecordedOn { release, arch } = &self.places.recorded_on;
@@ -280,7 +278,7 @@ fn same(here: String, recorded: &str) -> Result<(), Reason> {
     if here == recorded { Ok(()) } else { Err(Reason::OtherKernel { here, recorded: recorded.to_owned() }) }
 }
 
-/// Ends the search with a hit, or notes the reason and lets it go on.
+/// Ends the search with a hit, or notes the reason and continues.
 fn settle(tried: &mut Tried, source: Source, hit: Result<Hit, Reason>) -> Option<Answer> {
     match hit {
         Ok(Hit { id, place, checked }) => Some(Answer::Found { id, source, place, checked }),
@@ -291,7 +289,7 @@ fn settle(tried: &mut Tried, source: Source, hit: Result<Hit, Reason>) -> Option
     }
 }
 
-/// Reads a file that must have this inode number, if one is known.
+/// Reads a file, which must have this inode number if one is known.
 fn read(place: PathBuf, inode: Option<u64>) -> Result<Hit, Reason> {
     let (file, metadata) = match elf::open(&place) {
         Ok(opened) => opened,
@@ -314,7 +312,7 @@ fn judge((place, id): Looked, checked: bool) -> Result<Hit, Reason> {
     }
 }
 
-/// [`root::resolve`] with its error as a reason.
+/// [`root::resolve`], with the error as a reason.
 fn inside(root: &Path, path: &Path) -> Result<PathBuf, Reason> {
     root::resolve(root, path).map_err(|error| Reason::Unreadable {
         place: root.join(path.strip_prefix("/").unwrap_or(path)),
@@ -323,7 +321,7 @@ fn inside(root: &Path, path: &Path) -> Result<PathBuf, Reason> {
 }
 
 fn cached(cache: &Path, name: &Path) -> Result<Hit, Reason> {
-    // Resolved as in a root, so that a recorded name with `..` can't make any folder of the machine a cache.
+    // Resolved as in a root, so that a recorded name with `..` cannot make any folder of the machine a cache.
     let folder = inside(cache, name)?;
     match cache::entries(&folder) {
         Ok(entries) => only(&folder, entries).unwrap_or(Err(Reason::NoId { place: folder })),
@@ -331,7 +329,7 @@ fn cached(cache: &Path, name: &Path) -> Result<Hit, Reason> {
     }
 }
 
-/// The one build-id of this folder, if there is any.
+/// The only build-id of this folder, if there is one.
 fn only(folder: &Path, mut found: BTreeMap<BuildId, PathBuf>) -> Option<Result<Hit, Reason>> {
     if found.len() > 1 {
         return Some(Err(Reason::Several { place: folder.to_owned(), ids: found.into_keys().collect() }));

@@ -1,4 +1,4 @@
-//! What a root has installed for one release of the kernel: where its vmlinux is, and its modules by name.
+//! Finds the kernel files and modules that a root has installed for one kernel release.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 
 use crate::root::resolve;
 
-/// The files of a root that may be modules, by [`module_name`].
+/// The possible module files of a root, by [`module_name`].
 pub(crate) type Modules = HashMap<OsString, BTreeSet<PathBuf>>;
 
-/// The files that may be the kernel: where distributions put the one with debug information, then the bare
-/// one.
+/// The possible kernel files: first those with debug information, where distributions install them, then the
+/// bare ones.
 pub(crate) fn kernels(root: &Path, release: &str) -> Vec<PathBuf> {
     let places = [
         format!("usr/lib/debug/boot/vmlinux-{release}"),
@@ -23,11 +23,11 @@ pub(crate) fn kernels(root: &Path, release: &str) -> Vec<PathBuf> {
     places.iter().filter_map(|place| resolve(root, Path::new(place)).ok()).collect()
 }
 
-/// All modules below `/lib/modules`, and those with debug information, which are ELF where the former are
-/// compressed.
+/// All modules below `/lib/modules`, and those with debug information, which are ELF even if the installed
+/// ones are compressed.
 ///
-/// The folders are walked because `modules.dep`, which would save that, is made on the installed machine and
-/// an unpacked package has none. A folder that can't be read has no modules.
+/// The folders are walked because `modules.dep` is generated on the installed machine, and an unpacked
+/// package has none. A folder that cannot be read has no modules.
 pub(crate) fn modules(root: &Path, release: &str) -> Modules {
     let trees = ["lib/modules", "usr/lib/debug/lib/modules"];
     let mut folders: Vec<PathBuf> =
@@ -36,7 +36,7 @@ pub(crate) fn modules(root: &Path, release: &str) -> Modules {
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
             let path = entry.path();
-            // A link to a folder is not followed: `build` and `source` lead to the kernel's sources.
+            // Links to folders are not followed: `build` and `source` lead to the kernel's sources.
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 folders.push(path);
             } else if without_suffix(entry.file_name().as_bytes()).is_some() {
@@ -48,11 +48,11 @@ pub(crate) fn modules(root: &Path, release: &str) -> Modules {
     modules
 }
 
-/// The name that the kernel gives a module: `snd_hda_intel` for
-/// `/lib/modules/REL/kernel/sound/snd-hda-intel.ko.xz` and for `[snd_hda_intel]`.
+/// The kernel's name of a module: `snd_hda_intel` for `/lib/modules/REL/kernel/sound/snd-hda-intel.ko.xz` and
+/// for `[snd_hda_intel]`.
 ///
-/// modprobe(8): "there is no difference between _ and - in module names". It is never a path of several
-/// parts.
+/// modprobe(8): "there is no difference between _ and - in module names". The name never has several path
+/// components.
 pub fn module_name(recorded: &Path) -> OsString {
     let name = recorded.as_os_str().as_bytes();
     let name = name.strip_prefix(b"[").and_then(|name| name.strip_suffix(b"]")).unwrap_or(name);

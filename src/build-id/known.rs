@@ -1,4 +1,4 @@
-//! From the list of build-ids that a user names to a lookup by path, or to an error that names the line.
+//! Parses the user's list of build-ids for lookups by path; errors name the line.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -10,20 +10,20 @@ use std::sync::Arc;
 
 use crate::BuildId;
 
-/// Build-ids by path, as `perf inject --known-build-ids` takes them and `perf buildid-list` prints them.
+/// Build-ids by path, in the syntax of `perf inject --known-build-ids` and of `perf buildid-list`.
 ///
-/// A path is looked up exactly as it is written: it is what the recording says, not a file of this machine.
+/// Paths are compared literally: they are recorded paths, not files of this machine.
 #[derive(Clone, Debug, Default)]
 pub struct KnownIds {
     ids: HashMap<PathBuf, (BuildId, Spot)>,
 }
 
-/// Where an entry was read, for the error that names it.
+/// The source of an entry, for errors.
 #[derive(Clone, Debug)]
 enum Spot {
-    /// The n-th of the list, from 1.
+    /// The n-th entry of the list, from 1.
     Entry(usize),
-    /// A line of a file, from 1.
+    /// A line of a file, counted from 1.
     Line(Arc<Path>, usize),
 }
 
@@ -37,19 +37,20 @@ impl fmt::Display for Spot {
 }
 
 impl KnownIds {
-    /// Reads the syntax of perf-inject(1): entries separated by commas, each `HEX PATH`, or `file://NAME` for
-    /// a file of such lines.
+    /// Parses the syntax of perf-inject(1): entries separated by commas, each `HEX PATH`, or `file://NAME`
+    /// for a file of such lines.
     ///
-    /// Spaces may stand before the build-id and any number between it and the path; all that follows is the
-    /// path, spaces too. In a file, blank lines and those that start with `#` are passed by, and a path is
-    /// any bytes but a line end, so a path with a comma needs a file.
+    /// Spaces may precede the build-id and separate it from the path; the rest is the path, including spaces.
+    /// In a file, blank lines and lines that start with `#` are skipped, and a path may have any bytes except
+    /// a line end, so a path with a comma needs a file.
     ///
-    /// perf passes by an entry that it does not understand and shortens ids; here any such entry is an error,
-    /// and so is one path with two ids.
+    /// perf skips entries that it cannot parse, and shortens ids; here such an entry is an error, and so is a
+    /// path with two ids.
     ///
     /// # Errors
     ///
-    /// An entry can't be understood, a path has two ids, or a file can't be read. The error names the entry or line.
+    /// An entry cannot be parsed, a path has two ids, or a file cannot be read. The error names the entry or
+    /// line.
     pub fn parse(list: &str) -> Result<KnownIds, KnownError> {
         let mut known = KnownIds::default();
         for (n, entry) in list.split(',').enumerate() {
@@ -62,24 +63,24 @@ impl KnownIds {
         Ok(known)
     }
 
-    /// The build-id given for this path.
+    /// The build-id for this path.
     pub fn get(&self, path: &Path) -> Option<BuildId> {
         self.ids.get(path).map(|&(id, _)| id)
     }
 
-    /// The paths that have one, in their order.
+    /// The paths with a build-id, sorted.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         let mut paths: Vec<_> = self.ids.keys().map(PathBuf::as_path).collect();
         paths.sort();
         paths.into_iter()
     }
 
-    /// How many paths have one.
+    /// The number of paths.
     pub fn len(&self) -> usize {
         self.ids.len()
     }
 
-    /// Whether no path has one.
+    /// Whether there are no paths.
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }
@@ -130,7 +131,7 @@ fn trim_start(bytes: &[u8]) -> &[u8] {
     &bytes[start..]
 }
 
-/// What is wrong with a list of known build-ids, and in which entry or line.
+/// What is wrong in a list of known build-ids, and in which entry or line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownError {
     at: String,

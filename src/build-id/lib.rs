@@ -1,12 +1,12 @@
-//! From a path, the kernel, a module or the vdso to a build-id of 1 to 20 bytes, or to the reasons why there
+//! Finds the build-id, 1 to 20 bytes, of a path, the kernel, a module or the vdso, or the reasons why there
 //! is none.
 //!
-//! A *build-id* is the linker's fingerprint of a program (`ld --build-id`, see ld(1)); it says which build a
-//! sample belongs to long after the file at that path has changed. [`Finder`] knows where one can be found
-//! and in which order to look; [`of_file`], [`from_elf`] and [`from_notes`] read one; [`KnownIds`] holds
-//! those that the user names.
+//! A *build-id* is the linker's fingerprint of a program (`ld --build-id`, see ld(1)); it identifies the
+//! build that a sample belongs to long after the file at that path has changed. [`Finder`] searches the
+//! places where one can be found, in order; [`of_file`], [`from_elf`] and [`from_notes`] read one;
+//! [`KnownIds`] holds those that the user gives.
 //!
-//! Nothing here knows of perf.data: whoever has a recording tells the [`Finder`] the few facts that it needs.
+//! This package does not know perf.data: its caller gives the [`Finder`] the few facts it needs.
 
 #![warn(clippy::missing_errors_doc)]
 
@@ -31,12 +31,12 @@ pub use object::Endianness;
 
 /// A build-id: 1 to 20 bytes, not all zero.
 ///
-/// 20 is what a perf.data record has room for and what the kernel keeps (`BUILD_ID_SIZE_MAX` in
-/// include/linux/buildid.h); GNU ld makes 20 (sha1), 16 (md5, uuid) or what `--build-id=0x...` says, lld also
-/// 8 (fast). perf takes a build-id of zeros for none, so there is no such value.
+/// A perf.data record has room for 20 bytes, and the kernel keeps as many (`BUILD_ID_SIZE_MAX` in
+/// include/linux/buildid.h). GNU ld makes 20 (sha1), 16 (md5, uuid) or those of `--build-id=0x...`; lld also
+/// makes 8 (fast). perf treats a build-id of zeros as none, so there is no such value.
 //
-// Bytes first, length last: the derived order is then the order of the byte strings, because unused bytes are
-// zero.
+// The bytes come before the length, so that the derived order is the order of the byte strings: unused bytes
+// are zero.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BuildId {
     bytes: [u8; BuildId::MAX],
@@ -44,7 +44,7 @@ pub struct BuildId {
 }
 
 impl BuildId {
-    /// The most bytes a build-id can have.
+    /// The largest length of a build-id, bytes.
     pub const MAX: usize = 20;
 
     /// A build-id of these bytes; `None` if there are none, more than [`BuildId::MAX`], or only zeros.
@@ -57,8 +57,8 @@ impl BuildId {
         Some(BuildId { bytes, len: id.len() as u8 })
     }
 
-    /// A build-id written in hex digits of either case, as `perf buildid-list`, `readelf -n` and `file` print
-    /// it.
+    /// Parses a build-id from hex digits of either case, as `perf buildid-list`, `readelf -n` and `file`
+    /// print it.
     ///
     /// # Errors
     ///
@@ -104,26 +104,26 @@ impl fmt::Debug for BuildId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HexError {
-    /// There is no digit.
+    /// There are no digits.
     Empty,
-    /// A character that is no hex digit.
+    /// A character is not a hex digit.
     NotHex {
         /// The character.
         digit: char,
-        /// Which one it is, counted in characters from 1.
+        /// Its position, counted in characters from 1.
         position: usize,
     },
-    /// Half a byte is left over.
+    /// The number of digits is odd.
     Odd {
-        /// How many digits there are.
+        /// The number of digits.
         digits: usize,
     },
     /// More than [`BuildId::MAX`] bytes.
     TooLong {
-        /// How many bytes there are.
+        /// The number of bytes.
         bytes: usize,
     },
-    /// All zero, which perf takes for no build-id.
+    /// All zero, which perf treats as no build-id.
     Zero,
 }
 

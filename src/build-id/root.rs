@@ -1,4 +1,4 @@
-//! A path resolved inside a folder that stands for `/`, never outside of it.
+//! Resolves a path inside a folder that replaces `/`, and never outside of it.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -6,21 +6,21 @@ use std::fs;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-/// As many symbolic links as the kernel follows before it says ELOOP (path_resolution(7)).
+/// The number of symbolic links that the kernel follows before it returns ELOOP (path_resolution(7)).
 const MOST_LINKS: u32 = 40;
 
-/// Where `path` leads if `root` were `/`: no component below `root` in the answer is a symbolic link.
+/// The target of `path` if `root` were `/`. No component of the result below `root` is a symbolic link.
 ///
-/// A container image has `/lib -> /usr/lib` and the like. Opening `root/lib/x` would follow that to the
+/// A container image has links like `/lib -> /usr/lib`. Opening `root/lib/x` would follow that one to the
 /// host's own `/usr/lib`, and so would `/proc/PID/root/lib/x`. As after chroot(2), an absolute link starts
 /// again at `root`, and `..` at the top stays there.
 ///
-/// Someone who changes `root` meanwhile can still lead us astray; openat2(2) with RESOLVE_IN_ROOT would not
-/// allow it, but std does not have it, and what is at stake is a wrong build-id.
+/// A concurrent change of `root` can still mislead this function; openat2(2) with RESOLVE_IN_ROOT would
+/// prevent that, but std does not have it, and the worst result is a wrong build-id.
 ///
 /// # Errors
 ///
-/// Part of the path can't be read, or leads through too many symbolic links.
+/// Part of the path cannot be read, or has too many symbolic links.
 pub fn resolve(root: &Path, path: &Path) -> io::Result<PathBuf> {
     let mut inside = PathBuf::new();
     let mut ahead: VecDeque<OsString> = parts(path).collect();
@@ -50,7 +50,7 @@ pub fn resolve(root: &Path, path: &Path) -> io::Result<PathBuf> {
     Ok(root.join(inside))
 }
 
-/// The names in a path and its `..`, without the leading `/` and without `.`.
+/// The components of a path, `..` included, without the leading `/` and without `.`.
 fn parts(path: &Path) -> impl Iterator<Item = OsString> {
     path.components().filter_map(|component| match component {
         Component::Normal(name) => Some(name.to_owned()),
@@ -103,7 +103,7 @@ mod tests {
         for path in ["/up", "/usr/lib/far", "/absolute", "/../secret", "/etc/passwd"] {
             assert_eq!(found(&dir, path), None, "{path}");
         }
-        // What it does lead to is the same name inside.
+        // The link leads to the same name inside.
         fs::write(root.join("secret"), "inside").unwrap();
         assert_eq!(found(&dir, "/up"), Some("secret".into()));
         assert_eq!(found(&dir, "/../secret"), Some("secret".into()));

@@ -1,6 +1,6 @@
-//! What the running kernel tells of itself, of its modules and of the vdso it gives to this program.
+//! Reads the build-ids of the running kernel, of its modules and of the vdso in this program.
 //!
-//! All of it is native in byte order and word size.
+//! All of them have the native byte order and word size.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -14,15 +14,15 @@ use crate::elf::{self, Error};
 use crate::root::resolve;
 use crate::{BuildId, from_elf, from_notes};
 
-/// The most that is read of a file of /proc or /sys. Those that are of interest have a few hundred bytes,
-/// `maps` a line a mapping.
+/// The most that is read of a file of /proc or /sys. The files used here have a few hundred bytes; `maps` has
+/// a line for each mapping.
 const MOST_READ: u64 = 16 << 20;
 
-/// The folder below which /proc and /sys are: `/`, or a made-up machine in a test.
+/// The folder that contains /proc and /sys: `/`, or a simulated machine in a test.
 #[derive(Clone, Copy)]
 pub(crate) struct Running<'a>(pub(crate) &'a Path);
 
-/// What was looked in, and what came of it.
+/// The file or folder that was searched, and the result.
 pub(crate) type Looked = (PathBuf, Result<Option<BuildId>, Error>);
 
 impl Running<'_> {
@@ -35,11 +35,11 @@ impl Running<'_> {
         }
     }
 
-    /// This machine's architecture as `uname -m` prints it, which is what perf records.
+    /// This machine's architecture as in `uname -m`, which is what perf records.
     ///
-    /// /proc/sys/kernel/arch exists since Linux 6.1. Before, it is what this program was built for: std has
-    /// no uname(2), and where the two differ (a 32-bit program on a 64-bit kernel) the kernel is not used,
-    /// rather than wrongly used.
+    /// /proc/sys/kernel/arch exists since Linux 6.1. On older kernels this is the architecture that the
+    /// program was built for, because std has no uname(2). If the two differ (a 32-bit program on a 64-bit
+    /// kernel), the kernel is not used, rather than used wrongly.
     pub(crate) fn arch(self) -> String {
         match self.inside("proc/sys/kernel/arch") {
             Ok(text) => line(&text),
@@ -52,26 +52,26 @@ impl Running<'_> {
         }
     }
 
-    /// The kernel: all its notes in one file (`notes_read` in kernel/ksysfs.c).
+    /// The kernel; all its notes are in one file (`notes_read` in kernel/ksysfs.c).
     pub(crate) fn kernel(self) -> Looked {
         let notes = self.inside("sys/kernel/notes");
         (self.0.join("sys/kernel/notes"), notes.map(|notes| from_notes(&notes, Endianness::default())))
     }
 
-    /// A module by the name that the kernel gives it: each of its note sections in a file of its own
-    /// (`add_notes_attrs` in kernel/module/sysfs.c), the one of interest usually called `.note.gnu.build-id`.
+    /// A module, by the kernel's name for it. Each of its note sections is a file (`add_notes_attrs` in
+    /// kernel/module/sysfs.c), usually with the build-id in `.note.gnu.build-id`.
     pub(crate) fn module(self, name: &OsStr) -> Looked {
         let folder = Path::new("sys/module").join(name).join("notes");
         let id = resolve(self.0, &folder).map_err(Error::from).and_then(|folder| first_in(&folder));
         (self.0.join(folder), id)
     }
 
-    /// What a file holds. The folder may be the mounted `/` of a guest, whose links must not lead out of it.
+    /// Reads a file. The folder may be the mounted `/` of a guest, whose links must not lead out of it.
     fn inside(self, file: &str) -> Result<Vec<u8>, Error> {
         contents(&resolve(self.0, Path::new(file))?)
     }
 
-    /// The vdso mapped in this very program; `None` if there is none.
+    /// The vdso mapped in this program; `None` if there is none.
     pub(crate) fn vdso(self) -> Option<Looked> {
         let maps = self.0.join("proc/self/maps");
         match contents(&maps) {
@@ -93,7 +93,7 @@ fn line(text: &[u8]) -> String {
 fn first_in(folder: &Path) -> Result<Option<BuildId>, Error> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
-        // There are no links in sysfs here; elsewhere they may lead anywhere.
+        // sysfs has no links here; elsewhere links could lead anywhere.
         if entry.file_type()?.is_file()
             && let Some(id) = from_notes(&contents(&entry.path())?, Endianness::default())
         {
@@ -105,7 +105,7 @@ fn first_in(folder: &Path) -> Result<Option<BuildId>, Error> {
 
 /// The addresses of the vdso in the format of proc_pid_maps(5).
 //
-// The auxiliary vector has its address too, but not its end.
+// The auxiliary vector also has its address, but not its end.
 fn vdso_range(maps: &str) -> Option<(u64, u64)> {
     let line = maps.lines().find(|line| line.ends_with(" [vdso]"))?;
     let (start, end) = line.split(' ').next()?.split_once('-')?;

@@ -1,4 +1,4 @@
-//! `perfx completion` prints what makes a shell complete perfx's commands and options.
+//! `perfx completion` prints the shell's completion script.
 
 use std::io::Write as _;
 
@@ -24,7 +24,7 @@ pub(crate) struct Completion {
 
 impl Completion {
     pub(crate) fn run(&self, mut command_line: clap::Command) -> Result<u8> {
-        // Not straight to standard output: a closed pipe makes `generate` panic.
+        // Not straight to standard output: `generate` panics on a closed pipe.
         let mut script = Vec::new();
         generate(self.shell, &mut command_line, "perfx", &mut script);
         stdout().write_all(&script)?;

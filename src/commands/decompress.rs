@@ -37,7 +37,7 @@ pub(crate) struct Decompress {
     write: WriteArgs,
 }
 
-/// What can't be read after another file of a chain may be the fault of a file that is missing.
+/// Adds a hint: a file of a chain may be unreadable because another file of the chain is missing.
 pub(crate) fn broken_chain(error: anyhow::Error, name: &str, after: Option<&PathBuf>) -> anyhow::Error {
     match after {
         Some(after) => {
@@ -72,7 +72,7 @@ impl Decompress {
         Box::new(Pass::new(self.options))
     }
 
-    /// One file after another, and not one gets its name before all are there.
+    /// Decompresses one file after the other; no output gets its name before all are written.
     fn decompress_chain(&self, folder: Option<&Path>) -> Result<u8> {
         let (mut made, mut reports) = (Vec::new(), Vec::new());
         let mut chain = Chain::default();
@@ -120,7 +120,7 @@ impl Decompress {
         for (temporary, target) in made.into_iter().rev() {
             OutputPath::new(&target, self.write.existing()).commit(temporary)?;
         }
-        // Nothing is said to be written before it is.
+        // The reports say what was written, so they are printed last.
         Ok(reports.iter().map(|report| self.write.verbosity.print(report)).max().unwrap_or(0))
     }
 

@@ -1,4 +1,4 @@
-//! `perfx diff` tells whether two recordings hold the same, whatever form each is stored in, and if not, where they begin to differ.
+//! `perfx diff` compares the contents of two recordings in any form, and shows where they begin to differ.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
@@ -59,10 +59,11 @@ Exit codes:
 /// Version of the JSON form.
 const SCHEMA: u32 = 1;
 
-/// Features that say how a recording is stored, not what it holds.
+/// Features about how a recording is stored, not about its contents.
 const OF_FORM: [Feature; 3] = [Feature::AUXTRACE, Feature::COMPRESSED, Feature::DIR_FORMAT];
 
-/// Kinds that are not counted: what they say is compared with the header, and compressed ones are opened.
+/// Kinds that are not counted: their contents are compared with the header, and compressed records are
+/// expanded.
 const ASIDE: [RecordType; 7] = [
     RecordType::HEADER_ATTR,
     RecordType::HEADER_FEATURE,
@@ -73,7 +74,7 @@ const ASIDE: [RecordType; 7] = [
     RecordType::COMPRESSED2,
 ];
 
-/// Characters of a value that are shown to people; JSON has all.
+/// The characters of a value shown in text; JSON has all.
 const SHOWN: usize = 120;
 
 impl Diff {
@@ -119,20 +120,20 @@ impl Diff {
     }
 }
 
-/// Counting after a difference takes a second look, so what can be read once only is spooled.
+/// Counting after a difference needs a second reading, so an input that can be read only once is spooled.
 fn open(source: &Source) -> Result<Recording> {
     Ok(source.open()?.spooled(&temp_files())?)
 }
 
-/// What reading the records of both has shown.
+/// The result of reading the records of both.
 struct Compared {
-    /// Records at the front that are equal.
+    /// The number of equal records at the front.
     records: u64,
     first: Option<FirstRecord>,
     sides: [Aside; 2],
 }
 
-/// What stands among the records, but is none of those that are compared.
+/// Records that are compared with the header and not with other records.
 #[derive(Default)]
 struct Aside {
     header: Vec<HeaderRecord>,
@@ -141,7 +142,7 @@ struct Aside {
 }
 
 impl Aside {
-    /// Takes in a record that says what belongs to the header; false for any other.
+    /// Takes in a record whose contents belong to the header; false for any other.
     fn take(&mut self, record: &Record<'_>, form: Form) -> perfx_format::Result<bool> {
         if let Some((id, name)) = name_update(record) {
             self.names.insert(id, name.to_vec());
@@ -152,7 +153,7 @@ impl Aside {
             return Ok(false);
         }
         let header = match HeaderRecord::read(record) {
-            // In a file it is a record like any other.
+            // In a file it is an ordinary record.
             Err(_) if form != Form::Pipe => None,
             header => header?,
         };
@@ -162,7 +163,7 @@ impl Aside {
     }
 }
 
-/// The records of one recording, those left out that belong to the header.
+/// The records of one recording without those that belong to the header.
 struct Records<'i> {
     batches: &'i mut dyn Iterator<Item = perfx_format::Result<Batch>>,
     form: Form,
@@ -172,7 +173,7 @@ struct Records<'i> {
 }
 
 impl Records<'_> {
-    /// Goes to the next record; false when there is none.
+    /// Goes to the next record; false if there is none.
     fn seek(&mut self) -> Result<bool> {
         loop {
             let Some(batch) = self.batch.as_ref().filter(|batch| self.at < batch.bytes.len()) else {
@@ -194,18 +195,18 @@ impl Records<'_> {
         }
     }
 
-    /// No record of the batch at hand belongs to the header.
+    /// True if no record of the current batch belongs to the header.
     fn is_plain(&self) -> bool {
         let header = Kinds::of(&HeaderRecord::KINDS).union(Kinds::of(&[RecordType::EVENT_UPDATE]));
         self.batch.as_ref().is_none_or(|batch| !batch.kinds.meets(header))
     }
 
-    /// What is left of the current batch.
+    /// The rest of the current batch.
     fn rest(&self) -> &[u8] {
         self.batch.as_ref().map_or(&[], |batch| &batch.bytes[self.at..])
     }
 
-    /// The record that `seek` went to.
+    /// The record found by `seek`.
     fn record(&self) -> Result<Option<(Record<'_>, &Layouts)>> {
         let Some(batch) = &self.batch else { return Ok(None) };
         let mut walker = batch.walk();
@@ -213,7 +214,7 @@ impl Records<'_> {
         Ok(walker.next_record()?.map(|record| (record, &*batch.layouts)))
     }
 
-    /// How many records the next `bytes` are, which end where a record does.
+    /// The number of records in the next `bytes`, which end at a record boundary.
     fn count(&self, bytes: usize) -> Result<u64> {
         let Some(batch) = &self.batch else { return Ok(0) };
         if self.at == 0 && bytes == batch.bytes.len() {
@@ -241,7 +242,7 @@ fn compare(a: &mut Recording, b: &mut Recording) -> Result<Compared> {
                 let end = FirstRecord::of(records, &a, &b)?;
                 break (end.a.is_some() || end.b.is_some()).then_some(end);
             }
-            // Equal bytes are equal records, and end where a record does in both.
+            // Equal bytes are equal records, and end at a record boundary in both.
             let run = a.rest().len().min(b.rest().len());
             if same_order && a.is_plain() && b.is_plain() && a.rest()[..run] == b.rest()[..run] {
                 records += a.count(run)?;
@@ -249,7 +250,7 @@ fn compare(a: &mut Recording, b: &mut Recording) -> Result<Compared> {
                 b.at += run;
                 continue;
             }
-            // A run that is not equal is read until it shows why.
+            // A run that differs is read record by record up to the difference.
             let until = if same_order && a.is_plain() && b.is_plain() { a.at + run } else { a.at + 1 };
             let mut found = false;
             while a.at < until && !found {
@@ -269,7 +270,7 @@ fn compare(a: &mut Recording, b: &mut Recording) -> Result<Compared> {
                 break Some(FirstRecord::of(records, &a, &b)?);
             }
         };
-        // What belongs to the header may still come.
+        // Records that belong to the header may still come.
         for side in [&mut a, &mut b] {
             while first.is_some() && side.seek()? {
                 let end = side.batch.as_ref().map_or(0, |batch| batch.bytes.len());
@@ -284,7 +285,7 @@ fn compare(a: &mut Recording, b: &mut Recording) -> Result<Compared> {
     })
 }
 
-/// Equal bytes, or in another byte order equal fields.
+/// True if the bytes are equal; for different byte orders, if the fields are.
 fn same_record(one: &Record<'_>, other: &Record<'_>, layouts: &Layouts, other_layouts: &Layouts) -> bool {
     if one.endian() == other.endian() {
         return one.bytes() == other.bytes() && one.payload() == other.payload();
@@ -293,17 +294,17 @@ fn same_record(one: &Record<'_>, other: &Record<'_>, layouts: &Layouts, other_la
         && decode(one, layouts) == decode(other, other_layouts)
 }
 
-/// The first record that is not the same in both.
+/// The first record that differs.
 #[derive(Default)]
 struct FirstRecord {
-    /// How many before it are equal.
+    /// The number of equal records before it.
     number: u64,
     a: Option<RecordPlace>,
     b: Option<RecordPlace>,
     fields: Vec<Difference>,
 }
 
-/// A record by where it stands.
+/// A record and its place.
 struct RecordPlace {
     kind: RecordType,
     origin: Origin,
@@ -343,13 +344,13 @@ impl FirstRecord {
     }
 }
 
-/// What a recording holds beside its records.
+/// The contents of a recording besides its records.
 struct Contents {
     names: Vec<Vec<u8>>,
     build_ids: BTreeSet<BuildId>,
 }
 
-/// A build-id, wherever it stands.
+/// A build-id from the header or from a record.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct BuildId {
     filename: Vec<u8>,
@@ -369,7 +370,7 @@ impl BuildId {
 }
 
 impl Contents {
-    /// Takes into the recording what stood among its records.
+    /// Merges the records that belong to the header into the contents.
     fn of(recording: &mut Recording, aside: Aside) -> Contents {
         let endian = recording.endian;
         let mut entries =
@@ -395,9 +396,9 @@ impl Contents {
     }
 }
 
-/// A value that is not the same in both.
+/// A value that differs.
 struct Difference {
-    /// What it belongs to.
+    /// What the value belongs to.
     place: String,
     field: String,
     a: Option<Shown>,
@@ -415,7 +416,7 @@ impl Shown {
         Shown { text: render::value(value, Style::default()).to_string(), json: render::json_value(value) }
     }
 
-    /// So many bytes, which are not shown.
+    /// A number of bytes that are not shown.
     fn bytes(bytes: usize) -> Shown {
         Shown { text: format!("{bytes} bytes"), json: bytes.into() }
     }
@@ -441,7 +442,7 @@ impl Difference {
             |shown: &Option<Shown>| shown.iter().flat_map(|shown| shown.text.chars()).collect::<Vec<_>>();
         let (a, b) = (chars(&self.a), chars(&self.b));
         let alike = a.iter().zip(&b).take_while(|(a, b)| a == b).count();
-        // Of long values, where they begin to differ.
+        // Long values are shown from shortly before the first difference.
         let from = if a.len().max(b.len()) > SHOWN { alike.saturating_sub(SHOWN / 4) } else { 0 };
         let text = |shown: &Option<Shown>, chars: &[char]| {
             if shown.is_none() {
@@ -457,7 +458,7 @@ impl Difference {
     }
 }
 
-/// The fields that are not the same, in the order of `a`.
+/// The fields that differ, in the order of `a`.
 fn differences(place: &str, a: &ValueFields<'_>, b: &ValueFields<'_>) -> Vec<Difference> {
     let find = |fields: &ValueFields<'_>, name: &str| {
         fields.iter().find(|(other, _)| *other == name).map(|(_, value)| Shown::new(value))
@@ -474,14 +475,14 @@ fn differences(place: &str, a: &ValueFields<'_>, b: &ValueFields<'_>) -> Vec<Dif
     found
 }
 
-/// Everything that is not the same.
+/// All differences.
 #[derive(Default)]
 struct Found {
     differences: Vec<Difference>,
     first: Option<FirstRecord>,
 }
 
-/// What `perfx diff --json` prints of two recordings that can be read more than once.
+/// The output of `perfx diff --json` for two recordings that can be read more than once.
 pub fn document(a: &mut Recording, b: &mut Recording, threads: usize) -> Result<Json> {
     let mut ignored = BTreeSet::from(OF_FORM);
     let (found, records) = Found::between(a, b, &mut ignored, threads, &mut Report::default())?;
@@ -489,7 +490,7 @@ pub fn document(a: &mut Recording, b: &mut Recording, threads: usize) -> Result<
 }
 
 impl Found {
-    /// All of it, and how many records at the front are equal.
+    /// All differences, and the number of equal records at the front.
     fn between(
         a: &mut Recording,
         b: &mut Recording,
@@ -498,7 +499,7 @@ impl Found {
         report: &mut Report,
     ) -> Result<(Found, u64)> {
         if (a.form == Form::Pipe) != (b.form == Form::Pipe) {
-            // Of perf stat a file must say that it is, and its pipe data does not.
+            // A file of perf stat needs feature STAT, which its pipe data does not have.
             ignored.insert(Feature::STAT);
         }
         let compared = compare(a, b)?;
@@ -515,7 +516,7 @@ impl Found {
         if found.first.is_some() {
             let counts = |recording: &mut Recording| {
                 recording.head.clear();
-                // What is torn was told above.
+                // Fragments were reported above.
                 count(recording, threads, &mut Report::default())
             };
             let (counts_a, counts_b) = (counts(a)?, counts(b)?);
@@ -540,7 +541,7 @@ impl Found {
                     continue;
                 }
             };
-            // The size of an attr is no content: a file has one for all of them, so that some grow.
+            // The size of an attr does not count: a file has one size for all, so that some attrs grow.
             let size = one.raw().len().max(other.raw().len());
             let (raw_one, raw_other) = (one.written(size, a.endian), other.written(size, b.endian));
             let fields_one = event_fields(one, &raw_one, &held_a.names[index], a.endian);
@@ -601,7 +602,7 @@ impl Found {
             let (one, other) = (Value::Bytes(&a.event_types), Value::Bytes(&b.event_types));
             self.differences.push(Difference::between("event types", "", &one, &other));
         }
-        // Only a directory can hold more than a recording.
+        // Only a directory can hold other files than the recording.
         let extras = |recording: &Recording| {
             recording
                 .extras
@@ -627,7 +628,7 @@ impl Found {
         }
     }
 
-    /// Where records differ, how many there are of each kind and of each event's samples.
+    /// If records differ, compares the number of records of each kind and of samples of each event.
     fn counts(&mut self, a: &Counted, b: &Counted) {
         let mut add = |place: String, one: u64, other: u64| {
             if one != other {
@@ -707,7 +708,7 @@ impl Found {
     }
 }
 
-/// What is shown of a record that differs.
+/// The fields shown of a record that differs.
 fn record_fields<'a>(record: &Record<'a>, layouts: &Layouts) -> ValueFields<'a> {
     let misc = misc_names(record.kind(), record.misc());
     let mut fields: ValueFields<'a> = vec![("misc", Value::Name(misc.into()))];
@@ -715,7 +716,7 @@ fn record_fields<'a>(record: &Record<'a>, layouts: &Layouts) -> ValueFields<'a> 
     fields
 }
 
-/// What is compared of an event: its name, the fields of its attr, its ids.
+/// The compared fields of an event: its name, the fields of its attr, its ids.
 fn event_fields<'v>(event: &Event, raw: &'v [u8], name: &'v [u8], endian: Endian) -> ValueFields<'v> {
     let mut fields: ValueFields<'v> = vec![("name", Value::Text(name))];
     fields.extend(decode_attr(raw, endian).into_iter().filter(|(name, _)| *name != "size"));
@@ -723,7 +724,7 @@ fn event_fields<'v>(event: &Event, raw: &'v [u8], name: &'v [u8], endian: Endian
     fields
 }
 
-/// Equal bytes. TRACING_DATA is padded to 8 bytes with zeros in pipe data.
+/// True if the bytes are equal. TRACING_DATA is padded with zeros to 8 bytes in pipe data.
 fn same_section(feature: Feature, one: &[u8], other: &[u8]) -> bool {
     let (short, long) = if one.len() < other.len() { (one, other) } else { (other, one) };
     let padding = if feature == Feature::TRACING_DATA { 7 } else { 0 };

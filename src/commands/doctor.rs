@@ -1,4 +1,4 @@
-//! `perfx doctor` says what is wrong with recordings, where, and who minds.
+//! `perfx doctor` reports what is wrong with recordings, where, and which perf is affected.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -70,7 +70,7 @@ impl Doctor {
         for source in self.inputs.sources()? {
             let diagnosis = match self.examine(&source) {
                 Ok(diagnosis) => diagnosis,
-                // One that is not there does not keep the others from being checked.
+                // A missing recording does not stop the check of the others.
                 Err(error) => {
                     writeln!(io::stderr(), "perfx: {}", printable(&message(&error)))?;
                     failed = true;
@@ -140,13 +140,13 @@ fn severity(severity: Severity) -> &'static str {
     }
 }
 
-/// Where a spot is: `0x410`, inside what a compressed record holds `0x410+0x20`.
+/// The offset of a place: `0x410`, or `0x410+0x20` inside a compressed record's contents.
 fn offset(spot: &Spot) -> Option<String> {
     let text = spot.origin?.to_string();
     Some(text.strip_prefix("offset ").unwrap_or(&text).to_owned())
 }
 
-/// The file of a directory that a spot is in.
+/// The file of a directory that contains the place.
 fn stream<'d>(diagnosis: &'d Diagnosis, spot: &Spot) -> Option<&'d str> {
     let (stream, _) = spot.origin.and_then(Origin::stored_at)?;
     let names = &diagnosis.streams;
@@ -178,7 +178,7 @@ fn text(diagnosis: &Diagnosis, notes: bool) -> String {
     text.lines().map(|line| printable(line) + "\n").collect()
 }
 
-/// What perfs do about it, where that is worth a word, and what mends it: a line, or nothing.
+/// How perf reacts, if that is worth mentioning, and the command that repairs it: one line, or nothing.
 fn consequences(code: &Code) -> String {
     let mut said = Vec::new();
     if (code.perf_61, code.perf_73) != (Reaction::Reads, Reaction::Reads) {

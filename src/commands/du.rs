@@ -1,5 +1,5 @@
-//! `perfx du` says where the bytes of a recording are: every byte of the input belongs to one part, and those of records also to a kind, an event
-//! and a process.
+//! `perfx du` shows where the bytes of a recording are: every byte of the input belongs to one part, and the
+//! bytes of records also to a kind, an event and a process.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -49,7 +49,7 @@ pub(crate) struct Du {
 /// Version of the JSON form.
 const SCHEMA: u32 = 1;
 
-/// So many processes are shown to people; JSON has all.
+/// The number of processes shown in text; JSON has all.
 const SHOWN: usize = 20;
 
 impl Du {
@@ -64,12 +64,12 @@ impl Du {
     }
 }
 
-/// What `perfx du --json` prints of a recording.
+/// The output of `perfx du --json`.
 pub fn document(recording: &mut Recording, threads: usize) -> Result<Json> {
     Ok(Usage::of(recording, threads, &mut Report::default())?.document(recording))
 }
 
-/// Everything there is to tell.
+/// The result for a recording.
 struct Usage {
     parts: Parts,
     counted: Counted,
@@ -81,11 +81,12 @@ struct Usage {
 /// Where the bytes of the input are.
 #[derive(Default)]
 struct Parts {
-    /// Name and bytes, in the order of a file; they add up to the input.
+    /// Name and bytes, in the order of a file. The bytes add up to the size of the input.
     rows: Vec<(String, u64)>,
-    /// Of the rows' holes: offset and bytes.
+    /// The holes in the rows: offset and bytes.
     holes: Vec<Section>,
-    /// The sections of features: of a file those in the row of that name, of pipe data parts of its records.
+    /// The sections of features: for a file those in the row of that name, for pipe data parts of its
+    /// records.
     features: BTreeMap<Feature, u64>,
 }
 
@@ -109,7 +110,7 @@ impl Parts {
         }
         let stored = |torn: &&Fragment| matches!(torn.origin, Origin::Input { .. });
         let torn = counted.torn.iter().filter(stored).map(|torn| torn.bytes).sum();
-        // They were counted one by one, and in all files of a directory.
+        // Counted record by record, over all files of a directory.
         rows.insert(What::Records, counted.tally.stored.total().bytes);
         for (what, bytes) in rows {
             match parts.rows.last_mut() {
@@ -145,35 +146,35 @@ fn tree_size(path: &Path) -> io::Result<u64> {
     entries.map(|entry| tree_size(&entry?.path())).sum()
 }
 
-/// Records by the process they are about, and what the processes are called.
+/// Records by process, and the names of processes.
 #[derive(Default)]
 struct Processes {
     records: HashMap<Option<u32>, Count>,
-    /// In the order of the records, with their times, ns.
+    /// In the order of the records, with times in ns.
     changes: Vec<(u64, Change)>,
-    /// The names that COMM records give.
+    /// The names in COMM records.
     comms: Vec<Box<[u8]>>,
 }
 
-/// What changes the name of a process.
+/// A change of a process's name.
 struct Change {
     pid: u32,
     to: Name,
 }
 
-/// A name of a process. There may be millions that share that of their parent.
+/// A name of a process. There may be millions of processes with their parent's name.
 enum Name {
-    /// By its number among the names.
+    /// By its index among the names.
     Comm(u32),
-    /// That of another process.
+    /// The name of another process.
     Of(u32),
 }
 
-/// A process by the last name it had.
+/// A process with its last name.
 struct Process {
-    /// `None`: records that are about no process.
+    /// `None` for records without a process.
     pid: Option<u32>,
-    /// The name by its number; `None` where no record names it.
+    /// Index of the name; `None` if no record names the process.
     comm: Option<u32>,
     records: Count,
 }
@@ -182,7 +183,7 @@ impl Processes {
     fn of(batch: &Batch) -> Result<Processes> {
         let mut processes = Processes::default();
         let mut walker = batch.walk();
-        // Most records are about the process of the one before.
+        // Most records have the same process as the previous one.
         let (mut last, mut count) = (None, Count::default());
         while let Some(record) = walker.next_wanted(Kinds::ALL, usize::MAX)? {
             let pid = batch.layouts.process(&record);
@@ -215,7 +216,7 @@ impl Processes {
         }));
     }
 
-    /// A thread's name is that of its process when it is the first of them.
+    /// Takes in a change of name. The name of a process is that of its main thread.
     fn change(&mut self, record: &Record<'_>, layouts: &Layouts) -> Option<Change> {
         let decoded = decode(record, layouts);
         let number = |name| decoded.get(name)?.number().and_then(|number| u32::try_from(number).ok());
@@ -232,7 +233,7 @@ impl Processes {
         Some(Change { pid, to: Name::Comm(self.comms.len() as u32 - 1) })
     }
 
-    /// The numbers of the names that processes have at the end, wherever in the file these stand.
+    /// The index of each process's last name, wherever in the file the records are.
     fn names(&mut self) -> HashMap<u32, u32> {
         let mut names = HashMap::new();
         self.changes.sort_by_key(|(time, _)| *time);
@@ -246,7 +247,7 @@ impl Processes {
         names
     }
 
-    /// The largest first, and the names.
+    /// The processes with the largest first, and the names.
     fn by_size(mut self) -> (Vec<Process>, Vec<Box<[u8]>>) {
         let names = self.names();
         let used = self.records.into_iter().filter(|(_, records)| records.records > 0);
@@ -337,7 +338,7 @@ impl Usage {
         text
     }
 
-    /// Bytes of all records, compressed ones as what they hold.
+    /// Bytes of all records, with compressed ones counted by their contents.
     fn opened(&self) -> u64 {
         let tally = &self.counted.tally;
         tally.stored.total().bytes - tally.compressed().bytes + tally.expanded.total().bytes
@@ -380,12 +381,12 @@ impl Usage {
 }
 
 impl Process {
-    /// The kernel's is -1.
+    /// The kernel's pid is -1.
     fn signed_pid(&self) -> Option<i32> {
         self.pid.map(|pid| pid as i32)
     }
 
-    /// What it is called; nothing for the kernel.
+    /// The process's name; `None` for the kernel.
     fn comm<'a>(&self, comms: &'a [Box<[u8]>]) -> Option<Cow<'a, [u8]>> {
         let pid = self.pid.filter(|&pid| pid != KERNEL)?;
         let comm = self.comm.and_then(|comm| comms.get(comm as usize));

@@ -1,4 +1,5 @@
-//! `perfx dump` shows everything of a recording, a line a record; the same text on every machine, so that snapshots can be made of it.
+//! `perfx dump` shows the whole recording, one record a line. The text is the same on every machine, so that
+//! it can be used for snapshots.
 
 use std::io::{self, BufWriter, IsTerminal as _, Write};
 
@@ -49,10 +50,11 @@ pub(crate) struct Dump {
     verbosity: VerbosityArgs,
 }
 
-/// Version of the JSON forms: one more whenever a reader of the old form would misread the new one.
+/// Version of the JSON forms; it increases whenever a reader of the old form would misread the new one.
 const SCHEMA: u32 = 1;
 
-/// The members of the JSON document, in their order: an object, then arrays of what dump shows under the singular.
+/// The members of the JSON document, in order: an object, then arrays of the parts that dump shows under the
+/// singular.
 const MEMBERS: [(&str, &str); 5] = [
     ("header", "header"),
     ("faults", "fault"),
@@ -61,11 +63,11 @@ const MEMBERS: [(&str, &str); 5] = [
     ("records", "record"),
 ];
 
-/// Where dump writes, and how far the one JSON document has got, which is never in memory as a whole.
+/// The output of dump, and the state of the single JSON document, which is never in memory as a whole.
 struct Shown<W> {
     out: W,
     format: Format,
-    /// The member of [`MEMBERS`] being written, and whether anything of it has been.
+    /// The index in [`MEMBERS`] of the member being written, and whether it has content yet.
     member: Option<(usize, bool)>,
 }
 
@@ -74,7 +76,7 @@ impl<W: Write> Shown<W> {
         Shown { out, format, member: None }
     }
 
-    /// One part or record in either JSON form.
+    /// Writes one part or record in either JSON form.
     fn json(&mut self, what: &str, mut object: Map<String, Json>) -> io::Result<()> {
         if self.format == Format::Ndjson {
             let mut line = Map::new();
@@ -98,7 +100,7 @@ impl<W: Write> Shown<W> {
             Some((at, _)) => at + 1,
             None => {
                 write!(self.out, "{{\"schema\": {SCHEMA}, \"what\": \"dump\"")?;
-                // Without a header there is none, rather than an empty one.
+                // Without a header, `header` is left out instead of being empty.
                 usize::from(to > 0)
             }
         };
@@ -119,7 +121,7 @@ impl<W: Write> Shown<W> {
         }
     }
 
-    /// All has been shown, or all that could be read.
+    /// Ends the output, after everything or after an error.
     fn end(&mut self, error: Option<&anyhow::Error>) -> io::Result<()> {
         let error = error.map(|error| json!(message(error)));
         match (self.format, error) {
@@ -148,7 +150,7 @@ impl Dump {
             only.push(record_kind(kind)?);
         }
         let mut recording = Source::of(&self.input).open()?;
-        // A screen full of records says itself how far it has come.
+        // Records scrolling on a terminal already show progress.
         let bar = (!io::stdout().is_terminal()).then(|| self.verbosity.progress(&recording));
         let mut out = Shown::new(BufWriter::with_capacity(1 << 16, stdout()), self.format.format());
         let mut report = Report::default();
@@ -202,7 +204,7 @@ impl Dump {
         } else {
             Expand::new(batches, recording.endian, mmap_len).try_for_each(&mut show)
         };
-        // It tells why there is something else where records should be.
+        // The error explains why there is something else in the place of records.
         recording.check_whole()?;
         shown
     }

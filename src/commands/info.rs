@@ -1,4 +1,4 @@
-//! `perfx info` tells what a recording says of itself in its header, and reads nothing else, so that it answers at once however large it is.
+//! `perfx info` shows the header of a recording and reads nothing else, so it is fast at any size.
 
 mod json;
 mod text;
@@ -64,8 +64,9 @@ impl Info {
     }
 }
 
-/// Reads pipe data up to the first sample, if its front left events without names: whoever writes those as EVENT_UPDATE records, or features
-/// behind other records, does so there. Names by an id of their event.
+/// Reads pipe data up to the first sample if its front leaves events without names: some writers send
+/// EVENT_UPDATE records, or features after other records, before the first sample. Returns the names by an id
+/// of their event.
 fn read_on(recording: &mut Recording, report: &mut Report) -> HashMap<u64, Vec<u8>> {
     let mut names = HashMap::new();
     if recording.form != Form::Pipe || recording.features.contains_key(&Feature::EVENT_DESC) {
@@ -106,14 +107,14 @@ fn read_on(recording: &mut Recording, report: &mut Report) -> HashMap<u64, Vec<u
     names
 }
 
-/// What is told, whatever the form.
+/// The facts to show, in any format.
 struct InfoFacts<'r> {
     recording: &'r Recording,
-    /// Of the events, in their order.
+    /// For each event, in order.
     names: Vec<EventName>,
     features: Vec<Section<'r>>,
     clock: Clock,
-    /// Absent without feature SAMPLE_TIME.
+    /// `None` without feature SAMPLE_TIME.
     times: Option<SampleTime>,
 }
 
@@ -124,11 +125,11 @@ struct Section<'r> {
     decoded: Decoded<'r>,
 }
 
-/// What the times of the records mean.
+/// The clock of the records' times.
 struct Clock {
-    /// As for clock_gettime(2); `None` is perf's own clock, which begins when the machine does.
+    /// As for clock_gettime(2); `None` is perf's own clock, which starts near boot.
     id: Option<u32>,
-    /// The clock and the wall clock at the same instant.
+    /// The clock and the wall clock at the same moment.
     reference: Option<ClockData>,
 }
 
@@ -138,13 +139,13 @@ impl Clock {
         let section = recording.features.get(&Feature::CLOCK_DATA);
         let reference = section.and_then(|section| ClockData::read(section, recording.endian));
         let id = asked.map(|attr| attr.clockid);
-        // Of another clock, it tells nothing of these times; nor do the zeros of perf stat record.
+        // A reference of another clock does not apply to these times; nor do the zeros of perf stat record.
         let reference = reference.filter(|reference| id.is_none_or(|id| id == reference.clockid));
         let reference = reference.filter(|reference| reference.wall_ns > 0);
         Clock { id: id.or(reference.map(|reference| reference.clockid)), reference }
     }
 
-    /// A time of the recording, as RFC 3339 in UTC.
+    /// A time of the recording, in RFC 3339, UTC.
     fn wall(&self, ns: u64) -> Option<String> {
         let ns = match self.reference {
             Some(ClockData { wall_ns, clock_ns, .. }) => {
@@ -157,7 +158,7 @@ impl Clock {
     }
 }
 
-/// ns since 1970 in UTC. The largest u64 is in the year 2554, which the library takes.
+/// ns since 1970 in RFC 3339, UTC. The largest u64 is in the year 2554, which the library supports.
 fn rfc3339(ns: u64) -> String {
     humantime::format_rfc3339_nanos(UNIX_EPOCH + Duration::from_nanos(ns)).to_string()
 }
@@ -179,7 +180,7 @@ impl<'r> InfoFacts<'r> {
             names: event_names(recording, updates),
             features: features.collect(),
             clock: Clock::of(recording),
-            // Writers that count down from the largest number and saw no sample leave that.
+            // Writers that start from the largest number and see no sample leave that number.
             times: section(Feature::SAMPLE_TIME)
                 .and_then(|section| SampleTime::read(section, endian))
                 .filter(|times| ![times.first_ns, times.last_ns].contains(&u64::MAX)),
@@ -190,12 +191,12 @@ impl<'r> InfoFacts<'r> {
         self.features.iter().find(|section| section.feature == feature).map(|section| &section.decoded)
     }
 
-    /// How many items a list of a feature has; 0 without the feature.
+    /// The number of items in a feature's list; 0 without the feature.
     fn items(&self, feature: Feature, list: &str) -> usize {
         self.feature(feature).and_then(|decoded| decoded.get(list)).map_or(0, |list| list.items().len())
     }
 
-    /// The kernel's name for a PMU, which has no number of its own.
+    /// The kernel's name for a PMU with a number of its own.
     fn pmu(&self, number: u32) -> Option<&'r [u8]> {
         let pmus = self.feature(Feature::PMU_MAPPINGS)?.get("pmus")?.items();
         let pmu = pmus.iter().find(|pmu| pmu.get("type").and_then(|n| n.number()) == Some(number.into()))?;

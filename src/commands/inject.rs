@@ -1,4 +1,4 @@
-//! `perfx inject` adds to a recording what perf inject adds, into any recording.
+//! `perfx inject` adds what perf inject adds, to any recording.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use super::merge::{guest_pass, has_kcore};
 use crate::args::{Usage, usage};
 use crate::io::target::WriteArgs;
 
-/// Options that only perf inject has.
+/// Options of perf inject that perfx does not have.
 pub(crate) const PERF_ONLY: [&str; 15] = [
     "--aslr",
     "--convert-callchain",
@@ -101,14 +101,14 @@ impl Inject {
             Box::new(BuildIds::new(BuildIdsOptions { all: self.buildid_all, feature_only, ids: ids.clone() }))
         };
         if self.write.in_place && !mmap2 && !merge {
-            // Readers take the feature for as good as the records, and only the records would move the data.
+            // The feature replaces such records for readers; the records would require moving the data.
             let passes = if build_ids { vec![pass(true)] } else { Vec::new() };
             if let Some(code) = self.write.rewrite_features_in_place(passes)? {
                 return Ok(code);
             }
         }
         let mut passes: Vec<Box<dyn Pass>> = Vec::new();
-        // Before mappings that nobody hits are left out, for a record of theirs may stand before one.
+        // This runs before unused mappings are dropped, because a record of theirs may precede one.
         if build_ids {
             passes.push(pass(false));
         }

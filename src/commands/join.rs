@@ -1,4 +1,4 @@
-//! `perfx join` makes one recording of several of the same machine.
+//! `perfx join` makes one recording from several of the same machine.
 
 use std::fs;
 use std::path::PathBuf;
@@ -35,7 +35,7 @@ use crate::io::target::WriteArgs;
     mut_arg("input", repeatable)
 )]
 pub(crate) struct Join {
-    // Before the options it looks at, which take their values out of what was given.
+    // Must come before the options that read from it, because those move its values out.
     #[command(flatten)]
     inputs: InOrder,
     #[command(flatten)]
@@ -49,7 +49,7 @@ pub(crate) struct Join {
     mix: bool,
 }
 
-/// The inputs in the order in which they were given, by -i and without.
+/// The inputs in the order given, with -i and without.
 #[derive(Debug)]
 struct InOrder(Vec<PathBuf>);
 
@@ -80,7 +80,7 @@ impl FromArgMatches for InOrder {
     }
 }
 
-/// An input, and what the user says of it.
+/// An input with its options.
 struct Input {
     source: Source,
     offset: Option<i64>,
@@ -132,7 +132,7 @@ impl Join {
         Ok(inputs)
     }
 
-    /// An input that is given twice would be in the output twice. The output must not be an input.
+    /// Refuses an input given twice, which would be in the output twice, and an output that is also an input.
     fn refuse(&self, path: &PathBuf, inputs: &[Input]) -> Result<()> {
         let metadata = fs::metadata(path).with_context(|| path.display().to_string())?;
         let same =
@@ -144,8 +144,9 @@ impl Join {
         Ok(())
     }
 
-    /// Of `perf record -z --switch-output` only the first file can be read alone: each next one is decompressed after those before it, into a
-    /// temporary file, and so is the first, for the state that it leaves to the next.
+    /// Opens the files of `perf record -z --switch-output`. Only the first can be read alone: the others are
+    /// decompressed in order into temporary files, and so is the first, for the state that the next one
+    /// needs.
     fn open_chains(&self, mut inputs: Vec<Input>) -> Result<Vec<Input>> {
         let going_on = inputs.iter_mut().map(|input| input.recording.continues_stream());
         let mut goes_on = going_on.collect::<perfx_format::Result<Vec<bool>>>()?;

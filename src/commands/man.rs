@@ -1,4 +1,4 @@
-//! `perfx man` writes the manual pages, which are made of the same text as `--help`.
+//! `perfx man` writes the manual pages from the text of `--help`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -39,19 +39,20 @@ fn write_pages(command: &clap::Command, folder: &Path) -> Result<()> {
     let mut roff = Vec::new();
     page.render(&mut roff)?;
     let path = folder.join(page.get_filename());
-    // What follows the options is the list of exit codes.
+    // The list of exit codes follows the options.
     let text = String::from_utf8(roff)?.replace("\n.SH EXTRA\nExit codes:\n", "\n.SH \"EXIT STATUS\"\n");
     fs::write(&path, line_by_line(&text)).with_context(|| path.display().to_string())
 }
 
-/// The synopsis is the usage of `--help`, in which options are not listed one by one.
+/// The synopsis is the usage of `--help`, which does not list every option.
 fn with_usage(command: &clap::Command) -> clap::Command {
     let mut command = command.clone();
     let usage = command.render_usage().to_string();
     command.override_usage(usage.trim_start_matches("Usage:").trim().to_owned())
 }
 
-/// Keeps the lines of examples and tables, which begin with spaces: roff would fill them into paragraphs.
+/// Keeps the line breaks of examples and tables, which begin with spaces; roff would fill them into
+/// paragraphs.
 fn line_by_line(page: &str) -> String {
     let mut text = String::new();
     let mut inside = false;

@@ -1,4 +1,4 @@
-//! `perfx merge` puts the recordings of guests into the recording of their host, so that one report shows both.
+//! `perfx merge` merges recordings of guests into the recording of their host, so that one report shows both.
 
 use std::ffi::OsString;
 
@@ -31,7 +31,7 @@ const HOST: &str = "Recording of the host: a file, a FIFO, a directory, or - for
     verbatim_doc_comment,
     override_usage = "perfx merge [OPTIONS] HOST GUEST…",
     mut_arg("positional", |host| host.index(1).value_name("HOST").help(HOST)),
-    // Behind it nothing would be a guest.
+    // If -i came after it, no argument would be a guest.
     mut_arg("input", |host| host.hide(true)),
 )]
 pub(crate) struct Merge {
@@ -63,7 +63,7 @@ impl Merge {
     }
 }
 
-/// The pass, if its guests make sense.
+/// The pass, if the options of its guests are valid.
 pub(crate) fn guest_pass(options: MergeOptions) -> Result<Box<dyn Pass>> {
     for guest in &options.guests {
         GuestSpec::parse(guest).map_err(|e| Usage(format!("{e:#}")))?;
@@ -71,7 +71,7 @@ pub(crate) fn guest_pass(options: MergeOptions) -> Result<Box<dyn Pass>> {
     Ok(Box::new(perfx_passes::Merge::new(options)))
 }
 
-/// Some guest's recording is a directory with its kernel's memory, which only a directory can hold.
+/// True if a guest's recording is a directory with a copy of its kernel, which only a directory can hold.
 pub(crate) fn has_kcore(guests: &[OsString]) -> bool {
     let holds =
         |guest: &OsString| GuestSpec::parse(guest).is_ok_and(|guest| guest.path.join(KCORE_DIR).is_dir());

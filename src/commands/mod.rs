@@ -1,4 +1,5 @@
-//! One file a command that is more than a pass: a preset of passes plus its report, which reads no byte of the format.
+//! One file for each command that is more than a pass: a preset of passes and a report. Commands do not read
+//! bytes of the format.
 
 pub(crate) mod completion;
 pub(crate) mod copy;

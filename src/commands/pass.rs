@@ -1,4 +1,4 @@
-//! Commands that run one pass and do nothing else: made from the registry, so that a new pass brings its own.
+//! Commands that run a single pass: generated from the registry, so that a new pass brings its own.
 
 use anyhow::Result;
 use clap::{ArgMatches, Args as _, Command, FromArgMatches as _};
@@ -7,18 +7,18 @@ use perfx_passes::{PassCommand, PassSpec, REGISTRY};
 use crate::args::usage;
 use crate::io::target::WriteArgs;
 
-/// The passes that have a command.
+/// The passes with a command.
 pub(crate) fn all() -> impl Iterator<Item = (&'static PassSpec, PassCommand)> {
     REGISTRY.iter().filter_map(|spec| Some((spec, spec.command?)))
 }
 
-/// The command line of one.
+/// The command line of a pass's command.
 pub(crate) fn command(spec: &PassSpec, PassCommand { about, help, .. }: PassCommand) -> Command {
     let command = WriteArgs::augment_args(spec.augment(Command::new(spec.name)));
     command.about(about).long_about(format!("{about}\n\n{help}"))
 }
 
-/// Runs the pass on what the command line names.
+/// Runs the pass with the options and input of the command line.
 pub(crate) fn run(spec: &PassSpec, matches: &ArgMatches) -> Result<u8> {
     let pass = spec.make(matches).map_err(usage)?;
     WriteArgs::from_arg_matches(matches)?.transform(spec.name, vec![pass])

@@ -1,4 +1,4 @@
-//! `perfx passes` lists what `perfx run -p` can run: what each pass does, needs and makes stale, asked of the pass itself.
+//! `perfx passes` lists the passes for `perfx run -p`, with what each one does and needs.
 
 use std::io::{Cursor, Write as _};
 
@@ -62,7 +62,7 @@ impl Passes {
     }
 }
 
-/// Of a recording that holds nothing.
+/// The needs of the pass for an empty recording.
 fn needs(entry: &PassSpec) -> Result<Needs> {
     let nothing = Cursor::new(Magic::pipe_header(Endian::Little));
     let recording = Recording::from_reader(Box::new(nothing), "nothing".into(), temp_files())?;
@@ -80,7 +80,7 @@ fn kinds_text(kinds: Kinds) -> String {
     if kinds == Kinds::ALL { "every record".to_owned() } else { kinds.names().join(", ") }
 }
 
-/// The name of each option of a pass, what its value is called if it takes one, and what it does.
+/// For each option of a pass its name, the name of its value if it has one, and what it does.
 fn options(entry: &PassSpec) -> impl Iterator<Item = (String, Option<String>, String)> {
     let options: Vec<clap::Arg> = entry.options().get_arguments().cloned().collect();
     options.into_iter().filter_map(|option| {

@@ -1,4 +1,4 @@
-//! `perfx recover` makes a readable recording of one that was cut short or damaged.
+//! `perfx recover` turns a damaged or incomplete recording into a readable one.
 
 use anyhow::Result;
 use clap::Args;
@@ -49,7 +49,7 @@ impl Recover {
         self.write.write_recording("recover", &source, recording, passes, false)
     }
 
-    /// Everything there is can be read.
+    /// True if the whole recording can be read.
     fn is_whole(&self, recording: &mut Recording) -> Result<bool> {
         let mut whole = recording.faults.iter().all(|fault| fault.severity == Severity::Odd);
         let pipe = recording.form == Form::Pipe;
@@ -68,7 +68,7 @@ impl Recover {
     }
 }
 
-/// Every record that a file would keep in its header can be read.
+/// True if every record can be read whose contents a file has in its header.
 fn has_readable_headers(batch: &Batch) -> bool {
     let headers = Kinds::of(&HeaderRecord::KINDS);
     let mut walker = batch.walk();

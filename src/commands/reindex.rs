@@ -1,4 +1,4 @@
-//! `perfx reindex` mends what a recording says about itself: ID_INDEX, and features AUXTRACE, SAMPLE_TIME and BUILD_ID.
+//! `perfx reindex` rebuilds a recording's indexes: ID_INDEX, and features AUXTRACE, SAMPLE_TIME and BUILD_ID.
 
 use anyhow::Result;
 use clap::Args;

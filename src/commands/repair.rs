@@ -1,4 +1,4 @@
-//! `perfx repair` mends what `perfx doctor` names and programs in the wild have written.
+//! `perfx repair` repairs faults that `perfx doctor` names and that known programs write.
 
 use anyhow::Result;
 use clap::Args;

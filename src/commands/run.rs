@@ -1,4 +1,4 @@
-//! `perfx run` sends a recording through any chain of passes; every other command is a preset of it.
+//! `perfx run` sends a recording through any chain of passes; the other writing commands are presets of it.
 
 use anyhow::Result;
 use clap::Args;

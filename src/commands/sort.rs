@@ -1,4 +1,4 @@
-//! `perfx sort` puts the records of a recording in the order of time.
+//! `perfx sort` sorts the records of a recording by time.
 
 use anyhow::Result;
 use clap::Args;
@@ -30,7 +30,8 @@ impl Sort {
         let source = self.write.source()?;
         let mut recording = source.open()?;
         if recording.is_compressed() {
-            // The pass must see what is compressed, and then leaves it uncompressed; so whether it is needed is found out before.
+            // The pass needs decompressed records and leaves them so; therefore the check for sorted input
+            // comes first.
             recording = recording.spooled(&temp_files())?;
             if in_time_order(&mut recording, self.write.threads.count()).is_ok_and(|sorted| sorted) {
                 let code = self.write.write_recording("sort", &source, recording, Vec::new(), false)?;

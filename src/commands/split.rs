@@ -1,4 +1,4 @@
-//! `perfx split` makes several recordings of one, each whole in itself: no sample is in two of them, none is lost.
+//! `perfx split` splits a recording into several complete ones: each sample is in exactly one of them.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -128,7 +128,8 @@ impl Split {
         };
         let (read, extras) = (recording.name.clone(), recording.extras.clone());
         let mut lines = Vec::new();
-        // Where there are many parts, each thread makes one of them at a time, so that none waits for another.
+        // If there are many parts, each thread writes one part at a time, so that no thread waits for
+        // another.
         let side_by_side = called.len() >= 2 * threads;
         let (makers, threads) = if side_by_side { (threads, 1) } else { (1, threads) };
         let make = |_: &mut (), (number, (recording, pass)): (usize, Again)| -> Result<Outcome> {
@@ -153,7 +154,7 @@ impl Split {
             let wrote = if self.dry_run { "would write" } else { "wrote" };
             lines.push((Level::Info, format!("{wrote} {name}: {}, {}", about(part), size(outcome.written))));
             for (level, line) in outcome.report.lines {
-                // What is wrong with the input is said once, not with every part.
+                // A problem of the input is reported once, not for every part.
                 let line = (level, line);
                 if level <= Level::Warning && !report.lines.contains(&line) {
                     report.lines.push(line);
@@ -181,7 +182,7 @@ impl Split {
         Ok(report)
     }
 
-    /// `-o FOLDER/`.
+    /// True for `-o FOLDER/`.
     fn names_folder(&self) -> bool {
         self.output.as_ref().is_some_and(|output| output.as_os_str().as_bytes().ends_with(b"/"))
     }
@@ -196,7 +197,7 @@ impl Split {
         SplitBy::parse(name, value).map_err(|e| Usage(format!("{e:#}")).into())
     }
 
-    /// What all names begin with.
+    /// The common start of all names.
     fn prefix(&self) -> Result<PathBuf> {
         let input = match Source::of(&self.input) {
             Source::Path(path) => path,
@@ -215,22 +216,22 @@ impl Split {
     }
 }
 
-/// Recordings beside the parts whose names begin as theirs do.
+/// Recordings next to the parts with similar names.
 #[derive(Default)]
 struct Older {
-    /// Those that only an older split with more parts can have left.
+    /// Those that can only come from an older split with more parts.
     parts: Vec<PathBuf>,
-    /// Those that may be an older split's or anything else.
+    /// Those that may come from an older split or be something else.
     unrelated: Vec<PathBuf>,
 }
 
 impl Older {
-    /// Of a recording that is split, which a part has its ids, command and machine from.
+    /// Finds them. Parts have the ids, the command and the machine of the whole recording.
     fn find(prefix: &Path, paths: &[PathBuf], by: SplitBy, whole: &Recording) -> Result<Older> {
         let mut older = Older::default();
         let named = |number: usize| named(prefix, &format!("{number:04}"));
         if !matches!(by, SplitBy::Pid | SplitBy::Event) {
-            // Numbers go on without a gap; what comes after one is something else, and so is another recording.
+            // Parts are numbered without gaps; after a gap, or after a different recording, come other files.
             let rest = (paths.len() + 1..).map(named).take_while(|path| is_part(path, whole));
             older.parts.extend(rest);
         }
@@ -253,7 +254,8 @@ impl Older {
     }
 }
 
-/// The file may be a part of `whole`: it was recorded by the same command on the same machine, and has no event that `whole` lacks.
+/// True if the file may be a part of `whole`: it has the same command and machine, and no event that `whole`
+/// lacks.
 fn is_part(path: &Path, whole: &Recording) -> bool {
     let Ok(part) = Recording::open(path) else { return false };
     let same = |feature| part.features.get(&feature) == whole.features.get(&feature);
@@ -261,10 +263,10 @@ fn is_part(path: &Path, whole: &Recording) -> bool {
     features.into_iter().all(same) && part.events.iter().all(|event| whole.events.contains(event))
 }
 
-/// The recording for another reading, and what makes a part of it.
+/// The recording for another reading, and the pass that makes a part from it.
 type Again = (Option<Recording>, Box<dyn Pass>);
 
-/// The recording with nothing compressed in it and nothing that can be read only once: else each part would expand all of it again.
+/// Decompresses and spools the recording if necessary: otherwise each part would expand all of it again.
 fn expanded(recording: Recording, threads: usize, report: &mut Report) -> Result<Recording> {
     let recording = recording.spooled(&temp_files())?;
     if !recording.is_compressed() {
@@ -282,7 +284,7 @@ fn expanded(recording: Recording, threads: usize, report: &mut Report) -> Result
     Ok(expanded)
 }
 
-/// `out.data` and `out` mean the same.
+/// `out.data` and `out` mean the same prefix.
 fn without_data(path: &Path) -> PathBuf {
     if path.extension().is_some_and(|extension| extension == "data") {
         path.with_extension("")
@@ -291,7 +293,7 @@ fn without_data(path: &Path) -> PathBuf {
     }
 }
 
-/// One path for each part, no two of them the same.
+/// A different path for each part.
 fn paths(prefix: &Path, parts: &[Part]) -> Vec<PathBuf> {
     let mut taken = HashSet::new();
     let path = |(number, part): (usize, &Part)| {
@@ -315,10 +317,10 @@ fn named(prefix: &Path, label: &str) -> PathBuf {
     PathBuf::from(path)
 }
 
-/// File systems take names of 255 bytes.
+/// File systems limit names to 255 bytes.
 const LABEL_MAX: usize = 100;
 
-/// Names of events have slashes and worse.
+/// Event names contain slashes and other special characters.
 fn in_a_name(byte: u8) -> char {
     if byte.is_ascii_alphanumeric() || b"-_.:=,+@".contains(&byte) { byte.into() } else { '_' }
 }

@@ -1,4 +1,5 @@
-//! `perfx stats` counts what is in a recording: records by kind, samples by event, what was lost, and what is compressed or AUX data.
+//! `perfx stats` counts the contents of a recording: records by kind, samples by event, losses, compressed
+//! and AUX data.
 
 use anyhow::Result;
 use clap::Args;
@@ -55,11 +56,11 @@ impl Stats {
     }
 }
 
-/// What there is to tell of an event.
+/// The row of an event.
 struct EventRow<'a> {
     name: &'a [u8],
     counted: OfEvent,
-    /// Sum of the periods of its samples; `None` where nobody says them.
+    /// Sum of its samples' periods; `None` if they have none.
     period: Option<u128>,
     /// New values of its counters in samples with READ, by id, and by id and thread.
     reads: [u64; 2],
@@ -98,7 +99,7 @@ fn text(counted: &Counted, events: &[EventRow<'_>]) -> String {
     let mut text = table(&rows);
 
     let samples = kinds.get(RecordType::SAMPLE).records;
-    // perf shows this number in place of the samples.
+    // perf shows this number instead of the number of samples.
     let reads = events.iter().any(|event| event.reads != [0, 0]);
     let columns = ["event", "samples", "", "bytes", "period", "lost", "new values"];
     let mut rows = vec![line(&columns[..columns.len() - usize::from(!reads)])];
@@ -128,7 +129,7 @@ fn text(counted: &Counted, events: &[EventRow<'_>]) -> String {
     text
 }
 
-/// What stands below the tables: a name, and a few words.
+/// The facts below the tables: a name and a few words.
 fn facts(counted: &Counted, events: &[EventRow<'_>]) -> Vec<(&'static str, String)> {
     let tally = &counted.tally;
     let kinds = tally.kinds();
@@ -178,7 +179,7 @@ fn facts(counted: &Counted, events: &[EventRow<'_>]) -> Vec<(&'static str, Strin
     facts
 }
 
-/// What the recording says it has not.
+/// What the recording says is lost.
 struct Lost {
     records: u128,
     samples: u128,

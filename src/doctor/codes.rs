@@ -1,30 +1,30 @@
-//! Every code there is, one line each: what it means, what perf does about it, which command mends it.
+//! Every fault code in one line each: what it means, what perf does about it, and which command repairs it.
 
 use std::fmt;
 
 /// How much it matters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Severity {
-    /// Nothing is wrong, but not everyone can read it.
+    /// Nothing is wrong, but some readers cannot read it.
     Note,
-    /// Something is not as the format says.
+    /// Something does not follow the format.
     Fault,
 }
 
-/// What a perf does with a recording that has the fault.
+/// How perf reacts to a recording with the fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reaction {
     /// Reads all of it.
     Reads,
-    /// Reads all but that record or section.
+    /// Reads everything except that record or section.
     Skips,
-    /// Gives up there, or shows wrong records from there on.
+    /// Stops there, or shows wrong records from there on.
     Aborts,
     /// Does not open the recording.
     Refuses,
-    /// Dies of it, or never ends.
+    /// Crashes, or never ends.
     Crashes,
-    /// One or the other: it depends on the record.
+    /// One or the other, depending on the record.
     Varies,
 }
 
@@ -44,27 +44,28 @@ impl fmt::Display for Reaction {
 /// A kind of fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Code {
-    /// The short word; it never changes.
+    /// The short name; it never changes.
     pub code: &'static str,
     /// How much it matters.
     pub severity: Severity,
-    /// What perf 6.1 does. Perf 6.12 does the same, but reads attrs of 136 bytes, aborts at `branch-counters-missing` and reads `raw-short`; 5.10
-    /// refuses files of 6.1 altogether, whose attrs are too large for it.
+    /// What perf 6.1 does. Perf 6.12 does the same, but reads attrs of 136 bytes, aborts at
+    /// `branch-counters-missing` and reads `raw-short`; 5.10 refuses all files of 6.1, whose attrs are too
+    /// large for it.
     pub perf_61: Reaction,
-    /// What perf 7.3 does; 7.2 does the same. All measured, on the recordings of tests/data.
+    /// What perf 7.3 does; 7.2 does the same. All reactions were measured on the recordings of tests/data.
     pub perf_73: Reaction,
-    /// The command that mends it.
+    /// The command that repairs it.
     pub mend: Option<&'static str>,
     /// What is wrong, in one sentence.
     pub about: &'static str,
 }
 
-/// The code of this name, which the table has.
+/// The code with this name, which must be in the table.
 pub fn code(name: &str) -> &'static Code {
     CODES.iter().find(|code| code.code == name).unwrap_or(&UNLISTED)
 }
 
-/// No fault should ever get this.
+/// A fault outside the table; there should be none.
 static UNLISTED: Code = Code {
     code: "unlisted",
     severity: Severity::Fault,
@@ -96,7 +97,8 @@ const COPY: Option<&str> = Some("copy");
 const TO_PIPE: Option<&str> = Some("copy --to pipe");
 const DECOMPRESS: Option<&str> = Some("decompress");
 
-/// All of them, by what they are about: the front, attrs and events, features, records, samples, order, AUX data, compression.
+/// All codes by subject: the front, attrs and events, features, records, samples, order, AUX data,
+/// compression.
 pub static CODES: &[Code] = codes! {
     "magic" Fault Refuses Refuses None, "Bad magic: not a perf.data file";
     "perf-message" Fault Varies Varies RECOVER, "Text before or after the records: standard error went into the pipe";

@@ -1,4 +1,4 @@
-//! Checks what every perf needs of a COMPRESSED record beside that zstd can read it.
+//! Checks what perf requires of a COMPRESSED record besides valid zstd data.
 
 use perfx_format::RecordType;
 use perfx_format::features::Compressed;
@@ -6,7 +6,7 @@ use perfx_format::read::Opened;
 
 use crate::finding::{Findings, Spot};
 
-/// What can be said of a piece of a zstd stream once it was opened. `feature` is what feature COMPRESSED says, if that can be known.
+/// Checks an expanded piece of a zstd stream. `feature` is feature COMPRESSED, if it could be read.
 pub(crate) fn check(opened: &Opened, feature: Option<&Option<Compressed>>, findings: &mut Findings) {
     let Opened { origin, kind, expanded, .. } = *opened;
     let mut add = |code, what: String| {
@@ -26,7 +26,7 @@ pub(crate) fn check(opened: &Opened, feature: Option<&Option<Compressed>>, findi
     }
     match feature {
         Some(None) => add("compressed-feature", "there is no feature COMPRESSED before it".to_owned()),
-        // 0 is a fault of the feature.
+        // A value of 0 is reported as a fault of the feature.
         Some(Some(feature)) if feature.mmap_len > 0 && expanded > feature.mmap_len.into() => {
             let what = format!("expands to {expanded} bytes, more than the {} of mmap_len", feature.mmap_len);
             add("compressed-large", what);

@@ -1,4 +1,5 @@
-//! Examines a whole recording: its front, then every record once on all threads, then what only all of them together can tell.
+//! Examines a whole recording: its front, then every record once on all threads, then the facts that need all
+//! records.
 
 use std::sync::Arc;
 
@@ -14,7 +15,8 @@ use crate::order::Order;
 use crate::records::{Aux, Context, Seen, Times, look};
 use crate::{compressed, front};
 
-/// Examines a recording, with the first `most` places of each code. Fails only where the recording is not to blame: it can't be read.
+/// Examines a recording and keeps the first `most` places of each code. Fails only if the recording cannot be
+/// read for a reason outside it.
 pub fn examine(mut recording: Recording, threads: usize, most: usize) -> Result<Diagnosis> {
     let features = FeatureContext {
         cpus: recording.features.get(&Feature::NRCPUS).and_then(|cpus| NrCpus::read(cpus, recording.endian)),
@@ -72,7 +74,8 @@ pub fn examine(mut recording: Recording, threads: usize, most: usize) -> Result<
     })
 }
 
-/// The diagnosis of what could not even be opened; the error itself when the recording is not to blame for it.
+/// The diagnosis of a recording that could not be opened, or the error itself if the recording is not at
+/// fault.
 pub fn unopened(name: &Arc<str>, error: Error) -> Result<Diagnosis, Error> {
     let mut findings = Findings::new(1);
     if !findings.error(&error) {
@@ -81,27 +84,29 @@ pub fn unopened(name: &Arc<str>, error: Error) -> Result<Diagnosis, Error> {
     Ok(Diagnosis::new(name.clone(), Vec::new(), findings, true))
 }
 
-/// perf sorts the records by rounds: they have times, their buffers were read forwards, and they stand in one file.
+/// True if perf sorts the records by rounds: they have times, their buffers were read forwards, and they are
+/// in one file.
 fn sorts(recording: &Recording) -> bool {
     let attrs = || recording.events.iter().map(|event| event.attr());
     attrs().all(|attr| attr.sample_id_all() && !attr.flag(WRITE_BACKWARD)) && recording.stream_count() == 1
 }
 
-/// Number of the attr flag.
+/// The number of the attr flag.
 const WRITE_BACKWARD: u32 = 27;
 
 /// The recording being examined.
 struct Patient {
     findings: Findings,
     pipe: bool,
-    /// What feature COMPRESSED says, if that can be told: it is damaged, or perf record did not live to write it.
+    /// Feature COMPRESSED. The outer `None` means unknown: the section is damaged, or perf record was killed
+    /// before it wrote it.
     compression: Option<Option<Compressed>>,
-    /// Not all of it can be read as it is.
+    /// Part of the recording cannot be read as it is.
     broken: bool,
-    /// All records can be read, and `recover` brings them back.
+    /// All records can be read, and `recover` restores the recording.
     whole: bool,
     records: u64,
-    /// There was an event by now.
+    /// An event has been seen.
     has_event: bool,
     order: Option<Order>,
     times: Times,
@@ -109,7 +114,7 @@ struct Patient {
 }
 
 impl Patient {
-    /// The next batch in file order, and what was seen in it.
+    /// Takes in the next batch in file order, with what was seen in it.
     fn batch(&mut self, batch: &Batch, seen: Seen) {
         let Seen { findings, rounds, times, aux, first_event, early_index, .. } = seen;
         if let Some(origin) = early_index.filter(|_| !self.has_event) {
@@ -135,7 +140,8 @@ impl Patient {
 
     fn torn(&mut self, torn: &Fragment) {
         let error = torn.to_error();
-        // perf bears that in pipe data and at the end of a compressed stream; elsewhere in a file it means that the file is damaged.
+        // perf tolerates that in pipe data and at the end of a compressed stream; elsewhere in a file it
+        // reports damage.
         let borne = self.pipe || matches!(torn.origin, Origin::Chunk { .. });
         self.broken |= !borne;
         self.whole = false;

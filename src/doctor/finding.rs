@@ -1,4 +1,4 @@
-//! What was found: of each code the first places, and how many there are.
+//! What was found: for each code the first places, and their number.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,24 +7,24 @@ use perfx_format::{Error, Oddity, Origin, RecordType};
 
 use crate::codes::{Code, Severity, code};
 
-/// A place where something is not as it should be.
+/// A place where something does not follow the format.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Spot {
-    /// Where in the input; the stream counts the files of a directory.
+    /// The place in the input; the stream counts the files of a directory.
     pub origin: Option<Origin>,
-    /// The kind of the record at fault.
+    /// The kind of the faulty record.
     pub kind: Option<RecordType>,
-    /// One sentence with the numbers.
+    /// One sentence, with the numbers.
     pub what: String,
 }
 
 impl Spot {
-    /// In the main file, at an absolute offset, in no record.
+    /// A place at an absolute offset of the main file, outside records.
     pub fn at(offset: u64, what: impl Into<String>) -> Spot {
         Spot { origin: Some(Origin::Input { stream: 0, offset }), kind: None, what: what.into() }
     }
 
-    /// Nowhere in particular.
+    /// A finding without a place.
     pub fn nowhere(what: impl Into<String>) -> Spot {
         Spot { origin: None, kind: None, what: what.into() }
     }
@@ -33,7 +33,7 @@ impl Spot {
 /// All places of one code.
 #[derive(Clone, Debug)]
 pub struct Finding {
-    /// What it is.
+    /// The code.
     pub code: &'static Code,
     /// How often it was found.
     pub count: u64,
@@ -41,22 +41,22 @@ pub struct Finding {
     pub spots: Vec<Spot>,
 }
 
-/// Findings by code, in the order in which they were first made.
+/// Findings by code, in the order in which they were first found.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
-    /// The most places kept of each code.
+    /// The most places to keep for each code.
     most: usize,
     found: Vec<Finding>,
     by_code: BTreeMap<&'static str, usize>,
 }
 
 impl Findings {
-    /// Keeps so many places of each code.
+    /// Keeps at most this many places of each code.
     pub fn new(most: usize) -> Findings {
         Findings { most, ..Findings::default() }
     }
 
-    /// Adds one.
+    /// Adds a finding.
     pub fn add(&mut self, name: &'static str, spot: Spot) {
         let most = self.most;
         let finding = self.of(code(name));
@@ -66,12 +66,12 @@ impl Findings {
         }
     }
 
-    /// Adds one that decoding noted.
+    /// Adds an oddity that decoding noted.
     pub fn odd(&mut self, odd: Oddity, origin: Option<Origin>, kind: Option<RecordType>) {
         self.add(odd.code, Spot { origin, kind, what: odd.what });
     }
 
-    /// Adds an error of the reader; `false` when the recording is not to blame for it.
+    /// Adds an error of the reader; returns `false` if the recording is not at fault.
     pub fn error(&mut self, error: &Error) -> bool {
         let Some(code) = error.fault_code() else { return false };
         let spot = Spot { origin: error.place(), kind: error.record_kind(), what: error.what().to_owned() };
@@ -79,7 +79,7 @@ impl Findings {
         true
     }
 
-    /// Adds what was found behind all this.
+    /// Adds findings from a later part of the recording.
     pub fn append(&mut self, later: Findings) {
         let most = self.most;
         for other in later.found {
@@ -105,10 +105,10 @@ impl Findings {
     }
 }
 
-/// What a recording is, all in all.
+/// The overall state of a recording.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Verdict {
-    /// As it should be.
+    /// Nothing is wrong.
     Sound,
     /// Something is wrong, but every record can be read.
     Suspect,
@@ -116,18 +116,18 @@ pub enum Verdict {
     Unreadable,
 }
 
-/// All that is to be said of a recording.
+/// The result of examining a recording.
 #[derive(Clone, Debug)]
 pub struct Diagnosis {
-    /// What the user called it.
+    /// The name that the user gave.
     pub name: Arc<str>,
-    /// All in all.
+    /// The overall state.
     pub verdict: Verdict,
-    /// Records looked at.
+    /// The number of records examined.
     pub records: u64,
-    /// All records can be read, though perf refuses the recording: it was not finished.
+    /// All records can be read, although perf refuses the recording because it was not finished.
     pub whole: bool,
-    /// The files of a directory, by the number an [`Origin`] gives; one name otherwise.
+    /// The file names of a directory, indexed by the number in an [`Origin`]; otherwise one name.
     pub streams: Vec<Arc<str>>,
     /// Faults first, then notes.
     pub findings: Vec<Finding>,

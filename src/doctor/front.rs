@@ -1,4 +1,4 @@
-//! Checks what stands around the records: header, attrs, ids, feature sections, and how they fit together.
+//! Checks everything around the records: header, attrs, ids, feature sections, and whether they agree.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,12 +17,12 @@ use crate::records::{Aux, Times};
 
 /// The largest attr that perf 6.1 knows.
 const ATTR_SIZE_61: usize = 128;
-/// Of perf 7.3; nobody knows a larger one yet.
+/// The largest attr that perf 7.3 knows; no perf knows a larger one.
 const ATTR_SIZE_73: usize = 144;
-/// What `mmap_len` must be a multiple of.
+/// `mmap_len` must be a multiple of this.
 const PAGE: u32 = 4096;
 
-/// All checks that need no record.
+/// Runs all checks that need no record.
 pub(crate) fn check(recording: &Recording, context: FeatureContext, findings: &mut Findings) {
     for fault in &recording.faults {
         findings.add(fault.code, Spot::at(fault.offset, fault.what.clone()));
@@ -47,14 +47,14 @@ pub(crate) fn check(recording: &Recording, context: FeatureContext, findings: &m
         }
     }
     let tracepoint = recording.events.iter().position(|event| event.attr().is_tracepoint());
-    // In pipe data they come after the other features, and may come late.
+    // In pipe data TRACING_DATA comes after the other features, and may come late.
     if let Some(event) = tracepoint.filter(|_| recording.file.is_some())
         && !recording.features.contains_key(&Feature::TRACING_DATA)
     {
         let what = format!("event {event} is a tracepoint, but feature TRACING_DATA (1) is missing");
         findings.add("tracing-data-missing", Spot::nowhere(what));
     }
-    // perf looks at that in a file only, and not in one of perf stat.
+    // perf checks that only in files, and not in files of perf stat.
     if recording.form != Form::Pipe
         && !recording.features.contains_key(&Feature::STAT)
         && let Err(error) = Layouts::new(&recording.events).check_ids()
@@ -65,7 +65,7 @@ pub(crate) fn check(recording: &Recording, context: FeatureContext, findings: &m
     agree(recording, findings);
 }
 
-/// A place of a feature's section.
+/// The place of a feature's section.
 fn spot(recording: &Recording, feature: Feature, what: impl std::fmt::Display) -> Spot {
     let sections = recording.file.as_ref().map(|file| file.sections.as_slice()).unwrap_or_default();
     let offset = sections.iter().find(|(other, _)| *other == feature).map(|(_, section)| section.offset);
@@ -97,13 +97,14 @@ fn attrs(recording: &Recording, file: &FileHeader, findings: &mut Findings) {
         let what = format!("attr.size {largest} is larger than perf {who} knows");
         findings.add(code, Spot::at(16, what));
     }
-    // perf finds the byte order of version 1 by the size of an entry, one of those there were at the time.
+    // perf finds the byte order of version 1 by the size of an entry, which must be one of the sizes of that
+    // time.
     if file.magic.version1 && largest > 104 {
         findings.add("version-1", Spot::at(16, format!("attr.size {largest} in a file of version 1")));
     }
 }
 
-/// Which parts of the file share bytes, and what nothing points to.
+/// Finds parts of the file that share bytes, and bytes that nothing points to.
 fn sections(file: &FileHeader, findings: &mut Findings) {
     let table = Section { offset: file.data.end(), size: file.sections.len() as u64 * 16 };
     let named = |name: &str, section: Section| (name.to_owned(), section);
@@ -116,7 +117,7 @@ fn sections(file: &FileHeader, findings: &mut Findings) {
     parts.sort_by_key(|(_, part)| (part.offset, part.size));
     for pair in parts.windows(2) {
         let [(name, part), (next, other)] = pair else { continue };
-        // The header's own check has told of the attrs and the data.
+        // The check of the header has already reported the attrs and the data.
         let told = |name: &str| matches!(name, "the header" | "the attrs" | "the data");
         if part.end() > other.offset && !(told(name) && told(next)) {
             let what = format!("{next} begins inside {name}");
@@ -133,7 +134,7 @@ fn sections(file: &FileHeader, findings: &mut Findings) {
     }
 }
 
-/// An id belongs to one event.
+/// Checks that an id belongs to one event only.
 fn ids(recording: &Recording, findings: &mut Findings) {
     let mut owners = BTreeMap::new();
     for (index, event) in recording.events.iter().enumerate() {
@@ -146,7 +147,7 @@ fn ids(recording: &Recording, findings: &mut Findings) {
     }
 }
 
-/// What features say of the events and of each other.
+/// Checks that features agree with the events and with each other.
 fn agree(recording: &Recording, findings: &mut Findings) {
     let endian = recording.endian;
     let section = |feature| recording.features.get(&feature);
@@ -197,7 +198,8 @@ fn agree(recording: &Recording, findings: &mut Findings) {
     }
 }
 
-/// Feature SAMPLE_TIME holds the times of the first and the last sample, in time or in file order: perf record sorts only where it must.
+/// Checks feature SAMPLE_TIME: it holds the times of the first and the last sample, in time order or in file
+/// order, because perf record sorts only if it must.
 pub(crate) fn times(recording: &Recording, times: &Times, findings: &mut Findings) {
     let section = recording.features.get(&Feature::SAMPLE_TIME);
     let said = section.and_then(|section| SampleTime::read(section, recording.endian));
@@ -208,7 +210,7 @@ pub(crate) fn times(recording: &Recording, times: &Times, findings: &mut Finding
         }
         return;
     };
-    // perf record -B looks at no sample and writes zeros.
+    // perf record -B does not read the samples and writes zeros.
     if (said.first_ns, said.last_ns) == (0, 0) {
         return;
     }
@@ -223,7 +225,7 @@ pub(crate) fn times(recording: &Recording, times: &Times, findings: &mut Finding
     }
 }
 
-/// AUX data has an owner a queue, a kind, and an index that hits it.
+/// Checks AUX data: each queue has one owner, the kind is known, and the index points at the records.
 pub(crate) fn aux(recording: &Recording, aux: &[Aux], findings: &mut Findings) {
     let mut info = false;
     let mut owners = BTreeMap::new();
@@ -260,7 +262,7 @@ pub(crate) fn aux(recording: &Recording, aux: &[Aux], findings: &mut Findings) {
         add("auxtrace-index", "it can't be read".to_owned());
         return;
     };
-    // perf then looks for the records itself.
+    // perf then searches for the records itself.
     if index.is_empty() {
         add("auxtrace-index-empty", format!("it lists none of the {} AUXTRACE records", traces.len()));
     }
@@ -288,7 +290,7 @@ pub(crate) fn aux(recording: &Recording, aux: &[Aux], findings: &mut Findings) {
     }
 }
 
-/// ID_INDEX lists the ids of all events, before AUX data that needs to know whose they are.
+/// Checks that ID_INDEX lists the ids of all events, and precedes AUX data that needs it.
 pub(crate) fn id_index(recording: &Recording, aux: &[Aux], findings: &mut Findings) {
     let kind = Some(perfx_format::RecordType::ID_INDEX);
     let mut listed: BTreeSet<u64> = BTreeSet::new();

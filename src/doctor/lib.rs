@@ -1,4 +1,5 @@
-//! Says what is wrong with a recording: each fault has a short stable code, a place and a sentence, and a sound recording has none.
+//! Diagnoses a recording: each fault has a short stable code, a place and a sentence, and a sound recording
+//! has no faults.
 
 mod codes;
 mod compressed;

@@ -1,14 +1,15 @@
-//! Checks the rounds: no record may be older than what perf has let go at the FINISHED_ROUND before the last.
+//! Checks the rounds: no record may be older than the records that perf has already flushed at the previous
+//! FINISHED_ROUND.
 
 use perfx_format::read::Batch;
 use perfx_format::{Record, RecordType};
 
 use crate::finding::{Findings, Spot};
 
-/// The times between two FINISHED_ROUND records, ns. Empty: `oldest` is above `newest`.
+/// The times between two FINISHED_ROUND records, ns. If there are none, `oldest` is above `newest`.
 #[derive(Clone, Copy, Debug)]
 struct Span {
-    /// Where its records begin in the batch.
+    /// Position of its first record in the batch.
     start: usize,
     oldest: u64,
     newest: u64,
@@ -20,7 +21,7 @@ impl Span {
     }
 }
 
-/// The rounds of a batch; the last one goes on in the next batch.
+/// The rounds of a batch; the last one continues in the next batch.
 #[derive(Clone, Debug)]
 pub(crate) struct Rounds {
     spans: Vec<Span>,
@@ -31,7 +32,7 @@ impl Rounds {
         Rounds { spans: vec![Span::empty(0)] }
     }
 
-    /// A record that perf sorts: it has a time.
+    /// Takes in a record that perf sorts: it has a time.
     #[inline]
     pub(crate) fn time(&mut self, time: u64) {
         if let Some(span) = self.spans.last_mut() {
@@ -40,30 +41,30 @@ impl Rounds {
         }
     }
 
-    /// A FINISHED_ROUND, whose end is at this position of the batch.
+    /// Takes in a FINISHED_ROUND that ends at this position of the batch.
     pub(crate) fn finished(&mut self, end: usize) {
         self.spans.push(Span::empty(end));
     }
 }
 
-/// The time by which perf sorts a record: what has none, 0 or ~0 is let go at once.
+/// The time by which perf sorts a record. Without a time, or with 0 or ~0, perf flushes it at once.
 pub(crate) fn sort_time(time: Option<u64>) -> Option<u64> {
     time.filter(|&time| time != 0 && time != u64::MAX)
 }
 
-/// How far perf has let records go (tools/perf/util/ordered-events.c): at a FINISHED_ROUND all up to the largest time there was at the round
-/// before.
+/// How far perf has flushed (tools/perf/util/ordered-events.c): a FINISHED_ROUND flushes everything up to the
+/// largest time seen before the previous one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Order {
     /// Records older than this are late.
     let_go: u64,
-    /// What the next round lets go.
+    /// The next round flushes up to here.
     next: u64,
     newest: u64,
 }
 
 impl Order {
-    /// Takes in a batch. Rounds in which something is late are walked again, for the places.
+    /// Takes in a batch. Rounds with late records are walked again to find their places.
     pub(crate) fn batch(&mut self, batch: &Batch, rounds: &Rounds, findings: &mut Findings) {
         for (index, span) in rounds.spans.iter().enumerate() {
             if index > 0 {

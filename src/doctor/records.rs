@@ -1,4 +1,4 @@
-//! Checks each record by itself; what needs its neighbours is gathered for whoever sees the batches in file order.
+//! Checks each record by itself, and gathers what must be checked in file order.
 
 use perfx_format::decode::oddities;
 use perfx_format::features::{FeatureContext, NamedIds, NrCpus, decode_feature};
@@ -12,29 +12,29 @@ use perfx_format::{Feature, Origin, Record, RecordType};
 use crate::finding::{Findings, Spot};
 use crate::order::{Rounds, sort_time};
 
-/// What a check needs to know of the recording.
+/// What the checks need to know about the recording.
 #[derive(Clone, Debug)]
 pub(crate) struct Context {
     pub(crate) endian: perfx_format::Endian,
     pub(crate) features: FeatureContext,
-    /// Of feature BUILD_ID.
+    /// The ids of feature BUILD_ID.
     pub(crate) named: NamedIds,
-    /// Pipe data, in which header records are in their place.
+    /// The recording is pipe data, in which header records are valid.
     pub(crate) pipe: bool,
-    /// The most places kept of each code.
+    /// The most places to keep for each code.
     pub(crate) most: usize,
 }
 
-/// A record that has to do with AUX data, and whose it is.
+/// A record about AUX data and its owner.
 #[derive(Clone, Debug)]
 pub(crate) enum Aux {
-    /// An event of pipe data, by its ids.
+    /// The ids of an event of pipe data.
     Event(Vec<u64>),
     /// ID_INDEX.
     Index {
         origin: Origin,
         ids: Vec<u64>,
-        /// It has as many entries as it says.
+        /// The record has as many entries as its count says.
         whole: bool,
     },
     /// AUXTRACE_INFO.
@@ -49,7 +49,7 @@ pub(crate) enum Aux {
     },
 }
 
-/// Of the samples in file order.
+/// The times of the samples, in file order.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Times {
     pub(crate) first: Option<u64>,
@@ -75,22 +75,22 @@ impl Times {
     }
 }
 
-/// What one batch has to tell.
+/// What was seen in one batch.
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) findings: Findings,
     pub(crate) rounds: Rounds,
     pub(crate) times: Times,
     pub(crate) aux: Vec<Aux>,
-    /// What a feature among the records says.
+    /// NRCPUS, if it is a feature among the records.
     cpus: Option<NrCpus>,
     /// The first HEADER_ATTR.
     pub(crate) first_event: Option<Origin>,
-    /// The first ID_INDEX before that.
+    /// The first ID_INDEX before the first HEADER_ATTR.
     pub(crate) early_index: Option<Origin>,
 }
 
-/// Looks at every record of a batch.
+/// Checks every record of a batch.
 pub(crate) fn look(batch: &Batch, context: &Context) -> Seen {
     let mut seen = Seen {
         findings: Findings::new(context.most),

@@ -1,4 +1,5 @@
-//! An output gets its name in one step, whole or not at all: until then it has none, and what it replaces stays.
+//! Gives an output its name in one step, complete or not at all: until then it has none, and the file it
+//! replaces stays.
 
 use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
@@ -18,14 +19,14 @@ use tempfile::{Builder, NamedTempFile, TempDir};
 use crate::io::signals::Unfinished;
 use crate::io::source::identity;
 
-/// What happens to a file that already has the name of an output.
+/// What happens to an existing file with the name of the output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Existing {
-    /// It stays and the output is refused, unless the file is empty: mktemp makes such files for others to fill.
+    /// Refuse the output, unless the file is empty: mktemp creates such files for others to fill.
     Keep,
-    /// The output replaces it.
+    /// Replace it.
     Replace,
-    /// The output replaces it, and it gets the name `PATH.old`.
+    /// Replace it and keep it as `PATH.old`.
     BackUp,
 }
 
@@ -33,22 +34,23 @@ pub(crate) enum Existing {
 pub(crate) struct OutputPath<'a> {
     path: &'a Path,
     existing: Existing,
-    /// What is there is changed, so that owner and permissions stay.
+    /// The existing file is changed, so its owner and permissions stay.
     changes: bool,
 }
 
 impl<'a> OutputPath<'a> {
-    /// For an output of this path.
+    /// An output at this path.
     pub(crate) fn new(path: &'a Path, existing: Existing) -> OutputPath<'a> {
         OutputPath { path, existing, changes: false }
     }
 
-    /// What is there is not replaced by something else, but changed: it keeps its owner and its permissions.
+    /// The existing file is changed, not replaced: its owner and permissions stay.
     pub(crate) fn changed(self) -> OutputPath<'a> {
         OutputPath { changes: true, ..self }
     }
 
-    /// Where the existing file will be kept: perf's name for it, `PATH.old`. `None` if it is not kept, or there is none.
+    /// Where the existing file will be kept: `PATH.old`, as perf does. `None` if it is not kept, or there is
+    /// none.
     pub(crate) fn kept_as(&self) -> Option<PathBuf> {
         (self.existing == Existing::BackUp && self.path.exists()).then(|| {
             let mut name: OsString = self.path.into();
@@ -57,14 +59,15 @@ impl<'a> OutputPath<'a> {
         })
     }
 
-    /// A file with its name.
+    /// Writes a file and gives it its name.
     pub(crate) fn write_file(&self, job: Job, form: OutputForm) -> Result<Outcome> {
         let (new, outcome) = self.make_file(job, form)?;
         self.commit(new)?;
         Ok(outcome)
     }
 
-    /// A file that has no name yet. Readable by its owner only, as perf makes its files, unless one is changed.
+    /// Writes a file without a name. It is readable by its owner only, as perf's files are, unless an
+    /// existing file is changed.
     pub(crate) fn make_file(&self, job: Job, form: OutputForm) -> Result<(Unfinished<NewFile>, Outcome)> {
         let name = || self.path.display().to_string();
         let new = NewFile::unfinished(folder(self.path)).map_err(plain).with_context(name)?;
@@ -91,7 +94,7 @@ impl<'a> OutputPath<'a> {
                 "{}: another program has replaced it, so nothing was written: run the command again",
                 self.path.display()
             );
-            // Its owner may not give it to a group that he is not in.
+            // The owner may not be a member of the file's group.
             if fchown(file, Some(old.uid()), Some(old.gid())).is_err() {
                 let gid = file.metadata().with_context(name)?.gid();
                 let what = format!("{} belongs to group {gid} now, not {}", self.path.display(), old.gid());
@@ -99,15 +102,16 @@ impl<'a> OutputPath<'a> {
             }
             file.set_permissions(old.permissions()).with_context(name)?;
         }
-        // A rename may reach the disk before the bytes it names. Where it takes an old file away, those bytes must be there first; a new file
-        // takes nothing away (its input is still there), and waiting for the disk would double the time of a copy.
+        // A rename may reach the disk before the file's contents. If it replaces a file, the contents must be
+        // on disk first. A new file replaces nothing (its input still exists), and waiting for the disk would
+        // double the time of a copy.
         if self.path.exists() {
             file.sync_all().with_context(name)?;
         }
         Ok((new, outcome))
     }
 
-    /// Gives such a file its name.
+    /// Gives the file its name.
     pub(crate) fn commit(&self, new: Unfinished<NewFile>) -> Result<()> {
         let committed = new.finish(|new| self.commit_file(new));
         committed.map_err(plain).with_context(|| self.path.display().to_string())
@@ -115,10 +119,10 @@ impl<'a> OutputPath<'a> {
 
     fn commit_file(&self, new: NewFile) -> io::Result<()> {
         if let Some(old) = self.kept_as() {
-            // A second name, so that the first is never without a file.
+            // A second name, so that the first name always has a file.
             let kept = temporary_name(self.path, |name| match fs::hard_link(self.path, name) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                    // Not every file system has links.
+                    // Some file systems have no links.
                     fs::copy(self.path, name).map(drop)
                 }
                 linked => linked,
@@ -137,7 +141,8 @@ impl<'a> OutputPath<'a> {
         }
     }
 
-    /// A directory with the recording as `data` and the input's other entries beside it; where there is nothing to stand beside it, a file.
+    /// Writes a directory with the recording as `data` and the input's other entries next to it; without such
+    /// entries, a file.
     pub(crate) fn write_directory(&self, job: Job, extras: &[PathBuf]) -> Result<Outcome> {
         let name = || self.path.display().to_string();
         let (data, outcome) = self.make_file(job, OutputForm::DirectoryData)?;
@@ -145,7 +150,7 @@ impl<'a> OutputPath<'a> {
             self.commit(data)?;
             return Ok(outcome);
         }
-        // As perf makes its directories.
+        // The mode of perf's directories.
         let owner_only = Permissions::from_mode(0o700);
         let temporary =
             Unfinished::folder(|| temporary().permissions(owner_only).tempdir_in(folder(self.path)));
@@ -175,7 +180,7 @@ impl<'a> OutputPath<'a> {
         };
         let old = self.kept_as();
         swap(temporary.path(), self.path)?;
-        // Now the old one has the temporary name.
+        // The old directory now has the temporary name.
         let aside = temporary.keep();
         match old {
             Some(old) if old.symlink_metadata().is_ok() => {
@@ -188,17 +193,17 @@ impl<'a> OutputPath<'a> {
     }
 }
 
-/// A file that waits for its name.
+/// A file without its final name.
 #[derive(Debug)]
 pub(crate) enum NewFile {
-    /// It has none at all, so that nothing is left of it however the process ends.
+    /// It has no name at all, so nothing remains of it however the process ends.
     Nameless(File),
-    /// Where the file system has no nameless files (NFS), or no /proc is there to name them by.
+    /// For file systems without nameless files (NFS), and without /proc to name them.
     Temporary(NamedTempFile),
 }
 
 impl NewFile {
-    /// On the file system of this folder.
+    /// Creates it on the file system of this folder.
     pub(crate) fn unfinished(folder: &Path) -> io::Result<Unfinished<NewFile>> {
         Unfinished::new(|| NewFile::in_folder(folder), NewFile::path)
     }
@@ -211,7 +216,7 @@ impl NewFile {
         }
     }
 
-    /// To write to.
+    /// The file, to write to.
     pub(crate) fn file(&self) -> &File {
         match self {
             NewFile::Nameless(file) => file,
@@ -219,7 +224,7 @@ impl NewFile {
         }
     }
 
-    /// Its temporary name.
+    /// Its temporary name, if any.
     fn path(&self) -> Option<&Path> {
         match self {
             NewFile::Nameless(_) => None,
@@ -227,7 +232,7 @@ impl NewFile {
         }
     }
 
-    /// Gives it a name that no other file has.
+    /// Gives it a name that must not exist.
     fn take_name(&self, path: &Path) -> io::Result<()> {
         match self {
             NewFile::Nameless(file) => link(file, path),
@@ -235,7 +240,7 @@ impl NewFile {
         }
     }
 
-    /// Gives it a name that another file may have, which loses it in the same step.
+    /// Gives it a name that may exist, and replaces the other file in the same step.
     fn replace(self, path: &Path) -> io::Result<()> {
         match self {
             // Only a file with a name can replace another one.
@@ -256,7 +261,7 @@ fn link(file: &File, path: &Path) -> io::Result<()> {
     Ok(linkat(CWD, by_descriptor(file), CWD, path, AtFlags::SYMLINK_FOLLOW)?)
 }
 
-/// Whether a file, or a directory, is there and holds nothing: replacing it takes nothing away.
+/// Whether a file or directory exists and is empty, so that replacing it loses nothing.
 pub(crate) fn is_empty(path: &Path) -> bool {
     match fs::metadata(path) {
         Ok(metadata) if metadata.is_file() => metadata.len() == 0,
@@ -267,8 +272,8 @@ pub(crate) fn is_empty(path: &Path) -> bool {
     }
 }
 
-/// Of several perfx that write to one empty file, the first gets it: each locks it, and looks whether it still has the name. An empty directory needs
-/// no lock, for rename(2) replaces no other.
+/// If several perfx write to one empty file, the first one gets it: each locks it and checks that the file
+/// still has the name. An empty directory needs no lock, because rename(2) replaces no other kind.
 fn claim_empty(path: &Path) -> io::Result<Option<File>> {
     let taken = || {
         let what = "another program has created it, so it was not overwritten; -f overwrites it";
@@ -277,10 +282,10 @@ fn claim_empty(path: &Path) -> io::Result<Option<File>> {
     if path.is_dir() && is_empty(path) {
         return Ok(None);
     }
-    // Not blocking, for by now it may be a FIFO.
+    // Non-blocking, because it may be a FIFO by now.
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = openat(CWD, path, flags, Mode::empty()).map(File::from).map_err(|_| taken())?;
-    // A file system without locks has no better way.
+    // A file system without locks offers no better way.
     let _ = fcntl_lock(&file, FlockOperation::LockExclusive);
     let locked = file.metadata()?;
     let named = path.symlink_metadata().map_err(|_| taken())?;
@@ -288,17 +293,17 @@ fn claim_empty(path: &Path) -> io::Result<Option<File>> {
     if same && locked.is_file() && locked.len() == 0 { Ok(Some(file)) } else { Err(taken()) }
 }
 
-/// Several outputs of one command: none has its name until all are made, and then all have.
+/// Several outputs of one command: none gets its name until all are written; then all do.
 pub(crate) struct Outputs {
     temporary: Unfinished<TempDir>,
     paths: Vec<PathBuf>,
     existing: Existing,
-    /// Files that go when the outputs come.
+    /// Files to remove when the outputs get their names.
     outdated: Vec<PathBuf>,
 }
 
 impl Outputs {
-    /// At these paths, all in this folder.
+    /// Outputs at these paths, all in this folder.
     pub(crate) fn new(
         folder: &Path,
         paths: Vec<PathBuf>,
@@ -310,7 +315,8 @@ impl Outputs {
         Ok(Outputs { temporary, paths, existing, outdated })
     }
 
-    /// Makes the one of this number; with `extras`, it is a directory with these beside its records.
+    /// Writes the output with this number; with `extras`, as a directory with these entries next to its
+    /// records.
     pub(crate) fn write(&self, number: usize, job: Job, extras: &[PathBuf]) -> Result<Outcome> {
         let path = self.paths.get(number).context("there is no such output")?;
         let made = self.made(number);
@@ -327,7 +333,7 @@ impl Outputs {
         Ok(written)
     }
 
-    /// A file that is made already becomes the one of this number.
+    /// Uses a file that was already written as the output with this number.
     pub(crate) fn put(&self, number: usize, new: Unfinished<NewFile>) -> Result<()> {
         let path = self.paths.get(number).context("there is no such output")?;
         if path.exists() {
@@ -342,13 +348,14 @@ impl Outputs {
         self.temporary.path().join(number.to_string())
     }
 
-    /// Gives all their names; where one can't have its own, those before it give theirs back.
+    /// Gives all outputs their names. If one fails, the others' names are undone.
     pub(crate) fn commit(self) -> Result<()> {
         let count = self.paths.len() + self.outdated.len();
         let made: Vec<PathBuf> = (0..count).map(|number| self.made(number)).collect();
         let Outputs { temporary, paths, existing, outdated } = self;
         let outputs: Vec<_> = made.iter().zip(paths.iter().chain(&outdated)).collect();
-        // What was there before goes to where the new one was, and from there away with the folder, or back.
+        // The old file takes the place of the new one, from where it is deleted with the folder, or moved
+        // back.
         let commit = |number: usize, made: &Path, path: &Path| {
             if number >= paths.len() {
                 return fs::rename(path, made);
@@ -379,23 +386,23 @@ impl Outputs {
     }
 }
 
-/// Makes a folder for what `write` writes, and those above it, if they are not there; if nothing comes of it, they are gone again.
+/// Creates a folder, with its parents if necessary, for the files of `write`; removes them again on failure.
 pub(crate) fn with_folder<T>(folder: &Path, write: impl FnOnce() -> Result<T>) -> Result<T> {
     let made: Vec<&Path> = folder.ancestors().take_while(|above| !above.exists()).collect();
     if !made.is_empty() {
-        // As perf makes its directories.
+        // The mode of perf's directories.
         let owner_only = fs::DirBuilder::new().mode(0o700).recursive(true).create(folder);
         owner_only.with_context(|| folder.display().to_string())?;
     }
     let written = write();
     if written.is_err() {
-        // Those that are still empty; others stay.
+        // Removes those that are still empty.
         let _ = made.into_iter().try_for_each(fs::remove_dir);
     }
     written
 }
 
-/// Renames, but never over what has the new name already.
+/// Renames without replacing an existing file.
 pub(crate) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => rename_new_in_steps(from, to),
@@ -403,11 +410,11 @@ pub(crate) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// For file systems that can't do it in one step (NFS).
+/// For file systems that cannot do it in one step (NFS).
 fn rename_new_in_steps(from: &Path, to: &Path) -> io::Result<()> {
     if !from.is_dir() {
         match fs::hard_link(from, to) {
-            // Without links, too, what is left is to look first.
+            // Without links, the only way left is to check first.
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {}
             linked => return linked.and_then(|()| fs::remove_file(from)),
         }
@@ -418,10 +425,10 @@ fn rename_new_in_steps(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)
 }
 
-/// Two paths change what they name, in one step where the file system can do that.
+/// Swaps what two paths name, in one step if the file system can.
 fn swap(new: &Path, path: &Path) -> io::Result<()> {
     match renameat_with(CWD, new, CWD, path, RenameFlags::EXCHANGE) {
-        // rename(2) replaces a directory only when that is empty, so the old one steps aside first.
+        // rename(2) replaces only an empty directory, so the old one is moved aside first.
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
             let aside = temporary().tempdir_in(folder(path))?;
             let old = aside.path().join("old");
@@ -440,7 +447,7 @@ fn remove(path: &Path) -> io::Result<()> {
     if path.symlink_metadata()?.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }
 }
 
-/// Names of what is not finished.
+/// Names of unfinished files.
 fn temporary() -> Builder<'static, 'static> {
     let mut builder = Builder::new();
     builder.prefix(".perfx-");
@@ -451,7 +458,7 @@ fn temporary_name(beside: &Path, make: impl FnMut(&Path) -> io::Result<()>) -> i
     temporary().make_in(folder(beside), make)
 }
 
-/// The folder a path lies in.
+/// The folder that contains a path.
 pub(crate) fn folder(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if parent != Path::new("") => parent,
@@ -459,7 +466,7 @@ pub(crate) fn folder(path: &Path) -> &Path {
     }
 }
 
-/// Without the temporary name that tempfile adds, which is another one every time.
+/// Removes the random temporary name that tempfile adds to errors.
 pub(crate) fn plain(error: io::Error) -> io::Error {
     match error.to_string().split_once(" at path \"") {
         Some((what, _)) => io::Error::new(error.kind(), what),
@@ -467,7 +474,7 @@ pub(crate) fn plain(error: io::Error) -> io::Error {
     }
 }
 
-/// Files, directories and links as they are; of what else a directory may hold (FIFOs, sockets, devices) nothing can be copied.
+/// Copies files, directories and links; other entries (FIFOs, sockets, devices) cannot be copied.
 fn copy_tree(from: &Path, to: &Path) -> Result<()> {
     let name = || from.display().to_string();
     let kind = from.symlink_metadata().with_context(name)?.file_type();

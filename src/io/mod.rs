@@ -1,4 +1,4 @@
-//! Recordings come from somewhere and go somewhere: how arguments become inputs, and how outputs come into being, whole or not at all.
+//! Turns arguments into inputs, and writes outputs completely or not at all.
 
 pub(crate) mod commit;
 pub(crate) mod signals;

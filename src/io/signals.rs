@@ -1,4 +1,5 @@
-//! A signal that ends the process takes with it what is not finished: no temporary file and no folder is ever on disk without being known here.
+//! Removes unfinished files when a signal ends the process: every temporary file or folder on disk is
+//! registered here.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,15 +17,15 @@ use tempfile::TempDir;
 
 use crate::term::report::printable;
 
-/// Paths of what is not finished. Whoever makes, renames or removes such a thing holds the lock meanwhile, and a signal never gives it back: so
-/// nothing is overlooked, and nothing is removed that has its final name.
+/// Paths of unfinished files. The lock is held while one is created, renamed or removed, and a signal never
+/// releases it: so none is missed, and no file with its final name is removed.
 static UNFINISHED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 fn lock() -> MutexGuard<'static, BTreeSet<PathBuf>> {
     UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A new file or a temporary folder: gone when this is, and when a signal ends the process.
+/// A new file or a temporary folder. It is removed when dropped, and when a signal ends the process.
 pub(crate) struct Unfinished<T> {
     /// `None` once it is finished.
     inner: Option<T>,
@@ -33,19 +34,19 @@ pub(crate) struct Unfinished<T> {
 }
 
 impl Unfinished<TempDir> {
-    /// What `make` makes.
+    /// Registers the folder that `make` creates.
     pub(crate) fn folder(make: impl FnOnce() -> io::Result<TempDir>) -> io::Result<Self> {
         Self::new(make, |folder| Some(folder.path()))
     }
 
-    /// Where it is.
+    /// Its path.
     pub(crate) fn path(&self) -> &Path {
         self.path.as_deref().expect("a folder has a name")
     }
 }
 
 impl<T> Unfinished<T> {
-    /// What `make` makes; `path` says what its temporary name is.
+    /// Registers what `make` creates; `path` returns its temporary name.
     pub(crate) fn new(
         make: impl FnOnce() -> io::Result<T>,
         path: impl Fn(&T) -> Option<&Path>,
@@ -58,12 +59,12 @@ impl<T> Unfinished<T> {
         Ok(Unfinished { inner: Some(inner), path })
     }
 
-    /// What was made.
+    /// The file or folder.
     pub(crate) fn get(&self) -> &T {
         self.inner.as_ref().expect("only `finish` takes it, and that consumes this")
     }
 
-    /// Gives it its final name, or fails, without a signal in between. `finish` must not take long.
+    /// Gives it its final name, or fails, without a signal in between. `finish` must be short.
     pub(crate) fn finish<R>(mut self, finish: impl FnOnce(T) -> R) -> R {
         let mut unfinished = lock();
         let inner = self.inner.take().expect("only this takes it, and consumes it");
@@ -91,22 +92,24 @@ impl<T> Drop for Unfinished<T> {
     }
 }
 
-/// A file that gets larger than it may (ulimit -f) is an error of write(2), as a full disk is, and no death without a word.
+/// Turns a file that exceeds its size limit (ulimit -f) into an error of write(2), like a full disk, instead
+/// of a silent death.
 pub(crate) fn survive_file_size_limit() {
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
 }
 
-/// Does what must not be left half done: a signal that would end the process waits for it.
+/// Runs work that must not be interrupted: a signal that would end the process waits for it.
 pub(crate) fn undisturbed<R>(work: impl FnOnce() -> R) -> R {
     watch();
     let _held = lock();
     work()
 }
 
-/// What the process was started to ignore (nohup, a shell's background) it goes on to ignore.
+/// Signals that were ignored when the process started (nohup, background jobs) stay ignored.
 ///
-/// SIGBUS means that somebody cut a file short that is mapped: whoever wanted a page of it tries again and again until this thread, which has no use for
-/// the page, has told and ended the process. A handler that runs on the faulting thread would need unsafe code and could do far less.
+/// SIGBUS means that a mapped file was truncated: the thread that accessed the missing page repeats the
+/// access until this thread, which does not need the page, has reported it and ended the process. A handler
+/// on the faulting thread would need unsafe code and could do far less.
 pub(crate) fn watch() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -124,10 +127,10 @@ pub(crate) fn watch() {
                     "perfx: {}: another program truncated the file while it was being read\n",
                     printable(name)
                 );
-                // Not through std's stream: the thread that goes round in a circle may have locked it.
+                // Not through std's stream, which the faulting thread may have locked.
                 let _ = rustix::io::write(io::stderr(), what.as_bytes());
             }
-            // That thread may also have this lock, and then never gives it back.
+            // The faulting thread may also hold this lock, and then never releases it.
             let unfinished = if signal == SIGBUS { lock_soon() } else { Some(lock()) };
             unfinished.iter().flat_map(|unfinished| unfinished.iter()).for_each(|path| remove(path));
             if !shrunk.is_empty() {
@@ -135,8 +138,8 @@ pub(crate) fn watch() {
             }
             let _ = emulate_default_handler(signal);
         });
-        // Without the thread a fault would go round in a circle for ever. Without the signals the temporary file stays behind, which is no reason not to
-        // write the output.
+        // Without this thread, a fault would repeat for ever. Without the signals, temporary files may stay,
+        // which is not a reason to refuse the output.
         if spawned.is_ok() {
             reset_bus_signal();
             let _ = Signals::new(deadly.chain([SIGBUS])).map(|signals| sender.send(signals));
@@ -144,7 +147,7 @@ pub(crate) fn watch() {
     });
 }
 
-/// The lock, if it can be had within a second.
+/// The lock, if it is available within a second.
 fn lock_soon() -> Option<MutexGuard<'static, BTreeSet<PathBuf>>> {
     (0..100).find_map(|_| match UNFINISHED.try_lock() {
         Ok(unfinished) => Some(unfinished),
@@ -156,7 +159,7 @@ fn lock_soon() -> Option<MutexGuard<'static, BTreeSet<PathBuf>>> {
     })
 }
 
-/// Mapped files that have become shorter since, as proc(5) tells; memmap2 maps files shared.
+/// Mapped files that have become shorter, from proc(5); memmap2 maps files shared.
 fn shrunk() -> Vec<String> {
     let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let mut names: Vec<String> = maps.lines().filter_map(shrunk_name).collect();
@@ -164,7 +167,8 @@ fn shrunk() -> Vec<String> {
     names
 }
 
-/// The name in a line `start-end perms offset device inode name`, if the file ends a page or more before the mapping.
+/// The name in a line `start-end perms offset device inode name`, if the file ends a page or more before the
+/// mapping.
 fn shrunk_name(line: &str) -> Option<String> {
     let mut fields = line.splitn(6, ' ');
     let (start, end) = fields.next()?.split_once('-')?;
@@ -172,7 +176,7 @@ fn shrunk_name(line: &str) -> Option<String> {
     let hex = |text: &str| u64::from_str_radix(text, 16).ok();
     let (start, end, offset) = (hex(start)?, hex(end)?, hex(fields.next()?)?);
     let name = fields.nth(2)?.trim_start();
-    // A newline, and nothing else, is escaped there.
+    // Only a newline is escaped there.
     let names = [name.to_owned(), name.replace("\\012", "\n")];
     let (file, name) = names.into_iter().find_map(|name| Some((fs::metadata(&name).ok()?, name)))?;
     if !is_shared || !file.is_file() {
@@ -182,7 +186,7 @@ fn shrunk_name(line: &str) -> Option<String> {
     (pages < offset + (end - start)).then_some(name)
 }
 
-/// The set of ignored signals of proc(5), bit 0 for signal 1; std and signal-hook do not tell it.
+/// The set of ignored signals from proc(5), bit 0 for signal 1; std and signal-hook do not expose it.
 fn ignored() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -190,7 +194,7 @@ fn ignored() -> u64 {
 }
 
 fn remove(path: &Path) {
-    // Other threads may still make files in a folder that is being removed.
+    // Other threads may still create files in a folder that is being removed.
     for _ in 0..100 {
         let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
         if removed.is_ok() || !path.exists() {
@@ -199,7 +203,8 @@ fn remove(path: &Path) {
     }
 }
 
-/// The rest of a recording could not be written to a pipe: ends as every Unix filter does then, so that nobody takes the front of one for the whole.
+/// Handles a closed pipe in the middle of a recording: ends as Unix filters do, by the signal, so that the
+/// front is not taken for the whole.
 pub(crate) fn die_of_closed_pipe() -> u8 {
     let _ = emulate_default_handler(SIGPIPE);
     1

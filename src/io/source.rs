@@ -1,4 +1,4 @@
-//! Where a command's input comes from, by the rules perf users know.
+//! Decides where a command reads from, by the rules of perf.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -29,18 +29,18 @@ pub(crate) struct InputArgs {
 }
 
 impl InputArgs {
-    /// What the user gave.
+    /// The path that the user gave.
     pub(crate) fn path(&self) -> Option<&PathBuf> {
         self.all().next()
     }
 
-    /// What the user gave of a command for which -i is [`repeatable`].
+    /// The paths that the user gave to a command with a [`repeatable`] -i.
     pub(crate) fn all(&self) -> impl Iterator<Item = &PathBuf> {
         self.input.iter().chain(&self.positional)
     }
 }
 
-/// The -i of a command that takes more inputs than [`InputArgs`] has.
+/// The -i of a command with more inputs than [`InputArgs`].
 pub(crate) fn repeatable(input: Arg) -> Arg {
     let repeatable = input.action(ArgAction::Append).conflicts_with(Resettable::Reset);
     repeatable.help("Input, as an option (like perf -i); repeatable")
@@ -59,12 +59,13 @@ pub(crate) struct InputsArgs {
 }
 
 impl InputsArgs {
-    /// For a command that has other names for them.
+    /// For a command that names its inputs differently.
     pub(crate) fn of(positional: Vec<PathBuf>) -> InputsArgs {
         InputsArgs { positional, input: Vec::new() }
     }
 
-    /// At least one; standard input at most once, for the second time it would be empty. `-i` come first, then the others.
+    /// The inputs, at least one. Standard input may occur once: the second time it would be empty. `-i` come
+    /// first, then the others.
     pub(crate) fn sources(&self) -> Result<Vec<Source>> {
         let mut sources = Vec::new();
         for path in self.input.iter().chain(&self.positional) {
@@ -81,8 +82,8 @@ impl InputsArgs {
     }
 }
 
-/// The inputs that a file names, one a line; what stands between them (empty lines, those that begin with `#`) is for people. A name that begins with
-/// `@` or `#` is written `./@name`.
+/// The inputs listed in a file, one a line. Empty lines and lines that begin with `#` are comments. A name
+/// that begins with `@` or `#` is written `./@name`.
 fn listed(list: &Path) -> Result<Vec<Source>> {
     let wrong = |what: String| Usage(format!("@{}: {what}", list.display()));
     let text =
@@ -98,15 +99,15 @@ fn listed(list: &Path) -> Result<Vec<Source>> {
     Ok(names.iter().map(|name| Source::named(Path::new(OsStr::from_bytes(name)))).collect())
 }
 
-/// What perf calls a recording that nobody names.
+/// perf's default name of a recording.
 const PERF_DATA: &str = "perf.data";
 
-/// Of a file, whatever its name.
+/// Device and inode, which identify a file whatever its name.
 pub(crate) fn identity(metadata: &Metadata) -> (u64, u64) {
     (metadata.dev(), metadata.ino())
 }
 
-/// What is read from standard input or a FIFO is gone, so a second reader would wait for it for ever.
+/// Data from standard input or a FIFO is consumed, so a second reader would wait for ever.
 pub(crate) fn refuse_twice(sources: &[Source]) -> Result<()> {
     let mut seen = Vec::new();
     for source in sources {
@@ -133,12 +134,12 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// Given, or else standard input if something can be read there, or else `perf.data`.
+    /// The given input, or else standard input if it can be read, or else `perf.data`.
     pub(crate) fn of(args: &InputArgs) -> Source {
         args.path().map_or_else(Source::by_default, |path| Source::named(path))
     }
 
-    /// What a user calls so.
+    /// The source for a path or `-`.
     pub(crate) fn named(path: &Path) -> Source {
         if path == Path::new("-") { Source::Stdin } else { Source::Path(path.to_owned()) }
     }
@@ -146,15 +147,16 @@ impl Source {
     fn by_default() -> Source {
         let stdin = Source::Stdin.metadata().map(|metadata| metadata.file_type());
         if stdin.is_some_and(|kind| kind.is_dir()) {
-            // A recording of several files, whose path is needed to open them.
+            // A recording of several files, which are opened by path.
             return Source::Path(fs::canonicalize("/dev/stdin").unwrap_or_else(|_| "/dev/stdin".into()));
         }
-        // Under cron, CI and ssh -n standard input is /dev/null, which is not meant; nor is a terminal.
+        // Under cron, CI and ssh -n, standard input is /dev/null, which is not an input; a terminal is not
+        // one either.
         let is_input = stdin.is_some_and(|kind| kind.is_fifo() || kind.is_file() || kind.is_socket());
         if is_input { Source::Stdin } else { Source::Path(PathBuf::from(PERF_DATA)) }
     }
 
-    /// Of what is read.
+    /// The metadata of the input.
     fn metadata(&self) -> Option<Metadata> {
         match self {
             Source::Path(path) => fs::metadata(path).ok(),
@@ -177,7 +179,7 @@ impl Source {
     }
 }
 
-/// As errors name it.
+/// The name in error messages.
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -190,7 +192,7 @@ impl fmt::Display for Source {
 /// The name of standard input.
 const STDIN: &str = "<stdin>";
 
-/// Temporary files go where the system wants them (`TMPDIR`), without a name, so that nothing is left whatever happens.
+/// Temporary files are created in `TMPDIR` without a name, so that nothing remains however the process ends.
 pub(crate) fn temp_files() -> TempFiles {
     Arc::new(tempfile::tempfile)
 }

@@ -1,4 +1,4 @@
-//! Where a command's output goes: decided, and refused where that would harm, before anything is read.
+//! Decides where a command's output goes, and refuses harmful targets before anything is read.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -61,13 +61,13 @@ pub(crate) enum To {
     Pipe,
 }
 
-/// Where it goes.
+/// Where the output goes.
 #[derive(Debug)]
 enum Target {
     Stdout,
-    /// Something that is neither file nor directory: a FIFO, /dev/null.
+    /// Neither file nor directory: a FIFO, /dev/null.
     Device(PathBuf),
-    /// A file, or a directory when the recording needs one: where it is, links followed, and how the user named it.
+    /// A file, or a directory if the recording needs one: the resolved path, and the path that the user gave.
     Path {
         at: PathBuf,
         given: PathBuf,
@@ -84,7 +84,7 @@ impl fmt::Display for Target {
 }
 
 impl WriteArgs {
-    /// What is read, once it is certain that --in-place can change it: opening a FIFO would wait for a writer.
+    /// The input, after checking that --in-place can change it: opening a FIFO would wait for a writer.
     pub(crate) fn source(&self) -> Result<Source> {
         let source = Source::of(&self.input);
         if let (true, Source::Path(path)) = (self.in_place, &source) {
@@ -101,7 +101,7 @@ impl WriteArgs {
             if path.is_dir() {
                 bail!(Usage("a directory can't be changed in place: give -o".into()));
             }
-            // The file itself is replaced, not a link to it.
+            // The file is replaced, not the link to it.
             return Ok((Target::Path { at: fs::canonicalize(path)?, given: path.clone() }, None));
         }
         match &self.output {
@@ -143,7 +143,7 @@ impl WriteArgs {
         Ok(target)
     }
 
-    /// What happens to a file that is there already.
+    /// What happens to an existing file.
     pub(crate) fn existing(&self) -> Existing {
         match () {
             () if self.backup => Existing::BackUp,
@@ -152,15 +152,16 @@ impl WriteArgs {
         }
     }
 
-    /// With `--in-place`, for passes that change no record: the file keeps its data where it is, and gets new sections, or stays as it is. `None`
-    /// where that can't be done, or records do change, and the whole file must be written again.
+    /// With `--in-place` and passes that change no record: the file keeps its data in place and gets new
+    /// sections, or stays as it is. `None` if that is not possible, or records do change, so that the whole
+    /// file must be rewritten.
     pub(crate) fn rewrite_features_in_place(&self, passes: Vec<Box<dyn Pass>>) -> Result<Option<u8>> {
         let Source::Path(path) = self.source()? else { return Ok(None) };
         let mut recording = Source::Path(path.clone()).open()?;
         let read = recording.main_file();
         let seen = read.as_deref().map(File::metadata).transpose()?;
         let header = recording.file.take();
-        // What is finished below is no fault of the result.
+        // Finishing an interrupted change below is not a fault of the result.
         let faults = recording.faults.len();
         recording.faults.retain(|fault| fault.code != INTERRUPTED);
         let interrupted = recording.faults.len() < faults;
@@ -184,7 +185,8 @@ impl WriteArgs {
         let done = if changes.is_empty() && !interrupted {
             format!("{} is unchanged", path.display())
         } else {
-            // Pipe data has no sections; and a backup is the old file itself, so the new one must be another.
+            // Pipe data has no sections. A backup is the old file itself, so the new one must be another
+            // file.
             let Some(header) = header.filter(|_| !self.backup) else { return Ok(None) };
             if self.dry_run && changes.is_empty() {
                 format!("would finish the interrupted change of {}", path.display())
@@ -193,7 +195,8 @@ impl WriteArgs {
             } else {
                 let file = fs::OpenOptions::new().read(true).write(true).open(&path);
                 let file = file.with_context(|| path.display().to_string())?;
-                // Two programs that change one file take turns, and the second sees that it is no longer what it has read.
+                // Two programs that change one file take turns, and the second one sees that the file has
+                // changed since it read it.
                 flock(&file, FlockOperation::LockExclusive).map_err(io::Error::from)?;
                 let now = file.metadata()?;
                 ensure!(
@@ -217,12 +220,13 @@ impl WriteArgs {
         Ok(Some(self.verbosity.print(report)))
     }
 
-    /// Reads the input, sends it through passes, writes it: what every command that writes a recording does. Returns the exit code.
+    /// Reads the input, runs the passes and writes the output, as every command that writes a recording does.
+    /// Returns the exit code.
     pub(crate) fn transform(&self, command: &str, passes: Vec<Box<dyn Pass>>) -> Result<u8> {
         self.transform_into(command, passes, false)
     }
 
-    /// The same; with `directory`, a pass has something to put beside the records.
+    /// Like [`WriteArgs::transform`]; with `directory`, a pass adds entries next to the records.
     pub(crate) fn transform_into(
         &self,
         command: &str,
@@ -234,7 +238,7 @@ impl WriteArgs {
         self.write_recording(command, &source, recording, passes, directory)
     }
 
-    /// The same for a recording of `source` that is open already.
+    /// Like [`WriteArgs::transform`], for an open recording of `source`.
     pub(crate) fn write_recording(
         &self,
         command: &str,
@@ -332,7 +336,8 @@ impl WriteArgs {
         Ok(self.verbosity.print(&outcome.report))
     }
 
-    /// The path to be written, unless that can't be done: so a dry run finds out, too, and nothing is read in vain.
+    /// The path to write, unless that is impossible: so a dry run finds out, too, and nothing is read in
+    /// vain.
     fn place<'a>(&self, path: &'a Path, source: &Source, is_directory: bool) -> Result<OutputPath<'a>> {
         ensure!(is_directory || !path.is_dir(), "{} is a directory", path.display());
         access(folder(path).join("."), Access::WRITE_OK | Access::EXEC_OK)
@@ -342,7 +347,7 @@ impl WriteArgs {
         let place = if self.in_place { place.changed() } else { place };
         if self.in_place {
             let owner = path.metadata().with_context(|| path.display().to_string())?.uid();
-            // A new file belongs to the user that makes it, and only root may give it to another.
+            // A new file belongs to its creator, and only root may change the owner.
             let may = geteuid().is_root() || geteuid().as_raw() == owner;
             ensure!(may, "{} belongs to another user and would become yours: give -o", path.display());
         }
@@ -356,7 +361,7 @@ impl WriteArgs {
     }
 }
 
-/// A writer whose errors name what could not be written.
+/// A writer whose errors name the output.
 #[derive(Debug)]
 pub(crate) struct Named<W> {
     name: String,
@@ -388,7 +393,7 @@ impl<W: io::Write> io::Write for Named<W> {
     }
 }
 
-/// Errors of the input name their file already.
+/// Names the output in an error; errors of the input already name their file.
 fn about_output(error: anyhow::Error, output: &str) -> anyhow::Error {
     match error.downcast::<perfx_format::Error>() {
         Ok(error) => error.file(&output.into()).into(),
@@ -403,7 +408,7 @@ pub(crate) fn read_line(name: &str, report: &Report) -> (Level, String) {
     )
 }
 
-/// `perf.data` becomes `perf.inject.data`, in the folder of the input.
+/// `perf.data` becomes `perf.inject.data`, in the input's folder.
 fn beside(source: &Source, command: &str) -> PathBuf {
     let path = match source {
         Source::Path(path) => path.clone(),
@@ -414,7 +419,7 @@ fn beside(source: &Source, command: &str) -> PathBuf {
     path.with_file_name(format!("{stem}.{command}{extension}"))
 }
 
-/// What is read from a FIFO or a device is gone, so nothing there can be changed in place.
+/// Data from a FIFO or device is consumed, so it cannot be changed in place.
 fn refuse_device(path: &Path) -> Result<()> {
     let metadata = fs::metadata(path).with_context(|| path.display().to_string())?;
     if !metadata.is_file() && !metadata.is_dir() {
@@ -423,7 +428,8 @@ fn refuse_device(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether a path may be made anew by a command that makes several: it may be there only with `force`, and must not be the input.
+/// Checks that a command with several outputs may create a path: it may exist only with `force`, and must not
+/// be the input.
 pub(crate) fn check_new(source: &Source, path: &Path, force: bool) -> Result<()> {
     refuse_same(source, &Target::Path { at: path.to_owned(), given: path.to_owned() })?;
     match fs::metadata(path) {
@@ -437,7 +443,7 @@ pub(crate) fn check_new(source: &Source, path: &Path, force: bool) -> Result<()>
     Ok(())
 }
 
-/// A link that leads nowhere: the output would replace the link, or come to be where nobody expects it.
+/// Refuses a dangling link: the output would replace the link, or appear in an unexpected place.
 pub(crate) fn refuse_dangling(path: &Path, error: &io::Error) -> Result<()> {
     if let Ok(to) = fs::read_link(path) {
         bail!("{} is a symbolic link to {}, which can't be opened: {error}", path.display(), to.display());
@@ -445,7 +451,8 @@ pub(crate) fn refuse_dangling(path: &Path, error: &io::Error) -> Result<()> {
     Ok(())
 }
 
-/// Input and output being one file would destroy both, and so would an output directory around the input or inside it.
+/// Refuses an input that is also the output, which would destroy both, and an output directory around or
+/// inside the input.
 fn refuse_same(source: &Source, target: &Target) -> Result<()> {
     let input = match source {
         Source::Path(path) => fs::metadata(path)?,
@@ -460,7 +467,7 @@ fn refuse_same(source: &Source, target: &Target) -> Result<()> {
         Target::Stdout => File::from(io::stdout().as_fd().try_clone_to_owned()?).metadata().ok(),
         Target::Device(path) | Target::Path { at: path, .. } => fs::metadata(path).ok(),
     };
-    // A terminal or /dev/null may well be both.
+    // A terminal or /dev/null may be both.
     if let Some(output) = output.filter(|output| output.is_file() || output.is_dir()) {
         let same = [Some(&input), inside.as_ref()]
             .into_iter()
@@ -469,9 +476,9 @@ fn refuse_same(source: &Source, target: &Target) -> Result<()> {
         ensure!(!same, "{name} is the input itself; --in-place changes it");
     }
     if let (Target::Path { at: target, .. }, Source::Path(path)) = (target, source) {
-        // What has no name on disk, as a shell's <(…), lies in no folder.
+        // An input without a name on disk, as from a shell's <(…), is in no folder.
         let Ok(input) = fs::canonicalize(path) else { return Ok(()) };
-        // A folder that is not there is told when the output is made in it.
+        // A missing folder is reported when the output is created in it.
         let inside = fs::canonicalize(folder(target))
             .map(|folder| folder.join(target.file_name().unwrap_or_default()));
         let nested = inside.is_ok_and(|target| input.starts_with(&target) || target.starts_with(&input));
@@ -480,12 +487,12 @@ fn refuse_same(source: &Source, target: &Target) -> Result<()> {
     Ok(())
 }
 
-/// What may be overwritten: a recording, or an empty directory. Anything else of the name was not meant.
+/// Whether a directory may be overwritten: it is a recording, or empty. Anything else was not meant.
 fn is_replaceable(directory: &Path) -> bool {
     is_recording(directory) || is_empty(directory)
 }
 
-/// Whether a file, or a directory's main file, begins as recordings do.
+/// Whether a file, or a directory's main file, begins like a recording.
 pub(crate) fn is_recording(path: &Path) -> bool {
     let mut magic = [0; 8];
     let data = if path.is_dir() { path.join("data") } else { path.to_owned() };
@@ -494,7 +501,7 @@ pub(crate) fn is_recording(path: &Path) -> bool {
         && matches!(&magic, b"PERFILE2" | b"2ELIFREP" | b"PERFFILE")
 }
 
-/// Name of a recording's storage form, for reports.
+/// The name of a recording's form, for reports.
 pub(crate) fn form_name(recording: &Recording) -> String {
     match recording.form {
         Form::File => "file".to_owned(),

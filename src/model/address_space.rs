@@ -1,7 +1,8 @@
-//! Which DSO an address of a process belonged to at a time, answered in any order and from many threads, without sorting a single sample.
+//! Finds which DSO an address of a process belonged to at a time, in any order and from many threads, without
+//! sorting the samples.
 //!
-//! Only the records that change an address space need time order, and they are few: [`Changes`] collects them, and [`AddressSpaces`] puts them in
-//! order.
+//! Only the records that change an address space must be in time order, and they are few: [`Changes`]
+//! collects them, and [`AddressSpaces`] sorts them.
 
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
@@ -23,8 +24,8 @@ use perfx_format::{Inode, Kinds, Layout, Layouts, Mmap, Record, RecordType, Task
 /// The pid of a kernel's address space.
 pub const KERNEL: u32 = u32::MAX;
 
-/// What perf calls a thread that no COMM names: `swapper` the idle thread of each CPU, tid 0 (`perf_session__register_idle_thread`), and others by
-/// their tid, `:131` (`thread__new`).
+/// perf's name for a thread that no COMM names: `swapper` for the idle thread of each CPU, tid 0
+/// (`perf_session__register_idle_thread`), and the tid for others, as in `:131` (`thread__new`).
 pub fn name_of_nameless(tid: u32) -> Vec<u8> {
     match tid {
         0 => b"swapper".to_vec(),
@@ -32,17 +33,17 @@ pub fn name_of_nameless(tid: u32) -> Vec<u8> {
     }
 }
 
-/// Which machine an address space is on.
+/// The machine of an address space.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Machine {
-    /// The machine that was recorded.
+    /// The recorded machine.
     Host,
-    /// A guest on it; the pid of the process that runs it, 0 when that is not known.
+    /// A guest of that machine: the pid of the process that runs it, 0 if unknown.
     Guest(u32),
 }
 
 impl Machine {
-    /// As HEADER_BUILD_ID's `pid` says it: -1 the host, else the guest's pid.
+    /// The machine as in HEADER_BUILD_ID's `pid`: -1 for the host, else the guest's pid.
     pub fn pid(self) -> i32 {
         match self {
             Machine::Host => -1,
@@ -54,39 +55,39 @@ impl Machine {
 /// An address space: a process of a machine, or its kernel (pid [`KERNEL`]).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Space {
-    /// Where.
+    /// The machine.
     pub machine: Machine,
-    /// Whose.
+    /// The process, or [`KERNEL`].
     pub pid: u32,
 }
 
-/// A space in 8 bytes: 0 for the host or 1 more than the pid that runs the guest, then the pid.
+/// A space in 8 bytes: 0 for the host or 1 + the pid that runs the guest, then the pid.
 pub type Key = u64;
 
 impl Space {
-    /// It in 8 bytes.
+    /// Encodes the space in 8 bytes.
     pub fn key(self) -> Key {
         let machine = match self.machine {
             Machine::Host => 0,
-            // The kernel's pid, which is the highest, runs no guest.
+            // Saturation is harmless: the highest pid is the kernel's, which runs no guest.
             Machine::Guest(pid) => pid.saturating_add(1),
         };
         Key::from(machine) << 32 | Key::from(self.pid)
     }
 
-    /// The space of a key.
+    /// Decodes a key.
     pub fn of_key(key: Key) -> Space {
         let machine = ((key >> 32) as u32).checked_sub(1).map_or(Machine::Host, Machine::Guest);
         Space { machine, pid: key as u32 }
     }
 }
 
-/// What tells two files of one name apart.
+/// Distinguishes two files of the same name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Identity {
-    /// MMAP says nothing but the name.
+    /// MMAP has only the name.
     Unknown,
-    /// MMAP2's device and inode.
+    /// Device and inode of an MMAP2.
     Inode {
         /// Device, major number.
         major: u32,
@@ -97,19 +98,19 @@ pub enum Identity {
         /// Inode generation.
         generation: u64,
     },
-    /// MMAP2's build-id: 20 bytes, of which the first `len` count.
+    /// Build-id of an MMAP2: 20 bytes, of which the first `len` count.
     BuildId {
-        /// The id, zeros behind it.
+        /// The id, padded with zeros.
         id: [u8; 20],
         /// 1 to 20.
         len: u8,
     },
-    /// Of a `[vdso]` that says nothing but its name: it lies below 4 GiB, where only 32-bit processes have it.
+    /// A `[vdso]` without other identity, mapped below 4 GiB: only 32-bit processes have it there.
     Below4GiB,
 }
 
 impl Identity {
-    /// The build-id, if that is what it is.
+    /// The build-id, if the identity is one.
     pub fn build_id(&self) -> Option<&[u8]> {
         match self {
             Identity::BuildId { id, len } => id.get(..usize::from(*len)),
@@ -118,47 +119,48 @@ impl Identity {
     }
 }
 
-/// A file (or kernel, module, vdso, anonymous memory) that was mapped.
+/// A mapped file (or kernel, module, vdso, anonymous memory).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Dso {
-    /// Where it was mapped.
+    /// The machine that mapped it.
     pub machine: Machine,
-    /// Mapped into a kernel.
+    /// It is mapped into a kernel.
     pub kernel: bool,
     /// The name in the MMAP record.
     pub name: Box<[u8]>,
-    /// Tells it from another file of that name.
+    /// Distinguishes it from other files of that name.
     pub identity: Identity,
 }
 
 impl Dso {
-    /// Its mappings carry its build-id.
+    /// True if its mappings carry its build-id.
     pub fn tells_id(&self) -> bool {
         matches!(self.identity, Identity::BuildId { .. })
     }
 }
 
-/// A MMAP or MMAP2 record.
+/// An MMAP or MMAP2 record.
 #[derive(Clone, Copy, Debug)]
 pub struct Mapping<'a> {
     /// Process, or [`KERNEL`].
     pub pid: u32,
-    /// First address.
+    /// Start address.
     pub start: u64,
-    /// Bytes.
+    /// Length, bytes.
     pub len: u64,
-    /// Of the first byte, in the file. Of a kernel: the address of the symbol that ends the name (`[kernel.kallsyms]_text`).
+    /// Offset in the file of the first byte. For a kernel: the address of the symbol at the end of the name
+    /// (`[kernel.kallsyms]_text`).
     pub pgoff: u64,
-    /// MMAP2's `flags` (`MAP_SHARED`, `MAP_HUGETLB`, …); 0 where there are none.
+    /// `flags` of an MMAP2 (`MAP_SHARED`, `MAP_HUGETLB`, …); 0 if there are none.
     pub flags: u32,
-    /// What is mapped.
+    /// The name of the mapped file.
     pub name: &'a [u8],
-    /// Which of that name.
+    /// Distinguishes it from other files of that name.
     pub identity: Identity,
 }
 
 impl<'a> Mapping<'a> {
-    /// Reads a MMAP or MMAP2 record; `None` for other kinds and for one too short.
+    /// Reads an MMAP or MMAP2 record; `None` for other kinds, and for a record that is too short.
     pub fn read(record: &Record<'a>, layouts: &Layouts) -> Option<Mapping<'a>> {
         let mmap = Mmap::of(record)?;
         let trailer = layouts.layout_of(record).map_or(0, |layout| usize::from(layout.trailer.size));
@@ -188,7 +190,7 @@ impl<'a> Mapping<'a> {
         })
     }
 
-    /// What the record maps.
+    /// The DSO that the record maps.
     pub fn dso(&self, record: &Record<'_>, machine: Machine) -> Dso {
         let kernel = self.pid == KERNEL || record.is_of_kernel();
         Dso { machine, kernel, name: self.name.into(), identity: self.identity }
@@ -205,17 +207,17 @@ pub struct Changes {
     dsos: Dsos,
 }
 
-/// DSOs in the order they were first mapped, each once, with the flags of that mapping.
+/// DSOs in the order in which they were first mapped, each once, with the flags of that mapping.
 #[derive(Clone, Debug, Default)]
 struct Dsos {
     list: Vec<(Dso, u32)>,
-    /// Their numbers, by the hash of the DSO.
+    /// Their numbers, by hash.
     numbers: HashTable<u32>,
     hasher: RandomState,
 }
 
 impl Dsos {
-    /// The number of a DSO, which joins the list if it is not there.
+    /// The number of a DSO. Adds it to the list if it is new.
     fn number(&mut self, dso: Dso, flags: u32) -> u32 {
         let Dsos { list, numbers, hasher } = self;
         let next = list.len() as u32;
@@ -232,16 +234,17 @@ impl Dsos {
     }
 }
 
-/// What lies at an address.
+/// The mapping at an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hit {
-    /// The DSO, as its number in [`AddressSpaces::dsos`].
+    /// The DSO, as an index into [`AddressSpaces::dsos`].
     pub dso: u32,
-    /// The MMAP or MMAP2 record, counted from 0 in the order they were collected.
+    /// The MMAP or MMAP2 record, counted from 0 in the order of collection.
     pub mapping: u32,
 }
 
-/// When a record happened, in the order of address spaces: its time by its `layout`, or where no event keeps the time, its place in the file.
+/// The time of a record, for ordering address spaces: its time by `layout`, or its place in the file if no
+/// event records the time.
 #[inline]
 pub fn moment(record: &Record<'_>, layout: Option<&Layout>, layouts: &Layouts) -> u64 {
     if layouts.has_time() {
@@ -255,20 +258,21 @@ pub fn moment(record: &Record<'_>, layout: Option<&Layout>, layouts: &Layouts) -
 const COMM_EXEC: u16 = 1 << 13;
 
 impl Changes {
-    /// The kinds that change an address space.
+    /// The kinds of records that change an address space.
     pub fn kinds() -> Kinds {
         Kinds::of(&[RecordType::MMAP, RecordType::MMAP2, RecordType::FORK, RecordType::COMM])
     }
 
-    /// Takes in a record of these kinds, or a KSYMBOL for whoever wants code that the kernel made at run time as a DSO of the symbol's name; returns
-    /// the DSO it maps, as a number of these changes. `machine` is where it happened.
+    /// Takes in a record of these kinds. Also accepts KSYMBOL: code that the kernel made at run time becomes
+    /// a DSO with the symbol's name. Returns the number of the mapped DSO within these changes. `machine` is
+    /// the machine of the record.
     pub fn add(&mut self, record: &Record<'_>, layouts: &Layouts, machine: Machine) -> Option<u32> {
         let time = moment(record, layouts.layout_of(record), layouts);
         match record.kind() {
             RecordType::FORK => {
                 let Task { pid, ppid, time: own, .. } = Task::of(record)?;
                 if pid != ppid {
-                    // Its own time field is there even without a trailer.
+                    // FORK has a time field of its own, even without a trailer.
                     self.begin(Space { machine, pid }, if layouts.has_time() { own } else { time }, ppid);
                 }
                 None
@@ -295,7 +299,7 @@ impl Changes {
         }
     }
 
-    /// A space begins anew, with what its parent has mapped, unless that is [`KERNEL`].
+    /// A space starts over with its parent's mappings, or empty if the parent is [`KERNEL`].
     fn begin(&mut self, space: Space, time: u64, parent: u32) {
         self.begins.push(Begin { time, key: space.key(), parent, mapping: self.maps.len() as u32 });
     }
@@ -308,17 +312,17 @@ impl Changes {
     }
 }
 
-/// The smallest page, in bits.
+/// The smallest page size, as a power of two.
 const PAGE_BITS: u32 = 12;
 
-/// Answers questions about one set of address spaces and remembers what it answered: samples hit the same pages again and again.
+/// Looks up addresses in one set of address spaces, with a cache: samples hit the same pages again and again.
 #[derive(Debug)]
 pub struct Lookup {
     spaces: Arc<AddressSpaces>,
     pages: Box<[Page]>,
 }
 
-/// The answer for a page of an address space between two changes of it.
+/// The cached result for a page of an address space between two changes.
 #[derive(Clone, Copy, Debug)]
 struct Page {
     space: Space,
@@ -331,20 +335,20 @@ struct Page {
 const PAGES: usize = 1 << 10;
 
 impl Lookup {
-    /// Nothing remembered yet.
+    /// Starts with an empty cache.
     pub fn new(spaces: Arc<AddressSpaces>) -> Lookup {
         let space = Space { machine: Machine::Host, pid: 0 };
-        // `from` above `until`: matches no time.
+        // `from` above `until` matches no time.
         let empty = Page { space, page: 0, from: 1, until: 0, hit: None };
         Lookup { spaces, pages: vec![empty; PAGES].into() }
     }
 
-    /// The spaces it answers about.
+    /// The address spaces that it searches.
     pub fn spaces(&self) -> &Arc<AddressSpaces> {
         &self.spaces
     }
 
-    /// What lies at `address` of a space at `time`.
+    /// The mapping at `address` of a space at `time`.
     #[inline]
     pub fn find(&mut self, space: Space, address: u64, time: u64) -> Option<Hit> {
         let page = address >> PAGE_BITS;

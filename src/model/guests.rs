@@ -1,4 +1,4 @@
-//! Which guest a record is of: by its event id, or by the process that runs the guest.
+//! Finds the guest of a record: by its event id, or by the process that runs the guest.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use perfx_format::{Layouts, Record};
 
 use crate::address_space::{KERNEL, Machine, Space};
 
-/// Which events are those of a guest: the ids to which an ID_INDEX record gives a `machine_pid`.
+/// The guests of events: the ids to which an ID_INDEX record gives a `machine_pid`.
 #[derive(Clone, Debug, Default)]
 pub struct Guests {
     machines: HashMap<u64, u32>,
@@ -22,17 +22,17 @@ impl Guests {
         self.machines.extend(guests.map(|entry| (entry.id, entry.machine_pid as u32)));
     }
 
-    /// Takes in what another one learned from later records.
+    /// Takes in what was learned from later records.
     pub fn absorb(&mut self, later: Guests) {
         self.machines.extend(later.machines);
     }
 
-    /// The machine on which a record happened; `pid` is the process it is about.
+    /// The machine on which a record happened; `pid` is the record's process.
     pub fn machine(&self, record: &Record<'_>, layouts: &Layouts, pid: Option<u32>) -> Machine {
         if record.is_of_guest() { self.guest(record, layouts, pid) } else { Machine::Host }
     }
 
-    /// The address space in which code of this cpumode runs at the moment of a sample of process `pid`.
+    /// The address space in which code of this cpumode runs when process `pid` is sampled.
     #[inline(always)]
     pub fn space(
         &self,
@@ -52,12 +52,13 @@ impl Guests {
         Some(Space { machine, pid: if kernel { KERNEL } else { pid? } })
     }
 
-    /// The guest of a record: by its event id, else, as `perf kvm` records it, by the process that runs the guest.
+    /// The guest of a record: by its event id; otherwise, as `perf kvm` records it, by the process that runs
+    /// the guest.
     fn guest(&self, record: &Record<'_>, layouts: &Layouts, pid: Option<u32>) -> Machine {
         self.of_id(layouts.layout_of(record).and_then(|layout| layout.id(record)), pid)
     }
 
-    /// The guest that an event id means, or else the process that runs it.
+    /// The guest of an event id, or else of the process that runs it.
     pub fn of_id(&self, id: Option<u64>, pid: Option<u32>) -> Machine {
         let pid = id.and_then(|id| self.machines.get(&id).copied()).or(pid);
         Machine::Guest(pid.filter(|&pid| pid != KERNEL).unwrap_or(0))

@@ -1,4 +1,5 @@
-//! Which mappings samples hit, by every address they hold, and which more may be needed to unwind or decode them.
+//! Finds the mappings that samples hit with any of their addresses, and those needed to unwind or decode
+//! them.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -10,19 +11,19 @@ use perfx_format::record::deferred::CallchainDeferred;
 use perfx_format::sample::{Branches, Sample, U64s, callchain, frames};
 use perfx_format::{Kinds, Layout, Layouts, Origin, Record, RecordType, Task, named_pid, sample_type as st};
 
-/// Where a DSO is first mapped or hit, and the sample_id trailer of that moment.
+/// The first record that maps or hits a DSO, with the sample_id trailer of that moment.
 #[derive(Clone, Debug)]
 pub struct Spot {
     /// The record that maps or hits it.
     pub origin: Origin,
-    /// The fields of the sample_id, as they stand in a trailer.
+    /// The fields of the sample_id, as in a trailer.
     pub trailer: Box<[u8]>,
-    /// A process that has it mapped.
+    /// A process that has mapped it.
     pub pid: Option<u32>,
 }
 
 impl Spot {
-    /// Of a MMAP or MMAP2 record: the trailer is its own.
+    /// For an MMAP or MMAP2 record, with its own trailer.
     pub fn of_mapping(record: &Record<'_>, layouts: &Layouts) -> Spot {
         let trailer = layouts.layout_of(record).and_then(|layout| {
             let bytes = record.bytes();
@@ -36,26 +37,27 @@ impl Spot {
     }
 }
 
-/// What a recording maps, collected in file order, for the look at its samples.
+/// The mappings of a recording, collected in file order, for the survey of its samples.
 ///
-/// An exec changes nothing here: readers of a recording know the old image's mappings until new ones cover them, and while an exec is under way
-/// the chains of samples are still the old image's.
+/// An exec changes nothing here: readers of a recording keep the old image's mappings until new ones cover
+/// them, and while an exec is under way the call chains of samples are still those of the old image.
 #[derive(Debug, Default)]
 pub struct Mapped {
     changes: Changes,
     guests: Guests,
-    /// Where each DSO is first mapped.
+    /// The first mapping of each DSO.
     spots: Vec<Spot>,
-    /// Samples hold AUX data, or AUXTRACE records do. What these hit is known only once they are decoded.
+    /// Samples hold AUX data, or there are AUXTRACE records. The addresses in these are known only once they
+    /// are decoded.
     aux: bool,
-    /// By the number of the mapping: whose it is and what it maps. Only where user stacks are sampled.
+    /// For each mapping, its space and its DSO. Filled only if user stacks are sampled.
     owners: Vec<(Space, u32)>,
-    /// Forks, child and parent. Only where user stacks are sampled.
+    /// Forks, child and parent. Filled only if user stacks are sampled.
     forks: Vec<(Space, Space)>,
 }
 
 impl Mapped {
-    /// The kinds it wants to see.
+    /// The kinds of records to pass to [`Mapped::learn`].
     pub fn kinds() -> Kinds {
         Kinds::of(&[
             RecordType::MMAP,
@@ -90,12 +92,12 @@ impl Mapped {
         }
     }
 
-    /// The recording holds AUX data.
+    /// True if the recording holds AUX data.
     pub fn has_aux(&self) -> bool {
         self.aux
     }
 
-    /// All has been seen: where each DSO is first mapped, and what the look at samples begins with.
+    /// Ends the collection: the first mapping of each DSO, and the start of the survey of samples.
     pub fn into_hits(self) -> (Vec<Spot>, Hits) {
         let Mapped { changes, guests, spots, owners, mut forks, .. } = self;
         forks.sort_unstable();
@@ -105,18 +107,18 @@ impl Mapped {
     }
 }
 
-/// Who mapped what, and who forked whom.
+/// The owners of mappings, and the forks.
 #[derive(Debug)]
 struct Processes {
-    /// By the number of the mapping.
+    /// For each mapping, its space and its DSO.
     owners: Vec<(Space, u32)>,
     /// Child and parent, sorted.
     forks: Vec<(Space, Space)>,
 }
 
 impl Processes {
-    /// Numbers of all mappings, and their DSOs, that these processes ever had: their own and what they may have from the processes they were
-    /// forked from.
+    /// All mappings that these processes ever had, as numbers with their DSOs: their own, and those they may
+    /// have inherited by forks.
     fn mappings_of(&self, processes: &HashSet<Space>) -> impl Iterator<Item = (usize, u32)> {
         let mut all = processes.clone();
         let mut next: Vec<Space> = processes.iter().copied().collect();
@@ -130,24 +132,25 @@ impl Processes {
     }
 }
 
-/// What samples hit. A worker's hits are joined in file order.
+/// The mappings that samples hit. The hits of workers are absorbed in file order.
 #[derive(Debug)]
 pub struct Hits {
     lookup: Lookup,
     guests: Arc<Guests>,
-    /// By the number of the DSO.
+    /// Indexed by DSO.
     dsos: Vec<bool>,
-    /// By the number of the mapping.
+    /// Indexed by mapping.
     mappings: Vec<bool>,
-    /// The first sample that hits each DSO, in file order.
+    /// The first sample in file order that hits each DSO.
     first: Vec<(u32, Spot)>,
     processes: Arc<Processes>,
-    /// Processes whose user stacks samples hold: a reader unwinds these with all that the process had mapped.
+    /// Processes whose user stacks are in samples: readers unwind these with everything the process had
+    /// mapped.
     unwound: HashSet<Space>,
 }
 
 impl Hits {
-    /// Nothing hit yet.
+    /// Starts without hits.
     fn new(spaces: Arc<AddressSpaces>, guests: Arc<Guests>, processes: Arc<Processes>) -> Hits {
         Hits {
             dsos: vec![false; spaces.dsos().len()],
@@ -160,17 +163,17 @@ impl Hits {
         }
     }
 
-    /// The kinds it wants to see.
+    /// The kinds of records to pass to [`Hits::look_at`].
     pub fn kinds() -> Kinds {
         Kinds::of(&[RecordType::SAMPLE, RecordType::CALLCHAIN_DEFERRED])
     }
 
-    /// For one batch.
+    /// An empty copy for one batch.
     pub fn fork(&self) -> Hits {
         Hits::new(self.lookup.spaces().clone(), self.guests.clone(), self.processes.clone())
     }
 
-    /// Takes in the hits of a batch that follows.
+    /// Adds the hits of a later batch.
     pub fn absorb(&mut self, later: Hits) {
         for (dso, spot) in later.first {
             if !std::mem::replace(&mut self.dsos[dso as usize], true) {
@@ -189,12 +192,13 @@ impl Hits {
         self.lookup.spaces()
     }
 
-    /// DSOs with the first sample that hit them, in file order.
+    /// DSOs with the first sample that hits them, in file order.
     pub fn take_first(&mut self) -> Vec<(u32, Spot)> {
         std::mem::take(&mut self.first)
     }
 
-    /// Whether samples need a mapping, by its number: they hit it, or hold a stack that is unwound with it. Those behind the end are not needed.
+    /// For each mapping, whether samples need it: they hit it, or hold a stack that is unwound with it.
+    /// Mappings after the end are not needed.
     pub fn needed_mappings(&self) -> Vec<bool> {
         let mut needed = self.mappings.clone();
         for (mapping, _) in self.processes.mappings_of(&self.unwound) {
@@ -203,18 +207,18 @@ impl Hits {
         needed
     }
 
-    /// Of how many processes samples hold user stacks.
+    /// The number of processes whose user stacks are in samples.
     pub fn unwound(&self) -> u64 {
         self.unwound.len() as u64
     }
 
-    /// DSOs that no address of a sample hits, but that a user stack may, in ascending order.
+    /// DSOs that no address of a sample hits, but that a user stack may hit, in ascending order.
     pub fn unwound_dsos(&self) -> BTreeSet<u32> {
         let dsos = self.processes.mappings_of(&self.unwound).map(|(_, dso)| dso);
         dsos.filter(|&dso| !self.dsos[dso as usize]).collect()
     }
 
-    /// A SAMPLE or CALLCHAIN_DEFERRED record.
+    /// Takes in a SAMPLE or CALLCHAIN_DEFERRED record.
     pub fn look_at(&mut self, record: &Record<'_>, layouts: &Layouts) {
         let Some(layout) = layouts.layout_of(record) else { return };
         let pid = layout.pid_tid(record).map(|(pid, _)| pid);
@@ -246,8 +250,9 @@ impl Hits {
         }
     }
 
-    /// An address that is shown with its DSO, but is not run: it makes the mapping worth keeping, but no DSO worth symbolizing. Only the address
-    /// itself says whether it is the kernel's, whose mappings all stay.
+    /// Counts an address that is shown with its DSO but was not executed: the mapping is worth keeping, the
+    /// DSO is not worth symbolizing. Only the address tells whether it is the kernel's, whose mappings are
+    /// all kept.
     fn touch(&mut self, at: &At<'_, '_>, address: u64) {
         if let Some(hit) = self.find(at, at.user(), address) {
             mark(&mut self.mappings, hit.mapping as usize);
@@ -286,7 +291,7 @@ fn mark(mappings: &mut Vec<bool>, mapping: usize) {
     mappings[mapping] = true;
 }
 
-/// The sample being looked at.
+/// The sample at hand.
 struct At<'r, 'a> {
     record: &'r Record<'a>,
     layouts: &'r Layouts,
@@ -296,7 +301,7 @@ struct At<'r, 'a> {
 }
 
 impl At<'_, '_> {
-    /// The cpumode of the sampled process's own code.
+    /// The cpumode of user code in the sampled process.
     fn user(&self) -> u16 {
         if self.record.is_of_guest() { GUEST_USER } else { USER }
     }

@@ -1,4 +1,5 @@
-//! What records mean together: which DSO an address belonged to, which tasks there were, which events are a guest's, what samples hit.
+//! What records mean together: the DSO of an address, tasks with their names, the events of guests, and what
+//! samples hit.
 
 pub mod address_space;
 pub mod guests;

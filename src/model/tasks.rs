@@ -1,4 +1,4 @@
-//! A table of tasks: lifetime, parent and name, which can be queried in any order.
+//! A table of tasks with their lifetime, parent and names, for lookups in any order.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
@@ -8,12 +8,14 @@ use perfx_format::{Comm, Kinds, Layouts, Record, RecordType, Task, until_nul};
 
 use crate::guests::Guests;
 
-/// What FORK, EXIT and COMM records say, in file order; [`Tasks::new`] sorts it by time. There may be millions, so each takes few bytes.
+/// The contents of FORK, EXIT and COMM records, in file order; [`Tasks::new`] sorts them by time. There may
+/// be millions, so each takes few bytes.
 #[derive(Debug, Default)]
 pub struct TaskChanges {
-    /// Names are wanted.
+    /// Collect names, too.
     named: bool,
-    /// The event ids of records of guests: batches are looked at in any order, so which guest an id means is known only when all have been.
+    /// The event ids of records of guests. Batches are read in any order, so the guest of an id is known only
+    /// when all have been read.
     guest_ids: Vec<Option<u64>>,
     births: Vec<Birth>,
     deaths: Vec<Death>,
@@ -22,8 +24,8 @@ pub struct TaskChanges {
     text: Vec<u8>,
 }
 
-/// A process is forked. Until it is known which machine a guest's event id means, the upper half of a key says which of the `guest_ids`, counted from
-/// 1, and 0 for the host.
+/// A fork of a process. Until the guest of its event id is known, the upper half of the key is an index into
+/// `guest_ids`, counted from 1, or 0 for the host.
 #[derive(Debug)]
 struct Birth {
     time: u64,
@@ -31,16 +33,16 @@ struct Birth {
     parent: u32,
 }
 
-/// A thread ends.
+/// The end of a thread.
 #[derive(Debug)]
 struct Death {
     time: u64,
     process: Key,
-    /// It is the first thread of its process.
+    /// It is the main thread of its process.
     leader: bool,
 }
 
-/// A thread gets a name.
+/// A thread's new name.
 #[derive(Debug)]
 struct Naming {
     time: u64,
@@ -50,15 +52,15 @@ struct Naming {
 
 #[derive(Clone, Copy, Debug)]
 enum Name {
-    /// COMM: where it stands in the text.
+    /// From COMM: its position in the text.
     Given(usize),
-    /// FORK: that of the parent thread at that time.
+    /// From FORK: the name of the parent thread at that time.
     Inherited(u32),
-    /// That of a thread without a name.
+    /// The thread has no name.
     Unknown,
 }
 
-/// A process or thread, on a machine that is not known yet if it is a guest.
+/// A process or thread; if it is a guest's, the machine may still be unknown.
 #[derive(Clone, Copy, Debug)]
 pub struct TaskKey {
     number: u32,
@@ -66,14 +68,14 @@ pub struct TaskKey {
 }
 
 impl TaskKey {
-    /// The process or thread `number`, on the machine where `record` happened.
+    /// The process or thread `number` on the machine of `record`.
     pub fn of(record: &Record<'_>, layouts: &Layouts, number: u32) -> TaskKey {
         let guest = record.is_of_guest();
         let id = || layouts.layout_of(record).and_then(|layout| layout.id(record));
         TaskKey { number, guest: guest.then(id) }
     }
 
-    /// Its address space, now that the guests are known.
+    /// Its address space, once the guests are known.
     pub fn space(self, guests: &Guests) -> Space {
         let machine = match self.guest {
             None => Machine::Host,
@@ -84,7 +86,7 @@ impl TaskKey {
 }
 
 impl TaskChanges {
-    /// `named`: with the names of threads.
+    /// `named`: collect the names of threads, too.
     pub fn new(named: bool) -> TaskChanges {
         TaskChanges { named, ..TaskChanges::default() }
     }
@@ -94,12 +96,12 @@ impl TaskChanges {
         Kinds::of(&[RecordType::FORK, RecordType::EXIT, RecordType::COMM])
     }
 
-    /// What threads were called.
+    /// The names of threads.
     pub fn names(&self) -> impl Iterator<Item = &[u8]> {
         self.given().map(|(_, name)| name)
     }
 
-    /// The threads that were given a name, and the last one each got.
+    /// The last name of each thread that has one.
     pub fn pids(&self) -> BTreeMap<u32, &[u8]> {
         self.given().collect()
     }
@@ -111,7 +113,7 @@ impl TaskChanges {
         })
     }
 
-    /// Takes in a record of these kinds. `None`: it is too short.
+    /// Takes in a record of these kinds. `None` if it is too short.
     pub fn add(&mut self, record: &Record<'_>, layouts: &Layouts) -> Option<()> {
         let layout = layouts.layout_of(record);
         let time = moment(record, layout, layouts);
@@ -157,7 +159,7 @@ impl TaskChanges {
         (guest as Key) << 32 | Key::from(number)
     }
 
-    /// Takes in those of a batch that follows.
+    /// Adds the changes of a later batch.
     pub fn absorb(&mut self, later: TaskChanges) {
         let guests = (self.guest_ids.len() as Key) << 32;
         let key = |key: Key| if key >> 32 == 0 { key } else { key + guests };
@@ -172,7 +174,7 @@ impl TaskChanges {
         }));
     }
 
-    /// Now that guests are known: keys are those of spaces.
+    /// Replaces the indexes of event ids by guests in all keys.
     fn settle(&mut self, guests: &Guests) {
         let TaskChanges { guest_ids, births, deaths, names, .. } = self;
         let keys = births.iter_mut().map(|birth| &mut birth.process);
@@ -185,27 +187,27 @@ impl TaskChanges {
     }
 }
 
-/// One of the processes that had a pid, one after another.
+/// One of the processes that had the same pid, one after the other.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Process {
     /// The number of its life.
     Known(u32),
-    /// It may have had the pid before the first of which that is known; the number of that life.
+    /// A process that may have had the pid before the first known one; the number of that one's life.
     Before(u32),
-    /// Nothing is known of its birth or end.
+    /// Its birth and end are unknown.
     Timeless(Key),
 }
 
-/// Some of the processes, in few bytes.
+/// A compact set of processes.
 #[derive(Debug, Default)]
 pub struct Processes {
-    /// Twice the number of a life, and 1 more for the process that may have had the pid before.
+    /// Twice the number of a life, plus 1 for the process that may have had the pid before.
     numbers: HashSet<u32>,
     timeless: HashSet<Key>,
 }
 
 impl Processes {
-    /// Adds one; true if it was not among them.
+    /// Adds a process; true if it is new.
     pub fn insert(&mut self, process: Process) -> bool {
         match process {
             Process::Known(number) => self.numbers.insert(2 * number),
@@ -214,7 +216,7 @@ impl Processes {
         }
     }
 
-    /// It is among them.
+    /// True if the process is in the set.
     pub fn contains(&self, process: Process) -> bool {
         match process {
             Process::Known(number) => self.numbers.contains(&(2 * number)),
@@ -223,7 +225,7 @@ impl Processes {
         }
     }
 
-    /// All of them, in no order.
+    /// All processes, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = Process> {
         let numbered = self.numbers.iter().map(|number| match number % 2 {
             0 => Process::Known(number / 2),
@@ -232,7 +234,7 @@ impl Processes {
         numbered.chain(self.timeless.iter().copied().map(Process::Timeless))
     }
 
-    /// Takes in those of another.
+    /// Adds the processes of another set.
     pub fn absorb(&mut self, later: Processes) {
         self.numbers.extend(later.numbers);
         self.timeless.extend(later.timeless);
@@ -243,9 +245,9 @@ impl Processes {
 struct Life {
     process: Key,
     birth: u64,
-    /// Of its last thread; `u64::MAX` while it lives.
+    /// The death of its last thread; `u64::MAX` while it lives.
     death: u64,
-    /// [`KERNEL`] where it is not known.
+    /// [`KERNEL`] if unknown.
     parent: u32,
 }
 
@@ -254,17 +256,17 @@ struct Life {
 pub struct Tasks {
     /// By process and birth.
     lives: Vec<Life>,
-    /// By thread and time; none of them is inherited.
+    /// By thread and time; inherited names are resolved.
     names: Vec<Naming>,
     text: Vec<u8>,
 }
 
 impl Tasks {
-    /// Puts the changes in order.
+    /// Sorts and resolves the changes.
     pub fn new(mut changes: TaskChanges, guests: &Guests) -> Tasks {
         changes.settle(guests);
         let TaskChanges { mut births, mut deaths, mut names, text, .. } = changes;
-        // By time, and those of one time in file order.
+        // By time; births with equal times stay in file order.
         births.sort_by_key(|birth| (birth.process, birth.time));
         deaths.sort_by_key(|death| (death.process, death.time));
         names.sort_by_key(|naming| (naming.thread, naming.time));
@@ -272,7 +274,7 @@ impl Tasks {
         Tasks { lives: lives(&births, &deaths), names, text }
     }
 
-    /// TaskKey had the pid at that time.
+    /// The process that had the pid at that time.
     pub fn process(&self, space: Space, time: u64) -> Process {
         let process = space.key();
         let after = self.lives.partition_point(|life| (life.process, life.birth) <= (process, time));
@@ -284,14 +286,14 @@ impl Tasks {
         }
     }
 
-    /// The process it was forked from; what that had mapped by then, it has, too.
+    /// The process that forked it, and whose mappings at that time it inherited.
     pub fn parent(&self, process: Process) -> Option<Process> {
         let Process::Known(number) = process else { return None };
         let life = self.lives.get(number as usize).filter(|life| life.parent != KERNEL)?;
         Some(self.process(Space { pid: life.parent, ..Space::of_key(life.process) }, life.birth))
     }
 
-    /// All processes that are known to have lived at some time of `start..stop`.
+    /// All processes known to have lived at some time in `start..stop`.
     pub fn living(&self, start: u64, stop: u64) -> impl Iterator<Item = Process> + use<'_> {
         let lived = move |birth, death| birth < stop && death >= start;
         (0..).zip(&self.lives).flat_map(move |(number, life)| {
@@ -303,7 +305,7 @@ impl Tasks {
         })
     }
 
-    /// What perf calls the thread then.
+    /// perf's name for the thread at that time.
     pub fn name(&self, machine: Machine, tid: u32, time: u64) -> Cow<'_, [u8]> {
         let thread = Space { machine, pid: tid }.key();
         match find(&self.names, thread, time).map(|at| self.names[at].name) {
@@ -313,7 +315,7 @@ impl Tasks {
     }
 }
 
-/// The lives of all processes, of sorted births and deaths.
+/// Builds the lives of all processes from sorted births and deaths.
 fn lives(mut births: &[Birth], mut deaths: &[Death]) -> Vec<Life> {
     let mut lives = Vec::with_capacity(births.len());
     let mut leaders: Vec<u32> = Vec::new();
@@ -327,7 +329,7 @@ fn lives(mut births: &[Birth], mut deaths: &[Death]) -> Vec<Life> {
         let own = deaths.iter().take_while(|death| death.process == process).count();
         let (own_deaths, rest) = deaths.split_at(own);
         deaths = rest;
-        // How many first threads of a process ended before each death.
+        // The number of main threads that ended before each death.
         leaders.clear();
         leaders.push(0);
         leaders.extend(own_deaths.iter().scan(0, |sum, death| {
@@ -338,13 +340,13 @@ fn lives(mut births: &[Birth], mut deaths: &[Death]) -> Vec<Life> {
             let from = own_deaths.partition_point(|death| death.time < birth);
             let to = own_deaths.partition_point(|death| death.time <= end);
             let last = own_deaths[from..to].last().map_or(0, |last| last.time);
-            // A thread that ends is not the end of its process, unless the first one ended, too.
+            // The end of a thread is not the end of its process, unless the main thread ended, too.
             let ended = leaders[to] > leaders[from] || is_first && end < u64::MAX && last > 0;
             if ended { last } else { end }
         };
         let first = own_births.first().map_or(u64::MAX, |birth| birth.time);
         if first > 0 {
-            // Another process may have had the pid before, up to the birth of the next one, without any record.
+            // Another process without any record may have had the pid before, up to this birth.
             let end = death(0, first, true);
             if end != first || own_births.is_empty() {
                 lives.push(Life { process, birth: 0, death: end, parent: KERNEL });
@@ -364,7 +366,7 @@ fn find(names: &[Naming], thread: Key, time: u64) -> Option<usize> {
     after.checked_sub(1).filter(|&at| names[at].thread == thread)
 }
 
-/// Replaces inherited names by what was given to a parent, however many generations back.
+/// Replaces inherited names by the name given to an ancestor, however many generations back.
 fn inherit(names: &mut [Naming]) {
     let mut heirs = Vec::new();
     for at in 0..names.len() {
@@ -373,7 +375,7 @@ fn inherit(names: &mut [Naming]) {
             let Some(at) = next else { break Name::Unknown };
             let Naming { time, thread, name } = names[at];
             let Name::Inherited(parent) = name else { break name };
-            // Found again, it is its own parent.
+            // If the search comes back to it, it is its own ancestor.
             names[at].name = Name::Unknown;
             heirs.push(at);
             let parent = Space { pid: parent, ..Space::of_key(thread) }.key();
@@ -406,7 +408,7 @@ mod tests {
     #[test]
     fn a_pid_that_is_used_again_and_again_costs_each_process_the_same() {
         let processes = 1 << 20;
-        // If each life looked at all deaths, this would take an hour.
+        // If each life searched all deaths, this would take an hour.
         let births: Vec<Birth> = (1..=processes).map(|number| birth(10 * number, 7, 1)).collect();
         let deaths: Vec<Death> = (1..=processes).map(|number| death(10 * number + 5, 7, true)).collect();
         let lives = lives(&births, &deaths);
@@ -440,7 +442,7 @@ mod tests {
         let tasks = Tasks::new(changes, &Guests::default());
         assert_eq!(tasks.process(space(7), 9), Process::Before(0));
         assert_eq!(tasks.process(space(7), 10), Process::Known(0));
-        // It is known when the one before 8 ended.
+        // The end of the one before 8 is known.
         assert_eq!(tasks.process(space(8), 9), Process::Known(1));
         assert_eq!(tasks.process(space(8), 10), Process::Known(2));
         assert_eq!(tasks.process(space(6), 10), Process::Timeless(6));
@@ -454,7 +456,7 @@ mod tests {
         let depth = 20_000;
         let mut names = vec![naming(1, 1, Name::Given(0))];
         names.extend((2..=depth).map(|tid| naming(tid.into(), tid, Name::Inherited(tid - 1))));
-        // Two that are each other's parent have no name.
+        // Two threads that are each other's parent have no name.
         names.push(naming(5, depth + 1, Name::Inherited(depth + 2)));
         names.push(naming(5, depth + 2, Name::Inherited(depth + 1)));
         let changes = TaskChanges { names, text: b"first\0".to_vec(), ..TaskChanges::default() };

@@ -1,4 +1,5 @@
-//! What symbolizing needs of an ELF file: the symbols that can hold code, how file offsets become addresses, and the name of its debug file.
+//! What symbolizing needs from an ELF file: the symbols of code, the mapping from file offsets to addresses,
+//! and the name of its debug file.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -14,7 +15,8 @@ use object::{Endianness, FileKind, ReadCache, ReadRef};
 
 use crate::Symbol;
 
-/// The most that is read of one file: the tables of the largest programs there are fit, and a hostile one ends here.
+/// The most that is read of one file: enough for the tables of the largest programs, and an end to hostile
+/// ones.
 const MOST_READ: u64 = 1 << 30;
 
 /// An ELF file.
@@ -22,22 +24,22 @@ const MOST_READ: u64 = 1 << 30;
 pub struct ElfFile {
     /// Its build-id.
     pub build_id: Option<BuildId>,
-    /// It has the full table, not only what the dynamic linker needs.
+    /// It has the full symbol table, not only the dynamic linker's.
     pub has_symtab: bool,
-    /// File name and CRC of the file that its symbols were moved to.
+    /// File name and CRC of the file with its stripped symbols.
     pub debug_link: Option<(Vec<u8>, u32)>,
-    /// Its symbols by address, in the order of its tables.
+    /// Its symbols in the order of its tables.
     pub symbols: Vec<Symbol>,
-    /// PT_LOAD: offset in the file, bytes, address.
+    /// PT_LOAD segments: offset in the file, size, address, in bytes.
     segments: Vec<(u64, u64, u64)>,
 }
 
 impl ElfFile {
-    /// Reads its headers and symbol tables. What is damaged of them is passed by.
+    /// Reads its headers and symbol tables. Damaged parts are skipped.
     ///
     /// # Errors
     ///
-    /// The file can't be read, or is not sound ELF.
+    /// The file cannot be read, or is not sound ELF.
     pub fn read(path: &Path) -> Result<ElfFile, Error> {
         let build_id = build_id::of_file(path)?;
         let (file, _) = build_id::open(path)?;
@@ -60,7 +62,7 @@ impl ElfFile {
         })
     }
 
-    /// The address at which the byte at this offset of the file is meant to lie.
+    /// The virtual address of the byte at this offset of the file.
     pub fn address_of(&self, offset: u64) -> Option<u64> {
         let inside = |&&(start, size, _): &&(u64, u64, u64)| offset >= start && offset - start < size;
         let (start, _, address) = self.segments.iter().find(inside)?;
@@ -80,7 +82,7 @@ where
     let mut file = ElfFile::default();
     for segment in header.program_headers(endian, data).unwrap_or_default() {
         if segment.p_type(endian) == PT_LOAD {
-            // A debug file keeps the headers of what it no longer holds, with a size of 0 in the file.
+            // A debug file keeps the headers of removed segments, with a file size of 0.
             let size = segment.p_filesz(endian).into().max(segment.p_memsz(endian).into());
             file.segments.push((segment.p_offset(endian).into(), size, segment.p_vaddr(endian).into()));
         }
@@ -110,7 +112,8 @@ where
             let section = sections.get(usize::from(index.0));
             let is_code = match kind {
                 STT_FUNC | STT_GNU_IFUNC => true,
-                // A label in assembly. Not one that marks what follows in the section (`$x` is code, `$d` data) for who disassembles it.
+                // A label in assembly, except the mapping symbols that mark the section's contents for
+                // disassemblers (`$x` code, `$d` data).
                 STT_NOTYPE => {
                     let visible = matches!(symbol.st_visibility(), STV_DEFAULT | STV_PROTECTED);
                     let marks = matches!(machine, EM_ARM | EM_AARCH64 | EM_RISCV);
@@ -131,7 +134,7 @@ where
             }
             let mut start: u64 = symbol.st_value(endian).into();
             if machine == EM_ARM && kind == STT_FUNC {
-                // The lowest bit says Thumb.
+                // The lowest bit marks Thumb code.
                 start &= !1;
             }
             let limit = section.map_or(u64::MAX, |section| {
@@ -151,7 +154,7 @@ where
     Ok(file)
 }
 
-/// The string that begins at an offset of a string table.
+/// The string at an offset of a string table.
 fn text_at(table: &[u8], at: u32) -> &[u8] {
     let rest = table.get(at as usize..).unwrap_or_default();
     rest.split(|&byte| byte == 0).next().unwrap_or_default()
@@ -163,6 +166,6 @@ fn debug_link(link: &[u8], endian: Endianness) -> Option<(Vec<u8>, u32)> {
     let at = (name.len() + 1).next_multiple_of(4);
     let crc: [u8; 4] = link.get(at..at + 4)?.try_into().ok()?;
     let crc = if endian == Endianness::Little { u32::from_le_bytes(crc) } else { u32::from_be_bytes(crc) };
-    // It is a name and no path, or it would lead anywhere.
+    // Only a plain file name is accepted: a path could lead anywhere.
     (!name.is_empty() && !name.contains(&b'/') && name != b"..").then(|| (name.to_vec(), crc))
 }

@@ -1,4 +1,5 @@
-//! The text of /proc/kallsyms: a line a symbol, `ffffffff81000000 T _text`, and `[module]` behind those of a module.
+//! Reads the text of /proc/kallsyms: one symbol a line, `ffffffff81000000 T _text`, followed by `[module]`
+//! for symbols of modules.
 
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _};
@@ -6,10 +7,10 @@ use std::path::Path;
 
 use crate::{Symbol, Symbols};
 
-/// The most that is read: ten times what any kernel has.
+/// The most that is read: ten times the size of any kernel's table.
 const MOST_READ: u64 = 256 << 20;
 
-/// Code of a module, or of the kernel itself. Empty when the kernel shows no addresses (kptr_restrict).
+/// The symbols of a module, or of the kernel itself. Empty if the kernel hides addresses (kptr_restrict).
 pub(crate) fn read(file: &Path, module: Option<&[u8]>) -> io::Result<Symbols> {
     let mut symbols = Vec::new();
     let mut lines = BufReader::new(File::open(file)?.take(MOST_READ));
@@ -32,7 +33,7 @@ fn symbol(line: &[u8], module: Option<&[u8]>) -> Option<Symbol> {
     Some(Symbol {
         start,
         end: start,
-        // The last one of a module or of the kernel has nothing behind it to end at.
+        // No symbol follows the last one of a module or of the kernel to bound it.
         limit: u64::MAX,
         weak: kind.eq_ignore_ascii_case(b"w"),
         global: kind[0].is_ascii_uppercase(),

@@ -1,9 +1,9 @@
-//! From an address to the symbol that `perf report` would name: the tables of ELF files, of their debug files and of /proc/kallsyms, by perf's
-//! own choice among aliases.
+//! Finds the symbol for an address that `perf report` would name: in ELF files, their debug files and
+//! /proc/kallsyms, with perf's choice among aliases.
 //!
-//! The tables are read and the names demangled by well-kept crates (`object`, `cpp_demangle`, `rustc-demangle`); which symbol covers an address is
-//! decided here, because the whole symbolizers (blazesym, wholesym, addr2line) ask DWARF first and choose otherwise among aliases, so that totals would
-//! not agree with perf's.
+//! Well-kept crates read the tables and demangle the names (`object`, `cpp_demangle`, `rustc-demangle`).
+//! Which symbol covers an address is decided here, because the complete symbolizers (blazesym, wholesym,
+//! addr2line) ask DWARF first and choose otherwise among aliases, so that totals would not agree with perf's.
 
 #![warn(clippy::missing_errors_doc)]
 
@@ -17,31 +17,31 @@ use std::collections::HashMap;
 pub use crate::elf::ElfFile;
 pub use crate::sources::{Image, Reference, Sources};
 
-/// A function, or whatever else a sample may lie in.
+/// A function, or any other symbol that a sample may hit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Symbol {
-    /// First address.
+    /// Start address.
     pub start: u64,
-    /// Behind the last one. Equal to `start` where the table does not say it; then [`Symbols::new`] works it out.
+    /// End address, exclusive. Equal to `start` if the table has no size; [`Symbols::new`] then computes it.
     pub end: u64,
-    /// How far it may reach at most, where the table does not say its end: the end of its section.
+    /// An upper bound of the end if the table has no size: the end of its section.
     pub limit: u64,
-    /// The linker takes another one of this name before it.
+    /// The linker prefers another symbol of this name.
     pub weak: bool,
-    /// Other files can see it.
+    /// It is visible to other files.
     pub global: bool,
-    /// As in the table, mangled.
+    /// As in the table, possibly mangled.
     pub name: Box<[u8]>,
 }
 
 impl Symbol {
-    /// The name as perf shows it: C++ and Rust names demangled, what is not UTF-8 replaced.
+    /// The name as perf shows it: C++ and Rust names demangled, invalid UTF-8 replaced.
     pub fn shown(&self) -> Cow<'_, str> {
         let name = String::from_utf8_lossy(&self.name);
         if let Ok(rust) = rustc_demangle::try_demangle(&name) {
             return format!("{rust:#}").into();
         }
-        // Everything else that is mangled begins so; names that merely look alike are left as they are.
+        // All other mangled names begin with these; names that only look similar are left as they are.
         if name.starts_with("_Z")
             && let Ok(symbol) = cpp_demangle::Symbol::new(&*self.name)
             && let Ok(shown) = symbol.demangle()
@@ -55,16 +55,16 @@ impl Symbol {
 /// Symbols by address.
 #[derive(Clone, Default, Debug)]
 pub struct Symbols {
-    /// Ascending by `start`, one for each.
+    /// Ascending by `start`, one symbol for each address.
     symbols: Vec<Symbol>,
-    /// Those that were not chosen, by name: who looks for a name finds these, too.
+    /// Symbols that were not chosen, by name, so that a search by name finds them, too.
     aliases: HashMap<Box<[u8]>, u64>,
 }
 
 impl Symbols {
-    /// Sorts them, chooses among those that begin at one address, and gives an end to those that have none.
+    /// Sorts the symbols, chooses one of those with equal addresses, and computes missing ends.
     pub fn new(mut symbols: Vec<Symbol>) -> Symbols {
-        // Stable: among equals the first in the table wins.
+        // The sort is stable: among equals the first in the table wins.
         symbols.sort_by_key(|symbol| symbol.start);
         let mut aliases = HashMap::new();
         symbols.dedup_by(|later, kept| {
@@ -87,27 +87,27 @@ impl Symbols {
         Symbols { symbols, aliases }
     }
 
-    /// The symbol over an address: the last one that begins at or before it, if it reaches that far.
+    /// The symbol that covers an address: the last one that begins at or before it, if it reaches that far.
     pub fn find(&self, address: u64) -> Option<&Symbol> {
         let after = self.symbols.partition_point(|symbol| symbol.start <= address);
         let symbol = self.symbols.get(after.checked_sub(1)?)?;
         (address < symbol.end || address == symbol.start).then_some(symbol)
     }
 
-    /// The address of a symbol by its name in the table.
+    /// The address of a symbol, by its name in the table.
     pub fn address_of(&self, name: &[u8]) -> Option<u64> {
         let chosen = self.symbols.iter().find(|symbol| *symbol.name == *name).map(|symbol| symbol.start);
         chosen.or_else(|| self.aliases.get(name).copied())
     }
 
-    /// There are none.
+    /// True if there are no symbols.
     pub fn is_empty(&self) -> bool {
         self.symbols.is_empty()
     }
 }
 
-/// perf's choice among symbols of one address: one with a size, one that is not weak, one that is global, the one with fewer underscores before its
-/// name, the longer name; else the first.
+/// perf's choice among symbols at one address: one with a size, one that is not weak, one that is global, the
+/// one with fewer leading underscores, the longer name; else the first.
 fn is_better(other: &Symbol, kept: &Symbol) -> bool {
     let rank = |symbol: &Symbol| {
         let name = symbol.shown();

@@ -1,4 +1,5 @@
-//! Where the symbols of a recorded object are: a file is used only when it is the one that was recorded, as far as anything tells.
+//! Finds the symbols of a recorded object. A file is used only if it is the recorded one, as far as that can
+//! be known.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -27,11 +28,11 @@ use crate::{Symbol, Symbols, kallsyms};
 /// ```
 #[derive(Debug)]
 pub struct Sources {
-    /// One for each place, so that a wrong build-id in one does not hide the right one in the next.
+    /// One for each place, so that a wrong build-id in one place does not hide the right one in the next.
     finders: Vec<Finder>,
     running: Option<Finder>,
     caches: Vec<PathBuf>,
-    /// Folders that debug packages install into.
+    /// Folders of debug packages.
     debug: Vec<DebugFolder>,
 }
 
@@ -47,32 +48,32 @@ impl DebugFolder {
     }
 }
 
-/// A symbol of the running kernel whose address a recording tells, as perf record writes it into the kernel's mapping: with it, addresses of
-/// another boot or of vmlinux are brought to where the kernel lay.
+/// A symbol of the running kernel with its recorded address, which perf record writes into the kernel's
+/// mapping. It relates the addresses of another boot or of vmlinux to the recorded kernel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reference {
     /// `_text` or `_stext`.
     pub name: Vec<u8>,
-    /// Where it lay.
+    /// Its recorded address.
     pub address: u64,
 }
 
 /// The symbols of an object.
 #[derive(Clone, Debug)]
 pub enum Image {
-    /// Of a file, looked up by the offset in it.
+    /// Of a file, looked up by file offset.
     File(ElfFile, Symbols),
     /// Of a kernel, looked up by address; `shift` is added to a recorded address first.
     Kernel {
         /// The table.
         symbols: Symbols,
-        /// Wrapping.
+        /// Wraps around.
         shift: u64,
     },
 }
 
 impl Image {
-    /// The symbol over a byte: of a file by its offset, of a kernel by its address.
+    /// The symbol that covers a byte: of a file by offset, of a kernel by address.
     pub fn find(&self, at: u64) -> Option<&Symbol> {
         match self {
             Image::File(elf, symbols) => symbols.find(elf.address_of(at)?),
@@ -82,7 +83,8 @@ impl Image {
 }
 
 impl Sources {
-    /// `files`: the files and the kernel of this machine. `roots` are folders that stand for `/`, `caches` are perf's build-id caches.
+    /// `files`: use the files and the kernel of this machine. `roots` are folders that replace `/`, `caches`
+    /// are perf's build-id caches.
     pub fn new(files: bool, roots: &[PathBuf], caches: &[PathBuf], recorded_on: &RecordedOn) -> Sources {
         let places = || Places { recorded_on: recorded_on.clone(), ..Places::default() };
         let mut finders = Vec::new();
@@ -103,7 +105,7 @@ impl Sources {
         Sources { finders, running, caches: caches.to_vec(), debug }
     }
 
-    /// The symbols of an object whose build-id is `id`, where that is known.
+    /// The symbols of an object; `id` is its build-id, if known.
     pub fn image(
         &self,
         object: &Object,
@@ -133,7 +135,7 @@ impl Sources {
         Some(Image::File(elf, Symbols::new(symbols)))
     }
 
-    /// Files that the finders name.
+    /// The files that the finders name.
     fn found(&self, object: &Object, id: Option<BuildId>) -> Vec<PathBuf> {
         let mut files = Vec::new();
         for finder in &self.finders {
@@ -142,7 +144,8 @@ impl Sources {
                     Source::Cache if place.is_dir() => files.push(place.join("elf")),
                     _ => files.push(place),
                 },
-                // It was let pass by its inode or name, it only has no build-id; nor has the recording.
+                // The file passed the check of inode and name; it has no build-id, and neither does the
+                // recording.
                 Answer::Missing { tried } if id.is_none() => {
                     files.extend(tried.into_iter().filter_map(|(_, reason)| match reason {
                         Reason::NoId { place } if place.is_file() => Some(place),
@@ -155,11 +158,12 @@ impl Sources {
         files
     }
 
-    /// What the caches hold for a build-id, under these names; the empty one is the entry itself, as old versions of perf and debug packages have it.
+    /// The caches' entries for a build-id under these names. The empty name is the entry itself, as in old
+    /// versions of perf and in debug packages.
     fn cached(&self, id: Option<BuildId>, names: &[&str]) -> Vec<PathBuf> {
         let entries = id.iter().flat_map(|id| {
             let hex = id.to_string();
-            // Of an id of 16 bytes some versions of perf wrote 20.
+            // Some versions of perf wrote 20 bytes for an id of 16.
             let padded = format!("{hex:0<40}");
             [hex, padded]
         });
@@ -174,7 +178,7 @@ impl Sources {
             .collect()
     }
 
-    /// The file with the symbols that were stripped from this one: by its build-id, then by its debug link.
+    /// The file with the symbols stripped from this one: found by its build-id, then by its debug link.
     fn debug_file(&self, elf: &ElfFile, place: &Path, recorded: &Path) -> Option<ElfFile> {
         let mut files = self.cached(elf.build_id, &["debug"]);
         if let Some(id) = elf.build_id {
@@ -222,7 +226,7 @@ impl Sources {
         })
     }
 
-    /// Modules lie elsewhere after each boot, and only the running kernel tells where.
+    /// Modules are at other addresses after each boot, and only the running kernel knows them.
     fn module(
         &self,
         object: &Object,
@@ -246,7 +250,8 @@ impl Sources {
     }
 }
 
-/// The file has the id that was recorded. Old versions of perf recorded 20 bytes whatever the length, with zeros behind.
+/// True if the file has the recorded id. Old versions of perf recorded 20 bytes whatever the length, padded
+/// with zeros.
 fn fits(recorded: Option<BuildId>, found: Option<BuildId>) -> bool {
     let Some(recorded) = recorded else { return true };
     let padded = |id: BuildId| {

@@ -1,4 +1,4 @@
-//! What a person sees: reports, progress, records as text, numbers.
+//! What a user sees: reports, progress, records as text, numbers.
 
 pub(crate) mod progress;
 pub mod render;

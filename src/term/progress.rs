@@ -1,4 +1,5 @@
-//! How far a command has come, on a terminal and after two seconds; whoever reads counts the bytes anyway, so it costs nothing.
+//! A progress bar, shown on a terminal after two seconds. Readers count the bytes anyway, so it costs
+//! nothing.
 
 use std::io::{self, IsTerminal as _};
 use std::sync::Arc;
@@ -9,22 +10,22 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use perfx_format::read::{Progress, Recording};
 
-/// What is done by then needs no bar.
+/// A command that ends within this time shows no bar.
 const PATIENCE: Duration = Duration::from_secs(2);
 const TICK: Duration = Duration::from_millis(100);
 
-/// Shows it until it is dropped, which takes it off the screen.
+/// Shows the bar until it is dropped, which removes it from the screen.
 pub(crate) struct Bar {
     running: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
 impl Bar {
-    /// Nothing is shown.
+    /// No bar.
     pub(crate) fn none() -> Bar {
         Bar { running: None }
     }
 
-    /// Of the bytes of a recording that have been read.
+    /// Shows how many bytes of a recording have been read.
     pub(crate) fn of(recording: &Recording) -> Bar {
         if !io::stderr().is_terminal() {
             return Bar::none();
@@ -33,7 +34,7 @@ impl Bar {
         let (ended, end) = mpsc::channel();
         let thread = thread::Builder::new().spawn(move || {
             let begin = Instant::now();
-            // Hidden at first, so that rate and time left are of the whole time.
+            // Hidden at first, so that rate and time left cover the whole time.
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
             while let Err(RecvTimeoutError::Timeout) = end.recv_timeout(TICK) {
                 update(&bar, &progress, size);
@@ -70,7 +71,7 @@ impl Drop for Bar {
     fn drop(&mut self) {
         if let Some((ended, thread)) = self.running.take() {
             drop(ended);
-            // Showing something is no reason to fail.
+            // A failing display does not fail the command.
             let _ = thread.join();
         }
     }

@@ -1,15 +1,15 @@
-//! Shows decoded values as one line, as indented lines or as JSON; what is shown is the same on every machine, so that snapshots and scripts can
-//! rely on it.
+//! Shows decoded values as one line, as indented lines or as JSON. The result is the same on every machine,
+//! so that snapshots and scripts can rely on it.
 //!
 //! | value | text | JSON |
 //! |---|---|---|
 //! | `Number`, `Signed` | `12`, `-1` | a string: many readers lose digits of numbers above 2^53, and one rule for all is easier to remember |
 //! | `Hex` | `0x1f` | a string, `"0x1f"` |
 //! | `Float` | `0.5`, `1e-9` | a number; `"NaN"`, `"inf"` and `"-inf"` are strings |
-//! | `Text`, `Name` | as it is; in `"` when it is empty or holds white space, `"`, control or format characters or what is not UTF-8, and then `\"`, `\\` and `\xNN` for each byte that can't be shown | a string; text that is not UTF-8 is `{"bytes": "hex"}` |
-//! | `Bytes` | hex digits; more than 32 bytes are `<100 bytes 000102…>` unless all are asked for | a string of hex digits, all of them |
+//! | `Text`, `Name` | as it is; in `"` if it is empty or has white space, `"`, control or format characters or invalid UTF-8, with `\"`, `\\`, and `\xNN` for each byte that cannot be shown | a string; text that is not UTF-8 is `{"bytes": "hex"}` |
+//! | `Bytes` | hex digits; more than 32 bytes are `<100 bytes 000102…>` unless all are requested | a string of hex digits, all of them |
 //! | `List` | `[1 2 3]` | an array |
-//! | `Map` | `{a=1 b=2}` | an object; when a name comes twice, the second is `name_2` |
+//! | `Map` | `{a=1 b=2}` | an object; a second entry with the same name is `name_2` |
 
 use std::fmt::{self, Write};
 
@@ -18,20 +18,21 @@ use serde_json::{Map, Value as Json};
 
 use crate::term::report::{is_hidden, printable};
 
-/// How text is made.
+/// Options for text.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Style {
     /// Show all bytes of `Bytes`, however many.
     pub all_bytes: bool,
 }
 
-/// `Bytes` up to this length are shown whole: a build-id has 20, a hash 32.
+/// `Bytes` up to this length are shown completely: a build-id has 20, a hash 32.
 const SHORT: usize = 32;
 
-/// Of longer ones, this many are shown.
+/// The number of bytes shown of longer ones.
 const FIRST: usize = 16;
 
-/// The fields of a decoded record or section, followed by its oddities, if any, as `odd`: a list of {code, what}.
+/// The fields of a decoded record or section, followed by its oddities, if any, as `odd`: a list of {code,
+/// what}.
 pub fn with_odd(decoded: Decoded<'_>) -> Fields<'_> {
     let Decoded { mut fields, odd } = decoded;
     if !odd.is_empty() {
@@ -48,13 +49,13 @@ pub fn line<'v>(fields: &'v Fields<'_>, style: Style) -> impl fmt::Display + 'v 
     shown(move |f| write_pairs(f, fields, style))
 }
 
-/// A value as in a [`line()`].
+/// A value as in [`line()`].
 pub fn value<'v>(value: &'v Value<'_>, style: Style) -> impl fmt::Display + 'v {
     shown(move |f| write_value(f, value, style))
 }
 
-/// One `name: value` a line, each line ended by a newline; what is inside a value stands below it, two spaces further in. `depth` counts such
-/// steps for the outermost fields.
+/// One `name: value` a line, each line ended by a newline; nested values follow, indented by two more spaces.
+/// `depth` is the indentation of the outermost fields, in such steps.
 pub fn indented<'v>(fields: &'v Fields<'_>, depth: usize, style: Style) -> impl fmt::Display + 'v {
     shown(move |f| write_indented(f, fields, depth, false, style))
 }
@@ -93,17 +94,17 @@ pub fn json_value(value: &Value<'_>) -> Json {
     }
 }
 
-/// The name of a kind of record, `unknown(4000)` for one that has none.
+/// The name of a record kind, `unknown(4000)` for an unknown one.
 pub fn kind_name(kind: RecordType) -> String {
     kind.name().map_or_else(|| format!("unknown({})", kind.0), str::to_owned)
 }
 
-/// Text for a person, without quotes; what a terminal must not see, and what is not UTF-8, is escaped.
+/// Text for a person, without quotes; invalid UTF-8 and characters that could harm a terminal are escaped.
 pub fn readable(text: &[u8]) -> String {
     let mut out = String::new();
     for chunk in text.utf8_chunks() {
         out += &printable(chunk.valid());
-        // A String takes everything.
+        // Writing to a String cannot fail.
         let _ = write_escaped(&mut out, chunk.invalid());
     }
     out
@@ -112,12 +113,12 @@ pub fn readable(text: &[u8]) -> String {
 /// Hex digits without separators.
 pub fn hex(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len() * 2);
-    // A String takes everything.
+    // Writing to a String cannot fail.
     let _ = write_hex(&mut out, bytes);
     out
 }
 
-/// What a function writes.
+/// A `Display` from a function.
 fn shown(write: impl Fn(&mut fmt::Formatter<'_>) -> fmt::Result) -> impl fmt::Display {
     struct Shown<F>(F);
     impl<F: Fn(&mut fmt::Formatter<'_>) -> fmt::Result> fmt::Display for Shown<F> {
@@ -144,7 +145,7 @@ fn write_value(f: &mut impl Write, value: &Value<'_>, style: Style) -> fmt::Resu
         Value::Number(number) => write!(f, "{number}"),
         Value::Signed(number) => write!(f, "{number}"),
         Value::Hex(number) => write!(f, "{number:#x}"),
-        // `Debug` turns to an exponent where `Display` would write hundreds of zeros.
+        // `Debug` uses an exponent where `Display` would write hundreds of zeros.
         Value::Float(number) => write!(f, "{number:?}"),
         Value::Text(text) => write_text(f, text),
         Value::Name(name) => write_text(f, name.as_bytes()),
@@ -200,7 +201,7 @@ fn write_hex(f: &mut impl Write, bytes: &[u8]) -> fmt::Result {
     bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
 }
 
-/// Indents all fields by `depth` steps; the first one carries a dash when they are an item of a list.
+/// Writes all fields, indented by `depth` steps; the first one gets a dash if they are an item of a list.
 fn write_indented(
     f: &mut impl Write,
     fields: &Fields<'_>,
@@ -246,14 +247,14 @@ fn write_indented(
     Ok(())
 }
 
-/// Two spaces a step; the last two make way for a dash.
+/// Writes two spaces a step; a dash replaces the last two.
 fn write_margin(f: &mut impl Write, depth: usize, dash: bool) -> fmt::Result {
     let width = depth * 2;
     let mark = if dash { "- " } else { "" };
     write!(f, "{mark:>width$}")
 }
 
-/// Needs lines of its own.
+/// True if the value needs lines of its own.
 fn nests(value: &Value<'_>) -> bool {
     match value {
         Value::Map(fields) => !fields.is_empty(),
@@ -267,7 +268,7 @@ mod tests {
     use super::*;
     use perfx_format::Oddity;
 
-    /// One of each kind.
+    /// One value of each kind.
     fn all() -> Fields<'static> {
         vec![
             ("pid", Value::Number(u64::MAX)),

@@ -1,4 +1,4 @@
-//! What is said to people on standard error: reports and errors, no more of them than was asked for, coloured where a terminal shows them.
+//! Prints reports and errors on standard error, as much as was requested, coloured on a terminal.
 
 use std::io::{self, Write as _};
 
@@ -15,7 +15,7 @@ pub(crate) const LITERAL: Style = AnsiColor::Cyan.on_default().bold();
 const BAD: Style = AnsiColor::Red.on_default().bold();
 const ODD: Style = AnsiColor::Yellow.on_default().bold();
 
-/// The colours of help and of mistakes in the command line.
+/// The colours of help and usage errors.
 pub(crate) const STYLES: Styles =
     Styles::styled().header(HEADING).usage(HEADING).literal(LITERAL).error(BAD).invalid(ODD).valid(LITERAL);
 
@@ -28,7 +28,7 @@ pub(crate) enum ColorWhen {
 }
 
 impl ColorWhen {
-    /// For all that is printed from now on. Standard output and standard error are judged each for itself.
+    /// Applies to everything printed from now on, separately for standard output and standard error.
     pub(crate) fn apply(self) {
         let choice = match self {
             ColorWhen::Auto => anstream::ColorChoice::Auto,
@@ -47,7 +47,7 @@ pub(crate) fn heading(text: &str) -> String {
     }
 }
 
-/// What is told on standard error.
+/// How much is printed on standard error.
 #[derive(Args, Debug, Clone, Copy)]
 pub(crate) struct VerbosityArgs {
     /// Print only losses, warnings and errors
@@ -67,12 +67,13 @@ impl VerbosityArgs {
         self.verbose > 1 && !self.quiet
     }
 
-    /// Shows on a terminal how far the reading of a recording has come, until it is dropped: before anything else is printed.
+    /// Shows the reading progress of a recording on a terminal until the bar is dropped, which must be before
+    /// other output.
     pub(crate) fn progress(self, recording: &Recording) -> Bar {
         if self.quiet || self.no_progress { Bar::none() } else { Bar::of(recording) }
     }
 
-    /// Prints a report's lines; the exit code they amount to.
+    /// Prints a report's lines and returns the exit code for them.
     pub(crate) fn print(self, report: &Report) -> u8 {
         let most = match (self.quiet, self.verbose) {
             (true, _) => Level::Warning,
@@ -89,13 +90,13 @@ impl VerbosityArgs {
             let line = if most == Level::Detail { line.replace(LISTED, "") } else { line.clone() };
             text += &format!("perfx: {prefix}{}\n", printable(&line));
         }
-        // When standard error is gone there is nobody left to tell.
+        // If standard error is closed, the message is lost.
         let _ = anstream::stderr().write_all(text.as_bytes());
         if report.lines.iter().any(|(level, _)| *level <= Level::Warning) { 3 } else { 0 }
     }
 }
 
-/// What an error and its causes say. An error of the format says its own cause.
+/// The text of an error and its causes. An error of the format already includes its cause.
 pub(crate) fn message(error: &anyhow::Error) -> String {
     let mut said = Vec::new();
     for cause in error.chain() {
@@ -107,15 +108,15 @@ pub(crate) fn message(error: &anyhow::Error) -> String {
     said.join(": ")
 }
 
-/// Says why nothing came of it.
+/// Reports a failure.
 pub(crate) fn tell_failure(error: &anyhow::Error) {
-    // Not `eprintln!`, which panics when standard error is gone.
+    // Not `eprintln!`, which panics if standard error is closed.
     let what = printable(&message(error));
     let way_out = if what.contains("perfx recover") { "" } else { way_out(error) };
     let _ = writeln!(anstream::stderr(), "{BAD}perfx:{BAD:#} {what}{way_out}");
 }
 
-/// What to do about a recording that ends too early or is damaged; `recover` itself has no such error.
+/// The hint for a recording that ends too early or is damaged; errors of `recover` itself have none.
 fn way_out(error: &anyhow::Error) -> &'static str {
     let fault = error.chain().find_map(|cause| cause.downcast_ref::<perfx_format::Error>()?.fault_code());
     match fault.and_then(|fault| perfx_doctor::code(fault).mend) {
@@ -124,14 +125,16 @@ fn way_out(error: &anyhow::Error) -> &'static str {
     }
 }
 
-/// Names in a recording can hold anything, also what a terminal takes for a command or shows in another order.
+/// Escapes text: names in a recording can contain anything, including terminal commands and characters that
+/// change the order of others.
 pub(crate) fn printable(text: &str) -> String {
     let shown =
         |char: char| if is_hidden(char) { char.escape_default().to_string() } else { char.to_string() };
     text.chars().map(shown).collect()
 }
 
-/// Control characters, and those of Unicode that show nothing themselves but change how others are shown: their order, their line, their width.
+/// True for control characters, and for invisible Unicode characters that change the order, line or width of
+/// others.
 pub(crate) fn is_hidden(char: char) -> bool {
     char.is_control()
         || matches!(

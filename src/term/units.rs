@@ -1,4 +1,4 @@
-//! Numbers as a person reads them; JSON has them exact.
+//! Formats numbers for people; JSON has them exact.
 
 /// `1.5 MB`: powers of 1000, one decimal; below 1000 exact bytes.
 pub(crate) fn size(bytes: u64) -> String {
@@ -15,12 +15,12 @@ pub(crate) fn size(bytes: u64) -> String {
 
 pub(crate) use perfx_pipeline::{count, wide_count};
 
-/// A time in ns as perf script shows it: seconds, six decimals, the rest cut off.
+/// A time in ns as perf script shows it: seconds, truncated to six decimals.
 pub(crate) fn time(ns: u64) -> String {
     format!("{}.{:06}", ns / 1_000_000_000, ns % 1_000_000_000 / 1000)
 }
 
-/// How long ns are: `10.417 ms`; from a second on `1.000 s`.
+/// A duration in ns: `10.417 ms`; from one second on `1.000 s`.
 pub(crate) fn duration(ns: u64) -> String {
     match ns {
         0..1_000_000_000 => format!("{}.{:03} ms", ns / 1_000_000, ns / 1000 % 1000),
@@ -28,7 +28,7 @@ pub(crate) fn duration(ns: u64) -> String {
     }
 }
 
-/// `0-3,8`: ascending numbers, those in a row by the first and the last of them.
+/// `0-3,8`: ascending numbers, with consecutive ones shown as a range.
 pub(crate) fn ranges(numbers: impl IntoIterator<Item = u64>) -> String {
     let mut rows: Vec<(u64, u64)> = Vec::new();
     for number in numbers {
@@ -41,13 +41,14 @@ pub(crate) fn ranges(numbers: impl IntoIterator<Item = u64>) -> String {
     rows.into_iter().map(row).collect::<Vec<_>>().join(",")
 }
 
-/// A share of a whole: ` 12.34%`, seven characters wide.
+/// A share of a total: ` 12.34%`, seven characters wide.
 pub(crate) fn percent(part: u64, whole: u64) -> String {
     let share = if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 };
     format!("{share:6.2}%")
 }
 
-/// Rows as columns two spaces apart: the first one flush left, all others flush right. An empty row is an empty line.
+/// Rows as columns two spaces apart: the first column aligned left, all others right. An empty row is an
+/// empty line.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let cell = |row: &[String], column: usize| row.get(column).map_or(0, |cell| cell.chars().count());

@@ -1,9 +1,10 @@
-//! Text of a cell: bytes of a recording as text that every reader of CSV takes.
+//! Converts bytes of a recording to text that every CSV reader accepts.
 
 use std::borrow::Cow;
 
-/// Text for a cell: control characters, what is not UTF-8, and a first character that a spreadsheet takes for the beginning of a formula
-/// (`=`, `+`, `-`, `@`) become `\xNN` for each byte, `\` becomes `\\`; so every row is one line, and nothing is lost.
+/// Escapes the text of a cell: control characters, invalid UTF-8, and a first character that a spreadsheet
+/// takes for the start of a formula (`=`, `+`, `-`, `@`) become `\xNN` for each byte, and `\` becomes `\\`.
+/// So every row is one line, and nothing is lost.
 pub(super) fn plain(bytes: &[u8]) -> Cow<'_, str> {
     let begins_formula = matches!(bytes, [b'=' | b'+' | b'-' | b'@', ..]);
     if let Ok(text) = str::from_utf8(bytes)

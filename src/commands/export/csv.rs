@@ -1,4 +1,4 @@
-//! `perfx export csv` writes the four tables that CERN's readperf wrote, of any recording.
+//! `perfx export csv` writes the four tables of CERN's readperf for any recording.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -74,7 +74,7 @@ impl Csv {
             recording = recording.spooled(&temp_files())?;
         }
         let mut report = Report::default();
-        // Names first, then all that happens to them.
+        // First the names, then the events.
         recording.progress().expect(2);
         let bar = self.verbosity.progress(&recording);
         let rows = self.write(&mut recording, &folder, &ids, &mut report)?;
@@ -87,7 +87,7 @@ impl Csv {
         Ok(self.verbosity.print(&report))
     }
 
-    /// Writes the tables; how many rows each has.
+    /// Writes the tables; returns the number of rows of each.
     fn write(
         &self,
         recording: &mut Recording,
@@ -125,7 +125,8 @@ impl Csv {
     }
 }
 
-/// Every kind there is a name for, also those that do not occur, so that tables of several recordings have the same rows; then unknown ones.
+/// Writes a row for every known kind, also with count 0, so that the tables of several recordings have the
+/// same rows; then the unknown kinds.
 fn stat(gathered: &Gathered, out: impl Write) -> Result<u64> {
     let mut kinds = gathered.kinds.clone();
     for &kind in RecordType::NAMED {
@@ -168,10 +169,10 @@ fn processes(gathered: &Gathered, out: impl Write) -> Result<u64> {
     Ok(gathered.processes.len() as u64)
 }
 
-/// Event by event, what was sampled most first.
+/// By event, the most sampled first.
 fn results(naming: &Naming, events: &[gather::Named], out: impl Write) -> Result<u64> {
     let mut rows: Vec<_> = naming.results.iter().collect();
-    // Stable: among equals the order of names stays.
+    // The sort is stable: among equals the order of names stays.
     rows.sort_by_key(|((event, ..), count)| (*event, std::cmp::Reverse((count.period, count.samples))));
     let mut table = Writer::from_writer(out);
     table.write_record(["event", "dso", "symbol", "samples", "period"])?;

@@ -1,4 +1,5 @@
-//! What the tables say, gathered in two looks at a recording: first what its records mean (events, address spaces, build-ids), then the records.
+//! Gathers the contents of the tables in two readings: first the meaning of records (events, address spaces,
+//! build-ids), then the records.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -32,7 +33,7 @@ use super::cell::plain;
 use super::overview::{Overview, Rows};
 use crate::term::render::{self, Style};
 
-/// Samples, and what they stand for.
+/// A number of samples and their total weight.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Count {
     pub(super) samples: u64,
@@ -42,12 +43,13 @@ pub(super) struct Count {
 impl AddAssign for Count {
     fn add_assign(&mut self, other: Count) {
         self.samples += other.samples;
-        // A period is any number the recording says.
+        // The recording can claim any period.
         self.period = self.period.saturating_add(other.period);
     }
 }
 
-/// Where a sample hit. The address is an offset in a file, or of a kernel and of what is unknown the address itself.
+/// Where a sample hit. The address is an offset in a file; for a kernel or an unknown mapping, the address
+/// itself.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Spot {
     pub(super) event: u32,
@@ -55,13 +57,14 @@ pub(super) struct Spot {
     pub(super) address: u64,
 }
 
-/// All of them. In memory, some 40 bytes for each address that was sampled.
+/// All hits: in memory, about 40 bytes for each sampled address.
 pub(super) type Hits = HashMap<Spot, Count>;
 
-/// A process, by its pid: one that took over the pid of another counts as the same. There may be millions, so what few have takes no room in the others.
+/// A process, by its pid; a later process with the same pid counts as the same. There may be millions, so
+/// rare fields are boxed.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Process {
-    /// The last name of its main thread, and when it got it.
+    /// The last name of its main thread, and the time of that name.
     comm: Option<Box<(u64, Box<[u8]>)>>,
     pub(super) mappings: u64,
     pub(super) fork: Option<u64>,
@@ -83,10 +86,10 @@ impl Process {
     }
 }
 
-/// By pid; `None` has what names no process.
+/// By pid; `None` is for records that name no process.
 #[derive(Default)]
 pub(super) struct Processes {
-    /// Where each is in the list.
+    /// The index of each process in the list.
     places: HashMap<Option<u32>, u32>,
     list: Vec<Process>,
 }
@@ -107,12 +110,13 @@ impl Processes {
         }
     }
 
-    /// How many there are.
+    /// The number of processes.
     pub(super) fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// By pid, each with its name: its own last one, or that of the nearest parent that ever got one, or else what perf calls it.
+    /// By pid, each with its name: its own last name, or that of its nearest ancestor with a name, or else
+    /// perf's name for it.
     pub(super) fn named(&self) -> impl Iterator<Item = (Option<u32>, Cow<'_, [u8]>, &Process)> {
         let namesakes = self.namesakes();
         let mut pids: Vec<_> = self.places.iter().map(|(&pid, &place)| (pid, place)).collect();
@@ -127,7 +131,7 @@ impl Processes {
         })
     }
 
-    /// By place: the place of the process whose name it has.
+    /// For each index, the index of the process whose name it has.
     fn namesakes(&self) -> Vec<u32> {
         let mut namesakes = vec![OPEN; self.list.len()];
         let mut heirs = Vec::new();
@@ -143,7 +147,7 @@ impl Processes {
                 if process.comm.is_some() {
                     break place;
                 }
-                // Found again, it is its own parent.
+                // If the search comes back to it, it is its own ancestor.
                 *known = NAMELESS;
                 heirs.push(place);
                 next = process.parent.and_then(|parent| self.places.get(&Some(parent))).copied();
@@ -157,28 +161,28 @@ impl Processes {
     }
 }
 
-/// In place of the place of a process that has a name: there is none, and it is not known yet.
+/// In place of an index: no name, or not known yet.
 const NAMELESS: u32 = u32::MAX;
 const OPEN: u32 = u32::MAX - 1;
 
-/// What the first look learns.
+/// The result of the first reading.
 pub(super) struct ExportFacts {
     pub(super) events: Vec<Named>,
     pub(super) spaces: Arc<AddressSpaces>,
-    /// By mapping: what makes an address an offset in the file, wrapping.
+    /// For each mapping, the number that turns an address into a file offset, wrapping.
     shifts: Vec<u64>,
     guests: Guests,
     pub(super) ids: RecordedIds,
-    /// Where the recorded kernel lay.
+    /// The position of the recorded kernel.
     pub(super) reference: Option<Reference>,
-    /// By DSO: a process that has it mapped.
+    /// For each DSO, a process that has mapped it.
     pub(super) pids: Vec<Option<u32>>,
 }
 
 /// An event as the tables need it.
 pub(super) struct Named {
     pub(super) name: String,
-    /// What a sample without a period stands for.
+    /// The weight of a sample without a period.
     period: u64,
     inherit: bool,
 }
@@ -190,18 +194,18 @@ impl Named {
     }
 }
 
-/// What the second look learns.
+/// The result of the second reading.
 pub(super) struct Gathered {
     pub(super) kinds: BTreeMap<RecordType, u64>,
     pub(super) overview: Overview,
     pub(super) hits: Hits,
     pub(super) processes: Processes,
-    /// Samples that belong to no event.
+    /// Samples of unknown events.
     pub(super) astray: u64,
     counters: Counters,
 }
 
-/// The first look.
+/// The first reading.
 pub(super) fn look(recording: &mut Recording, threads: usize) -> Result<ExportFacts> {
     let endian = recording.endian;
     let mut events: Vec<Named> =
@@ -228,7 +232,7 @@ pub(super) fn look(recording: &mut Recording, threads: usize) -> Result<ExportFa
             match record.kind() {
                 RecordType::ID_INDEX => guests.learn(&record),
                 RecordType::HEADER_BUILD_ID => told.push(record.bytes().to_vec()),
-                // The events of the head are known already, and one that can't be read is nobody's.
+                // The events of the head are known already; an attr that cannot be read belongs to no record.
                 RecordType::HEADER_ATTR => {
                     if let Some(HeaderRecord::Event(event)) =
                         HeaderRecord::read(&record).ok().flatten().filter(|_| pipe && !in_head)
@@ -281,14 +285,14 @@ pub(super) fn look(recording: &mut Recording, threads: usize) -> Result<ExportFa
     Ok(ExportFacts { events, spaces, shifts, guests, ids, reference, pids })
 }
 
-/// The kernel's mapping ends its name in a symbol, and has that symbol's address where others have an offset.
+/// The kernel's mapping has a symbol at the end of its name, and that symbol's address in place of an offset.
 fn kernel_reference(mapping: &Mapping<'_>) -> Option<Reference> {
     let end = mapping.name.iter().position(|&byte| byte == b']')?;
     let name = mapping.name.get(end + 1..).filter(|name| !name.is_empty())?;
     mapping.name.starts_with(b"[kernel.").then(|| Reference { name: name.to_vec(), address: mapping.pgoff })
 }
 
-/// The second look. `spill` is an empty file.
+/// The second reading. `spill` is an empty file.
 pub(super) fn gather(
     recording: &mut Recording,
     facts: &ExportFacts,
@@ -320,7 +324,8 @@ pub(super) fn gather(
         |batch| Part::read(batch, facts),
         |batch, part| {
             if let Some(torn) = &batch.torn {
-                // perf bears that in pipe data and at the end of a compressed stream; elsewhere in a file it means that the file is damaged.
+                // perf tolerates that in pipe data and at the end of a compressed stream; elsewhere in a file
+                // it reports damage.
                 let error = torn.to_error().file(&batch.name);
                 if !pipe && matches!(torn.origin, Origin::Input { .. }) {
                     return Err(error.into());
@@ -363,17 +368,17 @@ impl Gathered {
     }
 }
 
-/// Counters that samples read (`attr.sample_type` READ): a sample stands for what its counters gained since the sample before, and for a sample of
-/// each event of its group.
+/// Counters that samples read (`attr.sample_type` READ): the sample's weight is what its counters gained
+/// since the previous sample, and it counts as a sample of each event in its group.
 #[derive(Default)]
 struct Counters {
     /// The last value of each.
     last: HashMap<(u64, u32), u64>,
-    /// The first value of each, for which the batch before has to tell the last one.
+    /// The first values in a batch, which need the last values of the previous batch.
     first: Vec<First>,
 }
 
-/// The first value of a counter in a batch. The key is its id, and where the event is inherited the thread.
+/// The first value of a counter in a batch. The key is its id, plus the thread if the event is inherited.
 struct First {
     key: (u64, u32),
     value: u64,
@@ -390,7 +395,7 @@ struct Tally {
     astray: u64,
 }
 
-/// What one batch adds.
+/// The result for one batch.
 struct Part {
     kinds: BTreeMap<RecordType, u64>,
     rows: Vec<u8>,
@@ -415,7 +420,7 @@ impl Part {
     }
 }
 
-/// ns. FORK and EXIT tell it themselves where they have no trailer.
+/// ns. FORK and EXIT have a time of their own, for recordings without a trailer.
 fn time_of(record: &Record<'_>, layouts: &Layouts) -> Option<u64> {
     layouts.time(record).or_else(|| own_time(record))
 }
@@ -490,7 +495,7 @@ impl Tally {
             let key = (counter.id.unwrap_or(0), thread);
             let spot = Spot { event: event as u32, ..spot };
             match self.counters.last.insert(key, counter.value) {
-                // What gained nothing was not sampled.
+                // A counter that gained nothing was not sampled.
                 Some(last) if counter.value == last => {}
                 Some(last) => self.count(pid, spot, counter.value.wrapping_sub(last)),
                 None => self.counters.first.push(First { key, value: counter.value, pid, spot }),
@@ -539,12 +544,12 @@ impl Row {
                 _ => None,
             };
             (pid, tid) = (number("pid").or(pid), number("tid").or(tid));
-            // They have cells of their own.
+            // These have cells of their own.
             fields.retain(|(name, _)| !matches!(*name, "pid" | "tid" | "time" | "sample_id"));
             self.text = render::line(&fields, Style::default()).to_string();
         }
         for number in [pid, tid] {
-            // As perf shows them: -1 is nobody, or the kernel.
+            // As perf shows them: -1 is no process, or the kernel.
             self.cells
                 .push_field(number.map(|number| (number as i32).to_string()).unwrap_or_default().as_bytes());
         }
@@ -553,7 +558,7 @@ impl Row {
     }
 }
 
-/// The name of a kind, `unknown(99)` if it has none.
+/// The name of a kind, `unknown(99)` for an unknown one.
 pub(super) fn kind_name(kind: RecordType) -> String {
     kind.name().map_or_else(|| format!("unknown({})", kind.0), str::to_owned)
 }

@@ -1,4 +1,5 @@
-//! `perfx export` writes what a recording says in forms that other programs read; the files of a folder come into being together or not at all.
+//! `perfx export` writes the contents of a recording in the formats of other programs. The files of a folder
+//! appear together or not at all.
 
 mod cell;
 mod csv;
@@ -39,17 +40,17 @@ impl Export {
     }
 }
 
-/// A folder that gets some files, all of them or none: they have no names until all are whole.
+/// A folder and its new files, which have no names until all are complete.
 struct Folder {
     path: PathBuf,
     names: &'static [&'static str],
     existing: Existing,
-    /// One for each name; none in a dry run.
+    /// One for each name; empty in a dry run.
     files: Vec<Unfinished<NewFile>>,
 }
 
 impl Folder {
-    /// Checks that the files may be written to `path`. Without `force` existing ones are left alone.
+    /// Checks that the files may be written to `path`. Without `force`, existing files are an error.
     fn new(
         path: &Path,
         names: &'static [&'static str],
@@ -81,7 +82,7 @@ impl Folder {
         Ok(Folder { path: path.to_owned(), names, existing, files })
     }
 
-    /// One of the files, readable by its owner only.
+    /// Opens one of the files, readable by its owner only.
     fn create(&self, name: &str) -> Result<Box<dyn Write>> {
         let file = self.names.iter().zip(&self.files).find(|(known, _)| **known == name);
         let Some((_, file)) = file else { return Ok(Box::new(io::sink())) };
@@ -106,7 +107,7 @@ impl Folder {
     }
 }
 
-/// The input is never overwritten, and a recording's own directory gets no files that are none of its own.
+/// Refuses to overwrite the input, and to write into a recording's own directory.
 fn refuse_input(input: &Path, path: &Path, names: &[&str]) -> Result<()> {
     let metadata = fs::metadata(input).with_context(|| input.display().to_string())?;
     for name in names {

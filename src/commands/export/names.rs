@@ -1,4 +1,4 @@
-//! How DSOs, symbols and other names are called in a table: the names `perf report` gives, in text that any program reads.
+//! Names DSOs and symbols in a table as `perf report` does, in text that any program reads.
 
 use std::collections::BTreeMap;
 
@@ -14,21 +14,21 @@ use super::gather::{Count, ExportFacts, Hits};
 /// A row of `results.csv`: event, DSO, symbol or address.
 pub(super) type Named = (u32, String, String);
 
-/// What names came of.
+/// The named hits.
 #[derive(Default)]
 pub(super) struct Naming {
     /// By event, DSO and symbol.
     pub(super) results: BTreeMap<Named, Count>,
     /// DSOs whose symbols were found.
     pub(super) with_symbols: u64,
-    /// Those of which none were.
+    /// DSOs without symbols.
     pub(super) without: Vec<String>,
 }
 
-/// The DSO of what lies in no mapping, as perf calls it.
+/// perf's name for an address in no mapping.
 const UNKNOWN: &str = "[unknown]";
 
-/// Gives every hit its DSO and symbol. One DSO's symbols are in memory at a time.
+/// Gives every hit its DSO and symbol. The symbols of one DSO are in memory at a time.
 pub(super) fn name_hits(
     hits: &Hits,
     facts: &ExportFacts,
@@ -44,7 +44,7 @@ pub(super) fn name_hits(
         let dso = hits[0].0.dso.map(|number| (number as usize, &facts.spaces.dsos()[number as usize]));
         let name = dso.map_or(UNKNOWN.into(), |(_, (dso, _))| plain(dso_name(dso)).into_owned());
         let image = dso.and_then(|(number, (dso, flags))| {
-            // Nothing on this machine is a guest's.
+            // This machine has no files of a guest.
             let known = dso.machine == Machine::Host && can_have_id(dso, *flags);
             let object = known.then(|| object_of(dso, facts.pids[number]))?;
             sources.image(&object, facts.ids.get(dso), facts.reference.as_ref())

@@ -1,7 +1,9 @@
-//! The rows of `overview.csv` in order of time, in bounded memory: each batch is sorted by itself into a temporary file, then all are merged.
+//! Writes the rows of `overview.csv` in time order in bounded memory: each batch is sorted into a temporary
+//! file, then all batches are merged.
 //!
-//! In memory are the rows of the batches at work, and while merging [`MERGE_MEMORY`], or [`SMALLEST`] bytes for each batch of about 4 MiB where that is
-//! more: a thousandth of the recording. The temporary file takes about what `overview.csv` will.
+//! In memory are the rows of the current batches and, while merging, [`MERGE_MEMORY`], or [`SMALLEST`] bytes
+//! for each batch of about 4 MiB if that is more: a thousandth of the recording. The temporary file is about
+//! as large as `overview.csv`.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,22 +14,23 @@ use std::os::unix::fs::FileExt as _;
 use anyhow::{Context as _, Result};
 use csv::ByteRecord;
 
-/// What the buffers of a merge take together.
+/// The total size of the buffers of a merge.
 const MERGE_MEMORY: u64 = 32 << 20;
 
-/// What one of them takes at least.
+/// The smallest buffer.
 const SMALLEST: u64 = 4 << 10;
 
 /// The largest useful one.
 const LARGEST: u64 = 256 << 10;
 
-/// What stands before each row in the temporary file: u8 whether there is a time, u64 time, u32 number in the batch, u32 bytes of the row.
+/// The head of each row in the temporary file: u8 whether there is a time, u64 time, u32 number in the batch,
+/// u32 bytes of the row.
 const HEAD: usize = 17;
 
 /// The rows of one batch.
 pub(super) struct Rows {
     writer: csv::Writer<Vec<u8>>,
-    /// Time of each row and where it ends.
+    /// Time and end of each row.
     rows: Vec<(Option<u64>, usize)>,
 }
 
@@ -36,7 +39,7 @@ impl Rows {
         Rows { writer: csv::Writer::from_writer(Vec::new()), rows: Vec::new() }
     }
 
-    /// Adds the row of the next record, which begins with its kind.
+    /// Adds the row of the next record; it begins with the kind.
     pub(super) fn push(&mut self, time: Option<u64>, row: &ByteRecord) -> Result<()> {
         self.writer.write_byte_record(row)?;
         self.writer.flush()?;
@@ -44,7 +47,8 @@ impl Rows {
         Ok(())
     }
 
-    /// The rows by time, each with its head. Those without a time come first; among equals the order of the file stays.
+    /// The rows by time, each with its head. Rows without a time come first; rows with equal times stay in
+    /// file order.
     pub(super) fn sorted(self) -> Vec<u8> {
         let text = self.writer.get_ref();
         let starts = std::iter::once(0).chain(self.rows.iter().map(|&(_, end)| end));
@@ -67,7 +71,7 @@ impl Rows {
 pub(super) struct Overview {
     spill: BufWriter<File>,
     len: u64,
-    /// Where the rows of each batch end in the file, and the number of its first record.
+    /// For each batch, the end of its rows in the file, and the number of its first record.
     runs: Vec<(u64, u64)>,
     records: u64,
 }
@@ -78,12 +82,12 @@ impl Overview {
         Overview { spill: BufWriter::new(spill), len: 0, runs: Vec::new(), records: 0 }
     }
 
-    /// How many rows there are.
+    /// The number of rows.
     pub(super) fn records(&self) -> u64 {
         self.records
     }
 
-    /// The rows of the next batch, of so many records.
+    /// Adds the rows of the next batch, which has this many records.
     pub(super) fn push(&mut self, run: &[u8], records: u64) -> Result<()> {
         self.spill.write_all(run).with_context(full)?;
         self.len += run.len() as u64;
@@ -92,7 +96,7 @@ impl Overview {
         Ok(())
     }
 
-    /// Writes them all, each behind the number of its record.
+    /// Writes all rows, each after the number of its record.
     pub(super) fn write(self, out: &mut impl Write) -> Result<()> {
         let broken = "can't read a temporary file again";
         let spill = self.spill.into_inner().map_err(|error| error.into_error()).with_context(full)?;
@@ -138,17 +142,17 @@ impl Read for Part<'_> {
     }
 }
 
-/// A batch's rows being merged.
+/// The rows of a batch being merged.
 struct SortedRows<'a> {
     rows: BufReader<Part<'a>>,
-    /// Number of its first record.
+    /// The number of its first record.
     first: u64,
-    /// The row that is next.
+    /// The next row.
     row: Vec<u8>,
 }
 
 impl SortedRows<'_> {
-    /// Reads the next row; its time and the number of its record.
+    /// Reads the next row; returns its time and the number of its record.
     fn read(&mut self) -> io::Result<Option<(Option<u64>, u64)>> {
         if self.rows.fill_buf()?.is_empty() {
             return Ok(None);

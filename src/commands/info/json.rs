@@ -1,4 +1,4 @@
-//! What `perfx info` tells as JSON, exactly; `schemas/info.schema.json` is its form.
+//! The facts of `perfx info` as JSON, with exact numbers; `schemas/info.schema.json` describes the form.
 
 use perfx_format::decode::{clock_name, decode_attr};
 use perfx_format::event_name::NameSource;
@@ -11,7 +11,7 @@ use serde_json::{Map, Value as Json, json};
 use super::{InfoFacts, rfc3339};
 use crate::term::render;
 
-/// Version of the form: one more whenever a reader of the old one would misread the new one.
+/// Version of the form; it increases whenever a reader of the old form would misread the new one.
 const SCHEMA: u32 = 1;
 
 /// One document.
@@ -23,7 +23,7 @@ pub(super) fn document(facts: &InfoFacts<'_>) -> Json {
     Json::Object(document)
 }
 
-/// The same, a line for each part and for each item of a part that is a list.
+/// The same facts, with a line for each part, and for each item of a part that is a list.
 pub(super) fn lines(facts: &InfoFacts<'_>) -> Vec<Json> {
     let line = |part: &str, value: Json| {
         let mut line = Map::new();
@@ -203,7 +203,7 @@ fn faults(facts: &InfoFacts<'_>) -> Json {
             "code": fault.code,
             "offset": offset(fault.offset),
             "weight": weight,
-            // `what` is what a line of NDJSON is.
+            // `what` is already the type of an NDJSON line.
             "message": fault.what,
             "hint": fault.hint,
         })

@@ -1,4 +1,5 @@
-//! What `perfx info` tells for people: short lines under a few headings; what is long in detail is counted, and `perfx dump` has all of it.
+//! The facts of `perfx info` for people: short lines under a few headings. Long details are only counted;
+//! `perfx dump` shows them.
 
 use std::collections::BTreeSet;
 
@@ -12,10 +13,10 @@ use crate::io::target::form_name;
 use crate::term::render::{self, Style, readable};
 use crate::term::units;
 
-/// Lines of a label and what it says.
+/// Lines of a label and a text.
 type Rows = Vec<(String, String)>;
 
-/// Features that tell of the machine; all others tell of the recording.
+/// Features about the machine; all others are about the recording.
 const MACHINE: [Feature; 16] = [
     Feature::HOSTNAME,
     Feature::OSRELEASE,
@@ -35,7 +36,7 @@ const MACHINE: [Feature; 16] = [
     Feature::PMU_MAPPINGS,
 ];
 
-/// Further ones of the machine, which may be long.
+/// More features about the machine, possibly long.
 const PMUS: [Feature; 2] = [Feature::CPU_PMU_CAPS, Feature::PMU_CAPS];
 
 /// The whole text.
@@ -43,7 +44,7 @@ pub(super) fn page(facts: &InfoFacts<'_>) -> String {
     let machine: Vec<Feature> = MACHINE.into_iter().chain(PMUS).collect();
     let of_machine = machine.iter().flat_map(|feature| facts.features.iter().find(|s| s.feature == *feature));
     let mut others: Vec<_> = facts.features.iter().filter(|s| !machine.contains(&s.feature)).collect();
-    // Who made it comes first.
+    // The program that wrote the recording comes first.
     others.sort_by_key(|section| match section.feature {
         Feature::CMDLINE => 0,
         Feature::VERSION => 1,
@@ -120,7 +121,8 @@ fn time(facts: &InfoFacts<'_>) -> Rows {
         let text = format!("{} is {}", units::time(reference.clock_ns), rfc3339(reference.wall_ns));
         rows.push(row("wall clock", text));
     }
-    // Zeros are of a writer that did not know either: of a pipe, or of one file for each buffer.
+    // Zeros come from writers that did not know the times either: for pipe data, or with one file for each
+    // buffer.
     let Some(times) = facts.times.filter(|times| times.last_ns > 0) else {
         rows.push(row("samples", "the header does not say from when to when"));
         return rows;
@@ -222,7 +224,7 @@ fn plain(value: Option<&Value<'_>>) -> String {
     }
 }
 
-/// What one feature says.
+/// The rows of one feature.
 fn rows(section: &Section<'_>) -> Rows {
     let decoded = &section.decoded;
     let get = |name| plain(decoded.get(name));
@@ -243,7 +245,7 @@ fn rows(section: &Section<'_>) -> Rows {
         Feature::E_MACHINE => one("ELF machine", format!("{}, flags {}", get("e_machine"), get("e_flags"))),
         Feature::TOTAL_MEM => one("memory", kib(decoded.get("kb").and_then(|kb| kb.number()))),
         Feature::CLN_SIZE => one("cache line", format!("{} bytes", get("size"))),
-        // Quoted where a shell would.
+        // Quoted where a shell would need it.
         Feature::CMDLINE => {
             let words = items("arguments").iter();
             let words = words.map(|word| render::value(word, Style::default()).to_string());
@@ -308,7 +310,7 @@ fn rows(section: &Section<'_>) -> Rows {
         Feature::STAT => one("made by", "perf stat".to_owned()),
         Feature::AUXTRACE => one("AUX data", format!("{} records in the index", counted("entries"))),
         Feature::DIR_FORMAT => one("directory", format!("version {}", get("version"))),
-        // perf writes these two even when there is nothing to tell.
+        // perf writes these two even if they are empty.
         Feature::BPF_PROG_INFO if decoded.odd.is_empty() && items("programs").is_empty() => Rows::new(),
         Feature::BPF_BTF if decoded.odd.is_empty() && items("btfs").is_empty() => Rows::new(),
         Feature::BPF_PROG_INFO => one("BPF programs", counted("programs")),
@@ -322,7 +324,7 @@ fn rows(section: &Section<'_>) -> Rows {
             let (level, ratio) = (get("level"), get("ratio"));
             one("compression", format!("{method}, level {level}, about {ratio} : 1"))
         }
-        // Told of under other headings.
+        // Shown under other headings.
         Feature::EVENT_DESC
         | Feature::GROUP_DESC
         | Feature::SAMPLE_TIME
@@ -342,7 +344,7 @@ fn topology(decoded: &Decoded<'_>, list: &dyn Fn(&'static str) -> String) -> Row
     rows
 }
 
-/// Equal caches in one line: the CPUs that share one of them stand together.
+/// Equal caches in one line, with the CPUs that share each of them.
 fn caches(all: &[Value<'_>]) -> Rows {
     let mut lines: Vec<(String, Vec<String>)> = Vec::new();
     for cache in all {
@@ -356,7 +358,7 @@ fn caches(all: &[Value<'_>]) -> Rows {
     lines.into_iter().map(|(what, cpus)| row("cache", format!("{what}, CPUs {}", cpus.join("  ")))).collect()
 }
 
-/// Memory blocks that are there, node by node.
+/// The present memory blocks of each node.
 fn memory(decoded: &Decoded<'_>, number: &dyn Fn(&Value<'_>, &str) -> Option<u64>) -> Rows {
     let block = decoded.get("block_size").and_then(|size| size.number()).unwrap_or(0);
     let nodes = decoded.get("nodes").map_or(&[][..], |nodes| nodes.items());

@@ -2,7 +2,7 @@
 
 use super::Hit;
 
-/// No slot, no mapping, no span.
+/// Marks a missing slot, mapping or span.
 pub(super) const NONE: u32 = u32::MAX;
 
 /// A mapping.

@@ -1,24 +1,26 @@
-//! Finds the newest of many mappings over an address at a slot, in steps that grow with the logarithm of their number, however they cover one another.
+//! Finds the newest of many mappings over an address at a slot, in logarithmic time, however the mappings
+//! overlap.
 //!
-//! A segment tree: leaf n stands for the addresses from bound n up to the next one, an inner node for those of both its children, and a mapping is
-//! listed at the few nodes that together are its addresses. A node lists from which slot on which of its mappings is the newest.
+//! A segment tree: leaf n covers the addresses from bound n to the next bound, an inner node those of both
+//! its children. A mapping is listed at the few nodes that together cover its addresses. A node's list says
+//! from which slot on which of its mappings is the newest.
 
 use super::map::{Map, NONE};
 
-/// The tree.
+/// The segment tree.
 #[derive(Debug)]
 pub(super) struct Newest {
-    /// Where mappings begin or end, ascending.
+    /// The starts and ends of mappings, ascending.
     bounds: Vec<u64>,
-    /// The list of node n is `listed[first[n]..first[n + 1]]`. Node 1 is the root, 2n and 2n + 1 are the children of n, and leaf n is node
-    /// `bounds.len()` + n.
+    /// The list of node n is `listed[first[n]..first[n + 1]]`. Node 1 is the root, 2n and 2n + 1 are the
+    /// children of n, and leaf n is node `bounds.len()` + n.
     first: Vec<u32>,
-    /// From which slot on, and the slot of the mapping that is the newest from there, or [`NONE`].
+    /// A slot, and the slot of the mapping that is the newest from there on, or [`NONE`].
     listed: Vec<(u32, u32)>,
 }
 
 impl Newest {
-    /// Of the mappings in all slots from `first_slot` on; `None` if there are none.
+    /// Builds the tree of the mappings in all slots from `first_slot` on; `None` if there are none.
     pub(super) fn new(first_slot: usize, mapping_at: &[u32], until: &[u32], maps: &[Map]) -> Option<Newest> {
         let map_at = |slot: usize| maps.get(*mapping_at.get(slot)? as usize);
         let slots = || (first_slot..mapping_at.len()).filter_map(|slot| Some((slot, map_at(slot)?)));
@@ -28,7 +30,7 @@ impl Newest {
         if bounds.is_empty() {
             return None;
         }
-        // What counts to the end is listed once, and everything else once more where it ends.
+        // A mapping that is valid to the end is listed once; any other is listed again where it ends.
         let ends = |slot: usize| (until[slot] as usize) < mapping_at.len();
         let mut first = vec![0_u32; 2 * bounds.len() + 1];
         for (slot, map) in slots() {
@@ -39,7 +41,7 @@ impl Newest {
         }
         let mut next = first.clone();
         let mut listed = vec![(NONE, NONE); first.last().map_or(0, |&len| len as usize)];
-        // Mappings that count, the newest last: they end in the opposite order.
+        // The valid mappings, the newest last: they end in the opposite order.
         let mut open: Vec<usize> = Vec::new();
         for slot in first_slot..mapping_at.len() {
             while let Some(&ended) = open.last().filter(|&&open| until[open] as usize <= slot) {
@@ -47,7 +49,7 @@ impl Newest {
                 let Some(map) = map_at(ended) else { continue };
                 nodes(&bounds, map, |node| {
                     let list = &listed[first[node] as usize..next[node] as usize];
-                    // Nothing that it did not cover has been listed since, and it was the last to be listed at its slot.
+                    // Everything listed since is covered by it, and it was the last one listed at its slot.
                     let own = list.partition_point(|&(from, _)| from as usize <= ended);
                     let before = own.checked_sub(2).map_or(NONE, |before| list[before].1);
                     listed[next[node] as usize] = (slot as u32, before);
@@ -66,7 +68,7 @@ impl Newest {
         Some(Newest { bounds, first, listed })
     }
 
-    /// The slot of the newest mapping over `address` that counts at `slot`.
+    /// The slot of the newest mapping over `address` that is valid at `slot`.
     pub(super) fn find(&self, address: u64, slot: u32) -> Option<u32> {
         let leaf = self.bounds.partition_point(|&bound| bound <= address).checked_sub(1)?;
         let mut node = self.bounds.len() + leaf;
@@ -82,7 +84,7 @@ impl Newest {
     }
 }
 
-/// The nodes that together are the addresses of a mapping.
+/// Calls `each` with the nodes that together cover the addresses of a mapping.
 fn nodes(bounds: &[u64], map: &Map, mut each: impl FnMut(usize)) {
     let leaf = |bound| bounds.len() + bounds.partition_point(|&other| other < bound);
     let (mut from, mut until) = (leaf(map.start), leaf(map.end));
@@ -101,12 +103,12 @@ fn nodes(bounds: &[u64], map: &Map, mut each: impl FnMut(usize)) {
 
 #[cfg(test)]
 impl Newest {
-    /// What it takes.
+    /// Memory in use, bytes.
     pub(super) fn bytes(&self) -> usize {
         size_of_val(&*self.bounds) + size_of_val(&*self.first) + size_of_val(&*self.listed)
     }
 
-    /// The most nodes that one lookup visits.
+    /// The largest number of nodes that one lookup visits.
     pub(super) fn depth(&self) -> u32 {
         (2 * self.bounds.len()).ilog2() + 1
     }

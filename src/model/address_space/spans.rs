@@ -1,9 +1,11 @@
-//! The address spaces of all processes at all times: a fork takes some 50 bytes whatever its parent has mapped, and a lookup asks no chain of parents.
+//! The address spaces of all processes at all times. A fork takes about 50 bytes whatever its parent has
+//! mapped, and a lookup follows no chain of parents.
 //!
-//! An address space begins anew at every fork and exec: between two of these it is a *span*. A span that began with a fork starts out with what its
-//! parent had mapped by then, so spans are trees, with a fork as an edge. A walk through a tree visits each span where its parent forks it, and gives
-//! every span and every mapping the next *slot*. A mapping then counts from its slot until the slot where the walk leaves its span, and of those that
-//! count at a slot the one of the highest slot is the newest.
+//! An address space starts over at every fork and exec; the time between two of these is a *span*. A span
+//! that begins with a fork starts with the parent's mappings at that time, so spans form trees with forks as
+//! edges. A walk through a tree visits each span where its parent forks it, and gives every span and every
+//! mapping the next *slot*. A mapping is valid from its slot until the slot where the walk leaves its span,
+//! and of the mappings valid at a slot, the one with the highest slot is the newest.
 
 use std::ops::Range;
 
@@ -16,29 +18,29 @@ use super::{Changes, Dso, Dsos, Hit, KERNEL, Key, PAGE_BITS, Space};
 pub(super) struct Begin {
     pub(super) time: u64,
     pub(super) key: Key,
-    /// The pid of the process that was forked; [`KERNEL`] for an exec.
+    /// The pid of the parent process; [`KERNEL`] for an exec.
     pub(super) parent: u32,
-    /// How many mappings came before it in the file.
+    /// The number of mappings before it in the file.
     pub(super) mapping: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Span {
     start: u64,
-    /// The first of its mappings, which end where those of the next span begin.
+    /// Index of its first mapping; its last one precedes the first of the next span.
     maps: u32,
     slot: u32,
-    /// The slot of the root of its tree; [`NONE`] until the walk has come by.
+    /// The slot of its tree's root; [`NONE`] until the walk reaches it.
     root: u32,
 }
 
-/// What all processes had mapped, and when.
+/// The mappings of all processes over time.
 #[derive(Debug, Default)]
 pub struct AddressSpaces {
     dsos: Vec<(Dso, u32)>,
     /// The spaces, ascending.
     keys: Vec<Key>,
-    /// The first span of each, and the end.
+    /// The index of each space's first span, and the end.
     first: Vec<u32>,
     /// By space and time.
     spans: Vec<Span>,
@@ -46,21 +48,21 @@ pub struct AddressSpaces {
     maps: Vec<Map>,
     /// The slot of each mapping.
     slots: Vec<u32>,
-    /// By slot: the mapping that begins to count there, if it is that of a mapping.
+    /// For each slot, the mapping that becomes valid there, if the slot belongs to a mapping.
     mapping_at: Vec<u32>,
-    /// By slot: the slot from which on it counts no longer.
+    /// For each slot, the slot from which on it is no longer valid.
     until: Vec<u32>,
-    /// For the trees that have many slots: the slot of the root, ascending.
+    /// A search tree for each tree with many slots, by the slot of its root, ascending.
     large: Vec<(u32, Newest)>,
-    /// Pages inside which a mapping begins or ends, ascending: kernel modules do not keep to pages.
+    /// Pages in which a mapping begins or ends, ascending: kernel modules are not page-aligned.
     split_pages: Vec<u64>,
 }
 
-/// So many slots are looked at one after another.
+/// Up to this many slots are searched linearly.
 const FEW: usize = 32;
 
 impl AddressSpaces {
-    /// Sorts the changes into spans. Changes of one time stay in the order they were collected.
+    /// Sorts the changes into spans. Changes with the same time keep the order in which they were collected.
     pub fn new(changes: Changes) -> AddressSpaces {
         let Changes { mut maps, mut begins, dsos } = changes;
         let Dsos { mut list, .. } = dsos;
@@ -68,7 +70,7 @@ impl AddressSpaces {
         maps.sort_unstable_by_key(|(key, map)| (*key, map.time, map.hit.mapping));
         let order = |begin: &Begin| (begin.key, begin.time, begin.mapping);
         begins.sort_by_key(order);
-        // A space that maps something before its first fork or exec has been there before.
+        // A space that maps something before its first fork or exec existed before.
         let earlier: Vec<Begin> = maps
             .chunk_by(|(one, _), (other, _)| one == other)
             .filter_map(|maps| maps.first())
@@ -92,12 +94,12 @@ impl AddressSpaces {
         all
     }
 
-    /// All DSOs, in the order they were first mapped, with the flags of that mapping.
+    /// All DSOs in the order in which they were first mapped, with the flags of that mapping.
     pub fn dsos(&self) -> &[(Dso, u32)] {
         &self.dsos
     }
 
-    /// Makes the spans of sorted changes; returns the parent of each, or [`NONE`].
+    /// Builds the spans from sorted changes; returns the parent of each, or [`NONE`].
     fn cut(&mut self, maps: &[(Key, Map)], begins: Vec<Begin>) -> Vec<u32> {
         let mut parents: Vec<u32> = begins.iter().map(|begin| begin.parent).collect();
         for (number, begin) in (0..).zip(&begins) {
@@ -108,7 +110,7 @@ impl AddressSpaces {
         }
         self.first.push(begins.len() as u32);
         let mut map = 0;
-        // In the place of the begins: a span is as large.
+        // Reuses the memory of the begins: a span has the same size.
         let spans = begins.into_iter().map(|begin| {
             let is_before = |&(key, map): &(Key, Map)| {
                 (key, map.time, map.hit.mapping) < (begin.key, begin.time, begin.mapping)
@@ -128,32 +130,32 @@ impl AddressSpaces {
         parents
     }
 
-    /// The spans of a space.
+    /// The spans of a space, as a range.
     fn spans_of(&self, key: Key) -> Option<Range<usize>> {
         let at = self.keys.binary_search(&key).ok()?;
         Some(*self.first.get(at)? as usize..*self.first.get(at + 1)? as usize)
     }
 
-    /// The span of a space at a time.
+    /// The index of a space's span at a time.
     fn span_at(&self, key: Key, time: u64) -> Option<u32> {
         let range = self.spans_of(key)?;
         let after = self.spans[range.clone()].partition_point(|span| span.start <= time);
         Some((range.start + after.checked_sub(1)?) as u32)
     }
 
-    /// The mappings of a span.
+    /// The mappings of a span, as a range.
     fn maps_of(&self, span: usize) -> Range<usize> {
         let end = self.spans.get(span + 1).map_or(self.maps.len(), |next| next.maps as usize);
         self.spans[span].maps as usize..end
     }
 
-    /// Walks all trees and gives the slots.
+    /// Walks all trees and assigns the slots.
     fn number(&mut self, parents: Vec<u32>) {
         let children = Children::new(&parents, &self.spans);
         self.slots = vec![NONE; self.maps.len()];
         let slots = self.maps.len() + self.spans.len();
         (self.mapping_at, self.until) = (Vec::with_capacity(slots), Vec::with_capacity(slots));
-        // Forks of one moment may go round in a circle, which has no root: then its first span is one.
+        // Forks with equal times may form a cycle, which has no root: then its first span becomes the root.
         let roots = (0..parents.len()).filter(|&span| parents[span] == NONE).chain(0..parents.len());
         for root in roots {
             if self.spans[root].root == NONE {
@@ -167,7 +169,7 @@ impl AddressSpaces {
         }
     }
 
-    /// Walks a tree.
+    /// Walks one tree.
     fn walk(&mut self, root: usize, children: &Children) {
         let first = self.mapping_at.len() as u32;
         let mut open = vec![self.enter(root, first, children)];
@@ -208,7 +210,7 @@ impl AddressSpaces {
         Visit { span: span as u32, map: entered.maps, child: children.of(span).start as u32 }
     }
 
-    /// What lies at an address of a space at a time, and from when until when that is so.
+    /// The mapping at an address of a space at a time, and the range of times for which this is the answer.
     pub(super) fn find(&self, space: Space, address: u64, time: u64) -> (Option<Hit>, Range<u64>) {
         let Some(spans) = self.spans_of(space.key()) else {
             return (None, 0..u64::MAX);
@@ -224,13 +226,13 @@ impl AddressSpaces {
         let until = self.maps[old..own.end].first().map_or(next, |map| map.time);
         let (slot, from) = match old.checked_sub(1).filter(|&newest| newest >= own.start) {
             Some(newest) => (self.slots[newest], self.maps[newest].time.max(span.start)),
-            // What its parent had mapped when it was forked does not change any more.
+            // The parent's mappings at the time of the fork do not change any more.
             None => (span.slot, span.start),
         };
         (self.newest(span.root as usize, slot as usize, address).map(|map| map.hit), from..until)
     }
 
-    /// The newest mapping over an address that counts at a slot of the tree that begins with `root`.
+    /// The newest mapping over an address that is valid at a slot of the tree that begins with `root`.
     fn newest(&self, root: usize, slot: usize, address: u64) -> Option<&Map> {
         if slot - root >= FEW {
             let at = self.large.binary_search_by_key(&(root as u32), |(root, _)| *root).ok()?;
@@ -243,13 +245,13 @@ impl AddressSpaces {
         })
     }
 
-    /// A mapping begins or ends inside the page.
+    /// True if a mapping begins or ends inside the page.
     pub(super) fn splits(&self, page: u64) -> bool {
         self.split_pages.binary_search(&page).is_ok()
     }
 }
 
-/// A span that the walk is in: the next of its mappings, and where in the list the next of its children is.
+/// A span on the walk's stack, with its next mapping and the position of its next child in the list.
 struct Visit {
     span: u32,
     map: u32,
@@ -258,7 +260,7 @@ struct Visit {
 
 /// The spans that were forked from each span, by time.
 struct Children {
-    /// Where in the list those of a span begin.
+    /// The index of each span's first child in the list.
     first: Vec<u32>,
     list: Vec<u32>,
 }
@@ -308,7 +310,7 @@ mod tests {
         std::mem::size_of_val(of)
     }
 
-    /// What is kept of them.
+    /// Memory in use, bytes.
     fn bytes(spaces: &AddressSpaces) -> usize {
         let AddressSpaces { keys, first, spans, maps, slots, mapping_at, until, large, .. } = spaces;
         let large: usize = large.iter().map(|(_, newest)| 8 + newest.bytes()).sum();
@@ -347,7 +349,7 @@ mod tests {
             }
             let spaces = AddressSpaces::new(changes);
             let (_, newest) = &spaces.large[0];
-            // It has what each of its forefathers mapped, and nothing that one of them mapped later.
+            // It has what each of its ancestors mapped before the fork, and nothing that they mapped later.
             assert_eq!(found(&spaces, depth, 1 << 40, u64::MAX), Some(0));
             assert_eq!(found(&spaces, depth, 2 << 12, u64::MAX), Some(1));
             assert_eq!(found(&spaces, depth / 2, u64::from(depth) << 12, u64::MAX), None);
@@ -377,7 +379,7 @@ mod tests {
     fn what_a_child_mapped_ends_with_it() {
         let mut changes = Changes::default();
         map(&mut changes, 1, 1, 0x1000, 0x1000);
-        // Enough of them for a tree of nodes.
+        // Enough mappings to build a search tree.
         for pid in 2..100 {
             fork(&mut changes, pid, 1, 10 * u64::from(pid));
             map(&mut changes, pid, 10 * u64::from(pid) + 1, 0x1000, 0x1000);

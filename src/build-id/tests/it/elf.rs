@@ -1,4 +1,5 @@
-//! Build-ids are found in whatever ELF there is, and no bytes make the reader panic, hang or eat memory.
+//! Build-ids are found in ELF files of every shape, and no bytes make the reader panic, hang or use much
+//! memory.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -18,7 +19,7 @@ fn says(image: &[u8]) -> String {
     from_elf(image).unwrap_err().to_string()
 }
 
-/// An address that no header may be read from as it is.
+/// Copies the image to an address with the wrong alignment for headers.
 fn at_odd_address(image: &[u8]) -> Vec<u8> {
     [&[0xee], image].concat()
 }
@@ -59,7 +60,7 @@ fn other_notes_are_passed_by() {
             .concat();
             let endian = if shape.big_endian { Endianness::Big } else { Endianness::Little };
             assert_eq!(from_notes(&notes, endian), BuildId::new(&ID));
-            // What the headers say of the padding may be wrong.
+            // The headers may state a wrong padding.
             for align in [0, 1, 4, 8, 16] {
                 assert_eq!(ok(&elf_of_notes(shape, &notes, align)), BuildId::new(&ID), "{shape:?}");
             }
@@ -102,7 +103,7 @@ fn damage_is_an_error_only_if_it_hides_the_id() {
     assert!(says(&image).starts_with("damaged ELF file: "));
 }
 
-/// Numbers without rhyme, the same ones every time (xorshift).
+/// Pseudo-random numbers, the same in every run (xorshift).
 struct Numbers(u64);
 
 impl Numbers {
@@ -129,7 +130,7 @@ fn no_bytes_make_it_panic() {
                 let mut image = image.clone();
                 image[at] = value;
                 let _ = from_elf(&image);
-                // Several at once, and cut short.
+                // Several changes at once, and the image cut short.
                 for _ in 0..4 {
                     let at = numbers.next(image.len());
                     image[at] = numbers.next(256) as u8;
@@ -159,8 +160,7 @@ fn a_file_gives_what_its_bytes_give() {
     }
 }
 
-/// What a file of a TiB gives, nearly all of it a hole, that starts with so many copies of one PT_NOTE
-/// header.
+/// The result for a sparse file of 1 TiB that starts with this many copies of one PT_NOTE header.
 fn sparse(segments: u16, notes_len: u64, id: &[u8]) -> Result<Option<BuildId>, Error> {
     let notes_at = 1u64 << 38;
     let dir = tempfile::tempdir().unwrap();
@@ -205,13 +205,13 @@ fn only_a_regular_file_is_opened() {
     assert_eq!(says(&dir.path().join("none")), "No such file or directory (os error 2)");
 }
 
-/// What readelf(1) says of these files, or nothing if it is not installed.
+/// The build-ids that readelf(1) reports for these files, or nothing if it is not installed.
 fn readelf(files: &[PathBuf]) -> Vec<(PathBuf, Option<String>)> {
     let Ok(output) = Command::new("readelf").args(["--wide", "--notes"]).args(files).output() else {
         return Vec::new();
     };
     let output = String::from_utf8_lossy(&output.stdout).into_owned();
-    // It says `File: NAME` only if there are several.
+    // readelf prints `File: NAME` only if there are several files.
     let parts: Vec<_> = output.split("\nFile: ").skip(1).collect();
     assert_eq!(parts.len(), files.len());
     let id =
@@ -240,7 +240,7 @@ fn stripped_and_debug_files_have_the_same_id() {
     let mut files = Vec::new();
     for option in ["--strip-all", "--strip-debug", "--only-keep-debug", "--strip-section-headers"] {
         let file = dir.path().join(option);
-        // Older binutils do not know the last, and there may be none at all.
+        // Older binutils do not know the last option, and binutils may not be installed.
         if Command::new("objcopy").arg(option).arg(&exe).arg(&file).output().is_ok_and(|o| o.status.success())
         {
             assert_eq!(of_file(&file).unwrap(), id, "{option}");

@@ -1,5 +1,5 @@
-//! The finder looks in the places it was given, in their order, trusts none blindly, and says what each of
-//! them said.
+//! The finder searches the given places in order, verifies what it finds, and reports the reason of each
+//! place.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 const RELEASE: &str = "6.1.0-made-up";
 
-/// A made-up machine: folders to be its /, /proc and /sys, roots and caches.
+/// A simulated machine: folders for its /, /proc and /sys, roots and caches.
 struct World(TempDir);
 
 impl World {
@@ -45,8 +45,7 @@ impl World {
         }
     }
 
-    /// What the finder says, with the world's own folder cut off: `id source place`, or a line for each
-    /// place.
+    /// The finder's answer without the folder of the test: `id source place`, or a line for each place.
     fn says(&self, places: Places, object: &Object) -> String {
         let text = match Finder::new(places).find(object) {
             Answer::Found { id, source, place, checked } => {
@@ -169,7 +168,7 @@ fn roots_are_looked_in_one_after_the_other_and_not_left() {
         files: false,
         ..world.places()
     };
-    // Roots know nothing of the inode.
+    // Inode numbers do not apply to roots.
     let x = file_of(Path::new("/lib/x"), 12345, 7);
     let root = |name| format!("root {}", world.path(name).display());
     let b = root("b").replace(&format!("{}/", world.0.path().display()), "");
@@ -219,7 +218,7 @@ fn a_root_that_does_not_have_the_kernel_says_so() {
     );
     let says = world.says(places(Some(RELEASE)), &Object::Kernel);
     assert!(says.starts_with("root r: nothing of that name for release 6.1.0-made-up\n"), "{says}");
-    // A root gives no vdso: which of those installed was mapped is not recorded.
+    // A root gives no vdso: the recording does not say which of the installed ones was mapped.
     let says = world.says(places(None), &Object::Vdso);
     assert_eq!(says, "running kernel: the recording does not say the kernel's release");
 }
@@ -276,7 +275,7 @@ fn modules_of_a_root_are_found_by_path_or_by_name() {
         finder_says(&format!("/lib/modules/{RELEASE}/kernel/both.ko.xz")),
         format!("04 root r: r/usr/lib/debug/lib/modules/{RELEASE}/kernel/both.ko.debug unchecked")
     );
-    // A module from elsewhere, and a file that only happens to be called as one.
+    // A module from elsewhere, and an unrelated file with the same name.
     world.write("r/opt/own.ko.gz", b"\x1f\x8b and so on, long enough");
     assert_eq!(finder_says("/opt/own.ko.gz"), "root r: r/opt/own.ko.gz: compressed (gzip), not read");
     world.elf("r/none", 9);
@@ -332,7 +331,7 @@ fn a_cache_tells_the_id_by_name_if_there_is_one() {
     );
 }
 
-/// The byte order of this machine, in which it has notes.
+/// This machine's byte order, which its notes have.
 const NATIVE: Shape = Shape { big_endian: cfg!(target_endian = "big"), ..ORDINARY };
 
 #[test]
@@ -381,7 +380,7 @@ fn the_running_kernel_is_used_if_it_is_the_recorded_one() {
         says(RELEASE, Some("x86_64"), Object::Vdso),
         "running kernel: this machine is made64, the recording is of x86_64"
     );
-    // No file is the kernel's.
+    // No file name is the kernel's.
     assert_eq!(says(RELEASE, None, file("/bin/sh")), "");
     world.write("system/proc/self/maps", "");
     assert_eq!(says(RELEASE, None, Object::Vdso), "running kernel: this program has no vdso mapped");

@@ -1,12 +1,12 @@
-//! ELF files and notes made by hand, field by field as in elf(5), so that no writer shares a mistake with the
-//! reader.
+//! ELF files and notes written by hand, field by field as in elf(5), so that no writer shares a mistake with
+//! the reader.
 
-/// How a made file looks.
+/// The shape of a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) bits: u8,
     pub(crate) big_endian: bool,
-    /// Whether a section, and whether a program header, leads to the notes.
+    /// Whether sections, and whether program headers, lead to the notes.
     pub(crate) sections: bool,
     pub(crate) segments: bool,
 }
@@ -14,7 +14,7 @@ pub(crate) struct Shape {
 /// A 64-bit little-endian file with all headers.
 pub(crate) const ORDINARY: Shape = Shape { bits: 64, big_endian: false, sections: true, segments: true };
 
-/// Every shape that leads to the notes somehow.
+/// Every shape with at least one way to the notes.
 pub(crate) fn shapes() -> impl Iterator<Item = Shape> {
     let flags = || [false, true].into_iter();
     [32, 64].into_iter().flat_map(move |bits| {
@@ -29,7 +29,7 @@ pub(crate) fn shapes() -> impl Iterator<Item = Shape> {
     })
 }
 
-/// Bytes put one number after the other.
+/// Bytes, appended number by number.
 struct Bytes {
     shape: Shape,
     bytes: Vec<u8>,
@@ -59,7 +59,7 @@ impl Bytes {
     }
 }
 
-/// One note, its parts padded.
+/// One note with padded parts.
 pub(crate) fn note(shape: Shape, name: &[u8], kind: u32, desc: &[u8], padding: usize) -> Vec<u8> {
     let mut note = Bytes { shape, bytes: Vec::new() };
     note.word(name.len() as u64).word(desc.len() as u64).word(kind.into());
@@ -70,12 +70,12 @@ pub(crate) fn note(shape: Shape, name: &[u8], kind: u32, desc: &[u8], padding: u
     note.bytes
 }
 
-/// A file with a build-id note alone.
+/// A file whose only note is a build-id.
 pub(crate) fn elf(shape: Shape, id: &[u8]) -> Vec<u8> {
     elf_of_notes(shape, &note(shape, b"GNU\0", 3, id, 4), 4)
 }
 
-/// A file with these notes, said to be padded so.
+/// A file with these notes and this stated padding.
 pub(crate) fn elf_of_notes(shape: Shape, notes: &[u8], align: u64) -> Vec<u8> {
     let (header, segment, section) = if shape.bits == 64 { (64, 56, 64) } else { (52, 32, 40) };
     let len = notes.len() as u64;
@@ -91,7 +91,8 @@ pub(crate) fn elf_of_notes(shape: Shape, notes: &[u8], align: u64) -> Vec<u8> {
     file.half(segment).half(shape.segments.into());
     file.half(section).half(if shape.sections { 2 } else { 0 }).half(0);
     if shape.segments {
-        // PT_NOTE; the flags (4 = readable) stand second in one class and last but one in the other.
+        // PT_NOTE; the flags (4 = readable) are the second field in one class and the last but one in the
+        // other.
         file.word(4);
         if shape.bits == 64 {
             file.word(4);

@@ -1,4 +1,4 @@
-//! The tests that need files; those that need none are beside the code.
+//! The tests that need files; tests without files are next to the code.
 
 mod elf;
 mod finder;
