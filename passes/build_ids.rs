@@ -1,5 +1,6 @@
-//! `build-ids` puts the build-ids of the DSOs that samples hit (or of all) into the recording: a HEADER_BUILD_ID record before the first
-//! sample that hits, and an entry in feature BUILD_ID. Nothing that was there is changed or lost.
+//! `build-ids` adds the build-ids of the DSOs that samples hit (or of all DSOs): a HEADER_BUILD_ID record
+//! before the first sample that hits, and an entry in feature BUILD_ID. Existing records are neither changed
+//! nor lost.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -24,18 +25,18 @@ pub struct BuildIds {
     options: BuildIdsOptions,
 }
 
-/// What the user chose.
+/// The options, checked.
 #[derive(Clone, Debug, Default)]
 pub struct BuildIdsOptions {
-    /// All mapped DSOs, not only those that samples hit.
+    /// Include all mapped DSOs, not only those that samples hit.
     pub all: bool,
-    /// Leave the stream as it is, and only set the feature.
+    /// Leave the records as they are, and only set the feature.
     pub feature_only: bool,
-    /// Where ids may come from.
+    /// The sources of ids.
     pub ids: IdOptions,
 }
 
-/// The options as they are given.
+/// The options on the command line.
 #[derive(Args, Clone, Debug)]
 pub struct BuildIdsArgs {
     /// Of all mapped DSOs, not only of those that samples hit
@@ -64,30 +65,30 @@ impl PassOptions for BuildIdsArgs {
     }
 }
 
-/// The first survey: which mappings there are.
+/// The first survey: finds the mappings.
 struct MapSurvey {
     options: BuildIdsOptions,
     found: Found,
     mapped: Mapped,
 }
 
-/// The second survey: which of them samples hit.
+/// The second survey: finds the mappings that samples hit.
 struct HitSurvey {
     options: BuildIdsOptions,
     found: Found,
     hits: Hits,
-    /// Where each DSO is first mapped.
+    /// The first mapping of each DSO.
     spots: Arc<[Spot]>,
 }
 
-/// Puts records before those at these places.
+/// Inserts records before the records at these places.
 struct PlaceRecords {
     options: BuildIdsOptions,
     found: Found,
     placed: Arc<HashMap<Place, Vec<Vec<u8>>>>,
 }
 
-/// Without a survey: puts the record of every DSO where it is first mapped.
+/// Works without a survey: inserts the record of every DSO at its first mapping.
 struct Stream {
     options: BuildIdsOptions,
     found: Found,
@@ -99,26 +100,27 @@ struct Stream {
 #[derive(Debug, Default)]
 struct Found {
     ids: Option<Ids>,
-    /// Entries of feature BUILD_ID.
+    /// New entries of feature BUILD_ID.
     entries: Vec<u8>,
     entry_count: u64,
-    /// Records for the stream.
+    /// The number of new records.
     record_count: u64,
-    /// DSOs whose id the stream tells by a HEADER_BUILD_ID record: machine and name, and where the first such record stands.
+    /// DSOs with a HEADER_BUILD_ID record in the input: machine and name, and the first such record.
     told: HashMap<(i32, Box<[u8]>), Origin>,
-    /// Those records, as entries of a section, until `ids` takes them in.
+    /// Those records, as entries of a section, until `ids` is created.
     heard: Vec<u8>,
-    /// The ids that MMAP2 records hold.
+    /// The ids in MMAP2 records.
     mapped: MappedIds,
-    /// Ids of the user that replace those of the recording, as the user sees them.
+    /// Ids given by the user that replace those of the recording, for the report.
     corrections: BTreeSet<Correction>,
-    /// Records that hold another id than the user gives, and how many of them could be corrected.
+    /// Records whose id differs from the user's, and how many of them were corrected.
     contradicting: u64,
     corrected: u64,
 }
 
 impl Found {
-    /// Looks for a DSO's id and puts down the feature's entry; returns the record, unless the stream tells the id in time.
+    /// Finds a DSO's id and adds the feature's entry. Returns the record to insert, unless the input has one
+    /// in time.
     fn take(&mut self, dso: &Dso, flags: u32, spot: &Spot, endian: Endian) -> Option<Vec<u8>> {
         let id = self.ids.as_mut()?.find_once(dso, flags, spot.pid)?;
         let (pid, name) = (dso.machine.pid(), dso_name(dso));
@@ -136,13 +138,13 @@ impl Found {
         Some(record)
     }
 
-    /// Notes that a record contradicts the user.
+    /// Counts a record that contradicts the user.
     fn contradicts(&mut self, correction: Option<Correction>) {
         self.contradicting += u64::from(correction.is_some());
         self.corrections.extend(correction);
     }
 
-    /// A HEADER_BUILD_ID record of the input.
+    /// Takes in a HEADER_BUILD_ID record of the input.
     fn learn(&mut self, record: &Record<'_>) {
         let endian = record.endian();
         let Some(entry) = BuildIdEntry::read(record.bytes(), endian) else { return };
@@ -155,13 +157,13 @@ impl Found {
         }
     }
 
-    /// The looks are over, or there are none: from now on ids can be found.
+    /// Ends the surveys: from here on ids can be found.
     fn start(&mut self, mut ids: Ids, endian: Endian) {
         Entries::new(&std::mem::take(&mut self.heard), endian).for_each(|entry| ids.learn(&entry));
         self.ids = Some(ids);
     }
 
-    /// Passes a record on, with the id that the user gives if it holds another.
+    /// Writes a record; if its id contradicts the user's, with the user's id.
     fn pass_on(&mut self, record: Record<'_>, options: &BuildIdsOptions, out: &mut Emit<'_>) -> Result<()> {
         match options.ids.correction(&record, out.layouts()) {
             Some(correction) => {
@@ -208,12 +210,12 @@ impl Found {
 }
 
 impl BuildIds {
-    /// With these options.
+    /// The pass with these options.
     pub fn new(options: BuildIdsOptions) -> BuildIds {
         BuildIds { options }
     }
 
-    /// Every DSO gets its record where it is first mapped, so that no survey is needed.
+    /// True if every DSO gets its record at its first mapping, so that no survey is needed.
     fn streams(&self, input: &Recording) -> bool {
         self.options.all && !input.is_compressed()
     }
@@ -226,7 +228,8 @@ impl Pass for BuildIds {
 
     fn needs(&self, input: &Recording) -> Needs {
         let told = Kinds::of(&[RecordType::HEADER_BUILD_ID]);
-        // What it adds changes nothing that a survey could learn, but for records that contradict the user.
+        // The pass only adds what a survey could not have learned otherwise, except if records contradict the
+        // user.
         let barrier = !self.options.ids.correctable().is_empty();
         if self.streams(input) {
             let mappings = [RecordType::MMAP, RecordType::MMAP2, RecordType::ID_INDEX];
@@ -243,7 +246,7 @@ impl Pass for BuildIds {
     fn start(self: Box<Self>, input: &Recording) -> Stage {
         let (options, mut found) = (self.options.clone(), Found::default());
         if !self.streams(input) {
-            // What a mapping means depends on the ones before it.
+            // The meaning of a mapping depends on those before it.
             return Stage::survey_in_order(MapSurvey { options, found, mapped: Mapped::default() });
         }
         Stage::begin(move |begin| {
@@ -272,7 +275,7 @@ impl Survey for MapSurvey {
         found.start(Ids::new(&options.ids, session, spaces.dsos()), session.endian);
         spaces.dsos().iter().for_each(|(dso, _)| found.mapped.learn(dso));
         if aux && !options.all {
-            // What a trace hits is known only once it is decoded.
+            // The addresses in a trace are known only once it is decoded.
             session.report.say(
                 Level::Info,
                 "the recording has AUX data, which may hit any DSO, so all DSOs count as hit",
@@ -325,7 +328,7 @@ impl Fork for HitSurvey {
 }
 
 impl PlaceRecords {
-    /// With records of the DSOs at these spots, in file order.
+    /// The stage that inserts the DSOs' records at these places, in file order.
     fn stage(
         options: BuildIdsOptions,
         mut found: Found,

@@ -1,19 +1,24 @@
-//! `compress` puts records into COMPRESSED records that every perf since 5.2 reads: one whole zstd frame each, which holds whole records.
+//! `compress` packs records into COMPRESSED records that every perf since 5.2 reads. Each holds one whole
+//! zstd frame of whole records.
 //!
-//! What is compressed is what perf itself compresses, the kernel's records (kinds 1 to 63), for that is what every reader is used to. In clear
-//! stay:
-//! - all kinds of perf's own: HEADER_*, ID_INDEX, AUXTRACE_INFO, TIME_CONV, THREAD_MAP, CPU_MAP, STAT_*, FINISHED_* and so on. Readers look for
-//!   them before they decompress anything, take file offsets of them (HEADER_TRACING_DATA, AUXTRACE: their payload follows in the file), or
-//!   expect them between the pieces. `rounds` makes an exception of FINISHED_ROUND, which perf takes from a stream as well (linux-perf-data
-//!   does not, and sorts all there is at once). A round in clear ends a frame, so where rounds are many frames are small and compress badly.
-//!   Rejected: to hold rounds back until a frame is full. Several in a row would make perf let go of records too early, so all but one would
-//!   have to go, and nothing may get lost; decompressing would not give the same bytes, either;
-//! - AUX, ITRACE_START and AUX_OUTPUT_HW_ID, and samples that hold AUX data, which perf's AUX decoders peek for in the file itself;
-//! - records in which zstd finds nothing to save.
+//! It compresses the same records as perf itself, the kernel's (kinds 1 to 63), because all readers expect
+//! those. Uncompressed stay:
+//! - all of perf's own kinds: HEADER_*, ID_INDEX, AUXTRACE_INFO, TIME_CONV, THREAD_MAP, CPU_MAP, STAT_*,
+//!   FINISHED_* and so on. Readers look for them before they decompress anything, use their file offsets
+//!   (HEADER_TRACING_DATA and AUXTRACE, whose payload follows in the file), or expect them between the
+//!   pieces. `rounds` makes an exception for FINISHED_ROUND, which perf also reads from a stream
+//!   (linux-perf-data does not, and sorts everything at once). An uncompressed round ends a frame, so many
+//!   rounds mean many small frames, which compress badly. Rejected: holding rounds back until a frame is
+//!   full. Several in a row would make perf flush records too early, so all but one would have to be dropped,
+//!   which is a loss, and decompressing would not restore the same bytes;
+//! - AUX, ITRACE_START and AUX_OUTPUT_HW_ID, and samples that hold AUX data, which perf's AUX decoders read
+//!   from the file itself;
+//! - records that zstd does not make smaller.
 //!
-//! A frame is filled without a second try: how much the frame before it held for each byte of its own tells how many records fit in the next.
-//! Every batch starts anew with a small one, so that batches can be compressed on all threads, with the same result for any number of them.
-//! Only where data suddenly compresses worse, a frame gets too large and is made again of fewer records.
+//! Frames are filled without a second try: the ratio of the previous frame predicts how many records fit into
+//! the next. Every batch restarts with a small frame, so that batches can be compressed on all threads with
+//! the same result for any number of threads. Only if the data suddenly compresses worse does a frame become
+//! too large and is compressed again with fewer records.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -31,42 +36,44 @@ use zstd::zstd_safe::{CParameter, InBuffer, OutBuffer, compress_bound, get_error
 use crate::decompress::announces_compression;
 use crate::support::options::{PassCommand, PassOptions};
 
-/// The most a COMPRESSED record may hold, bytes: what `mmap_len` says where it must be said beforehand. perf makes a buffer of that size for
-/// each and keeps them all, but memory it does not write to costs nothing; larger ones would not compress any better.
+/// The most that a COMPRESSED record may hold, bytes: the value of `mmap_len` if it must be written in
+/// advance. perf allocates a buffer of that size for each record and keeps them all, but untouched memory
+/// costs nothing. Larger frames do not compress better.
 const HOLDS_MAX: usize = 1 << 20;
 
-/// What the first frame of a batch holds, bytes: less than a record can take unless it compresses worse than 2:1.
+/// The contents of a batch's first frame, bytes: it fits in a record unless it compresses worse than 2:1.
 const FIRST_FRAME: usize = 128 << 10;
 
-/// What a piece of a continuous stream holds, bytes: it must fit in a record even if zstd saves nothing, for it can't be taken back.
+/// The contents of a piece of a continuous stream, bytes: it must fit in a record even if zstd saves nothing,
+/// because it cannot be undone.
 const SOLID_PIECE: usize = 64_512;
 
-/// `mmap_len` is a multiple of it, or perf 7 refuses the file.
+/// `mmap_len` must be a multiple of this, or perf 7 refuses the file.
 const PAGE: usize = 4096;
 
-/// Where frames hold less than this on average, bytes, and rounds are to blame, the user is told: at twice that they compress nearly as well as
-/// larger ones. Less than [`LITTLE`] in all is not worth a word.
+/// If frames hold less than this on average, bytes, because of rounds, the report says so: with twice as much
+/// they compress nearly as well as larger ones. A total below [`LITTLE`] is not worth reporting.
 const SMALL_FRAME: u64 = 16 << 10;
 
 /// See [`SMALL_FRAME`].
 const LITTLE: u64 = 16 << 20;
 
-/// zstd's, but for the negative ones, which perf's feature COMPRESSED can't name.
+/// The levels of zstd, except the negative ones, which perf's feature COMPRESSED cannot hold.
 const LEVELS: std::ops::RangeInclusive<i32> = 1..=22;
 
 /// The pass.
 #[derive(Debug)]
 pub struct Compress {
     options: CompressOptions,
-    /// Contexts that no batch is using.
+    /// Contexts that no batch uses at the moment.
     idle: Arc<Mutex<Vec<Context>>>,
-    /// The one that this batch is using; with `solid` there is only one.
+    /// The context of the current batch; with `solid` there is only one.
     context: Option<Context>,
     run: RecordRun,
     /// Bytes that the next frame may hold.
     fit: usize,
     done: Done,
-    /// Feature COMPRESSED of the input, if it stays where nothing is compressed.
+    /// Feature COMPRESSED of the input, to be kept if nothing is compressed.
     before: Option<Bytes>,
 }
 
@@ -82,7 +89,8 @@ pub struct CompressOptions {
     /// Keep one continuous zstd stream, as perf record does: smaller, but only one thread can work on it
     #[arg(long)]
     pub solid: bool,
-    /// Also compress FINISHED_ROUND records, which perf record leaves uncompressed: much smaller if there are many
+    /// Also compress FINISHED_ROUND records, which perf record leaves uncompressed: much smaller if there are
+    /// many
     #[arg(long)]
     pub rounds: bool,
     /// Print sizes before and after, and the compression ratio
@@ -119,11 +127,11 @@ Examples:
     }
 }
 
-/// Records in a row that are to be compressed.
+/// Consecutive records to be compressed.
 #[derive(Debug, Default)]
 struct RecordRun {
     bytes: Vec<u8>,
-    /// Where each ends.
+    /// The end of each record.
     ends: Vec<usize>,
 }
 
@@ -140,30 +148,31 @@ impl RecordRun {
     }
 }
 
-/// What was done, in bytes and records.
+/// The results, in bytes and records.
 #[derive(Clone, Copy, Default, Debug)]
 struct Done {
-    /// Bytes that were compressed, and COMPRESSED records made of them with their length.
+    /// Bytes that were compressed, and the number and size of the COMPRESSED records made from them.
     held: u64,
     pieces: u64,
     piece_bytes: u64,
-    /// Bytes in the largest of them.
+    /// Size of the largest of them, bytes.
     largest: usize,
-    /// Bytes that stay in clear.
+    /// Bytes that stay uncompressed.
     clear: u64,
-    /// FINISHED_ROUND records that do.
+    /// FINISHED_ROUND records that stay uncompressed.
     rounds: u64,
 }
 
 impl Done {
-    /// Bytes a COMPRESSED record holds on average, if they are few because a round follows nearly each.
+    /// The average contents of a COMPRESSED record, bytes, if they are small because a round follows nearly
+    /// each one.
     fn cut_short(&self) -> Option<u64> {
         let average = self.held.checked_div(self.pieces)?;
         (self.held >= LITTLE && average < SMALL_FRAME && self.rounds > self.pieces / 2).then_some(average)
     }
 }
 
-/// zstd's state and where it writes to.
+/// The state of zstd and its output buffer.
 struct Context {
     zstd: Compressor<'static>,
     out: Vec<u8>,
@@ -178,19 +187,20 @@ impl std::fmt::Debug for Context {
 impl Context {
     fn new(options: &CompressOptions) -> Result<Context> {
         let mut zstd = Compressor::new(options.level).context("can't start zstd")?;
-        // A frame whose bytes were changed is then noticed. A continuous stream is never ended, so it would never get to that.
+        // The checksum reveals changed bytes of a frame. A continuous stream never ends, so its checksum
+        // would never be written.
         zstd.set_parameter(CParameter::ChecksumFlag(!options.solid)).context("can't start zstd")?;
         Ok(Context { zstd, out: Vec::with_capacity(compress_bound(HOLDS_MAX)) })
     }
 
-    /// One frame.
+    /// Compresses one frame.
     fn frame(&mut self, bytes: &[u8]) -> Result<&[u8]> {
         self.out.clear();
         self.zstd.compress_to_buffer(bytes, &mut self.out).context("zstd can't compress")?;
         Ok(&self.out)
     }
 
-    /// The next piece of the continuous stream.
+    /// Compresses the next piece of the continuous stream.
     fn piece(&mut self, bytes: &[u8]) -> Result<&[u8]> {
         self.out.clear();
         let mut input = InBuffer::around(bytes);
@@ -205,7 +215,7 @@ impl Context {
 }
 
 impl Compress {
-    /// With these options.
+    /// The pass with these options.
     pub fn new(options: CompressOptions) -> Compress {
         Compress {
             options,
@@ -229,7 +239,7 @@ impl Compress {
         }
     }
 
-    /// Compresses the records at hand and puts them.
+    /// Compresses the collected records and writes them.
     fn flush(&mut self, out: &mut Emit<'_>) -> Result<()> {
         let run = std::mem::take(&mut self.run);
         let mut context = match self.context.take() {
@@ -315,7 +325,7 @@ impl Compress {
     }
 
     fn feature(&self, form: OutputForm) -> Compressed {
-        // A pipe says it before anything is compressed.
+        // Pipe data needs the feature before anything is compressed.
         let (ratio, mmap_len) = match form {
             OutputForm::Pipe => (0, HOLDS_MAX),
             _ => (self.ratio().round() as u32, self.done.largest.next_multiple_of(PAGE)),
@@ -341,7 +351,7 @@ impl Pass for Compress {
         Stage::begin(|begin| {
             let mut this = *self;
             ensure!(LEVELS.contains(&this.options.level), "the level must be from 1 to 22");
-            // perf reads features in the order of their numbers, and must get to this one.
+            // perf reads features in the order of their numbers, so it must get past all before this one.
             begin.mend_features(Feature::COMPRESSED);
             this.before = begin.feature(Feature::COMPRESSED).cloned();
             let section = this.feature(begin.form).write(begin.endian);
@@ -350,12 +360,13 @@ impl Pass for Compress {
                 && begin.form != OutputForm::Pipe
                 && begin.feature(Feature::HOSTNAME).is_none()
             {
-                // perf finds out the order of the bitmap's words by the bit of HOSTNAME (tools/perf/util/header.c).
+                // perf detects the word order of the bitmap by the bit of HOSTNAME
+                // (tools/perf/util/header.c).
                 let what = "a big-endian file without feature HOSTNAME: perf on a little-endian machine sees none of its features, and so \
                             nothing of what is compressed; --to pipe writes what it can read";
                 begin.report.say(Level::Warning, what);
             }
-            // One stream through the file depends on all that came before.
+            // A single stream is serial: each piece depends on all before it.
             Ok(if this.options.solid { Stage::rewrite_in_order(this) } else { Stage::rewrite(this) })
         })
     }
@@ -363,14 +374,14 @@ impl Pass for Compress {
 
 impl Rewrite for Compress {
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
-        // One that perfx could not have made it can't put either, should zstd find nothing to save.
+        // Of a size that perfx could not write either if zstd does not make it smaller.
         if !self.stays_in_clear(&record, out.layouts()) && record.bytes().len() <= RECORD_SIZE_MAX {
             self.run.bytes.extend_from_slice(record.bytes());
             self.run.ends.push(self.run.bytes.len());
             return Ok(());
         }
         if announces_compression(&record) {
-            // Ours stands at the front.
+            // The pass writes its own at the front.
             out.drop_record(record);
             return Ok(());
         }

@@ -1,4 +1,5 @@
-//! `decompress` replaces COMPRESSED and COMPRESSED2 records by the records they hold, and clears the feature that announces them.
+//! `decompress` replaces COMPRESSED and COMPRESSED2 records by their contents, and removes the feature that
+//! announces them.
 
 use anyhow::Result;
 use clap::Args;
@@ -34,7 +35,7 @@ impl PassOptions for DecompressOptions {
 }
 
 impl Decompress {
-    /// With these options.
+    /// The pass with these options.
     pub fn new(options: DecompressOptions) -> Decompress {
         Decompress { options }
     }
@@ -50,7 +51,7 @@ impl Pass for Decompress {
             records: Kinds::of(&[RecordType::HEADER_FEATURE]),
             decompressed: true,
             damage: if self.options.salvage { Damage::Salvage } else { Damage::Refuse },
-            // Surveys see what compressed records hold anyway.
+            // Surveys see the contents of compressed records anyway.
             barrier: false,
             ..Needs::default()
         }
@@ -58,7 +59,7 @@ impl Pass for Decompress {
 
     fn start(self: Box<Self>, _input: &Recording) -> Stage {
         Stage::begin(move |begin| {
-            // What the header said is gone already; pipe data may say it later.
+            // The header's feature is already removed; pipe data may have it among the records.
             if begin.feature(Feature::COMPRESSED).is_none() {
                 begin.clear_feature(Feature::COMPRESSED);
             }
@@ -87,7 +88,7 @@ impl Fork for Decompress {
     }
 }
 
-/// A HEADER_FEATURE record among the others that holds feature COMPRESSED.
+/// A HEADER_FEATURE record with feature COMPRESSED among the records.
 pub(crate) fn announces_compression(record: &Record<'_>) -> bool {
     is_feature(record, Feature::COMPRESSED)
 }

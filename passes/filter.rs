@@ -1,9 +1,11 @@
-//! `filter` cuts a smaller recording out of a large one: the samples asked for, and what readers need to make sense of them, nothing else.
+//! `filter` cuts a smaller recording out of a large one: the selected samples, and the records that readers
+//! need to understand them.
 //!
-//! A *process* is kept if it, or a descendant, owns a kept sample (a child inherits its parent's mappings). If only
-//! times, kinds and machines are selected, it is also kept if it is alive in a window.
-//! MMAP, MMAP2, COMM, FORK, EXIT, NAMESPACES and ITRACE_START of needed processes stay, up to the end of the last window, and so do all records of
-//! the kernel's address space (its MMAPs, KSYMBOL, BPF_EVENT, TEXT_POKE), CGROUP, and records of kinds nobody knows. Of AUX data whole chunks stay.
+//! A *process* is kept if it, or a descendant, owns a kept sample (a child inherits its parent's mappings).
+//! If only times, kinds and machines are selected, it is also kept if it is alive in a window. MMAP, MMAP2,
+//! COMM, FORK, EXIT, NAMESPACES and ITRACE_START of kept processes are kept up to the end of the last window,
+//! as are all records of the kernel's address space (its MMAPs, KSYMBOL, BPF_EVENT, TEXT_POKE), CGROUP, and
+//! records of unknown kinds. AUX data is kept in whole chunks.
 
 mod aux;
 mod choice;
@@ -58,49 +60,50 @@ struct Gather {
     gathered: Gathered,
 }
 
-/// The second survey: which samples stay, and what they need.
+/// The second survey: which samples are kept, and what they need.
 struct Choose {
     chooser: Arc<Chooser>,
     lookups: Lookups,
     chosen: ChosenSamples,
 }
 
-/// Drops what nothing needs.
+/// Drops the records that are not needed.
 struct CutRecords {
     cut: Arc<FilterPlan>,
     lookups: Lookups,
-    /// Of a part: something that belongs to it stays since the last round of this batch. Another round would say nothing.
+    /// For a part of a split: a record of this part was kept since the last round of this batch. Another
+    /// round would have no effect.
     rounds: bool,
 }
 
-/// What the first survey finds.
+/// The results of the first survey.
 #[derive(Debug, Default)]
 struct Gathered {
     guests: Guests,
     tasks: TaskChanges,
-    /// With `--dso`.
+    /// Only with `--dso`.
     changes: Option<Changes>,
-    /// Names of cgroups by their ids.
+    /// Names of cgroups, by id.
     cgroups: BTreeMap<u64, Box<[u8]>>,
-    /// Of EVENT_UPDATE records, by event id.
+    /// Names from EVENT_UPDATE records, by event id.
     names: HashMap<u64, Vec<u8>>,
     chunks: Chunks,
     unused: Unused,
     samples: u64,
-    /// Of batches that hold some.
+    /// The samples of each batch that has any.
     batches: BTreeMap<Place, Samples>,
 }
 
 /// The samples of a batch.
 #[derive(Clone, Copy, Debug)]
 struct Samples {
-    /// Times of the earliest and the latest.
+    /// Times of the earliest and the latest one.
     first: u64,
     last: u64,
     count: u64,
 }
 
-/// What tells whether a sample stays.
+/// Decides whether a sample is kept.
 #[derive(Debug)]
 struct Chooser {
     options: Arc<FilterOptions>,
@@ -108,7 +111,7 @@ struct Chooser {
     guests: Guests,
     tasks: Tasks,
     spaces: Option<Arc<AddressSpaces>>,
-    /// By the number in `spaces`.
+    /// Indexed by the DSO's number in `spaces`.
     dsos: Vec<bool>,
     events: Vec<bool>,
     cgroups: HashSet<u64>,
@@ -118,50 +121,50 @@ struct Chooser {
     batches: BTreeMap<Place, Samples>,
     has_time: bool,
     hints: Hints,
-    /// Why the times that the recording says it has samples from are not believed.
+    /// Why the recording's own statement about the times of its samples is not believed.
     doubt: Option<String>,
 }
 
-/// A thread's own memory of addresses; with `--dso` only.
+/// A thread's cache for address lookups; only with `--dso`.
 type Lookups = Option<Lookup>;
 
-/// What the second survey finds.
+/// The results of the second survey.
 #[derive(Debug, Default)]
 struct ChosenSamples {
     samples: u64,
-    /// How often each event is named.
+    /// The number of kept samples of each event.
     by_event: Vec<u64>,
     processes: Processes,
-    /// The one before, so that not every sample asks the set.
+    /// The process of the previous sample, to save lookups in the set.
     last: Option<Process>,
-    /// Of call chains whose user part comes later.
+    /// Cookies of call chains whose user part comes later.
     cookies: HashSet<u64>,
-    /// Where the first and the last in the file stand.
+    /// The places of the first and the last kept sample in the file.
     places: Option<(Place, Place)>,
     times: Option<(u64, u64)>,
-    /// Batches with samples that stay, and how many. The one at hand, and how many it had before that.
+    /// Batches with kept samples, and their number. Then the current batch, and its number before.
     batches: HashMap<Place, u64>,
     batch: Option<Place>,
     before: u64,
 }
 
-/// All that is known when writing begins.
+/// Everything that is known when writing begins.
 #[derive(Debug)]
 struct FilterPlan {
     chooser: Arc<Chooser>,
     chosen: ChosenSamples,
     windows: Windows,
-    /// It is one part of all.
+    /// Set if the output is one part of a split.
     owner: Option<Owner>,
-    /// Processes whose mappings, names and forks stay.
+    /// Processes whose mappings, names and forks are kept.
     needed: Processes,
-    /// Processes whose begin and end are unknown stay, too.
+    /// Also keep processes whose start and end are unknown.
     timeless: bool,
-    /// Events that are left out.
+    /// Events that are dropped.
     gone: HashSet<u64>,
 }
 
-/// Kinds that happen to an event and are chosen as samples are.
+/// Kinds of event records that are selected like samples.
 const CHOSEN: [RecordType; 7] = [
     RecordType::SAMPLE,
     RecordType::THROTTLE,
@@ -172,11 +175,11 @@ const CHOSEN: [RecordType; 7] = [
     RecordType::LOST,
 ];
 
-/// Kinds that may be left out without a word: how many samples stay is told, and a round only says that what stands before it may be sorted,
-/// which the one behind the next sample that stays says as well.
+/// Kinds that are dropped without a report: the number of kept samples is reported anyway, and a round only
+/// says that the records before it may be sorted, as does the round after the next kept sample.
 const UNTOLD: [RecordType; 2] = [RecordType::SAMPLE, RecordType::FINISHED_ROUND];
 
-/// Kinds of a process that readers need to make sense of its samples.
+/// A process's records that readers need to understand its samples.
 const OF_PROCESS: [RecordType; 7] = [
     RecordType::MMAP,
     RecordType::MMAP2,
@@ -187,7 +190,7 @@ const OF_PROCESS: [RecordType; 7] = [
     RecordType::ITRACE_START,
 ];
 
-/// The same of the kernel, of cgroups, and of AUX data.
+/// The same for the kernel, for cgroups, and for AUX data.
 const OF_ALL: [RecordType; 6] = [
     RecordType::KSYMBOL,
     RecordType::BPF_EVENT,
@@ -198,22 +201,22 @@ const OF_ALL: [RecordType; 6] = [
 ];
 
 impl Filter {
-    /// With these options.
+    /// The pass with these options.
     pub fn new(options: FilterOptions) -> Filter {
         Filter { options: Arc::new(options) }
     }
 }
 
 impl Gathered {
-    /// For a filter with these options.
+    /// An empty result for a filter with these options.
     fn new(options: &FilterOptions) -> Gathered {
         let changes = options.dso.is_set().then(Changes::default);
-        // A pid that keeps nothing is answered with the names of those there are.
+        // If a pid keeps nothing, the report lists the names of the existing ones.
         let named = options.comm.is_set() || options.pid.is_set();
         Gathered { changes, tasks: TaskChanges::new(named), ..Gathered::default() }
     }
 
-    /// What it wants to see.
+    /// The kinds that the first survey needs.
     fn kinds(options: &FilterOptions) -> Kinds {
         if options.drop_unused {
             return Kinds::ALL;
@@ -249,8 +252,8 @@ impl Gathered {
         }
     }
 
-    /// Looks at all samples of a batch at once, for it wants little of each and there are many. What can't be read is an error of the look at the
-    /// others.
+    /// Takes in all samples of a batch at once, because only a little of each is needed and there are many.
+    /// Unreadable bytes are reported when the other records are read.
     fn count_samples(&mut self, batch: &Batch) {
         let (mut walker, samples) = (batch.walk(), Kinds::of(&[RecordType::SAMPLE]));
         let (mut first, mut last, mut count) = (u64::MAX, 0, 0);
@@ -282,7 +285,7 @@ impl Gathered {
     }
 }
 
-/// Two spans of time share half of the longer one at least.
+/// True if two spans of time overlap by at least half of the longer one.
 fn are_alike(one: (u64, u64), other: (u64, u64)) -> bool {
     let length = |from: u64, to: u64| to.checked_sub(from).map_or(0, |length| u128::from(length) + 1);
     let shared = length(one.0.max(other.0), one.1.min(other.1));
@@ -314,7 +317,7 @@ impl Chooser {
             layouts.check_ids()?;
         }
         let said = features.get(&Feature::SAMPLE_TIME).and_then(|section| SampleTime::read(section, endian));
-        // perf goes by the feature, too, also where the samples disagree a little.
+        // perf also uses the feature, even if the samples differ slightly.
         let said = said.map(|time| (time.first_ns, time.last_ns)).filter(|&(_, last)| last > 0);
         let mut doubt = None;
         let range = match (said, gathered.range()) {
@@ -338,7 +341,7 @@ impl Chooser {
         hints.of_names("event", &options.event, names.iter().map(|event| &event.name[..]), choice::is_event);
         hints.of_names("comm", &options.comm, gathered.tasks.names(), |regex, name| regex.is_match(name));
         hints.of_pids(&options.pid, gathered.tasks.pids());
-        // The one after the other, so that not both take what they need to be made.
+        // One after the other, so that the memory for building them is not needed for both at once.
         let tasks = Tasks::new(gathered.tasks, &gathered.guests);
         let spaces = gathered.changes.map(|changes| Arc::new(AddressSpaces::new(changes)));
         let dso_names = spaces.iter().flat_map(|spaces| spaces.dsos()).map(|(dso, _)| dso_name(dso));
@@ -371,13 +374,13 @@ impl Chooser {
         self.spaces.clone().map(Lookup::new)
     }
 
-    /// A batch may hold samples of the windows.
+    /// True if a batch may hold samples in the windows.
     fn meets(&self, batch: &Batch) -> bool {
         let samples = Place::of_batch(batch).and_then(|place| self.batches.get(&place));
         samples.is_some_and(|samples| self.windows.meet(samples.first, samples.last))
     }
 
-    /// A sample, or another record of an event, that stays: whose it is, and when.
+    /// For a sample or another event record that is kept, its process and its time.
     fn choose(
         &self,
         record: &Record<'_>,
@@ -400,7 +403,7 @@ impl Chooser {
         }
         let task = layout.pid_tid(record);
         let process = task.map(|(pid, _)| self.process_of(record, layouts, pid, time));
-        // What was lost is not known to be anybody's.
+        // The process of lost records is unknown.
         if record.kind() == RecordType::LOST {
             return Some((None, time));
         }
@@ -434,7 +437,7 @@ impl Chooser {
         Some((process, time))
     }
 
-    /// Whose a record is.
+    /// The process of a record.
     fn process_of(&self, record: &Record<'_>, layouts: &Layouts, pid: u32, time: u64) -> Process {
         self.tasks.process(TaskKey::of(record, layouts, pid).space(&self.guests), time)
     }
@@ -455,14 +458,14 @@ impl ChosenSamples {
         }
         self.of_event(layouts.event_of(record));
         let layout = layouts.layout_of(record);
-        // The counters of a group are named by their ids, and whoever reads them needs all their events.
+        // A group's counters are named by their ids, so readers need all events of the group.
         if let Some(layout) = layout.filter(|layout| layout.sample_type & sample_type::READ != 0)
             && let Some(read) = Sample::parse(record, layout).ok().and_then(|sample| sample.read)
         {
             read.counts().for_each(|count| self.of_event(count.id.and_then(|id| layouts.event_of_id(id))));
         }
         let chain = layout.and_then(|layout| callchain(record, layout));
-        // The last entry but one says that the last is the cookie of what follows in a record of its own.
+        // The last entry but one marks the last one as the cookie of a later record.
         if let Some(chain) = chain
             && let Some(last) = chain.len().checked_sub(1)
             && last.checked_sub(1).and_then(|at| chain.get(at)) == Some(Marker::USER_DEFERRED.0)
@@ -472,7 +475,7 @@ impl ChosenSamples {
         self.add(Place::of_record(record).map(|place| (place, place)), Some((time, time)));
     }
 
-    /// Another batch comes, or none.
+    /// Goes to another batch, or to none.
     fn turn_to(&mut self, batch: Option<Place>) {
         let count = self.samples - std::mem::replace(&mut self.before, self.samples);
         let ended = std::mem::replace(&mut self.batch, batch);
@@ -545,7 +548,7 @@ impl FilterPlan {
         FilterPlan { chooser, chosen, windows, owner, needed, timeless, gone }
     }
 
-    /// Whether a record that is no sample stays.
+    /// Whether a record other than a sample is kept.
     fn keeps(&self, record: &Record<'_>, layouts: &Layouts, lookups: &mut Lookups) -> bool {
         let (chooser, kind) = (&*self.chooser, record.kind());
         let options = &*chooser.options;
@@ -567,7 +570,8 @@ impl FilterPlan {
             RecordType::LOST_SAMPLES if owner.is_some() => {
                 return owner.is_some_and(|owner| owner.owns(record, layouts));
             }
-            // A round only says that what came before may be sorted now; it means nothing where nothing is.
+            // A round only says that the records before it may be sorted, so it means nothing if there are
+            // none.
             RecordType::FINISHED_ROUND => {
                 let here = Place::of_record(record);
                 return self
@@ -611,7 +615,7 @@ impl CutRecords {
         CutRecords { cut: Arc::new(cut), lookups, rounds: false }
     }
 
-    /// Sets the features of the output, reports what stays, and makes the rewrite.
+    /// Sets the features of the output, reports what is kept, and creates the rewrite.
     fn begin(self, session: &mut Session) -> Stage {
         let cut = &*self.cut;
         let chooser = &*cut.chooser;
@@ -635,7 +639,8 @@ impl CutRecords {
             let seconds = |ns: u64| format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
             line += &format!(", from {} to {}", seconds(first), seconds(last));
         }
-        // TaskKey leaves out all samples by their kind knows that, and a part of a split recording may well have none.
+        // A user who excludes all samples by kind expects none, and a part of a split recording may have
+        // none.
         let asked = cut.owner.is_some() || !chooser.options.kind.allows(|kind| *kind == RecordType::SAMPLE);
         let suspect = kept == 0 && all > 0 && !asked;
         session.report.say(if suspect { Level::Warning } else { Level::Info }, line);
@@ -662,12 +667,12 @@ impl Pass for Filter {
 
     fn start(self: Box<Self>, _input: &Recording) -> Stage {
         let gather = Gather { gathered: Gathered::new(&self.options), options: self.options };
-        // What a mapping means depends on the ones before it.
+        // The meaning of a mapping depends on those before it.
         if gather.gathered.changes.is_some() { Stage::survey_in_order(gather) } else { Stage::survey(gather) }
     }
 }
 
-/// A part of a split recording, for which all has been surveyed.
+/// A part of a split recording, whose surveys are done.
 impl Pass for CutRecords {
     fn name(&self) -> &'static str {
         FilterArgs::NAME

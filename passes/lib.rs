@@ -1,4 +1,4 @@
-//! The transformations of perfx: one file each, and this registry, one line each.
+//! The transformations of perfx, one file each, and their registry, one line each.
 
 mod build_ids;
 mod combine;
@@ -37,7 +37,7 @@ pub use support::ids::{
 };
 pub use support::options::{PassCommand, PassOptions, PassSpec};
 
-/// Every pass there is.
+/// All passes.
 ///
 /// ```
 /// use perfx_passes::{REGISTRY, parse_chain};
@@ -65,7 +65,8 @@ pub const REGISTRY: &[PassSpec] = &[
     PassSpec::of::<SortArgs>(),
 ];
 
-/// The passes of a chain: `NAME[:OPTION[=VALUE]]…[,NAME…]`. In a value, `\` keeps the next character (`,`, `:` or `\`) from ending it.
+/// Parses a chain of passes: `NAME[:OPTION[=VALUE]]…[,NAME…]`. In a value, `\` escapes the next character
+/// (`,`, `:` or `\`).
 pub fn parse_chain(text: &str) -> Result<Vec<Box<dyn Pass>>> {
     let mut passes = Vec::new();
     for link in support::options::split(text, ',') {

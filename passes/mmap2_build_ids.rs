@@ -1,5 +1,5 @@
-//! `mmap2-build-ids` rewrites MMAP and MMAP2 records to MMAP2 records that carry the build-id of what they map, where one is found; all
-//! others stay as they are, inode and all. With `hit`, mappings that no sample needs leave the recording.
+//! `mmap2-build-ids` rewrites MMAP and MMAP2 records to MMAP2 records with build-ids, if the build-id is
+//! found; all others stay unchanged, with their inode. With `hit`, mappings that no sample needs are dropped.
 
 use std::collections::BTreeSet;
 
@@ -22,16 +22,16 @@ pub struct Mmap2BuildIds {
     options: Mmap2BuildIdsOptions,
 }
 
-/// What the user chose.
+/// The options, checked.
 #[derive(Clone, Debug, Default)]
 pub struct Mmap2BuildIdsOptions {
-    /// Keep only mappings that samples hit, or that are needed to unwind or decode them.
+    /// Keep only mappings that samples hit, or that are needed to unwind or decode samples.
     pub hit: bool,
-    /// Where ids may come from.
+    /// The sources of ids.
     pub ids: IdOptions,
 }
 
-/// The options as they are given.
+/// The options on the command line.
 #[derive(Args, Clone, Debug)]
 pub struct Mmap2BuildIdsArgs {
     /// Drop mappings that no sample hits or may need to be unwound or decoded
@@ -56,13 +56,13 @@ impl PassOptions for Mmap2BuildIdsArgs {
     }
 }
 
-/// The first survey: which mappings there are.
+/// The first survey: finds the mappings.
 struct MapSurvey {
     options: Mmap2BuildIdsOptions,
     mapped: Mapped,
 }
 
-/// The second survey: which of them samples need.
+/// The second survey: finds the mappings that samples need.
 struct NeedSurvey {
     options: Mmap2BuildIdsOptions,
     hits: Hits,
@@ -73,19 +73,19 @@ struct RewriteMaps {
     options: Mmap2BuildIdsOptions,
     ids: Ids,
     guests: Guests,
-    /// Whether each mapping is needed, in file order; `None` means that all of them stay.
+    /// Whether each mapping is needed, in file order; `None` means that all are kept.
     needed: Option<Vec<bool>>,
-    /// MMAP and MMAP2 records gone by.
+    /// MMAP and MMAP2 records seen so far.
     mappings: usize,
     rewritten: u64,
-    /// Some mapping had a build-id before.
+    /// Some mapping already had a build-id.
     any_id: bool,
-    /// Ids of the user that replace those of the recording.
+    /// Ids given by the user that replace those of the recording.
     corrections: BTreeSet<Correction>,
 }
 
 impl Mmap2BuildIds {
-    /// With these options.
+    /// The pass with these options.
     pub fn new(options: Mmap2BuildIdsOptions) -> Mmap2BuildIds {
         Mmap2BuildIds { options }
     }
@@ -107,23 +107,24 @@ impl RewriteMaps {
         })
     }
 
-    /// The record with a build-id, if there is one and it has none yet.
+    /// The record with a build-id, if one is found and the record has none yet.
     fn with_id(&mut self, record: &Record<'_>, layouts: &Layouts) -> Option<Vec<u8>> {
         let mapping = Mapping::read(record, layouts)?;
         let dso = mapping.dso(record, self.guests.machine(record, layouts, Some(mapping.pid)));
-        // The kernel's own mapping says where it was relocated to, and readers know it by its name and MMAP's form.
+        // The kernel's own mapping shows its relocation, and readers recognise it by its name and the form of
+        // MMAP.
         if dso.kernel || dso.tells_id() {
             self.any_id |= dso.tells_id();
             return None;
         }
-        // Only the layout says where the name ends and the trailer begins.
+        // Only the layout shows where the name ends and the trailer begins.
         layouts.layout_of(record)?;
         let spot = Spot::of_mapping(record, layouts);
         let id = self.ids.find(&dso, mapping.flags, spot.pid)?;
         Mmap::of(record)?.with_build_id(id.as_bytes(), &spot.trailer)
     }
 
-    /// Passes a record on, with the id that the user gives where it has another.
+    /// Writes a record; if its id contradicts the user's, with the user's id.
     fn correct(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
         let Some(correction) = self.options.ids.correction(&record, out.layouts()) else {
             return out.keep(record);
@@ -153,7 +154,7 @@ impl Pass for Mmap2BuildIds {
     fn start(self: Box<Self>, _input: &Recording) -> Stage {
         let options = self.options;
         if options.hit {
-            // What a mapping means depends on the ones before it.
+            // The meaning of a mapping depends on those before it.
             Stage::survey_in_order(MapSurvey { options, mapped: Mapped::default() })
         } else {
             RewriteMaps::stage(options, None)

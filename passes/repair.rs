@@ -1,21 +1,22 @@
-//! `repair` mends what programs and kernels have written wrong into recordings, by the codes of `perfx doctor`; nothing else changes.
+//! `repair` repairs faults that programs and kernels write into recordings, by the codes of `perfx doctor`;
+//! nothing else changes.
 //!
-//! | code | whose fault | mended |
+//! | code | written by | repair |
 //! |---|---|---|
-//! | `auxtrace-index` | whoever moved records | every AUXTRACE record is listed once |
-//! | `compressed-size` | perf 6.16 to 7.1 with `--aio` | `data_size` is what zstd reads; records with nothing in them go |
-//! | `dir-format` | perf inject before 7 of a directory | the feature goes |
-//! | `id-unknown` | joins by hand | entries of ID_INDEX and records about such an event go, a trailer gets the id 0; samples are lost, but where there is one event only |
+//! | `auxtrace-index` | programs that move records | every AUXTRACE record is listed once |
+//! | `compressed-size` | perf 6.16 to 7.1 with `--aio` | `data_size` is set to what zstd reads; empty records are dropped |
+//! | `dir-format` | perf inject before 7 from a directory | the feature is removed |
+//! | `id-unknown` | manual joins | entries of ID_INDEX and records about such an event are dropped, a trailer gets the id 0; samples are dropped, unless there is only one event |
 //! | `mmap-build-id-bit` | kernels (seen with 6.18) | bit 14 of `misc` is cleared |
-//! | `mmap-len` | every perf stat record | the feature goes where nothing is compressed, else it is the next multiple of 4096 |
+//! | `mmap-len` | every perf stat record | the feature is removed if nothing is compressed, else set to the next multiple of 4096 |
 //! | `size-unaligned` | perf inject 6.1 and before | zeros before the trailer, or at the end |
-//! | `string-unterminated` | | zeros behind it |
+//! | `string-unterminated` | | zeros after it |
 //!
-//! Whether bit 14 is right: it is where the event's attr asks for build-ids, where the bytes can't be device and inode, and where feature BUILD_ID
-//! has that id for that file. Else (an id of 8 bytes with small numbers in it, which perf inject put in, and which no feature names) it is taken for
-//! device and inode.
+//! When bit 14 is right: if the event's attr asks for build-ids, if the bytes cannot be device and inode, or
+//! if feature BUILD_ID has that id for that file. Otherwise (an id of 8 bytes with small numbers in it, added
+//! by perf inject, in no feature) the bytes are taken for device and inode.
 //!
-//! What is inside COMPRESSED records is not looked at: to change it they would have to be compressed anew.
+//! The contents of COMPRESSED records are not checked: a change would mean to compress them again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -37,7 +38,7 @@ use perfx_pipeline::{
 
 use crate::support::options::PassOptions;
 
-/// A fault that can be mended.
+/// A fault that can be repaired.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[allow(missing_docs, reason = "the names are the codes of the table above")]
 pub enum Mend {
@@ -64,7 +65,7 @@ impl Mend {
         Mend::StringUnterminated,
     ];
 
-    /// The code that `perfx doctor` gives it.
+    /// Its code in `perfx doctor`.
     pub const fn code(self) -> &'static str {
         match self {
             Mend::AuxtraceIndex => "auxtrace-index",
@@ -78,7 +79,7 @@ impl Mend {
         }
     }
 
-    /// The fault with this code; the error names all that can be mended.
+    /// The fault with this code; the error lists all that can be repaired.
     pub fn parse(code: &str) -> Result<Mend> {
         let known = Mend::ALL.into_iter().find(|mend| mend.code() == code);
         known.ok_or_else(|| {
@@ -88,7 +89,7 @@ impl Mend {
     }
 }
 
-/// What the user chose.
+/// The options.
 #[derive(Args, Clone, Debug, Default)]
 pub struct RepairOptions {
     /// Repair only this fault; repeatable
@@ -106,15 +107,15 @@ impl PassOptions for RepairOptions {
     }
 }
 
-/// What is done to a recording.
+/// What was repaired in a recording.
 #[derive(Clone, Default, Debug)]
 struct Done {
     mended: BTreeMap<Mend, u64>,
     lost_samples: u64,
-    /// Samples of a size that is no multiple of 8.
+    /// Samples whose size is not a multiple of 8.
     unaligned_samples: u64,
     too_large: u64,
-    /// Why compressed records could not be looked at from some place on.
+    /// Why compressed records could not be measured from some place on.
     broken: Option<String>,
 }
 
@@ -140,24 +141,24 @@ pub struct Repair {
     mends: Arc<[Mend]>,
     /// Offset and size of the AUXTRACE records.
     aux: BTreeMap<u64, u64>,
-    /// Of feature BUILD_ID.
+    /// The ids of feature BUILD_ID.
     named: Arc<NamedIds>,
-    /// Where pieces of zstd streams must be measured.
+    /// Measures the pieces of zstd streams, if that is necessary.
     pieces: Option<Pieces>,
-    /// Compressed records went by.
+    /// There were compressed records.
     closed: bool,
-    /// Bytes of the largest piece, expanded.
+    /// Size of the largest expanded piece, bytes.
     largest: u64,
     done: Done,
 }
 
-/// What `mmap_len` must be a multiple of.
+/// `mmap_len` must be a multiple of this.
 const PAGE: u32 = 4096;
-/// What perf record writes unless it is told to use larger buffers.
+/// perf record's value unless larger buffers are requested.
 const PERF_MMAP_LEN: u64 = 528_384;
 
 impl Repair {
-    /// Mends these faults; all there are when none is given.
+    /// Repairs these faults; all of them if none is given.
     pub fn new(mends: &[Mend]) -> Repair {
         let mut mends = if mends.is_empty() { Mend::ALL.to_vec() } else { mends.to_vec() };
         mends.sort_unstable();
@@ -168,7 +169,7 @@ impl Repair {
         self.mends.contains(&mend)
     }
 
-    /// Mends features, and makes the rewrite that mends records.
+    /// Repairs features, and creates the rewrite that repairs records.
     fn begin(mut self, session: &mut Begin<'_>) -> Stage {
         if let Some(section) = session.feature(Feature::BUILD_ID) {
             self.named = Arc::new(NamedIds::new(section, session.endian));
@@ -177,7 +178,7 @@ impl Repair {
         self.index(session);
         if let Some(feature) = self.compressed(session) {
             if session.form == OutputForm::Pipe {
-                // Features come first in pipe data, so that nobody knows the pieces yet.
+                // In pipe data features come first, before the pieces are known.
                 self.mmap_len(session, feature, PERF_MMAP_LEN);
             } else {
                 self.pieces = Some(Pieces::default());
@@ -194,12 +195,12 @@ impl Repair {
         self.has(Mend::AuxtraceIndex) && input.features.contains_key(&Feature::AUXTRACE)
     }
 
-    /// The fault that an oddity is, if it is to be mended.
+    /// The fault of an oddity, if it is to be repaired.
     fn mend_of(&self, odd: &Oddity) -> Option<Mend> {
         self.mends.iter().copied().find(|mend| mend.code() == odd.code)
     }
 
-    /// Features that can be mended without the records.
+    /// Repairs the features that do not depend on records.
     fn features(&mut self, session: &mut Session) {
         let is_file = !matches!(session.input, Form::Directory { .. }) && session.form != OutputForm::Pipe;
         if self.has(Mend::DirFormat) && is_file && session.feature(Feature::DIR_FORMAT).is_some() {
@@ -218,7 +219,7 @@ impl Repair {
             for feature in texts {
                 let Some(section) = session.feature(feature) else { continue };
                 let Some(text) = read_str(section, session.endian) else { continue };
-                // The length before it is 4 bytes.
+                // The length before it has 4 bytes.
                 if section.len() == text.len() + 4 {
                     let section = write_str(text, session.endian);
                     session.set_feature(feature, section);
@@ -228,7 +229,8 @@ impl Repair {
         }
     }
 
-    /// An index that does not list each AUXTRACE record once is made anew. One without entries is good: readers then find the records themselves.
+    /// Rebuilds an index that does not list each AUXTRACE record once. An empty index is fine: readers then
+    /// search for the records themselves.
     fn index(&mut self, session: &mut Begin<'_>) {
         let section = session.feature(Feature::AUXTRACE).filter(|_| self.has(Mend::AuxtraceIndex));
         let index = section.and_then(|section| read_auxtrace_index(section, session.endian));
@@ -254,7 +256,7 @@ impl Repair {
         (self.has(Mend::MmapLen) && wrong).then_some(feature)
     }
 
-    /// `mmap_len` for pieces as large as they are.
+    /// Sets `mmap_len` for the size of the largest piece.
     fn mmap_len(&mut self, session: &mut Session, feature: Compressed, largest: u64) {
         let needed = u64::from(feature.mmap_len).max(largest).next_multiple_of(PAGE.into());
         match u32::try_from(needed) {
@@ -275,7 +277,7 @@ impl Repair {
         if self.has(Mend::IdUnknown) && nobodys && layouts.check_ids().is_ok() {
             match (layouts.all(), layouts.all().first().and_then(|only| only.sample.id)) {
                 ([], _) => return out.keep(record),
-                // There is but one event that it can be of.
+                // There is only one event it can belong to.
                 ([_], Some(at)) => {
                     self.done.mend(Mend::IdUnknown);
                     let endian = record.endian();
@@ -296,8 +298,8 @@ impl Repair {
         out.keep(record)
     }
 
-    /// The record as it should be: mended until nothing is left that can be, for a record of another size may read in another way. `None`: it
-    /// should not be there at all.
+    /// The repaired record: repairs until nothing is left to repair, because a record may parse differently
+    /// after a change of its size. `None` if the record must be dropped.
     fn mended(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<Option<Vec<u8>>> {
         let mut done = BTreeSet::new();
         let mut bytes = record.bytes().to_vec();
@@ -380,7 +382,7 @@ impl Repair {
 
     fn piece(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
         self.closed = true;
-        // What is too short to hold anything is another fault.
+        // A record that is too short for its fields is another fault.
         if record.bytes().len() < record.kind().min_size() {
             return out.keep(record);
         }
@@ -392,7 +394,7 @@ impl Repair {
         let measured = self.pieces.as_mut().map(|pieces| pieces.next(&record));
         let (length, expanded) = match measured {
             Some(Ok(measured)) => measured,
-            // What zstd can't read stays as it is, with all behind it.
+            // What zstd cannot read stays as it is, and so does everything after it.
             Some(Err(error)) => {
                 self.pieces = None;
                 self.done.broken = Some(error.to_string());
@@ -464,7 +466,7 @@ impl Pass for Repair {
     }
 }
 
-/// Where the AUXTRACE records are.
+/// The survey: finds the AUXTRACE records.
 struct AuxSurvey(Repair);
 
 impl Survey for AuxSurvey {
@@ -499,7 +501,7 @@ impl Rewrite for Repair {
             _ => {}
         }
         let layouts = out.layouts();
-        // Only the size of a record with a payload could be wrong, and perf itself tells where the payload begins by that.
+        // For a record with a payload, only the size could be wrong, and perf finds the payload by that size.
         if !record.payload().is_empty()
             || oddities(&record, layouts).iter().all(|odd| self.mend_of(odd).is_none())
         {
@@ -521,7 +523,7 @@ impl Rewrite for Repair {
         {
             self.mmap_len(session, feature, self.largest);
         }
-        // Pipe data says some among its records.
+        // Pipe data may have features among its records.
         self.features(session);
         self.tell(session);
         Ok(())

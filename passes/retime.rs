@@ -1,4 +1,5 @@
-//! `retime` changes every time of a recording alike: by an offset, by a factor, or so that its first sample is at 0.
+//! `retime` changes all times of a recording together: by an offset, by a factor, or so that its first sample
+//! is at 0.
 
 use std::str::FromStr;
 
@@ -12,7 +13,7 @@ use perfx_pipeline::{Begin, Emit, Fork, Level, Needs, Pass, Rewrite, Session, St
 
 use crate::support::options::{PassCommand, PassOptions};
 
-/// The pass, and its options.
+/// The pass and its options.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct Retime {
     /// Nanoseconds to add to every time, after --scale
@@ -51,7 +52,7 @@ Examples:
     }
 }
 
-/// A positive decimal number, as a fraction of whole numbers, so that no time is rounded twice.
+/// A positive decimal number as a fraction of integers, so that a time is rounded only once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Factor {
     numerator: u64,
@@ -81,7 +82,7 @@ impl FromStr for Factor {
     }
 }
 
-/// The survey for `--zero`: when the first sample is.
+/// The survey for `--zero`: finds the time of the first sample.
 struct FirstSample {
     retime: Retime,
     time: Option<u64>,
@@ -90,7 +91,7 @@ struct FirstSample {
 /// Changes the times of records.
 struct ChangeTimes {
     change: ClockChange,
-    /// Records from before the first sample.
+    /// The number of records before the first sample.
     early: u64,
 }
 
@@ -132,7 +133,7 @@ impl Survey for FirstSample {
             return Ok(Stage::copy());
         };
         let scaled = self.retime.change(0).duration(first).context("the factor is too large")?;
-        // perf takes 0 for no time.
+        // perf takes 0 as no time.
         Ok(ChangeTimes::stage(self.retime.change(1 - i128::from(scaled))))
     }
 }
@@ -157,7 +158,7 @@ impl ChangeTimes {
         })
     }
 
-    /// SAMPLE_TIME, and the moment of the clock that CLOCK_DATA gives a wall-clock time for.
+    /// Changes SAMPLE_TIME, and the time in CLOCK_DATA that corresponds to a wall-clock time.
     fn features(&self, session: &mut Begin<'_>) -> Result<()> {
         let endian = session.endian;
         let name = session.name.clone();

@@ -1,4 +1,4 @@
-//! `sort` puts the records of a recording in the order of time. What is in order already stays as it is.
+//! `sort` sorts the records of a recording by time. A sorted recording stays unchanged.
 
 use anyhow::Result;
 use clap::Args;
@@ -7,7 +7,7 @@ use perfx_pipeline::Pass;
 use crate::combine::{Combine, CombineOptions};
 use crate::support::options::PassOptions;
 
-/// The options of `sort`, which has none.
+/// The options of `sort`: none.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct SortArgs {}
 

@@ -1,4 +1,5 @@
-//! Which chunks of AUX data can hold what happened in a window: an AUX record says when the data up to its end was there.
+//! Decides which chunks of AUX data may cover a window: an AUX record has the time by which the data up to
+//! its end was written.
 
 use std::collections::HashMap;
 
@@ -7,7 +8,7 @@ use perfx_format::{Layouts, Record};
 
 use super::FilterOptions;
 
-/// The AUX records of each buffer, which belongs to a CPU or, where it does not, to a thread.
+/// The AUX records of each buffer, which belongs to a CPU or else to a thread.
 #[derive(Debug, Default)]
 pub(super) struct Chunks {
     buffers: HashMap<Buffer, Vec<Written>>,
@@ -19,7 +20,7 @@ enum Buffer {
     Thread(u32),
 }
 
-/// `start..end` of the AUX stream was there at that time.
+/// `start..end` of the AUX stream was written by that time.
 #[derive(Clone, Copy, Debug)]
 struct Written {
     start: u64,
@@ -50,7 +51,7 @@ impl Chunks {
         self
     }
 
-    /// Whether an AUXTRACE record may hold something that was asked for. What AUX records say nothing about may.
+    /// Whether an AUXTRACE record may hold selected data. Data without AUX records may.
     pub(super) fn keeps(
         &self,
         record: &Record<'_>,

@@ -1,4 +1,4 @@
-//! The options of `filter`: for each property of a sample what is kept and what is excluded.
+//! The options of `filter`: for each property of a sample, what is kept and what is excluded.
 
 use std::ops::RangeInclusive;
 
@@ -14,7 +14,7 @@ use super::time::Window;
 use crate::support::ids::dso_name;
 use crate::support::options::PassOptions;
 
-/// Something is chosen when it is one of `only`, if there are any, and none of `not`.
+/// A value is selected if it is in `only`, unless that is empty, and not in `not`.
 #[derive(Clone, Debug)]
 pub(super) struct Selection<T> {
     pub(super) only: Vec<T>,
@@ -52,7 +52,9 @@ pub(super) struct List<T>(Vec<T>);
 /// What to cut out. Lists have commas between their parts, and regular expressions match the whole name.
 #[derive(Args, Clone, Debug, Default)]
 pub struct FilterArgs {
-    /// Time windows START,STOP (STOP exclusive): seconds of the recording's clock, as perf script shows them, +DURATION after the first sample, or RFC 3339; either end may be left out. Or parts of the recording: 10%-20%, 10%/2 for the second tenth
+    /// Time windows START,STOP (STOP exclusive): seconds of the recording's clock, as perf script shows them,
+    /// +DURATION after the first sample, or RFC 3339; either end may be left out. Or parts of the recording:
+    /// 10%-20%, 10%/2 for the second tenth
     #[arg(long, value_name = "WINDOW", value_parser = windows)]
     time: Vec<List<Window>>,
     /// Keep samples of these processes
@@ -137,7 +139,7 @@ impl PassOptions for FilterArgs {
     }
 }
 
-/// What to cut out, with the lists of repeated options united.
+/// The options, with the lists of repeated options merged.
 #[derive(Clone, Debug, Default)]
 pub struct FilterOptions {
     pub(super) windows: Vec<Window>,
@@ -152,7 +154,7 @@ pub struct FilterOptions {
     pub(super) machine: Selection<Machine>,
     /// Keep mappings, names and forks of all processes, including ended ones.
     pub(super) keep_all_sideband: bool,
-    /// Drop events without samples, and build-ids of files that no process maps any more.
+    /// Drop events without samples, and build-ids of files that no process maps.
     pub(super) drop_unused: bool,
 }
 
@@ -180,7 +182,7 @@ fn united<T>(lists: Vec<List<T>>) -> Vec<T> {
 }
 
 impl FilterOptions {
-    /// Something must be asked for, or the recording would come out as it is.
+    /// True if nothing is selected, so that the output would equal the input.
     pub fn is_empty(&self) -> bool {
         self.windows.is_empty() && !self.chooses_samples() && !self.kind.is_set() && !self.drop_unused
     }
@@ -236,7 +238,7 @@ fn machines(text: &str) -> Result<List<Machine>> {
     })
 }
 
-/// A list of names is a list of regular expressions: a comma ends one unless it is inside brackets.
+/// Parses a list of regular expressions; a comma separates them unless it is inside brackets.
 fn regexes(text: &str) -> Result<List<Regex>> {
     let mut depth = 0u32;
     let parts = text.split(|char: char| {
@@ -248,12 +250,12 @@ fn regexes(text: &str) -> Result<List<Regex>> {
         char == ',' && depth == 0
     });
     let whole = |part: &str| {
-        // `[kernel.kallsyms]` is a name; as a regular expression it would stand for a single character.
+        // `[kernel.kallsyms]` is a name; as a regular expression it would match a single character.
         let inner = part.strip_prefix('[').and_then(|part| part.strip_suffix(']'));
         if inner.is_some_and(|inner| inner.len() > 1 && !inner.contains(['[', ']', '\\', '^', '-'])) {
             return Ok(Regex::new(&format!("^(?:{})$", regex::escape(part)))?);
         }
-        // The parser draws a picture of a mistake; what is wrong is in its last line.
+        // The parser's message draws a picture; its last line says what is wrong.
         Regex::new(&format!("^(?:{part})$")).map_err(|error| {
             let error = error.to_string();
             let what = error.lines().last().unwrap_or_default().trim_start_matches("error: ");
@@ -263,19 +265,19 @@ fn regexes(text: &str) -> Result<List<Regex>> {
     Ok(List(parts.map(whole).collect::<Result<_>>()?))
 }
 
-/// An event's name, with or without the modifiers behind its last colon.
+/// Matches an event's name, with or without the modifiers after its last colon.
 pub(super) fn is_event(regex: &Regex, name: &[u8]) -> bool {
     let modifiers = |part: &[u8]| part.iter().all(|byte| b"ukhGHpPSDIWebR".contains(byte));
     let colon = name.iter().rposition(|&byte| byte == b':').filter(|&colon| modifiers(&name[colon + 1..]));
     regex.is_match(name) || colon.is_some_and(|colon| regex.is_match(&name[..colon]))
 }
 
-/// By its name in the recording, or by the one it is shown and has its build-id by.
+/// Matches a DSO's name in the recording, or the name under which it is shown and has its build-id.
 pub(super) fn is_dso(regex: &Regex, dso: &Dso) -> bool {
     is_file(regex, &dso.name) || is_file(regex, dso_name(dso))
 }
 
-/// A file by its whole path or by its last part, as perf has it.
+/// Matches a file's whole path or its last component, as in perf.
 pub(super) fn is_file(regex: &Regex, name: &[u8]) -> bool {
     let last = name.rsplit(|&byte| byte == b'/').next().unwrap_or(name);
     regex.is_match(name) || regex.is_match(last)

@@ -1,4 +1,4 @@
-//! When a filter keeps nothing, says what the recording has of what was asked for.
+//! If a filter keeps nothing, reports what the recording has instead of the requested values.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,10 +8,10 @@ use regex::bytes::{Regex, RegexBuilder};
 use super::choice::Selection;
 use super::time::Window;
 
-/// So many names are listed.
+/// The number of names listed.
 const LISTED: usize = 5;
 
-/// A line for each option that nothing of the recording answers to.
+/// One line for each option that matches nothing in the recording.
 #[derive(Debug, Default)]
 pub(super) struct Hints(Vec<String>);
 
@@ -20,7 +20,7 @@ impl Hints {
         self.0.iter().map(String::as_str)
     }
 
-    /// `range` are the times of the first and the last sample.
+    /// Checks `--time`; `range` holds the times of the first and the last sample.
     pub(super) fn of_times(&mut self, windows: &[Window], (first, last): (u64, u64)) {
         if !windows.is_empty() {
             let seconds = |ns: u64| format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
@@ -28,7 +28,7 @@ impl Hints {
         }
     }
 
-    /// For an option that takes regular expressions for these names.
+    /// Checks an option with regular expressions for these names.
     pub(super) fn of_names<'n>(
         &mut self,
         option: &str,
@@ -43,7 +43,7 @@ impl Hints {
         if names.iter().any(|name| chosen.only.iter().any(|regex| is(regex, name))) {
             return;
         }
-        // Part of a name, as `sched_switch` of `sched:sched_switch`, or a name in other case.
+        // A part of a name, such as `sched_switch` of `sched:sched_switch`, or a name in a different case.
         let loose = chosen.only.iter().filter_map(|regex| {
             let part = regex.as_str().trim_start_matches("^(?:").trim_end_matches(")$");
             RegexBuilder::new(part).case_insensitive(true).build().ok()
@@ -52,7 +52,7 @@ impl Hints {
         let shown = |name: &&[u8]| format!("`{}`", String::from_utf8_lossy(name));
         let mut meant: Vec<_> =
             names.iter().filter(|name| loose.iter().any(|regex| regex.is_match(name))).collect();
-        // Of several, the one with the least besides.
+        // If several match, the one with the fewest other characters.
         meant.sort_by_key(|name| name.len());
         let named = match meant[..] {
             [] => list(nearest(&names, &loose).iter().map(shown)),
@@ -62,7 +62,7 @@ impl Hints {
         self.0.push(format!("nothing in the recording matches --{option}; {named}"));
     }
 
-    /// For `--pid`.
+    /// Checks `--pid`.
     pub(super) fn of_pids(&mut self, chosen: &Selection<u32>, pids: BTreeMap<u32, &[u8]>) {
         if chosen.only.is_empty() || chosen.only.iter().any(|pid| pids.contains_key(pid)) {
             return;
@@ -72,7 +72,7 @@ impl Hints {
     }
 }
 
-/// The names, those first that are most like what was asked for.
+/// The names, the most similar to the requested ones first.
 fn nearest<'n>(names: &BTreeSet<&'n [u8]>, asked: &[Regex]) -> Vec<&'n [u8]> {
     let alike = |name: &&[u8]| {
         let name = String::from_utf8_lossy(name);

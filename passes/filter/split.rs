@@ -1,8 +1,9 @@
-//! The parts of a recording: every sample, and every other record that happens to an event, is in exactly one of them, and each part has what readers
-//! need for its samples, so that the parts joined are the whole again.
+//! Splits a recording into parts: every sample, and every other event record, is in exactly one of them. Each
+//! part has what readers need for its samples, and joining the parts gives the whole recording.
 //!
-//! A part is a `filter` whose two looks all parts share. What it needs is decided as `filter` decides it; in addition, a mapping, name or fork that no
-//! part would need is in the part of its time or process, so that nothing is lost.
+//! A part is a `filter` whose two surveys all parts share. It needs what `filter` decides it needs; in
+//! addition, a mapping, name or fork that no part would need goes into the part of its time or process, so
+//! that nothing is lost.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -19,14 +20,15 @@ use perfx_pipeline::{Pass, Place, count, scan};
 use super::time::{Windows, parse_duration};
 use super::{CHOSEN, Chooser, ChosenSamples, CutRecords, FilterOptions, FilterPlan, Gathered, OF_PROCESS};
 
-/// By what a recording is split.
+/// How a recording is split.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SplitBy {
-    /// Parts of so many ns, counted from the first sample. One in which nothing is sampled goes to the part before it.
+    /// Parts of this many ns, counted from the first sample. A part without samples is appended to the one
+    /// before.
     Time(u64),
-    /// Parts of at most so many bytes.
+    /// Parts of at most this many bytes.
     Size(u64),
-    /// Parts of so many samples.
+    /// Parts of this many samples.
     Samples(u64),
     /// A part for each process that has samples.
     Pid,
@@ -35,7 +37,8 @@ pub enum SplitBy {
 }
 
 impl SplitBy {
-    /// What an option of this name says: `time` a duration (`10s`, `500ms`), `size` bytes (`100M`, `64KiB`), `samples` a number, `by` `pid` or `event`.
+    /// Parses the value of an option with this name: `time` a duration (`10s`, `500ms`), `size` bytes
+    /// (`100M`, `64KiB`), `samples` a number, `by` `pid` or `event`.
     pub fn parse(name: &str, value: &str) -> Result<SplitBy> {
         let by = match (name, value) {
             ("time", duration) => parse_duration(duration).map(SplitBy::Time),
@@ -52,7 +55,7 @@ impl SplitBy {
     }
 }
 
-/// A number, and `k`, `M` or `G` (powers of 1000) or `KiB`, `MiB` or `GiB` (of 1024).
+/// Parses a number with `k`, `M` or `G` (powers of 1000) or `KiB`, `MiB` or `GiB` (of 1024).
 fn parse_bytes(text: &str) -> Result<u64> {
     let digits = text.trim_end_matches(|char: char| char.is_ascii_alphabetic());
     let unit = match text[digits.len()..].to_ascii_lowercase().as_str() {
@@ -72,29 +75,29 @@ fn parse_bytes(text: &str) -> Result<u64> {
 /// One part.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Part {
-    /// What it is called.
+    /// The part of the file name that identifies it.
     pub name: PartName,
-    /// How many samples it has.
+    /// The number of its samples.
     pub samples: u64,
-    /// ns of the first and the last, where the recording keeps times.
+    /// The times of the first and the last one, ns, if the recording has times.
     pub times: Option<(u64, u64)>,
 }
 
-/// What a part is called.
+/// What identifies a part.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PartName {
-    /// One of several in a row.
+    /// Its number.
     Number,
-    /// Of this process.
+    /// The process.
     Pid(u32),
-    /// Of the event of this name.
+    /// The name of the event.
     Event(Vec<u8>),
 }
 
-/// So many parts are a mistake.
+/// More parts than this are taken for a mistake.
 const PARTS_MAX: usize = 10_000;
 
-/// How a recording falls into parts.
+/// The division of a recording into parts.
 #[derive(Debug)]
 pub struct Split {
     rule: Arc<Rule>,
@@ -103,14 +106,14 @@ pub struct Split {
     cookies: Arc<HashSet<u64>>,
 }
 
-/// To which part a record belongs.
+/// Finds the part that a record belongs to.
 #[derive(Debug)]
 enum Rule {
-    /// The moments at which all parts but the first begin.
+    /// The times at which all parts but the first begin.
     Times(Vec<u64>),
-    /// By pid. What has none, or another, is in the first part.
+    /// By pid. Records without a pid, or with an unlisted one, are in the first part.
     Pids(BTreeMap<u32, usize>),
-    /// For each event.
+    /// By event.
     Events(Vec<usize>),
 }
 
@@ -134,22 +137,22 @@ impl Rule {
     }
 }
 
-/// What one part has.
+/// The records of one part.
 #[derive(Clone, Debug)]
 pub(super) struct Owner {
     rule: Arc<Rule>,
     number: usize,
-    /// Of all parts: call chains whose user part comes later.
+    /// Shared by all parts: cookies of call chains whose user part comes later.
     cookies: Arc<HashSet<u64>>,
 }
 
 impl Owner {
-    /// The record belongs to this part and to no other.
+    /// True if the record belongs to this part and no other.
     pub(super) fn owns(&self, record: &Record<'_>, layouts: &Layouts) -> bool {
         self.rule.part_of(record, layouts) == self.number
     }
 
-    /// No part has the sample whose call chain this record would end.
+    /// True if no part has the sample whose call chain this record completes.
     pub(super) fn owns_cookie(&self, cookie: Option<u64>) -> bool {
         cookie.is_none_or(|cookie| !self.cookies.contains(&cookie))
     }
@@ -164,25 +167,26 @@ impl Owner {
         }
     }
 
-    /// Processes alive in that time are needed.
+    /// True if processes alive in the part's time are needed.
     pub(super) fn is_of_time(&self) -> bool {
         matches!(*self.rule, Rule::Times(_))
     }
 }
 
-/// What the first look finds out.
+/// The results of the first survey.
 #[derive(Default)]
 struct Counted {
-    /// The moment of the first sample.
+    /// The time of the first sample.
     first: Option<u64>,
-    /// For parts of a number or size: moment and bytes of what belongs to one part only, where there is no size of samples.
+    /// For parts by number or size: time and size of the records that belong to one part only; size 0 for
+    /// records other than samples.
     moments: Vec<(u64, u32)>,
-    /// Bytes of what can be in every part.
+    /// Bytes of the records that may be in every part.
     others: u64,
-    /// FINISHED_ROUNDs, beside the others.
+    /// FINISHED_ROUNDs, in addition.
     rounds: u64,
     pids: BTreeMap<u32, usize>,
-    /// By event.
+    /// The number of samples of each event.
     samples: Vec<u64>,
     aux: bool,
 }
@@ -197,7 +201,8 @@ impl Counted {
             SplitBy::Time(_) => self.begin(Some(moment(record, layout, layouts))),
             SplitBy::Size(_) if kind == RecordType::FINISHED_ROUND => self.rounds += 1,
             SplitBy::Size(_) if !CHOSEN.contains(&kind) => {
-                // The header of a file takes in what pipe data says in such records, and build-ids stay records, too.
+                // In a file the contents of these records go into the header, and build-ids also remain
+                // records.
                 let twice = form == Form::Pipe && HeaderRecord::KINDS.contains(&kind);
                 self.others += (size + record.payload().len()) as u64 * if twice { 2 } else { 1 };
                 self.aux |= kind == RecordType::AUXTRACE;
@@ -235,8 +240,8 @@ impl Counted {
 }
 
 impl Split {
-    /// Reads the recording twice, on so many threads. With `drop_unused`, events without samples in a part leave it, and build-ids of files that nobody
-    /// maps there.
+    /// Reads the recording twice, with this many threads. `drop_unused` drops events without samples in a
+    /// part, and build-ids of files that no process of the part maps.
     pub fn new(recording: &mut Recording, by: SplitBy, drop_unused: bool, threads: usize) -> Result<Split> {
         recording.check_whole()?;
         let layouts = Layouts::new(&recording.events);
@@ -251,7 +256,7 @@ impl Split {
         if !missing.is_empty() {
             bail!("no event of this recording has {missing}, so it can't be split by it");
         }
-        // Every event can be anybody's, and events are few.
+        // Any process may have any event, and there are few events.
         let options = Arc::new(FilterOptions {
             keep_all_sideband: by == SplitBy::Event,
             drop_unused,
@@ -274,7 +279,7 @@ impl Split {
         Ok(Split { rule: Arc::new(rule), chooser, parts, cookies: Arc::new(cookies) })
     }
 
-    /// The parts, in their order.
+    /// The parts, in order.
     pub fn parts(&self) -> impl Iterator<Item = Part> {
         let timed = self.chooser.has_time;
         self.parts.iter().map(move |(name, chosen)| Part {
@@ -284,7 +289,7 @@ impl Split {
         })
     }
 
-    /// The passes that make the parts of `recording`, one after another.
+    /// The passes that write the parts of `recording`, one after the other.
     pub fn passes(self, recording: &Recording) -> impl Iterator<Item = Box<dyn Pass>> + use<> {
         let Split { rule, chooser, parts, cookies } = self;
         let events = recording.events.clone();
@@ -296,7 +301,7 @@ impl Split {
     }
 }
 
-/// Tasks and names, as every filter gathers them, and where the parts could begin.
+/// Surveys tasks and names, as every filter does, and the times at which parts could begin.
 fn first_look(
     recording: &mut Recording,
     by: SplitBy,
@@ -329,7 +334,7 @@ fn first_look(
     Ok((gathered, counted))
 }
 
-/// The samples of each part.
+/// Surveys the samples of each part.
 fn second_look(
     recording: &mut Recording,
     rule: &Rule,
@@ -364,7 +369,7 @@ fn second_look(
 }
 
 fn by_pid(counted: Counted) -> (Rule, Vec<PartName>) {
-    // Samples without a pid, if there are any, need a part, too.
+    // Samples without a pid need a part, too.
     let mut pids: Vec<u32> = counted.pids.into_keys().collect();
     if pids.is_empty() {
         pids.push(u32::MAX);
@@ -406,7 +411,8 @@ fn by_moment(recording: &Recording, by: SplitBy, counted: Counted) -> Result<(Ru
             let spare = recording.file.as_ref().map_or(0, spare);
             let sections = recording.features.values().map(|section| 16 + section.len() as u64);
             let rest = (front + spare + recording.event_types.len()) as u64;
-            // A part has as many rounds as the whole at most, and at most one behind each record of its own.
+            // A part has at most as many rounds as the whole recording, and at most one after each of its own
+            // records.
             let round = HEADER_SIZE as u64;
             let mean = total(&moments) / moments.len().max(1) as u64;
             let few = rounds <= most / (mean + round);
@@ -430,7 +436,7 @@ fn by_moment(recording: &Recording, by: SplitBy, counted: Counted) -> Result<(Ru
     Ok(numbered(starts))
 }
 
-/// Another look rather than the moments of all samples in memory.
+/// Reads the recording once more instead of keeping the times of all samples in memory.
 fn by_time(
     recording: &mut Recording,
     first: u64,
@@ -469,7 +475,8 @@ fn total(moments: &[(u64, u32)]) -> u64 {
     moments.iter().map(|&(_, size)| u64::from(size)).sum()
 }
 
-/// Begins a part wherever the one before would get more than `most`; what happens in one moment stays together.
+/// Begins a new part whenever the current one would get more than `most`; records with the same time stay
+/// together.
 fn fill(moments: &[(u64, u32)], most: u64, weight: impl Fn(&(u64, u32)) -> u64, starts: &mut Vec<u64>) {
     let mut held = 0;
     for same in moments.chunk_by(|a, b| a.0 == b.0) {

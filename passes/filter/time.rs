@@ -1,16 +1,17 @@
-//! Windows of time as perf writes them, `START,STOP` or shares of the recording, made into half-open intervals of ns.
+//! Time windows in perf's syntax, `START,STOP` or shares of the recording, converted to half-open intervals
+//! in ns.
 
 use std::time::UNIX_EPOCH;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use perfx_format::features::ClockData;
 
-/// What one `--time` says.
+/// A window as given by `--time`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Window {
-    /// From one point until another; an open end is the recording's own.
+    /// Between two points; an open end is the recording's own.
     Between(Option<Point>, Option<Point>),
-    /// From one share of the recording until another, in parts of [`WHOLE`].
+    /// From one share of the recording to another, in units of which [`WHOLE`] is 100 %.
     Share(u64, u64),
 }
 
@@ -19,7 +20,7 @@ pub(super) enum Window {
 pub(super) enum Point {
     /// ns of the recording's clock.
     At(u64),
-    /// ns after its first sample.
+    /// ns after the recording's first sample.
     After(u64),
     /// Wall-clock time, ns since 1970.
     Wall(u64),
@@ -28,7 +29,7 @@ pub(super) enum Point {
 /// The whole recording, 100 %, as a share.
 const WHOLE: u64 = 100_000_000_000;
 
-/// A half-open interval: `start` is in it, `stop` is not.
+/// A half-open interval: `start` is included, `stop` is not.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Interval {
     pub(super) start: u64,
@@ -36,9 +37,10 @@ pub(super) struct Interval {
 }
 
 impl Window {
-    /// Reads one or several windows: `START,STOP` with either left out; `10%`, `10%-20%`, `10%/2` and lists of these with commas; several
-    /// with spaces between them. A point is `SECONDS[.FRACTION]`, `+DURATION` (after the first sample; `ns`, `us`, `ms`, `s`, `m`, seconds
-    /// when it has no unit) or an RFC 3339 time.
+    /// Parses windows: `START,STOP`, either of which may be left out; `10%`, `10%-20%`, `10%/2` and
+    /// comma-separated lists of these; or several windows separated by spaces. A point is
+    /// `SECONDS[.FRACTION]`, `+DURATION` (after the first sample; `ns`, `us`, `ms`, `s`, `m`, or seconds
+    /// without a unit) or an RFC 3339 time.
     pub(super) fn parse(text: &str) -> Result<Vec<Window>> {
         let mut windows = Vec::new();
         for part in text.split_whitespace() {
@@ -59,7 +61,7 @@ impl Window {
                     Some(text).filter(|text| !text.is_empty()).map(parse_point).transpose()
                 };
                 let (start, stop) = (point(start)?, point(stop)?);
-                // Points of one sort can be compared without the recording.
+                // Points of the same sort can be compared without the recording.
                 let ordered = match (start, stop) {
                     (Some(Point::At(start)), Some(Point::At(stop)))
                     | (Some(Point::After(start)), Some(Point::After(stop)))
@@ -74,7 +76,7 @@ impl Window {
         Ok(windows)
     }
 
-    /// It depends on the times of the first and last sample.
+    /// True if it depends on the times of the first and the last sample.
     pub(super) fn is_relative(&self) -> bool {
         let after = |point: &Option<Point>| matches!(point, Some(Point::After(_)));
         match self {
@@ -83,7 +85,7 @@ impl Window {
         }
     }
 
-    /// In the recording's own time; `range` are the times of its first and last sample.
+    /// The interval on the recording's clock; `range` holds the times of its first and last sample.
     fn interval(&self, range: (u64, u64), clock: Option<ClockData>) -> Result<Interval> {
         let (first, last) = range;
         let point = |point: Point| -> Result<u64> {
@@ -112,7 +114,7 @@ impl Window {
                     let after = (total * u128::from(share) + u128::from(WHOLE) / 2) / u128::from(WHOLE);
                     first.saturating_add(after as u64)
                 };
-                // The end of the recording is its last sample, which belongs to it.
+                // The end of the recording is its last sample, which is included.
                 let stop = if stop >= WHOLE { last.saturating_add(1) } else { at(stop) };
                 Interval { start: at(start), stop }
             }
@@ -128,7 +130,7 @@ impl Window {
     }
 }
 
-/// `10%` (the first tenth), `10%-20%`, `10%/2` (the second tenth).
+/// Parses `10%` (the first tenth), `10%-20%`, `10%/2` (the second tenth).
 fn parse_share(text: &str) -> Result<Window> {
     let share = |text: &str| -> Result<u64> {
         let number = text.trim().strip_suffix('%').context("the % is missing")?;
@@ -185,7 +187,7 @@ pub(super) fn parse_duration(text: &str) -> Result<u64> {
     u64::try_from(u128::from(billionths) * unit / 1_000_000_000).context("it is too long")
 }
 
-/// A decimal number in billionths; digits behind the ninth are cut off.
+/// Parses a decimal number into billionths, truncated after nine digits.
 fn parse_decimal(text: &str) -> Result<u64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
@@ -199,51 +201,51 @@ fn parse_decimal(text: &str) -> Result<u64> {
     billionths.and_then(|(whole, fraction)| whole.checked_add(fraction)).context("it is too large")
 }
 
-/// What of all time is asked for.
+/// The selected times.
 #[derive(Clone, Debug)]
 pub(super) struct Windows {
-    /// Sorted, and none touches another. `None`: all time is.
+    /// Sorted and disjoint. `None` means all times.
     intervals: Option<Vec<Interval>>,
 }
 
 impl Windows {
-    /// None given is all time.
+    /// The given windows; without any, all times.
     pub(super) fn new(windows: &[Window], range: (u64, u64), clock: Option<ClockData>) -> Result<Windows> {
         let intervals = || windows.iter().map(|window| window.interval(range, clock)).collect();
         let intervals = (!windows.is_empty()).then(intervals).transpose()?;
         Ok(Windows { intervals: intervals.map(united) })
     }
 
-    /// From `start` on, until just before `stop`, if that ever comes.
+    /// From `start` to just before `stop`, or without an end.
     pub(super) fn one(start: u64, stop: Option<u64>) -> Windows {
         Windows { intervals: Some(vec![Interval { start, stop: stop.unwrap_or(u64::MAX) }]) }
     }
 
-    /// All time.
+    /// All times.
     pub(super) fn all() -> Windows {
         Windows { intervals: None }
     }
 
-    /// Some time of `first..=last` is asked for.
+    /// True if some time in `first..=last` is selected.
     pub(super) fn meet(&self, first: u64, last: u64) -> bool {
         let Some(intervals) = &self.intervals else { return true };
         let next = intervals.partition_point(|interval| interval.stop <= first);
         intervals.get(next).is_some_and(|interval| interval.start <= last)
     }
 
-    /// Times from here on are not asked for.
+    /// No time from here on is selected.
     pub(super) fn end(&self) -> u64 {
         self.intervals().last().map_or(0, |interval| interval.stop)
     }
 
-    /// One after another.
+    /// The intervals, in order.
     pub(super) fn intervals(&self) -> &[Interval] {
         const ALL: [Interval; 1] = [Interval { start: 0, stop: u64::MAX }];
         self.intervals.as_deref().unwrap_or(&ALL)
     }
 }
 
-/// Sorted, and those that touch made one.
+/// Sorts the intervals and merges those that touch.
 fn united(mut intervals: Vec<Interval>) -> Vec<Interval> {
     intervals.retain(|interval| interval.start < interval.stop);
     intervals.sort_unstable();

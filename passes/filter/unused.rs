@@ -1,4 +1,5 @@
-//! `--drop-unused`: drops events without samples and build-ids of unmapped files, and every reference to them.
+//! `--drop-unused`: drops events without samples and build-ids of unmapped files, and every reference to
+//! them.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -14,22 +15,23 @@ use perfx_pipeline::{Emit, Level, Session, counted};
 
 use perfx_model::tasks::TaskKey;
 
-/// What other records than samples name.
+/// What records other than samples refer to.
 #[derive(Debug, Default)]
 pub(super) struct Unused {
-    /// Events to which something happened.
+    /// Events with such records.
     events: BTreeSet<usize>,
-    /// Files, and the process that mapped each, and when; `None` is the kernel.
+    /// Files with the process that mapped each, and the time; `None` is the kernel.
     files: HashMap<Box<[u8]>, Vec<Mapped>>,
 }
 
-/// The process that mapped it, and when.
+/// The process that mapped a file, and the time.
 type Mapped = (Option<TaskKey>, u64);
 
 impl Unused {
-    /// A record that is no sample.
+    /// Takes in a record other than a sample.
     pub(super) fn look_at(&mut self, record: &Record<'_>, layouts: &Layouts) {
-        // Id 0 is nobody's: perf's own records have it. perf reads them by the first event, and any other will do whose records end alike.
+        // Id 0 belongs to no event: perf's own records have it. perf parses them with the first event, and
+        // any event whose records end alike will do.
         let id = layouts.layout_of(record).and_then(|layout| layout.id(record));
         let nobodys =
             id == Some(0) && layouts.all().windows(2).all(|pair| pair[0].trailer == pair[1].trailer);
@@ -55,13 +57,14 @@ impl Unused {
         }
     }
 
-    /// Ids of events that can go. One event stays, whatever happens: without any a recording can't be read.
+    /// Ids of events that can be dropped. At least one event is kept, because a recording without events
+    /// cannot be read.
     pub(super) fn ids(&self, events: &[Event], samples: &[u64]) -> HashSet<u64> {
         let used = |index: &usize| self.events.contains(index) || samples.get(*index).is_some_and(|&n| n > 0);
         let numbered = || events.iter().enumerate();
         let none = !numbered().any(|(index, _)| used(&index));
         let gone = numbered().filter(|(index, _)| !(used(index) || none && *index == 0));
-        // Id 0 means the first event, and must not come to mean another.
+        // Id 0 means the first event, and must not come to mean another one.
         let ids = |(index, event): (usize, &Event)| {
             let first = (index == 0 && !event.ids.is_empty()).then_some(0);
             event.ids.iter().copied().chain(first).collect::<Vec<_>>()
@@ -69,7 +72,8 @@ impl Unused {
         gone.flat_map(ids).collect()
     }
 
-    /// Events whose ids are all `gone` leave the header, and build-ids of files that no `needed` process maps.
+    /// Removes events whose ids are all in `gone` from the header, and build-ids of files that no `needed`
+    /// process maps.
     pub(super) fn leave_out(
         &self,
         session: &mut Session,
@@ -93,10 +97,10 @@ impl Unused {
         let Some(section) = session.feature(Feature::BUILD_ID).cloned() else { return };
         let mut kept = Vec::new();
         let mut ids = 0;
-        // Any number of entries may name one file.
+        // Any number of entries may name the same file.
         let mut known: HashMap<&[u8], bool> = HashMap::new();
         for entry in BuildIds::new(&section, session.endian) {
-            // A file that was never mapped was listed for another reason.
+            // A file that was never mapped is listed for another reason.
             let stays = known.entry(entry.filename).or_insert_with(|| {
                 self.files.get(entry.filename).is_none_or(|mapped| {
                     mapped.iter().any(|&(who, time)| who.is_none_or(|who| needed(who, time)))
@@ -118,7 +122,7 @@ impl Unused {
     }
 }
 
-/// EVENT_DESC and GROUP_DESC count events by their place among the attrs.
+/// EVENT_DESC and GROUP_DESC refer to events by their position among the attrs.
 fn leave_out_of_features(session: &mut Session, stays: &[bool]) {
     let endian = session.endian;
     if let Some(section) = session.feature(Feature::EVENT_DESC).cloned()
@@ -149,7 +153,7 @@ fn leave_out_of_features(session: &mut Session, stays: &[bool]) {
     }
 }
 
-/// An ID_INDEX record without the entries of events that are gone.
+/// Writes an ID_INDEX record without the entries of dropped events.
 pub(super) fn shorten_id_index(record: &Record<'_>, gone: &HashSet<u64>, out: &mut Emit<'_>) -> Result<()> {
     let Some(index) = IdIndex::of(record) else { return out.keep(*record) };
     let kept: Vec<IdEntry> = index.entries().filter(|entry| !gone.contains(&entry.id)).collect();

@@ -1,5 +1,6 @@
-//! `reindex-aux` makes feature AUXTRACE list every AUXTRACE record once, in file order; perf crashes at an entry that points elsewhere, or leaves
-//! the trace out without a word. The records themselves, their `offset` in the AUX stream included, are not touched.
+//! `reindex-aux` makes feature AUXTRACE list every AUXTRACE record once, in file order; at an entry that
+//! points elsewhere, perf crashes or silently ignores the trace. The records themselves, including their
+//! `offset` in the AUX stream, are not changed.
 
 use std::collections::HashMap;
 
@@ -13,7 +14,7 @@ use perfx_pipeline::{Begin, Fork, Needs, OutputForm, Pass, Session, Stage, Surve
 use super::{counts, tell};
 use crate::support::options::PassOptions;
 
-/// The pass, and its options.
+/// The pass and its options.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct ReindexAux {
     /// Also make the feature if it is missing, although readers then find the records by themselves
@@ -31,12 +32,12 @@ impl PassOptions for ReindexAux {
     }
 }
 
-/// The survey: where the AUXTRACE records are.
+/// The survey: finds the AUXTRACE records.
 struct AuxRecords {
     add: bool,
     /// Those of the main file, in file order.
     there: Vec<AuxtraceEntry>,
-    /// Those of a directory's other files, which no index can list until all is one file.
+    /// The number in a directory's other files, which an index cannot list until all are in one file.
     elsewhere: u64,
 }
 
@@ -45,11 +46,11 @@ impl AuxRecords {
         AuxRecords { add, there: Vec::new(), elsewhere: 0 }
     }
 
-    /// Has the index rebuilt where it is wrong.
+    /// Requests a new index if it is wrong.
     fn correct(self, session: &mut Begin<'_>) {
         let index = "feature AUXTRACE";
         let count = self.there.len() as u64 + self.elsewhere;
-        // Pipe data has no such feature, so whatever writes one anew.
+        // Pipe data has no such feature, so the index is rebuilt whenever a file is written from it.
         if session.form == OutputForm::Pipe {
             return;
         }

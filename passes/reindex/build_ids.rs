@@ -1,5 +1,5 @@
-//! `reindex-build-ids` rewrites HEADER_BUILD_ID records and entries of feature BUILD_ID at which some perf gives up, and, if asked, completes the
-//! feature from HEADER_BUILD_ID and MMAP2 records.
+//! `reindex-build-ids` rewrites HEADER_BUILD_ID records and entries of feature BUILD_ID that some perf
+//! refuses and, on request, completes the feature from HEADER_BUILD_ID and MMAP2 records.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::support::ids::{cpumode_of, dso_name};
 use crate::support::options::PassOptions;
 use perfx_model::guests::Guests;
 
-/// The pass, and its options.
+/// The pass and its options.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct ReindexBuildIds {
     /// Also complete feature BUILD_ID with what HEADER_BUILD_ID and MMAP2 records say
@@ -38,18 +38,18 @@ impl PassOptions for ReindexBuildIds {
     }
 }
 
-/// The first survey: which ids belong to guests.
+/// The first survey: finds the ids of guests.
 #[derive(Default)]
 struct IndexSurvey(Guests);
 
-/// The second survey: the build-ids that records name.
+/// The second survey: finds the build-ids in records.
 #[derive(Default)]
 struct RecordSurvey {
     guests: Arc<Guests>,
-    /// Entries of a section, in file order, each once.
+    /// Entries of a section, in file order, without duplicates.
     entries: Vec<Vec<u8>>,
     known: HashSet<Vec<u8>>,
-    /// Those of HEADER_BUILD_ID records.
+    /// Those from HEADER_BUILD_ID records.
     told: HashSet<Key>,
 }
 
@@ -79,14 +79,14 @@ impl RecordSurvey {
         }
     }
 
-    /// Adds to the feature what it lacks; returns how much that was.
+    /// Adds the missing entries to the feature; returns their number.
     fn complete(&self, session: &mut Session) -> u64 {
         let endian = session.endian;
         let section = session.feature(Feature::BUILD_ID).cloned();
         let there = section.as_deref().unwrap_or_default();
         let mut there: HashSet<_> = BuildIds::new(there, endian).map(|entry| key(&entry)).collect();
         if session.input == Form::Pipe {
-            // Those records are the feature.
+            // In pipe data those records are the feature.
             there.extend(self.told.iter().cloned());
         }
         let lacking = self.entries.iter().filter(|bytes| {
@@ -97,20 +97,20 @@ impl RecordSurvey {
     }
 }
 
-/// What [`mend_section`] did.
+/// The result of [`mend_section`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Mended {
-    /// Entries written anew.
+    /// Entries rewritten.
     rewritten: u64,
-    /// Bytes that are no entry.
+    /// Bytes that are not an entry.
     lost: u64,
 }
 
-/// A BUILD_ID section that every perf reads, if this one is not: its entries have names that end and fit, ids of at most 20 bytes, and nothing
-/// stands behind them. Entries that are right stay as they are.
+/// A BUILD_ID section that every perf reads, if this one is not: its names are terminated and fit, its ids
+/// have at most 20 bytes, and nothing follows the entries. Correct entries are kept verbatim.
 fn mend_section(section: &[u8], endian: Endian) -> Option<(Vec<u8>, Mended)> {
     let mut entries = BuildIds::new(section, endian);
-    // Every perf knows the form that had no pid.
+    // Every perf reads the form without pids.
     if entries.without_pid() {
         return None;
     }
@@ -129,8 +129,9 @@ fn mend_section(section: &[u8], endian: Endian) -> Option<(Vec<u8>, Mended)> {
     (mended != Mended::default()).then_some((new, mended))
 }
 
-/// The record as newer perf wants it, if it is not: a multiple of 8 bytes long, with a name that ends in NUL. perf 6.1 injects such of 100 bytes.
-/// The trailer, of `trailer` bytes if there is one, stays at the end.
+/// The record as newer perf requires it, if it differs: its size is a multiple of 8, and its name ends in
+/// NUL. perf 6.1 injects records of 100 bytes. The trailer, of `trailer` bytes if there is one, stays at the
+/// end.
 fn align(record: &Record<'_>, trailer: usize) -> Option<Vec<u8>> {
     let (bytes, endian) = (record.bytes(), record.endian());
     let name = bytes.get(FIXED..)?;
@@ -231,7 +232,7 @@ impl Fork for RecordSurvey {
 }
 
 impl Align {
-    /// Corrects the feature, and completes it with what records name.
+    /// Corrects the feature, and completes it from the records.
     fn stage(named: Option<RecordSurvey>) -> Stage {
         Stage::begin(move |begin| {
             let section = begin.feature(Feature::BUILD_ID).cloned();
@@ -264,7 +265,7 @@ impl Align {
 
 impl Rewrite for Align {
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
-        // perf inject lays the trailer out for the first event.
+        // perf inject uses the trailer's layout of the first event.
         let trailer = out.layouts().all().first().map_or(0, |layout| layout.trailer.size.into());
         match align(&record, trailer) {
             Some(new) => {

@@ -1,7 +1,9 @@
-//! `reindex-ids` makes ID_INDEX name every id of the events and no other, before AUXTRACE_INFO; perf aborts at an id that no event has, and can't
-//! tell whose trace it is without one that an event has. What is not known of an added id, and its own records do not prove, is -1.
+//! `reindex-ids` makes ID_INDEX list every id of the events and no other, before AUXTRACE_INFO; perf aborts
+//! at an unknown id, and cannot assign a trace to its owner if an id is missing. Facts about an added id that
+//! its records do not reveal are -1.
 //!
-//! A recording without any ID_INDEX gets one only if it has AUX data: perf before 5.18 wrote none for others, and nobody needs it there.
+//! A recording without any ID_INDEX gets one only if it has AUX data: for others perf before 5.18 wrote none,
+//! and readers do not need it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -18,7 +20,7 @@ use perfx_pipeline::{Emit, Fork, Level, Needs, Pass, Place, Rewrite, Session, St
 use super::{counts, tell};
 use crate::support::options::PassOptions;
 
-/// The pass, which has no options.
+/// The pass; it has no options.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct ReindexIds {}
 
@@ -32,18 +34,18 @@ impl PassOptions for ReindexIds {
     }
 }
 
-/// The first survey: what the indexes and records say.
+/// The first survey: reads the indexes.
 #[derive(Default)]
 struct IndexSurvey(Found);
 
-/// The second survey, if ids are missing: what their records prove.
+/// The second survey, if ids are missing: what their records reveal.
 struct EvidenceSurvey {
     found: Found,
     wanted: Vec<(u64, usize)>,
     seen: HashMap<u64, Seen>,
 }
 
-/// Replaces ID_INDEX records and puts new ones beside others.
+/// Replaces ID_INDEX records and inserts new ones.
 struct WriteIndexes(Arc<HashMap<Place, Edit>>);
 
 impl WriteIndexes {
@@ -55,12 +57,12 @@ impl WriteIndexes {
     }
 }
 
-/// An entry for an id of the host, of which nothing else is known.
+/// An entry for an id of the host about which nothing else is known.
 pub(crate) fn unknown(id: u64) -> IdEntry {
     IdEntry { id, idx: ANY, cpu: ANY, tid: ANY, ..IdEntry::default() }
 }
 
-/// Neither CPU nor thread is known.
+/// True if neither CPU nor thread is known.
 pub(crate) fn is_unknown(entry: &IdEntry) -> bool {
     (entry.cpu, entry.tid) == (ANY, ANY)
 }
@@ -68,12 +70,12 @@ pub(crate) fn is_unknown(entry: &IdEntry) -> bool {
 /// An ID_INDEX record that can be changed.
 #[derive(Clone, Debug)]
 pub(crate) struct Index {
-    /// Where its entries are to stand.
+    /// The new place of its entries.
     at: Slot,
     pub(crate) entries: Vec<IdEntry>,
     /// It has the second array.
     long: bool,
-    /// It must be written again.
+    /// It must be rewritten.
     changed: bool,
 }
 
@@ -86,7 +88,7 @@ enum Slot {
 }
 
 impl Index {
-    /// Of an ID_INDEX record.
+    /// From an ID_INDEX record.
     pub(crate) fn read(index: &IdIndex<'_>, origin: Origin) -> Index {
         Index {
             at: Slot::Instead(origin),
@@ -101,23 +103,23 @@ impl Index {
     }
 }
 
-/// What the first look finds.
+/// The results of the first survey.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Found {
     pub(crate) indexes: Vec<Index>,
     /// The first AUXTRACE_INFO.
     info: Option<Origin>,
-    /// Events of pipe data that come among its records: where each stands, its ids.
+    /// Events of pipe data among its records: the place and the ids of each.
     late: Vec<(Origin, Vec<u64>)>,
     queues: Queues,
 }
 
 impl Found {
-    /// Takes in a record of the kinds it is about.
+    /// Takes in a record of kind ID_INDEX, AUXTRACE_INFO, AUXTRACE or HEADER_ATTR.
     pub(crate) fn learn(&mut self, record: &Record<'_>) -> Result<()> {
         if let Some(index) = IdIndex::of(record) {
             let index = Index::read(&index, record.origin());
-            // A guest's ring buffers are counted on their own.
+            // A guest's ring buffers are numbered separately.
             let host = index.entries.iter().filter(|entry| entry.machine_pid == 0);
             host.for_each(|entry| self.queues.learn(entry.cpu, entry.tid, entry.idx));
             self.indexes.push(index);
@@ -147,27 +149,27 @@ impl Found {
         self.queues.join(later.queues);
     }
 
-    /// All ids with their events, in the order of the attrs, each once.
+    /// All ids with their events, in the order of the attrs, without duplicates.
     fn ids(&self, session: &Session) -> Vec<(u64, usize)> {
         each_once(session.events.iter().map(|event| &event.ids).chain(self.late.iter().map(|(_, ids)| ids)))
     }
 
-    /// It has an ID_INDEX, or AUX data that needs one.
+    /// True if there is an ID_INDEX, or AUX data that needs one.
     pub(crate) fn is_needed(&self) -> bool {
         !self.indexes.is_empty() || self.info.is_some()
     }
 
-    /// The ids that an index lacks, of a recording that has or needs one.
+    /// The ids missing in the index, if the recording has or needs one.
     fn missing(&self, ids: &[(u64, usize)]) -> Vec<(u64, usize)> {
         let there: HashSet<u64> =
             self.indexes.iter().flat_map(|index| &index.entries).map(|entry| entry.id).collect();
         let needed = self.is_needed();
-        // 0 is nobody's id.
+        // 0 does not belong to any event.
         let lacks = |(id, _): &&(u64, usize)| needed && *id != 0 && !there.contains(id);
         ids.iter().filter(lacks).copied().collect()
     }
 
-    /// Entries for the `wanted` of these ids, with what the index and the records seen prove of them.
+    /// Entries for the `wanted` ids, with what the index and the records reveal about them.
     pub(crate) fn entries(
         &self,
         ids: &[(u64, usize)],
@@ -175,7 +177,7 @@ impl Found {
         seen: &HashMap<u64, Seen>,
     ) -> Vec<IdEntry> {
         let events: HashMap<u64, usize> = ids.iter().copied().collect();
-        // What one id of an event disproves is disproved for all: they were opened alike.
+        // If one id of an event disproves a fact, it is disproved for all: they were opened alike.
         let mut alike: HashMap<usize, IdEntry> = HashMap::new();
         let one = IdEntry::default();
         for entry in self.indexes.iter().flat_map(|index| &index.entries) {
@@ -212,8 +214,8 @@ impl Found {
         wanted.iter().map(entry).collect()
     }
 
-    /// Moves what stands too late or too early: behind AUXTRACE_INFO while none is before it, or before the attrs it is about. Returns how many
-    /// records are moved, and where added ids go when there is no index.
+    /// Moves records to the right place: before the first AUXTRACE_INFO, but after the attrs of their ids.
+    /// Returns the number of moved records, and where added ids go if there is no index.
     fn put_in_order(&mut self) -> (u64, Option<Slot>) {
         let attrs = self.late.last().map(|(origin, _)| *origin);
         let early = |origin: Origin| attrs.is_some_and(|attrs| origin.is_before(attrs));
@@ -244,14 +246,14 @@ impl Found {
     }
 }
 
-/// Ids with the numbers of their events, each once.
+/// Ids with the index of their event, without duplicates.
 pub(crate) fn each_once<'a>(events: impl Iterator<Item = &'a Vec<u64>>) -> Vec<(u64, usize)> {
     let mut known = HashSet::new();
     let ids = events.enumerate().flat_map(|(event, ids)| ids.iter().map(move |&id| (id, event)));
     ids.filter(|(id, _)| known.insert(*id)).collect()
 }
 
-/// Which ring buffer belongs to a CPU, or to a thread where there is one for each thread. `None`: to several.
+/// The CPU, or the thread if there is one per thread, of each ring buffer. `None`: several.
 #[derive(Clone, Debug, Default)]
 struct Queues(HashMap<(u64, u64), Option<u64>>);
 
@@ -279,14 +281,14 @@ impl Queues {
     }
 }
 
-/// What the records of an id say: the CPU they happened on, the thread.
+/// What the records of an id reveal: CPU and thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
     cpu: Always,
     tid: Always,
 }
 
-/// A value that was always the same, so far.
+/// A value that has been the same in all records so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Always {
     #[default]
@@ -307,17 +309,17 @@ impl Always {
 }
 
 impl Seen {
-    /// What one record says, and of which id.
+    /// What one record reveals, and about which id.
     pub(crate) fn of(record: &Record<'_>, layouts: &Layouts) -> Option<(u64, Seen)> {
         let layout = layouts.layout_of(record)?;
-        // perf itself writes LOST_SAMPLES, and what has no time: they happened nowhere.
+        // perf itself writes LOST_SAMPLES and records without a time: they have no CPU.
         if record.kind() == RecordType::LOST_SAMPLES || layout.time(record) == Some(0) {
             return None;
         }
         let tid = match layout.pid_tid(record) {
-            // The thread is gone.
+            // The thread has ended.
             None | Some((_, u32::MAX)) => Always::Never,
-            // A CPU that idles: nobody's event for one thread sees that.
+            // An idle CPU: an event for one thread never sees that.
             Some((_, 0)) => Always::Several,
             Some((_, tid)) => Always::This(tid),
         };
@@ -331,7 +333,7 @@ impl Seen {
     }
 }
 
-/// What is to become of the record at a place.
+/// The edit at a place in the records.
 #[derive(Debug, Default)]
 struct Edit {
     before: Vec<Vec<u8>>,
@@ -343,14 +345,14 @@ struct Edit {
 enum Own {
     #[default]
     Stays,
-    /// Its entries stand elsewhere.
+    /// Its entries move elsewhere.
     Moves,
-    /// These take its place.
+    /// These records replace it.
     Becomes(Vec<Vec<u8>>),
 }
 
 impl ReindexIds {
-    /// Decides what becomes of each record.
+    /// Computes the edit of each record.
     fn edit(
         mut found: Found,
         wanted: &[(u64, usize)],
@@ -425,13 +427,14 @@ impl ReindexIds {
     }
 }
 
-/// It goes by inside a COMPRESSED record that nobody opens.
+/// True if the record is inside a COMPRESSED record that stays compressed.
 fn is_closed(origin: Origin, session: &Session) -> bool {
     let Origin::Chunk { stream, record, .. } = origin else { return false };
     session.place(origin) == session.place(Origin::Input { stream, offset: record })
 }
 
-/// Puts an entry for each of the `wanted` ids behind that of the id before it in `ids`, the order of the attrs; returns them.
+/// Inserts an entry for each `wanted` id after that of its predecessor in `ids`, the order of the attrs;
+/// returns them.
 fn add(
     found: &mut Found,
     ids: &[(u64, usize)],
@@ -485,7 +488,8 @@ impl Pass for ReindexIds {
         if input.form == Form::Pipe {
             kinds.insert(RecordType::HEADER_ATTR);
         }
-        // Surveys after it may read the old indexes: ids that it drops belong to no event, and entries that it adds say what the records prove.
+        // Surveys after it may read the old indexes: the ids it drops belong to no event, and the entries it
+        // adds repeat what the records reveal.
         Needs { surveys: vec![kinds, kernel_kinds()], barrier: false, ..Needs::default() }
     }
 

@@ -1,4 +1,4 @@
-//! `reindex-times` makes feature SAMPLE_TIME say the time of the first and of the last sample that is there.
+//! `reindex-times` sets feature SAMPLE_TIME to the times of the first and the last sample in the recording.
 
 use anyhow::Result;
 use clap::Args;
@@ -10,10 +10,11 @@ use perfx_pipeline::{Fork, Needs, Pass, Session, Stage, Survey};
 use super::tell;
 use crate::support::options::PassOptions;
 
-/// The pass, and its options.
+/// The pass and its options.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct ReindexTimes {
-    /// Also make what is missing by design: the feature, or its times if they are zeros, as perf writes them into pipe data and with --buildid-all
+    /// Also make what is missing by design: the feature, or its times if they are zeros, as perf writes them
+    /// into pipe data and with --buildid-all
     #[arg(long)]
     pub add: bool,
 }
@@ -28,10 +29,10 @@ impl PassOptions for ReindexTimes {
     }
 }
 
-/// The survey: when the samples are.
+/// The survey: finds the times of the samples.
 struct Times {
     add: bool,
-    /// The least and the greatest time of a sample, ns.
+    /// The smallest and the largest time of a sample, ns.
     seen: Option<(u64, u64)>,
 }
 
@@ -41,16 +42,16 @@ impl Times {
         self.seen = Some((least.min(first), greatest.max(last)));
     }
 
-    /// Sets the feature where it is wrong.
+    /// Sets the feature if it is wrong.
     fn correct(self, session: &mut Session) {
         let (first_ns, last_ns) = self.seen.unwrap_or_default();
         let (unknown, is) = (SampleTime::default(), SampleTime { first_ns, last_ns });
         let section = session.feature(Feature::SAMPLE_TIME);
         let old = section.map(|section| SampleTime::read(section, session.endian));
         let wrong = match old {
-            // Where samples have no time, perf may say anything.
+            // For samples without times, any value from perf is accepted.
             Some(Some(old)) if old != unknown => is != unknown && old != is,
-            // A section that is cut off.
+            // A truncated section.
             Some(None) => true,
             Some(Some(_)) | None => self.add && is != unknown,
         };
@@ -81,7 +82,7 @@ impl Pass for ReindexTimes {
 
 impl Survey for Times {
     fn record(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
-        // Like perf, which takes both for a sample without a time.
+        // perf also takes both values as no time.
         if let Some(time) = layouts.time(record).filter(|&time| time != 0 && time != u64::MAX) {
             self.see((time, time));
         }

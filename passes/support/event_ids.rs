@@ -1,15 +1,16 @@
-//! Event ids that are not in use, and whether the recording's events can be told apart by the ids they have.
+//! Finds unused event ids, and checks whether the recording's events can be distinguished by ids.
 
 use std::collections::BTreeSet;
 
 use perfx_format::{Event, sample_type as st};
 
-/// perf tells records of different events apart by IDENTIFIER wherever else their attrs put an id.
+/// True if the ids cannot distinguish events: perf uses IDENTIFIER wherever attrs disagree on the place of
+/// the id.
 pub(crate) fn lacks_identifier(events: &[Event]) -> bool {
     events.iter().any(|event| event.attr().sample_type & st::IDENTIFIER == 0)
 }
 
-/// ids that are not in use, ascending.
+/// Unused ids, ascending.
 #[derive(Debug)]
 pub(crate) struct FreeIds {
     pub(crate) used: BTreeSet<u64>,
@@ -17,7 +18,7 @@ pub(crate) struct FreeIds {
 }
 
 impl FreeIds {
-    /// Larger ones than these and `late`, as long as there are any.
+    /// Ids above these and `late`, as long as there are any.
     pub(crate) fn beyond(used: BTreeSet<u64>, late: u64) -> FreeIds {
         let last = used.last().copied().unwrap_or(0).max(late).max(1);
         FreeIds { used, last }

@@ -1,4 +1,5 @@
-//! From a DSO of a recording to its build-id: what the user says of it comes first, then what the recording says, then the places the user allows.
+//! Finds the build-id of a recorded DSO: first the user's list, then the recording, then the places that the
+//! user allows.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -18,7 +19,7 @@ use perfx_format::{Endian, Feature, Kinds, Layouts, Record, RecordType, set_mmap
 use perfx_model::address_space::{Dso, Identity, Machine, Mapping};
 use perfx_pipeline::{LISTED, Level, Report, Session, counted};
 
-/// Where files are looked for that a recording names.
+/// The places to look for files that a recording names.
 #[derive(Args, Clone, Debug)]
 pub struct SearchArgs {
     /// Also look in this sysroot or container image; repeatable
@@ -33,7 +34,7 @@ pub struct SearchArgs {
 }
 
 impl SearchArgs {
-    /// The user says where to look.
+    /// True if the user named a place.
     pub fn is_given(&self) -> bool {
         !self.root.is_empty() || !self.buildid_dir.is_empty() || self.no_files
     }
@@ -44,11 +45,11 @@ impl SearchArgs {
     }
 }
 
-/// Where build-ids come from.
+/// The sources of build-ids.
 #[derive(Args, Clone, Debug)]
 pub struct IdArgs {
-    /// Build-ids that override those of the recording: `HEX PATH[,HEX PATH…]`, or file://NAME with one such pair per
-    /// line
+    /// Build-ids that override those of the recording: `HEX PATH[,HEX PATH…]`, or file://NAME with one such
+    /// pair per line
     #[arg(long, alias = "known", value_name = "LIST")]
     known_build_ids: Option<String>,
     #[command(flatten)]
@@ -56,7 +57,7 @@ pub struct IdArgs {
 }
 
 impl IdArgs {
-    /// The user says where to look.
+    /// True if the user named a source.
     pub fn is_given(&self) -> bool {
         self.known_build_ids.is_some() || self.search.is_given()
     }
@@ -67,7 +68,7 @@ impl IdArgs {
     }
 }
 
-/// Where build-ids may come from beside the recording.
+/// The sources of build-ids besides the recording.
 #[derive(Clone, Debug, Default)]
 pub struct IdOptions {
     known: Arc<KnownIds>,
@@ -77,7 +78,7 @@ pub struct IdOptions {
 }
 
 impl IdOptions {
-    /// The kinds of records that can contradict the user.
+    /// The kinds of records that can contradict the user's list.
     pub(crate) fn correctable(&self) -> Kinds {
         if self.known.is_empty() {
             return Kinds::NONE;
@@ -85,7 +86,7 @@ impl IdOptions {
         Kinds::of(&[RecordType::MMAP2, RecordType::HEADER_BUILD_ID])
     }
 
-    /// The id that the user gives for what a record of these kinds names, where the record has another one.
+    /// The user's id for the object of a record of these kinds, if the record has a different one.
     pub(crate) fn correction(&self, record: &Record<'_>, layouts: &Layouts) -> Option<Correction> {
         if !self.correctable().has(record.kind()) {
             return None;
@@ -102,16 +103,16 @@ impl IdOptions {
     fn correction_of(&self, name: &[u8], own: &[u8]) -> Option<Correction> {
         let id = self.known.get(Path::new(OsStr::from_bytes(name)))?;
         let own = trimmed_id(own);
-        // Without an id there is nothing to contradict.
+        // Without an id there is no contradiction.
         let differs = !own.is_empty() && own != trimmed_id(id.as_bytes());
         differs.then(|| Correction { name: name.into(), own: own.into(), id })
     }
 
-    /// Entries of feature BUILD_ID get the ids that the user gives; of those that are then alike one stays.
+    /// Sets the user's ids in entries of feature BUILD_ID; of entries that become equal, one is kept.
     pub(crate) fn correct_feature(&self, session: &mut Session, corrections: &mut BTreeSet<Correction>) {
         let Some(section) = session.feature(Feature::BUILD_ID).cloned() else { return };
         let mut entries = BuildIds::new(&section, session.endian);
-        // Such entries have the id elsewhere, and nothing has written them since 2010.
+        // Such entries have another layout, and no program has written them since 2010.
         if self.known.is_empty() || entries.without_pid() {
             return;
         }
@@ -141,7 +142,7 @@ impl IdOptions {
         session.set_feature(Feature::BUILD_ID, new);
     }
 
-    /// Folders that stand for `/` of the recorded machine.
+    /// Folders that replace `/` of the recorded machine.
     pub fn roots(&self) -> &[PathBuf] {
         &self.roots
     }
@@ -151,14 +152,15 @@ impl IdOptions {
         &self.caches
     }
 
-    /// The files of this machine are not those that were recorded.
+    /// True if the files of this machine are not the recorded ones.
     pub fn no_files(&self) -> bool {
         self.no_files
     }
 
-    /// `known` is `HEX PATH[,…]` or `file://NAME`; `roots` are folders that stand for `/` of the recorded machine, `caches` build-id caches of perf;
-    /// with `no_files`, the files of this machine are not those that were recorded. Errors on a list that can't be read and on folders that are
-    /// not there: whoever names them wants them used.
+    /// `known` is `HEX PATH[,…]` or `file://NAME`; `roots` are folders that replace `/` of the recorded
+    /// machine, `caches` are build-id caches of perf; `no_files` says that the files of this machine are not
+    /// the recorded ones. Errors if the list cannot be read or a folder does not exist, because the user
+    /// wants them used.
     pub fn new(
         known: Option<&str>,
         roots: Vec<PathBuf>,
@@ -177,19 +179,19 @@ impl IdOptions {
     }
 }
 
-/// The build-ids that a recording tells itself.
+/// The build-ids stored in a recording.
 #[derive(Clone, Debug)]
 pub struct RecordedIds {
-    /// What BUILD_ID entries and records say, by machine and name.
+    /// From BUILD_ID entries and records, by machine and name.
     by_name: HashMap<(i32, Box<[u8]>), BuildId>,
-    /// Names that stood for several files during the recording, so that a name alone does not tell whose an id is.
+    /// Names of several different files in the recording, so that a name alone does not identify a file.
     ambiguous: HashSet<Box<[u8]>>,
     /// The recorded kernel may have another vdso for 32-bit processes.
     is_64_bit: bool,
 }
 
 impl RecordedIds {
-    /// Of features. `dsos` are those of the recording where they are known beforehand.
+    /// From features. `dsos` are those of the recording, if they are known in advance.
     pub fn new(features: &Features, endian: Endian, dsos: &[(Dso, u32)]) -> RecordedIds {
         let arch = recorded_on(features, endian).arch;
         let is_64_bit = arch.is_none_or(|arch| arch.contains("64") || arch == "s390x");
@@ -199,20 +201,20 @@ impl RecordedIds {
         ids
     }
 
-    /// Takes in what a HEADER_BUILD_ID record says.
+    /// Takes in a HEADER_BUILD_ID record.
     pub fn learn(&mut self, entry: &BuildIdEntry<'_>) {
         if let Some(id) = BuildId::new(entry.id) {
             self.by_name.entry((entry.pid, entry.filename.into())).or_insert(id);
         }
     }
 
-    /// What the recording says of a DSO: its mapping first, then its name.
+    /// The recording's build-id of a DSO: from its mapping, else by its name.
     pub fn get(&self, dso: &Dso) -> Option<BuildId> {
         if let Identity::BuildId { id, len } = &dso.identity {
             return BuildId::new(&id[..usize::from(*len)]);
         }
         let name = dso_name(dso);
-        // What is called [vdso] is that of 64-bit processes; perf calls the other one [vdso32].
+        // [vdso] is that of 64-bit processes; perf calls the other one [vdso32].
         let is_other_vdso = self.is_64_bit && dso.identity == Identity::Below4GiB;
         if is_other_vdso || self.ambiguous.contains(name) {
             return None;
@@ -221,24 +223,24 @@ impl RecordedIds {
     }
 }
 
-/// What the features of a recording say of the kernel it was made with.
+/// What the features of a recording say about its kernel.
 pub fn recorded_on(features: &Features, endian: Endian) -> RecordedOn {
     let text = |feature| {
         let section = features.get(&feature)?;
         Some(String::from_utf8_lossy(read_str(section, endian)?).into_owned())
     };
-    // It becomes a part of paths below a root.
+    // It becomes part of paths below a root.
     let release =
         text(Feature::OSRELEASE).filter(|release| !release.contains('/') && !release.starts_with('.'));
     RecordedOn { release, arch: text(Feature::ARCH) }
 }
 
-/// What to look for on a machine. `pid` is a process that has it mapped.
+/// The object to search on a machine. `pid` is a process that has mapped it.
 pub fn object_of(dso: &Dso, pid: Option<u32>) -> Object {
     let name = dso_name(dso);
     let path = PathBuf::from(OsStr::from_bytes(name));
     match (dso.kernel, name) {
-        // Nothing on this machine is a guest's, so all there is to look by is the name.
+        // This machine has no files of a guest, so only the name can be used.
         _ if dso.machine != Machine::Host => Object::File { path, inode: None, pid: None },
         (_, b"[vdso]") if dso.identity == Identity::Below4GiB => Object::Vdso32,
         (_, b"[vdso]") => Object::Vdso,
@@ -254,7 +256,7 @@ pub fn object_of(dso: &Dso, pid: Option<u32>) -> Object {
     }
 }
 
-/// A build-id that the user gives for something for which the recording has another.
+/// A build-id from the user that replaces a different one in the recording.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Correction {
     name: Box<[u8]>,
@@ -263,7 +265,8 @@ pub(crate) struct Correction {
 }
 
 impl Correction {
-    /// Puts the id into a MMAP2 record that has another, or into an entry of feature BUILD_ID or the record that is like it.
+    /// Sets the id in an MMAP2 record with another one, or in an entry of feature BUILD_ID or a
+    /// HEADER_BUILD_ID record.
     pub(crate) fn apply(&self, kind: RecordType, bytes: &mut [u8], endian: Endian) {
         match kind {
             RecordType::MMAP2 => set_mmap2_build_id(bytes, self.id.as_bytes(), endian),
@@ -271,7 +274,7 @@ impl Correction {
         };
     }
 
-    /// Says which ids of the recording gave way to the user's.
+    /// Reports which ids of the recording were replaced by the user's.
     fn report(corrections: &BTreeSet<Correction>, report: &mut Report) {
         if corrections.is_empty() {
             return;
@@ -285,23 +288,23 @@ impl Correction {
     }
 }
 
-/// The build-ids that MMAP2 records hold, as entries of feature BUILD_ID.
+/// The build-ids in MMAP2 records, as entries of feature BUILD_ID.
 ///
-/// perf 7 lists the build-ids of a file that has the feature from there alone, so a feature that is made must hold these, too.
+/// If a file has the feature, perf 7 lists only its build-ids, so a new feature must contain these, too.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MappedIds {
     dsos: BTreeSet<Dso>,
 }
 
 impl MappedIds {
-    /// Takes in what is mapped, if that says its build-id.
+    /// Takes in a DSO, if its mapping has a build-id.
     pub(crate) fn learn(&mut self, dso: &Dso) {
         if dso.tells_id() && !self.dsos.contains(dso) {
             self.dsos.insert(dso.clone());
         }
     }
 
-    /// Takes in a record, if it is a MMAP2 of the host.
+    /// Takes in a record, if it is an MMAP2 of the host.
     pub(crate) fn learn_record(&mut self, record: &Record<'_>, layouts: &Layouts) {
         if record.kind() == RecordType::MMAP2
             && !record.is_of_guest()
@@ -316,7 +319,7 @@ impl MappedIds {
         self.dsos.extend(later.dsos);
     }
 
-    /// The entries; those of the host are this machine's.
+    /// The entries; the host's are assigned to `machine`.
     pub(crate) fn entries(&self, machine: Machine, endian: Endian) -> Vec<u8> {
         let mut entries = Vec::new();
         for dso in &self.dsos {
@@ -324,14 +327,15 @@ impl MappedIds {
             let dso = Dso { machine: if of_host { machine } else { dso.machine }, ..dso.clone() };
             if let Some(id) = dso.identity.build_id() {
                 let entry = BuildIdEntry::new(cpumode_of(&dso), dso.machine.pid(), id, dso_name(&dso));
-                // A name that fits into a MMAP2 record fits into an entry.
+                // A name that fits into an MMAP2 record fits into an entry.
                 let _ = entry.write_section(endian, &mut entries);
             }
         }
         entries
     }
 
-    /// Adds entries to feature BUILD_ID, and these, too, if that makes it; returns how many are new.
+    /// Adds entries to feature BUILD_ID; if that creates the feature, adds these, too. Returns the number of
+    /// new entries.
     pub(crate) fn add_with(&self, entries: &[u8], session: &mut Session) -> u64 {
         let makes = session.feature(Feature::BUILD_ID).is_none();
         let added = session.add_build_ids(entries);
@@ -342,31 +346,31 @@ impl MappedIds {
     }
 }
 
-/// A build-id and what it came from.
+/// A build-id and its source.
 type Sourced = (BuildId, Cow<'static, str>);
 
-/// Finds build-ids and counts where they came from.
+/// Finds build-ids and counts their sources.
 #[derive(Debug)]
 pub(crate) struct Ids {
     recorded: RecordedIds,
     finder: Finder,
-    /// For guests: nothing on this machine is theirs.
+    /// For guests: this machine has none of their files.
     guest_finder: Finder,
-    /// Where ids came from, and how many.
+    /// The number of ids from each source.
     sources: BTreeMap<Cow<'static, str>, u64>,
-    /// What was found of the DSOs that may be asked for again, and in which process it was looked for last.
+    /// The results for DSOs that may be requested again, with the process used in the last search.
     found: HashMap<Dso, (Option<Sourced>, Option<u32>)>,
     known: Arc<KnownIds>,
     known_used: HashSet<PathBuf>,
     details: Vec<String>,
     missing: Vec<Box<str>>,
     replaced: Vec<String>,
-    /// Files found by their name alone.
+    /// Files found by name alone.
     by_name: u64,
 }
 
 impl Ids {
-    /// `dsos` are those of the recording where they are known beforehand.
+    /// `dsos` are those of the recording, if they are known in advance.
     pub(crate) fn new(options: &IdOptions, session: &Session, dsos: &[(Dso, u32)]) -> Ids {
         let known = options.known.clone();
         let places = Places {
@@ -393,20 +397,21 @@ impl Ids {
         }
     }
 
-    /// Takes in what a HEADER_BUILD_ID record says.
+    /// Takes in a HEADER_BUILD_ID record.
     pub(crate) fn learn(&mut self, entry: &BuildIdEntry<'_>) {
         self.recorded.learn(entry);
     }
 
-    /// The build-id of a DSO; `pid` is a process that has it mapped. Nothing for what can't have one (anonymous memory and the like). What is
-    /// missing is noted for the report. A DSO is looked for and noted once, however often it is asked for.
+    /// The build-id of a DSO; `pid` is a process that has mapped it. `None` for DSOs that cannot have one
+    /// (such as anonymous memory). Missing ones are noted for the report. A DSO is searched and noted once,
+    /// however often it is requested.
     pub(crate) fn find(&mut self, dso: &Dso, flags: u32, pid: Option<u32>) -> Option<BuildId> {
         if !can_have_id(dso, flags) {
             return None;
         }
         let (found, asked) = match self.found.get(dso).cloned() {
             None => (self.look_for(dso, pid, true), pid),
-            // The recording may have named it since, and another process may see a file there.
+            // The recording may have named it since, and another process may see a file at that path.
             Some((None, asked)) if asked != pid => (self.look_for(dso, pid, false), pid),
             Some((found, asked)) => (self.given(dso).or(found), asked),
         };
@@ -417,7 +422,7 @@ impl Ids {
         self.count(found)
     }
 
-    /// The same for a DSO that is asked for once.
+    /// The same for a DSO that is requested once.
     pub(crate) fn find_once(&mut self, dso: &Dso, flags: u32, pid: Option<u32>) -> Option<BuildId> {
         if !can_have_id(dso, flags) {
             return None;
@@ -432,7 +437,7 @@ impl Ids {
         Some(id)
     }
 
-    /// What the user says of a DSO, or else the recording.
+    /// The user's id of a DSO, or else the recording's.
     fn given(&mut self, dso: &Dso) -> Option<Sourced> {
         let place = Path::new(OsStr::from_bytes(dso_name(dso)));
         if let Some(id) = self.known.get(place) {
@@ -444,7 +449,7 @@ impl Ids {
         Some((self.recorded.get(dso)?, "recording".into()))
     }
 
-    /// Looks for a DSO, and notes what comes of it the `first` time.
+    /// Searches a DSO, and notes the result the `first` time.
     fn look_for(&mut self, dso: &Dso, pid: Option<u32>, first: bool) -> Option<Sourced> {
         let shown = dso_name(dso).escape_ascii();
         if let Some((id, source)) = self.given(dso) {
@@ -458,7 +463,7 @@ impl Ids {
         match finder.find(&object) {
             Answer::Found { id, source, .. } if !first => Some((id, source.to_string().into())),
             Answer::Found { id, source, place, checked } => {
-                // A vdso has no file, so there is nothing more to know about it.
+                // A vdso has no file, so nothing more can be checked.
                 let by_name = !checked && !matches!(object, Object::Vdso | Object::Vdso32);
                 self.by_name += u64::from(by_name);
                 let by_name = if by_name { ", by its name alone" } else { "" };
@@ -480,8 +485,8 @@ impl Ids {
         }
     }
 
-    /// Says where ids came from and what is missing. `done` is what was done, and how often; that there was not `any` id is suspect, unless there
-    /// was nothing that could have one.
+    /// Reports the sources of ids and the missing ones. `done` says what was done, and how often. If `any` is
+    /// false, no id was found, which is suspect unless no DSO could have one.
     pub(crate) fn report(
         &mut self,
         done: &str,
@@ -550,7 +555,7 @@ fn ambiguous(dsos: &[(Dso, u32)]) -> HashSet<Box<[u8]>> {
 /// `MAP_HUGETLB` of mmap(2).
 const MAP_HUGETLB: u32 = 0x40000;
 
-/// What is mapped is a file or a part of the kernel, not mere memory.
+/// True if the mapping is of a file or a part of the kernel, not of anonymous memory.
 pub fn can_have_id(dso: &Dso, flags: u32) -> bool {
     let name = &*dso.name;
     if dso.kernel || name == b"[vdso]" {
@@ -563,7 +568,8 @@ pub fn can_have_id(dso: &Dso, flags: u32) -> bool {
         && !memory.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// The name a build-id goes by: the kernel's map is named after the symbol it begins with (`[kernel.kallsyms]_text`), its DSO is not.
+/// The name under which a build-id is stored: the kernel's mapping is named after its first symbol
+/// (`[kernel.kallsyms]_text`), its DSO is not.
 pub fn dso_name(dso: &Dso) -> &[u8] {
     let name = &*dso.name;
     let bracket = name.iter().position(|&byte| byte == b']');
@@ -573,7 +579,7 @@ pub fn dso_name(dso: &Dso) -> &[u8] {
     }
 }
 
-/// Bits 0-2 of a HEADER_BUILD_ID's `misc`: whose the DSO is, whatever the cpumode of the sample that hit it.
+/// Bits 0-2 of a HEADER_BUILD_ID's `misc`: those of the DSO, whatever the cpumode of the sample that hit it.
 pub(crate) fn cpumode_of(dso: &Dso) -> u16 {
     match (dso.machine, dso.kernel) {
         (Machine::Host, true) => cpumode::KERNEL,

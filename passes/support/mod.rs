@@ -1,4 +1,4 @@
-//! What several passes share.
+//! Code shared by several passes.
 
 pub(crate) mod event_ids;
 pub(crate) mod ids;

@@ -1,28 +1,29 @@
-//! The options of a pass are declared once, as a clap `Args` struct: `perfx NAME --option value` and `perfx run -p NAME:option=value` parse it alike.
+//! Declares the options of a pass once, as a clap `Args` struct: `perfx NAME --option value` and `perfx run
+//! -p NAME:option=value` parse it alike.
 
 use anyhow::{Result, anyhow, bail};
 use clap::{ArgMatches, Args, Command};
 use perfx_pipeline::{Pass, did_you_mean};
 
-/// The options of a pass, and what the registry says of it.
+/// The options of a pass, and its entry in the registry.
 pub trait PassOptions: Args {
     /// The pass's name, in kebab-case.
     const NAME: &'static str;
     /// What the pass does, in one sentence.
     const ABOUT: &'static str;
-    /// Options it is tested with, as `perfx run -p` writes them; `recorded/NAME` is a recording of tests/data.
+    /// Options for tests, in the syntax of `perfx run -p`; `recorded/NAME` is a recording of tests/data.
     const EXAMPLES: &'static [&'static str];
-    /// `perfx NAME`, where the pass has a command that does nothing else.
+    /// `perfx NAME`, if the pass has a command of its own.
     const COMMAND: Option<PassCommand> = None;
 
-    /// The pass. Errors are mistakes in the options.
+    /// Creates the pass. Errors are mistakes in the options.
     fn pass(self) -> Result<Box<dyn Pass>>;
 }
 
-/// What the help says of the command `perfx NAME` that runs one pass.
+/// The help of the command `perfx NAME` that runs one pass.
 #[derive(Clone, Copy, Debug)]
 pub struct PassCommand {
-    /// The heading of `perfx --help` under which it stands.
+    /// Its heading in `perfx --help`.
     pub group: &'static str,
     /// The first line of its help.
     pub about: &'static str,
@@ -30,14 +31,14 @@ pub struct PassCommand {
     pub help: &'static str,
 }
 
-/// A pass that can be made when its option is given.
+/// A pass of the registry.
 #[derive(Clone, Copy, Debug)]
 pub struct PassSpec {
     /// The name.
     pub name: &'static str,
     /// What it does, in one sentence.
     pub about: &'static str,
-    /// Options it is tested with.
+    /// Options for tests.
     pub examples: &'static [&'static str],
     /// Its own command, if it has one.
     pub command: Option<PassCommand>,
@@ -57,23 +58,24 @@ impl PassSpec {
         }
     }
 
-    /// `command` with the pass's options.
+    /// `command` with the pass's options added.
     pub fn augment(&self, command: Command) -> Command {
         (self.augment)(command)
     }
 
-    /// The pass with the options of a command line that [`PassSpec::augment`] has parsed.
+    /// Creates the pass from a command line that [`PassSpec::augment`] has parsed.
     pub fn make(&self, matches: &ArgMatches) -> Result<Box<dyn Pass>> {
         (self.make)(matches)
     }
 
-    /// The options, as a command without a name of its own.
+    /// The options, as a command without a name.
     pub fn options(&self) -> Command {
         let command = Command::new(self.name).about(self.about).no_binary_name(true).disable_help_flag(true);
         self.augment(command)
     }
 
-    /// The pass with the options of a chain: `NAME` or `NAME=VALUE`, where `\` keeps the next character of a value from ending it.
+    /// Creates the pass from the options of a chain: `NAME` or `NAME=VALUE`; in a value, `\` escapes the next
+    /// character.
     pub(crate) fn parse(&self, options: impl Iterator<Item = String>) -> Result<Box<dyn Pass>> {
         let command = self.options();
         let mut arguments = Vec::new();
@@ -91,7 +93,7 @@ impl PassSpec {
             }
         }
         let matches = command.try_get_matches_from(arguments).map_err(|error| {
-            // The first line says what is wrong; the others are about a command line that there is none of.
+            // The first line says what is wrong; the others describe a command line that does not exist here.
             let text = error.to_string();
             let first = text.lines().next().unwrap_or_default();
             anyhow!("{}", first.trim_start_matches("error: "))
@@ -113,7 +115,7 @@ fn takes_value(command: &Command, name: &str) -> Result<bool> {
     bail!("unknown option `{name}`; available: {}{meant}", names.join(", "));
 }
 
-/// The parts between separators that no `\` stands before; the `\` stay.
+/// Splits at separators that are not escaped by `\`; the `\` are kept.
 pub(crate) fn split(text: &str, separator: char) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut chars = text.chars();

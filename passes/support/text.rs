@@ -1,4 +1,4 @@
-//! Lists, ranges and times as reports write them.
+//! Formats lists, ranges and times for reports.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ pub(crate) fn ranges(ids: &[u64]) -> String {
     ))
 }
 
-/// Seconds with all their digits, as perf shows times.
+/// Seconds with nine decimals, as perf shows times.
 pub(crate) fn seconds(ns: u64) -> String {
     format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
 }

@@ -1,8 +1,8 @@
-//! Until when the records of a batch must wait so that all come in the order of time, as a look at all batches tells it.
+//! Computes up to which time the records of each batch are complete, from a survey of all batches.
 
 use std::collections::VecDeque;
 
-/// For each batch the earliest time of all that is behind it, from the earliest time in each; `u64::MAX` for none.
+/// For each batch, the earliest time of all later ones, from the earliest time in each; `u64::MAX` for none.
 pub(crate) fn watermarks(earliest: impl DoubleEndedIterator<Item = u64>) -> VecDeque<u64> {
     let mut watermark = u64::MAX;
     let mut watermarks = VecDeque::new();

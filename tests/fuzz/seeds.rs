@@ -1,4 +1,5 @@
-//! Cuts inputs for the bodies that take a part of a recording out of those in tests/data: `cargo run --example seeds DIR` fills DIR/BODY.
+//! Cuts inputs for the bodies that take a part of a recording from the recordings in tests/data: `cargo run
+//! --example seeds DIR` fills DIR/BODY.
 
 #[allow(dead_code, reason = "only the inputs are wanted here")]
 #[path = "../it/fuzz_bodies.rs"]

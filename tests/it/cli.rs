@@ -1,4 +1,5 @@
-//! The program behaves as Unix tools do: where input comes from and output goes, what is never overwritten, and that a failure leaves nothing.
+//! The program behaves like other Unix tools: where input comes from and output goes, what is never
+//! overwritten, and that a failure leaves nothing.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -20,7 +21,7 @@ use crate::support::{Fixture, Ran, Stdin, clean, crafted, each, each_fixture, pe
 const PLAIN: &str = "recorded/plain.p61.data";
 pub(crate) const PIPE: &str = "recorded/pipe.p61.data";
 
-/// A folder to work in, with a recording called `perf.data`.
+/// A working folder with a recording called `perf.data`.
 pub(crate) fn place() -> TempDir {
     place_with(&[("perf.data", PLAIN)])
 }
@@ -46,7 +47,7 @@ fn fifo(path: &Path) {
     mknodat(CWD, path, FileType::Fifo, Mode::RWXU, 0).unwrap();
 }
 
-/// Every file below a folder, hidden ones too, with its bytes.
+/// Every file below a folder, hidden ones included, with its bytes.
 pub(crate) fn everything(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -93,13 +94,13 @@ fn standard_input_is_read_when_asked_for_or_when_something_can_be_read_there() {
         (Stdin::Pipe(&pipe), "dump -", "pipe"),
         (Stdin::Pipe(&pipe), "dump -i -", "pipe"),
         (Stdin::File(&folder.path().join("perf.data")), "dump -", "file"),
-        // `perfx dump < other.data` means other.data, though perf would read ./perf.data.
+        // `perfx dump < other.data` reads other.data, although perf would read ./perf.data.
         (Stdin::File(&Fixture::new(PIPE).path), "dump", "pipe"),
         (Stdin::File(&Fixture::new(PIPE).path), "dump perf.data", "file"),
         // As under cron or in CI.
         (Stdin::Null, "dump", "file"),
         (Stdin::Pipe(&pipe), "dump perf.data", "file"),
-        // A file through a pipe can't be mapped, so it is spooled.
+        // A file that comes through a pipe cannot be mapped, so it is spooled.
         (Stdin::Pipe(&read(&folder, "perf.data")), "dump", "file"),
     ] {
         let ran = perfx_in(folder.path(), stdin, line);
@@ -108,7 +109,8 @@ fn standard_input_is_read_when_asked_for_or_when_something_can_be_read_there() {
     }
 }
 
-/// Node's spawn and Python's socketpair give a program a socket; a shell's `<&-` gives it nothing.
+/// Node's spawn and Python's socketpair give a program a socket as standard input; a shell's `<&-` gives it
+/// none.
 #[test]
 fn a_socket_is_read_and_a_closed_standard_input_is_not() {
     let folder = place();
@@ -133,7 +135,7 @@ fn a_socket_is_read_and_a_closed_standard_input_is_not() {
     assert!(ran.text().starts_with("header\n  form: file\n"), "{}", ran.stderr);
 }
 
-/// `while read name; do perfx dump "$name"; done < list`: the list is the loop's.
+/// `while read name; do perfx dump "$name"; done < list`: the list belongs to the loop.
 #[test]
 fn standard_input_is_not_touched_where_an_input_is_given() {
     let folder = place();
@@ -196,7 +198,7 @@ fn without_a_file_the_output_is_pipe_data_on_standard_output() {
         assert!(ran.stdout == read(&folder, "expected"), "{line}");
         assert!(ran.stderr.contains(" to standard output\n"), "{}", ran.stderr);
     }
-    // And back: nothing has got lost on the way.
+    // And back: nothing was lost on the way.
     let back = perfx_in(folder.path(), Stdin::Pipe(&read(&folder, "expected")), "copy -o back.data");
     assert_eq!(back.code, Some(0), "{}", back.stderr);
     assert!(
@@ -224,7 +226,7 @@ fn an_existing_output_is_left_alone_without_minus_f() {
         assert_eq!(perfx(&folder, line).code, Some(0), "{line}");
         assert!(read(&folder, "out.data") == read(&folder, "perf.data"));
     }
-    // Through a link the file it points to is replaced, and the link stays.
+    // For a link, the file it points to is replaced, and the link stays.
     symlink("out.data", folder.path().join("link")).unwrap();
     fs::write(folder.path().join("out.data"), "mine").unwrap();
     assert_eq!(perfx(&folder, "copy -f -o link").code, Some(0));
@@ -232,7 +234,7 @@ fn an_existing_output_is_left_alone_without_minus_f() {
     assert!(read(&folder, "out.data") == read(&folder, "perf.data"));
 }
 
-/// It was replaced without a word, though `-f` was not given.
+/// It was replaced silently, although `-f` was not given.
 #[test]
 fn an_output_that_comes_into_being_meanwhile_is_left_alone() {
     for line in ["copy from -o new", "export csv from -o tables"] {
@@ -273,7 +275,7 @@ fn of_several_writers_of_one_name_one_wins_and_the_others_say_so() {
             let writers: Vec<_> = names.iter().map(writer).collect();
             let pipe = Fixture::new(PIPE).bytes();
             let open = |name| File::options().write(true).open(folder.path().join(name)).unwrap();
-            // All have begun when the first gets its input.
+            // All of them wait when the first gets its input.
             let mut fifos: Vec<_> = names.iter().map(open).collect();
             fifos.iter_mut().for_each(|fifo| fifo.write_all(&pipe).unwrap());
             drop(fifos);
@@ -287,7 +289,7 @@ fn of_several_writers_of_one_name_one_wins_and_the_others_say_so() {
     }
 }
 
-/// As cp does; the link was replaced.
+/// Like cp; perfx used to replace the link.
 #[test]
 fn a_link_that_leads_nowhere_is_no_output() {
     let folder = place();
@@ -310,7 +312,7 @@ fn a_link_that_leads_nowhere_is_no_output() {
     }
 }
 
-/// `out=$(mktemp)` makes one, and perf inject fills it.
+/// `out=$(mktemp)` creates an empty file, which perf inject fills.
 #[test]
 fn an_empty_output_is_no_obstacle() {
     let folder = place();
@@ -409,7 +411,7 @@ fn in_place_changes_the_input_itself_and_nothing_else() {
 
 #[test]
 fn a_failure_leaves_nothing_behind_and_an_old_output_as_it_was() {
-    // Damaged at the front, in the middle, at the end; in what is compressed; and a directory.
+    // Damaged at the front, in the middle, at the end; in compressed data; and a directory.
     let damaged = [
         "crafted/val-bad-magic.data",
         "crafted/val-size-4.data",
@@ -428,7 +430,7 @@ fn a_failure_leaves_nothing_behind_and_an_old_output_as_it_was() {
                 [(&["copy"][..], None), (&["copy"], Some("old")), (&["inject", "-b"], Some("old"))]
             {
                 if command[0] == "copy" && name.contains("z-corrupt") {
-                    // Nobody has asked to look inside.
+                    // Nobody requested that the contents be checked.
                     continue;
                 }
                 let folder = temp();
@@ -475,7 +477,7 @@ fn outputs_are_for_their_owner_only() {
     fs::set_permissions(folder.path().join("old"), fs::Permissions::from_mode(0o644)).unwrap();
     assert_eq!(perfx(&folder, "copy -f -o old").code, Some(0));
     assert_eq!(mode("old"), 0o600);
-    // What is changed stays for whom it was.
+    // A changed file keeps its permissions.
     for line in ["compress", "inject -b", "copy"] {
         fs::set_permissions(folder.path().join("pipe"), fs::Permissions::from_mode(0o640)).unwrap();
         assert_eq!(perfx(&folder, &format!("{line} --in-place pipe")).code, Some(0), "{line}");
@@ -505,7 +507,7 @@ fn a_device_is_written_to_and_not_replaced() {
 
 const SIGPIPE: i32 = 13;
 
-/// A pipe nobody reads from any more.
+/// A pipe whose reader has closed it.
 fn closed_pipe() -> io::PipeWriter {
     io::pipe().unwrap().1
 }
@@ -522,7 +524,7 @@ fn a_closed_pipe_ends_it_quietly() {
         ("copy --help", None),
         ("completion bash", None),
         ("run -p build-ids --explain", None),
-        // The front of a recording is none.
+        // The front of a recording is not a recording.
         ("copy", Some(SIGPIPE)),
         ("inject -b --no-files", Some(SIGPIPE)),
     ] {
@@ -539,14 +541,14 @@ fn a_closed_pipe_ends_it_quietly() {
 fn a_backup_keeps_what_was_there_as_perf_does() {
     let folder = place_with(&[("perf.data", PLAIN), ("other.data", "recorded/fp.p61.data")]);
     let names = || everything(folder.path()).into_keys().collect::<Vec<_>>();
-    // Nothing is there to keep.
+    // There is no file to keep.
     assert_eq!(perfx(&folder, "copy --backup -o out").code, Some(0));
     assert_eq!(names(), ["other.data", "out", "perf.data"]);
     fs::write(folder.path().join("out"), "first").unwrap();
     fs::set_permissions(folder.path().join("out"), fs::Permissions::from_mode(0o640)).unwrap();
     for (line, old) in [
         ("copy --backup -o out", b"first".to_vec()),
-        // The older one gives way.
+        // The older backup is replaced.
         ("copy other.data --backup -o out", read(&folder, "perf.data")),
         ("copy --backup -f --to pipe -o out", read(&folder, "other.data")),
     ] {
@@ -556,7 +558,7 @@ fn a_backup_keeps_what_was_there_as_perf_does() {
         assert!(read(&folder, "out.old") == old, "{line}");
         assert_eq!(names(), ["other.data", "out", "out.old", "perf.data"], "{line}");
     }
-    // In place, also where only a feature would be set.
+    // In place, also if only a feature would be set.
     let before = read(&folder, "perf.data");
     let ids = ["--known-build-ids", "ab /usr/lib/x86_64-linux-gnu/libc.so.6"];
     let mut command = perfx_command();
@@ -564,17 +566,17 @@ fn a_backup_keeps_what_was_there_as_perf_does() {
     let ran = run(&mut command, Stdin::Null);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert!(read(&folder, "perf.data.old") == before && read(&folder, "perf.data") != before);
-    // What a backup would replace may be the input.
+    // The file that a backup would replace may be the input.
     let before = everything(folder.path());
     let ran = perfx(&folder, "copy perf.data.old --backup -o perf.data");
     assert_eq!(ran.code, Some(1), "{}", ran.stderr);
     assert!(everything(folder.path()) == before);
-    // A failure keeps all as it was, the older backup, too.
+    // After a failure everything is as before, including the older backup.
     let damaged = Fixture::new("crafted/val-size-4.data").path;
     let args = args!["copy", &damaged, "--backup", "-o", "out"];
     assert_eq!(run(perfx_command().current_dir(folder.path()).args(args), Stdin::Null).code, Some(1));
     assert!(everything(folder.path()) == before);
-    // A backup that can't be made is a failure.
+    // If the backup cannot be made, the command fails.
     fs::create_dir(folder.path().join("other.data.old")).unwrap();
     let ran = perfx(&folder, "copy --backup -o other.data");
     assert_eq!(ran.code, Some(1), "{}", ran.stderr);
@@ -600,7 +602,7 @@ fn a_directory_is_kept_and_replaced_like_a_file() {
     copy(&["--backup"]);
     assert_eq!(fs::read(at("dir.old/mine")).unwrap(), b"22");
     copy(&["-f"]);
-    // A file gives way to a directory.
+    // A directory replaces a file.
     fs::remove_dir_all(at("dir")).unwrap();
     fs::write(at("dir"), "a file").unwrap();
     copy(&["--backup"]);
@@ -623,7 +625,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// Of a command that reads `from`; `prefix` is what a shell does before it becomes perfx.
+    /// Starts a command that reads `from`; `prefix` is what a shell executes before it becomes perfx.
     fn new(prefix: &str, line: &str) -> Waiting {
         let folder = temp();
         fifo(&folder.path().join("from"));
@@ -634,7 +636,7 @@ impl Waiting {
         command.current_dir(folder.path()).stderr(Stdio::piped());
         let child = command.spawn().unwrap();
         let mut fifo = File::options().write(true).open(folder.path().join("from")).unwrap();
-        // The front of a pipe is read in one piece of 4 MiB, and the output is made before that.
+        // The front of a pipe is read in one piece of 4 MiB, and the output is created before that.
         let mut front = Fixture::new(PIPE).repeated(12 << 20);
         let rest = front.split_off(front.len() / 2);
         fifo.write_all(&front).unwrap();
@@ -649,13 +651,13 @@ impl Waiting {
 
 #[test]
 fn a_signal_takes_the_temporary_file_with_it() {
-    // What nohup or a shell's & has set to be ignored stays so in all that is started from here, perfx included.
+    // Signals ignored by nohup or a shell's & stay ignored in all child processes, including perfx.
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap().trim();
     let ignored = u64::from_str_radix(mask, 16).unwrap();
     let heeded = |signal: i32| ignored >> (signal - 1) & 1 == 0;
     assert!(heeded(15), "SIGTERM is ignored, so nothing can be tested");
-    // SIGKILL is what the kernel sends when there is no memory left.
+    // The kernel sends SIGKILL if it runs out of memory.
     let signals = [("-INT", 2), ("-TERM", 15), ("-HUP", 1), ("-KILL", 9)].into_iter().filter(|s| heeded(s.1));
     let lines = [COPY, "export csv from -o tables"];
     for ((name, signal), line) in signals.flat_map(|signal| lines.map(|line| (signal, line))) {
@@ -713,7 +715,7 @@ fn exit_codes_are_done_failed_misunderstood_lossy() {
         ("frobnicate", 2),
         ("copy --frobnicate", 2),
         ("run -p nonsense perf.data -o b", 2),
-        // kcore_dir has no place in pipe data, and a record that is cut is not there.
+        // Pipe data cannot hold a kcore_dir, and a truncated record is dropped.
         (&format!("copy {kcore} --to pipe -o c"), 3),
         (&format!("copy {cut} -o d"), 3),
         (&format!("dump {cut}"), 3),
@@ -809,7 +811,7 @@ fn nothing_of_this_machine_gets_into_an_output() {
             let ran =
                 run(perfx_command().args(command).args(args![&fixture.path, "-o", &output]), Stdin::Null);
             let Ok(output) = fs::read(&output) else {
-                // What can't be read is refused, and other tests tell why.
+                // An unreadable recording is refused; other tests check the reason.
                 if ran.code == Some(1) { continue } else { return Err(ran.stderr) }
             };
             for secret in secrets.iter().filter(|secret| !holds(&input, secret)) {
@@ -822,7 +824,7 @@ fn nothing_of_this_machine_gets_into_an_output() {
     });
 }
 
-/// `perfx sort <(…) -o out`: the input was looked for by a name that no folder has.
+/// `perfx sort <(…) -o out`: the input was searched under a name that no folder has.
 #[test]
 fn what_has_no_name_on_disk_can_be_read() {
     let folder = place();
@@ -834,7 +836,7 @@ fn what_has_no_name_on_disk_can_be_read() {
     assert!(read(&folder, "a") == bytes);
 }
 
-/// SIGXFSZ ended it, with its temporary file left behind.
+/// SIGXFSZ ended it and left its temporary file.
 #[test]
 fn a_limit_on_the_size_of_files_is_an_error() {
     let folder = place();
@@ -846,7 +848,7 @@ fn a_limit_on_the_size_of_files_is_an_error() {
     assert_eq!(everything(folder.path()).into_keys().collect::<Vec<_>>(), ["perf.data"]);
 }
 
-/// Of several files, or of a stream that a shell has opened, nobody could tell which one the disk was too small for.
+/// With several files, or a stream opened by the shell, the message must name the one that failed.
 #[test]
 fn an_output_that_can_not_be_written_is_named() {
     let folder = place();
@@ -869,13 +871,13 @@ fn an_output_that_can_not_be_written_is_named() {
     }
 }
 
-/// As where `ulimit -u` or memory leave no room for one.
+/// As if `ulimit -u` or lack of memory prevented a thread.
 #[test]
 fn a_thread_that_can_not_be_started_is_an_error_and_no_panic() {
     let folder = place();
     let perfx = |line: &str| {
         let mut command = perfx_command();
-        // No stack is as large.
+        // No stack is that large.
         command.env("RUST_MIN_STACK", (1u64 << 60).to_string());
         run(command.current_dir(folder.path()).args(line.split_whitespace()), Stdin::Null)
     };
@@ -890,7 +892,7 @@ fn a_thread_that_can_not_be_started_is_an_error_and_no_panic() {
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
 }
 
-/// Beginners were led into danger: `--itrace` had the tip `--in-place`, `-k` the tip `-- -k`.
+/// Tips were dangerous for beginners: `--in-place` was suggested for `--itrace`, `-- -k` for `-k`.
 #[test]
 fn a_tip_never_leads_to_an_option_of_another_meaning() {
     let folder = place();
@@ -919,7 +921,7 @@ fn a_tip_never_leads_to_an_option_of_another_meaning() {
     }
 }
 
-/// perf takes options more than once, the last counts, and some of them before the command.
+/// perf accepts repeated options (the last one counts), and some options before the command.
 #[test]
 fn options_may_be_repeated_and_shared_ones_stand_anywhere() {
     let folder = place_with(&[("perf.data", PLAIN), ("other.data", "recorded/fp.p61.data")]);
@@ -947,7 +949,7 @@ fn options_may_be_repeated_and_shared_ones_stand_anywhere() {
     }
 }
 
-/// Reads the front of what perfx writes to standard output, cuts its input short, and reads the rest.
+/// Reads the front of what perfx writes to standard output, truncates its input, and reads the rest.
 fn cut_short_while_writing(line: &str) -> (Option<i32>, String) {
     let folder = temp();
     // The input is the last word.
@@ -1055,7 +1057,7 @@ fn an_input_that_is_cut_short_while_it_is_read_leaves_no_temporary_file() {
     let mut command = perfx_command();
     command.args(["join", "perf.data", "other", "-o", "out"]).current_dir(folder.path());
     let child = command.stderr(Stdio::piped()).spawn().unwrap();
-    // When it opens the other one, it has opened the first one, and reads it later.
+    // It has opened the first one when it opens the other, and reads it later.
     let mut pipe = File::options().write(true).open(folder.path().join("other")).unwrap();
     File::options().write(true).open(folder.path().join("perf.data")).unwrap().set_len(4096).unwrap();
     pipe.write_all(&other).unwrap();

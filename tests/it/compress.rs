@@ -1,5 +1,5 @@
-//! What `compress` makes every perf reads as it reads the recording it was made from, `decompress` makes it the same bytes again, and what
-//! can't be decompressed is never passed over in silence.
+//! Every perf reads the output of `compress` like the original recording, `decompress` restores the same
+//! bytes, and data that cannot be decompressed is always reported.
 
 use std::fs;
 use std::path::Path;
@@ -22,10 +22,10 @@ const COMPRESSED: u32 = 81;
 const COMPRESSED2: u32 = 83;
 const FINISHED_ROUND: u32 = 68;
 
-/// Every form of the output.
+/// Options of every form of the output.
 const OPTIONS: [&[&str]; 5] = [&[], &["-l", "19"], &["--solid"], &["--compressed2"], &["--rounds", "-l1"]];
 
-/// Runs a command that writes a recording; `None` when it refuses.
+/// Runs a command that writes a recording; `None` if it refuses.
 fn made(command: &str, options: &[&str], input: &Path) -> Result<Option<(Vec<u8>, i32)>, String> {
     let folder = temp();
     let out = folder.path().join("out.data");
@@ -58,7 +58,7 @@ fn contents(bytes: &[u8], form: Form) -> Contents {
     if form == Form::Pipe { Contents::pipe(bytes) } else { Contents::file(bytes) }
 }
 
-/// The piece of zstd in a record.
+/// The piece of zstd data in a record.
 fn piece(record: &Rec, order: Order) -> &[u8] {
     match record.kind {
         COMPRESSED => &record.bytes[8..record.size],
@@ -83,7 +83,7 @@ fn every_perf_says_the_same_of_what_was_compressed() {
         ("recorded/several.p61.data", rounds, everything),
         ("recorded/tracepoint.p61.data", to, everything),
         ("recorded/allbits.p61.data", best, everything),
-        // Compressed before.
+        // Already compressed.
         ("recorded/z-straddle.p61.data", best, everything),
         ("recorded/z-tracepoint.p61.data", to, everything),
         ("recorded/threads-z.p61.data", to, most),
@@ -118,7 +118,7 @@ fn every_perf_says_the_same_of_what_was_decompressed() {
     all_agree(&perfs(&["perf", "perf-trixie", "perf-new"]), cases);
 }
 
-/// AUX traces decode as before, wherever their records went.
+/// AUX traces decode as before, wherever their records moved.
 #[test]
 fn perf_decodes_the_same_branches() {
     const BRANCHES: Question =
@@ -136,7 +136,7 @@ fn perf_decodes_the_same_branches() {
     all_agree(&perfs(&["perf", "perf-new"]), &cases);
 }
 
-/// perf's decoders of AUX data in samples look for it in the file itself, before anything is decompressed.
+/// perf's decoders of AUX data in samples read it from the file itself, before anything is decompressed.
 #[test]
 fn a_sample_with_aux_data_stays_in_clear() {
     for to in ["file", "pipe"] {
@@ -151,13 +151,13 @@ fn a_sample_with_aux_data_stays_in_clear() {
     }
 }
 
-/// What is compressed is not a form of its own: it comes back byte by byte, in every option and both forms.
+/// Decompressing restores the same bytes, with every option and in both forms.
 #[test]
 fn what_was_compressed_comes_back_byte_by_byte() {
     let fixtures: Vec<_> = all().into_iter().filter(|fixture| fixture.form != Form::Directory).collect();
     let compared = AtomicUsize::new(0);
     each_fixture(&fixtures, |fixture| {
-        // In perf's own layout, and without what compresses already or can't be decompressed.
+        // Only recordings in perf's own layout, without compressed data and without errors.
         let Some((plain, 0)) = made("decompress", &[], &fixture.path)? else { return Ok(()) };
         let whole = contents(&plain, Form::File);
         if whole.not_canonical(&plain).is_some() || whole.features.contains_key(&feature::COMPRESSED) {
@@ -166,7 +166,8 @@ fn what_was_compressed_comes_back_byte_by_byte() {
         for options in OPTIONS {
             let (small, code) = changed_with_code("compress", options, &plain);
             let back = changed("decompress", &[], &small);
-            // A short header, which has no features, grows; and a section that some perf can't read is mended, which is said.
+            // A short header, without features, grows; and a section that some perf cannot read is rewritten,
+            // which is reported.
             if plain[..16] == back[..16] && code == 0 {
                 same_bytes(&format!("{options:?}"), &plain, &back)?;
                 compared.fetch_add(1, Ordering::Relaxed);
@@ -188,7 +189,7 @@ fn pipes_come_back_byte_by_byte() {
                 perfx_with(Stdin::Pipe(bytes), args).done()
             };
             let compressed = through("compress", options, &plain)?;
-            // A section that some perf can't read is mended, which is said.
+            // A section that some perf cannot read is rewritten, which is reported.
             if compressed.code != Some(0) {
                 return Ok(());
             }
@@ -208,7 +209,7 @@ fn pipes_come_back_byte_by_byte() {
     });
 }
 
-/// The rules of the reference (`src/format/README.md`, 13), of which each was found by what perf does when it is broken.
+/// The rules of the reference (`src/format/README.md`, 13), each found by breaking it and watching perf.
 #[test]
 fn every_piece_is_what_all_perfs_read() {
     let pieces = AtomicUsize::new(0);
@@ -311,14 +312,14 @@ fn the_bytes_do_not_depend_on_threads() {
         for threads in ["1", "4"] {
             assert!(with(&small, "decompress", &[], threads) == plain, "{options:?} -@{threads}");
         }
-        // What comes out of a decoder is cut into other batches, the same for any number of threads.
+        // The output of a decoder is divided into other batches, the same for any number of threads.
         let again = with(&small, "compress", &["-l2"], "1");
         assert!(again == with(&small, "compress", &["-l2"], "4"), "{options:?} compressed again");
         assert!(with(&again, "decompress", &[], "4") == plain, "{options:?} compressed again");
     }
 }
 
-/// Frames are taken for independent only when they are: records that straddle them, frames in frames, lengths that lie.
+/// Frames count as independent only if they are: records across frames, frames in frames, wrong lengths.
 #[test]
 fn threads_do_not_change_what_is_decompressed() {
     each_fixture(&named("z"), |fixture| {
@@ -333,7 +334,7 @@ fn threads_do_not_change_what_is_decompressed() {
     });
 }
 
-/// A frame in the middle is damaged: an error, or with --salvage all but what it held.
+/// A damaged frame in the middle is an error; with --salvage, only its contents are lost.
 #[test]
 fn salvage_loses_one_frame_of_many() {
     let plain = long();
@@ -344,7 +345,7 @@ fn salvage_loses_one_frame_of_many() {
     let hit = pieces[pieces.len() / 2];
     let held = zstd::bulk::decompress(piece(hit, contents.order), 1 << 20).unwrap();
     let mut damaged = small.clone();
-    // Its magic number, so that none of it is left.
+    // Its magic number, so that nothing of it can be read.
     damaged[contents.data.start + hit.at + 8] ^= 1;
     let folder = temp();
     let (input, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
@@ -420,7 +421,7 @@ fn a_chain_of_files_becomes_readable() {
                 );
             }
         }
-        // In place, all of them or none.
+        // In place: all of them are changed, or none.
         let copies: Vec<_> = (1..=2).map(|n| folder.path().join(format!("{n}.data"))).collect();
         for (from, to) in files.iter().zip(&copies) {
             fs::copy(from, to).unwrap();
@@ -442,7 +443,7 @@ fn a_chain_of_files_becomes_readable() {
     }
 }
 
-/// The index follows the records, in front of which everything got shorter.
+/// The index follows the records, which have moved.
 #[test]
 fn the_aux_index_moves_with_its_records() {
     each_fixture(&named("aux"), |fixture| {
@@ -465,7 +466,7 @@ fn the_aux_index_moves_with_its_records() {
     });
 }
 
-/// Other passes see records, never pieces, and none comes behind it.
+/// Other passes see records, never compressed pieces, and no pass may follow compress.
 #[test]
 fn it_is_the_last_pass_of_any_chain() {
     let fixture = Fixture::new("recorded/several.p61.data");
@@ -480,7 +481,7 @@ fn it_is_the_last_pass_of_any_chain() {
     assert!(ran.code == Some(2) && ran.stderr.contains("must be the last one"), "{}", ran.stderr);
 }
 
-/// Found by fuzzing: a file without records and features, which every reader takes for one that perf record did not finish.
+/// Found by fuzzing: a file without records and features, which every reader takes for an unfinished one.
 #[test]
 fn where_nothing_is_left_nothing_is_written() {
     let folder = temp();
@@ -499,13 +500,13 @@ fn where_nothing_is_left_nothing_is_written() {
     }
 }
 
-/// The error named no way out.
+/// The error gave no hint.
 #[test]
 fn a_frame_that_breaks_off_is_for_recover() {
     let bytes = Fixture::new("recorded/pipe-z.p61.data").bytes();
     let all = records(&bytes[16..], Order { big: false });
     let last = all.iter().rev().find(|record| record.kind == COMPRESSED).unwrap();
-    // The last of the zstd stream is missing.
+    // The end of the zstd stream is missing.
     let (at, size) = (16 + last.at, last.bytes.len() - 16);
     let mut cut = bytes[..at + size].to_vec();
     cut[at + 6..at + 8].copy_from_slice(&(size as u16).to_le_bytes());
@@ -548,10 +549,12 @@ fn levels_make_it_smaller() {
     );
 }
 
-/// Whatever can be copied can be compressed, records of kinds and sizes that make no sense included, unless a COMPRESSED record can't be opened.
+/// Every recording that can be copied can be compressed, including records of invalid kinds and sizes, unless
+/// a COMPRESSED record cannot be expanded.
 #[test]
 fn what_can_be_copied_can_be_compressed() {
-    // A pipe is copied with its HEADER_FEATURE as it is, and compressed into a file without what no perf can read.
+    // Copied as a pipe, its HEADER_FEATURE stays; compressed into a file, the parts that no perf can read are
+    // dropped.
     let is_fit = |fixture: &Fixture| !fixture.name.contains("pipe-feature-short");
     let fixtures: Vec<_> = all().into_iter().filter(is_fit).collect();
     each_fixture(&fixtures, |fixture| {
@@ -559,11 +562,11 @@ fn what_can_be_copied_can_be_compressed() {
         if made("decompress", &[], &fixture.path)?.is_none() {
             return Ok(());
         }
-        // A section at which some perf stops is mended where features behind it matter, and as pipe data.
+        // A section that stops some perf is rewritten if other features follow it, and in pipe data.
         let piped = made("copy", &["--to", "pipe"], &fixture.path)?.map(|made| made.1);
         match made("compress", &[], &fixture.path)? {
             Some((_, code)) if code == copied.1 || Some(code) == piped => Ok(()),
-            // What perf can't find in a big-endian file is suspect only once it is compressed.
+            // In a big-endian file, what perf cannot find matters only if the file is compressed.
             Some((_, 3))
                 if perfx(args!["compress", "-n", "-o", "unwritten.data", fixture.path])
                     .stderr
@@ -578,7 +581,7 @@ fn what_can_be_copied_can_be_compressed() {
     });
 }
 
-/// How a recording is handed over makes no difference.
+/// The way in which the input arrives makes no difference.
 #[test]
 fn frames_are_the_same_from_a_file_and_from_a_pipe() {
     let file = long();
@@ -603,7 +606,8 @@ fn frames_are_the_same_from_a_file_and_from_a_pipe() {
     }
 }
 
-/// A COMPRESSED record inside another: perf shows some of their records twice and others not at all, so no writer can have meant it.
+/// A COMPRESSED record inside another one: perf shows some of their records twice and others not at all, so
+/// no writer can have meant it.
 #[test]
 fn what_is_compressed_twice_is_refused_and_recovered() {
     let place = Place::new(&[("nested.data", "crafted/z-nested-le.data")]);
@@ -619,15 +623,15 @@ fn what_is_compressed_twice_is_refused_and_recovered() {
     assert!(said.contains("exit code 3"), "{said}");
 }
 
-/// Time, thread, address and event of every sample, with everything else `perf script` shows unless told.
+/// Time, thread, address and event of every sample, with everything else that `perf script` shows by default.
 fn script(perf: &Perf, path: &Path) -> Option<Vec<String>> {
     let ran = perf.run(Stdin::Null, args!["script", "-f", "--no-inline", "--no-demangle", "-i", path]);
     let text = ran.text();
     (ran.code == Some(0)).then(|| text.lines().map(str::to_owned).collect())
 }
 
-/// Recordings made now, by every perf that is here: each says the same of them compressed and decompressed. Where nothing can be recorded
-/// (a container without perf_event_open) that is said.
+/// Recordings made now by every installed perf: each perf shows the same for them compressed and
+/// decompressed. If nothing can be recorded (a container without perf_event_open), the test says so.
 #[test]
 fn what_perf_compresses_now_can_be_opened_and_compressed_again() {
     let Some(work) = workloads() else { return };
@@ -656,7 +660,8 @@ fn what_perf_compresses_now_can_be_opened_and_compressed_again() {
             };
             let samples =
                 || filter::records(&z).iter().filter(|record| record.starts_with("SAMPLE ")).count();
-            // Tracepoints, threads or asynchronous writes are not for every perf and everybody. A busy machine gives the program little time.
+            // Tracepoints, threads and asynchronous writes need a newer perf or privileges. On a busy machine
+            // the program may run only briefly.
             if !record("20") || samples() < 10 && !record("1000") {
                 continue;
             }
@@ -714,7 +719,7 @@ fn reports() {
     same("compress", "reports", &text);
 }
 
-/// Rounds after every few records, as perf record writes them where little happens.
+/// Rounds after every few records, as perf record writes them when there is little activity.
 fn long_of_rounds() -> Vec<u8> {
     let bytes = Fixture::new("recorded/plain.p61.data").repeated(20 << 20);
     let contents = Contents::file(&bytes);
@@ -823,14 +828,14 @@ fn a_chain_that_lacks_a_file_says_between_which_two() {
     assert!(!path("less").exists());
 }
 
-/// Of three files of one zstd stream the second is missing: that the third is damaged was all that was said.
+/// The second of three files of one zstd stream is missing: the only message was that the third is damaged.
 #[test]
 fn a_chain_whose_middle_is_missing_says_so() {
     use std::io::Write as _;
     let folder = temp();
     let path = |number: usize| folder.path().join(format!("{number}.data"));
     let mut stream = zstd::Encoder::new(Vec::new(), 3).unwrap();
-    // The third file's records are those of the second again, so that they are found there.
+    // The third file repeats the records of the second, so that they are found there.
     let samples = |count: u64, seed: u64| -> Vec<u8> {
         let time = |at: u64| (at + seed).wrapping_mul(6_364_136_223_846_793_005) >> 8;
         (0..count).flat_map(|at| tiny::sample(7, time(at))).collect()

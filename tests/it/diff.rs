@@ -1,4 +1,5 @@
-//! `perfx diff` calls equal what holds the same, in whatever form, and tells of everything that does not.
+//! `perfx diff` reports recordings with the same contents as equal, in any form, and reports every
+//! difference.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +11,7 @@ use crate::snapshots::{Place, same};
 use crate::stats::conforms;
 use crate::support::{Fixture, Form, Stdin, all, each_fixture, perfx, perfx_with, recorded, temp};
 
-/// The document about two recordings, and the exit code.
+/// The diff document of two recordings, and the exit code.
 fn diff(a: &Path, b: &Path) -> Result<(Json, Option<i32>), String> {
     let ran = perfx(args!["diff", "-q", "--json", a, b]).done()?;
     let document = serde_json::from_slice(&ran.stdout).map_err(|e| e.to_string())?;
@@ -39,12 +40,12 @@ fn a_copy_in_another_form_is_equal() {
         for (form, name) in [("pipe", "pipe.data"), ("file", "file.data")] {
             let path = folder.path().join(name);
             let copied = perfx(args!["copy", "--to", form, "-o", path, fixture.path]);
-            // What is damaged, or does not fit in the form, is told by copy itself.
+            // Damage, or data that does not fit the form, is reported by copy.
             if copied.code != Some(0) {
                 continue;
             }
             let ran = perfx(args!["diff", "-q", "--json", fixture.path, path]);
-            // A zstd stream that began in another file can be copied, not opened.
+            // A zstd stream that began in another file can be copied but not expanded.
             if ran.code == Some(1) && ran.stderr.contains("zstd can't decompress it") {
                 continue;
             }
@@ -87,7 +88,7 @@ fn compressed_or_not_it_is_equal() {
 
 #[test]
 fn decompressed_records_are_compared() {
-    // mmap2-build-ids without a single id changes nothing but that it decompresses.
+    // mmap2-build-ids without any id only decompresses.
     let folder = temp();
     let out = folder.path().join("out.data");
     let input = Fixture::new("recorded/threads-z.p61.data").path;
@@ -99,7 +100,7 @@ fn decompressed_records_are_compared() {
     assert!(!kinds.iter().any(|kind| kind.contains("SAMPLE")), "{document}");
 }
 
-/// Every byte of a small file that is changed is found, unless it is of the layout.
+/// Every changed byte of a small file is found, unless it belongs to the layout.
 #[test]
 fn a_changed_byte_of_a_record_is_found() {
     let folder = temp();
@@ -137,7 +138,7 @@ fn large_recordings_differ_where_they_differ() {
     fs::write(&a, &bytes).unwrap();
     let (same, _) = diff(&a, &a).unwrap();
     assert_eq!(same["equal"], true);
-    // In the last record, which is a FINISHED_ROUND: misc.
+    // `misc` of the last record, a FINISHED_ROUND.
     let at = bytes.len() - 4;
     bytes[at] = 7;
     fs::write(&b, &bytes).unwrap();

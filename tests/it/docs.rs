@@ -1,5 +1,5 @@
-//! What is written about the command line is what it does: docs/commands.md is every `--help`, the README names every command, and what JSON looks like
-//! is what the schemas say.
+//! The documents match the command line: docs/commands.md contains every `--help`, the README names every
+//! command, and the schemas describe the JSON.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 use crate::args;
 use crate::support::{Stdin, all, each_fixture, perfx, perfx_command, root, run, temp};
 
-/// By the words that call them, and those within others behind these: `export`, `export csv`.
+/// The commands by name, with subcommands after their parents: `export`, `export csv`.
 fn commands() -> Vec<(String, clap::Command)> {
     fn within(command: &clap::Command, before: &str) -> Vec<(String, clap::Command)> {
         let named = command.get_subcommands().filter(|command| command.get_name() != "help");
@@ -31,7 +31,7 @@ fn help(command: &str) -> String {
     lines.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
-/// To write it anew: `INSTA_UPDATE=always cargo test --test it -- docs::`.
+/// To update the page: `INSTA_UPDATE=always cargo test --test it -- docs::`.
 #[test]
 fn the_command_reference_is_every_help() {
     let mut text =
@@ -130,7 +130,7 @@ fn json_of_passes_is_what_its_schema_says() {
     }
 }
 
-/// The document holds what the lines hold, in the same order, and where reading fails both say so.
+/// The document contains the same as the lines, in the same order, and both report where reading fails.
 #[test]
 fn json_of_dump_is_what_its_schema_says_and_the_same_in_both_forms() {
     let schema = schema("dump");

@@ -1,4 +1,4 @@
-//! `perfx doctor` names every fault that is planted, and none in what perf or perfx itself has written.
+//! `perfx doctor` names every planted fault, and finds none in recordings written by perf or perfx.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,7 +13,7 @@ use crate::support::{
     temp, workloads,
 };
 
-/// What doctor says of a recording: its exit code, and of each code the number and the first place.
+/// The doctor's answer: exit code, and for each code the number and the first place.
 #[derive(Debug)]
 struct Said {
     exit: Option<i32>,
@@ -52,7 +52,7 @@ fn codes() -> BTreeMap<String, Json> {
     codes.map(|code| (code["code"].as_str().unwrap().to_owned(), code)).collect()
 }
 
-/// Recordings with a fault: its code, its first place, how often it is there. Most have no other.
+/// Recordings with a fault: its code, its first place, how often it occurs. Most have no other fault.
 const PLANTED: &[(&str, &str, Option<&str>, u64)] = &[
     ("magic", "crafted/val-bad-magic.data", Some("0x0"), 1),
     ("header-size", "crafted/val-header-only-24.data", Some("0x8"), 1),
@@ -141,7 +141,7 @@ const PLANTED: &[(&str, &str, Option<&str>, u64)] = &[
     ("compressed-feature", "crafted/val-pipe-z-no-feature.data", Some("0x44c"), 1),
 ];
 
-/// Edits of sound recordings that make a fault: its code, its first place, the bytes.
+/// Edits of sound recordings that cause a fault: its code, its first place, the bytes.
 fn edited() -> Vec<(&'static str, Option<String>, Vec<u8>)> {
     let le = Order { big: false };
     let place = |offset: usize| Some(format!("{offset:#x}"));
@@ -199,7 +199,7 @@ fn edited() -> Vec<(&'static str, Option<String>, Vec<u8>)> {
     file[at + 20] = 99;
     edits.push(("schedstat-version", place(at), file));
 
-    // A record of 64 KiB again and again.
+    // Many records of 64 KiB.
     let mut record = vec![0; 65528];
     record[..8].copy_from_slice(&[68, 0, 0, 0, 0, 0, 0xf8, 0xff]);
     let bomb = zstd::bulk::compress(&record.repeat((64 << 20) / 65528 + 64), 19).unwrap();
@@ -245,15 +245,15 @@ fn every_fault_that_is_planted_is_named() {
     assert_eq!(planted, listed, "every code has its fault, and every fault its code");
 }
 
-/// What is wrong with recordings that perf itself made, and why it is no false alarm.
+/// Faults of recordings that perf itself made, and why they are not false alarms.
 fn known_fault(name: &str) -> Option<&'static [&'static str]> {
     let name = name.strip_prefix("recorded/").unwrap_or(name);
     Some(match name {
-        // perf inject 6.1 and before pads their names to 64 bytes, not the whole: perf 7 aborts there.
+        // perf inject 6.1 and before pads the names to 64 bytes, not the record: perf 7 aborts there.
         "inject-b.p61.data" | "pipe-inject-b.p61.data" => &["size-unaligned"],
-        // perf stat record writes a feature COMPRESSED of zeros, which perf 7 refuses, its own too.
+        // perf stat record writes a feature COMPRESSED of zeros, which perf 7 refuses, even its own.
         _ if name.starts_with("stat") => &["mmap-len"],
-        // The second file of --switch-output goes on with the zstd stream of the first.
+        // The second file of --switch-output continues the zstd stream of the first.
         _ if name.starts_with("switch-output-z") && name.ends_with("2.data") => &["zstd-continued"],
         // Cut by head -c.
         "pipe-cut.p61.data" => &["torn"],
@@ -286,7 +286,8 @@ fn there_is_no_fault_in_what_perf_recorded() {
     });
 }
 
-/// Recordings made now, by every perf that is here. Where nothing can be recorded (a container without perf_event_open) that is said.
+/// Recordings made now by every installed perf. If nothing can be recorded (a container without
+/// perf_event_open), the test says so.
 #[test]
 fn there_is_no_fault_in_what_perf_records_now() {
     let Some(work) = workloads() else { return };
@@ -314,7 +315,7 @@ fn there_is_no_fault_in_what_perf_records_now() {
         ];
         let mut made = 0;
         for (index, form) in forms.iter().enumerate() {
-            // perf 6.1 never ends with --aio into a pipe.
+            // perf 6.1 hangs with --aio into a pipe.
             let pipes: &[bool] = if form.contains(&"--aio") { &[false] } else { &[false, true] };
             for &pipe in pipes {
                 let out = path(&format!("{index}{pipe}.data"));
@@ -322,7 +323,7 @@ fn there_is_no_fault_in_what_perf_records_now() {
                 args.extend(form.iter().map(Into::into));
                 args.extend(args![crew, "2", "20"]);
                 let ran = perf.run(Stdin::Null, args);
-                // An older perf does not know all of these, and a pipe can't be all of them.
+                // Older perfs lack some of these options, and some do not work with a pipe.
                 if ran.code != Some(0) {
                     continue;
                 }
@@ -344,7 +345,7 @@ fn there_is_no_fault_in_what_perfx_writes() {
     let fixtures: Vec<_> = recorded().into_iter().filter(sound).collect();
     each_fixture(&fixtures, |fixture| {
         for command in [&["copy"][..], &["copy", "--to", "pipe"], &["inject", "-b", "--no-files"]] {
-            // Whose counters keep their ids nowhere has nothing that could be hit.
+            // Without ids no sample can be assigned, so no DSO is hit.
             if command[0] == "inject" && fixture.name.starts_with("recorded/pipe-stat") {
                 continue;
             }
@@ -362,7 +363,7 @@ fn there_is_no_fault_in_what_perfx_writes() {
     });
 }
 
-/// What perf 6.1 and 7.3 said of each recording (tests/data/check.py).
+/// What perf 6.1 and 7.3 printed for each recording (tests/data/check.py).
 fn verdicts() -> Vec<(String, [String; 2])> {
     let table = fs::read_to_string(root().join("tests/data/VERDICTS.tsv")).unwrap();
     let line = |line: &str| {
@@ -372,7 +373,7 @@ fn verdicts() -> Vec<(String, [String; 2])> {
     table.lines().map(line).collect()
 }
 
-/// What a verdict amounts to, in doctor's words.
+/// The meaning of a verdict in doctor's terms.
 fn reaction(verdict: &str) -> &'static str {
     if verdict.contains("crash") {
         return "crashes";
@@ -384,9 +385,9 @@ fn reaction(verdict: &str) -> &'static str {
     if counted { "reads it" } else { "refuses" }
 }
 
-/// Recordings in which nothing is wrong, but some perf fails: the fault is perf's.
+/// Sound recordings that some perf cannot read: the fault is perf's.
 const FAULTS_OF_PERF: &[&str] = &[
-    // No perf here reads big-endian pipes with tracepoints, though the same samples in a file are fine.
+    // No installed perf reads big-endian pipes with tracepoints, although the same samples in a file work.
     "crafted/be-pipe-tracepoint.p61.data",
     "crafted/kinds-tracing-12-be.data",
     "crafted/kinds-tracing-16-be.data",
@@ -394,7 +395,7 @@ const FAULTS_OF_PERF: &[&str] = &[
     "crafted/sample-off-cpu-be.data",
     // perf 6.1 misreads big-endian READ records.
     "crafted/sample-read-be.data",
-    // Both take the byte order of a version 1 pipe for their own.
+    // Both assume their own byte order for a version 1 pipe.
     "crafted/v1-pipe-be.data",
 ];
 
@@ -417,7 +418,7 @@ fn whatever_perf_refuses_has_a_name() {
     );
 }
 
-/// Where a recording has a single fault, both perfs do what doctor says that they do about it.
+/// If a recording has a single fault, both perfs react as doctor predicts.
 #[test]
 fn perf_does_what_doctor_says() {
     let codes = codes();
@@ -439,7 +440,7 @@ fn perf_does_what_doctor_says() {
     assert!(shown.len() > 50, "only {} codes: {shown:?}", shown.len());
 }
 
-/// perf counts the records that come too late; so does doctor.
+/// perf and doctor count the same number of late records.
 #[test]
 fn perf_counts_as_many_records_out_of_order() {
     let Some(perf) = perf("perf") else { return };
@@ -499,7 +500,7 @@ fn threads_and_the_way_a_recording_comes_make_no_difference() {
     }
 }
 
-/// A fault ends neither the check of what stood before it nor of what else there is.
+/// A fault does not end the check of what precedes it, nor of other parts.
 #[test]
 fn it_goes_on_behind_a_broken_place() {
     let folder = temp();
@@ -520,7 +521,7 @@ fn it_goes_on_behind_a_broken_place() {
     let said = ask(&copy);
     assert_eq!((said.exit, said.findings["record-size"].1), (Some(1), 2), "{said:?}");
 
-    // The stream breaks off in its middle; what is not compressed behind that is checked all the same.
+    // The stream breaks off in the middle; uncompressed records after that are still checked.
     let mut file = Fixture::new("recorded/z.p61.data").bytes();
     let data = Contents::file(&file).data;
     let stored = records(&file[data.clone()], Order { big: false });
@@ -554,7 +555,7 @@ fn several_recordings_have_the_exit_code_of_the_worst() {
     assert!(!ran.text().contains("plain") && ran.text().contains("inject-b"), "{ran:?}");
 }
 
-/// A fuzz body's promise: whatever the bytes, it says something and ends.
+/// The promise of a fuzz body: for any bytes there is an answer, and the program ends.
 #[test]
 fn a_changed_byte_is_survived() {
     let names =
@@ -575,7 +576,7 @@ fn a_changed_byte_is_survived() {
     }
 }
 
-/// Who reads that a command mends something will try it.
+/// Users try the command that is said to repair a fault, so it must.
 #[test]
 fn what_mends_a_fault_is_a_command() {
     let mends: BTreeSet<_> =
@@ -586,7 +587,7 @@ fn what_mends_a_fault_is_a_command() {
     }
 }
 
-/// perf record says when the first and the last sample in the file are; once they are in order that is another time.
+/// perf record stores the times of the first and the last sample in file order; after sorting, these differ.
 #[test]
 fn what_is_sorted_says_when_its_first_and_last_samples_are() {
     let folder = temp();
@@ -597,7 +598,7 @@ fn what_is_sorted_says_when_its_first_and_last_samples_are() {
     let contents = Contents::file(&file);
     let order = contents.order;
     let samples: Vec<_> = contents.records(&file).into_iter().filter(|record| record.kind == 9).collect();
-    // Behind IP and TID.
+    // After IP and TID.
     let time = |at: usize| order.u64(&samples[at].bytes, 24);
     let (first, last) = (time(0), time(samples.len() - 1));
     let slot = contents.data.end + 16 * contents.features.keys().position(|feature| *feature == 21).unwrap();
@@ -610,7 +611,7 @@ fn what_is_sorted_says_when_its_first_and_last_samples_are() {
     assert_eq!(ask(&sorted).faults(), Vec::<&str>::new());
 }
 
-/// An empty pipe is suspect, and so is the file that becomes of it.
+/// An empty pipe is suspect, and so is the file made from it.
 #[test]
 fn of_an_empty_pipe_and_its_copy_doctor_thinks_the_same() {
     let folder = temp();

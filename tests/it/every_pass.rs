@@ -1,7 +1,8 @@
-//! Every pass of the registry keeps every promise of the design, on every recording of `tests/data` and in every form. A pass that is added to the
-//! registry is covered by its `examples` there.
+//! Every pass of the registry keeps every promise of the design, on every recording of `tests/data` and in
+//! every form. A pass in the registry is covered by its `examples` there.
 //!
-//! A run takes a fixed part of the product of recordings, forms and passes: one case of PERFX_EVERY_PASS, which is 24 by default. 1 takes all.
+//! A run takes a fixed part of the product of recordings, forms and passes: one of PERFX_EVERY_PASS cases, by
+//! default one of 24. With 1 it takes all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -21,28 +22,28 @@ use crate::promises::{Holds, Input, chain, kept, of_form, run};
 use crate::args;
 use crate::support::{Fixture, Form, Perf, Stdin, all, each, perfs, perfx, recorded, same_bytes, temp};
 
-/// What is done to a recording before it goes through a pass.
+/// A change to a recording before it goes through a pass.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Shape {
     AsItIs,
-    /// A file becomes a pipe, and a pipe or a directory a file.
+    /// A file becomes a pipe; a pipe or a directory becomes a file.
     OtherForm,
     Compressed,
-    /// Its second half is missing, or some bytes at its end.
+    /// The second half is missing, or some bytes at the end.
     CutShort,
 }
 
 const SHAPES: [Shape; 4] = [Shape::AsItIs, Shape::OtherForm, Shape::Compressed, Shape::CutShort];
 
-/// A number that only depends on what is hashed.
+/// A number that depends only on what is hashed.
 fn number(what: impl std::hash::Hash) -> usize {
-    // Without keys, so that it is the same in every run.
+    // Without random keys, so that it is the same in every run.
     let mut hasher = DefaultHasher::new();
     what.hash(&mut hasher);
     hasher.finish() as usize
 }
 
-/// The recording in that shape; `None` where it can't have it.
+/// The recording in that shape; `None` if that is impossible.
 fn shaped(fixture: &Fixture, shape: Shape) -> Option<Vec<u8>> {
     let made = |chain: &str, form| {
         let passes = if chain.is_empty() { Vec::new() } else { parse_chain(chain).unwrap() };
@@ -64,7 +65,7 @@ fn shaped(fixture: &Fixture, shape: Shape) -> Option<Vec<u8>> {
     }
 }
 
-/// A directory has none, but its path is enough.
+/// A directory has no bytes, but its path is enough.
 fn bytes(fixture: &Fixture) -> Option<Vec<u8>> {
     match fixture.form {
         Form::Directory => Some(Vec::new()),
@@ -79,7 +80,7 @@ fn fixture_input<'a>(fixture: &'a Fixture, bytes: &'a [u8]) -> Input<'a> {
     }
 }
 
-/// Every chain of one pass, and none.
+/// Every chain of one pass, and the empty chain.
 fn chains() -> Vec<(&'static str, String)> {
     let mut chains = vec![("copy", String::new())];
     for entry in REGISTRY {
@@ -132,7 +133,7 @@ fn every_pass_keeps_the_promises_on_every_recording_in_every_form() {
     }
 }
 
-/// The recordings of `tests/data` are smaller than a batch, so threads have nothing to share there.
+/// The recordings of `tests/data` are smaller than a batch, so threads would have nothing to share.
 #[test]
 fn every_pass_writes_the_same_bytes_on_any_number_of_threads() {
     let names = [
@@ -165,7 +166,7 @@ fn every_pass_writes_the_same_bytes_on_any_number_of_threads() {
     );
 }
 
-/// Records by kind, as `perf report --stats` counts them; `None` where it refuses the recording.
+/// The number of records by kind, as in `perf report --stats`; `None` if perf refuses the recording.
 fn counted(perf: &Perf, bytes: &[u8]) -> Option<BTreeMap<String, u64>> {
     let folder = temp();
     let path = folder.path().join("perf.data");
@@ -180,7 +181,7 @@ fn counted(perf: &Perf, bytes: &[u8]) -> Option<BTreeMap<String, u64>> {
     };
     let text = ran.text();
     let mut counts = BTreeMap::new();
-    // The first list is of all events together.
+    // The first list is the total of all events.
     text.lines().filter_map(count).for_each(|(kind, count)| {
         counts.entry(kind).or_insert(count);
     });
@@ -209,13 +210,13 @@ fn perf_counts_the_records_that_every_pass_writes() {
         let Some(before) = Holds::of(&input) else { return Ok(()) };
         let Some((outcome, written)) = kept(&input, &before, chain, *form)? else { return Ok(()) };
         let after = Holds::of(&Input::Bytes(&written)).ok_or("what was written can't be opened")?;
-        // Of a pipe with tracing data or compressed records it counts only the first ones.
+        // For a pipe with tracing data or compressed records, perf counts only the first records.
         let known = [Feature::TRACING_DATA, Feature::COMPRESSED]
             .map(|feature| outcome.features.contains_key(&feature));
         if *form == OutputForm::Pipe && known.contains(&true) {
             return Ok(());
         }
-        // perf 6.1 knows neither the attrs of later ones nor COMPRESSED2.
+        // perf 6.1 supports neither the attrs of later versions nor COMPRESSED2.
         let is_old = |recorded_by: Option<&str>| matches!(recorded_by, Some("p61" | "p510"));
         let old = is_old(fixture.recorded_by()) && !chain.contains("compressed2");
         for perf in perfs.iter().filter(|perf| perf.name == "perf-new" || old) {
@@ -228,7 +229,7 @@ fn perf_counts_the_records_that_every_pass_writes() {
                 else {
                     continue;
                 };
-                // Only where perf and perfx agree about the input, too: perf skips records of some kinds.
+                // Only if perf and perfx agree about the input, too: perf skips records of some kinds.
                 let count_before = before.kinds.get(kind).copied().unwrap_or(0);
                 if expected.get(name).copied().unwrap_or(0) != count_before || count_before == 0 {
                     continue;
@@ -246,7 +247,7 @@ fn perf_counts_the_records_that_every_pass_writes() {
     assert!(perfs.is_empty() || compared.into_inner() > cases.len(), "perf could count next to nothing");
 }
 
-/// What comes out of a recording of `tests/data` and a chain of passes, and what the doctor finds in it.
+/// The output of a chain of passes for a recording of `tests/data`, and the doctor's findings in it.
 fn made(name: &str, chain: &str, form: OutputForm) -> (Vec<u8>, Vec<&'static str>) {
     let bytes = Fixture::new(name).bytes();
     let (_, written) =
@@ -289,8 +290,9 @@ fn a_build_id_at_the_front_of_pipe_data_may_have_a_trailer() {
     assert_eq!(codes(&written), Vec::<&str>::new());
 }
 
-/// What every command is run with, but for threads and input; `OUT` is where it writes to. Commands that are made from a pass are not here: they
-/// run with the pass's examples. Any other command that is not here fails the test below.
+/// The arguments of every command, except threads and input; `OUT` is the output. Commands made from a pass
+/// are not listed: they run with the pass's examples. Any other command that is missing here fails the test
+/// below.
 const COMMANDS: &[(&str, &[&str])] = &[
     ("completion", &["bash"]),
     ("copy", &["-o", "OUT"]),
@@ -320,7 +322,7 @@ const COMMANDS: &[(&str, &[&str])] = &[
     ("stats", &[]),
 ];
 
-/// All commands with their arguments: those above, and those of passes.
+/// All commands with their arguments: those above, and those made from passes.
 fn commands() -> Vec<(String, Vec<String>)> {
     let above = COMMANDS.iter().map(|(command, args)| {
         ((*command).to_owned(), args.iter().map(|&arg| arg.to_owned()).collect::<Vec<_>>())
@@ -335,10 +337,10 @@ fn commands() -> Vec<(String, Vec<String>)> {
     above.chain(of_passes).collect()
 }
 
-/// Commands that take no recording.
+/// Commands without a recording as input.
 const WITHOUT_INPUT: [&str; 3] = ["completion", "man", "passes"];
 
-/// What a command left behind: exit code, output, words, and files with their bytes.
+/// The result of a command: exit code, output, messages, and files with their bytes.
 type Done = (Option<i32>, Vec<u8>, String, BTreeMap<String, Vec<u8>>);
 
 fn files(folder: &Path, below: &str, found: &mut BTreeMap<String, Vec<u8>>) {
@@ -353,7 +355,7 @@ fn files(folder: &Path, below: &str, found: &mut BTreeMap<String, Vec<u8>>) {
     }
 }
 
-/// Runs a command of the table in a folder that is empty at first.
+/// Runs a command of the table in an empty folder.
 fn done(command: &str, args: &[&str], threads: &str, input: &Path) -> Done {
     let folder = temp();
     let other = Fixture::new("recorded/switch.p61.data").path;
@@ -364,7 +366,7 @@ fn done(command: &str, args: &[&str], threads: &str, input: &Path) -> Done {
         arg => arg.into(),
     }));
     if !WITHOUT_INPUT.contains(&command) {
-        // The host comes before its guest.
+        // The host precedes its guest.
         all.push(input.into());
         all.extend((command == "merge").then(|| other.into()));
     }
@@ -383,12 +385,12 @@ fn done(command: &str, args: &[&str], threads: &str, input: &Path) -> Done {
     (ran.code, ran.stdout, ran.stderr.replace(place, "PLACE"), left)
 }
 
-/// A name in a recording must not reach the terminal as it is.
+/// Names in a recording must not reach the terminal unescaped.
 fn is_escaped(text: &str) -> bool {
     text.chars().all(|char| !char.is_control() || char == '\n' || char == '\t')
 }
 
-/// The promises of a command that an exit code, standard error and a folder show.
+/// Checks the promises that are visible in a command's exit code, standard error and folder.
 fn keeps_its_word(command: &str, args: &[&str], input: &Path) -> Result<(), String> {
     let one = done(command, args, "1", input);
     if one != done(command, args, "4", input) {

@@ -1,5 +1,5 @@
-//! `perfx export csv`: its tables agree with one another and with `perf report`, hold whatever bytes a recording names things with, and come into
-//! being together or not at all.
+//! `perfx export csv`: its tables agree with one another and with `perf report`, can hold names of any bytes,
+//! and appear together or not at all.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +17,7 @@ use crate::support::{
 
 const TABLES: [&str; 4] = ["overview.csv", "processes.csv", "results.csv", "stat.csv"];
 
-/// The tables of a recording, without anything of this machine unless `more` says so.
+/// The tables of a recording, without using this machine's files unless `more` says so.
 fn export(input: &Path, more: &[&str]) -> (TempDir, Ran) {
     let folder = temp();
     let dir = folder.path().join("tables");
@@ -27,7 +27,7 @@ fn export(input: &Path, more: &[&str]) -> (TempDir, Ran) {
     (folder, ran)
 }
 
-/// The rows of a table, read by the crate that a reader would use.
+/// The rows of a table, read with a common CSV crate.
 fn rows(folder: &TempDir, table: &str) -> Vec<BTreeMap<String, String>> {
     let mut reader = csv::Reader::from_path(folder.path().join("tables").join(table)).unwrap();
     reader.deserialize().map(|row| row.unwrap()).collect()
@@ -78,7 +78,8 @@ fn the_tables_of_every_recording_agree_with_one_another_and_with_dump() {
         let (results, processes) = (rows(&folder, "results.csv"), rows(&folder, "processes.csv"));
         let samples = sum(&results, "samples");
         let counted = overview.iter().filter(|row| row["kind"] == "SAMPLE").count() as u64;
-        // With READ a sample stands for none or several; one of no event is told of.
+        // With READ a sample counts once, several times or not at all; a sample of an unknown event is
+        // reported.
         let reads = dump.lines().any(|line| line.contains("sample_type:") && line.contains("READ"));
         if samples != sum(&processes, "samples")
             || !reads && !ran.stderr.contains("no event") && samples != counted
@@ -98,7 +99,7 @@ type Totals = (BTreeMap<String, (u64, u64)>, BTreeMap<(String, String), u64>);
 fn perfs_totals(perf: &Perf, fixture: &Fixture, root: &Path) -> Totals {
     let line = "report --stdio --no-children --no-group -g none --no-branch-stack -F sample,period,dso,sym -t | --symfs";
     let mut args: Vec<std::ffi::OsString> = line.split(' ').map(Into::into).collect();
-    // perfx finds no symbols of a kernel that does not run here.
+    // perfx finds no symbols for a kernel that is not running here.
     args.extend(args![root, "--kallsyms", "/dev/null", "-i", fixture.path]);
     let ran = perf.run(Stdin::Null, args);
     let mut totals = Totals::default();
@@ -110,7 +111,7 @@ fn perfs_totals(perf: &Perf, fixture: &Fixture, root: &Path) -> Totals {
         let symbol = symbol.split_once("] ").map_or(symbol, |(_, symbol)| symbol);
         let address = symbol.strip_prefix("0x").and_then(|hex| u64::from_str_radix(hex, 16).ok());
         let symbol = address.map_or(symbol.to_owned(), |address| format!("{address:#x}"));
-        // Memory without a file has perf's own name for its JIT maps.
+        // perf names memory without a file after its JIT maps.
         let dso = if dso.starts_with("[JIT] tid") { "anon" } else { dso };
         add(&mut totals, dso, symbol, samples, period);
     }
@@ -128,7 +129,7 @@ fn totals_by_dso_and_symbol_are_those_of_perf_report() {
     let Some(root) = workloads() else { return };
     for (name, version) in [("perf", "p61"), ("perf-new", "p73")] {
         let Some(perf) = perf(name) else { continue };
-        // A name with a line feed breaks the lines of perf report.
+        // A line feed in a name breaks the lines of perf report.
         let mut fixtures = recorded();
         fixtures.retain(|fixture| {
             fixture.recorded_by() == Some(version) && !fixture.name.contains("name-newline")
@@ -153,7 +154,7 @@ fn totals_by_dso_and_symbol_are_those_of_perf_report() {
             if ours.0 != perfs.0 {
                 return Err(format!("DSOs\n  perfx {:?}\n  perf  {:?}", ours.0, perfs.0));
             }
-            // perf makes up symbols for the entries of a PLT, whose addresses perfx shows.
+            // perf makes up symbols for PLT entries; perfx shows their addresses.
             let stubs: Vec<String> = perfs
                 .1
                 .keys()
@@ -255,7 +256,7 @@ fn symbols_come_from_the_file_its_debug_files_and_the_build_id_cache() {
     place(&burn, format!("cache/.build-id/b0/{id}/elf"));
     let cache = folder.path().join("cache");
     assert_eq!(symbols_of_burn(&["--buildid-dir", cache.to_str().unwrap()]), known);
-    // Another build of the program is not the one that was recorded, and another file's symbols are not its own.
+    // A different build of the program, and the symbols of another file, must not be used.
     place(&root.join(work).join("calls"), format!("other/{work}/burn"));
     let other = folder.path().join("other");
     assert_eq!(symbols_of_burn(&["--root", other.to_str().unwrap()]), without);
@@ -279,7 +280,7 @@ fn snapshots_of_tables() {
         text = text.replace(&crate::support::root().display().to_string(), "");
         for table in TABLES {
             let contents = fs::read_to_string(folder.path().join("tables").join(table)).unwrap();
-            // Kinds that do not occur are the same in all; the samples of an overview are alike.
+            // Kinds that do not occur are the same everywhere; the samples of an overview are similar.
             let lines: Vec<&str> =
                 contents.lines().filter(|line| !line.ends_with(",0") || table != "stat.csv").collect();
             let shown = lines.len().min(32);

@@ -1,4 +1,4 @@
-//! What `perfx filter` cuts out is what perf would have shown of the whole, and nothing else is changed.
+//! The output of `perfx filter` is what perf would show of the selected samples, and nothing else changes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,7 +26,7 @@ pub(crate) struct Line {
 
 impl Line {
     fn parse(text: &str) -> Option<Line> {
-        // A comm can hold spaces, so the first `PID/TID SECONDS.NS:` is looked for.
+        // A name may contain spaces, so search the first `PID/TID SECONDS.NS:`.
         let (at, task) = text.match_indices('/').find_map(|(slash, _)| {
             let start = text[..slash].rfind(' ')? + 1;
             let pid: u32 = text[start..slash].parse().ok()?;
@@ -55,12 +55,12 @@ impl Line {
     }
 }
 
-/// As a regular expression that means the name itself.
+/// A regular expression that matches exactly this name.
 fn escape(name: &str) -> String {
     name.chars().flat_map(|c| c.is_ascii_punctuation().then_some('\\').into_iter().chain([c])).collect()
 }
 
-/// What perf shows of a recording's samples, call chains left out; `None` where it refuses the recording.
+/// perf's lines for a recording's samples, without call chains; `None` if perf refuses the recording.
 pub(crate) fn samples(perf: &Perf, path: &Path, more: &[&str]) -> Option<Vec<Line>> {
     let fields = "comm,pid,tid,time,event,ip,sym,dso";
     let mut args = args!["script", "-f", "--ns", "-G", "--no-demangle", "-F", fields, "-i"].to_vec();
@@ -72,7 +72,7 @@ pub(crate) fn samples(perf: &Perf, path: &Path, more: &[&str]) -> Option<Vec<Lin
     (ran.code == Some(0)).then(|| ran.text().lines().filter_map(Line::parse).collect())
 }
 
-/// The one that occurs most often.
+/// The most frequent value.
 fn most<T: Ord + Clone>(all: impl Iterator<Item = T>) -> T {
     let mut counts = BTreeMap::new();
     all.for_each(|one| *counts.entry(one).or_insert(0u32) += 1);
@@ -83,7 +83,7 @@ pub(crate) fn seconds(ns: u64) -> String {
     format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
 }
 
-/// A way to cut, and which of perf's lines must be left.
+/// Options of a filter, and which of perf's lines must remain.
 type Cut = (Vec<String>, Box<dyn Fn(&Line) -> bool>);
 
 fn cuts(lines: &[Line]) -> Vec<Cut> {
@@ -101,7 +101,8 @@ fn cuts(lines: &[Line]) -> Vec<Cut> {
         (args(&["--pid", &pid.to_string()]), Box::new(move |line| line.pid == pid)),
         (args(&["--exclude-tid", &tid.to_string()]), Box::new(move |line| line.tid != tid)),
     ];
-    // Two windows, the second of which begins with the first sample that the first leaves out; and the same from the first sample on.
+    // Two windows, the second of which begins with the first sample that the first excludes; and the same
+    // relative to the first sample.
     let first = times[0];
     let later = times[times.len() * 5 / 6];
     let both = move |line: &Line| (start..stop).contains(&line.ns) || line.ns >= later;
@@ -118,7 +119,7 @@ fn cuts(lines: &[Line]) -> Vec<Cut> {
         let name = dso.clone();
         cuts.push((args(&["--exclude-dso", &escape(&dso)]), Box::new(move |line| line.dso() != name)));
     }
-    // perf makes up a name where none was recorded.
+    // perf makes up a name if none was recorded.
     if !comm.starts_with(':') && !comm.contains(',') {
         let both = args(&["--comm", &escaped, "--time", &window]);
         cuts.push((both, Box::new(move |line| line.comm == name && (start..stop).contains(&line.ns))));
@@ -137,11 +138,12 @@ fn perf_shows_of_the_cut_what_it_shows_of_that_part_of_the_whole() {
             let Some(lines) = samples(&perf, &fixture.path, &[]).filter(|lines| lines.len() > 3) else {
                 continue;
             };
-            // perf shows what group members counted since the sample before, which in a cut is another one; and a name with a newline is no line.
+            // perf shows what group members counted since the previous sample, which differs after a cut; and
+            // a name with a newline is not one line.
             if ["group-read", "pipe-group", "name-newline"].iter().any(|name| fixture.name.contains(name)) {
                 continue;
             }
-            // What perf record was killed over is for `perfx recover`.
+            // A recording of a killed perf record is a case for `perfx recover`.
             if perfx(args!["copy", "-n", fixture.path]).code != Some(0) {
                 continue;
             }
@@ -199,7 +201,7 @@ fn shares_of_time_and_pids_are_cut_as_perf_script_cuts_them() {
     }
 }
 
-/// perf goes by the feature, and would show nothing.
+/// perf uses the feature, and would show nothing.
 #[test]
 fn shares_of_time_are_those_of_the_samples_where_sample_time_is_nonsense() {
     let sampled = tiny::IP | tiny::TID | tiny::TIME;
@@ -219,7 +221,7 @@ fn shares_of_time_are_those_of_the_samples_where_sample_time_is_nonsense() {
             assert_eq!(ran.stderr.contains("feature SAMPLE_TIME says"), code == 3, "{}", ran.stderr);
             assert!(ran.stderr.contains("kept 5 of 10 samples"), "{said:?} {window}: {}", ran.stderr);
         }
-        // Times of the clock do not depend on it.
+        // Absolute times do not depend on it.
         let ran = perfx(args!["filter", "-f", "--time", "0.0000010,0.0000014", input, "-o", output]);
         assert_eq!(ran.code, Some(0), "{said:?}: {}", ran.stderr);
     }
@@ -236,7 +238,7 @@ fn perf_s_own_options_choose_the_same_samples() {
                     (most(lines.iter().map(|line| line.pid)), most(lines.iter().map(|line| line.tid)));
                 let comm = most(lines.iter().map(|line| line.comm.clone()));
                 let mut options = vec![("--pid", pid.to_string()), ("--tid", tid.to_string())];
-                // perf splits a name with a comma, and shows one that it made up.
+                // perf splits a name at a comma, and shows a name that it made up.
                 options.extend((!comm.starts_with(':')).then_some(("--comm", comm)));
                 options.extend((name == "allbits").then_some(("--cpu", "1".to_owned())));
                 for (option, value) in options {
@@ -287,7 +289,7 @@ fn wall_clock_times_mean_what_clock_data_says() {
         assert_eq!(perfx(args!["filter", "-q", "--time", window, fixture.path, "-o", b]).code, Some(0));
         assert_eq!(records(&a), records(&b), "{name}");
         let left = records(&a).iter().filter(|record| record.starts_with("SAMPLE ")).count();
-        // Half-open: the one at `stop` is not in it.
+        // Half-open: a sample at `stop` is excluded.
         assert_eq!(left, times.iter().filter(|time| (start..stop).contains(time)).count(), "{name}");
     }
 }
@@ -312,7 +314,7 @@ fn guests_are_machines_and_deferred_call_chains_follow_their_samples() {
     same("filter", "guests", &place.say_all(&lines));
 }
 
-/// The records of a dump without their places.
+/// The records of a dump without their offsets.
 pub(crate) fn records(path: &Path) -> Vec<String> {
     let ran = perfx(args!["dump", "-q", path]);
     assert!(matches!(ran.code, Some(0 | 3)), "{}", ran.stderr);
@@ -445,7 +447,7 @@ fn unused_events_and_build_ids_leave_with_all_that_names_them() {
     }
 }
 
-/// perf makes a sample of each counter that a group read has, and knows whose it is by its id.
+/// perf makes a sample from each counter of a group, and finds its event by the id.
 #[test]
 fn events_that_only_group_reads_name_are_used() {
     for (name, perf) in
@@ -487,7 +489,8 @@ fn what_cannot_be_understood_is_a_usage_error_and_says_why() {
     same("filter", "errors", &place.say_all(&lines));
 }
 
-/// `run -p filter,build-ids` took the ids of what the whole recording hits, and put them where nothing was left.
+/// `run -p filter,build-ids` added the ids of DSOs that the whole recording hits, at records that were
+/// dropped.
 #[test]
 fn a_pass_behind_it_looks_at_what_is_left() {
     let folder = temp();
@@ -511,7 +514,8 @@ fn a_pass_behind_it_looks_at_what_is_left() {
     }
 }
 
-/// `--dso '\[kernel.kallsyms\]'` found nothing, because the kernel's map is called `[kernel.kallsyms]_text`.
+/// `--dso '\[kernel.kallsyms\]'` found nothing, because the kernel's mapping is named
+/// `[kernel.kallsyms]_text`.
 #[test]
 fn the_kernel_goes_by_the_name_it_is_shown_by() {
     let folder = temp();
@@ -527,7 +531,8 @@ fn the_kernel_goes_by_the_name_it_is_shown_by() {
     assert_ne!(kept("--exclude-dso", r"\[kernel.kallsyms\]"), kept("--exclude-dso", "nothing"));
 }
 
-/// Records that perf itself makes have id 0, which perf reads by the first event; they are no reason to keep that.
+/// Records that perf itself makes have id 0, which perf assigns to the first event; they are not a reason to
+/// keep that event.
 #[test]
 fn the_first_event_is_left_out_where_only_records_of_id_0_are_left() {
     let folder = temp();
@@ -560,7 +565,7 @@ fn the_first_event_is_left_out_where_only_records_of_id_0_are_left() {
     assert!(!after.is_empty() && !after.contains(&before[0]), "{before:?} {after:?}");
 }
 
-/// No record tells the name of the idle threads, but perf does.
+/// No record has the name of the idle threads, but perf shows one.
 #[test]
 fn thread_0_is_called_swapper() {
     let folder = temp();
@@ -579,7 +584,7 @@ fn thread_0_is_called_swapper() {
 }
 
 const NAMES: &str = "recorded/exec-tracepoint.p61.data";
-/// An option and a value that nothing answers to, and what is said about it.
+/// An option with a value that matches nothing, and the hint.
 const HINTS: [(&str, &str, &str); 8] = [
     (
         "--event",
@@ -607,7 +612,7 @@ fn what_keeps_nothing_says_what_the_recording_has() {
         assert_eq!(ran.code, Some(3), "{option} {value}: {}", ran.stderr);
         assert!(ran.stderr.contains(hint), "{option} {value}: {}", ran.stderr);
     }
-    // A name in brackets is meant as it is, though regular expressions have another use for them.
+    // A name in brackets is taken literally, although it is a valid regular expression.
     let ran = perfx(args!["filter", "-n", "--dso", "[kernel.kallsyms]", &switches]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
 }

@@ -1,5 +1,5 @@
-//! Promises 1 and 2: whatever form a recording has and gets, its records, events and features stay, those nobody knows too, and where it is
-//! read from makes no difference.
+//! Promises 1 and 2: in every form, and after every change of form, a recording keeps its records, events and
+//! features, including unknown ones, and the source of the input makes no difference.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::support::{
     Fixture, Form, Ran, Stdin, all, each, each_fixture, named, perfs, perfx, perfx_with, same_bytes, temp,
 };
 
-/// Copies `bytes` into a form. `None` when that has consequences of its own (exit code 1 or 3), which `validation.rs` has.
+/// Copies `bytes` into a form. `None` for exit codes 1 and 3, whose cases are in `validation.rs`.
 fn copy(bytes: &[u8], form: &str) -> Result<Option<Vec<u8>>, String> {
     let folder = temp();
     let (input, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
@@ -32,7 +32,7 @@ fn copy_on(bytes: &[u8], form: &str) -> Result<Vec<u8>, String> {
     copy(bytes, form)?.ok_or_else(|| format!("perfx can't make a {form} of what it wrote itself"))
 }
 
-/// Features whose bytes may change on the way through a pipe, each with the reason.
+/// Features whose bytes may change when a recording goes through a pipe, each with the reason.
 fn changes_in_a_pipe(feature: u64) -> bool {
     [
         feature::TRACING_DATA, // padded to 8 bytes, as perf does
@@ -43,7 +43,7 @@ fn changes_in_a_pipe(feature: u64) -> bool {
     .contains(&feature)
 }
 
-/// The same events, and the same features where they may not change.
+/// The events are the same, and so are the features that may not change.
 fn same_front(what: &str, before: &Contents, after: &Contents) -> Result<(), String> {
     if before.events != after.events {
         return Err(format!("{what}: the events became other ones"));
@@ -69,7 +69,7 @@ fn same_front(what: &str, before: &Contents, after: &Contents) -> Result<(), Str
     same_bytes(&format!("{what}: tracing data"), &tracing(before), &tracing(after))
 }
 
-/// Every AUXTRACE record stands in the index, in order.
+/// The index lists every AUXTRACE record, in order.
 fn same_index(what: &str, file: &[u8]) -> Result<(), String> {
     let contents = Contents::file(file);
     let records = contents.records(file);
@@ -89,7 +89,7 @@ fn same_index(what: &str, file: &[u8]) -> Result<(), String> {
 fn a_file_comes_back_from_a_pipe() {
     let fixtures: Vec<_> = all().into_iter().filter(|fixture| fixture.form == Form::File).collect();
     each_fixture(&fixtures, |fixture| {
-        // The layout is `identity.rs`'s; here it would only blur what is compared.
+        // `identity.rs` tests the layout; here it would only obscure the comparison.
         let Some(file) = copy(&fixture.bytes(), "file")? else { return Ok(()) };
         let Some(pipe) = copy(&file, "pipe")? else { return Ok(()) };
         let back = copy_on(&pipe, "file")?;
@@ -98,14 +98,16 @@ fn a_file_comes_back_from_a_pipe() {
         same_front("back in a file", &before, &after)?;
         same_bytes("the data section", &file[before.data.clone()], &back[after.data.clone()])?;
         let ids = before.build_ids(&file);
-        // The one with entries of perf 2.6.33, without a pid, which this test's reader does not know.
+        // Except for the recording with entries of perf 2.6.33, without a pid, which this test's reader
+        // cannot parse.
         let same = ids == between.build_ids(&pipe) && ids == after.build_ids(&back);
         if !same && !fixture.name.contains("buildid-no-pid") {
             return Err("build-ids became other ones".to_owned());
         }
         same_index("back in a file", &back)?;
-        // Nothing else differs: where these features did not change either, and perf left no empty slots in the feature table, the whole
-        // file is the same. (Without any feature the header of a big-endian one gets as short as perf needs it to be.)
+        // Nothing else differs: if these features did not change either, and perf left no empty slots in the
+        // feature table, the whole file is the same. (Without any feature, the header of a big-endian file
+        // becomes as short as perf requires.)
         let short = before.order.big && before.features.is_empty();
         if before.spare.is_empty() && before.features == after.features && !short {
             same_bytes("the whole file", &file, &back)?;
@@ -116,7 +118,7 @@ fn a_file_comes_back_from_a_pipe() {
 
 #[test]
 fn a_pipe_comes_back_from_a_file() {
-    // What this one says of HOSTNAME no perf can read, so that it is rewritten on the way back.
+    // No perf can read HOSTNAME here, so it is rewritten on the way back.
     let is_fit =
         |fixture: &Fixture| fixture.form == Form::Pipe && !fixture.name.contains("pipe-feature-short");
     let fixtures: Vec<_> = all().into_iter().filter(is_fit).collect();
@@ -125,7 +127,7 @@ fn a_pipe_comes_back_from_a_file() {
         let Some(file) = copy(&pipe, "file")? else { return Ok(()) };
         let back = copy_on(&file, "pipe")?;
         let (before, between, after) = (Contents::pipe(&pipe), Contents::file(&file), Contents::pipe(&back));
-        // A file of perf stat must say that it is one, and then its pipe does, too.
+        // A file of perf stat needs feature STAT, and then its pipe has it, too.
         let of_stat = fixture.name.contains("pipe-stat");
         let but_stat = |mut contents: Contents| {
             contents.features.retain(|feature, _| !of_stat || *feature != feature::STAT);
@@ -160,8 +162,8 @@ fn a_pipe_comes_back_from_a_file() {
     });
 }
 
-/// What a recording holds, without where: every line of the dump is a record.
-/// Without feature STAT perf refuses a file whose events keep their ids nowhere, as those of perf stat do.
+/// The contents of a recording without offsets: every line of the dump is a record. Without feature STAT perf
+/// refuses a file whose events keep their ids nowhere, as those of perf stat do.
 #[test]
 fn a_pipe_of_perf_stat_becomes_a_file_that_perf_stat_reports() {
     for (name, perf) in [("recorded/pipe-stat.p61.data", "perf"), ("recorded/pipe-stat.p73.data", "perf-new")]
@@ -176,7 +178,7 @@ fn a_pipe_of_perf_stat_becomes_a_file_that_perf_stat_reports() {
             let of_pipe = perf.run(Stdin::File(&fixture.path), ["stat", "report", "-i", "-"]);
             let of_file = perf.run(Stdin::Null, args!["stat", "report", "-i", out]);
             assert_eq!(of_file.code, Some(0), "{}", of_file.stderr);
-            // It says there that it can't check pipe data.
+            // The output says that pipe data cannot be checked.
             let counts = |ran: &Ran| -> Vec<String> {
                 let said = format!("{}{}", ran.text(), ran.stderr);
                 said.lines().filter(|line| line.starts_with(' ')).map(str::to_owned).collect()
@@ -187,7 +189,7 @@ fn a_pipe_of_perf_stat_becomes_a_file_that_perf_stat_reports() {
     }
 }
 
-/// Its events have no id at all, and lay out alike all that could be in it.
+/// Its events have no ids, and all possible records have the same layout.
 #[test]
 fn a_pipe_of_perf_stat_whose_events_have_no_id_goes_through_passes() {
     let fixtures = ["recorded/pipe-stat.p61.data", "recorded/pipe-stat.p73.data"].map(Fixture::new);
@@ -212,14 +214,14 @@ fn a_pipe_of_perf_stat_whose_events_have_no_id_goes_through_passes() {
     });
 }
 
-/// The front of a file must have room for it, so that another copy has nothing to put in order.
+/// The front of a file must leave room for it, so that another copy has nothing to move.
 #[test]
 fn an_event_that_a_pipe_gives_late_stands_in_the_file_as_if_it_had_come_first() {
     for name in ["recorded/pipe.p61.data", "crafted/aux-pipe-le.data"] {
         let pipe = Fixture::new(name).bytes();
         let all = records(&pipe[16..], Order::of(&pipe));
         let mut late = all.iter().find(|record| record.kind == HEADER_ATTR).unwrap().bytes.clone();
-        // Another id, so that no record is of it.
+        // A different id, so that no record belongs to it.
         let id = late.len() - 8;
         late[id..].copy_from_slice(&4_000_000_u64.to_le_bytes());
         let at = 16 + all[all.len() - 3].at;
@@ -230,7 +232,7 @@ fn an_event_that_a_pipe_gives_late_stands_in_the_file_as_if_it_had_come_first() 
         assert_eq!(contents.events.len(), Contents::pipe(&pipe).events.len() + 1, "{name}");
         same_index(name, &file).unwrap();
         same_bytes(name, &file, &copy_on(&file, "file").unwrap()).unwrap();
-        // A pipe that is read as it comes makes the same file.
+        // A pipe read as a stream gives the same file.
         let folder = temp();
         let out = folder.path().join("out.data");
         perfx_with(Stdin::Pipe(&late), args!["copy", "-", "-o", out]).done().unwrap();
@@ -276,7 +278,7 @@ fn a_directory_becomes_one_file_or_pipe() {
             let mut before = Contents::file(&fixture.bytes());
             let after = if form == "file" { Contents::file(&bytes) } else { Contents::pipe(&bytes) };
             let streams = before.features.get(&feature::DIR_FORMAT).is_some_and(|format| format[0] == 1);
-            // Several zstd streams can't become one.
+            // Several zstd streams cannot be merged into one.
             if streams {
                 before.features.remove(&feature::COMPRESSED);
             }
@@ -298,7 +300,7 @@ fn a_directory_becomes_one_file_or_pipe() {
             if left != right || left.is_empty() {
                 return Err(format!("{form}: {} records became {}", left.len(), right.len()));
             }
-            // Only a directory can hold what lies beside the data.
+            // Only a directory can hold the entries next to the data.
             let beside = fs::read_dir(&fixture.path).unwrap().map(|entry| entry.unwrap().file_name());
             let beside: Vec<_> = beside
                 .map(|name| name.into_string().unwrap())
@@ -348,7 +350,7 @@ fn a_directory_with_a_kcore_stays_one_and_keeps_it() {
     });
 }
 
-/// What a command makes of a recording, however it gets it.
+/// A command's results for a recording, for every way of passing it.
 fn answers(command: &[&str], fixture: &Fixture) -> Vec<(&'static str, Ran)> {
     let folder = temp();
     let fifo = folder.path().join("fifo");
@@ -415,7 +417,7 @@ fn it_makes_no_difference_where_a_recording_is_read_from() {
                     return Err(format!("exit code {:?} from {source}, not {:?}", ran.code, expected.code));
                 }
                 same_bytes(source, &expected.stdout, &ran.stdout)?;
-                // It says the same, too, but for the name.
+                // It prints the same, too, except for the name.
                 let name = fixture.path.to_str().unwrap();
                 let said =
                     ran.stderr.lines().map(|line| line.split_once(": at ").map_or(line, |(_, what)| what));
@@ -434,7 +436,7 @@ fn it_makes_no_difference_where_a_recording_is_read_from() {
 
 #[test]
 fn what_nobody_knows_survives_every_change_of_form_and_every_pass() {
-    /// Makes another recording of one.
+    /// Writes another recording from this one.
     fn changed(bytes: &[u8], args: &[&str]) -> Vec<u8> {
         let folder = temp();
         let (input, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
@@ -442,7 +444,7 @@ fn what_nobody_knows_survives_every_change_of_form_and_every_pass() {
         let mut all = args!["-q", "-o", out, input].to_vec();
         all.splice(0..0, args.iter().map(Into::into));
         let ran = perfx(all);
-        // 3: a feature without content, as the next test has it.
+        // 3: a feature without content, as in the next test.
         assert!(matches!(ran.code, Some(0 | 3)), "{args:?}: {}", ran.stderr);
         fs::read(&out).unwrap()
     }
@@ -554,7 +556,7 @@ fn a_pipe_may_end_with_its_front() {
     assert_eq!(file_contents.data.len(), 0);
 }
 
-/// Payloads are not bounded by the 64 KiB of a record, nor by what perfx reads at once.
+/// Payloads are limited neither by the 64 KiB of a record nor by perfx's batch size.
 #[test]
 fn a_payload_may_be_larger_than_what_is_read_at_once() {
     const LONG: usize = 5 << 20;
@@ -588,7 +590,7 @@ fn a_payload_may_be_larger_than_what_is_read_at_once() {
     }
 }
 
-/// simpleperf writes HEADER_TRACING_DATA that way; perf looks for the payload behind the record.
+/// simpleperf writes HEADER_TRACING_DATA that way; perf expects the payload after the record.
 #[test]
 fn tracing_data_is_found_inside_its_record_as_simpleperf_writes_it() {
     each_fixture(&named("kinds-tracing-inside"), |fixture| {
@@ -608,7 +610,7 @@ fn tracing_data_is_found_inside_its_record_as_simpleperf_writes_it() {
         if samples(&out) != 9 || ran.stderr.contains("lost") {
             return Err(format!("recover: {} samples: {}", samples(&out), ran.stderr));
         }
-        // In the form of perf it lies behind the record, and perf reads the samples.
+        // In perf's form the payload follows the record, and perf reads the samples.
         let pipe = folder.path().join("pipe.data");
         let ran = perfx(args!["copy", "--to", "file", "-f", "-o", out, fixture.path]).done()?;
         perfx(args!["copy", "--to", "pipe", "-o", pipe, out]).done()?;
@@ -626,7 +628,7 @@ fn tracing_data_is_found_inside_its_record_as_simpleperf_writes_it() {
     });
 }
 
-/// Samples that each perf shows of a recording.
+/// The number of samples that each perf shows.
 fn shown(path: &Path) -> Vec<usize> {
     let is_pipe = fs::read(path).unwrap()[8..16].contains(&16);
     let count = |perf: crate::support::Perf| {
@@ -639,7 +641,8 @@ fn shown(path: &Path) -> Vec<usize> {
     perfs(&["perf", "perf-trixie", "perf-sid", "perf-new"]).into_iter().map(count).collect()
 }
 
-/// perf 6.1 and 6.12 stop reading features at one that they can't read, 7.3 refuses such a file, and all give up on such pipe data.
+/// perf 6.1 and 6.12 stop at a feature that they cannot read, 7.3 refuses such a file, and all of them fail
+/// at such pipe data.
 #[test]
 fn a_feature_at_which_perf_stops_is_rewritten_or_left_out_and_that_is_said() {
     for (name, command, options, said) in [
@@ -699,7 +702,7 @@ fn header_records_among_the_data_of_a_file_stay_out_of_pipe_data() {
         let (before, after) = (Contents::file(&fixture.bytes()), Contents::pipe(&fs::read(&out).unwrap()));
         same_front(name, &before, &after).unwrap();
         assert!(shown(&out).iter().all(|&samples| samples == 4), "{name}: {:?}", shown(&out));
-        // A file holds them as they are.
+        // A file keeps them unchanged.
         let file = folder.path().join("file.data");
         perfx(args!["copy", "-o", file, fixture.path]).done().unwrap();
         same_bytes(name, &fixture.bytes(), &fs::read(&file).unwrap()).unwrap();
@@ -723,7 +726,8 @@ fn header_records_among_the_data_of_a_file_stay_out_of_pipe_data() {
     assert!(found.contains("header-record"), "{found}");
 }
 
-/// Copied unopened, they would mean another thing in the other form; opened, they would be taken for the header.
+/// Copied without expansion, they would mean something else in the other form; expanded, they would be taken
+/// for header records.
 #[test]
 fn header_records_inside_compressed_ones_are_refused() {
     for (name, other) in
@@ -746,7 +750,7 @@ fn header_records_inside_compressed_ones_are_refused() {
     }
 }
 
-/// In the form it has, the recording can be copied unopened, but that will be no better to read.
+/// The recording can be copied without expansion in its own form, but stays as hard to read.
 #[test]
 fn header_records_inside_compressed_ones_are_said_when_they_are_copied_and_taken_out_by_recover() {
     for name in ["z-pipe-feature-inside", "z-pipe-attr-inside"] {
@@ -762,7 +766,7 @@ fn header_records_inside_compressed_ones_are_said_when_they_are_copied_and_taken
             }
             same_bytes(command, &fs::read(&once).unwrap(), &fs::read(&twice).unwrap()).unwrap();
         }
-        // The same samples, and nothing beside them.
+        // The same samples, and nothing else.
         let samples = shown(&Fixture::new("crafted/z-pipe.data").path);
         for to in ["file", "pipe"] {
             let ran = perfx(args!["recover", "-f", "--to", to, fixture.path, "-o", once]);
@@ -807,7 +811,7 @@ fn what_no_section_names_is_kept_or_its_loss_is_said() {
             "{stderr}"
         );
     }
-    // In place, too; what such a change itself leaves behind is out of date.
+    // In place, too; the remains of such a change are obsolete.
     let folder = temp();
     let path = folder.path().join("in.data");
     let tail = Fixture::new("crafted/val-tail.data");
@@ -823,7 +827,7 @@ fn what_no_section_names_is_kept_or_its_loss_is_said() {
     assert!(!file.windows(8).any(|bytes| bytes == b"PERFXJNL"), "what is out of date was copied");
 }
 
-/// Names of events in records that are padded to 8 bytes, and an attr record whose misc nobody ever set.
+/// Event names in records padded to 8 bytes, and an attr record with uninitialised misc.
 #[test]
 fn a_pipe_of_perf_3_is_read_as_it_was_meant() {
     let fixture = Fixture::new("crafted/pipe-3-0.data");

@@ -1,5 +1,5 @@
-//! Whatever the bytes, perfx neither panics nor hangs nor eats memory, and what it makes of them it reads again: the bodies of the fuzz target
-//! in tests/fuzz, run here over every recording, cut short and changed.
+//! For any bytes, perfx neither panics nor hangs nor uses much memory, and can read its own output: the
+//! bodies of the fuzz target in tests/fuzz, run here on every recording, truncated and changed.
 
 use std::io::{Cursor, Read as _, Seek as _, Write as _};
 
@@ -27,13 +27,13 @@ use perfx_pipeline::{Level, Outcome, OutputForm, Pass};
 
 use crate::promises::{self, Holds, Input, temp_files, unnamed};
 
-/// What is done with whatever bytes.
+/// A check of arbitrary bytes.
 pub(crate) type Run = Box<dyn Fn(&[u8]) + Send + Sync>;
 
 /// A body and its name.
 pub(crate) type Body = (&'static str, fn(&[u8]));
 
-/// Every body by name: those below, and `pass-NAME` for each pass of the registry.
+/// All bodies by name: those below, and `pass-NAME` for each pass of the registry.
 pub(crate) fn all() -> Vec<(String, Run)> {
     let below = RECORDINGS.iter().chain(PARTS);
     let mut bodies: Vec<(String, Run)> =
@@ -42,7 +42,7 @@ pub(crate) fn all() -> Vec<(String, Run)> {
     bodies
 }
 
-/// One of the pass's examples, chosen by the input's length, keeps the promises.
+/// One of the pass's examples, selected by the input's length, keeps the promises.
 fn pass_body(entry: &'static PassSpec) -> Run {
     Box::new(|bytes| {
         let (length, examples) = (bytes.len(), entry.examples);
@@ -50,7 +50,8 @@ fn pass_body(entry: &'static PassSpec) -> Run {
         let input = Input::Bytes(bytes);
         if let Some(before) = Holds::of(&input) {
             let kept = promises::kept(&input, &before, &chain, FORMS[length % 2]);
-            // Known gap: join and merge of a damaged first input may write ids or times that the doctor finds only in the output.
+            // Known gap: join and merge of a damaged first input may write ids or times that the doctor finds
+            // only in the output.
             let gap = ["join", "merge"].contains(&entry.name)
                 && kept
                     .as_ref()
@@ -60,7 +61,7 @@ fn pass_body(entry: &'static PassSpec) -> Run {
     })
 }
 
-/// Bodies that take a whole recording.
+/// Bodies whose input is a whole recording.
 pub(crate) const RECORDINGS: &[Body] = &[
     ("file", file),
     ("pipe", pipe),
@@ -78,7 +79,7 @@ pub(crate) const RECORDINGS: &[Body] = &[
     ("diff", diff),
 ];
 
-/// Bodies that take a part of one, or something else; each says what.
+/// Bodies whose input is a part of a recording, or something else, as each describes.
 pub(crate) const PARTS: &[Body] = &[
     ("expand", expand),
     ("records", records),
@@ -91,10 +92,10 @@ fn open(bytes: &[u8]) -> Result<Recording> {
     Input::Bytes(bytes).open()
 }
 
-/// Reading stops after so many bytes: a little zstd makes many records.
+/// Reading stops after this many bytes: a little zstd data can expand to many records.
 const ENOUGH: usize = 8 << 20;
 
-/// Hands every record to `look`, as stored or expanded.
+/// Calls `look` with every record, as stored or expanded.
 fn walk(recording: &mut Recording, expanded: bool, mut look: impl FnMut(&Record<'_>, &Batch)) -> Result<()> {
     let endian = recording.endian;
     let mmap_len = recording.compressed().map_or(0, |compressed| compressed.mmap_len);
@@ -119,7 +120,7 @@ fn walk(recording: &mut Recording, expanded: bool, mut look: impl FnMut(&Record<
     Ok(())
 }
 
-/// Decodes a record in every way there is, and checks that they agree.
+/// Decodes a record in every possible way and checks that the results agree.
 fn look_at(record: &Record<'_>, layouts: &Layouts) {
     let decoded = decode(record, layouts);
     assert_eq!(decoded.odd, oddities(record, layouts), "{record:?}");
@@ -162,7 +163,7 @@ fn read(opened: Result<Recording>) {
             look_at(&record, &batch.layouts);
         }
     }
-    // Decoding costs much more than walking, and the first records are as good as the last.
+    // Decoding is much slower than walking, and the first records are as good as later ones.
     let mut left = 2000;
     let _ = walk(&mut recording, true, |record, batch| {
         if left > 0 {
@@ -177,12 +178,12 @@ pub(crate) fn file(bytes: &[u8]) {
     read(open(bytes));
 }
 
-/// Any bytes as they come out of a pipe.
+/// Any bytes read from a pipe.
 pub(crate) fn pipe(bytes: &[u8]) {
     read(Recording::from_reader(Box::new(Cursor::new(bytes.to_vec())), "fuzzed".into(), temp_files()));
 }
 
-/// What must be the same before and after.
+/// The facts that must not change.
 #[derive(PartialEq, Debug)]
 struct Summary {
     endian: Endian,
@@ -190,11 +191,11 @@ struct Summary {
     features: Features,
     stored: u64,
     data: Vec<u8>,
-    /// Whether what is compressed can be read.
+    /// Whether compressed data can be read.
     whole: bool,
 }
 
-/// `None` where reading fails.
+/// `None` if reading fails.
 fn summary(bytes: &[u8]) -> Option<Summary> {
     let mut recording = open(bytes).ok()?;
     let (mut data, mut stored) = (Vec::new(), 0);
@@ -215,7 +216,7 @@ fn summary(bytes: &[u8]) -> Option<Summary> {
     })
 }
 
-/// Sends a recording through passes; what comes out.
+/// Runs a recording through passes; returns the output.
 fn run(
     bytes: &[u8],
     passes: Vec<Box<dyn Pass>>,
@@ -225,11 +226,12 @@ fn run(
     promises::run(open(bytes).ok()?, passes, form, threads).ok()
 }
 
-/// The output is a recording without a fault.
+/// Checks that the output is a recording without faults.
 fn check(written: &[u8], form: OutputForm) -> Summary {
     let recording = open(written).expect("what was written can be opened");
     assert_eq!(recording.form, if form == OutputForm::Pipe { Form::Pipe } else { Form::File });
-    // Features that can't be told and attrs that don't say their own size are kept as they are; nothing else may be odd.
+    // Unknown features, and attrs that do not state their size, are kept as they are; nothing else may be
+    // odd.
     for fault in &recording.faults {
         assert!(fault.severity == header::Severity::Odd, "{}", fault.to_error());
     }
@@ -238,14 +240,15 @@ fn check(written: &[u8], form: OutputForm) -> Summary {
 
 const FORMS: [OutputForm; 2] = [OutputForm::File, OutputForm::Pipe];
 
-/// A file of the other byte order without HOSTNAME: like perf, we may take its feature bits for those of a 32-bit machine.
+/// A file of the other byte order without HOSTNAME: like perf, perfx may take its feature bits for those of a
+/// 32-bit machine.
 fn by_hostname(summary: &Summary, form: OutputForm) -> bool {
     form == OutputForm::File
         && summary.endian == Endian::Big
         && !summary.features.contains_key(&Feature::HOSTNAME)
 }
 
-/// Without a pass nothing changes but the form, and a copy of a copy is the copy.
+/// Without a pass only the form changes, and a second copy equals the first.
 pub(crate) fn copy(bytes: &[u8]) {
     let Some(before) = summary(bytes) else { return };
     for form in FORMS {
@@ -262,7 +265,7 @@ pub(crate) fn copy(bytes: &[u8]) {
         }
         let copy = |bytes: &[u8]| run(bytes, Vec::new(), form, 1).expect("a copy can be copied").1;
         let mut again = copy(&written);
-        // Events that became known while records were written stand behind them at first.
+        // Events that became known while records were written are at the end at first.
         if has_late_events(&written) {
             (written, again) = (again.clone(), copy(&again));
         }
@@ -270,7 +273,7 @@ pub(crate) fn copy(bytes: &[u8]) {
     }
 }
 
-/// With a pass: what it makes can be read, and does not depend on the threads.
+/// With a pass: the output can be read, and does not depend on the number of threads.
 fn rewritten(
     bytes: &[u8],
     options: usize,
@@ -290,7 +293,7 @@ fn rewritten(
     Some((before, outcome, after))
 }
 
-/// The same, and nothing but what it counts is left out.
+/// The same, and every dropped record is counted.
 fn pass(bytes: &[u8], options: usize, make: impl Fn() -> Box<dyn Pass>) {
     let form = FORMS[options % 2];
     let Some((before, outcome, after)) = rewritten(bytes, options, make) else { return };
@@ -304,7 +307,8 @@ fn pass(bytes: &[u8], options: usize, make: impl Fn() -> Box<dyn Pass>) {
     }
 }
 
-/// It says the same whatever the number of threads, counts what it does not show, and calls unreadable what can't be copied, and nothing else.
+/// The doctor's answer does not depend on the number of threads, it counts what it does not list, and it
+/// reports `unreadable` exactly if the recording cannot be copied.
 pub(crate) fn doctor(bytes: &[u8]) {
     let Ok(recording) = open(bytes) else { return };
     let is_pipe = recording.form == Form::Pipe;
@@ -325,7 +329,7 @@ pub(crate) fn doctor(bytes: &[u8]) {
     }
 }
 
-/// Every sample is in one part, and each part is a recording.
+/// Every sample is in one part, and each part is a valid recording.
 pub(crate) fn split(bytes: &[u8]) {
     let Ok(mut recording) = open(bytes) else { return };
     let ways = [
@@ -339,7 +343,7 @@ pub(crate) fn split(bytes: &[u8]) {
     let by = ways[bytes.len() / 2 % ways.len()];
     let Ok(split) = Split::new(&mut recording, by, bytes.len().is_multiple_of(3), 1) else { return };
     let parts: Vec<_> = split.parts().collect();
-    // As many files take too long; the first ones are as good as the others.
+    // Writing all files takes too long, and the first ones are as good as the others.
     for (part, pass) in parts.iter().zip(split.passes(&recording)).take(20) {
         let Some((_, written)) = run(bytes, vec![pass], OutputForm::File, 1) else { return };
         if let SplitBy::Size(most) = by {
@@ -353,7 +357,7 @@ pub(crate) fn split(bytes: &[u8]) {
     }
 }
 
-/// Whatever can be opened comes back as a recording without a fault, and then there is nothing to bring back.
+/// Every recording that can be opened becomes one without faults, and a second run changes nothing.
 pub(crate) fn recover(bytes: &[u8]) {
     let passes = || -> Vec<Box<dyn Pass>> { vec![Box::new(Recover::new(true))] };
     let recovered = |bytes: &[u8]| {
@@ -374,7 +378,7 @@ pub(crate) fn recover(bytes: &[u8]) {
     }
 }
 
-/// The rows add up, and the threads make no difference.
+/// The rows add up to the total, and the number of threads makes no difference.
 pub(crate) fn du(bytes: &[u8]) {
     let Ok(mut recording) = open(bytes) else { return };
     let Ok(said) = perfx::du(&mut recording, 1) else { return };
@@ -384,7 +388,7 @@ pub(crate) fn du(bytes: &[u8]) {
     }
 }
 
-/// A recording is equal to itself and to its copies, and whether it is equal to another does not depend on which is named first.
+/// A recording equals itself and its copies, and diff is symmetric.
 pub(crate) fn diff(bytes: &[u8]) {
     let opened = |bytes: &[u8]| open(bytes).and_then(|recording| recording.spooled(&temp_files())).ok();
     let equal = |a: &[u8], b: &[u8]| {
@@ -396,7 +400,7 @@ pub(crate) fn diff(bytes: &[u8]) {
     assert_eq!(equal(bytes, HOST), equal(HOST, bytes));
 }
 
-/// The recording is the guest of a sound host, and the host of itself as a guest.
+/// Merges the recording as the guest of a sound host, and as the host of itself.
 pub(crate) fn merge(bytes: &[u8]) {
     let options = bytes.len();
     let (samples, all) = (options & 2 != 0, options & 4 != 0);
@@ -410,7 +414,7 @@ pub(crate) fn merge(bytes: &[u8]) {
         let guests = vec![spec(clock)];
         Box::new(Merge::new(MergeOptions { guests, samples, all, guestmount: None }))
     };
-    // Any offset must do: the merged records are where it says, or nothing is written.
+    // Any offset must work: the merged records are at the right times, or nothing is written.
     for clock in [",offset=-1000000,scale=1", ""] {
         pass(bytes, options, || merged(clock));
     }
@@ -420,7 +424,8 @@ pub(crate) fn merge(bytes: &[u8]) {
 /// A host, whatever its guest.
 const HOST: &[u8] = include_bytes!("../data/recorded/switch.p61.data");
 
-/// Sorted it is in order, and stays as it is; and it is joined with a sound recording, whichever of them is first.
+/// A sorted recording is in order, and sorting it again changes nothing; joins it with a sound recording, in
+/// both orders.
 pub(crate) fn join(bytes: &[u8]) {
     let form = FORMS[bytes.len() % 2];
     let Some(before) = summary(bytes) else { return };
@@ -456,7 +461,7 @@ pub(crate) fn join(bytes: &[u8]) {
     }
 }
 
-/// A section changed in place is the only thing that changes.
+/// Changing a section in place changes nothing else.
 pub(crate) fn in_place(bytes: &[u8]) {
     let (Some(before), Ok(recording)) = (summary(bytes), open(bytes)) else { return };
     let Some(header) = &recording.file else { return };
@@ -489,12 +494,14 @@ pub(crate) fn in_place(bytes: &[u8]) {
     }
 }
 
-/// Events became known while records were written, and stand behind them: a copy puts them in front.
+/// True if events became known while records were written, and are at the end: a copy moves them to the
+/// front.
 fn has_late_events(written: &[u8]) -> bool {
     open(written).unwrap().file.is_some_and(|header| header.attrs.offset > header.data.offset)
 }
 
-/// With every option, chosen by the input's length: what was compressed comes back byte by byte, and does not depend on the threads.
+/// With options selected by the input's length: decompressing restores the same bytes, and the output does
+/// not depend on the number of threads.
 pub(crate) fn compress(bytes: &[u8]) {
     let Some(before) = summary(bytes) else { return };
     let length = bytes.len();
@@ -510,7 +517,7 @@ pub(crate) fn compress(bytes: &[u8]) {
         plain = decompress(&plain, 1).expect("what was written can be copied");
     }
     let [compressed2, solid, rounds] = [2, 4, 8].map(|bit| length & bit != 0);
-    // A continuous stream of a high level takes a window of many MiB.
+    // A continuous stream of a high level uses a window of many MiB.
     let level = 1 + (length / 16 % if solid { 9 } else { 22 }) as i32;
     let options = CompressOptions { level, compressed2, solid, rounds, ratio: true };
     let compress = |threads| run(&plain, vec![Box::new(Compress::new(options))], form, threads);
@@ -518,7 +525,8 @@ pub(crate) fn compress(bytes: &[u8]) {
     let after = check(&small, form);
     assert!(after.whole, "what was compressed can be opened");
     let back = decompress(&small, 1).expect("what was compressed can be opened");
-    // Zeros that perf stat left where the feature would be; a section at which some perf stops is mended, which is said.
+    // Zeros of perf stat in place of the feature; a section that stops some perf is rewritten, which is
+    // reported.
     let mended = outcome.report.lines.iter().any(|(level, _)| *level <= Level::Warning);
     if !open(&plain).unwrap().features.contains_key(&Feature::COMPRESSED) && !mended {
         assert!(back == plain, "what was compressed comes back");
@@ -529,8 +537,8 @@ pub(crate) fn compress(bytes: &[u8]) {
     }
 }
 
-/// As it is, and salvaging what can be read; alone, and as every file of a chain: what comes out is a recording without a compressed record, the
-/// same on any number of threads.
+/// With and without salvage, alone and as every file of a chain: the output has no compressed records, and is
+/// the same for any number of threads.
 pub(crate) fn decompress(bytes: &[u8]) {
     let Some(before) = summary(bytes) else { return };
     let form = FORMS[bytes.len() % 2];
@@ -543,7 +551,7 @@ pub(crate) fn decompress(bytes: &[u8]) {
         let pass = Decompress::new(DecompressOptions { salvage });
         promises::run(recording, vec![Box::new(pass)], form, threads).ok()
     };
-    // A link that can't be opened ends the chain.
+    // The chain ends at the first file that cannot be read.
     let links = |salvage, threads| -> Option<[Vec<u8>; 2]> {
         let mut chain = Chain::default();
         let (_, first) = run(salvage, Some(chain.clone()), threads)?;
@@ -554,7 +562,7 @@ pub(crate) fn decompress(bytes: &[u8]) {
     let strict = run(false, None, 1);
     let salvaged = run(true, None, 1);
     for (outcome, written) in [&strict, &salvaged].into_iter().flatten() {
-        // Of nothing no file can be made that does not look unfinished.
+        // A file without any contents looks unfinished.
         if outcome.report.records == 0 && outcome.report.has_loss() {
             continue;
         }
@@ -577,7 +585,7 @@ pub(crate) fn decompress(bytes: &[u8]) {
     }
 }
 
-/// Each index alone, then all of them: nothing else is lost, and what was mended has nothing to repair.
+/// Each index alone, then all of them: nothing else is lost, and a second run has nothing to do.
 pub(crate) fn reindex(bytes: &[u8]) {
     let add = bytes.len() / 8 % 2 == 1;
     let passes = || -> Vec<Box<dyn Pass>> {
@@ -595,8 +603,8 @@ pub(crate) fn reindex(bytes: &[u8]) {
         return;
     }
     let Some((_, once)) = run(bytes, passes(), form, 1) else { return };
-    // Events among the records of a pipe stand behind those of its file at first; and build-ids among them are records, so that `add`, which
-    // knows those at the front, adds them again.
+    // Events among the records of a pipe are at the end of its file at first; and build-ids among them are
+    // records, so that `add`, which knows those at the front, adds them again.
     if has_late_events(&once) || add && form == OutputForm::Pipe {
         return;
     }
@@ -604,8 +612,8 @@ pub(crate) fn reindex(bytes: &[u8]) {
     assert!(once == twice, "what was mended is mended");
 }
 
-/// The first byte says how: bit 0 for records to compress, else for what zstd is to read; bit 1 for the byte order, bit 2 for COMPRESSED2. The
-/// next two seed the places where it is cut.
+/// The first byte selects: bit 0 records to compress, else data for zstd to read; bit 1 the byte order, bit 2
+/// COMPRESSED2. The next two bytes seed the places of the cuts.
 pub(crate) fn expand(bytes: &[u8]) {
     let Some((&[how, a, b], rest)) = bytes.split_first_chunk() else { return };
     let endian = if how & 2 == 0 { Endian::Little } else { Endian::Big };
@@ -644,7 +652,7 @@ pub(crate) fn expand(bytes: &[u8]) {
     }
 }
 
-/// The first byte is the byte order and the number of attrs (1 to 3), of 144 bytes each; records follow.
+/// The first byte selects the byte order and the number of attrs (1 to 3) of 144 bytes each; records follow.
 pub(crate) fn records(bytes: &[u8]) {
     let Some((&how, mut rest)) = bytes.split_first() else { return };
     let endian = if how & 1 == 0 { Endian::Little } else { Endian::Big };
@@ -662,7 +670,7 @@ pub(crate) fn records(bytes: &[u8]) {
     }
 }
 
-/// The first byte is the feature, the second the byte order and the number of CPUs; the section follows.
+/// The first byte selects the feature, the second the byte order and the number of CPUs; the section follows.
 pub(crate) fn features(bytes: &[u8]) {
     let Some((&[feature, how], section)) = bytes.split_first_chunk() else { return };
     let endian = if how & 1 == 0 { Endian::Little } else { Endian::Big };
@@ -671,7 +679,7 @@ pub(crate) fn features(bytes: &[u8]) {
     let fields = with_odd(decode_feature(Feature(feature), section, endian, context));
     std::hint::black_box(indented(&fields, 1, Style::default()).to_string());
     std::hint::black_box(json(&fields));
-    // What can be read can be written, and reads the same again.
+    // What can be read can be written, and is the same when read again.
     if let Some(index) = read_auxtrace_index(section, endian) {
         assert_eq!(read_auxtrace_index(&write_auxtrace_index(&index, endian), endian), Some(index));
     }
@@ -695,7 +703,8 @@ pub(crate) fn features(bytes: &[u8]) {
     }
 }
 
-/// A list of known build-ids, given as it is and as a file; also taken for a chain of passes and for the name of a kind.
+/// A list of known build-ids, as an argument and as a file; also parsed as a chain of passes and as the name
+/// of a kind.
 pub(crate) fn known_ids(bytes: &[u8]) {
     if let Ok(text) = str::from_utf8(bytes) {
         // A list may name files, and a fuzzer would find /dev/zero.
@@ -716,7 +725,7 @@ pub(crate) fn elf(bytes: &[u8]) {
     let _ = [Endianness::Little, Endianness::Big].map(|endian| from_notes(bytes, endian));
 }
 
-/// Inputs for [`PARTS`], cut out of a recording.
+/// Inputs for [`PARTS`] from a recording.
 pub(crate) fn parts_of(bytes: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     let mut parts = Vec::new();
     let Some(summary) = summary(bytes) else { return parts };
@@ -742,7 +751,7 @@ pub(crate) fn parts_of(bytes: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     parts
 }
 
-/// Inputs for [`PARTS`] that no recording holds.
+/// Inputs for [`PARTS`] that are not in any recording.
 pub(crate) fn other_parts() -> Vec<(&'static str, Vec<u8>)> {
     let lists = [
         "b000000000000000000000000000000000000001 /tmp/perfx-data/work/burn,ab [kernel.kallsyms]",
@@ -758,7 +767,8 @@ pub(crate) fn other_parts() -> Vec<(&'static str, Vec<u8>)> {
     parts
 }
 
-/// The smallest ELF file that has a build-id: a header, a note segment, the note. `class` 1: 32 bits, 2: 64; `order` 1: little endian, 2: big.
+/// The smallest ELF file with a build-id: a header, a note segment, the note. `class` 1: 32 bits, 2: 64;
+/// `order` 1: little endian, 2: big.
 pub(crate) fn elf_with_id(class: u8, order: u8, id: &[u8]) -> Vec<u8> {
     let endian = if order == 1 { Endian::Little } else { Endian::Big };
     let (header, segment) = if class == 1 { (52, 32) } else { (64, 56) };
@@ -799,10 +809,10 @@ mod smoke {
     use super::*;
     use crate::support::{Fixture, all, each, each_fixture};
 
-    /// Larger ones hold more of the same.
+    /// Larger recordings contain more of the same.
     const LARGEST: usize = 32 << 10;
 
-    /// Those that are a file or have one.
+    /// Recordings that are files or contain one.
     fn readable() -> Vec<Fixture> {
         all()
             .into_iter()
@@ -814,13 +824,14 @@ mod smoke {
         readable().into_iter().filter(|fixture| fixture.bytes().len() <= LARGEST).collect()
     }
 
-    /// The next number of a row that looks random; always the same row.
+    /// The next pseudo-random number, the same in every run.
     fn next(seed: &mut u64) -> usize {
         *seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (*seed >> 33) as usize
     }
 
-    /// Damaged as a disk, a network or an attacker would: numbers made extreme, runs removed, doubled, overwritten.
+    /// Damaged as by a disk, a network or an attacker: numbers set to extremes, ranges removed, repeated or
+    /// overwritten.
     fn changed(bytes: &[u8], seed: &mut u64) -> Vec<u8> {
         let mut bytes = bytes.to_vec();
         for _ in 0..=next(seed) % 3 {
@@ -828,7 +839,7 @@ mod smoke {
                 break;
             }
             let at = next(seed) % bytes.len();
-            // The front says where everything is, so it is worth more changes.
+            // The front locates everything else, so it gets more changes.
             let at = if next(seed).is_multiple_of(2) { at % 300 % bytes.len() } else { at };
             let len = (1 + next(seed) % 32).min(bytes.len() - at);
             let extreme = [0, 1, 7, 8, 0x7f, 0xff][next(seed) % 6];
@@ -850,7 +861,7 @@ mod smoke {
         bytes
     }
 
-    /// The bodies that take a whole recording.
+    /// The bodies whose input is a whole recording.
     fn recordings() -> Vec<(String, Run)> {
         let mut bodies = super::all();
         bodies.retain(|(name, _)| PARTS.iter().all(|(part, _)| part != name));
@@ -859,7 +870,7 @@ mod smoke {
 
     #[test]
     fn every_recording_as_it_is() {
-        // Those of the passes are run on all of them by every_pass.rs.
+        // every_pass.rs runs those of the passes on all recordings.
         each_fixture(&readable(), |fixture| {
             let bytes = fixture.bytes();
             RECORDINGS.iter().for_each(|(_, body)| body(&bytes));
@@ -872,7 +883,7 @@ mod smoke {
         let bodies = recordings();
         each_fixture(&small(), |fixture| {
             let bytes = fixture.bytes();
-            // At every boundary of the header, and at some places behind it.
+            // At every boundary of the header, and at some places after it.
             let behind = (1..8).map(|part| 104 + bytes.len().saturating_sub(104) * part / 8 + part % 3);
             for end in [0, 7, 8, 15, 16, 17, 71, 72, 103, 104].into_iter().chain(behind) {
                 let cut = &bytes[..end.min(bytes.len())];
@@ -926,7 +937,7 @@ mod smoke {
         let mut inputs = Vec::new();
         let bodies = super::all();
         for (name, body) in &bodies {
-            // git keeps no empty folder: a body that found nothing worth keeping has none.
+            // git keeps no empty folders, so a body may have no corpus.
             let entries = std::fs::read_dir(corpus.join(name)).into_iter().flatten();
             inputs.extend(entries.map(|entry| (entry.unwrap().path(), body)));
         }

@@ -1,4 +1,5 @@
-//! Promise 1: without a pass the data section is byte by byte the input's, and a file in perf's own layout is so as a whole.
+//! Promise 1: without a pass the data section is byte-identical, and a file in perf's own layout is
+//! byte-identical as a whole.
 
 use std::fs;
 
@@ -6,12 +7,12 @@ use crate::args;
 use crate::parse::{Contents, Order};
 use crate::support::{Fixture, Form, all, each_fixture, perfx, recorded, same_bytes, temp};
 
-/// perf was stopped before these were whole, or they were cut: `validation.rs` has what becomes of them.
+/// perf was killed before these were complete, or they were truncated: `validation.rs` tests them.
 fn is_whole(fixture: &Fixture) -> bool {
     !["cut-", "killed", "pipe-cut"].iter().any(|part| fixture.name.contains(&format!("recorded/{part}")))
 }
 
-/// A copy in the form the recording has, and the exit code; `None` when it is refused.
+/// A copy in the recording's own form, and the exit code; `None` if it is refused.
 fn copied(fixture: &Fixture) -> Result<Option<(Vec<u8>, i32)>, String> {
     let folder = temp();
     let out = folder.path().join("out.data");
@@ -47,7 +48,7 @@ fn every_file_keeps_its_data_and_perfs_own_layout_is_kept_as_a_whole() {
         let Some((copy, code)) = copied(fixture)? else { return Ok(()) };
         let file = fixture.bytes();
         same_bytes("the data section", &data(&file), &data(&copy))?;
-        // With 3, parts of the input are not where it says, which is told.
+        // With 3, parts of the input are not where the header says, which is reported.
         let why = if code == 0 { Contents::file(&file).not_canonical(&file) } else { Some("it is damaged") };
         match why {
             None => same_bytes("a canonical file", &file, &copy)?,
@@ -71,13 +72,13 @@ fn a_pipe_is_copied_byte_by_byte_up_to_where_it_is_cut() {
         if let Some(last) = crate::parse::records(&pipe[16..], Order::of(&pipe)).last() {
             whole += last.at + last.bytes.len();
         }
-        // Header records inside compressed ones are said, and copied all the same.
+        // Header records inside compressed ones are reported, and copied anyway.
         let is_said = whole < pipe.len() || fixture.name.ends_with("-inside.data");
         if (code == 3) != is_said {
             return Err(format!("exit code {code}, though {whole} of {} bytes are whole", pipe.len()));
         }
         pipe.truncate(whole);
-        // The one thing that is written anew: the magic of perf 3.2 and before.
+        // The only rewritten bytes: the magic of perf 3.2 and before.
         if &pipe[..8] == b"PERFFILE" {
             let magic = if pipe[15] == 0 { b"PERFILE2" } else { b"2ELIFREP" };
             pipe[..8].copy_from_slice(magic);

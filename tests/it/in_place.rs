@@ -1,4 +1,5 @@
-//! A file that is changed in place is never lost: not to an interruption, not to a failing write, and not to another owner.
+//! A change in place never loses the file: not by an interruption, not by a failing write, and not to another
+//! owner.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
@@ -10,7 +11,8 @@ use crate::args;
 use crate::parse::{Contents, Order};
 use crate::support::{Fixture, Ran, Stdin, perfs, perfx, perfx_command, run, temp};
 
-/// The recording as a power cut leaves it in the middle of a change in place: the header names a journal, and shows no feature yet.
+/// The recording after a power cut in the middle of a change in place: the header points to a journal, and
+/// shows no features yet.
 fn interrupted(name: &str) -> Vec<u8> {
     let order = Order { big: false };
     let mut file = Fixture::new(name).bytes();
@@ -113,7 +115,8 @@ fn a_limit_of_the_file_size_is_an_error_and_leaves_the_file_as_it_was() {
     }
 }
 
-/// Only root can make a file of another owner, and a program that belongs to nobody else must be where everybody may run it.
+/// Only root can create files of another owner, and a program run by another user must be in a place that
+/// user can reach.
 #[test]
 fn a_file_of_another_owner_is_not_taken_from_him() {
     const OWNER: u32 = 65_533;
@@ -142,12 +145,13 @@ fn a_file_of_another_owner_is_not_taken_from_him() {
             assert_eq!(fs::metadata(&path).unwrap().uid(), OWNER);
         }
     }
-    // Root may give it back.
+    // Root may restore the owner.
     let ran = perfx(args!["copy", "--in-place", path]);
     assert_eq!((ran.code, fs::metadata(&path).unwrap().uid()), (Some(0), OWNER), "{}", ran.stderr);
 }
 
-/// Merges a guest into a host, and does something to the host's file after perfx has opened it: the guest's recording comes through a FIFO.
+/// Merges a guest into a host, and changes the host's file after perfx has opened it: the guest's recording
+/// comes through a FIFO.
 fn merge_meanwhile(way: &[&str], meanwhile: impl FnOnce(&Path)) -> (tempfile::TempDir, Ran) {
     let folder = temp();
     let packed = |name: &str| {
@@ -161,7 +165,7 @@ fn merge_meanwhile(way: &[&str], meanwhile: impl FnOnce(&Path)) -> (tempfile::Te
     merge.arg("merge").args([&host, &guest]).args(way).current_dir(folder.path());
     let ran = std::thread::scope(|scope| {
         let ran = scope.spawn(|| run(&mut merge, Stdin::Null));
-        // Opens when perfx does, which has opened the host before.
+        // Opens when perfx opens it, which is after it opened the host.
         let mut writer = fs::OpenOptions::new().write(true).open(&guest).unwrap();
         meanwhile(&host);
         let _ = std::io::Write::write_all(&mut writer, &packed("guest"));
@@ -184,7 +188,7 @@ fn a_file_that_another_program_replaced_meanwhile_is_not_changed_in_place() {
     assert!(fs::read(folder.path().join("host.data")).unwrap() == other);
 }
 
-/// Then its end reads as zeros, and no signal comes.
+/// Its end then reads as zeros, and no signal comes.
 #[test]
 fn an_input_that_is_cut_short_by_less_than_a_page_is_noticed() {
     let (folder, ran) = merge_meanwhile(&["-o", "out"], |host| {
@@ -197,7 +201,7 @@ fn an_input_that_is_cut_short_by_less_than_a_page_is_noticed() {
     assert!(!folder.path().join("out").exists());
 }
 
-/// perfx writes a new file, as sed -i does; the other names of the old one keep what it held.
+/// perfx writes a new file, like sed -i; other links keep the old contents.
 #[test]
 fn other_names_of_a_file_that_is_written_again_in_place_are_counted() {
     let folder = temp();
@@ -210,7 +214,7 @@ fn other_names_of_a_file_that_is_written_again_in_place_are_counted() {
     let expected = "a.data had 1 other name (hard links), which keeps the old content";
     assert!(ran.stderr.contains(expected), "{}", ran.stderr);
     assert!(fs::read(&path).unwrap() != bytes && fs::read(&other).unwrap() == bytes);
-    // Now it has one name.
+    // Now it has a single name.
     let ran = perfx(args!["decompress", "--in-place", path]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
 }

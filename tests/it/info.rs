@@ -1,4 +1,5 @@
-//! `perfx info` says what perf says of a header, field by field, keeps to its schema, and reads no more than the header.
+//! `perfx info` agrees with perf about a header, field by field, matches its schema, and reads only the
+//! header.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,7 +21,7 @@ fn info(fixture: &Fixture) -> Result<Json, String> {
     serde_json::from_slice(&ran.stdout).map_err(|e| e.to_string())
 }
 
-/// The text of a JSON value; what is not UTF-8 can't be compared with what perf prints through a string.
+/// The text of a JSON value; perf's output as a string cannot be compared for text that is not UTF-8.
 fn text(value: &Json) -> String {
     value.as_str().unwrap_or("?").to_owned()
 }
@@ -37,7 +38,7 @@ fn list(value: &Json) -> &[Json] {
     value.as_array().map_or(&[], |list| list)
 }
 
-/// `0-3,8`, of a bitmap.
+/// A bitmap as `0-3,8`.
 fn ranges(bitmap: &Json) -> (usize, String) {
     let words = list(bitmap).iter().map(number).enumerate();
     let bits = words
@@ -54,21 +55,21 @@ fn ranges(bitmap: &Json) -> (usize, String) {
     (bits.len(), rows.collect::<Vec<_>>().join(","))
 }
 
-/// A number of bytes as perf shortens it.
+/// A number of bytes in perf's short form.
 fn shortened(bytes: u64) -> String {
     let units = [(1u64 << 40, "T"), (1 << 30, "G"), (1 << 20, "M"), (1 << 10, "K")];
     let unit = units.into_iter().find(|(unit, _)| bytes >= *unit);
     unit.map_or_else(|| format!("{bytes}B"), |(unit, name)| format!("{}{name}", bytes / unit))
 }
 
-/// The bits that perf's printing of attrs has names for.
+/// The bits that have names in perf's output of attrs.
 fn known_bits(bits: &str) -> String {
     let unknown = |bit: &&str| *bit != "-" && *bit != "TRANSACTION" && !bit.starts_with("bit");
     let bits: BTreeSet<&str> = bits.split('|').filter(unknown).collect();
     bits.into_iter().collect::<Vec<_>>().join("|")
 }
 
-/// An attr as perf prints it, field by field, of the JSON `attr`.
+/// The fields of an attr as perf prints them, from the JSON `attr`.
 fn attr_of_json(attr: &Json) -> BTreeMap<String, String> {
     let names = ["HARDWARE", "SOFTWARE", "TRACEPOINT", "HW_CACHE", "RAW", "BREAKPOINT"];
     let clocks = [("REALTIME", 0), ("MONOTONIC", 1), ("MONOTONIC_RAW", 4), ("BOOTTIME", 7), ("TAI", 11)];
@@ -123,8 +124,8 @@ fn attr_of_json(attr: &Json) -> BTreeMap<String, String> {
     fields
 }
 
-/// The same of a line of perf, whose fields are `NAME: VALUE` or `NAME = VALUE`. Names behind numbers are this machine's in perf 7.3, which
-/// looks them up in /sys.
+/// The same from a line of perf, whose fields are `NAME: VALUE` or `NAME = VALUE`. perf 7.3 adds names after
+/// numbers, which it looks up in this machine's /sys.
 fn attr_of_perf(line: &str, separator: &str) -> BTreeMap<String, String> {
     let mut fields = BTreeMap::new();
     let mut rest = line;
@@ -145,17 +146,17 @@ fn attr_of_perf(line: &str, separator: &str) -> BTreeMap<String, String> {
     fields
 }
 
-/// Takes out what perf reads wrongly.
+/// Removes fields that perf misreads.
 fn forget_misread(info: &Json, attr: &mut BTreeMap<String, String>) {
-    // It does not turn this field round.
+    // It does not swap this field.
     if info["header"]["byte_order"] == "big" {
         attr.remove("sample_regs_intr");
     }
-    // No size is the smallest, which it puts there.
+    // An attr without a size has the smallest one, which perf prints.
     if attr.get("size").is_some_and(|size| size == "64") {
         attr.remove("size");
     }
-    // Of a pipe, it takes its own size for the attr's, and so the first id for a field that is not there.
+    // For a pipe, perf assumes its own attr size, and so takes the first id for a missing field.
     if is_pipe(info) {
         match attr.get("size").map(String::as_str) {
             None => attr.remove("{ bp_len, config2 }"),
@@ -188,8 +189,8 @@ fn same_attr(
     Err(format!("{what}: perfx {{{}}}, perf {{{}}}", only(ours, perf), only(perf, ours)))
 }
 
-/// The lines of `perf report --header-only -I`, of what perfx says: those of the header, then of each feature. An event is one line here, as
-/// `event N`.
+/// The lines of `perf report --header-only -I`, made from perfx's output: the header's lines, then those of
+/// each feature. An event is one line here, `event N`.
 fn expected(info: &Json, perf: &Perf) -> Vec<String> {
     let new = perf.name != "perf";
     let mut lines = Vec::new();
@@ -199,7 +200,7 @@ fn expected(info: &Json, perf: &Perf) -> Vec<String> {
     let file = header["form"] != "pipe";
     let field = |section: &str, field: &str| if file { number(&header[section][field]) } else { 0 };
     let version = header["version"].as_u64().map_or(0, |version| version - 1);
-    // Of pipe data, perf means which of its own ways of reading pipes it took.
+    // For pipe data, perf reports which of its own readers it used.
     if file {
         line(format!("header version : {version}"));
     }
@@ -303,7 +304,7 @@ fn expected(info: &Json, perf: &Perf) -> Vec<String> {
             // perf multiplies where it should divide.
             "CLOCKID" => line(format!("clockid frequency: {} MHz", number(&fields["resolution_ns"]) * 1000)),
             "DIR_FORMAT" => line(format!("directory data version : {}", text(&fields["version"]))),
-            // perf shows these of its own byte order only; 7.3 takes the others for empty.
+            // perf shows these only in its own byte order; 7.3 shows the others as empty.
             "BPF_PROG_INFO" | "BPF_BTF" if header["byte_order"] == "big" && !new => {}
             "BPF_PROG_INFO" if header["byte_order"] == "big" => line("bpf_prog_info empty".into()),
             "BPF_BTF" if header["byte_order"] == "big" => line("btf info empty".into()),
@@ -347,7 +348,7 @@ fn expected(info: &Json, perf: &Perf) -> Vec<String> {
                 let [wall, clock] = ["wall_ns", "clock_ns"].map(|name| number(&fields[name]));
                 let date = match info["clock"]["reference"]["wall"].as_str() {
                     Some(date) => date[..26].replace('T', " "),
-                    // perf stat record writes zeros, and perfx takes them for none.
+                    // perf stat record writes zeros, which perfx treats as none.
                     None => "1970-01-01 00:00:00.000000".to_owned(),
                 };
                 let [second, us] = [wall / 1_000_000_000, wall % 1_000_000_000 / 1000];
@@ -387,7 +388,7 @@ fn expected(info: &Json, perf: &Perf) -> Vec<String> {
                 line(format!("  e_flags : {}", number(&fields["e_flags"])));
             }
             "CLN_SIZE" => line(format!("cacheline size: {}", text(&fields["size"]))),
-            // perf prints nothing of these: TRACING_DATA, BUILD_ID and what it does not know.
+            // perf prints nothing for these: TRACING_DATA, BUILD_ID and unknown features.
             _ => {}
         }
     }
@@ -402,7 +403,8 @@ fn capabilities(pmu: &str, all: &Json) -> String {
     }
 }
 
-/// Names, as perf has them: before 6.13 it adds `:HG` to those it makes itself for events that measure guests, too. It does not read event types.
+/// Event names as in perf: before 6.13 it adds `:HG` to derived names of events that also count in guests. It
+/// does not read event types.
 fn event_name(event: &Json, perf: &Perf) -> String {
     let name = text(&event["name"]);
     let flags = text(&event["attr"]["flags"]);
@@ -414,7 +416,7 @@ fn event_name(event: &Json, perf: &Perf) -> String {
     if old && event["attr"]["precise_ip"] == "0" { name + ":HG" } else { name }
 }
 
-/// `{leader,member}` of each group, and with `all` the events in none.
+/// `{leader,member}` of each group, and with `all` the ungrouped events.
 fn group_lines(info: &Json, perf: &Perf, all: bool) -> Vec<String> {
     let events: Vec<String> = list(&info["events"]).iter().map(|event| event_name(event, perf)).collect();
     let mut lines = Vec::new();
@@ -435,13 +437,13 @@ fn group_lines(info: &Json, perf: &Perf, all: bool) -> Vec<String> {
     lines
 }
 
-/// What perf says of the header and perfx does not, each with the reason.
+/// Lines of perf's header that perfx does not print, each with the reason.
 fn is_left_out(line: &str) -> bool {
-    // A frame and its middle.
+    // A frame and its separator.
     line == "========" || line.is_empty()
-        // When the file was last written: nothing the recording says.
+        // When the file was last written: not part of the recording.
         || line.starts_with("captured on ")
-        // Follows from the features that are there: checked by itself.
+        // Follows from the present features, which are checked separately.
         || line.starts_with("missing features: ")
 }
 
@@ -451,7 +453,7 @@ fn check_header(fixture: &Fixture, perf: &Perf) -> Result<bool, String> {
         return Ok(false);
     }
     let info = info(fixture)?;
-    // perf 6.1 does not read the features of pipe data in the other byte order.
+    // perf 6.1 does not read features of pipe data in the other byte order.
     if perf.name == "perf" && is_pipe(&info) && info["header"]["byte_order"] == "big" {
         return Ok(false);
     }
@@ -483,7 +485,7 @@ fn check_header(fixture: &Fixture, perf: &Perf) -> Result<bool, String> {
             lines.push(line.to_owned());
             continue;
         };
-        // perf reads them from EVENT_DESC.
+        // perf takes them from EVENT_DESC.
         let index = lines.iter().filter(|line| line.starts_with("event ")).count();
         lines.push(format!("event {index}"));
         let ours = described.get(index).ok_or("perf has more events")?;
@@ -505,7 +507,7 @@ fn check_header(fixture: &Fixture, perf: &Perf) -> Result<bool, String> {
     }
     let mut ours = expected(&info, perf);
     if perf.name == "perf" {
-        // Newer than perf 6.1.
+        // These need a perf newer than 6.1.
         let newer = [
             "schedstat",
             "Maximum sched",
@@ -545,7 +547,7 @@ fn check_events(fixture: &Fixture, perf: &Perf) -> Result<bool, String> {
     let mut frequencies = Vec::new();
     for ((event, shown), line) in events.iter().zip(shown).zip(&lines) {
         let mut name = event_name(event, perf);
-        // Of pipe data, perf evlist reads no names; check_header compares them.
+        // perf evlist reads no names from pipe data; check_header compares them.
         if is_pipe(&info) {
             name = line.split_once(": type: ").ok_or("no type")?.0.to_owned();
         }
@@ -583,7 +585,7 @@ fn compare(
     }
 }
 
-/// Recordings that are as they should be, and those hand-typed for features, attrs and old forms.
+/// Sound recordings, and those typed by hand for features, attrs and old forms.
 fn sound() -> Vec<Fixture> {
     let crafted = [
         "features-all",
@@ -600,7 +602,7 @@ fn sound() -> Vec<Fixture> {
         "attrs-",
     ];
     let mut fixtures = recorded();
-    // What stands in these can't be all read, which perf says on standard error, and where it stops differs.
+    // Parts of these cannot be read, which perf reports on standard error, and it stops at different places.
     fixtures.retain(|fixture| !fixture.name.contains("/cut-") && !fixture.name.contains("/killed"));
     fixtures.extend(
         all().into_iter().filter(|fixture| {
@@ -641,7 +643,7 @@ fn json_keeps_to_its_schema() {
         }
         let document: Json = serde_json::from_slice(&ran.done()?.stdout).map_err(|e| e.to_string())?;
         valid(&document)?;
-        // The lines say the same.
+        // The lines contain the same.
         let mut parts: BTreeMap<String, Vec<Json>> = BTreeMap::new();
         for line in run("ndjson").done()?.text().lines() {
             let mut line: Json = serde_json::from_str(line).map_err(|e| e.to_string())?;
@@ -672,7 +674,7 @@ fn a_pipe_says_what_its_file_says() {
     each_fixture(&pipes, |fixture| {
         let file = perfx(args!["info", "-q", fixture.path]).done()?.text();
         let pipe = perfx_with(Stdin::Pipe(&fixture.bytes()), ["info", "-q"]).done()?.text();
-        // How much there is shows only when it ends.
+        // The size is known only at the end.
         let but = |text: &str| {
             text.lines()
                 .filter(|line| !line.starts_with("  name ") && !line.starts_with("  records "))
@@ -694,7 +696,7 @@ fn a_pipe_that_is_still_being_written_is_answered_for() {
         .spawn()
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();
-    // All of it, and no end.
+    // All bytes, but no end of the input.
     stdin.write_all(&bytes).unwrap();
     let begun = Instant::now();
     let code = loop {
@@ -713,7 +715,7 @@ fn a_pipe_that_is_still_being_written_is_answered_for() {
 
 #[test]
 fn records_are_not_read() {
-    // As many bytes as this would take minutes to look at; the file holds none of them.
+    // Reading this many bytes would take minutes; the file is sparse.
     let folder = temp();
     let path = folder.path().join("huge.data");
     let mut bytes = Fixture::new("recorded/plain.p61.data").bytes();
@@ -826,7 +828,7 @@ fn errors() {
     same("info", "errors", &place.say_all(&lines));
 }
 
-/// Some writers leave the largest number there is where they saw no sample.
+/// Some writers leave the largest number if they saw no sample.
 #[test]
 fn a_time_that_nobody_knows_is_not_shown_as_one() {
     let mut file = Fixture::new("recorded/plain.p61.data").bytes();

@@ -1,5 +1,5 @@
-//! `inject` puts in the ids that the files have, of the DSOs that perf finds hit, before the first sample that hits, once, and into every
-//! form of recording; perf says the same of the samples as before.
+//! `inject` adds the files' build-ids for the DSOs that perf finds hit, before the first sample that hits,
+//! once, and in every form of recording; perf shows the same samples as before.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -14,16 +14,16 @@ use crate::parse::{self, BUILD_ID, Contents, Order, Rec, feature};
 use crate::support::{Fixture, Stdin, each, perfs, perfx, root, same_bytes, temp, workloads};
 use crate::tiny;
 
-/// Where the recordings say that the workloads are.
+/// The folder of the workloads in the recordings.
 const WORK: &str = "/tmp/perfx-data/work";
 
-/// The id of an ELF file, or none.
+/// The id of an ELF file, if it has one.
 fn id_of(path: &Path) -> Option<Vec<u8>> {
     let bytes = fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     object::File::parse(&*bytes).unwrap().build_id().unwrap().map(<[u8]>::to_vec)
 }
 
-/// Injects the ids of the workloads, as if `root` were the recorded machine's `/`.
+/// Injects the ids of the workloads, with `root` as the recorded machine's `/`.
 fn inject(options: &[&str], root: &Path, input: &Path, out: &Path) -> Result<(), String> {
     let mut args = args!["inject", "-q", "--no-files", "--root", root, "-o", out, input].to_vec();
     args.extend(options.iter().map(Into::into));
@@ -31,7 +31,7 @@ fn inject(options: &[&str], root: &Path, input: &Path, out: &Path) -> Result<(),
     if ran.code == Some(0) { Ok(()) } else { Err(format!("{options:?}: {ran:?}")) }
 }
 
-/// The ids in a recording of DSOs below a folder, by their names without it.
+/// The ids in a recording for DSOs below a folder, by their names relative to it.
 fn ids_below(folder: &str, bytes: &[u8], is_pipe: bool) -> BTreeMap<String, Vec<u8>> {
     let contents = if is_pipe { Contents::pipe(bytes) } else { Contents::file(bytes) };
     let below = |(_, id, name): (i32, Vec<u8>, Vec<u8>)| {
@@ -41,7 +41,7 @@ fn ids_below(folder: &str, bytes: &[u8], is_pipe: bool) -> BTreeMap<String, Vec<
     contents.build_ids(bytes).into_iter().filter_map(below).collect()
 }
 
-/// The ids that MMAP2 records hold, the same way.
+/// The same for the ids in MMAP2 records.
 fn ids_in_mappings(bytes: &[u8], is_pipe: bool) -> BTreeMap<String, Vec<u8>> {
     let contents = if is_pipe { Contents::pipe(bytes) } else { Contents::file(bytes) };
     let mut ids = BTreeMap::new();
@@ -91,7 +91,8 @@ fn ids_are_those_of_the_files_whole() {
     }
 }
 
-/// Which DSO each sample hits with its own address: index of the record, path. For recordings of one event with IP, TID, TIME and PERIOD.
+/// The DSO that each sample hits with its own address: index of the record, path. For recordings of one event
+/// with IP, TID, TIME and PERIOD.
 fn hits(records: &[Rec], contents: &Contents) -> Vec<(usize, String)> {
     let order = contents.order;
     let sample_type = order.u64(&contents.events[0].0, 24);
@@ -173,8 +174,8 @@ fn a_record_stands_before_the_first_sample_that_hits_and_nowhere_else() {
     }
 }
 
-/// A recording as if it had been made of programs in `folder`, whose name is as long as the original's. They are other files, so their
-/// inodes go in, too.
+/// The recording as if its programs had been in `folder`, whose name is as long as the original's. The files
+/// differ, so their inodes are replaced, too.
 fn moved_to(folder: &Path, fixture: &Fixture) -> Vec<u8> {
     let mut bytes = fixture.bytes();
     let to = folder.to_str().unwrap().as_bytes();
@@ -211,7 +212,7 @@ fn the_dsos_are_those_that_perf_injects() {
         fs::copy(&path, folder.path().join(path.file_name().unwrap())).unwrap();
     }
     let below = folder.path().to_str().unwrap();
-    // perf 7 reads all of them, perf 6.1 those it recorded.
+    // perf 7 reads all of them, perf 6.1 its own.
     let mut compared = 0;
     for name in ["no-buildid.p61", "no-buildid-mmap.p73", "data-mmap.p61", "fp.p61", "threads-named.p61"] {
         let fixture = Fixture::new(&format!("recorded/{name}.data"));
@@ -232,7 +233,7 @@ fn the_dsos_are_those_that_perf_injects() {
             }
             let ran = perfx(args!["inject", "-q", "-f", options, "-o", ours, input]);
             assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-            // Only the section: perf 6.1's records do not say how long an id is.
+            // Only the section: perf 6.1's records do not contain the length of an id.
             let theirs = ids_below(below, &section_only(theirs), false);
             let ours = ids_below(below, &section_only(fs::read(&ours).unwrap()), false);
             assert_eq!(ours, theirs, "{name}: perfx and {} inject {options}", perf.name);
@@ -243,7 +244,7 @@ fn the_dsos_are_those_that_perf_injects() {
     assert!(compared >= 4, "only {compared} of them could be compared");
 }
 
-/// The file with its BUILD_ID records made unknown ones.
+/// The file with its BUILD_ID records changed to an unknown kind.
 fn section_only(mut bytes: Vec<u8>) -> Vec<u8> {
     let contents = Contents::file(&bytes);
     for record in contents.records(&bytes).iter().filter(|record| record.kind == BUILD_ID) {
@@ -311,7 +312,7 @@ fn ids_get_into_every_form() {
             inject(&["--buildids", "--to", form], root, &fixture.path, &out)?;
             let out = fs::read(&out).unwrap();
             let mut ids = ids_below(WORK, &out, *form == "pipe");
-            // What the mapping tells is not told again in a pipe.
+            // In a pipe, an id in a mapping is not repeated.
             ids.extend(ids_in_mappings(&out, *form == "pipe"));
             let expected = id_of(&root.join(&WORK[1..]).join(program));
             if ids.get(*program) != expected.as_ref() {
@@ -324,7 +325,7 @@ fn ids_get_into_every_form() {
 
 #[test]
 fn perf_says_the_same_of_the_samples_as_before() {
-    // Ids that no file has: perf must not look for symbols in a file that is another one.
+    // Ids that no file has: perf must not read symbols from a different file.
     const IDS: &str = "0102030405060708090a0b0c0d0e0f1011121314 /tmp/perfx-data/work/burn,\
         15161718191a1b1c1d1e1f202122232425262728 /tmp/perfx-data/work/forks,\
         292a2b2c2d2e2f30 /usr/lib/x86_64-linux-gnu/libc.so.6";
@@ -390,7 +391,7 @@ fn mappings(bytes: &[u8]) -> Vec<(u32, String)> {
     mappings.map(|record| (contents.order.u32(&record.bytes, 8), name_at(&record, 72))).collect()
 }
 
-/// Names that feature BUILD_ID has.
+/// The names in feature BUILD_ID.
 fn named_in_feature(bytes: &[u8]) -> BTreeSet<String> {
     let bytes = section_only(bytes.to_vec());
     let names = Contents::file(&bytes).build_ids(&bytes).into_iter().map(|(_, _, name)| name);
@@ -456,7 +457,7 @@ fn perf_unwinds_and_decodes_the_same_after_unneeded_mappings_left() {
     main_perfs_agree(&cases);
 }
 
-/// Records of a recording of one event with IP, TID, TIME and PERIOD, typed by hand.
+/// Records for a recording of one event with IP, TID, TIME and PERIOD, typed by hand.
 struct Typed {
     order: Order,
     bytes: Vec<u8>,
@@ -529,7 +530,7 @@ fn the_old_image_of_an_exec_stays_where_samples_during_the_exec_hit_it() {
         .fork(8, 7, 20)
         .exec(8, "tool", 30)
         .mmap2(8, 0x5000, "/bin/tool", 31)
-        // Still in the kernel's exec: the user part is the old image's.
+        // The kernel's exec is under way: the user part belongs to the old image.
         .sample(8, 0x1234, 32)
         .sample(8, 0x5234, 40);
     let folder = temp();
@@ -557,7 +558,7 @@ fn the_vdso_of_a_32_bit_process_gets_no_id_of_the_64_bit_one() {
     let folder = temp();
     let (input, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
     let named = |arch: &str, option: &str| {
-        // The recording has an id for a [vdso], as perf record writes it of 64-bit processes.
+        // The recording has an id for a [vdso], which perf record writes for 64-bit processes.
         let entry = [&[0; 4][..], &[2, 0, 44, 0], &[0xff; 4], &[0xab; 20], &[0; 4], b"[vdso]\0\0"].concat();
         let arch = [&8u32.to_le_bytes(), arch.as_bytes()].concat();
         let features = [(2, entry), (6, arch)];
@@ -576,7 +577,7 @@ fn the_vdso_of_a_32_bit_process_gets_no_id_of_the_64_bit_one() {
     const HIGH: (u32, u64) = (10, 0x7fff_f7fc_0000);
     for option in ["-B", "--mmap2-buildid-all"] {
         assert_eq!(named("x86_64\0\0", option), [HIGH], "{option}");
-        // A 32-bit kernel has but one.
+        // A 32-bit kernel has only one.
         assert_eq!(named("armv7l\0\0", option), [(10, 0xf7f4_c000), HIGH], "{option}");
     }
     for option in ["-b", "--buildid-all"] {
@@ -616,7 +617,7 @@ fn all_dsos_of_processes_whose_user_stacks_are_sampled_count_as_hit() {
     }
 }
 
-/// Names and ids of MMAP2 records that hold one.
+/// Names and ids of MMAP2 records with an id.
 fn held_by_mappings(bytes: &[u8]) -> BTreeMap<String, Vec<u8>> {
     let contents = Contents::file(bytes);
     let mut held = BTreeMap::new();
@@ -624,7 +625,7 @@ fn held_by_mappings(bytes: &[u8]) -> BTreeMap<String, Vec<u8>> {
         if contents.order.u16(&record.bytes, 4) & 0x4000 != 0 {
             let size = usize::from(record.bytes[40]);
             let name = name_at(record, 72);
-            // The kernel's mapping is named after a symbol, too.
+            // The kernel's mapping has the name of a symbol, too.
             let name = name.replace("[kernel.kallsyms]_text", "[kernel.kallsyms]");
             held.insert(name, record.bytes[44..44 + size].to_vec());
         }
@@ -776,7 +777,7 @@ fn without_anything_to_inject_the_recording_is_copied() {
     let ran = perfx(args!["inject", "--in-place", there]);
     assert!(ran.code == Some(0) && ran.stderr.contains("is unchanged"), "{}", ran.stderr);
     same_bytes("in place", &bytes, &fs::read(&there).unwrap()).unwrap();
-    // Where to find ids is of no use without saying what to do with them.
+    // Places for ids are useless without an option that says what to inject.
     let ran = perfx(args!["inject", "--known-build-ids", "aa /bin/x", there]);
     assert_eq!(ran.code, Some(2), "{}", ran.stderr);
 }
@@ -849,7 +850,7 @@ fn a_thread_without_a_name_is_called_by_its_tid() {
 
 #[test]
 fn an_event_without_ids_keeps_its_name_in_a_pipe() {
-    // A name that perf would not make, and no ids.
+    // A name that perf would not derive, and no ids.
     let mut bytes = Fixture::new("recorded/no-buildid.p61.data").bytes();
     for at in 0..bytes.len() - 9 {
         if bytes[at..].starts_with(b"cpu-clock") {
@@ -882,7 +883,8 @@ fn an_event_without_ids_keeps_its_name_in_a_pipe() {
     assert_eq!(name(&back), name(&input));
 }
 
-/// The file without this feature: its bit is cleared, and the slots behind its own move up, as where perf record failed to write it.
+/// The file without this feature: its bit is cleared, and later slots move up, as if perf record had failed
+/// to write it.
 fn without_feature(mut bytes: Vec<u8>, feature: u64) -> Vec<u8> {
     let contents = Contents::file(&bytes);
     let slot = contents.features.keys().position(|&there| there == feature).expect("the feature");

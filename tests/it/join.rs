@@ -1,4 +1,4 @@
-//! `perfx sort` changes nothing but the order, and a join is what its inputs are together: perf shows the same of both.
+//! `perfx sort` changes only the order, and perf shows the same for a join as for its inputs together.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +19,7 @@ fn data(name: &str) -> PathBuf {
     root().join("tests/data").join(name)
 }
 
-/// Kind, time and bytes of each record, FINISHED_ROUNDs aside.
+/// Kind, time and bytes of each record, except FINISHED_ROUNDs.
 fn records(path: &Path) -> Vec<(RecordType, u64, Vec<u8>)> {
     let mut recording = Recording::open(path).unwrap();
     let endian = recording.endian;
@@ -47,7 +47,7 @@ fn in_order(records: &[(RecordType, u64, Vec<u8>)]) -> bool {
     })
 }
 
-/// What perf shows, and that it does not complain.
+/// perf's output; perf must not report an error.
 fn script(perf: &Perf, path: &Path, fields: &str) -> Result<Vec<String>, String> {
     let ran = perf.run(Stdin::Null, args!["script", "-f", "-F", fields, "--ns", "-i", path]);
     let complains = ran.stderr.contains("out of order");
@@ -57,7 +57,7 @@ fn script(perf: &Perf, path: &Path, fields: &str) -> Result<Vec<String>, String>
     Ok(ran.text().lines().map(str::to_owned).collect())
 }
 
-/// Those that a transformation can take.
+/// The recordings that a transformation accepts.
 fn whole() -> Vec<Fixture> {
     let unfinished = ["killed", "cut-0", "cut-1", "switch-output-z", "pipe-cut"];
     recorded().into_iter().filter(|f| !unfinished.iter().any(|part| f.name.contains(part))).collect()
@@ -74,7 +74,7 @@ fn sorting_changes_nothing_but_the_order() {
         if !in_order(&after) {
             return Err("the output is not in order".into());
         }
-        // What pipe data says among its records a file says in its header.
+        // A file has the contents of these records in its header.
         let of_header = |kind: RecordType| (64..=66).contains(&kind.0) || kind == RecordType::HEADER_FEATURE;
         before.retain(|(kind, ..)| fixture.form != Form::Pipe || !of_header(*kind));
         let sorted = in_order(&before);
@@ -114,7 +114,7 @@ fn perf_shows_the_same_of_what_is_sorted() {
         for perf in &perfs {
             let show = |path: &Path| perf.run(Stdin::Null, args!["script", "-f", "-i", path]);
             let (before, after) = (show(&fixture.path), show(&out));
-            // It may bear in pipe data what it refuses in a file: attrs larger than its own.
+            // perf may accept in pipe data what it refuses in a file: attrs larger than its own.
             if before.code != Some(0) || fixture.form == Form::Pipe && after.code != Some(0) {
                 continue;
             }
@@ -128,7 +128,7 @@ fn perf_shows_the_same_of_what_is_sorted() {
     });
 }
 
-/// Recordings that are of one machine and boot, and put perf and us to different tests.
+/// Recordings of one machine and boot that test different parts of perf and perfx.
 const JOINS: &[&[&str]] = &[
     &["plain.p61", "fp.p61"],
     &["fp.p61", "plain.p61"],
@@ -148,7 +148,7 @@ const JOINS: &[&[&str]] = &[
     &["cgroups.p73", "kernel.p73", "buildid-mmap.p73"],
 ];
 
-/// Lines with the time each begins with, and those that go with them, in order of time and of the inputs.
+/// Lines grouped by their time, in order of time and of the inputs.
 fn by_time(scripts: &[Vec<String>]) -> Vec<String> {
     let mut blocks: Vec<(String, Vec<String>)> = Vec::new();
     for script in scripts {
@@ -165,7 +165,7 @@ fn by_time(scripts: &[Vec<String>]) -> Vec<String> {
     blocks.into_iter().flat_map(|(_, lines)| lines).map(|line| squeezed(&line)).collect()
 }
 
-/// Columns are as wide as the widest of a recording.
+/// perf's columns are as wide as the widest value of a recording, so spaces are squeezed.
 fn squeezed(line: &str) -> String {
     line.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -208,7 +208,8 @@ fn perf_shows_of_a_join_what_it_shows_of_its_inputs() {
     );
 }
 
-/// Names and attrs of the events, in any order, with how many ids they have; and all else that does not depend on which input is first.
+/// Names and attrs of the events, in any order, with the number of their ids; and everything else that does
+/// not depend on the order of the inputs.
 fn content(path: &Path) -> BTreeMap<String, usize> {
     let recording = Recording::open(path).unwrap();
     let mut content = BTreeMap::new();
@@ -289,7 +290,7 @@ fn parts_of_a_recording_become_what_it_would_have_been() {
     let ran = perfx(args!["join", parts[0], parts[1], parts[2], "-o", out]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert!(!ran.stderr.contains("become others"), "the ids are those of all parts: {}", ran.stderr);
-    // What happened is there once, and so is each event.
+    // Every record and every event occurs once.
     let happened = |path: &Path| -> Vec<_> {
         records(path)
             .into_iter()
@@ -306,7 +307,7 @@ fn parts_of_a_recording_become_what_it_would_have_been() {
         let fields = "pid,tid,time,event";
         let scripts = parts.each_ref().map(|part| script(&perf, part, fields).unwrap());
         same_lines(perf.name, &by_time(&scripts), &by_time(&[script(&perf, &out, fields).unwrap()])).unwrap();
-        // Alone a part does not know what was mapped before it.
+        // Alone, a part does not know earlier mappings.
         let unknown = |path: &Path| {
             let lines = script(&perf, path, "tid,time,ip,sym,dso").unwrap();
             lines.iter().filter(|line| line.contains("([unknown])")).count()
@@ -479,7 +480,8 @@ fn where_records_without_a_time_stand() {
     same("join", "without_a_time", &place.dump("out.data", &["feature EVENT_DESC"], &kinds));
 }
 
-/// Only the inputs' features were united, and one of `--buildid-all` says nothing: perf's shares of time were those of the others.
+/// Only the inputs' features were merged, and --buildid-all writes no times: perf then used the times of the
+/// other inputs.
 #[test]
 fn sample_time_is_that_of_all_samples() {
     let folder = temp();
@@ -493,7 +495,7 @@ fn sample_time_is_that_of_all_samples() {
     }
 }
 
-/// Ids of an input without an ID_INDEX (of perf before 5.18) were in none.
+/// Ids of an input without an ID_INDEX (from perf before 5.18) were missing in the output's.
 #[test]
 fn ids_of_an_input_without_an_index_are_in_the_output_s() {
     let place = Place::new(&[
@@ -520,7 +522,7 @@ fn ids_of_an_input_without_an_index_are_in_the_output_s() {
     same("join", "id_index", &text.join("\n"));
 }
 
-/// It was the first input's or none's.
+/// It was the first input's or none.
 #[test]
 fn a_kcore_of_the_same_kernel_goes_along() {
     let folder = temp();
@@ -543,11 +545,11 @@ fn a_kcore_of_the_same_kernel_goes_along() {
         let apart = [lines(&plain), lines(&kcore)];
         same_lines(perf.name, &by_time(&apart), &by_time(&[lines(&out)])).unwrap();
     }
-    // Of two, the first input's; and a file has no place for it.
+    // Of two, the first input's is kept; a file has no place for it.
     assert_eq!(join(&kcore, &data("recorded/kcore.p612.data"), &[]).0, Some(3));
     fs::remove_dir_all(&out).unwrap();
     assert_eq!(join(&plain, &kcore, &["--to", "file"]).0, Some(3));
-    // That of another boot is of no use, and what is left is a file.
+    // One of another boot is useless, and without it the output is a file.
     fs::remove_file(&out).unwrap();
     let there = folder.path().join("there");
     fs::create_dir(&there).unwrap();
@@ -569,12 +571,12 @@ fn inputs_may_be_given_as_perf_takes_them() {
     perfx(args!["join", "-q", a, b, c, "-o", named]).done().unwrap();
     perfx(args!["join", "-q", "-i", a, "--input", b, c, "-o", given]).done().unwrap();
     same_bytes("-i", &fs::read(named).unwrap(), &fs::read(given).unwrap()).unwrap();
-    // A command that reads one input takes the last, like perf.
+    // A command with one input takes the last one, like perf.
     let ran = perfx(args!["copy", "-i", a, "-i", b, "-n"]);
     assert!(ran.code == Some(0) && ran.stderr.contains("fp.p61.data"), "{}", ran.stderr);
 }
 
-/// How long a record waits was told by other batches than those it was then read in.
+/// The waiting time of records was computed from other batches than those read later.
 #[test]
 fn a_compressed_input_of_many_batches_is_joined_in_order() {
     let folder = temp();
@@ -592,14 +594,15 @@ fn a_compressed_input_of_many_batches_is_joined_in_order() {
     same_bytes("joined", &joined("plain.data"), &joined("packed.data")).unwrap();
 }
 
-/// perf reads a file without sample_id_all in the order of the file, and names of processes would come before all samples, or behind them.
+/// perf reads a file without sample_id_all in file order, so process names would come before all samples, or
+/// after them.
 #[test]
 fn records_without_a_time_stay_between_their_neighbours_where_perf_does_not_sort() {
     let sampled = tiny::IP | tiny::TID | tiny::TIME;
     let (mut data, mut plain) = (Vec::new(), Vec::new());
     let mut add = |record: Vec<u8>| data.extend(record);
     add(tiny::comm(7, b"first\0\0\0"));
-    // What one CPU wrote, and then what another did.
+    // First the records of one CPU, then those of another.
     for time in [1_000, 3_000] {
         add(tiny::sample(7, time));
     }
@@ -615,7 +618,7 @@ fn records_without_a_time_stay_between_their_neighbours_where_perf_does_not_sort
     let path = |name: &str| folder.path().join(name);
     fs::write(path("a.data"), tiny::file(sampled, tiny::COMM, &data, &[])).unwrap();
     fs::write(path("b.data"), tiny::file(sampled, tiny::COMM, &plain, &[])).unwrap();
-    // Kinds of records in their order, a SAMPLE by its time in µs, a COMM by its name.
+    // Kinds of records in order, a SAMPLE with its time in µs, a COMM with its name.
     let shown = |name: &str| -> String {
         let told = |(kind, time, bytes): (RecordType, u64, Vec<u8>)| match kind {
             RecordType::COMM => String::from_utf8_lossy(&bytes[16..]).trim_end_matches('\0').to_owned(),
@@ -634,7 +637,7 @@ fn records_without_a_time_stay_between_their_neighbours_where_perf_does_not_sort
             lines.sort();
             lines
         };
-        // Of the sample at 2, which another CPU wrote, only the time says that it came before the second name.
+        // The sample at 2 is from another CPU, and only its time shows that it precedes the second name.
         let differ: Vec<_> =
             named("sorted").into_iter().filter(|line| !named("a.data").contains(line)).collect();
         assert_eq!(differ, ["first 0.000002000:"], "{}", perf.name);

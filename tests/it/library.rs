@@ -1,4 +1,4 @@
-//! What a program that uses perfx-format as a library does with it: its examples, and copies made record by record.
+//! Uses perfx-format as a library: its examples, and copies made record by record.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -90,7 +90,7 @@ fn a_copy_made_record_by_record_holds_the_same() {
                 }
             }
             let (copied, fault) = records_of(&mut copy);
-            // Pipe data has records of its own for names and build-ids.
+            // Pipe data has additional records for names and build-ids.
             let own = copied.len() - records.len();
             if fault.is_some() || copied[own..] != records || form == "file" && own > 0 {
                 return Err(format!("{form}: {} records of {}", copied.len(), records.len()));

@@ -1,4 +1,5 @@
-//! The integration tests, one binary: what the whole program promises, shown on the recordings of `tests/data`.
+//! The integration tests, in one binary: the promises of the whole program, on the recordings of
+//! `tests/data`.
 
 mod cli;
 mod compress;

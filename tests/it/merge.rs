@@ -1,5 +1,5 @@
-//! What a merge of host and guest must satisfy, shown on the pair of tests/data/guests, and on every pair below /tmp/perfx-data/guest where
-//! record-guest.sh of the shared tools has been run.
+//! Checks merges of host and guest, on the pair of tests/data/guests, and on every pair below
+//! /tmp/perfx-data/guest, if there are any.
 
 mod check;
 
@@ -44,7 +44,7 @@ fn the_pair_satisfies_all_assertions_and_its_offset_is_found() {
     let clock = clock_said(&ran.stderr).expect("an offset is said");
     check(&load(&path("host.data")), &load(&path("guest.data")), &load(&path("merged.data")), PID, clock)
         .unwrap();
-    // Within 10 µs of where TSCs that host and guest read in turns put it.
+    // Within 10 µs of the offset measured by reading the TSC on host and guest in turns.
     assert!((clock.1 - 2.596135).abs() < 1e-5, "{}", clock.1);
 }
 
@@ -82,7 +82,7 @@ fn real_pairs_satisfy_all_assertions() {
         let given = |more: &str| format!("{},pid={pid}{more}", guest.join("guest.data").display());
         let mut ran = merge(&host, &given(""), &merged);
         if ran.code == Some(1) {
-            // Refused with a sentence: no switch records on the host, no time in the guest.
+            // Refused with a sentence: no switch records on the host, or no time in the guest.
             let told = fs::read_to_string(guest.join("time.json")).unwrap_or_default();
             let number = |name: &str| {
                 let (_, rest) = told.split_once(&format!("\"{name}\": "))?;
@@ -101,7 +101,8 @@ fn real_pairs_satisfy_all_assertions() {
         let clock = clock_said(&ran.stderr).ok_or("no offset is said")?;
         let loaded = load(&host);
         check(&loaded, &load(&guest.join("guest.data")), &load(&merged), pid, clock)?;
-        // What perf 6.1 merges right: hosts with an IDENTIFIER, neither of them compressed or pipe data, no tracepoints.
+        // perf 6.1 merges these correctly: hosts with an IDENTIFIER, neither recording compressed or pipe
+        // data, no tracepoints.
         let simple = ["02", "03", "04", "07", "13", "14", "15", "24", "26", "27"];
         let number = folder.file_name().unwrap_or_default().to_string_lossy()[..2].to_owned();
         if let Some(perf) = perfs.iter().find(|perf| perf.name == "perf" && simple.contains(&&*number))
@@ -116,7 +117,8 @@ fn real_pairs_satisfy_all_assertions() {
             let mut all: Vec<std::ffi::OsString> = question.iter().map(Into::into).collect();
             all.push(merged.clone().into());
             let said = perf.run(Stdin::Null, all);
-            // It knows no attr as large as a newer perf's, merged or not; and it may say that the recordings themselves lost something.
+            // It refuses the larger attrs of a newer perf, merged or not; and it may report losses of the
+            // recordings themselves.
             let newer = said.stderr.contains("incompatible file format")
                 && load(&merged).events.iter().any(|event| event.raw().len() > 136);
             let quiet = said.stderr.trim().is_empty() || said.stderr.contains("Check IO/CPU overload");
@@ -129,7 +131,8 @@ fn real_pairs_satisfy_all_assertions() {
     });
 }
 
-/// Of two guests the one with two VCPUs can only be the process with two; so the other one is the other's, in whatever order they are named.
+/// The guest with two VCPUs can only belong to the process with two; so the other guest belongs to the other
+/// process, in any order of the arguments.
 #[test]
 fn guests_find_their_processes_in_any_order() {
     let folder = Path::new("/tmp/perfx-data/guest/04-two");
@@ -143,7 +146,8 @@ fn guests_find_their_processes_in_any_order() {
     }
 }
 
-/// The differences between perf's merge of a pair and this one; `None` where perf crashes, as from 6.12 on.
+/// The differences between perf's merge of a pair and perfx's; `None` if perf crashes, as it does from 6.12
+/// on.
 fn against_perf(
     perf: &Perf,
     host: &Path,
@@ -174,7 +178,8 @@ fn perf_merges_the_same_records_but_for_its_faults() {
     let clock = clock_said(&ran.stderr).unwrap();
     let (host, guest, merged) = (path("host.data"), path("guest.data"), path("merged.data"));
     if let Some(found) = against_perf(&perf, &host, &guest, PID, &merged, clock) {
-        // This host has SWITCH records, from which perf takes the CPU by chance right; of SWITCH_CPU_WIDE it does not.
+        // This host has SWITCH records, for which perf finds the right CPU by chance; for SWITCH_CPU_WIDE it
+        // does not.
         assert_eq!(found, BTreeMap::new());
     }
 }
@@ -185,7 +190,7 @@ fn guests_in_any_order_give_the_same_records() {
     let path = |name: &str| folder.path().join(name).display().to_string();
     let clock = ",offset=-14026330256359,scale=2.5961349024293154";
     let first = format!("{},pid={PID}{clock}", path("guest.data"));
-    // The same guest as if another process ran it.
+    // The same guest, as if another process ran it.
     let second = format!("{},pid=7,vcpu=0:{},vcpu=1:{}{clock}", path("guest.data"), THREADS[0], THREADS[1]);
     let merge = |input: &str, guests: &[&str], output: &str, threads: &str| {
         let mut line = args!["merge", "-@", threads, "-f", "-o", path(output), path(input)].to_vec();
@@ -238,7 +243,7 @@ fn a_merge_through_pipes_has_the_same_records() {
         |name: &str| -> Vec<_> { load(&path(name)).records.into_iter().map(|record| record.bytes).collect() };
     let front = load(&path("merged.pipe")).events;
     assert_eq!(front, load(&path("merged.data")).events);
-    // Names of events are records in pipe data.
+    // In pipe data, event names are records.
     let (file, pipe) = (bytes("merged.data"), bytes("merged.pipe"));
     let is_made = |bytes: &&Vec<u8>| !matches!(bytes[0], 64..=68 | 78 | 80) || bytes[0] == 68;
     assert!(file.iter().filter(is_made).eq(pipe.iter().filter(is_made)), "not the same records");
@@ -254,8 +259,8 @@ fn a_merge_through_pipes_has_the_same_records() {
     }
 }
 
-/// perf has nothing to say of a merged recording, and shows the guest's records. (Where it can't read the host alone, it need not; nor an attr
-/// of a newer perf, which it takes in pipe data only.)
+/// perf reports no error for a merged recording, and shows the guest's records. (Unless it cannot read the
+/// host alone, or an attr is from a newer perf, which it accepts in pipe data only.)
 fn perf_reads(perf: &Perf, host: &Path, merged: &Path, least: usize) -> Result<(), String> {
     let newer = load(merged).events.iter().any(|event| event.raw().len() > 128);
     if newer || !perf.can_read(host) {
@@ -277,7 +282,7 @@ fn perf_reads(perf: &Perf, host: &Path, merged: &Path, least: usize) -> Result<(
     })
 }
 
-/// Done, or refused with one of these sentences.
+/// The merge succeeds, or is refused with one of these sentences.
 fn done_or_refused(ran: Ran, known: &[&str]) -> Result<Option<Ran>, String> {
     if ran.code != Some(1) {
         return ran.done().map(Some);
@@ -286,7 +291,7 @@ fn done_or_refused(ran: Ran, known: &[&str]) -> Result<Option<Ran>, String> {
     holds(sentence, || ran.stderr.clone()).map(|()| None)
 }
 
-/// Why neither a host nor a guest may fit, in words of the errors.
+/// The reasons why a host or a guest may be unsuitable, as in the errors.
 const UNFIT: [&str; 10] = [
     "no sample_id",
     "event id",
@@ -300,7 +305,7 @@ const UNFIT: [&str; 10] = [
     "no event",
 ];
 
-/// Hosts of all forms, that have no IDENTIFIER, one or several events, and no FINISHED_INIT.
+/// Hosts of all forms, without IDENTIFIER, with one or several events, and without FINISHED_INIT.
 #[test]
 fn hosts_of_every_age_and_form_are_read_by_perf() {
     let folder = pair();
@@ -409,7 +414,7 @@ fn what_a_merge_says_and_every_refusal() {
 fn clocks_are_told_apart_and_wall_clocks_serve() {
     let folder = pair();
     let dir = folder.path();
-    // The guest as if recorded with -k CLOCK_MONOTONIC: flag 25 of its attrs, and which clock.
+    // The guest as if recorded with -k CLOCK_MONOTONIC: flag 25 of its attrs, and the clock's number.
     let mut bytes = fs::read(dir.join("guest.data")).unwrap();
     let word = |bytes: &[u8], at: usize| u64_at(bytes, at) as usize;
     let (size, attrs, length) = (word(&bytes, 16), word(&bytes, 24), word(&bytes, 32));
@@ -467,7 +472,7 @@ fn a_merge_is_a_pass_among_others() {
     let done = |ran: Ran| assert!(ran.code == Some(0), "{}", ran.stderr);
     done(merge(&path("host.data"), guest.to_str().unwrap(), &path("merged.data")));
     done(perfx(args!["inject", "--buildid-all", "--no-files", path("merged.data"), "-o", path("ids.data")]));
-    // Through a pipe, nothing is different.
+    // The same result through a pipe.
     let piped = perfx(args!["merge", path("host.data"), guest]).stdout;
     let ran = run(
         perfx_command().args(args!["inject", "--buildid-all", "--no-files", "-", "-o", path("piped.data")]),
@@ -477,18 +482,18 @@ fn a_merge_is_a_pass_among_others() {
     let is_kernels = |bytes: &&Vec<u8>| u32::from_le_bytes(bytes[..4].try_into().unwrap()) < 64;
     let (file, pipe) = (stored(&path("ids.data")), stored(&path("piped.data")));
     assert!(file.iter().filter(is_kernels).eq(pipe.iter().filter(is_kernels)), "not the same records");
-    // In one chain, compressed behind it.
+    // In one chain, followed by compression.
     let chain = format!("merge:guest={},build-ids:all:no-files,compress", guest.display());
     done(perfx(args!["run", "-p", chain, path("host.data"), "-o", path("chain.data")]));
     done(perfx(args!["decompress", path("chain.data"), "-o", path("chain.plain")]));
     let (merged, chained) = (stored(&path("merged.data")), stored(&path("chain.plain")));
     let is_build_id = |bytes: &&Vec<u8>| bytes[..4] != [67, 0, 0, 0];
     assert!(merged.iter().eq(chained.iter().filter(is_build_id)), "not the records of a merge alone");
-    // Behind another pass, which hands it every record.
+    // After another pass, which passes on every record.
     let chain = format!("reindex-times,merge:guest={}", guest.display());
     done(perfx(args!["run", "-p", chain, path("host.data"), "-o", path("behind.data")]));
     assert!(merged == stored(&path("behind.data")), "not the records of a merge alone");
-    // As perf is asked for it.
+    // In perf's syntax.
     let clock = clock_said(&merge(&path("host.data"), guest.to_str().unwrap(), &path("again.data")).stderr);
     let (offset, scale) = clock.unwrap();
     let guest_data = format!("--guest-data={},{PID},{offset},{scale}", guest.display());
@@ -501,7 +506,7 @@ fn a_merge_is_a_pass_among_others() {
     .unwrap();
 }
 
-/// A guest is a directory, compressed, pipe data: the same records.
+/// A guest that is a directory, compressed or pipe data gives the same records.
 #[test]
 fn a_guest_of_any_form_gives_the_same_records() {
     let folder = pair();
@@ -509,7 +514,7 @@ fn a_guest_of_any_form_gives_the_same_records() {
     let host = path("host.data");
     assert_eq!(merge(&host, path("guest.data").to_str().unwrap(), &path("merged.data")).code, Some(0));
     let expected = stored(&path("merged.data"));
-    // With its kernel's memory, as by perf record --kcore.
+    // With a copy of its kernel, as from perf record --kcore.
     fs::create_dir_all(path("guest.dir/kcore_dir")).unwrap();
     fs::copy(path("guest.data"), path("guest.dir/data")).unwrap();
     fs::write(path("guest.dir/kcore_dir/kallsyms"), "ffffffff81000000 T _text\n").unwrap();
@@ -532,7 +537,7 @@ fn a_guest_of_any_form_gives_the_same_records() {
     }
 }
 
-/// A guest that is no guest: an error with a sentence, or a warning; never an unreadable recording.
+/// An unsuitable guest gives an error or a warning, and never an unreadable recording.
 #[test]
 fn what_makes_no_sense_is_refused_or_suspect() {
     let folder = pair();
@@ -549,12 +554,12 @@ fn what_makes_no_sense_is_refused_or_suspect() {
     refused("/dev/null".into(), "too few for a perf.data header");
     refused(path("empty.data").display().to_string(), "too few for a perf.data header");
     refused(path("text.data").display().to_string(), "magic");
-    // The host is no guest of its own, nor is there any one moment.
+    // The host is not a guest of its own, and no offset fits.
     refused(format!("{},pid={PID}", host.display()), "cannot determine the clock offset");
     let few = crate::support::Fixture::new("recorded/switch.p61.data").path;
     let named: String = (0..8).map(|vcpu| format!(",vcpu={vcpu}:{}", THREADS[vcpu % 2])).collect();
     refused(format!("{},pid={PID}{named}", few.display()), "cannot determine the clock offset");
-    // Guests' pids are no pids of the host, whatever their number.
+    // A guest's pids are not the host's, even if the numbers are equal.
     let clock = "offset=-14026330256359,scale=2.5961349024293154";
     let vcpus = format!("vcpu=0:{},vcpu=1:{}", THREADS[0], THREADS[1]);
     let guest = path("guest.data").display().to_string();
@@ -562,7 +567,7 @@ fn what_makes_no_sense_is_refused_or_suspect() {
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     let ran = merge(&path("one.data"), &format!("{guest},pid={PID},{clock}"), &path("two.data"));
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-    // VCPUs swapped: the schedule is another.
+    // With the VCPUs swapped, the schedule differs.
     let swapped = format!("vcpu=0:{},vcpu=1:{}", THREADS[1], THREADS[0]);
     let ran = merge(&host, &format!("{guest},pid={PID},{swapped},{clock}"), &path("swapped.data"));
     assert!(ran.code == Some(3) && ran.stderr.contains("but nearly all should be"), "{}", ran.stderr);
@@ -595,7 +600,8 @@ fn samples_come_along_when_asked_for() {
     }
 }
 
-/// Nothing of it can go before all has been read, and so much is not kept in memory: it is put in order in a temporary file.
+/// Nothing of it can be written before everything is read, and it does not fit in memory: it is sorted in a
+/// temporary file.
 #[test]
 fn a_guest_in_great_disorder_is_merged_in_order() {
     const TIMES: usize = 320;
@@ -619,13 +625,13 @@ fn a_guest_in_great_disorder_is_merged_in_order() {
     };
     let host = load(&path("host.data")).records.len();
     let (one, many) = (merged("guest.data"), merged("disorder.data"));
-    // But for the ID_INDEX.
+    // Except for the ID_INDEX.
     assert_eq!(many.records.len() - host - 1, (one.records.len() - host - 1) * TIMES);
     let ran = perfx(args!["doctor", path("disorder.merged")]);
     assert_eq!(ran.code, Some(0), "{}{}", ran.text(), ran.stderr);
 }
 
-/// An ELF file that holds nothing but this build-id.
+/// An ELF file that contains only this build-id.
 fn elf(id: u8) -> Vec<u8> {
     let notes = notes(id);
     let mut bytes = b"\x7fELF\x02\x01\x01".to_vec();
@@ -655,7 +661,8 @@ fn notes(id: u8) -> Vec<u8> {
     [&b"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0"[..], &[id; 20]].concat()
 }
 
-/// The guest's own record of its build-ids is taken from it, and a folder stands for its `/`: directly, or below `--guestmount` as its pid.
+/// The guest's own build-ids are removed from its recording, and a folder replaces its `/`: directly, or
+/// below `--guestmount` by pid.
 #[test]
 fn build_ids_of_a_guest_are_found_below_its_root() {
     use std::os::unix::fs::symlink;
@@ -680,7 +687,7 @@ fn build_ids_of_a_guest_are_found_below_its_root() {
     put("sys/kernel/notes", &notes(3));
     put("sys/module/virtio/notes/.note.gnu.build-id", &notes(4));
     put("lib/modules/6.1.0-perfx-00/kernel/net/9p/9pnet.ko", &elf(5));
-    // What leads out of it is not there.
+    // Links that lead out of it are not followed.
     fs::create_dir_all(dir.join("outside/notes")).unwrap();
     fs::write(dir.join("outside/elf"), elf(6)).unwrap();
     fs::write(dir.join("outside/notes/note"), notes(7)).unwrap();
@@ -728,15 +735,15 @@ fn build_ids_of_a_guest_are_found_below_its_root() {
             assert!(said.lines().any(|said| said == line), "{}: no {line} in {said}", perf.name);
         }
     }
-    // Another kernel than the recorded one tells nothing of that.
+    // A kernel other than the recorded one is not used.
     put("proc/sys/kernel/osrelease", b"6.1.0-57-amd64\n");
     let line = ["merge", "-n", "host.data", &relative];
     let ran = run(perfx_command().current_dir(dir).args(line), Stdin::Null);
     assert!(ran.stderr.contains("3 build-ids found below"), "{}", ran.stderr);
 }
 
-/// A host whose perf did not look at its samples has 0 to 0 in SAMPLE_TIME. The end of the guest's records took its place, so that
-/// `perf script --time 0%-50%` showed nothing.
+/// A host whose perf did not read its samples has 0 to 0 in SAMPLE_TIME. The end of the guest's records
+/// replaced it, so that `perf script --time 0%-50%` showed nothing.
 #[test]
 fn a_sample_time_that_is_unknown_stays_unknown() {
     let folder = pair();
@@ -763,7 +770,8 @@ fn a_sample_time_that_is_unknown_stays_unknown() {
     };
     assert_eq!(merged("unknown.data", &[]), (0, 0));
     assert_eq!(merged("unknown.data", &["--samples"]), (0, 0));
-    // A guest that ends after the host widens it by its samples, if they are merged, and by nothing else.
+    // A guest that ends after the host extends the host's times by its samples, if they are merged, and by
+    // nothing else.
     let guest =
         format!("{},pid={PID},offset=-14126330256359,scale=2.5961349024293154", path("guest.data").display());
     let late = |more: &[&str]| {
@@ -785,7 +793,8 @@ fn a_sample_time_that_is_unknown_stays_unknown() {
     assert_eq!((first, last), (known.0, known.1.max(latest)));
 }
 
-/// Another process with threads of the same names had to be ruled out by pid=. It ran at other times.
+/// Another process with threads of the same names had to be excluded with pid=, although it ran at other
+/// times.
 #[test]
 fn of_several_processes_the_one_whose_schedule_fits_ran_the_guest() {
     let folder = pair();
@@ -817,7 +826,7 @@ fn of_several_processes_the_one_whose_schedule_fits_ran_the_guest() {
         }
         if record.time != 0 {
             renamed(trailer);
-            // Where the one ran, the other rests, from the end to the begin.
+            // It runs when the other one is idle, from start to end.
             let time = first + last - u64_at(&bytes, trailer + 8);
             bytes[trailer + 8..trailer + 16].copy_from_slice(&time.to_le_bytes());
         }
@@ -837,7 +846,7 @@ fn of_several_processes_the_one_whose_schedule_fits_ran_the_guest() {
     let said =
         ran.stderr.contains(&format!("machine {PID};")) && ran.stderr.contains("VCPU 0 is thread 31314");
     assert!(ran.code == Some(0) && said, "{:?} {}", ran.code, ran.stderr);
-    // Where the offset is given, it is not looked at when they ran.
+    // If the offset is given, the running times are not compared.
     let given = format!("{},offset=-14026330256359,scale=2.5961349024293154", guest.display());
     let ran = merge(&path("sorted.data"), &given, &path("merged.data"));
     assert!(

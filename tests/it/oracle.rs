@@ -1,6 +1,6 @@
-//! Promise 6: perf itself reads what perfx writes, and says the same of it as of the recording it was made from.
+//! Promise 6: perf itself reads the output of perfx, and shows the same as for the input.
 //!
-//! What a perf refuses to read before is not asked of it after.
+//! If a perf refuses the input, it is not asked about the output.
 
 use std::ffi::OsString;
 use std::fs;
@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::args;
 use crate::support::{Fixture, Perf, Stdin, each, perfs, perfx, same_lines, temp};
 
-/// What perf is asked, and which of its lines tell of the recording; the others tell of its form, its name or its time.
+/// A question to perf, and which lines of the answer are about the contents; the others are about the form,
+/// the name or the time.
 pub(crate) struct Question {
     pub(crate) args: &'static [&'static str],
     pub(crate) line: fn(&str) -> Option<String>,
@@ -20,33 +21,33 @@ pub(crate) struct Question {
 pub(crate) const SCRIPT: Question =
     Question { args: &["script", "-f", "--no-inline", "--no-demangle"], line: |line| Some(line.to_owned()) };
 
-/// The same without symbols: with a build-id, perf rightly takes none from a file that has another.
+/// The same without symbols: with a build-id, perf rightly uses none from a file with a different one.
 pub(crate) const SAMPLES: Question = Question {
     args: &["script", "-f", "--no-inline", "-F", "comm,pid,tid,time,event,ip,dso"],
     line: |line| Some(line.to_owned()),
 };
 
-/// How many records of each kind.
+/// The number of records of each kind.
 pub(crate) const STATS: Question = Question { args: &["report", "-f", "--stats"], line: count };
 
-/// The same, where MMAP records became MMAP2 records, or left.
+/// The same, if MMAP records became MMAP2 records or were dropped.
 pub(crate) const STATS_BUT_MAPPINGS: Question = Question {
     args: &["report", "-f", "--stats"],
     line: |line| count(line).filter(|line| !line.starts_with("MMAP")),
 };
 
 fn count(line: &str) -> Option<String> {
-    // A percentage is of the total, which counts the records below.
+    // A percentage is of the total, which includes the records removed below.
     let line = line.split(" (").next().unwrap_or_default().trim().to_owned();
-    // In a pipe it does not learn the names of the events.
+    // For a pipe, perf does not learn the names of the events.
     let line = if line.ends_with(" stats:") { "stats:".to_owned() } else { line };
-    // Records that a pipe has and a file not, those that hold others, and those that inject adds.
+    // Records that only pipe data has, those that contain others, and those that inject adds.
     let of_form = ["TOTAL", "ATTR", "FEATURE", "TRACING_DATA", "BUILD_ID", "EVENT_UPDATE", "COMPRESSED"];
     let kind = line.split(' ').next().unwrap_or_default();
     (!line.is_empty() && !of_form.contains(&kind.trim_end_matches('2'))).then_some(line)
 }
 
-/// Everything of the header.
+/// The whole header.
 pub(crate) const HEADER: Question = Question {
     args: &["report", "-f", "--header-only"],
     line: |line| {
@@ -70,19 +71,19 @@ pub(crate) const HEADER: Question = Question {
 const EVENTS: Question = Question {
     args: &["evlist", "-f", "-v"],
     line: |line| {
-        // In a pipe it stops before the names of the events.
+        // For a pipe, perf stops before the names of the events.
         line.split_once(": type: ").map(|(_, attr)| attr.to_owned())
     },
 };
 
-/// DSOs that samples hit; without -H it lists the feature's in a file, but those in a pipe.
+/// DSOs that samples hit; without -H perf lists the feature's in a file, but the hit ones in a pipe.
 pub(crate) const BUILD_IDS: Question = Question {
     args: &["buildid-list", "-f", "-H"],
-    // perf gives its copy of the vdso another name every time.
+    // perf gives its copy of the vdso a different name every time.
     line: |line| Some(line.split("/tmp/perf-vdso.so-").next().unwrap_or_default().to_owned()),
 };
 
-/// What `report` shows, without its header.
+/// The output of `report` without its header.
 pub(crate) const REPORT: Question = Question {
     args: &["report", "-f", "--stdio", "--no-inline", "--no-demangle", "-g", "none"],
     line: |line| (!line.starts_with('#')).then(|| line.to_owned()),
@@ -90,7 +91,8 @@ pub(crate) const REPORT: Question = Question {
 
 const ALL: [&Question; 5] = [&SCRIPT, &STATS, &HEADER, &EVENTS, &BUILD_IDS];
 
-/// Where a recording is, and how perf gets it: it reads pipe data, tracing data most of all, from a real pipe only.
+/// A recording and the way perf reads it: perf reads pipe data, especially tracing data, only from a real
+/// pipe.
 struct Place(PathBuf);
 
 impl Place {
@@ -99,7 +101,7 @@ impl Place {
             && fs::read(&self.0).unwrap().get(8..16).is_some_and(|size| size[0] == 16 || size[7] == 16)
     }
 
-    /// perf's answer; `None` when it refuses.
+    /// perf's answer; `None` if it refuses.
     fn ask(&self, perf: &Perf, question: &Question) -> Option<Vec<String>> {
         let mut args: Vec<OsString> = question.args.iter().map(Into::into).collect();
         let ran = if self.is_pipe() {
@@ -113,12 +115,13 @@ impl Place {
         if question.args[0] == "buildid-list" {
             lines.sort();
         }
-        // perf 6 ends with 0 where it gives up on `report --header-only`.
+        // perf 6 exits with 0 when it fails at `report --header-only`.
         (ran.code == Some(0) && !ran.stderr.contains("failed")).then_some(lines)
     }
 }
 
-/// One recording through perfx, and what each perf says before and after. Returns how many answers could be compared.
+/// Sends a recording through perfx and compares each perf's answers before and after. Returns the number of
+/// compared answers.
 fn perf_agrees(
     perfs: &[Perf],
     input: &Path,
@@ -146,10 +149,10 @@ fn perf_agrees(
     Ok(answers)
 }
 
-/// What is done with a recording, and what is asked about it.
+/// A recording, the command, and the questions.
 pub(crate) type Case<'a> = (&'a str, &'a [&'a str], &'a [&'a Question]);
 
-/// Asks these perfs, if they are here. Some of the cases may be too new for each of them, but not all.
+/// Asks these perfs, if installed. Some of the cases may be too new for each of them, but not all.
 pub(crate) fn all_agree(perfs: &[Perf], cases: &[Case<'_>]) {
     if perfs.is_empty() {
         return;
@@ -167,7 +170,7 @@ pub(crate) fn all_agree(perfs: &[Perf], cases: &[Case<'_>]) {
     assert!(answers.into_inner() >= cases.len(), "{perfs:?} answer next to nothing");
 }
 
-/// Asks the perf that everybody has, and the newest.
+/// Asks the most common perf and the newest.
 pub(crate) fn main_perfs_agree(cases: &[Case<'_>]) {
     all_agree(&perfs(&["perf", "perf-new"]), cases);
 }
@@ -177,7 +180,8 @@ const TO_FILE: &[&str] = &["copy", "--to", "file"];
 /// For a directory that stays one.
 const AS_IT_IS: &[&str] = &["copy"];
 
-/// `report --stats` and `buildid-list` of a pipe with tracing data or compressed records see the first records only.
+/// `report --stats` and `buildid-list` of a pipe with tracing data or compressed records see only the first
+/// records.
 const NOT_ALL: &[&Question] = &[&SCRIPT, &HEADER, &EVENTS];
 const SHORT: &[&Question] = &[&SCRIPT, &HEADER];
 /// `buildid-list` loads the symbols of this machine's kernel.
@@ -193,7 +197,7 @@ fn perf_says_the_same_of_a_pipe_made_from_a_file() {
         ("recorded/z.p61.data", TO_PIPE, SHORT),
         ("recorded/z-straddle.p73.data", TO_PIPE, SHORT),
         ("recorded/threads-z.p61.data", TO_PIPE, MOST),
-        // perf 6.1 takes the number of a feature in a pipe in its own byte order, and shows none.
+        // perf 6.1 reads the number of a feature in a pipe in its own byte order, and shows none.
         ("crafted/be-forkexec.p61.data", TO_PIPE, &[&SCRIPT, &STATS, &EVENTS, &BUILD_IDS]),
         ("crafted/guest-le.data", TO_PIPE, SHORT),
     ]);

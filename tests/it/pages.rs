@@ -1,4 +1,5 @@
-//! The README and the guide tell the truth: every example on them is run, prints what the page shows, and the tables of the pages are complete.
+//! The README and the guide are correct: every example is run and prints what the page shows, and the tables
+//! of the pages are complete.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,11 +19,12 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// A shell whose working directory holds the recordings that pages name. `perf.data`, `host.data` and `guest.data` stand for the reader's own.
+/// A shell whose working directory has the recordings that the pages name. `perf.data`, `host.data` and
+/// `guest.data` stand for the reader's own files.
 struct Shell {
     folder: tempfile::TempDir,
     path: String,
-    /// `perf record` works here: perf is installed, and the kernel lets this user sample.
+    /// `perf record` works here: perf is installed, and the kernel allows this user to sample.
     records: bool,
 }
 
@@ -45,7 +47,7 @@ impl Shell {
         run(&mut shell, Stdin::Null)
     }
 
-    /// Copies the recordings of tests/data that a command names to where it looks for them.
+    /// Copies the recordings of tests/data that a command names to the working directory.
     fn provide(&self, line: &str) {
         let data = root().join("tests/data");
         let names = line.split([' ', ',']).map(|word| word.split('/').next().unwrap_or(word));
@@ -70,7 +72,7 @@ fn path_with_perfx() -> String {
     format!("{}:{}", program.display(), std::env::var("PATH").unwrap())
 }
 
-/// Whether a page may show these lines for what was printed. `…` stands for any number of lines, or the rest of one.
+/// Whether the output matches the lines on a page. `…` matches any number of lines, or the rest of one.
 fn shows(shown: &[&str], printed: &str) -> bool {
     let mut lines = printed.lines();
     if !shown.iter().any(|line| line.contains('…')) {
@@ -80,7 +82,8 @@ fn shows(shown: &[&str], printed: &str) -> bool {
     wanted.all(|wanted| lines.any(|line| line == *wanted))
 }
 
-/// To write what the examples print into the pages: `INSTA_UPDATE=always cargo test --test it -- pages::`. Examples with `…` are left as they are.
+/// To update the pages with the examples' output: `INSTA_UPDATE=always cargo test --test it -- pages::`.
+/// Examples with `…` are not changed.
 #[test]
 fn the_examples_on_every_page_print_what_the_page_shows() {
     let update = std::env::var("INSTA_UPDATE").is_ok_and(|update| update == "always");
@@ -134,7 +137,7 @@ fn the_examples_on_every_page_print_what_the_page_shows() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
-/// In a folder with the project's `tests`, where cargo would have made `target`.
+/// In a folder with the project's `tests`, in which cargo would have made `target`.
 #[test]
 fn the_first_command_of_the_readme_can_be_run_twice() {
     let readme = fs::read_to_string(root().join("README.md")).unwrap();
@@ -186,7 +189,7 @@ fn the_readme_is_short() {
     assert!(readme.lines().count() <= 150);
 }
 
-/// The packages that a manifest of the project names, without the project's own.
+/// The packages in the project's manifests, except the project's own.
 fn dependencies() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let mut own = BTreeSet::new();

@@ -1,4 +1,5 @@
-//! A reader of perf.data that shares no code with the program, so that both can't be wrong in the same way. It takes sound recordings only.
+//! A reader of perf.data that shares no code with the program, so that both cannot be wrong in the same way.
+//! It accepts only sound recordings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -28,7 +29,7 @@ pub(crate) struct Order {
 }
 
 impl Order {
-    /// Of a recording, by its magic; PERFFILE has one magic for both, but a small header size in one only.
+    /// From a recording's magic; PERFFILE has one magic for both orders, but a small header size in only one.
     pub(crate) fn of(file: &[u8]) -> Order {
         Order { big: &file[..8] == b"2ELIFREP" || (&file[..8] == b"PERFFILE" && file[15] != 0) }
     }
@@ -53,7 +54,7 @@ impl Order {
         bytes[at..at + 8].copy_from_slice(&field);
     }
 
-    /// The range that offset and size at `at` name.
+    /// The range given by offset and size at `at`.
     pub(crate) fn section(self, bytes: &[u8], at: usize) -> Range<usize> {
         let (offset, size) = (self.u64(bytes, at) as usize, self.u64(bytes, at + 8) as usize);
         offset..offset + size
@@ -64,17 +65,17 @@ impl Order {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Rec {
     pub(crate) kind: u32,
-    /// From the start of the bytes that were walked.
+    /// Position from the start of the records.
     pub(crate) at: usize,
     /// `header.size`.
     pub(crate) size: usize,
     pub(crate) bytes: Vec<u8>,
-    /// perf record writes it into the front of a pipe only, for what a file says in its header. (Not a HEADER_FEATURE above 255, which no
-    /// file has a bit for.)
+    /// perf record writes it only into the front of a pipe, for the contents of a file's header. (Except a
+    /// HEADER_FEATURE above 255, for which a file has no bit.)
     pub(crate) is_front: bool,
 }
 
-/// Records up to the end, or to the first that is not whole.
+/// Records up to the end, or to the first incomplete one.
 pub(crate) fn records(bytes: &[u8], order: Order) -> Vec<Rec> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -82,7 +83,7 @@ pub(crate) fn records(bytes: &[u8], order: Order) -> Vec<Rec> {
         let (kind, size) = (order.u32(bytes, at), usize::from(order.u16(bytes, at + 6)));
         assert!(size >= 8, "record of {size} bytes at {at:#x}");
         let payload = match kind {
-            // simpleperf's has its payload inside.
+            // simpleperf's record includes its payload.
             TRACING_DATA => {
                 Some(order.u32(bytes, at + 8) as usize).filter(|len| size < 12 + len).unwrap_or(0)
             }
@@ -104,18 +105,18 @@ pub(crate) fn records(bytes: &[u8], order: Order) -> Vec<Rec> {
     found
 }
 
-/// An event: the bytes of its attr, its ids.
+/// An event: the bytes of its attr, and its ids.
 pub(crate) type Event = (Vec<u8>, Vec<u64>);
 
-/// What a recording in any form holds.
+/// The contents of a recording in any form.
 #[derive(Debug)]
 pub(crate) struct Contents {
     pub(crate) order: Order,
     pub(crate) events: Vec<Event>,
     pub(crate) features: BTreeMap<u64, Vec<u8>>,
-    /// The data section, or everything behind the header of a pipe.
+    /// The data section, or everything after the header of a pipe.
     pub(crate) data: Range<usize>,
-    /// What is between the used slots of the feature table and the first section.
+    /// The bytes between the used slots of the feature table and the first section.
     pub(crate) spare: Vec<u8>,
     sections: Vec<Range<usize>>,
 }
@@ -173,7 +174,8 @@ impl Contents {
                     contents.events.push((body[..size].to_vec(), ids));
                 }
                 HEADER_FEATURE if record.is_front => {
-                    // Behind the last one stands a mark: a number above any feature of the writer, and no content.
+                    // After the last one comes a mark: a number above any feature of the writer, and no
+                    // content.
                     let (feature, content) = (order.u64(body, 0), &body[8..]);
                     if !content.is_empty() || [15, 19].contains(&feature) {
                         contents.features.insert(feature, content.to_vec());
@@ -196,7 +198,7 @@ impl Contents {
         records(&bytes[self.data.clone()], self.order)
     }
 
-    /// Build-ids, wherever they stand: pid, id, file name.
+    /// Build-ids from any place: pid, id, file name.
     pub(crate) fn build_ids(&self, bytes: &[u8]) -> BTreeSet<(i32, Vec<u8>, Vec<u8>)> {
         let section = self.features.get(&feature::BUILD_ID).map(Vec::as_slice).unwrap_or_default();
         // An entry of the section is a record without its kind.
@@ -213,15 +215,16 @@ impl Contents {
     }
 
     fn build_id(&self, entry: &[u8]) -> (i32, Vec<u8>, Vec<u8>) {
-        // PERF_RECORD_MISC_BUILD_ID_SIZE: byte 20 is the size of the id, and before perf 5.11 it was always 20.
+        // PERF_RECORD_MISC_BUILD_ID_SIZE: byte 20 is the size of the id, which was always 20 before perf
+        // 5.11.
         let sized = self.order.u16(entry, 4) & 1 << 15 != 0;
         let size = if sized { usize::from(entry[32]).min(20) } else { 20 };
         let name = entry[36..].split(|&byte| byte == 0).next().unwrap_or_default();
         (self.order.u32(entry, 8) as i32, entry[12..12 + size].to_vec(), name.to_vec())
     }
 
-    /// Why a file is not in the layout that perf record gives it: header, ids, attrs, data, feature table, features, with nothing between
-    /// and nothing behind. `None` when it is.
+    /// Why a file does not have perf record's layout: header, ids, attrs, data, feature table, features, with
+    /// nothing between and nothing after. `None` if it has.
     pub(crate) fn not_canonical(&self, file: &[u8]) -> Option<&'static str> {
         let order = self.order;
         if &file[..8] == b"PERFFILE" {
@@ -265,7 +268,7 @@ impl Contents {
             }
             end = section.end;
         }
-        // perf before 3.3 named its events here; where perf itself put that does not matter any more.
+        // perf before 3.3 stored its event names here; their place does not matter.
         let event_types = (order.u64(file, 56) as usize, order.u64(file, 64) as usize);
         if event_types != (0, 0) {
             if event_types.0 != end {
@@ -273,7 +276,7 @@ impl Contents {
             }
             end += event_types.1;
         }
-        // What stands behind stays there.
+        // Bytes after it stay there.
         (end > file.len()).then_some("the last section is not all there")
     }
 }

@@ -1,5 +1,5 @@
-//! The design's promises as checks of one run: what a recording holds before and after it, and what the report says about the difference. The table
-//! of `every_pass.rs` and the fuzz bodies share them.
+//! The design's promises as checks of one run: the contents of a recording before and after, and what the
+//! report says about the difference. `every_pass.rs` and the fuzz bodies share them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -14,7 +14,7 @@ use perfx_format::{Endian, Feature, RecordType};
 use perfx_passes::{PassSpec, parse_chain};
 use perfx_pipeline::{Job, Level, Outcome, Output, OutputForm, Pass, Report, count};
 
-/// A file without a name; in memory where that is possible.
+/// A file without a name, in memory if possible.
 pub(crate) fn unnamed(bytes: &[u8]) -> File {
     let mut file = tempfile::tempfile_in("/dev/shm").or_else(|_| tempfile::tempfile()).unwrap();
     file.write_all(bytes).unwrap();
@@ -26,14 +26,14 @@ pub(crate) fn temp_files() -> TempFiles {
     Arc::new(|| Ok(unnamed(&[])))
 }
 
-/// A recording that can be opened again and again.
+/// A recording that can be opened repeatedly.
 #[derive(Clone, Debug)]
 pub(crate) enum Input<'a> {
     Bytes(&'a [u8]),
     Directory(&'a Path),
 }
 
-/// What errors call an input that has no path.
+/// The name of an input without a path, in errors.
 pub(crate) const NAME: &str = "input.data";
 
 impl Input<'_> {
@@ -52,16 +52,16 @@ impl Input<'_> {
     }
 }
 
-/// The chain that `perfx run -p` is given for one of a pass's examples. Files that an example names lie in `tests/data`.
+/// The chain for `perfx run -p` with one of a pass's examples. Files in an example are in `tests/data`.
 pub(crate) fn chain(entry: &PassSpec, example: &str) -> String {
-    // The fuzz target includes this file, too, from a package of its own.
+    // The fuzz target, which is in another package, includes this file, too.
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join(file!());
     let recorded = here.parent().expect("a file is in a folder").join("../data/recorded/");
     let example = example.replace("recorded/", &recorded.display().to_string());
     if example.is_empty() { entry.name.to_owned() } else { format!("{}:{example}", entry.name) }
 }
 
-/// Sends a recording through passes; what comes out.
+/// Runs a recording through passes; returns the output.
 pub(crate) fn run(
     recording: Recording,
     passes: Vec<Box<dyn Pass>>,
@@ -81,10 +81,10 @@ pub(crate) fn run(
     Ok((outcome, written))
 }
 
-/// A little zstd makes many records; a recording that holds more than this is left to the tests of memory.
+/// A little zstd data can expand to many records; larger contents are left to the tests of memory.
 const MOST: usize = 8 << 20;
 
-/// What a recording holds, compressed or not.
+/// The contents of a recording, expanded.
 pub(crate) struct Holds {
     endian: Endian,
     form: Form,
@@ -93,18 +93,18 @@ pub(crate) struct Holds {
     features: Features,
     /// Records by kind.
     pub(crate) kinds: BTreeMap<RecordType, u64>,
-    /// Records of kinds above 63 that have no name, each with how often it occurs.
+    /// Records of unknown kinds above 63, with the number of occurrences.
     unnamed: BTreeMap<Vec<u8>, u64>,
-    /// The records as they are stored.
+    /// The records as stored.
     stored: Vec<u8>,
     /// Nothing is damaged or missing.
     pub(crate) whole: bool,
-    /// Codes of what the doctor finds.
+    /// Codes that the doctor finds.
     codes: BTreeSet<&'static str>,
     sound: bool,
 }
 
-/// Records that only one of the forms has, or that hold others.
+/// Records that only one of the forms has, or that contain others.
 pub(crate) fn of_form(kind: RecordType) -> bool {
     [
         RecordType::HEADER_ATTR,
@@ -119,7 +119,7 @@ pub(crate) fn of_form(kind: RecordType) -> bool {
 }
 
 impl Holds {
-    /// `None` where it can't be opened, or holds too much.
+    /// `None` if it cannot be opened, or has too much contents.
     pub(crate) fn of(input: &Input<'_>) -> Option<Holds> {
         let mut recording = input.open().ok()?;
         let diagnosis = examine(input.open().ok()?, 1, 1).ok()?;
@@ -150,7 +150,7 @@ impl Holds {
             let mut walker = batch.walk();
             while let Some(record) = walker.next_record().expect("a batch was walked before") {
                 *holds.kinds.entry(record.kind()).or_default() += 1;
-                // Those of the kernel end with ids and times, which some passes change.
+                // Kernel records end with ids and times, which some passes change.
                 if record.kind().name().is_none() && record.kind().0 >= 64 {
                     let bytes = [record.bytes(), record.payload()].concat();
                     *holds.unnamed.entry(bytes).or_default() += 1;
@@ -181,7 +181,7 @@ impl Holds {
     }
 }
 
-/// How many of a kind a report says were left out.
+/// How many records of a kind were dropped according to a report.
 fn left_out(report: &Report, kind: RecordType) -> u64 {
     let of = |kind| report.dropped.get(&kind).copied().unwrap_or(0);
     if kind == RecordType::MMAP || kind == RecordType::MMAP2 {
@@ -204,9 +204,9 @@ fn lost_in_silence(before: &Holds, after: &Holds, outcome: &Outcome) -> Result<(
     if report.has_loss() {
         return Ok(());
     }
-    // What made it damaged may have become good where it stands now.
+    // Damaged data may be valid in its new place.
     let taken_out = names(report, "was inside a compressed record");
-    // All records of an unfinished file are there; what it could not say any more is a warning.
+    // All records of an unfinished file are there; what was lost at its end is a warning.
     let unfinished = names(report, "perf record was killed");
     if !before.whole && after.whole && !taken_out && !unfinished {
         return Err(format!(
@@ -214,10 +214,11 @@ fn lost_in_silence(before: &Holds, after: &Holds, outcome: &Outcome) -> Result<(
             report.lines
         ));
     }
-    // A pass that chooses samples says how many it keeps.
+    // A pass that selects samples reports how many it keeps.
     let chosen = names(report, &format!("kept {} of ", count(after.count(RecordType::SAMPLE))));
     for &kind in before.kinds.keys() {
-        // A round only says that what is before it can be sorted now: nothing is lost with it. Events and features are compared as such.
+        // A round only says that the records before it can be sorted: dropping it loses nothing. Events and
+        // features are compared separately.
         if kind == RecordType::SAMPLE && chosen || kind == RecordType::FINISHED_ROUND || of_form(kind) {
             continue;
         }
@@ -240,7 +241,7 @@ fn lost_in_silence(before: &Holds, after: &Holds, outcome: &Outcome) -> Result<(
         let other = after.features.get(feature);
         let of_form = [Feature::AUXTRACE, Feature::DIR_FORMAT, Feature::COMPRESSED].contains(feature);
         let named = names(report, &feature.to_string())
-            // Pipe data may hold its entries among the records.
+            // In pipe data its entries may be among the records.
             || *feature == Feature::BUILD_ID && (names(report, "build-id") || after.count(RecordType::HEADER_BUILD_ID) > 0);
         if other.is_none() && !of_form && !named {
             return Err(format!("feature {feature} is gone, which no line of the report says"));
@@ -250,7 +251,7 @@ fn lost_in_silence(before: &Holds, after: &Holds, outcome: &Outcome) -> Result<(
         }
     }
     let tails = |holds: &Holds| -> Vec<Vec<u8>> {
-        // A file has room for the largest in front of each.
+        // A file pads each attr to the largest.
         let trimmed = |tail: &[u8]| {
             tail[..tail.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1)].to_vec()
         };
@@ -268,8 +269,8 @@ fn lost_in_silence(before: &Holds, after: &Holds, outcome: &Outcome) -> Result<(
     Ok(())
 }
 
-/// Sends a recording through a chain of passes and checks all promises that one run can break. The outcome, if it can be judged: `None` where the
-/// run was refused for a reason, or the input holds too much.
+/// Runs a recording through a chain of passes and checks all promises that one run can break. Returns the
+/// outcome, or `None` if the run was refused for a reason, or the input has too much contents.
 pub(crate) fn kept(
     input: &Input<'_>,
     before: &Holds,
@@ -319,7 +320,7 @@ pub(crate) fn kept(
     if before.may_be_misread(form) {
         return Ok(None);
     }
-    // A file without records and features is what a killed perf record leaves.
+    // A file without records and features looks like that of a killed perf record.
     if form == OutputForm::File && outcome.features.is_empty() && is_left_empty(&outcome.report) {
         return Ok(None);
     }
@@ -328,7 +329,7 @@ pub(crate) fn kept(
         return Err("what was written is damaged".to_owned());
     }
     lost_in_silence(before, &after, &outcome)?;
-    // One fault may show another, and of pipe data perf does not ask all that it asks of a file.
+    // Repairing one fault may reveal another, and perf requires less of pipe data than of a file.
     let mut new = after.codes.clone();
     if before.form == Form::Pipe && form != OutputForm::Pipe {
         let of_files = ["no-event", "id-position", "event-desc", "tracing-data-missing"];

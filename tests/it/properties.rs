@@ -1,5 +1,5 @@
-//! The arithmetic of layouts, offsets, address spaces and decompression holds for inputs nobody thought of: each is compared with the naive way
-//! to do the same, over random cases whose seed a failure names.
+//! The arithmetic of layouts, offsets, address spaces and decompression holds for unforeseen inputs: each is
+//! compared with a naive implementation on random cases; a failure prints its seed.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::{Cursor, Read as _, Seek as _, Write as _};
@@ -23,7 +23,7 @@ use perfx_pipeline::{Job, Output, OutputForm, Pass, scan_past};
 
 use crate::support::{each, each_fixture, recorded};
 
-/// Numbers that look random and are the same every time (SplitMix64).
+/// Pseudo-random numbers, the same in every run (SplitMix64).
 struct Random(u64);
 
 impl Random {
@@ -35,12 +35,12 @@ impl Random {
         z ^ z >> 31
     }
 
-    /// 0 to `end`, without `end`.
+    /// 0 up to, not including, `end`.
     fn below(&mut self, end: usize) -> usize {
         (self.next() % end as u64) as usize
     }
 
-    /// True once in `n` times.
+    /// True in one of `n` cases on average.
     fn once_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
@@ -62,7 +62,7 @@ impl Random {
     }
 }
 
-/// Checks a property for so many seeds; PERFX_CASES multiplies them.
+/// Checks a property for this many seeds; PERFX_CASES multiplies them.
 fn holds(cases: u64, check: impl Fn(&mut Random) + Sync) {
     let cases = cases * std::env::var("PERFX_CASES").map_or(1, |times| times.parse().unwrap());
     let seeds: Vec<u64> = (0..cases).collect();
@@ -163,7 +163,7 @@ fn a_set_of_kinds_is_a_set_of_numbers_up_to_127() {
     });
 }
 
-/// A run of records of all sorts; where each begins, its kind, its size, that of its payload.
+/// A run of all sorts of records, with the position, kind, size and payload size of each.
 fn run_of_records(
     random: &mut Random,
     endian: Endian,
@@ -176,7 +176,7 @@ fn run_of_records(
             [(66, 12), (71, 16)].into_iter().find(|(other, _)| *other == kind).map_or(8, |(_, least)| least);
         let size = least + if random.once_in(20) { random.below(60_000) } else { random.below(60) };
         let payload = match kind {
-            // One that the record has room for would be inside it.
+            // A payload that fits into the record would be inside it.
             66 => size - 11 + random.below(100),
             71 => random.below(100),
             _ => 0,
@@ -230,7 +230,7 @@ fn walking_skips_as_reading_every_header_would() {
             next += skipped + 1;
         }
 
-        // Cut anywhere, the walk ends with an error about the record that is cut.
+        // Truncated anywhere, the walk ends with an error about the truncated record.
         let cut = random.below(bytes.len() + 1);
         let whole = all.iter().take_while(|(at, _, size, payload)| at + size + payload <= cut).count();
         let mut walker = Walker::new(&bytes[..cut], &origins, endian);
@@ -292,7 +292,7 @@ fn a_position_and_its_origin_lead_to_one_another() {
     });
 }
 
-/// What a sample was made of.
+/// The parts of a sample.
 #[derive(Default)]
 struct Parts {
     words: HashMap<u64, u64>,
@@ -306,7 +306,7 @@ struct Parts {
     aux: Option<Vec<u8>>,
 }
 
-/// A sample as the kernel writes it (perf_output_sample in kernel/events/core.c), part after part.
+/// A sample as the kernel writes it (perf_output_sample in kernel/events/core.c), part by part.
 fn sample(random: &mut Random, endian: Endian, attr: &Attr) -> (Vec<u8>, Parts) {
     let (mut body, mut parts) = (Vec::new(), Parts::default());
     let has = |bit: u64| attr.sample_type & bit != 0;
@@ -402,7 +402,7 @@ fn sample(random: &mut Random, endian: Endian, attr: &Attr) -> (Vec<u8>, Parts) 
 }
 
 fn random_attr(random: &mut Random) -> Attr {
-    // WEIGHT or WEIGHT_STRUCT: the kernel refuses both.
+    // WEIGHT or WEIGHT_STRUCT: the kernel refuses both together.
     let mut sample_type =
         random.next() & ((1 << 25) - 1) & !if random.once_in(2) { st::WEIGHT } else { st::WEIGHT_STRUCT };
     if random.once_in(3) {
@@ -428,7 +428,7 @@ fn a_sample_reads_as_the_kernel_wrote_it() {
         let record = view(&bytes, endian);
         let s = Sample::parse(&record, &layout).unwrap();
         let word = |bit| parts.words.get(&bit).copied();
-        // Two u32: the first lies first in either byte order.
+        // Two u32: the first one comes first in either byte order.
         let halves = |word: u64| {
             if endian == Endian::Little {
                 (word as u32, (word >> 32) as u32)
@@ -533,7 +533,7 @@ fn a_trailer_is_found_from_the_end_and_made_of_a_sample() {
 fn a_record_finds_its_event_by_its_id() {
     holds(500, |random| {
         let endian = random.endian();
-        // IDENTIFIER lies at the same place whatever else there is.
+        // IDENTIFIER is at the same place whatever other fields there are.
         let attrs: Vec<Attr> = (0..1 + random.below(5))
             .map(|_| {
                 let mut attr = random_attr(random);
@@ -585,7 +585,7 @@ fn random_events(random: &mut Random, endian: Endian, least: usize) -> Vec<Event
         .collect()
 }
 
-/// Features that are texts, and some of numbers that have no meaning yet.
+/// Features of text, and some of numbers without a meaning yet.
 fn random_features(random: &mut Random, endian: Endian) -> Features {
     let text = |random: &mut Random| -> Bytes {
         let len = 1 + random.below(90);
@@ -599,7 +599,7 @@ fn random_features(random: &mut Random, endian: Endian) -> Features {
         let section = if feature.0 < 35 { text(random) } else { random.bytes(len).into() };
         features.insert(feature, section);
     }
-    // Without it, readers doubt the byte order of the bitmap.
+    // Without it, readers doubt the word order of the bitmap.
     let hostname = text(random);
     features.insert(Feature::HOSTNAME, hostname);
     features
@@ -639,7 +639,7 @@ fn what_is_laid_out_is_read_back() {
         assert!(parts.windows(2).all(|pair| pair[0].end() == pair[1].offset));
         assert_eq!(parts.last().map(Section::end), Some(file.len() as u64));
 
-        // Ids and attrs may also be put behind everything else.
+        // Ids and attrs may also come after everything else.
         let at = file.len() as u64;
         let late = [file.clone(), attrs_at(at, &events, endian)].concat();
         let late = with_attrs_at(late, at, header.data, (&events, &features), endian);
@@ -648,7 +648,7 @@ fn what_is_laid_out_is_read_back() {
     });
 }
 
-/// The ids and attrs that `FileFront` puts behind a header, as they stand at another offset.
+/// The ids and attrs that `FileFront` puts after a header, for another offset.
 fn attrs_at(at: u64, events: &[Event], endian: Endian) -> Vec<u8> {
     let mut bytes = FileFront::new(events, endian).bytes.split_off(104);
     let entry = events.iter().map(|event| event.raw().len()).max().unwrap_or(0) + 16;
@@ -661,7 +661,7 @@ fn attrs_at(at: u64, events: &[Event], endian: Endian) -> Vec<u8> {
     bytes
 }
 
-/// The file with a header that names them there.
+/// The file with a header that points to them there.
 fn with_attrs_at(
     mut file: Vec<u8>,
     at: u64,
@@ -687,7 +687,7 @@ fn open(bytes: &[u8]) -> Recording {
     Recording::from_file(file, "made".into(), temp_files()).unwrap()
 }
 
-/// Through passes into a form.
+/// Runs passes and writes a form.
 fn run(recording: Recording, passes: Vec<Box<dyn Pass>>, form: OutputForm, threads: usize) -> Vec<u8> {
     let mut file = tempfile::tempfile().unwrap();
     let job = Job { recording, passes, threads, temp_files: temp_files() };
@@ -701,7 +701,7 @@ fn run(recording: Recording, passes: Vec<Box<dyn Pass>>, form: OutputForm, threa
     bytes
 }
 
-/// The records of a batch after another, decompressed.
+/// The records of all batches, decompressed.
 fn records(recording: &mut Recording) -> Vec<u8> {
     let endian = recording.endian;
     Expand::new(recording.batches(), endian, 0).flat_map(|batch| batch.unwrap().bytes.to_vec()).collect()
@@ -741,7 +741,7 @@ fn a_copy_of_any_recording_is_the_recording() {
         let endian = random.endian();
         let (events, features) = (random_events(random, endian, 1), random_features(random, endian));
         let count = random.below(60);
-        // No records that mean something to the container.
+        // Without records that mean something to the container.
         let (data, _) = loop {
             let (data, all) = run_of_records(random, endian, count);
             if all.iter().all(|(_, kind, ..)| !matches!(kind, 66 | 80)) || count > 8 {
@@ -766,7 +766,7 @@ fn to_pipe_data_and_back_nothing_is_lost() {
             let len = 8 * random.below(20);
             data.extend(record(endian, kind, random.next() as u16, &random.bytes(len)));
         }
-        // Pipe data is told from its end by what is no header record.
+        // The end of the header records is the first other record.
         data.extend(record(endian, RecordType::FINISHED_ROUND, 0, &[]));
         let file = canonical(&events, &features, &data, endian);
         let pipe = run(open(&file), vec![], OutputForm::Pipe, 1);
@@ -780,7 +780,7 @@ fn to_pipe_data_and_back_nothing_is_lost() {
     });
 }
 
-/// A change of an address space, as the naive model keeps it.
+/// A change of an address space in the naive model.
 #[derive(Clone, Copy)]
 enum Change {
     Map { start: u64, end: u64, mapping: u32 },
@@ -820,7 +820,7 @@ fn an_address_belongs_to_what_a_replay_in_time_order_says() {
         let layouts = Layouts::new(&[attr.event(vec![], endian)]);
         let machines = [Machine::Host, Machine::Host, Machine::Guest(7)];
         let aligned = random.once_in(2);
-        // A few pids, that are used again and again, and a few pages, so that everything covers everything.
+        // A few pids and a few pages, so that mappings overlap often.
         let count = 5 + random.below(60);
         let mut times: Vec<u64> = (0..count as u64).map(|number| 1000 + number * 10).collect();
         times.sort_by_key(|time| time.wrapping_mul(random.0 | 1) >> 7);
@@ -831,7 +831,7 @@ fn an_address_belongs_to_what_a_replay_in_time_order_says() {
             let mut what = random.below(10);
             let (mut machine, mut pid) = (machine, pid);
             if let (Some((at, before)), true) = (last_map, timed && random.once_in(5)) {
-                // Mappings of one moment stay in the order of the file.
+                // Mappings with equal times stay in file order.
                 let before: Space = before;
                 (time, machine, pid, what) = (at, before.machine, before.pid, 9);
             }
@@ -862,7 +862,7 @@ fn an_address_belongs_to_what_a_replay_in_time_order_says() {
                     naive.push((time, space, Change::Exec));
                     (RecordType::COMM, 1 << 13)
                 }
-                // Another name alone changes nothing, nor does an exit: samples may come late.
+                // A new name alone changes nothing, nor does an exit: samples may come late.
                 3 => {
                     body.extend([endian.bytes_u32(pid), endian.bytes_u32(pid), *b"name", [0; 4]].concat());
                     (RecordType::COMM, 0)
@@ -918,12 +918,13 @@ fn an_address_belongs_to_what_a_replay_in_time_order_says() {
     });
 }
 
-/// A stream of records, part of it compressed: what is stored, and the records in the order in which they become whole.
+/// A stream of records, part of it compressed: the stored bytes, and the records in the order in which they
+/// become complete.
 fn compressed(random: &mut Random, endian: Endian) -> (Vec<u8>, Vec<u8>) {
     let level = random.pick(&[1, 3]);
     let new = || zstd::stream::Encoder::new(Vec::new(), level).unwrap();
     let (mut encoder, mut stored, mut whole) = (new(), Vec::new(), Vec::new());
-    // What is to be compressed, and how much of it has been.
+    // The data to compress, and how much of it is done.
     let (mut source, mut done) = (Vec::new(), 0);
     let mut ends = Vec::new();
     for _ in 0..1 + random.below(12) {
@@ -937,7 +938,7 @@ fn compressed(random: &mut Random, endian: Endian) -> (Vec<u8>, Vec<u8>) {
         ends.extend(more_ends.iter().map(|end| source.len() + end));
         let before = source.len();
         source.extend(more);
-        // Somewhere inside a record, if need be.
+        // Possibly inside a record.
         let upto =
             if random.once_in(2) { source.len() } else { before + random.below(source.len() - before + 1) };
         encoder.write_all(&source[done.min(upto)..upto]).unwrap();
@@ -961,13 +962,13 @@ fn compressed(random: &mut Random, endian: Endian) -> (Vec<u8>, Vec<u8>) {
     (stored, whole)
 }
 
-/// Records that may be inside compressed ones, and where each ends.
+/// Records that may be inside compressed ones, and the end of each.
 fn run_of_plain(random: &mut Random, endian: Endian) -> (Vec<u8>, Vec<usize>) {
     let (mut bytes, mut ends) = (Vec::new(), Vec::new());
     for _ in 0..1 + random.below(20) {
         let kind = RecordType(random.pick(&[1, 3, 9, 9, 9, 10, 68, 99]));
         let len = if random.once_in(30) { random.below(8000) * 8 } else { random.below(20) * 8 };
-        // Half of it is worth compressing.
+        // Half of it is compressible.
         let fill = random.next() as u8;
         let body = if random.once_in(2) { vec![fill; len] } else { random.bytes(len) };
         bytes.extend(record(endian, kind, 0, &body));
@@ -976,7 +977,7 @@ fn run_of_plain(random: &mut Random, endian: Endian) -> (Vec<u8>, Vec<usize>) {
     (bytes, ends)
 }
 
-/// A piece of zstd stream in COMPRESSED and COMPRESSED2 records.
+/// Divides zstd data into COMPRESSED and COMPRESSED2 records.
 fn pieces(random: &mut Random, endian: Endian, mut zstd: &[u8], stored: &mut Vec<u8>) {
     while !zstd.is_empty() {
         let most = zstd.len().min(65_000);
@@ -985,7 +986,8 @@ fn pieces(random: &mut Random, endian: Endian, mut zstd: &[u8], stored: &mut Vec
         if random.once_in(2) {
             stored.extend(record(endian, RecordType::COMPRESSED, 0, piece));
         } else {
-            // perf 6.16 to 7.1 got the length wrong; where a piece ends with a block, what is padding can be told all the same.
+            // perf 6.16 to 7.1 wrote a wrong length; if a piece ends with a block, the padding can be
+            // recognised all the same.
             let wrong = piece.len() == zstd.len() && random.once_in(3);
             let size = if wrong { random.pick(&[0, u64::MAX, 1 << 40]) } else { len as u64 };
             let mut body = endian.bytes_u64(size).to_vec();
@@ -1021,7 +1023,7 @@ fn what_was_compressed_comes_out_the_same_however_it_was_cut() {
             }
         }
 
-        // A pass that has to see every record leaves them uncompressed, one that needs not leaves them as they are.
+        // A pass that needs every record leaves them uncompressed; another leaves them as they are.
         let ids = IdOptions::new(None, Vec::new(), Vec::new(), true).unwrap();
         let all: Box<dyn Pass> = Box::new(Mmap2BuildIds::new(Mmap2BuildIdsOptions { hit: false, ids }));
         let plain = run(open(&file), vec![all], OutputForm::File, 1);
@@ -1039,7 +1041,7 @@ fn what_compress_makes_of_any_records_decompress_undoes() {
         let mut data = Vec::new();
         for _ in 0..1 + random.below(40) {
             data.extend(run_of_plain(random, endian).0);
-            // In which zstd finds nothing, and as large as a record can be.
+            // Incompressible, and as large as a record can be.
             if random.once_in(8) {
                 let len = random.pick(&[64_000, 65_504, 65_520]);
                 let body = random.bytes(len);
@@ -1068,7 +1070,7 @@ fn what_compress_makes_of_any_records_decompress_undoes() {
     });
 }
 
-/// A recording of more than one batch: processes that begin, map and end, and samples of all of them.
+/// A recording of more than one batch: processes that start, map and end, and samples of all of them.
 fn long(random: &mut Random, endian: Endian) -> Vec<u8> {
     let attr = Attr {
         sample_type: st::IP | st::TID | st::TIME | st::CALLCHAIN | st::RAW,
@@ -1106,7 +1108,7 @@ fn long(random: &mut Random, endian: Endian) -> Vec<u8> {
                 put(&mut body, endian, &[time, count as u64]);
                 let chain: Vec<u64> = (0..count).map(|_| 4096 * (1 + random.below(20) as u64)).collect();
                 put(&mut body, endian, &chain);
-                // What makes it long, and is passed by.
+                // It makes the recording long, and is skipped.
                 body.extend(endian.bytes_u32(1020));
                 body.extend([7; 1020]);
                 data.extend(record(endian, RecordType::SAMPLE, 2, &body));
@@ -1149,7 +1151,7 @@ fn leaping_over_samples_finds_what_walking_finds() {
         let Ok(mut recording) = Recording::open_with(&fixture.path, temp_files.clone()) else {
             return Ok(());
         };
-        // The second time the cuts are known.
+        // The second time, the extents are known.
         for _ in 0..2 {
             for batch in recording.batches().map_while(Result::ok) {
                 let mut walker = batch.walk();
@@ -1178,7 +1180,7 @@ fn leaping_over_samples_finds_what_walking_finds() {
     });
 }
 
-/// Bytes that look like records wherever one begins to read, and are none: rounds.
+/// Bytes that look like records from any position, but are not: rounds.
 fn lookalikes(endian: Endian, size: usize) -> Vec<u8> {
     record_of(endian, RecordType::FINISHED_ROUND, &[]).repeat(size / 8)
 }
@@ -1202,7 +1204,7 @@ fn batches_that_were_guessed_are_those_that_are_there() {
         match case {
             1 => data.extend(&large[..500]),
             2 => data.extend([[0; 64].to_vec(), small(MANY / 8)].concat()),
-            // Records of a length that keeps all behind them from where records are looked for.
+            // Records of a length that moves all later ones away from the guessed positions.
             3 => data = [odd, data].concat(),
             4 => {
                 data = [large.repeat(60), record_of(endian, RecordType::COMPRESSED, &[1; 64]), data].concat()
@@ -1215,7 +1217,7 @@ fn batches_that_were_guessed_are_those_that_are_there() {
             let mut found = Vec::new();
             let work = |batch: &Batch| batch.walk().next_record().map(|first| first.map(|r| r.origin()));
             let mut recording = open(&file);
-            // The second time their places are known.
+            // The second time, the extents are known.
             for _ in 0..2 {
                 scan_past(&mut recording, threads, opens, work, |read| {
                     found.push(match read {

@@ -1,4 +1,4 @@
-//! What `perfx recover` brings back is all that can be read, and perf reads it.
+//! `perfx recover` recovers everything that can be read, and perf reads it.
 
 use std::cmp::Ordering;
 use std::fs;
@@ -26,7 +26,7 @@ fn what_is_whole_comes_out_as_it_is() {
             return Ok(());
         }
         let ran = perfx(args!["recover", "-q", fixture.path, "-o", recovered]);
-        // The later files of -z --switch-output can't be read alone.
+        // The later files of -z --switch-output cannot be read alone.
         if ran.code != Some(0) && !fixture.name.contains("switch-output-z") {
             return Err(ran.stderr);
         }
@@ -68,7 +68,7 @@ fn wherever_a_file_is_cut_the_whole_records_before_come_back_and_perf_reads_them
             if records(&output) != whole[..left] {
                 return Err(format!("{} records came back, not {left}", records(&output).len()));
             }
-            // perf warns of a recording without records, though it reads it.
+            // perf prints a warning for a recording without records, although it reads it.
             for perf in perfs.iter().filter(|_| left > 0) {
                 let said = perf.run(Stdin::Null, args!["script", "-f", "-i", output]);
                 if said.code != Some(0) {
@@ -128,7 +128,7 @@ fn killed_recordings_come_back() {
     }
 }
 
-/// A record of a dump: the file it comes from, where it or the COMPRESSED record that holds it begins, and what it says.
+/// A record of a dump: its file, the offset of it or its COMPRESSED record, and its contents.
 struct Dumped {
     stream: usize,
     at: usize,
@@ -151,14 +151,14 @@ fn dumped(path: &Path) -> Vec<Dumped> {
     lines.filter_map(record).collect()
 }
 
-/// One file of a recording and how far it is cut off.
+/// One file of a recording, and where it is truncated.
 struct Cut<'a> {
     fixture: &'a Fixture,
     stream: usize,
     len: usize,
 }
 
-/// The file of a recording that holds stream `stream`.
+/// The file of stream `stream`.
 fn file_of(path: &Path, stream: usize) -> PathBuf {
     match (path.is_dir(), stream) {
         (false, _) => path.to_owned(),
@@ -186,7 +186,7 @@ fn whatever_the_form_a_cut_leaves_the_whole_records_before_it_and_perf_reads_the
         "crafted/z-81-le.data",
         "crafted/z-83-be.data",
     ];
-    // Frames that each begin anew, and COMPRESSED2, which no perf here records with so little data.
+    // Frames that are all independent, and COMPRESSED2, which no installed perf writes for so little data.
     let folder = temp();
     let mut fixtures: Vec<Fixture> = names.iter().map(|name| Fixture::new(name)).collect();
     for (name, more) in
@@ -199,7 +199,7 @@ fn whatever_the_form_a_cut_leaves_the_whole_records_before_it_and_perf_reads_the
         assert_eq!(perfx(args).code, Some(0));
         fixtures.push(Fixture { name: name.to_owned(), path, form: Form::File });
     }
-    // What pipe data says in records a file says in its header.
+    // A file has the contents of these records in its header.
     let in_header = ["HEADER_ATTR ", "HEADER_FEATURE ", "HEADER_TRACING_DATA "];
     let is_data = |record: &Dumped| !in_header.iter().any(|kind| record.text.starts_with(kind));
     let data = |fixture: &Fixture| dumped(&fixture.path).into_iter().filter(is_data).collect();
@@ -211,7 +211,7 @@ fn whatever_the_form_a_cut_leaves_the_whole_records_before_it_and_perf_reads_the
             let size = fs::metadata(file_of(&fixture.path, stream)).unwrap().len() as usize;
             let first =
                 whole[number].iter().find(|record| record.stream == stream).map_or(0, |record| record.at);
-            // Coprime to 8, so that every place in a record comes up; where a frame ends, too.
+            // Coprime to 8, so that every position in a record occurs, and the end of a frame, too.
             let step = (size / 9).max(1) | 1;
             let lens = (first + 1..size).step_by(step).chain((size.saturating_sub(9)..size).step_by(4));
             cuts.extend(lens.map(|len| (number, Cut { fixture, stream, len })));
@@ -253,7 +253,7 @@ fn whatever_the_form_a_cut_leaves_the_whole_records_before_it_and_perf_reads_the
                     }
                 }
             }
-            // The last record in a COMPRESSED record may go on in the next.
+            // The last record in a COMPRESSED record may continue in the next one.
             let last =
                 whole[*number].iter().filter(|record| record.stream == cut.stream).nth(least.max(1) - 1);
             if last.is_some_and(|record| record.compressed) {
@@ -267,7 +267,7 @@ fn whatever_the_form_a_cut_leaves_the_whole_records_before_it_and_perf_reads_the
             if !(least..=most).contains(&there) || !expected.copied().eq(&found) {
                 return Err(format!("{there} records came back, not {least} to {most}, or not as they were"));
             }
-            // Nothing tells that pipe data had more records.
+            // Nothing shows that pipe data had more records.
             let untold = cut.fixture.form == Form::Pipe && least == most;
             if ran.code == Some(0) && there < here.len() && !untold {
                 return Err("what was lost was not said".into());
@@ -314,7 +314,8 @@ fn holes_and_text_cost_what_they_cover() {
                 return Err(format!("exit code {:?}: {}", ran.code, ran.stderr));
             }
             let found = records(&output);
-            // What lies in the hole is gone or, where it covers no header, another record. All others are there, in order.
+            // What was in the hole is lost or, if the hole covers no header, changed. All other records are
+            // there, in order.
             let mut rest = found.iter();
             for (record, next) in whole.iter().zip(whole.iter().skip(1)) {
                 let outside = next.at <= from || record.at >= from + len;
@@ -325,7 +326,7 @@ fn holes_and_text_cost_what_they_cover() {
             Ok(())
         },
     );
-    // Behind the records nothing is a record.
+    // The bytes after the records are not records.
     for name in [
         "recorded/killed.p61.data",
         "recorded/killed-z.p73.data",
@@ -345,7 +346,8 @@ fn holes_and_text_cost_what_they_cover() {
     }
 }
 
-/// zstd hands out some of what a damaged frame holds before it notices, if it ever does: that is no reason for perf to refuse the rest.
+/// zstd may return some of a damaged frame before it notices the damage, if at all: perf must still be able
+/// to read the rest.
 #[test]
 fn a_hole_in_compressed_records_leaves_a_recording_that_perf_reads() {
     let cases: Vec<(&str, usize, usize)> = ["z-straddle.p61", "z.p61"]
@@ -382,7 +384,7 @@ fn a_hole_in_compressed_records_leaves_a_recording_that_perf_reads() {
     );
 }
 
-/// Pipe data of tests/data with records changed by `change`, and where each record begins.
+/// Pipe data of tests/data with records changed by `change`, and the position of each record.
 fn changed_pipe(name: &str, change: impl Fn(&Rec) -> Vec<u8>) -> (Vec<u8>, Vec<usize>) {
     let pipe = Fixture::new(name).bytes();
     let mut changed = pipe[..16].to_vec();
@@ -394,14 +396,14 @@ fn changed_pipe(name: &str, change: impl Fn(&Rec) -> Vec<u8>) -> (Vec<u8>, Vec<u
     (changed, starts)
 }
 
-/// The record with these bytes behind its fields.
+/// The record with additional bytes after its fields.
 fn longer(record: &Rec, by: usize) -> Vec<u8> {
     let mut bytes = [&record.bytes[..], &vec![0xa5; by]].concat();
     bytes[6..8].copy_from_slice(&(record.size as u16 + by as u16).to_le_bytes());
     bytes
 }
 
-/// What dump shows of samples, also where it says that the recording is damaged.
+/// dump's lines for samples, also if it reports damage.
 fn samples(path: &Path) -> Vec<String> {
     let text = perfx(args!["dump", "-q", path]).text();
     let records = text.lines().filter_map(|line| Some(line.split_once(' ')?.1));
@@ -438,7 +440,7 @@ fn records_that_are_odd_throughout_are_kept_in_front_of_a_hole_and_behind_it() {
         fs::write(&whole, &bytes).unwrap();
         let expected = samples(&whole);
         assert!(expected.len() > 20, "{code}: {} samples", expected.len());
-        // Untouched, it comes out as it is.
+        // Without damage, the output equals the input.
         let copy = folder.path().join("copy.data");
         perfx(args!["copy", "-q", whole, "-o", copy]).done().unwrap();
         let ran = perfx(args!["recover", whole, "-o", output]);
@@ -482,7 +484,7 @@ fn a_pipe_that_is_damaged_in_its_leading_records_comes_back() {
                 let at = 16 + record.at;
                 let mut zeroed = pipe.clone();
                 zeroed[at..at + 8].fill(0);
-                // Too short to say what it holds.
+                // Too short for its contents.
                 let short = [&pipe[..at], &[80, 0, 0, 0, 0, 0, 8, 0], &pipe[at..]].concat();
                 for damaged in [zeroed, short] {
                     fs::write(&input, &damaged).unwrap();
@@ -514,7 +516,7 @@ fn a_pipe_that_is_damaged_in_its_leading_records_comes_back() {
     }
 }
 
-/// A record that a file would hold in its header, somewhere among the others.
+/// A record that a file has in its header, somewhere among the others.
 #[test]
 fn a_header_record_that_cannot_be_read_is_left_out_and_reported() {
     let pipe = Fixture::new("recorded/pipe.p61.data");
@@ -598,7 +600,7 @@ fn text_before_a_pipe_is_left_out_and_that_is_said() {
         }
     }
     assert!(perfx(args!["doctor", input]).text().contains("perf-message"));
-    // Without a recording within 4 KiB, it is not one.
+    // Text is skipped only if a recording begins within 4 KiB.
     for text in [&message[..], &message.repeat(60)] {
         fs::write(
             &input,
@@ -611,7 +613,8 @@ fn text_before_a_pipe_is_left_out_and_that_is_said() {
     }
 }
 
-/// Many kinds may be new at once, but records of a few, one behind another where records would stand without the hole, are hardly chance.
+/// Many kinds may be new at once. But consecutive records of a few kinds, aligned as without the hole, are
+/// hardly chance.
 #[test]
 fn records_of_one_unknown_kind_behind_a_hole_are_kept() {
     let new_kind = |number: u8| [0xa0, 0x0f, 0, 0, 0, 0, 16, 0, number, 2, 3, 4, 5, 6, 7, 8];
@@ -641,7 +644,7 @@ fn a_killed_recording_is_unfinished_and_inject_adds_its_build_ids() {
     assert_eq!(found.code, Some(1), "{found:?}");
     let line = format!("unfinished, 1 fault; perfx recover restores all {count} records");
     assert!(found.text().lines().next().unwrap().ends_with(&line), "{found:?}");
-    // One that lost records is another matter.
+    // A recording that lost records is different.
     let cut = folder.path().join("cut.data");
     fs::write(&cut, &killed.bytes()[..killed.bytes().len() - 20]).unwrap();
     let found = perfx(args!["doctor", cut]).text();

@@ -1,4 +1,5 @@
-//! `reindex` leaves what is right byte by byte as it is, mends what is not so that every perf reads it, and the second time has nothing to do.
+//! `reindex` leaves correct indexes byte for byte unchanged, repairs others so that every perf reads them,
+//! and a second run has nothing to do.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -23,7 +24,7 @@ fn reindex(input: &Path, output: &Path, options: &[&str]) -> Ran {
     perfx(args)
 }
 
-/// The bytes that reindex makes of these.
+/// The output of reindex for these bytes.
 fn reindexed(bytes: &[u8], options: &[&str]) -> Result<(Vec<u8>, String), String> {
     let folder = temp();
     let (input, output) = (folder.path().join("in.data"), folder.path().join("out.data"));
@@ -36,7 +37,7 @@ fn data_of(path: &Path) -> Vec<u8> {
     fs::read(if path.is_dir() { path.join("data") } else { path.to_owned() }).unwrap()
 }
 
-/// What a report says beside the usual.
+/// The unusual lines of a report.
 fn mended(report: &str) -> Vec<String> {
     let usual = ["nothing to repair", "perfx: read ", "perfx: wrote "];
     let lines = report.lines().filter(|line| !usual.iter().any(|usual| line.contains(usual)));
@@ -100,7 +101,7 @@ fn index_record(file: &[u8], entries: &[Vec<u64>]) -> Vec<u8> {
     bytes
 }
 
-/// With these entries in one ID_INDEX, where the first one stands.
+/// The file with these entries in one ID_INDEX, in place of the first one.
 fn with_index(file: &[u8], entries: &[Vec<u64>]) -> Vec<u8> {
     let mut records = records(file);
     let at = records.iter().position(|record| kind(file, record) == ID_INDEX).unwrap();
@@ -121,7 +122,7 @@ fn aux_index(file: &[u8]) -> Option<Vec<(u64, u64)>> {
     Some((0..word(0) as usize).map(|n| (word(8 + n * 16), word(16 + n * 16))).collect())
 }
 
-/// The same as it should be.
+/// The same from the records.
 fn aux_records(file: &[u8]) -> Vec<(u64, u64)> {
     let contents = Contents::file(file);
     let records = contents.records(file).into_iter().filter(|record| record.kind == AUXTRACE);
@@ -141,7 +142,7 @@ fn what_is_right_stays_and_the_second_time_nothing_is_mended() {
             return if refused { Ok(()) } else { Err(once.stderr) };
         }
         let mended = mended(&once.stderr);
-        // What is lost in a copy is not mended by anyone.
+        // Losses in a copy are not repaired.
         let name = fixture.path.display().to_string();
         let mended: Vec<_> = mended.iter().map(|line| line.replace(&name, "RECORDING")).collect();
         if mended.iter().all(|line| copy.stderr.contains(&line.replace("RECORDING", &name))) {
@@ -156,7 +157,7 @@ fn what_is_right_stays_and_the_second_time_nothing_is_mended() {
         if !again.is_empty() {
             return Err(format!("the second time: {again:?}"));
         }
-        // Events that came late in a pipe stand at the end of the first file.
+        // Late events of a pipe are at the end of the first file.
         if !["attr-late", "index-first", "update-first"].iter().any(|late| fixture.name.contains(late)) {
             same_bytes("the second time", &data_of(&path("once")), &data_of(&path("twice")))?;
         }
@@ -190,7 +191,7 @@ fn ids_are_dropped_and_added_and_what_nobody_knows_is_not_guessed() {
         for gone in 0..right.len() {
             let mut entries = right.clone();
             entries.remove(gone);
-            // And one that no event has.
+            // And one of no event.
             entries.insert(0, [vec![0xdead], right[gone][1..].to_vec()].concat());
             let wrong = with_index(&file, &entries);
             let (mended, report) = reindexed(&wrong, &["--ids", "--aux"]).unwrap();
@@ -206,7 +207,7 @@ fn ids_are_dropped_and_added_and_what_nobody_knows_is_not_guessed() {
                 same_bytes(name, &file, &mended).unwrap();
             }
         }
-        // perf opened each for one CPU or thread, and where its records say so, they prove it.
+        // perf opened each for one CPU or thread; records with these fields reveal it.
         assert_eq!(proven > 0, !name.contains("fp.p61"), "{name}: {proven}");
     }
 }
@@ -233,7 +234,7 @@ fn an_index_behind_auxtrace_info_is_put_before_it() {
     let (mended, report) = reindexed(&with_records(&file, &wrong), &["--ids"]).unwrap();
     assert!(report.contains("1 record moved between attrs and AUXTRACE_INFO"), "{report}");
     same_bytes("moved", &file, &mended).unwrap();
-    // Without one it is made: nobody can tell whose a trace is otherwise.
+    // A missing index is made: a trace cannot be assigned to its owner without it.
     wrong.remove(info);
     let without: Vec<_> = wrong.into_iter().filter(|record| kind(&file, record) != ID_INDEX).collect();
     let (mended, report) = reindexed(&with_records(&file, &without), &["--ids", "--aux"]).unwrap();
@@ -288,14 +289,14 @@ fn records_of_aux_data_that_others_moved_are_still_listed() {
             "{}",
             ran.stderr
         );
-        // Records put in front by a tool that knows nothing of the index.
+        // Records inserted at the front by a tool that does not update the index.
         let file = Fixture::new(name).bytes();
         let mut moved = records(&file);
         moved.insert(0, moved[0].clone());
         let moved = with_records(&file, &moved);
         let (mended, _) = reindexed(&moved, &["--aux"]).unwrap();
         assert_eq!(aux_index(&mended).unwrap(), aux_records(&moved), "{name}");
-        // And none left at all.
+        // And without any records.
         let without: Vec<_> =
             records(&file).into_iter().filter(|record| kind(&file, record) != AUXTRACE).collect();
         let (mended, report) = reindexed(&with_records(&file, &without), &[]).unwrap();
@@ -303,7 +304,7 @@ fn records_of_aux_data_that_others_moved_are_still_listed() {
     }
 }
 
-/// perf's lines without where a record lies.
+/// perf's lines without the offsets of records.
 fn dumped(perf: &Perf, path: &Path, args: &[&str]) -> Option<Vec<String>> {
     let mut all = args!["-f", "-i", path].to_vec();
     all.splice(0..0, args.iter().map(Into::into));
@@ -356,7 +357,8 @@ fn perf_shows_the_same_aux_records_before_and_after_and_reads_what_it_could_not(
     }
 }
 
-/// As snapshots are: AUX records say that what they tell of was overwritten, and every other piece of the trace begins 8 bytes early.
+/// Like snapshots: AUX records say that their data was overwritten, and every other piece of the trace begins
+/// 8 bytes early.
 fn overlapping(file: &[u8]) -> Vec<u8> {
     let order = Contents::file(file).order;
     let mut records = records(file);
@@ -381,7 +383,8 @@ fn overlapping(file: &[u8]) -> Vec<u8> {
 const AUX: u32 = 11;
 const AUX_FLAG_OVERWRITE: u64 = 2;
 
-/// Four queues, hundreds of pieces, pieces of odd multiples of 8, pieces that overlap: through every pass that moves them.
+/// Four queues, hundreds of pieces, pieces of odd multiples of 8, pieces that overlap: through every pass
+/// that moves them.
 #[test]
 fn traces_are_the_same_wherever_passes_move_them() {
     let folder = temp();
@@ -467,7 +470,7 @@ fn perf_7_reads_what_perf_6_1_injected_once_it_is_padded() {
         let fields = "comm,pid,tid,time,event,ip,dso";
         let args = args!["script", "-f", "-F", fields, "-i", path];
         let ran = perf.run(Stdin::Null, args);
-        // Versions pad in their own way.
+        // perf's versions pad differently.
         let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
         (ran.code == Some(0)).then(|| ran.text().lines().map(words).collect::<Vec<_>>())
     };
@@ -489,7 +492,7 @@ fn times(bytes: &[u8], is_pipe: bool) -> Option<(u64, u64)> {
 
 #[test]
 fn times_are_those_that_perf_finds() {
-    // perf left zeros, wherever it did not look at the samples; what it says with samples it looked at is what we find.
+    // perf wrote zeros if it did not read the samples; if it did, its times are those that perfx finds.
     let cases = [
         "recorded/fp.p61.data",
         "recorded/several.p61.data",
@@ -509,7 +512,7 @@ fn times_are_those_that_perf_finds() {
             same_bytes(name, expected, &reindexed(&file, &[option]).unwrap().0).unwrap();
         }
     }
-    // Into pipe data, where they must stand in front.
+    // Into pipe data, where they must come first.
     let pipe = Fixture::new("recorded/pipe.p61.data");
     let ran = perfx(args!["reindex", "--times", pipe.path]);
     let (first, last) = times(&ran.stdout, true).unwrap();
@@ -535,14 +538,14 @@ fn build_ids_of_mappings_get_into_the_feature_when_asked_for() {
 #[test]
 fn in_place_only_what_is_wrong_changes() {
     let cases = [
-        // Only features: the data stays where it is.
+        // Only features: the data is not moved.
         ("crafted/aux-index-outside.data", true),
         ("crafted/features-all-le.data", true),
         ("crafted/attrs-last-be.data", true),
         ("crafted/val-feature-sample-time-short.data", true),
         ("recorded/fp.p61.data", true),
         ("recorded/z.p73.data", true),
-        // Records, too: the whole file is written anew.
+        // Records, too: the whole file is rewritten.
         ("recorded/inject-b.p61.data", false),
         ("crafted/val-id-index-unknown.data", false),
         ("recorded/pipe-inject-b.p61.data", false),
@@ -581,7 +584,7 @@ fn in_place_only_what_is_wrong_changes() {
     );
 }
 
-/// Doctor's codes of a recording that it says reindex mends, and all others.
+/// The doctor's codes that reindex claims to repair, and all others.
 fn diagnosed(path: &Path) -> (Vec<String>, Vec<String>) {
     let ran = perfx(args!["doctor", "--format", "ndjson", path]);
     let said: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
@@ -606,7 +609,7 @@ fn doctor_names_what_reindex_mends_and_is_content_afterwards() {
         let copy = perfx(args!["copy", "-o", path("copy"), fixture.path]);
         let mends = mended(&ran.stderr).iter().any(|line| !copy.stderr.contains(line.as_str()));
         let (before, others) = diagnosed(&fixture.path);
-        // What repair mends everywhere, reindex mends in HEADER_BUILD_ID.
+        // reindex repairs these in HEADER_BUILD_ID; repair does so everywhere.
         let of_repair = ["size-unaligned", "string-unterminated"];
         let padded = ran.stderr.contains("HEADER_BUILD_ID:")
             && others.iter().any(|code| of_repair.contains(&code.as_str()));
@@ -617,7 +620,7 @@ fn doctor_names_what_reindex_mends_and_is_content_afterwards() {
             return Err(format!("doctor says that reindex mends {before:?}: {}", ran.stderr));
         }
         let (after, left) = diagnosed(&path("out"));
-        // What another form brings with it, a copy has too.
+        // Differences due to the form occur in a copy, too.
         let (_, copied) =
             if copy.code == Some(1) { diagnosed(&fixture.path) } else { diagnosed(&path("copy")) };
         if !after.is_empty() || left.iter().any(|code| !copied.contains(code)) {
@@ -675,7 +678,7 @@ fn it_says_what_it_did() {
     snapshot("reports", &text);
 }
 
-/// As [`with_index`], of a file whose AUXTRACE index is wrong anyway.
+/// Like [`with_index`], for a file whose AUXTRACE index is wrong anyway.
 fn with_index_any(file: &[u8], entries: &[Vec<u64>]) -> Vec<u8> {
     let contents = Contents::file(file);
     let mut changed = file.to_vec();
@@ -687,7 +690,7 @@ fn with_index_any(file: &[u8], entries: &[Vec<u64>]) -> Vec<u8> {
     changed
 }
 
-/// What records of pipe data said already was said once more in front.
+/// The contents of pipe data's records were repeated at the front.
 #[test]
 fn build_ids_are_added_to_a_pipe_once() {
     let fixture = Fixture::new("recorded/pipe-inject-b.p73.data");

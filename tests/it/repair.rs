@@ -1,4 +1,5 @@
-//! `perfx repair` mends the faults that it says it can, so that doctor and perf are content, and changes nothing else.
+//! `perfx repair` repairs the faults that it claims to, so that doctor and perf find none, and changes
+//! nothing else.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -11,7 +12,7 @@ use crate::support::{
     Fixture, Form, Perf, Ran, Stdin, all, each, each_fixture, perf, perfx, perfx_with, same_bytes, temp,
 };
 
-/// Recordings with a fault that can be mended, and what is left of samples nobody can place.
+/// Recordings with a repairable fault, and what remains of samples of unknown events.
 const MENDABLE: &[(&str, &str)] = &[
     ("size-unaligned", "recorded/inject-b.p61.data"),
     ("size-unaligned", "recorded/pipe-inject-b.p61.data"),
@@ -52,7 +53,7 @@ const MENDABLE: &[(&str, &str)] = &[
     ("string-unterminated", "crafted/val-feature-hostname-unterminated.data"),
 ];
 
-/// What doctor finds: code, severity.
+/// The doctor's findings: code, severity.
 fn doctor(path: &std::path::Path) -> Vec<(String, String)> {
     let ran = perfx(args!["doctor", "--format", "ndjson", path]);
     let file: Json = serde_json::from_slice(&ran.stdout).unwrap_or_else(|e| panic!("{e}: {ran:?}"));
@@ -61,7 +62,7 @@ fn doctor(path: &std::path::Path) -> Vec<(String, String)> {
     findings.map(|finding| (text(finding, "code"), text(finding, "severity"))).collect()
 }
 
-/// What perf shows of a recording.
+/// perf's output for a recording.
 fn script(perf: &Perf, bytes: &[u8], path: &std::path::Path) -> Ran {
     let pipe = matches!(bytes[8..16], [16, 0, 0, 0, 0, 0, 0, 0] | [0, 0, 0, 0, 0, 0, 0, 16]);
     let (stdin, path) = if pipe { (Stdin::Pipe(bytes), "-".into()) } else { (Stdin::Null, path.to_owned()) };
@@ -94,7 +95,7 @@ fn doctor_and_perf_are_content_with_what_was_mended() {
             }
             let bytes = fs::read(&out).unwrap();
             for perf in perfs.iter().flatten() {
-                // What older perfs do not know is no fault of the recording.
+                // Features unknown to older perfs are not a fault of the recording.
                 if perf.name == "perf" && !after.is_empty() {
                     continue;
                 }
@@ -108,7 +109,7 @@ fn doctor_and_perf_are_content_with_what_was_mended() {
     );
 }
 
-/// A recording without such faults comes out as `copy` makes it.
+/// The output for a recording without such faults is that of `copy`.
 #[test]
 fn what_is_right_stays_as_it_is() {
     let mendable: Vec<_> = MENDABLE.iter().map(|(code, _)| *code).collect();
@@ -162,7 +163,7 @@ fn threads_and_pipes_make_no_difference() {
     }
 }
 
-/// A record that a compressed one holds can't be changed where it is.
+/// A record inside a compressed one cannot be changed in place.
 #[test]
 fn faults_inside_compressed_records_are_told() {
     let mut pipe = Fixture::new("crafted/z-pipe.data").bytes();
@@ -186,7 +187,7 @@ fn a_fault_that_nobody_can_mend_is_a_mistake_on_the_command_line() {
     assert!(ran.stderr.contains("`zstd`") && ran.stderr.contains("mmap-len"), "{}", ran.stderr);
 }
 
-/// The file was written anew, and by that another one.
+/// The file was replaced, and so its inode changed.
 #[test]
 fn in_place_what_is_right_is_not_touched() {
     let folder = temp();
@@ -225,7 +226,7 @@ fn in_place_what_is_right_is_not_touched() {
     }
 }
 
-/// An id of 8 bytes with small numbers in it, put in by perf inject, was taken for device and inode.
+/// An id of 8 bytes with small numbers, added by perf inject, was taken for device and inode.
 #[test]
 fn a_build_id_that_the_feature_names_is_one() {
     const NAME: &[u8] = b"/tmp/perfx-data/work/burn\0";
@@ -234,7 +235,7 @@ fn a_build_id_that_the_feature_names_is_one() {
     for (named, right) in [([1, 2, 0, 0, 7, 0, 0, 0], true), ([1, 2, 0, 0, 8, 0, 0, 0], false)] {
         let mut bytes = Fixture::new("recorded/buildid-default.p61.data").bytes();
         let mut places: Vec<usize> = (0..bytes.len()).filter(|&at| bytes[at..].starts_with(NAME)).collect();
-        // Of the feature's entry: u8 size of the id behind its 20 bytes.
+        // In the feature's entry: u8 size of the id, after its 20 bytes.
         let entry = places.pop().unwrap() - 36;
         bytes[entry + 12..entry + 32].fill(0);
         bytes[entry + 12..entry + 20].copy_from_slice(&named);
@@ -255,7 +256,7 @@ fn a_build_id_that_the_feature_names_is_one() {
     }
 }
 
-/// Deterministic damage: bytes set to values that mean much in headers, counts and texts.
+/// Deterministic damage: bytes set to values with a meaning in headers, counts and strings.
 fn mutated(bytes: &[u8], seed: u64) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     let mut state = seed;
@@ -311,7 +312,8 @@ fn repairing_twice_is_repairing_once() {
                 if !matches!(ran.code, Some(0 | 3)) || ran.stderr.contains("perfx: mended") {
                     return Err(format!("{to}: {:?}: {}", ran.code, ran.stderr));
                 }
-                // Events that pipe data names late stand at the end of a file that is made of it, and a copy puts them in front.
+                // Late events of pipe data are at the end of a file made from it, and a copy moves them to
+                // the front.
                 let expected =
                     if input == fixture.path && fixture.form != Form::Pipe { &once } else { &copy };
                 perfx(args!["copy", "-q", "-f", "--to", to, "-o", copy, once]).done()?;
@@ -322,7 +324,7 @@ fn repairing_twice_is_repairing_once() {
     );
 }
 
-/// A pipe with this attr, these records behind it.
+/// A pipe with this attr, followed by these records.
 fn pipe_of(records: &[Vec<u8>]) -> Vec<u8> {
     let pipe = Fixture::new("crafted/val-pipe-attr-late.data").bytes();
     [&pipe[..16], &records.concat()].concat()
@@ -335,7 +337,7 @@ fn a_pipe_of_which_all_records_go_becomes_a_file_that_can_be_read() {
     let attr = front.iter().find(|record| record.kind == crate::parse::HEADER_ATTR).unwrap();
     let mut other = attr.bytes.clone();
     other[8 + 48] ^= 0xff;
-    // A mapping about an event that is not there, and an attr behind it.
+    // A mapping of an unknown event, and an attr after it.
     let update =
         [&[78, 0, 0, 0, 0, 0, 32, 0][..], &[1, 0, 0, 0, 0, 0, 0, 0], &[0x77; 8], b"unit\0\0\0\0"].concat();
     let folder = temp();

@@ -1,4 +1,4 @@
-//! `retime` changes every time of a recording alike, and nothing else.
+//! `retime` changes all times of a recording together, and nothing else.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::support::{
 
 const RECORDINGS: [&str; 5] = ["plain.p61", "fp.p61", "forks.p73", "z.p73", "threads.p61"];
 
-/// The time of each sample, ns, as perf shows it.
+/// The time of each sample in ns, as perf shows it.
 fn times(perf: &Perf, recording: &Path) -> Result<Vec<u64>, String> {
     let ran = perf.run(Stdin::Null, args!["script", "-F", "time", "--ns", "-i", recording]).done()?;
     let ns = |line: &str| line.trim().trim_end_matches(':').replace('.', "").parse();
@@ -58,7 +58,7 @@ fn what_is_moved_and_moved_back_is_as_it_was() {
         let folder = temp();
         let path = |name: &str| folder.path().join(name);
         let plain = perfx(args!["run", "-q", "-p", "decompress", fixture.path, "-o", path("plain")]);
-        // A wrong time of a damaged recording may be where no offset can move it.
+        // In a damaged recording, a wrong time may be too large for any offset.
         if plain.code != Some(0) || retimed(&path("plain"), &path("there"), &["--offset", "4096"]).is_err() {
             return Ok(());
         }

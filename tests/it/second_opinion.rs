@@ -1,4 +1,5 @@
-//! Another reader of perf.data, written by others (linux-perf-data), finds the same records, in what perf recorded and in what perfx made of it.
+//! An independent reader of perf.data (linux-perf-data) finds the same records, in perf's recordings and in
+//! the output of perfx.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,15 +13,15 @@ use crate::args;
 use crate::parse::{Contents, feature};
 use crate::support::{Form, each_fixture, perfx, recorded, temp};
 
-/// Records it uses up itself: FINISHED_ROUND, and the front of a pipe, with the names of events.
+/// Records that it does not return: FINISHED_ROUND, the front of a pipe, and event names.
 const USED_UP: [u32; 6] = [64, 66, 67, 68, 78, 80];
 
-/// Of such a pipe it takes the payload for records.
+/// In such a pipe it takes the payload for records.
 fn has_tracing_data(pipe: &[u8]) -> bool {
     Contents::pipe(pipe).features.contains_key(&feature::TRACING_DATA)
 }
 
-/// Records by kind, as the other reader counts them. `None` for what it does not read.
+/// Records by kind, as the other reader counts them. `None` for recordings it cannot read.
 pub(crate) fn theirs(bytes: &[u8], is_pipe: bool) -> Option<BTreeMap<u32, usize>> {
     let mut counts = BTreeMap::new();
     let mut count = |record: Option<PerfFileRecord<'_>>| {
@@ -46,7 +47,7 @@ pub(crate) fn theirs(bytes: &[u8], is_pipe: bool) -> Option<BTreeMap<u32, usize>
     Some(counts)
 }
 
-/// The same, as perfx dumps them.
+/// The same from perfx dump.
 fn ours(path: &Path) -> BTreeMap<u32, usize> {
     let dump = perfx(args!["dump", "--format", "ndjson", path]);
     let mut counts = BTreeMap::new();

@@ -1,4 +1,5 @@
-//! What perfx shows and says, and what it makes of recordings, is the text under snapshots/: a change of it is reviewed, never an accident.
+//! The output and the messages of perfx are the texts under snapshots/, so that every change of them is
+//! reviewed.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +20,7 @@ pub(crate) fn same(group: &str, name: &str, text: &str) {
     settings.bind(|| insta::assert_snapshot!(name, text));
 }
 
-/// A folder with copies of recordings, where command lines are run.
+/// A folder with copies of recordings, in which command lines are run.
 pub(crate) struct Place {
     folder: TempDir,
 }
@@ -44,8 +45,8 @@ impl Place {
         fs::write(path, bytes).unwrap();
     }
 
-    /// A command line, as in a shell: what it is, what it prints, its exit code. Words are separated by spaces, or stand between `'`; the input
-    /// may come from `< FILE`.
+    /// Runs a command line as in a shell; returns the command, its output and its exit code. Words are
+    /// separated by spaces, or quoted with `'`; the input may come from `< FILE`.
     pub(crate) fn say(&self, line: &str) -> String {
         let mut words = words(line);
         let stdin = words.iter().position(|word| word == "<").map(|at| {
@@ -80,8 +81,8 @@ impl Place {
         lines.iter().map(|line| self.say(line)).collect::<Vec<_>>().join("\n")
     }
 
-    /// The part of a dump that matters: these sections of the front (`feature BUILD_ID`, …), records of these kinds, and how many others stand
-    /// between them.
+    /// The relevant part of a dump: these sections of the front (`feature BUILD_ID`, …), records of these
+    /// kinds, and the number of other records between them.
     pub(crate) fn dump(&self, name: &str, sections: &[&str], kinds: &[&str]) -> String {
         let ran =
             run(perfx_command().current_dir(self.folder.path()).args(["dump", "-q", name]), Stdin::Null);
@@ -110,7 +111,7 @@ impl Place {
         text + &between(&mut others)
     }
 
-    /// Names and sizes of what is in a folder, as a tree.
+    /// Names and sizes of a folder's files, as a tree.
     fn tree(&self, name: &str) -> String {
         fn list(path: &Path, depth: usize, text: &mut String) {
             let mut entries: Vec<_> =
@@ -161,7 +162,7 @@ pub(crate) fn copy_all(from: &Path, to: &Path) {
     }
 }
 
-/// Records that say or change what is mapped where.
+/// Records that state or change mappings.
 const MAPS: &[&str] = &["MMAP", "MMAP2", "HEADER_BUILD_ID", "FORK", "COMM"];
 
 /// Every command's `-h`; `--help` is docs/commands.md.
@@ -207,7 +208,7 @@ struct Change {
 
 const NONE: &[&str] = &[];
 const IDS: &[&str] = &["feature BUILD_ID"];
-/// Of the program that crafted recordings tell of, of the kernel and the vdso.
+/// Ids for the program in crafted recordings, for the kernel and the vdso.
 const KNOWN: &str = "b000000000000000000000000000000000000001 /tmp/perfx-data/work/burn,abcdef [kernel.kallsyms],0123456789abcdef [vdso]";
 
 const CHANGES: &[Change] = &[
@@ -330,7 +331,8 @@ fn injected_ids() {
 
 #[test]
 fn ids_from_everywhere() {
-    // The recording knows one, the list one, a sysroot one, a cache one, and nobody the last.
+    // One id is in the recording, one in the list, one in a sysroot, one in a cache, and the last one
+    // nowhere.
     let place = Place::new(&[("perf.data", "recorded/buildid-default.p61.data")]);
     place.write("root/usr/lib/x86_64-linux-gnu/libc.so.6", elf_with_id(2, 1, &[0xc1; 16]));
     place.write("cache/tmp/perfx-data/work/burn_noid/cacacacacacacacacacacacacacacacacacacaca/elf", "");
@@ -424,7 +426,7 @@ fn copies() {
     same("copy", "kcore-directory", &text.join("\n"));
 }
 
-/// Without the zeros of attrs and what EVENT_DESC says again.
+/// Without zero fields of attrs, and without what EVENT_DESC repeats.
 fn brief(text: &str) -> String {
     let mut again = false;
     let kept = text.lines().filter(|line| {

@@ -1,4 +1,5 @@
-//! The parts that `perfx split` makes are recordings of which perf shows what it shows of the whole, no sample twice and none not at all.
+//! perf shows the same for the parts that `perfx split` writes as for the whole recording: every sample
+//! exactly once.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -14,7 +15,7 @@ use crate::support::{
     same_lines, temp,
 };
 
-/// Every way to split, in parts that a small recording has some of.
+/// Every way to split, with parts of a size that fits a small recording.
 fn ways(lines: &[Line]) -> Vec<[String; 2]> {
     let (first, last) = lines.iter().fold((u64::MAX, 0), |(a, b), line| (a.min(line.ns), b.max(line.ns)));
     let way = |option: &str, value: &str| [option.to_owned(), value.to_owned()];
@@ -26,7 +27,7 @@ fn ways(lines: &[Line]) -> Vec<[String; 2]> {
     ]
 }
 
-/// The files in a folder, in the order of their names.
+/// The files in a folder, sorted by name.
 fn parts(folder: &Path) -> Vec<PathBuf> {
     let mut parts: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     parts.sort();
@@ -52,7 +53,8 @@ fn perf_shows_of_the_parts_together_what_it_shows_of_the_whole() {
         let own = if perf.name == "perf" { "p61" } else { "p73" };
         let mut cases = Vec::new();
         for fixture in recorded().into_iter().filter(|f| f.recorded_by() == Some(own)) {
-            // As in filter.rs: values of group members are counted from the sample before, and a newline ends a line.
+            // As in filter.rs: the values of group members are relative to the previous sample, and a newline
+            // in a name breaks the line.
             if ["group-read", "pipe-group", "name-newline"].iter().any(|name| fixture.name.contains(name)) {
                 continue;
             }
@@ -87,12 +89,12 @@ fn perf_shows_of_the_parts_together_what_it_shows_of_the_whole() {
     assert!(compared > 200, "only {compared} ways to split could be compared");
 }
 
-/// How often each record that must be in one part only occurs, and which others there are.
+/// How often each record that must be in one part occurs, and which other records there are.
 fn counted(records: impl IntoIterator<Item = String>) -> (BTreeMap<String, u32>, BTreeMap<String, u32>) {
     let once = ["SAMPLE ", "THROTTLE ", "UNTHROTTLE ", "READ ", "SWITCH ", "SWITCH_CPU_WIDE ", "LOST "];
     let (mut single, mut others) = (BTreeMap::new(), BTreeMap::new());
     for record in records {
-        // Rounds are made anew by whoever joins.
+        // A join rewrites the rounds.
         if record.starts_with("FINISHED_ROUND ") {
             continue;
         }
@@ -109,7 +111,8 @@ fn every_record_of_the_whole_is_in_a_part_and_nothing_else_is() {
     let compared = AtomicUsize::new(0);
     each_fixture(&fixtures, |fixture| {
         let ways = if fixture.name.starts_with("recorded/") { &ways[..] } else { &ways[..2] };
-        // AUX data is in whole chunks, as filter.rs has it; what compressed records hold is compared in the clear.
+        // AUX data is kept in whole chunks, as in filter.rs; the contents of compressed records are compared
+        // uncompressed.
         let folder = temp();
         let plain = folder.path().join("plain.data");
         if perfx(args!["decompress", "-q", fixture.path, "-o", plain]).code != Some(0) {
@@ -229,7 +232,7 @@ fn a_failure_leaves_nothing_and_what_was_there() {
     let first = split(&fixture.path, &way, folder.path()).unwrap();
     assert!(first.len() > 2);
     let bytes: Vec<_> = first.iter().map(|part| fs::read(part).unwrap()).collect();
-    // A part that is there without -f; then one that can't be replaced.
+    // A part that exists, without -f; then one that cannot be replaced.
     let args = args!["split", "--samples", "5", fixture.path, "-o", folder.path()];
     assert_eq!(perfx(args).code, Some(1));
     fs::remove_file(&first[1]).unwrap();
@@ -244,7 +247,7 @@ fn a_failure_leaves_nothing_and_what_was_there() {
     assert_eq!(perfx(args).code, Some(0));
     let again: Vec<_> = parts(folder.path()).iter().map(|part| fs::read(part).unwrap()).collect();
     assert!(again == bytes);
-    // Records that end too early are found when the first part is written.
+    // A truncated end is found when the first part is written.
     let mut torn = fixture.bytes();
     let data = u64::from_le_bytes(torn[40..48].try_into().unwrap()) as usize;
     let size = u64::from_le_bytes(torn[48..56].try_into().unwrap()) as usize;
@@ -311,7 +314,7 @@ fn what_split_says() {
 
 #[test]
 fn a_window_of_a_part_is_what_filter_cuts() {
-    // The first part, which carries nothing in, is what filter makes of that window.
+    // The first part, which needs nothing from earlier parts, equals the output of filter for that window.
     let fixture = Fixture::new("recorded/forks.p61.data");
     let perf_lines = perfs(&["perf"]).iter().find_map(|perf| samples(perf, &fixture.path, &[]));
     let Some(lines) = perf_lines else { return };
@@ -357,7 +360,7 @@ fn the_parts_joined_are_the_whole() {
 
 const WAYS: [[&str; 2]; 4] = [["--samples", "7"], ["--by", "pid"], ["--by", "event"], ["--time", "3ms"]];
 
-/// `perfx join g.*` found the third part of the split before, and doubled its samples.
+/// `perfx join g.*` found the third part of an older split, and duplicated its samples.
 #[test]
 fn parts_that_an_older_split_left_are_named_and_removed() {
     let plain = Fixture::new("recorded/plain.p61.data").path;
@@ -371,7 +374,7 @@ fn parts_that_an_older_split_left_are_named_and_removed() {
     assert_eq!(run(&[&prefix, "--samples", "10"]).code, Some(0));
     let many = names();
     assert!(many.len() > 4, "{many:?}");
-    // A gap in the numbers ends the parts of a split, and what is not a recording is not a part.
+    // A gap in the numbers ends the parts of a split, and files other than recordings are not parts.
     fs::remove_file(folder.path().join(&many[many.len() - 2])).unwrap();
     fs::write(folder.path().join("g.note.data"), "mine").unwrap();
     let before = names();
@@ -388,13 +391,13 @@ fn parts_that_an_older_split_left_are_named_and_removed() {
     }
     let last = format!("{}: named like a part but not written by this split", many[many.len() - 1]);
     assert!(ran.stderr.contains(&last), "{}", ran.stderr);
-    // Nor is another recording, though it is named like the next part.
+    // Another recording is not a part either, even if it is named like the next part.
     let other = folder.path().join("g.0002.data");
     fs::copy(Fixture::new("recorded/fp.p61.data").path, &other).unwrap();
     let ran = run(&[&prefix, "--samples", "1000000", "-f"]);
     assert_eq!((ran.code, other.exists()), (Some(0), true), "{}", ran.stderr);
     fs::remove_file(&other).unwrap();
-    // Without the first part there is still a second one.
+    // If the first part is missing, there is still a second one.
     let ran = run(&[&format!("{prefix}2"), "--samples", "10"]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     fs::remove_file(folder.path().join("g2.0001.data")).unwrap();
@@ -417,7 +420,7 @@ fn a_prefix_that_ends_with_a_slash_is_a_folder_that_is_made() {
     assert!(folder.path().join("new/parts/plain.p61.0001.data").is_file());
 }
 
-/// A chunk of AUX data is in each part that may need it, and was in their join as often.
+/// A chunk of AUX data is in each part that may need it, and occurred as often in their join.
 #[test]
 fn aux_data_of_parts_is_joined_once() {
     for name in ["aux-big", "aux-odd-size", "aux-payload-looks", "aux-queue-conflict", "aux-spe"] {

@@ -1,5 +1,5 @@
-//! `perfx stats` counts what `perf report --stats` counts, of 6.1 and of 7.3, on every recording that perf reads; where the two perfs differ from
-//! one another, [`expected`] says how.
+//! `perfx stats` counts what `perf report --stats` of 6.1 and 7.3 counts, on every recording that perf reads;
+//! [`expected`] describes where the two perfs differ.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use crate::support::{
     Fixture, Form, Perf, Stdin, all, each_fixture, perf, perfx, perfx_command, perfx_with, root, run, temp,
 };
 
-/// Fails unless the document is as the schema that ships with the project says.
+/// Fails unless the document matches the project's schema.
 pub(crate) fn conforms(command: &str, document: &Json) -> Result<(), String> {
     let path = root().join(format!("schemas/{command}.schema.json"));
     let schema: Json = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
@@ -22,7 +22,7 @@ pub(crate) fn conforms(command: &str, document: &Json) -> Result<(), String> {
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
 }
 
-/// A command's JSON about a recording; `None` where it can't be read.
+/// A command's JSON for a recording; `None` if it cannot be read.
 pub(crate) fn json_of(command: &str, fixture: &Fixture) -> Result<Option<Json>, String> {
     let ran = perfx(args![command, "-q", "--json", fixture.path]);
     match ran.code {
@@ -43,7 +43,7 @@ fn number(value: &Json) -> u64 {
 /// Counts by name.
 type Counts = BTreeMap<String, u64>;
 
-/// What `perf report --stats` prints, or would: counts by kind, and of each event with any samples its name and counts.
+/// The numbers of `perf report --stats`: counts by kind, and for each event with samples its name and counts.
 #[derive(PartialEq, Debug)]
 struct Printed {
     kinds: Counts,
@@ -70,14 +70,15 @@ impl Printed {
 const OLD: &str = "perf";
 const NEW: &str = "perf-new";
 
-/// What this perf prints of a recording that perfx counted so. Where perf is not plainly the same:
+/// What this perf prints for a recording with these counts of perfx. The exceptions:
 ///
-/// - perf 7.3 leaves out kinds it does not know, from 87 on, and records too small for their kind. (Both abort at unknown kinds below 64.)
-/// - perf counts a last AUXTRACE whose payload is cut short.
-/// - Where samples hold counters (READ), perf hands on one sample for each counter whose value is new, instead of the sample itself. perf 7 tells
-///   threads apart where the event is inherited.
-/// - perf 6.1 adds samples that a filter dropped to those that were lost.
-/// - An event without samples, lost ones included, is not printed.
+/// - perf 7.3 leaves out unknown kinds, from 87 on, and records too small for their kind. (Both abort at
+///   unknown kinds below 64.)
+/// - perf counts a final AUXTRACE whose payload is truncated.
+/// - If samples hold counters (READ), perf delivers one sample for each counter with a new value, instead of
+///   the sample itself. perf 7 distinguishes threads if the event is inherited.
+/// - perf 6.1 adds filtered samples to the lost ones.
+/// - An event without samples and without lost samples is not printed.
 fn expected(stats: &Json, attrs: &[Attr], perf: &str) -> Printed {
     let mut kinds = Counts::new();
     let mut total = 0;
@@ -121,7 +122,7 @@ fn expected(stats: &Json, attrs: &[Attr], perf: &str) -> Printed {
     Printed { kinds, events }
 }
 
-/// Of an event's attr what perf counts by.
+/// The properties of an event's attr that perf's counts depend on.
 struct Attr {
     /// `sample_type` has READ.
     reads: bool,
@@ -153,7 +154,7 @@ fn attrs(fixture: &Fixture) -> (Vec<Attr>, bool) {
     (attrs, named)
 }
 
-/// perf has read all of it. It ends with 0 also where it has not.
+/// True if perf has read everything; it also exits with 0 if it has not.
 fn has_read(fixture: &Fixture, stats: &Json, code: Option<i32>, stderr: &str) -> bool {
     let gives_up = [
         "Error:",
@@ -164,7 +165,7 @@ fn has_read(fixture: &Fixture, stats: &Json, code: Option<i32>, stderr: &str) ->
         "data size field is 0",
     ];
     let gave_up = gives_up.iter().any(|words| stderr.contains(words));
-    // `report --stats` does not step over the payload of HEADER_TRACING_DATA and finds nonsense behind it.
+    // `report --stats` does not skip the payload of HEADER_TRACING_DATA, and reads it as records.
     let kinds = || list(&stats["kinds"]).iter();
     let lost_its_way =
         fixture.form == Form::Pipe && kinds().any(|kind| kind["kind"] == "HEADER_TRACING_DATA");
@@ -178,7 +179,8 @@ fn ask(perf: &Perf, fixture: &Fixture) -> crate::support::Ran {
     perf.run(Stdin::Null, args!["report", "--stats", "-f", "-i", fixture.path])
 }
 
-/// Damaged recordings that a perf reads in a way no rule can tell, or perfx refuses: what perf, or both; the recording; why.
+/// Damaged recordings that a perf counts without any rule, or that perfx refuses: which perf, or both; the
+/// recording; the reason.
 const EXCEPTIONS: &[(&[&str], &str, &str)] = &[
     (
         &[OLD, NEW],
@@ -232,15 +234,15 @@ fn perf_counts_the_same(name: &str, at_least: usize) {
         let (attrs, named) = attrs(fixture);
         let mut printed = Printed::parse(&ran.text());
         let mut expected = expected(&stats, &attrs, name);
-        // Names that the recording does not give are made up by each perf in its own way, and 6.1 does so for all pipe data. What is crafted has
-        // names that are damaged, and attrs that a perf does not trust.
+        // If the recording has no names, each perf derives its own, and 6.1 does so for all pipe data.
+        // Crafted recordings have damaged names, and attrs that some perf does not trust.
         let named = named && fixture.form != Form::Pipe && fixture.name.starts_with("recorded/");
         if !named {
             for (name, _) in printed.events.iter_mut().chain(&mut expected.events) {
                 name.clear();
             }
         }
-        // perf prints nothing at all where there is nothing.
+        // perf prints nothing for an empty recording.
         if expected.kinds["TOTAL"] == 0 {
             printed.kinds.entry("TOTAL".to_owned()).or_default();
         }

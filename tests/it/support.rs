@@ -1,9 +1,12 @@
-//! What every test needs: the program, the recordings, perf, temporary places, and many cases told of at once.
+//! Helpers of all tests: the program, the recordings, perf, temporary places, and reports of all failing
+//! cases at once.
 //!
-//! No test depends on the machine it runs on. To ask perf something, take `perf("perf-new")` or `perfs(&["perf", "perf-new"])`, which leave out
-//! what is not installed, and call `run`. There perf finds no configuration, no build-id cache, no file of this machine and not its kernel:
-//! `run` gives it a home of its own and, with `script` and `report`, `--kallsyms` (made-up symbols) and `--symfs` (the programs of the recordings).
-//! Where perf may fail on the input alone, ask `perf.can_read(input)` first. For a program other than perf, start from `clean`.
+//! No test depends on the machine it runs on. To ask perf, take `perf("perf-new")` or `perfs(&["perf",
+//! "perf-new"])`, which skip versions that are not installed, and call `run`. There perf sees no
+//! configuration, no build-id cache, no file of this machine and not its kernel: `run` gives it a home of its
+//! own and, with `script` and `report`, `--kallsyms` (made-up symbols) and `--symfs` (the programs of the
+//! recordings). If perf may fail because of the input, ask `perf.can_read(input)` first. For a program other
+//! than perf, start from `clean`.
 
 #![allow(dead_code, reason = "each module of this binary uses a part")]
 
@@ -21,10 +24,10 @@ use tempfile::TempDir;
 
 use crate::parse::{self, Contents, Order};
 
-/// What a program did.
+/// The result of a program.
 #[derive(Debug)]
 pub(crate) struct Ran {
-    /// `None` when a signal ended it.
+    /// `None` if a signal ended it.
     pub(crate) code: Option<i32>,
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: String,
@@ -35,7 +38,7 @@ impl Ran {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
 
-    /// Fails with what it said unless it ended with 0 (done) or 3 (done, something is lost or suspect).
+    /// Fails with its messages unless it exited with 0 (done) or 3 (done, something is lost or suspect).
     pub(crate) fn done(self) -> Result<Ran, String> {
         match self.code {
             Some(0 | 3) => Ok(self),
@@ -66,7 +69,7 @@ pub(crate) fn run(command: &mut Command, stdin: Stdin<'_>) -> Ran {
     let pipe = child.stdin.take();
     let output = thread::scope(|scope| {
         if let (Some(mut pipe), Stdin::Pipe(bytes)) = (pipe, stdin) {
-            // Who does not read to the end has a reason, and says it with its exit code.
+            // A program that does not read to the end has a reason, which its exit code shows.
             scope.spawn(move || pipe.write_all(bytes));
         }
         child.wait_with_output().unwrap()
@@ -78,7 +81,7 @@ pub(crate) fn run(command: &mut Command, stdin: Stdin<'_>) -> Ran {
     }
 }
 
-/// A program whose environment is the same on every machine.
+/// A program with the same environment on every machine.
 pub(crate) fn clean(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.env_clear().env("LC_ALL", "C");
@@ -107,7 +110,7 @@ macro_rules! args {
     ($($arg:expr),* $(,)?) => { [$(std::ffi::OsString::from(&$arg)),*] };
 }
 
-/// A folder that is gone when the test is.
+/// A folder that is removed with the test.
 pub(crate) fn temp() -> TempDir {
     tempfile::Builder::new().prefix("perfx-it-").tempdir().unwrap()
 }
@@ -128,7 +131,7 @@ pub(crate) enum Form {
 /// A recording of `tests/data`.
 #[derive(Clone, Debug)]
 pub(crate) struct Fixture {
-    /// Below `tests/data`: `recorded/plain.p61.data`.
+    /// Path below `tests/data`: `recorded/plain.p61.data`.
     pub(crate) name: String,
     pub(crate) path: PathBuf,
     pub(crate) form: Form,
@@ -147,7 +150,7 @@ impl Fixture {
         fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
     }
 
-    /// The recording with its records again and again, until they are at least `size` bytes.
+    /// The recording with its records repeated until they have at least `size` bytes.
     pub(crate) fn repeated(&self, size: usize) -> Vec<u8> {
         let bytes = self.bytes();
         let order = Order::of(&bytes);
@@ -179,7 +182,7 @@ impl Fixture {
         [front, data, rest].concat()
     }
 
-    /// perf by that version recorded it.
+    /// The version of perf that recorded it.
     pub(crate) fn recorded_by(&self) -> Option<&str> {
         let stem = self.name.split('/').nth(1)?.strip_suffix(".data")?;
         Some(stem.rsplit_once('.')?.1)
@@ -222,17 +225,17 @@ fn fixtures(folder: &str) -> Vec<Fixture> {
     found
 }
 
-/// What perf recorded.
+/// The recordings made by perf.
 pub(crate) fn recorded() -> Vec<Fixture> {
     fixtures("recorded")
 }
 
-/// What `tests/data/craft.py` made: forms, versions and faults that no perf here would write.
+/// The recordings made by `tests/data/craft.py`: forms, versions and faults that no installed perf writes.
 pub(crate) fn crafted() -> Vec<Fixture> {
     fixtures("crafted")
 }
 
-/// Both.
+/// Both kinds.
 pub(crate) fn all() -> Vec<Fixture> {
     let mut all = recorded();
     all.extend(crafted());
@@ -246,7 +249,7 @@ pub(crate) fn named(part: &str) -> Vec<Fixture> {
     found
 }
 
-/// Does `check` for every case, on all processors, and fails with everything that was wrong.
+/// Runs `check` for every case, on all processors, and fails with all errors.
 pub(crate) fn each<T: Sync>(
     cases: &[T],
     name: impl Fn(&T) -> String + Sync,
@@ -279,7 +282,7 @@ pub(crate) fn each_fixture(fixtures: &[Fixture], check: impl Fn(&Fixture) -> Res
     each(fixtures, |fixture| fixture.name.clone(), check);
 }
 
-/// Equal, or where they begin to differ.
+/// Checks that both are equal; the error shows where they begin to differ.
 pub(crate) fn same_bytes(what: &str, left: &[u8], right: &[u8]) -> Result<(), String> {
     if left == right {
         return Ok(());
@@ -288,7 +291,7 @@ pub(crate) fn same_bytes(what: &str, left: &[u8], right: &[u8]) -> Result<(), St
     Err(format!("{what}: {} and {} bytes, which differ from {at:#x} on", left.len(), right.len()))
 }
 
-/// Equal, or the first lines that differ.
+/// Checks that both are equal; the error shows the first lines that differ.
 pub(crate) fn same_lines(what: &str, left: &[String], right: &[String]) -> Result<(), String> {
     if left == right {
         return Ok(());
@@ -299,12 +302,12 @@ pub(crate) fn same_lines(what: &str, left: &[String], right: &[String]) -> Resul
     Err(format!("{what}: line {} of {total} and {other}:\n  - {}\n  + {}", at + 1, line(left), line(right)))
 }
 
-/// A folder that stands for `/`, with the workloads of the recordings built in it. `None` without a compiler, which is said; in CI that is a
-/// failure.
+/// A folder that replaces `/`, with the recordings' workloads built in it. `None` without a compiler, which
+/// is reported; in CI that is a failure.
 pub(crate) fn workloads() -> Option<&'static Path> {
     static ROOT: OnceLock<Option<PathBuf>> = OnceLock::new();
     let root = ROOT.get_or_init(|| {
-        // Kept for the next run. What another run builds meanwhile is the same.
+        // Kept for the next run. Another concurrent run builds the same.
         let sources = self::root().join("tests/data/work");
         let mut hasher = DefaultHasher::new();
         let mut names: Vec<_> = fs::read_dir(&sources).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -320,7 +323,7 @@ pub(crate) fn workloads() -> Option<&'static Path> {
         build.arg(sources.join("build.sh")).arg(new.path().join("tmp/perfx-data/work"));
         let ran = run(&mut build, Stdin::Null);
         if ran.code == Some(0) {
-            // Fails where another run was faster.
+            // Fails if another run was faster.
             let _ = fs::rename(new.path(), &root);
             return Some(root);
         }
@@ -335,12 +338,12 @@ pub(crate) fn workloads() -> Option<&'static Path> {
     root.as_deref()
 }
 
-/// Says what a test leaves out, straight to standard error: what a test prints is shown only when it fails.
+/// Reports what a test skips, straight to standard error: a test's normal output is shown only if it fails.
 pub(crate) fn skipped(what: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED: {what}");
 }
 
-/// perf, which finds nothing of this machine.
+/// A perf that sees nothing of this machine.
 #[derive(Debug)]
 pub(crate) struct Perf {
     pub(crate) name: &'static str,
@@ -348,7 +351,7 @@ pub(crate) struct Perf {
     home: TempDir,
 }
 
-/// The perfs that tests ask: what to run, and how to get it.
+/// The perfs that tests use: the program, and how to get it.
 const PERFS: [(&str, &str); 5] = [
     ("perf", "apt-get install linux-perf, of Debian 12 (6.1) or later"),
     ("perf-bullseye", "5.10: linux-perf-5.10 of Debian 11, unpacked, with a wrapper of this name in PATH"),
@@ -357,7 +360,8 @@ const PERFS: [(&str, &str); 5] = [
     ("perf-new", "7.3: built from the kernel's tools/perf, with a wrapper of this name in PATH"),
 ];
 
-/// A perf by name. `None` when it is not here, which is said; in CI that is a failure, of any but plain `perf` only with PERFX_ALL_PERFS.
+/// A perf by name. `None` if it is not installed, which is reported; in CI that is a failure for plain
+/// `perf`, and for the others with PERFX_ALL_PERFS.
 pub(crate) fn perf(name: &str) -> Option<Perf> {
     let (name, how) = *PERFS.iter().find(|(known, _)| *known == name).expect("a perf of the list");
     let path = env::split_paths(&env::var_os("PATH")?).map(|folder| folder.join(name)).find(|p| p.is_file());
@@ -365,7 +369,7 @@ pub(crate) fn perf(name: &str) -> Option<Perf> {
         let perf = Perf { name, path, home: temp() };
         fs::write(perf.home.path().join("kallsyms"), kallsyms()).unwrap();
         let version = perf.run(Stdin::Null, ["--version"]).text();
-        // Most recordings here are of 6.1, and an older one refuses their attrs.
+        // Most recordings are from 6.1, and an older perf refuses their attrs.
         let major = version.split(['.', ' ']).find_map(|part| part.parse::<u32>().ok());
         if name != "perf" || major.is_some_and(|major| major >= 6) {
             return Some(perf);
@@ -377,12 +381,12 @@ pub(crate) fn perf(name: &str) -> Option<Perf> {
     None
 }
 
-/// Those of these perfs that are here.
+/// Those of these perfs that are installed.
 pub(crate) fn perfs(names: &[&str]) -> Vec<Perf> {
     names.iter().filter_map(|name| perf(name)).collect()
 }
 
-/// A kernel with a symbol every 64 KiB, where the kernels of the recordings are.
+/// A kernel with a symbol every 64 KiB, at the addresses of the recorded kernels.
 fn kallsyms() -> String {
     let symbols = (0xffff_ffff_8101_0000..0xffff_ffff_8300_0000_u64).step_by(1 << 16);
     let lines = symbols.map(|address| format!("{address:x} T made_up_{:x}\n", address >> 16 & 0xfff));
@@ -405,7 +409,7 @@ impl Perf {
         run(command.args(args), stdin)
     }
 
-    /// Whether it shows this recording, which nothing of ours wrote. That it does not, or dies of it, is said.
+    /// Whether perf shows this recording, which perfx did not write. A failure or crash is reported.
     pub(crate) fn can_read(&self, input: &Path) -> bool {
         let ran = self.run(Stdin::Null, args!["script", "-f", "-i", input]);
         if ran.code != Some(0) {

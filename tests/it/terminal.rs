@@ -1,4 +1,5 @@
-//! On a terminal the program behaves as people expect: no binary data, colours, and how far it has come; in a pipe there is none of that.
+//! On a terminal the program behaves as users expect: no binary data, colours, and a progress bar; in a pipe
+//! there are none of these.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -12,14 +13,14 @@ use tempfile::TempDir;
 use crate::cli::{PIPE, everything, perfx, place};
 use crate::support::{Fixture, Ran, Stdin, perfx_command};
 
-/// Which of its streams are a terminal; the other is a pipe.
+/// Which of its streams is a terminal; the other is a pipe.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Terminal {
     Stdout,
     Stderr,
 }
 
-/// A terminal: what shows it, and the end a program gets.
+/// A terminal: the end that shows it, and the end for a program.
 fn terminal() -> (File, File) {
     let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&terminal).unwrap();
@@ -28,10 +29,11 @@ fn terminal() -> (File, File) {
     (File::from(terminal), File::options().read(true).write(true).open(name).unwrap())
 }
 
-/// What writes to a program's standard input.
+/// Writes to a program's standard input.
 type Feed<'f> = &'f (dyn Fn(&mut ChildStdin) + Sync);
 
-/// Runs a command to its end; without `feed`, standard input is /dev/null. What the terminal showed stands in place of the stream.
+/// Runs a command to its end; without `feed`, standard input is /dev/null. The terminal's contents take the
+/// place of the stream.
 fn show(mut command: Command, on: Terminal, feed: Option<Feed<'_>>) -> Ran {
     let (mut shows, inner) = terminal();
     let stdin = if feed.is_some() { Stdio::piped() } else { Stdio::null() };
@@ -41,7 +43,7 @@ fn show(mut command: Command, on: Terminal, feed: Option<Feed<'_>>) -> Ran {
         Terminal::Stderr => command.stderr(inner),
     };
     let mut child = command.spawn().unwrap();
-    // The command holds the other end, and as long as anybody does, reading goes on.
+    // The command holds the other end, and reading continues as long as it is open.
     drop(command);
     let mut shown = Vec::new();
     let stdin = child.stdin.take();
@@ -50,7 +52,7 @@ fn show(mut command: Command, on: Terminal, feed: Option<Feed<'_>>) -> Ran {
             scope.spawn(move || feed(&mut stdin));
         }
         let reader = scope.spawn(|| {
-            // Linux tells the end of a terminal by an error.
+            // Linux signals the end of a terminal by an error.
             let _ = shows.read_to_end(&mut shown);
         });
         let output = child.wait_with_output().unwrap();
@@ -71,7 +73,7 @@ fn command_in(folder: &TempDir, line: &str) -> Command {
     command
 }
 
-/// A command line with a terminal for standard output, and without colours.
+/// Runs a command line with a terminal as standard output, and without colours.
 fn on_a_terminal(folder: &TempDir, stdin: Stdin<'_>, line: &str) -> Ran {
     let mut command = command_in(folder, line);
     command.env("NO_COLOR", "1");
@@ -101,7 +103,7 @@ fn a_terminal_never_gets_a_recording_but_a_file_beside_the_input() {
         assert!(ran.stderr.contains(&format!("wrote {output}: ")), "{line}: {}", ran.stderr);
         assert!(ran.stderr.contains("because standard output is a terminal"), "{line}: {}", ran.stderr);
         assert_eq!(perfx(&folder, &format!("dump {output}")).code, Some(0), "{line}");
-        // A second time it is in the way.
+        // The second time, the file exists.
         let again = on_a_terminal(&folder, Stdin::Null, line);
         assert_eq!(again.code, Some(1), "{line}: {}", again.stderr);
         assert!(again.stderr.contains("exists; -f overwrites it"), "{line}: {}", again.stderr);
@@ -117,7 +119,7 @@ fn a_terminal_never_gets_a_recording_but_a_file_beside_the_input() {
         "{}",
         piped.stderr
     );
-    // Text may go there.
+    // Text may go to a terminal.
     assert!(on_a_terminal(&folder, Stdin::Null, "dump").text().starts_with("header"));
 }
 
@@ -128,7 +130,7 @@ fn colours_are_for_terminals_that_want_them() {
     let shown = |on: Terminal, color: Option<(&str, &str)>, line: &str| {
         let mut command = command_in(&folder, line);
         command.env("TERM", "xterm-256color");
-        // In CI, colours go to any terminal.
+        // In CI, colours are enabled on any terminal.
         for name in ["CI", "NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE"] {
             command.env_remove(name);
         }
@@ -159,7 +161,7 @@ fn colours_are_for_terminals_that_want_them() {
         assert!(!coloured(None, &format!("{line} --color never")), "{line}");
         assert!(!coloured(None, &format!("--color=never {line}")), "{line}");
         assert!(coloured(Some(("NO_COLOR", "1")), &format!("--color always {line}")), "{line}");
-        // No terminal, no colours, unless they are asked for.
+        // Without a terminal there are no colours, unless requested.
         let plain = perfx(&folder, line);
         assert!(!plain.text().contains(escape) && !plain.stderr.contains(escape), "{line}");
         let asked = perfx(&folder, &format!("--color always {line}"));
@@ -200,7 +202,7 @@ fn a_terminal_is_shown_how_far_it_has_come_after_two_seconds() {
                 assert_eq!(ran.code, Some(0), "{what}");
                 assert_eq!(ran.stderr.contains("B/s"), is_shown, "{what}");
                 if is_shown {
-                    // It is erased before the report, which begins on a line of its own.
+                    // The bar is erased before the report, which begins on a new line.
                     let (bar, report) = ran.stderr.rsplit_once("B/s").unwrap();
                     assert!(bar.contains('\r'), "{what}");
                     let erased = report.find("\u{1b}[2K").expect("the line is erased");

@@ -1,5 +1,5 @@
-//! What perf's own shell tests check of `perf inject`, perfx inject stands up to: between perf record and perf report, through pipes and files, in
-//! every build-id mode and in none.
+//! perfx inject passes what perf's own shell tests check for `perf inject`: between perf record and perf
+//! report, through pipes and files, in every build-id mode and without one.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use crate::args;
 use crate::support::{Perf, Stdin, each, perfs, perfx_with, same_lines, temp, workloads};
 
-/// What the names of the functions begin with in which the workload spends its time.
+/// The common prefix of the functions in which the workload spends its time.
 const FUNCTION: &str = "leaf_";
 
-/// perf's recording of the workload: with these options, as pipe data or into a file. `None` where this perf can't record here, which is said.
+/// perf's recording of the workload with these options, as pipe data or into a file. `None` if this perf
+/// cannot record here, which is reported.
 fn record(perf: &Perf, options: &[&str], file: Option<&Path>) -> Option<Vec<u8>> {
     let program = workloads()?.join("tmp/perfx-data/work/burn");
     let output = file.map_or(PathBuf::from("-"), Path::to_path_buf);
@@ -28,7 +29,7 @@ fn record(perf: &Perf, options: &[&str], file: Option<&Path>) -> Option<Vec<u8>>
     Some(ran.stdout)
 }
 
-/// As a shim for `perf inject` runs it, which overwrites what is there as perf does.
+/// As run by a shim for `perf inject`, which overwrites existing files as perf does.
 fn inject(stdin: Stdin<'_>, options: &[&str], files: Vec<std::ffi::OsString>) -> Result<Vec<u8>, String> {
     let line = args!["inject", "-f"].into_iter().chain(options.iter().map(Into::into)).chain(files);
     let ran = perfx_with(stdin, line);
@@ -40,7 +41,7 @@ fn inject(stdin: Stdin<'_>, options: &[&str], files: Vec<std::ffi::OsString>) ->
     Ok(ran.done()?.stdout)
 }
 
-/// What perf report shows names one of these functions.
+/// Checks that the output of perf report names one of these functions.
 fn reports_the_function(what: &str, perf: &Perf, stdin: Stdin<'_>, file: &Path) -> Result<(), String> {
     let ran = perf.run(stdin, args!["report", "--symfs", "/", "--stdio", "-f", "-i", file]);
     if ran.text().contains(FUNCTION) {
@@ -102,7 +103,7 @@ fn perf_reports_the_same_of_a_compressed_recording_after_inject() {
                     args!["report", "--symfs", "/", "-f", "--stdio", "-F", "comm,dso,sym", "-i", path];
                 let ran = perf.run(Stdin::Null, fields);
                 assert_eq!(ran.code, Some(0), "{}: {}", perf.name, ran.stderr);
-                // The head names the file, and below it stands a tip, chosen at random.
+                // The header names the file, and a random tip follows.
                 let text = ran.text();
                 text.lines().filter(|line| !line.starts_with('#')).map(ToOwned::to_owned).collect()
             };

@@ -1,9 +1,10 @@
-//! Promises 4 and 5: what perf bears is read, and what is odd about it is said; what can't be read ends in one line that names file, offset,
-//! kind and reason, and leaves no output.
+//! Promises 4 and 5: data that perf tolerates is read, and its oddities are reported; unreadable data gives
+//! one line that names file, offset, kind and reason, and no output.
 //!
-//! The table is section 9 of the format reference ("Validation table"), a file or more of `tests/data/crafted` for each of its rows; what perf
-//! itself says of them stands in `tests/data/README.md`. Where perf refuses and nothing is lost by reading on, perfx reads on. The one row
-//! that is missing is perf's refusal of another user's file.
+//! The table is section 9 of the format reference ("Validation table"), with at least one file of
+//! `tests/data/crafted` for each of its rows; perf's own reactions are in `tests/data/README.md`. If perf
+//! refuses and reading on loses nothing, perfx reads on. The only missing row is perf's refusal of another
+//! user's file.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,14 +14,16 @@ use Verdict::{Odd, Reads, Refuses, Told};
 use crate::args;
 use crate::support::{Fixture, Ran, all, each, perfx, temp};
 
-/// What perfx makes of a recording.
+/// perfx's reaction to a recording.
 #[derive(Clone, Copy, Debug)]
 enum Verdict<'a> {
-    /// It is read and nothing is remarkable.
+    /// It is read without remarks.
     Reads,
-    /// It is read, and in the dump this record or feature has an oddity of this code. Exit code 0: nothing is lost by it.
+    /// It is read, and in the dump this record or feature has an oddity with this code. Exit code 0: nothing
+    /// is lost by it.
     Odd(&'a str, &'a str),
-    /// It is read, and standard error tells of this place, where something is suspect or missing. Exit code 3.
+    /// It is read, and standard error names this place, at which something is suspect or missing. Exit code
+    /// 3.
     Told(&'a str),
     /// One line names this place, the kind of the record there, and the reason. Exit code 1.
     Refuses(&'a str),
@@ -65,7 +68,7 @@ const FILES: &[(&str, Verdict<'_>)] = &[
     ("val-ids-outside", Refuses("at offset 0xf0")),
     ("val-ids-overflow", Refuses("at offset 0xf0")),
     ("val-ids-unaligned", Refuses("at offset 0xf0")),
-    // The data section, and files that end too early.
+    // The data section, and truncated files.
     ("killed-pipe.p61", Reads),
     ("killed-threads.p61", Refuses("at offset 0x30")),
     ("killed-z.p61", Refuses("at offset 0x30")),
@@ -142,7 +145,7 @@ const FILES: &[(&str, Verdict<'_>)] = &[
     ("val-kind-63", Odd("0x2d0 unknown(63)", "kind-unknown")),
     ("val-kind-87", Odd("0x2d0 unknown(87)", "kind-unknown")),
     ("val-kind-4000", Odd("0x2d0 unknown(4000)", "kind-unknown")),
-    // Records smaller than their kind.
+    // Records too small for their kind.
     ("val-small-1", Odd("0x2d0 MMAP", "too-small")),
     ("val-small-2", Odd("0x2d0 LOST", "too-small")),
     ("val-small-3", Odd("0x2d0 COMM", "too-small")),
@@ -203,7 +206,7 @@ const FILES: &[(&str, Verdict<'_>)] = &[
     ("val-unterminated-ksymbol", Odd("0x270 KSYMBOL", "string-unterminated")),
     ("val-unterminated-mmap", Odd("0x270 MMAP", "string-unterminated")),
     ("val-unterminated-mmap2", Odd("0x270 MMAP2", "string-unterminated")),
-    // Ids of events, and records that belong elsewhere.
+    // Ids of events, and records in the wrong place.
     ("two-positions-agree", Reads),
     ("two-positions-differ", Odd("0x198 MMAP", "id-position")),
     ("two-sample-id-all-mixed", Odd("0x198 MMAP", "id-position")),
@@ -330,7 +333,7 @@ const COMPRESSED: &[(&str, Verdict<'_>)] = &[
     ("z-zero-size-inside-le", Refuses("at offset 0x270+0x30: unknown (0)")),
 ];
 
-/// A program's word on a recording: the verdict's exit code, and what it is about.
+/// Checks a program's reaction: exit code and place.
 fn check(verdict: Verdict<'_>, ran: &Ran, is_dump: bool, name: &str) -> Result<(), String> {
     let said = &ran.stderr;
     let wrong = |what: &str| Err(format!("{what}; exit code {:?}, it said: {said}", ran.code));
@@ -338,7 +341,7 @@ fn check(verdict: Verdict<'_>, ran: &Ran, is_dump: bool, name: &str) -> Result<(
     match verdict {
         Reads if ran.code != Some(0) => wrong("it is read as it is"),
         Reads if shown.contains("odd=") || shown.contains("  odd:") => wrong("nothing is odd about it"),
-        // What is odd about an index is not only told but mended by a copy.
+        // An odd index is not only reported but rebuilt by a copy.
         Odd(..) if ran.code != Some(0) && (is_dump || ran.code != Some(3)) => wrong("it is read"),
         Odd(place, code) if is_dump => {
             let part = shown.find(&format!("\n{place}")).map(|at| &shown[at + 1..]).unwrap_or_default();
@@ -357,7 +360,7 @@ fn check(verdict: Verdict<'_>, ran: &Ran, is_dump: bool, name: &str) -> Result<(
             if line && ran.code == Some(3) { Ok(()) } else { wrong(&format!("{place} is told of")) }
         }
         Refuses(place) => {
-            // Of a directory it names the file.
+            // For a directory it names the file.
             let name = if place.starts_with('/') { name.to_owned() } else { format!("{name}: ") };
             let start = format!("perfx: {name}{place}{}", if place.is_empty() { "" } else { ": " });
             let reason = said.strip_prefix(&start).unwrap_or_default();
@@ -372,7 +375,7 @@ fn check(verdict: Verdict<'_>, ran: &Ran, is_dump: bool, name: &str) -> Result<(
     }
 }
 
-/// Holds both the dump and what writes a recording to the verdict; where they refuse, nothing is left and nothing overwritten.
+/// Checks both the dump and a writing command; if they refuse, nothing is left and nothing overwritten.
 fn hold(verdict: Verdict<'_>, fixture: &Fixture, writer: &[&str]) -> Result<(), String> {
     let name = fixture.path.to_str().unwrap();
     check(verdict, &perfx(args!["dump", fixture.path]), true, name).map_err(|e| format!("dump: {e}"))?;
@@ -380,7 +383,7 @@ fn hold(verdict: Verdict<'_>, fixture: &Fixture, writer: &[&str]) -> Result<(), 
     for existing in [None, Some("what was there before")] {
         let out = folder.path().join("out.data");
         if let Some(text) = existing {
-            // What the run before wrote, maybe a directory.
+            // The output of the previous run, which may be a directory.
             let _ = fs::remove_dir_all(&out);
             fs::write(&out, text).unwrap();
         }
@@ -521,7 +524,7 @@ fn records_that_nobody_can_tell_apart_are_copied_but_not_looked_at() {
         assert!(ran.stderr.lines().count() == 1 && !out.exists(), "{name}: {ran:?}");
         assert_eq!(perfx(args!["copy", "-o", out, input]).code, Some(0), "{name}");
     }
-    // Without any id, all that is not known of a record is its event.
+    // Without any id, only the event of a record is unknown.
     let input = Fixture::new("crafted/two-no-id.data").path;
     let folder = temp();
     let out = folder.path().join("out.data");

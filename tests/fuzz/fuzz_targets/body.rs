@@ -1,4 +1,4 @@
-//! Feeds one body of `fuzz_bodies` whatever bytes libFuzzer comes up with; PERFX_FUZZ_BODY names it.
+//! Runs one body of `fuzz_bodies` on libFuzzer's inputs; PERFX_FUZZ_BODY names the body.
 
 #![no_main]
 

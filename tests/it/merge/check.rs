@@ -1,4 +1,5 @@
-//! What a merged recording is held against: the assertions A1 to A14 of the reference, and perf's own merge of the same pair.
+//! Checks a merged recording: by the assertions A1 to A14 of the reference, and by perf's own merge of the
+//! same pair.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
@@ -8,7 +9,7 @@ use perfx_format::read::{Expand, Recording};
 use perfx_format::{Event, Feature, RecordType, until_nul};
 use perfx_passes::Merge;
 
-/// One record, as far as a merge is concerned.
+/// A record, as far as a merge is concerned.
 #[derive(Clone, Debug)]
 pub(super) struct Rec {
     pub(super) kind: RecordType,
@@ -60,7 +61,7 @@ pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
 }
 
-/// perf's formula, in doubles as perf computes it.
+/// perf's formula, computed in doubles as in perf.
 struct Formula {
     guest: Option<(u64, u64, u64)>,
     host: Option<(u64, u64, u64)>,
@@ -91,14 +92,14 @@ fn time_conv(loaded: &Loaded) -> Option<(u64, u64, u64)> {
         .then(|| (u64_at(&record.bytes, 8), u64_at(&record.bytes, 16), u64_at(&record.bytes, 24)))
 }
 
-/// `offset=N,scale=F` of the report.
+/// `offset=N,scale=F` from the report.
 pub(super) fn clock_said(stderr: &str) -> Option<(i64, f64)> {
     let (_, rest) = stderr.split_once(": offset=")?;
     let (offset, rest) = rest.split_once(",scale=")?;
     Some((offset.parse().ok()?, rest.lines().next()?.parse().ok()?))
 }
 
-/// Says what is wrong unless it holds.
+/// An error with this text unless the condition is true.
 pub(super) fn holds(condition: bool, what: impl FnOnce() -> String) -> Result<(), String> {
     if condition { Ok(()) } else { Err(what()) }
 }
@@ -112,7 +113,7 @@ pub(super) fn check(
     clock: (i64, f64),
 ) -> Result<(), String> {
     let identified = host.events.iter().all(|event| event.attr().sample_type >> 16 & 1 == 1);
-    // A1: the host's events are first and unchanged, the guest's differ in three places.
+    // A1: the host's events come first and unchanged, the guest's differ in three places.
     let (first, rest) = merged.events.split_at(host.events.len());
     if identified {
         holds(
@@ -173,7 +174,7 @@ pub(super) fn check(
         }
         machines.insert(machine[1] as u32, entry[3] as u32);
     }
-    // Whose records are whose.
+    // The owner of each record.
     let new_ids: BTreeSet<u64> = ids.values().copied().collect();
     let is_guests = |record: &&Rec| {
         record.kind.is_kernel() && new_ids.contains(&record.id) && matches!(record.misc & 7, 4 | 5)
@@ -186,7 +187,7 @@ pub(super) fn check(
             own.push(record);
         }
     }
-    // A4: the host's records are all there, in their order.
+    // A4: all of the host's records are there, in order.
     holds(own.len() == host.records.len(), || {
         format!("A4: {} host records became {}", host.records.len(), own.len())
     })?;
@@ -224,7 +225,7 @@ pub(super) fn check(
             .push(record);
     }
     let first_id = guest.events.iter().flat_map(|event| &event.ids).next().map(|id| ids[id]);
-    // A10: when each VCPU's thread went onto which CPU.
+    // A10: when and on which CPU each VCPU's thread ran.
     let mut runs: BTreeMap<u32, Vec<(u64, u32, bool)>> = BTreeMap::new();
     for record in &host.records {
         let is_switch = matches!(record.kind, RecordType::SWITCH | RecordType::SWITCH_CPU_WIDE);
@@ -260,7 +261,7 @@ pub(super) fn check(
             holds(Some(cpu) == before.or(first), || format!("A10: CPU of {record:?}"))?;
         }
     }
-    // A8: no record is older than what a FINISHED_ROUND let go.
+    // A8: no record is older than those already flushed by a FINISHED_ROUND.
     let (mut allowed, mut seen_before, mut seen) = (0, 0, 0);
     for record in &merged.records {
         if record.kind == RecordType::FINISHED_ROUND {
@@ -270,7 +271,7 @@ pub(super) fn check(
             seen = seen.max(record.time);
         }
     }
-    // A9: markers of the ping-pong between host and guest, 30 µs at most beside.
+    // A9: markers exchanged between host and guest, at most 30 µs apart.
     let name = |record: &Rec| String::from_utf8_lossy(until_nul(&record.body[8..])).into_owned();
     let comms = |records: &mut dyn Iterator<Item = &Rec>| -> HashMap<String, u64> {
         records
@@ -316,14 +317,14 @@ pub(super) fn check(
     Ok(())
 }
 
-/// In how many records two merges of the same recordings differ, by kind and what differs, whatever their order.
+/// How many records of two merges of the same recordings differ, by kind and by what differs, in any order.
 pub(super) fn differences(ours: &Loaded, theirs: &Loaded) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     let mut count = |record: &Rec, what: &str| {
         let whose = if record.misc & 7 >= 4 && record.kind.is_kernel() { "guest's" } else { "host's" };
         *counts.entry(format!("{whose} {}: {what}", record.kind)).or_default() += 1;
     };
-    // What perf is known to get wrong stands apart: the host's CPU, and a LOST record's own id.
+    // Known errors of perf are separate: the host's CPU, and a LOST record's own id.
     let key = |record: &Rec| {
         let mut body = record.body.clone();
         if record.kind == RecordType::LOST {
