@@ -1,0 +1,35 @@
+//! From the jitdump of a JIT compiler to ELF images with symbols, source lines, unwind data and a build-id.
+//!
+//! ```
+//! use perfx_format::Endian;
+//! use perfx_format::jitdump::{Dump, LoadToWrite, Writer};
+//! use perfx_jit::{Functions, Image, Target, arenas};
+//!
+//! let mut writer = Writer::new(Endian::Little, 62, 4711);
+//! let load = LoadToWrite { pid: 4711, tid: 4711, address: 0x7f00_0000, index: 0, name: b"fib", code: &[0xc3] };
+//! writer.load(1_000, &load);
+//! let bytes = writer.into_bytes();
+//!
+//! let functions = Functions::of(&Dump::new(&bytes)?);
+//! for arena in arenas(&functions.list) {
+//!     let image = Image::new(&functions, &arena, Target::of(functions.header, None));
+//!     let written = image.write(&tempfile::tempfile()?)?;
+//!     assert_eq!(image.place_of(0x7f00_0000), 0x1000);
+//!     assert_ne!(written.build_id, [0; 20]);
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+#![warn(clippy::missing_errors_doc)]
+
+mod arena;
+mod functions;
+mod image;
+mod lines;
+#[cfg(test)]
+mod tests;
+mod unwind;
+
+pub use arena::{Arena, Member, arenas};
+pub use functions::{Function, Functions};
+pub use image::{Image, Target, Written};
