@@ -51,6 +51,8 @@ struct Proof {
     cpu: Option<u32>,
     /// Records that are not as they should be, and how many have each code of `perfx doctor`.
     odd: u64,
+    /// Those of kinds that no perf has.
+    impossible: u64,
     odd_codes: BTreeMap<&'static str, u64>,
 }
 
@@ -145,11 +147,18 @@ impl Proof {
         if self.odd > 0 {
             let codes = self.odd_codes.iter().map(|(code, count)| format!("{code}: {count}"));
             let what = format!(
-                "{} kept although they violate the format ({}); perfx doctor lists them",
+                "{} kept although {} the format ({}); perfx doctor lists {}",
                 counted(self.odd, "record is", "records are"),
-                codes.collect::<Vec<_>>().join(", ")
+                if self.odd == 1 { "it violates" } else { "they violate" },
+                codes.collect::<Vec<_>>().join(", "),
+                if self.odd == 1 { "it" } else { "them" }
             );
             session.report.say(Level::Warning, what);
+        }
+        if self.impossible > 0 {
+            let records = counted(self.impossible, "record has a kind", "records have kinds");
+            let what = format!("{records} that no perf writes: kept, but what it was is lost");
+            session.report.say(Level::Loss, what);
         }
         let traced = session.events.iter().any(|event| event.attr().is_tracepoint());
         if traced && session.feature(Feature::TRACING_DATA).is_none() {
@@ -186,6 +195,7 @@ impl Survey for Proof {
     fn record(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
         let odd = oddities(record, layouts);
         self.odd += u64::from(!odd.is_empty());
+        self.impossible += u64::from(!record.kind().may_exist());
         for odd in odd {
             *self.odd_codes.entry(odd.code).or_default() += 1;
         }
@@ -215,6 +225,7 @@ impl Fork for Proof {
         self.names.extend(later.names);
         self.cpu = self.cpu.max(later.cpu);
         self.odd += later.odd;
+        self.impossible += later.impossible;
         for (code, count) in later.odd_codes {
             *self.odd_codes.entry(code).or_default() += count;
         }

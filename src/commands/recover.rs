@@ -2,10 +2,10 @@
 
 use anyhow::Result;
 use clap::Args;
-use perfx_format::Kinds;
 use perfx_format::header::Severity;
 use perfx_format::read::{Batch, Form, Recording};
 use perfx_format::record::header_records::HeaderRecord;
+use perfx_format::{Kinds, RecordType};
 use perfx_passes::{Recover as Pass, RecoverOptions, ReindexAux, ReindexBuildIds, ReindexTimes};
 use perfx_pipeline::scan_past;
 
@@ -57,7 +57,7 @@ impl Recover {
             recording,
             self.write.threads.count(),
             true,
-            |batch| !pipe || has_readable_headers(batch),
+            |batch| !has_impossible_kinds(batch) && (!pipe || has_readable_headers(batch)),
             |read| {
                 whole &= read
                     .is_ok_and(|(batch, readable)| readable && batch.torn.is_none() && batch.lost.is_none());
@@ -66,6 +66,18 @@ impl Recover {
         )?;
         Ok(whole)
     }
+}
+
+/// A record's kind is a number that no perf has, so its header is damaged.
+fn has_impossible_kinds(batch: &Batch) -> bool {
+    let unnamed = Kinds::of(&[RecordType(u32::MAX)]);
+    let mut walker = batch.walk();
+    while let Ok(Some(record)) = walker.next_wanted(unnamed, usize::MAX) {
+        if !record.kind().may_exist() {
+            return true;
+        }
+    }
+    false
 }
 
 /// True if every record can be read whose contents a file has in its header.

@@ -199,7 +199,8 @@ fn agree(recording: &Recording, findings: &mut Findings) {
 }
 
 /// Checks feature SAMPLE_TIME: it holds the times of the first and the last sample, in time order or in file
-/// order, because perf record sorts only if it must.
+/// order, because perf record sorts only if it must. A time between the two may be right, too: if another
+/// recording was merged into this one.
 pub(crate) fn times(recording: &Recording, times: &Times, findings: &mut Findings) {
     let section = recording.features.get(&Feature::SAMPLE_TIME);
     let said = section.and_then(|section| SampleTime::read(section, recording.endian));
@@ -214,8 +215,8 @@ pub(crate) fn times(recording: &Recording, times: &Times, findings: &mut Finding
     if (said.first_ns, said.last_ns) == (0, 0) {
         return;
     }
-    let good =
-        [first, times.oldest].contains(&said.first_ns) && [times.last, times.newest].contains(&said.last_ns);
+    let good = (times.oldest..=first).contains(&said.first_ns)
+        && (times.last..=times.newest).contains(&said.last_ns);
     if !good {
         let what = format!(
             "from {} to {} ns, where samples are from {} to {}",

@@ -86,10 +86,9 @@ pub fn oddities(record: &Record<'_>, layouts: &Layouts) -> Vec<Oddity> {
 /// Oddities that do not depend on the kind.
 fn frame_oddities(record: &Record<'_>) -> impl Iterator<Item = Oddity> {
     let (kind, size, payload) = (record.kind(), record.bytes().len(), record.payload().len());
-    let unaligned = [RecordType::HEADER_TRACING_DATA, RecordType::HEADER_FEATURE, RecordType::COMPRESSED];
     let oddity =
         |is_odd: bool, code, what: &dyn Fn() -> String| is_odd.then(|| Oddity { code, what: what() });
-    let size = oddity(!size.is_multiple_of(8) && !unaligned.contains(&kind), "size-unaligned", &|| {
+    let size = oddity(!size.is_multiple_of(8) && !kind.may_be_unaligned(), "size-unaligned", &|| {
         format!("a size of {size} bytes is not a multiple of 8")
     });
     let payload = oddity(!payload.is_multiple_of(8), "payload-unaligned", &|| {

@@ -103,6 +103,16 @@ impl RecordType {
     pub fn is_compressed(self) -> bool {
         self == Self::COMPRESSED || self == Self::COMPRESSED2
     }
+
+    /// It has a name, or a number that a later perf may give one: these are small. Other numbers are damage.
+    pub fn may_exist(self) -> bool {
+        self.name().is_some() || (1..=u32::from(u16::MAX)).contains(&self.0)
+    }
+
+    /// perf writes such records with sizes that are not multiples of 8.
+    pub(crate) fn may_be_unaligned(self) -> bool {
+        [Self::HEADER_TRACING_DATA, Self::HEADER_FEATURE, Self::COMPRESSED].contains(&self)
+    }
 }
 
 /// `MMAP2 (10)`; a kind without a name is `unknown (4000)`.

@@ -13,7 +13,7 @@ use perfx_format::read::{Form, Recording};
 use perfx_format::record::header_records::is_feature;
 use perfx_format::section::Section;
 use perfx_format::write::{event_type_record, pipe_front, write_tail};
-use perfx_format::{Bytes, Endian, Error, Event, Feature, Kinds, Origin, RecordType};
+use perfx_format::{Bytes, Endian, Error, Event, Feature, Kinds, Layouts, Origin, RecordType};
 
 use crate::output::{Output, OutputForm};
 use crate::plan::{Mark, Piece, Plan};
@@ -80,6 +80,9 @@ impl<'a> Writer<'a> {
             writer.say_unnamed(form, named, session);
         }
         if form == OutputForm::Pipe {
+            if recording.form != Form::Pipe {
+                say_unordered(session);
+            }
             writer.pipe_front(recording, session)?;
             return Ok(writer);
         }
@@ -220,6 +223,9 @@ impl<'a> Writer<'a> {
         }
         let data = Section { offset: self.data_offset, size: self.sink.position() - self.data_offset };
         self.index_aux(from_pipe, session);
+        if from_pipe {
+            say_refused(session);
+        }
         let features = session.features().clone();
         let types =
             write_tail(&mut self.sink, data, &features, &self.spare_slots, &session.event_types, endian)
@@ -326,6 +332,28 @@ impl<'a> Writer<'a> {
         } else if new != old {
             session.set_feature(Feature::AUXTRACE, write_auxtrace_index(&new, endian));
         }
+    }
+}
+
+/// Says that perf reads these events in a file, but not in a pipe.
+fn say_unordered(session: &mut Session) {
+    // perf turns off its ordering of records for such a file (tools/perf/util/session.c), but knows no event when it opens a pipe.
+    let is_stat = session.feature(Feature::STAT).is_some();
+    if !is_stat && session.events.iter().any(|event| !event.attr().sample_id_all()) {
+        let what = "events lack sample_id_all: as pipe data, perf from 6.12 on takes all records without a time before \
+            the samples, so it may not find their processes and mappings; write a file instead (--to file)";
+        session.report.say(Level::Loss, what);
+    }
+}
+
+/// Says that perf reads these events in a pipe, but refuses them in a file.
+fn say_refused(session: &mut Session) {
+    // evlist__valid_sample_type in tools/perf/util/evlist.c; what perf stat wrote is not held to it.
+    if session.feature(Feature::STAT).is_none()
+        && let Err(error) = Layouts::new(&session.events).check_ids()
+    {
+        let what = format!("{}: perf refuses such a file, but reads pipe data (--to pipe)", error.what());
+        session.report.say(Level::Loss, what);
     }
 }
 

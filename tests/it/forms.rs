@@ -92,6 +92,13 @@ fn a_file_comes_back_from_a_pipe() {
         // `identity.rs` tests the layout; here it would only obscure the comparison.
         let Some(file) = copy(&fixture.bytes(), "file")? else { return Ok(()) };
         let Some(pipe) = copy(&file, "pipe")? else { return Ok(()) };
+        // perf refuses such a file, which is said of it only where it was a pipe: see below.
+        if ["two-no-id", "two-positions-differ", "two-trailers-differ"]
+            .iter()
+            .any(|name| fixture.name.contains(name))
+        {
+            return Ok(());
+        }
         let back = copy_on(&pipe, "file")?;
         let (before, between, after) = (Contents::file(&file), Contents::pipe(&pipe), Contents::file(&back));
         same_front("in the pipe", &before, &between)?;
@@ -865,4 +872,34 @@ fn a_feature_too_large_for_pipe_data_is_said_with_its_size() {
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
     let said = "feature unknown (255) was dropped: it has 70000 bytes, and a record of pipe data holds at most 65519";
     assert!(ran.stderr.contains(said), "{}", ran.stderr);
+}
+
+/// perf 6.12 and later order the records of a pipe before they know its events, and lose the names of processes that exit.
+#[test]
+fn events_without_sample_id_all_are_reported_where_they_become_pipe_data() {
+    let folder = temp();
+    let (out, back) = (folder.path().join("out.data"), folder.path().join("back.data"));
+    let input = &named("no-sample-id-all")[0].path;
+    let ran = perfx(args!["copy", "--to", "pipe", "-o", out, input]);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    assert!(ran.stderr.contains("perfx: lost: events lack sample_id_all"), "{}", ran.stderr);
+    for (form, from, to) in [("file", input, &back), ("pipe", &out, &back)] {
+        let ran = perfx(args!["copy", "-f", "--to", form, "-o", to, from]);
+        assert_eq!(ran.code, Some(0), "{form}: {}", ran.stderr);
+    }
+}
+
+/// perf does not ask of a pipe that all its events have their id at one place, but of a file.
+#[test]
+fn events_whose_ids_are_at_different_places_are_reported_where_they_become_a_file() {
+    let folder = temp();
+    let (pipe, out) = (folder.path().join("pipe.data"), folder.path().join("out.data"));
+    let input = &named("two-positions-differ")[0].path;
+    perfx(args!["copy", "--to", "pipe", "-o", pipe, input]).done().unwrap();
+    let ran = perfx(args!["copy", "--to", "file", "-o", out, pipe]);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    assert!(ran.stderr.contains("perf refuses such a file, but reads pipe data"), "{}", ran.stderr);
+    // What perf stat wrote has no ids, and perf reads it all the same.
+    let ran = perfx(args!["copy", "-f", "--to", "file", "-o", out, named("pipe-stat.p61")[0].path]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
 }

@@ -346,6 +346,82 @@ fn holes_and_text_cost_what_they_cover() {
     }
 }
 
+/// The size in a damaged header may reach over sound records, and records may seem to begin at the wrong byte where all have the same size.
+#[test]
+fn a_hole_costs_only_the_samples_in_it() {
+    let names = ["pipe.p61", "pipe-tracepoint.p73", "several.p61", "identifier.p73", "dwarf.p73"];
+    let cases: Vec<(&str, usize, &[u8])> = names
+        .iter()
+        .flat_map(|name| (0..24).map(move |n| (*name, n)))
+        .map(|(name, n)| (name, n, [&[0xff; 300][..], &[0x41; 60], &[8; 9], &[0xff; 4]][n % 4]))
+        .collect();
+    each(
+        &cases,
+        |(name, n, hole)| format!("{name} {n}: {} bytes of {:#x}", hole.len(), hole[0]),
+        |&(name, n, hole)| {
+            let fixture = Fixture::new(&format!("recorded/{name}.data"));
+            let mut bytes = fixture.bytes();
+            // The records of a pipe begin with its header.
+            let first = if name.starts_with("pipe") { 16 } else { dumped(&fixture.path)[0].at };
+            let from = first + (bytes.len() - first - hole.len()) * n / 24;
+            bytes[from..from + hole.len()].copy_from_slice(hole);
+            let folder = temp();
+            let (input, output) = (folder.path().join("hole.data"), folder.path().join("out.data"));
+            fs::write(&input, &bytes).unwrap();
+            let ran = perfx(args!["recover", "-q", input, "-o", output]);
+            if !matches!(ran.code, Some(0 | 3)) {
+                return Err(format!("exit code {:?}: {}", ran.code, ran.stderr));
+            }
+            let (before, after) = (samples(&fixture.path), samples(&output));
+            // A sample has 40 bytes at least. The front of one may be gone, too.
+            let most = hole.len() / 40 + 2;
+            if after.len() + most < before.len() {
+                return Err(format!("{} of {} samples are left", after.len(), before.len()));
+            }
+            Ok(())
+        },
+    );
+}
+
+/// The header is whole, but for its kind.
+#[test]
+fn a_kind_that_no_perf_has_is_kept_and_exits_with_3() {
+    let (mut bytes, starts) = changed_pipe("recorded/pipe.p61.data", |record| record.bytes.clone());
+    let whole = temp();
+    let middle = starts[starts.len() - 20];
+    bytes[middle..middle + 4].copy_from_slice(&[0xff; 4]);
+    let (input, output) = (whole.path().join("kind.data"), whole.path().join("out.data"));
+    fs::write(&input, &bytes).unwrap();
+    let ran = perfx(args!["recover", input, "-o", output]);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    assert!(ran.stderr.contains("1 record has a kind that no perf writes"), "{}", ran.stderr);
+    assert_eq!(samples(&output), samples(&input));
+    let unknown = records(&output).into_iter().filter(|record| record.starts_with("unknown"));
+    assert_eq!(unknown.count(), 1);
+}
+
+/// The size of a damaged record in the head of a pipe may reach past the end.
+#[test]
+fn a_hole_in_a_pipe_head_whose_size_reaches_past_the_end_is_stepped_over() {
+    let fixture = Fixture::new("recorded/pipe.p61.data");
+    let mut bytes = fixture.bytes();
+    bytes[2474..2774].fill(0x41);
+    let folder = temp();
+    let (input, output, piped) =
+        (folder.path().join("hole.data"), folder.path().join("out.data"), folder.path().join("piped.data"));
+    fs::write(&input, &bytes).unwrap();
+    let ran = perfx(args!["recover", "-q", input, "-o", output]);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    assert_eq!(samples(&output), samples(&fixture.path));
+    // The same as it comes through a pipe, and the other commands refuse it.
+    let ran = perfx_with(Stdin::Pipe(&bytes), args!["recover", "-q", "-", "-o", piped]);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    same_bytes("through a pipe", &fs::read(&output).unwrap(), &fs::read(&piped).unwrap()).unwrap();
+    let ran = perfx(args!["copy", input, "-o", piped, "-f"]);
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    assert!(ran.stderr.contains("perfx recover"), "{}", ran.stderr);
+}
+
 /// zstd may return some of a damaged frame before it notices the damage, if at all: perf must still be able
 /// to read the rest.
 #[test]

@@ -1,12 +1,13 @@
 //! Cuts one stream into batches at record boundaries.
 
-use std::io::{self, Read, Write};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::sync::Arc;
 
 use super::batch::{BATCH_SIZE, Batch};
 use super::fragment::Fragment;
-use super::framed::frame;
-use super::resync::{PROBES_PER_BYTE, gap};
+use super::framed::{frame, frame_while};
+use super::resync::{PROBES_PER_BYTE, covers_records, gap};
 use super::stream::{Source, Stream, TempFiles, read_once};
 use crate::{Bytes, Endian, Error, Frame, Kinds, Layouts, Origin, Origins, RECORD_SIZE_MAX, Result};
 
@@ -87,17 +88,18 @@ impl Cutter {
         let rest = bytes.slice(self.at..bytes.len());
         // The end of a batch does not depend on its start, so that other threads can look for later batches.
         let enough = BATCH_SIZE - self.at % BATCH_SIZE;
-        let framed = frame(&rest, self.endian, enough);
+        let mut probes = self.probes;
+        let framed = frame_while(&rest, self.endian, enough, |frame, at| {
+            !self.lenient || !covers_records(&rest, frame, at, self.endian, &self.layouts, &mut probes)
+        });
         let mut batch = Batch { stored: Some((file.clone(), at)), ..self.empty_batch(at) };
         let ends_early = framed.bad.is_some() || framed.end < enough && framed.end < rest.len();
         let gap = if self.lenient && ends_early && framed.stray.is_none() {
-            let mut probes = self.probes;
-            let gap = gap(&rest, &framed, self.endian, &self.layouts, &mut probes);
-            self.probes = probes;
-            gap
+            gap(&rest, &framed, self.endian, &self.layouts, &mut probes)
         } else {
             None
         };
+        self.probes = probes;
         if let Some(gap) = gap {
             let origin = Origin::Input { stream, offset: at + gap.from as u64 };
             let (bytes, resumes) = ((gap.to - gap.from) as u64, gap.to < rest.len());
@@ -128,6 +130,7 @@ impl Cutter {
         };
         let mut buffer = std::mem::take(pending);
         let fail = |e| Error::io("can't be read", e);
+        let no_file = |e| Error::io("can't be copied to a temporary file", e);
         if self.eager {
             let whole = |buffer: &[u8]| match Frame::read(buffer, 0, endian) {
                 Ok(Some(frame)) => frame.total() <= buffer.len() as u64,
@@ -166,6 +169,11 @@ impl Cutter {
             batch.hold(buffer.into(), &framed);
             return Ok(Some(batch));
         }
+        if self.eager && self.ended && !is_stray {
+            let mut file = temp_files().map_err(no_file)?;
+            (file.seek(SeekFrom::Start(at)).and_then(|_| file.write_all(&buffer))).map_err(no_file)?;
+            return self.go_on_in(file, at);
+        }
         if self.ended || is_stray {
             // The bytes after it are not parsed, only counted.
             let unread = io::copy(reader, &mut io::sink()).map_err(fail)?;
@@ -176,13 +184,19 @@ impl Cutter {
         } else {
             // The last record with its payload is larger than a batch. It goes through a file, so that
             // private memory stays bounded.
-            let mut file = temp_files().map_err(|e| Error::io("can't create a temporary file", e))?;
-            file.write_all(&buffer).map_err(fail)?;
+            let mut file = temp_files().map_err(no_file)?;
+            file.seek(SeekFrom::Start(at)).map_err(no_file)?;
+            file.write_all(&buffer).map_err(no_file)?;
             let needs = framed.cut.map_or(0, |frame| frame.total()).saturating_add(framed.end as u64);
             let missing = needs.saturating_sub(buffer.len() as u64);
             let got = io::copy(&mut reader.by_ref().take(missing), &mut file).map_err(fail)?;
+            if self.eager && got < missing {
+                self.ended = true;
+                return self.go_on_in(file, at);
+            }
             let held = buffer.len() as u64 + got;
             let bytes = Bytes::map(&file)?;
+            let bytes = bytes.slice(at as usize..bytes.len());
             let framed = frame(&bytes, endian, usize::MAX).sound(stream, at)?;
             batch.hold(bytes.slice(0..framed.end), &framed);
             self.at += framed.end;
@@ -194,6 +208,28 @@ impl Cutter {
             *offset += held;
         }
         Ok(Some(batch))
+    }
+
+    /// Goes on with a file that holds all that is left of a pipe, from `offset` on: so what is damaged in it can be stepped over.
+    fn go_on_in(&mut self, file: File, offset: u64) -> Result<Option<Batch>> {
+        let bytes = Bytes::map(&file)?;
+        let bytes = bytes.slice(offset as usize..bytes.len());
+        self.probes = PROBES_PER_BYTE * bytes.len() as u64;
+        self.stream.source = Source::Mapped { bytes, file: Arc::new(file), offset };
+        self.at = 0;
+        self.next_mapped()
+    }
+
+    /// Mapped: goes back to what seemed to be the front of a record that is cut at the end, and steps over it, if records go on inside it; returns
+    /// how many bytes were stepped over.
+    pub(super) fn step_back_over(&mut self, torn: &Fragment) -> Option<usize> {
+        let end = self.mapped().filter(|_| torn.stray.is_none())?.len();
+        self.at = end - torn.bytes as usize;
+        let skipped = self.step_over();
+        if skipped.is_none() {
+            self.at = end;
+        }
+        skipped
     }
 
     /// Mapped: steps over the bytes in the place of a record, if records follow; returns their number.

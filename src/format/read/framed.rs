@@ -50,7 +50,18 @@ impl Framed {
     }
 }
 
+/// Walks over headers until at least `enough` bytes are whole records, or to what is not a record.
 pub(super) fn frame(bytes: &[u8], endian: Endian, enough: usize) -> Framed {
+    frame_while(bytes, endian, enough, |_, _| true)
+}
+
+/// The same, up to the first header that `accepts` does not accept at its position.
+pub(super) fn frame_while(
+    bytes: &[u8],
+    endian: Endian,
+    enough: usize,
+    mut accepts: impl FnMut(&Frame, usize) -> bool,
+) -> Framed {
     let (end, records, kinds, cut, bad) = (0, 0, Kinds::NONE, None, None);
     let mut framed = Framed { end, records, kinds, rare: Some(Vec::new()), cut, bad, stray: None };
     while framed.end < bytes.len() && framed.end < enough {
@@ -70,6 +81,9 @@ pub(super) fn frame(bytes: &[u8], endian: Endian, enough: usize) -> Framed {
         }
         if frame.total() > (bytes.len() - framed.end) as u64 {
             framed.cut = Some(frame);
+            break;
+        }
+        if !accepts(&frame, framed.end) {
             break;
         }
         if !Walker::COMMON.has(frame.kind) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::batch::Batch;
 use super::cutter::Cutter;
+use super::fragment::Fragment;
 use super::recording::{Form, Recording};
 use super::stream::{Source, Stream};
 use crate::features::read_event_desc;
@@ -94,27 +95,22 @@ impl Recording {
             }
             // A fragment after other records is found again with them.
             let torn = batch.torn.filter(|_| end == batch.bytes.len());
+            cutter.layouts = Arc::new(Layouts::new(&recording.events));
+            let skipped = torn.and_then(|torn| cutter.step_back_over(&torn));
             if end > start || torn.is_some() {
+                let torn = torn.filter(|_| skipped.is_none());
                 recording.head.push(Batch { torn, ..batch.part(start..end)? });
             }
             if end < batch.bytes.len() {
                 cutter.give_back(&batch, end);
                 break;
             }
-            if let Some(torn) = batch.torn {
-                let offset = torn.origin.stored_at().map_or(0, |(_, offset)| offset);
-                let error = torn.to_error();
-                let (code, what) = match torn.stray {
-                    Some(_) => (error.fault_code().unwrap_or("torn"), error.what().to_owned()),
-                    None => {
-                        let bytes = torn.bytes;
-                        (
-                            "torn",
-                            format!("the pipe ends inside a record of its header: {bytes} bytes are lost"),
-                        )
-                    }
-                };
-                recording.faults.push(Fault { code, offset, what, severity: Severity::Loss, hint: None });
+            if let (Some(torn), Some(bytes)) = (torn, skipped) {
+                let what = format!("{bytes} bytes here are left out, because records follow them");
+                recording.faults.push(left_out(&torn.to_error(), &what));
+                recording.left_out += bytes as u64;
+            } else if let Some(torn) = torn {
+                recording.faults.push(end_of_pipe(&torn));
             }
         }
         if !head.build_ids.is_empty() {
@@ -163,6 +159,20 @@ impl Recording {
         });
         names.contains(&(id, name.to_vec()))
     }
+}
+
+/// What is after the last whole record, where that is a header record.
+fn end_of_pipe(torn: &Fragment) -> Fault {
+    let error = torn.to_error();
+    let (code, what) = match torn.stray {
+        Some(_) => (error.fault_code().unwrap_or("torn"), error.what().to_owned()),
+        None => {
+            let bytes = torn.bytes;
+            ("torn", format!("the pipe ends inside a record of its header: {bytes} bytes are lost"))
+        }
+    };
+    let offset = torn.origin.stored_at().map_or(0, |(_, offset)| offset);
+    Fault { code, offset, what, severity: Severity::Loss, hint: None }
 }
 
 /// The fault for a damaged leading record of pipe data.

@@ -43,10 +43,26 @@ fn has_room(frame: &Frame) -> bool {
     frame.kind.name().is_some() && frame.size >= frame.kind.min_size()
 }
 
-/// The header may well be one, odd as its record may be: kinds that nobody has named yet have small numbers and sizes of whole words.
+/// The header may well be one, odd as its record may be: records of kinds without a name have sizes of whole words.
 fn is_plausible(frame: &Frame) -> bool {
-    let is_new = (1..=u32::from(u16::MAX)).contains(&frame.kind.0) && frame.size.is_multiple_of(8);
-    frame.kind.name().is_some() || is_new
+    frame.kind.may_exist() && (frame.kind.name().is_some() || frame.size.is_multiple_of(8))
+}
+
+/// Whether the record at `at` is odd and covers sound records: then its header is damaged, and they are not its body. Takes what it looked at
+/// from `left`.
+pub(super) fn covers_records(
+    bytes: &[u8],
+    frame: &Frame,
+    at: usize,
+    endian: Endian,
+    layouts: &Layouts,
+    left: &mut u64,
+) -> bool {
+    let end = at + frame.total() as usize;
+    let (record, payload) = bytes[at..end].split_at(frame.size);
+    let sound = Record::new(record, payload, Origin::Synthetic, endian)
+        .is_ok_and(|record| is_plausible(frame) && oddities(&record, layouts).is_empty());
+    !sound && (at + 1..end).any(|place| sound_records(bytes, place, PROOF, endian, layouts, left))
 }
 
 /// How many bytes of records, and how many records, can be trusted where nothing that frames stands at `end`: up to the last record that is sound,
@@ -136,10 +152,14 @@ pub(super) fn gap(
             to += 1;
             continue;
         }
-        if sound_records(rest, to, PROOF, endian, layouts, left)
-            || goes_on(rest, to, endian, (to - from).is_multiple_of(8), left)
-        {
+        if sound_records(rest, to, PROOF, endian, layouts, left) {
             return Some(Gap { from, to });
+        }
+        if let Some(end) = goes_on(rest, to, endian, (to - from).is_multiple_of(8), left) {
+            // Headers alone may be chance, above all in bodies of one size. Sound records between them prove that they are.
+            let better = (to + 1..end).find(|&at| sound_records(rest, at, PROOF, endian, layouts, left));
+            let better = better.filter(|&better| !is_on_chain(rest, to, better, endian));
+            return Some(Gap { from, to: better.unwrap_or(to) });
         }
         to += 1;
     }
@@ -149,14 +169,14 @@ pub(super) fn gap(
 }
 
 /// So many headers in a row that may be right prove the same as a few sound records, if most of them are of known kinds, or if they stand where
-/// records would without the gap (`aligned`) and are of a few kinds only.
-fn goes_on(rest: &[u8], at: usize, endian: Endian, aligned: bool, left: &mut u64) -> bool {
+/// records would without the gap (`aligned`) and are of a few kinds only. Returns where the last of their records ends.
+fn goes_on(rest: &[u8], at: usize, endian: Endian, aligned: bool, left: &mut u64) -> Option<usize> {
     let good =
         |frame: &Frame| if frame.kind.name().is_some() { has_room(frame) } else { is_plausible(frame) };
     let (run, end) = run_of(rest, at, endian, good);
     *left = left.saturating_sub(run as u64);
     if run < LIKELY && (run < PROOF || end < rest.len()) {
-        return false;
+        return None;
     }
     let (known, new) = (Cell::new(0), RefCell::new(BTreeSet::new()));
     run_of(rest, at, endian, |frame| {
@@ -166,5 +186,16 @@ fn goes_on(rest: &[u8], at: usize, endian: Endian, aligned: bool, left: &mut u64
         }
         good(frame)
     });
-    known.get() * 2 >= run || aligned && new.borrow().len() * PROOF <= run
+    (known.get() * 2 >= run || aligned && new.borrow().len() * PROOF <= run).then_some(end)
+}
+
+/// Whether one of the records in a row from `start` on begins at `place`.
+fn is_on_chain(bytes: &[u8], start: usize, place: usize, endian: Endian) -> bool {
+    let mut at = start;
+    while at < place
+        && let Ok(Some(frame)) = Frame::read(bytes, at, endian)
+    {
+        at += frame.total() as usize;
+    }
+    at == place
 }
