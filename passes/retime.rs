@@ -6,18 +6,21 @@ use std::str::FromStr;
 use anyhow::{Context as _, Error, Result, ensure};
 use clap::Args;
 use perfx_format::features::{ClockData, SampleTime};
-use perfx_format::read::Recording;
+use perfx_format::read::{Batch, Recording};
 use perfx_format::record::time::{ClockChange, change_times};
 use perfx_format::{Feature, Kinds, Layouts, Record, RecordType};
-use perfx_pipeline::{Begin, Emit, Fork, Level, Needs, Pass, Rewrite, Session, Stage, Survey, counted};
+use perfx_pipeline::{
+    Begin, Emit, Fork, Interest, Level, Needs, Pass, Rewrite, Session, Stage, Survey, counted,
+};
 
 use crate::support::options::{PassCommand, PassOptions};
 
 /// The pass and its options.
 #[derive(Args, Clone, Copy, Debug, Default)]
+#[group(required = true, multiple = true)]
 pub struct Retime {
     /// Nanoseconds to add to every time, after --scale
-    #[arg(long, value_name = "NS", default_value_t = 0, allow_hyphen_values = true)]
+    #[arg(long, value_name = "NS", default_value_t = 0, value_parser = nanoseconds, allow_hyphen_values = true)]
     pub offset: i64,
     /// Multiply every time by this factor, a decimal number
     #[arg(long, value_name = "F", default_value = "1")]
@@ -38,6 +41,7 @@ impl PassOptions for Retime {
 A time becomes time × scale + offset, rounded down: the times of samples and other records, those in
 features SAMPLE_TIME and CLOCK_DATA, and the conversion from the counter of an AUX trace to times
 (TIME_CONV, AUXTRACE_INFO). Times inside tracepoint data do not change. The output is not compressed.
+(The offset that join takes is subtracted: it says how far an input's clock is ahead.)
 
 A time that would be before 1 ns is an error: perf takes 0 for no time. With --zero, which excludes
 --offset, the first sample is at 1 ns, and records from before it are, too.
@@ -50,6 +54,10 @@ Examples:
     fn pass(self) -> Result<Box<dyn Pass>> {
         Ok(Box::new(self))
     }
+}
+
+fn nanoseconds(text: &str) -> Result<i64> {
+    text.parse().with_context(|| format!("`{text}` is not a whole number of nanoseconds (1 ms is 1000000)"))
 }
 
 /// A positive decimal number as a fraction of integers, so that a time is rounded only once.
@@ -93,6 +101,10 @@ struct ChangeTimes {
     change: ClockChange,
     /// The number of records before the first sample.
     early: u64,
+    /// The last time before and after.
+    last: Option<(u64, u64)>,
+    /// Records whose time is now that of the record before them, and was not.
+    collapsed: u64,
 }
 
 impl Pass for Retime {
@@ -152,7 +164,7 @@ impl Fork for FirstSample {
 impl ChangeTimes {
     fn stage(change: ClockChange) -> Stage {
         Stage::begin(move |begin| {
-            let this = ChangeTimes { change, early: 0 };
+            let this = ChangeTimes { change, early: 0, last: None, collapsed: 0 };
             this.features(begin)?;
             Ok(Stage::rewrite(this))
         })
@@ -192,11 +204,29 @@ impl ChangeTimes {
     }
 }
 
+impl ChangeTimes {
+    /// Counts what can no longer be told apart.
+    fn count(&mut self, time: u64) {
+        let early = self.change.is_too_early(time);
+        self.early += u64::from(early);
+        let Some(new) = self.change.time(time).filter(|_| time != 0 && !early) else { return };
+        let is_collapsed = self.last.is_some_and(|last| last.0 != time && last.1 == new);
+        self.collapsed += u64::from(is_collapsed);
+        self.last = Some((time, new));
+    }
+}
+
 impl Rewrite for ChangeTimes {
+    fn begin_batch(&mut self, _batch: &Batch) -> Interest {
+        self.last = None;
+        Interest::AsDeclared
+    }
+
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
         let layout = out.layouts().layout_of_any(&record);
-        let is_early = |time| self.change.is_too_early(time);
-        self.early += u64::from(layout.and_then(|layout| layout.time(&record)).is_some_and(is_early));
+        if let Some(time) = layout.and_then(|layout| layout.time(&record)) {
+            self.count(time);
+        }
         let mut done = Ok(());
         out.patch(record, |bytes| done = change_times(&record, layout, &self.change, bytes))?;
         done.map_err(|time| {
@@ -215,17 +245,25 @@ impl Rewrite for ChangeTimes {
                 format!("{records} from before the first sample now have the time of the first sample");
             session.report.say(Level::Info, what);
         }
+        if self.collapsed > 0 {
+            let records = counted(self.collapsed, "record has", "records have");
+            let what = format!(
+                "{records} the time of the record before, from which the factor no longer tells it: choose a larger --scale"
+            );
+            session.report.say(Level::Loss, what);
+        }
         Ok(())
     }
 }
 
 impl Fork for ChangeTimes {
     fn fork(&self) -> ChangeTimes {
-        ChangeTimes { early: 0, ..*self }
+        ChangeTimes { early: 0, last: None, collapsed: 0, ..*self }
     }
 
     fn absorb(&mut self, later: ChangeTimes) -> Result<()> {
         self.early += later.early;
+        self.collapsed += later.collapsed;
         Ok(())
     }
 }

@@ -124,3 +124,26 @@ fn every_kind_of_record_that_has_a_time_is_moved() {
         same("retime", name, &text);
     }
 }
+
+#[test]
+fn times_that_fall_together_are_counted() {
+    let fixture = Fixture::new("recorded/plain.p61.data");
+    let folder = temp();
+    let out = folder.path().join("out.data");
+    let ran = perfx(args!["retime", "--scale", "0.000000001", fixture.path, "-o", out]);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    assert!(ran.stderr.contains("records have the time of the record before"), "{}", ran.stderr);
+    let ran = perfx(args!["retime", "-f", "--scale", "1000.5", fixture.path, "-o", out]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+}
+
+#[test]
+fn retime_asks_for_an_option_and_for_nanoseconds() {
+    let fixture = Fixture::new("recorded/plain.p61.data");
+    let nothing = perfx(args!["retime", fixture.path]);
+    assert_eq!(nothing.code, Some(2), "{}", nothing.stderr);
+    assert!(nothing.stderr.contains("--zero"), "{}", nothing.stderr);
+    let unit = perfx(args!["retime", "--offset", "1ms", fixture.path]);
+    assert_eq!(unit.code, Some(2), "{}", unit.stderr);
+    assert!(unit.stderr.contains("`1ms` is not a whole number of nanoseconds"), "{}", unit.stderr);
+}
