@@ -3,7 +3,7 @@
 
 use std::str::FromStr;
 
-use anyhow::{Context as _, Error, Result, ensure};
+use anyhow::{Context as _, Error, Result, bail, ensure};
 use clap::Args;
 use perfx_format::features::{ClockData, SampleTime};
 use perfx_format::read::{Batch, Recording};
@@ -17,7 +17,6 @@ use crate::support::options::{PassCommand, PassOptions};
 
 /// The pass and its options.
 #[derive(Args, Clone, Copy, Debug, Default)]
-#[group(required = true, multiple = true)]
 pub struct Retime {
     /// Nanoseconds to add to every time, after --scale
     #[arg(long, value_name = "NS", default_value_t = 0, value_parser = nanoseconds, allow_hyphen_values = true)]
@@ -120,6 +119,9 @@ impl Pass for Retime {
     fn start(self: Box<Self>, _input: &Recording) -> Stage {
         if self.zero {
             return Stage::survey(FirstSample { retime: *self, time: None });
+        }
+        if self.offset == 0 && self.scale == Factor::default() {
+            return Stage::begin(|_| bail!("retime changes nothing without --offset, --scale or --zero"));
         }
         ChangeTimes::stage(self.change(self.offset.into()))
     }
