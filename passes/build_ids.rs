@@ -201,7 +201,7 @@ impl Found {
         if *corrected < *contradicting {
             let records = counted(*contradicting - *corrected, "record keeps", "records keep");
             let line = format!(
-                "inside COMPRESSED records {records} a build-id other than the one you gave: run perfx decompress \
+                "{records} a build-id other than the one you gave inside COMPRESSED records: run perfx decompress \
                  first"
             );
             session.report.say(Level::Warning, line);

@@ -304,8 +304,8 @@ fn tell(sources: &[JoinSource<'_>], union: &Union, report: &mut Report) {
         && small.0 < large.0
     {
         let what = format!(
-            "attrs have {} bytes, as in {}; a perf as old as that of {}, which knows {}, can read the output as \
-             pipe data (--to pipe), but not as a file",
+            "attrs have {} bytes, as in {}; the perf that recorded {} knows only {} bytes, so it can read the \
+             output only as pipe data (--to pipe)",
             large.0, large.1, small.1, small.0
         );
         report.say(Level::Info, what);

@@ -362,8 +362,8 @@ impl Pass for Compress {
             {
                 // perf detects the word order of the bitmap by the bit of HOSTNAME
                 // (tools/perf/util/header.c).
-                let what = "a big-endian file without feature HOSTNAME: perf on a little-endian machine sees none of its features, and so \
-                            nothing of what is compressed; --to pipe writes what it can read";
+                let what = "a big-endian file without feature HOSTNAME: perf on a little-endian machine sees none of its \
+                            features, and so no compressed record; use --to pipe, which it can read";
                 begin.report.say(Level::Warning, what);
             }
             // A single stream is serial: each piece depends on all before it.

@@ -1,4 +1,4 @@
-//! `decompress` replaces COMPRESSED and COMPRESSED2 records by their contents, and removes the feature that
+//! `decompress` replaces COMPRESSED and COMPRESSED2 records with their contents, and removes the feature that
 //! announces them.
 
 use anyhow::Result;
@@ -26,7 +26,7 @@ pub struct DecompressOptions {
 
 impl PassOptions for DecompressOptions {
     const NAME: &'static str = "decompress";
-    const ABOUT: &'static str = "replace COMPRESSED records with the records they hold";
+    const ABOUT: &'static str = "replace COMPRESSED records with their contents";
     const EXAMPLES: &'static [&'static str] = &["", "salvage"];
 
     fn pass(self) -> Result<Box<dyn Pass>> {

@@ -417,7 +417,7 @@ impl Repair {
         let mut say = |level, line: String| session.report.say(level, line);
         let done = &self.done;
         for (mend, count) in &done.mended {
-            say(Level::Info, format!("mended {}: {}", mend.code(), counted(*count, "place", "places")));
+            say(Level::Info, format!("repaired {}: {}", mend.code(), counted(*count, "place", "places")));
         }
         if done.mended.is_empty() && done.lost_samples == 0 {
             say(Level::Info, "nothing to repair".to_owned());
@@ -431,11 +431,11 @@ impl Repair {
         }
         let lost = counted(done.lost_samples, "sample", "samples");
         if done.lost_samples > 0 {
-            say(Level::Loss, format!("{lost} of an id that no event has"));
+            say(Level::Loss, format!("{lost} with an id that no event has"));
         }
         for (count, what) in [
-            (done.unaligned_samples, "in the size of a sample, which its parts would no longer fill"),
-            (done.too_large, "in a record that has no room for more bytes"),
+            (done.unaligned_samples, "in the size of a sample, because its parts determine its size"),
+            (done.too_large, "in a record of the largest possible size"),
         ] {
             if count > 0 {
                 say(Level::Warning, format!("{} not repaired {what}", counted(count, "fault", "faults")));

@@ -37,13 +37,14 @@ impl PassOptions for Retime {
         group: "Cut and join",
         about: "Change all times of a recording by an offset or a factor, or move the first sample to 0",
         help: "\
-A time becomes time × scale + offset, rounded down: the times of samples and other records, those in
-features SAMPLE_TIME and CLOCK_DATA, and the conversion from the counter of an AUX trace to times
-(TIME_CONV, AUXTRACE_INFO). Times inside tracepoint data do not change. The output is not compressed.
-(The offset that join takes is subtracted: it says how far an input's clock is ahead.)
+Every time becomes time × scale + offset, rounded down. This changes the times of samples and other
+records, those in features SAMPLE_TIME and CLOCK_DATA, and the conversion from the counter of an AUX
+trace to times (TIME_CONV, AUXTRACE_INFO), but not times inside tracepoint data. The output is not
+compressed.
+(The offset of join is subtracted instead: it is how far an input's clock is ahead.)
 
-A time that would be before 1 ns is an error: perf takes 0 for no time. With --zero, which excludes
---offset, the first sample is at 1 ns, and records from before it are, too.
+A time below 1 ns would be an error, because perf treats 0 as no time. With --zero, which excludes
+--offset, the first sample and all records before it get the time 1 ns.
 
 Examples:
   perfx retime --zero perf.data -o from-zero.data

@@ -23,7 +23,7 @@ use crate::term::report::{ColorWhen, HEADING, LITERAL, STYLES, VerbosityArgs, te
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done, and nothing was lost
-  1  failed; no output was left behind, and an existing file is as it was
+  1  failed; there is no output, and an existing file is unchanged
   2  invalid command line
   3  done, but something was lost or is suspect; standard error says what and how much";
 

@@ -1,5 +1,5 @@
 #!/bin/bash
-# hostile.sh SETTING... COMMAND...: runs a command, `cargo test` for example, as if on a machine that has little in common with this one. Settings:
+# hostile.sh SETTING... COMMAND...: runs a command, for example `cargo test`, as if on a very different machine. Settings:
 #
 #   foreign    another kernel: its /proc/kallsyms, /proc/modules, release and build-id; and a libc of another build
 #   blind      a kernel that shows no symbols: /proc/kallsyms is empty
@@ -7,14 +7,14 @@
 #   only-perf  no perf but the distribution's
 #   no-perf    no perf at all
 #   nobody     the tests run as a user who is not root (cargo itself does not)
-#   load       20 busy loops beside it
+#   load       20 busy loops at the same time
 #
-# Needs root, except for no-home and load; a setting that is not permitted here is left out, which is said.
+# Needs root, except for no-home and load; a setting that is not permitted is skipped with a message.
 # .ci/run uses `foreign no-home`.
 set -euo pipefail
 setting=${1:-}
 
-# Settings that mount something run the rest in a mount namespace of their own.
+# Settings that mount files run the command in a separate mount namespace.
 mounts() {
     if [ "${HOSTILE_MOUNTS:-}" = "$setting" ]; then return; fi
     if unshare --mount sh -c 'mount --bind /dev/null /proc/version' 2> /dev/null; then
@@ -24,7 +24,7 @@ mounts() {
     exec "$0" "${@:2}"
 }
 
-# over FILE: standard input takes its place.
+# over FILE: replaces it with standard input.
 over() {
     local new
     [ -e "$1" ] || return 0
@@ -38,7 +38,7 @@ over() {
 hide() {
     local name path
     for name in "$@"; do
-        # What is hidden is no longer executable, so the next one in PATH is found.
+        # A hidden program is no longer executable, so the next one in PATH is found.
         while path=$(type -P "$name") && [ -x "$path" ]; do mount --bind /dev/null "$path"; hash -r; done
     done
 }

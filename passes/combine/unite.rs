@@ -483,7 +483,7 @@ fn unite_feature(source: &JoinSource<'_>, session: &mut Session) {
         session.report.say(Level::Info, what);
     }
     if !lost.is_empty() {
-        let what = format!("{name}: its {}; the first input's is kept instead", lost.join(", "));
+        let what = format!("{name}: its {} (the first input's is kept instead)", lost.join(", "));
         session.report.say(Level::Loss, what);
     }
     unite_build_ids(source, session);
@@ -513,8 +513,8 @@ fn unite_build_ids(source: &JoinSource<'_>, session: &mut Session) {
     if !other.is_empty() {
         let files = counted(other.len() as u64, "file has", "files have");
         let what = format!(
-            "{}: {files} a different build-id in it ({}); BUILD_ID holds one per file and keeps the first input's, \
-             unless MMAP2 records have their own",
+            "{}: {files} a different build-id in it ({}); feature BUILD_ID has one per file and keeps the first \
+             input's, and MMAP2 records keep their own",
             source.name,
             other.join(", ")
         );

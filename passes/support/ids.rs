@@ -23,13 +23,13 @@ use perfx_pipeline::{LISTED, Level, Report, Session, counted};
 #[derive(Args, Clone, Debug)]
 pub struct SearchArgs {
     /// Also look in this sysroot or container image; repeatable
-    #[arg(help_heading = "Where files are looked for", long, value_name = "DIR")]
+    #[arg(help_heading = "Where to search for files", long, value_name = "DIR")]
     root: Vec<PathBuf>,
     /// Also look in this build-id cache of perf; repeatable
-    #[arg(help_heading = "Where files are looked for", long, value_name = "DIR")]
+    #[arg(help_heading = "Where to search for files", long, value_name = "DIR")]
     buildid_dir: Vec<PathBuf>,
     /// Do not read files or the kernel of this machine; use this for recordings from another machine
-    #[arg(help_heading = "Where files are looked for", long)]
+    #[arg(help_heading = "Where to search for files", long)]
     no_files: bool,
 }
 

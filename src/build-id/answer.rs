@@ -149,8 +149,8 @@ impl fmt::Display for Reason {
                 let ids: Vec<String> = ids.iter().map(BuildId::to_string).collect();
                 write!(f, "{}: {} build-ids, not guessed: {}", place.display(), ids.len(), ids.join(", "))
             }
-            Reason::NotInRoot { release } => write!(f, "nothing of that name for release {release}"),
-            Reason::NoRelease => write!(f, "the recording does not say the kernel's release"),
+            Reason::NotInRoot { release } => write!(f, "no file of that name for release {release}"),
+            Reason::NoRelease => write!(f, "the recording does not name the kernel's release"),
             Reason::OtherKernel { here, recorded } => {
                 write!(f, "this machine is {here}, the recording is of {recorded}")
             }

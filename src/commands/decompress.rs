@@ -78,7 +78,7 @@ impl Decompress {
         let mut chain = Chain::default();
         for (index, path) in self.chain.iter().enumerate() {
             let target = self.target(path, folder)?;
-            ensure!(!made.iter().any(|(_, other)| *other == target), "{} is there twice", target.display());
+            ensure!(!made.iter().any(|(_, other)| *other == target), "{} is given twice", target.display());
             let mut recording = Recording::open(path)?;
             let name = recording.name.clone();
             ensure!(

@@ -24,10 +24,10 @@ use crate::term::render::{self, Style, kind_name};
 
 /// Compare two recordings: events, features, counts, and the first record that differs
 ///
-/// Recordings are equal when they have the same content, in any form: file, pipe data, directory,
+/// Recordings are equal if they have the same contents, in any form: file, pipe data, directory,
 /// compressed or not. Details of storage are ignored: offsets, the order of sections, the size of
 /// attrs, features AUXTRACE, COMPRESSED and DIR_FORMAT, and whether names and build-ids are stored
-/// in the header or among the records. Nothing is printed to standard output when they are equal.
+/// in the header or among the records. If they are equal, nothing is printed to standard output.
 ///
 /// Examples:
 ///   perfx diff a.data b.data
@@ -36,10 +36,10 @@ use crate::term::render::{self, Style, kind_name};
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment, after_help = EXIT_CODES)]
 pub(crate) struct Diff {
-    /// A recording; - is standard input
+    /// Recording to compare; - is standard input
     #[arg(help_heading = "Input", value_name = "A")]
     a: PathBuf,
-    /// The other
+    /// The recording to compare it with
     #[arg(help_heading = "Input", value_name = "B")]
     b: PathBuf,
     /// Features that may differ

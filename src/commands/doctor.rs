@@ -20,9 +20,9 @@ use crate::term::units::count;
 
 /// Check the structure of recordings
 ///
-/// For each fault, prints its code (codes never change), its places, a description, what perf 6.1 and
-/// 7.3 do about it unless they can read it anyway, and the command that repairs it. Something that
-/// only older perfs can't read is a note, not a fault; -v also prints notes.
+/// For each fault, prints its code (codes never change), its places, a description, how perf 6.1 and
+/// 7.3 react unless both read it anyway, and the command that repairs it. If only older perfs can't
+/// read something, that is a note and not a fault; -v also prints notes.
 ///
 /// Exit codes: 0 sound, 3 suspect, 1 unreadable: perfx can't copy every record of the recording.
 ///

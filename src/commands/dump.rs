@@ -159,7 +159,7 @@ impl Dump {
         drop(bar);
         shown?;
         if !self.stored && only.iter().any(|kind| kind.is_compressed()) {
-            let what = "COMPRESSED records are shown as what they hold; --stored shows them as they are";
+            let what = "COMPRESSED records are shown expanded; --stored shows the records themselves";
             report.say(Level::Info, what);
         }
         Ok(self.verbosity.print(&report))

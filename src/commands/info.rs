@@ -26,7 +26,7 @@ use crate::term::report::VerbosityArgs;
 
 /// Show what a recording is: form, machine, command, times, events, features
 ///
-/// Reads only the header, so it is quick on recordings of any size; of pipe data, it reads up to the
+/// Reads only the header, so it is quick on recordings of any size; in pipe data, it reads up to the
 /// first sample. For figures that need all records, such as their number, use `perfx stats`.
 /// Events are described with the terms of `perf evlist -v`.
 ///

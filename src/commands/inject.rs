@@ -33,15 +33,14 @@ pub(crate) const PERF_ONLY: [&str; 15] = [
 
 /// Add build-ids to a recording
 ///
-/// A build-id is looked for, in this order, in: --known-build-ids, the recording, the file itself (if
-/// its inode is still the recorded one), --root, --buildid-dir, and the running kernel (if it is the
-/// recorded.
+/// Build-ids are searched in this order: --known-build-ids, the recording, the file itself (if its
+/// inode is still the recorded one), --root, --buildid-dir, and the running kernel (if it is the
+/// recorded one).
 ///
 /// Samples with user stacks or AUX data may hit more DSOs than their addresses show. -b then adds all
 /// DSOs of their processes (AUX data: of the whole recording), and -B keeps all of their mappings.
 ///
-/// Without an option that says what to inject, the recording is copied unchanged, as perf inject
-/// does.
+/// Without an option that says what to inject, the recording is copied unchanged, as by perf inject.
 ///
 /// Examples:
 ///   perfx inject --buildids perf.data -o injected.data

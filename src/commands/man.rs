@@ -15,7 +15,7 @@ use clap::Args;
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Man {
-    /// The folder; it is created if necessary
+    /// Folder to write to; it is created if necessary
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
 }

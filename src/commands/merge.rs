@@ -17,10 +17,11 @@ const HOST: &str = "Recording of the host: a file, a FIFO, a directory, or - for
 /// Merge the recordings of virtual machines into the recording of their host
 ///
 /// GUEST is PATH[,pid=N][,offset=N][,scale=F][,vcpu=V:TID]…[,root=DIR] or, as for perf inject,
-/// PATH,PID[,OFFSET[,SCALE]]. pid is the host process that runs the guest; if only one process has
-/// threads named like VCPUs, it is found. A guest's time t becomes (t - offset) / scale on the host,
-/// where t is in cycles if the guest's recording has a TIME_CONV record, else in ns. A missing offset
-/// is found from the host's context switches: guest events can only happen while the VCPUs run.
+/// PATH,PID[,OFFSET[,SCALE]]. pid is the host process that runs the guest; without it, perfx
+/// searches for the process by the names of its VCPU threads. A guest's time t becomes
+/// (t - offset) / scale on the host, where t is in cycles if the guest's recording has a TIME_CONV
+/// record, else in ns. Without offset, perfx determines it from the host's context switches: guest
+/// events can only happen while the VCPUs run.
 ///
 /// Examples:
 ///   perfx merge host.data guest.data -o merged.data

@@ -99,7 +99,7 @@ fn as_text(entry: &PassSpec, needs: &Needs) -> String {
         say(&format!("survey {}", number + 1), format!("reads {}", kinds_text(*survey)));
     }
     if needs.decompressed {
-        say("needs", "COMPRESSED records replaced with what they hold".to_owned());
+        say("needs", "COMPRESSED records replaced with their contents".to_owned());
     }
     if needs.ids {
         say("needs", "to tell each record's event".to_owned());

@@ -14,12 +14,12 @@ use crate::io::target::WriteArgs;
 
 /// Recover what can be read of a recording that was cut short or damaged
 ///
-/// Reads records as far as possible. Where something else is found between them (a hole, say),
-/// reading continues after it if several records in a row show that there are more. Records that are
-/// odd but whole are kept. What perf record writes only when it ends is rebuilt from the records:
-/// event names, the times of the first and last sample, build-ids, the index of AUX data. The output
-/// is not compressed. A recording without damage is copied unchanged, with exit code 0; otherwise the
-/// exit code is 3, and everything lost or odd is reported.
+/// Reads records as far as possible. After something else, such as a hole, reading continues where
+/// several consecutive records show that there are more. Odd but complete records are kept. What
+/// perf record writes only at its end is rebuilt from the records: event names, the times of the
+/// first and last sample, build-ids, the index of AUX data. The output is not compressed. A recording
+/// without damage is copied unchanged, with exit code 0; otherwise the exit code is 3, and everything
+/// lost or odd is reported.
 ///
 /// Examples:
 ///   perfx recover killed.data -o rescued.data

@@ -11,10 +11,10 @@ use crate::io::target::WriteArgs;
 ///
 /// Without an option, rebuilds all indexes that are wrong. Correct ones stay the same, byte for byte.
 /// An index that is missing by design (SAMPLE_TIME in pipe data, BUILD_ID with --buildid-mmap) is
-/// only made when its option is given.
+/// only made if its option is given.
 ///
 /// Examples:
-///   perfx reindex perf.data -o mended.data
+///   perfx reindex perf.data -o reindexed.data
 ///   perfx reindex --in-place perf.data
 ///   perfx reindex --times perf.data -o timed.data
 #[derive(Args, Debug)]

@@ -14,8 +14,8 @@ use crate::io::target::WriteArgs;
 /// reported. --in-place finishes an interrupted change in place.
 ///
 /// Examples:
-///   perfx repair perf.data -o mended.data
-///   perfx repair --fault mmap-build-id-bit perf.data -o mended.data
+///   perfx repair perf.data -o repaired.data
+///   perfx repair --fault mmap-build-id-bit perf.data -o repaired.data
 ///   perf inject -b -i perf.data -o - | perfx repair | perf-new report -i -
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]

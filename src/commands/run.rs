@@ -14,7 +14,7 @@ use crate::io::target::WriteArgs;
 /// Send a recording through a chain of passes
 ///
 /// A chain is PASS[:OPTION[=VALUE]]…[,PASS…]; `perfx passes` lists the passes. In values, \ escapes
-/// a character that would end it.
+/// the characters `,`, `:` and `\`.
 ///
 /// Examples:
 ///   perfx run -p build-ids perf.data -o out.data

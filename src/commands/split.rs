@@ -28,7 +28,7 @@ use crate::term::units::size;
 /// LOST). Each part is a complete recording: it has the mappings, names and forks that its samples
 /// need, including those from earlier parts, as `perfx filter` selects them. `perfx join` puts the
 /// parts together again. Parts are uncompressed files; those of --time, --size and --samples are
-/// called PREFIX.0001.data and so on, in time order, those of --by PREFIX.PID.data or
+/// named PREFIX.0001.data and so on, in time order, those of --by PREFIX.PID.data or
 /// PREFIX.EVENT.data. If PREFIX is a directory or ends with /, they are written into it, named after
 /// the input; the directory is created if necessary.
 ///

@@ -133,8 +133,9 @@ fn text(counted: &Counted, events: &[EventRow<'_>]) -> String {
 fn facts(counted: &Counted, events: &[EventRow<'_>]) -> Vec<(&'static str, String)> {
     let tally = &counted.tally;
     let kinds = tally.kinds();
-    let told_by =
-        |kind: RecordType| format!("told by {} {}", units::count(kinds.get(kind).records), kind_name(kind));
+    let told_by = |kind: RecordType| {
+        format!("reported by {} {}", units::count(kinds.get(kind).records), kind_name(kind))
+    };
     let Lost { records, samples, filtered } = Lost::of(counted, events);
     let and_filtered = if filtered > 0 {
         format!(" and {} dropped by a filter", units::wide_count(filtered))
@@ -164,7 +165,10 @@ fn facts(counted: &Counted, events: &[EventRow<'_>]) -> Vec<(&'static str, Strin
     }
     let too_small = kinds.total().too_small;
     if too_small > 0 {
-        facts.push(("too small", format!("{} records, for what their kind holds", units::count(too_small))));
+        facts.push((
+            "too small",
+            format!("{} records are smaller than the fields of their kind", units::count(too_small)),
+        ));
     }
     if let Some(Largest { kind, origin, bytes }) = tally.largest {
         let size = units::count(bytes);

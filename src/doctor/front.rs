@@ -154,7 +154,8 @@ fn agree(recording: &Recording, findings: &mut Findings) {
     let mut add = |code, feature, what: String| findings.add(code, spot(recording, feature, what));
     if let Some(desc) = section(Feature::EVENT_DESC).and_then(|section| read_event_desc(section, endian)) {
         if desc.len() != recording.events.len() {
-            let what = format!("{} events, where there are {}", desc.len(), recording.events.len());
+            let what =
+                format!("it describes {} events, but there are {}", desc.len(), recording.events.len());
             add("event-desc", Feature::EVENT_DESC, what);
         }
         let differ = desc.iter().zip(&recording.events).position(|(desc, event)| {
@@ -162,7 +163,7 @@ fn agree(recording: &Recording, findings: &mut Findings) {
             set(&desc.ids) != set(&event.ids)
         });
         if let Some(index) = differ {
-            let what = format!("event {index} has other ids than the file's attr");
+            let what = format!("the ids of event {index} differ from those in the attrs section");
             add("event-desc", Feature::EVENT_DESC, what);
         }
     }
@@ -170,7 +171,10 @@ fn agree(recording: &Recording, findings: &mut Findings) {
         for group in groups {
             let end = u64::from(group.leader) + u64::from(group.members);
             if end > recording.events.len() as u64 {
-                let what = format!("a group up to event {end}, where there are {}", recording.events.len());
+                let what = format!(
+                    "a group ends after event {end}, but there are {} events",
+                    recording.events.len()
+                );
                 add("group-range", Feature::GROUP_DESC, what);
             }
         }
@@ -219,7 +223,7 @@ pub(crate) fn times(recording: &Recording, times: &Times, findings: &mut Finding
         && (times.last..=times.newest).contains(&said.last_ns);
     if !good {
         let what = format!(
-            "from {} to {} ns, where samples are from {} to {}",
+            "it says {} to {} ns, but samples are from {} to {} ns",
             said.first_ns, said.last_ns, times.oldest, times.newest
         );
         findings.add("sample-time", spot(recording, Feature::SAMPLE_TIME, what));

@@ -142,7 +142,7 @@ impl Seen {
                 && let Some(cpu) = layout.and_then(|layout| layout.cpu(record))
                 && cpu >= cpus.available
             {
-                let what = format!("CPU {cpu}, where NRCPUS says that there are {}", cpus.available);
+                let what = format!("CPU {cpu}, but NRCPUS says that there are only {}", cpus.available);
                 self.add("sample-cpu", record, what);
             }
             if kind == RecordType::CALLCHAIN_DEFERRED {
@@ -178,7 +178,7 @@ impl Seen {
                 self.aux.push(Aux::Trace { origin: record.origin(), size, idx, owner });
             }
             _ if !context.pipe && HeaderRecord::is_front(record) => {
-                self.add("header-record", record, "in a file, this belongs into the header".to_owned());
+                self.add("header-record", record, "in a file, this belongs in the header".to_owned());
             }
             RecordType::HEADER_FEATURE if record.bytes().len() >= 16 => self.feature(record, context),
             RecordType::HEADER_TRACING_DATA => {

@@ -149,7 +149,7 @@ impl Magic {
 
 /// The hint for a header that does not describe the events.
 const NO_EVENTS: &str = "the header is damaged, and without its events no record can be read, not even by perfx \
-    recover: copy the file again from where it was recorded, or record again";
+    recover: copy the file again from its source, or record again";
 
 /// The most bytes of text before pipe data that are skipped.
 pub(crate) const TEXT_MAX: usize = 4096;

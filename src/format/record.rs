@@ -398,7 +398,7 @@ impl BadFrame {
         let what = if self.size < HEADER_SIZE {
             format!("size {} is below the 8 bytes of a record header", self.size)
         } else {
-            format!("size {} is too small to say how long the payload behind it is", self.size)
+            format!("size {} is too small for the field with the length of its payload", self.size)
         };
         Error::new(what).origin(origin).record(self.kind).code("record-size")
     }

@@ -174,7 +174,7 @@ impl TaskChanges {
         }));
     }
 
-    /// Replaces the indexes of event ids by guests in all keys.
+    /// Replaces the indexes of event ids with guests in all keys.
     fn settle(&mut self, guests: &Guests) {
         let TaskChanges { guest_ids, births, deaths, names, .. } = self;
         let keys = births.iter_mut().map(|birth| &mut birth.process);
@@ -366,7 +366,7 @@ fn find(names: &[Naming], thread: Key, time: u64) -> Option<usize> {
     after.checked_sub(1).filter(|&at| names[at].thread == thread)
 }
 
-/// Replaces inherited names by the name given to an ancestor, however many generations back.
+/// Replaces inherited names with the name given to an ancestor, however many generations back.
 fn inherit(names: &mut [Naming]) {
     let mut heirs = Vec::new();
     for at in 0..names.len() {

@@ -88,7 +88,7 @@ impl Nested {
 
     fn say(self, session: &mut Session) {
         let Some(first) = self.first else { return };
-        let more = if self.count > 1 { format!("; so do {} more", self.count - 1) } else { String::new() };
+        let more = if self.count > 1 { format!("; so were {} more", self.count - 1) } else { String::new() };
         session.report.say(Level::Warning, format!("{first}{more}"));
     }
 }

@@ -88,7 +88,7 @@ impl Schedule {
         let (front, behind) = self.needs.split_at(self.parts_at().unwrap_or(self.needs.len()));
         explain_surveys(front, &mut lines);
         if self.decompresses() {
-            lines.push("decompress: COMPRESSED records are replaced with what they hold".to_owned());
+            lines.push("decompress: COMPRESSED records are replaced with their contents".to_owned());
         }
         explain_passes(front, &mut lines);
         if let Some((name, _)) = behind.first() {

@@ -209,7 +209,7 @@ impl<'a> Writer<'a> {
         for (kind, count) in &self.misplaced {
             let records = counted(*count, "record", "records");
             let what = format!(
-                "dropped {records} of {kind} among the data, which would become part of the header in pipe data"
+                "dropped {records} of {kind} among the data, because in pipe data they would change the header"
             );
             session.report.say(Level::Loss, what);
         }

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Measures that no input makes perfx slow: each family of hostile recordings with n and 10 n of what it is about, and prints how many times as long the larger takes.
+"""Checks that hostile recordings take linear time: measures each family with n and 10 n items, and prints the ratio.
 
-usage: linear.py [--perfx PATH] [--only REGEX] [--scale N] [--keep] [DIR]      (DIR: where the recordings are made, /tmp/perfx-data/linear)
+usage: linear.py [--perfx PATH] [--only REGEX] [--scale N] [--keep] [DIR]      (DIR for the recordings: /tmp/perfx-data/linear)
 
-Time is that of all CPUs (user and system, best of 3 or of 1 where it takes long), so that other load on the machine counts little; memory is the most private (anonymous) memory, polled
-every 2 ms. Ends with 1 where 10 n take more than 12 times as long as n, or a fork takes more than 100 bytes of memory (MOST_BYTES for commands with a table of processes). `--scale 10` makes all of
-it ten times as large; what is in the table is then 10^6 and 10^7 where it says 10^5 and 10^6.
+Time is CPU time (user and system; the best of 3 runs, or of 1 if it takes long), so that other load on the machine
+matters little. Memory is the peak of private (anonymous) memory, polled every 2 ms. Exits with 1 if 10 n items take more
+than 12 times as long as n, or a fork takes more than 100 bytes of memory (MOST_BYTES for commands with a table of
+processes). `--scale 10` makes everything ten times as large: 10^5 and 10^6 in the table become 10^6 and 10^7.
 """
 import argparse, os, re, resource, shutil, struct, subprocess, sys, time
 
@@ -18,11 +19,11 @@ parser.add_argument("--scale", type=float, default=1)
 parser.add_argument("--keep", action="store_true")
 args = parser.parse_args()
 
-# The most that 10 times as much may take, in times as long; and how much memory an item may take where that is promised.
+# The largest ratio of times for 10 times as many items; and the largest memory of an item, where that is promised.
 MOST_TIMES, MOST_BYTES = 12, {"export csv": 160, "du": 160}
-# A lookup among mappings that cover one another takes log² n steps, and once the tree is larger than the caches nearly each of them waits
-# for memory. That is not quadratic: n = 50,000, 3 n, 10 n, 30 n take inject -b 0.08, 0.46, 2.2 and 12.6 s, and filter --dso, which looks
-# twice, 0.16, 1.0, 6.4 and 24 s; 30 n would take 900 times as long as n if it were.
+# A lookup among overlapping mappings takes log² n steps, and once the tree is larger than the caches nearly every step
+# waits for memory. That is not quadratic: for n = 50,000, 3 n, 10 n and 30 n, inject -b takes 0.08, 0.46, 2.2 and 12.6 s,
+# and filter --dso, with two lookups, 0.16, 1.0, 6.4 and 24 s; if it were, 30 n would take 900 times as long as n.
 MOST_TIMES_OF = {"overlapping": 40}
 
 IP, TID, TIME, ID, IDENTIFIER, CALLCHAIN = 1, 2, 4, 1 << 6, 1 << 16, 1 << 5
@@ -88,7 +89,7 @@ def one_parent(pages=20):
         yield mmap(1, 0x10000 * (page + 1), 0x1000, b"/nowhere/x%d" % (page % 5), 2)
 
 
-# ---- families: each makes the recording (or several) of n
+# ---- families: each makes one or more recordings with n items
 
 def reused_pids(path, n):
     """fork, sample, exit of one pid, again and again"""
@@ -113,7 +114,7 @@ def forks(path, n):
 
 
 def fork_depth(path, n):
-    """each forked by the one before, with a mapping of its own, and samples of the last in what the first has mapped"""
+    """each forked by the previous one, with a mapping of its own; samples of the last process hit the first mapping"""
     def records():
         yield from one_parent()
         for number in range(n):
@@ -125,7 +126,7 @@ def fork_depth(path, n):
 
 
 def same_time_forks(path, n):
-    """all at one moment, each forked by the next"""
+    """all at the same time, each forked by the next"""
     def records():
         yield from one_parent()
         for number in range(n):
@@ -143,7 +144,7 @@ def execs(path, n):
 
 
 def overlapping(path, n):
-    """mappings that lie in one another, and samples all over them"""
+    """nested mappings, and samples in all of them"""
     def records():
         for number in range(n):
             yield mmap(1, 0x1000 * (number + 1), 0x1000 * 2 * (n - number), b"/nowhere/x%d" % (number % 5), 1000 + number)
@@ -153,7 +154,7 @@ def overlapping(path, n):
 
 
 def map_and_fork(path, n):
-    """a process that maps and forks by turns"""
+    """a process that maps and forks alternately"""
     def records():
         for number in range(n):
             time = 1000 + 10 * number
@@ -162,7 +163,7 @@ def map_and_fork(path, n):
 
 
 def many_dsos(path, n):
-    """each mapping of another file, each of them hit"""
+    """each mapping is of a different file, and each is hit"""
     def records():
         for number in range(n):
             yield mmap(1, 0x1000 * (number + 1), 0x1000, b"/nowhere/%d" % number, 1000)
@@ -172,7 +173,7 @@ def many_dsos(path, n):
 
 
 def comms(path, n):
-    """one thread that changes its name again and again"""
+    """one thread that changes its name repeatedly"""
     def records():
         for number in range(n):
             yield comm(7, b"name%d" % number, 1000 + 2 * number) + sample(7, 0x10010, 1001 + 2 * number)
@@ -180,12 +181,12 @@ def comms(path, n):
 
 
 def threads(path, n):
-    """each sample of another process"""
+    """each sample is of a different process"""
     write(path, (sample(1 + number, 0x10010, 1000 + number) for number in range(n)))
 
 
 def equal_times(path, n):
-    """everything happens at one moment"""
+    """all records have the same time"""
     write(path, (sample(1 + number % 1000, number, 1000) for number in range(n)))
 
 
@@ -195,20 +196,20 @@ def backwards(path, n):
 
 
 def rounds(path, n):
-    """a round behind each sample"""
+    """a round after each sample"""
     end = HEADER.pack(68, 0, 8)
     write(path, (sample(1, 0x10010, 1000 + number) + end for number in range(n)))
 
 
 def alike(path, n):
-    """two recordings that tell the same names at one moment"""
+    """two recordings with the same names at the same time"""
     tell = lambda: (comm(number % 4_000_000, b"name%d" % number, 1000) for number in range(n))
     write(path, tell())
     write(path + ".2", tell())
 
 
 def alike_samples(path, n):
-    """two recordings with samples of one moment"""
+    """two recordings with samples at the same time"""
     write(path, (sample(1, number, 1000) for number in range(n)))
     write(path + ".2", (sample(1, n + number, 1000) for number in range(n)))
 
@@ -238,7 +239,7 @@ def build_ids(path, n):
 
 
 def ksymbols(path, n):
-    """code that the kernel makes and takes back"""
+    """code that the kernel creates and removes"""
     record = struct.Struct("<IHHQIHH16sIIQ")
     def records():
         for number in range(n):
@@ -248,13 +249,13 @@ def ksymbols(path, n):
 
 
 def updates(path, n):
-    """names of events, again and again"""
+    """event names, repeatedly"""
     record = struct.Struct("<IHHQQ16s")
     write(path, (record.pack(78, 0, record.size, 2, 1 + number % 7, b"name%d" % number) + sample(1, 0x10010, 1000 + number) for number in range(n)))
 
 
 def late_events(path, n):
-    """pipe data that tells its events among its records"""
+    """pipe data with events among its records"""
     kind = IDENTIFIER | IP | TID | TIME
     record = struct.Struct("<IHHQQIIQ")
     with open(path, "wb") as file:
@@ -288,7 +289,7 @@ JOIN = {"join": "join IN IN.2 -o OUT", "diff": "diff -q IN IN.2"}
 COMPRESS = {"compress": "compress IN -o OUT"}
 ALL = READ | COPY | SORT | INJECT | TASKS | INJECT_ALL
 
-# The family, n, what it is tried with, and whether an item is a fork.
+# The family, n, its commands, and whether an item is a fork.
 FAMILIES = [
     (reused_pids, 100_000, ALL, True),
     (forks, 100_000, ALL, True),

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Makes host.data and guest.data in DIR: the pair of tests/data/guests again and again, each time some seconds later, until the host's is SIZE MB.
+"""Makes host.data and guest.data in DIR: repeats the pair of tests/data/guests, some seconds later each time, until the
+host's recording has SIZE MB.
 
-usage: pair.py [--size SIZE] DIR      (1000; the guest's comes to a fifth of that)
+usage: pair.py [--size SIZE] DIR      (1000; the guest's recording is a fifth of that)
 
-What both began with stands there once; of the host's records those are repeated that were recorded while the guest's were, so that at every
-moment of one there is something in the other. Each time all takes a little longer, or else the guest's offset would be anyone's guess.
+The initial records of both are not repeated. Of the host's other records, those from the time of the guest's recording
+are repeated, so that both recordings cover the same time. Each repetition takes a little longer; otherwise several
+offsets of the guest would fit equally well.
 """
 import argparse, array, os, struct, subprocess
 
@@ -14,7 +16,7 @@ parser.add_argument("dir")
 parser.add_argument("--size", type=int, default=1000)
 args = parser.parse_args()
 
-# The guest's times are perf's, of cycles of the TSC; so are the host's: (t - offset) / scale is what tests/it/merge.rs finds.
+# The times of guest and host are perf's, from TSC cycles; tests/it/merge.rs determines offset and scale.
 OFFSET, SCALE = -14026330256359, 2.5961349024293154
 IP, TID, TIME, ADDR, ID, STREAM_ID, CPU, IDENTIFIER = (1 << bit for bit in (0, 1, 2, 3, 6, 9, 7, 16))
 TIME_CONV, FINISHED_ROUND, SAMPLE = 79, 68, 9
@@ -35,7 +37,7 @@ class Recording:
         self.conv = next((struct.unpack_from("<QQQ", self.bytes, at + 8) for kind, at, _ in self.records if kind == TIME_CONV), None)
 
     def time_at(self, kind, at, size):
-        """Where a record's time is; None where it has none."""
+        """The offset of a record's time; None if it has none."""
         has = lambda *fields: 8 * sum(bool(self.sample_type & field) for field in fields)
         if kind >= 64:
             return None
@@ -50,12 +52,12 @@ class Recording:
         return ((((time - zero) % 2**64) << shift) // mult - OFFSET) / SCALE
 
     def guest_span(self, ns):
-        """So many ns of the host, of this guest's clock."""
+        """Converts ns of the host to this guest's clock."""
         shift, mult, _ = self.conv
         return int(ns * SCALE * mult) >> shift
 
     def write(self, path, keep, times, later):
-        """The records without a time up to the first that has one; then, `times` times, those that are kept, `later(n, time)` later."""
+        """The records up to the first one with a time; then `times` copies of the kept records, delayed by `later(n, time)`."""
         first = next(number for number, record in enumerate(self.records) if self.time(record))
         begin = self.records[first][1]
         words, moments = array.array("Q"), []
@@ -76,7 +78,7 @@ class Recording:
                 for at, time in moments:
                     again[at] += later(number, time)
                 again.tofile(file)
-            # The table of feature sections tells where they are, which is now elsewhere.
+            # The feature sections have moved, so their table changes.
             rest = bytearray(self.bytes[self.at + self.size :])
             for slot in range(0, 16 * sum(bin(byte).count("1") for byte in self.bytes[72:104]), 16):
                 (offset,) = struct.unpack_from("<Q", rest, slot)
@@ -94,7 +96,7 @@ period = 2 * int(last - first)
 
 
 def later(number, time):
-    """How much later on the host's clock something happens when it happens again."""
+    """The delay of a repetition on the host's clock."""
     return number * period + int((time - first) * number / 10_000)
 
 
@@ -104,6 +106,6 @@ inside = lambda time: first <= time <= last
 size = host.write(path("host.data"), inside, 1, later)
 count = args.size * 1_000_000 // size + 1
 host.write(path("host.data"), inside, count, later)
-# Every other time, which is a fifth of the host's bytes.
+# In every other repetition, which gives a fifth of the host's bytes.
 again = lambda number, time: guest.guest_span(later(2 * number, guest.host_time(time)))
 guest.write(path("guest.data"), lambda time: True, count // 2, again)

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Measures perfx against cp and perf inject in the same run, on recordings that record.sh and pair.py (into DIR/pair) make, and prints a Markdown table.
+"""Compares perfx with cp and perf inject on the recordings of record.sh and pair.py (in DIR/pair), and prints a Markdown
+table.
 
-usage: run.py [--runs N] [--perf PERF] [--only REGEX] [DIR]      (DIR: where record.sh put them, /tmp/perfx-data/big)
+usage: run.py [--runs N] [--perf PERF] [--only REGEX] [DIR]      (DIR of record.sh: /tmp/perfx-data/big)
 
-Every command runs N times (5 unless told), the commands of a group in turns, so that whatever else the machine does hits all of them alike;
-the fastest run counts, page cache warm. Compression is beside zstd, of the same bytes or the same zstd stream. Memory is the most private (anonymous) memory the process had, polled every 2 ms from
-/proc/PID/status. Outputs go to DIR/out. perf inject runs once: it takes long enough.
+Every command runs N times (default 5). The commands of a group run alternately, so that other load affects all of them
+alike; the fastest run counts, with a warm page cache. Compression is compared with zstd, for the same bytes or the same
+zstd stream. Memory is the peak of private (anonymous) memory, polled every 2 ms from /proc/PID/status. Outputs go to
+DIR/out. perf inject runs only once, because it is slow.
 """
 import argparse, os, re, struct, subprocess, sys, time
 
@@ -70,7 +72,7 @@ def perf_inject(path, *options):
 
 
 def compression(name, path):
-    """What is compressed and opened, for rows, once everything that is to be opened is there."""
+    """The rows about compression, once their inputs exist."""
     beside = lambda end: os.path.join(args.dir, f"{name}.{end}")
     if name == "z":
         payload(path, beside("zst"))

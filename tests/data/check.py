@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""check.py [NAME-PART]: asks perf 6.1 and 7.3 what they think of every file here; writes VERDICTS.tsv.
+"""check.py [NAME-PART]: reads every file here with perf 6.1 and 7.3; writes the results to VERDICTS.tsv.
 
 Run craft.py afterwards: README.md shows the verdicts.
 """
@@ -66,7 +66,7 @@ for folder in ("recorded", "crafted"):
         path = os.path.join(here, folder, name)
         if os.path.isdir(path) and not os.path.exists(os.path.join(path, "data")) and name != "dir-no-data.data":
             path = os.path.join(path, "1.data")
-        # the index of AUX records is only looked at when the trace is decoded
+        # perf uses the index of AUX records only when it decodes the trace
         options = ("--itrace=b", "-F", "ip,event") if name.startswith("aux-index") or re.match("aux-[bl]e", name) else ("-D",)
         out[f"{folder}/{name}"] = "\t".join(ask(perf, path, options) for perf in PERFS)
 present = [k for k in out if os.path.exists(os.path.join(here, k))]

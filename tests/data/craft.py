@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """craft.py: writes crafted/ (files made by hand, byte by byte) and README.md.
 
-Uses python's standard library only and no code of the project, so that a mistake cannot cancel itself out. The same
-bytes come out every time; only the be-* files depend on what is in recorded/.
-`check.py` asks several perf versions what they think of every file; README.md shows what they said.
+Uses only Python's standard library and no code of the project, so that a mistake cannot cancel itself out. The output
+is the same every time; only the be-* files depend on recorded/. `check.py` reads every file with several versions of
+perf; README.md shows the results.
 """
 import os
 import shutil
@@ -50,11 +50,13 @@ def readme():
     out = [
         "# Recordings for the tests", "",
         "Written by `craft.py`; do not edit.", "",
-        "- `recorded/`: what perf itself recorded (`make.sh`), of our own programs in `work/` only.",
-        "  `p510`, `p61`, `p612`, `p73` in a name is the perf version: 5.10, 6.1, 6.12, 7.3.",
-        "- No machine runs the kernel they name, nor has its build-id, `c000…01` (`no_machine.py`). `../hostile.sh` shows that the machine does not matter.",
-        "- `crafted/`: files written byte by byte (`craft.py`, `crafting/`), `le` little and `be` big endian.",
-        "- `work/build.sh` builds the programs again at `/tmp/perfx-data/work`, the path the recordings name, with the same build-ids:", "",
+        "- `recorded/`: recordings made by perf (`make.sh`), only of the programs in `work/`. `p510`, `p61`, `p612` and `p73`",
+        "  in a name are the versions of perf: 5.10, 6.1, 6.12, 7.3.",
+        "- Their kernel release and its build-id, `c000…01`, do not exist on any machine (`no_machine.py`). `../hostile.sh`",
+        "  shows that the tests do not depend on the machine.",
+        "- `crafted/`: files written byte by byte (`craft.py`, `crafting/`); `le` is little-endian, `be` is big-endian.",
+        "- `work/build.sh` builds the programs again in `/tmp/perfx-data/work`, their path in the recordings, with the same",
+        "  build-ids:", "",
         "| program | build-id |", "|---|---|"]
     with open(os.path.join(here, "work", "build.sh"), encoding="utf-8") as f:
         for line in f:
@@ -62,10 +64,10 @@ def readme():
             if words[:1] == ["make_one"] and len(words) > 3:
                 out.append(f"| {words[1]} | {words[3].replace('0x', '')} |")
     out += ["| compat | b000000000000000000000000000000000000010 |", "",
-            "The last columns tell what `perf script -D` of two versions says (`check.py`): how many records it shows, and how it",
-            "complains. perf 6.1 refuses an attr larger than it knows, that is what 6.12 and 7.3 recorded.",
-            "For `aux-le`, `aux-be` and `aux-index-*` they count the branches that `perf script --itrace=b` finds.", "",
-            "## recorded", "", "| name | command | what is special | 6.1 | 7.3 |", "|---|---|---|---|---|"]
+            "The last columns show the result of `perf script -D` for two versions (`check.py`): the number of records, and the",
+            "error or warning. perf 6.1 refuses attrs larger than its own, that is, the recordings of 6.12 and 7.3. For",
+            "`aux-le`, `aux-be` and `aux-index-*` the number is that of branches in `perf script --itrace=b`.", "",
+            "## recorded", "", "| name | command | contents | 6.1 | 7.3 |", "|---|---|---|---|---|"]
 
     def verdict(key):
         a, b = (verdicts.get(key) or ["", ""])[:2]
@@ -76,7 +78,7 @@ def readme():
         out.append(f"| {name} | {code(cell(command))} | {cell(note)} | {verdict('recorded/' + name)} |")
     out += ["", "## crafted"]
     for title, names in common.GROUPS:
-        out += ["", "### " + title, "", "| name | what is special | 6.1 | 7.3 |", "|---|---|---|---|"]
+        out += ["", "### " + title, "", "| name | contents | 6.1 | 7.3 |", "|---|---|---|---|"]
         for name in names:
             out.append(f"| {name} | {cell(common.FILES[name][1])} | {verdict('crafted/' + name)} |")
     with open(os.path.join(here, "README.md"), "w", encoding="utf-8") as f:

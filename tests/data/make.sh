@@ -1,11 +1,11 @@
 #!/bin/bash
 # make.sh [REGEX]: makes the recordings below recorded/ (those whose name matches REGEX) and then, by craft.py,
-# everything below crafted/ and the table in README.md. Run check.py and craft.py afterwards for what perf says of them.
+# everything below crafted/ and the table in README.md. Run check.py and craft.py afterwards to update perf's results.
 #
-# - Only our own programs of work/ are recorded, never the system (no -a, no -C).
+# - Only the programs of work/ are recorded, never the system (no -a, no -C).
 # - Everything happens in /tmp/perfx-data with a neutral environment and host name, so that no file
 #   holds a path, name or variable of the machine that recorded it. The last step checks that.
-# - The kernel they name is one that no machine runs (no_machine.py), so that no test depends on where it runs.
+# - Their kernel release does not exist on any machine (no_machine.py), so that no test depends on the machine.
 # - Needs root (for namespaces, BPF, tracepoints, kernel samples), gcc, python3 and these perf versions; a
 #   version that is missing is left out:
 declare -A PERF=([p510]=perf-bullseye [p61]=perf [p612]=perf-trixie [p73]=perf-new)
@@ -242,12 +242,12 @@ if [[ cut =~ $regex ]]; then
 fi
 
 cp "$index" "$out/INDEX.tsv"
-# lines of files that are gone
+# lines of deleted files
 while IFS=$'\t' read -r name rest; do [ -e "$out/$name" ] && printf '%s\t%s\n' "$name" "$rest"; done < "$index" > "$out/INDEX.tsv"
 
 "$python" "$here/craft.py" || exit 1
 
-# ---- nothing of this machine may be inside
+# ---- nothing from this machine may be inside
 status=0
 while IFS= read -r -d '' f; do
     if strings -a "$f" | sed 's#/tmp/perfx-data/[a-z]*##g' |

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""no_machine.py RELEASE BUILD_ID FILE...: replaces the kernel that recorded these files by one that no machine runs.
+"""no_machine.py RELEASE BUILD_ID FILE...: replaces the kernel release and build-id in these files with values that no machine has.
 
 With it, neither perf nor perfx takes the kernel under a test, nor its /proc/kallsyms, for the one that was recorded.
 """

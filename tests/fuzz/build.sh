@@ -1,6 +1,6 @@
 #!/bin/sh
-# build.sh [FLAGS…]: builds the fuzz target with coverage, as `cargo fuzz build` does, for who has no cargo-fuzz. With -Zsanitizer=address also
-# under ASAN, which sees the code of zstd only where CFLAGS=-fsanitize=address is set, too.
+# build.sh [FLAGS…]: builds the fuzz target with coverage, as `cargo fuzz build` does, without cargo-fuzz. With
+# -Zsanitizer=address it also uses ASAN, which covers the code of zstd only with CFLAGS=-fsanitize=address.
 set -eu
 cd "$(dirname "$0")"
 llvm="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters"

@@ -309,7 +309,7 @@ fn repairing_twice_is_repairing_once() {
                     continue;
                 }
                 let ran = perfx(args!["repair", "-f", "--to", to, "-o", twice, once]);
-                if !matches!(ran.code, Some(0 | 3)) || ran.stderr.contains("perfx: mended") {
+                if !matches!(ran.code, Some(0 | 3)) || ran.stderr.contains("perfx: repaired") {
                     return Err(format!("{to}: {:?}: {}", ran.code, ran.stderr));
                 }
                 // Late events of pipe data are at the end of a file made from it, and a copy moves them to
@@ -345,7 +345,7 @@ fn a_pipe_of_which_all_records_go_becomes_a_file_that_can_be_read() {
         (folder.path().join("in.data"), folder.path().join("once.data"), folder.path().join("copy.data"));
     fs::write(&input, pipe_of(&[attr.bytes.clone(), update, other])).unwrap();
     let ran = perfx(args!["repair", "-o", once, input]).done().unwrap();
-    assert!(ran.stderr.contains("mended id-unknown"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("repaired id-unknown"), "{}", ran.stderr);
     let ran = perfx(args!["copy", once, "-o", copy]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert_eq!(perfx(args!["repair", "-f", once, "-o", copy]).code, Some(0));

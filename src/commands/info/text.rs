@@ -124,7 +124,7 @@ fn time(facts: &InfoFacts<'_>) -> Rows {
     // Zeros come from writers that did not know the times either: for pipe data, or with one file for each
     // buffer.
     let Some(times) = facts.times.filter(|times| times.last_ns > 0) else {
-        rows.push(row("samples", "the header does not say from when to when"));
+        rows.push(row("samples", "times are not in the header"));
         return rows;
     };
     for (label, ns) in [("first sample", times.first_ns), ("last sample", times.last_ns)] {
@@ -132,7 +132,8 @@ fn time(facts: &InfoFacts<'_>) -> Rows {
         rows.push(row(label, units::time(ns) + &wall));
     }
     let duration = times.last_ns.checked_sub(times.first_ns);
-    let duration = duration.map_or_else(|| "the last is before the first".to_owned(), units::duration);
+    let duration =
+        duration.map_or_else(|| "unknown: the last sample is before the first".to_owned(), units::duration);
     rows.push(row("duration", duration));
     rows
 }
@@ -145,7 +146,7 @@ fn counts(facts: &InfoFacts<'_>) -> Rows {
     if recording.stream_count() > 1 {
         rows.push(row("files", units::count(recording.stream_count() as u64)));
     }
-    let size = recording.data_size().map_or_else(|| "not known before it ends".to_owned(), units::size);
+    let size = recording.data_size().map_or_else(|| "unknown until the pipe ends".to_owned(), units::size);
     rows.push(row("records", size));
     rows
 }

@@ -38,7 +38,7 @@ impl Recording {
             None => 0,
         };
         if version > 1 {
-            let what = format!("directory format {version} is newer than 1, the last one known");
+            let what = format!("directory format {version} is newer than 1, the newest that perfx knows");
             return Err(Error::new(what).code("directory"));
         }
         let mut parts = Vec::new();
@@ -67,7 +67,7 @@ impl Recording {
             let missing = match last + 1 - parts.len() as u64 {
                 1 => format!("data.{first} is missing, and its records with it"),
                 n => {
-                    format!("data.{first} and {} files more are missing, and their records with them", n - 1)
+                    format!("data.{first} and {} more files are missing, and their records with them", n - 1)
                 }
             };
             let (code, severity) = ("directory-part", Severity::Loss);

@@ -1,4 +1,4 @@
-//! Replaces COMPRESSED and COMPRESSED2 records by their contents; memory stays bounded whatever size a stream
+//! Replaces COMPRESSED and COMPRESSED2 records with their contents; memory stays bounded whatever size a stream
 //! claims.
 //!
 //! The contents of a zstd stream depend on everything before, so one thread expands it in order, as perf
@@ -467,7 +467,8 @@ impl Output {
             let mut output = OutBuffer::around_pos(&mut self.bytes, before);
             let hint = context.decompress_stream(&mut output, &mut input).map_err(|code| {
                 let (name, expanded) = (get_error_name(code), piece.expanded);
-                let what = format!("zstd can't decompress it ({name}), {expanded} bytes into what it holds");
+                let what =
+                    format!("zstd can't decompress it after {expanded} bytes of its contents ({name})");
                 match piece.continued {
                     true => Error::new(what).code("zstd-continued").hint(CHAIN_HINT),
                     false => Error::new(what).code("zstd"),

@@ -204,7 +204,7 @@ impl Mmap2<'_> {
     }
 }
 
-/// Replaces device and inode, or the build-id, of an MMAP2 record by this build-id of at most 20 bytes.
+/// Replaces device and inode, or the build-id, of an MMAP2 record with this build-id of at most 20 bytes.
 /// Returns `None` and changes nothing if it does not fit.
 pub fn set_mmap2_build_id(record: &mut [u8], id: &[u8], endian: Endian) -> Option<()> {
     let misc = endian.u16(record, 4)?;

@@ -30,7 +30,7 @@ pub fn pipe_front(events: &[Event], features: &Features, endian: Endian) -> Resu
         if HEADER_SIZE + body.len() > RECORD_SIZE_MAX {
             let ids = event.ids.len();
             return Err(Error::new(format!(
-                "event {index} has {ids} ids, more than fit in the one record that pipe data has for them"
+                "event {index} has {ids} ids, more than fit in its HEADER_ATTR record"
             ))
             .hint("write a file instead"));
         }

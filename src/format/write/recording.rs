@@ -72,7 +72,7 @@ impl RecordingWriter<File> {
     /// The file cannot be created or written.
     pub fn create(path: impl AsRef<Path>, events: &[Event], endian: Endian) -> Result<Self> {
         let name: Arc<str> = path.as_ref().to_string_lossy().into();
-        let file = File::create(path).map_err(|e| Error::io("can't be made", e).file(&name))?;
+        let file = File::create(path).map_err(|e| Error::io("can't be created", e).file(&name))?;
         RecordingWriter::to_file(file, events, endian).map_err(|e| e.file(&name))
     }
 }
@@ -148,7 +148,7 @@ impl<W: Write> RecordingWriter<W> {
     /// See [`RecordingWriter::write`].
     pub fn write_record(&mut self, record: &Record<'_>) -> Result<()> {
         if record.endian() != self.endian {
-            return Err(record.error("its byte order is not that of the recording it is written to"));
+            return Err(record.error("its byte order differs from that of the output"));
         }
         match HeaderRecord::read(record)? {
             None | Some(HeaderRecord::BuildId(_)) => {}
@@ -199,7 +199,7 @@ impl<W: Write> RecordingWriter<W> {
     pub fn set_feature(&mut self, feature: Feature, section: impl Into<Bytes>) -> Result<()> {
         let Some(file) = &mut self.file else {
             return Err(Error::new(format!(
-                "feature {feature} comes too late: pipe data says features first"
+                "feature {feature} comes too late: in pipe data, features precede the records"
             )));
         };
         let section = readable(feature, section.into(), &file.features, self.endian)?;

@@ -34,7 +34,7 @@ def samples():
             many(e, dict(branches=[], hw_idx=None), dict(branches=table)), branch)
         e = Event(o, sample_type=USUAL | BRANCH_STACK | CALLCHAIN | REGS_INTR,
                   branch_sample_type=BR_ANY | BR_HW_INDEX, sample_regs_intr=7)
-        put("branch-hw-index-between", "hw_idx there or missing, with more fields behind", e,
+        put("branch-hw-index-between", "hw_idx there or missing, followed by more fields", e,
             many(e, dict(branches=[], hw_idx=None), dict(branches=[]), dict(branches=table)), branch)
         e = Event(o, sample_type=USUAL | BRANCH_STACK, branch_sample_type=BR_ANY | BR_COUNTERS | BR_HW_INDEX)
         counted = {**branch, F.CPU_PMU_CAPS: o.u32(2) + b"".join(o.string(a) + o.string(b) for a, b in (
@@ -72,7 +72,7 @@ def samples():
         put("raw-short", "a tracepoint with raw data of 3 bytes and with none", a, many(
             a, dict(raw=b"abc"), dict(raw=b"\0\0\0\0")), {F.TRACING_DATA: F.tracing_data(o)})
         e = Event(o, sample_type=USUAL | RAW)
-        put("raw-other", "raw data of an event that is no tracepoint", e, many(
+        put("raw-other", "raw data of an event other than a tracepoint", e, many(
             e, dict(raw=b"abc"), dict(raw=b"\0\0\0\0"), dict(raw=bytes(range(100)))))
         e = Event(o, sample_type=USUAL | DATA_SRC | TRANSACTION | PHYS_ADDR | CGROUP | ADDR | DATA_PAGE_SIZE | CODE_PAGE_SIZE
                   | STREAM_ID)
@@ -100,7 +100,7 @@ def samples():
                 e, dict(chain=chain, raw=F.tick(o, 7), branches=table, aux=bytes(range(64))),
                 dict(chain=[], raw=b"\0\0\0\0", branches=[], stack=b"", user_abi=0, intr_abi=0, aux=b"")), branch)
         e = Event(o, sample_type=USUAL | 1 << 25)
-        put("bit25", "a sample_type bit nobody knows", e, many(e, {}, {}))
+        put("bit25", "an unknown sample_type bit", e, many(e, {}, {}))
         e = Event(o, sample_type=USUAL | CALLCHAIN, bits=("mmap", "mmap2", "comm", "task", "sample_id_all", "defer_callchain",
                                                          "defer_output"), size=144)
         r = Records(e)

@@ -112,7 +112,7 @@ def sizes():
         "attr.size 0 in a pipe")
     add("attrs-last", simple(LE, attrs_last=True), "ids and attrs after everything else")
     add("attrs-last-be", simple(BE, attrs_last=True), "the same, big endian")
-    add("features-first", simple(LE, features_first=True), "feature payloads before the data, table behind it")
+    add("features-first", simple(LE, features_first=True), "feature payloads before the data, table after it")
     add("data-odd", simple(LE, data_at=1001), "data at an odd offset")
     add("data-4096", simple(LE, data_at=4096), "data at 4096, a hole of zeros before it")
     add("data-hole", simple(LE, data_at=2000, fill=b"\xa5"), "a hole of garbage before the data")
@@ -155,7 +155,7 @@ def identities():
         Event(LE), Event(LE, "task-clock", (12,), config=1, sample_type=usual | 1 << 5 | 1 << 10))
     two("two-identifier", "different sample types, IDENTIFIER in both",
         Event(LE, sample_type=usual | 1 << 16), Event(LE, "task-clock", (12,), config=1, sample_type=IP | TIME | 1 << 16))
-    two("two-positions-differ", "id at different places (ADDR in one): nobody can tell whose a record is",
+    two("two-positions-differ", "id at different places (ADDR in one): the event of a record is ambiguous",
         Event(LE), Event(LE, "task-clock", (12,), config=1, sample_type=usual | 1 << 3))
     two("two-trailers-differ", "id at the same place in samples, at different places in trailers (CPU in one)",
         Event(LE), Event(LE, "task-clock", (12,), config=1, sample_type=usual | CPU))
@@ -169,9 +169,9 @@ def identities():
         Event(LE, bits=("inherit", "mmap", "comm", "task")), Event(LE, "task-clock", (12,), config=1, bits=("inherit",)))
     a, b = Event(LE), Event(LE, "task-clock", (12,), config=1)
     r = Records(a)
-    two("unknown-id-sample", "a sample with an id nobody has", a, b,
+    two("unknown-id-sample", "a sample with an unknown id", a, b,
         r.start() + a.sample(time=START) + a.sample(time=START + 10, id=999) + b.sample(time=START + 20))
-    two("unknown-id-trailer", "a COMM whose trailer has an id nobody has", a, b,
+    two("unknown-id-trailer", "a COMM whose trailer has an unknown id", a, b,
         r.start() + r.comm("named", time=START, id=999) + b.sample(time=START + 20))
 
     for o in BOTH:
@@ -252,7 +252,7 @@ def directories():
     add("dir-gaps", folder(1, data_dot_3=part[0], data_dot_12=part[1], notes=b"not a stream"),
         "version 1, streams 3 and 12, another file beside them")
     add("dir-alone", folder(1), "version 1 without any stream")
-    add("dir-version-2", folder(2, data_dot_0=part[0]), "version 2, which nobody knows")
+    add("dir-version-2", folder(2, data_dot_0=part[0]), "version 2, which is unknown")
     add("dir-version-0", folder(0, data_dot_0=part[0]), "version 0: data.0 is not a stream")
     add("dir-kcore", {**folder(None), "kcore_dir/kallsyms": b"ffffffff81000000 T _text\n", "kcore_dir/modules": b"",
                       "kcore_dir/kcore": b"\x7fELF not really"}, "no DIR_FORMAT, a kcore_dir")

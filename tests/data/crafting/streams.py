@@ -182,7 +182,7 @@ def auxtrace():
     t = Trace(LE, 20)
     add("aux-no-index", t.file(with_index=False), "80 AUXTRACE records, no index")
     for name, note, change in (
-            ("plus-8", "entries 8 bytes behind the records", lambda e: [(a + 8, s) for a, s in e]),
+            ("plus-8", "entries 8 bytes after the records", lambda e: [(a + 8, s) for a, s in e]),
             ("other-record", "an entry that points at another record", lambda e: e[:5] + [(e[5][0] - 88, 48)] + e[6:]),
             ("outside", "an entry outside the file", lambda e: e[:5] + [(1 << 40, 48)] + e[6:]),
             ("size", "entries whose size includes the payload", lambda e: [(a, 120) for a, s in e]),
@@ -219,6 +219,6 @@ def auxtrace():
         71, o.u64(64, 0, 1) + o.u32(0, -1, 0, 0)) + bytes(64) + samples(e) + o.rec(68), usual).build(),
         "AUXTRACE_INFO of Arm SPE")
     add("aux-info-unknown", File(o, [e], o.rec(70, o.u32(99, 0) + o.u64(1, 2, 3)) + Records(e).start() + one + samples(e)
-                                 + o.rec(68), usual).build(), "AUXTRACE_INFO of a type nobody knows")
+                                 + o.rec(68), usual).build(), "AUXTRACE_INFO of an unknown type")
     add("aux-queue-conflict", File(o, [e], bts_info(o) + Records(e).start() + one + o.rec(71, o.u64(48, 48, 2) + o.u32(
         0, 100, 1, 0)) + bts(o, 2, 0) + samples(e) + o.rec(68), usual).build(), "one idx with two owners")

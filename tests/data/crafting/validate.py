@@ -33,7 +33,7 @@ def validation():
     val("header-overlaps-data", "data at offset 16, inside the header", whole(data_offset_size=lambda a, s: (16, s)))
     val("attrs-overlap-data", "data begins inside the attrs", whole(data_offset_size=lambda a, s: (a - 72, s)))
     val("attrs-outside", "attrs beyond the end of the file", whole(attrs_offset_size=lambda a, s: (1 << 30, s)))
-    val("attrs-size-odd", "attrs.size is no multiple of attr_size", whole(attrs_offset_size=lambda a, s: (a, s + 7)))
+    val("attrs-size-odd", "attrs.size is not a multiple of attr_size", whole(attrs_offset_size=lambda a, s: (a, s + 7)))
     val("attrs-none", "no attr at all", whole(attrs_offset_size=lambda a, s: (a, 0)))
     val("attrs-many", "attrs.size for 70000 attrs", whole(attrs_offset_size=lambda a, s: (a, 144 * 70000)))
     val("attr-size-0", "the header's attr_size is 0", whole(header_attr_size=0))
@@ -66,7 +66,7 @@ def validation():
     val("cut-in-feature", "cut inside a feature", good[:-30])
     val("spare-slots", "two entries more in the feature table than bits, neither of them empty", whole(
         unused_slots=2, table=lambda t: t[:-2] + [(1, 2), (3, 4)]))
-    val("tail", "1000 bytes behind everything", good + b"\xee" * 1000)
+    val("tail", "1000 bytes after everything", good + b"\xee" * 1000)
 
     group("What is wrong on purpose: features")
 
@@ -100,10 +100,10 @@ def validation():
             ("cpu-domain", F.CPU_DOMAIN_INFO, o.u32(17, 1 << 30, 5000, 1 << 30)),
             ("tracing-data", F.TRACING_DATA, b"not tracing data"), ("sample-time-short", F.SAMPLE_TIME, o.u32(5)),
             ("auxtrace", F.AUXTRACE, o.u64(1 << 60))):
-        val("feature-" + name, f"{F.NAMES[bit]} with content that cannot be right, features behind it",
+        val("feature-" + name, f"{F.NAMES[bit]} with invalid contents, followed by other features",
             whole(features={**basic, bit: payload, F.E_MACHINE: o.u32(62, 0)}))
     val("no-nrcpus", "NRCPUS missing", whole(features={k: v for k, v in basic.items() if k != F.NRCPUS}))
-    val("unknown-feature", "bit 61, which nobody knows", whole(features={**basic, 61: b"future"}))
+    val("unknown-feature", "bit 61, which is unknown", whole(features={**basic, 61: b"future"}))
     x = Event(o, "crafted:tick", type=2, config=F.TICK_ID, sample_type=USUAL | RAW)
     val("tracepoint-without-data", "a tracepoint without TRACING_DATA", File(o, [x], stream(x), F.basic(o, [x])).build())
 
@@ -118,7 +118,7 @@ def validation():
     t = dict(time=START + 70000)
     for size in (0, 4, 7):
         rec(f"size-{size}", f"a record of size {size}", o.rec(3, bytes(24), size=size))
-    rec("size-unaligned", "a COMM of 53 bytes, the next one right behind it", o.rec(3, o.u32(100, 100) + b"named\0" + bytes(7) + e.trailer(**t)))
+    rec("size-unaligned", "a COMM of 53 bytes, the next one directly after it", o.rec(3, o.u32(100, 100) + b"named\0" + bytes(7) + e.trailer(**t)))
     rec("size-beyond", "a record larger than the rest of the data", o.rec(3, bytes(24), size=60000))
     rec("size-max", "a record of 65535 bytes", o.rec(87, bytes(65527)))
     for kind in (0, 23, 63, 87, 4000):
@@ -151,10 +151,10 @@ def validation():
     rec("thread-map-count", "THREAD_MAP with nr 2^40", o.rec(73, o.u64(1 << 40, 100) + b"burn".ljust(16, b"\0")))
     rec("text-poke-length", "TEXT_POKE whose lengths do not fit", r.text_poke(0xFFFFFFFF81000100, bytes(5), bytes(5), lengths=(5000, 5000), **t))
     rec("deferred-count", "CALLCHAIN_DEFERRED with nr 2^40", r.deferred(5, [0x401150], nr=1 << 40, **t))
-    rec("id-index-unknown", "ID_INDEX naming an id nobody has", o.rec(69, o.u64(1, 999, 0, 0, 100)))
+    rec("id-index-unknown", "ID_INDEX naming an unknown id", o.rec(69, o.u64(1, 999, 0, 0, 100)))
     rec("id-index-count", "ID_INDEX with nr 1000", o.rec(69, o.u64(1000, 11, 0, 0, 100)))
     rec("id-index-huge", "ID_INDEX with nr 2^60", o.rec(69, o.u64(1 << 60, 11, 0, 0, 100)))
-    rec("event-update-unknown", "EVENT_UPDATE for an id nobody has", o.rec(78, o.u64(2, 999) + b"name\0\0\0\0"))
+    rec("event-update-unknown", "EVENT_UPDATE for an unknown id", o.rec(78, o.u64(2, 999) + b"name\0\0\0\0"))
     rec("event-update-kind", "EVENT_UPDATE of kind 9", o.rec(78, o.u64(9, 11) + b"name\0\0\0\0"))
     rec("auxtrace-without-info", "AUXTRACE without AUXTRACE_INFO", o.rec(71, o.u64(16, 0, 1) + o.u32(0, -1, 0, 0)) + bytes(16))
     rec("attr-record-in-file", "HEADER_ATTR in a file", attr_record(Event(o, "task-clock", (77,), config=1)))
@@ -183,7 +183,7 @@ def validation():
         val("sample-" + name, note, File(o, [x], data, F.basic(o, [x])).build())
     broken("chain", "call chains of 1000 and of 2^61 entries in a small sample", CALLCHAIN, o.u64(1000, 1, 2), o.u64(1 << 61, 1, 2))
     broken("raw", "raw data longer than the sample", RAW, o.u32(1000) + bytes(12), o.u32(0xFFFFFFFF) + bytes(12))
-    broken("raw-odd", "raw data of 3 bytes, no multiple of 8 with its size", RAW, o.u32(3) + bytes(4))
+    broken("raw-odd", "raw data of 3 bytes, not a multiple of 8 with its size", RAW, o.u32(3) + bytes(4))
     broken("branch", "branch stacks of 1000 and of 2^60 entries", BRANCH_STACK, o.u64(1000, 1, 2, 3), o.u64(1 << 60, 1, 2, 3))
     broken("regs", "registers that are not there", REGS_USER, o.u64(2, 1), sample_regs_user=0xFFF)
     broken("regs-abi", "registers of abi 77", REGS_USER, o.u64(77, 1, 2, 3), sample_regs_user=7)
@@ -198,21 +198,21 @@ def validation():
     feats = [feature_record(o, k, v) for k, v in sorted(basic.items())] + [feature_record(o, 35)]
     usual = [attr_record(e), *feats, stream(e)]
     whole_pipe = pipe(o, *usual)
-    val("pipe-empty", "a pipe with nothing behind its header", pipe(o))
+    val("pipe-empty", "a pipe with nothing after its header", pipe(o))
     val("pipe-no-attr", "a pipe without an attr", pipe(o, *feats, stream(e)))
     val("pipe-index-first", "ID_INDEX before the attr", pipe(o, o.rec(69, o.u64(1, 11, 0, 0, 100)), *usual))
     val("pipe-update-first", "EVENT_UPDATE before the attr", pipe(o, o.rec(78, o.u64(2, 11) + b"name\0\0\0\0"), *usual))
     val("pipe-cut-header", "cut inside a record's header", whole_pipe[:-5])
     val("pipe-cut-body", "cut inside a record", whole_pipe[:-12])
     val("pipe-size-4", "a record of size 4", pipe(o, *usual[:-1], o.rec(68, size=4), stream(e)))
-    val("pipe-attr-odd", "an attr record whose ids are no multiple of 8", pipe(o, o.rec(64, e.attr() + bytes(12)), *feats, stream(e)))
+    val("pipe-attr-odd", "an attr record whose ids are not a multiple of 8", pipe(o, o.rec(64, e.attr() + bytes(12)), *feats, stream(e)))
     val("pipe-attr-size", "an attr record smaller than its attr.size", pipe(o, o.rec(64, e.attr()[:100] + bytes(4)), *feats, stream(e)))
     val("pipe-attr-late", "a second attr after the samples", pipe(o, *usual, attr_record(Event(o, "task-clock", (12,), config=1)), samples(
         Event(o, ids=(12,)), 2, START + 500000)))
     val("pipe-feature-short", "HOSTNAME shorter than it says", pipe(o, attr_record(e), feature_record(o, F.HOSTNAME, o.u32(64) + b"host"), stream(e)))
     val("pipe-feature-empty", "HOSTNAME without content", pipe(o, attr_record(e), feature_record(o, F.HOSTNAME), stream(e)))
     val("pipe-tracing-cut", "cut inside the tracing data", pipe(o, attr_record(e), *feats, o.rec(66, o.u32(1000, 0)) + bytes(300)))
-    val("pipe-tracing-odd", "tracing data of 13 bytes, no multiple of 8", pipe(o, attr_record(e), *feats, o.rec(66, o.u32(13, 0)) + bytes(13), stream(e)))
+    val("pipe-tracing-odd", "tracing data of 13 bytes, not a multiple of 8", pipe(o, attr_record(e), *feats, o.rec(66, o.u32(13, 0)) + bytes(13), stream(e)))
     val("pipe-aux-cut", "cut inside an AUX payload", pipe(o, attr_record(e), *feats, o.rec(70, o.u32(2, 0) + o.u64(9, 0, 1, 0, 0, 0)),
         o.rec(71, o.u64(1000, 0, 1) + o.u32(0, -1, 0, 0)) + bytes(300)))
     val("pipe-z-no-feature", "COMPRESSED in a pipe without feature 27", pipe(o, attr_record(e), *feats, o.rec(81, zstd.frame(stream(e)))))

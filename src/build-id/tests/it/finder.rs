@@ -213,14 +213,14 @@ fn a_root_that_does_not_have_the_kernel_says_so() {
     };
     assert_eq!(
         world.says(places(None), &Object::Kernel),
-        "root r: the recording does not say the kernel's release\n\
-         running kernel: the recording does not say the kernel's release"
+        "root r: the recording does not name the kernel's release\n\
+         running kernel: the recording does not name the kernel's release"
     );
     let says = world.says(places(Some(RELEASE)), &Object::Kernel);
-    assert!(says.starts_with("root r: nothing of that name for release 6.1.0-made-up\n"), "{says}");
+    assert!(says.starts_with("root r: no file of that name for release 6.1.0-made-up\n"), "{says}");
     // A root gives no vdso: the recording does not say which of the installed ones was mapped.
     let says = world.says(places(None), &Object::Vdso);
-    assert_eq!(says, "running kernel: the recording does not say the kernel's release");
+    assert_eq!(says, "running kernel: the recording does not name the kernel's release");
 }
 
 #[test]
@@ -279,8 +279,8 @@ fn modules_of_a_root_are_found_by_path_or_by_name() {
     world.write("r/opt/own.ko.gz", b"\x1f\x8b and so on, long enough");
     assert_eq!(finder_says("/opt/own.ko.gz"), "root r: r/opt/own.ko.gz: compressed (gzip), not read");
     world.elf("r/none", 9);
-    assert_eq!(finder_says("none"), "root r: nothing of that name for release 6.1.0-made-up");
-    assert_eq!(finder_says("[none]"), "root r: nothing of that name for release 6.1.0-made-up");
+    assert_eq!(finder_says("none"), "root r: no file of that name for release 6.1.0-made-up");
+    assert_eq!(finder_says("[none]"), "root r: no file of that name for release 6.1.0-made-up");
 }
 
 #[test]
