@@ -671,7 +671,8 @@ fn a_join_that_an_older_perf_cannot_read_says_so() {
     let both = said("plain.p61", "plain.p73");
     assert!(
         both.contains("attrs have 144 bytes, as in ")
-            && both.contains("plain.p61.data, which knows 128, can read the output as pipe data"),
+            && both
+                .contains("plain.p61.data knows only 128 bytes, so it can read the output only as pipe data"),
         "{both}"
     );
     assert!(!said("plain.p61", "fp.p61").contains("attrs have"));
