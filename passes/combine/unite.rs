@@ -483,7 +483,7 @@ fn unite_feature(source: &JoinSource<'_>, session: &mut Session) {
         session.report.say(Level::Info, what);
     }
     if !lost.is_empty() {
-        let what = format!("{name}: its {} (the first input's is kept instead)", lost.join(", "));
+        let what = format!("{name}: its {}; the first input's is kept", lost.join(", "));
         session.report.say(Level::Loss, what);
     }
     unite_build_ids(source, session);

@@ -124,7 +124,7 @@ fn time(facts: &InfoFacts<'_>) -> Rows {
     // Zeros come from writers that did not know the times either: for pipe data, or with one file for each
     // buffer.
     let Some(times) = facts.times.filter(|times| times.last_ns > 0) else {
-        rows.push(row("samples", "times are not in the header"));
+        rows.push(row("samples", "no times in the header"));
         return rows;
     };
     for (label, ns) in [("first sample", times.first_ns), ("last sample", times.last_ns)] {
