@@ -1,9 +1,13 @@
-//! Puts the records of one recording, or of several of one machine, in the order of time: as perf would have recorded them together. Each event is there once, and so is what several inputs say deduplicator.
+//! Merges the records of one or several recordings of one machine into time order, as perf would have
+//! recorded them together. Equal events become one event, and records that several inputs share are written
+//! once.
 //!
-//! A record without a time (time 0, ~0, kinds from 64 on) is handed on by perf as soon as it is read, while those with a time wait for the end of
-//! the next round. So that is where it goes: behind what perf has handed on by then, before all that waits and all that is behind it in its input,
-//! and in the order of its like. In a recording without sample_id_all, which perf reads in the order of the file, it stays between its neighbours. Two FINISHED_ROUNDs before one of the kernel's kinds let perf finish what is older. Nothing of it waits longer
-//! than its batch, so the payload of AUXTRACE is never held.
+//! perf processes a record without a time (time 0, ~0, kinds from 64 on) as soon as it reads it, while
+//! records with a time wait for the end of the next round. So such a record goes after the records that perf
+//! has flushed by then, before all that still wait and all that follow it in its input, and stays in order
+//! with others of its sort. perf reads a recording without sample_id_all in file order; there the record
+//! stays between its neighbours. Two FINISHED_ROUNDs before a kernel record make perf flush everything older.
+//! A record without a time waits no longer than its batch, so the payload of AUXTRACE is never buffered.
 
 mod chunks;
 mod index;
@@ -45,67 +49,67 @@ pub struct Combine {
 }
 
 impl Combine {
-    /// With these options, called `name`.
+    /// The pass with these options and this name.
     pub(crate) fn new(name: &'static str, options: CombineOptions) -> Combine {
         Combine { name, options }
     }
 }
 
-/// What the user chose.
+/// The options, checked.
 #[derive(Debug, Default)]
 pub struct CombineOptions {
-    /// What the first input's clock is ahead, ns.
+    /// How far the first input's clock is ahead, ns.
     pub offset: Option<i64>,
     /// The other inputs.
     pub others: Vec<Joined>,
-    /// Combine what is not of one machine and boot.
+    /// Allow inputs of different machines or boots.
     pub mix: bool,
-    /// The first input has no `kcore_dir`, so that another's can be the output's.
+    /// The first input has no `kcore_dir`, so the output may get another input's.
     pub take_kcore: bool,
 }
 
-/// An input beside the first.
+/// An input after the first.
 #[derive(Debug)]
 pub enum Joined {
-    /// To be opened when its turn comes.
+    /// To be opened when the pass starts.
     Named(InputSpec),
-    /// Open already, and what its clock is ahead, ns.
+    /// An open recording, and how far its clock is ahead, ns.
     Open(Box<Recording>, Option<i64>),
 }
 
-/// The first survey: what the first input holds.
+/// The first survey: the facts about the first input.
 struct FactSurvey {
     options: CombineOptions,
     facts: Box<InputFacts>,
 }
 
-/// The second survey: what records prove of ids that ID_INDEX lacks.
+/// The second survey: what records reveal about ids that ID_INDEX lacks.
 struct IndexSurvey {
     options: CombineOptions,
     facts: Box<InputFacts>,
 }
 
-/// Translates the records of a batch of the first input before its turn comes.
+/// Prescans the first input: translates the records of a batch ahead of time.
 #[derive(Debug)]
 struct HoldBatch {
     translator: Arc<Translator>,
     held: Option<PreparedBatch>,
 }
 
-/// What is said of a recording that need not be sorted.
+/// The report for a recording that is already sorted.
 pub const IN_ORDER: &str = "its records are in time order already: nothing to sort";
 
-/// What is written between sorted records so that perf need not hold more of them: bytes.
+/// The number of bytes between two FINISHED_ROUNDs, so that perf need not buffer more.
 const ROUND: usize = 2 << 20;
 
-/// The most that goes into one plan, and into the writer, at a time: bytes.
+/// The most bytes that go into one plan, and so to the writer, at a time.
 const PUT_MAX: usize = 8 << 20;
 
-/// Bytes that are put behind the first input's records at a time.
+/// The number of bytes inserted at a time after the first input's records.
 const STEP: usize = 4 << 20;
 
 impl CombineOptions {
-    /// Opens the other inputs, and surveys all of them.
+    /// Opens and surveys the other inputs.
     fn open(&mut self, session: &mut Session) -> Result<Vec<(Recording, Option<i64>, InputFacts)>> {
         let mut opened = Vec::new();
         for other in std::mem::take(&mut self.others) {
@@ -135,7 +139,7 @@ impl CombineOptions {
         Ok(opened)
     }
 
-    /// Begins to put the inputs together, of which the first has these facts.
+    /// Starts the union of the inputs; `facts` are those of the first one.
     fn begin(mut self, mut facts: InputFacts, session: &mut Begin<'_>) -> Result<Stage> {
         facts.settle();
         let mut others = self.open(session)?;
@@ -179,7 +183,7 @@ impl CombineOptions {
         let endian = session.endian;
         let mut index = Vec::new();
         let translators = if alone {
-            // It may say when the first and the last sample in file order were.
+            // The feature may hold the times of the first and last sample in file order.
             unite_features(&sources, &[offset], session);
             vec![Translator { offset, ..Translator::default() }]
         } else {
@@ -191,7 +195,7 @@ impl CombineOptions {
             for (source, (recording, ..)) in sources.iter().skip(1).zip(&others) {
                 for extra in &recording.extras {
                     let name = extra.file_name().unwrap_or_default();
-                    // A kernel's memory is of use to those alone who ran on it.
+                    // A copy of the kernel is useful only for inputs that ran on that kernel.
                     if take_kcore && name == KCORE_DIR && one_kernel(&sources[0], source, endian) {
                         let what = format!("{}: its {KCORE_DIR} goes into the output", source.name);
                         session.report.say(Level::Info, what);
@@ -225,12 +229,12 @@ impl CombineOptions {
             let late = counted(facts.late, "record was", "records were");
             session.report.say(Level::Info, format!("at least {late} out of order"));
         }
-        // Records are taken one after another.
+        // Records are merged serially.
         Ok(Stage::rewrite_prescanned(Combining::new(inputs, index)))
     }
 }
 
-/// What can't be joined whatever the user says.
+/// Refuses inputs that cannot be joined with any options.
 fn check(sources: &[JoinSource<'_>]) -> Result<()> {
     for source in sources {
         ensure!(
@@ -312,7 +316,7 @@ fn tell(sources: &[JoinSource<'_>], union: &Union, report: &mut Report) {
     }
 }
 
-/// Kinds that say how things are, so that saying it twice says no more.
+/// Kinds that describe a state, so that a repeated record adds nothing.
 const STATE: Kinds = Kinds::of(&[
     RecordType::MMAP,
     RecordType::MMAP2,
@@ -335,7 +339,7 @@ const STATE: Kinds = Kinds::of(&[
     RecordType::BPF_METADATA,
 ]);
 
-/// Kinds of which perf uses the first and complains about others.
+/// Kinds of which perf uses the first record and reports an error for others.
 const ONCE: [RecordType; 2] = [RecordType::THREAD_MAP, RecordType::CPU_MAP];
 
 /// The pid whose state a record changes; `u32::MAX` for the kernel or when unstated.
@@ -343,29 +347,29 @@ fn owner(record: &Record<'_>) -> u32 {
     named_pid(record).unwrap_or(u32::MAX)
 }
 
-/// Drops records that several inputs have in common. It keeps digests of records, so its memory does not depend on
-/// their length.
+/// Drops records that several inputs have in common. It keeps digests of records, so its memory does not
+/// depend on their length.
 #[derive(Debug, Default)]
 struct Deduplicator {
     digests: Digests,
-    /// Records without a time, and after how many changes of their owner's state they stood.
+    /// Records without a time, with the number of changes of their owner's state before them.
     timeless: HashMap<Digest, u64>,
-    /// How often the state of an owner has changed.
+    /// The number of changes of each owner's state.
     changes: HashMap<u32, u64>,
-    /// The time of the last record, and which records of that time several inputs may have.
+    /// The time of the last record, and the records of that time that several inputs may have.
     moment: u64,
     there: There,
     dropped: BTreeMap<RecordType, u64>,
-    /// Kinds that are there once, and how many others are not.
+    /// Kinds that may occur once, with the number of dropped records.
     once: BTreeMap<RecordType, u64>,
-    /// Samples and the like: what happened twice alike may have happened twice.
+    /// Samples and similar records that occur in several inputs: equal records may be separate occurrences.
     doubled: u64,
 }
 
-/// The bytes of a record, shortened.
+/// A hash of a record's bytes.
 type Digest = u128;
 
-/// Makes digests with keys that change from run to run, so that no input can be made in which different records have the same one.
+/// Computes digests with random keys, so that no input can be crafted in which different records collide.
 #[derive(Debug, Default)]
 struct Digests([RandomState; 2]);
 
@@ -376,22 +380,22 @@ impl Digests {
     }
 }
 
-/// Records of one moment.
+/// The records of one time.
 #[derive(Debug, Default)]
 struct There {
-    /// The input that has the record.
+    /// The input that has each record.
     inputs: HashMap<Digest, usize>,
-    /// Records that say nothing of a state: of those no more than [`MANY`] are compared.
+    /// The number of records that are not about a state; at most [`MANY`] of them are compared.
     stateless: usize,
 }
 
-/// The recording names no moment at which so much happens, unless its times mean nothing.
+/// No real recording has as many records of one time; more mean that its times are meaningless.
 const MANY: usize = 1 << 16;
 
 impl There {
     fn clear(&mut self) {
         if self.inputs.capacity() > MANY {
-            // Emptying it takes time in proportion to the most it has held.
+            // Clearing it would take time in proportion to its largest size.
             self.inputs = HashMap::new();
         }
         self.inputs.clear();
@@ -405,14 +409,14 @@ impl There {
         }
     }
 
-    /// An input whose turn was before this one's has the record.
+    /// True if an earlier input has the record.
     fn has(&self, digest: Digest, input: usize) -> bool {
         self.inputs.get(&digest).is_some_and(|&other| other != input)
     }
 }
 
 impl Deduplicator {
-    /// The record says nothing new. `meets`: another input has a record of the same time.
+    /// True if the record repeats an earlier one. `meets`: another input has a record of the same time.
     fn repeats(&mut self, record: &Record<'_>, key: u64, input: usize, timeless: bool, meets: bool) -> bool {
         let is_state = STATE.has(record.kind());
         if timeless && is_state {
@@ -455,22 +459,23 @@ impl Deduplicator {
     }
 }
 
-/// Records being joined.
+/// The merge of the inputs' records.
 #[derive(Debug)]
 struct Combining {
-    /// The first one's come through the pipeline.
+    /// The first input's records come through the pipeline.
     inputs: Vec<Input>,
-    /// Its current batch; if no other pass comes before this one, a prescan has prepared it from all its records.
+    /// The first input's current batch. If this pass is the first of the chain, a prescan has already
+    /// prepared all its records.
     held: Option<PreparedBatch>,
     prescanned: bool,
-    /// ID_INDEX records that stand before all others.
+    /// ID_INDEX records to write before all others.
     index: Vec<Vec<u8>>,
-    /// With several inputs.
+    /// Only with several inputs.
     deduplicator: Option<Deduplicator>,
     chunks: Chunks,
     /// Bytes since the last FINISHED_ROUND.
     since_round: usize,
-    /// Records with a time that perf may not have handed on yet.
+    /// There are records with a time that perf may not have flushed yet.
     pending: bool,
 }
 
@@ -490,13 +495,13 @@ impl Combining {
         }
     }
 
-    /// Puts records up to a time of the first input, and below it of the others (without one, all that can go), but not many more than `most` bytes;
-    /// true if there are more.
+    /// Writes records up to and including time `limit` of the first input, and below it of the others;
+    /// without `limit`, all that are ready. Stops after about `most` bytes; returns true if there are more.
     fn put(&mut self, limit: Option<u64>, most: usize, out: &mut Emit<'_>) -> Result<bool> {
         std::mem::take(&mut self.index).iter().try_for_each(|record| out.put(record))?;
         let mut left = most;
         loop {
-            // The first to go, and when the next best's turn is.
+            // The best record, and the time of the next best.
             let mut best: Option<(u64, usize)> = None;
             let mut next = None;
             for (number, input) in self.inputs.iter_mut().enumerate() {
@@ -585,7 +590,7 @@ impl Combining {
     }
 }
 
-/// All records that have a time stand in its order.
+/// True if all records with a time are in time order.
 pub fn in_time_order(recording: &mut Recording, threads: usize) -> Result<bool> {
     Ok(InputFacts::of(recording, threads)?.late == 0)
 }
@@ -669,7 +674,7 @@ impl Fork for IndexSurvey {
 
 impl Rewrite for Combining {
     fn begin_batch(&mut self, _batch: &Batch) -> Interest {
-        // After a prescan nothing is left to be read.
+        // After a prescan nothing remains to be read.
         if self.prescanned { Interest::DropRest(Kinds::NONE) } else { Interest::AsDeclared }
     }
 
@@ -728,7 +733,7 @@ mod tests {
 
     use super::*;
 
-    /// A record of 24 bytes that holds a number.
+    /// A record of 24 bytes that contains a number.
     fn record(kind: RecordType, number: u64) -> [u8; 24] {
         let mut bytes = [0; 24];
         bytes[..4].copy_from_slice(&kind.0.to_le_bytes());
@@ -745,7 +750,7 @@ mod tests {
             let record = Record::new(&bytes, &[], Origin::Synthetic, Endian::Little).unwrap();
             deduplicator.repeats(&record, 5, input, false, meets)
         };
-        // Compared with one another, they would take hours.
+        // Comparing each with all others would take hours.
         let many = 1 << 20;
         assert!((0..many).all(|number| !repeats(RecordType::COMM, number, 0, true)));
         assert!((0..many).all(|number| repeats(RecordType::COMM, number, 1, false)));

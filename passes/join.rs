@@ -1,5 +1,5 @@
-//! `join` puts the records of several recordings of one machine into one, in the order of time. Each event is there once, and so is what several
-//! inputs say alike.
+//! `join` merges the records of several recordings of one machine into one recording, in time order. Equal
+//! events become one event, and records that several inputs share are written once.
 
 use std::ffi::OsString;
 
@@ -11,7 +11,7 @@ use crate::combine::spec::{InputSpec, offset};
 use crate::combine::{Combine, CombineOptions, Joined};
 use crate::support::options::PassOptions;
 
-/// The options of `join` as they are given.
+/// The options of `join` on the command line.
 #[derive(Args, Clone, Debug)]
 pub struct JoinArgs {
     /// Another recording, PATH[,offset=NS]; repeatable

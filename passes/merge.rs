@@ -1,10 +1,12 @@
-//! `merge` puts the records of guests into the recording of their host: each at its place in time, under ids that tell its machine and VCPU,
-//! while every record of the host stays as it is.
+//! `merge` merges the records of guests into the recording of their host: each at its time, under ids of its
+//! machine and VCPU. The host's records do not change.
 //!
-//! Look 1 finds the VCPU threads ([`machines`]), which is enough to open the guests and find the processes that may run them ([`placed`]). Look 2
-//! shows when their VCPUs ran ([`switches`]), and so how their clocks compare to the host's ([`offset`], [`schedule`], [`clock`]); where the host's
-//! recording is too long for that, look 3 follows the clocks from its begin to its end. Then the guests' events join the host's ([`events`]), and their
-//! records, in order ([`sorted`]) and changed into the host's ([`translate`]), go in between ([`merging`]).
+//! Survey 1 finds the VCPU threads ([`machines`]), which is enough to open the guests and find the processes
+//! that may run them ([`placed`]). Survey 2 finds when their VCPUs ran ([`switches`]), and from that how
+//! their clocks relate to the host's ([`offset`], [`schedule`], [`clock`]). If the host's recording is too
+//! long for that, survey 3 follows the clocks from start to end. Then the guests' events are added to the
+//! host's ([`events`]), and their records, sorted ([`sorted`]) and rewritten for the host ([`translate`]),
+//! are inserted ([`merging`]).
 
 mod chosen;
 mod clock;
@@ -48,7 +50,7 @@ pub struct Merge {
     options: MergeOptions,
 }
 
-/// The options as they are given.
+/// The options on the command line.
 #[derive(Args, Clone, Debug)]
 pub struct MergeArgs {
     /// Recording of a guest: PATH[,pid=N][,offset=N][,scale=F][,vcpu=V:TID]…[,root=DIR]; repeatable
@@ -75,22 +77,22 @@ impl PassOptions for MergeArgs {
     }
 }
 
-/// The first survey: which machines and VCPU threads there are.
+/// The first survey: finds machines and VCPU threads.
 #[derive(Default)]
 struct MachineSurvey {
     options: MergeOptions,
     host: Host,
 }
 
-/// What the first survey finds.
+/// The results of the first survey.
 #[derive(Default)]
 struct Host {
     machines: Machines,
-    /// The build-ids that the host's MMAP2 records hold.
+    /// The build-ids in the host's MMAP2 records.
     mapped_ids: MappedIds,
 }
 
-/// The second survey: when the VCPUs ran.
+/// The second survey: finds when the VCPUs ran.
 struct RunSurvey {
     host: Host,
     guests: Vec<Opened>,
@@ -98,8 +100,8 @@ struct RunSurvey {
     run_log: VcpuRunLog,
 }
 
-/// The third survey, if the recording is too long for the second to keep all of that: the same at some moments, so that clocks are followed to
-/// the end.
+/// The third survey, if the recording is too long for the second one: finds the same at some moments, so that
+/// the clocks can be followed to the end.
 struct FollowSurvey {
     host: Host,
     guests: Vec<Found>,
@@ -107,10 +109,10 @@ struct FollowSurvey {
 }
 
 impl Merge {
-    /// The kinds of a guest's records that are merged whatever is asked for: those that perf inject takes.
+    /// The kinds of guest records that are always merged: those that perf inject merges.
     pub const KINDS: [RecordType; 10] = chosen::DEFAULT;
 
-    /// With these options.
+    /// The pass with these options.
     pub fn new(options: MergeOptions) -> Merge {
         Merge { options }
     }
@@ -238,18 +240,18 @@ impl Fork for FollowSurvey {
     }
 }
 
-/// The rewrite, when all clocks are known.
+/// The rewrite, once all clocks are known.
 fn merging(host: Host, guests: Vec<Found>, run_log: VcpuRunLog, session: &mut Session) -> Result<Stage> {
     let guests = follow_clocks(guests, &run_log, session)?;
     Ok(Stage::begin(move |begin| {
         let makes = begin.feature(Feature::BUILD_ID).is_none();
         let merging = Merging::new(guests, &run_log, &host.machines, begin)?;
         if makes && begin.feature(Feature::BUILD_ID).is_some() {
-            // It hides the ids in MMAP2 records.
+            // The feature hides the ids in MMAP2 records.
             let entries = host.mapped_ids.entries(Machine::Host, begin.endian);
             begin.add_build_ids(&entries);
         }
-        // Guests are read from front to back.
+        // Guests are read sequentially.
         Ok(Stage::rewrite_prescanned(merging))
     }))
 }

@@ -1,5 +1,6 @@
-//! `recover` makes a recording that perf can read of one that was cut short or damaged: what can't be read is left out and reported, what is odd but
-//! whole is kept and reported, and features that only the end of `perf record` writes are rebuilt from the records, as far as these prove them.
+//! `recover` turns a damaged or incomplete recording into one that perf can read: unreadable data is left out
+//! and reported, odd but complete records are kept and reported, and features that `perf record` writes only
+//! at its end are rebuilt from the records, as far as possible.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -22,7 +23,7 @@ pub struct Recover {
     guess: bool,
 }
 
-/// What the user chose.
+/// The options, checked.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct RecoverOptions {
     /// Also guess the number of CPUs, which can't be recovered: the highest CPU with a sample plus 1
@@ -41,15 +42,15 @@ impl PassOptions for RecoverOptions {
     }
 }
 
-/// The survey: what records prove.
+/// The survey: what records reveal.
 #[derive(Debug, Default)]
 struct Proof {
     guess: bool,
-    /// Of EVENT_UPDATE records, by event id.
+    /// Names from EVENT_UPDATE records, by event id.
     names: HashMap<u64, Vec<u8>>,
-    /// The highest number of a CPU on which a sample was taken.
+    /// The highest CPU with a sample.
     cpu: Option<u32>,
-    /// Records that are not as they should be, and how many have each code of `perfx doctor`.
+    /// Records with oddities, and the number of records for each code of `perfx doctor`.
     odd: u64,
     /// Those of kinds that no perf has.
     impossible: u64,
@@ -62,10 +63,10 @@ struct DropUnreadable {
     dropped: u64,
 }
 
-/// The attr flag of `perf record --buildid-mmap`: mappings name their build-ids.
+/// The attr flag of `perf record --buildid-mmap`: mappings contain build-ids.
 const BUILD_ID_FLAG: u32 = 34;
 
-/// What a file's header says of the machine and of perf.
+/// Features of a file's header about the machine and about perf.
 const OF_THE_MACHINE: [Feature; 6] = [
     Feature::HOSTNAME,
     Feature::OSRELEASE,
@@ -76,7 +77,7 @@ const OF_THE_MACHINE: [Feature; 6] = [
 ];
 
 impl Recover {
-    /// With `guess`, NRCPUS is set to what samples show, which is at most what the machine had.
+    /// With `guess`, NRCPUS is set from the samples, to at most the number of CPUs that the machine had.
     pub fn new(guess: bool) -> Recover {
         Recover { guess }
     }
@@ -96,7 +97,7 @@ impl Proof {
         write_event_desc(size, &described, endian)
     }
 
-    /// Sets the features that the records prove.
+    /// Sets the features that the records reveal.
     fn complete(&self, session: &mut Session) {
         let mut made = Vec::new();
         if session.feature(Feature::EVENT_DESC).is_none()
@@ -105,7 +106,7 @@ impl Proof {
             session.set_feature(Feature::EVENT_DESC, section);
             made.push("EVENT_DESC from the attrs");
         }
-        // perf report takes branches into account only where this flag is set.
+        // perf report evaluates branches only if this flag is set.
         let branches =
             |event: &perfx_format::Event| event.attr().sample_type & sample_type::BRANCH_STACK != 0;
         if session.feature(Feature::BRANCH_STACK).is_none() && session.events.iter().any(branches) {
@@ -176,7 +177,7 @@ impl Pass for Recover {
 
     fn needs(&self, input: &Recording) -> Needs {
         let headers = if input.form == Form::Pipe { Kinds::of(&HeaderRecord::KINDS) } else { Kinds::NONE };
-        // A zstd stream that breaks off can't be continued, so what is left of it is written in clear.
+        // A broken zstd stream cannot be continued, so the rest of it is written uncompressed.
         Needs {
             surveys: vec![Kinds::ALL],
             records: headers,

@@ -1,21 +1,22 @@
-//! AUX data that several inputs carry, as parts of one recording do: each chunk of it is in the output once.
+//! Drops chunks of AUX data that several inputs contain, so that each is in the output once.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use perfx_format::{Record, RecordType};
 
-/// The AUXTRACE records that have gone by.
+/// The AUXTRACE records seen so far.
 #[derive(Debug, Default)]
 pub(super) struct Chunks {
-    /// By the record without its payload (size, offset and moment of the data, and its buffer): the hash of the payload, and the input it came from.
+    /// For each record without its payload (size, offset and reference of the data, and its buffer), the hash
+    /// of the payload and its input.
     seen: HashMap<Box<[u8]>, (u64, usize)>,
-    /// How many were left out.
+    /// The number of dropped records.
     pub(super) dropped: u64,
 }
 
 impl Chunks {
-    /// Another input had this very chunk.
+    /// True if another input had the same chunk.
     pub(super) fn repeats(&mut self, record: &Record<'_>, input: usize) -> bool {
         if record.kind() != RecordType::AUXTRACE {
             return false;

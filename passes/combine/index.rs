@@ -1,4 +1,4 @@
-//! What ID_INDEX records of the inputs tell, and entries for those ids that none of them names, made as `reindex-ids` makes them.
+//! The inputs' ID_INDEX records, and new entries for ids without one, made as `reindex-ids` makes them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,11 +10,11 @@ use perfx_pipeline::scan;
 
 use crate::reindex::ids::{Found, Seen, kernel_kinds};
 
-/// Of one input.
+/// The index of one input.
 #[derive(Debug, Default)]
 pub(super) struct Indexed {
     found: Found,
-    /// What records prove of their ids, if that is looked for.
+    /// What records reveal about their ids, if that was surveyed.
     seen: HashMap<u64, Seen>,
 }
 
@@ -24,7 +24,7 @@ impl Indexed {
         self.found.learn(record)
     }
 
-    /// What a record of the kernel's proves.
+    /// Takes in a kernel record.
     pub(super) fn see(&mut self, record: &Record<'_>, layouts: &Layouts) {
         if let Some((id, now)) =
             Seen::of(record, layouts).filter(|(id, _)| layouts.event_of_id(*id).is_some())
@@ -33,7 +33,7 @@ impl Indexed {
         }
     }
 
-    /// The same of all records.
+    /// Takes in all records.
     pub(super) fn see_all(&mut self, recording: &mut Recording, threads: usize) -> Result<()> {
         let work = |batch: &Batch| {
             let mut seen = Indexed::default();
@@ -56,22 +56,22 @@ impl Indexed {
         }
     }
 
-    /// The output needs an ID_INDEX if any input does.
+    /// True if the output needs an ID_INDEX because this input has or needs one.
     pub(super) fn is_needed(&self) -> bool {
         self.found.is_needed()
     }
 
-    /// The ids that have entries.
+    /// The ids with entries.
     pub(super) fn listed(&self) -> impl Iterator<Item = u64> {
         self.found.indexes.iter().flat_map(|index| &index.entries).map(|entry| entry.id)
     }
 
-    /// Entries for the `wanted` of these ids, with what the records prove of them.
+    /// New entries for the `wanted` ids, with what the records reveal about them.
     pub(super) fn entries(&self, ids: &[(u64, usize)], wanted: &[(u64, usize)]) -> Vec<IdEntry> {
         self.found.entries(ids, wanted, &self.seen)
     }
 
-    /// Some of these ids have no entry.
+    /// True if any of these ids has no entry.
     pub(super) fn lacks<'a>(&self, ids: impl IntoIterator<Item = &'a u64>) -> bool {
         let listed: HashSet<u64> = self.listed().collect();
         ids.into_iter().any(|id| *id != 0 && !listed.contains(id))

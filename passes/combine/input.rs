@@ -1,4 +1,5 @@
-//! One of the inputs: what a look at all of it tells, how its records become the output's, and those records in the order of time.
+//! One of the inputs: the survey of its records, their translation for the output, and the records in time
+//! order.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
@@ -19,14 +20,15 @@ use super::sorter::{PreparedBatch, Ready, Sorter, anonymous};
 use crate::support::ids::MappedIds;
 use crate::support::watermarks::watermarks;
 
-/// ns; `None` for records that have no time, or one that stands for none.
+/// The time in ns; `None` for records without one, or with a value that means none.
 #[inline]
 pub(super) fn time_of(record: &Record<'_>, layouts: &Layouts) -> Option<u64> {
     let time = if record.kind().is_kernel() { layouts.time(record) } else { None };
     time.filter(|&time| time != 0 && time != u64::MAX)
 }
 
-/// What a file says in its header, and pipe data among its records. A build-id is good in both places.
+/// True for records that a file has in its header, and pipe data among its records. Build-ids are valid in
+/// both places.
 fn is_of_header(record: &Record<'_>) -> Result<bool> {
     Ok(match record.kind() {
         RecordType::HEADER_BUILD_ID => false,
@@ -44,32 +46,33 @@ pub(super) struct InputFacts {
     pub(super) latest: u64,
     /// Times of the earliest and the latest sample.
     pub(super) sampled: Option<(u64, u64)>,
-    /// Records that stand behind one of a later time; of a batch behind a later one only its earliest record counts.
+    /// Records after one with a later time. Of a batch that belongs before an earlier one, only its earliest
+    /// record counts.
     pub(super) late: u64,
     pub(super) records: u64,
-    /// Events that pipe data tells among its records.
+    /// Events that pipe data has among its records.
     pub(super) events: Vec<Event>,
-    /// Features likewise.
+    /// Features that pipe data has among its records.
     pub(super) features: Features,
-    /// Entries of feature BUILD_ID likewise.
+    /// Entries of feature BUILD_ID that pipe data has among its records.
     pub(super) build_ids: Vec<u8>,
-    /// Those that MMAP2 records hold.
+    /// The ids in MMAP2 records.
     pub(super) mapped_ids: MappedIds,
-    /// What its ID_INDEX tells.
+    /// Its ID_INDEX.
     pub(super) index: Indexed,
-    /// AUXTRACE_INFO, and AUX data with or without it.
+    /// AUXTRACE_INFO, and whether there is AUX data.
     pub(super) aux_info: Option<Box<[u8]>>,
     pub(super) has_aux: bool,
-    /// Counts of perf stat.
+    /// It holds counts of perf stat.
     pub(super) has_stat: bool,
-    /// Where the kernel was mapped, and as what.
+    /// The address and the name of the kernel's mapping.
     pub(super) kernel: Option<(u64, Box<[u8]>)>,
-    /// What could not be read, as said.
+    /// Reports of what could not be read.
     pub(super) torn: Vec<String>,
 }
 
 impl InputFacts {
-    /// A batch begins.
+    /// Starts a batch.
     pub(super) fn begin(&mut self) {
         self.batches.push((u64::MAX, u64::MAX));
     }
@@ -85,7 +88,7 @@ impl InputFacts {
                 let (first, last) = self.sampled.unwrap_or((time, time));
                 self.sampled = Some((first.min(time), last.max(time)));
             }
-            // The first record of a batch is rarely its earliest, but what is late is rare, too.
+            // The first record of a batch is rarely its earliest, but late records are rare, too.
             if let Some((earliest, first)) = self.batches.last_mut().filter(|batch| time < batch.0) {
                 *first = if *first == u64::MAX { time } else { *first };
                 *earliest = time;
@@ -142,12 +145,12 @@ impl InputFacts {
         self.torn.extend(later.torn);
     }
 
-    /// The survey is over.
+    /// Ends the survey.
     pub(super) fn settle(&mut self) {
         self.earliest = self.batches.iter().map(|batch| batch.0).min().filter(|&time| time != u64::MAX);
     }
 
-    /// Of a whole recording.
+    /// Surveys a whole recording.
     pub(super) fn of(recording: &mut Recording, threads: usize) -> Result<InputFacts> {
         let is_pipe = recording.form == Form::Pipe;
         let mut facts = InputFacts::default();
@@ -175,7 +178,8 @@ impl InputFacts {
         Ok(facts)
     }
 
-    /// For each batch the first time behind it and the earliest, `offset` being the input's.
+    /// For each batch, the first time after it and the earliest time after it, on a clock shifted by
+    /// `offset`.
     fn behind(&self, offset: i64) -> VecDeque<(u64, u64)> {
         let shifted = |time: u64| if time == u64::MAX { time } else { shifted(time, offset).unwrap_or(0) };
         let mut next = u64::MAX;
@@ -190,23 +194,23 @@ impl InputFacts {
     }
 }
 
-/// The `pid` of mappings of the kernel.
+/// The `pid` of the kernel's mappings.
 const KERNEL: u32 = u32::MAX;
 
-/// A time by the others' clocks; `None` where it would be before they began, or stand for no time.
+/// A time on the common clock; `None` if it would be before its start, or a value that means no time.
 pub(super) fn shifted(time: u64, offset: i64) -> Option<u64> {
     let there = i128::from(time) - i128::from(offset);
     u64::try_from(there).ok().filter(|&time| time != 0 && time != u64::MAX)
 }
 
-/// How records of one input become the output's.
+/// How records of one input are rewritten for the output.
 #[derive(Debug, Default)]
 pub(super) struct Translator {
-    /// Ids that become others.
+    /// Ids that change.
     pub(super) ids: HashMap<u64, u64>,
-    /// What its clock is ahead, ns.
+    /// How far its clock is ahead, ns.
     pub(super) offset: i64,
-    /// Records get an IDENTIFIER: the first of the output's ids of each of the input's events.
+    /// Adds an IDENTIFIER to records: for each event of the input, its first id in the output.
     pub(super) identify: Option<Vec<u64>>,
     /// Replacement for id 0. perf parses such records with the first output event, whose layout may differ.
     pub(super) id_for_unattributed: Option<u64>,
@@ -220,12 +224,12 @@ impl Translator {
             && self.id_for_unattributed.is_none()
     }
 
-    /// An id as it stands in the output.
+    /// The id in the output.
     pub(super) fn id(&self, id: u64) -> u64 {
         self.ids.get(&id).copied().unwrap_or(id)
     }
 
-    /// Holds the record as it stands in the output.
+    /// Buffers the record in its output form.
     #[inline]
     pub(super) fn push(
         &self,
@@ -250,7 +254,7 @@ impl Translator {
         }
     }
 
-    /// The record as it stands in the output.
+    /// The record in its output form.
     fn translate<'r>(&self, record: &Record<'r>, layouts: &Layouts) -> Result<Cow<'r, [u8]>> {
         let layout = layouts.layout_of_any(record);
         let of_event = record.kind().is_kernel() || layout.is_some();
@@ -306,7 +310,7 @@ impl Translator {
         Ok(Cow::Owned(with_identifier(&record, id)?))
     }
 
-    /// An ID_INDEX record with the ids of the output.
+    /// An ID_INDEX record with the output's ids.
     fn id_index(&self, record: &Record<'_>) -> Vec<u8> {
         let mut new = record.bytes().to_vec();
         let Some(index) = IdIndex::of(record) else { return new };
@@ -319,7 +323,8 @@ impl Translator {
     }
 }
 
-/// A batch of one input as the output's records. What pipe data says in its header stays only in the first input.
+/// Prepares a batch of one input for the output. Header records of pipe data are kept only for the first
+/// input.
 pub(super) fn held(batch: &Batch, translator: &Translator, is_first: bool) -> Result<PreparedBatch> {
     let mut held = PreparedBatch::new(batch.bytes.clone(), batch.origins.clone());
     let mut walker = batch.walk();
@@ -338,13 +343,13 @@ struct Feed {
     batches: Box<dyn Iterator<Item = Result<PreparedBatch>> + Send>,
 }
 
-/// The records of one input, as the output's, in the order of time.
+/// The records of one input in their output form, in time order.
 pub(super) struct Input {
     sorter: Sorter,
     pub(super) translator: Arc<Translator>,
-    /// For each batch to come, the first time behind it and the earliest.
+    /// For each later batch, the first time and the earliest time after it.
     behind: VecDeque<(u64, u64)>,
-    /// Where batches come from; the first input's come through the pipeline.
+    /// The source of batches; the first input's come through the pipeline.
     feed: Option<Feed>,
 }
 
@@ -355,7 +360,7 @@ impl std::fmt::Debug for Input {
 }
 
 impl Input {
-    /// The first input, whose batches are handed in by [`Input::take`].
+    /// The first input, whose batches [`Input::take`] receives.
     pub(super) fn first(
         facts: &InputFacts,
         events: &[Event],
@@ -364,10 +369,11 @@ impl Input {
         temp_files: TempFiles,
     ) -> Input {
         let behind = facts.behind(translator.offset);
-        // What has no time goes before all of its own input that is not handed on yet, but not before what others hold of earlier times.
+        // Records without a time go before all of their own input that perf has not flushed yet, but not
+        // before earlier records of other inputs.
         let earliest = facts.earliest.and_then(|time| shifted(time, translator.offset));
         let settled = earliest.map_or(u64::MAX, |earliest| earliest - 1);
-        // perf asks the first event; without a sample_id, it does not sort.
+        // perf looks at the first event: without a sample_id it does not sort.
         let keeps_place = events.first().is_some_and(|event| !event.attr().sample_id_all());
         Input {
             sorter: Sorter::new(endian, settled, keeps_place, temp_files),
@@ -377,7 +383,7 @@ impl Input {
         }
     }
 
-    /// Another one, which is read as its records are wanted, with several threads by one of its own.
+    /// Another input; a thread of its own reads ahead as records are needed.
     pub(super) fn other(
         recording: &mut Recording,
         facts: &InputFacts,
@@ -395,14 +401,14 @@ impl Input {
         })
     }
 
-    /// Takes in a batch; returns the time up to which records can go.
+    /// Takes in a batch; returns the time up to which records are ready.
     pub(super) fn take(&mut self, held: PreparedBatch) -> Result<u64> {
         let (next, level) = self.behind.pop_front().unwrap_or((u64::MAX, u64::MAX));
         self.sorter.take(held, next, level)?;
         Ok(level)
     }
 
-    /// The next record that can go, of as many batches as it takes.
+    /// The next record that is ready, reading as many batches as necessary.
     #[inline]
     pub(super) fn peek(&mut self) -> Result<Option<Ready>> {
         loop {
@@ -416,21 +422,21 @@ impl Input {
         }
     }
 
-    /// The record itself. A record of another input than the first has no place that a later pass could refer to.
+    /// The record. A record of an input other than the first has no origin that a later pass could use.
     #[inline]
     pub(super) fn record(&self, ready: &Ready) -> Result<Record<'_>> {
         let record = self.sorter.record(ready)?;
         if self.feed.is_some() { anonymous(&record) } else { Ok(record) }
     }
 
-    /// The record has been written.
+    /// Removes the record after it was written.
     #[inline]
     pub(super) fn pop(&mut self, ready: &Ready) {
         self.sorter.pop(ready);
     }
 }
 
-/// Refuses what has no time to sort by.
+/// Refuses inputs without times to sort by.
 pub(super) fn check_times(name: &str, events: &[Event], facts: &InputFacts) -> Result<()> {
     if facts.records > 0
         && let Some(index) = events.iter().position(|event| event.attr().sample_type & st::TIME == 0)

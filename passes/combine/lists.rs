@@ -1,8 +1,10 @@
-//! Features that are lists of what was there (formats of tracepoints, BPF programs, their types): two of them become one that holds both.
+//! Merges features that are lists (formats of tracepoints, BPF programs, BTF types, PMUs) into one list with
+//! the entries of both.
 
 use perfx_format::{Cursor, Endian};
 
-/// A TRACING_DATA section, cut where it can grow. The byte reference of perfx-format has its layout.
+/// A TRACING_DATA section, divided where entries can be added. The byte reference of perfx-format describes
+/// its layout.
 struct Tracing<'a> {
     endian: Endian,
     /// Up to the end of `header_event`.
@@ -11,7 +13,7 @@ struct Tracing<'a> {
     systems: Vec<(&'a [u8], Vec<&'a [u8]>)>,
     kallsyms: &'a [u8],
     printk: &'a [u8],
-    /// Command names, and whatever follows.
+    /// Command names, and everything after them.
     tail: &'a [u8],
 }
 
@@ -79,13 +81,14 @@ impl<'a> Tracing<'a> {
     }
 }
 
-/// Those that are not there yet.
+/// Adds the entries that are new.
 fn add<'a>(there: &mut Vec<&'a [u8]>, more: Vec<&'a [u8]>) {
     let new: Vec<_> = more.into_iter().filter(|format| !there.contains(format)).collect();
     there.extend(new);
 }
 
-/// A TRACING_DATA section with the formats of both; `None` where one of them can't be read, or is of a machine of another kind.
+/// A TRACING_DATA section with the formats of both; `None` if one of them cannot be read, or the machines
+/// differ in kind.
 pub(super) fn united_tracing<'a>(one: &'a [u8], other: &'a [u8]) -> Option<Vec<u8>> {
     let (mut all, more) = (Tracing::<'a>::read(one)?, Tracing::<'a>::read(other)?);
     if all.head != more.head {
@@ -98,13 +101,13 @@ pub(super) fn united_tracing<'a>(one: &'a [u8], other: &'a [u8]) -> Option<Vec<u
             None => all.systems.push((name, events)),
         }
     }
-    // What the longer one lists is what was there later.
+    // The longer list has the entries added later.
     let longer = |one: &'a [u8], other: &'a [u8]| if one.len() < other.len() { other } else { one };
     (all.kallsyms, all.printk) = (longer(all.kallsyms, more.kallsyms), longer(all.printk, more.printk));
     all.write()
 }
 
-/// A list whose entries have a number.
+/// A list whose entries are numbered.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum List {
     /// u32 info size, u32 data size, u64 arrays, `struct bpf_prog_info` (its id at 4), data.
@@ -113,7 +116,8 @@ pub(super) enum List {
     Named,
 }
 
-/// A BPF_PROG_INFO, BPF_BTF or PMU_MAPPINGS section (u32 n, entries) that has an entry for each number of both; the first one's where both have it.
+/// A BPF_PROG_INFO, BPF_BTF or PMU_MAPPINGS section (u32 n, entries) with the entries of both; if both have a
+/// number, the first one's entry.
 pub(super) fn united_list(one: &[u8], other: &[u8], list: List, endian: Endian) -> Option<Vec<u8>> {
     let entries = |section| {
         let mut cursor = Cursor::new(section, endian);

@@ -1,4 +1,4 @@
-//! ID_INDEX entries for ids of the output that no input names, made as `reindex-ids` makes them.
+//! Makes ID_INDEX entries for ids of the output that no input's index has, as `reindex-ids` makes them.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use perfx_pipeline::{Level, Report, counted};
 use super::unite::{JoinSource, Union};
 use crate::reindex::ids::{each_once, unknown};
 
-/// ID_INDEX records for the ids of the output that no input's name.
+/// ID_INDEX records for the ids of the output that no input's index has.
 pub(super) fn lacking(
     sources: &[JoinSource<'_>],
     union: &Union,
@@ -32,7 +32,7 @@ pub(super) fn lacking(
             entry
         }));
     }
-    // Ids of events that had none.
+    // New ids of events that had none.
     let made = union.events.iter().flat_map(|event| &event.ids).copied();
     added.extend(made.filter(|&id| listed.insert(id)).map(unknown));
     if !added.is_empty() {

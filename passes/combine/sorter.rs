@@ -1,8 +1,10 @@
-//! Puts the records of one input in the order of time, in bounded memory: what waits is an index of records that lie in mapped files, and where
-//! that grows too large it goes to a temporary file, with whatever records lay in memory.
+//! Sorts the records of one input by time in bounded memory. Waiting records are kept as an index of
+//! positions in mapped files; if the index grows too large, it goes to a temporary file, together with
+//! records in memory.
 //!
-//! How long a record must wait is known beforehand, from a look at the whole input: for each batch the earliest time of all batches behind it.
-//! FINISHED_ROUNDs were rejected for that: they promise the same, but not every writer keeps the promise, and directories have none.
+//! How long a record must wait is known from a survey of the whole input: for each batch, the earliest time
+//! of all batches after it. FINISHED_ROUNDs were rejected as the source: they promise the same, but not every
+//! writer keeps the promise, and directories have none.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -12,18 +14,18 @@ use anyhow::{Context as _, Result};
 use perfx_format::read::TempFiles;
 use perfx_format::{Bytes, Endian, Kinds, Origin, Origins, Record, Walker};
 
-/// A record that waits, and what it is sorted by.
+/// A waiting record and its sort key.
 #[derive(Clone, Copy, Debug)]
 struct SortEntry {
-    /// ns; a record without a time has that of those it goes before.
+    /// ns; a record without a time has the time of the records that it precedes.
     key: u64,
-    /// Number of the chunk it lies in; the uppermost bit is set for records without a time.
+    /// Number of its chunk; the highest bit is set for records without a time.
     chunk: u32,
-    /// Where in it, bytes.
+    /// Its position in the chunk, bytes.
     at: u32,
 }
 
-/// In a temporary file an entry takes so many bytes.
+/// The size of an entry in a temporary file, bytes.
 const ENTRY_SIZE: usize = 16;
 
 const TIMELESS: u32 = 1 << 31;
@@ -44,28 +46,29 @@ impl SortEntry {
     }
 }
 
-/// The records of one batch, as any thread can make them ready for the [`Sorter`].
+/// The records of one batch, prepared for the [`Sorter`] on any thread.
 #[derive(Debug, Default)]
 pub(super) struct PreparedBatch {
     bytes: Bytes,
     origins: Origins,
-    /// Records of the batch that don't lie in it.
+    /// Rewritten records, which are not in the batch.
     made: Vec<u8>,
     made_origins: Origins,
-    /// In file order. Chunk 0 is the batch, chunk 1 rewritten records. For records without a time, `key` counts the finished rounds.
+    /// In file order. Chunk 0 is the batch, chunk 1 rewritten records. For records without a time, `key`
+    /// counts the finished rounds.
     entries: Vec<SortEntry>,
     timeless: bool,
-    /// How many of them lie in the batch.
+    /// The number of records in the batch itself.
     stored: u32,
-    /// The latest time before each FINISHED_ROUND, and at the end.
+    /// The latest time before each FINISHED_ROUND, and before the end.
     rounds: Vec<u64>,
     latest: u64,
-    /// The time of the last record that has one.
+    /// The time of the last record with one.
     last: Option<u64>,
 }
 
 impl PreparedBatch {
-    /// The records that [`PreparedBatch::push`] finds in `bytes` are not copied.
+    /// Records that [`PreparedBatch::push`] finds inside `bytes` are not copied.
     pub(super) fn new(bytes: Bytes, origins: Origins) -> PreparedBatch {
         PreparedBatch { bytes, origins, ..PreparedBatch::default() }
     }
@@ -90,18 +93,18 @@ impl PreparedBatch {
         }
         self.latest = self.latest.max(time.unwrap_or(0));
         self.last = time.or(self.last);
-        // Chunks are a few MiB, and where they are more that is the payload of their last record.
+        // Chunks have a few MiB; larger ones consist mainly of their last record's payload.
         let at = u32::try_from(at).map_err(|_| record.error("too much data is buffered before it"))?;
         self.entries.push(SortEntry { key: time.unwrap_or(self.rounds.len() as u64), chunk, at });
         Ok(())
     }
 
-    /// A FINISHED_ROUND goes by.
+    /// Takes in a FINISHED_ROUND.
     pub(super) fn finish_round(&mut self) {
         self.rounds.push(self.latest);
     }
 
-    /// That was all: what can be put in order here is.
+    /// Ends the batch and sorts what can be sorted here.
     pub(super) fn done(mut self) -> PreparedBatch {
         if !self.timeless {
             self.entries.sort_by_key(|entry| entry.key);
@@ -110,7 +113,8 @@ impl PreparedBatch {
     }
 }
 
-/// Up to which time perf has handed records on: at a FINISHED_ROUND all that are not later than any was at the one before.
+/// The time up to which perf has flushed records: a FINISHED_ROUND flushes all that are not later than the
+/// latest time at the previous one.
 #[derive(Clone, Copy, Debug)]
 struct Rounds {
     settled: u64,
@@ -126,28 +130,28 @@ impl Rounds {
     }
 }
 
-/// Bytes in which waiting records lie.
+/// The bytes of waiting records.
 #[derive(Debug)]
 struct Chunk {
     bytes: Bytes,
     origins: Origins,
-    /// Records in it that wait.
+    /// The number of waiting records in it.
     left: u32,
 }
 
-/// Entries in order, in a temporary file.
+/// Sorted entries in a temporary file.
 #[derive(Debug)]
 struct SortedRun {
     entries: Bytes,
     next: usize,
 }
 
-/// A record that may go.
+/// A record that is ready to be written.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ready {
     pub(super) key: u64,
     entry: SortEntry,
-    /// The run it comes from; their number for what never was in one.
+    /// The run it comes from; the number of runs if it comes from none.
     run: usize,
 }
 
@@ -157,7 +161,7 @@ impl Ready {
     }
 }
 
-/// More memory than this is not used: bytes.
+/// The limit of memory use, bytes.
 const MEMORY: usize = 16 << 20;
 
 /// The records of one input.
@@ -165,21 +169,21 @@ pub(super) struct Sorter {
     endian: Endian,
     temp_files: TempFiles,
     chunks: VecDeque<Chunk>,
-    /// The number of the first of the chunks.
+    /// The number of the first chunk.
     first: u32,
-    /// Bytes of chunks that lie in memory.
+    /// Bytes of chunks in memory.
     heap: usize,
     place: TimelessPlace,
-    /// From `next` on: in order as soon as one of them may go.
+    /// Entries, waiting from `next` on; sorted as soon as one of them is ready.
     waiting: Vec<SortEntry>,
     next: usize,
-    /// The earliest of these.
+    /// The earliest time of these.
     earliest: u64,
-    /// Older than what is waiting, and in the order they were made.
+    /// Older than those in `waiting`, in the order of creation.
     runs: Vec<SortedRun>,
-    /// The key of the next entry of each run, and its number.
+    /// The key of the next entry of each run, and the run's number.
     heads: BinaryHeap<Reverse<(u64, usize)>>,
-    /// Up to this time records may go.
+    /// Records up to this time are ready.
     level: u64,
 }
 
@@ -189,17 +193,20 @@ impl std::fmt::Debug for Sorter {
     }
 }
 
-/// Where records without a time go.
+/// The places of records without a time.
 #[derive(Debug)]
 enum TimelessPlace {
-    /// Where perf hands them on: behind what it has handed on by then, before all that is behind them in the input.
+    /// Where perf processes them: after the records that perf has flushed by then, before all that follow
+    /// them in the input.
     AsHandedOn(Rounds),
-    /// Where they are: behind the record with a time before them, of this time, and before the one behind them.
+    /// Their place in the input: between the records with a time before and after them. Holds the time of the
+    /// former.
     BetweenNeighbours(u64),
 }
 
 impl TimelessPlace {
-    /// Gives the records without a time their keys. `next` is the first time behind the batch, `level` the earliest.
+    /// Computes the keys of records without a time. `next` is the first time after the batch, `level` the
+    /// earliest.
     fn keys(&mut self, entries: &mut [SortEntry], held: &BatchTimes, next: u64, level: u64) {
         let is_timeless = |entry: &SortEntry| entry.chunk & TIMELESS != 0;
         match self {
@@ -247,7 +254,7 @@ impl TimelessPlace {
     }
 }
 
-/// What a batch tells of its times.
+/// The times of a batch.
 struct BatchTimes {
     timeless: bool,
     rounds: Vec<u64>,
@@ -256,8 +263,8 @@ struct BatchTimes {
 }
 
 impl Sorter {
-    /// What has no time goes behind those up to the time `settled` at least. `keeps_place`: perf reads the input in the order of the file, so that
-    /// what has no time stays where it is.
+    /// Records without a time go after all records up to `settled`. `keeps_place`: perf reads the input in
+    /// file order, so these records stay in place.
     pub(super) fn new(endian: Endian, settled: u64, keeps_place: bool, temp_files: TempFiles) -> Sorter {
         let rounds = Rounds { settled, latest_at_last: 0, latest: 0 };
         Sorter {
@@ -285,7 +292,7 @@ impl Sorter {
         self.chunks.push_back(Chunk { bytes, origins, left: left as u32 });
     }
 
-    /// Takes in the next batch, behind which nothing is earlier than `level`, and the first record has the time `next`.
+    /// Takes in the next batch. After it, no time is earlier than `level`, and the first one is `next`.
     pub(super) fn take(&mut self, held: PreparedBatch, next: u64, level: u64) -> Result<()> {
         let PreparedBatch { bytes, origins, made, made_origins, mut entries, stored, .. } = held;
         let PreparedBatch { timeless, rounds, latest, last, .. } = held;
@@ -308,14 +315,15 @@ impl Sorter {
         Ok(())
     }
 
-    /// What waits, in order. Most of it is, which a stable sort makes use of, and records of one moment stay as they are.
+    /// Sorts the waiting records. Most are sorted already, which makes a stable sort fast, and records with
+    /// equal times keep their order.
     fn sort(&mut self) {
         self.waiting.drain(..self.next);
         self.next = 0;
         self.waiting.sort_by_key(|entry| entry.key);
     }
 
-    /// The first record that may go.
+    /// The first record that is ready.
     pub(super) fn peek(&self) -> Option<Ready> {
         let own = self.waiting.get(self.next);
         let own = own.map(|&entry| Ready { key: entry.key, entry, run: self.runs.len() });
@@ -330,7 +338,7 @@ impl Sorter {
         first.filter(|ready| ready.key <= self.level)
     }
 
-    /// The record itself.
+    /// The record.
     pub(super) fn record(&self, ready: &Ready) -> Result<Record<'_>> {
         let number = (ready.entry.chunk & !TIMELESS).wrapping_sub(self.first);
         let chunk = self.chunks.get(number as usize).context("a buffered record is missing")?;
@@ -339,7 +347,7 @@ impl Sorter {
         walker.next_wanted(Kinds::ALL, usize::MAX)?.context("a buffered record is missing")
     }
 
-    /// The record has gone.
+    /// Removes the record after it was written.
     pub(super) fn pop(&mut self, ready: &Ready) {
         match self.runs.get_mut(ready.run) {
             Some(run) => {
@@ -362,7 +370,7 @@ impl Sorter {
         }
     }
 
-    /// Forgets chunks in which nothing waits.
+    /// Drops chunks without waiting records.
     fn free(&mut self) {
         while let Some(chunk) = self.chunks.front().filter(|chunk| chunk.left == 0) {
             self.heap -= if chunk.bytes.is_mapped() { 0 } else { chunk.bytes.len() };
@@ -371,7 +379,7 @@ impl Sorter {
         }
     }
 
-    /// Puts what waits into a temporary file when it takes too much memory.
+    /// Moves waiting records to a temporary file if they take too much memory.
     fn spill(&mut self) -> Result<()> {
         if self.heap + (self.waiting.len() - self.next) * ENTRY_SIZE <= MEMORY {
             return Ok(());
@@ -415,7 +423,8 @@ mod tests {
 
     use super::*;
 
-    /// Records of 16 bytes that hold their time, in batches; what comes out, and how many temporary files that took.
+    /// Sorts batches of records of 16 bytes that contain their times; returns the sorted times, and how many
+    /// temporary files that took.
     fn sorted(batches: &[Vec<Option<u64>>], keeps_place: bool) -> (Vec<u64>, usize) {
         let mut sorter = Sorter::new(Endian::Little, 0, keeps_place, Arc::new(tempfile::tempfile));
         let earliest = |times: &[Option<u64>]| times.iter().flatten().copied().min().unwrap_or(u64::MAX);
@@ -464,7 +473,8 @@ mod tests {
     #[test]
     fn without_a_time_between_neighbours() {
         let batches = [vec![None, Some(5), None, Some(8), None], vec![Some(3), None, Some(7)], vec![None]];
-        // Between 5 and 8; after 8 and before 3, of which the latter counts; between 3 and 7; after 7, all of whose batch had gone.
+        // Between 5 and 8; after 8 and before 3, of which the latter counts; between 3 and 7; after 7, whose
+        // whole batch was already written.
         assert_eq!(sorted(&batches, true), (vec![0, 0, 3, 0, 5, 0, 7, 8, 0], 0));
     }
 }

@@ -1,4 +1,4 @@
-//! What a user says of an input: `PATH[,offset=NS]`.
+//! Parses an input of `join`: `PATH[,offset=NS]`.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -6,17 +6,17 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, ensure};
 
-/// A recording to join, and what is known of it beforehand.
+/// A recording to join, and its options.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct InputSpec {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
     /// How far its clock is ahead of the others', ns: its time t becomes t - offset.
     pub offset: Option<i64>,
 }
 
 impl InputSpec {
-    /// Reads it. Whatever stands before the last `,offset=` is the path.
+    /// Parses the input. Everything before the last `,offset=` is the path.
     pub fn parse(text: &OsStr) -> Result<InputSpec> {
         const OFFSET: &[u8] = b",offset=";
         let bytes = text.as_bytes();
@@ -33,7 +33,7 @@ impl InputSpec {
     }
 }
 
-/// What a clock is ahead, ns.
+/// Parses how far a clock is ahead, ns.
 pub(crate) fn offset(text: &str) -> Result<i64> {
     let number = text.parse().ok();
     number.with_context(|| {

@@ -1,4 +1,4 @@
-//! What several recordings say of themselves becomes what one says: events with their ids, and features; or the reason why that can't be.
+//! Merges the events and features of several recordings, or explains why they cannot be joined.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
@@ -21,34 +21,35 @@ use super::input::{InputFacts, Translator, shifted};
 use super::lists::{List, united_list, united_tracing};
 use crate::support::event_ids::FreeIds;
 
-/// One recording that takes part in the union.
+/// A recording that takes part in the union.
 #[derive(Debug)]
 pub(super) struct JoinSource<'a> {
     pub(super) name: &'a str,
     pub(super) events: Vec<Event>,
     pub(super) features: &'a Features,
     pub(super) facts: &'a InputFacts,
-    /// What the user said its clock is ahead, ns.
+    /// How far its clock is ahead, as given by the user, ns.
     pub(super) offset: Option<i64>,
 }
 
-/// The clock of a recording: clock_gettime(2)'s number, or the one perf uses where nobody asks for any.
+/// The clock of a recording: the number of clock_gettime(2), or `None` for perf's default.
 fn clock_of(events: &[Event]) -> Option<u32> {
     let attr = events.first()?.attr();
     attr.use_clockid().then_some(attr.clockid)
 }
 
-/// Bit of an attr's flags, and where `attr.clockid` lies in it.
+/// Bit of an attr's flags, and the offset of `attr.clockid`.
 const USE_CLOCKID: u32 = 25;
 const CLOCKID_AT: usize = 92;
 
-/// CLOCK_BOOTTIME of clock_gettime(2): the only one whose distance from the wall clock is that of a boot, and stays.
+/// CLOCK_BOOTTIME of clock_gettime(2): the only clock whose distance from the wall clock is constant within a
+/// boot.
 const BOOTTIME: u32 = 7;
 
-/// So much the wall clock may have been set meanwhile, ns.
+/// By how much the wall clock may have been set within a boot, ns.
 const SAME_BOOT: u64 = 60_000_000_000;
 
-/// Why two recordings are not of one machine in one boot, if that shows.
+/// Why two recordings are not of one machine and boot, if that is visible.
 fn machine_mismatch(one: &JoinSource<'_>, other: &JoinSource<'_>, endian: Endian) -> Option<String> {
     let text = |source: &JoinSource<'_>, feature| {
         let text = read_str(source.features.get(&feature)?, endian)?;
@@ -95,7 +96,8 @@ fn machine_mismatch(one: &JoinSource<'_>, other: &JoinSource<'_>, endian: Endian
     None
 }
 
-/// Both prove to be of one boot of one kernel: it lies at the same address, which most kernels choose anew at each boot, and nothing speaks against it.
+/// True if both are evidently of one boot of one kernel: it has the same address, which most kernels
+/// randomise at each boot, and nothing contradicts it.
 pub(super) fn one_kernel(one: &JoinSource<'_>, other: &JoinSource<'_>, endian: Endian) -> bool {
     one.facts.kernel.is_some()
         && one.facts.kernel == other.facts.kernel
@@ -106,8 +108,8 @@ fn clock_data(source: &JoinSource<'_>, endian: Endian) -> Option<ClockData> {
     ClockData::read(source.features.get(&Feature::CLOCK_DATA)?, endian)
 }
 
-/// How far each source's clock is ahead of the first's, ns; their attrs name the first's clock from here on. Errors on sources that don't belong
-/// together, unless `mix` is asked for.
+/// How far each source's clock is ahead of the first one's, ns; from here on their attrs name the first one's
+/// clock. Errors if the sources do not belong together, unless `mix` is set.
 pub(super) fn clocks(
     sources: &mut [JoinSource<'_>],
     mix: bool,
@@ -193,19 +195,19 @@ pub(super) struct Union {
     pub(super) events: Vec<Event>,
     names: Vec<Vec<u8>>,
     groups: Vec<(Vec<u8>, Range<usize>)>,
-    /// How each source's records become the output's.
+    /// How each source's records are rewritten for the output.
     pub(super) translators: Vec<Translator>,
     /// All records get an IDENTIFIER.
     pub(super) identify: bool,
-    /// For each source, how many of its events others have, too, and which of its ids became others.
+    /// For each source, how many of its events others have, too, and how many of its ids changed.
     pub(super) shared: Vec<usize>,
 }
 
-/// Events that only go together: a group, or one without.
+/// Events that belong together: a group, or a single event.
 struct Unit {
     events: Range<usize>,
     group: Option<Vec<u8>>,
-    /// The source that was last matched with it.
+    /// The last source that was matched with it.
     source: usize,
 }
 
@@ -224,7 +226,8 @@ fn units(source: &JoinSource<'_>, number: usize, endian: Endian) -> Vec<Unit> {
     units
 }
 
-/// Both measure the same: all of their attrs is equal but their size, and what one has more is zeros.
+/// True if both events are the same: their attrs are equal except for the size, and additional bytes are
+/// zeros.
 fn alike(one: &Event, other: &Event) -> bool {
     let (one, other) = (one.raw(), other.raw());
     let common = one.len().min(other.len());
@@ -234,7 +237,7 @@ fn alike(one: &Event, other: &Event) -> bool {
 }
 
 impl Union {
-    /// Unites the events. The ids of the first source, and of `late` events of it, stay as they are.
+    /// Merges the events. The ids of the first source, and of its `late` events, do not change.
     pub(super) fn new(
         sources: &[JoinSource<'_>],
         late: &[Event],
@@ -318,14 +321,15 @@ impl Union {
             let translator = union.ids(&events, &places, &mut free);
             union.translators.push(translator);
             union.shared.push(shared);
-            // Those of the first source.
+            // The ids of the first source.
             free.used.extend(late.iter().flat_map(|event| &event.ids));
         }
         union
     }
 
-    /// Gives a source's ids to the events at these places. An id stays what it is where it is free; or where all ids of the source are those of the
-    /// same events already, for no two recordings of one boot have an id in common unless they are parts of one.
+    /// Assigns a source's ids to the events at these places. An id is kept if it is free, or if all ids of
+    /// the source already belong to the same events: two recordings of one boot share ids only if they are
+    /// parts of one recording.
     fn ids(&mut self, events: &[Event], places: &[usize], free: &mut FreeIds) -> Translator {
         let mut each = events.iter().zip(places);
         let is_part = each.all(|(event, &place)| {
@@ -401,7 +405,7 @@ fn edited(event: &Event, identify: bool, endian: Endian) -> Event {
     event.edited(endian, |raw| set_sample_type(raw, sample_type, endian))
 }
 
-/// What differs between any two recordings.
+/// Features that differ between any two recordings.
 const MOMENTARY: [Feature; 6] = [
     Feature::VERSION,
     Feature::CMDLINE,
@@ -411,7 +415,7 @@ const MOMENTARY: [Feature; 6] = [
     Feature::CLOCK_DATA,
 ];
 
-/// What is made anew, or only holds for the form a recording had.
+/// Features that are rebuilt, or describe only the form of an input.
 const ELSEWHERE: [Feature; 7] = [
     Feature::EVENT_DESC,
     Feature::GROUP_DESC,
@@ -422,7 +426,7 @@ const ELSEWHERE: [Feature; 7] = [
     Feature::DIR_FORMAT,
 ];
 
-/// The features of all sources, of which the first's are the session's already.
+/// Merges the features of all sources; the session already has those of the first one.
 pub(super) fn unite_features(sources: &[JoinSource<'_>], offsets: &[i64], session: &mut Session) {
     let endian = session.endian;
     let mut span: Option<SampleTime> = None;
@@ -432,7 +436,7 @@ pub(super) fn unite_features(sources: &[JoinSource<'_>], offsets: &[i64], sessio
         let times = times.and_then(|section| SampleTime::read(section, endian));
         told |= times.is_some_and(|times| times.last_ns != 0);
         let moved = |time| shifted(time, offset).unwrap_or(time);
-        // As the samples are, for not every input's feature says it.
+        // From the samples, because not every input has the feature right.
         if let Some((first, last)) = source.facts.sampled {
             let (first_ns, last_ns) = (moved(first), moved(last));
             let all = span.get_or_insert(SampleTime { first_ns, last_ns });
@@ -447,7 +451,7 @@ pub(super) fn unite_features(sources: &[JoinSource<'_>], offsets: &[i64], sessio
         session.set_feature(Feature::SAMPLE_TIME, span.write(endian));
     }
     if session.feature(Feature::BUILD_ID).is_some() {
-        // It hides the ids in MMAP2 records, also those of inputs that had none.
+        // The feature hides the ids in MMAP2 records, also those of inputs without the feature.
         for source in sources.iter().filter(|source| !source.features.contains_key(&Feature::BUILD_ID)) {
             session.add_build_ids(&source.facts.mapped_ids.entries(Machine::Host, endian));
         }
@@ -489,7 +493,7 @@ fn unite_feature(source: &JoinSource<'_>, session: &mut Session) {
     unite_build_ids(source, session);
 }
 
-/// Build-ids that are not there yet. perf knows one for each name, so of two the first one's stays.
+/// Adds the build-ids that are missing. perf knows one for each name, so the first one is kept.
 fn unite_build_ids(source: &JoinSource<'_>, session: &mut Session) {
     let endian = session.endian;
     let none = perfx_format::Bytes::from(Vec::new());
@@ -500,12 +504,12 @@ fn unite_build_ids(source: &JoinSource<'_>, session: &mut Session) {
     let section = source.features.get(&Feature::BUILD_ID).unwrap_or(&none);
     let (mut new, mut other) = (Vec::new(), Vec::new());
     for entry in BuildIds::new(section, endian).chain(BuildIds::new(&source.facts.build_ids, endian)) {
-        // Ids are compared without the zeros that fill up shorter ones.
+        // Ids are compared without the zeros that pad shorter ones.
         let same = |id: &[u8]| trimmed_id(id) == trimmed_id(entry.id);
         match known.get(&key(&entry)) {
             Some(id) if same(id) => {}
             Some(_) => other.push(entry.filename.escape_ascii().to_string()),
-            // It fitted before.
+            // It did fit before.
             None => drop(entry.write_section(endian, &mut new)),
         }
     }

@@ -1,4 +1,4 @@
-//! Which of a guest's records are merged, and why the others are not.
+//! Decides which of a guest's records are merged, and why the others are not.
 
 use perfx_format::record::ksymbol::Ksymbol;
 use perfx_format::{Event, Kinds, Layouts, Record, RecordType};
@@ -8,13 +8,14 @@ use perfx_pipeline::Level;
 #[derive(Clone, Default, Debug)]
 pub(crate) struct MergedKinds {
     pub(crate) kinds: Kinds,
-    /// Symbols of BPF programs, too.
+    /// Merge symbols of BPF programs, too.
     bpf: bool,
-    /// Events whose samples no reader of the host could understand: tracepoints, for the host's formats are not the guest's.
+    /// Events whose samples no reader of the host could decode: tracepoints, because the host's formats are
+    /// not the guest's.
     mute: Vec<bool>,
 }
 
-/// What perf inject takes.
+/// The kinds that perf inject merges.
 pub(crate) const DEFAULT: [RecordType; 10] = [
     RecordType::MMAP,
     RecordType::MMAP2,
@@ -28,7 +29,7 @@ pub(crate) const DEFAULT: [RecordType; 10] = [
     RecordType::TEXT_POKE,
 ];
 
-/// What says something to a reader beyond that.
+/// Further kinds that are useful to readers.
 const MORE: [RecordType; 6] = [
     RecordType::NAMESPACES,
     RecordType::CGROUP,
@@ -55,7 +56,8 @@ impl MergedKinds {
 
     pub(crate) fn takes(&self, record: &Record<'_>, layouts: &Layouts) -> bool {
         let kind = record.kind();
-        // perf leaves the symbols of BPF programs out: their BPF_EVENTs are not there either. A guest of the guest has no name in the host.
+        // perf leaves out the symbols of BPF programs, as their BPF_EVENTs are not merged either. A guest of
+        // the guest has no name on the host.
         let bpf = || {
             kind == RecordType::KSYMBOL
                 && !self.bpf
@@ -68,7 +70,7 @@ impl MergedKinds {
         self.kinds.has(kind) && kind.is_kernel() && !record.is_of_guest() && !bpf() && !mute()
     }
 
-    /// Why records of a kind are left out, and how much that matters.
+    /// Why records of a kind are not merged, and how much that matters.
     pub(crate) fn why_not(&self, kind: RecordType) -> (Level, &'static str) {
         let asked = self.kinds.has(kind);
         if asked && SAMPLES.contains(&kind) && self.mute.contains(&true) {

@@ -1,4 +1,5 @@
-//! From a guest's clock to the host's: perf's formula in whole numbers, without what doubles lose above 2^53.
+//! Converts a guest's clock to the host's: perf's formula in integers, without the precision that doubles
+//! lose above 2^53.
 
 use std::fmt;
 
@@ -11,12 +12,12 @@ pub(crate) struct TimeConv {
     shift: u32,
     mult: u64,
     zero: u64,
-    /// Counters shorter than 64 bits: where counting began, and the bits that count.
+    /// For counters shorter than 64 bits: `cycles` and `mask`.
     short: Option<(u64, u64)>,
 }
 
 impl TimeConv {
-    /// Of a TIME_CONV record. `None` for other kinds, and where the machine said that it can't convert.
+    /// Reads a TIME_CONV record. `None` for other kinds, and if the machine does not support the conversion.
     pub(crate) fn read(record: &Record<'_>) -> Option<TimeConv> {
         let conv = time_conv::TimeConv::of(record)?;
         let time_conv::TimeConv { mult, zero, short, .. } = conv;
@@ -25,7 +26,7 @@ impl TimeConv {
         can.then_some(TimeConv { shift, mult, zero, short })
     }
 
-    /// Cycles to ns. Wraps as the kernel's own arithmetic does.
+    /// Converts cycles to ns. Wraps like the kernel's arithmetic.
     fn time(&self, cycles: u64) -> u64 {
         let cycles = match self.short {
             Some((base, mask)) => base.wrapping_add(cycles.wrapping_sub(base) & mask),
@@ -35,27 +36,28 @@ impl TimeConv {
         self.zero.wrapping_add(ns as u64)
     }
 
-    /// ns to cycles.
+    /// Converts ns to cycles.
     fn cycles(&self, time: u64) -> u64 {
         let ns = time.wrapping_sub(self.zero);
         ((u128::from(ns) << self.shift) / u128::from(self.mult)) as u64
     }
 
-    /// Cycles in a ns.
+    /// Cycles per ns.
     pub(crate) fn rate(&self) -> f64 {
         (1u128 << self.shift) as f64 / self.mult as f64
     }
 }
 
-/// Units of the guest's clock in one of the host's: a positive number in a range in which no sum below overflows.
+/// Units of the guest's clock per unit of the host's: a positive number, in a range in which no sum below
+/// overflows.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Scale(f64);
 
 impl Scale {
-    /// Both clocks tick alike.
+    /// Both clocks have the same rate.
     pub(crate) const ONE: Scale = Scale(1.0);
 
-    /// `None` for what no pair of clocks can have.
+    /// `None` for a ratio that no pair of clocks can have.
     pub(crate) fn new(scale: f64) -> Option<Scale> {
         (scale > 1e-3 && scale < 1e6).then_some(Scale(scale))
     }
@@ -64,13 +66,13 @@ impl Scale {
         self.0
     }
 
-    /// How often it goes into `units`. Below 2^53 a double holds every number, and perf divides doubles: that is the same to the bit here.
-    /// Above, where doubles begin to lose units, whole numbers don't.
+    /// Divides `units` by the scale. Below 2^53 a double holds every integer, and the result equals perf's
+    /// division of doubles to the bit. Above, doubles lose units and integers do not.
     fn divide(self, units: u64) -> u64 {
         if units < 1 << 53 {
             return (units as f64 / self.0) as u64;
         }
-        // A double is a whole number of 53 bits times a power of two, here between 2^-62 and 2^-33.
+        // A double is an integer of 53 bits times a power of two, here between 2^-62 and 2^-33.
         let bits = self.0.to_bits();
         let mantissa = u128::from(bits & ((1 << 52) - 1) | 1 << 52);
         let shift = 1075 - (bits >> 52);
@@ -86,23 +88,23 @@ impl fmt::Display for Scale {
     }
 }
 
-/// The way from a guest's times to the host's.
+/// The conversion from a guest's times to the host's.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Clock {
     pub(crate) guest: Option<TimeConv>,
     pub(crate) host: Option<TimeConv>,
-    /// In units of the guest's clock: cycles where it has a TIME_CONV record, else ns.
+    /// In units of the guest's clock: cycles if it has a TIME_CONV record, else ns.
     pub(crate) offset: i64,
     pub(crate) scale: Scale,
 }
 
 impl Clock {
-    /// A guest's time in units of its clock.
+    /// Converts a guest's time to units of its clock.
     pub(crate) fn units(&self, time: u64) -> u64 {
         self.guest.map_or(time, |conv| conv.cycles(time))
     }
 
-    /// ns of the host; `None` for what would be before the host's clock began.
+    /// Converts to ns of the host; `None` if the result is before the start of the host's clock.
     pub(crate) fn host_time(&self, time: u64) -> Option<u64> {
         let units = self.units(time).wrapping_sub(self.offset as u64);
         if units >= 1 << 63 {
@@ -112,7 +114,7 @@ impl Clock {
         Some(self.host.map_or(there, |conv| conv.time(there)))
     }
 
-    /// ns of the host in units of the host's clock.
+    /// Converts ns of the host to units of the host's clock.
     pub(crate) fn host_units(&self, time: u64) -> u64 {
         self.host.map_or(time, |conv| conv.cycles(time))
     }
@@ -125,7 +127,7 @@ mod tests {
     const CONV: TimeConv =
         TimeConv { shift: 31, mult: 827_191_264, zero: 18_446_744_070_423_018_628, short: None };
 
-    /// As perf computes it, step by step.
+    /// perf's computation, step by step.
     fn as_perf(clock: &Clock, time: u64) -> u64 {
         let mut x = time;
         if let Some(c) = clock.guest {

@@ -1,5 +1,6 @@
-//! How a guest's clock compares to the host's, read from the schedule: something happens in a guest only while the thread of its VCPU runs on the
-//! host, and the host's switch records say when that is. Only near the right offset do (almost) all of the guest's events fall into those spans.
+//! Finds how a guest's clock relates to the host's from the schedule: guest events can only happen while the
+//! thread of their VCPU runs on the host, and the host's switch records show when it does. Only near the
+//! right offset do (almost) all of the guest's events fall into those spans.
 
 mod rates;
 
@@ -9,33 +10,33 @@ use perfx_pipeline::counted;
 
 use crate::support::text::{list, signed_seconds};
 
-/// A moment of the guest on the host's time scale, but for an offset: ns.
+/// A guest event on the host's time scale, still without the offset: ns.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Event {
     pub(crate) at: i64,
-    /// Which of the lists of spans it belongs to.
+    /// The index of its VCPU's list of spans.
     pub(crate) vcpu: usize,
 }
 
-/// What was found.
+/// The result of a fit.
 #[derive(Clone, Copy, Default, PartialEq, Debug)]
 pub(crate) struct Fit {
-    /// Host time of the guest's moment 0, ns.
+    /// Host time of the guest's time 0, ns.
     pub(crate) offset: i64,
-    /// How much faster the host's clock runs than was thought, as a share of it.
+    /// How much faster the host's clock runs than assumed, as a fraction.
     pub(crate) drift: f64,
-    /// Events that fell into a span, and all that could be judged.
+    /// Events inside a span, and all events that could be judged.
     pub(crate) inside: u64,
     pub(crate) judged: u64,
-    /// At no event may the offset be further off than this, ns.
+    /// The largest possible error of the offset at any event, ns.
     pub(crate) error: i64,
-    /// The second best far from it.
+    /// The second best offset that is not near the best.
     pub(crate) second: Option<Other>,
-    /// The guest's time that it was found in, ns.
+    /// The guest's time from which it was found, ns.
     pub(crate) known: (i64, i64),
 }
 
-/// An offset, the events that could be judged with it, and those that fell into a span.
+/// An offset with the number of events that could be judged, and of those inside a span.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Other {
     pub(crate) offset: i64,
@@ -43,18 +44,18 @@ pub(crate) struct Other {
     pub(crate) judged: u64,
 }
 
-/// Why nothing was found.
+/// Why no offset was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unfit {
-    /// The host says nothing about when the VCPUs ran.
+    /// The host's recording does not show when the VCPUs ran.
     NoSpans,
     /// Too few events.
     TooFew(usize),
     /// The VCPUs ran nearly all the time, or never long enough.
     NoGaps,
-    /// The guest's clock stands still in between steps of so many ns.
+    /// The guest's clock advances only in steps of this many ns.
     Coarse(i64),
-    /// Several offsets fit as well, or none does.
+    /// Several offsets fit equally well, or none fits.
     Ambiguous { best: Option<Other>, second: Option<Other> },
 }
 
@@ -96,73 +97,75 @@ impl fmt::Display for Unfit {
     }
 }
 
-/// Both edges of a gap are not judged: so far the coarse search may be off, ns.
+/// Both edges of a gap are ignored, because the coarse search may be off by this much, ns.
 const EDGE: i64 = 48_000;
-/// Steps of the coarse search: every offset is within an edge of one.
+/// The step of the coarse search: every offset is within an edge of one.
 const STEP: i64 = 64_000;
-/// The coarse search looks at so much of the guest, ns: clocks that drift by 20 millionths are 40 µs apart after that.
+/// The part of the guest that the coarse search examines, ns: after that time, clocks with a drift of 20 ppm
+/// are 40 µs apart.
 const WINDOW: i64 = 2_000_000_000;
-/// Events that are looked at first, and offsets that are looked at closely at most.
+/// The number of events examined first, and the most offsets examined closely.
 const FIRST: usize = 64;
 const LOOKS_MAX: usize = 1 << 24;
-/// Windows it tries, and events of each.
+/// The number of windows that it tries, and the events of each.
 const WINDOWS: usize = 6;
 const SAMPLE: usize = 4096;
-/// With fewer events nothing is said.
+/// With fewer events than this there is no result.
 const EVENTS_MIN: usize = 100;
-/// Bits for all VCPUs.
+/// Bits for all VCPUs together.
 const BITS_MAX: i64 = 1 << 26;
-/// How often an event falls outside although all is right.
+/// The share of events that fall outside although the offset is right.
 const ASTRAY: f64 = 0.005;
-/// Candidates that are looked at closely.
+/// The number of candidates examined closely.
 const CANDIDATES: usize = 16;
-/// Drifts that are tried to both sides.
+/// The number of drifts tried in each direction.
 const DRIFTS: i32 = 32;
-/// Events for the fine search.
+/// Events used by the fine search.
 const FINE: usize = 8192;
-/// Parts of the recording that the answer must hold for, each for itself.
+/// The answer must hold for each of this many parts of the recording.
 const PARTS: usize = 32;
-/// Steps of a guest's clock that are as long as the spans it is compared with, ns: a jiffy is 1 ms or more.
+/// If a guest's clock advances in steps this long, ns, they are as long as the spans: a jiffy is 1 ms or
+/// more.
 const COARSE: i64 = 500_000;
 
-/// When one VCPU did certainly not run, in slots of time.
+/// When one VCPU certainly did not run, in slots of time.
 struct Gaps {
     words: Vec<u64>,
-    /// What an event outside and inside a gap says for an offset: log likelihood ratios.
+    /// The evidence of an event outside and inside a gap: log likelihood ratios.
     inside: f32,
     outside: f32,
 }
 
-/// The host's side.
+/// The host's schedule.
 pub(crate) struct Schedule<'a> {
     /// When each VCPU ran: (in, out) in ns, ascending.
     spans: Vec<&'a [(u64, u64)]>,
-    /// The windows of time, ns, of which they show everything, ascending, and from where to where these reach.
+    /// The windows of time that the spans cover completely, ns, ascending, and their total range.
     pub(crate) covered: Vec<(i64, i64)>,
     from: i64,
     to: i64,
 }
 
 impl Schedule<'_> {
-    /// `spans` show everything of the windows `covered`.
+    /// `spans` must be complete in the windows `covered`.
     pub(crate) fn new(spans: Vec<&[(u64, u64)]>, covered: Vec<(i64, i64)>) -> Schedule<'_> {
         let from = covered.first().map_or(0, |window| window.0);
         let to = covered.last().map_or(0, |window| window.1);
         Schedule { spans, covered, from, to }
     }
 
-    /// The spans show everything from one of these times to the other.
+    /// True if the spans are complete between these two times.
     fn covers(&self, from: i64, to: i64) -> bool {
         let next = self.covered.partition_point(|window| window.1 <= to);
         self.covered.get(next).is_some_and(|window| window.0 <= from)
     }
 
-    /// So many events can say something.
+    /// True if there are enough events for a result.
     pub(crate) fn is_enough(events: &[Event]) -> bool {
         events.len() >= EVENTS_MIN
     }
 
-    /// Finds the offset. `events` ascending. Without `drifts` both clocks run alike.
+    /// Finds the offset. `events` must be ascending. Without `drifts`, both clocks have the same rate.
     pub(crate) fn fit(&self, events: &[Event], drifts: bool) -> Result<Fit, Unfit> {
         if self.spans.iter().all(|spans| spans.is_empty()) || self.to <= self.from {
             return Err(Unfit::NoSpans);
@@ -214,7 +217,7 @@ impl Schedule<'_> {
         let mut gaps = Gaps { words: vec![0; slots as usize / 64 + 1], inside: 0.0, outside: 0.0 };
         let mut set = 0u64;
         let mut gap = |from: i64, to: i64| {
-            // Slots that lie in the gap as a whole.
+            // Slots that lie completely inside the gap.
             let first = (from + EDGE - self.from + slot - 1).div_euclid(slot).max(0);
             let last = (to - EDGE - self.from).div_euclid(slot).min(slots);
             for at in first..last {
@@ -244,7 +247,7 @@ impl Schedule<'_> {
         gaps
     }
 
-    /// How well an offset fits; stops early where it does not.
+    /// The score of an offset; stops early if it does not fit.
     fn score(&self, events: &[Event], offset: i64, gaps: &[Gaps], slot: i64) -> f32 {
         let mut score = 0.0f32;
         for event in events {
@@ -263,8 +266,9 @@ impl Schedule<'_> {
         score
     }
 
-    /// Offsets worth a closer look, ascending: with them few of the first events lie in gaps. 64 offsets, a slot apart, are judged at a time, a
-    /// bit each, and each for all offsets up to the next one: an event counts if it lies in a gap with any of those.
+    /// Offsets worth a closer look, ascending: with them few of the first events lie in gaps. 64 offsets, a
+    /// slot apart, are tested at a time, one bit each. A bit covers all offsets up to the next one: an event
+    /// counts if it lies in a gap for any of them.
     fn plausible(
         &self,
         events: &[Event],
@@ -287,7 +291,8 @@ impl Schedule<'_> {
         let blocks = (0..).step_by(64).take_while(move |&block| from + block * slot < to);
         blocks
             .flat_map(move |block| {
-                // How many events lie in a gap, up to seven: the counts of all offsets in binary.
+                // The number of events in a gap, up to seven, for all offsets: each variable holds one binary
+                // digit.
                 let (mut ones, mut twos, mut fours, mut many) = (0, 0, 0, 0);
                 for &(place, vcpu) in &places {
                     let two = ones & bits(&sure[vcpu], place + block);
@@ -303,14 +308,14 @@ impl Schedule<'_> {
             .take(LOOKS_MAX)
     }
 
-    /// The best offsets of a coarse search, best first, none near another.
+    /// The best offsets of a coarse search, best first, with a minimum distance.
     fn candidates(&self, window: &[Event], gaps: &[Gaps], slot: i64) -> Vec<i64> {
         let (Some(first), Some(last)) = (window.first(), window.last()) else { return Vec::new() };
         let events = shuffled(window, SAMPLE);
         let mut found: Vec<(f32, i64)> = Vec::new();
         for offset in self.plausible(&events, self.from - last.at, self.to - first.at, gaps, slot) {
             let score = self.score(&events, offset, gaps, slot);
-            // What fits in parts may be the runner-up.
+            // An offset that fits in parts may be the runner-up.
             if score <= 0.0 {
                 continue;
             }
@@ -333,7 +338,7 @@ impl Schedule<'_> {
         found.into_iter().map(|(_, offset)| offset).collect()
     }
 
-    /// The one of the candidates that is right beyond doubt, and the next best.
+    /// The candidate that is right beyond doubt, and the next best.
     fn judge(
         &self,
         window: &[Event],
@@ -356,20 +361,20 @@ impl Schedule<'_> {
         }
     }
 
-    /// Follows the clocks from what was found in the window to all of the recording, twice as far with each step.
+    /// Extends the fit from the window to the whole recording, doubling the range with each step.
     fn refine(&self, events: &[Event], window: &[Event], found: Fit, drifts: bool) -> Fit {
         let (Some(first), Some(last)) = (window.first(), window.last()) else { return found };
         self.follow(events, Fit { known: (first.at, last.at), ..found }, drifts)
     }
 
-    /// The same from the fit of a part of the guest's time.
+    /// Extends a fit of a part of the guest's time.
     pub(crate) fn follow(&self, events: &[Event], found: Fit, drifts: bool) -> Fit {
         let (mut fit, (mut from, mut to)) = (found, found.known);
         loop {
             let start = events.partition_point(|event| event.at < from);
             let end = events.partition_point(|event| event.at <= to);
             let part = thinned(&events[start..end], FINE);
-            // So much that the ends move by a few µs.
+            // A step that moves the ends by a few µs.
             fit = self.turned(&part, fit, drifts, 8_000.0);
             if start == 0 && end == events.len() {
                 let fine = self.turned(&part, fit, drifts, 1_000.0);
@@ -382,12 +387,13 @@ impl Schedule<'_> {
         }
     }
 
-    /// The best of some drifts around the one of `fit`, a step of which moves the ends of these events apart by `step` ns, and its offset.
+    /// Tries drifts around that of `fit`, in steps that move the ends of these events apart by `step` ns;
+    /// returns the best one with its offset.
     fn turned(&self, events: &[Event], fit: Fit, drifts: bool, step: f64) -> Fit {
         let (Some(first), Some(last)) = (events.first(), events.last()) else { return fit };
         let (from, to) = (first.at, last.at);
         let middle = from + (to - from) / 2;
-        // Around the middle of the part, so that a drift does not move it.
+        // Relative to the middle of the part, so that a drift does not move it.
         let turned: Vec<Event> =
             events.iter().map(|event| Event { at: event.at - middle, ..*event }).collect();
         let there = fit.offset + middle + (middle as f64 * fit.drift) as i64;
@@ -397,7 +403,8 @@ impl Schedule<'_> {
             let drift = fit.drift + f64::from(number) * step;
             (self.plateau(&turned, there, drift, STEP), drift)
         });
-        // Of those that hold nearly all events that any holds, the one that holds them with most room: there the edges of all spans agree.
+        // Of the drifts with nearly the most events inside, the one with the widest margin: there the edges
+        // of all spans agree.
         let tried: Vec<_> = tried.collect();
         let most = tried.iter().map(|(found, _)| found.inside).max().unwrap_or(0);
         let enough = most - most / 1000;
@@ -405,7 +412,7 @@ impl Schedule<'_> {
         let Some(&(found, drift)) = good().max_by_key(|(found, _)| found.high - found.low) else {
             return fit;
         };
-        // Each of the good ones may be the true one: how far is that at either end?
+        // Each of the good drifts may be the true one: the error is the distance at either end.
         let ends = [from - middle, to - middle];
         let apart = |(other, slope): &(Plateau, f64)| {
             let at_end = |end: i64| {
@@ -415,7 +422,7 @@ impl Schedule<'_> {
             ends.into_iter().filter_map(at_end).max()
         };
         Fit {
-            // Back to the guest's moment 0.
+            // Relative to the guest's time 0 again.
             offset: found.middle - middle - (middle as f64 * drift) as i64,
             drift,
             inside: found.inside,
@@ -425,7 +432,8 @@ impl Schedule<'_> {
         }
     }
 
-    /// How far the offsets that are best for a part of the events are from the one found for all, at most: clocks need not drift evenly.
+    /// The largest distance between the best offsets of a part of the events and the overall offset: drift
+    /// may be uneven.
     fn worst_miss(&self, events: &[Event], fit: &Fit) -> i64 {
         let miss = |part: &[Event]| {
             let middle = part.get(part.len() / 2)?.at;
@@ -471,7 +479,7 @@ impl Schedule<'_> {
             levels.push((edges[0].0, count));
         }
         levels.push((reach, 0));
-        // Nearly as good is as good: single events are astray.
+        // Slightly fewer count as equal: single events are outliers.
         let enough = (most - (most / 500).max(1)).max(1);
         let (mut low, mut longest) = (None, (0, 0));
         for &(at, level) in &levels {
@@ -497,7 +505,7 @@ impl Schedule<'_> {
     }
 }
 
-/// A range of offsets that are equally good.
+/// A range of equally good offsets.
 #[derive(Clone, Copy, Debug)]
 struct Plateau {
     middle: i64,
@@ -507,7 +515,7 @@ struct Plateau {
     judged: u64,
 }
 
-/// How much likelier than by chance so many events lie inside: a log likelihood.
+/// How much likelier than by chance it is that this many events lie inside: a log likelihood.
 fn score(inside: u64, judged: u64, gaps: &[Gaps]) -> f64 {
     let gain = f64::from(gaps.iter().fold(0.0f32, |most, gaps| most.max(gaps.inside)));
     let cost = f64::from(gaps.iter().fold(0.0f32, |most, gaps| most.min(gaps.outside)));
@@ -517,15 +525,16 @@ fn score(inside: u64, judged: u64, gaps: &[Gaps]) -> f64 {
 /// Offsets nearer than this are the same answer.
 const NEAR: i64 = 1_000_000;
 const SHARE_MIN: f64 = 0.90;
-/// By how much the best offset's log likelihood must be ahead: events are not independent, so that much more than chance could make is asked.
+/// The required lead of the best offset's log likelihood. Events are not independent, so this is far more
+/// than chance could produce.
 const SCORE_MIN: f64 = 60.0;
 
 fn clamp(time: u64) -> i64 {
-    // Room for sums.
+    // Leaves room for sums.
     i64::try_from(time).unwrap_or(i64::MAX).min(1 << 62)
 }
 
-/// 64 bits from a bit on; there are zeros beyond both ends.
+/// 64 bits from a bit on, with zeros beyond both ends.
 fn bits(words: &[u64], at: i64) -> u64 {
     let word =
         |number: i64| usize::try_from(number).ok().and_then(|number| words.get(number)).copied().unwrap_or(0);
@@ -534,7 +543,7 @@ fn bits(words: &[u64], at: i64) -> u64 {
     if shift == 0 { low } else { low | word(number + 1) << (64 - shift) }
 }
 
-/// Pieces of the events of this length, those with most events first.
+/// Slices of the events of this length, those with most events first.
 fn windows(events: &[Event], length: i64) -> Vec<&[Event]> {
     let (Some(first), Some(last)) = (events.first(), events.last()) else { return Vec::new() };
     if last.at - first.at <= length {
@@ -555,7 +564,8 @@ fn windows(events: &[Event], length: i64) -> Vec<&[Event]> {
     windows
 }
 
-/// The step by which the guest's clock advances, if that is so long that events of a VCPU share their time with others, and the rest are whole steps apart.
+/// The step of the guest's clock, if it is so long that events of a VCPU have equal times and all others are
+/// whole steps apart.
 fn coarse_step(events: &[Event]) -> Option<i64> {
     let mut last: Vec<Option<i64>> = Vec::new();
     let (mut same, mut steps) = (0, Vec::new());
@@ -568,19 +578,19 @@ fn coarse_step(events: &[Event]) -> Option<i64> {
         }
     }
     steps.sort_unstable();
-    // By a clock that counts ns hardly any events happen at one time, and some happen a few µs apart.
+    // On a clock that counts ns, hardly any events have equal times, and some are a few µs apart.
     let shortest = *steps.get(steps.len() / 100)?;
     let shared = same * 10 > steps.len();
     (shortest >= COARSE && shared || same > steps.len()).then(|| steps[steps.len() / 4])
 }
 
-/// At most so many events, spread evenly.
+/// At most this many events, spread evenly.
 fn thinned(events: &[Event], most: usize) -> Vec<Event> {
     let step = events.len().div_ceil(most).max(1);
     events.iter().step_by(step).copied().collect()
 }
 
-/// At most so many events in an order that has nothing to do with time, always the same.
+/// At most this many events, in a fixed order that is independent of time.
 fn shuffled(events: &[Event], most: usize) -> Vec<Event> {
     let mut events = thinned(events, most);
     let mut state = 1u64;
@@ -595,7 +605,7 @@ fn shuffled(events: &[Event], most: usize) -> Vec<Event> {
 mod tests {
     use super::*;
 
-    /// A number that looks like chance, the same every time.
+    /// Pseudo-random numbers, the same in every run.
     struct Dice(u64);
 
     impl Dice {
@@ -616,7 +626,7 @@ mod tests {
         spans
     }
 
-    /// Events inside the spans, as a guest's clock shows them.
+    /// Events inside the spans, on the guest's clock.
     fn events(dice: &mut Dice, spans: &[(u64, u64)], offset: i64, drift: f64, count: usize) -> Vec<Event> {
         let mut events: Vec<Event> = (0..count)
             .map(|_| {
@@ -663,7 +673,7 @@ mod tests {
                 assert!((found - true_at).abs() < 15_000, "{shown}: {} ns beside", found - true_at);
             }
             assert!(fit.inside as f64 > fit.judged as f64 * 0.99);
-            // A scale that was given is not searched for.
+            // With a given scale, the rate is not searched for.
             assert!(matches!(schedule(&spans).fit(&events, false), Err(Unfit::Ambiguous { .. })));
         }
     }
@@ -688,7 +698,7 @@ mod tests {
         assert_eq!(Schedule::new(vec![&[]], vec![(0, 10)]).fit(&many, true), Err(Unfit::NoSpans));
         let spans = spans(&mut dice, 1_000_000_000, 9_000_000_000, 800_000, 900_000);
         assert_eq!(schedule(&spans).fit(&many[..50], true), Err(Unfit::TooFew(50)));
-        // A guest of somewhere else.
+        // A guest that ran elsewhere.
         let other = super::tests::spans(&mut Dice(77), 1_000_000_000, 9_000_000_000, 700_000, 1_100_000);
         let strange = events(&mut dice, &other, 500, 0.0, 5_000);
         assert!(matches!(schedule(&spans).fit(&strange, true), Err(Unfit::Ambiguous { .. })));
@@ -701,7 +711,8 @@ mod tests {
         assert!(matches!(schedule(&spans).fit(&events, true), Err(Unfit::Ambiguous { .. })));
     }
 
-    /// A day of which a few seconds each are kept, as of a long recording; the clocks were compared in the first of them.
+    /// One day, of which a few seconds each are kept, as for a long recording; the clocks were compared in
+    /// the first of them.
     #[test]
     fn a_drift_is_followed_through_a_long_recording_and_the_claim_holds_everywhere() {
         for (seed, drift) in [(21, 7.3e-6), (22, -1.9e-6)] {
@@ -735,7 +746,7 @@ mod tests {
         }
     }
 
-    /// No straight line is right then, and what is claimed says so.
+    /// No straight line fits then, and the stated error says so.
     #[test]
     fn a_clock_that_drifts_unevenly_is_claimed_to_no_more_than_holds() {
         let mut dice = Dice(31);

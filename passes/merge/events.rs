@@ -1,4 +1,5 @@
-//! The guests' events beside the host's: new ids, the ID_INDEX records that tell whose they are, and their names.
+//! Adds the guests' events to the host's: new ids, the ID_INDEX records that name their machines, and their
+//! names.
 
 use std::collections::HashMap;
 
@@ -14,7 +15,7 @@ use super::placed::Placed;
 use super::translate::NewId;
 use crate::support::event_ids::FreeIds;
 
-/// What the records of a guest become, in ids and events.
+/// How a guest's ids and events appear in the output.
 pub(crate) struct Translation {
     pub(crate) events: Vec<Event>,
     pub(crate) ids: HashMap<u64, NewId>,
@@ -40,10 +41,11 @@ pub(crate) fn translation(
             set_attr_flag(raw, EXCLUDE_HOST, true, endian);
             set_attr_flag(raw, EXCLUDE_GUEST, false, endian);
             if event.attr().is_tracepoint() {
-                // The host's recording has no format for it, and perf opens none with a tracepoint it has no format for.
+                // The host's recording has no format for it, and perf refuses a tracepoint without a format.
                 set_event(raw, SOFTWARE, DUMMY, endian);
             }
-            // A larger attr than the host's locks out the perf that recorded the host, and may say no more.
+            // An attr larger than the host's locks out the perf that recorded the host, and its additional
+            // bytes may be zeros.
             if raw.len() > host_attr && raw[host_attr..].iter().all(|&byte| byte == 0) {
                 shorten_attr(raw, host_attr, endian);
             }
@@ -73,11 +75,11 @@ pub(crate) fn translation(
 /// Bits of an attr's flags.
 const EXCLUDE_HOST: u32 = 19;
 const EXCLUDE_GUEST: u32 = 20;
-/// `attr.type` and `attr.config` of an event that never happens.
+/// `attr.type` and `attr.config` of an event that never counts.
 const SOFTWARE: u32 = 1;
 const DUMMY: u64 = 9;
 
-/// `cpu-clock` becomes `cpu-clock:G`, as perf names an event that counts in guests only.
+/// `cpu-clock` becomes `cpu-clock:G`, perf's name for an event that counts only in guests.
 fn guest_name(name: &[u8]) -> Vec<u8> {
     const MODIFIERS: &[u8] = b"ukhHGpPSDIWeb";
     let is_modifiers = |text: &[u8]| text.iter().all(|byte| MODIFIERS.contains(byte));
@@ -95,7 +97,7 @@ fn guest_name(name: &[u8]) -> Vec<u8> {
     new
 }
 
-/// Feature EVENT_DESC with the guests' events behind the host's; `None` where the host has none.
+/// Feature EVENT_DESC with the guests' events after the host's; `None` if the host has none.
 pub(crate) fn event_desc(
     session: &Session,
     guests: &[(&Recording, &[Event])],
@@ -110,7 +112,7 @@ pub(crate) fn event_desc(
     let written: Vec<_> = events.iter().map(|event| event.written(size, endian).into_owned()).collect();
     let mut names: Vec<Vec<u8>> = host.iter().map(|event| event.name.to_vec()).collect();
     let host_events = events.len() - guests.iter().map(|(_, events)| events.len()).sum::<usize>();
-    // It has one for each event, or says nothing about the guests' either.
+    // The host must have one for each event, or the guests' would be assigned to the wrong attrs.
     if host.len() != host_events {
         return None;
     }

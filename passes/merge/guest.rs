@@ -1,4 +1,4 @@
-//! A guest's recording, and what one survey of it finds.
+//! A guest's recording and its survey.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
@@ -22,7 +22,8 @@ use crate::sort::sort;
 use crate::support::ids::{MappedIds, dso_name, object_of, recorded_on};
 use crate::support::watermarks::watermarks;
 
-/// A batch's earliest and latest time of a merged record (the earliest being the later where there is none), and its bytes.
+/// The earliest and the latest time of the merged records in a batch (the earliest is the larger one if there
+/// are none), and their bytes.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     earliest: u64,
@@ -34,26 +35,27 @@ struct Part {
 #[derive(Clone, Default, Debug)]
 pub(crate) struct GuestFacts {
     pub(crate) time_conv: Option<TimeConv>,
-    /// The VCPU an id belongs to; `None` where it belongs to all.
+    /// The VCPU of each id; `None` if the id belongs to several.
     pub(crate) vcpu_of_id: BTreeMap<u64, Option<u32>>,
-    /// The same as the records show it, for recordings that have no ID_INDEX, and what the last one showed.
+    /// The same from the records, for recordings without ID_INDEX, and the last result.
     seen: BTreeMap<u64, BTreeSet<u32>>,
     last_seen: Option<(u64, u32)>,
     /// Entries of feature BUILD_ID among the records.
     build_ids: Vec<u8>,
-    /// Those that MMAP2 records hold.
+    /// The ids in MMAP2 records.
     pub(crate) mapped_ids: MappedIds,
-    /// By kind, how many records will be left out and how many merged; of the kernel's kinds.
+    /// For each of the kernel's kinds, the numbers of records that will be dropped and merged.
     counts: Vec<[u64; 2]>,
     /// Merged records without a time.
     pub(crate) timeless: u64,
     pub(crate) moments: Moments,
-    /// Times of the first and the last sample that is merged.
+    /// Times of the first and the last merged sample.
     pub(crate) sampled: Option<(u64, u64)>,
     parts: Vec<Part>,
-    /// The kernel, its modules and files that processes run, whose mappings do not tell their build-id; whether a kernel mapped them.
+    /// The kernel, its modules and the files of processes whose mappings do not have a build-id; and whether
+    /// a kernel mapped them.
     files: BTreeSet<(bool, Box<[u8]>)>,
-    /// What could not be read, as said.
+    /// Reports of what could not be read.
     pub(crate) torn: Vec<String>,
 }
 
@@ -66,7 +68,7 @@ pub(crate) struct Guest {
 }
 
 impl Guest {
-    /// Looks at all of it. Errors on what can't be merged, whatever the host.
+    /// Surveys the recording. Errors if it cannot be merged into any host.
     pub(crate) fn new(
         mut recording: Recording,
         chosen: MergedKinds,
@@ -97,12 +99,13 @@ impl Guest {
         Ok(Guest { recording, facts, chosen })
     }
 
-    /// VCPUs that its records or ids name.
+    /// The VCPUs in its records and ids.
     pub(crate) fn vcpus(&self) -> BTreeSet<u32> {
         self.facts.vcpu_of_id.values().flatten().copied().chain(self.facts.seen_vcpus()).collect()
     }
 
-    /// Its build-ids as entries of the host's feature BUILD_ID, and how many of them are of guests of its own, for whom there is no place.
+    /// Its build-ids as entries of the host's feature BUILD_ID, and the number of those that belong to guests
+    /// of its own, which the host cannot represent.
     pub(crate) fn build_ids(&self, machine: u32) -> (Vec<u8>, u64) {
         let endian = self.recording.endian;
         let section = self.recording.features.get(&Feature::BUILD_ID).map_or(&[][..], |section| section);
@@ -118,18 +121,19 @@ impl Guest {
                 _ => false,
             };
             let misc = entry.misc & BUILD_ID_SIZE_VALID | if kernel { GUEST_KERNEL } else { GUEST_USER };
-            // It fitted before.
+            // It did fit before.
             let _ = BuildIdEntry { misc, pid: machine as i32, ..entry }.write_section(endian, &mut entries);
         }
         (entries, nested)
     }
 
-    /// Adds those of what the guest ran, where `entries` has none yet, from below this folder; returns how many it has, and how many it has not.
+    /// Adds the missing build-ids of the files that the guest ran, from below this folder; returns how many
+    /// were found and how many were not.
     pub(crate) fn build_ids_below(&self, root: &Path, machine: u32, entries: &mut Vec<u8>) -> (u64, u64) {
         let endian = self.recording.endian;
         let finder = Finder::new(Places {
             roots: vec![root.to_owned()],
-            // A guest that still runs, mounted here, has its /proc and /sys.
+            // If a running guest is mounted here, it has its /proc and /sys.
             recorded_on: recorded_on(&self.recording.features, endian),
             running_kernel: true,
             system_root: root.to_owned(),
@@ -155,10 +159,11 @@ impl Guest {
     }
 }
 
-/// What is to wait in memory at most, bytes: what perf puts into two rounds is far less, but the files of a directory are in no order.
+/// The most bytes that may wait in memory: perf's two rounds are far smaller, but the files of a directory
+/// are unordered.
 const WAITING_MAX: u64 = 32 << 20;
 
-/// The recording in the order of time, in a temporary file.
+/// Sorts the recording by time into a temporary file.
 fn sorted(recording: Recording, threads: usize, temp_files: TempFiles) -> Result<Recording> {
     let name = recording.name.clone();
     let file = temp_files().with_context(|| format!("{name}: can't create a temporary file to sort it"))?;
@@ -167,7 +172,7 @@ fn sorted(recording: Recording, threads: usize, temp_files: TempFiles) -> Result
     Ok(Recording::from_file(file, name, temp_files)?)
 }
 
-/// From the earlier begin to the later end.
+/// From the earlier start to the later end.
 fn wider(one: (u64, u64), other: (u64, u64)) -> (u64, u64) {
     (one.0.min(other.0), one.1.max(other.1))
 }
@@ -292,7 +297,7 @@ impl GuestFacts {
         Ok(())
     }
 
-    /// Before perf 6.0 there was no ID_INDEX, but an id of one CPU shows nothing but that CPU.
+    /// Before perf 6.0 there was no ID_INDEX, but records reveal the CPU of an id that belongs to one.
     fn settle(&mut self) {
         for (&id, vcpus) in &self.seen {
             let only = vcpus.first().copied().filter(|_| vcpus.len() == 1);
@@ -301,12 +306,12 @@ impl GuestFacts {
         self.vcpu_of_id.remove(&0);
     }
 
-    /// What will be merged, by kind.
+    /// The records to merge, by kind.
     pub(crate) fn merged(&self) -> BTreeMap<RecordType, u64> {
         self.count(1)
     }
 
-    /// What will not.
+    /// The records to drop, by kind.
     pub(crate) fn left_out(&self) -> BTreeMap<RecordType, u64> {
         self.count(0)
     }
@@ -324,19 +329,19 @@ impl GuestFacts {
         }
     }
 
-    /// First and last time of merged records.
+    /// First and last time of the merged records.
     pub(crate) fn times(&self) -> Option<(u64, u64)> {
         let first = self.parts.iter().map(|part| part.earliest).min()?;
         let last = self.parts.iter().map(|part| part.latest).max()?;
         (first <= last).then_some((first, last))
     }
 
-    /// For each batch, the earliest time behind it.
+    /// For each batch, the earliest time after it.
     pub(crate) fn watermarks(&self) -> VecDeque<u64> {
         watermarks(self.parts.iter().map(|part| part.earliest))
     }
 
-    /// So many bytes would wait at a time for what is earlier.
+    /// The most bytes that wait at a time for earlier records.
     fn waiting_max(&self) -> u64 {
         let mut waiting: Vec<Part> = Vec::new();
         let mut most = 0;

@@ -1,9 +1,10 @@
-//! How many of a guest's records lie where the host ran their VCPU: nearly all, all the time, if its offset is right.
+//! Counts how many of a guest's records fall into times when the host ran their VCPU: nearly all, in every
+//! part, if the offset is right.
 
-/// A guest's time is judged in so many parts of the same length, each for itself.
+/// A guest's time is divided into this many parts of equal length, each judged separately.
 pub(crate) const PARTS: usize = 32;
 
-/// What was seen in a part.
+/// The counts of a part.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Judged {
     pub(crate) inside: u64,

@@ -1,4 +1,4 @@
-//! Finds the threads of the host that run VCPUs, and the guests that were merged before.
+//! Finds the host's threads that run VCPUs, and guests that were merged before.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,10 +11,10 @@ use super::clock::TimeConv;
 use super::spec::GuestSpec;
 use crate::support::text::{list, ranges};
 
-/// Names that virtual machine monitors give their VCPU threads, up to the number.
+/// Names that virtual machine monitors give their VCPU threads, before the number.
 const VCPU_NAMES: [&[u8]; 5] = [b"CPU ", b"vcpu", b"fc_vcpu ", b"crosvm_vcpu", b"kvm-vcpu-"];
 
-/// The number of a VCPU whose thread has this name: `CPU 1/KVM`, `fc_vcpu 1`.
+/// The VCPU of a thread with this name: `CPU 1/KVM`, `fc_vcpu 1`.
 fn vcpu_of(comm: &[u8]) -> Option<u32> {
     VCPU_NAMES.iter().find_map(|name| {
         let rest = comm.strip_prefix(*name)?;
@@ -36,10 +36,10 @@ pub(crate) struct Thread {
 pub(crate) struct Machines {
     /// By process and VCPU.
     pub(crate) vcpus: BTreeMap<u32, BTreeMap<u32, Thread>>,
-    /// Guests that are in the host's recording already.
+    /// Guests already in the host's recording.
     pub(crate) merged: BTreeSet<u64>,
     pub(crate) time_conv: Option<TimeConv>,
-    /// The largest id of an event that pipe data tells among its records.
+    /// The largest event id that pipe data has among its records.
     pub(crate) late_id: u64,
     pub(crate) finished_init: bool,
 }
@@ -80,7 +80,7 @@ impl Machines {
         }
     }
 
-    /// Takes in what a batch that follows told.
+    /// Absorbs a later batch.
     pub(crate) fn join(&mut self, later: Machines) {
         for (pid, vcpus) in later.vcpus {
             self.vcpus.entry(pid).or_default().extend(vcpus);
@@ -96,7 +96,7 @@ fn threads_text(threads: &BTreeMap<u32, Thread>) -> String {
     list(threads.values().map(|thread| format!("{} ({})", thread.tid, thread.name)))
 }
 
-/// The processes that may run a guest: those with threads of all its VCPUs.
+/// The processes that may run a guest: those with threads for all its VCPUs.
 pub(crate) fn find_pids(
     name: &str,
     machines: &Machines,

@@ -30,37 +30,38 @@ use crate::support::event_ids::{FreeIds, lacks_identifier};
 pub(crate) struct Merging {
     endian: Endian,
     guests: Vec<ActiveGuest>,
-    /// ID_INDEX records; they and records without a time go before the host's first record with one. Empty from then on.
+    /// ID_INDEX records; they and records without a time go before the host's first record with a time. Empty
+    /// after that.
     front: Vec<Vec<u8>>,
     begun: bool,
-    /// Where that was, if not at the FINISHED_INIT; the host has one elsewhere.
+    /// The place where that was, unless at the FINISHED_INIT, which the host has elsewhere.
     begun_at: Option<(RecordType, Origin)>,
     finished_init: bool,
-    /// The host's switches, and what its VCPU threads do at the time of the guests' record that was put last.
+    /// The host's switches, and the state of its VCPU threads at the time of the last guest record written.
     pub(crate) switches: Switches,
     now: Vec<ThreadState>,
-    /// Batches have been looked at before their records come, as they are where no other pass stands before this one.
+    /// Batches were prescanned, because this pass is the first of the chain.
     prescanned: bool,
-    /// Host events' first ids, where the host's records must get an IDENTIFIER.
+    /// The first id of each host event, if the host's records must get an IDENTIFIER.
     identify: Option<Vec<u64>>,
 }
 
-/// A guest, its records in order, and how they compare to the schedule.
+/// A guest, its records in order, and their relation to the schedule.
 #[derive(Debug)]
 struct ActiveGuest {
     guest: Guest,
     translator: Arc<Translator>,
     sorted: Sorted,
     judged: Vec<Judged>,
-    /// From when to when it reaches on the host.
+    /// Its first and last time on the host.
     times: Option<(u64, u64)>,
 }
 
-/// Bytes that are put behind the host's records at a time.
+/// The number of bytes inserted at a time after the host's records.
 const STEP: usize = 4 << 20;
 
 impl Merging {
-    /// Gives the recording the guests' events, build-ids and span of time.
+    /// Adds the guests' events, build-ids and times to the recording.
     pub(crate) fn new(
         guests: Vec<(Placed, Clock)>,
         run_log: &VcpuRunLog,
@@ -149,10 +150,10 @@ impl Merging {
         session.events = events;
         session.add_build_ids(&build_ids);
         if session.feature(Feature::BUILD_ID).is_some() {
-            // It hides the ids in MMAP2 records.
+            // The feature hides the ids in MMAP2 records.
             session.add_build_ids(&mapped_ids);
         }
-        // perf writes 0..0 where it did not look at the samples; what is unknown stays so.
+        // perf writes 0..0 if it did not read the samples; unknown times stay unknown.
         let section =
             session.feature(Feature::SAMPLE_TIME).and_then(|section| SampleTime::read(section, endian));
         let known = section.filter(|times| times.last_ns != 0);
@@ -174,7 +175,7 @@ impl Merging {
         })
     }
 
-    /// What must stand before any record with a time.
+    /// Writes what must precede any record with a time.
     fn start(&mut self, out: &mut Emit<'_>) -> Result<()> {
         self.begun = true;
         for record in std::mem::take(&mut self.front) {
@@ -186,11 +187,11 @@ impl Merging {
         Ok(())
     }
 
-    /// Puts the guests' records up to a time, or about `most` bytes of them; true if there may be more.
+    /// Writes the guests' records up to a time, or about `most` bytes; returns true if there may be more.
     fn put(&mut self, limit: u64, most: usize, out: &mut Emit<'_>) -> Result<bool> {
         let mut put = 0;
         while put < most {
-            // Whose turn it is, and when the next one's is.
+            // The two earliest guests and the times of their next records.
             let mut turns: [Option<(u64, usize)>; 2] = [None; 2];
             for (number, way) in self.guests.iter_mut().enumerate() {
                 if let Some(time) = way.sorted.peek(limit)? {
@@ -205,7 +206,7 @@ impl Merging {
             }
             let [Some((_, number)), next] = turns else { return Ok(false) };
             let Some(way) = self.guests.get_mut(number) else { return Ok(false) };
-            // Of one moment, those of the guest that was named first go first.
+            // Records with the same time are written in the order of the guests on the command line.
             let until = next
                 .map_or(limit, |(time, other)| if number < other { time } else { time.saturating_sub(1) });
             let (records, bytes) = way.sorted.take(until.min(limit));
@@ -234,7 +235,7 @@ impl Merging {
 
 impl Rewrite for Merging {
     fn begin_batch(&mut self, _batch: &Batch) -> Interest {
-        // Once the guests' records have begun, they go in at FINISHED_ROUNDs only.
+        // After the first guest record, records are inserted only at FINISHED_ROUNDs.
         if self.begun && self.identify.is_none() {
             Interest::KeepRest(Kinds::of(&[RecordType::FINISHED_ROUND]))
         } else {
@@ -256,10 +257,10 @@ impl Rewrite for Merging {
             }
         }
         if record.kind() == RecordType::FINISHED_ROUND {
-            // Older records than this may not follow it, and the host's switches are known up to there.
+            // No older records may follow it, and the host's switches are known up to there.
             let settled = self.switches.finish_round();
             self.put(settled, usize::MAX, out)?;
-            // Also where no guest has records, or switches would pile up.
+            // Also if no guest has records; otherwise switches would pile up.
             advance(&mut self.now, &mut self.switches, settled);
         }
         match &self.identify {
@@ -323,7 +324,7 @@ impl Prescan for Switches {
     }
 }
 
-/// What the threads do at this time.
+/// The states of the threads at this time.
 fn advance(now: &mut [ThreadState], switches: &mut Switches, time: u64) {
     while let Some(switch) = switches.next_until(time) {
         if let Some(now) = now.get_mut(switch.thread as usize) {
@@ -332,12 +333,12 @@ fn advance(now: &mut [ThreadState], switches: &mut Switches, time: u64) {
     }
 }
 
-/// It is of the kernel, or a HEADER_BUILD_ID that perf inject made for a sample.
+/// True for kernel records, and for a HEADER_BUILD_ID that perf inject made for a sample.
 fn has_sample_id(record: &Record<'_>, layouts: &Layouts) -> bool {
     record.kind().is_kernel() || layouts.layout_of_build_id(record).is_some()
 }
 
-/// A record of the host with an IDENTIFIER, `first` being the first id of each event.
+/// A host record with an IDENTIFIER; `first` holds the first id of each event.
 fn with_identifier(record: &Record<'_>, layouts: &Layouts, first: &[u64]) -> Result<Vec<u8>> {
     let event = layouts.event_of(record);
     let layout = event.and_then(|event| layouts.all().get(event));

@@ -1,5 +1,6 @@
-//! Moments of a guest, a bounded number of them from all of its recording: dense in some slices of time, so that a slice can be compared with the
-//! host's schedule, and slices from the begin to the end, so that the clocks can be followed through.
+//! Keeps a bounded number of moments from all of a guest's recording: dense in some slices of time, so that a
+//! slice can be compared with the host's schedule, and slices from start to end, so that the clocks can be
+//! followed.
 
 /// A moment at which a VCPU ran.
 #[derive(Clone, Copy, Debug)]
@@ -9,28 +10,28 @@ pub(crate) struct Moment {
     pub(crate) vcpu: VcpuRef,
 }
 
-/// How a record names the VCPU that ran.
+/// How a record identifies the VCPU that ran.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum VcpuRef {
     Vcpu(u32),
-    /// The one that an id belongs to.
+    /// The VCPU of an id.
     OfId(u64),
 }
 
-/// The most moments that are kept.
+/// The most moments kept.
 const MOMENTS_MAX: usize = 1 << 19;
-/// A slice of time is 2 to the power of this long, ns: some seconds.
+/// The length of a slice of time is 2 to the power of this, ns: some seconds.
 const SLICE_BITS: u32 = 32;
-/// With more moments than this in a slice it is the slices that are thinned out, with fewer there are fewer slices.
+/// If slices have more moments than this, moments are thinned out; if fewer, slices are.
 const DENSE: usize = 8192;
 
-/// The moments that are kept.
+/// The moments kept.
 #[derive(Clone, Debug)]
 pub(crate) struct Moments {
     kept: Vec<Moment>,
     /// The slice of the first one.
     first: Option<u64>,
-    /// One in so many slices is kept, and one in so many moments of those.
+    /// One in this many slices is kept, and one in this many of their moments.
     slices: u64,
     every: u64,
     seen: u64,
@@ -44,7 +45,7 @@ impl Default for Moments {
 }
 
 impl Moments {
-    /// Takes in a moment; those of a recording come in the order of the file.
+    /// Takes in a moment; they come in file order.
     pub(crate) fn push(&mut self, moment: Moment) {
         let slice = moment.time >> SLICE_BITS;
         let first = *self.first.get_or_insert(slice);
@@ -61,17 +62,17 @@ impl Moments {
         self.kept.push(moment);
     }
 
-    /// Absorbs those of a later batch.
+    /// Absorbs the moments of a later batch.
     pub(crate) fn join(&mut self, later: Moments) {
         later.kept.into_iter().for_each(|moment| self.push(moment));
     }
 
-    /// All of them, in the order of the file.
+    /// All moments, in file order.
     pub(crate) fn take(&mut self) -> Vec<Moment> {
         std::mem::take(self).kept
     }
 
-    /// Halves them, about.
+    /// Drops about half of them.
     fn thin_out(&mut self, first: u64) {
         let mut slices: Vec<u64> = self.kept.iter().map(|moment| moment.time >> SLICE_BITS).collect();
         slices.dedup();
@@ -92,7 +93,8 @@ impl Moments {
     }
 }
 
-/// One in so many slices, and near the first one more, so that no next one is much further away than all before it: 1, 2, 3, 4, 6, 8, 12 and so on.
+/// True for one in `one_in` slices, and for more near the first, so that no gap is much longer than the time
+/// before it: 1, 2, 3, 4, 6, 8, 12 and so on.
 fn is_kept(slice: u64, one_in: u64) -> bool {
     slice.is_multiple_of(one_in) || slice >> slice.trailing_zeros() <= 3
 }

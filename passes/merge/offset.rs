@@ -17,18 +17,19 @@ use super::placed::{Opened, Placed, Process};
 use super::switches::VcpuRunLog;
 use crate::support::text::{list, signed_seconds};
 
-/// A guest whose process is known, and what is known of its clock.
+/// A guest whose process is known, with the state of its clock.
 pub(crate) type Found = (Placed, Approach);
 
-/// How far a clock has been found.
+/// How far the search for a clock has come.
 #[derive(Debug)]
 pub(crate) enum Approach {
     Known(Clock),
-    /// From a part of the host's recording, to be followed through the rest.
+    /// Known for a part of the host's recording, to be followed through the rest.
     InPart(Timeline, Fit),
 }
 
-/// The clock of each guest, and where several processes may have run it, its process: the one whose schedule it fits.
+/// The clock of each guest and, if several processes may have run it, its process: the one whose schedule it
+/// fits.
 pub(crate) fn find_clocks(
     guests: Vec<Opened>,
     machines: &Machines,
@@ -52,7 +53,7 @@ pub(crate) fn find_clocks(
         }
         tried.push((opened, timeline, fits));
     }
-    // A guest that fits one process only takes that from the others.
+    // A guest that fits only one process takes that process from the others.
     for _ in 0..tried.len() {
         for (opened, _, fits) in tried.iter_mut().filter(|(opened, ..)| opened.processes.len() > 1) {
             let free = |at: &usize| fits[*at].is_ok() && !taken.contains(&opened.processes[*at].pid);
@@ -75,7 +76,7 @@ pub(crate) fn find_clocks(
         .collect()
 }
 
-/// Which process ran the guest must be clear.
+/// Checks that the process of the guest is unambiguous.
 fn check_process(opened: &Opened, fits: &[Result<Fit, Unfit>]) -> Result<()> {
     if opened.processes.len() == 1 {
         return Ok(());
@@ -91,7 +92,8 @@ fn check_process(opened: &Opened, fits: &[Result<Fit, Unfit>]) -> Result<()> {
     )
 }
 
-/// Given, or found: by the schedule, which is exact to microseconds, else by the wall clocks that both recordings tell.
+/// Takes the clock from the options, or finds it: by the schedule, exact to microseconds, or else by the wall
+/// clocks in both recordings.
 fn approach(
     opened: &Opened,
     timeline: Timeline,
@@ -127,7 +129,7 @@ fn approach(
         return Ok(Approach::Known(Clock { offset, ..timeline.clock }));
     }
     let differ = differ.map_or(String::new(), |differ| format!(" ({differ})"));
-    // What the guest's kernel takes for the rate of its clock may be far from it, and then the rate is half of the answer.
+    // The guest kernel's idea of its clock's rate may be far off; then the rate must be found, too.
     let cycles = guest.is_some() && opened.spec.scale.is_none() && matches!(unfit, Unfit::Ambiguous { .. });
     let rate = if cycles {
         "if its kernel misjudges its clock, give scale=, its cycles in a ns of the host (the GHz of the TSC, with all digits of the host's kernel log: \
@@ -138,7 +140,7 @@ fn approach(
     bail!("{name}: cannot determine the clock offset{differ}: {unfit}; {rate}offset= and scale=")
 }
 
-/// The windows of the host's time in which it must be known when VCPUs ran, to follow these guests' clocks.
+/// The windows of host time in which the VCPUs' runs must be known to follow these guests' clocks.
 pub(crate) fn windows(guests: &[Found]) -> Vec<(u64, u64)> {
     let wanted = guests.iter().filter_map(|(_, approach)| match approach {
         Approach::InPart(timeline, fit) => Some(timeline.windows(fit)),
@@ -169,7 +171,7 @@ pub(crate) fn follow_clocks(
     guests.into_iter().map(followed).collect()
 }
 
-/// Clocks that are so much apart do not drift, one of them was misjudged.
+/// Clocks that differ by this much do not drift; one of them was misjudged.
 const MISJUDGED: f64 = 1e-3;
 
 /// `-k` was given on one side only, or with another clock.
@@ -187,7 +189,7 @@ fn clocks_differ(guest: &[Event], host: &[Event]) -> Option<String> {
         .then(|| format!("its times are of {}, the host's of {}, which drift apart", name(guest), name(host)))
 }
 
-/// Both recordings tell what their clocks showed at a wall-clock time.
+/// The offset, if both recordings relate their clocks to the wall clock.
 fn offset_of_wall_clocks(opened: &Opened, session: &Session) -> Option<i64> {
     let read = |section: &[u8]| ClockData::read(section, session.endian);
     let host = read(session.feature(Feature::CLOCK_DATA)?)?;
@@ -196,33 +198,34 @@ fn offset_of_wall_clocks(opened: &Opened, session: &Session) -> Option<i64> {
     i64::try_from(ahead(guest) - ahead(host)).ok()
 }
 
-/// A guest's moments on the host's time scale, but for an offset and a drift.
+/// A guest's moments on the host's time scale, still without offset and drift.
 #[derive(Debug)]
 pub(crate) struct Timeline {
-    /// How times convert, the offset and the scale being those that were given.
+    /// The conversion of times, with offset and scale as given.
     clock: Clock,
-    /// Units of the guest's clock in one of the host's, as far as both know their rates.
+    /// Units of the guest's clock per unit of the host's, as far as both know their rates.
     scale: f64,
-    /// The rate is to be found, too.
+    /// The rate must be found, too.
     drifts: bool,
-    /// The guest's first moment, units of its clock: moment 0 of the events.
+    /// The guest's first moment in units of its clock: time 0 of the events.
     first: u64,
     /// Ascending.
     events: Vec<At>,
 }
 
-/// Moments at which a clock is followed through the host's recording, and so many events at each, ns apart at most.
+/// The number of moments at which a clock is followed through the host's recording, and the events and the
+/// largest length, ns, of each.
 const STOPS: usize = 128;
 const STOP_EVENTS: usize = 512;
 const STOP_LENGTH: i64 = 4_000_000_000;
-/// So far at least the host is looked at around what a guest's events are thought to be, ns.
+/// How much of the host's time is examined at least around the expected place of a guest's events, ns.
 const MARGIN: f64 = 10_000_000.0;
-/// So much more a clock may drift than was seen in the part it was found in.
+/// How much more a clock may drift than in the part in which it was found.
 const DRIFT_MORE: f64 = 2e-6;
 
 impl Timeline {
     fn new(opened: &mut Opened, clock: Clock) -> Timeline {
-        // Units of the guest in a ns, and in a unit, of the host.
+        // Units of the guest per ns, and per unit, of the host.
         let guest_rate = clock.guest.map_or(1.0, |conv| conv.rate());
         let host_rate = clock.host.map_or(1.0, |conv| conv.rate());
         let scale = opened.spec.scale.map_or(guest_rate / host_rate, Scale::get);
@@ -230,7 +233,7 @@ impl Timeline {
         let moments = opened.guest.facts.moments.take();
         let facts = &opened.guest.facts;
         let first = moments.iter().map(|moment| clock.units(moment.time)).min().unwrap_or(0);
-        // The same VCPUs in whichever process.
+        // The same VCPUs in any process.
         let vcpus: Vec<u32> = opened
             .processes
             .first()
@@ -245,7 +248,7 @@ impl Timeline {
         Timeline { clock, scale, drifts: opened.spec.scale.is_none(), first, events }
     }
 
-    /// How it fits the schedule of a process.
+    /// Fits it to the schedule of a process.
     fn fit(&self, process: &Process, run_log: &VcpuRunLog) -> Result<Fit, Unfit> {
         if self.events.is_empty() {
             return Err(Unfit::TooFew(0));
@@ -254,7 +257,8 @@ impl Timeline {
         schedule.fit(self.early(&schedule.covered, run_log.is_cut()), self.drifts)
     }
 
-    /// What can have happened while the host's schedule is known, of guests that were recorded from its begin on.
+    /// The events that can have happened while the host's schedule is known, if the guest was recorded from
+    /// the host's start on.
     fn early(&self, covered: &[(i64, i64)], is_cut: bool) -> &[At] {
         let Some((&(from, _), &(_, to))) = covered.first().zip(covered.last()) else { return &self.events };
         let count = self.events.partition_point(|event| event.at < to - from);
@@ -262,7 +266,8 @@ impl Timeline {
         if is_cut && Schedule::is_enough(early) { early } else { &self.events }
     }
 
-    /// The events at some moments of the whole recording, none of which is much further from where the clock is known than all before it.
+    /// The events at some moments of the whole recording. The distance of each to the range in which the
+    /// clock is known is not much longer than the range before it.
     fn stops(&self, known: (i64, i64)) -> Vec<&[At]> {
         let count = self.events.len();
         let length = (known.1 - known.0).max(1);
@@ -286,7 +291,7 @@ impl Timeline {
         stops.collect()
     }
 
-    /// Where on the host those are, and may be by how much the clock is not known yet.
+    /// The host times of those, widened by what is still unknown about the clock.
     fn windows(&self, fit: &Fit) -> Vec<(u64, u64)> {
         let length = (fit.known.1 - fit.known.0).max(1) as f64;
         let drift = DRIFT_MORE + 2.0 * fit.error as f64 / length;
@@ -305,7 +310,7 @@ impl Timeline {
         schedule(threads, run_log).follow(&events, fit, self.drifts)
     }
 
-    /// `None` for what no clock can be.
+    /// `None` if no clock can be like that.
     fn clock(&self, fit: &Fit) -> Option<Clock> {
         // The guest's first moment is at `fit.offset` on the host.
         let scale = self.scale / (1.0 + fit.drift);
@@ -316,7 +321,7 @@ impl Timeline {
     }
 }
 
-/// When the threads ran, as far as it was watched.
+/// When the threads ran, as far as it was logged.
 fn schedule<'w>(threads: &BTreeMap<u32, Thread>, run_log: &'w VcpuRunLog) -> Schedule<'w> {
     let spans = |thread: &Thread| run_log.run(thread.tid).map_or(&[][..], |run| &run.spans);
     let time = |time: u64| time.min(1 << 62) as i64;
@@ -324,7 +329,7 @@ fn schedule<'w>(threads: &BTreeMap<u32, Thread>, run_log: &'w VcpuRunLog) -> Sch
     Schedule::new(threads.values().map(spans).collect(), covered.collect())
 }
 
-/// A sentence about how sure the fit is.
+/// A sentence about the accuracy of the fit.
 fn about(fit: &Fit) -> String {
     let share = |part: f64| format!("{:.2} %", part * 100.0);
     let inside = share(fit.inside as f64 / fit.judged.max(1) as f64);
@@ -351,7 +356,8 @@ fn about(fit: &Fit) -> String {
 mod tests {
     use super::*;
 
-    /// 2 hours of which the host's schedule is known in the first two minutes only, and by a third look at some moments.
+    /// 2 hours, with the host's schedule known for the first two minutes only, and by a third survey at some
+    /// moments.
     #[test]
     fn the_clock_of_a_long_merge_is_followed_to_its_end() {
         const DRIFT: f64 = 4.2e-6;
@@ -385,7 +391,7 @@ mod tests {
             let off = |event: &At| (fit.offset - BEGIN) as f64 + event.at as f64 * (fit.drift - DRIFT);
             timeline.events.iter().map(|event| off(event).abs() as i64).max().unwrap()
         };
-        // What the begin alone says is wrong at the end.
+        // The fit of the start alone is wrong at the end.
         assert!(far_off(&fit) > 40_000, "{} ns", far_off(&fit));
         let run_log = run_log.narrowed_to(timeline.windows(&fit)).seen(&spans, None);
         let found = timeline.follow(&threads, fit, &run_log);

@@ -1,4 +1,4 @@
-//! The guests, each with the process and the threads of the host that run it.
+//! The guests, each with the host process and threads that run it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use super::machines::{Machines, Thread, find_pids, find_threads};
 use super::spec::{GuestSpec, MergeOptions};
 use crate::support::text::list;
 
-/// A guest, and where it may have run.
+/// A guest and the processes that may have run it.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) spec: GuestSpec,
@@ -26,7 +26,7 @@ pub(crate) struct Opened {
     pub(crate) processes: Vec<Process>,
 }
 
-/// A process of the host, and the threads of it that run VCPUs.
+/// A host process, and its threads that run VCPUs.
 #[derive(Clone, Debug)]
 pub(crate) struct Process {
     pub(crate) pid: u32,
@@ -34,14 +34,14 @@ pub(crate) struct Process {
     pub(crate) threads: BTreeMap<u32, Thread>,
 }
 
-/// A guest and where it ran.
+/// A guest and the process that ran it.
 #[derive(Debug)]
 pub(crate) struct Placed {
     pub(crate) guest: Guest,
     pub(crate) pid: u32,
     /// By VCPU.
     pub(crate) threads: BTreeMap<u32, Thread>,
-    /// Stands for its `/`.
+    /// Replaces its `/`.
     pub(crate) root: Option<PathBuf>,
 }
 
@@ -50,7 +50,7 @@ impl Opened {
         self.guest.recording.name.clone()
     }
 
-    /// It ran in this process.
+    /// Assigns the guest to this process.
     pub(crate) fn placed(
         self,
         process: Process,
@@ -135,7 +135,8 @@ pub(crate) fn open_guests(
         opened.push((spec, guest, hostname));
     }
     let mut pids: Vec<Option<u32>> = opened.iter().map(|(spec, ..)| spec.pid).collect();
-    // What only one process can have run takes that from the others, in whatever order they are named.
+    // A guest that only one process can have run takes that process from the others, in any order of the
+    // arguments.
     for _ in 0..opened.len() {
         for ((_, guest, _), pid) in opened.iter().zip(&mut pids).filter(|(_, pid)| pid.is_none()) {
             let found = find_pids("", machines, &taken, &guest.vcpus(), None).unwrap_or_default();
@@ -168,7 +169,7 @@ pub(crate) fn open_guests(
     Ok(guests)
 }
 
-/// What no guest could be merged into.
+/// Refuses hosts into which no guest can be merged.
 fn check_host(session: &Session) -> Result<()> {
     ensure!(!session.events.is_empty(), "{}: the host's recording has no event", session.name);
     for (index, event) in session.events.iter().enumerate() {
@@ -181,7 +182,7 @@ fn check_host(session: &Session) -> Result<()> {
     Ok(())
 }
 
-/// The name of the machine, when host and guest call it the same.
+/// The machine's name, if host and guest have the same.
 fn same_machine(session: &Session, guest: &Recording) -> Option<String> {
     let host = read_str(session.feature(Feature::HOSTNAME)?, session.endian)?;
     let guest = read_str(guest.features.get(&Feature::HOSTNAME)?, guest.endian)?;

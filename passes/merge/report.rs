@@ -60,12 +60,13 @@ pub(crate) fn tell(
     times.transpose()
 }
 
-/// With fewer records nothing is concluded from where they lie.
+/// With fewer records, nothing is concluded from their places.
 const JUDGED_MIN: u64 = 100;
-/// At a wrong offset it is what share of the time VCPUs run, and some percent less than all where it is wrong by some µs.
+/// At a wrong offset, this is the share of time for which VCPUs run; it is some percent below 1 if the offset
+/// is wrong by some µs.
 const SHARE_MIN: f64 = 0.95;
 
-/// Where a guest's records lie on the host, whose records reach from `host.0` to `host.1`.
+/// Reports where a guest's records fall on the host, whose records span `host.0` to `host.1`.
 pub(crate) fn tell_done(
     name: &str,
     times: Option<(u64, u64)>,
@@ -110,7 +111,7 @@ pub(crate) fn tell_done(
         return;
     }
     report.say(Level::Info, text);
-    // Few records outside may all be in one place, and there the offset is wrong.
+    // A few records outside may all be in one place, where the offset is wrong.
     let length = (to - from) / judged.len().max(1) as u64;
     for (number, part) in judged.iter().enumerate().filter(|(_, part)| is_bad(part.inside, part.all)) {
         let start = from + number as u64 * length;

@@ -1,4 +1,4 @@
-//! A guest's records in the order of the host's time, of which no more wait than a look at all of them has found to be in disorder.
+//! Sorts a guest's records by the host's time; the survey knows how many must wait.
 
 use std::collections::{VecDeque, vec_deque};
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use super::translate::{TranslatedRecord, Translator};
 pub(crate) struct Sorted {
     parts: Box<dyn Iterator<Item = Result<Settled>> + Send>,
     ready: VecDeque<TranslatedRecord>,
-    /// What they lie in.
+    /// The bytes of the records.
     bytes: Vec<u8>,
-    /// Up to this time nothing is to come.
+    /// No record before this time will come.
     until: u64,
 }
 
@@ -40,7 +40,7 @@ impl Sorted {
         Ok(Sorted { parts, ready: VecDeque::new(), bytes: Vec::new(), until: 0 })
     }
 
-    /// The time of the next record up to `limit`.
+    /// The time of the next record, if it is at most `limit`.
     pub(crate) fn peek(&mut self, limit: u64) -> Result<Option<u64>> {
         loop {
             if let Some(next) = self.ready.front() {
@@ -59,7 +59,8 @@ impl Sorted {
         }
     }
 
-    /// The records that are there up to `limit`, and what they lie in, one behind the other; at least the one that was peeked at.
+    /// The records that are ready up to `limit`, and their bytes, adjacent; at least the record returned by
+    /// `peek`.
     pub(crate) fn take(&mut self, limit: u64) -> (vec_deque::Drain<'_, TranslatedRecord>, &mut [u8]) {
         let count = self.ready.partition_point(|made| made.time <= limit);
         let range = match (self.ready.front(), count.checked_sub(1).and_then(|last| self.ready.get(last))) {
@@ -73,20 +74,20 @@ impl Sorted {
 /// Records in order.
 struct Settled {
     made: Vec<TranslatedRecord>,
-    /// What they lie in, in the same order.
+    /// Their bytes, in the same order.
     bytes: Vec<u8>,
-    /// Up to this time nothing is to come behind them.
+    /// No later record is before this time.
     until: u64,
 }
 
-/// Puts a guest's records in order, one batch after another.
+/// Sorts a guest's records, batch after batch.
 struct Reader {
-    /// `None` when all has been read.
+    /// `None` after the last one.
     batches: Option<Box<dyn Iterator<Item = perfx_format::Result<Batch>> + Send>>,
-    /// For each of them, the earliest time behind it, by the guest's clock.
+    /// For each batch, the earliest time after it, on the guest's clock.
     watermarks: VecDeque<u64>,
     translator: Arc<Translator>,
-    /// In the order of the file, and what they lie in.
+    /// In file order, and their bytes.
     waiting: Vec<TranslatedRecord>,
     bytes: Vec<u8>,
 }
@@ -101,7 +102,7 @@ impl Iterator for Reader {
         };
         let read = batch.map_err(Into::into).and_then(|batch| self.read(&batch));
         let level = self.watermarks.pop_front().unwrap_or(u64::MAX);
-        // What comes may be of that very moment.
+        // Later records may have that very time.
         let until = self.translator.clock.host_time(level).map_or(0, |time| time.saturating_sub(1));
         Some(read.map(|()| self.settle(until)))
     }
@@ -118,7 +119,8 @@ impl Reader {
         Ok(())
     }
 
-    /// What is not later than this. What waits is mostly in order, which a stable sort makes use of; and records of one moment stay as they are.
+    /// Takes the waiting records up to this time. Most are sorted already, which makes a stable sort fast,
+    /// and records with equal times keep their order.
     fn settle(&mut self, until: u64) -> Settled {
         self.waiting.sort_by_key(|made| made.time);
         let stay = self.waiting.split_off(self.waiting.partition_point(|made| made.time <= until));
@@ -143,7 +145,7 @@ fn in_file(error: anyhow::Error, batch: &Batch) -> anyhow::Error {
     }
 }
 
-/// The records without a time, in the order of the file.
+/// The records without a time, in file order.
 pub(crate) fn timeless(
     guest: &mut Guest,
     translator: &Translator,

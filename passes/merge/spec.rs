@@ -1,4 +1,5 @@
-//! What a user says of a guest: `PATH,pid=N,offset=N,scale=F,vcpu=V:TID,…,root=DIR`, or as perf inject takes it, `PATH,PID[,OFFSET[,SCALE]]`.
+//! Parses a guest argument: `PATH,pid=N,offset=N,scale=F,vcpu=V:TID,…,root=DIR`, or in perf inject's syntax
+//! `PATH,PID[,OFFSET[,SCALE]]`.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -9,41 +10,41 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use super::clock::Scale;
 
-/// What the user chose.
+/// The options, checked.
 #[derive(Clone, Debug, Default)]
 pub struct MergeOptions {
     /// The guests, as [`GuestSpec::parse`] reads them.
     pub guests: Vec<OsString>,
-    /// The guests' samples, too.
+    /// Merge the guests' samples, too.
     pub samples: bool,
-    /// Kinds that perf inject leaves out, where they say something to a reader.
+    /// Merge useful kinds that perf inject leaves out.
     pub all: bool,
-    /// `PID` below this folder stands for `/` of the guest of that process.
+    /// The folder `PID` below this one replaces `/` of the guest of that process.
     pub guestmount: Option<PathBuf>,
 }
 
-/// A guest's recording, and what is known of it beforehand.
+/// A guest's recording, and its options.
 #[derive(Clone, PartialEq, Debug)]
 pub struct GuestSpec {
-    /// Where the recording is.
+    /// The recording's path.
     pub path: PathBuf,
-    /// The host's process that runs the guest.
+    /// The host process that runs the guest.
     pub pid: Option<u32>,
-    /// What to subtract from the guest's clock: cycles where its recording has a TIME_CONV record, else ns.
+    /// What to subtract from the guest's clock: cycles if its recording has a TIME_CONV record, else ns.
     pub offset: Option<i64>,
-    /// Units of the guest's clock in one of the host's.
+    /// Units of the guest's clock per unit of the host's.
     pub scale: Option<Scale>,
-    /// The host's thread that runs a VCPU.
+    /// The host thread of each VCPU.
     pub vcpus: BTreeMap<u32, u32>,
-    /// A folder that stands for `/` of the guest.
+    /// A folder that replaces `/` of the guest.
     pub root: Option<PathBuf>,
 }
 
 impl GuestSpec {
-    /// How it is written.
+    /// The syntax, for error messages.
     pub const FORM: &str = "PATH[,pid=N][,offset=N][,scale=F][,vcpu=V:TID]…[,root=DIR], or as perf takes it PATH,PID[,OFFSET[,SCALE]]";
 
-    /// Reads it. A `\` keeps the next character, a comma of a path, from ending a part.
+    /// Parses the argument. A `\` escapes the next character, such as a comma in a path.
     pub fn parse(text: &OsStr) -> Result<GuestSpec> {
         let mut parts = split(text.as_bytes()).into_iter();
         let path = PathBuf::from(OsStr::from_bytes(&parts.next().unwrap_or_default()));
@@ -95,7 +96,7 @@ fn whole_u32(text: &str) -> Option<u32> {
     whole(text)?.try_into().ok()
 }
 
-/// Decimal, `0x` hexadecimal or `0` octal, as strtoull(3) reads what perf is given.
+/// Decimal, `0x` hexadecimal or `0` octal, as strtoull(3) reads perf's arguments.
 fn whole(text: &str) -> Option<u64> {
     let digits = |text: &str, radix| {
         text.bytes()
@@ -109,7 +110,7 @@ fn whole(text: &str) -> Option<u64> {
     }
 }
 
-/// A number and its negation in 64 bits are the same, as for perf.
+/// A number and its two's complement in 64 bits are the same, as in perf.
 fn offset(text: &str) -> Option<i64> {
     match text.strip_prefix('-') {
         Some(number) => Some(0u64.wrapping_sub(whole(number)?) as i64),

@@ -1,4 +1,4 @@
-//! When and where the threads of VCPUs run, as the host's switch records tell it, put into order one FINISHED_ROUND after another.
+//! When and where VCPU threads run, from the host's switch records, sorted at each FINISHED_ROUND.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use perfx_format::read::Batch;
 use perfx_format::{Kinds, Layout, Layouts, Record, RecordType};
 
-/// A thread goes onto a CPU or leaves it.
+/// A thread starts or stops running on a CPU.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Switch {
     time: u64,
     out: bool,
-    /// Which of the threads that are watched.
+    /// The index of the thread among those that are logged.
     pub(crate) thread: u32,
     cpu: Option<u32>,
 }
@@ -25,7 +25,7 @@ const SWITCH_OUT: u16 = 1 << 13;
 struct Round {
     /// The latest time among them.
     latest: u64,
-    /// How many of the switches are theirs.
+    /// The number of switches among them.
     switches: usize,
 }
 
@@ -35,41 +35,41 @@ impl Round {
     }
 }
 
-/// The host's records as they are read; switches leave it in the order of time.
+/// Reads the host's records; returns the switches in time order.
 #[derive(Clone, Debug)]
 pub(crate) struct Switches {
     /// The threads whose runs are logged, ascending.
     threads: Arc<[u32]>,
-    /// Rounds that are over but not settled yet, and the one behind them.
+    /// Rounds that have ended but are not sorted yet, and the current one.
     rounds: VecDeque<Round>,
     open: Round,
     read: VecDeque<Switch>,
-    /// Of rounds that are over, in order.
+    /// Switches of rounds that have ended, in order.
     waiting: VecDeque<Switch>,
-    /// Up to this time nothing is to come.
+    /// No switch before this time will come.
     settled: u64,
-    /// The latest time before the last FINISHED_ROUND that was settled.
+    /// The latest time before the last FINISHED_ROUND that was sorted.
     level: u64,
-    /// First and last time of all records read; where none had one, the first is the later.
+    /// First and last time of all records read; the first is the larger one if there was none.
     first: u64,
     last: u64,
 }
 
-/// Kinds that have a time, or tell how far time has come.
+/// Kinds with a time, or that mark the progress of time.
 pub(crate) fn timed_kinds() -> Kinds {
     let mut kinds = Kinds::of(&[RecordType::FINISHED_INIT, RecordType::FINISHED_ROUND]);
     (0..64).for_each(|kind| kinds.insert(RecordType(kind)));
     kinds
 }
 
-/// A record's time; perf writes 0 where there is none, and hands those on at once; -1 stands for none, too.
+/// A record's time. perf writes 0 for none and flushes such records at once; -1 also means none.
 #[inline]
 pub(crate) fn time_of(record: &Record<'_>, layout: &Layout) -> Option<u64> {
     layout.time(record).filter(|&time| time != 0 && time != u64::MAX)
 }
 
 impl Switches {
-    /// Of these threads.
+    /// For these threads.
     pub(crate) fn of(threads: impl IntoIterator<Item = u32>) -> Switches {
         let threads: BTreeSet<u32> = threads.into_iter().collect();
         Switches::empty(threads.into_iter().collect())
@@ -94,17 +94,17 @@ impl Switches {
         Switches::empty(self.threads.clone())
     }
 
-    /// Which of the threads it is.
+    /// The index of a thread.
     pub(crate) fn number_of(&self, thread: u32) -> Option<usize> {
         self.threads.binary_search(&thread).ok()
     }
 
-    /// How many threads there are.
+    /// The number of threads.
     pub(crate) fn threads(&self) -> usize {
         self.threads.len()
     }
 
-    /// Reads a batch. What can't be read is an error on the way to the output.
+    /// Reads a batch. Unreadable records are reported when the output is written.
     pub(crate) fn look_into(&mut self, batch: &Batch) {
         let (mut walker, kinds) = (batch.walk(), timed_kinds());
         while let Ok(Some(record)) = walker.next_wanted(kinds, usize::MAX) {
@@ -134,7 +134,7 @@ impl Switches {
         }
     }
 
-    /// Absorbs what was read after this.
+    /// Absorbs the result of later batches.
     pub(crate) fn join(&mut self, later: Switches) {
         let mut rounds = later.rounds.into_iter();
         if let Some(first) = rounds.next() {
@@ -153,10 +153,10 @@ impl Switches {
         (self.first <= self.last).then_some((self.first, self.last))
     }
 
-    /// Settles the oldest round that is over; false when none is.
+    /// Sorts the oldest round that has ended; false if there is none.
     fn settle_round(&mut self) -> bool {
         let Some(round) = self.rounds.pop_front() else { return false };
-        // No record after this one is older than what had been seen one FINISHED_ROUND earlier.
+        // No later record is older than the times seen before the previous FINISHED_ROUND.
         self.settled = self.level;
         self.level = self.level.max(round.latest);
         if round.switches > 0 {
@@ -166,13 +166,13 @@ impl Switches {
         true
     }
 
-    /// A FINISHED_ROUND goes by: the time up to which nothing is to come.
+    /// Takes in a FINISHED_ROUND; returns the time before which no switch will come.
     pub(crate) fn finish_round(&mut self) -> u64 {
         self.settle_round();
         self.settled
     }
 
-    /// The input is at its end.
+    /// Ends the input.
     pub(crate) fn finish(&mut self) {
         self.settled = u64::MAX;
         self.waiting.extend(self.read.drain(..));
@@ -190,33 +190,33 @@ impl Switches {
 /// When one thread ran.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct VcpuRuns {
-    /// (switched in, switched out), within the windows that were asked for.
+    /// (switched in, switched out), within the requested windows.
     pub(crate) spans: Vec<(u64, u64)>,
     since: Option<u64>,
-    /// It has been seen to leave a CPU.
+    /// It was seen to leave a CPU.
     left_once: bool,
-    /// The CPU it first left.
+    /// The first CPU that it left.
     pub(crate) first_cpu: Option<u32>,
 }
 
-/// A window of the host's time in which it is recorded when threads ran.
+/// A window of host time in which runs are logged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LoggedWindow {
     pub(crate) from: u64,
-    /// Lowered to where there was no room for more spans.
+    /// Lowered to the time at which there was no room for more spans.
     pub(crate) to: u64,
-    /// So many spans still have room.
+    /// The number of spans that there is still room for.
     room: usize,
 }
 
-/// The most spans that are kept for finding an offset, of all threads: 16 bytes each.
+/// The most spans kept to find an offset, of all threads together: 16 bytes each.
 const SPANS_MAX: usize = 1 << 19;
 
 impl VcpuRuns {
-    /// In time order.
+    /// Takes in a switch; they come in time order.
     fn take(&mut self, switch: Switch, windows: &mut [LoggedWindow]) {
         if switch.out {
-            // What ran when the recording began has no beginning.
+            // A thread that was running when the recording began has no start.
             let since = self.since.take().or((!self.left_once).then_some(0));
             if let Some(since) = since {
                 self.keep((since, switch.time), windows);
@@ -228,12 +228,12 @@ impl VcpuRuns {
         }
     }
 
-    /// Keeps a span that reaches into a window.
+    /// Keeps a span that overlaps a window.
     fn keep(&mut self, span: (u64, u64), windows: &mut [LoggedWindow]) {
         let first = windows.partition_point(|window| window.to <= span.0);
         let Some(window) = windows.get_mut(first).filter(|window| window.from < span.1) else { return };
         self.spans.push(span);
-        // A window without room ends here; what other threads were at is still kept, a span of each.
+        // A window without room ends here; the current spans of other threads are still kept, one each.
         window.room = window.room.saturating_sub(1);
         if window.room == 0 {
             window.to = window.to.min(span.1);
@@ -246,7 +246,7 @@ impl VcpuRuns {
 pub(crate) struct VcpuRunLog {
     pub(crate) switches: Switches,
     runs: Vec<VcpuRuns>,
-    /// Ascending, none touching another.
+    /// Ascending and disjoint.
     windows: Vec<LoggedWindow>,
     /// The time of the latest switch taken in.
     latest: u64,
@@ -286,7 +286,7 @@ impl VcpuRunLog {
         }
     }
 
-    /// For one batch.
+    /// A log for one batch.
     pub(crate) fn fork(&self) -> VcpuRunLog {
         let switches = self.switches.empty_fork();
         let enough = self.enough.clone();
@@ -331,52 +331,52 @@ impl VcpuRunLog {
         }
     }
 
-    /// The windows of time of which the spans show everything.
+    /// The windows of time in which the spans are complete.
     pub(crate) fn covered(&self) -> Vec<(u64, u64)> {
         let Some((first, last)) = self.switches.times() else { return Vec::new() };
         let windows = self.windows.iter().map(|window| (window.from.max(first), window.to.min(last)));
         windows.filter(|(from, to)| from < to).collect()
     }
 
-    /// Spans were left out because there was no room for them.
+    /// True if spans were left out for lack of room.
     pub(crate) fn is_cut(&self) -> bool {
         self.windows.iter().any(|window| window.room == 0)
     }
 
-    /// The survey is over.
+    /// Ends the survey.
     pub(crate) fn finish(&mut self) {
         self.switches.finish();
         self.take_settled();
         for run in &mut self.runs {
-            // What still ran when the recording ended.
+            // Threads that were running when the recording ended.
             if let Some(since) = run.since.take() {
                 run.keep((since, u64::MAX), &mut self.windows);
             }
         }
     }
 
-    /// What is known of a thread.
+    /// The runs of a thread.
     pub(crate) fn run(&self, thread: u32) -> Option<&VcpuRuns> {
         self.runs.get(self.switches.number_of(thread)?)
     }
 
-    /// What every thread did before its first switch.
+    /// The state of every thread before its first switch.
     pub(crate) fn at_first(&self) -> Vec<ThreadState> {
         self.runs.iter().map(|run| ThreadState { cpu: run.first_cpu.unwrap_or(0), runs: None }).collect()
     }
 }
 
-/// What a thread does at a moment.
+/// The state of a thread at a moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ThreadState {
-    /// The CPU on which it was last switched in; before that, the one it first left; 0 where nothing tells.
+    /// The CPU on which it was last switched in; before that, the first one it left; 0 if unknown.
     pub(crate) cpu: u32,
     /// `None` before its first switch.
     pub(crate) runs: Option<bool>,
 }
 
 impl ThreadState {
-    /// In time order.
+    /// Takes in a switch; they come in time order.
     pub(crate) fn take(&mut self, switch: Switch) {
         self.runs = Some(!switch.out);
         if let Some(cpu) = switch.cpu.filter(|_| !switch.out) {
@@ -387,7 +387,7 @@ impl ThreadState {
 
 #[cfg(test)]
 impl VcpuRunLog {
-    /// As if these spans of one thread had been read, with room for so many.
+    /// As if these spans of one thread had been read, with room for this many.
     pub(crate) fn seen(mut self, spans: &[(u64, u64)], room: Option<usize>) -> VcpuRunLog {
         if let Some(room) = room {
             self.windows.iter_mut().for_each(|window| window.room = room);

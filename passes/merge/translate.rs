@@ -17,23 +17,23 @@ use perfx_format::{
 use super::chosen::MergedKinds;
 use super::clock::Clock;
 
-/// What an id of the guest becomes.
+/// The output's id for an id of the guest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct NewId {
     pub(crate) id: u64,
     pub(crate) vcpu: Option<u32>,
 }
 
-/// Turns a guest's records into the host's.
+/// Rewrites a guest's records for the host.
 #[derive(Debug)]
 pub(crate) struct Translator {
     pub(crate) endian: Endian,
     pub(crate) clock: Clock,
     pub(crate) chosen: MergedKinds,
     pub(crate) ids: HashMap<u64, NewId>,
-    /// The ids of each event, as they were.
+    /// The guest's ids of each event.
     pub(crate) events: Vec<Vec<u64>>,
-    /// The number of the host's thread of each VCPU.
+    /// The index of the host's thread of each VCPU.
     pub(crate) threads: BTreeMap<u32, u32>,
 }
 
@@ -41,24 +41,24 @@ pub(crate) struct Translator {
 /// A guest's record rewritten for the host. Its CPU stays 0 until all earlier switches of the host are known.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TranslatedRecord {
-    /// The host's; 0 for none.
+    /// The host's time; 0 for none.
     pub(crate) time: u64,
-    /// Where it lies among others, bytes.
+    /// Its position in the buffer, bytes.
     pub(crate) at: usize,
     size: u16,
-    /// Where its CPU belongs, bytes from its begin.
+    /// The offset of its CPU in the record, bytes.
     cpu_at: Option<u16>,
-    /// The number of the host's thread that ran its VCPU then.
+    /// The index of the host's thread that ran its VCPU at that time.
     pub(crate) thread: Option<u32>,
 }
 
 impl TranslatedRecord {
-    /// Where it lies among others, bytes.
+    /// Its range in the buffer, bytes.
     pub(crate) fn range(&self) -> Range<usize> {
         self.at..self.at + usize::from(self.size)
     }
 
-    /// Writes the CPU into its bytes.
+    /// Sets the CPU in its bytes.
     pub(crate) fn set_cpu(&self, bytes: &mut [u8], cpu: u32, endian: Endian) {
         if let Some(at) = self.cpu_at {
             endian.set_u32(bytes, at.into(), cpu);
@@ -116,7 +116,7 @@ impl Translator {
             let fields = sample_fields(layout.sample_type | st::IDENTIFIER);
             HEADER_SIZE + 8 * fields.take_while(|&bit| bit != st::CPU).count()
         } else {
-            // Of the trailer, only the IDENTIFIER follows.
+            // Only the IDENTIFIER of the trailer follows.
             usize::from(size).saturating_sub(16)
         };
         let cpu_at = u16::try_from(cpu_at).ok().filter(|_| layout.sample_type & st::CPU != 0);
@@ -128,7 +128,7 @@ impl Translator {
         let found = match id {
             Some(id) => self.ids.get(&id),
             None => {
-                // Its event is all that is known, and maybe its CPU.
+                // Only its event is known, and possibly its CPU.
                 let cpu = layout.cpu(record).filter(|_| layout.id(record).is_none());
                 let mut ids = self.events.get(event).into_iter().flatten().filter_map(|id| self.ids.get(id));
                 let first = ids
@@ -151,13 +151,13 @@ impl Translator {
             out.extend_from_slice(&self.field(bit, there, fields));
         }
         let new = out.get_mut(start..).unwrap_or_default();
-        // Ids that a record is about.
+        // The ids in the record's own fields.
         for &at in ids_about(record.kind()).iter().filter(|&&at| at + 8 <= trailer_at) {
             if let Some(id) = self.endian.u64(new, at).and_then(|id| self.ids.get(&id)) {
                 self.endian.set_u64(new, at, id.id);
             }
         }
-        // As perf inject does, that of a FORK or EXIT stays the guest's: readers take the trailer's.
+        // As in perf inject, the time in a FORK or EXIT stays the guest's: readers use the trailer's.
         let throttled = matches!(record.kind(), RecordType::THROTTLE | RecordType::UNTHROTTLE);
         let own = own_time_at(record).filter(|&at| throttled && at + 8 <= trailer_at);
         if let Some(at) = own {
@@ -191,7 +191,7 @@ impl Translator {
         Ok(())
     }
 
-    /// Eight bytes of a fixed field; `old` where it was there.
+    /// Eight bytes of a fixed field; `old` holds the guest's, if it has the field.
     fn field(&self, bit: u64, old: Option<&[u8]>, fields: &Fields) -> [u8; 8] {
         match bit {
             st::TIME => self.endian.bytes_u64(fields.time),

@@ -1,7 +1,9 @@
-//! Hands the batches of a recording to many threads, the search for them included: each thread guesses where records begin in its window of the
-//! input, and what it made of them counts if the batch in front turns out to end there.
+//! Distributes the batches of a recording, including the search for them, to many threads: each thread
+//! guesses where records begin in its window of the input, and its result counts if the previous batch turns
+//! out to end there.
 //!
-//! Rejected: one thread that walks all headers to cut batches for the others. It takes as long as they do, and all page faults.
+//! Rejected: one thread that walks all headers to cut batches for the others. It takes as long as they do,
+//! and takes all page faults.
 
 use anyhow::Result;
 use perfx_format::read::{Batch, Batches, Recording, SpeculativeBatch, expand_alone};
@@ -10,21 +12,22 @@ use perfx_format::{Endian, Kinds};
 use crate::expanded::expanded_seen;
 use crate::ordered::ordered;
 
-/// How COMPRESSED records are to be read.
+/// How COMPRESSED records are read.
 pub(crate) enum Open<S> {
-    /// As they are stored.
+    /// As stored.
     No,
-    /// Replaced by what they hold.
+    /// Replaced with their contents.
     Yes {
-        /// What can't be expanded is left out and told, instead of an error.
+        /// Data that cannot be expanded is dropped and reported, instead of an error.
         salvage: bool,
-        /// Sees every batch that may hold some as it lies in the input, in file order.
+        /// Sees every batch that may hold compressed records as stored, in file order.
         stored: S,
     },
 }
 
-/// For every batch: `step` with one of the `threads` workers that `worker` makes, then `done` on the calling thread, in file order. With one
-/// thread, everything happens on the calling one. The batches are the same for any number. Stops at the first error of `done`.
+/// Calls `step` for every batch, with one of the `threads` workers made by `worker`, then `done` on the
+/// calling thread, in file order. With one thread, everything runs on the calling thread. The batches do not
+/// depend on the number of threads. Stops at the first error of `done`.
 pub(crate) fn each<W: Send, R: Send>(
     recording: &mut Recording,
     threads: usize,
@@ -52,7 +55,7 @@ fn drafts(
     recording: &mut Recording,
     threads: usize,
 ) -> Option<(Batches, impl Iterator<Item = SpeculativeBatch> + Send + use<>)> {
-    // What is no file can be read once only.
+    // An input that is not a file can be read only once.
     let fit = recording.is_rereadable() && !recording.is_compressed() && recording.chain.is_none();
     if threads <= 1 || !fit {
         return None;
@@ -65,9 +68,9 @@ fn drafts(
 /// Consumes batches in order, so it knows each true start and accepts or rejects the guess.
 struct InOrder<'a, W, F, S> {
     endian: Endian,
-    /// `None` when a record has been opened, which those behind it may continue.
+    /// `None` after a record has been expanded, because later ones may continue it.
     open: Option<Open<S>>,
-    /// `None` when all has been read.
+    /// `None` after the end.
     batches: Option<Batches>,
     worker: W,
     step: &'a F,
@@ -103,14 +106,15 @@ where
             }
             Ok(())
         })?;
-        // What is known of the cuts is kept when their end is seen.
+        // The extents are stored only when the end is reached.
         while self.batches.is_some() {
             self.next(&mut done)?;
         }
         Ok(())
     }
 
-    /// Reads the next batch itself; all that is left, if that needs to be expanded though the recording does not say so.
+    /// Reads the next batch itself, or the whole rest if that must be expanded although the header does not
+    /// announce it.
     fn next(&mut self, done: &mut impl FnMut(R) -> Result<()>) -> Result<()> {
         let Some(next) = self.batches.as_mut().and_then(Iterator::next) else {
             self.batches = None;

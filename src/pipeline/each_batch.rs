@@ -1,4 +1,5 @@
-//! Takes every batch of a recording through the stages of a chain: on as many threads as the stages allow, with results in file order.
+//! Sends every batch of a recording through the stages of a chain, on as many threads as the stages allow,
+//! with results in file order.
 
 use std::{slice, thread};
 
@@ -14,11 +15,11 @@ use crate::stage::{AnyPrescan, Work};
 /// How the batches are read.
 #[derive(Clone, Copy)]
 pub(crate) struct Reading {
-    /// Threads that may work; 1: the calling one only.
+    /// The number of threads; with 1, only the calling thread works.
     pub(crate) threads: usize,
-    /// COMPRESSED records are replaced with what they hold.
+    /// COMPRESSED records are replaced with their contents.
     pub(crate) open: bool,
-    /// What cannot be decompressed is dropped and reported, instead of an error.
+    /// Data that cannot be decompressed is dropped and reported, instead of an error.
     pub(crate) salvage: bool,
 }
 
@@ -31,7 +32,8 @@ impl Reading {
     }
 }
 
-/// `work` for every batch, then `done` on the calling thread in file order. A batch that is not `touched` gets an empty chain.
+/// Calls `work` for every batch, then `done` on the calling thread in file order. A batch that is not
+/// `touched` gets an empty chain.
 pub(crate) fn each_batch<W: Work, R: Send>(
     recording: &mut Recording,
     chain: &mut Vec<W>,
@@ -45,8 +47,8 @@ pub(crate) fn each_batch<W: Work, R: Send>(
     if forked.len() < chain.len() {
         return each_in_order(recording, chain, reading, touched, work, done);
     }
-    // Workers fork from workers, so that the chain itself can absorb meanwhile. One thread does the same, so that a stage can always tell one
-    // batch from the next.
+    // Workers fork from workers, so that the chain itself can absorb results meanwhile. A single thread does
+    // the same, so that a stage always knows where a batch begins.
     let step = |chain: &mut Vec<W>, batch: perfx_format::Result<Batch>| -> Result<_> {
         let batch = batch?;
         let mut workers = if touched(&batch) { fork(chain) } else { Vec::new() };
@@ -62,7 +64,7 @@ pub(crate) fn each_batch<W: Work, R: Send>(
     draft::each(recording, reading.threads, reading.open(), || fork(&forked), step, done)
 }
 
-/// The same for stages that must see one batch after another. Any thread can find a batch and prescan it.
+/// The same for stages that need the batches in order. Any thread can find a batch and prescan it.
 fn each_in_order<W: Work, R: Send>(
     recording: &mut Recording,
     chain: &mut Vec<W>,

@@ -1,4 +1,4 @@
-//! The way out of a pass: into the passes after it, and at last into the plan of what is written.
+//! The output of a pass: leads into the passes after it, and at last into the plan of the output.
 
 use anyhow::{Context as _, Result};
 use perfx_format::{Endian, Layouts, Origin, Origins, Record, Walker};
@@ -7,13 +7,13 @@ use crate::plan::Planner;
 use crate::session::Place;
 use crate::stage::Rewriting;
 
-/// The way out of a pass: into the passes behind it, and at last into the output.
+/// The output of a pass: leads into the passes after it, and at last into the plan.
 pub struct Emit<'e> {
     rest: &'e mut [Rewriting],
     planner: &'e mut Planner,
-    /// Of the records as they come.
+    /// The layouts of the records at this point of the chain.
     layouts: &'e Layouts,
-    /// Of the records of the input.
+    /// The layouts of the input's records.
     of_input: &'e Layouts,
 }
 
@@ -33,17 +33,17 @@ impl<'e> Emit<'e> {
         self.planner.endian()
     }
 
-    /// How records find their events.
+    /// The layouts, by which records find their events.
     pub fn layouts(&self) -> &'e Layouts {
         self.layouts
     }
 
-    /// The place of a record that goes by.
+    /// The place of a record in the input.
     pub fn place(&self, record: &Record<'_>) -> Option<Place> {
         Place::of(record.origin(), false)
     }
 
-    /// Passes a record on as it is; no byte moves.
+    /// Passes a record on unchanged; no bytes are moved.
     pub fn keep(&mut self, record: Record<'_>) -> Result<()> {
         let Some(next) = self.rest.iter().position(|stage| stage.wants(&record)) else {
             return self.planner.keep(record);
@@ -56,14 +56,14 @@ impl<'e> Emit<'e> {
         result.with_context(|| format!("pass {}, {} at {}", stage.name, record.kind(), record.origin()))
     }
 
-    /// Passes on a new record: whole bytes with a header whose size is their length, at most 65,528 and a multiple of 8 (COMPRESSED:
-    /// of anything); splitting what is larger is the pass's duty.
+    /// Passes a new record on: whole bytes with a header whose size is their length, at most 65,528 and a
+    /// multiple of 8 (any size for COMPRESSED). The pass must split larger data.
     pub fn put(&mut self, bytes: &[u8]) -> Result<()> {
         let endian = self.planner.endian();
         self.keep(Record::new(bytes, &[], Origin::Synthetic, endian)?)
     }
 
-    /// Passes on new records that stand one behind the other, each as [`Emit::put`] wants it.
+    /// Passes several new records on, one after the other, each as for [`Emit::put`].
     pub fn put_all(&mut self, bytes: &[u8]) -> Result<()> {
         if self.rest.is_empty() && self.planner.takes_any() {
             self.planner.made(bytes);
@@ -77,19 +77,21 @@ impl<'e> Emit<'e> {
         Ok(())
     }
 
-    /// Passes on another record, of any size, in the place of this one: what stands before it or is looked for there goes for the new one, too.
+    /// Passes another record on, of any size, in place of this one. It keeps the place of the old one for
+    /// later passes.
     pub fn replace(&mut self, record: &Record<'_>, bytes: &[u8]) -> Result<()> {
         self.keep(Record::new(bytes, &[], record.origin(), record.endian())?)
     }
 
-    /// Passes on an edited copy of the same size.
+    /// Passes an edited copy of the same size on.
     pub fn patch(&mut self, record: Record<'_>, edit: impl FnOnce(&mut [u8])) -> Result<()> {
         let mut bytes = record.bytes().to_vec();
         edit(&mut bytes);
         self.keep(Record::new(&bytes, record.payload(), record.origin(), record.endian())?)
     }
 
-    /// Drops a record. The report counts it at `Level::Info`; if the user did not ask for the loss, also report `Level::Loss`.
+    /// Drops a record. The report counts it at `Level::Info`; if the user did not ask for the loss, also
+    /// report `Level::Loss`.
     pub fn drop_record(&mut self, record: Record<'_>) {
         self.planner.drop_record(record);
     }

@@ -1,4 +1,5 @@
-//! The batches of a recording with COMPRESSED records replaced with what they hold, on one thread or several.
+//! The batches of a recording with COMPRESSED records replaced with their contents, on one or several
+//! threads.
 
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use perfx_format::read::{Batch, DecodeUnits, Expand, Recording, expand_alone};
 
 use crate::ordered::mapped;
 
-/// A pass's or a reader's error with the name of the file it is about.
+/// Adds the name of the file to a pass's or a reader's error.
 pub fn in_file(error: anyhow::Error, name: &Arc<str>) -> anyhow::Error {
     match error.downcast::<Error>() {
         Ok(error) => error.file(name).into(),
@@ -16,7 +17,8 @@ pub fn in_file(error: anyhow::Error, name: &Arc<str>) -> anyhow::Error {
     }
 }
 
-/// `then` with the batches of a recording, expanded: by `threads` threads where zstd frames allow it. The batches are the same for any number.
+/// Calls `then` with the expanded batches of a recording. Up to `threads` threads expand them, if the zstd
+/// frames allow it. The batches do not depend on that number.
 pub(crate) fn expanded<O>(
     recording: &mut Recording,
     threads: usize,
@@ -26,7 +28,7 @@ pub(crate) fn expanded<O>(
     expanded_seen(recording, threads, salvage, |_| {}, then)
 }
 
-/// The same, and `stored` sees every batch as it lies in the input, in file order.
+/// The same; `stored` sees every batch as stored, in file order.
 pub(crate) fn expanded_seen<O>(
     recording: &mut Recording,
     threads: usize,

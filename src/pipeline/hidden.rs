@@ -1,4 +1,5 @@
-//! Finds records inside compressed ones that are copied unopened, where they say what pipe data says in its front and a file in its header.
+//! Finds records inside copied compressed ones that belong in the front of pipe data, or in the header of a
+//! file.
 
 use std::thread::{Builder, JoinHandle};
 
@@ -8,7 +9,7 @@ use perfx_format::read::{Batch, Recording, expand_alone};
 use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::{Endian, Error, Kinds};
 
-/// Opens what goes by, on a thread of its own, and keeps nothing of it.
+/// Expands the compressed records on a thread of its own and keeps nothing.
 pub(crate) struct Hidden {
     /// Nothing needs to be found.
     idle: bool,
@@ -18,13 +19,13 @@ pub(crate) struct Hidden {
 }
 
 impl Hidden {
-    /// For a recording whose compressed records are copied unopened; `wanted` unless it is a file that stays one.
+    /// For a recording whose compressed records are copied unexpanded; `wanted` unless a file stays a file.
     pub(crate) fn new(recording: &Recording, wanted: bool) -> Hidden {
         let mmap_len = recording.compressed().map_or(0, |compressed| compressed.mmap_len);
         Hidden { idle: !wanted, endian: recording.endian, mmap_len, at_work: None }
     }
 
-    /// The next batch in file order, as it is stored.
+    /// Takes the next batch in file order, as stored.
     pub(crate) fn look(&mut self, batch: &Batch) -> Result<()> {
         if self.idle || !batch.kinds.meets(Kinds::COMPRESSED) {
             return Ok(());
@@ -33,12 +34,12 @@ impl Hidden {
             Some(at_work) => at_work,
             none => none.insert(start(self.endian, self.mmap_len)?),
         };
-        // A closed channel means that something was found, which is said at the end.
+        // A closed channel means that something was found, which is reported at the end.
         let _ = sender.send(batch.clone());
         Ok(())
     }
 
-    /// All batches have been seen; the first such record, as an error.
+    /// Ends the search; returns the first such record as an error.
     pub(crate) fn found(self) -> Result<Option<Error>> {
         let Some((sender, worker)) = self.at_work else { return Ok(None) };
         drop(sender);
@@ -51,7 +52,7 @@ fn start(endian: Endian, mmap_len: u32) -> Result<(Sender<Batch>, JoinHandle<Opt
     let front = |error: &Error| error.record_kind().is_some_and(|kind| HeaderRecord::FRONT.contains(&kind));
     let search = move || {
         let batches = receiver.into_iter().map(Ok);
-        // What else is wrong with them is copied as it is.
+        // Other faults inside them are copied as they are.
         expand_alone(batches, endian, mmap_len, false).filter_map(Result::err).find(front)
     };
     let worker = Builder::new().spawn(search).context("can't start a thread")?;

@@ -1,4 +1,5 @@
-//! Does a job: surveys first, then batches into plans, then the writer in file order. The bytes written never depend on the number of threads.
+//! Runs a job: surveys first, then plans from batches, then the writer in file order. The bytes written never
+//! depend on the number of threads.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -22,7 +23,7 @@ use crate::stage::{Rewriting, Stage, Surveying};
 use crate::survey::survey;
 use crate::writer::Writer;
 
-/// A recording and what is to be done with it.
+/// A recording and the passes to run on it.
 ///
 /// ```no_run
 /// use std::fs::File;
@@ -40,11 +41,11 @@ use crate::writer::Writer;
 pub struct Job {
     /// The input.
     pub recording: Recording,
-    /// In the order records go through them.
+    /// The passes, in the order in which records go through them.
     pub passes: Vec<Box<dyn Pass>>,
-    /// Threads that turn batches into plans; 1: everything on the calling thread.
+    /// Threads that turn batches into plans; with 1, everything runs on the calling thread.
     pub threads: usize,
-    /// Makes temporary files.
+    /// Creates temporary files.
     pub temp_files: TempFiles,
 }
 
@@ -54,28 +55,29 @@ impl std::fmt::Debug for Job {
     }
 }
 
-/// What a run leaves behind.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What there is to tell.
+    /// The report.
     pub report: Report,
     /// The feature sections as written.
     pub features: Features,
     /// Bytes written.
     pub written: u64,
-    /// Passes changed records.
+    /// True if passes changed records.
     pub moved: bool,
-    /// What goes into an output directory beside the records, and under which name.
+    /// Files to put into an output directory next to the records, with their names.
     pub beside: Vec<(PathBuf, OsString)>,
 }
 
 impl Job {
-    /// How it will be done.
+    /// The steps of the job.
     pub fn schedule(&self) -> Result<Schedule> {
         Schedule::new(self)
     }
 
-    /// Does it. An error names the file, the place and the kind of the record; what was written by then is the caller's to remove.
+    /// Runs the job. An error names the file, the place and the kind of the record; the caller removes the
+    /// partial output.
     pub fn run(mut self, output: Output<'_>) -> Result<Outcome> {
         let schedule = Schedule::new(&self)?;
         let Some(at) = schedule.parts_at() else { return self.run_at_once(output, &schedule) };
@@ -95,7 +97,7 @@ impl Job {
         Ok(Outcome { report, moved: made.moved || done.moved, beside, ..done })
     }
 
-    /// The same, where no pass must see what another made.
+    /// Runs a job in which no pass surveys the output of another.
     fn run_at_once(mut self, mut output: Output<'_>, schedule: &Schedule) -> Result<Outcome> {
         if schedule.damage != Damage::Salvage {
             self.recording.check_whole()?;
@@ -108,7 +110,7 @@ impl Job {
         let form = output.form();
         let mut report = Report::default();
         for fault in &recording.faults {
-            // An unfinished file may have all of its records.
+            // An unfinished file may still have all of its records.
             let is_loss = fault.severity >= Severity::Loss && fault.code != "unfinished";
             let level = if is_loss { Level::Loss } else { Level::Warning };
             report.say(level, fault.to_error().file(&recording.name).to_string());
@@ -133,7 +135,7 @@ impl Job {
             open: schedule.expand,
             salvage: schedule.damage == Damage::Salvage,
         };
-        // Surveys read what compressed records hold, even where the rewrite leaves these closed.
+        // Surveys read the contents of compressed records, even if the rewrite does not expand them.
         let opened = Reading { open: true, ..reading };
         let stages = survey_all(recording, self.passes, schedule, opened, &mut session)?;
         let mut chain = begin_all(recording, stages, schedule, &mut session)?;
@@ -177,7 +179,8 @@ impl Job {
     }
 }
 
-/// Takes every pass through its surveys, one walk for all that survey at a time, until all are ready to begin.
+/// Runs the surveys of all passes, one walk at a time for all passes that survey, until all are ready to
+/// begin.
 fn survey_all(
     recording: &mut Recording,
     passes: Vec<Box<dyn Pass>>,
@@ -207,7 +210,7 @@ fn survey_all(
     Ok(stages)
 }
 
-/// Lets every pass begin, each after those before it.
+/// Begins every pass, in the order of the chain.
 fn begin_all(
     recording: &Recording,
     stages: Vec<Stage>,
@@ -229,14 +232,15 @@ fn begin_all(
     Ok(chain)
 }
 
-/// The features that go into the output, before passes change them: all but those that only hold for the form it had.
+/// The features of the output before passes change them: all except those that apply only to the input's
+/// form.
 fn features_of(recording: &Recording, form: OutputForm, expand: bool) -> Features {
     let mut features = recording.features.clone();
     if form == OutputForm::InPlace {
         return features;
     }
     if expand {
-        // The zeros of perf stat record tell of no compression that could be undone.
+        // The zeros of perf stat record do not announce compressed records.
         features.retain(|feature, section| {
             *feature != Feature::COMPRESSED || section.iter().all(|byte| *byte == 0)
         });
@@ -253,7 +257,8 @@ fn features_of(recording: &Recording, form: OutputForm, expand: bool) -> Feature
     features
 }
 
-/// Pipe data of perf stat never says that it is such, but a file must: perf refuses counters that keep their ids nowhere without feature STAT.
+/// Pipe data of perf stat has no feature STAT, but a file needs it: without it perf refuses counters without
+/// ids.
 fn set_stat(session: &mut Session) {
     let counts = session.events.iter().all(|event| event.attr().sample_period == 0);
     if counts && session.feature(Feature::STAT).is_none() {

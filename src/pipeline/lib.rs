@@ -1,4 +1,5 @@
-//! Records flow from a reader through passes into a writer; what nobody asked for is copied as it is.
+//! Sends records from a reader through passes into a writer; everything that no pass changes is copied
+//! verbatim.
 
 mod draft;
 mod each_batch;

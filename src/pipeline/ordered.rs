@@ -1,4 +1,5 @@
-//! Runs work on many threads and hands the results out in the order the items came, holding a bounded number of them.
+//! Runs work on many threads and returns the results in the order of the items, with a bounded number of
+//! items in memory.
 
 use std::io;
 use std::panic::resume_unwind;
@@ -7,8 +8,9 @@ use std::thread::{self, JoinHandle};
 use anyhow::{Context as _, Result};
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-/// For every item: `work` on one of the `workers` (one thread each), then `done` on the calling thread, in the items' order. With a single
-/// worker and `alone`, everything happens on the calling thread. Stops at the first error of `done`.
+/// For every item calls `work` on one of the `workers` (one thread each), then `done` on the calling thread,
+/// in the order of the items. With a single worker and `alone`, everything runs on the calling thread. Stops
+/// at the first error of `done`.
 pub fn ordered<T: Send, R: Send, W: Send>(
     items: impl Iterator<Item = T> + Send,
     workers: &mut [W],
@@ -26,23 +28,25 @@ pub fn ordered<T: Send, R: Send, W: Send>(
     mapped(items, workers, work, |mut results| results.try_for_each(&mut done))
 }
 
-/// `then`, on the calling thread, gets an iterator of what `work` makes of the items on the `workers` (one thread each), in the items' order.
-/// Uses fewer threads if not all can be started.
+/// Calls `then`, on the calling thread, with an iterator over the results of `work`, which runs on the
+/// `workers` (one thread each); the results are in the order of the items. Uses fewer threads if not all can
+/// be started.
 pub(crate) fn mapped<'a, T: Send, R: Send + 'a, W: Send, O>(
     items: impl Iterator<Item = T> + Send,
     workers: &mut [W],
     work: impl Fn(&mut W, T) -> R + Sync,
     then: impl FnOnce(Box<dyn Iterator<Item = R> + Send + 'a>) -> Result<O>,
 ) -> Result<O> {
-    // A job carries the sender of a channel for its one result; the receiver goes to the calling thread in the items' order, which so
-    // waits for the oldest result whichever worker makes it. The bounds are the back-pressure.
+    // A job carries the sender of a channel for its single result. The calling thread gets the receivers in
+    // the order of the items, so it waits for the oldest result, whichever worker produces it. The bounds are
+    // the back-pressure.
     let (job_in, job_out) = bounded::<(T, Sender<R>)>(workers.len());
     let (order_in, order_out) = bounded::<Receiver<R>>(workers.len());
     thread::scope(|scope| {
         started(thread::Builder::new().spawn_scoped(scope, move || {
             for item in items {
                 let (result_in, result_out) = bounded(1);
-                // Either end is closed when no more results are wanted.
+                // Either end is closed when no more results are needed.
                 if order_in.send(result_out).is_err() || job_in.send((item, result_in)).is_err() {
                     break;
                 }
@@ -53,7 +57,7 @@ pub(crate) fn mapped<'a, T: Send, R: Send + 'a, W: Send, O>(
             let work = &work;
             let spawned = thread::Builder::new().spawn_scoped(scope, move || {
                 for (item, result) in jobs {
-                    // After `then` has returned, the result is not awaited any more.
+                    // After `then` has returned, nobody receives the result.
                     let _ = result.send(work(worker, item));
                 }
             });
@@ -64,17 +68,18 @@ pub(crate) fn mapped<'a, T: Send, R: Send + 'a, W: Send, O>(
             }
         }
         drop(job_out);
-        // A worker that panicked takes its result's sender with it; the scope passes the panic on.
+        // A worker that panics drops its result's sender; the scope propagates the panic.
         then(Box::new(order_out.into_iter().flatten()))
     })
 }
 
-/// A thread, or an error instead of the panic of std's own `spawn`.
+/// Returns the thread, or an error instead of the panic of std's own `spawn`.
 pub(crate) fn started<T>(spawned: io::Result<T>) -> Result<T> {
     spawned.context("can't start a thread; -@ 1 needs fewer")
 }
 
-/// The same items, of which with several threads one makes the next while the last is being used.
+/// Returns the same items; with several threads, one thread produces the next item while the current one is
+/// in use.
 pub fn ahead<T: Send + 'static>(
     items: impl Iterator<Item = T> + Send + 'static,
     threads: usize,
@@ -86,7 +91,7 @@ pub fn ahead<T: Send + 'static>(
     let (sender, receiver) = bounded(0);
     let mut thread = Some(started(thread::Builder::new().spawn(move || {
         for item in items {
-            // No more items are wanted.
+            // No more items are needed.
             if sender.send(item).is_err() {
                 break;
             }

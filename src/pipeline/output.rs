@@ -1,4 +1,4 @@
-//! Where the output of a run goes, and in which form.
+//! The destination and the form of a run's output.
 
 use std::fs::File;
 use std::io::Write;
@@ -8,22 +8,22 @@ use std::io::Write;
 pub enum OutputForm {
     /// A file with header, data and feature sections.
     File,
-    /// The main file of a directory, beside which the caller keeps `kcore_dir`.
+    /// The main file of a directory; the caller puts `kcore_dir` next to it.
     DirectoryData,
     /// Pipe data.
     Pipe,
-    /// The input's own file, whose records stay where they are: only features can change, and [`Outcome::moved`](crate::Outcome::moved) tells when that is not enough.
-    /// Nothing is written.
+    /// The input's own file, with the records in place: only features can change, and
+    /// [`Outcome::moved`](crate::Outcome::moved) says when that does not suffice. Nothing is written.
     InPlace,
 }
 
-/// Where the output goes.
+/// The destination of the output.
 pub enum Output<'a> {
     /// Into an empty file.
     File(&'a File, OutputForm),
     /// Into a pipe.
     Pipe(&'a mut (dyn Write + Send)),
-    /// Nowhere: for what it would be, and for the feature sections that passes make.
+    /// Nowhere: to learn the size of the output and the feature sections that passes make.
     Nowhere(OutputForm),
 }
 

@@ -1,12 +1,15 @@
-//! The contract between a pass and the pipeline: a pass surveys the recording as often as it must, and then rewrites it.
+//! The contract between a pass and the pipeline: a pass surveys the recording as often as necessary, and then
+//! rewrites it.
 //!
-//! A [`Pass`] is the plan: its name, what it needs, and its first [`Stage`]. A [`Survey`] reads all records of some kinds and ends in the next
-//! stage. A [`Rewrite`] is the last stage, through which records go to the output; [`Stage::begin`] makes one when all surveys are over, and can
-//! change events and features before the first record is written. So each stage is a type that holds only what it needs, and what a survey has
-//! learned is moved into what uses it.
+//! A [`Pass`] is the plan: its name, its needs, and its first [`Stage`]. A [`Survey`] reads all records of
+//! some kinds and ends in the next stage. A [`Rewrite`] is the last stage, through which records go to the
+//! output; [`Stage::begin`] creates it when all surveys are finished, and can change events and features
+//! before the first record is written. So each stage is a type with only the data it needs, and the result of
+//! a survey moves into the stage that uses it.
 //!
-//! Batches of records go through a stage one after another, in file order, unless the stage implements [`Fork`]: then each batch gets a worker
-//! of its own, on any thread, and the workers are absorbed in file order. The bytes written are the same for any number of threads.
+//! Batches of records go through a stage one after the other, in file order, unless the stage implements
+//! [`Fork`]: then each batch gets its own worker, on any thread, and the workers are absorbed in file order.
+//! The bytes written are the same for any number of threads.
 //!
 //! A complete pass, which drops the EXIT records of processes that never ran (no sample has their pid):
 //!
@@ -89,23 +92,26 @@ use crate::emit::Emit;
 use crate::session::Session;
 use crate::stage::Stage;
 
-/// A transformation, before anything has been read: its name, what it needs, and its first stage.
+/// A transformation before anything has been read: its name, its needs, and its first stage.
 pub trait Pass: Send {
-    /// The name that `perfx run -p` knows it by, in kebab-case.
+    /// Its name in `perfx run -p`, in kebab-case.
     fn name(&self) -> &'static str;
 
-    /// What it needs of the pipeline. Merged with the needs of the other passes, and checked before the first byte moves.
+    /// What it needs from the pipeline. Merged with the needs of the other passes, and checked before any
+    /// byte is written.
     fn needs(&self, _input: &Recording) -> Needs {
         Needs::default()
     }
 
-    /// The first stage: a survey if [`Needs::surveys`] is not empty, otherwise what makes the rewrite, or the rewrite itself.
+    /// The first stage: a survey if [`Needs::surveys`] is not empty, otherwise the rewrite or
+    /// [`Stage::begin`].
     fn start(self: Box<Self>, input: &Recording) -> Stage;
 }
 
-/// A read-only walk through the recording, before any pass changes anything.
+/// A read-only walk through the recording before any pass changes it.
 pub trait Survey: Sized + Send + 'static {
-    /// A batch begins. Returns those of the `declared` kinds (its entry of [`Needs::surveys`]) that it wants to see of this batch.
+    /// Called before a batch. Returns the kinds that it needs from this batch, out of the `declared` ones
+    /// (its entry of [`Needs::surveys`]).
     fn begin_batch(&mut self, _batch: &Batch, declared: Kinds) -> Kinds {
         declared
     }
@@ -113,100 +119,105 @@ pub trait Survey: Sized + Send + 'static {
     /// One record, decompressed.
     fn record(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()>;
 
-    /// All records have been seen. Returns the next stage: another survey, or the rewrite.
+    /// Called after the last record. Returns the next stage: another survey, or the rewrite.
     fn end(self, session: &mut Session) -> Result<Stage>;
 }
 
-/// What records go through on their way to the output. Every method has a default, and the defaults copy.
+/// The stage that records go through on their way to the output. Every method has a default that copies.
 pub trait Rewrite: Sized + Send + 'static {
-    /// A batch begins. Only the first pass of a chain is asked, because the others see only what it lets through.
+    /// Called before a batch. Only called for the first pass of a chain, because the others see only its
+    /// output.
     fn begin_batch(&mut self, _batch: &Batch) -> Interest {
         Interest::AsDeclared
     }
 
-    /// One record of the kinds in [`Needs::records`], or at a place given to [`Begin::want_at`](crate::Begin::want_at): keep, patch, replace or drop it, put others
+    /// Called for a record of the kinds in [`Needs::records`], or at a place given to
+    /// [`Begin::want_at`](crate::Begin::want_at): keeps, patches, replaces or drops it, and may put others
     /// before or after it.
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
         out.keep(record)
     }
 
-    /// Called after a batch's last record. Batch boundaries depend on nothing but the input and carry no meaning; emit what is still buffered.
+    /// Called after a batch's last record. Batch boundaries depend only on the input and carry no meaning;
+    /// emit anything still buffered.
     fn end_batch(&mut self, _out: &mut Emit<'_>) -> Result<()> {
         Ok(())
     }
 
-    /// All records of the input have passed. Puts what belongs after them, a few MiB at a time, and returns true as long as there is more.
+    /// Called after the input's last record. Puts the records that belong there, a few MiB at a time, and
+    /// returns true as long as there are more.
     fn drain(&mut self, _out: &mut Emit<'_>) -> Result<bool> {
         Ok(false)
     }
 
-    /// All is written: puts what belongs at the very end, sets features, reports.
+    /// Called when everything is written: puts the last records, sets features, reports.
     fn finish(&mut self, _session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
         Ok(())
     }
 }
 
-/// A stage that can take the batches of a recording in any order, each with a worker of its own.
+/// A stage that can process the batches of a recording in any order, each with its own worker.
 pub trait Fork: Sized {
-    /// A worker for one batch.
+    /// Creates a worker for one batch.
     fn fork(&self) -> Self;
 
-    /// Takes in what a worker learned from its batch. Called in file order.
+    /// Takes in a worker's result. Called in file order.
     fn absorb(&mut self, later: Self) -> Result<()>;
 }
 
-/// A rewrite that must take batches in order, but lets workers on other threads read them beforehand, so that less is left to do. Only the first
-/// pass of a chain is prescanned, because the others see what it lets through.
+/// A rewrite that needs the batches in order, but lets workers on other threads read them in advance, to
+/// reduce its own work. Only the first pass of a chain is prescanned, because the others see its output.
 pub trait Prescanned: Rewrite {
-    /// What reads a batch beforehand.
+    /// The type of the prescan's workers.
     type Prescan: Prescan;
 
-    /// What later prescans fork from.
+    /// The value from which workers fork.
     fn prescan(&self) -> Self::Prescan;
 
-    /// Takes in what a worker learned from the batch that comes next, before its [`Rewrite::begin_batch`].
+    /// Takes in the prescan of the next batch, before its [`Rewrite::begin_batch`].
     fn absorb_prescan(&mut self, prescan: Self::Prescan) -> Result<()>;
 }
 
-/// Reads a batch before its turn comes.
+/// Reads a batch in advance.
 pub trait Prescan: Sized + Send + 'static {
-    /// A worker for one batch.
+    /// Creates a worker for one batch.
     fn fork(&self) -> Self;
 
     /// Reads the batch.
     fn batch(&mut self, batch: &Batch) -> Result<()>;
 }
 
-/// What a rewrite wants of a batch.
+/// The records of a batch that a rewrite needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Interest {
     /// The kinds in its [`Needs::records`]; all others are copied.
     AsDeclared,
     /// Only these kinds. All others are dropped unseen and not counted, so the pass must report them.
     DropRest(Kinds),
-    /// Only these kinds; all others are copied. The passes after it still see what they need.
+    /// Only these kinds; all others are copied. Passes after it still see the records that they need.
     KeepRest(Kinds),
 }
 
-/// What a pass needs of the pipeline, as data.
+/// What a pass needs from the pipeline, as data.
 #[derive(Clone, Debug)]
 pub struct Needs {
-    /// The kinds that its [`Rewrite::record`] wants. All others are copied without being looked at.
+    /// The kinds passed to its [`Rewrite::record`]. All others are copied unseen.
     pub records: Kinds,
-    /// The kinds that each of its surveys wants.
+    /// The kinds passed to each of its surveys.
     pub surveys: Vec<Kinds>,
-    /// Its rewrite wants COMPRESSED records replaced with what they hold, so the output is not compressed.
+    /// Its rewrite needs COMPRESSED records replaced with their contents, so the output is not compressed.
     pub decompressed: bool,
-    /// It cannot work unless the layout of every record is known.
+    /// It needs the layout of every record to be known.
     pub ids: bool,
-    /// Features that are wrong after it, dropped unless the pass sets them.
+    /// Features that are outdated after it; they are dropped unless the pass sets them.
     pub stale: &'static [Feature],
-    /// No other pass can read what it writes, so none may come after it.
+    /// No other pass can read its output, so none may come after it.
     pub last: bool,
-    /// Later passes must survey what this pass writes, which goes to a temporary file in between. False only for a pass that changes nothing
-    /// that a survey could learn: no time, id or mapping, and no record that it drops.
+    /// Later passes must survey the output of this pass, which goes to a temporary file in between. False
+    /// only for a pass that changes nothing that a survey could learn: no time, id or mapping, and no dropped
+    /// record.
     pub barrier: bool,
-    /// What to do if records cannot be read. Of several passes the strongest counts.
+    /// What to do if records cannot be read. Of several passes the strictest counts.
     pub damage: Damage,
 }
 
@@ -228,11 +239,12 @@ impl Default for Needs {
 /// What to do if records cannot be read.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub enum Damage {
-    /// Damage that perf tolerates (pipe data or a zstd stream that ends inside a record) is reported as a loss; any other damage is an error.
+    /// Damage that perf tolerates (pipe data or a zstd stream that ends inside a record) is reported as a
+    /// loss; any other damage is an error.
     #[default]
     Tolerate,
-    /// A zstd stream must be whole, too.
+    /// A zstd stream must be complete, too.
     Refuse,
-    /// What can be read is kept, and the rest is reported as a loss.
+    /// Everything readable is kept, and the rest is reported as a loss.
     Salvage,
 }

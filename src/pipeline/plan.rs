@@ -1,5 +1,5 @@
-//! A batch becomes a plan: pieces of the input to copy and new bytes to write, neighbours collapsed, and marks for whoever must know where a
-//! record comes to lie.
+//! Turns a batch into a plan: ranges of the input to copy and new bytes to write, with neighbours merged, and
+//! marks for records whose new position is needed.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,41 +12,41 @@ use perfx_format::{Endian, Kinds, Origin, RECORD_SIZE_MAX, Record, RecordType};
 /// A piece of the output.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Piece {
-    /// Bytes of the batch.
+    /// A range of the batch.
     Stored(Range<usize>),
-    /// Bytes of the arena.
+    /// A range of the new bytes.
     Made(Range<usize>),
 }
 
-/// An AUXTRACE record and where it comes to lie.
+/// An AUXTRACE record and its new position.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Mark {
-    /// Where it was.
+    /// Its old position.
     pub(crate) origin: Origin,
-    /// Where it will be, bytes from the start of the plan.
+    /// Its new position, bytes from the start of the plan.
     pub(crate) at: u64,
     /// Its `header.size`, bytes.
     pub(crate) size: u64,
 }
 
-/// What becomes of one batch.
+/// The plan of one batch.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) pieces: Vec<Piece>,
     pub(crate) arena: Vec<u8>,
     pub(crate) marks: Vec<Mark>,
-    /// What a file says in its header instead of its data.
+    /// Contents of header records that a file has in its header and not in its data.
     pub(crate) absorbed: Vec<HeaderRecord>,
     pub(crate) dropped: BTreeMap<RecordType, u64>,
-    /// Header records among the data of a file, which pipe data can't hold as what they are.
+    /// Header records among the data of a file, which would mean something else in pipe data.
     pub(crate) misplaced: BTreeMap<RecordType, u64>,
-    /// Where AUXTRACE records were that a pass left out.
+    /// Positions of AUXTRACE records that a pass dropped.
     pub(crate) dropped_aux: Vec<Origin>,
     pub(crate) len: u64,
 }
 
 impl Plan {
-    /// It copies the batch of `len` bytes as it is.
+    /// True if it copies the whole batch of `len` bytes.
     pub(crate) fn is_all_of(&self, len: usize) -> bool {
         match self.pieces.as_slice() {
             [] => len == 0,
@@ -56,20 +56,21 @@ impl Plan {
     }
 }
 
-/// What the output's form asks of every record, beside the passes.
+/// What the form of the output requires for every record, in addition to the passes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OutputNeeds {
     pub(crate) endian: Endian,
-    /// Tell where AUXTRACE records come to lie.
+    /// Mark the positions of AUXTRACE records.
     pub(crate) mark_aux: bool,
-    /// The input is pipe data and the output a file: header records leave the data.
+    /// The input is pipe data and the output a file: header records are removed from the data.
     pub(crate) absorb: bool,
-    /// The input is a file and the output pipe data: header records among the data must not become part of the header.
+    /// The input is a file and the output pipe data: header records among the data must not become part of
+    /// the header.
     pub(crate) strip: bool,
 }
 
 impl OutputNeeds {
-    /// The kinds it must see.
+    /// The kinds that it must see.
     pub(crate) fn kinds(self) -> Kinds {
         let mut kinds = Kinds::NONE;
         if self.mark_aux {
@@ -82,17 +83,17 @@ impl OutputNeeds {
     }
 }
 
-/// Collects the plan of one batch.
+/// Builds the plan of one batch.
 #[derive(Debug)]
 pub(crate) struct Planner {
     plan: Plan,
     needs: OutputNeeds,
-    /// Address range of the batch's bytes: a record inside it is kept as a range.
+    /// Address range of the batch's bytes: a record inside it is stored as a range.
     batch: Range<usize>,
 }
 
 impl Planner {
-    /// For a batch, or for records that belong to none.
+    /// For a batch, or for records outside any batch.
     pub(crate) fn new(batch: Option<&Batch>, needs: OutputNeeds) -> Planner {
         let batch = batch.map_or(0..0, |batch| {
             let start = batch.bytes.as_ptr() as usize;
@@ -109,7 +110,7 @@ impl Planner {
         self.plan
     }
 
-    /// A run of the batch that nobody wanted.
+    /// Adds a run of the batch that no pass needs.
     pub(crate) fn stored(&mut self, range: Range<usize>) {
         if range.is_empty() {
             return;
@@ -121,12 +122,12 @@ impl Planner {
         }
     }
 
-    /// It has no wish to see a record, whatever its kind.
+    /// True if the form needs to see no record of any kind.
     pub(crate) fn takes_any(&self) -> bool {
         self.needs.kinds() == Kinds::NONE
     }
 
-    /// New bytes.
+    /// Adds new bytes.
     pub(crate) fn made(&mut self, bytes: &[u8]) {
         let start = self.plan.arena.len();
         self.plan.arena.extend_from_slice(bytes);
@@ -138,9 +139,9 @@ impl Planner {
         }
     }
 
-    /// Bytes of the batch are kept as a range, all others copied.
+    /// Adds bytes: as a range if they are in the batch, else as a copy.
     fn place(&mut self, bytes: &[u8]) {
-        // Most records have no payload, and nothing lies nowhere.
+        // Most records have no payload, and an empty slice has no position.
         if bytes.is_empty() {
             return;
         }
@@ -153,13 +154,13 @@ impl Planner {
         }
     }
 
-    /// A record has come through all passes.
+    /// Takes a record that has gone through all passes.
     pub(crate) fn keep(&mut self, record: Record<'_>) -> Result<()> {
         let kind = record.kind();
         if self.needs.absorb
             && let Some(header) = HeaderRecord::read(&record)?
         {
-            // A build-id is good in both places, and where it stands among the samples may matter to a reader.
+            // A build-id is valid in both places, and its position among the samples may matter to a reader.
             let stays = matches!(header, HeaderRecord::BuildId(_));
             // A pass that makes such a record sets the feature itself.
             if !stays || record.origin() != Origin::Synthetic {
@@ -169,7 +170,7 @@ impl Planner {
                 return Ok(());
             }
         }
-        // What a pass has made belongs there.
+        // A record made by a pass belongs there.
         if self.needs.strip && record.origin() != Origin::Synthetic && HeaderRecord::is_front(&record) {
             *self.plan.misplaced.entry(kind).or_default() += 1;
             return Ok(());

@@ -1,4 +1,4 @@
-//! What a run has to tell: what was read and done, what is odd, what is lost; nothing is printed here.
+//! The report of a run: what was read and done, what is odd, what is lost. Printing it is up to the caller.
 
 use std::collections::BTreeMap;
 
@@ -9,28 +9,28 @@ use perfx_format::RecordType;
 pub enum Level {
     /// Something of the recording is missing in the output: exit code 3.
     Loss,
-    /// Something is suspect in the input or the outcome; the output holds all there was.
+    /// Something is suspect in the input or the result; the output is complete.
     Warning,
     /// What was done.
     Info,
-    /// What only `-v` shows.
+    /// Shown only with `-v`.
     Detail,
 }
 
-/// Collected while a recording flows by, in an order that depends on nothing but the input.
+/// Collected while a recording is processed, in an order that depends only on the input.
 #[derive(Clone, Default, Debug)]
 pub struct Report {
     /// Records read.
     pub records: u64,
     /// Bytes of records read, as stored.
     pub bytes: u64,
-    /// Records that passes left out on purpose, by kind.
+    /// Records that passes dropped on purpose, by kind.
     pub dropped: BTreeMap<RecordType, u64>,
-    /// Lines in the order they were said.
+    /// Lines in the order in which they were added.
     pub lines: Vec<(Level, String)>,
 }
 
-/// Ends a line whose details follow it: said unless `-v` shows them.
+/// The end of a line whose details follow; shown unless `-v` shows the details.
 pub const LISTED: &str = " (-v lists them)";
 
 impl Report {
@@ -39,7 +39,7 @@ impl Report {
         self.lines.push((level, line.into()));
     }
 
-    /// What was done first, and what then with the outcome.
+    /// Combines the report of a first step with that of the next.
     #[must_use]
     pub fn followed_by(mut self, then: Report) -> Report {
         self.lines.extend(then.lines);
@@ -49,7 +49,7 @@ impl Report {
         self
     }
 
-    /// Something was lost.
+    /// True if something was lost.
     pub fn has_loss(&self) -> bool {
         self.lines.iter().any(|(level, _)| *level == Level::Loss)
     }

@@ -1,4 +1,5 @@
-//! The core of a run: every batch goes through the chain of passes and becomes a plan, and the writer takes the plans in file order.
+//! The core of a run: every batch goes through the chain of passes and becomes a plan, and the writer takes
+//! the plans in file order.
 
 use std::slice;
 
@@ -29,7 +30,7 @@ pub(crate) fn write_records(
     writer: &mut Writer<'_>,
 ) -> Result<()> {
     let pipe = recording.form == Form::Pipe;
-    // Where header records mean something in the input or the output, none may go by unseen.
+    // If header records have a meaning in the input or the output, all must be seen.
     let to_pipe = session.form == OutputForm::Pipe;
     let mut hidden = Hidden::new(recording, !reading.open && (pipe || to_pipe));
     let mut nested = Nested::default();
@@ -60,11 +61,11 @@ pub(crate) fn write_records(
     }
 }
 
-/// Records that say events or features and were inside compressed ones, where only who salvages a recording takes them.
+/// Header records that were inside compressed ones; only a pass that salvages accepts these.
 #[derive(Default)]
 struct Nested {
     count: u64,
-    /// The first of them.
+    /// The first one.
     first: Option<Error>,
 }
 
@@ -93,10 +94,11 @@ impl Nested {
     }
 }
 
-/// Reports what of a batch could not be read, or makes it an error.
+/// Reports the unreadable part of a batch, or makes it an error.
 fn judge_damage(batch: &Batch, pipe: bool, damage: Damage, session: &mut Session) -> Result<()> {
     if let Some(torn) = &batch.torn {
-        // perf tolerates that in pipe data and at the end of a compressed stream; elsewhere in a file it means that the file is damaged.
+        // perf tolerates that in pipe data and at the end of a compressed stream; elsewhere in a file it
+        // reports damage.
         let error = torn.to_error().file(&batch.name);
         let tolerated = match damage {
             Damage::Tolerate => pipe || matches!(torn.origin, Origin::Chunk { .. }),
@@ -117,13 +119,13 @@ fn judge_damage(batch: &Batch, pipe: bool, damage: Damage, session: &mut Session
     Ok(())
 }
 
-/// What the passes and the form of the output want to see.
+/// The records that the passes and the form of the output need to see.
 struct Wanted {
-    /// The kinds that somebody wants.
+    /// The kinds that any of them needs.
     kinds: Kinds,
-    /// Those that somebody else than the first pass wants.
+    /// The kinds that any of them except the first pass needs.
     behind_first: Kinds,
-    /// Where somebody wants a record whatever its kind; sorted.
+    /// The places at which a record of any kind is needed, sorted.
     places: Vec<Place>,
 }
 
@@ -177,7 +179,7 @@ fn plan_batch(chain: &mut [Rewriting], batch: &Batch, wanted: &Wanted, needs: Ou
     }
 }
 
-/// Writes what a pass puts after all records of the input.
+/// Writes the records that a pass puts after all records of the input.
 pub(crate) fn write_drained(
     stage: &mut Rewriting,
     after: &mut [Rewriting],
@@ -206,7 +208,7 @@ pub(crate) fn write_drained(
     })
 }
 
-/// Copies a batch of which no pass wants anything.
+/// Copies a batch that no pass needs to see.
 fn plan_all(batch: &Batch, needs: OutputNeeds) -> Plan {
     let mut planner = Planner::new(Some(batch), needs);
     planner.stored(0..batch.bytes.len());
@@ -236,7 +238,7 @@ fn end_batch(chain: &mut [Rewriting], batch: &Batch, planner: &mut Planner) -> R
     Ok(())
 }
 
-/// Sends the wanted records, and those that begin at `stops`, through the chain.
+/// Sends the needed records, and those that begin at `stops`, through the chain.
 fn plan(
     chain: &mut [Rewriting],
     batch: &Batch,

@@ -1,4 +1,5 @@
-//! Reads every batch of a recording once, on as many threads as there are, and hands out what was learned in file order; nothing is written.
+//! Reads every batch of a recording once, on several threads, and returns the results in file order; nothing
+//! is written.
 
 use std::thread;
 
@@ -10,10 +11,12 @@ use crate::draft::{self, Open};
 use crate::expanded::{expanded, in_file};
 use crate::ordered::started;
 
-/// `work` for every batch, on `threads` threads (1: the calling one), each batch with a fresh `R`; then `done` on the calling thread in file
-/// order. With `open`, COMPRESSED records are replaced with what they hold.
+/// Calls `work` for every batch, on `threads` threads (1: the calling thread), each batch with a fresh `R`;
+/// then `done` on the calling thread in file order. With `open`, COMPRESSED records are replaced with their
+/// contents.
 ///
-/// The first error of `work`, `done` or the reader ends it, with the file's name; [`Batch::torn`] is for `done` to judge.
+/// Stops at the first error of `work`, `done` or the reader, with the file's name; `done` must check
+/// [`Batch::torn`].
 pub fn scan<R: Send>(
     recording: &mut Recording,
     threads: usize,
@@ -28,8 +31,9 @@ pub fn scan<R: Send>(
     })
 }
 
-/// The same, but an error of the reader is handed to `done`, which may go on with what can be read in spite of it: what stood before the fault,
-/// the other files of a directory, records that are not compressed behind a zstd stream that broke off.
+/// The same, but an error of the reader is passed to `done`, which may continue with what can still be read:
+/// records before the fault, the other files of a directory, uncompressed records after a zstd stream that
+/// broke off.
 pub fn scan_past<R: Send>(
     recording: &mut Recording,
     threads: usize,
@@ -41,8 +45,8 @@ pub fn scan_past<R: Send>(
     each(recording, threads, open, work, done)
 }
 
-/// [`scan`] with COMPRESSED records opened, and `stored` sees every batch that may hold some before that, as it lies in the input: for who wants
-/// to know both. It is called in file order.
+/// Like [`scan`] with expanded COMPRESSED records; `stored` also sees every batch that may hold some as
+/// stored, in file order.
 pub fn scan_both<R: Send>(
     recording: &mut Recording,
     threads: usize,
@@ -77,7 +81,8 @@ fn each<R: Send>(
     Ok(recording.check_not_cut_short()?)
 }
 
-/// Hands the batches of two recordings to `work`, COMPRESSED records opened. Each recording is read ahead on a thread of its own.
+/// Passes the batches of two recordings to `work`, with COMPRESSED records expanded. Each recording is read
+/// ahead on a thread of its own.
 pub fn scan_two<R>(
     one: &mut Recording,
     other: &mut Recording,
@@ -90,7 +95,7 @@ pub fn scan_two<R>(
                     let (sender, receiver) = bounded(2);
                     let spawned = thread::Builder::new().spawn_scoped(scope, move || {
                         for batch in batches {
-                            // `work` is done before the end when it has seen enough.
+                            // `work` may return early when it has seen enough.
                             if sender.send(batch).is_err() {
                                 break;
                             }
@@ -104,5 +109,5 @@ pub fn scan_two<R>(
     })
 }
 
-/// A batch, or why there is none.
+/// A batch, or the error in its place.
 type Read = perfx_format::Result<Batch>;

@@ -1,4 +1,4 @@
-//! How a job will be done, decided before the first byte moves: which walks it takes, what goes to temporary files, and what is refused.
+//! Decides the steps of a job before any byte is written: the walks, the temporary files, and the refusals.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use perfx_format::{Kinds, Layouts};
 use crate::job::Job;
 use crate::pass::{Damage, Needs};
 
-/// A pass that must be the last one is not.
+/// The error for a pass that must be the last one but is not.
 #[derive(Debug)]
 pub struct NotLast(&'static str);
 
@@ -20,12 +20,12 @@ impl fmt::Display for NotLast {
 
 impl std::error::Error for NotLast {}
 
-/// How a job will be done, decided before the first byte moves.
+/// The steps of a job, decided before any byte is written.
 #[derive(Debug)]
 pub struct Schedule {
     pub(crate) needs: Vec<(&'static str, Needs)>,
     pub(crate) surveys: usize,
-    /// COMPRESSED records are replaced with what they hold.
+    /// COMPRESSED records are replaced with their contents.
     pub(crate) expand: bool,
     compressed: bool,
     pub(crate) spool: bool,
@@ -38,7 +38,7 @@ impl Schedule {
         let needs: Vec<_> = job.passes.iter().map(|pass| (pass.name(), pass.needs(&job.recording))).collect();
         let recording = &job.recording;
         let surveys = needs.iter().map(|(_, needs)| needs.surveys.len()).max().unwrap_or(0);
-        // Records of several zstd streams can't stand in one file: it has one.
+        // Records of several zstd streams cannot be in one file, which has a single stream.
         let several = recording.stream_count() > 1 && recording.is_compressed();
         if let Some(at) = needs.iter().position(|(_, needs)| needs.last).filter(|at| at + 1 < needs.len()) {
             anyhow::bail!(NotLast(needs[at].0));
@@ -57,29 +57,29 @@ impl Schedule {
         })
     }
 
-    /// What each pass needs, in the order records go through them.
+    /// The needs of each pass, in the order in which records go through them.
     pub fn needs(&self) -> &[(&'static str, Needs)] {
         &self.needs
     }
 
-    /// The input goes to a temporary file first, because it is looked at more than once.
+    /// True if the input goes to a temporary file first, because it is read more than once.
     pub fn spools(&self) -> bool {
         self.spool
     }
 
-    /// COMPRESSED records, of which there are some, are replaced by what they hold.
+    /// True if there are COMPRESSED records and they are replaced with their contents.
     pub fn decompresses(&self) -> bool {
         self.expand && self.compressed
     }
 
-    /// The first pass that looks at what one before it leaves or makes.
+    /// The first pass that surveys the output of an earlier one.
     pub(crate) fn parts_at(&self) -> Option<usize> {
         let barrier = self.needs.iter().position(|(_, needs)| needs.barrier)?;
         let behind = self.needs.iter().enumerate().skip(barrier + 1);
         behind.filter(|(_, (_, needs))| !needs.surveys.is_empty()).map(|(at, _)| at).next()
     }
 
-    /// One line a step, as `--explain` prints it.
+    /// One line for each step, as printed by `--explain`.
     pub fn explain(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if self.spool {

@@ -1,4 +1,5 @@
-//! What passes may see and change of the recording beside its records, and where its records are.
+//! The parts of a recording besides its records, which passes can read and change, and the places of its
+//! records.
 
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsString;
@@ -17,41 +18,41 @@ use perfx_format::{Bytes, Endian, Event, Feature, Kinds, Origin, Record};
 use crate::output::OutputForm;
 use crate::report::{Level, Report};
 
-/// What passes may see and change of the recording beside its records.
+/// The parts of a recording besides its records, which passes can read and change.
 #[derive(Debug)]
 pub struct Session {
-    /// What the user called it.
+    /// The name that the user gave.
     pub name: Arc<str>,
     /// Byte order of the recording.
     pub endian: Endian,
-    /// The form it is stored in.
+    /// The form of the input.
     pub input: Form,
-    /// The form it will be written in.
+    /// The form of the output.
     pub form: OutputForm,
-    /// Its events. A pass that changes them does so in `begin`.
+    /// Its events. A pass may change them only in `begin`.
     pub events: Vec<Event>,
-    /// Its feature sections, as they will be written.
+    /// The feature sections of the output.
     features: Features,
-    /// The names perf before 3.3 gave its events, as they will be written.
+    /// Event names as perf before 3.3 stored them, for the output.
     pub(crate) event_types: Vec<u8>,
-    /// Entries of HEADER_BUILD_ID records among the others of pipe data.
+    /// Entries of HEADER_BUILD_ID records among the records of pipe data.
     late_build_ids: Vec<u8>,
-    /// Features that a pass has set.
+    /// Features set by a pass.
     pub(crate) set: BTreeSet<Feature>,
-    /// What is told to the user at the end.
+    /// The report for the user.
     pub report: Report,
-    /// What goes into an output directory beside its records, and under which name.
+    /// Files to put into an output directory next to the records, with their names.
     pub beside: Vec<(PathBuf, OsString)>,
-    /// Rewrites see records as they are stored, COMPRESSED ones unopened.
+    /// Rewrites see records as stored, with COMPRESSED ones not expanded.
     pub(crate) stored: bool,
-    /// Feature AUXTRACE is to be rebuilt.
+    /// Feature AUXTRACE must be rebuilt.
     pub(crate) list_aux: bool,
-    /// On so many threads passes may work; 1: on the calling one only.
+    /// The number of threads that passes may use; with 1, only the calling thread works.
     pub threads: usize,
     temp_files: Opener,
 }
 
-/// Makes temporary files.
+/// Creates temporary files.
 struct Opener(TempFiles);
 
 impl std::fmt::Debug for Opener {
@@ -89,19 +90,19 @@ impl Session {
         }
     }
 
-    /// What makes temporary files.
+    /// The factory of temporary files.
     pub fn temp_files(&self) -> TempFiles {
         self.temp_files.0.clone()
     }
 
-    /// Opens another recording that a pass reads beside the input; it can be read more than once.
+    /// Opens another recording for a pass; it can be read more than once.
     pub fn open(&self, path: &Path) -> Result<Recording> {
         let Opener(temp_files) = &self.temp_files;
         Ok(Recording::open_with(path, temp_files.clone())?.spooled(temp_files)?)
     }
 
-    /// Adds entries to feature BUILD_ID, but for those it has already; returns how many are new. Bytes of it that are not entries stay behind all
-    /// entries, for no reader gets past them.
+    /// Adds new entries to feature BUILD_ID; returns their number. Bytes that are not entries stay after all
+    /// entries, because readers stop there.
     pub fn add_build_ids(&mut self, entries: &[u8]) -> u64 {
         let section = self.features.get(&Feature::BUILD_ID).cloned().unwrap_or_default();
         let key = |entry: BuildIdEntry<'_>| (entry.pid, entry.id.to_vec(), entry.filename.to_vec());
@@ -122,13 +123,13 @@ impl Session {
         new
     }
 
-    /// All records have been read: what pipe data said among them is known now.
+    /// All records have been read: the header records among them are known now.
     pub(crate) fn settle(&mut self) {
         let late = std::mem::take(&mut self.late_build_ids);
         self.add_build_ids(&late);
     }
 
-    /// Takes in what pipe data said among its records and a file says in its header. What a pass has set stays.
+    /// Takes the contents of a header record among pipe data. A feature set by a pass is kept.
     pub(crate) fn absorb(&mut self, header: HeaderRecord) {
         match header {
             HeaderRecord::Event(event) => self.events.push(event),
@@ -157,8 +158,9 @@ impl Session {
         self.set.insert(feature);
     }
 
-    /// Makes the sections of features below this one such that every perf reads on behind them: a perf that can't read a section stops there and
-    /// sees no feature behind it, or gives up on pipe data altogether. What can't be read is left out, and said.
+    /// Rewrites the sections of features below this one so that every perf reads on after them: a perf that
+    /// cannot read a section sees no later feature, or fails at pipe data altogether. A section that cannot
+    /// be rewritten is dropped and reported.
     pub fn mend_features(&mut self, below: Feature) {
         let nrcpus = self.features.get(&Feature::NRCPUS);
         let context = FeatureContext { cpus: nrcpus.and_then(|section| NrCpus::read(section, self.endian)) };
@@ -192,14 +194,14 @@ impl Session {
         self.set.insert(feature);
     }
 
-    /// Where a record that came from `origin` in a look will go by. Where compressed records go by unopened, that is the COMPRESSED record in
-    /// which it begins. `None` for records that were made.
+    /// The place at which a record that a survey saw at `origin` will be rewritten. If compressed records are
+    /// not expanded, that is the COMPRESSED record in which it begins. `None` for new records.
     pub fn place(&self, origin: Origin) -> Option<Place> {
         Place::of(origin, self.stored)
     }
 }
 
-/// The session of a pass that begins, with what can be asked for only then.
+/// The session while a pass begins, with the methods that are valid only then.
 #[derive(Debug)]
 pub struct Begin<'s> {
     session: &'s mut Session,
@@ -212,17 +214,19 @@ impl<'s> Begin<'s> {
         Begin { session, places: Vec::new(), kinds: None }
     }
 
-    /// Feature AUXTRACE is to list each AUXTRACE record of the output, and to be removed if there is none.
+    /// Requests that feature AUXTRACE lists each AUXTRACE record of the output, and is removed if there is
+    /// none.
     pub fn list_aux(&mut self) {
         self.session.list_aux = true;
     }
 
-    /// The rewrite wants these kinds instead of [`Needs::records`](crate::Needs::records), which was said before anything had been surveyed.
+    /// Makes the rewrite see these kinds instead of [`Needs::records`](crate::Needs::records), which was
+    /// declared before the surveys.
     pub fn want_only(&mut self, kinds: Kinds) {
         self.kinds = Some(kinds);
     }
 
-    /// The rewrite also wants the record at this place, whatever its kind.
+    /// Makes the rewrite also see the record at this place, whatever its kind.
     pub fn want_at(&mut self, place: Place) {
         self.places.push(place);
     }
@@ -242,7 +246,7 @@ impl DerefMut for Begin<'_> {
     }
 }
 
-/// Where a record begins in the input, in file order.
+/// The place of a record in the input; ordered as in the file.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Place {
     stream: u32,
@@ -262,22 +266,22 @@ impl Place {
         }
     }
 
-    /// Where a record of the input stands; `None` for records that were made.
+    /// The place of an input record; `None` for new records.
     pub fn of_record(record: &Record<'_>) -> Option<Place> {
         Place::of(record.origin(), false)
     }
 
-    /// Where a batch begins.
+    /// The place of a batch's start.
     pub fn of_batch(batch: &Batch) -> Option<Place> {
         Place::of(batch.origins.at(0), false)
     }
 
-    /// In a stream, at an absolute offset.
+    /// The stream and the absolute offset in it.
     pub(crate) fn stored(self) -> (u32, u64) {
         (self.stream, self.stored)
     }
 
-    /// The same as an origin.
+    /// The place as an origin.
     pub(crate) fn origin(self) -> Origin {
         let Place { stream, stored, inside } = self;
         match inside {

@@ -1,12 +1,12 @@
-//! Where output goes: small pieces are collected, large ones handed over as they are.
+//! A buffered output: small pieces are collected, large ones are written directly.
 
 use std::io::{self, Write};
 
-/// Runs at least this long are handed to the kernel as they are; shorter ones are collected first.
+/// Pieces of at least this size are written directly; smaller ones are collected first.
 const DIRECT: usize = 64 << 10;
 const BUFFER: usize = 256 << 10;
 
-/// Bad address (errno(3)), the same number on every machine that Linux runs on.
+/// Bad address (errno(3)), the same number on every Linux architecture.
 const EFAULT: i32 = 14;
 
 /// An append-only output that knows its position.
@@ -18,7 +18,7 @@ pub(crate) struct Sink<W> {
 }
 
 impl<W: Write> Sink<W> {
-    /// Nothing written yet.
+    /// Starts at position 0.
     pub(crate) fn new(inner: W) -> Sink<W> {
         Sink { inner, buffer: Vec::with_capacity(BUFFER), position: 0 }
     }
@@ -28,7 +28,7 @@ impl<W: Write> Sink<W> {
         self.position
     }
 
-    /// What was appended has moved by so many bytes.
+    /// The bytes written so far have moved by this many bytes.
     pub(crate) fn skip(&mut self, by: u64) {
         self.position += by;
     }
@@ -42,7 +42,8 @@ impl<W: Write> Sink<W> {
         if bytes.len() >= DIRECT {
             let written = self.inner.write_all(bytes);
             if written.as_ref().is_err_and(|error| error.raw_os_error() == Some(EFAULT)) {
-                // The kernel could not read them, for they lie in a file that somebody cut short: whoever watches for that is told when they are read here.
+                // The kernel could not read the bytes, because they are in a file that was truncated. Reading
+                // them here raises SIGBUS for its handler.
                 std::hint::black_box(bytes.iter().fold(0, |sum, byte| sum ^ byte));
             }
             written
@@ -52,7 +53,7 @@ impl<W: Write> Sink<W> {
         }
     }
 
-    /// Hands over what is buffered.
+    /// Writes the buffered bytes.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.inner.write_all(&self.buffer)?;
         self.buffer.clear();

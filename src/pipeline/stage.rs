@@ -1,4 +1,5 @@
-//! What a pass is doing, without its type: the only place that erases the types of surveys and rewrites and finds them again.
+//! The current stage of a pass, without its type: this is the only place that erases the types of surveys and
+//! rewrites and restores them.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use crate::emit::Emit;
 use crate::pass::{Fork, Interest, Prescan, Prescanned, Rewrite, Survey};
 use crate::session::{Begin, Place, Session};
 
-/// What a pass does next.
+/// The next stage of a pass.
 pub struct Stage(pub(crate) Kind);
 
 impl std::fmt::Debug for Stage {
@@ -30,7 +31,7 @@ pub(crate) enum Kind {
     Rewrite(Box<dyn AnyRewrite>),
 }
 
-/// Makes a rewrite.
+/// Creates a rewrite.
 pub(crate) type Beginning = dyn FnOnce(&mut Begin<'_>) -> Result<Stage> + Send;
 
 impl Stage {
@@ -39,7 +40,7 @@ impl Stage {
         Stage(Kind::Survey(Box::new(Erased::new(survey).forking())))
     }
 
-    /// A survey that must see one batch after another.
+    /// A survey that needs the batches in order.
     pub fn survey_in_order(survey: impl Survey) -> Stage {
         Stage(Kind::Survey(Box::new(Erased::new(survey))))
     }
@@ -49,12 +50,12 @@ impl Stage {
         Stage(Kind::Rewrite(Box::new(Erased::new(rewrite).forking())))
     }
 
-    /// A rewrite that must see one batch after another.
+    /// A rewrite that needs the batches in order.
     pub fn rewrite_in_order(rewrite: impl Rewrite) -> Stage {
         Stage(Kind::Rewrite(Box::new(Erased::new(rewrite))))
     }
 
-    /// A rewrite that must see one batch after another, each of which is prescanned on any thread.
+    /// A rewrite that needs the batches in order; each is prescanned on any thread.
     pub fn rewrite_prescanned<R: Prescanned>(rewrite: R) -> Stage {
         let prescans = Prescans {
             start: |rewrite: &R| Box::new(rewrite.prescan()),
@@ -63,8 +64,9 @@ impl Stage {
         Stage(Kind::Rewrite(Box::new(Erased { prescans: Some(prescans), ..Erased::new(rewrite) })))
     }
 
-    /// A rewrite that is made when all surveys of all passes are over and no record has been written. Passes begin in the order of the chain, so
-    /// each sees the events and features that those before it have set.
+    /// A rewrite that is created when all surveys of all passes are finished and before any record is
+    /// written. Passes begin in the order of the chain, so each sees the events and features that earlier
+    /// ones have set.
     pub fn begin(make: impl FnOnce(&mut Begin<'_>) -> Result<Stage> + Send + 'static) -> Stage {
         Stage(Kind::Begin(Box::new(make)))
     }
@@ -74,7 +76,7 @@ impl Stage {
         Stage::rewrite(Copy)
     }
 
-    /// The survey, if it is one; a rewrite that copies takes its place until its end is known.
+    /// The survey, if this is one; a rewrite that copies takes its place until the survey ends.
     pub(crate) fn take_survey(&mut self) -> Option<Box<dyn AnySurvey>> {
         match std::mem::replace(self, Stage::copy()).0 {
             Kind::Survey(survey) => Some(survey),
@@ -85,7 +87,7 @@ impl Stage {
         }
     }
 
-    /// The rewrite, which begins.
+    /// Begins the rewrite.
     pub(crate) fn into_rewrite(self, begin: &mut Begin<'_>) -> Result<Box<dyn AnyRewrite>> {
         match self.0 {
             Kind::Rewrite(rewrite) => Ok(rewrite),
@@ -109,7 +111,7 @@ impl Fork for Copy {
     }
 }
 
-/// A survey or rewrite, and how it works on several threads if it can.
+/// A survey or rewrite, with the functions for several threads if it supports them.
 struct Erased<T> {
     inner: T,
     workers: Option<Workers<T>>,
@@ -150,8 +152,8 @@ impl<T: 'static> Erased<T> {
     }
 }
 
-/// The type that a worker had before it was erased. It is always the type of what forked it; anything else is a bug, which must not be passed
-/// over in silence.
+/// Restores the type of a worker. It is always the type of the stage that forked it; anything else is a bug
+/// and must be reported.
 fn found_again<T: 'static>(worker: Box<dyn Any>) -> Result<T> {
     match worker.downcast() {
         Ok(worker) => Ok(*worker),
@@ -257,31 +259,31 @@ impl<P: Prescan> AnyPrescan for P {
     }
 }
 
-/// A stage of which each batch may get a worker.
+/// A stage that may have a worker for each batch.
 pub(crate) trait Work: Sized + Send {
-    /// A worker for one batch; `None` if batches must come one after another.
+    /// Creates a worker for one batch; `None` if batches must come in order.
     fn fork(&self) -> Option<Self>;
 
-    /// Takes in what a worker learned. Called in file order.
+    /// Takes in a worker's result. Called in file order.
     fn absorb(&mut self, worker: Self) -> Result<()>;
 
-    /// What reads a batch before its turn comes.
+    /// Creates a worker that reads a batch in advance.
     fn prescan(&self) -> Option<Box<dyn AnyPrescan>> {
         None
     }
 
-    /// Takes in what a prescan learned from the next batch.
+    /// Takes in the prescan of the next batch.
     fn absorb_prescan(&mut self, _prescan: Box<dyn AnyPrescan>) -> Result<()> {
         Ok(())
     }
 }
 
-/// A pass that surveys.
+/// A pass that is surveying.
 pub(crate) struct Surveying {
     pub(crate) survey: Box<dyn AnySurvey>,
-    /// Its place in the chain.
+    /// Its index in the chain.
     pub(crate) pass: usize,
-    /// What it wants to see.
+    /// The kinds that it needs.
     pub(crate) kinds: Kinds,
 }
 
@@ -295,15 +297,15 @@ impl Work for Surveying {
     }
 }
 
-/// A pass that rewrites.
+/// A pass that is rewriting.
 pub(crate) struct Rewriting {
     pub(crate) name: &'static str,
     pub(crate) rewrite: Box<dyn AnyRewrite>,
-    /// The kinds that it wants.
+    /// The kinds that it needs.
     pub(crate) kinds: Kinds,
-    /// Where it wants records whatever their kind; sorted.
+    /// The places at which it needs a record of any kind, sorted.
     pub(crate) places: Arc<[Place]>,
-    /// How records that come to it find their events, if passes before it changed the events.
+    /// The layouts of the records that reach it, if passes before it changed the events.
     pub(crate) layouts: Option<Arc<Layouts>>,
 }
 

@@ -7,7 +7,7 @@ use perfx_format::read::{Batch, Recording};
 use crate::each_batch::{Reading, each_batch};
 use crate::stage::Surveying;
 
-/// Shows every record that some survey wants to the surveys that want it.
+/// Passes every record to the surveys that need it.
 pub(crate) fn survey(
     recording: &mut Recording,
     surveys: &mut Vec<Surveying>,

@@ -1,6 +1,6 @@
-//! Words for people that passes and commands share.
+//! Formatting and suggestions shared by passes and commands.
 
-/// How alike two names must be for one to be a slip of the other: what clap asks of its own suggestions.
+/// How similar two names must be for one to be a typo of the other: the limit of clap's own suggestions.
 const ALIKE: f64 = 0.7;
 
 /// `1 entry`, `2,000 entries`.
@@ -13,7 +13,7 @@ pub fn count(number: u64) -> String {
     wide_count(number.into())
 }
 
-/// The same of what may exceed 64 bits: sums of what records claim.
+/// The same for numbers that may exceed 64 bits, such as sums of claimed counts.
 pub fn wide_count(number: u128) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -26,19 +26,20 @@ pub fn wide_count(number: u128) -> String {
     text
 }
 
-/// How alike two names are, from 0 to 1, whatever their case.
+/// The similarity of two names, from 0 to 1, ignoring case.
 pub fn likeness(given: &str, name: &str) -> f64 {
     strsim::jaro(&given.to_lowercase(), &name.to_lowercase())
 }
 
-/// `; did you mean NAME?` for the name most like `given`, or nothing where none is.
+/// `; did you mean NAME?` for the name most similar to `given`, or nothing if none is similar.
 pub fn did_you_mean(given: &str, names: impl IntoIterator<Item = impl AsRef<str>>) -> String {
     let scored = names.into_iter().map(|name| (likeness(given, name.as_ref()), name));
     let best = scored.max_by(|(a, _), (b, _)| a.total_cmp(b)).filter(|(score, _)| *score > ALIKE);
     best.map_or_else(String::new, |(_, name)| format!("; did you mean `{}`?", name.as_ref()))
 }
 
-/// Whether `given` is `meant` with a slip of the pen or two. Unlike [`did_you_mean`], for names that may mean something else altogether.
+/// True if `given` is `meant` with one or two typos. Unlike [`did_you_mean`], for names that may mean
+/// something else.
 pub fn is_slip(given: &str, meant: &str) -> bool {
     strsim::osa_distance(given, meant) <= 2
 }

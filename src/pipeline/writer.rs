@@ -1,4 +1,4 @@
-//! Writes front, records and features of the output, and knows where records came to lie.
+//! Writes front, records and features of the output, and tracks the new positions of records.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
@@ -22,13 +22,13 @@ use crate::session::Session;
 use crate::sink::Sink;
 use crate::text::counted;
 
-/// Bytes of a page.
+/// Size of a page, bytes.
 const PAGE: usize = 4096;
 
-/// Most bytes that are moved at once.
+/// The most bytes moved at once.
 const MOVED_AT_ONCE: u64 = 1 << 20;
 
-/// Writes front, records, features, and knows where records came to lie.
+/// Writes front, records and features, and tracks the new positions of records.
 pub(crate) struct Writer<'a> {
     sink: Sink<Box<dyn Write + 'a>>,
     file: Option<&'a File>,
@@ -36,15 +36,15 @@ pub(crate) struct Writer<'a> {
     events: Vec<Event>,
     data_offset: u64,
     spare_slots: Vec<u8>,
-    /// What stood after the last section of the input's file.
+    /// The bytes after the last section of the input's file.
     trailing: Bytes,
     marks: Vec<Mark>,
     moved: bool,
-    /// Records that would become part of the front of pipe data, and were left out.
+    /// Records dropped because they would become part of the front of pipe data.
     misplaced: BTreeMap<RecordType, u64>,
-    /// Of all records read.
+    /// The kinds of all records read.
     pub(crate) kinds: Kinds,
-    /// Where AUXTRACE records were that passes left out, bytes from the start of the input.
+    /// Positions of AUXTRACE records dropped by passes, bytes from the start of the input.
     dropped_aux: HashSet<u64>,
 }
 
@@ -67,7 +67,7 @@ impl<'a> Writer<'a> {
             front: None,
             events: session.events.clone(),
             data_offset: 0,
-            // Kept, so that what nobody changes comes out byte by byte the same.
+            // Kept, so that an unchanged file is byte-identical.
             spare_slots: named.map_or(Vec::new(), |file| file.spare_slots.clone()),
             trailing: named.map_or_else(Bytes::default, |file| file.trailing.clone()),
             marks: Vec::new(),
@@ -90,7 +90,7 @@ impl<'a> Writer<'a> {
         let long = recording.file.as_ref().is_some_and(|file| file.magic.size == FILE_HEADER_SIZE as u64);
         front.may_be_short = recording.endian == Endian::Big && !long;
         if session.events.len() > recording.events.len() {
-            // perf begins the data on a page where it adds events, and those who compare expect it there.
+            // perf starts the data on a page boundary when it adds events, and tests compare with perf.
             front.bytes.resize(front.bytes.len().next_multiple_of(PAGE), 0);
         }
         writer.append(&front.bytes)?;
@@ -99,7 +99,7 @@ impl<'a> Writer<'a> {
         Ok(writer)
     }
 
-    /// Says which bytes of the input's file, named by no section, the output can't hold. Zeros say nothing, so nothing is said of them.
+    /// Reports the bytes outside all sections that the output cannot hold; zeros are not reported.
     fn say_unnamed(&self, form: OutputForm, file: Option<&FileHeader>, session: &mut Session) {
         let mut lose = |what: Error| {
             let what = what.file(&session.name).to_string();
@@ -149,7 +149,8 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// The leading records of pipe data with another feature COMPRESSED, so that what is compressed and decompressed again is the same pipe.
+    /// The leading records of pipe data with a new feature COMPRESSED, so that compressing and decompressing
+    /// gives the same pipe.
     fn pipe_head(&mut self, recording: &Recording, session: &Session) -> Result<()> {
         let endian = recording.endian;
         self.append(&Magic::pipe_header(endian))?;
@@ -199,12 +200,12 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// It is a file, and has no record so far.
+    /// True if it is a file without records so far.
     pub(crate) fn is_empty(&self) -> bool {
         self.front.is_some() && self.sink.position() == self.data_offset
     }
 
-    /// Writes what follows the data; returns the length of the output, and whether records changed.
+    /// Writes everything after the data; returns the length of the output, and whether records changed.
     pub(crate) fn finish(mut self, from_pipe: bool, session: &mut Session) -> Result<(u64, bool)> {
         for (kind, count) in &self.misplaced {
             let records = counted(*count, "record", "records");
@@ -233,7 +234,7 @@ impl<'a> Writer<'a> {
         if data.size > 0 || !features.is_empty() {
             self.append(&self.trailing.clone())?;
         } else if !self.trailing.is_empty() {
-            // Bytes behind a header that names nothing are what perf record leaves when it is killed.
+            // A header without any sections, followed by bytes, looks like a file of a killed perf record.
             let bytes = counted(self.trailing.len() as u64, "byte", "bytes");
             let what =
                 format!("{bytes} after the last section were dropped: there is no record and no feature");
@@ -247,8 +248,8 @@ impl<'a> Writer<'a> {
         Ok((self.sink.position(), self.moved))
     }
 
-    /// Lays the file out as if all its events had been known from the start: the front grows by those that pipe data gave among its records, and
-    /// the data moves behind it.
+    /// Lays the file out as if all its events had been known from the start: the front grows by the events
+    /// among pipe data's records, and the data moves.
     fn lay_out_again(&mut self, front: &mut FileFront, session: &Session) -> Result<()> {
         let may_be_short = front.may_be_short;
         *front = FileFront::new(&session.events, session.endian);
@@ -274,9 +275,9 @@ impl<'a> Writer<'a> {
         self.sink.flush().map_err(|e| Error::io("can't write the output", e).into())
     }
 
-    /// Feature AUXTRACE names file offsets, so it is written anew where records moved: an entry follows its record; one that pointed at no
-    /// AUXTRACE record is told and left out. Pipe data has no such feature, so there the records themselves are listed, and so they are where a
-    /// pass asks for that.
+    /// Rebuilds feature AUXTRACE, which contains file offsets, if records moved: an entry follows its record;
+    /// one that pointed at no AUXTRACE record is reported and dropped. Pipe data has no such feature, so
+    /// there, and if a pass requests it, the records themselves are listed.
     fn index_aux(&mut self, from_pipe: bool, session: &mut Session) {
         let endian = session.endian;
         let listed = |mark: &Mark| AuxtraceEntry { offset: mark.at, size: mark.size };
@@ -337,7 +338,8 @@ impl<'a> Writer<'a> {
 
 /// Says that perf reads these events in a file, but not in a pipe.
 fn say_unordered(session: &mut Session) {
-    // perf turns off its ordering of records for such a file (tools/perf/util/session.c), but knows no event when it opens a pipe.
+    // perf turns off its ordering of records for such a file (tools/perf/util/session.c), but knows no event
+    // when it opens a pipe.
     let is_stat = session.feature(Feature::STAT).is_some();
     if !is_stat && session.events.iter().any(|event| !event.attr().sample_id_all()) {
         let what = "events lack sample_id_all: as pipe data, perf from 6.12 on takes all records without a time before \

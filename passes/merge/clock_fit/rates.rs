@@ -1,31 +1,32 @@
-//! The offset of a guest that misjudges the rate of its clock: offset and rate at once.
+//! Finds the offset of a guest that misjudges its clock's rate: offset and rate at once.
 //!
-//! Pairs of an offset and a rate are taken together in cells, and a cell is given up as soon as too many events would lie in gaps with every pair
-//! of it; what is left is halved until it is small. The long gaps of VCPUs that rest rule out nearly all cells while these are still few. (A grid of
-//! rates with a search for the offset at each takes thousands of such searches.)
+//! Pairs of an offset and a rate are grouped into cells. A cell is rejected as soon as too many events would
+//! lie in gaps for every pair of it; the others are halved until they are small. The long gaps of idle VCPUs
+//! exclude nearly all cells while there are still few. (A grid of rates with a search for the offset at each
+//! would take thousands of such searches.)
 
 use super::{EDGE, EVENTS_MIN, Event, Fit, NEAR, Plateau, SAMPLE, SCORE_MIN, STEP, Schedule};
 use super::{clamp, score, thinned, windows};
 
-/// Rates that are tried, from and to, as shares of what the guest thinks: what a hurried calibration makes of a clock, and what QEMU's TCG does, which
-/// has made a guest miss by 2.8.
+/// The range of rates, relative to the guest's own idea: what a hasty calibration of the clock gives, and
+/// QEMU's TCG, where a guest was wrong by a factor of 2.8.
 const RATES: [(f64, f64); 2] = [(0.997, 1.003), (0.25, 4.0)];
-/// The guest's time in which both are looked for, ns: the longer, the surer, but clocks drift.
+/// The part of the guest's time that is examined, ns: longer is safer, but clocks drift.
 const WINDOW: i64 = 16_000_000_000;
-/// Events that decide about a cell.
+/// The number of events that decide about a cell.
 const DECIDE: usize = 1024;
-/// So far the pairs of a cell may be apart when it is small, ns.
+/// The largest distance between the pairs of a small cell, ns.
 const SMALL: f64 = 50_000.0;
-/// An event so near to a span may have been in it, ns.
+/// An event this near to a span may have been inside it, ns.
 const SLACK: i64 = 10_000;
-/// Looks at an event in a cell: a second or two.
+/// The limit of tests of an event in a cell: a second or two.
 const LOOKS_MAX: usize = 1 << 27;
-/// With more small cells than this there is no clear answer.
+/// More small cells than this mean that there is no clear answer.
 const CELLS_MAX: usize = 4096;
-/// In the end so many of all events must be where they belong.
+/// In the end this share of all events must be inside spans.
 const SHARE_MIN: f64 = 0.97;
 
-/// Pairs of a rate, by which the guest's time is multiplied, and a time on the host at which the middle of the guest's window is.
+/// Pairs of a rate, which multiplies the guest's time, and a host time for the middle of the guest's window.
 #[derive(Clone, Copy)]
 struct Cell {
     rate: f64,
@@ -35,8 +36,8 @@ struct Cell {
 }
 
 impl Cell {
-    /// Both halves: those of its times while they are long, so that what is near the middle decides, then of its rates, then of what is larger;
-    /// `length` is how far the window reaches from its middle.
+    /// Halves the cell: its times while they are long, so that events near the middle decide, then its rates,
+    /// then the larger of both. `length` is the distance from the window's middle to its end.
     fn halves(self, length: f64, long: f64) -> [Cell; 2] {
         if self.reach > long || self.rates * length < self.reach {
             let reach = self.reach / 2.0;
@@ -48,11 +49,12 @@ impl Cell {
     }
 }
 
-/// When a VCPU did certainly not run.
+/// When a VCPU certainly did not run.
 struct Rests {
-    /// From and to, ascending.
+    /// Start and end, ascending.
     rests: Vec<(i64, i64)>,
-    /// For each of as many steps of time, the first rest that ends in it or behind it: a binary search would take longer than all else.
+    /// For each step of time, the first rest that ends in it or later: a binary search would take longer than
+    /// everything else.
     first: Vec<u32>,
     begin: i64,
     step: i64,
@@ -69,7 +71,7 @@ impl Rests {
         Rests { first: first.collect(), rests, begin, step }
     }
 
-    /// Whether one of them holds all of this.
+    /// True if one rest contains this whole range.
     fn hold(&self, from: i64, to: i64) -> bool {
         let number = usize::try_from((to - self.begin) / self.step).unwrap_or(0);
         let first = self.first.get(number).map_or(self.rests.len(), |&first| first as usize);
@@ -79,7 +81,7 @@ impl Rests {
 }
 
 impl Schedule<'_> {
-    /// Offset and rate, if one pair of them is right beyond doubt.
+    /// Offset and rate, if one pair is right beyond doubt.
     pub(super) fn fit_with_rate(&self, events: &[Event]) -> Option<Fit> {
         let rests: Vec<Rests> = self.spans.iter().map(|spans| self.rests(spans)).collect();
         let mut looks = LOOKS_MAX;
@@ -88,7 +90,7 @@ impl Schedule<'_> {
         tries.into_iter().find_map(|(rates, window)| {
             let (middle, cells) = self.small_cells(window, rates, &rests, &mut looks)?;
             let (found, rate) = self.best_cell(window, middle, &cells)?;
-            // Back to the guest's moment 0.
+            // Relative to the guest's time 0 again.
             let drift = rate - 1.0;
             let offset = found.middle - middle - (middle as f64 * drift) as i64;
             let fit = self.refine(events, window, Fit { offset, drift, ..Fit::default() }, true);
@@ -106,11 +108,12 @@ impl Schedule<'_> {
         }
         rests.push((end + SLACK, self.to - SLACK));
         rests.retain(|(from, to)| from < to);
-        // Of a VCPU nobody saw nothing is known.
+        // Nothing is known about a VCPU that was not seen.
         Rests::new(if spans.is_empty() { Vec::new() } else { rests }, self.from, self.to)
     }
 
-    /// A moment amid the window, and all cells that are left when they are small; `None` if those are too many, or looking takes too long.
+    /// A time in the window, and the small cells that are left; `None` if there are too many, or the search
+    /// takes too long.
     fn small_cells(
         &self,
         window: &[Event],
@@ -124,7 +127,7 @@ impl Schedule<'_> {
             .iter()
             .filter_map(|event| Some((event.at - middle, rests.get(event.vcpu)?)))
             .collect();
-        // The nearer an event is to the middle, the less the rate matters.
+        // The rate matters least for events near the middle.
         events.sort_by_key(|(at, _)| at.abs());
         let length = events.last()?.0.abs().max(1) as f64;
         let mut lengths: Vec<i64> =
@@ -160,12 +163,12 @@ impl Schedule<'_> {
         Some((middle, small))
     }
 
-    /// Whether few enough events lie in gaps, with some pair of the cell, and enough at times that were recorded, as far as one can tell.
+    /// True if, for some pair of the cell, few enough events lie in gaps, and enough lie in recorded times.
     fn may_be(&self, cell: &Cell, events: &[(i64, &Rests)], long: f64, looks: &mut usize) -> bool {
         let (mut out, mut elsewhere) = (0, 0);
         for (number, (at, rests)) in events.iter().enumerate() {
             let reach = cell.reach + cell.rates * at.abs() as f64;
-            // Hardly any gap is so long.
+            // Hardly any gap is this long.
             if reach > 4.0 * long {
                 break;
             }
@@ -181,7 +184,7 @@ impl Schedule<'_> {
         true
     }
 
-    /// What is right beyond doubt, and its rate.
+    /// The result that is right beyond doubt, and its rate.
     fn best_cell(&self, window: &[Event], middle: i64, cells: &[Cell]) -> Option<(Plateau, f64)> {
         let events: Vec<Event> = thinned(window, SAMPLE)
             .into_iter()

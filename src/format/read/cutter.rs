@@ -210,7 +210,8 @@ impl Cutter {
         Ok(Some(batch))
     }
 
-    /// Goes on with a file that holds all that is left of a pipe, from `offset` on: so what is damaged in it can be stepped over.
+    /// Continues with a file that holds the rest of a pipe from `offset` on, so that damage in it can be stepped
+    /// over.
     fn go_on_in(&mut self, file: File, offset: u64) -> Result<Option<Batch>> {
         let bytes = Bytes::map(&file)?;
         let bytes = bytes.slice(offset as usize..bytes.len());

@@ -161,7 +161,7 @@ impl Recording {
     }
 }
 
-/// What is after the last whole record, where that is a header record.
+/// The bytes after the last whole record, if that is a header record.
 fn end_of_pipe(torn: &Fragment) -> Fault {
     let error = torn.to_error();
     let (code, what) = match torn.stray {

@@ -1,4 +1,5 @@
-//! Finds where records go on: behind damage, or behind a place in the middle of a file at which a thread starts.
+//! Finds where records continue: after damage, or after an arbitrary place in the middle of a file where a
+//! thread starts.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -7,11 +8,13 @@ use super::framed::Framed;
 use crate::decode::{decode, oddities};
 use crate::{Endian, Frame, HEADER_SIZE, Layouts, Origin, RECORD_SIZE_MAX, Record};
 
-/// So many headers in a row that could be right make it likely that they are. A wrong guess costs time, nothing else.
+/// This many consecutive plausible headers make it likely that they are headers. A wrong guess only costs
+/// time.
 const LIKELY: usize = 16;
 
-/// Where the first record of `from..to` seems to begin: records are multiples of 8 bytes, and few are larger than 64 KiB. simpleperf's
-/// HEADER_TRACING_DATA is a multiple of 4, and so all behind it stands between two multiples of 8.
+/// Where the first record in `from..to` seems to begin: record sizes are multiples of 8 bytes, and few are
+/// larger than 64 KiB. The size of simpleperf's HEADER_TRACING_DATA is a multiple of 4, so all later records
+/// are between two multiples of 8.
 pub(super) fn likely_start(bytes: &[u8], from: usize, to: usize, endian: Endian) -> Option<usize> {
     if from == 0 {
         return Some(0);
@@ -24,7 +27,7 @@ pub(super) fn likely_start(bytes: &[u8], from: usize, to: usize, endian: Endian)
     (from..to.min(from + RECORD_SIZE_MAX + HEADER_SIZE)).step_by(4).find(likely)
 }
 
-/// How many headers in a row from `at` on are `good`, [`LIKELY`] at most, and where the last of their records ends.
+/// The number of consecutive `good` headers from `at` on, at most [`LIKELY`], and the end of the last record.
 fn run_of(bytes: &[u8], mut at: usize, endian: Endian, good: impl Fn(&Frame) -> bool) -> (usize, usize) {
     let mut run = 0;
     while run < LIKELY
@@ -38,18 +41,18 @@ fn run_of(bytes: &[u8], mut at: usize, endian: Endian, good: impl Fn(&Frame) -> 
     (run, at)
 }
 
-/// The kind is known, and the record has room for its fields.
+/// True if the kind is known and the record has room for its fields.
 fn has_room(frame: &Frame) -> bool {
     frame.kind.name().is_some() && frame.size >= frame.kind.min_size()
 }
 
-/// The header may well be one, odd as its record may be: records of kinds without a name have sizes of whole words.
+/// True if this may be a header, even of an odd record: records of unknown kinds have sizes of whole words.
 fn is_plausible(frame: &Frame) -> bool {
     frame.kind.may_exist() && (frame.kind.name().is_some() || frame.size.is_multiple_of(8))
 }
 
-/// Whether the record at `at` is odd and covers sound records: then its header is damaged, and they are not its body. Takes what it looked at
-/// from `left`.
+/// True if the record at `at` is odd and covers sound records: then its header is damaged, and they are not
+/// its body. Subtracts the examined bytes from `left`.
 pub(super) fn covers_records(
     bytes: &[u8],
     frame: &Frame,
@@ -65,9 +68,10 @@ pub(super) fn covers_records(
     !sound && (at + 1..end).any(|place| sound_records(bytes, place, PROOF, endian, layouts, left))
 }
 
-/// How many bytes of records, and how many records, can be trusted where nothing that frames stands at `end`: up to the last record that is sound,
-/// or odd as others of its kind before it are, or followed by what has the header of a record. What makes a recording odd throughout (bytes behind
-/// the fields, odd sizes, new kinds) is kept by that; what the damage may have touched is not.
+/// How many bytes, and how many records, can be trusted if there is no valid frame at `end`: up to the last
+/// record that is sound, or odd like earlier ones of its kind, or followed by a plausible header. This keeps
+/// records that are odd throughout a recording (bytes after the fields, odd sizes, new kinds), and excludes
+/// those that the damage may have changed.
 pub(crate) fn trusted(bytes: &[u8], end: usize, endian: Endian, layouts: &Layouts) -> (usize, u64) {
     let (mut at, mut count, mut trusted) = (0, 0, (0, 0));
     let mut usual = BTreeSet::new();
@@ -92,20 +96,22 @@ pub(crate) fn trusted(bytes: &[u8], end: usize, endian: Endian, layouts: &Layout
     trusted
 }
 
-/// Bytes that are no record, from the start of what was looked at.
+/// Bytes that are not records, relative to the start of the searched bytes.
 pub(super) struct Gap {
     pub(super) from: usize,
     pub(super) to: usize,
 }
 
-/// So many records in a row, each of a known kind and sound in all its fields, prove that records go on where the first of them begins. Fewer
-/// will do where they end exactly where the data does.
+/// This many consecutive records, each of a known kind and sound in all its fields, prove that records
+/// continue at the first of them. Fewer suffice if they end exactly where the data ends.
 const PROOF: usize = 4;
 
-/// How many bytes may be looked at while looking for records, for each byte there is: enough for a real hole, and an end to a hostile one.
+/// How many bytes the search may examine for each byte of the input: enough for a real hole, and a limit for
+/// hostile input.
 pub(super) const PROBES_PER_BYTE: u64 = 32;
 
-/// Whether `count` sound records stand at `at`, or fewer with the end of the data right behind them. Takes what it looked at from `left`.
+/// True if there are `count` sound records at `at`, or fewer followed directly by the end of the data.
+/// Subtracts the examined bytes from `left`.
 fn sound_records(
     bytes: &[u8],
     mut at: usize,
@@ -135,7 +141,8 @@ fn sound_records(
     true
 }
 
-/// What stands behind the records that `framed` found: up to where records go on, or to the end. `None`: nothing but a record cut short.
+/// The bytes after the records in `framed`: up to where records continue, or to the end. `None` if there is
+/// only a truncated record.
 pub(super) fn gap(
     rest: &[u8],
     framed: &Framed,
@@ -143,7 +150,7 @@ pub(super) fn gap(
     layouts: &Layouts,
     left: &mut u64,
 ) -> Option<Gap> {
-    // The records before the gap may have lost something to it, or be made of what it is.
+    // The records before the gap may have lost bytes to it, or consist of its bytes.
     let (from, _) = trusted(rest, framed.end, endian, layouts);
     let mut to = from + 1;
     while to + HEADER_SIZE <= rest.len() && *left > 0 {
@@ -156,20 +163,22 @@ pub(super) fn gap(
             return Some(Gap { from, to });
         }
         if let Some(end) = goes_on(rest, to, endian, (to - from).is_multiple_of(8), left) {
-            // Headers alone may be chance, above all in bodies of one size. Sound records between them prove that they are.
+            // Plausible headers may be chance, especially in bodies of equal size. Sound records among them are
+            // a proof.
             let better = (to + 1..end).find(|&at| sound_records(rest, at, PROOF, endian, layouts, left));
             let better = better.filter(|&better| !is_on_chain(rest, to, better, endian));
             return Some(Gap { from, to: better.unwrap_or(to) });
         }
         to += 1;
     }
-    // The beginning of a record that may well be one: those before it are what they seem.
+    // The start of a plausible record: the records before it are real.
     let plausible = framed.bad.is_none() && framed.cut.as_ref().is_none_or(is_plausible);
     (!plausible).then_some(Gap { from, to: rest.len() })
 }
 
-/// So many headers in a row that may be right prove the same as a few sound records, if most of them are of known kinds, or if they stand where
-/// records would without the gap (`aligned`) and are of a few kinds only. Returns where the last of their records ends.
+/// This many consecutive plausible headers prove the same as a few sound records, if most of them are of known
+/// kinds, or if they are where records would be without the gap (`aligned`) and are of few kinds. Returns the
+/// end of the last record.
 fn goes_on(rest: &[u8], at: usize, endian: Endian, aligned: bool, left: &mut u64) -> Option<usize> {
     let good =
         |frame: &Frame| if frame.kind.name().is_some() { has_room(frame) } else { is_plausible(frame) };

@@ -1,30 +1,29 @@
-//! Writes the front of pipe data: the records that say what a file says in its header, in the order perf writes them.
+//! Writes the front of pipe data: the records that hold what a file has in its header, in perf's order.
 
 use crate::features::{BuildIds, read_event_desc};
 use crate::header::{Features, Magic};
 use crate::record::event_update::EVENT_UPDATE_NAME;
 use crate::{Endian, Error, Event, Feature, HEADER_SIZE, RECORD_SIZE_MAX, RecordType, Result};
 
-/// Features that name offsets of a file or the form of a directory; pipe data has neither.
+/// Features about offsets in a file or the form of a directory; pipe data has neither.
 const FILE_ONLY: [Feature; 2] = [Feature::AUXTRACE, Feature::DIR_FORMAT];
 
-/// Most bytes of a feature's section in a HEADER_FEATURE record.
+/// Largest feature section in a HEADER_FEATURE record, bytes.
 const SECTION_MAX: usize = u16::MAX as usize - HEADER_SIZE - 8;
 
-/// Features that pipe data can't say, each with why.
+/// The features that pipe data cannot hold, with the reasons.
 pub type Unsaid = Vec<(Feature, String)>;
 
-/// The header, HEADER_ATTRs, HEADER_FEATUREs in ascending order, HEADER_TRACING_DATA, the events' names, HEADER_BUILD_IDs. Also the features
-/// that could not be said, and why. An event with more ids than a record holds is an error: without its ids
-/// no perf could read the rest.
+/// Builds the header, HEADER_ATTRs, HEADER_FEATUREs in ascending order, HEADER_TRACING_DATA, the events'
+/// names and HEADER_BUILD_IDs. Also returns the features that pipe data cannot hold, with the reasons.
 ///
 /// # Errors
 ///
-/// An event has more ids than fit in a record: without its ids no perf could read the rest.
+/// An event has more ids than fit into a record; without them no perf could read the records.
 pub fn pipe_front(events: &[Event], features: &Features, endian: Endian) -> Result<(Vec<u8>, Unsaid)> {
     let mut out = Magic::pipe_header(endian).to_vec();
     for (index, event) in events.iter().enumerate() {
-        // Records are made of units of 8 bytes, and so are attrs in them.
+        // Record sizes are multiples of 8 bytes, and so are the attrs in them.
         let mut body = event.written(event.raw().len().next_multiple_of(8), endian).into_owned();
         event.ids.iter().for_each(|&id| body.extend(endian.bytes_u64(id)));
         if HEADER_SIZE + body.len() > RECORD_SIZE_MAX {
@@ -41,7 +40,7 @@ pub fn pipe_front(events: &[Event], features: &Features, endian: Endian) -> Resu
         if FILE_ONLY.contains(&feature) || feature == Feature::TRACING_DATA || feature == Feature::BUILD_ID {
             continue;
         }
-        // Without content it would be taken for the mark at the end of the features, and perf 6 gives up on it.
+        // Without content it would look like the mark at the end of the features, and perf 6 fails at it.
         if section.is_empty() && !Feature::FLAGS.contains(&feature) {
             unsaid.push((feature, "it is empty".to_owned()));
             continue;
@@ -79,7 +78,7 @@ pub fn pipe_front(events: &[Event], features: &Features, endian: Endian) -> Resu
     let descriptions =
         features.get(&Feature::EVENT_DESC).and_then(|section| read_event_desc(section, endian));
     for (index, (event, description)) in events.iter().zip(descriptions.iter().flatten()).enumerate() {
-        // To perf, id 0 is the first event; others that have no id can't be named.
+        // perf takes id 0 as the first event; other events without an id cannot be named.
         let id = event.ids.first().copied().or((index == 0).then_some(0));
         if let (Some(id), false) = (id, description.name.is_empty()) {
             let mut name = description.name.to_vec();
@@ -100,7 +99,7 @@ pub fn pipe_front(events: &[Event], features: &Features, endian: Endian) -> Resu
     Ok((out, unsaid))
 }
 
-/// A HEADER_EVENT_TYPE record of an entry of a file's event types.
+/// The HEADER_EVENT_TYPE record for an entry of a file's event types.
 pub fn event_type_record(entry: &[u8], endian: Endian) -> Vec<u8> {
     let mut out = Vec::new();
     record(&mut out, RecordType::HEADER_EVENT_TYPE, &[entry], endian);
