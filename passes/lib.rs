@@ -5,6 +5,7 @@ mod combine;
 mod compress;
 mod decompress;
 mod filter;
+mod jit;
 mod join;
 mod merge;
 mod mmap2_build_ids;
@@ -24,6 +25,7 @@ pub use combine::{Combine, CombineOptions, IN_ORDER, Joined, in_time_order};
 pub use compress::{Compress, CompressOptions};
 pub use decompress::{Decompress, DecompressOptions};
 pub use filter::{Filter, FilterArgs, FilterOptions, Part, PartName, Split, SplitBy};
+pub use jit::{Jit, JitArgs, JitLayout, JitOptions};
 pub use join::{JoinArgs, join};
 pub use merge::{GuestSpec, Merge, MergeArgs, MergeOptions};
 pub use mmap2_build_ids::{Mmap2BuildIds, Mmap2BuildIdsArgs, Mmap2BuildIdsOptions};
@@ -52,6 +54,7 @@ pub const REGISTRY: &[PassSpec] = &[
     PassSpec::of::<CompressOptions>(),
     PassSpec::of::<DecompressOptions>(),
     PassSpec::of::<FilterArgs>(),
+    PassSpec::of::<JitArgs>(),
     PassSpec::of::<JoinArgs>(),
     PassSpec::of::<MergeArgs>(),
     PassSpec::of::<Mmap2BuildIdsArgs>(),

@@ -1,24 +1,26 @@
 //! `perfx inject` adds what perf inject adds, to any recording.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 use clap::Args;
-use perfx_passes::{BuildIds, BuildIdsOptions, IdArgs, MergeOptions, Mmap2BuildIds, Mmap2BuildIdsOptions};
+use perfx_passes::{
+    BuildIds, BuildIdsOptions, IdArgs, Jit, JitLayout, JitOptions, MergeOptions, Mmap2BuildIds,
+    Mmap2BuildIdsOptions,
+};
 use perfx_pipeline::{Level, Pass, Report};
 
 use super::merge::{guest_pass, has_kcore};
 use crate::args::{Usage, usage};
+use crate::io::source::Source;
 use crate::io::target::WriteArgs;
 
 /// Options of perf inject that perfx does not have.
-pub(crate) const PERF_ONLY: [&str; 15] = [
+pub(crate) const PERF_ONLY: [&str; 13] = [
     "--aslr",
     "--convert-callchain",
     "--itrace",
-    "--jit",
-    "-j",
     "--kallsyms",
     "-k",
     "--vmlinux",
@@ -40,11 +42,16 @@ pub(crate) const PERF_ONLY: [&str; 15] = [
 /// Samples with user stacks or AUX data may hit more DSOs than their addresses show. -b then adds all
 /// DSOs of their processes (AUX data: of the whole recording), and -B keeps all of their mappings.
 ///
+/// With -j, images go into a folder beside the output, and the recording names them there: keep
+/// both. Record with `perf record -k 1`; without it, -j works as long as no code takes the place of
+/// other code.
+///
 /// Without an option that says what to inject, the recording is copied unchanged, as by perf inject.
 ///
 /// Examples:
 ///   perfx inject --buildids perf.data -o injected.data
 ///   perf record -o - ./program | perfx inject -b | perf report -i -
+///   perfx inject --jit perf.data -o injected.data
 ///   perfx inject -b --root /srv/container perf.data -o injected.data
 ///   perfx inject --buildid-all --in-place perf.data
 #[derive(Args, Debug)]
@@ -62,6 +69,18 @@ pub(crate) struct Inject {
     /// Put build-ids into all MMAP2 records
     #[arg(long)]
     mmap2_buildid_all: bool,
+    /// Name the code of JIT compilers: turn the jitdumps that processes mapped into ELF images
+    #[arg(short = 'j', long)]
+    jit: bool,
+    /// Write the images into this folder [default: the output's path with .jit]
+    #[arg(long, value_name = "DIR", requires = "jit")]
+    jit_output: Option<PathBuf>,
+    /// Also look for jitdumps in this folder, by their name alone; repeatable
+    #[arg(long, value_name = "DIR", requires = "jit")]
+    jit_dir: Vec<PathBuf>,
+    /// Which functions go into one image
+    #[arg(long, value_name = "LAYOUT", default_value = "arena", requires = "jit")]
+    jit_layout: JitLayout,
     #[command(flatten)]
     ids: IdArgs,
     /// Merge a guest's recording, as perfx merge does: PATH,PID[,OFFSET[,SCALE]]; repeatable
@@ -80,8 +99,9 @@ impl Inject {
         let mmap2 = self.mmap2_buildids || self.mmap2_buildid_all;
         let build_ids = self.build_ids || self.buildid_all;
         let merge = !self.guest_data.is_empty();
-        if !mmap2 && !build_ids && !merge {
-            let modes = "--buildids, --buildid-all, --mmap2-buildids, --mmap2-buildid-all or --guest-data";
+        if !mmap2 && !build_ids && !merge && !self.jit {
+            let modes =
+                "--buildids, --buildid-all, --mmap2-buildids, --mmap2-buildid-all, --jit or --guest-data";
             ensure!(
                 !self.ids.is_given(),
                 Usage(format!(
@@ -99,7 +119,7 @@ impl Inject {
         let pass = |feature_only| -> Box<dyn Pass> {
             Box::new(BuildIds::new(BuildIdsOptions { all: self.buildid_all, feature_only, ids: ids.clone() }))
         };
-        if self.write.in_place && !mmap2 && !merge {
+        if self.write.in_place && !mmap2 && !merge && !self.jit {
             // The feature replaces such records for readers; the records would require moving the data.
             let passes = if build_ids { vec![pass(true)] } else { Vec::new() };
             if let Some(code) = self.write.rewrite_features_in_place(passes)? {
@@ -107,6 +127,12 @@ impl Inject {
             }
         }
         let mut passes: Vec<Box<dyn Pass>> = Vec::new();
+        if self.jit {
+            let (folders, roots) = (self.jit_dir.clone(), ids.roots().to_vec());
+            let options = JitOptions::new(self.images(), self.jit_layout, folders, roots, ids.no_files())
+                .map_err(usage)?;
+            passes.push(Box::new(Jit::new(options)));
+        }
         // This runs before unused mappings are dropped, because a record of theirs may precede one.
         if build_ids {
             passes.push(pass(false));
@@ -122,5 +148,19 @@ impl Inject {
             passes.push(guest_pass(options)?);
         }
         self.write.transform_into("inject", passes, has_kcore(&self.guest_data))
+    }
+    /// The folder for images.
+    fn images(&self) -> PathBuf {
+        if let Some(folder) = &self.jit_output {
+            return folder.clone();
+        }
+        let of_input = || match Source::of(&self.write.input) {
+            Source::Path(path) => path,
+            Source::Stdin => PathBuf::from("perf.data"),
+        };
+        let output = self.write.output.clone().filter(|path| path != Path::new("-"));
+        let mut folder = output.unwrap_or_else(of_input).into_os_string();
+        folder.push(".jit");
+        folder.into()
     }
 }

@@ -217,10 +217,16 @@ impl Layout {
         record.u64(self.time_at(record)?)
     }
 
+    /// Where process and thread of a record are, a u32 each, bytes from its start.
+    #[inline]
+    pub fn pid_tid_at(&self, record: &Record<'_>) -> Option<usize> {
+        self.position(record, |f| f.tid)
+    }
+
     /// Process and thread.
     #[inline]
     pub fn pid_tid(&self, record: &Record<'_>) -> Option<(u32, u32)> {
-        let at = self.position(record, |f| f.tid)?;
+        let at = self.pid_tid_at(record)?;
         Some((record.u32(at)?, record.u32(at + 4)?))
     }
 

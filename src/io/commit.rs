@@ -5,11 +5,13 @@ use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, fchown, symlink};
+use std::os::unix::fs::{
+    DirBuilderExt as _, FileExt as _, MetadataExt as _, PermissionsExt as _, fchown, symlink,
+};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
-use perfx_pipeline::{Job, Level, Outcome, Output, OutputForm, counted};
+use perfx_pipeline::{Job, Level, Made, Outcome, Output, OutputForm, counted};
 use rustix::fs::{
     AtFlags, CWD, FlockOperation, Mode, OFlags, RenameFlags, fcntl_lock, linkat, openat, renameat_with,
 };
@@ -108,6 +110,7 @@ impl<'a> OutputPath<'a> {
         if self.path.exists() {
             file.sync_all().with_context(name)?;
         }
+        put_made(&outcome.made, self.existing)?;
         Ok((new, outcome))
     }
 
@@ -384,6 +387,76 @@ impl Outputs {
             Ok(())
         })
     }
+}
+
+/// Gives files that passes have made their names: all of them, or none. One that is there already with the
+/// same content stays.
+pub(crate) fn put_made(made: &[Made], existing: Existing) -> Result<()> {
+    let mut new = Vec::new();
+    for file in made {
+        let name = || file.path.display().to_string();
+        let is_there = file.path.symlink_metadata().is_ok();
+        if !is_there || !has_content(file).with_context(name)? {
+            let may = !is_there || existing != Existing::Keep || is_empty(&file.path);
+            ensure!(may, "{} exists; -f overwrites it", file.path.display());
+            new.push(file);
+        }
+    }
+    let Some(folder) = new.first().map(|file| folder(&file.path).to_owned()) else { return Ok(()) };
+    with_folder(&folder, || {
+        let paths = new.iter().map(|file| file.path.clone()).collect();
+        let outputs = Outputs::new(&folder, paths, existing, Vec::new())?;
+        for (number, file) in new.iter().enumerate() {
+            let name = || file.path.display().to_string();
+            let unnamed = NewFile::unfinished(&folder).map_err(plain).with_context(name)?;
+            copy_made(file, unnamed.get().file()).with_context(name)?;
+            outputs.put(number, unnamed)?;
+        }
+        outputs.commit()
+    })
+}
+
+/// So many bytes of a file that was made are read at a time.
+const BLOCK: usize = 1 << 16;
+
+/// Calls `block` with each block of a file that was made and its place, until it returns false.
+fn blocks(made: &Made, mut block: impl FnMut(u64, &[u8]) -> io::Result<bool>) -> io::Result<bool> {
+    let mut bytes = vec![0; BLOCK];
+    for at in made.range.clone().step_by(BLOCK) {
+        let bytes = &mut bytes[..(made.range.end - at).min(BLOCK as u64) as usize];
+        made.from.read_exact_at(bytes, at)?;
+        if !block(at - made.range.start, bytes)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// The file that has the name already has the same content.
+fn has_content(made: &Made) -> io::Result<bool> {
+    let there = made.path.symlink_metadata()?;
+    if !there.is_file() || there.len() != made.range.end - made.range.start {
+        return Ok(false);
+    }
+    let file = File::open(&made.path)?;
+    let mut there = vec![0; BLOCK];
+    blocks(made, |at, bytes| {
+        let there = &mut there[..bytes.len()];
+        file.read_exact_at(there, at)?;
+        Ok(there == bytes)
+    })
+}
+
+/// Copies a file that was made; blocks of zeros become holes.
+fn copy_made(made: &Made, to: &File) -> io::Result<()> {
+    to.set_len(made.range.end - made.range.start)?;
+    let write = |at, bytes: &[u8]| {
+        if bytes.iter().any(|&byte| byte != 0) {
+            to.write_all_at(bytes, at)?;
+        }
+        Ok(true)
+    };
+    blocks(made, write).map(drop)
 }
 
 /// Creates a folder, with its parents if necessary, for the files of `write`; removes them again on failure.

@@ -12,12 +12,12 @@ use clap::{Args, ValueEnum};
 use perfx_format::header::INTERRUPTED;
 use perfx_format::read::{Form, Recording};
 use perfx_format::write::{Changes, replace_sections};
-use perfx_pipeline::{Job, Level, Output, OutputForm, Pass, Report, counted};
+use perfx_pipeline::{Job, Level, Outcome, Output, OutputForm, Pass, Report, counted};
 use rustix::fs::{Access, FlockOperation, access, flock};
 use rustix::process::geteuid;
 
 use crate::args::{ThreadArgs, Usage};
-use crate::io::commit::{Existing, OutputPath, folder, is_empty};
+use crate::io::commit::{Existing, OutputPath, folder, is_empty, put_made};
 use crate::io::signals::undisturbed;
 use crate::io::source::{InputArgs, Source, identity, temp_files};
 use crate::term::report::VerbosityArgs;
@@ -285,12 +285,12 @@ impl WriteArgs {
             (_, Some(place)) => place.write_file(job, form),
             (Target::Device(path), None) => {
                 let mut file = fs::OpenOptions::new().write(true).open(path).context(output.clone())?;
-                job.run(Output::Pipe(&mut file))
+                self.stream(job, &mut file)
             }
             (_, None) => {
                 let stdout =
                     io::stdout().as_fd().try_clone_to_owned().context("standard output can't be used")?;
-                job.run(Output::Pipe(&mut File::from(stdout)))
+                self.stream(job, &mut File::from(stdout))
             }
         };
         drop(bar);
@@ -334,6 +334,13 @@ impl WriteArgs {
             report.say(Level::Info, format!("{keeps} the old file as {}", kept.display()));
         }
         Ok(self.verbosity.print(&outcome.report))
+    }
+
+    /// Writes to what has no name to be given at the end.
+    fn stream(&self, job: Job, to: &mut File) -> Result<Outcome> {
+        let outcome = job.run(Output::Pipe(to))?;
+        put_made(&outcome.made, self.existing())?;
+        Ok(outcome)
     }
 
     /// The path to write, unless that is impossible: so a dry run finds out, too, and nothing is read in

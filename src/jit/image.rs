@@ -157,23 +157,24 @@ impl<'f, 'a> Image<'f, 'a> {
         self.unwind.as_ref().map_or(self.text_end, |(_, at, header)| at + header.len() as u64)
     }
 
-    /// Writes it into an empty file.
+    /// Writes it into a file, from this place on, behind which there is nothing yet.
     ///
     /// # Errors
     ///
     /// The file can't be written, or its code is too large for an ELF file of its class.
-    pub fn write(&self, file: &File) -> io::Result<Written> {
+    pub fn write(&self, file: &File, from: u64) -> io::Result<Written> {
         let debug = self.debug().map_err(|error| io::Error::other(error.to_string()))?;
-        let mut sink =
-            Sink { out: BufWriter::with_capacity(1 << 16, file), at: 0, hash: Sha1::new(), error: None };
+        let mut out = BufWriter::with_capacity(1 << 16, file);
+        out.seek(SeekFrom::Start(from))?;
+        let mut sink = Sink { out, from, len: 0, hash: Sha1::new(), error: None };
         self.write_to(&mut sink, &debug).map_err(|error| io::Error::other(error.to_string()))?;
-        let Sink { mut out, at: len, hash, error } = sink;
+        let Sink { mut out, len, hash, error, .. } = sink;
         error.map_or(Ok(()), Err)?;
         out.flush()?;
         drop(out);
-        file.set_len(len)?;
+        file.set_len(from + len)?;
         let build_id = hash.digest().bytes();
-        file.write_all_at(&build_id, NOTE + NOTE_SIZE - build_id.len() as u64)?;
+        file.write_all_at(&build_id, from + NOTE + NOTE_SIZE - build_id.len() as u64)?;
         Ok(Written { build_id, len })
     }
 
@@ -374,7 +375,9 @@ impl<'f, 'a> Image<'f, 'a> {
 /// A file that is written from its front on, and hashed; where it has only zeros for long, nothing is stored.
 struct Sink<'f> {
     out: BufWriter<&'f File>,
-    at: u64,
+    /// Where the image begins in the file.
+    from: u64,
+    len: u64,
     hash: Sha1,
     /// The first that was met.
     error: Option<io::Error>,
@@ -389,7 +392,7 @@ impl WritableBuffer for Sink<'_> {
 
     fn write_bytes(&mut self, bytes: &[u8]) {
         self.hash.update(bytes);
-        self.at += bytes.len() as u64;
+        self.len += bytes.len() as u64;
         if self.error.is_none() {
             self.error = self.out.write_all(bytes).err();
         }
@@ -398,13 +401,13 @@ impl WritableBuffer for Sink<'_> {
     fn write_zeros(&mut self, count: u64) {
         // Their number, not each of them: a hole may be a thousand times as long as what is around it.
         self.hash.update(&count.to_le_bytes());
-        self.at += count;
+        self.len += count;
         if self.error.is_some() {
             return;
         }
         let written = match usize::try_from(count).ok().and_then(|count| ZEROS.get(..count)) {
             Some(zeros) => self.out.write_all(zeros),
-            None => self.out.seek(SeekFrom::Start(self.at)).map(drop),
+            None => self.out.seek(SeekFrom::Start(self.from + self.len)).map(drop),
         };
         self.error = written.err();
     }

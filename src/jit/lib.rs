@@ -13,7 +13,7 @@
 //! let functions = Functions::of(&Dump::new(&bytes)?);
 //! for arena in arenas(&functions.list) {
 //!     let image = Image::new(&functions, &arena, Target::of(functions.header, None));
-//!     let written = image.write(&tempfile::tempfile()?)?;
+//!     let written = image.write(&tempfile::tempfile()?, 0)?;
 //!     assert_eq!(image.place_of(0x7f00_0000), 0x1000);
 //!     assert_ne!(written.build_id, [0; 20]);
 //! }

@@ -24,8 +24,9 @@ fn images(dump: &[u8]) -> Vec<Made> {
     let images = arenas(&functions.list).into_iter().map(|arena| {
         let image = Image::new(&functions, &arena, Target::of(functions.header, Some("x86_64")));
         let file = tempfile::NamedTempFile::new().unwrap();
-        let written = image.write(file.as_file()).unwrap();
-        (fs::read(file.path()).unwrap(), written, image.mapped())
+        // Behind others.
+        let written = image.write(file.as_file(), 0x3000).unwrap();
+        (fs::read(file.path()).unwrap().split_off(0x3000), written, image.mapped())
     });
     images.collect()
 }

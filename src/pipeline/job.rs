@@ -18,7 +18,7 @@ use crate::plan::{OutputNeeds, Planner};
 use crate::report::{Level, Report};
 use crate::rewrite::{write_drained, write_records};
 use crate::schedule::Schedule;
-use crate::session::{Begin, Session};
+use crate::session::{Begin, Made, Session};
 use crate::stage::{Rewriting, Stage, Surveying};
 use crate::survey::survey;
 use crate::writer::Writer;
@@ -68,6 +68,8 @@ pub struct Outcome {
     pub moved: bool,
     /// Files to put into an output directory next to the records, with their names.
     pub beside: Vec<(PathBuf, OsString)>,
+    /// Files that passes have made and that records of the output name.
+    pub made: Vec<Made>,
 }
 
 impl Job {
@@ -93,8 +95,9 @@ impl Job {
         let recording = Recording::from_file(file, name, temp_files.clone())?;
         let done = Job { recording, passes: behind, threads, temp_files }.run(output)?;
         let beside = [made.beside, done.beside].concat();
+        let files = [made.made, done.made].concat();
         let report = made.report.followed_by(done.report);
-        Ok(Outcome { report, moved: made.moved || done.moved, beside, ..done })
+        Ok(Outcome { report, moved: made.moved || done.moved, beside, made: files, ..done })
     }
 
     /// Runs a job in which no pass surveys the output of another.
@@ -175,7 +178,8 @@ impl Job {
         let (written, moved) = writer.finish(from_pipe, &mut session)?;
         recording.check_not_cut_short()?;
         let features = session.features().clone();
-        Ok(Outcome { features, report: session.report, written, moved, beside: session.beside })
+        let Session { report, beside, made, .. } = session;
+        Ok(Outcome { features, report, written, moved, beside, made })
     }
 }
 

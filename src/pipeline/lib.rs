@@ -31,6 +31,6 @@ pub use pass::{Damage, Fork, Interest, Needs, Pass, Prescan, Prescanned, Rewrite
 pub use report::{LISTED, Level, Report};
 pub use scan::{scan, scan_both, scan_past, scan_two};
 pub use schedule::{NotLast, Schedule};
-pub use session::{Begin, Place, Session};
+pub use session::{Begin, Made, Place, Session};
 pub use stage::Stage;
 pub use text::{count, counted, did_you_mean, is_slip, likeness, wide_count};

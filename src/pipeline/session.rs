@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsString;
-use std::ops::{Deref, DerefMut};
+use std::fs::File;
+use std::ops::{Deref, DerefMut, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -43,6 +44,8 @@ pub struct Session {
     pub report: Report,
     /// Files to put into an output directory next to the records, with their names.
     pub beside: Vec<(PathBuf, OsString)>,
+    /// Files that passes have made and that records of the output name.
+    pub made: Vec<Made>,
     /// Rewrites see records as stored, with COMPRESSED ones not expanded.
     pub(crate) stored: bool,
     /// Feature AUXTRACE must be rebuilt.
@@ -50,6 +53,17 @@ pub struct Session {
     /// The number of threads that passes may use; with 1, only the calling thread works.
     pub threads: usize,
     temp_files: Opener,
+}
+
+/// A file that a pass has made: it gets its place when the output does.
+#[derive(Clone, Debug)]
+pub struct Made {
+    /// Where it is to be.
+    pub path: PathBuf,
+    /// What holds its bytes until then.
+    pub from: Arc<File>,
+    /// Where in it.
+    pub range: Range<u64>,
 }
 
 /// Creates temporary files.
@@ -83,6 +97,7 @@ impl Session {
             set: BTreeSet::new(),
             report,
             beside: Vec::new(),
+            made: Vec::new(),
             stored,
             list_aux: false,
             threads,

@@ -16,6 +16,7 @@ mod identity;
 mod in_place;
 mod info;
 mod injected;
+mod jit;
 mod join;
 mod library;
 mod merge;

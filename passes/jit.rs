@@ -1,0 +1,271 @@
+//! `jit` names the code that JIT compilers made: of the jitdumps that processes mapped it makes ELF images, and puts records that map these into the
+//! recording in place of those that mapped the dumps.
+//!
+//! What lies near together in memory goes into one image, which is mapped as a whole where the dump was mapped. Only code that was put where other
+//! code had been needs a mapping of its own, at the time it was loaded.
+
+mod dumps;
+mod plan;
+mod recorded;
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, ensure};
+use clap::{Args, ValueEnum};
+use perfx_format::read::Recording;
+use perfx_format::{Kinds, Layouts, Origin, Record};
+use perfx_pipeline::{Emit, Fork, Needs, Pass, Place, Rewrite, Session, Stage, Survey};
+
+use crate::support::options::PassOptions;
+use dumps::Places;
+use plan::{Plan, Planner};
+use recorded::Recorded;
+
+/// The pass.
+#[derive(Debug)]
+pub struct Jit {
+    options: JitOptions,
+}
+
+/// What the user chose.
+#[derive(Clone, Debug)]
+pub struct JitOptions {
+    output: PathBuf,
+    layout: JitLayout,
+    places: Places,
+}
+
+/// Which functions go into one image.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum JitLayout {
+    /// All that lie near together in memory
+    #[default]
+    Arena,
+    /// One function, as perf inject has it
+    Function,
+}
+
+impl JitOptions {
+    /// Images go into the folder `output`. Dumps are looked for in `folders`, by their name alone, then below `roots`, each of which stands for `/` of the
+    /// recorded machine, and unless `no_files` where they were recorded. Errors on folders that do not exist.
+    pub fn new(
+        output: PathBuf,
+        layout: JitLayout,
+        folders: Vec<PathBuf>,
+        roots: Vec<PathBuf>,
+        no_files: bool,
+    ) -> Result<JitOptions> {
+        for folder in folders.iter().chain(&roots) {
+            let there = std::fs::metadata(folder).with_context(|| folder.display().to_string())?;
+            ensure!(there.is_dir(), "{} is not a directory", folder.display());
+        }
+        Ok(JitOptions { output, layout, places: Places { folders, roots, no_files } })
+    }
+}
+
+/// The options as they are given.
+#[derive(Args, Clone, Debug)]
+pub struct JitArgs {
+    /// Write the images into this folder
+    #[arg(long, value_name = "DIR", default_value = "perf.data.jit")]
+    output: PathBuf,
+    /// Which functions go into one image
+    #[arg(long, value_name = "LAYOUT", default_value = "arena")]
+    layout: JitLayout,
+    /// Also look for jitdumps in this folder, by their name alone; repeatable
+    #[arg(long, value_name = "DIR")]
+    dir: Vec<PathBuf>,
+    /// Also look for jitdumps in this sysroot or container image; repeatable
+    #[arg(long, value_name = "DIR")]
+    root: Vec<PathBuf>,
+    /// Do not look for jitdumps where they were recorded; use this for recordings from another machine
+    #[arg(long)]
+    no_files: bool,
+}
+
+impl PassOptions for JitArgs {
+    const NAME: &'static str = "jit";
+    const ABOUT: &'static str =
+        "name the code of JIT compilers: turn jitdumps into ELF images, and map these in the recording";
+    const EXAMPLES: &'static [&'static str] = &[
+        "output=jit-images:dir=recorded/../jit:no-files",
+        "output=jit-images:dir=recorded/../jit:no-files:layout=function",
+    ];
+
+    fn pass(self) -> Result<Box<dyn Pass>> {
+        let JitArgs { output, layout, dir, root, no_files } = self;
+        Ok(Box::new(Jit::new(JitOptions::new(output, layout, dir, root, no_files)?)))
+    }
+}
+
+impl Jit {
+    /// With these options.
+    pub fn new(options: JitOptions) -> Jit {
+        Jit { options }
+    }
+}
+
+/// The first survey: what processes mapped.
+struct Mapped {
+    options: JitOptions,
+    recorded: Recorded,
+}
+
+/// The second survey: before which records those go that have a time of their own.
+struct Times {
+    plan: Plan,
+    /// Those times, ascending.
+    times: Arc<[u64]>,
+    /// How many of them have their place.
+    next: usize,
+    /// The record that is the first of these times or later.
+    places: Vec<(Range<usize>, Origin)>,
+}
+
+/// Puts mappings of images, and drops what these replace.
+struct Map {
+    plan: Plan,
+    changes: Arc<HashMap<Place, Change>>,
+}
+
+/// What is done at a place of the recording.
+#[derive(Debug, Default)]
+struct Change {
+    /// Put before what stands there.
+    records: Vec<Vec<u8>>,
+    /// Drop what stands there.
+    drops: bool,
+}
+
+impl Pass for Jit {
+    fn name(&self) -> &'static str {
+        JitArgs::NAME
+    }
+
+    fn needs(&self, _input: &Recording) -> Needs {
+        let surveys = vec![Recorded::kinds(), Kinds::ALL];
+        // What a dump's mapping is replaced with may be inside a COMPRESSED record.
+        Needs { surveys, decompressed: true, ids: true, ..Needs::default() }
+    }
+
+    fn start(self: Box<Self>, _input: &Recording) -> Stage {
+        Stage::survey_in_order(Mapped { options: self.options, recorded: Recorded::default() })
+    }
+}
+
+impl Survey for Mapped {
+    fn record(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
+        self.recorded.learn(record, layouts);
+        Ok(())
+    }
+
+    fn end(self, session: &mut Session) -> Result<Stage> {
+        let Mapped { options, mut recorded } = self;
+        recorded.sort();
+        let mut plan = Planner::new(&recorded, &options, session)?.plan(session)?;
+        if plan.timed.is_empty() {
+            return Ok(Map::stage(plan, Vec::new(), session));
+        }
+        // Of one time those come first that were planned first.
+        plan.timed.sort_by_key(|(time, _)| *time);
+        let times = plan.timed.iter().map(|(time, _)| *time).collect();
+        Ok(Stage::survey(Times { plan, times, next: 0, places: Vec::new() }))
+    }
+}
+
+impl Times {
+    /// Those times up to this number have their place there.
+    fn found(&mut self, end: usize, origin: Origin) {
+        if end > self.next {
+            self.places.push((self.next..end, origin));
+            self.next = end;
+        }
+    }
+}
+
+impl Survey for Times {
+    fn record(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
+        let Some(&next) = self.times.get(self.next) else { return Ok(()) };
+        let time = layouts.layout_of(record).and_then(|layout| layout.time(record));
+        if let Some(time) = time.filter(|&time| time >= next) {
+            let end = self.times.partition_point(|&other| other <= time);
+            self.found(end, record.origin());
+        }
+        Ok(())
+    }
+
+    fn end(self, session: &mut Session) -> Result<Stage> {
+        Ok(Map::stage(self.plan, self.places, session))
+    }
+}
+
+impl Fork for Times {
+    fn fork(&self) -> Times {
+        Times { plan: Plan::default(), times: self.times.clone(), next: 0, places: Vec::new() }
+    }
+
+    fn absorb(&mut self, later: Times) -> Result<()> {
+        later.places.into_iter().for_each(|(range, origin)| self.found(range.end, origin));
+        Ok(())
+    }
+}
+
+impl Map {
+    /// Code that was loaded after the last record has no place, and nothing hits it.
+    fn stage(mut plan: Plan, places: Vec<(Range<usize>, Origin)>, session: &mut Session) -> Stage {
+        let mut changes = HashMap::<Place, Change>::new();
+        let mut put = |origin: Origin, bytes: Vec<u8>| {
+            if let Some(place) = session.place(origin) {
+                changes.entry(place).or_default().records.push(bytes);
+            }
+        };
+        plan.at.drain(..).for_each(|(origin, bytes)| put(origin, bytes));
+        let mut timed = plan.timed.drain(..).map(|(_, bytes)| bytes);
+        for (range, origin) in places {
+            timed.by_ref().take(range.len()).for_each(|bytes| put(origin, bytes));
+        }
+        drop(timed);
+        for origin in plan.dropped.drain(..) {
+            if let Some(place) = session.place(origin) {
+                changes.entry(place).or_default().drops = true;
+            }
+        }
+        Stage::begin(move |begin| {
+            changes.keys().for_each(|&place| begin.want_at(place));
+            Ok(Stage::rewrite(Map { plan, changes: Arc::new(changes) }))
+        })
+    }
+}
+
+impl Rewrite for Map {
+    fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
+        let Some(change) = out.place(&record).and_then(|place| self.changes.get(&place)) else {
+            return out.keep(record);
+        };
+        change.records.iter().try_for_each(|bytes| out.put(bytes))?;
+        if change.drops {
+            out.drop_record(record);
+            return Ok(());
+        }
+        out.keep(record)
+    }
+
+    fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
+        session.made.append(&mut self.plan.files);
+        session.report.lines.append(&mut self.plan.report.lines);
+        Ok(())
+    }
+}
+
+impl Fork for Map {
+    fn fork(&self) -> Map {
+        Map { plan: Plan::default(), changes: self.changes.clone() }
+    }
+
+    fn absorb(&mut self, _later: Map) -> Result<()> {
+        Ok(())
+    }
+}

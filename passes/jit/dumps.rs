@@ -1,0 +1,158 @@
+//! Where the jitdump is that a process mapped, and whether it may be read.
+
+use std::ffi::OsStr;
+use std::fs::{File, OpenOptions};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use perfx_format::{Bytes, Inode};
+use rustix::fs::OFlags;
+use rustix::process::geteuid;
+
+/// A larger dump is that of a process that ran for days, or was made to fill memory.
+const DUMP_MAX: u64 = 4 << 30;
+
+/// What the kernel puts behind the name of a mapped file that is no longer there.
+const DELETED: &[u8] = b" (deleted)";
+
+/// The pid in the name of a dump, `…/jit-4711.dump`: by this name perf knows that what is mapped is a dump.
+pub(super) fn pid_in(path: &[u8]) -> Option<u32> {
+    let path = path.strip_suffix(DELETED).unwrap_or(path);
+    let slash = path.iter().rposition(|&byte| byte == b'/')?;
+    let digits = path[slash + 1..].strip_prefix(b"jit-")?.strip_suffix(b".dump")?;
+    let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+    std::str::from_utf8(digits).ok().filter(|_| is_number)?.parse().ok()
+}
+
+/// Where dumps are looked for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Places {
+    /// Folders that hold dumps, whatever folder they were written in.
+    pub(super) folders: Vec<PathBuf>,
+    /// Folders that stand for `/` of the recorded machine.
+    pub(super) roots: Vec<PathBuf>,
+    /// The files of this machine are not those that were recorded.
+    pub(super) no_files: bool,
+}
+
+impl Places {
+    /// The dump that was mapped under this name, or why there is none. `mapped` tells the file that was mapped from others, where the recording knows it.
+    pub(super) fn open(&self, path: &[u8], mapped: Option<Inode>) -> Result<(Bytes, PathBuf), String> {
+        let path = Path::new(OsStr::from_bytes(path.strip_suffix(DELETED).unwrap_or(path)));
+        let name = path.file_name().unwrap_or_default();
+        let below_root = path.strip_prefix("/").unwrap_or(path);
+        let in_folders = self.folders.iter().map(|folder| folder.join(name));
+        let in_roots = self.roots.iter().map(|root| root.join(below_root));
+        let mut why = None;
+        for (place, is_named) in in_folders
+            .chain(in_roots)
+            .map(|place| (place, true))
+            .chain((!self.no_files && path.is_absolute()).then(|| (path.to_owned(), false)))
+        {
+            match open(&place, (!is_named).then_some(mapped)) {
+                Ok(bytes) => return Ok((bytes, place)),
+                // A file that is there but can't be used says more than one that is not.
+                Err(Refused { there, what }) if there || why.is_none() => {
+                    why = Some(format!("{}: {what}", place.display()));
+                }
+                Err(_) => {}
+            }
+        }
+        Err(why.unwrap_or_else(|| format!("{}: files are not looked for", path.display())))
+    }
+}
+
+struct Refused {
+    /// There is a file.
+    there: bool,
+    what: String,
+}
+
+/// Opens a dump that the user names (`recorded` is `None`) or the recording does: the second may be whatever anyone has put there since.
+fn open(path: &Path, recorded: Option<Option<Inode>>) -> Result<Bytes, Refused> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let opened = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path);
+    let file = opened.map_err(|error| Refused {
+        there: error.kind() != std::io::ErrorKind::NotFound,
+        // The flag above has the kernel say "too many levels of symbolic links".
+        what: if path.is_symlink() {
+            "a symbolic link, which is not followed".into()
+        } else {
+            error.to_string()
+        },
+    })?;
+    check(&file, recorded).map_err(|what| Refused { there: true, what })
+}
+
+fn check(file: &File, recorded: Option<Option<Inode>>) -> Result<Bytes, String> {
+    let metadata = file.metadata().map_err(|error| error.to_string())?;
+    if !metadata.is_file() {
+        return Err("not a regular file".into());
+    }
+    let (user, owner) = (geteuid().as_raw(), metadata.uid());
+    let is_same = |inode: Inode| inode.inode == metadata.ino();
+    let is_trusted = match recorded {
+        None => true,
+        Some(mapped) => mapped.is_some_and(is_same),
+    };
+    // Root reads what others recorded, but not what others have put in its way.
+    if owner != user && owner != 0 && !(user == 0 && is_trusted) {
+        return Err(format!(
+            "it belongs to user {owner}, who may have written anything into it: copy it if you trust it"
+        ));
+    }
+    if metadata.len() > DUMP_MAX {
+        return Err(format!("it has {} bytes, more than the {DUMP_MAX} that are read", metadata.len()));
+    }
+    Bytes::map(file).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_that_perf_knows_are_those_of_dumps() {
+        for (path, pid) in [
+            (&b"/tmp/jit-4711.dump"[..], Some(4711)),
+            (b"/tmp/jit-4711.dump (deleted)", Some(4711)),
+            (b"/jit-0.dump", Some(0)),
+            (b"jit-4711.dump", None),
+            (b"/tmp/jit-5x.dump", None),
+            (b"/tmp/jit-.dump", None),
+            (b"/tmp/jit-+5.dump", None),
+            (b"/tmp/jit-99999999999.dump", None),
+            (b"/tmp/JIT-5.dump", None),
+            (b"/tmp/jit-5.dump/x", None),
+            (b"//anon", None),
+        ] {
+            assert_eq!(pid_in(path), pid, "{}", path.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn a_dump_is_not_read_through_a_link_or_from_what_is_not_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("jit-1.dump"), b"dump").unwrap();
+        std::os::unix::fs::symlink(at("jit-1.dump"), at("jit-2.dump")).unwrap();
+        std::fs::create_dir(at("jit-3.dump")).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, at("jit-4.dump"), rustix::fs::FileType::Fifo, 0o600.into(), 0)
+            .unwrap();
+        let places = Places { folders: vec![folder.path().to_owned()], ..Places::default() };
+        let open = |path: &[u8]| places.open(path, None).map(|(bytes, _)| bytes.to_vec());
+        assert_eq!(open(b"/elsewhere/jit-1.dump").unwrap(), b"dump");
+        for (name, why) in [
+            (&b"/tmp/jit-2.dump"[..], "link"),
+            (b"/tmp/jit-3.dump", "not a regular file"),
+            (b"/tmp/jit-4.dump", "not a regular file"),
+            (b"/tmp/jit-5.dump", "No such file"),
+        ] {
+            let said = open(name).unwrap_err();
+            assert!(said.contains(why), "{said}");
+        }
+        let nowhere = Places { no_files: true, ..Places::default() };
+        assert!(nowhere.open(at("jit-1.dump").as_os_str().as_bytes(), None).is_err());
+    }
+}

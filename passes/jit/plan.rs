@@ -1,0 +1,586 @@
+//! What is made of the jitdumps of a recording: images, the records that map them, and the records that these replace.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, bail};
+use perfx_format::jitdump::{ARCH_TIMESTAMP, Dump, Header};
+use perfx_format::record::cpumode::USER;
+use perfx_format::record::time_conv::TimeConv;
+use perfx_format::{Attr, Endian, MappedFile, Mmap2, Origin, Record, sample_type as st};
+use perfx_jit::{Arena, Function, Functions, Image, Target, arenas};
+use perfx_pipeline::{LISTED, Level, Made, Report, Session, counted};
+
+use super::recorded::{Map, Marker, Recorded, Span};
+use super::{JitLayout, JitOptions};
+use crate::support::ids::recorded_on;
+
+/// What goes where in the recording, and the files beside it.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    /// Records that go before the one that came from there.
+    pub(super) at: Vec<(Origin, Vec<u8>)>,
+    /// Records that go before the first of their time or later.
+    pub(super) timed: Vec<(u64, Vec<u8>)>,
+    /// Records that go away.
+    pub(super) dropped: Vec<Origin>,
+    pub(super) files: Vec<Made>,
+    pub(super) report: Report,
+}
+
+/// How the times of a dump become those of the recording.
+#[derive(Clone, Copy)]
+enum Clock {
+    Same,
+    Counter(TimeConv),
+    Unknown,
+}
+
+/// Of the process that a dump is of.
+struct Process<'m> {
+    /// Where its images are mapped; another process's, where it has none of its own.
+    marker: &'m Marker,
+    span: Span,
+    clock: Clock,
+    target: Target,
+}
+
+/// PROT_READ | PROT_EXEC.
+const PROT: u32 = 5;
+
+/// MAP_PRIVATE.
+const FLAGS: u32 = 2;
+
+/// Functions with a smaller gap between them go into one mapping.
+const GAP: u64 = 64;
+
+/// A page of any machine; images are laid out by it.
+const PAGE: u64 = 0x1000;
+
+/// perf has no room for a longer path.
+const PATH_MAX: usize = 4000;
+
+/// Makes the plan.
+pub(super) struct Planner<'r> {
+    recorded: &'r Recorded,
+    options: &'r JitOptions,
+    folder: PathBuf,
+    name: Arc<str>,
+    endian: Endian,
+    /// All events have times of CLOCK_MONOTONIC.
+    is_monotonic: bool,
+    /// No event has times of a clock that the user chose.
+    is_default_clock: bool,
+    arch: Option<String>,
+    /// Holds all images until the recording is written.
+    spool: Option<Arc<File>>,
+    spooled: u64,
+    /// Where images were mapped, by process.
+    mapped: Vec<Map>,
+    /// Images of each process.
+    numbers: HashMap<u32, u32>,
+    /// Images of each function of a process, by its index: a dump may have several with one.
+    copies: HashMap<(u32, u64), u32>,
+    functions: u64,
+    dumps: u64,
+    missing: Vec<String>,
+    damaged: Vec<String>,
+    unclocked: u64,
+    plan: Plan,
+}
+
+impl<'r> Planner<'r> {
+    pub(super) fn new(
+        recorded: &'r Recorded,
+        options: &'r JitOptions,
+        session: &Session,
+    ) -> Result<Planner<'r>> {
+        let folder = std::path::absolute(&options.output)
+            .with_context(|| format!("the folder for images {}", options.output.display()))?;
+        if folder.as_os_str().len() > PATH_MAX {
+            bail!("the path of the folder for images is too long for perf: {}", folder.display());
+        }
+        let has_time = |attr: &Attr| attr.sample_type & st::TIME != 0;
+        let attrs = || session.events.iter().map(|event| event.attr());
+        Ok(Planner {
+            recorded,
+            options,
+            folder,
+            name: session.name.clone(),
+            endian: session.endian,
+            is_monotonic: attrs().all(|attr| attr.use_clockid() && attr.clockid == 1 && has_time(attr)),
+            is_default_clock: attrs().all(|attr| !attr.use_clockid() && has_time(attr)),
+            arch: recorded_on(session.features(), session.endian).arch,
+            spool: None,
+            spooled: 0,
+            mapped: Vec::new(),
+            numbers: HashMap::new(),
+            copies: HashMap::new(),
+            functions: 0,
+            dumps: 0,
+            missing: Vec::new(),
+            damaged: Vec::new(),
+            unclocked: 0,
+            plan: Plan::default(),
+        })
+    }
+
+    /// Reads all dumps.
+    pub(super) fn plan(mut self, session: &Session) -> Result<Plan> {
+        let mut by_path: Vec<(&[u8], Vec<&Marker>)> = Vec::new();
+        let mut number = HashMap::new();
+        for marker in &self.recorded.markers {
+            let at = *number.entry(&*marker.path).or_insert(by_path.len());
+            match by_path.get_mut(at) {
+                Some((_, markers)) => markers.push(marker),
+                None => by_path.push((&marker.path, vec![marker])),
+            }
+        }
+        for (path, markers) in by_path {
+            let inode = markers.iter().find_map(|marker| marker.inode);
+            match self.options.places.open(path, inode) {
+                Ok((bytes, place)) => match Dump::new(&bytes) {
+                    Ok(dump) => self.dump(&dump, &markers, &place.display().to_string(), session)?,
+                    Err(error) => {
+                        self.missing.push(error.file(&place.display().to_string().into()).to_string())
+                    }
+                },
+                Err(why) => self.missing.push(why),
+            }
+        }
+        self.drop_memory();
+        self.say();
+        Ok(self.plan)
+    }
+
+    /// The images of one dump.
+    fn dump(&mut self, dump: &Dump<'_>, markers: &[&Marker], shown: &str, session: &Session) -> Result<()> {
+        let header = dump.header;
+        // In a container the name says the pid that the process sees, as the dump does itself.
+        let is_own = |marker: &&&Marker| marker.pid == marker.named || header.pid == marker.named;
+        let markers: Vec<&Marker> = markers.iter().filter(is_own).copied().collect();
+        let Some(&first) = markers.iter().find(|marker| marker.pid == marker.named).or(markers.first())
+        else {
+            return Ok(());
+        };
+        let mut functions = Functions::of(dump);
+        self.note_damage(&functions, shown);
+        let clock = self.clock(header);
+        if let Clock::Counter(conversion) = clock {
+            for function in &mut functions.list {
+                function.time = nanoseconds(&conversion, function.time);
+            }
+        }
+        let spans: Vec<Span> =
+            markers.iter().map(|marker| self.recorded.span(marker.pid, marker.moment)).collect();
+        let (mut groups, mut strangers, mut stale) = (BTreeMap::<Span, Vec<Function<'_>>>::new(), 0, 0);
+        for function in functions.list {
+            let is_first = function.pid == header.pid || function.pid == first.named;
+            let pid = if is_first { first.pid } else { function.pid };
+            let is_marked = markers.iter().any(|marker| marker.pid == pid);
+            if !is_marked && !self.recorded.knows(pid) {
+                strangers += 1;
+                continue;
+            }
+            let span = match clock {
+                // Code that was there before the recording began is of the first span.
+                Clock::Same | Clock::Counter(_) => self.recorded.span(pid, function.time),
+                Clock::Unknown => {
+                    let of_pid = markers.iter().zip(&spans).rev().find(|(marker, _)| marker.pid == pid);
+                    of_pid.map_or_else(|| self.recorded.span(pid, u64::MAX), |(_, span)| *span)
+                }
+            };
+            if is_marked && !spans.contains(&span) {
+                stale += 1;
+                continue;
+            }
+            groups.entry(span).or_default().push(function);
+        }
+        let count = groups.values().map(Vec::len).sum::<usize>();
+        if count == 0 {
+            self.missing.push(format!("{shown}: there is no code in it"));
+            return Ok(());
+        }
+        self.dumps += 1;
+        self.functions += count as u64;
+        let mut line = format!("{shown}: {}", counted(count as u64, "function", "functions"));
+        if strangers > 0 {
+            let functions = counted(strangers, "function", "functions");
+            line += &format!("; left out {functions} of processes that the recording does not know");
+        }
+        if stale > 0 {
+            let functions = counted(stale, "function", "functions");
+            line += &format!("; left out {functions} that an earlier program with this pid made");
+        }
+        self.plan.report.say(Level::Detail, line);
+        if matches!(clock, Clock::Unknown) {
+            self.unclocked += 1;
+            let mut distinct: Vec<&Span> = spans.iter().collect();
+            distinct.sort();
+            distinct.dedup();
+            if distinct.len() > 1 || groups.keys().any(|span| !spans.contains(span)) {
+                return self.refuse(shown, "several processes wrote into it");
+            }
+        }
+        let target = Target::of(header, self.arch.as_deref());
+        // A child comes after the process whose memory it has.
+        let mut groups: Vec<_> = groups.into_iter().collect();
+        groups.sort_by_key(|(span, _)| (span.pid != first.pid, span.start));
+        for (span, list) in groups {
+            let own = markers.iter().zip(&spans).find(|(_, other)| **other == span);
+            let marker = own.map_or(first, |(marker, _)| marker);
+            let process = Process { marker, span, clock, target };
+            let functions = Functions { header, list, damage: Default::default(), impossible: 0 };
+            self.process(&process, &functions, shown, session)?;
+        }
+        // Whoever injects again finds nothing more to do.
+        self.plan.dropped.extend(markers.iter().map(|marker| marker.origin));
+        Ok(())
+    }
+
+    fn note_damage(&mut self, functions: &Functions<'_>, shown: &str) {
+        let damage = functions.damage;
+        if damage.broken > 0 {
+            let records = counted(damage.broken, "broken record", "broken records");
+            self.damaged.push(format!("{shown}: skipped {records} ({} bytes)", damage.skipped));
+        }
+        if functions.impossible > 0 {
+            let records = counted(functions.impossible, "record makes", "records make");
+            self.damaged.push(format!("{shown}: {records} no sense, so its code is missing"));
+        }
+        if damage.unfinished > 0 {
+            let line = format!("{shown}: its last record is not finished ({} bytes)", damage.unfinished);
+            self.plan.report.say(Level::Detail, line);
+        }
+        if damage.unknown > 0 {
+            let records = counted(damage.unknown, "record", "records");
+            self.plan.report.say(Level::Info, format!("{shown}: skipped {records} of an unknown kind"));
+        }
+    }
+
+    fn clock(&self, header: Header) -> Clock {
+        if header.flags & ARCH_TIMESTAMP == 0 {
+            return if self.is_monotonic { Clock::Same } else { Clock::Unknown };
+        }
+        let converts = |conversion: &TimeConv| conversion.can_convert && conversion.mult != 0;
+        match self.recorded.conversion.filter(converts).filter(|_| self.is_default_clock) {
+            Some(conversion) => Clock::Counter(conversion),
+            None => Clock::Unknown,
+        }
+    }
+
+    fn refuse(&self, shown: &str, why: &str) -> Result<()> {
+        bail!(
+            "{}: {why}, and the recording has another clock than the jitdump {shown}, so it can't be told what was \
+             there when: record again with `perf record -k 1`",
+            self.name
+        )
+    }
+
+    /// The images of a process.
+    fn process(
+        &mut self,
+        process: &Process<'_>,
+        functions: &Functions<'_>,
+        shown: &str,
+        session: &Session,
+    ) -> Result<()> {
+        let arenas = arenas(&functions.list);
+        let is_clocked = !matches!(process.clock, Clock::Unknown);
+        if !is_clocked && arenas.iter().any(|arena| arena.members.iter().any(|member| member.reuses)) {
+            return self.refuse(shown, "code was put where other code had been");
+        }
+        let lineage = self.recorded.lineage(process.span);
+        for arena in arenas {
+            match self.options.layout {
+                JitLayout::Arena => {
+                    let image = self.image(process, functions, &arena, session)?;
+                    self.map_arena(process, functions, &arena, &image, &lineage, shown)?;
+                }
+                JitLayout::Function => {
+                    for arena in arena.into_functions() {
+                        let image = self.image(process, functions, &arena, session)?;
+                        self.map_functions(process, &image, |_| true)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes an image.
+    fn image<'f, 'a>(
+        &mut self,
+        process: &Process<'_>,
+        functions: &'f Functions<'a>,
+        arena: &Arena,
+        session: &Session,
+    ) -> Result<Written<'f, 'a>> {
+        let image = Image::new(functions, arena, process.target);
+        let pid = process.span.pid;
+        let name = match (self.options.layout, image.functions()) {
+            (JitLayout::Function, [(_, function), ..]) => {
+                let copies = self.copies.entry((pid, function.index)).or_default();
+                *copies += 1;
+                let copy = if *copies > 1 { format!("-{}", *copies - 1) } else { String::new() };
+                format!("jitted-{pid}-{}{copy}.so", function.index)
+            }
+            _ => {
+                let number = self.numbers.entry(pid).or_default();
+                *number += 1;
+                format!("jit-{pid}-{}.so", *number - 1)
+            }
+        };
+        let path = self.folder.join(name);
+        let in_file = || path.display().to_string();
+        let spool = match &self.spool {
+            Some(spool) => spool.clone(),
+            None => {
+                let made = session.temp_files()().context("can't create a temporary file")?;
+                self.spool.insert(Arc::new(made)).clone()
+            }
+        };
+        let written = image.write(&spool, self.spooled).with_context(in_file)?;
+        let range = self.spooled..self.spooled + written.len;
+        self.spooled = range.end.next_multiple_of(PAGE);
+        self.plan.files.push(Made { path: path.clone(), from: spool, range });
+        Ok(Written { image, build_id: written.build_id, path })
+    }
+
+    /// Maps an image of an arena: as a whole, if no file is mapped there.
+    fn map_arena(
+        &mut self,
+        process: &Process<'_>,
+        functions: &Functions<'_>,
+        arena: &Arena,
+        image: &Written<'_, '_>,
+        lineage: &[Span],
+        shown: &str,
+    ) -> Result<()> {
+        let Process { marker, clock, .. } = process;
+        let mirrored = arena.members.iter().filter(|member| !member.reuses);
+        let mut mirrored: Vec<&Function<'_>> =
+            mirrored.map(|member| &functions.list[member.function as usize]).collect();
+        mirrored.sort_by_key(|function| function.address);
+        let code = mirrored.first().map_or(0, |first| first.address)
+            ..mirrored.iter().map(|f| f.end()).max().unwrap_or(0);
+        let whole = image.image.mapped().map(|(start, len)| start..start + len);
+        let is_free = |range: &Range<u64>| self.files(lineage, range).is_empty();
+        let range = whole.filter(is_free).or_else(|| Some(code.clone()).filter(is_free));
+        if let Some(range) = range {
+            let time = self.time(process, 0);
+            self.map(process, image, range, time)?;
+        } else {
+            let files = self.files(lineage, &code);
+            if matches!(clock, Clock::Unknown) && files.iter().any(|map| map.moment > marker.moment) {
+                return self.refuse(shown, "a file was mapped over code");
+            }
+            for (range, time) in runs(&mirrored, files) {
+                let time = self.time(process, time);
+                self.map(process, image, range, time)?;
+            }
+        }
+        // Behind the mirror stands what reuses its places.
+        let mirror_end = image.image.place_of(code.end);
+        self.map_functions(process, image, |place| place >= mirror_end)
+    }
+
+    /// Maps the functions of an image whose places are `wanted`, each at its time.
+    fn map_functions(
+        &mut self,
+        process: &Process<'_>,
+        image: &Written<'_, '_>,
+        wanted: impl Fn(u64) -> bool,
+    ) -> Result<()> {
+        for (place, function) in image.image.functions().iter().filter(|(place, _)| wanted(*place)) {
+            let time = self.time(process, function.time);
+            self.map_at(process, image, function.address..function.end(), *place, time)?;
+        }
+        Ok(())
+    }
+
+    /// When an image is mapped that has code from `time` on.
+    fn time(&self, process: &Process<'_>, time: u64) -> u64 {
+        let Process { marker, span, clock, .. } = process;
+        match clock {
+            Clock::Unknown => marker.moment,
+            // A child that has no marker writes on into the dump of its parent. What it maps comes after its FORK.
+            _ if marker.pid != span.pid => time.max(span.start.saturating_add(1)),
+            _ => time.max(marker.moment),
+        }
+    }
+
+    /// Files that were mapped into a range, and images of the processes that this one was forked from.
+    fn files(&self, lineage: &[Span], range: &Range<u64>) -> Vec<Map> {
+        let mut files = self.recorded.files(lineage, range);
+        let parents = lineage.get(1..).unwrap_or_default();
+        let of_parent = |map: &&Map| parents.iter().any(|span| span.pid == map.pid) && map.meets(range);
+        files.extend(self.mapped.iter().filter(of_parent));
+        files
+    }
+
+    fn map(
+        &mut self,
+        process: &Process<'_>,
+        image: &Written<'_, '_>,
+        range: Range<u64>,
+        time: u64,
+    ) -> Result<()> {
+        let place = image.image.place_of(range.start);
+        self.map_at(process, image, range, place, time)
+    }
+
+    /// Puts a mapping into the recording.
+    fn map_at(
+        &mut self,
+        process: &Process<'_>,
+        image: &Written<'_, '_>,
+        range: Range<u64>,
+        place: u64,
+        time: u64,
+    ) -> Result<()> {
+        let Process { marker, span, .. } = process;
+        let is_own = marker.pid == span.pid;
+        let mmap2 = Mmap2 {
+            misc: USER,
+            pid: span.pid,
+            tid: if is_own { marker.tid } else { span.pid },
+            start: range.start,
+            len: range.end - range.start,
+            pgoff: place,
+            file: MappedFile::BuildId(&image.build_id),
+            prot: PROT,
+            flags: FLAGS,
+            name: image.path.as_os_str().as_bytes(),
+            trailer: &marker.trailer,
+        };
+        let mut bytes = mmap2.write(self.endian).context("the path of an image is too long")?;
+        let record = Record::new(&bytes, &[], Origin::Synthetic, self.endian)?;
+        let (time_at, task_at) = (marker.layout.time_at(&record), marker.layout.pid_tid_at(&record));
+        let (start, end, origin) = (range.start, range.end, marker.origin);
+        self.mapped.push(Map { pid: span.pid, moment: time, start, end, origin, is_memory: false });
+        if let Some(at) = task_at.filter(|_| !is_own) {
+            self.endian.set_u32(&mut bytes, at, span.pid);
+            self.endian.set_u32(&mut bytes, at + 4, span.pid);
+        }
+        if is_own && time == marker.moment {
+            self.plan.at.push((marker.origin, bytes));
+        } else {
+            time_at.map(|at| self.endian.set_u64(&mut bytes, at, time));
+            self.plan.timed.push((time, bytes));
+        }
+        Ok(())
+    }
+
+    /// Memory that a process mapped later where an image is would hide it.
+    fn drop_memory(&mut self) {
+        let Planner { mapped, recorded, plan, .. } = self;
+        mapped.sort_by_key(|map| (map.pid, map.start));
+        for memory in recorded.maps.iter().filter(|map| map.is_memory) {
+            let from = mapped.partition_point(|map| map.pid < memory.pid);
+            let images =
+                mapped[from..].iter().take_while(|map| map.pid == memory.pid && map.start < memory.end);
+            let marked = recorded
+                .markers
+                .iter()
+                .any(|marker| marker.pid == memory.pid && marker.moment <= memory.moment);
+            if marked && images.clone().any(|map| map.end > memory.start) {
+                plan.dropped.push(memory.origin);
+            }
+        }
+    }
+
+    fn say(&mut self) {
+        let Planner { plan, missing, damaged, .. } = self;
+        let report = &mut plan.report;
+        if !plan.files.is_empty() {
+            let images = counted(plan.files.len() as u64, "image", "images");
+            let (dumps, functions) = (
+                counted(self.dumps, "jitdump", "jitdumps"),
+                counted(self.functions, "function", "functions"),
+            );
+            let maps = counted((plan.at.len() + plan.timed.len()) as u64, "mapping", "mappings");
+            let folder = self.options.output.display();
+            report.say(Level::Info, format!("{functions} of {dumps} in {images} in {folder}, {maps} added"));
+        } else if missing.is_empty() {
+            report.say(Level::Info, "nothing to inject: no process mapped a jitdump");
+        }
+        if self.unclocked > 0 {
+            let what = "recorded without -k 1, so the recording has another clock than its jitdumps; code never took \
+                the place of other code, so its time does not matter";
+            report.say(Level::Info, what);
+        }
+        let mut warn = |lines: &mut Vec<String>, one: &str, several: &str| match &lines[..] {
+            [] => {}
+            [line] => report.say(Level::Warning, format!("{one}: {line}")),
+            lines => {
+                report.say(Level::Warning, format!("{} {several}{LISTED}", lines.len()));
+                lines.iter().for_each(|line| report.say(Level::Detail, line.clone()));
+            }
+        };
+        warn(
+            missing,
+            "a jitdump could not be used, so its code has no names",
+            "jitdumps could not be used, so their code has no names",
+        );
+        warn(damaged, "a jitdump is damaged", "jitdumps are damaged");
+    }
+}
+
+/// An image that was written.
+struct Written<'f, 'a> {
+    image: Image<'f, 'a>,
+    build_id: [u8; 20],
+    path: PathBuf,
+}
+
+/// Time of the processor's counter as time of the recording: see [`TimeConv`].
+fn nanoseconds(conversion: &TimeConv, counter: u64) -> u64 {
+    let TimeConv { shift, mult, zero, short, .. } = *conversion;
+    let counter = match short {
+        Some((cycles, mask)) => cycles.wrapping_add(counter.wrapping_sub(cycles) & mask),
+        None => counter,
+    };
+    let time = (u128::from(counter) * u128::from(mult)) >> shift.min(127);
+    zero.wrapping_add(time as u64)
+}
+
+/// Where functions are mapped so that none of these files is hidden elsewhere, and from when on: functions that lie side by side together, if no file
+/// was mapped between them in time.
+fn runs(functions: &[&Function<'_>], mut files: Vec<Map>) -> Vec<(Range<u64>, u64)> {
+    files.sort_by_key(|map| map.start);
+    // What any of them takes, without overlaps.
+    let mut taken: Vec<Range<u64>> = Vec::new();
+    for map in &files {
+        match taken.last_mut().filter(|last| last.end >= map.start) {
+            Some(last) => last.end = last.end.max(map.end),
+            None => taken.push(map.start..map.end),
+        }
+    }
+    let mut moments: Vec<u64> = files.iter().map(|map| map.moment).collect();
+    moments.sort_unstable();
+    let before = |time: u64| moments.partition_point(|&moment| moment <= time);
+    let mut runs: Vec<(Range<u64>, u64)> = Vec::new();
+    for function in functions {
+        let joins = |(range, time): &&mut (Range<u64>, u64)| {
+            function.address.saturating_sub(range.end) < GAP && before(*time) == before(function.time)
+        };
+        match runs.last_mut().filter(joins) {
+            Some((range, time)) => {
+                range.end = range.end.max(function.end());
+                *time = function.time.min(*time);
+            }
+            None => runs.push((function.address..function.end(), function.time)),
+        }
+    }
+    for (range, time) in &mut runs {
+        let after = taken.partition_point(|taken| taken.start < range.end);
+        let is_taken = after.checked_sub(1).is_some_and(|last| taken[last].end > range.start);
+        *time = if is_taken { *time } else { 0 };
+    }
+    runs
+}

@@ -1,0 +1,184 @@
+//! What a recording says of its processes: which jitdumps they mapped, what else, and when each began.
+
+use std::ops::Range;
+
+use perfx_format::record::time_conv::TimeConv;
+use perfx_format::{COMM_EXEC, Inode, Kinds, Layout, Layouts, Origin, Record, RecordType, Task, named_pid};
+use perfx_model::address_space::{Identity, KERNEL, Mapping, moment};
+use perfx_model::hits::Spot;
+
+use super::dumps::pid_in;
+
+/// The record of a jitdump that a process mapped.
+#[derive(Clone, Debug)]
+pub(super) struct Marker {
+    pub(super) pid: u32,
+    pub(super) tid: u32,
+    pub(super) moment: u64,
+    pub(super) origin: Origin,
+    /// Of the dump.
+    pub(super) path: Box<[u8]>,
+    /// The pid in its name.
+    pub(super) named: u32,
+    /// Which file it was, where the record says it.
+    pub(super) inode: Option<Inode>,
+    pub(super) trailer: Box<[u8]>,
+    pub(super) layout: Layout,
+}
+
+/// Another mapping.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Map {
+    pub(super) pid: u32,
+    pub(super) moment: u64,
+    pub(super) start: u64,
+    pub(super) end: u64,
+    pub(super) origin: Origin,
+    /// Of no file: what JIT compilers put code into.
+    pub(super) is_memory: bool,
+}
+
+impl Map {
+    pub(super) fn meets(&self, range: &Range<u64>) -> bool {
+        self.start < range.end && range.start < self.end
+    }
+}
+
+/// A process begins, or another program in it.
+#[derive(Clone, Copy, Debug)]
+struct Begin {
+    pid: u32,
+    moment: u64,
+    /// The process it was forked from.
+    parent: Option<u32>,
+}
+
+/// The life of a process between two forks and execs.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Span {
+    pub(super) pid: u32,
+    pub(super) start: u64,
+    pub(super) end: u64,
+}
+
+/// All that is collected, in file order until [`Recorded::sort`].
+#[derive(Debug, Default)]
+pub(super) struct Recorded {
+    pub(super) markers: Vec<Marker>,
+    pub(super) maps: Vec<Map>,
+    begins: Vec<Begin>,
+    pub(super) conversion: Option<TimeConv>,
+}
+
+impl Recorded {
+    pub(super) fn kinds() -> Kinds {
+        Kinds::of(&[
+            RecordType::MMAP,
+            RecordType::MMAP2,
+            RecordType::FORK,
+            RecordType::COMM,
+            RecordType::TIME_CONV,
+        ])
+    }
+
+    pub(super) fn learn(&mut self, record: &Record<'_>, layouts: &Layouts) {
+        // No jitdump of a guest can be read here.
+        if record.is_of_guest() {
+            return;
+        }
+        let moment = moment(record, layouts.layout_of(record), layouts);
+        match record.kind() {
+            RecordType::TIME_CONV => self.conversion = self.conversion.or(TimeConv::of(record)),
+            RecordType::FORK => {
+                let fork = Task::of(record).filter(|fork| fork.pid != fork.ppid);
+                let begin = |fork: Task| Begin { pid: fork.pid, moment, parent: Some(fork.ppid) };
+                self.begins.extend(fork.map(begin));
+            }
+            RecordType::COMM => {
+                let pid = named_pid(record).filter(|_| record.misc() & COMM_EXEC != 0);
+                self.begins.extend(pid.map(|pid| Begin { pid, moment, parent: None }));
+            }
+            _ => self.map(record, layouts, moment),
+        }
+    }
+
+    fn map(&mut self, record: &Record<'_>, layouts: &Layouts, moment: u64) {
+        let Some(mapping) = Mapping::read(record, layouts) else { return };
+        let Mapping { pid, start, len, name, .. } = mapping;
+        if pid == KERNEL || record.is_of_kernel() {
+            return;
+        }
+        let origin = record.origin();
+        let Some((named, layout)) = pid_in(name).zip(layouts.layout_of(record)) else {
+            let memory: [&[u8]; 3] = [b"//anon", b"[anon:", b"/memfd:"];
+            let is_memory = memory.iter().any(|prefix| name.starts_with(prefix));
+            self.maps.push(Map { pid, moment, start, end: start.saturating_add(len), origin, is_memory });
+            return;
+        };
+        let inode = match mapping.identity {
+            Identity::Inode { major, minor, inode, generation } => {
+                Some(Inode { major, minor, inode, generation })
+            }
+            _ => None,
+        };
+        let tid = perfx_format::Mmap::of(record).map_or(pid, |mmap| mmap.tid());
+        let Spot { trailer, .. } = Spot::of_mapping(record, layouts);
+        let (path, layout) = (name.into(), *layout);
+        self.markers.push(Marker { pid, tid, moment, origin, path, named, inode, trailer, layout });
+    }
+
+    /// Everything has been seen.
+    pub(super) fn sort(&mut self) {
+        self.begins.sort_by_key(|begin| (begin.pid, begin.moment));
+        self.maps.sort_by_key(|map| (map.pid, map.moment));
+    }
+
+    fn begins_of(&self, pid: u32) -> &[Begin] {
+        let from = self.begins.partition_point(|begin| begin.pid < pid);
+        let len = self.begins[from..].partition_point(|begin| begin.pid == pid);
+        &self.begins[from..from + len]
+    }
+
+    fn maps_of(&self, pid: u32) -> &[Map] {
+        let from = self.maps.partition_point(|map| map.pid < pid);
+        let len = self.maps[from..].partition_point(|map| map.pid == pid);
+        &self.maps[from..from + len]
+    }
+
+    /// The recording knows a process.
+    pub(super) fn knows(&self, pid: u32) -> bool {
+        !self.begins_of(pid).is_empty() || !self.maps_of(pid).is_empty()
+    }
+
+    /// The life of a process at a moment.
+    pub(super) fn span(&self, pid: u32, moment: u64) -> Span {
+        let begins = self.begins_of(pid);
+        let after = begins.partition_point(|begin| begin.moment <= moment);
+        let start = after.checked_sub(1).map_or(0, |at| begins[at].moment);
+        Span { pid, start, end: begins.get(after).map_or(u64::MAX, |begin| begin.moment) }
+    }
+
+    /// The processes whose memory one has at the end of a span, itself first; and until when the memory of each came to it.
+    pub(super) fn lineage(&self, span: Span) -> Vec<Span> {
+        let mut lineage = vec![span];
+        // A recording may say that processes were forked in a circle.
+        while let Some(&Span { pid, start, .. }) = lineage.last()
+            && let Some(begin) = self.begins_of(pid).iter().rfind(|begin| begin.moment <= start)
+            && let Some(parent) = begin.parent
+            && lineage.iter().all(|span| span.pid != parent)
+        {
+            lineage.push(Span { end: begin.moment, ..self.span(parent, begin.moment) });
+        }
+        lineage
+    }
+
+    /// What a process has mapped of files in a range.
+    pub(super) fn files(&self, lineage: &[Span], range: &Range<u64>) -> Vec<Map> {
+        let of = |span: &Span| {
+            let (start, end) = (span.start, span.end);
+            let maps = self.maps_of(span.pid).iter();
+            maps.filter(move |map| !map.is_memory && (start..end).contains(&map.moment))
+        };
+        lineage.iter().flat_map(of).filter(|map| map.meets(range)).copied().collect()
+    }
+}

@@ -1,0 +1,254 @@
+//! `inject --jit`: perf names the code of `tests/data/jit` as the programs there named it, whatever form the
+//! recording has, and whatever has become of the jitdumps.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use object::{Object as _, ObjectSymbol as _};
+use perfx_format::Feature;
+use perfx_format::features::BuildIds;
+use perfx_format::read::Recording;
+use perfx_passes::parse_chain;
+use perfx_pipeline::OutputForm;
+
+use crate::args;
+use crate::promises::{Holds, Input, chain, kept, run as run_chain};
+use crate::support::{Fixture, Perf, Ran, Stdin, each, perfs, perfx, perfx_with, root, same_bytes, temp};
+
+/// Recordings with the functions that samples hit. All but the last two are of CLOCK_MONOTONIC.
+const RECORDINGS: [(&str, &[&str]); 10] = [
+    ("plain", &["first_0", "first_1", "first_2", "second_0", "second_1", "second_2"]),
+    ("twice", &["first_0", "first_1", "first_2", "second_0", "second_1", "second_2"]),
+    ("close", &["first_0", "first_1", "first_2", "second_0", "second_1", "second_2"]),
+    ("move", &["first_0", "first_1", "first_2"]),
+    ("reuse", &["first_0", "first_1", "first_2", "second_0", "second_1", "second_2"]),
+    ("fork", &["child", "first_0", "first_1", "first_2"]),
+    ("torn", &["first_0", "first_1", "first_2", "second_0", "second_1", "second_2"]),
+    ("node", &["JS:*fib /tmp/perfx-data/jit/fib.js:1:13"]),
+    ("dwarf", &["first_0", "first_1", "first_2", "second_0", "second_1", "second_2"]),
+    ("other-clock", &["first_0", "first_1", "first_2", "second_0", "second_1", "second_2"]),
+];
+
+fn data() -> PathBuf {
+    root().join("tests/data/jit")
+}
+
+fn recording(name: &str) -> PathBuf {
+    data().join(format!("{name}.data"))
+}
+
+/// Runs inject with the dumps of `tests/data/jit`.
+fn inject(input: &Path, output: &Path, more: &[&str]) -> Ran {
+    let mut args =
+        args!["inject", "-j", "--no-files", "--jit-dir", data(), "-i", input, "-o", output].to_vec();
+    args.extend(more.iter().map(Into::into));
+    perfx(args)
+}
+
+/// The functions of images that perf finds in samples.
+fn named(perf: &Perf, recording: &Path) -> BTreeSet<String> {
+    let ran = perf.run(
+        Stdin::Null,
+        args!["report", "--symfs", "/", "-f", "-F", "sym,dso", "-t", "@", "--stdio", "-i", recording],
+    );
+    let of_image = |line: &str| {
+        let (symbol, dso) = line.rsplit_once('@')?;
+        let symbol = symbol.trim().strip_prefix("[.]")?.trim();
+        dso.contains("jit").then(|| symbol.to_owned()).filter(|_| dso.trim().ends_with(".so"))
+    };
+    ran.text().lines().filter_map(of_image).collect()
+}
+
+#[test]
+fn perf_names_the_code_in_either_layout() {
+    let perfs = perfs(&["perf", "perf-trixie", "perf-new"]);
+    let cases: Vec<_> =
+        RECORDINGS.iter().flat_map(|case| ["arena", "function"].map(|layout| (case, layout))).collect();
+    let name = |((name, _), layout): &(&(&str, &[&str]), &str)| format!("{name} {layout}");
+    each(&cases, name, |((name, functions), layout)| {
+        let folder = temp();
+        let out = folder.path().join("out.data");
+        let ran = inject(&recording(name), &out, &["--jit-layout", layout]);
+        if ran.code != Some(0) {
+            return Err(format!("exit code {:?}: {}", ran.code, ran.stderr));
+        }
+        for perf in &perfs {
+            let found = named(perf, &out);
+            let expected: BTreeSet<String> = functions.iter().map(ToString::to_string).collect();
+            if !found.is_superset(&expected) {
+                return Err(format!("{} names {found:?}", perf.name));
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn every_form_gets_the_same_images_and_all_promises_are_kept() {
+    let registered = |name| perfx_passes::REGISTRY.iter().find(|pass| pass.name == name).unwrap();
+    let jit = registered("jit");
+    each(
+        &RECORDINGS,
+        |(name, _)| (*name).to_owned(),
+        |(name, _)| {
+            let bytes = Fixture::new(&format!("jit/{name}.data")).bytes();
+            let made = |bytes: &[u8], chain: &str, form| {
+                run_chain(Input::Bytes(bytes).open().unwrap(), parse_chain(chain).unwrap(), form, 2).unwrap()
+            };
+            let (_, pipe) = made(&bytes, "decompress", OutputForm::Pipe);
+            let (_, compressed) = made(&bytes, "compress:level=1", OutputForm::File);
+            for example in jit.examples {
+                let chain = chain(jit, example);
+                let (expected, file) = made(&bytes, &chain, OutputForm::File);
+                if expected.made.is_empty() {
+                    return Err("no image was made".to_owned());
+                }
+                for (form, input) in [("file", &bytes), ("pipe", &pipe), ("compressed", &compressed)] {
+                    let input = Input::Bytes(input);
+                    let before = Holds::of(&input).ok_or("it can't be read")?;
+                    for to in [OutputForm::File, OutputForm::Pipe] {
+                        let (outcome, _) = kept(&input, &before, &chain, to)
+                            .map_err(|why| format!("{form} {example}: {why}"))?
+                            .ok_or("it was refused")?;
+                        let paths = |made: &[perfx_pipeline::Made]| -> Vec<PathBuf> {
+                            made.iter().map(|made| made.path.clone()).collect()
+                        };
+                        if paths(&outcome.made) != paths(&expected.made) {
+                            return Err(format!("{form}: {:?}", outcome.made));
+                        }
+                    }
+                }
+                // What was injected once has nothing more to inject.
+                let (again, twice) = made(&file, &chain, OutputForm::File);
+                same_bytes("injected twice", &file, &twice)?;
+                if !again.made.is_empty() {
+                    return Err("images were made of a recording that maps no dump".to_owned());
+                }
+            }
+            Ok(())
+        },
+    );
+}
+
+#[test]
+fn a_pipe_is_read_and_written_with_the_images_where_the_user_wants_them() {
+    let folder = temp();
+    let (out, images) = (folder.path().join("out.pipe"), folder.path().join("a/b"));
+    let pipe = perfx(args!["copy", "--to", "pipe", "-i", recording("plain"), "-o", "-"]).stdout;
+    let args = args!["inject", "-j", "--jit-dir", data(), "--jit-output", images, "-o", "-"];
+    let ran = perfx_with(Stdin::Pipe(&pipe), args);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    fs::write(&out, &ran.stdout).unwrap();
+    assert_eq!(fs::read_dir(&images).unwrap().count(), 1);
+    for perf in perfs(&["perf", "perf-new"]) {
+        assert!(named(&perf, &out).contains("second_2"), "{}", perf.name);
+    }
+}
+
+#[test]
+fn build_ids_of_images_go_into_the_feature_as_those_of_files_do() {
+    let folder = temp();
+    let out = folder.path().join("out.data");
+    let ran = inject(&recording("plain"), &out, &["-b"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let injected = Recording::open(&out).unwrap();
+    let entries: Vec<_> = BuildIds::new(&injected.features[&Feature::BUILD_ID], injected.endian).collect();
+    let image = entries.iter().find(|entry| {
+        entry.filename.ends_with(b".so")
+            && entry.filename.starts_with(folder.path().as_os_str().as_encoded_bytes())
+    });
+    let image = image.expect("the image is in the feature");
+    let path = Path::new(std::str::from_utf8(image.filename).unwrap());
+    let bytes = fs::read(path).unwrap();
+    let file = object::File::parse(&*bytes).unwrap();
+    assert_eq!(file.build_id().unwrap().unwrap(), &image.id[..20]);
+    let symbols: Vec<_> = file.symbols().map(|symbol| symbol.name().unwrap().to_owned()).collect();
+    assert_eq!(symbols, ["first_0", "first_1", "first_2", "second_0", "second_1", "second_2"]);
+    assert_eq!(path.parent(), Some(&*folder.path().join("out.data.jit")));
+}
+
+#[test]
+fn a_recording_of_another_clock_is_refused_only_where_time_decides() {
+    let folder = temp();
+    let out = folder.path().join("out.data");
+    let ran = inject(&recording("other-clock"), &out, &[]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(ran.stderr.contains("recorded without -k 1"), "{}", ran.stderr);
+    fs::remove_file(&out).unwrap();
+    let ran = inject(&recording("other-clock-reuse"), &out, &[]);
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    assert!(ran.stderr.contains("perf record -k 1"), "{}", ran.stderr);
+    assert!(!out.exists());
+}
+
+#[test]
+fn a_dump_that_is_missing_is_a_warning_and_its_mapping_stays() {
+    let folder = temp();
+    let out = folder.path().join("out.data");
+    let ran = perfx(args!["inject", "-j", "--no-files", "-i", recording("plain"), "-o", out]);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    assert!(ran.stderr.contains("/tmp/perfx-data/jit/jit-"), "{}", ran.stderr);
+    let count = |path: &Path| {
+        let mut recording = Recording::open(path).unwrap();
+        let mut records = recording.records();
+        std::iter::from_fn(|| records.next_record().unwrap().map(drop)).count()
+    };
+    assert_eq!(count(&out), count(&recording("plain")));
+    assert!(!folder.path().join("out.data.jit").exists());
+}
+
+#[test]
+fn an_image_that_is_there_with_other_content_is_not_overwritten_unless_forced() {
+    let folder = temp();
+    let (out, images) = (folder.path().join("out.data"), folder.path().join("out.data.jit"));
+    assert_eq!(inject(&recording("plain"), &out, &[]).code, Some(0));
+    let image = fs::read_dir(&images).unwrap().next().unwrap().unwrap().path();
+    let whole = fs::read(&image).unwrap();
+    let again = folder.path().join("again.data");
+    let into = ["--jit-output", images.to_str().unwrap()];
+    assert_eq!(inject(&recording("plain"), &again, &into).code, Some(0), "the same content may stay");
+    fs::remove_file(&again).unwrap();
+    fs::write(&image, b"mine").unwrap();
+    let ran = inject(&recording("plain"), &again, &into);
+    assert_eq!((ran.code, again.exists()), (Some(1), false), "{}", ran.stderr);
+    assert_eq!(fs::read(&image).unwrap(), b"mine");
+    assert_eq!(inject(&recording("plain"), &again, &[&into[..], &["-f"]].concat()).code, Some(0));
+    assert_eq!(fs::read(&image).unwrap(), whole);
+}
+
+#[test]
+fn a_dry_run_writes_no_image() {
+    let folder = temp();
+    let ran = inject(&recording("plain"), &folder.path().join("out.data"), &["-n"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_damaged_dump_costs_no_more_than_what_is_damaged() {
+    let folder = temp();
+    let dump = fs::read_dir(data()).unwrap().map(|entry| entry.unwrap().path());
+    let bytes = fs::read(recording("reuse")).unwrap();
+    let name = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().to_owned();
+    let is_of_reuse = |path: &PathBuf| {
+        name(path).ends_with(".dump")
+            && bytes.windows(name(path).len()).any(|part| part == name(path).as_bytes())
+    };
+    let dump = dump.into_iter().find(is_of_reuse).unwrap();
+    let whole = fs::read(&dump).unwrap();
+    let chain = format!("jit:no-files:output=images:dir={}", folder.path().display());
+    let inject = |dump_bytes: &[u8]| {
+        fs::write(folder.path().join(name(&dump)), dump_bytes).unwrap();
+        run_chain(Input::Bytes(&bytes).open().unwrap(), parse_chain(&chain).unwrap(), OutputForm::File, 1)
+    };
+    for at in 0..whole.len() {
+        let mut damaged = whole.clone();
+        damaged[at] = !damaged[at];
+        for dump in [&damaged, &whole[..at].to_vec()] {
+            let (outcome, _) = inject(dump).unwrap();
+            let len: u64 = outcome.made.iter().map(|made| made.range.end - made.range.start).sum();
+            assert!(len < 1 << 20, "{at}: images of {len} bytes");
+        }
+    }
+}
