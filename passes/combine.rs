@@ -23,13 +23,14 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
+use perfx_format::features::SampleTime;
 use perfx_format::header::Severity;
 use perfx_format::read::{Batch, KCORE_DIR, Recording};
 use perfx_format::record::builder::finished_round;
-use perfx_format::{Kinds, Layouts, Record, RecordType, named_pid, sample_type};
+use perfx_format::{Feature, Kinds, Layouts, Record, RecordType, named_pid, sample_type};
 use perfx_pipeline::{
-    Begin, Emit, Fork, Interest, Level, Needs, Pass, Prescan, Prescanned, Report, Rewrite, Session, Stage,
-    Survey, counted,
+    Begin, Emit, Fork, Interest, Level, Needs, OutputForm, Pass, Prescan, Prescanned, Report, Rewrite,
+    Session, Stage, Survey, counted,
 };
 
 use crate::reindex::ids::kernel_kinds;
@@ -41,18 +42,36 @@ use sorter::PreparedBatch;
 use spec::InputSpec;
 use unite::{JoinSource, Union, clocks, one_kernel, unite_features};
 
-/// The pass: `join` with other inputs, `sort` without.
+/// The pass: `join` with other inputs, `sort` without; with a step, what needs the records in the order of time.
 #[derive(Debug)]
 pub struct Combine {
     name: &'static str,
     options: CombineOptions,
+    step: Option<Box<dyn Step>>,
 }
 
 impl Combine {
     /// The pass with these options and this name.
     pub(crate) fn new(name: &'static str, options: CombineOptions) -> Combine {
-        Combine { name, options }
+        Combine { name, options, step: None }
     }
+
+    /// `sort`, called `name`, whose records go through the step.
+    pub(crate) fn with_step(name: &'static str, step: impl Step) -> Combine {
+        Combine { step: Some(Box::new(step)), ..Combine::new(name, CombineOptions::default()) }
+    }
+}
+
+/// What records go through in the order of time, on their way out.
+pub(crate) trait Step: Send + std::fmt::Debug + 'static {
+    /// All is known but the records. False: there is nothing to do, and the recording stays as it is.
+    fn begin(&mut self, session: &mut Begin<'_>) -> Result<bool>;
+
+    /// One record: keep, replace or drop it. True: a sample of this record's time was written.
+    fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<bool>;
+
+    /// All records have gone by.
+    fn finish(&mut self, report: &mut Report);
 }
 
 /// The options, checked.
@@ -81,6 +100,7 @@ pub enum Joined {
 struct FactSurvey {
     options: CombineOptions,
     facts: Box<InputFacts>,
+    step: Option<Box<dyn Step>>,
 }
 
 /// The second survey: what records reveal about ids that ID_INDEX lacks.
@@ -140,8 +160,19 @@ impl CombineOptions {
     }
 
     /// Starts the union of the inputs; `facts` are those of the first one.
-    fn begin(mut self, mut facts: InputFacts, session: &mut Begin<'_>) -> Result<Stage> {
+    fn begin(
+        mut self,
+        mut facts: InputFacts,
+        mut step: Option<Box<dyn Step>>,
+        session: &mut Begin<'_>,
+    ) -> Result<Stage> {
         facts.settle();
+        if let Some(step) = &mut step
+            && !step.begin(session)?
+        {
+            session.want_only(Kinds::NONE);
+            return Ok(Stage::copy());
+        }
         let mut others = self.open(session)?;
         let alone = others.is_empty();
         if facts.index.is_needed() || others.iter().any(|(.., facts)| facts.index.is_needed()) {
@@ -155,7 +186,7 @@ impl CombineOptions {
             }
         }
         let offset = self.offset.unwrap_or(0);
-        if alone && facts.late == 0 && offset == 0 {
+        if alone && facts.late == 0 && offset == 0 && step.is_none() {
             session.want_only(Kinds::NONE);
             let timeless = facts.earliest.is_none() && facts.records > 0;
             let what = "no record has a time to sort by";
@@ -225,12 +256,21 @@ impl CombineOptions {
         for (recording, _, facts) in &mut others {
             inputs.push(Input::other(recording, facts, own(), spool.clone(), session.threads)?);
         }
-        if alone {
+        if alone && facts.late > 0 {
             let late = counted(facts.late, "record was", "records were");
             session.report.say(Level::Info, format!("at least {late} out of order"));
         }
         // Records are merged serially.
-        Ok(Stage::rewrite_prescanned(Combining::new(inputs, index)))
+        let sets_times = step.is_some() && session.feature(Feature::SAMPLE_TIME).is_some();
+        if sets_times {
+            session.clear_feature(Feature::SAMPLE_TIME);
+            if session.form == OutputForm::Pipe {
+                let feature = Feature::SAMPLE_TIME;
+                let what = format!("left out feature {feature}: pipe data begins before the times are known");
+                session.report.say(Level::Info, what);
+            }
+        }
+        Ok(Stage::rewrite_prescanned(Combining { step, sets_times, ..Combining::new(inputs, index) }))
     }
 }
 
@@ -473,6 +513,11 @@ struct Combining {
     /// Only with several inputs.
     deduplicator: Option<Deduplicator>,
     chunks: Chunks,
+    step: Option<Box<dyn Step>>,
+    /// With a step: feature SAMPLE_TIME is known when all is written.
+    sets_times: bool,
+    /// Times of the first and the last sample that went through the step.
+    times: Option<(u64, u64)>,
     /// Bytes since the last FINISHED_ROUND.
     since_round: usize,
     /// There are records with a time that perf may not have flushed yet.
@@ -490,6 +535,9 @@ impl Combining {
             index,
             deduplicator,
             chunks,
+            step: None,
+            sets_times: false,
+            times: None,
             since_round: 0,
             pending: false,
         }
@@ -515,7 +563,7 @@ impl Combining {
                 }
             }
             let Some((_, number)) = best else { return Ok(false) };
-            let Combining { inputs, deduplicator, chunks, since_round, pending, .. } = self;
+            let Combining { inputs, deduplicator, chunks, step, times, since_round, pending, .. } = self;
             let Some(input) = inputs.get_mut(number) else { return Ok(false) };
             while let Some(ready) = input.peek()? {
                 let key = ready.key;
@@ -545,7 +593,14 @@ impl Combining {
                         out.put(&finished_round(out.endian()))?;
                         *since_round = 0;
                     }
-                    out.keep(record)?;
+                    match step {
+                        Some(step) => {
+                            if step.record(record, out)? && !timeless {
+                                *times = Some((times.map_or(key, |(first, _)| first), key));
+                            }
+                        }
+                        None => out.keep(record)?,
+                    }
                     *pending |= !timeless;
                     *since_round += size;
                 }
@@ -555,7 +610,10 @@ impl Combining {
         }
     }
 
-    fn report(&self, report: &mut Report) {
+    fn report(&mut self, report: &mut Report) {
+        if let Some(step) = &mut self.step {
+            step.finish(report);
+        }
         let Some(deduplicator) = &self.deduplicator else { return };
         let mut all = deduplicator.dropped.clone();
         if self.chunks.dropped > 0 {
@@ -613,7 +671,8 @@ impl Pass for Combine {
     }
 
     fn start(self: Box<Self>, _input: &Recording) -> Stage {
-        Stage::survey(FactSurvey { options: self.options, facts: Box::default() })
+        let Combine { options, step, .. } = *self;
+        Stage::survey(FactSurvey { options, facts: Box::default(), step })
     }
 }
 
@@ -628,19 +687,19 @@ impl Survey for FactSurvey {
     }
 
     fn end(self, session: &mut Session) -> Result<Stage> {
-        let FactSurvey { options, facts } = self;
+        let FactSurvey { options, facts, step } = self;
         let ids = session.events.iter().flat_map(|event| &event.ids);
         if !options.others.is_empty() && facts.index.lacks(ids) {
             return Ok(Stage::survey(IndexSurvey { options, facts }));
         }
-        Ok(Stage::begin(move |begin| options.begin(*facts, begin)))
+        Ok(Stage::begin(move |begin| options.begin(*facts, step, begin)))
     }
 }
 
 impl Fork for FactSurvey {
     fn fork(&self) -> FactSurvey {
-        let (options, facts) = Default::default();
-        FactSurvey { options, facts }
+        let (options, facts, step) = Default::default();
+        FactSurvey { options, facts, step }
     }
 
     fn absorb(&mut self, later: FactSurvey) -> Result<()> {
@@ -656,7 +715,8 @@ impl Survey for IndexSurvey {
     }
 
     fn end(self, _session: &mut Session) -> Result<Stage> {
-        Ok(Stage::begin(move |begin| self.options.begin(*self.facts, begin)))
+        // Only with several inputs, none of which goes through a step.
+        Ok(Stage::begin(move |begin| self.options.begin(*self.facts, None, begin)))
     }
 }
 
@@ -696,6 +756,10 @@ impl Rewrite for Combining {
 
     fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
         self.report(&mut session.report);
+        if let Some((first_ns, last_ns)) = self.times.filter(|_| self.sets_times) {
+            let section = SampleTime { first_ns, last_ns }.write(session.endian);
+            session.set_feature(Feature::SAMPLE_TIME, section);
+        }
         Ok(())
     }
 }

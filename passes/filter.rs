@@ -37,6 +37,7 @@ use perfx_pipeline::{
 
 use crate::support::ids::dso_name;
 use crate::support::options::PassOptions as _;
+use crate::support::used_events::shorten_id_index;
 use aux::Chunks;
 use hints::Hints;
 use perfx_model::guests::Guests;
@@ -46,6 +47,7 @@ use time::{Window, Windows};
 use unused::Unused;
 
 pub use choice::{FilterArgs, FilterOptions};
+pub(crate) use choice::{List, is_event, regexes};
 pub use split::{Part, PartName, Split, SplitBy};
 
 /// The pass.
@@ -768,7 +770,7 @@ impl Rewrite for CutRecords {
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
         let (cut, lookups) = (&self.cut, &mut self.lookups);
         if record.kind() == RecordType::ID_INDEX && !cut.gone.is_empty() {
-            return unused::shorten_id_index(&record, &cut.gone, out);
+            return shorten_id_index(&record, &cut.gone, out);
         }
         let is_round = record.kind() == RecordType::FINISHED_ROUND && cut.owner.is_some();
         if (!is_round || self.rounds) && cut.keeps(&record, out.layouts(), lookups) {

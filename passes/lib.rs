@@ -9,11 +9,14 @@ mod jit;
 mod join;
 mod merge;
 mod mmap2_build_ids;
+mod off_cpu;
 mod recover;
 mod reindex;
 mod repair;
 mod retime;
+mod sched_stat;
 mod sort;
+mod strip;
 mod support;
 
 use anyhow::{Context as _, Result, bail};
@@ -29,11 +32,14 @@ pub use jit::{Jit, JitArgs, JitLayout, JitOptions};
 pub use join::{JoinArgs, join};
 pub use merge::{GuestSpec, Merge, MergeArgs, MergeOptions};
 pub use mmap2_build_ids::{Mmap2BuildIds, Mmap2BuildIdsArgs, Mmap2BuildIdsOptions};
+pub use off_cpu::OffCpu;
 pub use recover::{Recover, RecoverOptions};
 pub use reindex::{ReindexAux, ReindexBuildIds, ReindexIds, ReindexTimes};
 pub use repair::{Mend, Repair, RepairOptions};
 pub use retime::Retime;
+pub use sched_stat::{SchedStatArgs, sched_stat};
 pub use sort::{SortArgs, sort};
+pub use strip::{Strip, StripArgs};
 pub use support::ids::{
     IdArgs, IdOptions, RecordedIds, SearchArgs, can_have_id, dso_name, object_of, recorded_on,
 };
@@ -58,6 +64,7 @@ pub const REGISTRY: &[PassSpec] = &[
     PassSpec::of::<JoinArgs>(),
     PassSpec::of::<MergeArgs>(),
     PassSpec::of::<Mmap2BuildIdsArgs>(),
+    PassSpec::of::<OffCpu>(),
     PassSpec::of::<RecoverOptions>(),
     PassSpec::of::<ReindexAux>(),
     PassSpec::of::<ReindexBuildIds>(),
@@ -65,7 +72,9 @@ pub const REGISTRY: &[PassSpec] = &[
     PassSpec::of::<ReindexTimes>(),
     PassSpec::of::<RepairOptions>(),
     PassSpec::of::<Retime>(),
+    PassSpec::of::<SchedStatArgs>(),
     PassSpec::of::<SortArgs>(),
+    PassSpec::of::<StripArgs>(),
 ];
 
 /// Parses a chain of passes: `NAME[:OPTION[=VALUE]]…[,NAME…]`. In a value, `\` escapes the next character

@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -234,8 +235,10 @@ fn with_tip(mut error: clap::Error, command: &mut clap::Command, args: &[OsStrin
     let option = given.split('=').next().unwrap_or_default();
     let tip = if !given.starts_with('-') && takes_output {
         format!("to write to {given}, give -o {given}")
-    } else if named.get_name() == "inject" && PERF_ONLY.contains(&option) {
-        format!("perf inject has {option}; perfx inject does not do that")
+    } else if let Some((_, why)) = PERF_ONLY.iter().find(|(name, _)| *name == option)
+        && named.get_name() == "inject"
+    {
+        format!("perf inject has {option}; {why}")
     } else {
         return error;
     };
@@ -243,8 +246,18 @@ fn with_tip(mut error: clap::Error, command: &mut clap::Command, args: &[OsStrin
     error
 }
 
+/// Called as `perf-inject`, through a link, perfx is `perfx inject`, which keeps an existing output under
+/// another name as perf does.
+fn as_perf_inject(mut args: Vec<OsString>) -> Vec<OsString> {
+    let called = args.first().and_then(|name| Path::new(name).file_name());
+    if called.is_some_and(|name| name == "perf-inject") {
+        args.splice(..1, ["perfx", "inject", "--like-perf"].map(OsString::from));
+    }
+    args
+}
+
 fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
-    let args: Vec<OsString> = args.into_iter().collect();
+    let args = as_perf_inject(args.into_iter().collect());
     early_color(&args).apply();
     signals::survive_file_size_limit();
     let (color, asked) = match parse(&args) {

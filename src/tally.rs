@@ -112,12 +112,12 @@ impl Default for Span {
 
 impl Span {
     #[inline(always)]
-    fn add(&mut self, time: u64) {
+    pub(crate) fn add(&mut self, time: u64) {
         self.before = self.before.min(time.wrapping_sub(1));
         self.behind = self.behind.max(time.wrapping_add(1));
     }
 
-    fn join(&mut self, other: Span) {
+    pub(crate) fn join(&mut self, other: Span) {
         self.before = self.before.min(other.before);
         self.behind = self.behind.max(other.behind);
     }

@@ -47,7 +47,7 @@ impl<T> Selection<T> {
 
 /// The values of an option that takes a list.
 #[derive(Clone, Debug)]
-pub(super) struct List<T>(Vec<T>);
+pub(crate) struct List<T>(pub(crate) Vec<T>);
 
 /// What to cut out. Lists have commas between their parts, and regular expressions match the whole name.
 #[derive(Args, Clone, Debug, Default)]
@@ -239,7 +239,7 @@ fn machines(text: &str) -> Result<List<Machine>> {
 }
 
 /// Parses a list of regular expressions; a comma separates them unless it is inside brackets.
-fn regexes(text: &str) -> Result<List<Regex>> {
+pub(crate) fn regexes(text: &str) -> Result<List<Regex>> {
     let mut depth = 0u32;
     let parts = text.split(|char: char| {
         match char {
@@ -266,7 +266,7 @@ fn regexes(text: &str) -> Result<List<Regex>> {
 }
 
 /// Matches an event's name, with or without the modifiers after its last colon.
-pub(super) fn is_event(regex: &Regex, name: &[u8]) -> bool {
+pub(crate) fn is_event(regex: &Regex, name: &[u8]) -> bool {
     let modifiers = |part: &[u8]| part.iter().all(|byte| b"ukhGHpPSDIWebR".contains(byte));
     let colon = name.iter().rposition(|&byte| byte == b':').filter(|&colon| modifiers(&name[colon + 1..]));
     regex.is_match(name) || colon.is_some_and(|colon| regex.is_match(&name[..colon]))

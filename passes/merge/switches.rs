@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use perfx_format::read::Batch;
-use perfx_format::{Kinds, Layout, Layouts, Record, RecordType};
+use perfx_format::{Kinds, Layout, Layouts, Record, RecordType, SWITCH_OUT};
 
 /// A thread starts or stops running on a CPU.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -16,9 +16,6 @@ pub(crate) struct Switch {
     pub(crate) thread: u32,
     cpu: Option<u32>,
 }
-
-/// Bit 13 of a switch record's `misc`.
-const SWITCH_OUT: u16 = 1 << 13;
 
 /// The records up to a FINISHED_ROUND.
 #[derive(Clone, Copy, Default, Debug)]

@@ -3,5 +3,8 @@
 pub(crate) mod event_ids;
 pub(crate) mod ids;
 pub(crate) mod options;
+pub(crate) mod switched_out;
 pub(crate) mod text;
+pub(crate) mod tracepoints;
+pub(crate) mod used_events;
 pub(crate) mod watermarks;

@@ -1,4 +1,6 @@
-//! `perfx inject` adds what perf inject adds, to any recording.
+//! `perfx inject` adds what perf inject adds, to any recording, and takes its options.
+
+mod itrace;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -7,33 +9,29 @@ use anyhow::{Result, ensure};
 use clap::Args;
 use perfx_passes::{
     BuildIds, BuildIdsOptions, IdArgs, Jit, JitLayout, JitOptions, MergeOptions, Mmap2BuildIds,
-    Mmap2BuildIdsOptions,
+    Mmap2BuildIdsOptions, Strip, sched_stat,
 };
 use perfx_pipeline::{Level, Pass, Report};
 
+use self::itrace::ByPerf;
 use super::merge::{guest_pass, has_kcore};
 use crate::args::{Usage, usage};
 use crate::io::source::Source;
 use crate::io::target::WriteArgs;
 
-/// Options of perf inject that perfx does not have.
-pub(crate) const PERF_ONLY: [&str; 13] = [
-    "--aslr",
-    "--convert-callchain",
-    "--itrace",
-    "--kallsyms",
-    "-k",
-    "--vmlinux",
-    "--ignore-vmlinux",
-    "--sched-stat",
-    "-s",
-    "--strip",
-    "--switch-off",
-    "--switch-on",
-    "--vm-time-correlation",
+/// Options that only perf inject has, and why.
+pub(crate) const PERF_ONLY: [(&str, &str); 3] = [
+    ("--aslr", NOT_YET),
+    ("--convert-callchain", NOT_YET),
+    (
+        "--vm-time-correlation",
+        "perf 5.13 to 6.11 do that; later versions crash, and perfx inject does not do it",
+    ),
 ];
 
-/// Add build-ids to a recording
+const NOT_YET: &str = "perfx inject does not do that";
+
+/// Add build-ids and more to a recording, as perf inject does
 ///
 /// Build-ids are searched in this order: --known-build-ids, the recording, the file itself (if its
 /// inode is still the recorded one), --root, --buildid-dir, and the running kernel (if it is the
@@ -46,7 +44,12 @@ pub(crate) const PERF_ONLY: [&str; 13] = [
 /// both. Record with `perf record -k 1`; without it, -j works as long as no code takes the place of
 /// other code.
 ///
-/// Without an option that says what to inject, the recording is copied unchanged, as by perf inject.
+/// -s is for recordings of sched:sched_stat_*, sched:sched_switch and sched:sched_process_exit with -g.
+/// perfx off-cpu needs sched:sched_switch alone.
+///
+/// Without an option that says what to inject, the recording is copied unchanged, as by perf
+/// inject. A link to perfx called perf-inject takes the options of perf inject, and keeps an existing
+/// output as FILE.old, as perf does.
 ///
 /// Examples:
 ///   perfx inject --buildids perf.data -o injected.data
@@ -81,6 +84,15 @@ pub(crate) struct Inject {
     /// Which functions go into one image
     #[arg(long, value_name = "LAYOUT", default_value = "arena", requires = "jit")]
     jit_layout: JitLayout,
+    /// Merge sched_stat_* samples with the sched_switch samples before them: where tasks slept, and how long
+    #[arg(short = 's', long)]
+    sched_stat: bool,
+    /// Decode AUX data: perf must do that, and the message says with which command
+    #[arg(long, value_name = "OPTS", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    itrace: Option<String>,
+    /// Leave out the recorded events of what perf inject --itrace has written, as perfx strip --recorded does
+    #[arg(long)]
+    strip: bool,
     #[command(flatten)]
     ids: IdArgs,
     /// Merge a guest's recording, as perfx merge does: PATH,PID[,OFFSET[,SCALE]]; repeatable
@@ -90,18 +102,61 @@ pub(crate) struct Inject {
     #[arg(long, value_name = "DIR", requires = "guest_data")]
     guestmount: Option<PathBuf>,
     #[command(flatten)]
+    idle: IdleArgs,
+    /// As perf inject: what is there where the output goes is kept as FILE.old
+    #[arg(long, hide = true)]
+    like_perf: bool,
+    #[command(flatten)]
     write: WriteArgs,
 }
 
+const IDLE: &str = "Without effect, for scripts that run perf inject";
+
+/// Options by which perf inject finds and reads symbols, of which perfx needs none for what it does.
+#[derive(Args, Debug)]
+struct IdleArgs {
+    /// perfx reads no kernel image
+    #[arg(help_heading = IDLE, short = 'k', long, value_name = "FILE")]
+    vmlinux: Option<PathBuf>,
+    /// perfx reads no kernel image
+    #[arg(help_heading = IDLE, long)]
+    ignore_vmlinux: bool,
+    /// perfx reads no symbols of the kernel
+    #[arg(help_heading = IDLE, long, value_name = "FILE")]
+    kallsyms: Option<PathBuf>,
+    /// perfx has one unwinder
+    #[arg(help_heading = IDLE, long, value_name = "STYLE")]
+    unwind_style: Option<String>,
+}
+
+impl IdleArgs {
+    /// Says of each option given that it changes nothing.
+    fn tell(&self, report: &mut Report) {
+        let options = [
+            ("--vmlinux", self.vmlinux.is_some()),
+            ("--ignore-vmlinux", self.ignore_vmlinux),
+            ("--kallsyms", self.kallsyms.is_some()),
+            ("--unwind-style", self.unwind_style.is_some()),
+        ];
+        for (option, _) in options.iter().filter(|(_, given)| *given) {
+            report.say(Level::Info, format!("{option} has no effect"));
+        }
+    }
+}
+
 impl Inject {
-    pub(crate) fn run(&self) -> Result<u8> {
+    pub(crate) fn run(mut self) -> Result<u8> {
+        self.write.backup |= self.like_perf && self.write.output.as_ref().is_some_and(|path| path.is_file());
+        let mut report = Report::default();
+        self.idle.tell(&mut report);
         let ids = self.ids.clone().options().map_err(usage)?;
         let mmap2 = self.mmap2_buildids || self.mmap2_buildid_all;
         let build_ids = self.build_ids || self.buildid_all;
         let merge = !self.guest_data.is_empty();
-        if !mmap2 && !build_ids && !merge && !self.jit {
-            let modes =
-                "--buildids, --buildid-all, --mmap2-buildids, --mmap2-buildid-all, --jit or --guest-data";
+        let aux = self.itrace.is_some() || self.strip;
+        if !mmap2 && !build_ids && !merge && !self.jit && !self.sched_stat && !aux {
+            let modes = "--buildids, --buildid-all, --mmap2-buildids, --mmap2-buildid-all, --jit, \
+                         --sched-stat, --strip or --guest-data";
             ensure!(
                 !self.ids.is_given(),
                 Usage(format!(
@@ -109,17 +164,16 @@ impl Inject {
                     given"
                 ))
             );
-            let mut report = Report::default();
             report.say(
                 Level::Info,
                 format!("nothing to inject: give {modes}; the recording was copied unchanged"),
             );
-            self.write.verbosity.print(&report);
         }
+        self.write.verbosity.print(&report);
         let pass = |feature_only| -> Box<dyn Pass> {
             Box::new(BuildIds::new(BuildIdsOptions { all: self.buildid_all, feature_only, ids: ids.clone() }))
         };
-        if self.write.in_place && !mmap2 && !merge && !self.jit {
+        if self.write.in_place && !mmap2 && !merge && !self.jit && !self.sched_stat && !aux {
             // The feature replaces such records for readers; the records would require moving the data.
             let passes = if build_ids { vec![pass(true)] } else { Vec::new() };
             if let Some(code) = self.write.rewrite_features_in_place(passes)? {
@@ -127,6 +181,15 @@ impl Inject {
             }
         }
         let mut passes: Vec<Box<dyn Pass>> = Vec::new();
+        if let Some(options) = &self.itrace {
+            passes.push(Box::new(ByPerf::new(options, self.strip)));
+        } else if self.strip {
+            passes.push(Box::new(Strip::recorded()));
+        }
+        // Samples that it drops hit nothing.
+        if self.sched_stat {
+            passes.push(Box::new(sched_stat()));
+        }
         if self.jit {
             let (folders, roots) = (self.jit_dir.clone(), ids.roots().to_vec());
             let options = JitOptions::new(self.images(), self.jit_layout, folders, roots, ids.no_files())

@@ -1,6 +1,8 @@
 //! `perfx stats` counts the contents of a recording: records by kind, samples by event, losses, compressed
 //! and AUX data.
 
+mod aux;
+
 use anyhow::Result;
 use clap::Args;
 use perfx_format::event_name::EventName;
@@ -9,10 +11,11 @@ use perfx_format::{Layouts, Origin, RecordType, Value};
 use perfx_pipeline::Report;
 use serde_json::{Value as Json, json};
 
+use self::aux::AuxData;
 use crate::args::ReadArgs;
 use crate::io::source::{InputArgs, Source};
 use crate::io::target::form_name;
-use crate::tally::{Count, Counted, Largest, OfEvent, Span, count};
+use crate::tally::{Count, Counted, Largest, OfEvent, Span, count_with};
 use crate::term::render::{self, kind_name};
 use crate::term::units::{self, percent, table};
 
@@ -47,11 +50,13 @@ impl Stats {
         let mut recording = Source::of(&self.input).open()?;
         let mut report = Report::default();
         let bar = self.read.verbosity.progress(&recording);
-        let counted = count(&mut recording, self.read.threads.count(), &mut report)?;
+        let mut aux = AuxData::default();
+        let threads = self.read.threads.count();
+        let counted = count_with(&mut recording, threads, &mut report, AuxData::of, |later| aux.join(later))?;
         drop(bar);
         let events = events(&recording, &counted);
-        let document = || document(&recording, &counted, &events);
-        self.read.format.print(|| text(&counted, &events), document)?;
+        let document = || document(&recording, &counted, &aux, &events);
+        self.read.format.print(|| text(&counted, &aux, &events), document)?;
         Ok(self.read.verbosity.print(&report))
     }
 }
@@ -84,7 +89,7 @@ fn events<'a>(recording: &Recording, counted: &'a Counted) -> Vec<EventRow<'a>> 
     counted.names.iter().enumerate().map(row).collect()
 }
 
-fn text(counted: &Counted, events: &[EventRow<'_>]) -> String {
+fn text(counted: &Counted, aux: &AuxData, events: &[EventRow<'_>]) -> String {
     let tally = &counted.tally;
     let kinds = tally.kinds();
     let total = kinds.total();
@@ -123,14 +128,14 @@ fn text(counted: &Counted, events: &[EventRow<'_>]) -> String {
     text += "\n";
     text += &table(&rows);
     text += "\n";
-    for (name, what) in facts(counted, events) {
+    for (name, what) in facts(counted, aux, events) {
         text += &format!("{name:<15} {what}\n");
     }
     text
 }
 
 /// The facts below the tables: a name and a few words.
-fn facts(counted: &Counted, events: &[EventRow<'_>]) -> Vec<(&'static str, String)> {
+fn facts(counted: &Counted, aux: &AuxData, events: &[EventRow<'_>]) -> Vec<(&'static str, String)> {
     let tally = &counted.tally;
     let kinds = tally.kinds();
     let told_by = |kind: RecordType| {
@@ -156,6 +161,7 @@ fn facts(counted: &Counted, events: &[EventRow<'_>]) -> Vec<(&'static str, Strin
             format!("{held}, reported by {} AUX, {cut} truncated", units::count(written.records)),
         ));
     }
+    facts.extend(aux.facts());
     let (closed, opened) = (tally.compressed(), tally.expanded.total());
     if closed.records > 0 {
         let held = format!("{} records of {}", units::count(opened.records), units::size(opened.bytes));
@@ -197,7 +203,7 @@ impl Lost {
     }
 }
 
-fn document(recording: &Recording, counted: &Counted, events: &[EventRow<'_>]) -> Json {
+fn document(recording: &Recording, counted: &Counted, aux: &AuxData, events: &[EventRow<'_>]) -> Json {
     let tally = &counted.tally;
     let kinds = tally.kinds();
     let of_kind = |(kind, of): (RecordType, Count)| {
@@ -227,6 +233,7 @@ fn document(recording: &Recording, counted: &Counted, events: &[EventRow<'_>]) -
     let span = |span: Span| {
         span.bounds().map(|(first, last)| json!({ "first": first.to_string(), "last": last.to_string() }))
     };
+    let [tracers, buffers, aux_time] = aux.json();
     json!({
         "schema": SCHEMA,
         "what": "stats",
@@ -241,6 +248,9 @@ fn document(recording: &Recording, counted: &Counted, events: &[EventRow<'_>]) -
             "bytes": tally.aux_bytes,
             "written": tally.aux_written.to_string(),
             "truncated": tally.aux_truncated,
+            "tracers": tracers,
+            "buffers": buffers,
+            "time": aux_time,
         },
         "compressed": {
             "records": closed.records, "bytes": closed.bytes,

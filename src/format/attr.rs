@@ -179,6 +179,15 @@ pub fn set_sample_type(raw: &mut [u8], sample_type: u64, endian: Endian) {
     endian.set_u64(raw, 24, sample_type);
 }
 
+/// Makes an attr one whose samples hold no AUX data, and whose samples go into no AUX buffer.
+pub fn without_aux_samples(raw: &mut [u8], endian: Endian) {
+    if let Some(sample_type) = endian.u64(raw, 24) {
+        set_sample_type(raw, sample_type & !crate::sample_type::AUX, endian);
+    }
+    endian.set_u32(raw, 112, 0);
+    set_attr_flag(raw, 31, false, endian);
+}
+
 /// Sets the `type` and `config` of an attr.
 pub fn set_event(raw: &mut [u8], type_: u32, config: u64, endian: Endian) {
     endian.set_u32(raw, 0, type_);

@@ -13,6 +13,7 @@ pub use attr::{BRANCH_SAMPLE_TYPE_NAMES, attr_as_perf, attr_oddities, clock_name
 use reader::{Reader, any};
 use sample::{callchain, counters, sample, sample_id, sample_oddities};
 
+use crate::record::aux::AuxtraceInfo;
 use crate::record::compressed::is_piece_size;
 use crate::record::header_records::{EVENT_TYPE_NAME, tracing_data};
 use crate::sample::{Read, Sample, U64s};
@@ -335,8 +336,8 @@ fn fields<'a>(
         T::HEADER_BUILD_ID => header_build_id(record, layouts, d),
         T::ID_INDEX => id_index(layouts, d),
         T::AUXTRACE_INFO => {
-            let kind = d.named::<u32>("type", AUXTRACE_TYPES)?;
-            if kind == 0 || kind as usize > AUXTRACE_TYPES.len() {
+            let kind = d.named::<u32>("type", AuxtraceInfo::TYPES)?;
+            if kind == 0 || kind as usize > AuxtraceInfo::TYPES.len() {
                 d.odd("auxtrace-type", format!("unknown type {kind}"));
             }
             d.skip("reserved__", 4)?;
@@ -660,16 +661,6 @@ fn id_index(layouts: &Layouts, d: &mut Reader<'_>) -> Option<()> {
     }
     d.skip("machines", second.len()).map(drop)
 }
-
-const AUXTRACE_TYPES: &[(u64, &str)] = &[
-    (1, "INTEL_PT"),
-    (2, "INTEL_BTS"),
-    (3, "CS_ETM"),
-    (4, "ARM_SPE"),
-    (5, "S390_CPUMSF"),
-    (6, "HISI_PTT"),
-    (7, "VPA_DTL"),
-];
 
 /// `struct perf_record_cpu_map_data`: u16 type, then a list of CPUs, the words of a mask, or a range. -1 is
 /// any CPU.

@@ -4,9 +4,10 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use crate::features::{FeatureContext, decode_feature, read_event_desc};
+use crate::features::read_event_desc;
 use crate::header::{EVENT_TYPE_SIZE, Features};
 use crate::read::Recording;
+use crate::tracepoint::TraceFormat;
 use crate::{Attr, Endian, Event, Feature, until_nul};
 
 /// Where a name comes from.
@@ -75,20 +76,9 @@ pub fn names_of(
 }
 
 /// `system:name` of each tracepoint by its id.
-fn tracepoints(section: &[u8], endian: crate::Endian) -> HashMap<u64, Vec<u8>> {
-    let decoded = decode_feature(Feature::TRACING_DATA, section, endian, FeatureContext::default());
-    let mut names = HashMap::new();
-    for system in decoded.get("systems").map_or(&[][..], |systems| systems.items()) {
-        let Some(of) = system.get("name").and_then(|name| name.text()) else { continue };
-        for event in system.get("events").map_or(&[][..], |events| events.items()) {
-            let id = event.get("id").and_then(|id| id.number());
-            let name = event.get("name").and_then(|name| name.text());
-            if let (Some(id), Some(name)) = (id, name) {
-                names.insert(id, [of, b":", name].concat());
-            }
-        }
-    }
-    names
+fn tracepoints(section: &[u8], endian: Endian) -> HashMap<u64, Vec<u8>> {
+    let formats = TraceFormat::read_all(section, endian).into_iter();
+    formats.filter_map(|format| Some((format.id?, format.full_name()))).collect()
 }
 
 /// Config, perf's name, the kernel's name.

@@ -16,6 +16,7 @@ use section::{Int, Section, put_str};
 
 use crate::decode::decode_attr;
 use crate::record::build_id::BUILD_ID_SIZE_VALID;
+use crate::tracepoint::TraceFormat;
 use crate::{ATTR_SIZE_MIN, Decoded, Endian, Feature, RecordType, Value, until_nul};
 
 /// The most possible CPUs that perf 7 accepts.
@@ -53,7 +54,7 @@ pub fn decode_feature<'a>(
 /// width is given. Nothing is aligned.
 fn read<'a>(feature: Feature, s: &mut Section<'a>, context: FeatureContext) -> Option<()> {
     match feature {
-        Feature::TRACING_DATA => tracing_data(s),
+        Feature::TRACING_DATA => tracing_data(s, &mut Vec::new()),
         Feature::BUILD_ID => build_ids(s),
         Feature::HOSTNAME
         | Feature::OSRELEASE
@@ -292,7 +293,7 @@ fn build_ids(s: &mut Section<'_>) -> Option<()> {
 /// big-endian, u8 size of a long, u32 page size, then texts with their u64 length: "header_page" NUL text,
 /// "header_event" NUL text, a list of ftrace formats, a list of {system NUL, list of formats}, kallsyms and
 /// printk formats (u32 length), and since version 0.6 command names. Texts are counted, not noted.
-fn tracing_data(s: &mut Section<'_>) -> Option<()> {
+fn tracing_data<'a>(s: &mut Section<'a>, formats: &mut Vec<TraceFormat<'a>>) -> Option<()> {
     if !s.rest().starts_with(b"\x17\x08\x44tracing") {
         s.odd("tracing-magic", "does not begin with 23 8 68 \"tracing\"");
         return None;
@@ -316,10 +317,10 @@ fn tracing_data(s: &mut Section<'_>) -> Option<()> {
         s.skip(title, title.len() as u64)?;
         counted_text::<u64>(s, name)?;
     }
-    s.counted("ftrace", 8, trace_format)?;
+    s.counted("ftrace", 8, |s| trace_format(s, b"ftrace", formats))?;
     s.counted("systems", 5, |s| {
-        s.c_str("name")?;
-        s.counted("events", 8, trace_format)
+        let system = s.c_str("name")?;
+        s.counted("events", 8, |s| trace_format(s, system, formats))
     })?;
     counted_text::<u32>(s, "kallsyms_size")?;
     counted_text::<u32>(s, "printk_size")?;
@@ -336,21 +337,24 @@ fn counted_text<'a, T: Int>(s: &mut Section<'a>, name: &'static str) -> Option<&
     s.skip(name, size)
 }
 
-/// A file `format` of tracefs; it begins with the lines `name: NAME` and `ID: NUMBER`.
-fn trace_format(s: &mut Section<'_>) -> Option<()> {
+/// A file `format` of tracefs. Noted is what `attr.config` of its events holds, with the name.
+fn trace_format<'a>(s: &mut Section<'a>, system: &'a [u8], formats: &mut Vec<TraceFormat<'a>>) -> Option<()> {
     let text = counted_text::<u64>(s, "size")?;
-    if let Some(name) = text.strip_prefix(b"name: ") {
-        let mut lines = name.split(|&b| b == b'\n');
-        if let Some(name) = lines.next() {
-            s.note("name", Value::Text(name));
-        }
-        // The value of `attr.config` in its events.
-        let id = lines.next().and_then(|line| str::from_utf8(line.strip_prefix(b"ID: ")?).ok()?.parse().ok());
-        if let Some(id) = id {
+    if let Some(format) = TraceFormat::parse(system, text) {
+        s.note("name", Value::Text(format.name));
+        if let Some(id) = format.id {
             s.note("id", Value::Number(id));
         }
+        formats.push(format);
     }
     Some(())
+}
+
+/// The formats in the section of feature TRACING_DATA, up to where it is damaged.
+pub(crate) fn trace_formats(section: &[u8], endian: Endian) -> Vec<TraceFormat<'_>> {
+    let mut formats = Vec::new();
+    let _ = tracing_data(&mut Section::new(section, endian), &mut formats);
+    formats
 }
 
 /// The text of a HOSTNAME, OSRELEASE, VERSION, ARCH, CPUDESC or CPUID section.

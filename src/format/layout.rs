@@ -230,6 +230,12 @@ impl Layout {
         Some((record.u32(at)?, record.u32(at + 4)?))
     }
 
+    /// The period of a sample.
+    #[inline]
+    pub fn period(&self, sample: &Record<'_>) -> Option<u64> {
+        sample.u64(self.position(sample, |f| f.period)?)
+    }
+
     /// The CPU.
     #[inline]
     pub fn cpu(&self, record: &Record<'_>) -> Option<u32> {

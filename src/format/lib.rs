@@ -20,12 +20,13 @@ pub mod read;
 pub mod record;
 pub mod sample;
 pub mod section;
+pub mod tracepoint;
 mod value;
 pub mod write;
 
 pub use attr::{
     ATTR_FLAGS, ATTR_SIZE_MAX, ATTR_SIZE_MIN, Attr, Event, set_attr_flag, set_event, set_sample_type,
-    shorten_attr,
+    shorten_attr, without_aux_samples,
 };
 pub use bytes::{Bytes, reset_bus_signal};
 pub use endian::{Cursor, Endian, until_nul};
@@ -35,6 +36,6 @@ pub use layout::{
     Fields, Layout, Layouts, READ_FORMAT_NAMES, SAMPLE_TYPE_NAMES, sample_fields, sample_type, trailer_fields,
 };
 pub use record::mmap::{Inode, MMAP_BUILD_ID, MMAP_DATA, MappedFile, Mmap, Mmap2, set_mmap2_build_id};
-pub use record::task::{COMM_EXEC, Comm, Task, named_pid};
+pub use record::task::{COMM_EXEC, Comm, SWITCH_OUT, Task, named_pid};
 pub use record::{BadFrame, Frame, HEADER_SIZE, Origin, Origins, RECORD_SIZE_MAX, Record, Walker};
 pub use value::{Decoded, Fields as ValueFields, Oddity, Value, bit_names};

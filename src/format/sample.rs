@@ -10,6 +10,7 @@ use std::fmt;
 pub use bits::{BranchFlags, DataSrc};
 
 use crate::layout::sample_type as st;
+use crate::record::builder::build;
 use crate::{Cursor, Endian, Layout, Record, RecordType, Result};
 
 /// An array of u64 in the recording's byte order.
@@ -574,6 +575,20 @@ impl<'a> Sample<'a> {
         }
         Ok(())
     }
+}
+
+/// The sample without its AUX data, which is its last part, and without the size of it: as its event records
+/// it without the bit AUX.
+///
+/// # Errors
+///
+/// The record is not a sample, or is shorter than its parts say.
+pub fn without_aux(record: &Record<'_>, layout: &Layout) -> Result<Vec<u8>> {
+    let Sample { aux, rest, .. } = Sample::parse(record, layout)?;
+    let cut = aux.map_or(0, |aux| aux.len() + 8) + rest.len();
+    let kept = &record.body()[..record.body().len().saturating_sub(cut)];
+    let without = build(RecordType::SAMPLE, record.misc(), &[kept, rest], record.endian());
+    without.ok_or_else(|| record.error("it is larger than a record can be"))
 }
 
 /// The call chain of a sample, without parsing the rest; `None` if there is none or it does not fit.

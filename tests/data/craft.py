@@ -13,7 +13,7 @@ sys.dont_write_bytecode = True
 here = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, here)
 
-from crafting import common, contents, layout, streams, validate  # noqa: E402
+from crafting import common, contents, layout, scheduler, streams, validate  # noqa: E402
 
 
 def write(path, content):
@@ -93,6 +93,7 @@ def main():
     contents.samples()
     contents.kinds()
     contents.features()
+    scheduler.scheduler()
     streams.compression()
     streams.auxtrace()
     layout.directories()

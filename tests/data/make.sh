@@ -143,6 +143,8 @@ R clock-monotonic p61 "CLOCKID and CLOCK_DATA" record -k monotonic $cpu -o @ bur
 R tracepoint "$ALL" "RAW samples and the TRACING_DATA section" record -e raw_syscalls:sys_enter -o @ calls 10
 R tracepoint-group p73 "tracepoint led by a clock, READ and RAW in one sample" record -e '{cpu-clock,raw_syscalls:sys_enter}:S' -F 4999 -o @ calls 20 10
 R exec-tracepoint p61 "three tracepoints" record -e sched:sched_process_exec,sched:sched_process_fork,sched:sched_process_exit -R -o @ forks 3 1
+R sched-stat "$BOTH" "what perf inject -s merges, but for sched_stat_sleep, which this kernel has not" record -e sched:sched_stat_runtime -e sched:sched_switch -e sched:sched_process_exit -g -m 8 -o @ crew 3 3
+R off-cpu "$BOTH" "the ways out (sched_switch) and back (SWITCH) of threads" record -e sched:sched_switch --switch-events -g -m 8 -o @ crew 4 30
 R trace "$BOTH" "perf trace record" trace record -o @ calls 10
 
 # ---- compression

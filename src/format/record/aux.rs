@@ -1,4 +1,5 @@
-//! AUX records describe what the kernel wrote into an AUX buffer; AUXTRACE records contain the data.
+//! AUX records describe what the kernel wrote into an AUX buffer; AUXTRACE records contain the data, and
+//! AUXTRACE_INFO says what made it.
 
 use crate::{Record, RecordType};
 
@@ -62,5 +63,91 @@ impl Auxtrace {
         let (size, offset, reference) = (record.u64(8)?, record.u64(16)?, record.u64(24)?);
         let (idx, tid, cpu) = (record.u32(32)?, record.u32(36)?, record.u32(40)?);
         Some(Auxtrace { size, offset, reference, idx, tid, cpu })
+    }
+}
+
+/// The front of an AUXTRACE_INFO record (tools/lib/perf/include/perf/event.h, `perf_record_auxtrace_info`).
+///
+/// | byte | |
+/// |---|---|
+/// | 8 | u32 type, u32 reserved |
+/// | 16 | u64 each, as the type has it |
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AuxtraceInfo {
+    /// What made the AUX data: `enum auxtrace_type`.
+    pub kind: u32,
+}
+
+impl AuxtraceInfo {
+    /// The types that have a name.
+    pub(crate) const TYPES: &'static [(u64, &'static str)] = &[
+        (1, "INTEL_PT"),
+        (2, "INTEL_BTS"),
+        (3, "CS_ETM"),
+        (4, "ARM_SPE"),
+        (5, "S390_CPUMSF"),
+        (6, "HISI_PTT"),
+        (7, "VPA_DTL"),
+    ];
+
+    /// Of an AUXTRACE_INFO record; `None` for other kinds, and for one too short.
+    pub fn of(record: &Record<'_>) -> Option<AuxtraceInfo> {
+        let kind = record.u32(8).filter(|_| record.kind() == RecordType::AUXTRACE_INFO)?;
+        Some(AuxtraceInfo { kind })
+    }
+
+    /// The tracer as its makers call it.
+    pub fn tracer(&self) -> Option<&'static str> {
+        Some(match self.kind {
+            1 => "Intel PT",
+            2 => "Intel BTS",
+            3 => "CoreSight",
+            4 => "Arm SPE",
+            5 => "s390 CPU-measurement sampling",
+            6 => "HiSilicon PTT",
+            7 => "POWER VPA DTL",
+            _ => return None,
+        })
+    }
+}
+
+/// The packet at which a decoder of Intel PT can begin: bytes 02 82, eight times (Intel SDM volume 3, "PSB
+/// Packet").
+const PSB: [u8; 16] = [2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82];
+
+/// How many PSB packets are in AUX data of Intel PT, as far as they lie in it as a whole.
+pub fn count_psb(data: &[u8]) -> u64 {
+    let (mut count, mut at) = (0, 0);
+    while let Some(window) = data.get(at..at + PSB.len()) {
+        // The last byte tells how far away the next place is where one can begin.
+        at += match window[PSB.len() - 1] {
+            0x82 if window == PSB => {
+                count += 1;
+                PSB.len()
+            }
+            0x82 => 2,
+            2 => 1,
+            _ => PSB.len(),
+        };
+    }
+    count
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_psb_is_found_wherever_it_begins() {
+        for before in 0..40 {
+            let mut data = vec![0x82; before];
+            data.extend(PSB);
+            data.extend([2, 0x82, 2, 2]);
+            data.extend(PSB);
+            data.extend([0x99; 5]);
+            assert_eq!(count_psb(&data), 2, "behind {before} bytes");
+        }
+        assert_eq!(count_psb(&PSB[1..]), 0);
+        assert_eq!(count_psb(&PSB.repeat(3)), 3);
     }
 }

@@ -1,10 +1,14 @@
-//! COMM, FORK and EXIT records: a thread gets a name, starts or ends. A view of each, and its writer.
+//! COMM, FORK and EXIT records: a thread gets a name, starts or ends. A view of each, and its writer. What a
+//! SWITCH says is in its `misc`.
 
 use super::builder::build;
 use crate::{Endian, HEADER_SIZE, Record, RecordType, until_nul};
 
 /// Bit 13 of a COMM's `misc`: the process executes a new program.
 pub const COMM_EXEC: u16 = 1 << 13;
+
+/// Bit 13 of the `misc` of SWITCH and SWITCH_CPU_WIDE: the thread leaves its CPU; otherwise it goes onto it.
+pub const SWITCH_OUT: u16 = 1 << 13;
 
 /// The offset of the name in a COMM.
 const COMM_NAME: usize = 16;

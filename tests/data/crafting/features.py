@@ -38,13 +38,13 @@ print fmt: "count=%llu", REC->count
 """
 
 
-def tracing_data(o):
-    """Knows one tracepoint, crafted:tick."""
+def tracing_data(o, system="crafted", formats=(TICK_FORMAT,)):
+    """Knows tracepoints of one system."""
     def sized(b):
         return o.u64(len(b)) + b
     return (b"\x17\x08\x44tracing" + b"0.6\0" + bytes([o.big, 8]) + o.u32(4096)
             + b"header_page\0" + sized(HEADER_PAGE) + b"header_event\0" + sized(HEADER_EVENT)
-            + o.u32(0) + o.u32(1) + b"crafted\0" + o.u32(1) + sized(TICK_FORMAT)
+            + o.u32(0) + o.u32(1) + system.encode() + b"\0" + o.u32(len(formats)) + b"".join(map(sized, formats))
             + o.u32(0) + o.u32(0) + o.u64(0))
 
 

@@ -1,0 +1,370 @@
+//! `strip` leaves out what other programs can't read: AUX data with all that belongs to it, events with their
+//! samples, SWITCH records.
+//!
+//! quipper and AutoFDO want one `sample_type` for all events, so an event that nothing refers to any more
+//! leaves the header, too. Every other record stays; `filter` is for what samples need.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use anyhow::{Result, ensure};
+use clap::Args;
+use perfx_format::event_name::names_of;
+use perfx_format::features::SampleTime;
+use perfx_format::read::Recording;
+use perfx_format::record::event_update::{name_update, updated_id};
+use perfx_format::sample::without_aux;
+use perfx_format::{
+    Event, Feature, Kinds, Layouts, Record, RecordType, sample_type as st, without_aux_samples,
+};
+use perfx_pipeline::{Begin, Emit, Fork, Level, Needs, Pass, Rewrite, Session, Stage, Survey, counted};
+use regex::bytes::Regex;
+
+use crate::filter::{List, is_event, regexes};
+use crate::support::options::{PassCommand, PassOptions};
+use crate::support::used_events::{UsedEvents, change_attrs, leave_out_events, shorten_id_index};
+
+/// The options of `strip`.
+#[derive(Args, Clone, Debug, Default)]
+pub struct StripArgs {
+    /// Leave out AUX data: its records, feature AUXTRACE, its events, and what samples hold of it
+    #[arg(long)]
+    aux: bool,
+    /// Leave out events whose name matches, and their samples
+    #[arg(long, value_name = "REGEX,…", value_parser = regexes)]
+    events: Vec<List<Regex>>,
+    /// Leave out SWITCH and SWITCH_CPU_WIDE records
+    #[arg(long)]
+    switches: bool,
+    /// Leave out the recorded events and switches of what perf inject --itrace has written, and keep the
+    /// decoded events
+    #[arg(long)]
+    recorded: bool,
+}
+
+impl PassOptions for StripArgs {
+    const NAME: &'static str = "strip";
+    const ABOUT: &'static str = "leave out AUX data, events or SWITCH records";
+    const EXAMPLES: &'static [&'static str] =
+        &["aux", "switches", "events=.*clock.*", "aux:switches:events=dummy.*"];
+    const COMMAND: Option<PassCommand> = Some(PassCommand {
+        group: "Cut and join",
+        about: "Leave out what other programs can't read: AUX data, events, SWITCH records",
+        help: "\
+--aux leaves out AUXTRACE, AUXTRACE_INFO, AUXTRACE_ERROR, AUX, ITRACE_START and AUX_OUTPUT_HW_ID
+records, feature AUXTRACE, and the AUX data that samples hold. --events and --recorded leave out
+samples, THROTTLE, UNTHROTTLE and READ records of these events. An event to which nothing belongs
+then leaves the header, so that quipper and AutoFDO, which want all events to be alike, read the
+rest. All other records stay.
+
+perfx strip does not decode AUX data. perf inject --itrace does, and perfx strip --recorded then
+does what its option --strip does.
+
+Examples:
+  perfx strip --aux --switches perf.data -o plain.data
+  perfx strip --events 'dummy.*' perf.data -o without-dummy.data
+  perf inject --itrace=i100usle -i perf.data -o decoded.data; perfx strip --recorded decoded.data -o afdo.data",
+    });
+
+    fn pass(self) -> Result<Box<dyn Pass>> {
+        Ok(Box::new(Strip { args: Arc::new(self) }))
+    }
+}
+
+/// The pass.
+#[derive(Clone, Debug)]
+pub struct Strip {
+    args: Arc<StripArgs>,
+}
+
+impl Strip {
+    /// What `perf inject --strip` does.
+    pub fn recorded() -> Strip {
+        Strip { args: Arc::new(StripArgs { recorded: true, ..StripArgs::default() }) }
+    }
+}
+
+/// The survey: which events are named, and by what.
+struct Gather {
+    args: Arc<StripArgs>,
+    found: Found,
+}
+
+#[derive(Debug, Default)]
+struct Found {
+    /// By records that stay.
+    used: UsedEvents,
+    /// Samples of each.
+    samples: Vec<u64>,
+    /// Times of the earliest and the latest of these.
+    times: Vec<(u64, u64)>,
+    /// Events of AUX data.
+    traced: BTreeSet<usize>,
+    /// Of EVENT_UPDATE records, by event id.
+    names: HashMap<u64, Vec<u8>>,
+    has_aux: bool,
+}
+
+/// Leaves records out.
+struct LeaveOut {
+    plan: Arc<Plan>,
+    /// Samples that held AUX data.
+    cut: u64,
+}
+
+#[derive(Debug)]
+struct Plan {
+    dropped: Kinds,
+    /// Events whose samples go.
+    events: BTreeSet<usize>,
+    /// Ids of events that leave the header.
+    gone: HashSet<u64>,
+    aux: bool,
+}
+
+/// Records of AUX data.
+const AUX: Kinds = Kinds::of(&[
+    RecordType::AUXTRACE,
+    RecordType::AUXTRACE_INFO,
+    RecordType::AUXTRACE_ERROR,
+    RecordType::AUX,
+    RecordType::ITRACE_START,
+    RecordType::AUX_OUTPUT_HW_ID,
+]);
+
+/// Of these the ones that name the event whose data it is.
+const OF_TRACE: [RecordType; 3] = [RecordType::AUX, RecordType::ITRACE_START, RecordType::AUX_OUTPUT_HW_ID];
+
+const SWITCHES: Kinds = Kinds::of(&[RecordType::SWITCH, RecordType::SWITCH_CPU_WIDE]);
+
+/// What happens to an event, and goes with it.
+const OF_EVENT: Kinds =
+    Kinds::of(&[RecordType::SAMPLE, RecordType::THROTTLE, RecordType::UNTHROTTLE, RecordType::READ]);
+
+/// perf inject gives the events that it decodes ids from the first id of the AUX event and this on.
+const DECODED: u64 = 1_000_000_000;
+
+/// The event was made by perf inject --itrace.
+fn is_decoded(event: &Event) -> bool {
+    !event.ids.is_empty() && event.ids.iter().all(|&id| id >= DECODED)
+}
+
+impl StripArgs {
+    fn dropped(&self) -> Kinds {
+        let aux = if self.aux { AUX } else { Kinds::NONE };
+        if self.switches || self.recorded { aux.union(SWITCHES) } else { aux }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.dropped().is_empty() && self.events.is_empty()
+    }
+}
+
+impl Found {
+    fn look_at(&mut self, record: &Record<'_>, layouts: &Layouts, args: &StripArgs) {
+        let kind = record.kind();
+        let event = layouts.event_of(record).filter(|_| kind.is_kernel());
+        self.has_aux |= AUX.has(kind) || layouts.any_samples(st::AUX);
+        if args.aux && OF_TRACE.contains(&kind) {
+            self.traced.extend(event);
+        }
+        if kind == RecordType::SAMPLE {
+            self.grow(layouts.all().len());
+            if let Some((event, count)) = event.and_then(|event| Some(event).zip(self.samples.get_mut(event)))
+            {
+                *count += 1;
+                let time = layouts.time(record).filter(|&time| time != 0);
+                if let Some((time, span)) = time.zip(self.times.get_mut(event)) {
+                    *span = (span.0.min(time), span.1.max(time));
+                }
+            }
+            return;
+        }
+        if kind == RecordType::EVENT_UPDATE {
+            self.names.extend(name_update(record).map(|(id, name)| (id, name.to_vec())));
+        }
+        if !args.dropped().has(kind) && !OF_EVENT.has(kind) {
+            self.used.look_at(record, layouts);
+        }
+    }
+
+    /// Makes room for so many events.
+    fn grow(&mut self, events: usize) {
+        let events = events.max(self.samples.len());
+        self.samples.resize(events, 0);
+        self.times.resize(events, (u64::MAX, 0));
+    }
+
+    /// Feature SAMPLE_TIME of the samples that stay.
+    fn set_times(&self, chosen: &BTreeSet<usize>, session: &mut Begin<'_>) {
+        let stay = self.times.iter().enumerate().filter(|(event, _)| !chosen.contains(event));
+        let both = |(first, last): (u64, u64), (_, span): (usize, &(u64, u64))| {
+            (first.min(span.0), last.max(span.1))
+        };
+        let (first_ns, last_ns) = stay.fold((u64::MAX, 0), both);
+        let cuts = chosen.iter().any(|&event| self.samples.get(event).is_some_and(|&samples| samples > 0));
+        if cuts && first_ns <= last_ns && session.feature(Feature::SAMPLE_TIME).is_some() {
+            let section = SampleTime { first_ns, last_ns }.write(session.endian);
+            session.set_feature(Feature::SAMPLE_TIME, section);
+        }
+    }
+
+    /// What goes. The session's events and features are those of the output.
+    fn plan(mut self, args: &StripArgs, session: &mut Begin<'_>) -> Result<Plan> {
+        let events = session.events.clone();
+        let names = names_of(&events, session.features(), &[], session.endian, &self.names);
+        let mut chosen = BTreeSet::new();
+        for (number, event) in names.iter().enumerate() {
+            let matches = args
+                .events
+                .iter()
+                .flat_map(|List(regexes)| regexes)
+                .any(|regex| is_event(regex, &event.name));
+            let recorded = args.recorded && !is_decoded(&events[number]);
+            chosen.extend((matches || recorded).then_some(number));
+        }
+        ensure!(
+            !args.recorded || chosen.len() < events.len(),
+            "{}: it has no event that perf inject --itrace has decoded; perfx strip --aux leaves out AUX data, and \
+             perfx strip --events events",
+            session.name
+        );
+        self.set_times(&chosen, session);
+        for event in &chosen {
+            if let Some(count) = self.samples.get_mut(*event) {
+                *count = 0;
+            }
+        }
+        // Of the others, those without samples stay as they are.
+        let others =
+            (0..events.len()).filter(|event| !chosen.contains(event) && !self.traced.contains(event));
+        self.used.add(others);
+        let gone = self.used.gone(&events, &self.samples);
+        let left_out = leave_out_events(session, &gone);
+        if left_out > 0 {
+            session.report.say(Level::Info, format!("left out {}", counted(left_out, "event", "events")));
+        }
+        if args.aux {
+            if session.feature(Feature::AUXTRACE).is_some() {
+                session.clear_feature(Feature::AUXTRACE);
+            }
+            change_attrs(session, without_aux_samples);
+        }
+        Ok(Plan { dropped: args.dropped(), events: chosen, gone, aux: args.aux })
+    }
+}
+
+impl Pass for Strip {
+    fn name(&self) -> &'static str {
+        StripArgs::NAME
+    }
+
+    fn needs(&self, input: &Recording) -> Needs {
+        if self.args.is_empty() {
+            return Needs::default();
+        }
+        let holds_aux = input.events.iter().any(|event| event.attr().sample_type & st::AUX != 0);
+        let by_event = !self.args.events.is_empty() || self.args.recorded || self.args.aux && holds_aux;
+        let records = Kinds::of(&[RecordType::ID_INDEX, RecordType::EVENT_UPDATE]).union(self.args.dropped());
+        let records = if by_event { records.union(OF_EVENT) } else { records };
+        Needs { records, surveys: vec![Kinds::ALL], decompressed: true, ids: true, ..Needs::default() }
+    }
+
+    fn start(self: Box<Self>, _input: &Recording) -> Stage {
+        if self.args.is_empty() {
+            return Stage::begin(|begin| {
+                let what = "nothing to strip: give --aux, --events, --switches or --recorded";
+                begin.report.say(Level::Warning, what);
+                Ok(Stage::copy())
+            });
+        }
+        Stage::survey(Gather { args: self.args, found: Found::default() })
+    }
+}
+
+impl Survey for Gather {
+    fn record(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
+        self.found.look_at(record, layouts, &self.args);
+        Ok(())
+    }
+
+    fn end(self, _session: &mut Session) -> Result<Stage> {
+        Ok(Stage::begin(move |begin| {
+            if self.args.aux && !self.found.has_aux {
+                begin.report.say(Level::Warning, "there is no AUX data");
+            }
+            let plan = self.found.plan(&self.args, begin)?;
+            Ok(Stage::rewrite(LeaveOut { plan: Arc::new(plan), cut: 0 }))
+        }))
+    }
+}
+
+impl Fork for Gather {
+    fn fork(&self) -> Gather {
+        Gather { args: self.args.clone(), found: Found::default() }
+    }
+
+    fn absorb(&mut self, later: Gather) -> Result<()> {
+        let Found { used, samples, times, traced, names, has_aux } = later.found;
+        self.found.used.join(used);
+        self.found.grow(samples.len());
+        for (span, more) in self.found.times.iter_mut().zip(times) {
+            *span = (span.0.min(more.0), span.1.max(more.1));
+        }
+        for (count, more) in self.found.samples.iter_mut().zip(samples) {
+            *count += more;
+        }
+        self.found.traced.extend(traced);
+        self.found.names.extend(names);
+        self.found.has_aux |= has_aux;
+        Ok(())
+    }
+}
+
+impl Rewrite for LeaveOut {
+    fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
+        let plan = &*self.plan;
+        let (kind, layouts) = (record.kind(), out.layouts());
+        let is_gone = match kind {
+            RecordType::EVENT_UPDATE => updated_id(&record).is_some_and(|id| plan.gone.contains(&id)),
+            kind if OF_EVENT.has(kind) => {
+                layouts.event_of(&record).is_some_and(|event| plan.events.contains(&event))
+            }
+            kind => plan.dropped.has(kind),
+        };
+        if is_gone {
+            out.drop_record(record);
+            return Ok(());
+        }
+        if kind == RecordType::ID_INDEX && !plan.gone.is_empty() {
+            return shorten_id_index(&record, &plan.gone, out);
+        }
+        let layout = layouts.layout_of(&record).filter(|_| plan.aux && kind == RecordType::SAMPLE);
+        match layout.filter(|layout| layout.sample_type & st::AUX != 0) {
+            Some(layout) => {
+                self.cut += 1;
+                out.replace(&record, &without_aux(&record, layout)?)
+            }
+            None => out.keep(record),
+        }
+    }
+
+    fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
+        if self.cut > 0 {
+            let samples = counted(self.cut, "sample", "samples");
+            session.report.say(Level::Info, format!("left out the AUX data of {samples}"));
+        }
+        Ok(())
+    }
+}
+
+impl Fork for LeaveOut {
+    fn fork(&self) -> LeaveOut {
+        LeaveOut { plan: self.plan.clone(), cut: 0 }
+    }
+
+    fn absorb(&mut self, later: LeaveOut) -> Result<()> {
+        self.cut += later.cut;
+        Ok(())
+    }
+}

@@ -1,0 +1,126 @@
+//! The last sample of each task that left its CPU, until it is known how long the task stayed away: in
+//! bounded memory, however many tasks there are.
+
+use std::collections::{BTreeMap, HashMap};
+
+use perfx_format::{Endian, Layout, Layouts, Record};
+use perfx_pipeline::{Level, Report, counted};
+
+/// Bytes of samples that are held at most; the oldest go first.
+const HELD_MAX: usize = 32 << 20;
+
+/// What a sample takes beside its bytes, about.
+const OVERHEAD: usize = 128;
+
+/// Samples of sched_switch by the task that was switched out.
+#[derive(Debug, Default)]
+pub(crate) struct SwitchedOut {
+    by_tid: HashMap<u32, Held>,
+    /// From the oldest on: the tid of each.
+    ages: BTreeMap<u64, u32>,
+    next_age: u64,
+    size: usize,
+    /// Samples that were let go because there were too many.
+    forgotten: u64,
+}
+
+#[derive(Debug)]
+struct Held {
+    sample: Box<[u8]>,
+    layout: Layout,
+    /// Its time, ns.
+    since: u64,
+    age: u64,
+}
+
+impl SwitchedOut {
+    /// The task leaves its CPU. True if it was away already: the sample that said so is let go.
+    pub(crate) fn insert(&mut self, tid: u32, sample: &Record<'_>, layouts: &Layouts) -> bool {
+        // Every CPU has an idle task of this number.
+        let Some(layout) = layouts.layout_of(sample).filter(|_| tid != 0) else { return false };
+        let again = self.remove(tid);
+        let age = self.next_age;
+        self.next_age += 1;
+        let since = layout.time(sample).unwrap_or(0);
+        let held = Held { sample: sample.bytes().into(), layout: *layout, since, age };
+        self.size += held.sample.len() + OVERHEAD;
+        self.by_tid.insert(tid, held);
+        self.ages.insert(age, tid);
+        while self.size > HELD_MAX
+            && let Some((_, &oldest)) = self.ages.first_key_value()
+        {
+            self.remove(oldest);
+            self.forgotten += 1;
+        }
+        again
+    }
+
+    /// Forgets the task. True if it was away.
+    pub(crate) fn remove(&mut self, tid: u32) -> bool {
+        let Some(held) = self.by_tid.remove(&tid) else { return false };
+        self.ages.remove(&held.age);
+        self.size -= held.sample.len() + OVERHEAD;
+        true
+    }
+
+    /// The sample of a task that is away, at another time, ns. `period` makes its period of when the task
+    /// left its CPU.
+    pub(crate) fn sample_at(
+        &self,
+        tid: u32,
+        time: u64,
+        period: impl FnOnce(u64) -> u64,
+        endian: Endian,
+    ) -> Option<Vec<u8>> {
+        let Held { sample, layout, since, .. } = self.by_tid.get(&tid)?;
+        let mut bytes = sample.to_vec();
+        endian.set_u64(&mut bytes, layout.sample.time?.into(), time)?;
+        endian.set_u64(&mut bytes, layout.sample.period?.into(), period(*since))?;
+        Some(bytes)
+    }
+
+    /// Tasks that are away.
+    pub(crate) fn len(&self) -> usize {
+        self.by_tid.len()
+    }
+
+    /// Says what was let go.
+    pub(crate) fn report(&self, report: &mut Report) {
+        if self.forgotten > 0 {
+            let samples = counted(self.forgotten, "sched_switch sample was", "sched_switch samples were");
+            let mib = HELD_MAX >> 20;
+            let what = format!("{samples} forgotten, because those of all tasks take more than {mib} MiB");
+            report.say(Level::Loss, what);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use perfx_format::record::builder::build;
+    use perfx_format::{Attr, Event, Origin, RecordType, sample_type as st};
+
+    use super::*;
+
+    #[test]
+    fn the_oldest_samples_are_forgotten_when_all_take_too_much_memory() {
+        let endian = Endian::Little;
+        let mut attr = Attr::default();
+        attr.sample_type = st::TIME | st::PERIOD | st::RAW;
+        let layouts = Layouts::new(&[Event::made(&attr, vec![1], endian)]);
+        let bytes = build(RecordType::SAMPLE, 0, &[&[1; 16], &[0; 1 << 15]], endian).unwrap();
+        let sample = Record::new(&bytes, &[], Origin::Synthetic, endian).unwrap();
+        let mut switched_out = SwitchedOut::default();
+        for tid in 0..2000 {
+            assert!(!switched_out.insert(tid, &sample, &layouts));
+        }
+        assert!(switched_out.size <= HELD_MAX && switched_out.forgotten > 900, "{switched_out:?}");
+        assert_eq!(switched_out.forgotten + switched_out.len() as u64, 1999, "all but the idle task");
+        assert!(switched_out.insert(1999, &sample, &layouts), "the latest is there");
+        assert_eq!(switched_out.sample_at(1, 5, |since| since, endian), None);
+        let made = switched_out.sample_at(1999, 5, |since| since + 1, endian).unwrap();
+        let made = Record::new(&made, &[], Origin::Synthetic, endian).unwrap();
+        let time = 0x0101_0101_0101_0101;
+        assert_eq!((made.u64(8), made.u64(16), made.bytes().len()), (Some(5), Some(time + 1), bytes.len()));
+    }
+}

@@ -1,0 +1,103 @@
+//! Which events of a recording are which tracepoints of the scheduler, and where the fields of their raw data
+//! lie.
+
+use anyhow::{Context as _, Result, ensure};
+use perfx_format::sample::Sample;
+use perfx_format::tracepoint::{TraceField, TraceFormat};
+use perfx_format::{Feature, Layouts, Record, RecordType, sample_type as st};
+use perfx_pipeline::Session;
+
+/// What a step does with the samples of an event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Tracepoint<R> {
+    pub(crate) role: R,
+    /// Those fields of its raw data that the role needs.
+    fields: [Option<TraceField>; FIELDS],
+}
+
+/// The most fields that a role needs.
+const FIELDS: usize = 2;
+
+/// A role of an event, by its tracepoint.
+pub(crate) trait Role: Copy + 'static {
+    /// The role of this tracepoint of system `sched`, and the fields that must be in its format.
+    fn of(name: &[u8]) -> Option<(Self, &'static [&'static str])>;
+
+    /// Its samples must hold these: bits of `attr.sample_type`.
+    fn needs(self) -> u64;
+}
+
+/// The events of a recording that have a role, by their number.
+#[derive(Clone, Debug)]
+pub(crate) struct Tracepoints<R>(Vec<Option<Tracepoint<R>>>);
+
+impl<R> Default for Tracepoints<R> {
+    fn default() -> Self {
+        Tracepoints(Vec::new())
+    }
+}
+
+/// What perf record must be told for the samples to hold these.
+const RECORDED_BY: [(u64, &str, &str); 4] = [
+    (st::TID, "TID", "perf record always asks for it"),
+    (st::TIME, "TIME", "record with --timestamp"),
+    (st::PERIOD, "PERIOD", "record with --period"),
+    (st::RAW, "RAW", "record with --raw-samples"),
+];
+
+impl<R: Role> Tracepoints<R> {
+    /// By the formats in TRACING_DATA, which are also where perf has the names of tracepoints from.
+    pub(crate) fn of(session: &Session) -> Result<Tracepoints<R>> {
+        let section = session.feature(Feature::TRACING_DATA);
+        let formats =
+            section.map(|section| TraceFormat::read_all(section, session.endian)).unwrap_or_default();
+        let mut found = Vec::new();
+        for (number, event) in session.events.iter().enumerate() {
+            let attr = event.attr();
+            let format = formats.iter().find(|format| format.id == Some(attr.config));
+            let format = format.filter(|format| attr.is_tracepoint() && format.system == b"sched");
+            let Some((format, (role, names))) = format.and_then(|format| Some((format, R::of(format.name)?)))
+            else {
+                found.push(None);
+                continue;
+            };
+            let name = || format!("event {number}, {}", String::from_utf8_lossy(&format.full_name()));
+            for (_, what, how) in
+                RECORDED_BY.iter().filter(|(bit, ..)| role.needs() & !attr.sample_type & bit != 0)
+            {
+                ensure!(false, "{}: its samples have no {what}: {how}", name());
+            }
+            let mut fields = [None; FIELDS];
+            for (place, field) in fields.iter_mut().zip(names) {
+                let found = format.field(field);
+                *place = Some(found.with_context(|| {
+                    format!("{}: feature TRACING_DATA says nothing of its field `{field}`", name())
+                })?);
+            }
+            found.push(Some(Tracepoint { role, fields }));
+        }
+        Ok(Tracepoints(found))
+    }
+
+    /// Some event has a role of these.
+    pub(crate) fn any(&self, is_meant: impl Fn(R) -> bool) -> bool {
+        self.0.iter().flatten().any(|tracepoint| is_meant(tracepoint.role))
+    }
+
+    /// Of the event of this record, if it is a sample.
+    pub(crate) fn get(&self, record: &Record<'_>, layouts: &Layouts) -> Option<Tracepoint<R>> {
+        let event = layouts.event_of(record).filter(|_| record.kind() == RecordType::SAMPLE)?;
+        *self.0.get(event)?
+    }
+}
+
+impl<R> Tracepoint<R> {
+    /// The field with this number, in the order of [`Role::of`].
+    pub(crate) fn field(&self, number: usize, sample: &Record<'_>, layouts: &Layouts) -> Result<u64> {
+        let layout = layouts.layout_of(sample).context("no event has its id")?;
+        let raw = Sample::parse(sample, layout)?.raw.unwrap_or_default();
+        let field = self.fields.get(number).copied().flatten();
+        let value = field.and_then(|field| field.number(raw, sample.endian()));
+        value.ok_or_else(|| sample.error("its raw data is shorter than TRACING_DATA says").into())
+    }
+}

@@ -1,0 +1,144 @@
+//! Which events something belongs to, and a recording without those that nothing does: header, features and
+//! ID_INDEX.
+
+use std::collections::{BTreeSet, HashSet};
+
+use anyhow::Result;
+use perfx_format::features::{
+    EventDesc, GroupDesc, read_event_desc, read_group_desc, write_event_desc, write_group_desc,
+};
+use perfx_format::record::id_index::{IdEntry, IdIndex, one_id_index};
+use perfx_format::record::ids::ids_about;
+use perfx_format::{Endian, Event, Feature, Layout, Layouts, Record, RecordType};
+use perfx_pipeline::{Emit, Session};
+
+/// Events to which something happened.
+#[derive(Debug, Default)]
+pub(crate) struct UsedEvents {
+    events: BTreeSet<usize>,
+    /// Records have id 0, which is nobody's: perf's own have it, and perf reads them by the first event.
+    nobodys: bool,
+}
+
+impl UsedEvents {
+    /// A record that is not a sample.
+    pub(crate) fn look_at(&mut self, record: &Record<'_>, layouts: &Layouts) {
+        let id = layouts.layout_of(record).and_then(|layout| layout.id(record));
+        if record.kind().is_kernel() && id == Some(0) {
+            self.nobodys = true;
+        } else if record.kind().is_kernel() {
+            self.events.extend(layouts.event_of(record));
+        }
+        if record.kind() == RecordType::STAT {
+            let counts = ids_about(RecordType::STAT).iter().filter_map(|&at| record.u64(at));
+            self.events.extend(counts.filter_map(|id| layouts.event_of_id(id)));
+        }
+    }
+
+    /// These stay whatever happens to them.
+    pub(crate) fn add(&mut self, events: impl IntoIterator<Item = usize>) {
+        self.events.extend(events);
+    }
+
+    pub(crate) fn join(&mut self, later: UsedEvents) {
+        self.events.extend(later.events);
+        self.nobodys |= later.nobodys;
+    }
+
+    /// Ids of events that can go, of which none has samples. One event stays, whatever happens: without any a
+    /// recording can't be read.
+    pub(crate) fn gone(&self, events: &[Event], samples: &[u64]) -> HashSet<u64> {
+        let named = |index: usize| self.events.contains(&index) || samples.get(index).is_some_and(|&n| n > 0);
+        let numbered = || events.iter().enumerate();
+        // The event that would be the first must read them alike.
+        let end = |event: &Event| Layout::new(event.attr()).trailer;
+        let next = events.iter().enumerate().find(|(index, _)| named(*index)).map(|(_, event)| end(event));
+        let ends_differ = next.is_some_and(|next| events.first().is_some_and(|first| end(first) != next));
+        let used = |index: &usize| named(*index) || *index == 0 && self.nobodys && ends_differ;
+        let none = !numbered().any(|(index, _)| used(&index));
+        let gone = numbered().filter(|(index, _)| !(used(index) || none && *index == 0));
+        // Id 0 means the first event, and must not come to mean another.
+        let ids = |(index, event): (usize, &Event)| {
+            let first = (index == 0 && !event.ids.is_empty()).then_some(0);
+            event.ids.iter().copied().chain(first).collect::<Vec<_>>()
+        };
+        gone.flat_map(ids).collect()
+    }
+}
+
+/// Events whose ids are all `gone` leave the header and the features; returns how many.
+pub(crate) fn leave_out_events(session: &mut Session, gone: &HashSet<u64>) -> u64 {
+    let stays: Vec<bool> = session
+        .events
+        .iter()
+        .map(|event| event.ids.is_empty() || !event.ids.iter().all(|id| gone.contains(id)))
+        .collect();
+    let before = session.events.len();
+    let mut stay = stays.iter();
+    session.events.retain(|_| stay.next().copied().unwrap_or(true));
+    let left_out = (before - session.events.len()) as u64;
+    if left_out > 0 {
+        leave_out_of_features(session, &stays);
+    }
+    left_out
+}
+
+/// Changes the attrs of all events, in EVENT_DESC, too. They keep their size.
+pub(crate) fn change_attrs(session: &mut Session, change: impl Fn(&mut [u8], Endian)) {
+    let endian = session.endian;
+    session.events =
+        session.events.iter().map(|event| event.edited(endian, |raw| change(raw, endian))).collect();
+    let Some(section) = session.feature(Feature::EVENT_DESC).cloned() else { return };
+    let Some(events) = read_event_desc(&section, endian) else { return };
+    let mut attrs: Vec<Vec<u8>> = events.iter().map(|event| event.attr.to_vec()).collect();
+    attrs.iter_mut().for_each(|attr| change(attr, endian));
+    let size = attrs.first().map_or(0, |attr| attr.len() as u32);
+    let changed: Vec<EventDesc<'_>> =
+        events.into_iter().zip(&attrs).map(|(event, attr)| EventDesc { attr, ..event }).collect();
+    if let Some(changed) =
+        write_event_desc(size, &changed, endian).filter(|changed| changed[..] != section[..])
+    {
+        session.set_feature(Feature::EVENT_DESC, changed);
+    }
+}
+
+/// EVENT_DESC and GROUP_DESC count events by their place among the attrs.
+fn leave_out_of_features(session: &mut Session, stays: &[bool]) {
+    let endian = session.endian;
+    if let Some(section) = session.feature(Feature::EVENT_DESC).cloned()
+        && let Some(events) = read_event_desc(&section, endian)
+        && events.len() == stays.len()
+    {
+        let kept: Vec<EventDesc<'_>> =
+            events.into_iter().zip(stays).filter(|(_, stays)| **stays).map(|(event, _)| event).collect();
+        let attr_size = kept.first().map_or(0, |event| event.attr.len() as u32);
+        if let Some(section) = write_event_desc(attr_size, &kept, endian) {
+            session.set_feature(Feature::EVENT_DESC, section);
+        }
+    }
+    if let Some(section) = session.feature(Feature::GROUP_DESC).cloned()
+        && let Some(groups) = read_group_desc(&section, endian)
+    {
+        let new_index = |old: usize| stays[..old].iter().filter(|stays| **stays).count() as u32;
+        let kept = groups.into_iter().filter_map(|group| {
+            let first = group.leader as usize;
+            let members =
+                first..first.checked_add(group.members as usize).filter(|&end| end <= stays.len())?;
+            let leader = members.clone().find(|&member| stays[member])?;
+            let count = members.filter(|&member| stays[member]).count() as u32;
+            (count > 1).then(|| GroupDesc { leader: new_index(leader), members: count, ..group })
+        });
+        let kept: Vec<GroupDesc<'_>> = kept.collect();
+        session.set_feature(Feature::GROUP_DESC, write_group_desc(&kept, endian));
+    }
+}
+
+/// An ID_INDEX record without the entries of events that are gone.
+pub(crate) fn shorten_id_index(record: &Record<'_>, gone: &HashSet<u64>, out: &mut Emit<'_>) -> Result<()> {
+    let Some(index) = IdIndex::of(record) else { return out.keep(*record) };
+    let kept: Vec<IdEntry> = index.entries().filter(|entry| !gone.contains(&entry.id)).collect();
+    if kept.len() == index.len() {
+        return out.keep(*record);
+    }
+    out.replace(record, &one_id_index(&kept, index.has_machines(), record.endian()))
+}

@@ -1,0 +1,138 @@
+//! What `perfx stats` tells of AUX data: what made it, how much of it each buffer has, and when.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::Result;
+use perfx_format::read::Batch;
+use perfx_format::record::aux::{Auxtrace, AuxtraceInfo, count_psb};
+use perfx_format::{Kinds, RecordType};
+use serde_json::{Value as Json, json};
+
+use crate::tally::Span;
+use crate::term::units;
+
+/// What is in AUXTRACE and AUX records.
+#[derive(Debug, Default)]
+pub(super) struct AuxData {
+    tracers: BTreeSet<u32>,
+    /// By CPU and thread.
+    buffers: BTreeMap<(u32, u32), Held>,
+    /// Of AUX records.
+    times: Span,
+}
+
+/// What the AUXTRACE records of a buffer hold.
+#[derive(Clone, Copy, Debug, Default)]
+struct Held {
+    records: u64,
+    bytes: u64,
+    /// PSB packets, in AUX data of Intel PT.
+    psb: u64,
+}
+
+/// Buffers that are told apart, at most. A machine has one for each CPU or thread.
+const BUFFERS_MAX: usize = 1 << 14;
+
+/// Buffers that are shown to people; JSON has all.
+const SHOWN: usize = 16;
+
+/// `enum auxtrace_type`.
+const INTEL_PT: u32 = 1;
+
+impl AuxData {
+    /// Of one batch.
+    pub(super) fn of(batch: &Batch) -> Result<AuxData> {
+        let mut data = AuxData::default();
+        let kinds = Kinds::of(&[RecordType::AUXTRACE_INFO, RecordType::AUXTRACE, RecordType::AUX]);
+        if !batch.kinds.meets(kinds) {
+            return Ok(data);
+        }
+        let mut walker = batch.walk();
+        while let Some(record) = walker.next_wanted(kinds, usize::MAX)? {
+            data.tracers.extend(AuxtraceInfo::of(&record).map(|info| info.kind));
+            if record.kind() == RecordType::AUX
+                && let Some(time) = batch.layouts.time(&record)
+            {
+                data.times.add(time);
+            }
+            if let Some(Auxtrace { cpu, tid, .. }) = Auxtrace::of(&record) {
+                let payload = record.payload();
+                let held = Held { records: 1, bytes: payload.len() as u64, psb: count_psb(payload) };
+                data.add((cpu, tid), held);
+            }
+        }
+        Ok(data)
+    }
+
+    /// What comes too late to be told apart counts as of no CPU and thread.
+    fn add(&mut self, buffer: (u32, u32), held: Held) {
+        let known = self.buffers.contains_key(&buffer) || self.buffers.len() < BUFFERS_MAX;
+        let buffer = if known { buffer } else { (Auxtrace::ANY, Auxtrace::ANY) };
+        let sum = self.buffers.entry(buffer).or_default();
+        sum.records += held.records;
+        sum.bytes += held.bytes;
+        sum.psb += held.psb;
+    }
+
+    /// Takes in what a later batch holds.
+    pub(super) fn join(&mut self, later: AuxData) {
+        self.tracers.extend(later.tracers);
+        later.buffers.into_iter().for_each(|(buffer, held)| self.add(buffer, held));
+        self.times.join(later.times);
+    }
+
+    fn tracer(kind: u32) -> String {
+        let info = AuxtraceInfo { kind };
+        info.tracer().map_or_else(|| format!("unknown tracer {kind}"), ToOwned::to_owned)
+    }
+
+    fn has_psb(&self) -> bool {
+        self.tracers.contains(&INTEL_PT)
+    }
+
+    /// Lines for people: a name, and a few words.
+    pub(super) fn facts(&self) -> Vec<(&'static str, String)> {
+        let mut facts = Vec::new();
+        if !self.tracers.is_empty() {
+            let tracers: Vec<_> = self.tracers.iter().map(|&kind| AuxData::tracer(kind)).collect();
+            facts.push(("AUX tracer", tracers.join(", ")));
+        }
+        for (&(cpu, tid), held) in self.buffers.iter().take(SHOWN) {
+            let whose = match (cpu, tid) {
+                (Auxtrace::ANY, Auxtrace::ANY) => "of any CPU".to_owned(),
+                (Auxtrace::ANY, tid) => format!("of thread {tid}"),
+                (cpu, _) => format!("of CPU {cpu}"),
+            };
+            let (bytes, records) = (units::size(held.bytes), units::count(held.records));
+            let psb =
+                if self.has_psb() { format!(", {} PSB", units::count(held.psb)) } else { String::new() };
+            facts.push(("AUX buffer", format!("{whose}: {bytes} in {records} AUXTRACE{psb}")));
+        }
+        if self.buffers.len() > SHOWN {
+            let more = units::count((self.buffers.len() - SHOWN) as u64);
+            facts.push(("AUX buffer", format!("and {more} more (--json shows them)")));
+        }
+        if let Some((first, last)) = self.times.bounds() {
+            let (from, to, long) = (units::time(first), units::time(last), units::duration(last - first));
+            facts.push(("AUX records", format!("from {from} to {to}, {long}")));
+        }
+        facts
+    }
+
+    /// For JSON: what made the data, its buffers, and when it was there.
+    pub(super) fn json(&self) -> [Json; 3] {
+        let any = |number: u32| Some(number).filter(|&number| number != Auxtrace::ANY);
+        let buffer = |(&(cpu, tid), held): (&(u32, u32), &Held)| {
+            json!({
+                "cpu": any(cpu), "tid": any(tid), "records": held.records, "bytes": held.bytes,
+                "psb": self.has_psb().then_some(held.psb),
+            })
+        };
+        let times = self.times.bounds();
+        [
+            self.tracers.iter().map(|&kind| AuxData::tracer(kind)).collect(),
+            self.buffers.iter().map(buffer).collect(),
+            json!(times.map(|(first, last)| json!({"first": first.to_string(), "last": last.to_string()}))),
+        ]
+    }
+}

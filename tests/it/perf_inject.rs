@@ -1,0 +1,179 @@
+//! perfx in the place of perf inject: every option of it is on the page with the answer that perfx gives, and
+//! scripts that call it work through a link.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use crate::args;
+use crate::support::{Fixture, Ran, Stdin, clean, perfs, perfx, root, run, same_bytes, temp, workloads};
+
+/// Short and long options of a perf, as its help lists them.
+fn options_of(help: &str) -> BTreeSet<String> {
+    // The letters of --itrace are listed behind tabs.
+    let listed = help.lines().filter(|line| line.starts_with("    ") && line.trim_start().starts_with('-'));
+    let options = listed.flat_map(|line| {
+        let names = line.split_whitespace().take_while(|word| word.starts_with('-'));
+        names.map(|name| name.split(['[', '=', ',']).next().unwrap_or_default().to_owned())
+    });
+    options.collect()
+}
+
+/// The table of the page: each option, and what perfx does with it.
+fn table() -> BTreeMap<String, String> {
+    let page = fs::read_to_string(root().join("docs/guide/inject.md")).unwrap();
+    let (_, table) = page.split_once("| option | perfx inject | |\n").unwrap();
+    let rows = table.lines().take_while(|line| line.starts_with('|')).skip(1);
+    let mut options = BTreeMap::new();
+    for row in rows {
+        let mut cells = row.trim_matches('|').split(" | ");
+        let (names, answer) = (cells.next().unwrap(), cells.next().unwrap());
+        for name in names.split(", ") {
+            options.insert(name.trim().trim_matches('`').to_owned(), answer.trim().to_owned());
+        }
+    }
+    options
+}
+
+#[test]
+fn every_option_of_every_perf_inject_is_on_the_page() {
+    let table = table();
+    let mut there = BTreeSet::new();
+    for perf in perfs(&["perf", "perf-trixie", "perf-sid", "perf-new"]) {
+        let ran = perf.run(Stdin::Null, args!["inject", "-h"]);
+        let options = options_of(&(ran.text() + &ran.stderr));
+        assert!(options.len() > 20, "{}: {options:?}", perf.name);
+        for option in &options {
+            assert!(table.contains_key(option), "{option} of {} is not in the table", perf.name);
+        }
+        there.extend(options);
+    }
+    for option in table.keys().filter(|_| !there.is_empty()) {
+        assert!(there.contains(option), "{option} is an option of no perf here");
+    }
+}
+
+/// `refused` in the table: exit code 2, and the reason. All others are taken.
+#[test]
+fn every_option_is_answered_as_the_page_says() {
+    let line = |option: &str| {
+        let value = match option {
+            "-i" | "--input" | "-o" | "--output" => return None,
+            "-k" | "--vmlinux" | "--kallsyms" => "nowhere",
+            "--unwind-style" => "libdw",
+            "--known-build-ids" => "ab /bin/true",
+            "--guest-data" => "guest.data,1",
+            "--guestmount" => "nowhere",
+            _ => "",
+        };
+        Some((option.to_owned(), value))
+    };
+    let input = Fixture::new("recorded/plain.p61.data").path;
+    for (option, answer) in table() {
+        let Some((option, value)) = line(&option) else { continue };
+        let mut words = vec!["inject".into(), "-n".into(), (&option).into()];
+        words.extend((!value.is_empty()).then(|| value.into()));
+        words.push(input.clone().into_os_string());
+        let ran = perfx(words);
+        let said = &ran.stderr;
+        match answer.as_str() {
+            "refused" if option == "--itrace" => {
+                let aux = Fixture::new("crafted/aux-le.data").path;
+                let ran = perfx(args!["inject", "-n", option, aux]);
+                assert!(ran.code == Some(1) && ran.stderr.contains("perf must decode"), "{}", ran.stderr);
+            }
+            "refused" => {
+                assert_eq!(ran.code, Some(2), "{option}: {said}");
+                assert!(said.contains(&format!("perf inject has {option}; ")), "{option}: {said}");
+            }
+            "no effect" => {
+                assert_eq!(ran.code, Some(0), "{option}: {said}");
+                assert!(said.contains("has no effect"), "{option}: {said}");
+            }
+            "same" | "better" => assert!(!said.contains("unexpected argument"), "{option}: {said}"),
+            other => panic!("{option}: `{other}` is not an answer"),
+        }
+    }
+}
+
+/// A folder with the link `perf-inject`, and `perf`, which runs it for `perf inject` and the perf of this
+/// name otherwise.
+struct Shim(tempfile::TempDir);
+
+impl Shim {
+    fn new(perf: &str) -> Shim {
+        let folder = temp();
+        // Not by its name, which is the shim's own.
+        let search = std::env::var_os("PATH").unwrap();
+        let perf = std::env::split_paths(&search).map(|folder| folder.join(perf)).find(|path| path.is_file());
+        let perf = perf.unwrap_or_default();
+        symlink(env!("CARGO_BIN_EXE_perfx"), folder.path().join("perf-inject")).unwrap();
+        let script = format!(
+            "#!/bin/sh\nif [ \"$1\" = inject ]; then shift; exec perf-inject \"$@\"; fi\nexec {} \"$@\"\n",
+            perf.display()
+        );
+        let path = folder.path().join("bin/perf");
+        fs::create_dir(folder.path().join("bin")).unwrap();
+        fs::write(&path, script).unwrap();
+        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        Shim(folder)
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// A line of a shell in which `perf` is the shim.
+    fn run(&self, perf: &Path, line: &str) -> Ran {
+        let mut shell = clean("bash");
+        let path = std::env::var("PATH").unwrap();
+        let path = format!("{}:{}:{path}", self.path("bin").display(), self.0.path().display());
+        shell.args(["-ec", &format!("set -o pipefail; {line}")]).current_dir(self.0.path());
+        shell.env("PATH", path).env("HOME", self.0.path()).env("PAGER", "cat").env("prog", perf);
+        run(&mut shell, Stdin::Null)
+    }
+}
+
+#[test]
+fn a_link_called_perf_inject_keeps_what_was_there_as_perf_does() {
+    let shim = Shim::new("false");
+    let input = Fixture::new("recorded/plain.p61.data").path;
+    fs::copy(&input, shim.path("in.data")).unwrap();
+    fs::write(shim.path("out.data"), "what was there").unwrap();
+    let ran = shim.run(Path::new(""), "perf inject -b --buildid-all -v -f -k vmlinux -i in.data -o out.data");
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert_eq!(fs::read(shim.path("out.data.old")).unwrap(), b"what was there");
+    let wanted = shim.path("wanted.data");
+    perfx(args!["inject", "-b", "--buildid-all", input, "-o", wanted]).done().unwrap();
+    same_bytes("the output", &fs::read(wanted).unwrap(), &fs::read(shim.path("out.data")).unwrap()).unwrap();
+    let ran = shim.run(Path::new(""), "perf-inject -h");
+    assert!(ran.text().contains("--buildid-all") && ran.code == Some(0), "{}", ran.stderr);
+}
+
+/// As perf's own shell tests and others' scripts call it.
+#[test]
+fn scripts_that_call_perf_inject_work_through_the_link() {
+    let Some(work) = workloads() else { return };
+    let program = work.join("tmp/perfx-data/work/burn");
+    for perf in perfs(&["perf", "perf-new"]) {
+        let shim = Shim::new(perf.name);
+        if shim.run(&program, "perf record -q -e task-clock:u -o /dev/null $prog 1").code != Some(0) {
+            continue;
+        }
+        for line in [
+            "perf record -q -e task-clock:u -o - $prog 50 | perf report -i - --stdio | grep leaf_",
+            "perf record -q -e task-clock:u -o - $prog 50 | perf inject -b | perf report -i - --stdio | grep leaf_",
+            "perf record -q -g -e task-clock:u -o - $prog 50 | perf inject --mmap2-buildid-all | perf report -i - | grep leaf_",
+            "perf record -q -e task-clock:u -o a $prog 50; perf inject -B -i a -o b; perf report -i b --stdio | grep leaf_",
+            "perf record -q -e task-clock:u -o a $prog 50; perf inject -b -i a | perf report -i - --stdio | grep leaf_",
+            "perf record -q -z -F 5000 -e task-clock:u -o a $prog 50; perf inject -i a -o b; perf inject -i a -o b
+             perf report -i b --stdio | grep leaf_; test -e b.old",
+            "perf record -q -e task-clock:u -o a $prog 50; perf inject --build-ids --input a --output b --force -vv
+             perf buildid-list -i b | grep burn",
+        ] {
+            let ran = shim.run(&program, line);
+            assert_eq!(ran.code, Some(0), "{}: {line}\n{}{}", perf.name, ran.text(), ran.stderr);
+        }
+    }
+}

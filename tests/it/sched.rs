@@ -1,0 +1,259 @@
+//! `inject -s` merges sched_stat_* with sched_switch as perf inject does, and where perf can't; `off-cpu`
+//! needs sched_switch alone.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+use perfx_passes::parse_chain;
+use perfx_pipeline::OutputForm;
+
+use crate::args;
+use crate::promises::{Input, run};
+use crate::snapshots::same;
+use crate::support::{
+    Fixture, Perf, Stdin, each, perf, perfs, perfx, perfx_with, root, same_bytes, same_lines, temp,
+};
+
+/// Samples as perf shows them.
+fn samples(perf: &Perf, recording: &Path) -> Result<Vec<String>, String> {
+    let fields = "comm,tid,cpu,time,event,period,ip";
+    let ran = perf.run(Stdin::Null, args!["script", "-f", "--ns", "-F", fields, "-i", recording]).done()?;
+    Ok(ran.text().lines().map(ToOwned::to_owned).collect())
+}
+
+fn crafted(name: &str) -> std::path::PathBuf {
+    root().join(format!("tests/data/crafted/{name}.data"))
+}
+
+/// Exit code 3, and a line that says what is lost.
+fn inject(input: &Path, output: &Path, lost: &str) {
+    let ran = perfx(args!["inject", "-s", "-f", input, "-o", output]);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    assert!(ran.stderr.contains(lost), "{}", ran.stderr);
+}
+
+#[test]
+fn perf_shows_the_samples_that_perf_inject_makes() {
+    let perfs = perfs(&["perf", "perf-trixie", "perf-sid", "perf-new"]);
+    let names = ["recorded/sched-stat.p61", "recorded/sched-stat.p73", "crafted/sched-stat-le"];
+    let cases: Vec<_> = perfs
+        .iter()
+        .flat_map(|perf| names.map(|name| (perf, Fixture::new(&format!("{name}.data")))))
+        .filter(|(perf, fixture)| perf.can_read(&fixture.path))
+        .collect();
+    if perfs.is_empty() {
+        return;
+    }
+    each(
+        &cases,
+        |(perf, fixture)| format!("{} by {}", fixture.name, perf.name),
+        |(perf, fixture)| {
+            let folder = temp();
+            let (theirs, ours) = (folder.path().join("theirs"), folder.path().join("ours"));
+            perf.run(Stdin::Null, args!["inject", "-f", "-s", "-i", fixture.path, "-o", theirs]).done()?;
+            inject(&fixture.path, &ours, "sched_stat_* samples were dropped");
+            let wanted = samples(perf, &theirs)?;
+            assert!(!wanted.is_empty());
+            same_lines("samples", &wanted, &samples(perf, &ours)?)
+        },
+    );
+}
+
+/// perf inject -s crashes on the one, and writes nothing that can be read of the other.
+#[test]
+fn samples_are_merged_in_either_byte_order_and_every_form() {
+    let folder = temp();
+    let out = |name: &str| folder.path().join(name);
+    let dump = |path: &Path| -> Vec<String> {
+        let text = perfx(args!["dump", "--only", "SAMPLE", path]).text();
+        // Where a record lies differs by form.
+        text.lines()
+            .map(|line| line.split_once(' ').map_or(line, |(_, rest)| rest).trim().to_owned())
+            .collect()
+    };
+    inject(&crafted("sched-stat-le"), &out("le"), "2 sched_stat_* samples were dropped");
+    let wanted = dump(&out("le"));
+    assert_eq!(wanted.iter().filter(|line| line.contains("SAMPLE")).count(), 3, "{wanted:?}");
+    perfx(args!["compress", "-q", crafted("sched-stat-le"), "-o", out("z")]).done().unwrap();
+    for (name, input) in [("pipe", crafted("sched-stat-pipe-le")), ("from-z", out("z"))] {
+        inject(&input, &out(name), "2 sched_stat_* samples were dropped");
+        same_lines(name, &wanted, &dump(&out(name))).unwrap();
+    }
+    let piped = fs::read(crafted("sched-stat-pipe-le")).unwrap();
+    let ran = perfx_with(Stdin::Pipe(&piped), args!["inject", "-q", "-s", "-o", out("stdin")]);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    same_bytes(
+        "from a file and from a pipe",
+        &fs::read(out("pipe")).unwrap(),
+        &fs::read(out("stdin")).unwrap(),
+    )
+    .unwrap();
+    inject(&crafted("sched-stat-be"), &out("be"), "2 sched_stat_* samples were dropped");
+    if let Some(perf) = perf("perf-new") {
+        same_lines("be", &samples(&perf, &out("le")).unwrap(), &samples(&perf, &out("be")).unwrap()).unwrap();
+    }
+}
+
+#[test]
+fn a_new_task_does_not_get_the_call_chain_of_an_old_one_with_its_number() {
+    let folder = temp();
+    let out = folder.path().join("out.data");
+    inject(&crafted("sched-stat-mixed-le"), &out, "3 sched_stat_* samples were dropped");
+    same("sched", "sched-stat-mixed-le", &perfx(args!["dump", "--only", "SAMPLE", out]).text());
+}
+
+#[test]
+fn build_ids_can_be_injected_in_the_same_run() {
+    let folder = temp();
+    let out = folder.path().join("out.data");
+    let known = "b0 /tmp/perfx-data/work/crew";
+    let input = Fixture::new("recorded/sched-stat.p61.data").path;
+    let ran = perfx(args!["inject", "-s", "-b", "--no-files", "--known-build-ids", known, input, "-o", out]);
+    assert!(
+        ran.stderr.contains("2 HEADER_BUILD_ID records") && ran.stderr.contains("merged"),
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
+fn without_the_events_the_recording_stays_as_it_is() {
+    let folder = temp();
+    let out = folder.path().join("out.data");
+    for (input, line, what) in [
+        ("plain.p61", "inject -s", "there is no event sched:sched_switch"),
+        ("off-cpu.p61", "inject -s", "there is no event sched:sched_stat_*"),
+        ("exec-tracepoint.p61", "off-cpu", "there is no event sched:sched_switch"),
+    ] {
+        let input = Fixture::new(&format!("recorded/{input}.data"));
+        let line = line.split(' ').map(Into::into).chain(args!["-f", input.path, "-o", out]);
+        let ran = perfx(line);
+        assert!(ran.code == Some(3) && ran.stderr.contains(what), "{}", ran.stderr);
+        same_bytes(&input.name, &input.bytes(), &fs::read(&out).unwrap()).unwrap();
+    }
+}
+
+/// Bits of `attr.sample_type`: without the one there is no place for the times, without the other no task.
+#[test]
+fn an_event_without_a_period_or_raw_data_is_an_error_that_names_it() {
+    let bytes = fs::read(crafted("sched-stat-le")).unwrap();
+    let folder = temp();
+    let (input, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
+    // The attrs begin at 0x98, 112 bytes and their ids' place each; `sample_type` is at byte 24.
+    for (event, bit, what) in [
+        (1, 8, "event 1, sched:sched_switch: its samples have no PERIOD: record with --period"),
+        (0, 10, "event 0, sched:sched_stat_sleep: its samples have no RAW: record with --raw-samples"),
+    ] {
+        let mut bytes = bytes.clone();
+        bytes[0x98 + event * 128 + 24 + bit / 8] &= !(1 << (bit % 8));
+        fs::write(&input, bytes).unwrap();
+        let ran = perfx(args!["inject", "-s", input, "-o", out]);
+        assert!(ran.code == Some(1) && !out.exists(), "{}", ran.stderr);
+        assert!(ran.stderr.contains(what), "{}", ran.stderr);
+    }
+}
+
+/// From what perf shows of the recording: how long each task was away after each of its switches, ns.
+fn away(perf: &Perf, recording: &Path) -> Vec<(String, u64, u64)> {
+    let fields = "tid,time,event,trace";
+    let args = args!["script", "-f", "--ns", "--show-switch-events", "-F", fields, "-i", recording];
+    let text = perf.run(Stdin::Null, args).done().unwrap().text();
+    let mut left = HashMap::new();
+    let mut away = Vec::new();
+    for line in text.lines() {
+        let mut words = line.split_whitespace();
+        let (Some(tid), Some(time), Some(what)) = (words.next(), words.next(), words.next()) else {
+            continue;
+        };
+        let Ok(time) = time.trim_end_matches(':').replace('.', "").parse::<u64>() else { continue };
+        let next = words.clone().find_map(|word| word.strip_prefix("next_pid="));
+        let back =
+            if what == "PERF_RECORD_SWITCH" { words.find(|&word| word == "IN").map(|_| tid) } else { next };
+        if let Some((back, since)) = back.and_then(|tid| left.remove_entry(tid)) {
+            away.push((back, time, time - since));
+        }
+        if next.is_some() {
+            left.insert(tid.to_owned(), time);
+        }
+    }
+    away.sort_unstable();
+    away
+}
+
+#[test]
+fn off_cpu_gives_the_time_between_the_way_out_and_the_way_back() {
+    for perf in perfs(&["perf", "perf-new"]) {
+        for name in ["off-cpu.p61", "off-cpu.p73"] {
+            let input = Fixture::new(&format!("recorded/{name}.data"));
+            if !perf.can_read(&input.path) {
+                continue;
+            }
+            let folder = temp();
+            let out = folder.path().join("out.data");
+            let ran = perfx(args!["off-cpu", input.path, "-o", out]);
+            assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+            let fields = args!["script", "-f", "--ns", "-F", "tid,time,period", "-i", out];
+            let text = perf.run(Stdin::Null, fields).done().unwrap().text();
+            let mut made: Vec<_> = text
+                .lines()
+                .filter_map(|line| {
+                    let mut words = line.split_whitespace();
+                    let (tid, time) = (words.next()?.to_owned(), words.next()?);
+                    let time = time.trim_end_matches(':').replace('.', "").parse().ok()?;
+                    Some((tid, time, words.next()?.parse().ok()?))
+                })
+                .collect();
+            made.sort_unstable();
+            let wanted = away(&perf, &input.path);
+            assert!(wanted.len() > 5, "{name}: {wanted:?}");
+            assert_eq!(made, wanted, "{name} by {}", perf.name);
+        }
+    }
+}
+
+#[test]
+fn off_cpu_needs_no_switch_records_where_all_cpus_are_recorded() {
+    let folder = temp();
+    let out = folder.path().join("out.data");
+    for (name, options) in [("off-cpu", &[][..]), ("off-cpu-blocked", &["--blocked"])] {
+        let line = args!["off-cpu", "-f", crafted("sched-stat-le"), "-o", out];
+        let ran = perfx(line.into_iter().chain(options.iter().map(Into::into)));
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        let events = ["--only", "SAMPLE"].map(Into::into);
+        let text = perfx(args!["dump", out].into_iter().chain(events)).text();
+        let switches: String = text
+            .split_inclusive('\n')
+            .filter(|line| line.contains(" id=23 ") || line.contains(" id=24 "))
+            .collect();
+        let said: String = ran
+            .stderr
+            .lines()
+            .filter(|line| line.contains("sample"))
+            .map(|line| format!("{line}\n"))
+            .collect();
+        same("sched", name, &format!("{said}{switches}"));
+    }
+}
+
+/// Where only some tasks are recorded, and their ways back are not.
+#[test]
+fn off_cpu_says_how_to_record_what_is_missing() {
+    let folder = temp();
+    let out = folder.path().join("out.data");
+    let input = Fixture::new("recorded/sched-stat.p73.data").path;
+    let ran = perfx(args!["off-cpu", input, "-o", out]);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    assert!(ran.stderr.contains("record with --switch-events, or all CPUs (-a)"), "{}", ran.stderr);
+}
+
+/// A pass in a chain behind another sees what that one has changed.
+#[test]
+fn samples_that_a_filter_dropped_are_not_merged() {
+    let bytes = fs::read(crafted("sched-stat-le")).unwrap();
+    let passes = |chain| parse_chain(chain).unwrap();
+    let open = || Input::Bytes(&bytes).open().unwrap();
+    let (outcome, _) = run(open(), passes("filter:exclude-tid=102,sched-stat"), OutputForm::File, 1).unwrap();
+    let lines: Vec<_> = outcome.report.lines.iter().map(|(_, line)| line.as_str()).collect();
+    assert!(lines.iter().any(|line| line.starts_with("1 sched_stat_* sample was")), "{lines:?}");
+}

@@ -1,0 +1,199 @@
+//! `strip` leaves out AUX data, events and switches, and what is left is a sound recording.
+
+use std::fs;
+use std::path::Path;
+
+use perfx_format::{Feature, RecordType, sample_type as st};
+
+use crate::args;
+use crate::promises::{Holds, Input};
+use crate::snapshots::same;
+use crate::support::{
+    Fixture, Form, Perf, Stdin, crafted, each_fixture, named, perfs, perfx, same_lines, temp,
+};
+
+fn strip(input: &Path, output: &Path, options: &[&str]) -> Result<(), String> {
+    let options = options.iter().map(Into::into);
+    let ran = perfx(args!["strip", "-f", input, "-o", output].into_iter().chain(options));
+    if ran.code == Some(0) { Ok(()) } else { Err(ran.stderr) }
+}
+
+fn shown(perf: &Perf, recording: &Path) -> Vec<String> {
+    let ran = perf.run(Stdin::Null, args!["script", "-f", "-F", "tid,event,ip", "-i", recording]);
+    // Columns are as wide as events' names.
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    ran.text().lines().map(words).collect()
+}
+
+#[test]
+fn nothing_of_aux_data_is_left() {
+    let aux = [
+        RecordType::AUXTRACE,
+        RecordType::AUXTRACE_INFO,
+        RecordType::AUXTRACE_ERROR,
+        RecordType::AUX,
+        RecordType::ITRACE_START,
+        RecordType::AUX_OUTPUT_HW_ID,
+    ];
+    let mut fixtures = named("crafted/aux");
+    // Of the last two a record ends behind the end of the file.
+    fixtures.retain(|fixture| fixture.form != Form::Directory);
+    fixtures.retain(|fixture| !["beyond", "overflow"].iter().any(|part| fixture.name.contains(part)));
+    each_fixture(&fixtures, |fixture| {
+        let folder = temp();
+        let out = folder.path().join("out.data");
+        let before = Holds::of(&Input::Bytes(&fixture.bytes())).ok_or("it can't be opened")?;
+        strip(&fixture.path, &out, &["--aux"])?;
+        let bytes = fs::read(&out).unwrap();
+        let recording = Input::Bytes(&bytes).open().unwrap();
+        assert!(!recording.features.contains_key(&Feature::AUXTRACE));
+        assert!(recording.events.iter().all(|event| event.attr().sample_type & st::AUX == 0));
+        let after = Holds::of(&Input::Bytes(&bytes)).ok_or("what was written can't be opened")?;
+        for kind in aux {
+            assert!(!after.kinds.contains_key(&kind), "{kind}");
+        }
+        for (kind, count) in before.kinds.iter().filter(|(kind, _)| !aux.contains(kind)) {
+            let is_same = after.kinds.get(kind) == Some(count);
+            let of_form = *kind == RecordType::HEADER_ATTR || *kind == RecordType::HEADER_FEATURE;
+            assert!(is_same || of_form || *kind == RecordType::EVENT_UPDATE, "{kind}");
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn what_is_left_has_neither_the_event_nor_the_bit() {
+    let folder = temp();
+    let out = folder.path().join("out.data");
+    let mut text = String::new();
+    for name in ["aux-le", "aux-pipe-be", "aux-samples"] {
+        let input = Fixture::new(&format!("crafted/{name}.data")).path;
+        let ran = perfx(args!["strip", "--aux", "-f", input, "-o", out]);
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        let said = ran.stderr.lines().filter(|line| line.contains("left out"));
+        let said: String = said.map(|line| format!("{line}\n")).collect();
+        let dump = perfx(args!["dump", out]).text();
+        let head = dump.lines().take_while(|line| !line.starts_with("0x"));
+        let is_told = |line: &&str| {
+            ["event ", "  name:", "  sample_type:", "  ids:", "  aux"]
+                .iter()
+                .any(|front| line.starts_with(front))
+        };
+        let head: String = head.filter(is_told).map(|line| format!("{line}\n")).collect();
+        text += &format!("{name}\n{said}{head}\n");
+    }
+    same("strip", "aux", &text);
+}
+
+#[test]
+fn samples_lose_their_aux_data_and_nothing_else() {
+    let folder = temp();
+    let out = folder.path().join("out.data");
+    let input = Fixture::new("crafted/aux-samples.data").path;
+    strip(&input, &out, &["--aux"]).unwrap();
+    let dump = |path: &Path| perfx(args!["dump", "--only", "SAMPLE", path]).text();
+    let fields = |line: &str| -> String {
+        let words = line.split(' ').filter(|word| !word.starts_with("0x") && !word.starts_with("size="));
+        words.take_while(|word| !word.starts_with("aux=")).collect::<Vec<_>>().join(" ")
+    };
+    let lines = |path: &Path| dump(path).lines().map(fields).collect::<Vec<_>>();
+    same_lines("samples", &lines(&input), &lines(&out)).unwrap();
+    assert!(dump(&input).contains(" aux=") && !dump(&out).contains(" aux="));
+}
+
+#[test]
+fn events_go_with_all_that_names_them() {
+    for perf in perfs(&["perf", "perf-new"]) {
+        let folder = temp();
+        let out = folder.path().join("out.data");
+        for name in ["recorded/several.p61.data", "recorded/group.p61.data", "recorded/pipe-group.p61.data"] {
+            let input = Fixture::new(name).path;
+            strip(&input, &out, &["--events", "page-faults,cs"]).unwrap();
+            let (before, after) = (shown(&perf, &input), shown(&perf, &out));
+            let stays = |line: &&String| !line.contains("page-faults") && !line.contains(" cs:");
+            let wanted: Vec<String> = before.iter().filter(stays).cloned().collect();
+            assert!(wanted.len() < before.len(), "{name}: there was nothing to leave out");
+            same_lines(name, &wanted, &after).unwrap();
+            let events = perf.run(Stdin::Null, args!["evlist", "-f", "-g", "-i", out]).text();
+            assert!(events.contains("task-clock") && !events.contains("page-faults"), "{name}: {events}");
+        }
+    }
+}
+
+#[test]
+fn switches_go_and_nothing_else() {
+    let folder = temp();
+    let out = folder.path().join("out.data");
+    let fixture = Fixture::new("recorded/switch.p61.data");
+    strip(&fixture.path, &out, &["--switches"]).unwrap();
+    let dump = |path: &Path| -> Vec<String> {
+        let text = perfx(args!["dump", "--raw", path]).text();
+        text.lines()
+            .filter_map(|line| line.strip_prefix("0x")?.split_once(' '))
+            .map(|(_, rest)| rest.to_owned())
+            .collect()
+    };
+    let mut wanted = dump(&fixture.path);
+    wanted.retain(|line| !line.starts_with("SWITCH "));
+    assert!(wanted.len() < dump(&fixture.path).len());
+    same_lines("records", &wanted, &dump(&out)).unwrap();
+}
+
+/// perf decodes, and perfx then leaves out what perf's --strip would have.
+#[test]
+fn recorded_events_are_left_out_as_perf_inject_strip_does() {
+    for perf in perfs(&["perf", "perf-new"]) {
+        let folder = temp();
+        let path = |name: &str| folder.path().join(name);
+        let input = Fixture::new("crafted/aux-le.data").path;
+        for (name, strip) in [("decoded", &[][..]), ("theirs", &["--strip"])] {
+            let options = strip.iter().map(Into::into);
+            let line = args!["inject", "-f", "--itrace=b", "-i", input, "-o", path(name)];
+            perf.run(Stdin::Null, line.into_iter().chain(options)).done().unwrap();
+        }
+        let wanted = shown(&perf, &path("theirs"));
+        assert!(wanted.len() > 100);
+        strip(&path("decoded"), &path("ours"), &["--recorded"]).unwrap();
+        same_lines("strip --recorded", &wanted, &shown(&perf, &path("ours"))).unwrap();
+        let events = perf.run(Stdin::Null, args!["evlist", "-f", "-i", path("ours")]).text();
+        let decoded = |line: &str| line.starts_with("branches");
+        assert!(events.lines().all(|line| decoded(line) || line.contains("dummy")), "{events}");
+        perfx(args!["inject", "--strip", "-q", path("decoded"), "-o", path("inject")]).done().unwrap();
+        assert_eq!(fs::read(path("ours")).unwrap(), fs::read(path("inject")).unwrap());
+    }
+}
+
+#[test]
+fn what_is_not_decoded_is_told_what_to_use() {
+    let folder = temp();
+    let out = folder.path().join("out.data");
+    for (name, line, code, parts) in [
+        (
+            "aux-le",
+            "inject --itrace=i100usle --strip",
+            1,
+            &["Intel BTS", "perf inject --itrace=i100usle --strip -i "][..],
+        ),
+        ("aux-spe", "inject --itrace", 1, &["Arm SPE", "perf inject --itrace -i ", "perfx strip --aux"]),
+        (
+            "aux-pipe-le",
+            "inject --strip",
+            1,
+            &["no event that perf inject --itrace has decoded", "strip --aux"],
+        ),
+        ("aux-samples", "strip", 3, &["nothing to strip: give --aux"]),
+        ("chain-le", "strip --aux", 3, &["there is no AUX data"]),
+        ("chain-le", "inject --itrace", 3, &["there is no AUX data to decode"]),
+    ] {
+        let found =
+            crafted().into_iter().find(|fixture| fixture.name.ends_with(&format!("{name}.data"))).unwrap();
+        let words = line.split(' ').map(Into::into).chain(args![found.path, "-f", "-o", out]);
+        let ran = perfx(words);
+        assert_eq!(ran.code, Some(code), "{line}: {}", ran.stderr);
+        for part in parts {
+            assert!(ran.stderr.contains(part), "{line}: {}", ran.stderr);
+        }
+        assert!(code == 3 || !out.exists());
+        let _ = fs::remove_file(&out);
+    }
+}
