@@ -17,7 +17,7 @@ use perfx_pipeline::{Emit, Fork, Level, Needs, Pass, Place, Rewrite, Session, St
 use crate::support::ids::{Correction, IdArgs, IdOptions, Ids, MappedIds, cpumode_of, dso_name};
 use crate::support::options::PassOptions;
 use perfx_model::guests::Guests;
-use perfx_model::hits::{Hits, Mapped, Spot};
+use perfx_model::hits::{FirstUse, Hits, Mapped};
 
 /// The pass.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ struct HitSurvey {
     found: Found,
     hits: Hits,
     /// The first mapping of each DSO.
-    spots: Arc<[Spot]>,
+    first_uses: Arc<[FirstUse]>,
 }
 
 /// Inserts records before the records at these places.
@@ -121,20 +121,20 @@ struct Found {
 impl Found {
     /// Finds a DSO's id and adds the feature's entry. Returns the record to insert, unless the input has one
     /// in time.
-    fn take(&mut self, dso: &Dso, flags: u32, spot: &Spot, endian: Endian) -> Option<Vec<u8>> {
-        let id = self.ids.as_mut()?.find_once(dso, flags, spot.pid)?;
+    fn take(&mut self, dso: &Dso, flags: u32, first_use: &FirstUse, endian: Endian) -> Option<Vec<u8>> {
+        let id = self.ids.as_mut()?.find_once(dso, flags, first_use.pid)?;
         let (pid, name) = (dso.machine.pid(), dso_name(dso));
         let entry = BuildIdEntry::new(cpumode_of(dso), pid, id.as_bytes(), name);
         entry.write_section(endian, &mut self.entries)?;
         self.entry_count += 1;
         let key = (pid, Box::from(name));
-        let in_time = self.told.get(&key).is_some_and(|told| told.is_before(spot.origin));
+        let in_time = self.told.get(&key).is_some_and(|told| told.is_before(first_use.origin));
         if dso.tells_id() || in_time {
             return None;
         }
-        self.told.insert(key, spot.origin);
+        self.told.insert(key, first_use.origin);
         let mut record = Vec::new();
-        entry.write_record(&spot.trailer, endian, &mut record)?;
+        entry.write_record(&first_use.trailer, endian, &mut record)?;
         Some(record)
     }
 
@@ -270,7 +270,7 @@ impl Survey for MapSurvey {
     fn end(self, session: &mut Session) -> Result<Stage> {
         let MapSurvey { options, mut found, mapped } = self;
         let aux = mapped.has_aux();
-        let (spots, hits) = mapped.into_hits();
+        let (first_uses, hits) = mapped.into_hits();
         let spaces = hits.spaces().clone();
         found.start(Ids::new(&options.ids, session, spaces.dsos()), session.endian);
         spaces.dsos().iter().for_each(|(dso, _)| found.mapped.learn(dso));
@@ -282,10 +282,10 @@ impl Survey for MapSurvey {
             );
         }
         if aux || options.all {
-            let spots = (0..).zip(spots).collect();
-            return Ok(PlaceRecords::stage(options, found, &spaces, spots, session));
+            let first_uses = (0..).zip(first_uses).collect();
+            return Ok(PlaceRecords::stage(options, found, &spaces, first_uses, session));
         }
-        Ok(Stage::survey(HitSurvey { options, found, hits, spots: spots.into() }))
+        Ok(Stage::survey(HitSurvey { options, found, hits, first_uses: first_uses.into() }))
     }
 }
 
@@ -296,8 +296,8 @@ impl Survey for HitSurvey {
     }
 
     fn end(self, session: &mut Session) -> Result<Stage> {
-        let HitSurvey { options, found, mut hits, spots: mapped } = self;
-        let mut spots = hits.take_first();
+        let HitSurvey { options, found, mut hits, first_uses: mapped } = self;
+        let mut first_uses = hits.take_first();
         let unwound = hits.unwound_dsos();
         if !unwound.is_empty() {
             let dsos = counted(unwound.len() as u64, "more DSO", "more DSOs");
@@ -309,16 +309,16 @@ impl Survey for HitSurvey {
                 ),
             );
         }
-        spots.extend(unwound.into_iter().map(|dso| (dso, mapped[dso as usize].clone())));
+        first_uses.extend(unwound.into_iter().map(|dso| (dso, mapped[dso as usize].clone())));
         drop(mapped);
-        Ok(PlaceRecords::stage(options, found, hits.spaces(), spots, session))
+        Ok(PlaceRecords::stage(options, found, hits.spaces(), first_uses, session))
     }
 }
 
 impl Fork for HitSurvey {
     fn fork(&self) -> HitSurvey {
-        let (options, spots) = (self.options.clone(), self.spots.clone());
-        HitSurvey { options, found: Found::default(), hits: self.hits.fork(), spots }
+        let (options, first_uses) = (self.options.clone(), self.first_uses.clone());
+        HitSurvey { options, found: Found::default(), hits: self.hits.fork(), first_uses }
     }
 
     fn absorb(&mut self, later: HitSurvey) -> Result<()> {
@@ -333,14 +333,14 @@ impl PlaceRecords {
         options: BuildIdsOptions,
         mut found: Found,
         spaces: &AddressSpaces,
-        spots: Vec<(u32, Spot)>,
+        first_uses: Vec<(u32, FirstUse)>,
         session: &Session,
     ) -> Stage {
         let mut placed: HashMap<Place, Vec<Vec<u8>>> = HashMap::new();
-        for (number, spot) in spots {
+        for (number, first_use) in first_uses {
             let (dso, flags) = &spaces.dsos()[number as usize];
-            let record = found.take(dso, *flags, &spot, session.endian);
-            if let (Some(record), Some(place)) = (record, session.place(spot.origin)) {
+            let record = found.take(dso, *flags, &first_use, session.endian);
+            if let (Some(record), Some(place)) = (record, session.place(first_use.origin)) {
                 placed.entry(place).or_default().push(record);
             }
         }
@@ -393,8 +393,8 @@ impl Rewrite for Stream {
         } else if let Some(mapping) = Mapping::read(&record, layouts) {
             let dso = mapping.dso(&record, self.guests.machine(&record, layouts, Some(mapping.pid)));
             if !self.seen.contains(&dso) {
-                let spot = Spot::of_mapping(&record, layouts);
-                let new = self.found.take(&dso, mapping.flags, &spot, record.endian());
+                let first_use = FirstUse::of_mapping(&record, layouts);
+                let new = self.found.take(&dso, mapping.flags, &first_use, record.endian());
                 self.seen.insert(dso);
                 if let Some(new) = new.filter(|_| !self.options.feature_only) {
                     self.found.record_count += 1;

@@ -14,7 +14,6 @@ mod index;
 mod input;
 mod lists;
 mod missing_ids;
-mod sorter;
 pub(crate) mod spec;
 mod unite;
 
@@ -24,7 +23,6 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use perfx_format::features::SampleTime;
-use perfx_format::header::Severity;
 use perfx_format::read::{Batch, KCORE_DIR, Recording};
 use perfx_format::record::builder::finished_round;
 use perfx_format::{Feature, Kinds, Layouts, Record, RecordType, named_pid, sample_type};
@@ -38,7 +36,7 @@ use crate::support::text::by_kind;
 use chunks::Chunks;
 use input::{Input, InputFacts, Translator, check_times};
 use missing_ids::lacking;
-use sorter::PreparedBatch;
+use perfx_format::read::sort::PreparedBatch;
 use spec::InputSpec;
 use unite::{JoinSource, Union, clocks, one_kernel, unite_features};
 
@@ -111,9 +109,9 @@ struct IndexSurvey {
 
 /// Prescans the first input: translates the records of a batch ahead of time.
 #[derive(Debug)]
-struct HoldBatch {
+struct PrepareBatch {
     translator: Arc<Translator>,
-    held: Option<PreparedBatch>,
+    prepared: Option<PreparedBatch>,
 }
 
 /// The report for a recording that is already sorted.
@@ -145,12 +143,11 @@ impl CombineOptions {
             );
             recording.check_whole()?;
             for fault in &recording.faults {
-                let level = if fault.severity == Severity::Loss { Level::Loss } else { Level::Warning };
-                session.report.say(level, fault.to_error().file(&name).to_string());
+                session.report.say_fault(fault, &name);
             }
             Layouts::new(&recording.events).check_ids().map_err(|e| e.file(&name))?;
             let facts = InputFacts::of(&mut recording, session.threads)?;
-            facts.torn.iter().for_each(|torn| session.report.say(Level::Loss, torn.clone()));
+            facts.fragments.iter().for_each(|fragment| session.report.say(Level::Loss, fragment.clone()));
             for (feature, section) in &facts.features {
                 recording.features.entry(*feature).or_insert_with(|| section.clone());
             }
@@ -166,7 +163,7 @@ impl CombineOptions {
         mut step: Option<Box<dyn Step>>,
         session: &mut Begin<'_>,
     ) -> Result<Stage> {
-        facts.settle();
+        facts.end_survey();
         if let Some(step) = &mut step
             && !step.begin(session)?
         {
@@ -456,9 +453,16 @@ impl There {
 }
 
 impl Deduplicator {
-    /// True if the record repeats an earlier one. `meets`: another input has a record of the same time.
-    fn repeats(&mut self, record: &Record<'_>, key: u64, input: usize, timeless: bool, meets: bool) -> bool {
-        let is_state = STATE.has(record.kind());
+    /// The record says nothing new. `shares_time`: another input has a record of the same time.
+    fn repeats(
+        &mut self,
+        record: &Record<'_>,
+        key: u64,
+        input: usize,
+        timeless: bool,
+        shares_time: bool,
+    ) -> bool {
+        let is_state = STATE.contains(record.kind());
         if timeless && is_state {
             let changes = self.changes.get(&owner(record)).copied().unwrap_or(0);
             let before = self.timeless.insert(self.digests.of(record.bytes()), changes);
@@ -480,10 +484,10 @@ impl Deduplicator {
             self.there.clear();
         }
         let mut again = false;
-        if meets || !self.there.inputs.is_empty() {
+        if shares_time || !self.there.inputs.is_empty() {
             let digest = self.digests.of(record.bytes());
             again = self.there.has(digest, input);
-            if meets {
+            if shares_time {
                 self.there.add(digest, input, is_state);
             }
         }
@@ -506,7 +510,7 @@ struct Combining {
     inputs: Vec<Input>,
     /// The first input's current batch. If this pass is the first of the chain, a prescan has already
     /// prepared all its records.
-    held: Option<PreparedBatch>,
+    prepared: Option<PreparedBatch>,
     prescanned: bool,
     /// ID_INDEX records to write before all others.
     index: Vec<Vec<u8>>,
@@ -530,7 +534,7 @@ impl Combining {
         let chunks = Chunks::default();
         Combining {
             inputs,
-            held: None,
+            prepared: None,
             prescanned: false,
             index,
             deduplicator,
@@ -579,10 +583,10 @@ impl Combining {
                 let timeless = ready.is_timeless();
                 let record = input.record(&ready)?;
                 let size = record.whole_size() as usize;
-                let meets = next.is_some_and(|next| next.0 == key);
+                let shares_time = next.is_some_and(|next| next.0 == key);
                 let again = deduplicator.as_mut().is_some_and(|deduplicator| {
                     chunks.repeats(&record, number)
-                        || deduplicator.repeats(&record, key, number, timeless, meets)
+                        || deduplicator.repeats(&record, key, number, timeless, shares_time)
                 });
                 if !again {
                     if timeless && *pending && record.kind().is_kernel() {
@@ -740,13 +744,13 @@ impl Rewrite for Combining {
 
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
         let Some(first) = self.inputs.first() else { return Ok(()) };
-        first.translator.push(&record, out.layouts(), self.held.get_or_insert_default())
+        first.translator.push(&record, out.layouts(), self.prepared.get_or_insert_default())
     }
 
     fn end_batch(&mut self, out: &mut Emit<'_>) -> Result<()> {
-        let held = self.held.take().unwrap_or_default();
+        let prepared = self.prepared.take().unwrap_or_default();
         let Some(first) = self.inputs.first_mut() else { return Ok(()) };
-        let level = first.take(held)?;
+        let level = first.take(prepared)?;
         self.put(Some(level), PUT_MAX, out).map(drop)
     }
 
@@ -765,27 +769,27 @@ impl Rewrite for Combining {
 }
 
 impl Prescanned for Combining {
-    type Prescan = HoldBatch;
+    type Prescan = PrepareBatch;
 
-    fn prescan(&self) -> HoldBatch {
+    fn prescan(&self) -> PrepareBatch {
         let translator = self.inputs.first().map(|first| first.translator.clone());
-        HoldBatch { translator: translator.unwrap_or_default(), held: None }
+        PrepareBatch { translator: translator.unwrap_or_default(), prepared: None }
     }
 
-    fn absorb_prescan(&mut self, prescan: HoldBatch) -> Result<()> {
-        self.held = prescan.held;
+    fn absorb_prescan(&mut self, prescan: PrepareBatch) -> Result<()> {
+        self.prepared = prescan.prepared;
         self.prescanned = true;
         Ok(())
     }
 }
 
-impl Prescan for HoldBatch {
-    fn fork(&self) -> HoldBatch {
-        HoldBatch { translator: self.translator.clone(), held: None }
+impl Prescan for PrepareBatch {
+    fn fork(&self) -> PrepareBatch {
+        PrepareBatch { translator: self.translator.clone(), prepared: None }
     }
 
     fn batch(&mut self, batch: &Batch) -> Result<()> {
-        self.held = Some(input::held(batch, &self.translator, true)?);
+        self.prepared = Some(input::prepare(batch, &self.translator, true)?);
         Ok(())
     }
 }
@@ -809,10 +813,10 @@ mod tests {
     #[test]
     fn of_many_records_of_one_moment_each_is_compared_once() {
         let mut deduplicator = Deduplicator::default();
-        let mut repeats = |kind, number, input, meets| {
+        let mut repeats = |kind, number, input, shares_time| {
             let bytes = record(kind, number);
             let record = Record::new(&bytes, &[], Origin::Synthetic, Endian::Little).unwrap();
-            deduplicator.repeats(&record, 5, input, false, meets)
+            deduplicator.repeats(&record, 5, input, false, shares_time)
         };
         // Comparing each with all others would take hours.
         let many = 1 << 20;

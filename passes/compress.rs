@@ -26,8 +26,9 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use clap::Args;
 use perfx_format::features::Compressed;
 use perfx_format::read::Recording;
+use perfx_format::record::compressed::{compressed_head_size, compressed_record};
 use perfx_format::{
-    Bytes, Endian, Feature, HEADER_SIZE, Kinds, Layouts, RECORD_SIZE_MAX, Record, RecordType, sample_type,
+    Bytes, Endian, Feature, Kinds, Layouts, RECORD_SIZE_MAX, Record, RecordType, sample_type,
 };
 use perfx_pipeline::{Emit, Fork, Level, Needs, OutputForm, Pass, Rewrite, Session, Stage, count, counted};
 use zstd::bulk::Compressor;
@@ -274,7 +275,8 @@ impl Compress {
             let held = &run.bytes[start..end];
             match piece {
                 Some(piece) => {
-                    let record = self.record_of(piece, endian);
+                    let record = compressed_record(self.kind(), piece, endian);
+                    let record = record.context("internal error: a piece that does not fit in a record")?;
                     self.done.held += held.len() as u64;
                     self.done.largest = self.done.largest.max(held.len());
                     self.done.pieces += 1;
@@ -297,31 +299,16 @@ impl Compress {
         Ok(())
     }
 
-    /// Bytes before the piece in a record.
+    fn kind(&self) -> RecordType {
+        if self.options.compressed2 { RecordType::COMPRESSED2 } else { RecordType::COMPRESSED }
+    }
+
     fn head_size(&self) -> usize {
-        if self.options.compressed2 { HEADER_SIZE + 8 } else { HEADER_SIZE }
+        compressed_head_size(self.kind())
     }
 
     fn piece_max(&self) -> usize {
         RECORD_SIZE_MAX - self.head_size()
-    }
-
-    fn record_of(&self, piece: &[u8], endian: Endian) -> Vec<u8> {
-        let head = self.head_size();
-        let (kind, size) = match self.options.compressed2 {
-            true => (RecordType::COMPRESSED2, (head + piece.len()).next_multiple_of(8)),
-            false => (RecordType::COMPRESSED, head + piece.len()),
-        };
-        let mut record = Vec::with_capacity(size);
-        record.extend(endian.bytes_u32(kind.0));
-        record.extend(endian.bytes_u16(0));
-        record.extend(endian.bytes_u16(size as u16));
-        if self.options.compressed2 {
-            record.extend(endian.bytes_u64(piece.len() as u64));
-        }
-        record.extend(piece);
-        record.resize(size, 0);
-        record
     }
 
     fn feature(&self, form: OutputForm) -> Compressed {

@@ -5,6 +5,7 @@
 //! code had been needs a mapping of its own, at the time it was loaded.
 
 mod dumps;
+mod options;
 mod plan;
 mod recorded;
 
@@ -13,14 +14,14 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, ensure};
-use clap::{Args, ValueEnum};
+use anyhow::Result;
+use clap::Args;
 use perfx_format::read::Recording;
 use perfx_format::{Kinds, Layouts, Origin, Record};
 use perfx_pipeline::{Emit, Fork, Needs, Pass, Place, Rewrite, Session, Stage, Survey};
 
 use crate::support::options::PassOptions;
-use dumps::Places;
+pub use options::{JitLayout, JitOptions};
 use plan::{Plan, Planner};
 use recorded::Recorded;
 
@@ -28,42 +29,6 @@ use recorded::Recorded;
 #[derive(Debug)]
 pub struct Jit {
     options: JitOptions,
-}
-
-/// What the user chose.
-#[derive(Clone, Debug)]
-pub struct JitOptions {
-    output: PathBuf,
-    layout: JitLayout,
-    places: Places,
-}
-
-/// Which functions go into one image.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub enum JitLayout {
-    /// All that lie near together in memory
-    #[default]
-    Arena,
-    /// One function, as perf inject has it
-    Function,
-}
-
-impl JitOptions {
-    /// Images go into the folder `output`. Dumps are looked for in `folders`, by their name alone, then below `roots`, each of which stands for `/` of the
-    /// recorded machine, and unless `no_files` where they were recorded. Errors on folders that do not exist.
-    pub fn new(
-        output: PathBuf,
-        layout: JitLayout,
-        folders: Vec<PathBuf>,
-        roots: Vec<PathBuf>,
-        no_files: bool,
-    ) -> Result<JitOptions> {
-        for folder in folders.iter().chain(&roots) {
-            let there = std::fs::metadata(folder).with_context(|| folder.display().to_string())?;
-            ensure!(there.is_dir(), "{} is not a directory", folder.display());
-        }
-        Ok(JitOptions { output, layout, places: Places { folders, roots, no_files } })
-    }
 }
 
 /// The options as they are given.

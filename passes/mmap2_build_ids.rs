@@ -14,7 +14,7 @@ use perfx_pipeline::{Emit, Fork, Level, Needs, Pass, Rewrite, Session, Stage, Su
 use crate::support::ids::{Correction, IdArgs, IdOptions, Ids};
 use crate::support::options::PassOptions;
 use perfx_model::guests::Guests;
-use perfx_model::hits::{Hits, Mapped, Spot};
+use perfx_model::hits::{FirstUse, Hits, Mapped};
 
 /// The pass.
 #[derive(Debug)]
@@ -119,9 +119,9 @@ impl RewriteMaps {
         }
         // Only the layout shows where the name ends and the trailer begins.
         layouts.layout_of(record)?;
-        let spot = Spot::of_mapping(record, layouts);
-        let id = self.ids.find(&dso, mapping.flags, spot.pid)?;
-        Mmap::of(record)?.with_build_id(id.as_bytes(), &spot.trailer)
+        let first_use = FirstUse::of_mapping(record, layouts);
+        let id = self.ids.find(&dso, mapping.flags, first_use.pid)?;
+        Mmap::of(record)?.with_build_id(id.as_bytes(), &first_use.trailer)
     }
 
     /// Writes a record; if its id contradicts the user's, with the user's id.

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use anyhow::Result;
 use clap::Args;
-use perfx_format::decode::oddities;
+use perfx_format::decode::issues;
 use perfx_format::event_name::names_of;
 use perfx_format::features::{EventDesc, NrCpus, write_event_desc};
 use perfx_format::read::{Form, Recording};
@@ -194,7 +194,7 @@ impl Pass for Recover {
 
 impl Survey for Proof {
     fn record(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
-        let odd = oddities(record, layouts);
+        let odd = issues(record, layouts);
         self.odd += u64::from(!odd.is_empty());
         self.impossible += u64::from(!record.kind().may_exist());
         for odd in odd {

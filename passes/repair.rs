@@ -23,14 +23,16 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Args;
-use perfx_format::decode::{decode, oddities};
-use perfx_format::features::{AuxtraceEntry, Compressed, NamedIds, read_auxtrace_index, read_str, write_str};
+use perfx_format::decode::{decode, issues};
+use perfx_format::features::{
+    AuxtraceEntry, Compressed, NamedIds, read_auxtrace_index, read_unterminated_str, write_str,
+};
 use perfx_format::read::{Form, Pieces, Recording};
-use perfx_format::record::builder::set_misc;
+use perfx_format::record::builder::{set_misc, set_size};
 use perfx_format::record::compressed::{claim_length, claimed_length, compressed_part};
 use perfx_format::record::id_index::{IdEntry, IdIndex, one_id_index};
 use perfx_format::{
-    Feature, HEADER_SIZE, Kinds, Layouts, MMAP_BUILD_ID, Oddity, Origin, RECORD_SIZE_MAX, Record, RecordType,
+    Feature, Issue, Kinds, Layouts, MMAP_BUILD_ID, Origin, RECORD_SIZE_MAX, Record, RecordType,
 };
 use perfx_pipeline::{
     Begin, Emit, Fork, Level, Needs, OutputForm, Pass, Rewrite, Session, Stage, Survey, counted,
@@ -196,7 +198,7 @@ impl Repair {
     }
 
     /// The fault of an oddity, if it is to be repaired.
-    fn mend_of(&self, odd: &Oddity) -> Option<Mend> {
+    fn mend_of(&self, odd: &Issue) -> Option<Mend> {
         self.mends.iter().copied().find(|mend| mend.code() == odd.code)
     }
 
@@ -218,13 +220,10 @@ impl Repair {
             ];
             for feature in texts {
                 let Some(section) = session.feature(feature) else { continue };
-                let Some(text) = read_str(section, session.endian) else { continue };
-                // The length before it has 4 bytes.
-                if section.len() == text.len() + 4 {
-                    let section = write_str(text, session.endian);
-                    session.set_feature(feature, section);
-                    self.done.mend(Mend::StringUnterminated);
-                }
+                let Some(text) = read_unterminated_str(section, session.endian) else { continue };
+                let section = write_str(text, session.endian);
+                session.set_feature(feature, section);
+                self.done.mend(Mend::StringUnterminated);
             }
         }
     }
@@ -305,7 +304,7 @@ impl Repair {
         let mut bytes = record.bytes().to_vec();
         for _ in Mend::ALL {
             let now = Record::new(&bytes, record.payload(), record.origin(), record.endian())?;
-            let mut odd = oddities(&now, layouts);
+            let mut odd = issues(&now, layouts);
             odd.retain(|odd| odd.code != Mend::MmapBuildIdBit.code() || !self.named.prove(&now));
             let next = self.mended_once(&now, &odd, layouts, &mut done);
             match next {
@@ -326,7 +325,7 @@ impl Repair {
     fn mended_once(
         &mut self,
         record: &Record<'_>,
-        odd: &[Oddity],
+        odd: &[Issue],
         layouts: &Layouts,
         done: &mut BTreeSet<Mend>,
     ) -> Option<Vec<u8>> {
@@ -374,8 +373,7 @@ impl Repair {
                 return Some(record.bytes().to_vec());
             }
             bytes.splice(at..at, vec![0; short]);
-            let size = bytes.len() as u16;
-            endian.set_u16(&mut bytes, HEADER_SIZE - 2, size);
+            set_size(&mut bytes, endian);
         }
         Some(bytes)
     }
@@ -503,7 +501,7 @@ impl Rewrite for Repair {
         let layouts = out.layouts();
         // For a record with a payload, only the size could be wrong, and perf finds the payload by that size.
         if !record.payload().is_empty()
-            || oddities(&record, layouts).iter().all(|odd| self.mend_of(odd).is_none())
+            || issues(&record, layouts).iter().all(|odd| self.mend_of(odd).is_none())
         {
             return out.keep(record);
         }

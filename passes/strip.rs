@@ -164,7 +164,7 @@ impl Found {
     fn look_at(&mut self, record: &Record<'_>, layouts: &Layouts, args: &StripArgs) {
         let kind = record.kind();
         let event = layouts.event_of(record).filter(|_| kind.is_kernel());
-        self.has_aux |= AUX.has(kind) || layouts.any_samples(st::AUX);
+        self.has_aux |= AUX.contains(kind) || layouts.any_samples(st::AUX);
         if args.aux && OF_TRACE.contains(&kind) {
             self.traced.extend(event);
         }
@@ -183,7 +183,7 @@ impl Found {
         if kind == RecordType::EVENT_UPDATE {
             self.names.extend(name_update(record).map(|(id, name)| (id, name.to_vec())));
         }
-        if !args.dropped().has(kind) && !OF_EVENT.has(kind) {
+        if !args.dropped().contains(kind) && !OF_EVENT.contains(kind) {
             self.used.look_at(record, layouts);
         }
     }
@@ -327,10 +327,10 @@ impl Rewrite for LeaveOut {
         let (kind, layouts) = (record.kind(), out.layouts());
         let is_gone = match kind {
             RecordType::EVENT_UPDATE => updated_id(&record).is_some_and(|id| plan.gone.contains(&id)),
-            kind if OF_EVENT.has(kind) => {
+            kind if OF_EVENT.contains(kind) => {
                 layouts.event_of(&record).is_some_and(|event| plan.events.contains(&event))
             }
-            kind => plan.dropped.has(kind),
+            kind => plan.dropped.contains(kind),
         };
         if is_gone {
             out.drop_record(record);

@@ -11,7 +11,7 @@ use perfx_format::record::event_update::name_update;
 use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::record::lost::Lost;
 use perfx_format::sample::Read;
-use perfx_format::{Cursor, Kinds, Layout, Layouts, Origin, Record, RecordType, sample_type};
+use perfx_format::{Kinds, Layout, Layouts, Origin, Record, RecordType, sample_type};
 use perfx_pipeline::{Level, Report, scan_both};
 
 /// Kinds below this number have an entry in a table; all known kinds do.
@@ -275,7 +275,7 @@ impl Tally {
         let layout = &layouts.all()[event];
         let counted = self.event(event);
         counted.samples.add(bytes);
-        if let Some(period) = layout.sample.period.and_then(|at| record.u64(at.into())) {
+        if let Some(period) = layout.period(record) {
             counted.period += u128::from(period);
         }
         if let Some(time) = layout.time(record) {
@@ -288,10 +288,7 @@ impl Tally {
 
     #[cold]
     fn read(&mut self, record: &Record<'_>, layout: &Layout) {
-        let Some(behind) = record.bytes().get(layout.sample.size.into()..) else { return };
-        let Some(read) = Read::take(&mut Cursor::new(behind, record.endian()), layout.read_format) else {
-            return;
-        };
+        let Some(read) = Read::of_sample(record, layout) else { return };
         let tid = layout.pid_tid(record).map_or(0, |(_, tid)| tid);
         for count in read.counts() {
             let Some(id) = count.id else { continue };
@@ -406,7 +403,7 @@ pub(crate) struct Counted {
     /// The name of each event.
     pub(crate) names: Vec<EventName>,
     /// Bytes that are not whole records.
-    pub(crate) torn: Vec<Fragment>,
+    pub(crate) fragments: Vec<Fragment>,
 }
 
 /// Counts all records, as stored and, for compressed ones, also their contents. If the recording ends too
@@ -434,7 +431,7 @@ pub(crate) fn count_with<R: Send>(
     let mut closed = Tally::default();
     let look = |batch: &Batch| {
         let mut walker = batch.walk();
-        while batch.kinds.meets(Kinds::COMPRESSED)
+        while batch.kinds.intersects(Kinds::COMPRESSED)
             // A batch holds whole records only.
             && let Ok(Some(record)) = walker.next_wanted(Kinds::COMPRESSED, usize::MAX)
         {
@@ -442,19 +439,19 @@ pub(crate) fn count_with<R: Send>(
         }
     };
     let mut late = Vec::new();
-    let mut torn: Vec<Fragment> = recording.head.iter().filter_map(|batch| batch.torn).collect();
+    let mut fragments: Vec<Fragment> = recording.head.iter().filter_map(|batch| batch.fragment).collect();
     let is_pipe = recording.form == Form::Pipe;
     let done = |batch: &Batch, (counted, learned): (Tally, R)| -> Result<()> {
         tally.join(counted);
         join(learned);
-        if let Some(end) = batch.torn {
+        if let Some(end) = batch.fragment {
             report.say(Level::Warning, end.to_error().file(&batch.name).to_string());
-            torn.push(end);
+            fragments.push(end);
         }
         let headers = Kinds::of(&HeaderRecord::KINDS);
         let mut walker = batch.walk();
         while is_pipe
-            && batch.kinds.meets(headers)
+            && batch.kinds.intersects(headers)
             && let Some(record) = walker.next_wanted(headers, usize::MAX)?
         {
             late.extend(HeaderRecord::read(&record)?);
@@ -474,5 +471,5 @@ pub(crate) fn count_with<R: Send>(
         }
     }
     let names = event_names(recording, &closed.names);
-    Ok(Counted { tally: closed, names, torn })
+    Ok(Counted { tally: closed, names, fragments })
 }

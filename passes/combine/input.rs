@@ -12,20 +12,12 @@ use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::record::id_index::IdIndex;
 use perfx_format::record::ids::{ids_in, own_ids, with_identifier};
 use perfx_format::record::time::times_in;
-use perfx_format::{Endian, Event, Kinds, Layouts, Mmap, Record, RecordType, sample_type as st};
+use perfx_format::{Endian, Event, Kinds, Layouts, Mmap, Origin, Record, RecordType, sample_type as st};
 use perfx_pipeline::{ahead, in_file, scan};
 
 use super::index::Indexed;
-use super::sorter::{PreparedBatch, Ready, Sorter, anonymous};
 use crate::support::ids::MappedIds;
-use crate::support::watermarks::watermarks;
-
-/// The time in ns; `None` for records without one, or with a value that means none.
-#[inline]
-pub(super) fn time_of(record: &Record<'_>, layouts: &Layouts) -> Option<u64> {
-    let time = if record.kind().is_kernel() { layouts.time(record) } else { None };
-    time.filter(|&time| time != 0 && time != u64::MAX)
-}
+use perfx_format::read::sort::{PreparedBatch, Ready, Sorter, time_of, watermarks};
 
 /// True for records that a file has in its header, and pipe data among its records. Build-ids are valid in
 /// both places.
@@ -68,7 +60,7 @@ pub(super) struct InputFacts {
     /// The address and the name of the kernel's mapping.
     pub(super) kernel: Option<(u64, Box<[u8]>)>,
     /// Reports of what could not be read.
-    pub(super) torn: Vec<String>,
+    pub(super) fragments: Vec<String>,
 }
 
 impl InputFacts {
@@ -142,11 +134,11 @@ impl InputFacts {
         self.has_aux |= later.has_aux;
         self.has_stat |= later.has_stat;
         self.kernel = self.kernel.take().or(later.kernel);
-        self.torn.extend(later.torn);
+        self.fragments.extend(later.fragments);
     }
 
     /// Ends the survey.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn end_survey(&mut self) {
         self.earliest = self.batches.iter().map(|batch| batch.0).min().filter(|&time| time != u64::MAX);
     }
 
@@ -164,17 +156,17 @@ impl InputFacts {
             Ok(found)
         };
         scan(recording, threads, true, work, |batch, mut found| {
-            if let Some(torn) = &batch.torn {
-                let error = torn.to_error().file(&batch.name);
-                if !is_pipe && !torn.is_of_zstd() {
+            if let Some(fragment) = &batch.fragment {
+                let error = fragment.to_error().file(&batch.name);
+                if !is_pipe && !fragment.is_of_zstd() {
                     return Err(error.into());
                 }
-                found.torn.push(error.to_string());
+                found.fragments.push(error.to_string());
             }
             facts.join(found);
             Ok(())
         })?;
-        facts.settle();
+        facts.end_survey();
         Ok(facts)
     }
 
@@ -235,23 +227,23 @@ impl Translator {
         &self,
         record: &Record<'_>,
         layouts: &Layouts,
-        held: &mut PreparedBatch,
+        prepared: &mut PreparedBatch,
     ) -> Result<()> {
         if record.kind() == RecordType::FINISHED_ROUND {
-            held.finish_round();
+            prepared.finish_round();
             return Ok(());
         }
         let time = time_of(record, layouts);
         if self.is_idle() {
-            return held.push(record, time);
+            return Ok(prepared.push(record, time)?);
         }
         let time = time.map(|time| shifted(time, self.offset).unwrap_or(time));
         match self.translate(record, layouts)? {
-            Cow::Borrowed(_) => held.push(record, time),
-            Cow::Owned(new) => {
-                held.push(&Record::new(&new, record.payload(), record.origin(), record.endian())?, time)
-            }
+            Cow::Borrowed(_) => prepared.push(record, time)?,
+            Cow::Owned(new) => prepared
+                .push(&Record::new(&new, record.payload(), record.origin(), record.endian())?, time)?,
         }
+        Ok(())
     }
 
     /// The record in its output form.
@@ -325,17 +317,17 @@ impl Translator {
 
 /// Prepares a batch of one input for the output. Header records of pipe data are kept only for the first
 /// input.
-pub(super) fn held(batch: &Batch, translator: &Translator, is_first: bool) -> Result<PreparedBatch> {
-    let mut held = PreparedBatch::new(batch.bytes.clone(), batch.origins.clone());
+pub(super) fn prepare(batch: &Batch, translator: &Translator, is_first: bool) -> Result<PreparedBatch> {
+    let mut prepared = PreparedBatch::new(batch.bytes.clone(), batch.origins.clone());
     let mut walker = batch.walk();
     while let Some(record) = walker.next_wanted(Kinds::ALL, usize::MAX)? {
         if is_first || !is_of_header(&record)? {
             translator
-                .push(&record, &batch.layouts, &mut held)
+                .push(&record, &batch.layouts, &mut prepared)
                 .map_err(|error| in_file(error, &batch.name))?;
         }
     }
-    Ok(held.done())
+    Ok(prepared.done())
 }
 
 struct Feed {
@@ -372,11 +364,11 @@ impl Input {
         // Records without a time go before all of their own input that perf has not flushed yet, but not
         // before earlier records of other inputs.
         let earliest = facts.earliest.and_then(|time| shifted(time, translator.offset));
-        let settled = earliest.map_or(u64::MAX, |earliest| earliest - 1);
+        let flushed_until = earliest.map_or(u64::MAX, |earliest| earliest - 1);
         // perf looks at the first event: without a sample_id it does not sort.
         let keeps_place = events.first().is_some_and(|event| !event.attr().sample_id_all());
         Input {
-            sorter: Sorter::new(endian, settled, keeps_place, temp_files),
+            sorter: Sorter::new(endian, flushed_until, keeps_place, temp_files),
             translator: Arc::new(translator),
             behind,
             feed: None,
@@ -394,7 +386,7 @@ impl Input {
         let endian = recording.endian;
         let first = Input::first(facts, &recording.events, translator, endian, temp_files);
         let translator = first.translator.clone();
-        let batches = recording.decompressed().map(move |batch| held(&batch?, &translator, false));
+        let batches = recording.decompressed().map(move |batch| prepare(&batch?, &translator, false));
         Ok(Input {
             feed: Some(Feed { name: recording.name.clone(), batches: ahead(batches, threads)? }),
             ..first
@@ -402,9 +394,9 @@ impl Input {
     }
 
     /// Takes in a batch; returns the time up to which records are ready.
-    pub(super) fn take(&mut self, held: PreparedBatch) -> Result<u64> {
+    pub(super) fn take(&mut self, prepared: PreparedBatch) -> Result<u64> {
         let (next, level) = self.behind.pop_front().unwrap_or((u64::MAX, u64::MAX));
-        self.sorter.take(held, next, level)?;
+        self.sorter.take(prepared, next, level)?;
         Ok(level)
     }
 
@@ -416,9 +408,9 @@ impl Input {
                 return Ok(Some(ready));
             }
             let Some(Feed { name, batches }) = self.feed.as_mut() else { return Ok(None) };
-            let Some(held) = batches.next() else { return Ok(None) };
+            let Some(prepared) = batches.next() else { return Ok(None) };
             let name = name.clone();
-            self.take(held?).map_err(|error| in_file(error, &name))?;
+            self.take(prepared?).map_err(|error| in_file(error, &name))?;
         }
     }
 
@@ -446,4 +438,9 @@ pub(super) fn check_times(name: &str, events: &[Event], facts: &InputFacts) -> R
         );
     }
     Ok(())
+}
+
+/// Later passes do not need the origin of a record from another input.
+fn anonymous<'a>(record: &Record<'a>) -> Result<Record<'a>> {
+    Ok(Record::new(record.bytes(), record.payload(), Origin::Synthetic, record.endian())?)
 }

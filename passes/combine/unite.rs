@@ -6,19 +6,19 @@ use std::ops::Range;
 use anyhow::{Result, bail, ensure};
 use perfx_format::event_name::names_of;
 use perfx_format::features::{
-    BuildIds, ClockData, EventDesc, GroupDesc, SampleTime, read_group_desc, read_str, trimmed_id,
-    write_event_desc, write_group_desc,
+    BuildIds, ClockData, EventDesc, GroupDesc, ListedBy, NrCpus, SampleTime, read_group_desc, read_str,
+    trimmed_id, write_event_desc, write_group_desc,
 };
 use perfx_format::header::Features;
 use perfx_format::record::build_id::BuildIdEntry;
 use perfx_format::{
-    Endian, Event, Feature, Layout, Layouts, sample_type as st, set_attr_flag, set_sample_type,
+    Endian, Event, Feature, Layout, Layouts, sample_type as st, set_clockid, set_sample_type,
 };
 use perfx_model::address_space::Machine;
 use perfx_pipeline::{Level, Report, Session, counted};
 
 use super::input::{InputFacts, Translator, shifted};
-use super::lists::{List, united_list, united_tracing};
+use super::lists::{united_list, united_tracing};
 use crate::support::event_ids::FreeIds;
 
 /// A recording that takes part in the union.
@@ -37,10 +37,6 @@ fn clock_of(events: &[Event]) -> Option<u32> {
     let attr = events.first()?.attr();
     attr.use_clockid().then_some(attr.clockid)
 }
-
-/// Bit of an attr's flags, and the offset of `attr.clockid`.
-const USE_CLOCKID: u32 = 25;
-const CLOCKID_AT: usize = 92;
 
 /// CLOCK_BOOTTIME of clock_gettime(2): the only clock whose distance from the wall clock is constant within a
 /// boot.
@@ -62,8 +58,9 @@ fn machine_mismatch(one: &JoinSource<'_>, other: &JoinSource<'_>, endian: Endian
             return Some(format!("{feature} {this}, not {that}"));
         }
     }
-    let cpus = |source: &JoinSource<'_>| endian.u32(source.features.get(&Feature::NRCPUS)?, 0);
-    if let (Some(this), Some(that)) = (cpus(other), cpus(one))
+    let cpus = |source: &JoinSource<'_>| NrCpus::read(source.features.get(&Feature::NRCPUS)?, endian);
+    if let (Some(NrCpus { available: this, .. }), Some(NrCpus { available: that, .. })) =
+        (cpus(other), cpus(one))
         && this != that
     {
         return Some(format!("{this} CPUs, not {that}"));
@@ -160,10 +157,7 @@ pub(super) fn clocks(
         };
         if own != clock {
             for event in &mut other.events {
-                *event = event.edited(endian, |raw| {
-                    set_attr_flag(raw, USE_CLOCKID, clock.is_some(), endian);
-                    endian.set_u32(raw, CLOCKID_AT, clock.unwrap_or(0));
-                });
+                *event = event.edited(endian, |raw| set_clockid(raw, clock, endian));
             }
         }
         offsets.push(offset);
@@ -226,16 +220,6 @@ fn units(source: &JoinSource<'_>, number: usize, endian: Endian) -> Vec<Unit> {
     units
 }
 
-/// True if both events are the same: their attrs are equal except for the size, and additional bytes are
-/// zeros.
-fn alike(one: &Event, other: &Event) -> bool {
-    let (one, other) = (one.raw(), other.raw());
-    let common = one.len().min(other.len());
-    let zeros = |rest: &[u8]| rest.iter().all(|&byte| byte == 0);
-    let same = one[..4] == other[..4] && one[8..common] == other[8..common];
-    common > 8 && same && zeros(&one[common..]) && zeros(&other[common..])
-}
-
 impl Union {
     /// Merges the events. The ids of the first source, and of its `late` events, do not change.
     pub(super) fn new(
@@ -292,7 +276,7 @@ impl Union {
                     there.source != number
                         && there.events.len() == unit.events.len()
                         && there.events.clone().zip(unit.events.clone()).all(|(there, here)| {
-                            alike(&union.events[there], &events[here])
+                            union.events[there].measures_the_same_as(&events[here])
                                 && union.names[there] == names[here].name
                         })
                 };
@@ -472,8 +456,10 @@ fn unite_feature(source: &JoinSource<'_>, session: &mut Session) {
         }
         let union = match feature {
             Feature::TRACING_DATA => united_tracing(&there, section),
-            Feature::BPF_PROG_INFO => united_list(&there, section, List::Programs, endian),
-            Feature::BPF_BTF | Feature::PMU_MAPPINGS => united_list(&there, section, List::Named, endian),
+            Feature::BPF_PROG_INFO => united_list(&there, section, ListedBy::Programs, endian),
+            Feature::BPF_BTF | Feature::PMU_MAPPINGS => {
+                united_list(&there, section, ListedBy::Number, endian)
+            }
             _ => None,
         };
         match union {

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use perfx_format::record::aux::{Aux, Auxtrace};
 use perfx_format::{Layouts, Record};
 
-use super::FilterOptions;
+use super::choice::FilterOptions;
 
 /// The AUX records of each buffer, which belongs to a CPU or else to a thread.
 #[derive(Debug, Default)]

@@ -6,13 +6,10 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use clap::Args;
 use perfx_format::RecordType;
 use perfx_model::address_space::{Dso, Machine};
-use perfx_pipeline::Pass;
 use regex::bytes::Regex;
 
-use super::Filter;
 use super::time::Window;
 use crate::support::ids::dso_name;
-use crate::support::options::PassOptions;
 
 /// A value is selected if it is in `only`, unless that is empty, and not in `not`.
 #[derive(Clone, Debug)]
@@ -117,26 +114,6 @@ pub struct FilterArgs {
     /// Drop events without samples, and build-ids of files that no process maps
     #[arg(long)]
     drop_unused: bool,
-}
-
-impl PassOptions for FilterArgs {
-    const NAME: &'static str = "filter";
-    const ABOUT: &'static str = "keep only samples selected by time, process, CPU, event, DSO and more, and the \
-        records readers need for them";
-    const EXAMPLES: &'static [&'static str] = &[
-        "time=20%-60%",
-        r"time=+1ms\,",
-        "pid=100:keep-all-sideband",
-        "exclude-comm=a.*:drop-unused",
-        "dso=.*lib.*:exclude-cpu=1",
-        "event=.*clock.*:drop-unused",
-        "machine=host:exclude-cgroup=/.*",
-        "kind=SAMPLE:exclude-kind=EXIT:drop-unused",
-    ];
-
-    fn pass(self) -> Result<Box<dyn Pass>> {
-        Ok(Box::new(Filter::new(self.into())))
-    }
 }
 
 /// The options, with the lists of repeated options merged.

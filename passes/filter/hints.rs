@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use perfx_pipeline::{count, likeness};
+use perfx_pipeline::{count, likeness, seconds};
 use regex::bytes::{Regex, RegexBuilder};
 
 use super::choice::Selection;
@@ -23,7 +23,6 @@ impl Hints {
     /// Checks `--time`; `range` holds the times of the first and the last sample.
     pub(super) fn of_times(&mut self, windows: &[Window], (first, last): (u64, u64)) {
         if !windows.is_empty() {
-            let seconds = |ns: u64| format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
             self.0.push(format!("the recording has samples from {} to {}", seconds(first), seconds(last)));
         }
     }

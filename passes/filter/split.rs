@@ -13,12 +13,18 @@ use perfx_format::event_name::names_of;
 use perfx_format::header::{FileFront, FileHeader};
 use perfx_format::read::{Batch, Form, Recording};
 use perfx_format::record::header_records::HeaderRecord;
-use perfx_format::{HEADER_SIZE, Kinds, Layouts, Record, RecordType, named_pid};
+use perfx_format::{HEADER_SIZE, Kinds, Layouts, Record, RecordType};
 use perfx_model::address_space::moment;
 use perfx_pipeline::{Pass, Place, count, scan};
 
-use super::time::{Windows, parse_duration};
-use super::{CHOSEN, Chooser, ChosenSamples, CutRecords, FilterOptions, FilterPlan, Gathered, OF_PROCESS};
+use super::choice::FilterOptions;
+use super::chooser::Chooser;
+use super::chosen::ChosenSamples;
+use super::cut::{CutRecords, FilterPlan};
+use super::gathered::Gathered;
+use super::kept_kinds::CHOSEN;
+use super::owner::{Owner, Rule};
+use super::time::parse_duration;
 
 /// How a recording is split.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -104,73 +110,6 @@ pub struct Split {
     chooser: Arc<Chooser>,
     parts: Vec<(PartName, ChosenSamples)>,
     cookies: Arc<HashSet<u64>>,
-}
-
-/// Finds the part that a record belongs to.
-#[derive(Debug)]
-enum Rule {
-    /// The times at which all parts but the first begin.
-    Times(Vec<u64>),
-    /// By pid. Records without a pid, or with an unlisted one, are in the first part.
-    Pids(BTreeMap<u32, usize>),
-    /// By event.
-    Events(Vec<usize>),
-}
-
-impl Rule {
-    fn part_of(&self, record: &Record<'_>, layouts: &Layouts) -> usize {
-        let layout = layouts.layout_of(record);
-        match self {
-            Rule::Times(starts) => {
-                let time = moment(record, layout, layouts);
-                starts.partition_point(|&start| start <= time)
-            }
-            Rule::Pids(parts) => {
-                let named = named_pid(record).filter(|_| OF_PROCESS.contains(&record.kind()));
-                let pid = named.or_else(|| layout?.pid_tid(record).map(|(pid, _)| pid));
-                pid.and_then(|pid| parts.get(&pid).copied()).unwrap_or(0)
-            }
-            Rule::Events(parts) => {
-                layouts.event_of(record).and_then(|event| parts.get(event).copied()).unwrap_or(0)
-            }
-        }
-    }
-}
-
-/// The records of one part.
-#[derive(Clone, Debug)]
-pub(super) struct Owner {
-    rule: Arc<Rule>,
-    number: usize,
-    /// Shared by all parts: cookies of call chains whose user part comes later.
-    cookies: Arc<HashSet<u64>>,
-}
-
-impl Owner {
-    /// True if the record belongs to this part and no other.
-    pub(super) fn owns(&self, record: &Record<'_>, layouts: &Layouts) -> bool {
-        self.rule.part_of(record, layouts) == self.number
-    }
-
-    /// True if no part has the sample whose call chain this record completes.
-    pub(super) fn owns_cookie(&self, cookie: Option<u64>) -> bool {
-        cookie.is_none_or(|cookie| !self.cookies.contains(&cookie))
-    }
-
-    pub(super) fn windows(&self) -> Windows {
-        match &*self.rule {
-            Rule::Times(starts) => {
-                let start = self.number.checked_sub(1).and_then(|before| starts.get(before).copied());
-                Windows::one(start.unwrap_or(0), starts.get(self.number).copied())
-            }
-            Rule::Pids(_) | Rule::Events(_) => Windows::all(),
-        }
-    }
-
-    /// True if processes alive in the part's time are needed.
-    pub(super) fn is_of_time(&self) -> bool {
-        matches!(*self.rule, Rule::Times(_))
-    }
 }
 
 /// The results of the first survey.
@@ -318,7 +257,7 @@ fn first_look(
         let mut counted = Counted::default();
         let mut walker = batch.walk();
         while let Some(record) = walker.next_wanted(wanted, usize::MAX)? {
-            if gather.has(record.kind()) {
+            if gather.contains(record.kind()) {
                 gathered.look_at(&record, &batch.layouts, options);
             }
             counted.look_at(&record, &batch.layouts, by, form);

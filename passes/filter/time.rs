@@ -5,6 +5,7 @@ use std::time::UNIX_EPOCH;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use perfx_format::features::ClockData;
+use perfx_pipeline::seconds;
 
 /// A window as given by `--time`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -119,7 +120,6 @@ impl Window {
                 Interval { start: at(start), stop }
             }
         };
-        let seconds = |ns: u64| format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
         ensure!(
             interval.start <= interval.stop,
             "--time: the window from {} to {} of the recording's clock ends before it begins",

@@ -15,8 +15,8 @@ use perfx_format::{Attr, Endian, MappedFile, Mmap2, Origin, Record, sample_type 
 use perfx_jit::{Arena, Function, Functions, Image, Target, arenas};
 use perfx_pipeline::{LISTED, Level, Made, Report, Session, counted};
 
+use super::options::{JitLayout, JitOptions};
 use super::recorded::{Map, Marker, Recorded, Span};
-use super::{JitLayout, JitOptions};
 use crate::support::ids::recorded_on;
 
 /// What goes where in the recording, and the files beside it.

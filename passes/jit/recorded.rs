@@ -5,7 +5,7 @@ use std::ops::Range;
 use perfx_format::record::time_conv::TimeConv;
 use perfx_format::{COMM_EXEC, Inode, Kinds, Layout, Layouts, Origin, Record, RecordType, Task, named_pid};
 use perfx_model::address_space::{Identity, KERNEL, Mapping, moment};
-use perfx_model::hits::Spot;
+use perfx_model::hits::FirstUse;
 
 use super::dumps::pid_in;
 
@@ -122,7 +122,7 @@ impl Recorded {
             _ => None,
         };
         let tid = perfx_format::Mmap::of(record).map_or(pid, |mmap| mmap.tid());
-        let Spot { trailer, .. } = Spot::of_mapping(record, layouts);
+        let FirstUse { trailer, .. } = FirstUse::of_mapping(record, layouts);
         let (path, layout) = (name.into(), *layout);
         self.markers.push(Marker { pid, tid, moment, origin, path, named, inode, trailer, layout });
     }

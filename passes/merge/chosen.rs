@@ -67,12 +67,12 @@ impl MergedKinds {
             let event = layouts.event_of(record).and_then(|event| self.mute.get(event));
             SAMPLES.contains(&kind) && event == Some(&true)
         };
-        self.kinds.has(kind) && kind.is_kernel() && !record.is_of_guest() && !bpf() && !mute()
+        self.kinds.contains(kind) && kind.is_kernel() && !record.is_of_guest() && !bpf() && !mute()
     }
 
     /// Why records of a kind are not merged, and how much that matters.
     pub(crate) fn why_not(&self, kind: RecordType) -> (Level, &'static str) {
-        let asked = self.kinds.has(kind);
+        let asked = self.kinds.contains(kind);
         if asked && SAMPLES.contains(&kind) && self.mute.contains(&true) {
             (Level::Loss, "because the host's recording lacks the formats of their tracepoints")
         } else if asked && (self.bpf || kind != RecordType::KSYMBOL) {

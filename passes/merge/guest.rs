@@ -8,7 +8,7 @@ use build_id::{Answer, Finder, Places};
 use perfx_format::features::BuildIds;
 use perfx_format::read::{Batch, Form, Recording, TempFiles};
 use perfx_format::record::build_id::{BUILD_ID_SIZE_VALID, BuildIdEntry};
-use perfx_format::record::cpumode::{GUEST_KERNEL, GUEST_USER, USER};
+use perfx_format::record::cpumode::{GUEST_KERNEL, GUEST_USER, KERNEL, UNKNOWN, USER};
 use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::record::id_index::IdIndex;
 use perfx_format::{Feature, Layouts, Origin, Record, RecordType, sample_type as st};
@@ -20,7 +20,7 @@ use super::clock::TimeConv;
 use super::moments::{Moment, Moments, VcpuRef};
 use crate::sort::sort;
 use crate::support::ids::{MappedIds, dso_name, object_of, recorded_on};
-use crate::support::watermarks::watermarks;
+use perfx_format::read::sort::watermarks;
 
 /// The earliest and the latest time of the merged records in a batch (the earliest is the larger one if there
 /// are none), and their bytes.
@@ -56,7 +56,7 @@ pub(crate) struct GuestFacts {
     /// a kernel mapped them.
     files: BTreeSet<(bool, Box<[u8]>)>,
     /// Reports of what could not be read.
-    pub(crate) torn: Vec<String>,
+    pub(crate) fragments: Vec<String>,
 }
 
 /// A guest's recording.
@@ -93,8 +93,8 @@ impl Guest {
             let extras = std::mem::take(&mut recording.extras);
             recording = sorted(recording, threads, temp_files)?;
             recording.extras = extras;
-            let torn = facts.torn;
-            facts = GuestFacts { torn, ..GuestFacts::of(&mut recording, &chosen, moments, threads)? };
+            let fragments = facts.fragments;
+            facts = GuestFacts { fragments, ..GuestFacts::of(&mut recording, &chosen, moments, threads)? };
         }
         Ok(Guest { recording, facts, chosen })
     }
@@ -115,9 +115,9 @@ impl Guest {
                 nested += 1;
                 continue;
             }
-            let kernel = match entry.misc & 7 {
-                1 => true,
-                0 => entry.filename.starts_with(b"[kernel"),
+            let kernel = match entry.cpumode() {
+                KERNEL => true,
+                UNKNOWN => entry.filename.starts_with(b"[kernel"),
                 _ => false,
             };
             let misc = entry.misc & BUILD_ID_SIZE_VALID | if kernel { GUEST_KERNEL } else { GUEST_USER };
@@ -195,17 +195,17 @@ impl GuestFacts {
             Ok(found)
         };
         scan(recording, threads, true, work, |batch, found| {
-            if let Some(torn) = &batch.torn {
-                let error = torn.to_error().file(&batch.name);
-                if !is_pipe && matches!(torn.origin, Origin::Input { .. }) {
+            if let Some(fragment) = &batch.fragment {
+                let error = fragment.to_error().file(&batch.name);
+                if !is_pipe && matches!(fragment.origin, Origin::Input { .. }) {
                     return Err(error.into());
                 }
-                facts.torn.push(error.to_string());
+                facts.fragments.push(error.to_string());
             }
             facts.join(found);
             Ok(())
         })?;
-        facts.settle();
+        facts.complete_vcpus();
         Ok(facts)
     }
 
@@ -298,7 +298,7 @@ impl GuestFacts {
     }
 
     /// Before perf 6.0 there was no ID_INDEX, but records reveal the CPU of an id that belongs to one.
-    fn settle(&mut self) {
+    fn complete_vcpus(&mut self) {
         for (&id, vcpus) in &self.seen {
             let only = vcpus.first().copied().filter(|_| vcpus.len() == 1);
             self.vcpu_of_id.entry(id).or_insert(only);

@@ -9,7 +9,8 @@ use perfx_format::{Comm, Kinds, Record, RecordType};
 
 use super::clock::TimeConv;
 use super::spec::GuestSpec;
-use crate::support::text::{list, ranges};
+use crate::support::text::list;
+use perfx_pipeline::ranges;
 
 /// Names that virtual machine monitors give their VCPU threads, before the number.
 const VCPU_NAMES: [&[u8]; 5] = [b"CPU ", b"vcpu", b"fc_vcpu ", b"crosvm_vcpu", b"kvm-vcpu-"];
@@ -130,7 +131,7 @@ pub(crate) fn find_pids(
     }
     bail!(
         "{name}: no process of the host fits; give pid=N. It has VCPUs {}; the host's recording shows {seen}{join}",
-        ranges(&needed.iter().map(|&v| v.into()).collect::<Vec<_>>())
+        ranges(needed.iter().map(|&vcpu| vcpu.into()), "..", ", ")
     )
 }
 

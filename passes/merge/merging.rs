@@ -258,10 +258,10 @@ impl Rewrite for Merging {
         }
         if record.kind() == RecordType::FINISHED_ROUND {
             // No older records may follow it, and the host's switches are known up to there.
-            let settled = self.switches.finish_round();
-            self.put(settled, usize::MAX, out)?;
+            let flushed_until = self.switches.finish_round();
+            self.put(flushed_until, usize::MAX, out)?;
             // Also if no guest has records; otherwise switches would pile up.
-            advance(&mut self.now, &mut self.switches, settled);
+            advance(&mut self.now, &mut self.switches, flushed_until);
         }
         match &self.identify {
             Some(first) if has_sample_id(&record, out.layouts()) => {

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use anyhow::{Result, ensure};
 use perfx_format::Feature;
 use perfx_format::features::read_str;
-use perfx_format::header::Severity;
 use perfx_format::read::{KCORE_DIR, Recording};
 use perfx_pipeline::{Level, Session};
 
@@ -119,8 +118,7 @@ pub(crate) fn open_guests(
             "{name}: its byte order is not the host's; a recording has only one byte order"
         );
         for fault in &recording.faults {
-            let level = if fault.severity == Severity::Loss { Level::Loss } else { Level::Warning };
-            session.report.say(level, fault.to_error().file(&name).to_string());
+            session.report.say_fault(fault, &name);
         }
         let hostname = same_machine(session, &recording);
         if let Some(hostname) = &hostname {
@@ -131,7 +129,7 @@ pub(crate) fn open_guests(
         let chosen = MergedKinds::new(options.samples, options.all, &recording.events);
         let guest =
             Guest::new(recording, chosen, spec.offset.is_none(), session.threads, session.temp_files())?;
-        guest.facts.torn.iter().for_each(|torn| session.report.say(Level::Loss, torn.clone()));
+        guest.facts.fragments.iter().for_each(|fragment| session.report.say(Level::Loss, fragment.clone()));
         opened.push((spec, guest, hostname));
     }
     let mut pids: Vec<Option<u32>> = opened.iter().map(|(spec, ..)| spec.pid).collect();

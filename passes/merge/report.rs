@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, ensure};
 use perfx_format::RecordType;
-use perfx_pipeline::{Level, Report, count, counted};
+use perfx_pipeline::{Level, Report, count, counted, ranges, seconds};
 
 use super::clock::Clock;
 use super::events::Translation;
 use super::judged::Judged;
 use super::placed::Placed;
-use crate::support::text::{by_kind, list, ranges, seconds};
+use crate::support::text::{by_kind, list};
 
 /// Reports the planned merge of a guest; returns its first and last time, in ns of the host.
 pub(crate) fn tell(
@@ -26,7 +26,7 @@ pub(crate) fn tell(
     let threads = placed.threads.iter();
     let threads =
         list(threads.map(|(vcpu, thread)| format!("VCPU {vcpu} is thread {} ({})", thread.tid, thread.name)));
-    let (old, new) = (ranges(&old), ranges(&translation.new));
+    let (old, new) = (ranges(old, "..", ", "), ranges(translation.new.iter().copied(), "..", ", "));
     report.say(Level::Info, format!("{name}: machine {}; ids {old} become {new}; {threads}", placed.pid));
     report.say(Level::Info, format!("{name}: offset={},scale={}", clock.offset, clock.scale));
     let times = facts.times().map(|(first, last)| {

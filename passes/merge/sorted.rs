@@ -12,7 +12,7 @@ use super::translate::{TranslatedRecord, Translator};
 
 /// A guest's records with a time, in the order of that time.
 pub(crate) struct Sorted {
-    parts: Box<dyn Iterator<Item = Result<Settled>> + Send>,
+    parts: Box<dyn Iterator<Item = Result<Flushed>> + Send>,
     ready: VecDeque<TranslatedRecord>,
     /// The bytes of the records.
     bytes: Vec<u8>,
@@ -51,7 +51,7 @@ impl Sorted {
             }
             match self.parts.next() {
                 Some(part) => {
-                    let Settled { made, bytes, until } = part?;
+                    let Flushed { made, bytes, until } = part?;
                     (self.ready, self.bytes, self.until) = (made.into(), bytes, until);
                 }
                 None => self.until = u64::MAX,
@@ -72,7 +72,7 @@ impl Sorted {
 }
 
 /// Records in order.
-struct Settled {
+struct Flushed {
     made: Vec<TranslatedRecord>,
     /// Their bytes, in the same order.
     bytes: Vec<u8>,
@@ -93,18 +93,18 @@ struct Reader {
 }
 
 impl Iterator for Reader {
-    type Item = Result<Settled>;
+    type Item = Result<Flushed>;
 
-    fn next(&mut self) -> Option<Result<Settled>> {
+    fn next(&mut self) -> Option<Result<Flushed>> {
         let Some(batch) = self.batches.as_mut()?.next() else {
             self.batches = None;
-            return Some(Ok(self.settle(u64::MAX)));
+            return Some(Ok(self.flush_until(u64::MAX)));
         };
         let read = batch.map_err(Into::into).and_then(|batch| self.read(&batch));
         let level = self.watermarks.pop_front().unwrap_or(u64::MAX);
         // Later records may have that very time.
         let until = self.translator.clock.host_time(level).map_or(0, |time| time.saturating_sub(1));
-        Some(read.map(|()| self.settle(until)))
+        Some(read.map(|()| self.flush_until(until)))
     }
 }
 
@@ -121,7 +121,7 @@ impl Reader {
 
     /// Takes the waiting records up to this time. Most are sorted already, which makes a stable sort fast,
     /// and records with equal times keep their order.
-    fn settle(&mut self, until: u64) -> Settled {
+    fn flush_until(&mut self, until: u64) -> Flushed {
         self.waiting.sort_by_key(|made| made.time);
         let stay = self.waiting.split_off(self.waiting.partition_point(|made| made.time <= until));
         let mut made = std::mem::replace(&mut self.waiting, stay);
@@ -134,7 +134,7 @@ impl Reader {
         let mut bytes = Vec::with_capacity(old.len());
         made.iter_mut().for_each(|made| moved(made, &mut bytes));
         self.waiting.iter_mut().for_each(|made| moved(made, &mut self.bytes));
-        Settled { made, bytes, until }
+        Flushed { made, bytes, until }
     }
 }
 

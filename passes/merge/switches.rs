@@ -43,8 +43,8 @@ pub(crate) struct Switches {
     read: VecDeque<Switch>,
     /// Switches of rounds that have ended, in order.
     waiting: VecDeque<Switch>,
-    /// No switch before this time will come.
-    settled: u64,
+    /// No record before this time will come.
+    flushed_until: u64,
     /// The latest time before the last FINISHED_ROUND that was sorted.
     level: u64,
     /// First and last time of all records read; the first is the larger one if there was none.
@@ -79,7 +79,7 @@ impl Switches {
             open: Round::default(),
             read: VecDeque::new(),
             waiting: VecDeque::new(),
-            settled: 0,
+            flushed_until: 0,
             level: 0,
             first: u64::MAX,
             last: 0,
@@ -151,10 +151,10 @@ impl Switches {
     }
 
     /// Sorts the oldest round that has ended; false if there is none.
-    fn settle_round(&mut self) -> bool {
+    fn flush_round(&mut self) -> bool {
         let Some(round) = self.rounds.pop_front() else { return false };
         // No later record is older than the times seen before the previous FINISHED_ROUND.
-        self.settled = self.level;
+        self.flushed_until = self.level;
         self.level = self.level.max(round.latest);
         if round.switches > 0 {
             self.waiting.extend(self.read.drain(..round.switches));
@@ -165,20 +165,20 @@ impl Switches {
 
     /// Takes in a FINISHED_ROUND; returns the time before which no switch will come.
     pub(crate) fn finish_round(&mut self) -> u64 {
-        self.settle_round();
-        self.settled
+        self.flush_round();
+        self.flushed_until
     }
 
     /// Ends the input.
     pub(crate) fn finish(&mut self) {
-        self.settled = u64::MAX;
+        self.flushed_until = u64::MAX;
         self.waiting.extend(self.read.drain(..));
         self.waiting.make_contiguous().sort_unstable();
     }
 
     /// The next switch up to this time.
     pub(crate) fn next_until(&mut self, time: u64) -> Option<Switch> {
-        let until = time.min(self.settled);
+        let until = time.min(self.flushed_until);
         self.waiting.front().filter(|switch| switch.time <= until)?;
         self.waiting.pop_front()
     }
@@ -309,7 +309,7 @@ impl VcpuRunLog {
             return;
         }
         self.switches.join(later.switches);
-        while self.switches.settle_round() {
+        while self.switches.flush_round() {
             self.take_settled();
         }
         let end = self.windows.last().map_or(0, |window| window.to);

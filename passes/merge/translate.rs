@@ -6,7 +6,7 @@ use std::ops::Range;
 use anyhow::Result;
 use perfx_format::read::Batch;
 use perfx_format::record::builder::{set_misc, set_size};
-use perfx_format::record::cpumode::{GUEST_KERNEL, GUEST_USER, USER};
+use perfx_format::record::cpumode::{self, GUEST_KERNEL, GUEST_USER, USER};
 use perfx_format::record::ids::{READ_FORMAT_ID, ids_about, ids_in_read};
 use perfx_format::record::time::own_time_at;
 use perfx_format::sample::Read;
@@ -206,8 +206,8 @@ impl Translator {
         let Some(size) = set_size(new, self.endian) else {
             return Err(record.error("with an id it is larger than a record can be").into());
         };
-        let cpumode = if record.cpumode() == USER { GUEST_USER } else { GUEST_KERNEL };
-        set_misc(new, record.misc() & !7 | cpumode, self.endian);
+        let guest = if record.cpumode() == USER { GUEST_USER } else { GUEST_KERNEL };
+        set_misc(new, cpumode::with(record.misc(), guest), self.endian);
         Ok(size)
     }
 }

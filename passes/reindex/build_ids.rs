@@ -8,10 +8,8 @@ use anyhow::Result;
 use clap::Args;
 use perfx_format::features::{BUILD_ID_NAME_MAX, BuildIds, trimmed_id};
 use perfx_format::read::{Form, Recording};
-use perfx_format::record::build_id::BuildIdEntry;
-use perfx_format::{
-    Endian, Feature, HEADER_SIZE, Kinds, Layouts, RECORD_SIZE_MAX, Record, RecordType, until_nul,
-};
+use perfx_format::record::build_id::{BuildIdEntry, aligned};
+use perfx_format::{Endian, Feature, Kinds, Layouts, Record, RecordType};
 use perfx_model::address_space::{Identity, Mapping};
 use perfx_pipeline::{Emit, Fork, Level, Needs, Pass, Rewrite, Session, Stage, Survey, counted};
 
@@ -66,9 +64,6 @@ type Key = (i32, Vec<u8>, Vec<u8>);
 fn key(entry: &BuildIdEntry<'_>) -> Key {
     (entry.pid, trimmed_id(entry.id).to_vec(), entry.filename.to_vec())
 }
-
-/// Bytes of an entry before the file name.
-const FIXED: usize = 36;
 
 impl RecordSurvey {
     fn learn(&mut self, entry: &BuildIdEntry<'_>, endian: Endian) {
@@ -127,27 +122,6 @@ fn mend_section(section: &[u8], endian: Endian) -> Option<(Vec<u8>, Mended)> {
     }
     mended.lost += entries.rest().len() as u64;
     (mended != Mended::default()).then_some((new, mended))
-}
-
-/// The record as newer perf requires it, if it differs: its size is a multiple of 8, and its name ends in
-/// NUL. perf 6.1 injects records of 100 bytes. The trailer, of `trailer` bytes if there is one, stays at the
-/// end.
-fn align(record: &Record<'_>, trailer: usize) -> Option<Vec<u8>> {
-    let (bytes, endian) = (record.bytes(), record.endian());
-    let name = bytes.get(FIXED..)?;
-    let ends = name.contains(&0);
-    let size = (bytes.len() + usize::from(!ends)).next_multiple_of(8);
-    if size == bytes.len() || size > RECORD_SIZE_MAX {
-        return None;
-    }
-    let name_end = FIXED + until_nul(name).len() + usize::from(ends);
-    let trailer = if name_end + trailer <= bytes.len() { trailer } else { 0 };
-    let (front, back) = bytes.split_at(bytes.len() - trailer);
-    let mut new = front.to_vec();
-    new.resize(size - trailer, 0);
-    new.extend(back);
-    endian.set_u16(&mut new, HEADER_SIZE - 2, size as u16)?;
-    Some(new)
 }
 
 impl Pass for ReindexBuildIds {
@@ -267,7 +241,7 @@ impl Rewrite for Align {
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
         // perf inject uses the trailer's layout of the first event.
         let trailer = out.layouts().all().first().map_or(0, |layout| layout.trailer.size.into());
-        match align(&record, trailer) {
+        match aligned(&record, trailer) {
             Some(new) => {
                 self.aligned += 1;
                 out.replace(&record, &new)
@@ -299,41 +273,7 @@ impl Fork for Align {
 
 #[cfg(test)]
 mod tests {
-    use perfx_format::Origin;
-
     use super::*;
-
-    fn record(name: &[u8], trailer: &[u8]) -> Vec<u8> {
-        let mut bytes = vec![67, 0, 0, 0, 2, 0, 0, 0, 0xff, 0xff, 0xff, 0xff];
-        bytes.resize(FIXED, 7);
-        bytes.extend(name);
-        bytes.extend(trailer);
-        bytes[6] = bytes.len() as u8;
-        bytes
-    }
-
-    fn aligned(bytes: &[u8], trailer: usize) -> Option<Vec<u8>> {
-        align(&Record::new(bytes, &[], Origin::Synthetic, Endian::Little).unwrap(), trailer)
-    }
-
-    #[test]
-    fn the_trailer_of_a_padded_record_stays_at_its_end() {
-        let old = record(b"/usr/bin/x\0\0", &[9; 16]);
-        assert_eq!(old.len(), 64);
-        assert_eq!(aligned(&old, 16), None);
-        let old = record(b"/bin/x\0\0", &[9; 16]);
-        let new = aligned(&old, 16).unwrap();
-        assert_eq!((old.len(), new.len()), (60, 64));
-        assert_eq!((&new[36..48], &new[48..]), (&b"/bin/x\0\0\0\0\0\0"[..], &[9; 16][..]));
-        assert_eq!(aligned(&new, 16), None);
-    }
-
-    #[test]
-    fn a_name_without_end_gets_one() {
-        let new = aligned(&record(b"/usr/bin/xyz", &[]), 16).unwrap();
-        assert_eq!(&new[36..], b"/usr/bin/xyz\0\0\0\0\0\0\0\0");
-        assert_eq!(aligned(&new, 16), None);
-    }
 
     #[test]
     fn only_what_is_wrong_with_a_section_changes() {

@@ -88,7 +88,7 @@ impl IdOptions {
 
     /// The user's id for the object of a record of these kinds, if the record has a different one.
     pub(crate) fn correction(&self, record: &Record<'_>, layouts: &Layouts) -> Option<Correction> {
-        if !self.correctable().has(record.kind()) {
+        if !self.correctable().contains(record.kind()) {
             return None;
         }
         if let Some(entry) = BuildIdEntry::read(record.bytes(), record.endian())
@@ -314,7 +314,7 @@ impl MappedIds {
         }
     }
 
-    /// Absorbs those of a later batch.
+    /// Absorbs the moments of a later batch.
     pub(crate) fn join(&mut self, later: MappedIds) {
         self.dsos.extend(later.dsos);
     }

@@ -7,4 +7,3 @@ pub(crate) mod switched_out;
 pub(crate) mod text;
 pub(crate) mod tracepoints;
 pub(crate) mod used_events;
-pub(crate) mod watermarks;

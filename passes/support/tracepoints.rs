@@ -2,8 +2,9 @@
 //! lie.
 
 use anyhow::{Context as _, Result, ensure};
+use perfx_format::features::trace_formats;
 use perfx_format::sample::Sample;
-use perfx_format::tracepoint::{TraceField, TraceFormat};
+use perfx_format::tracepoint::TraceField;
 use perfx_format::{Feature, Layouts, Record, RecordType, sample_type as st};
 use perfx_pipeline::Session;
 
@@ -49,8 +50,7 @@ impl<R: Role> Tracepoints<R> {
     /// By the formats in TRACING_DATA, which are also where perf has the names of tracepoints from.
     pub(crate) fn of(session: &Session) -> Result<Tracepoints<R>> {
         let section = session.feature(Feature::TRACING_DATA);
-        let formats =
-            section.map(|section| TraceFormat::read_all(section, session.endian)).unwrap_or_default();
+        let formats = section.map(|section| trace_formats(section, session.endian)).unwrap_or_default();
         let mut found = Vec::new();
         for (number, event) in session.events.iter().enumerate() {
             let attr = event.attr();

@@ -148,7 +148,7 @@ impl Finder {
         }
         let place = object.name().to_owned();
         let hit = self.places.known.get(&place).map(|id| Hit { id, place, checked: true });
-        settle(tried, Source::KnownList, hit.ok_or(Reason::NotListed))
+        accept(tried, Source::KnownList, hit.ok_or(Reason::NotListed))
     }
 
     fn in_files(&self, object: &Object, tried: &mut Tried) -> Option<Answer> {
@@ -159,14 +159,14 @@ impl Finder {
             Object::Module(_) | Object::Kernel | Object::Vdso | Object::Vdso32 => return None,
         };
         if !path.is_absolute() {
-            return settle(tried, Source::File, Err(Reason::NotAbsolute));
+            return accept(tried, Source::File, Err(Reason::NotAbsolute));
         }
         if path.as_os_str().as_bytes().ends_with(b" (deleted)") {
-            return settle(tried, Source::File, Err(Reason::Deleted));
+            return accept(tried, Source::File, Err(Reason::Deleted));
         }
-        settle(tried, Source::File, read(path.clone(), inode)).or_else(|| {
+        accept(tried, Source::File, read(path.clone(), inode)).or_else(|| {
             let pid = pid?;
-            settle(tried, Source::ProcRoot(pid), self.as_seen_by(pid, path, inode))
+            accept(tried, Source::ProcRoot(pid), self.as_seen_by(pid, path, inode))
         })
     }
 
@@ -187,7 +187,7 @@ impl Finder {
                 } else {
                     Err(Reason::NotAbsolute)
                 };
-                settle(tried, Source::Root(root.clone()), hit)
+                accept(tried, Source::Root(root.clone()), hit)
             }
             Object::Kernel | Object::Module(_) => self.of_release(object, root, modules, tried),
             // `make vdso_install` puts several below /lib/modules, and the recording does not say which one a
@@ -206,14 +206,14 @@ impl Finder {
     ) -> Option<Answer> {
         let source = Source::Root(root.to_owned());
         let Some(release) = &self.places.recorded_on.release else {
-            return settle(tried, source, Err(Reason::NoRelease));
+            return accept(tried, source, Err(Reason::NoRelease));
         };
         let mut places = BTreeSet::new();
         if let Object::Module(path) = object {
             // The recorded path decides between modules of the same name, if it can be read.
             let named = path.is_absolute().then(|| root::resolve(root, path).ok()).flatten();
             if let Some(Ok(hit)) = named.clone().map(|place| read(place, None)) {
-                return settle(tried, source, Ok(hit));
+                return accept(tried, source, Ok(hit));
             }
             let modules = modules.get_or_init(|| installed::modules(root, release));
             places.extend(modules.get(&installed::module_name(path)).into_iter().flatten().cloned());
@@ -222,7 +222,7 @@ impl Finder {
             places.extend(installed::kernels(root, release));
         }
         if places.is_empty() {
-            return settle(tried, source, Err(Reason::NotInRoot { release: release.clone() }));
+            return accept(tried, source, Err(Reason::NotInRoot { release: release.clone() }));
         }
         let mut found = BTreeMap::new();
         for place in places {
@@ -231,13 +231,13 @@ impl Finder {
                 Err(reason) => tried.push((source.clone(), reason)),
             }
         }
-        settle(tried, source, only(root, found)?)
+        accept(tried, source, only(root, found)?)
     }
 
     fn in_caches(&self, object: &Object, tried: &mut Tried) -> Option<Answer> {
         // The cache's entry of that name is the other vdso.
         let mut caches = self.places.caches.iter().filter(|_| *object != Object::Vdso32);
-        caches.find_map(|folder| settle(tried, Source::Cache, cached(folder, object.name())))
+        caches.find_map(|folder| accept(tried, Source::Cache, cached(folder, object.name())))
     }
 
     fn in_running(&self, object: &Object, tried: &mut Tried) -> Option<Answer> {
@@ -258,7 +258,7 @@ impl Finder {
                 running().and_then(|it| judge(it.vdso().ok_or(Reason::NoVdso)?, false))
             }
         };
-        settle(tried, Source::RunningKernel, hit)
+        accept(tried, Source::RunningKernel, hit)
     }
 
     /// The running kernel, if it seems to be the recorded one.
@@ -279,7 +279,7 @@ fn same(here: String, recorded: &str) -> Result<(), Reason> {
 }
 
 /// Ends the search with a hit, or notes the reason and continues.
-fn settle(tried: &mut Tried, source: Source, hit: Result<Hit, Reason>) -> Option<Answer> {
+fn accept(tried: &mut Tried, source: Source, hit: Result<Hit, Reason>) -> Option<Answer> {
     match hit {
         Ok(Hit { id, place, checked }) => Some(Answer::Found { id, source, place, checked }),
         Err(reason) => {

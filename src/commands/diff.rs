@@ -138,7 +138,7 @@ struct Compared {
 struct Aside {
     header: Vec<HeaderRecord>,
     names: HashMap<u64, Vec<u8>>,
-    torn: Vec<Fragment>,
+    fragments: Vec<Fragment>,
 }
 
 impl Aside {
@@ -178,7 +178,7 @@ impl Records<'_> {
         loop {
             let Some(batch) = self.batch.as_ref().filter(|batch| self.at < batch.bytes.len()) else {
                 let Some(next) = self.batches.next().transpose()? else { return Ok(false) };
-                self.aside.torn.extend(next.torn);
+                self.aside.fragments.extend(next.fragment);
                 (self.batch, self.at) = (Some(next), 0);
                 continue;
             };
@@ -198,7 +198,7 @@ impl Records<'_> {
     /// True if no record of the current batch belongs to the header.
     fn is_plain(&self) -> bool {
         let header = Kinds::of(&HeaderRecord::KINDS).union(Kinds::of(&[RecordType::EVENT_UPDATE]));
-        self.batch.as_ref().is_none_or(|batch| !batch.kinds.meets(header))
+        self.batch.as_ref().is_none_or(|batch| !batch.kinds.intersects(header))
     }
 
     /// The rest of the current batch.
@@ -387,7 +387,7 @@ impl Contents {
         let build_id = |entry: BuildIdEntry<'_>| BuildId {
             filename: entry.filename.to_vec(),
             pid: entry.pid,
-            cpumode: entry.misc & 7,
+            cpumode: entry.cpumode(),
             id: entry.id.to_vec(),
         };
         let build_ids = BuildIds::new(&entries, endian).map(build_id).collect();
@@ -505,8 +505,8 @@ impl Found {
         let compared = compare(a, b)?;
         let mut found = Found { first: compared.first, ..Found::default() };
         for (side, recording) in compared.sides.iter().zip([&*a, &*b]) {
-            for torn in &side.torn {
-                report.say(Level::Warning, torn.to_error().file(&recording.name).to_string());
+            for fragment in &side.fragments {
+                report.say(Level::Warning, fragment.to_error().file(&recording.name).to_string());
             }
         }
         let [side_a, side_b] = compared.sides;

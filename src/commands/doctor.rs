@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Args;
-use perfx_doctor::{CODES, Code, Diagnosis, Finding, Reaction, Severity, Spot, Verdict, examine, unopened};
+use perfx_doctor::{
+    CODES, Code, Diagnosis, Finding, FindingKind, Location, Reaction, Verdict, examine, unopened,
+};
 use perfx_format::Origin;
 use perfx_pipeline::counted;
 use serde_json::{Map, Value as Json, json};
@@ -133,22 +135,22 @@ fn verdict(verdict: Verdict) -> &'static str {
     }
 }
 
-fn severity(severity: Severity) -> &'static str {
+fn severity(severity: FindingKind) -> &'static str {
     match severity {
-        Severity::Note => "note",
-        Severity::Fault => "fault",
+        FindingKind::Note => "note",
+        FindingKind::Fault => "fault",
     }
 }
 
 /// The offset of a place: `0x410`, or `0x410+0x20` inside a compressed record's contents.
-fn offset(spot: &Spot) -> Option<String> {
-    let text = spot.origin?.to_string();
+fn offset(location: &Location) -> Option<String> {
+    let text = location.origin?.to_string();
     Some(text.strip_prefix("offset ").unwrap_or(&text).to_owned())
 }
 
 /// The file of a directory that contains the place.
-fn stream<'d>(diagnosis: &'d Diagnosis, spot: &Spot) -> Option<&'d str> {
-    let (stream, _) = spot.origin.and_then(Origin::stored_at)?;
+fn stream<'d>(diagnosis: &'d Diagnosis, location: &Location) -> Option<&'d str> {
+    let (stream, _) = location.origin.and_then(Origin::stored_at)?;
     let names = &diagnosis.streams;
     names.get(stream as usize).filter(|_| names.len() > 1).map(|name| &**name)
 }
@@ -157,10 +159,12 @@ fn text(diagnosis: &Diagnosis, notes: bool) -> String {
     let unfinished = diagnosis.verdict == Verdict::Unreadable && diagnosis.whole;
     let said = if unfinished { "unfinished" } else { verdict(diagnosis.verdict) };
     let mut text = format!("{}: {said}", printable(&diagnosis.name));
-    let is = |severity| diagnosis.findings.iter().filter(move |finding| finding.code.severity == severity);
+    let is = |severity| diagnosis.findings.iter().filter(move |finding| finding.code.kind == severity);
     let sum = |severity| is(severity).map(|finding| finding.count).sum::<u64>();
-    for (severity, one, many) in [(Severity::Fault, "fault", "faults"), (Severity::Note, "note", "notes")] {
-        if sum(severity) > 0 && (notes || severity == Severity::Fault) {
+    for (severity, one, many) in
+        [(FindingKind::Fault, "fault", "faults"), (FindingKind::Note, "note", "notes")]
+    {
+        if sum(severity) > 0 && (notes || severity == FindingKind::Fault) {
             let _ = write!(text, ", {}", counted(sum(severity), one, many));
         }
     }
@@ -171,7 +175,7 @@ fn text(diagnosis: &Diagnosis, notes: bool) -> String {
         writeln!(text, " in {records} records")
     };
     for finding in &diagnosis.findings {
-        if notes || finding.code.severity == Severity::Fault {
+        if notes || finding.code.kind == FindingKind::Fault {
             text += &finding_text(diagnosis, finding);
         }
     }
@@ -191,16 +195,16 @@ fn consequences(code: &Code) -> String {
 fn finding_text(diagnosis: &Diagnosis, finding: &Finding) -> String {
     let code = finding.code;
     let times = if finding.count > 1 { format!(" ({} times)", count(finding.count)) } else { String::new() };
-    let mut text = format!("  {} {}{times}: {}\n", severity(code.severity), code.code, code.about);
+    let mut text = format!("  {} {}{times}: {}\n", severity(code.kind), code.code, code.about);
     text += &consequences(code);
-    for spot in &finding.spots {
+    for location in &finding.locations {
         let mut place = Vec::new();
-        place.extend(stream(diagnosis, spot).map(str::to_owned));
-        place.extend(offset(spot));
-        place.extend(spot.kind.map(|kind| kind.to_string()));
+        place.extend(stream(diagnosis, location).map(str::to_owned));
+        place.extend(offset(location));
+        place.extend(location.kind.map(|kind| kind.to_string()));
         let place = place.join(" ");
         let colon = if place.is_empty() { "" } else { ": " };
-        let _ = writeln!(text, "    {place}{colon}{}", spot.what);
+        let _ = writeln!(text, "    {place}{colon}{}", location.what);
     }
     text
 }
@@ -217,28 +221,28 @@ fn file(diagnosis: &Diagnosis) -> Map<String, Json> {
 }
 
 fn finding_json(diagnosis: &Diagnosis, finding: &Finding) -> Json {
-    let spots: Vec<_> = finding
-        .spots
+    let locations: Vec<_> = finding
+        .locations
         .iter()
-        .map(|spot| {
+        .map(|location| {
             json!({
-                "file": stream(diagnosis, spot),
-                "offset": offset(spot),
-                "kind": spot.kind.map(|kind| kind.to_string()),
-                "what": spot.what,
+                "file": stream(diagnosis, location),
+                "offset": offset(location),
+                "kind": location.kind.map(|kind| kind.to_string()),
+                "what": location.what,
             })
         })
         .collect();
     let mut json = code_json(finding.code);
     json.insert("count".into(), finding.count.to_string().into());
-    json.insert("places".into(), spots.into());
+    json.insert("places".into(), locations.into());
     Json::Object(json)
 }
 
 fn code_json(code: &Code) -> Map<String, Json> {
     let mut json = Map::new();
     json.insert("code".into(), code.code.into());
-    json.insert("severity".into(), severity(code.severity).into());
+    json.insert("severity".into(), severity(code.kind).into());
     json.insert("about".into(), code.about.into());
     json.insert("perf_6.1".into(), code.perf_61.to_string().into());
     json.insert("perf_7.3".into(), code.perf_73.to_string().into());
@@ -251,7 +255,7 @@ fn list(format: Format) -> String {
     match format {
         Format::Text => {
             for code in CODES {
-                let _ = writeln!(text, "{} ({}): {}", code.code, severity(code.severity), code.about);
+                let _ = writeln!(text, "{} ({}): {}", code.code, severity(code.kind), code.about);
                 text += &consequences(code);
             }
         }

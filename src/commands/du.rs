@@ -108,8 +108,8 @@ impl Parts {
             let section = |(&feature, section): (&Feature, &Bytes)| (feature, section.len() as u64);
             parts.features = recording.features.iter().map(section).collect();
         }
-        let stored = |torn: &&Fragment| matches!(torn.origin, Origin::Input { .. });
-        let torn = counted.torn.iter().filter(stored).map(|torn| torn.bytes).sum();
+        let stored = |fragment: &&Fragment| matches!(fragment.origin, Origin::Input { .. });
+        let fragment = counted.fragments.iter().filter(stored).map(|fragment| fragment.bytes).sum();
         // Counted record by record, over all files of a directory.
         rows.insert(What::Records, counted.tally.stored.total().bytes);
         for (what, bytes) in rows {
@@ -117,8 +117,8 @@ impl Parts {
                 Some((name, sum)) if name == what.name() => *sum += bytes,
                 _ => parts.rows.push((what.name().to_owned(), bytes)),
             }
-            if what == What::Records && torn > 0 {
-                parts.rows.push(("torn records".to_owned(), torn));
+            if what == What::Records && fragment > 0 {
+                parts.rows.push(("torn records".to_owned(), fragment));
             }
         }
         if recording.left_out > 0 {

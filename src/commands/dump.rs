@@ -181,16 +181,15 @@ impl Dump {
             self.batch(&batch, wanted, only, out)?;
         }
         for fault in recording.faults.iter().filter(|fault| fault.severity != Severity::Fatal) {
-            let level = if fault.severity == Severity::Loss { Level::Loss } else { Level::Warning };
-            report.say(level, fault.to_error().file(&recording.name).to_string());
+            report.say_fault(fault, &recording.name);
         }
         let pipe = recording.form == Form::Pipe;
         let mut show = |batch: perfx_format::Result<Batch>| -> Result<()> {
             let batch = batch?;
             self.batch(&batch, wanted, only, out)?;
-            if let Some(torn) = &batch.torn {
-                let error = torn.to_error().file(&batch.name);
-                if !pipe && matches!(torn.origin, Origin::Input { .. }) {
+            if let Some(fragment) = &batch.fragment {
+                let error = fragment.to_error().file(&batch.name);
+                if !pipe && matches!(fragment.origin, Origin::Input { .. }) {
                     return Err(error.into());
                 }
                 report.say(Level::Warning, error.to_string());

@@ -59,8 +59,9 @@ impl Recover {
             true,
             |batch| !has_impossible_kinds(batch) && (!pipe || has_readable_headers(batch)),
             |read| {
-                whole &= read
-                    .is_ok_and(|(batch, readable)| readable && batch.torn.is_none() && batch.lost.is_none());
+                whole &= read.is_ok_and(|(batch, readable)| {
+                    readable && batch.fragment.is_none() && batch.lost.is_none()
+                });
                 Ok(())
             },
         )?;

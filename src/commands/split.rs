@@ -12,7 +12,7 @@ use clap::{ArgGroup, Args};
 use perfx_format::Feature;
 use perfx_format::read::Recording;
 use perfx_passes::{Decompress, DecompressOptions, Part, PartName, Split as Parts, SplitBy};
-use perfx_pipeline::{Job, Level, Outcome, Output, OutputForm, Pass, Report, counted, ordered};
+use perfx_pipeline::{Job, Level, Outcome, Output, OutputForm, Pass, Report, counted, ordered, seconds};
 use rustix::fs::{Access, access};
 
 use crate::args::{ThreadArgs, Usage};
@@ -333,7 +333,6 @@ fn about(part: &Part) -> String {
         PartName::Event(name) => text += &format!(" of {}", String::from_utf8_lossy(name)),
     }
     if let Some((first, last)) = part.times {
-        let seconds = |ns: u64| format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
         text += &format!(", from {} to {}", seconds(first), seconds(last));
     }
     text

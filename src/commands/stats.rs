@@ -260,9 +260,9 @@ fn document(recording: &Recording, counted: &Counted, aux: &AuxData, events: &[E
             json!({ "kind": kind_name(kind), "type": kind.0, "bytes": bytes, "at": place(origin) })
         }),
         "time": { "samples": span(tally.sampled), "records": span(tally.recorded()) },
-        "torn": counted.torn.iter().map(|torn| {
-            let kind = torn.kind.map(kind_name);
-            json!({ "kind": kind, "at": place(torn.origin), "bytes": torn.bytes, "needs": torn.needs.to_string() })
+        "torn": counted.fragments.iter().map(|fragment| {
+            let kind = fragment.kind.map(kind_name);
+            json!({ "kind": kind, "at": place(fragment.origin), "bytes": fragment.bytes, "needs": fragment.needs.to_string() })
         }).collect::<Vec<_>>(),
     })
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// How much it matters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Severity {
+pub enum FindingKind {
     /// Nothing is wrong, but some readers cannot read it.
     Note,
     /// Something does not follow the format.
@@ -47,7 +47,7 @@ pub struct Code {
     /// The short name; it never changes.
     pub code: &'static str,
     /// How much it matters.
-    pub severity: Severity,
+    pub kind: FindingKind,
     /// What perf 6.1 does. Perf 6.12 does the same, but reads attrs of 136 bytes, aborts at
     /// `branch-counters-missing` and reads `raw-short`; 5.10 refuses all files of 6.1, whose attrs are too
     /// large for it.
@@ -68,7 +68,7 @@ pub fn code(name: &str) -> &'static Code {
 /// A fault outside the table; there should be none.
 static UNLISTED: Code = Code {
     code: "unlisted",
-    severity: Severity::Fault,
+    kind: FindingKind::Fault,
     perf_61: Reaction::Varies,
     perf_73: Reaction::Varies,
     mend: None,
@@ -76,10 +76,10 @@ static UNLISTED: Code = Code {
 };
 
 macro_rules! codes {
-    ($($code:literal $severity:ident $old:ident $new:ident $mend:expr, $about:literal;)*) => {
+    ($($code:literal $kind:ident $old:ident $new:ident $mend:expr, $about:literal;)*) => {
         &[$(Code {
             code: $code,
-            severity: Severity::$severity,
+            kind: FindingKind::$kind,
             perf_61: Reaction::$old,
             perf_73: Reaction::$new,
             mend: $mend,

@@ -4,21 +4,21 @@ use perfx_format::RecordType;
 use perfx_format::features::Compressed;
 use perfx_format::read::Opened;
 
-use crate::finding::{Findings, Spot};
+use crate::finding::{Findings, Location};
 
 /// Checks an expanded piece of a zstd stream. `feature` is feature COMPRESSED, if it could be read.
 pub(crate) fn check(opened: &Opened, feature: Option<&Option<Compressed>>, findings: &mut Findings) {
     let Opened { origin, kind, expanded, .. } = *opened;
     let mut add = |code, what: String| {
-        findings.add(code, Spot { origin: Some(origin), kind: Some(kind), what });
+        findings.add(code, Location { origin: Some(origin), kind: Some(kind), what });
     };
-    for odd in &opened.odd {
+    for odd in &opened.issues {
         add(odd.code, odd.what.clone());
     }
     if kind == RecordType::COMPRESSED2 {
         add("kind-newer", "perf 6.1 does not know it".to_owned());
     }
-    if expanded == 0 && opened.odd.iter().all(|odd| odd.code != "compressed-size") {
+    if expanded == 0 && opened.issues.iter().all(|odd| odd.code != "compressed-size") {
         add("compressed-empty", format!("{} bytes that expand to nothing", opened.size));
     }
     if opened.frame_inside {

@@ -10,7 +10,7 @@ use perfx_format::read::{Batch, Form, Fragment, Recording};
 use perfx_format::{Error, Feature, Origin, RecordType};
 use perfx_pipeline::scan_past;
 
-use crate::finding::{Diagnosis, Findings, Spot};
+use crate::finding::{Diagnosis, Findings, Location};
 use crate::order::Order;
 use crate::records::{Aux, Context, Seen, Times, look};
 use crate::{compressed, front};
@@ -61,7 +61,7 @@ pub fn examine(mut recording: Recording, threads: usize, most: usize) -> Result<
         Err(error) => Err(error.into()),
     })?;
     if patient.pipe && !patient.has_event && patient.records == head {
-        patient.findings.add("empty", Spot::nowhere("it has no event and no record"));
+        patient.findings.add("empty", Location::nowhere("it has no event and no record"));
     }
     front::times(&recording, &patient.times, &mut patient.findings);
     front::aux(&recording, &patient.aux, &mut patient.findings);
@@ -120,7 +120,7 @@ impl Patient {
         if let Some(origin) = early_index.filter(|_| !self.has_event) {
             let what = "no event precedes it".to_owned();
             let kind = Some(RecordType::ID_INDEX);
-            self.findings.add("no-event", Spot { origin: Some(origin), kind, what });
+            self.findings.add("no-event", Location { origin: Some(origin), kind, what });
         }
         self.has_event |= first_event.is_some();
         for opened in &batch.opened {
@@ -133,24 +133,26 @@ impl Patient {
         self.records += batch.records;
         self.times.append(times);
         self.aux.extend(aux);
-        if let Some(torn) = &batch.torn {
-            self.torn(torn);
+        if let Some(fragment) = &batch.fragment {
+            self.fragment(fragment);
         }
     }
 
-    fn torn(&mut self, torn: &Fragment) {
-        let error = torn.to_error();
+    fn fragment(&mut self, fragment: &Fragment) {
+        let error = fragment.to_error();
         // perf tolerates that in pipe data and at the end of a compressed stream; elsewhere in a file it
         // reports damage.
-        let borne = self.pipe || matches!(torn.origin, Origin::Chunk { .. });
+        let borne = self.pipe || matches!(fragment.origin, Origin::Chunk { .. });
         self.broken |= !borne;
         self.whole = false;
         let code = match error.fault_code() {
-            Some(code) if torn.stray.is_some() => code,
+            Some(code) if fragment.stray.is_some() => code,
             _ if borne => "torn",
             _ => "record-cut",
         };
-        self.findings
-            .add(code, Spot { origin: Some(torn.origin), kind: torn.kind, what: error.what().to_owned() });
+        self.findings.add(
+            code,
+            Location { origin: Some(fragment.origin), kind: fragment.kind, what: error.what().to_owned() },
+        );
     }
 }

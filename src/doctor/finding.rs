@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use perfx_format::{Error, Oddity, Origin, RecordType};
+use perfx_format::{Error, Issue, Origin, RecordType};
 
-use crate::codes::{Code, Severity, code};
+use crate::codes::{Code, FindingKind, code};
 
 /// A place where something does not follow the format.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Spot {
+pub struct Location {
     /// The place in the input; the stream counts the files of a directory.
     pub origin: Option<Origin>,
     /// The kind of the faulty record.
@@ -18,15 +18,15 @@ pub struct Spot {
     pub what: String,
 }
 
-impl Spot {
+impl Location {
     /// A place at an absolute offset of the main file, outside records.
-    pub fn at(offset: u64, what: impl Into<String>) -> Spot {
-        Spot { origin: Some(Origin::Input { stream: 0, offset }), kind: None, what: what.into() }
+    pub fn at(offset: u64, what: impl Into<String>) -> Location {
+        Location { origin: Some(Origin::Input { stream: 0, offset }), kind: None, what: what.into() }
     }
 
     /// A finding without a place.
-    pub fn nowhere(what: impl Into<String>) -> Spot {
-        Spot { origin: None, kind: None, what: what.into() }
+    pub fn nowhere(what: impl Into<String>) -> Location {
+        Location { origin: None, kind: None, what: what.into() }
     }
 }
 
@@ -38,7 +38,7 @@ pub struct Finding {
     /// How often it was found.
     pub count: u64,
     /// The first places.
-    pub spots: Vec<Spot>,
+    pub locations: Vec<Location>,
 }
 
 /// Findings by code, in the order in which they were first found.
@@ -57,25 +57,26 @@ impl Findings {
     }
 
     /// Adds a finding.
-    pub fn add(&mut self, name: &'static str, spot: Spot) {
+    pub fn add(&mut self, name: &'static str, location: Location) {
         let most = self.most;
         let finding = self.of(code(name));
         finding.count += 1;
-        if finding.spots.len() < most {
-            finding.spots.push(spot);
+        if finding.locations.len() < most {
+            finding.locations.push(location);
         }
     }
 
     /// Adds an oddity that decoding noted.
-    pub fn odd(&mut self, odd: Oddity, origin: Option<Origin>, kind: Option<RecordType>) {
-        self.add(odd.code, Spot { origin, kind, what: odd.what });
+    pub fn issue(&mut self, odd: Issue, origin: Option<Origin>, kind: Option<RecordType>) {
+        self.add(odd.code, Location { origin, kind, what: odd.what });
     }
 
     /// Adds an error of the reader; returns `false` if the recording is not at fault.
     pub fn error(&mut self, error: &Error) -> bool {
         let Some(code) = error.fault_code() else { return false };
-        let spot = Spot { origin: error.place(), kind: error.record_kind(), what: error.what().to_owned() };
-        self.add(code, spot);
+        let location =
+            Location { origin: error.place(), kind: error.record_kind(), what: error.what().to_owned() };
+        self.add(code, location);
         true
     }
 
@@ -85,14 +86,14 @@ impl Findings {
         for other in later.found {
             let finding = self.of(other.code);
             finding.count += other.count;
-            let room = most.saturating_sub(finding.spots.len());
-            finding.spots.extend(other.spots.into_iter().take(room));
+            let room = most.saturating_sub(finding.locations.len());
+            finding.locations.extend(other.locations.into_iter().take(room));
         }
     }
 
     fn of(&mut self, code: &'static Code) -> &mut Finding {
         let index = *self.by_code.entry(code.code).or_insert_with(|| {
-            self.found.push(Finding { code, count: 0, spots: Vec::new() });
+            self.found.push(Finding { code, count: 0, locations: Vec::new() });
             self.found.len() - 1
         });
         &mut self.found[index]
@@ -100,7 +101,7 @@ impl Findings {
 
     /// Faults first, then notes.
     fn sorted(mut self) -> Vec<Finding> {
-        self.found.sort_by_key(|finding| finding.code.severity == Severity::Note);
+        self.found.sort_by_key(|finding| finding.code.kind == FindingKind::Note);
         self.found
     }
 }
@@ -136,7 +137,7 @@ pub struct Diagnosis {
 impl Diagnosis {
     pub(crate) fn new(name: Arc<str>, streams: Vec<Arc<str>>, findings: Findings, broken: bool) -> Diagnosis {
         let findings = findings.sorted();
-        let faulty = findings.iter().any(|finding| finding.code.severity == Severity::Fault);
+        let faulty = findings.iter().any(|finding| finding.code.kind == FindingKind::Fault);
         let verdict = match (broken, faulty) {
             (true, _) => Verdict::Unreadable,
             (false, true) => Verdict::Suspect,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use perfx_format::decode::attr_oddities;
+use perfx_format::decode::attr_issues;
 use perfx_format::features::{
     AuxtraceEntry, BuildIds, Compressed, FeatureContext, SampleTime, decode_feature, read_auxtrace_index,
     read_event_desc, read_group_desc,
@@ -12,7 +12,7 @@ use perfx_format::read::{Form, Recording};
 use perfx_format::section::Section;
 use perfx_format::{Endian, Feature, Layouts, Origin};
 
-use crate::finding::{Findings, Spot};
+use crate::finding::{Findings, Location};
 use crate::records::{Aux, Times};
 
 /// The largest attr that perf 6.1 knows.
@@ -25,25 +25,25 @@ const PAGE: u32 = 4096;
 /// Runs all checks that need no record.
 pub(crate) fn check(recording: &Recording, context: FeatureContext, findings: &mut Findings) {
     for fault in &recording.faults {
-        findings.add(fault.code, Spot::at(fault.offset, fault.what.clone()));
+        findings.add(fault.code, Location::at(fault.offset, fault.what.clone()));
     }
     if let Some(file) = &recording.file {
         attrs(recording, file, findings);
         sections(file, findings);
         for (feature, section) in &file.sections {
             let Some(bytes) = recording.features.get(feature) else { continue };
-            for mut odd in decode_feature(*feature, bytes, recording.endian, context).odd {
+            for mut odd in decode_feature(*feature, bytes, recording.endian, context).issues {
                 odd.what = format!("feature {feature}: {}", odd.what);
-                findings.odd(odd, Some(Origin::Input { stream: 0, offset: section.offset }), None);
+                findings.issue(odd, Some(Origin::Input { stream: 0, offset: section.offset }), None);
             }
         }
         if recording.form == Form::File && recording.features.contains_key(&Feature::DIR_FORMAT) {
-            findings.add("dir-format", spot(recording, Feature::DIR_FORMAT, "it is a plain file"));
+            findings.add("dir-format", location(recording, Feature::DIR_FORMAT, "it is a plain file"));
         }
         let no_front = file.magic.size == FILE_HEADER_SIZE as u64 && file.sections.is_empty();
         if recording.endian == Endian::Big && no_front && recording.faults.is_empty() {
             let what = "a big-endian header of 104 bytes without features";
-            findings.add("features-none", Spot::at(8, what));
+            findings.add("features-none", Location::at(8, what));
         }
     }
     let tracepoint = recording.events.iter().position(|event| event.attr().is_tracepoint());
@@ -52,27 +52,27 @@ pub(crate) fn check(recording: &Recording, context: FeatureContext, findings: &m
         && !recording.features.contains_key(&Feature::TRACING_DATA)
     {
         let what = format!("event {event} is a tracepoint, but feature TRACING_DATA (1) is missing");
-        findings.add("tracing-data-missing", Spot::nowhere(what));
+        findings.add("tracing-data-missing", Location::nowhere(what));
     }
     // perf checks that only in files, and not in files of perf stat.
     if recording.form != Form::Pipe
         && !recording.features.contains_key(&Feature::STAT)
         && let Err(error) = Layouts::new(&recording.events).check_ids()
     {
-        findings.add("id-position", Spot::nowhere(error.what()));
+        findings.add("id-position", Location::nowhere(error.what()));
     }
     ids(recording, findings);
     agree(recording, findings);
 }
 
 /// The place of a feature's section.
-fn spot(recording: &Recording, feature: Feature, what: impl std::fmt::Display) -> Spot {
+fn location(recording: &Recording, feature: Feature, what: impl std::fmt::Display) -> Location {
     let sections = recording.file.as_ref().map(|file| file.sections.as_slice()).unwrap_or_default();
     let offset = sections.iter().find(|(other, _)| *other == feature).map(|(_, section)| section.offset);
     let what = format!("feature {feature}: {what}");
     match offset {
-        Some(offset) => Spot::at(offset, what),
-        None => Spot::nowhere(what),
+        Some(offset) => Location::at(offset, what),
+        None => Location::nowhere(what),
     }
 }
 
@@ -81,26 +81,26 @@ fn attrs(recording: &Recording, file: &FileHeader, findings: &mut Findings) {
     let mut largest = 0;
     for (index, event) in recording.events.iter().enumerate() {
         let size = event.raw().len();
-        for mut odd in attr_oddities(event.attr(), size) {
+        for mut odd in attr_issues(event.attr(), size) {
             odd.what = format!("event {index}: {}", odd.what);
-            findings.odd(odd, Some(Origin::Input { stream: 0, offset: at }), None);
+            findings.issue(odd, Some(Origin::Input { stream: 0, offset: at }), None);
         }
         largest = largest.max(size);
         at += size as u64 + 16;
     }
     if recording.events.is_empty() {
-        findings.add("no-event", Spot::at(24, "there is no event"));
+        findings.add("no-event", Location::at(24, "there is no event"));
     }
     if largest > ATTR_SIZE_61 {
         let (code, who) =
             if largest > ATTR_SIZE_73 { ("attr-unknown", "7.3") } else { ("attr-newer", "6.1") };
         let what = format!("attr.size {largest} is larger than perf {who} knows");
-        findings.add(code, Spot::at(16, what));
+        findings.add(code, Location::at(16, what));
     }
     // perf finds the byte order of version 1 by the size of an entry, which must be one of the sizes of that
     // time.
     if file.magic.version1 && largest > 104 {
-        findings.add("version-1", Spot::at(16, format!("attr.size {largest} in a file of version 1")));
+        findings.add("version-1", Location::at(16, format!("attr.size {largest} in a file of version 1")));
     }
 }
 
@@ -121,16 +121,16 @@ fn sections(file: &FileHeader, findings: &mut Findings) {
         let told = |name: &str| matches!(name, "the header" | "the attrs" | "the data");
         if part.end() > other.offset && !(told(name) && told(next)) {
             let what = format!("{next} begins inside {name}");
-            findings.add("sections-overlap", Spot::at(other.offset, what));
+            findings.add("sections-overlap", Location::at(other.offset, what));
         }
     }
     if !file.trailing.is_empty() && !file.sections.is_empty() {
         let what = format!("{} bytes follow the last section", file.trailing.len());
-        findings.add("trailing-bytes", Spot::at(file.len - file.trailing.len() as u64, what));
+        findings.add("trailing-bytes", Location::at(file.len - file.trailing.len() as u64, what));
     }
     for hole in &file.holes {
         let what = format!("{} bytes outside all sections", hole.size);
-        findings.add("hole", Spot::at(hole.offset, what));
+        findings.add("hole", Location::at(hole.offset, what));
     }
 }
 
@@ -141,7 +141,7 @@ fn ids(recording: &Recording, findings: &mut Findings) {
         for &id in event.ids.iter().filter(|&&id| id != 0) {
             if let Some(other) = owners.insert(id, index) {
                 let what = format!("events {other} and {index} both have the id {id}");
-                findings.add("id-twice", Spot::nowhere(what));
+                findings.add("id-twice", Location::nowhere(what));
             }
         }
     }
@@ -151,7 +151,7 @@ fn ids(recording: &Recording, findings: &mut Findings) {
 fn agree(recording: &Recording, findings: &mut Findings) {
     let endian = recording.endian;
     let section = |feature| recording.features.get(&feature);
-    let mut add = |code, feature, what: String| findings.add(code, spot(recording, feature, what));
+    let mut add = |code, feature, what: String| findings.add(code, location(recording, feature, what));
     if let Some(desc) = section(Feature::EVENT_DESC).and_then(|section| read_event_desc(section, endian)) {
         if desc.len() != recording.events.len() {
             let what =
@@ -204,6 +204,7 @@ fn agree(recording: &Recording, findings: &mut Findings) {
 
 /// Checks feature SAMPLE_TIME: it holds the times of the first and the last sample, in time order or in file
 /// order, because perf record sorts only if it must. A time between the two may be right, too: if another
+/// recording was merged into this one. A time between the two may be right, too: if another
 /// recording was merged into this one.
 pub(crate) fn times(recording: &Recording, times: &Times, findings: &mut Findings) {
     let section = recording.features.get(&Feature::SAMPLE_TIME);
@@ -211,7 +212,7 @@ pub(crate) fn times(recording: &Recording, times: &Times, findings: &mut Finding
     let (Some(said), Some(first)) = (said, times.first) else {
         if section.is_some() && said.is_none() {
             let what = "too short for two times";
-            findings.add("sample-time", spot(recording, Feature::SAMPLE_TIME, what));
+            findings.add("sample-time", location(recording, Feature::SAMPLE_TIME, what));
         }
         return;
     };
@@ -226,7 +227,7 @@ pub(crate) fn times(recording: &Recording, times: &Times, findings: &mut Finding
             "it says {} to {} ns, but samples are from {} to {} ns",
             said.first_ns, said.last_ns, times.oldest, times.newest
         );
-        findings.add("sample-time", spot(recording, Feature::SAMPLE_TIME, what));
+        findings.add("sample-time", location(recording, Feature::SAMPLE_TIME, what));
     }
 }
 
@@ -245,7 +246,7 @@ pub(crate) fn aux(recording: &Recording, aux: &[Aux], findings: &mut Findings) {
             Aux::Index { .. } | Aux::Event(_) => continue,
         };
         let kind = Some(perfx_format::RecordType::AUXTRACE);
-        let mut add = |code, what| findings.add(code, Spot { origin: Some(origin), kind, what });
+        let mut add = |code, what| findings.add(code, Location { origin: Some(origin), kind, what });
         if !info {
             add("auxtrace-info-missing", "no AUXTRACE_INFO before it".to_owned());
         }
@@ -261,7 +262,7 @@ pub(crate) fn aux(recording: &Recording, aux: &[Aux], findings: &mut Findings) {
             traces.insert(offset, size);
         }
     }
-    let mut add = |code, what: String| findings.add(code, spot(recording, Feature::AUXTRACE, what));
+    let mut add = |code, what: String| findings.add(code, location(recording, Feature::AUXTRACE, what));
     let Some(section) = recording.features.get(&Feature::AUXTRACE) else { return };
     let Some(index) = read_auxtrace_index(section, recording.endian) else {
         add("auxtrace-index", "it can't be read".to_owned());
@@ -309,7 +310,7 @@ pub(crate) fn id_index(recording: &Recording, aux: &[Aux], findings: &mut Findin
                 listed.extend(ids);
                 if !whole {
                     let what = format!("it only has room for {} entries", ids.len());
-                    findings.add("id-index", Spot { origin: Some(*origin), kind, what });
+                    findings.add("id-index", Location { origin: Some(*origin), kind, what });
                 }
             }
             Aux::Event(later) => {
@@ -322,12 +323,12 @@ pub(crate) fn id_index(recording: &Recording, aux: &[Aux], findings: &mut Findin
     }
     for (origin, what) in [(late, "it comes after AUXTRACE_INFO"), (early, "it comes before an event")] {
         if origin.is_some() {
-            findings.add("id-index", Spot { origin, kind, what: what.to_owned() });
+            findings.add("id-index", Location { origin, kind, what: what.to_owned() });
         }
     }
     let lacking = ids.iter().filter(|&id| *id != 0 && !listed.contains(id)).count();
     if lacking > 0 && (first.is_some() || info) {
         let what = format!("it lacks {lacking} ids of events");
-        findings.add("id-index", Spot { origin: first, kind, what });
+        findings.add("id-index", Location { origin: first, kind, what });
     }
 }

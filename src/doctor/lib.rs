@@ -9,6 +9,6 @@ mod front;
 mod order;
 mod records;
 
-pub use codes::{CODES, Code, Reaction, Severity, code};
+pub use codes::{CODES, Code, FindingKind, Reaction, code};
 pub use examine::{examine, unopened};
-pub use finding::{Diagnosis, Finding, Findings, Spot, Verdict};
+pub use finding::{Diagnosis, Finding, Findings, Location, Verdict};

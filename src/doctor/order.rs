@@ -4,7 +4,7 @@
 use perfx_format::read::Batch;
 use perfx_format::{Record, RecordType};
 
-use crate::finding::{Findings, Spot};
+use crate::finding::{Findings, Location};
 
 /// The times between two FINISHED_ROUND records, ns. If there are none, `oldest` is above `newest`.
 #[derive(Clone, Copy, Debug)]
@@ -91,11 +91,11 @@ impl Order {
         }
     }
 
-    fn late(&self, record: &Record<'_>, time: u64) -> Spot {
+    fn late(&self, record: &Record<'_>, time: u64) -> Location {
         let what = format!(
             "its time {time} is {} ns older than records that an earlier FINISHED_ROUND flushed",
             self.let_go - time
         );
-        Spot { origin: Some(record.origin()), kind: Some(record.kind()), what }
+        Location { origin: Some(record.origin()), kind: Some(record.kind()), what }
     }
 }

@@ -1,15 +1,15 @@
 //! Checks each record by itself, and gathers what must be checked in file order.
 
-use perfx_format::decode::oddities;
+use perfx_format::decode::issues;
 use perfx_format::features::{FeatureContext, NamedIds, NrCpus, decode_feature};
 use perfx_format::read::Batch;
 use perfx_format::record::aux::Auxtrace;
-use perfx_format::record::header_records::feature_section;
-use perfx_format::record::header_records::{HeaderRecord, tracing_data};
+use perfx_format::record::header_records::{HeaderRecord, feature_section};
 use perfx_format::record::id_index::IdIndex;
+use perfx_format::record::tracing_data::tracing_data;
 use perfx_format::{Feature, Origin, Record, RecordType};
 
-use crate::finding::{Findings, Spot};
+use crate::finding::{Findings, Location};
 use crate::order::{Rounds, sort_time};
 
 /// What the checks need to know about the recording.
@@ -122,11 +122,11 @@ pub(crate) fn look(batch: &Batch, context: &Context) -> Seen {
 impl Seen {
     fn record(&mut self, record: &Record<'_>, batch: &Batch, context: &Context) {
         let kind = record.kind();
-        for odd in oddities(record, &batch.layouts) {
+        for odd in issues(record, &batch.layouts) {
             if odd.code == "mmap-build-id-bit" && context.named.prove(record) {
                 continue;
             }
-            self.findings.odd(odd, Some(record.origin()), Some(kind));
+            self.findings.issue(odd, Some(record.origin()), Some(kind));
         }
         if kind.is_kernel() {
             let layout = batch.layouts.layout_of(record);
@@ -197,8 +197,8 @@ impl Seen {
     }
 
     fn add(&mut self, code: &'static str, record: &Record<'_>, what: String) {
-        let spot = Spot { origin: Some(record.origin()), kind: Some(record.kind()), what };
-        self.findings.add(code, spot);
+        let location = Location { origin: Some(record.origin()), kind: Some(record.kind()), what };
+        self.findings.add(code, location);
     }
 
     fn newer(&mut self, record: &Record<'_>) {
@@ -222,11 +222,11 @@ impl Seen {
             self.cpus = NrCpus::read(section, context.endian);
         }
         let features = FeatureContext { cpus: context.features.cpus.or(self.cpus) };
-        let odd = decode_feature(feature, section, context.endian, features).odd;
+        let odd = decode_feature(feature, section, context.endian, features).issues;
         // Among the records of pipe data (perf record --tail-synthesize), NRCPUS may be in another batch.
         for mut odd in odd.into_iter().filter(|odd| odd.code != "nrcpus-missing") {
             odd.what = format!("feature {feature}: {}", odd.what);
-            self.findings.odd(odd, Some(record.origin()), Some(record.kind()));
+            self.findings.issue(odd, Some(record.origin()), Some(record.kind()));
         }
     }
 }

@@ -62,6 +62,15 @@ impl Event {
         Event::new(raw, self.ids.clone(), endian)
     }
 
+    /// Compares the attrs: they are equal but for their sizes, and what the longer one has more is zeros.
+    pub fn measures_the_same_as(&self, other: &Event) -> bool {
+        let (one, other) = (self.raw(), other.raw());
+        let common = one.len().min(other.len());
+        let zeros = |rest: &[u8]| rest.iter().all(|&byte| byte == 0);
+        let same = || one[..4] == other[..4] && one[8..common] == other[8..common];
+        common > 8 && same() && zeros(&one[common..]) && zeros(&other[common..])
+    }
+
     /// The attr's bytes for a writer: padded with zeros to at least `size` bytes, and with `attr.size` set to
     /// the length, because readers step by it. Borrowed if nothing has to change.
     pub fn written(&self, size: usize, endian: Endian) -> Cow<'_, [u8]> {
@@ -177,6 +186,12 @@ pub fn set_attr_flag(raw: &mut [u8], bit: u32, value: bool, endian: Endian) -> O
 /// Sets the `sample_type` of an attr.
 pub fn set_sample_type(raw: &mut [u8], sample_type: u64, endian: Endian) {
     endian.set_u64(raw, 24, sample_type);
+}
+
+/// Sets the clock of an attr, as for clock_gettime(2); `None` is perf's own clock.
+pub fn set_clockid(raw: &mut [u8], clockid: Option<u32>, endian: Endian) {
+    set_attr_flag(raw, 25, clockid.is_some(), endian);
+    endian.set_u32(raw, 92, clockid.unwrap_or(0));
 }
 
 /// Makes an attr one whose samples hold no AUX data, and whose samples go into no AUX buffer.

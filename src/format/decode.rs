@@ -9,16 +9,17 @@ mod sample;
 #[cfg(test)]
 mod tests;
 
-pub use attr::{BRANCH_SAMPLE_TYPE_NAMES, attr_as_perf, attr_oddities, clock_name, decode_attr};
+pub use attr::{BRANCH_SAMPLE_TYPE_NAMES, attr_as_perf, attr_issues, clock_name, decode_attr};
 use reader::{Reader, any};
-use sample::{callchain, counters, sample, sample_id, sample_oddities};
+use sample::{callchain, counters, sample, sample_id, sample_issues};
 
 use crate::record::aux::AuxtraceInfo;
 use crate::record::compressed::is_piece_size;
-use crate::record::header_records::{EVENT_TYPE_NAME, tracing_data};
+use crate::record::header_records::EVENT_TYPE_NAME;
+use crate::record::tracing_data::tracing_data;
 use crate::sample::{Read, Sample, U64s};
 use crate::{
-    ATTR_SIZE_MIN, Attr, Cursor, Decoded, Feature, Layout, Layouts, MMAP_BUILD_ID, Mmap, Oddity, Record,
+    ATTR_SIZE_MIN, Attr, Cursor, Decoded, Feature, Issue, Layout, Layouts, MMAP_BUILD_ID, Mmap, Record,
     RecordType, Value, bit_names,
 };
 
@@ -47,7 +48,7 @@ use crate::{
 /// | `id-unknown` | no event has this id |
 /// | `mmap-build-id-bit` | bit 14 of an MMAP2's `misc` is set, but the record holds no build-id: see [`mmap_build_id`] |
 /// | `build-id-size` | bit 15 of a HEADER_BUILD_ID's `misc` is set, but the size is not 1 to 20 |
-/// | `attr-size`, `attr-bits`, `read-without-id` | see [`attr_oddities`] |
+/// | `attr-size`, `attr-bits`, `read-without-id` | see [`attr_issues`] |
 /// | `feature-unknown`, `auxtrace-type`, `cpu-map-type`, `update-type`, `schedstat-version` | this number is unknown, so what follows it is, too |
 /// | `compressed-size` | a piece of a zstd stream is empty or larger than its record |
 /// | `cpu-map-range` | the last CPU is before the first |
@@ -62,33 +63,32 @@ pub fn decode<'a>(record: &Record<'a>, layouts: &Layouts) -> Decoded<'a> {
         kind if kind.is_kernel() => kernel_record(record, layouts),
         _ => read(record, layouts, None, record.body()).0,
     };
-    decoded.odd.extend(frame_oddities(record));
+    decoded.issues.extend(frame_issues(record));
     decoded
 }
 
 /// The oddities that [`decode`] would find. For samples, the bulk of a recording, this builds no values.
-pub fn oddities(record: &Record<'_>, layouts: &Layouts) -> Vec<Oddity> {
+pub fn issues(record: &Record<'_>, layouts: &Layouts) -> Vec<Issue> {
     if record.kind() != RecordType::SAMPLE {
-        return decode(record, layouts).odd;
+        return decode(record, layouts).issues;
     }
     let (layout, lost) = layout_of(record, layouts);
     let mut odd = Vec::new();
     if let Some(layout) = layout.filter(|layout| !layout.is_all_of(record)) {
         let (sample, short) = Sample::read(record, layout);
-        sample_oddities(record, layouts, layout, &sample, short, &mut odd);
+        sample_issues(record, layouts, layout, &sample, short, &mut odd);
     }
-    odd.extend(lost.map(|(code, what)| Oddity { code, what }));
+    odd.extend(lost.map(|(code, what)| Issue { code, what }));
     if !record.bytes().len().is_multiple_of(8) || record.cpumode() > 5 {
-        odd.extend(frame_oddities(record));
+        odd.extend(frame_issues(record));
     }
     odd
 }
 
 /// Oddities that do not depend on the kind.
-fn frame_oddities(record: &Record<'_>) -> impl Iterator<Item = Oddity> {
+fn frame_issues(record: &Record<'_>) -> impl Iterator<Item = Issue> {
     let (kind, size, payload) = (record.kind(), record.bytes().len(), record.payload().len());
-    let oddity =
-        |is_odd: bool, code, what: &dyn Fn() -> String| is_odd.then(|| Oddity { code, what: what() });
+    let oddity = |is_odd: bool, code, what: &dyn Fn() -> String| is_odd.then(|| Issue { code, what: what() });
     let size = oddity(!size.is_multiple_of(8) && !kind.may_be_unaligned(), "size-unaligned", &|| {
         format!("a size of {size} bytes is not a multiple of 8")
     });
@@ -107,14 +107,14 @@ fn kernel_record<'a>(record: &Record<'a>, layouts: &Layouts) -> Decoded<'a> {
     let mut decoded = match layout {
         Some(layout) if record.kind() == RecordType::SAMPLE => sample(record, layouts, layout),
         _ if record.kind() == RecordType::SAMPLE => {
-            Decoded { fields: vec![("bytes", Value::Bytes(record.body()))], odd: Vec::new() }
+            Decoded { fields: vec![("bytes", Value::Bytes(record.body()))], issues: Vec::new() }
         }
         Some(layout) if layout.trailer.size > 0 => match with_trailer(record, layouts, layout) {
             Some(decoded) => decoded,
             None => {
                 let (mut decoded, _) = read(record, layouts, Some(layout), record.body());
-                if decoded.odd.is_empty() {
-                    decoded.odd(
+                if decoded.issues.is_empty() {
+                    decoded.add_issue(
                         "trailer-missing",
                         format!("no room for a sample_id of {} bytes", layout.trailer.size),
                     );
@@ -127,10 +127,10 @@ fn kernel_record<'a>(record: &Record<'a>, layouts: &Layouts) -> Decoded<'a> {
     };
     if layout.is_none() {
         // The rest is the trailer, whose length is unknown.
-        decoded.odd.retain(|odd| odd.code != "rest");
+        decoded.issues.retain(|odd| odd.code != "rest");
     }
     if let Some((code, what)) = lost {
-        decoded.odd(code, what);
+        decoded.add_issue(code, what);
     }
     decoded
 }
@@ -141,11 +141,11 @@ fn with_trailer<'a>(record: &Record<'a>, layouts: &Layouts, layout: &Layout) -> 
     let body = record.body();
     let (front, trailer) = body.split_at(body.len().checked_sub(layout.trailer.size.into())?);
     let (mut decoded, _) = read(record, layouts, Some(layout), front);
-    if !decoded.odd.is_empty() {
+    if !decoded.issues.is_empty() {
         let (whole, left) = read(record, layouts, Some(layout), body);
         // An unknown id is suspicious, too: it may be the end of a string.
         let strange = layout.id(record).is_some_and(|id| !layouts.knows(id));
-        if whole.odd.len() < decoded.odd.len() + usize::from(strange) && left < 8 {
+        if whole.issues.len() < decoded.issues.len() + usize::from(strange) && left < 8 {
             return None;
         }
     }
@@ -291,7 +291,7 @@ fn fields<'a>(
             let new = d.number::<u16>("new_len")?;
             for (name, length) in [("old_bytes", old), ("new_bytes", new)] {
                 if usize::from(length) > d.left() {
-                    d.odd(
+                    d.add_issue(
                         "count-too-large",
                         format!("{length} bytes of `{name}` do not fit in the {} bytes left", d.left()),
                     );
@@ -310,7 +310,7 @@ fn fields<'a>(
             let chain = U64s::new(d.skip("ips", fitting * 8)?, d.endian());
             d.note("ips", callchain(chain));
             if count > fitting as u64 {
-                d.odd(
+                d.add_issue(
                     "count-too-large",
                     format!("{count} items of `ips`, of which only {fitting} are there"),
                 );
@@ -338,7 +338,7 @@ fn fields<'a>(
         T::AUXTRACE_INFO => {
             let kind = d.named::<u32>("type", AuxtraceInfo::TYPES)?;
             if kind == 0 || kind as usize > AuxtraceInfo::TYPES.len() {
-                d.odd("auxtrace-type", format!("unknown type {kind}"));
+                d.add_issue("auxtrace-type", format!("unknown type {kind}"));
             }
             d.skip("reserved__", 4)?;
             let words = d.left() / 8;
@@ -415,7 +415,7 @@ fn fields<'a>(
                 2 => d.text("name"),
                 3 => d.map("cpus", cpu_map),
                 kind => {
-                    d.odd("update-type", format!("unknown type {kind}"));
+                    d.add_issue("update-type", format!("unknown type {kind}"));
                     None
                 }
             }
@@ -447,7 +447,7 @@ fn fields<'a>(
             }
             match feature.and_then(Feature::name) {
                 Some(name) => d.note("feature", Value::Name(name.into())),
-                None => d.odd("feature-unknown", format!("unknown feature {number}")),
+                None => d.add_issue("feature-unknown", format!("unknown feature {number}")),
             }
             d.note("payload", Value::Bytes(payload));
             Some(())
@@ -457,7 +457,7 @@ fn fields<'a>(
             d.skip("size", size)?;
             d.note("size", Value::Number(size as u64));
             if size == 0 {
-                d.odd("compressed-size", "it has no compressed data");
+                d.add_issue("compressed-size", "it has no compressed data");
             }
             Some(())
         }
@@ -466,7 +466,7 @@ fn fields<'a>(
             let all = d.left();
             let used = usize::try_from(size).ok().filter(|&size| is_piece_size(size, d.rest()));
             if used.is_none() {
-                d.odd("compressed-size", format!("data_size is {size}, of {all} bytes"));
+                d.add_issue("compressed-size", format!("data_size is {size}, of {all} bytes"));
             }
             d.skip("data", used.unwrap_or(all)).map(drop)
         }
@@ -491,7 +491,7 @@ fn fields<'a>(
         }
         T::SCHEDSTAT_DOMAIN => schedstat_domain(d),
         kind => {
-            d.odd("kind-unknown", format!("unknown record type {}", kind.0));
+            d.add_issue("kind-unknown", format!("unknown record type {}", kind.0));
             bytes(d)
         }
     }
@@ -518,7 +518,7 @@ fn mapping(d: &mut Reader<'_>) -> Option<()> {
 
 fn check_id(id: u64, layouts: &Layouts, d: &mut Reader<'_>) {
     if !layouts.knows(id) {
-        d.odd("id-unknown", format!("no event has the id {id}"));
+        d.add_issue("id-unknown", format!("no event has the id {id}"));
     }
 }
 
@@ -581,7 +581,7 @@ fn mmap2_union(record: &Record<'_>, layouts: &Layouts, d: &mut Reader<'_>) -> Op
     d.number::<u64>("ino_generation")?;
     if verdict == MmapBuildId::Wrong {
         let size = union[0];
-        d.odd(
+        d.add_issue(
             "mmap-build-id-bit",
             format!(
                 "misc claims a build-id, which would have {size} bytes; the bytes read as inode {inode} of \
@@ -601,8 +601,8 @@ fn header_attr(d: &mut Reader<'_>) -> Option<()> {
     let raw = d.rest();
     let raw = &raw[..size.min(raw.len())];
     let attr = Attr::decode(raw, d.endian());
-    for odd in attr_oddities(&attr, raw.len()) {
-        d.odd(odd.code, odd.what);
+    for odd in attr_issues(&attr, raw.len()) {
+        d.add_issue(odd.code, odd.what);
     }
     d.note("attr", Value::Map(decode_attr(raw, d.endian())));
     d.skip("attr", raw.len())?;
@@ -620,7 +620,7 @@ fn header_build_id(record: &Record<'_>, layouts: &Layouts, d: &mut Reader<'_>) -
         if record.misc() & crate::record::build_id::BUILD_ID_SIZE_VALID == 0 { 20 } else { size.into() };
     d.note("build_id", Value::Bytes(&id[..length.min(20)]));
     if !(1..=20).contains(&length) {
-        d.odd("build-id-size", format!("a build-id of {length} bytes"));
+        d.add_issue("build-id-size", format!("a build-id of {length} bytes"));
     }
     d.skip("reserved", 3)?;
     d.text("filename")?;
@@ -657,7 +657,7 @@ fn id_index(layouts: &Layouts, d: &mut Reader<'_>) -> Option<()> {
         Some(())
     })?;
     if let Some(id) = unknown.first() {
-        d.odd("id-unknown", format!("no event has the id {id} ({} such ids)", unknown.len()));
+        d.add_issue("id-unknown", format!("no event has the id {id} ({} such ids)", unknown.len()));
     }
     d.skip("machines", second.len()).map(drop)
 }
@@ -679,7 +679,7 @@ fn cpu_map(d: &mut Reader<'_>) -> Option<()> {
                     d.list("mask", count, 8, |d| d.hex::<u64>("").map(drop))
                 }
                 size => {
-                    d.odd("cpu-map-type", format!("words of {size} bytes"));
+                    d.add_issue("cpu-map-type", format!("words of {size} bytes"));
                     None
                 }
             }
@@ -690,12 +690,12 @@ fn cpu_map(d: &mut Reader<'_>) -> Option<()> {
             let start = d.number::<u16>("start_cpu")?;
             let end = d.number::<u16>("end_cpu")?;
             if end < start {
-                d.odd("cpu-map-range", format!("the CPUs from {start} to {end}"));
+                d.add_issue("cpu-map-range", format!("the CPUs from {start} to {end}"));
             }
             Some(())
         }
         kind => {
-            d.odd("cpu-map-type", format!("unknown type {kind}"));
+            d.add_issue("cpu-map-type", format!("unknown type {kind}"));
             None
         }
     }
@@ -712,7 +712,7 @@ fn schedstat(d: &mut Reader<'_>, domain: bool) -> Option<u16> {
         d.skip("padding", 2)?;
     }
     if !(15..=17).contains(&version) {
-        d.odd("schedstat-version", format!("unknown version {version}"));
+        d.add_issue("schedstat-version", format!("unknown version {version}"));
         return None;
     }
     Some(version)

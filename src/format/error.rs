@@ -100,7 +100,7 @@ impl Error {
         self
     }
 
-    /// Adds the short stable name of the fault, as in [`crate::header::Fault`] and [`crate::Oddity`].
+    /// Adds the short stable name of the fault, as in [`crate::header::Fault`] and [`crate::Issue`].
     #[must_use]
     pub fn code(mut self, code: &'static str) -> Error {
         self.0.code.get_or_insert(code);

@@ -6,13 +6,17 @@
 
 mod build_id;
 mod mended;
+mod numbered;
 mod section;
 #[cfg(test)]
 mod tests;
+mod tracing_data;
 
 pub use build_id::{BUILD_ID_NAME_MAX, BuildIds, NamedIds, trimmed_id};
 pub use mended::{Mended, mend};
+pub use numbered::{ListedBy, numbered_entries, write_numbered};
 use section::{Int, Section, put_str};
+pub use tracing_data::TracingData;
 
 use crate::decode::decode_attr;
 use crate::record::build_id::BUILD_ID_SIZE_VALID;
@@ -65,7 +69,7 @@ fn read<'a>(feature: Feature, s: &mut Section<'a>, context: FeatureContext) -> O
         Feature::NRCPUS => {
             let cpus = NrCpus::take(s)?;
             if cpus.online > cpus.available || cpus.available > CPUS_MAX {
-                s.odd("nrcpus-range", format!("{} CPUs online of {}", cpus.online, cpus.available));
+                s.add_issue("nrcpus-range", format!("{} CPUs online of {}", cpus.online, cpus.available));
             }
             Some(())
         }
@@ -109,7 +113,7 @@ fn read<'a>(feature: Feature, s: &mut Section<'a>, context: FeatureContext) -> O
                 let bits = s.number::<u64>("blocks")?;
                 let again = s.int::<u64>("size of the bitmap")?;
                 if again != bits {
-                    s.odd(
+                    s.add_issue(
                         "bitmap-size",
                         format!("a node of {bits} memory blocks has a bitmap of {again} bits"),
                     );
@@ -123,7 +127,7 @@ fn read<'a>(feature: Feature, s: &mut Section<'a>, context: FeatureContext) -> O
         Feature::DIR_FORMAT => {
             let version = s.number::<u64>("version")?;
             if version > 1 {
-                s.odd("version-unknown", format!("version {version}, only 0 and 1 are known"));
+                s.add_issue("version-unknown", format!("version {version}, only 0 and 1 are known"));
             }
             Some(())
         }
@@ -222,7 +226,7 @@ fn cpu_topology(s: &mut Section<'_>, context: FeatureContext) -> Option<()> {
         return Some(());
     }
     let Some(cpus) = context.cpus else {
-        s.odd("nrcpus-missing", "without NRCPUS the number of CPUs described is unknown");
+        s.add_issue("nrcpus-missing", "without NRCPUS the number of CPUs described is unknown");
         return None;
     };
     s.list("cpus", cpus.available, 8, |s| {
@@ -242,7 +246,7 @@ fn cpu_domains(s: &mut Section<'_>, context: FeatureContext) -> Option<()> {
     let version = s.number::<u32>("schedstat_version")?;
     s.number::<u32>("domains_max")?;
     let Some(cpus) = context.cpus else {
-        s.odd("nrcpus-missing", "without NRCPUS the number of CPUs described is unknown");
+        s.add_issue("nrcpus-missing", "without NRCPUS the number of CPUs described is unknown");
         return None;
     };
     s.list("cpus", cpus.online, 8, |s| {
@@ -264,7 +268,7 @@ fn cpu_domains(s: &mut Section<'_>, context: FeatureContext) -> Option<()> {
 fn build_ids(s: &mut Section<'_>) -> Option<()> {
     let mut ids = BuildIds::new(s.rest(), s.endian());
     if ids.without_pid() {
-        s.odd("build-id-without-pid", "made by perf before 2.6.34");
+        s.add_issue("build-id-without-pid", "made by perf before 2.6.34");
     }
     let endian = s.endian();
     let count = ids.clone().count() as u64;
@@ -272,10 +276,10 @@ fn build_ids(s: &mut Section<'_>) -> Option<()> {
         let (bytes, entry) = ids.split()?;
         let (kind, length) = (endian.u32(bytes, 0)?, bytes.get(32).copied().unwrap_or(0));
         if kind != 0 && kind != RecordType::HEADER_BUILD_ID.0 {
-            s.odd("build-id-type", format!("an entry has type {kind}"));
+            s.add_issue("build-id-type", format!("an entry has type {kind}"));
         }
         if entry.misc & BUILD_ID_SIZE_VALID != 0 && !(1..=20).contains(&length) {
-            s.odd("build-id-size", format!("an id of {length} bytes"));
+            s.add_issue("build-id-size", format!("an id of {length} bytes"));
         }
         s.note("misc", Value::Hex(entry.misc.into()));
         s.note("pid", Value::Signed(entry.pid.into()));
@@ -295,7 +299,7 @@ fn build_ids(s: &mut Section<'_>) -> Option<()> {
 /// printk formats (u32 length), and since version 0.6 command names. Texts are counted, not noted.
 fn tracing_data<'a>(s: &mut Section<'a>, formats: &mut Vec<TraceFormat<'a>>) -> Option<()> {
     if !s.rest().starts_with(b"\x17\x08\x44tracing") {
-        s.odd("tracing-magic", "does not begin with 23 8 68 \"tracing\"");
+        s.add_issue("tracing-magic", "does not begin with 23 8 68 \"tracing\"");
         return None;
     }
     s.skip("magic", 10u64)?;
@@ -308,7 +312,7 @@ fn tracing_data<'a>(s: &mut Section<'a>, formats: &mut Vec<TraceFormat<'a>>) -> 
     s.number::<u32>("page_size")?;
     for (title, name) in [("header_page\0", "header_page_size"), ("header_event\0", "header_event_size")] {
         if !s.rest().starts_with(title.as_bytes()) {
-            s.odd(
+            s.add_issue(
                 "tracing-magic",
                 format!("`{}` is missing where it is expected", title.trim_end_matches('\0')),
             );
@@ -350,8 +354,16 @@ fn trace_format<'a>(s: &mut Section<'a>, system: &'a [u8], formats: &mut Vec<Tra
     Some(())
 }
 
-/// The formats in the section of feature TRACING_DATA, up to where it is damaged.
-pub(crate) fn trace_formats(section: &[u8], endian: Endian) -> Vec<TraceFormat<'_>> {
+/// The formats in the section of feature TRACING_DATA, up to where it is damaged. `endian` is the recording's;
+/// the section says its own.
+///
+/// ```
+/// use perfx_format::Endian;
+/// use perfx_format::features::trace_formats;
+///
+/// assert!(trace_formats(b"not tracing data", Endian::Little).is_empty());
+/// ```
+pub fn trace_formats(section: &[u8], endian: Endian) -> Vec<TraceFormat<'_>> {
     let mut formats = Vec::new();
     let _ = tracing_data(&mut Section::new(section, endian), &mut formats);
     formats
@@ -360,6 +372,11 @@ pub(crate) fn trace_formats(section: &[u8], endian: Endian) -> Vec<TraceFormat<'
 /// The text of a HOSTNAME, OSRELEASE, VERSION, ARCH, CPUDESC or CPUID section.
 pub fn read_str(section: &[u8], endian: Endian) -> Option<&[u8]> {
     Section::new(section, endian).text("text")
+}
+
+/// The text of such a section if it lacks the NUL at its end.
+pub fn read_unterminated_str(section: &[u8], endian: Endian) -> Option<&[u8]> {
+    read_str(section, endian).filter(|text| section.len() == size_of::<u32>() + text.len())
 }
 
 /// Encodes this text, up to its first NUL, as such a section.
@@ -411,7 +428,7 @@ fn event_desc<'a>(s: &mut Section<'a>) -> Option<Vec<EventDesc<'a>>> {
     let count = s.int::<u32>("number of events")?;
     let attr_size = s.number::<u32>("attr_size")?;
     if (attr_size as usize) < ATTR_SIZE_MIN {
-        s.odd("attr-size", format!("attrs of {attr_size} bytes; the smallest is {ATTR_SIZE_MIN}"));
+        s.add_issue("attr-size", format!("attrs of {attr_size} bytes; the smallest is {ATTR_SIZE_MIN}"));
         return None;
     }
     s.list("events", count, attr_size as usize + 8, |s| {

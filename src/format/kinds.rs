@@ -248,19 +248,19 @@ impl Kinds {
 
     /// True if the set contains this kind.
     #[inline]
-    pub fn has(self, kind: RecordType) -> bool {
+    pub fn contains(self, kind: RecordType) -> bool {
         self.0 & Self::bit(kind.0) != 0
     }
 
     /// True if both sets contain a common kind.
     #[inline]
-    pub fn meets(self, other: Kinds) -> bool {
+    pub fn intersects(self, other: Kinds) -> bool {
         self.0 & other.0 != 0
     }
 
     /// The names of the kinds that have one.
     pub fn names(self) -> Vec<&'static str> {
-        RecordType::NAMED.iter().filter(|&&kind| self.has(kind)).filter_map(|kind| kind.name()).collect()
+        RecordType::NAMED.iter().filter(|&&kind| self.contains(kind)).filter_map(|kind| kind.name()).collect()
     }
 
     /// True if the set contains no kind.
@@ -299,8 +299,8 @@ mod tests {
     #[test]
     fn large_kinds_share_a_bit() {
         let set = Kinds::of(&[RecordType(4000)]);
-        assert!(set.has(RecordType(u32::MAX)));
-        assert!(!set.has(RecordType::SAMPLE));
-        assert!(Kinds::ALL.has(RecordType(0)));
+        assert!(set.contains(RecordType(u32::MAX)));
+        assert!(!set.contains(RecordType::SAMPLE));
+        assert!(Kinds::ALL.contains(RecordType(0)));
     }
 }

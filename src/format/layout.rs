@@ -6,36 +6,7 @@ use crate::record::build_id::BuildIdEntry;
 use crate::record::task::named_pid;
 use crate::{Attr, Error, Event, Record, RecordType, Result};
 
-/// The bits of `attr.sample_type`, by number (`enum perf_event_sample_format`).
-#[allow(missing_docs, reason = "the names are perf_event_open(2)'s own")]
-pub mod sample_type {
-    pub const IP: u64 = 1 << 0;
-    pub const TID: u64 = 1 << 1;
-    pub const TIME: u64 = 1 << 2;
-    pub const ADDR: u64 = 1 << 3;
-    pub const READ: u64 = 1 << 4;
-    pub const CALLCHAIN: u64 = 1 << 5;
-    pub const ID: u64 = 1 << 6;
-    pub const CPU: u64 = 1 << 7;
-    pub const PERIOD: u64 = 1 << 8;
-    pub const STREAM_ID: u64 = 1 << 9;
-    pub const RAW: u64 = 1 << 10;
-    pub const BRANCH_STACK: u64 = 1 << 11;
-    pub const REGS_USER: u64 = 1 << 12;
-    pub const STACK_USER: u64 = 1 << 13;
-    pub const WEIGHT: u64 = 1 << 14;
-    pub const DATA_SRC: u64 = 1 << 15;
-    pub const IDENTIFIER: u64 = 1 << 16;
-    pub const TRANSACTION: u64 = 1 << 17;
-    pub const REGS_INTR: u64 = 1 << 18;
-    pub const PHYS_ADDR: u64 = 1 << 19;
-    pub const AUX: u64 = 1 << 20;
-    pub const CGROUP: u64 = 1 << 21;
-    pub const DATA_PAGE_SIZE: u64 = 1 << 22;
-    pub const CODE_PAGE_SIZE: u64 = 1 << 23;
-    pub const WEIGHT_STRUCT: u64 = 1 << 24;
-}
-use sample_type as st;
+use crate::sample_type as st;
 
 /// The names of the `sample_type` bits.
 pub const SAMPLE_TYPE_NAMES: &[(u32, &str)] = &[
@@ -254,6 +225,12 @@ impl Layout {
         let fields = TRAILER_ORDER.iter().filter(|_| self.sample_id_all);
         let places = fields.filter_map(|&bit| position(&SAMPLE_ORDER, self.sample_type, bit));
         places.filter_map(|at| sample.body().get(at..at + 8)).flatten().copied().collect()
+    }
+
+    /// The address of a sample.
+    #[inline]
+    pub fn addr(&self, sample: &Record<'_>) -> Option<u64> {
+        sample.u64(self.sample.addr? as usize)
     }
 
     /// The instruction pointer of a sample.

@@ -4,6 +4,7 @@
 #![warn(clippy::missing_errors_doc)]
 
 mod attr;
+mod attr_name;
 mod bytes;
 pub mod decode;
 mod endian;
@@ -15,27 +16,30 @@ pub mod jitdump;
 mod journal;
 mod kinds;
 mod layout;
+mod origin;
 pub mod parts;
 pub mod read;
 pub mod record;
 pub mod sample;
+pub mod sample_type;
 pub mod section;
 pub mod tracepoint;
 mod value;
 pub mod write;
 
 pub use attr::{
-    ATTR_FLAGS, ATTR_SIZE_MAX, ATTR_SIZE_MIN, Attr, Event, set_attr_flag, set_event, set_sample_type,
-    shorten_attr, without_aux_samples,
+    ATTR_FLAGS, ATTR_SIZE_MAX, ATTR_SIZE_MIN, Attr, Event, set_attr_flag, set_clockid, set_event,
+    set_sample_type, shorten_attr, without_aux_samples,
 };
 pub use bytes::{Bytes, reset_bus_signal};
 pub use endian::{Cursor, Endian, until_nul};
 pub use error::{Error, ErrorKind, Result};
 pub use kinds::{Feature, Kinds, RecordType};
 pub use layout::{
-    Fields, Layout, Layouts, READ_FORMAT_NAMES, SAMPLE_TYPE_NAMES, sample_fields, sample_type, trailer_fields,
+    Fields, Layout, Layouts, READ_FORMAT_NAMES, SAMPLE_TYPE_NAMES, sample_fields, trailer_fields,
 };
+pub use origin::{Origin, Origins};
 pub use record::mmap::{Inode, MMAP_BUILD_ID, MMAP_DATA, MappedFile, Mmap, Mmap2, set_mmap2_build_id};
 pub use record::task::{COMM_EXEC, Comm, SWITCH_OUT, Task, named_pid};
-pub use record::{BadFrame, Frame, HEADER_SIZE, Origin, Origins, RECORD_SIZE_MAX, Record, Walker};
-pub use value::{Decoded, Fields as ValueFields, Oddity, Value, bit_names};
+pub use record::{BadFrame, Frame, HEADER_SIZE, RECORD_SIZE_MAX, Record, Walker};
+pub use value::{Decoded, Fields as ValueFields, Issue, Value, bit_names};

@@ -9,8 +9,8 @@ use std::fmt;
 
 pub use bits::{BranchFlags, DataSrc};
 
-use crate::layout::sample_type as st;
 use crate::record::builder::build;
+use crate::sample_type as st;
 use crate::{Cursor, Endian, Layout, Record, RecordType, Result};
 
 /// An array of u64 in the recording's byte order.
@@ -180,6 +180,13 @@ impl<'a> Read<'a> {
         let counts = U64s::new(ahead.bytes(count.checked_mul(words * 8)?)?, ahead.endian());
         *cursor = ahead;
         Some(Read { enabled, running, group, read_format, counts, value })
+    }
+
+    /// Reads only the counters of a sample; `None` if it has none, or if they do not fit in it.
+    pub fn of_sample(sample: &Record<'a>, layout: &Layout) -> Option<Read<'a>> {
+        let behind = sample.bytes().get(layout.sample.size.into()..)?;
+        let has_read = layout.sample_type & st::READ != 0 && sample.kind() == RecordType::SAMPLE;
+        has_read.then(|| Read::take(&mut Cursor::new(behind, sample.endian()), layout.read_format))?
     }
 
     /// The counters; exactly one without GROUP.

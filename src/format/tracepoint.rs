@@ -2,7 +2,6 @@
 //! which differs by kernel.
 
 use crate::Endian;
-use crate::features::trace_formats;
 
 /// A tracepoint, as the file `format` of tracefs described it where it was recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,19 +26,6 @@ pub struct TraceField {
 }
 
 impl<'a> TraceFormat<'a> {
-    /// All that the section of feature TRACING_DATA describes, up to where it is damaged. `endian` is the
-    /// recording's; the section says its own.
-    ///
-    /// ```
-    /// use perfx_format::Endian;
-    /// use perfx_format::tracepoint::TraceFormat;
-    ///
-    /// assert!(TraceFormat::read_all(b"not tracing data", Endian::Little).is_empty());
-    /// ```
-    pub fn read_all(section: &'a [u8], endian: Endian) -> Vec<TraceFormat<'a>> {
-        trace_formats(section, endian)
-    }
-
     /// Of the text of a file `format`, which begins with the lines `name: NAME` and `ID: NUMBER`.
     pub(crate) fn parse(system: &'a [u8], text: &'a [u8]) -> Option<TraceFormat<'a>> {
         let mut lines = text.strip_prefix(b"name: ")?.split(|&byte| byte == b'\n');

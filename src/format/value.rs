@@ -66,7 +66,7 @@ impl<'a> Value<'a> {
 
 /// A deviation from the format that did not stop decoding.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Oddity {
+pub struct Issue {
     /// A short stable name, e.g. `string-unterminated`.
     pub code: &'static str,
     /// One sentence, with the numbers.
@@ -79,7 +79,7 @@ pub struct Decoded<'a> {
     /// The fields that were decoded.
     pub fields: Fields<'a>,
     /// Deviations from the format.
-    pub odd: Vec<Oddity>,
+    pub issues: Vec<Issue>,
 }
 
 impl<'a> Decoded<'a> {
@@ -89,8 +89,8 @@ impl<'a> Decoded<'a> {
     }
 
     /// Notes an oddity.
-    pub fn odd(&mut self, code: &'static str, what: impl Into<String>) {
-        self.odd.push(Oddity { code, what: what.into() });
+    pub fn add_issue(&mut self, code: &'static str, what: impl Into<String>) {
+        self.issues.push(Issue { code, what: what.into() });
     }
 
     /// The field with this name.

@@ -61,7 +61,7 @@ pub(crate) enum To {
     Pipe,
 }
 
-/// Where the output goes.
+/// The destination of the output.
 #[derive(Debug)]
 enum Target {
     Stdout,

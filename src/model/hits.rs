@@ -13,7 +13,7 @@ use perfx_format::{Kinds, Layout, Layouts, Origin, Record, RecordType, Task, nam
 
 /// The first record that maps or hits a DSO, with the sample_id trailer of that moment.
 #[derive(Clone, Debug)]
-pub struct Spot {
+pub struct FirstUse {
     /// The record that maps or hits it.
     pub origin: Origin,
     /// The fields of the sample_id, as in a trailer.
@@ -22,14 +22,14 @@ pub struct Spot {
     pub pid: Option<u32>,
 }
 
-impl Spot {
+impl FirstUse {
     /// For an MMAP or MMAP2 record, with its own trailer.
-    pub fn of_mapping(record: &Record<'_>, layouts: &Layouts) -> Spot {
+    pub fn of_mapping(record: &Record<'_>, layouts: &Layouts) -> FirstUse {
         let trailer = layouts.layout_of(record).and_then(|layout| {
             let bytes = record.bytes();
             bytes.get(bytes.len().checked_sub(layout.trailer.size.into())?..)
         });
-        Spot {
+        FirstUse {
             origin: record.origin(),
             trailer: trailer.unwrap_or_default().into(),
             pid: named_pid(record).filter(|&pid| pid != KERNEL),
@@ -46,7 +46,7 @@ pub struct Mapped {
     changes: Changes,
     guests: Guests,
     /// The first mapping of each DSO.
-    spots: Vec<Spot>,
+    first_uses: Vec<FirstUse>,
     /// Samples hold AUX data, or there are AUXTRACE records. The addresses in these are known only once they
     /// are decoded.
     aux: bool,
@@ -79,8 +79,8 @@ impl Mapped {
                 let Some(pid) = named_pid(record) else { return };
                 let machine = self.guests.machine(record, layouts, Some(pid));
                 let dso = self.changes.add(record, layouts, machine);
-                if dso.is_some_and(|dso| dso as usize == self.spots.len()) {
-                    self.spots.push(Spot::of_mapping(record, layouts));
+                if dso.is_some_and(|dso| dso as usize == self.first_uses.len()) {
+                    self.first_uses.push(FirstUse::of_mapping(record, layouts));
                 }
                 if layouts.any_samples(st::STACK_USER) {
                     let space = |pid| Space { machine, pid };
@@ -98,12 +98,12 @@ impl Mapped {
     }
 
     /// Ends the collection: the first mapping of each DSO, and the start of the survey of samples.
-    pub fn into_hits(self) -> (Vec<Spot>, Hits) {
-        let Mapped { changes, guests, spots, owners, mut forks, .. } = self;
+    pub fn into_hits(self) -> (Vec<FirstUse>, Hits) {
+        let Mapped { changes, guests, first_uses, owners, mut forks, .. } = self;
         forks.sort_unstable();
         forks.dedup();
         let processes = Arc::new(Processes { owners, forks });
-        (spots, Hits::new(Arc::new(AddressSpaces::new(changes)), Arc::new(guests), processes))
+        (first_uses, Hits::new(Arc::new(AddressSpaces::new(changes)), Arc::new(guests), processes))
     }
 }
 
@@ -142,7 +142,7 @@ pub struct Hits {
     /// Indexed by mapping.
     mappings: Vec<bool>,
     /// The first sample in file order that hits each DSO.
-    first: Vec<(u32, Spot)>,
+    first: Vec<(u32, FirstUse)>,
     processes: Arc<Processes>,
     /// Processes whose user stacks are in samples: readers unwind these with everything the process had
     /// mapped.
@@ -175,9 +175,9 @@ impl Hits {
 
     /// Adds the hits of a later batch.
     pub fn absorb(&mut self, later: Hits) {
-        for (dso, spot) in later.first {
+        for (dso, first_use) in later.first {
             if !std::mem::replace(&mut self.dsos[dso as usize], true) {
-                self.first.push((dso, spot));
+                self.first.push((dso, first_use));
             }
         }
         if self.mappings.len() < later.mappings.len() {
@@ -193,7 +193,7 @@ impl Hits {
     }
 
     /// DSOs with the first sample that hits them, in file order.
-    pub fn take_first(&mut self) -> Vec<(u32, Spot)> {
+    pub fn take_first(&mut self) -> Vec<(u32, FirstUse)> {
         std::mem::take(&mut self.first)
     }
 
@@ -235,7 +235,7 @@ impl Hits {
         if let Some(chain) = callchain(record, layout) {
             self.chain(&at, chain, record.cpumode());
         }
-        if let Some(addr) = layout.sample.addr.and_then(|field| record.u64(field.into())) {
+        if let Some(addr) = layout.addr(record) {
             self.touch(&at, addr);
         }
         if layout.sample_type & (st::BRANCH_STACK | st::STACK_USER) != 0 {
@@ -272,7 +272,7 @@ impl Hits {
         if !self.dsos[hit.dso as usize] {
             self.dsos[hit.dso as usize] = true;
             let trailer = at.layout.trailer_of_sample(at.record).into();
-            self.first.push((hit.dso, Spot { origin: at.record.origin(), trailer, pid: at.pid }));
+            self.first.push((hit.dso, FirstUse { origin: at.record.origin(), trailer, pid: at.pid }));
         }
     }
 

@@ -175,7 +175,7 @@ impl TaskChanges {
     }
 
     /// Replaces the indexes of event ids with guests in all keys.
-    fn settle(&mut self, guests: &Guests) {
+    fn key_by_space(&mut self, guests: &Guests) {
         let TaskChanges { guest_ids, births, deaths, names, .. } = self;
         let keys = births.iter_mut().map(|birth| &mut birth.process);
         let keys = keys.chain(deaths.iter_mut().map(|death| &mut death.process));
@@ -264,7 +264,7 @@ pub struct Tasks {
 impl Tasks {
     /// Sorts and resolves the changes.
     pub fn new(mut changes: TaskChanges, guests: &Guests) -> Tasks {
-        changes.settle(guests);
+        changes.key_by_space(guests);
         let TaskChanges { mut births, mut deaths, mut names, text, .. } = changes;
         // By time; births with equal times stay in file order.
         births.sort_by_key(|birth| (birth.process, birth.time));

@@ -1,16 +1,41 @@
 //! Sends every batch of a recording through the stages of a chain, on as many threads as the stages allow,
 //! with results in file order.
 
+use std::any::Any;
 use std::{slice, thread};
 
 use anyhow::{Context as _, Result};
 use crossbeam_channel::bounded;
 use perfx_format::read::{Batch, Recording};
 
-use crate::draft::{self, Open};
 use crate::expanded::in_file;
 use crate::ordered::{ordered, started};
-use crate::stage::{AnyPrescan, Work};
+use crate::speculate::{self, Open};
+
+/// A stage that may have a worker for each batch.
+pub(crate) trait Work: Sized + Send {
+    /// Creates a worker for one batch; `None` if batches must come in order.
+    fn fork(&self) -> Option<Self>;
+
+    /// Takes in a worker's result. Called in file order.
+    fn absorb(&mut self, worker: Self) -> Result<()>;
+
+    /// Creates a worker that reads a batch in advance.
+    fn prescan(&self) -> Option<Box<dyn AnyPrescan>> {
+        None
+    }
+
+    /// Takes in the prescan of the next batch.
+    fn absorb_prescan(&mut self, _prescan: Box<dyn AnyPrescan>) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// [`Prescan`](crate::Prescan) without its type.
+pub(crate) trait AnyPrescan: Any + Send {
+    fn fork(&self) -> Box<dyn AnyPrescan>;
+    fn batch(&mut self, batch: &Batch) -> Result<()>;
+}
 
 /// How the batches are read.
 #[derive(Clone, Copy)]
@@ -61,7 +86,7 @@ pub(crate) fn each_batch<W: Work, R: Send>(
         let absorbed = chain.iter_mut().zip(workers).try_for_each(|(stage, worker)| stage.absorb(worker));
         absorbed.map_err(|e| in_file(e, &batch.name))
     };
-    draft::each(recording, reading.threads, reading.open(), || fork(&forked), step, done)
+    speculate::each(recording, reading.threads, reading.open(), || fork(&forked), step, done)
 }
 
 /// The same for stages that need the batches in order. Any thread can find a batch and prescan it.
@@ -98,14 +123,14 @@ fn each_in_order<W: Work, R: Send>(
     let (threads, open) = (reading.threads, reading.open());
     let template = || prescan.as_ref().map(|prescan| prescan.fork());
     if threads <= 1 {
-        return draft::each(recording, threads, open, template, find, |found| done(step(chain, found)));
+        return speculate::each(recording, threads, open, template, find, |found| done(step(chain, found)));
     }
     thread::scope(|scope| {
         let (sender, receiver) = bounded(0);
         started(thread::Builder::new().spawn_scoped(scope, move || {
             let hand_on = |found| sender.send(found).ok().context("the receiver has stopped");
             let template = || prescan.as_ref().map(|prescan| prescan.fork());
-            let _ = draft::each(recording, threads, open, template, find, hand_on);
+            let _ = speculate::each(recording, threads, open, template, find, hand_on);
         }))?;
         ordered(receiver.into_iter(), slice::from_mut(chain), false, step, done)
     })

@@ -1,11 +1,18 @@
 //! The output of a pass: leads into the passes after it, and at last into the plan of the output.
+//!
+//! An `Emit` hands a record to the next pass together with an `Emit` of its own, so both are defined here.
+
+use std::any::Any;
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use perfx_format::{Endian, Layouts, Origin, Origins, Record, Walker};
+use perfx_format::read::Batch;
+use perfx_format::{Endian, Kinds, Layouts, Origin, Origins, Record, Walker};
 
+use crate::each_batch::{AnyPrescan, Work};
+use crate::needs::Interest;
 use crate::plan::Planner;
-use crate::session::Place;
-use crate::stage::Rewriting;
+use crate::session::{Place, Session};
 
 /// The output of a pass: leads into the passes after it, and at last into the plan.
 pub struct Emit<'e> {
@@ -94,5 +101,56 @@ impl<'e> Emit<'e> {
     /// report `Level::Loss`.
     pub fn drop_record(&mut self, record: Record<'_>) {
         self.planner.drop_record(record);
+    }
+}
+
+/// [`Rewrite`](crate::Rewrite) without its type.
+pub(crate) trait AnyRewrite: Any + Send {
+    fn begin_batch(&mut self, batch: &Batch) -> Interest;
+    fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()>;
+    fn end_batch(&mut self, out: &mut Emit<'_>) -> Result<()>;
+    fn drain(&mut self, out: &mut Emit<'_>) -> Result<bool>;
+    fn finish(&mut self, session: &mut Session, out: &mut Emit<'_>) -> Result<()>;
+    fn fork(&self) -> Option<Box<dyn AnyRewrite>>;
+    fn absorb(&mut self, worker: Box<dyn Any>) -> Result<()>;
+    fn prescan(&self) -> Option<Box<dyn AnyPrescan>>;
+    fn absorb_prescan(&mut self, prescan: Box<dyn Any>) -> Result<()>;
+}
+
+/// A pass that rewrites.
+pub(crate) struct Rewriting {
+    pub(crate) name: &'static str,
+    pub(crate) rewrite: Box<dyn AnyRewrite>,
+    /// The kinds that it needs.
+    pub(crate) kinds: Kinds,
+    /// The places at which it needs a record of any kind, sorted.
+    pub(crate) places: Arc<[Place]>,
+    /// The layouts of the records that reach it, if passes before it changed the events.
+    pub(crate) layouts: Option<Arc<Layouts>>,
+}
+
+impl Rewriting {
+    pub(crate) fn wants(&self, record: &Record<'_>) -> bool {
+        let at = || Place::of_record(record).is_some_and(|place| self.places.binary_search(&place).is_ok());
+        self.kinds.contains(record.kind()) || !self.places.is_empty() && at()
+    }
+}
+
+impl Work for Rewriting {
+    fn fork(&self) -> Option<Rewriting> {
+        let (places, layouts) = (self.places.clone(), self.layouts.clone());
+        Some(Rewriting { name: self.name, rewrite: self.rewrite.fork()?, kinds: self.kinds, places, layouts })
+    }
+
+    fn absorb(&mut self, worker: Rewriting) -> Result<()> {
+        self.rewrite.absorb(worker.rewrite)
+    }
+
+    fn prescan(&self) -> Option<Box<dyn AnyPrescan>> {
+        self.rewrite.prescan()
+    }
+
+    fn absorb_prescan(&mut self, prescan: Box<dyn AnyPrescan>) -> Result<()> {
+        self.rewrite.absorb_prescan(prescan)
     }
 }

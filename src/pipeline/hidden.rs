@@ -27,7 +27,7 @@ impl Hidden {
 
     /// Takes the next batch in file order, as stored.
     pub(crate) fn look(&mut self, batch: &Batch) -> Result<()> {
-        if self.idle || !batch.kinds.meets(Kinds::COMPRESSED) {
+        if self.idle || !batch.kinds.intersects(Kinds::COMPRESSED) {
             return Ok(());
         }
         let (sender, _) = match &mut self.at_work {

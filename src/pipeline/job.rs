@@ -1,6 +1,7 @@
 //! Runs a job: surveys first, then plans from batches, then the writer in file order. The bytes written never
 //! depend on the number of threads.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,15 +12,16 @@ use perfx_format::read::{Form, Recording, TempFiles};
 use perfx_format::{Error, Feature, Layouts, RecordType};
 
 use crate::each_batch::Reading;
-use crate::emit::Emit;
+use crate::emit::{Emit, Rewriting};
+use crate::needs::Damage;
 use crate::output::{Output, OutputForm};
-use crate::pass::{Damage, Pass};
+use crate::pass::Pass;
 use crate::plan::{OutputNeeds, Planner};
 use crate::report::{Level, Report};
 use crate::rewrite::{write_drained, write_records};
 use crate::schedule::Schedule;
 use crate::session::{Begin, Made, Session};
-use crate::stage::{Rewriting, Stage, Surveying};
+use crate::stage::{Stage, Surveying};
 use crate::survey::survey;
 use crate::writer::Writer;
 
@@ -75,13 +77,13 @@ pub struct Outcome {
 impl Job {
     /// The steps of the job.
     pub fn schedule(&self) -> Result<Schedule> {
-        Schedule::new(self)
+        Schedule::new(&self.recording, &self.passes, self.threads)
     }
 
     /// Runs the job. An error names the file, the place and the kind of the record; the caller removes the
     /// partial output.
     pub fn run(mut self, output: Output<'_>) -> Result<Outcome> {
-        let schedule = Schedule::new(&self)?;
+        let schedule = self.schedule()?;
         let Some(at) = schedule.parts_at() else { return self.run_at_once(output, &schedule) };
         let form = match output.form() {
             OutputForm::DirectoryData => OutputForm::DirectoryData,
@@ -90,7 +92,7 @@ impl Job {
         let (behind, name, threads, temp_files) =
             (self.passes.split_off(at), self.recording.name.clone(), self.threads, self.temp_files.clone());
         let file = temp_files().map_err(|e| Error::io("can't create a temporary file", e))?;
-        let schedule = Schedule::new(&self)?;
+        let schedule = self.schedule()?;
         let made = self.run_at_once(Output::File(&file, form), &schedule)?;
         let recording = Recording::from_file(file, name, temp_files.clone())?;
         let done = Job { recording, passes: behind, threads, temp_files }.run(output)?;
@@ -154,8 +156,8 @@ impl Job {
         };
         let mut writer = Writer::new(&mut output, recording, &mut session)?;
         write_records(recording, &mut chain, (reading, schedule.damage), needs, &mut session, &mut writer)?;
-        session.settle();
-        if needs.absorb && writer.kinds.has(RecordType::STAT_CONFIG) {
+        session.add_late_build_ids();
+        if needs.absorb && writer.kinds.contains(RecordType::STAT_CONFIG) {
             set_stat(&mut session);
         }
         let layouts = Layouts::new(&session.events);
@@ -192,15 +194,20 @@ fn survey_all(
     reading: Reading,
     session: &mut Session,
 ) -> Result<Vec<Stage>> {
-    let mut stages: Vec<Stage> = passes.into_iter().map(|pass| pass.start(recording)).collect();
+    let mut next: Vec<_> = passes.into_iter().map(|pass| pass.start(recording)).enumerate().collect();
+    let mut ready = BTreeMap::new();
     for number in 0.. {
         let mut surveys = Vec::new();
-        for ((pass, stage), (name, needs)) in stages.iter_mut().enumerate().zip(&schedule.needs) {
-            if let Some(survey) = stage.take_survey() {
-                let kinds = needs.surveys.get(number).copied();
-                let kinds =
-                    kinds.with_context(|| format!("pass {name} makes more surveys than it declares"))?;
-                surveys.push(Surveying { survey, pass, kinds });
+        for (pass, stage) in next.drain(..) {
+            match stage.into_survey() {
+                Err(stage) => drop(ready.insert(pass, stage)),
+                Ok(survey) => {
+                    let (name, needs) = &schedule.needs[pass];
+                    let kinds = needs.surveys.get(number).copied();
+                    let kinds =
+                        kinds.with_context(|| format!("pass {name} makes more surveys than it declares"))?;
+                    surveys.push(Surveying { survey, pass, kinds });
+                }
             }
         }
         if surveys.is_empty() {
@@ -208,10 +215,11 @@ fn survey_all(
         }
         survey(recording, &mut surveys, reading)?;
         for Surveying { survey, pass, .. } in surveys {
-            stages[pass] = survey.end(session).with_context(|| format!("pass {}", schedule.needs[pass].0))?;
+            let ended = survey.end(session).with_context(|| format!("pass {}", schedule.needs[pass].0))?;
+            next.push((pass, ended));
         }
     }
-    Ok(stages)
+    Ok(ready.into_values().collect())
 }
 
 /// Begins every pass, in the order of the chain.

@@ -1,12 +1,13 @@
 //! Sends records from a reader through passes into a writer; everything that no pass changes is copied
 //! verbatim.
 
-mod draft;
 mod each_batch;
 mod emit;
+mod erased;
 mod expanded;
 mod hidden;
 mod job;
+mod needs;
 mod ordered;
 mod output;
 mod pass;
@@ -17,6 +18,7 @@ mod scan;
 mod schedule;
 mod session;
 mod sink;
+mod speculate;
 mod stage;
 mod survey;
 mod text;
@@ -25,12 +27,13 @@ mod writer;
 pub use emit::Emit;
 pub use expanded::in_file;
 pub use job::{Job, Outcome};
+pub use needs::{Damage, Interest, Needs};
 pub use ordered::{ahead, ordered};
 pub use output::{Output, OutputForm};
-pub use pass::{Damage, Fork, Interest, Needs, Pass, Prescan, Prescanned, Rewrite, Survey};
+pub use pass::{Fork, Pass, Prescan, Prescanned, Rewrite, Survey};
 pub use report::{LISTED, Level, Report};
 pub use scan::{scan, scan_both, scan_past, scan_two};
 pub use schedule::{NotLast, Schedule};
 pub use session::{Begin, Made, Place, Session};
 pub use stage::Stage;
-pub use text::{count, counted, did_you_mean, is_slip, likeness, wide_count};
+pub use text::{count, counted, did_you_mean, is_slip, likeness, ranges, seconds, wide_count};

@@ -86,9 +86,10 @@
 
 use anyhow::Result;
 use perfx_format::read::{Batch, Recording};
-use perfx_format::{Feature, Kinds, Layouts, Record};
+use perfx_format::{Kinds, Layouts, Record};
 
 use crate::emit::Emit;
+use crate::needs::{Interest, Needs};
 use crate::session::Session;
 use crate::stage::Stage;
 
@@ -185,66 +186,4 @@ pub trait Prescan: Sized + Send + 'static {
 
     /// Reads the batch.
     fn batch(&mut self, batch: &Batch) -> Result<()>;
-}
-
-/// The records of a batch that a rewrite needs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Interest {
-    /// The kinds in its [`Needs::records`]; all others are copied.
-    AsDeclared,
-    /// Only these kinds. All others are dropped unseen and not counted, so the pass must report them.
-    DropRest(Kinds),
-    /// Only these kinds; all others are copied. Passes after it still see the records that they need.
-    KeepRest(Kinds),
-}
-
-/// What a pass needs from the pipeline, as data.
-#[derive(Clone, Debug)]
-pub struct Needs {
-    /// The kinds passed to its [`Rewrite::record`]. All others are copied unseen.
-    pub records: Kinds,
-    /// The kinds passed to each of its surveys.
-    pub surveys: Vec<Kinds>,
-    /// Its rewrite needs COMPRESSED records replaced with their contents, so the output is not compressed.
-    pub decompressed: bool,
-    /// It needs the layout of every record to be known.
-    pub ids: bool,
-    /// Features that are outdated after it; they are dropped unless the pass sets them.
-    pub stale: &'static [Feature],
-    /// No other pass can read its output, so none may come after it.
-    pub last: bool,
-    /// Later passes must survey the output of this pass, which goes to a temporary file in between. False
-    /// only for a pass that changes nothing that a survey could learn: no time, id or mapping, and no dropped
-    /// record.
-    pub barrier: bool,
-    /// What to do if records cannot be read. Of several passes the strictest counts.
-    pub damage: Damage,
-}
-
-impl Default for Needs {
-    fn default() -> Self {
-        Needs {
-            records: Kinds::NONE,
-            surveys: Vec::new(),
-            decompressed: false,
-            ids: false,
-            stale: &[],
-            last: false,
-            barrier: true,
-            damage: Damage::Tolerate,
-        }
-    }
-}
-
-/// What to do if records cannot be read.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
-pub enum Damage {
-    /// Damage that perf tolerates (pipe data or a zstd stream that ends inside a record) is reported as a
-    /// loss; any other damage is an error.
-    #[default]
-    Tolerate,
-    /// A zstd stream must be complete, too.
-    Refuse,
-    /// Everything readable is kept, and the rest is reported as a loss.
-    Salvage,
 }

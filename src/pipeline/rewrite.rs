@@ -9,15 +9,14 @@ use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::{Error, Kinds, Layouts, Origin};
 
 use crate::each_batch::{Reading, each_batch};
-use crate::emit::Emit;
+use crate::emit::{Emit, Rewriting};
 use crate::hidden::Hidden;
+use crate::needs::{Damage, Interest};
 use crate::ordered::mapped;
 use crate::output::OutputForm;
-use crate::pass::{Damage, Interest};
 use crate::plan::{OutputNeeds, Plan, Planner};
 use crate::report::Level;
 use crate::session::{Place, Session};
-use crate::stage::Rewriting;
 use crate::writer::Writer;
 
 /// Reads, rewrites and writes all records of the input.
@@ -72,7 +71,7 @@ struct Nested {
 impl Nested {
     fn look(&mut self, batch: &Batch) -> Result<()> {
         let kinds = Kinds::of(&HeaderRecord::FRONT);
-        if !batch.kinds.meets(kinds) {
+        if !batch.kinds.intersects(kinds) {
             return Ok(());
         }
         let mut walker = batch.walk();
@@ -96,13 +95,13 @@ impl Nested {
 
 /// Reports the unreadable part of a batch, or makes it an error.
 fn judge_damage(batch: &Batch, pipe: bool, damage: Damage, session: &mut Session) -> Result<()> {
-    if let Some(torn) = &batch.torn {
+    if let Some(fragment) = &batch.fragment {
         // perf tolerates that in pipe data and at the end of a compressed stream; elsewhere in a file it
         // reports damage.
-        let error = torn.to_error().file(&batch.name);
+        let error = fragment.to_error().file(&batch.name);
         let tolerated = match damage {
-            Damage::Tolerate => pipe || matches!(torn.origin, Origin::Chunk { .. }),
-            Damage::Refuse => pipe && !torn.is_of_zstd(),
+            Damage::Tolerate => pipe || matches!(fragment.origin, Origin::Chunk { .. }),
+            Damage::Refuse => pipe && !fragment.is_of_zstd(),
             Damage::Salvage => true,
         };
         if !tolerated {
@@ -140,7 +139,7 @@ impl Wanted {
     }
 
     fn touches(&self, batch: &Batch) -> bool {
-        batch.kinds.meets(self.kinds) || !self.stops(batch).is_empty()
+        batch.kinds.intersects(self.kinds) || !self.stops(batch).is_empty()
     }
 
     /// The positions in the batch of the records at these places, ascending.
@@ -170,7 +169,7 @@ fn plan_batch(chain: &mut [Rewriting], batch: &Batch, wanted: &Wanted, needs: Ou
         Some(Interest::DropRest(kinds)) => plan_only(chain, batch, kinds, needs),
         Some(Interest::KeepRest(kinds)) => {
             let (wanted, stops) = (kinds.union(wanted.behind_first), wanted.stops(batch));
-            if !batch.kinds.meets(wanted) && stops.is_empty() {
+            if !batch.kinds.intersects(wanted) && stops.is_empty() {
                 return Ok(plan_all(batch, needs));
             }
             plan(chain, batch, wanted, &stops, needs)
@@ -218,7 +217,7 @@ fn plan_all(batch: &Batch, needs: OutputNeeds) -> Plan {
 /// Sends the records of these kinds through the chain; all others are dropped.
 fn plan_only(chain: &mut [Rewriting], batch: &Batch, kinds: Kinds, needs: OutputNeeds) -> Result<Plan> {
     let mut planner = Planner::new(Some(batch), needs);
-    if batch.kinds.meets(kinds) {
+    if batch.kinds.intersects(kinds) {
         let mut walker = batch.walk();
         while let Some(record) = walker.next_wanted(kinds, usize::MAX)? {
             Emit::new(chain, &mut planner, &batch.layouts).keep(record)?;

@@ -7,16 +7,16 @@ use anyhow::Result;
 use crossbeam_channel::bounded;
 use perfx_format::read::{Batch, Recording};
 
-use crate::draft::{self, Open};
 use crate::expanded::{expanded, in_file};
 use crate::ordered::started;
+use crate::speculate::{self, Open};
 
 /// Calls `work` for every batch, on `threads` threads (1: the calling thread), each batch with a fresh `R`;
 /// then `done` on the calling thread in file order. With `open`, COMPRESSED records are replaced with their
 /// contents.
 ///
 /// Stops at the first error of `work`, `done` or the reader, with the file's name; `done` must check
-/// [`Batch::torn`].
+/// [`Batch::fragment`].
 pub fn scan<R: Send>(
     recording: &mut Recording,
     threads: usize,
@@ -77,7 +77,7 @@ fn each<R: Send>(
         Ok((batch, result)) => done(Ok((&batch, result))),
         Err(error) => done(Err(error)),
     };
-    draft::each(recording, threads, open, || (), step, finish)?;
+    speculate::each(recording, threads, open, || (), step, finish)?;
     Ok(recording.check_not_cut_short()?)
 }
 

@@ -3,10 +3,11 @@
 use std::fmt;
 
 use anyhow::Result;
+use perfx_format::read::Recording;
 use perfx_format::{Kinds, Layouts};
 
-use crate::job::Job;
-use crate::pass::{Damage, Needs};
+use crate::needs::{Damage, Needs};
+use crate::pass::Pass;
 
 /// The error for a pass that must be the last one but is not.
 #[derive(Debug)]
@@ -34,9 +35,8 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    pub(crate) fn new(job: &Job) -> Result<Schedule> {
-        let needs: Vec<_> = job.passes.iter().map(|pass| (pass.name(), pass.needs(&job.recording))).collect();
-        let recording = &job.recording;
+    pub(crate) fn new(recording: &Recording, passes: &[Box<dyn Pass>], threads: usize) -> Result<Schedule> {
+        let needs: Vec<_> = passes.iter().map(|pass| (pass.name(), pass.needs(recording))).collect();
         let surveys = needs.iter().map(|(_, needs)| needs.surveys.len()).max().unwrap_or(0);
         // Records of several zstd streams cannot be in one file, which has a single stream.
         let several = recording.stream_count() > 1 && recording.is_compressed();
@@ -51,7 +51,7 @@ impl Schedule {
             expand: several || needs.iter().any(|(_, needs)| needs.decompressed),
             compressed: recording.is_compressed(),
             spool: surveys > 0 && !recording.is_rereadable(),
-            threads: job.threads,
+            threads,
             damage: needs.iter().map(|(_, needs)| needs.damage).max().unwrap_or_default(),
             needs,
         })

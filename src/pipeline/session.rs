@@ -139,7 +139,7 @@ impl Session {
     }
 
     /// All records have been read: the header records among them are known now.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn add_late_build_ids(&mut self) {
         let late = std::mem::take(&mut self.late_build_ids);
         self.add_build_ids(&late);
     }

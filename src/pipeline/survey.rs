@@ -14,7 +14,7 @@ pub(crate) fn survey(
     reading: Reading,
 ) -> Result<()> {
     let wanted = surveys.iter().fold(Kinds::NONE, |all, survey| all.union(survey.kinds));
-    let touched = |batch: &Batch| batch.kinds.meets(wanted);
+    let touched = |batch: &Batch| batch.kinds.intersects(wanted);
     let read = |surveys: &mut [Surveying], batch: &Batch| read_batch(batch, surveys);
     each_batch(recording, surveys, reading, touched, read, |_, ()| Ok(()))
 }
@@ -24,13 +24,13 @@ fn read_batch(batch: &Batch, surveys: &mut [Surveying]) -> Result<()> {
         |stage: &mut Surveying| stage.survey.begin_batch(batch, stage.kinds).intersection(stage.kinds);
     let kinds: Vec<Kinds> = surveys.iter_mut().map(begin).collect();
     let wanted = kinds.iter().fold(Kinds::NONE, |all, kinds| all.union(*kinds));
-    if !batch.kinds.meets(wanted) {
+    if !batch.kinds.intersects(wanted) {
         return Ok(());
     }
     let mut walker = batch.walk();
     while let Some(record) = walker.next_wanted(wanted, usize::MAX)? {
         for (stage, kinds) in surveys.iter_mut().zip(&kinds) {
-            if kinds.has(record.kind()) {
+            if kinds.contains(record.kind()) {
                 stage.survey.record(&record, &batch.layouts)?;
             }
         }

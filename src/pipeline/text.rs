@@ -26,6 +26,24 @@ pub fn wide_count(number: u128) -> String {
     text
 }
 
+/// A time in ns as seconds with nine decimals.
+pub fn seconds(ns: u64) -> String {
+    format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
+}
+
+/// Ascending numbers, consecutive ones as a range: `ranges(numbers, "-", ",")` is `0-3,8`.
+pub fn ranges(numbers: impl IntoIterator<Item = u64>, to: &str, separator: &str) -> String {
+    let mut runs: Vec<(u64, u64)> = Vec::new();
+    for number in numbers {
+        match runs.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(number) => *last = number,
+            _ => runs.push((number, number)),
+        }
+    }
+    let run = |(first, last)| if first == last { format!("{first}") } else { format!("{first}{to}{last}") };
+    runs.into_iter().map(run).collect::<Vec<_>>().join(separator)
+}
+
 /// The similarity of two names, from 0 to 1, ignoring case.
 pub fn likeness(given: &str, name: &str) -> f64 {
     strsim::jaro(&given.to_lowercase(), &name.to_lowercase())
@@ -47,6 +65,14 @@ pub fn is_slip(given: &str, meant: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_in_a_row_are_a_range() {
+        assert_eq!(ranges([4, 5, 6, 7, 9, 11, 12], "..", ", "), "4..7, 9, 11..12");
+        assert_eq!(ranges([0, 1, 2, 9, u64::MAX], "-", ","), "0-2,9,18446744073709551615");
+        assert_eq!(ranges([u64::MAX, 0], "-", ","), "18446744073709551615,0");
+        assert_eq!(ranges([], "-", ","), "");
+    }
 
     #[test]
     fn thousands_are_readable() {

@@ -12,7 +12,7 @@ use perfx_format::header::{EVENT_TYPE_SIZE, FILE_HEADER_SIZE, Features, FileFron
 use perfx_format::read::{Form, Recording};
 use perfx_format::record::header_records::is_feature;
 use perfx_format::section::Section;
-use perfx_format::write::{event_type_record, pipe_front, write_tail};
+use perfx_format::write::{event_type_record, feature_record, pipe_front, write_tail};
 use perfx_format::{Bytes, Endian, Error, Event, Feature, Kinds, Layouts, Origin, RecordType};
 
 use crate::output::{Output, OutputForm};
@@ -164,11 +164,7 @@ impl<'a> Writer<'a> {
             }
         }
         let Some(section) = session.feature(Feature::COMPRESSED) else { return Ok(()) };
-        let size = (16 + section.len()) as u16;
-        self.append(&endian.bytes_u32(RecordType::HEADER_FEATURE.0))?;
-        self.append(&[endian.bytes_u16(0), endian.bytes_u16(size)].concat())?;
-        self.append(&endian.bytes_u64(Feature::COMPRESSED.0.into()))?;
-        self.append(section)
+        self.append(&feature_record(Feature::COMPRESSED, section, endian))
     }
 
     fn append(&mut self, bytes: &[u8]) -> Result<()> {

@@ -34,7 +34,7 @@ const FIRST: usize = 16;
 /// The fields of a decoded record or section, followed by its oddities, if any, as `odd`: a list of {code,
 /// what}.
 pub fn with_odd(decoded: Decoded<'_>) -> Fields<'_> {
-    let Decoded { mut fields, odd } = decoded;
+    let Decoded { mut fields, issues: odd } = decoded;
     if !odd.is_empty() {
         let odd = odd.into_iter().map(|odd| {
             Value::Map(vec![("code", Value::Name(odd.code.into())), ("what", Value::Name(odd.what.into()))])
@@ -266,7 +266,7 @@ fn nests(value: &Value<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use perfx_format::Oddity;
+    use perfx_format::Issue;
 
     /// One value of each kind.
     fn all() -> Fields<'static> {
@@ -388,8 +388,8 @@ mod tests {
 
     #[test]
     fn oddities_follow_the_fields() {
-        let odd = vec![Oddity { code: "section-short", what: "2 bytes left".to_owned() }];
-        let decoded = Decoded { fields: vec![("version", Value::Number(1))], odd };
+        let issues = vec![Issue { code: "section-short", what: "2 bytes left".to_owned() }];
+        let decoded = Decoded { fields: vec![("version", Value::Number(1))], issues };
         assert_eq!(
             line(&with_odd(decoded), Style::default()).to_string(),
             r#"version=1 odd=[{code=section-short what="2 bytes left"}]"#

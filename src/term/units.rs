@@ -28,19 +28,6 @@ pub(crate) fn duration(ns: u64) -> String {
     }
 }
 
-/// `0-3,8`: ascending numbers, with consecutive ones shown as a range.
-pub(crate) fn ranges(numbers: impl IntoIterator<Item = u64>) -> String {
-    let mut rows: Vec<(u64, u64)> = Vec::new();
-    for number in numbers {
-        match rows.last_mut() {
-            Some((_, last)) if last.checked_add(1) == Some(number) => *last = number,
-            _ => rows.push((number, number)),
-        }
-    }
-    let row = |(first, last)| if first == last { format!("{first}") } else { format!("{first}-{last}") };
-    rows.into_iter().map(row).collect::<Vec<_>>().join(",")
-}
-
 /// A share of a total: ` 12.34%`, seven characters wide.
 pub(crate) fn percent(part: u64, whole: u64) -> String {
     let share = if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 };
@@ -78,7 +65,6 @@ mod tests {
         let rows = [vec!["a".into(), "10".into()], vec![], vec!["bü".into(), "7".into(), "é".into()]];
         assert_eq!(table(&rows), "a   10\n\nbü   7  é\n");
         assert_eq!([duration(10_417_999), duration(61_234_567_890)], ["10.417 ms", "61.234 s"]);
-        assert_eq!([ranges([]), ranges([0, 1, 2, 9, u64::MAX])], ["", "0-2,9,18446744073709551615"]);
         assert_eq!([percent(1, 3), percent(0, 0), percent(2, 2)], [" 33.33%", "  0.00%", "100.00%"]);
     }
 }

@@ -5,8 +5,8 @@ use std::io::{Cursor, Read as _, Seek as _, Write as _};
 
 use build_id::{Endianness, KnownIds, from_elf, from_notes};
 use perfx::render::{Style, indented, json, line, with_odd};
-use perfx_doctor::{Severity, Verdict, examine};
-use perfx_format::decode::{decode, decode_attr, misc_names, mmap_build_id, oddities};
+use perfx_doctor::{FindingKind, Verdict, examine};
+use perfx_format::decode::{decode, decode_attr, issues, misc_names, mmap_build_id};
 use perfx_format::features::{
     BuildIds as Entries, FeatureContext, NrCpus, decode_feature, read_auxtrace_index, read_event_desc,
     read_group_desc, write_auxtrace_index, write_event_desc, write_group_desc,
@@ -105,7 +105,7 @@ fn walk(recording: &mut Recording, expanded: bool, mut look: impl FnMut(&Record<
         let batch = batch?;
         let (mut count, mut walker) = (0, batch.walk());
         while let Some(record) = walker.next_record()? {
-            assert!(batch.kinds.has(record.kind()), "a batch knows its kinds");
+            assert!(batch.kinds.contains(record.kind()), "a batch knows its kinds");
             count += 1;
             look(&record, &batch);
         }
@@ -121,7 +121,7 @@ fn walk(recording: &mut Recording, expanded: bool, mut look: impl FnMut(&Record<
 /// Decodes a record in every possible way and checks that the results agree.
 fn look_at(record: &Record<'_>, layouts: &Layouts) {
     let decoded = decode(record, layouts);
-    assert_eq!(decoded.odd, oddities(record, layouts), "{record:?}");
+    assert_eq!(decoded.issues, issues(record, layouts), "{record:?}");
     let fields = with_odd(decoded);
     std::hint::black_box(line(&fields, Style::default()).to_string());
     std::hint::black_box(json(&fields));
@@ -312,10 +312,10 @@ pub(crate) fn doctor(bytes: &[u8]) {
     let is_pipe = recording.form == Form::Pipe;
     let said = examine(recording, 1, 2).expect("no fault of the recording is an error");
     for finding in &said.findings {
-        assert_eq!(finding.spots.len() as u64, finding.count.min(2));
+        assert_eq!(finding.locations.len() as u64, finding.count.min(2));
         assert_ne!(finding.code.code, "unlisted", "{finding:?}");
     }
-    let faults = said.findings.iter().any(|finding| finding.code.severity == Severity::Fault);
+    let faults = said.findings.iter().any(|finding| finding.code.kind == FindingKind::Fault);
     assert!(faults || said.verdict == Verdict::Sound);
     if bytes.len().is_multiple_of(8) {
         let again = examine(open(bytes).unwrap(), 3, 2).unwrap();
@@ -567,7 +567,7 @@ pub(crate) fn decompress(bytes: &[u8]) {
         let after = check(written, form);
         let mut opened = open(written).unwrap();
         let compressed = Kinds::of(&[RecordType::COMPRESSED, RecordType::COMPRESSED2]);
-        walk(&mut opened, false, |record, _| assert!(!compressed.has(record.kind()))).unwrap();
+        walk(&mut opened, false, |record, _| assert!(!compressed.contains(record.kind()))).unwrap();
         assert!(after.whole, "{:?}", outcome.report.lines);
     }
     if let (Some((_, strict)), Some((outcome, salvaged))) = (&strict, &salvaged)

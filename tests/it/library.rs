@@ -6,9 +6,9 @@ use std::io::Cursor;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use perfx_format::read::Recording;
+use perfx_format::read::{Form, Recording};
 use perfx_format::write::RecordingWriter;
-use perfx_format::{Error, Feature};
+use perfx_format::{Error, Feature, RecordType};
 
 use crate::args;
 use crate::promises::unnamed;
@@ -100,6 +100,69 @@ fn a_copy_made_record_by_record_holds_the_same() {
         Ok(())
     });
     assert!(copied.into_inner() > 100);
+}
+
+/// The records of a sequence that are not ends of a round, with their times.
+macro_rules! all_of {
+    ($records:expr) => {{
+        let (mut all, mut records) = (Vec::new(), $records);
+        while let Some(record) = records.next_record().map_err(|e| e.to_string())? {
+            if record.kind() != RecordType::FINISHED_ROUND {
+                all.push((record.time(), [record.bytes(), record.payload()].concat()));
+            }
+        }
+        all
+    }};
+}
+
+#[test]
+fn records_by_time_come_in_the_order_of_perfx_sort() {
+    let compared = AtomicUsize::new(0);
+    each_fixture(&recorded(), |fixture| {
+        let folder = temp();
+        let sorted = folder.path().join("sorted.data");
+        let Ok(recording) = Recording::open(&fixture.path) else { return Ok(()) };
+        let is_file = recording.form == Form::File;
+        if !is_file || perfx(args!["sort", &fixture.path, "-o", &sorted]).code != Some(0) {
+            return Ok(());
+        }
+        let mut sorted = Recording::open(&sorted).map_err(|e| e.to_string())?;
+        let (mut expected, mut all) =
+            (all_of!(sorted.records()), all_of!(recording.records_by_time().map_err(|e| e.to_string())?));
+        // perfx sort leaves records without a time where they are if the others are in order already.
+        let timed = |records: &[(Option<u64>, Vec<u8>)]| -> Vec<Vec<u8>> {
+            let timed =
+                records.iter().filter(|(time, _)| time.is_some_and(|time| time > 0 && time < u64::MAX));
+            timed.map(|(_, bytes)| bytes.clone()).collect()
+        };
+        if timed(&all) != timed(&expected) {
+            return Err("records with a time are in another order".to_owned());
+        }
+        all.sort();
+        expected.sort();
+        if all != expected {
+            return Err(format!("{} records and {}", all.len(), expected.len()));
+        }
+        compared.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    });
+    assert!(compared.into_inner() > 50);
+}
+
+#[test]
+fn records_by_time_before_a_cut_are_handed_out_and_the_cut_is_an_error() {
+    let fixture = Fixture::new("recorded/pipe-cut.p61.data");
+    let mut records = Recording::open(fixture.path).unwrap().records_by_time().unwrap();
+    let mut times = Vec::new();
+    let error = loop {
+        match records.next_record() {
+            Ok(Some(record)) => times.extend(record.time().filter(|&time| time > 0)),
+            Ok(None) => panic!("the cut was passed over"),
+            Err(error) => break error,
+        }
+    };
+    assert!(!times.is_empty() && times.is_sorted());
+    assert!(error.to_string().contains("pipe-cut.p61.data: at offset"));
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod export;
 mod filter;
 mod forms;
 mod fuzz_bodies;
+mod house;
 mod identity;
 mod in_place;
 mod info;

@@ -7,7 +7,7 @@ use std::io::{Read as _, Seek as _, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 
-use perfx_doctor::{Severity, examine};
+use perfx_doctor::{FindingKind, examine};
 use perfx_format::header::{self, Features};
 use perfx_format::read::{Form, Recording, TempFiles};
 use perfx_format::{Endian, Feature, RecordType};
@@ -123,7 +123,7 @@ impl Holds {
     pub(crate) fn of(input: &Input<'_>) -> Option<Holds> {
         let mut recording = input.open().ok()?;
         let diagnosis = examine(input.open().ok()?, 1, 1).ok()?;
-        let faults = diagnosis.findings.iter().filter(|found| found.code.severity == Severity::Fault);
+        let faults = diagnosis.findings.iter().filter(|found| found.code.kind == FindingKind::Fault);
         let mut holds = Holds {
             endian: recording.endian,
             form: recording.form,
@@ -146,7 +146,7 @@ impl Holds {
                 holds.whole = false;
                 break;
             };
-            holds.whole &= batch.torn.is_none() && batch.lost.is_none();
+            holds.whole &= batch.fragment.is_none() && batch.lost.is_none();
             let mut walker = batch.walk();
             while let Some(record) = walker.next_record().expect("a batch was walked before") {
                 *holds.kinds.entry(record.kind()).or_default() += 1;

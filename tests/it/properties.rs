@@ -152,13 +152,13 @@ fn a_set_of_kinds_is_a_set_of_numbers_up_to_127() {
         });
         let [(a, naive_a), (b, naive_b)] = &mut sets;
         assert_eq!(a.is_empty(), naive_a.is_empty());
-        assert_eq!(a.meets(*b), !naive_a.is_disjoint(naive_b));
+        assert_eq!(a.intersects(*b), !naive_a.is_disjoint(naive_b));
         for _ in 0..50 {
             let kind = kind(random);
-            assert_eq!(a.has(RecordType(kind)), naive_a.contains(&kind.min(127)));
+            assert_eq!(a.contains(RecordType(kind)), naive_a.contains(&kind.min(127)));
             let either = naive_a.contains(&kind.min(127)) || naive_b.contains(&kind.min(127));
-            assert_eq!(a.union(*b).has(RecordType(kind)), either);
-            assert!(Kinds::ALL.has(RecordType(kind)) && !Kinds::NONE.has(RecordType(kind)));
+            assert_eq!(a.union(*b).contains(RecordType(kind)), either);
+            assert!(Kinds::ALL.contains(RecordType(kind)) && !Kinds::NONE.contains(RecordType(kind)));
         }
     });
 }
@@ -1015,7 +1015,7 @@ fn what_was_compressed_comes_out_the_same_however_it_was_cut() {
         let mut recording = open(&file);
         for batch in Expand::new(recording.batches(), endian, 0) {
             let batch: Batch = batch.unwrap();
-            assert!(batch.torn.is_none());
+            assert!(batch.fragment.is_none());
             let (mut walker, mut at) = (batch.walk(), 0);
             while let Some(record) = walker.next_record().unwrap() {
                 assert_eq!(batch.origins.position_of(record.origin()), Some(at));
@@ -1160,7 +1160,7 @@ fn leaping_over_samples_finds_what_walking_finds() {
                 for kind in kinds {
                     let wanted = Kinds::of(&[RecordType(kind), RecordType::COMM]);
                     let mut walker = batch.walk();
-                    for expected in all.iter().filter(|record| wanted.has(record.kind())) {
+                    for expected in all.iter().filter(|record| wanted.contains(record.kind())) {
                         let got = walker.next_wanted(wanted, usize::MAX).unwrap();
                         let place = got.map(|record| (record.origin(), record.whole_size()));
                         if place != Some((expected.origin(), expected.whole_size())) {
@@ -1226,7 +1226,7 @@ fn batches_that_were_guessed_are_those_that_are_there() {
                             batch.bytes.len(),
                             batch.records,
                             batch.kinds.names(),
-                            batch.torn
+                            batch.fragment
                         ),
                         Err(error) => error.to_string(),
                     });

@@ -94,8 +94,8 @@ fn expected(stats: &Json, attrs: &[Attr], perf: &str) -> Printed {
         };
         add(kind["kind"].as_str().unwrap(), number(&kind["records"]) - left_out);
     }
-    for torn in list(&stats["torn"]) {
-        add("AUXTRACE", u64::from(torn["kind"] == "AUXTRACE"));
+    for fragment in list(&stats["torn"]) {
+        add("AUXTRACE", u64::from(fragment["kind"] == "AUXTRACE"));
     }
     kinds.retain(|_, records| *records > 0);
     kinds.insert("TOTAL".to_owned(), total);

@@ -72,7 +72,7 @@ impl Rests {
     }
 
     /// True if one rest contains this whole range.
-    fn hold(&self, from: i64, to: i64) -> bool {
+    fn covers(&self, from: i64, to: i64) -> bool {
         let number = usize::try_from((to - self.begin) / self.step).unwrap_or(0);
         let first = self.first.get(number).map_or(self.rests.len(), |&first| first as usize);
         let mut rests = self.rests.get(first..).unwrap_or_default().iter();
@@ -175,7 +175,7 @@ impl Schedule<'_> {
             *looks = looks.saturating_sub(1);
             let there = cell.at + (*at as f64 * cell.rate) as i64;
             let (from, to) = (there - reach as i64, there + reach as i64);
-            out += usize::from(rests.hold(from, to));
+            out += usize::from(rests.covers(from, to));
             elsewhere += usize::from(to < self.from || from >= self.to);
             if out > 12 + number / 64 || elsewhere > 16 + number / 2 {
                 return false;

@@ -11,8 +11,8 @@ use perfx_format::read::Recording;
 use perfx_passes::{IdOptions, SearchArgs};
 use perfx_pipeline::{Level, Report, counted};
 
-use super::Folder;
 use super::cell::plain;
+use super::folder::Folder;
 use super::gather::{self, Gathered, kind_name};
 use super::names::{Naming, name_hits};
 use crate::args::{ThreadArgs, usage};

@@ -51,14 +51,14 @@ impl AddAssign for Count {
 /// Where a sample hit. The address is an offset in a file; for a kernel or an unknown mapping, the address
 /// itself.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Spot {
+pub(super) struct HitKey {
     pub(super) event: u32,
     pub(super) dso: Option<u32>,
     pub(super) address: u64,
 }
 
 /// All hits: in memory, about 40 bytes for each sampled address.
-pub(super) type Hits = HashMap<Spot, Count>;
+pub(super) type Hits = HashMap<HitKey, Count>;
 
 /// A process, by its pid; a later process with the same pid counts as the same. There may be millions, so
 /// rare fields are boxed.
@@ -274,7 +274,7 @@ pub(super) fn look(recording: &mut Recording, threads: usize) -> Result<ExportFa
         true,
         |_| Ok(()),
         |batch, ()| {
-            if batch.kinds.meets(wanted) { read(batch, false) } else { Ok(()) }
+            if batch.kinds.intersects(wanted) { read(batch, false) } else { Ok(()) }
         },
     )?;
     let spaces = Arc::new(AddressSpaces::new(changes));
@@ -302,8 +302,7 @@ pub(super) fn gather(
 ) -> Result<Gathered> {
     let pipe = recording.form == Form::Pipe;
     for fault in recording.faults.iter().filter(|fault| fault.severity != Severity::Fatal) {
-        let level = if fault.severity == Severity::Loss { Level::Loss } else { Level::Warning };
-        report.say(level, fault.to_error().file(&recording.name).to_string());
+        report.say_fault(fault, &recording.name);
     }
     let mut all = Gathered {
         kinds: BTreeMap::new(),
@@ -323,11 +322,11 @@ pub(super) fn gather(
         true,
         |batch| Part::read(batch, facts),
         |batch, part| {
-            if let Some(torn) = &batch.torn {
+            if let Some(fragment) = &batch.fragment {
                 // perf tolerates that in pipe data and at the end of a compressed stream; elsewhere in a file
                 // it reports damage.
-                let error = torn.to_error().file(&batch.name);
-                if !pipe && matches!(torn.origin, Origin::Input { .. }) {
+                let error = fragment.to_error().file(&batch.name);
+                if !pipe && matches!(fragment.origin, Origin::Input { .. }) {
                     return Err(error.into());
                 }
                 report.say(Level::Loss, error.to_string());
@@ -348,21 +347,21 @@ impl Gathered {
         let mut tally = part.tally;
         for first in tally.counters.first.drain(..) {
             let last = self.counters.last.get(&first.key).copied().unwrap_or(0);
-            self.count(first.pid, first.spot, first.value.wrapping_sub(last));
+            self.count(first.pid, first.hit_key, first.value.wrapping_sub(last));
         }
         self.counters.last.extend(tally.counters.last);
-        for (spot, count) in tally.hits {
-            *self.hits.entry(spot).or_default() += count;
+        for (hit_key, count) in tally.hits {
+            *self.hits.entry(hit_key).or_default() += count;
         }
         self.processes.join(tally.processes);
         self.astray += tally.astray;
         Ok(())
     }
 
-    fn count(&mut self, pid: Option<u32>, spot: Spot, period: u64) {
+    fn count(&mut self, pid: Option<u32>, hit_key: HitKey, period: u64) {
         if period > 0 {
             let count = Count { samples: 1, period };
-            *self.hits.entry(spot).or_default() += count;
+            *self.hits.entry(hit_key).or_default() += count;
             self.processes.of(pid).count += count;
         }
     }
@@ -383,7 +382,7 @@ struct First {
     key: (u64, u32),
     value: u64,
     pid: Option<u32>,
-    spot: Spot,
+    hit_key: HitKey,
 }
 
 /// What a batch adds to the counts.
@@ -476,9 +475,10 @@ impl Tally {
         let space = facts.guests.space(record, layouts, pid, record.cpumode());
         let hit = space.and_then(|space| lookup.find(space, ip, time));
         let shift = hit.and_then(|hit| facts.shifts.get(hit.mapping as usize)).copied().unwrap_or(0);
-        let spot = Spot { event: event as u32, dso: hit.map(|hit| hit.dso), address: ip.wrapping_add(shift) };
+        let hit_key =
+            HitKey { event: event as u32, dso: hit.map(|hit| hit.dso), address: ip.wrapping_add(shift) };
         if layout.sample_type & sample_type::READ == 0 {
-            self.count(pid, spot, period(record, layout, &facts.events[event]));
+            self.count(pid, hit_key, period(record, layout, &facts.events[event]));
             return;
         }
         let read = Sample::parse(record, layout).ok().and_then(|sample| sample.read);
@@ -493,25 +493,25 @@ impl Tally {
             };
             let thread = if facts.events[event].inherit { tid.unwrap_or(0) } else { 0 };
             let key = (counter.id.unwrap_or(0), thread);
-            let spot = Spot { event: event as u32, ..spot };
+            let hit_key = HitKey { event: event as u32, ..hit_key };
             match self.counters.last.insert(key, counter.value) {
                 // A counter that gained nothing was not sampled.
                 Some(last) if counter.value == last => {}
-                Some(last) => self.count(pid, spot, counter.value.wrapping_sub(last)),
-                None => self.counters.first.push(First { key, value: counter.value, pid, spot }),
+                Some(last) => self.count(pid, hit_key, counter.value.wrapping_sub(last)),
+                None => self.counters.first.push(First { key, value: counter.value, pid, hit_key }),
             }
         }
     }
 
-    fn count(&mut self, pid: Option<u32>, spot: Spot, period: u64) {
+    fn count(&mut self, pid: Option<u32>, hit_key: HitKey, period: u64) {
         let count = Count { samples: 1, period };
-        *self.hits.entry(spot).or_default() += count;
+        *self.hits.entry(hit_key).or_default() += count;
         self.process(pid).count += count;
     }
 }
 
 fn period(record: &Record<'_>, layout: &Layout, event: &Named) -> u64 {
-    layout.sample.period.and_then(|at| record.u64(at.into())).unwrap_or(event.period)
+    layout.period(record).unwrap_or(event.period)
 }
 
 /// A row of `overview.csv` without its first cell, the number.

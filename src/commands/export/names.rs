@@ -38,7 +38,7 @@ pub(super) fn name_hits(
 ) -> Naming {
     let sources = Sources::new(!ids.no_files(), ids.roots(), ids.caches(), &recorded_on(features, endian));
     let mut sorted: Vec<_> = hits.iter().collect();
-    sorted.sort_unstable_by_key(|(spot, _)| (spot.dso, spot.address, spot.event));
+    sorted.sort_unstable_by_key(|(hit_key, _)| (hit_key.dso, hit_key.address, hit_key.event));
     let mut naming = Naming::default();
     for hits in sorted.chunk_by(|(a, _), (b, _)| a.dso == b.dso) {
         let dso = hits[0].0.dso.map(|number| (number as usize, &facts.spaces.dsos()[number as usize]));
@@ -54,13 +54,13 @@ pub(super) fn name_hits(
             None if dso.is_some() => naming.without.push(name.clone()),
             None => {}
         }
-        for (spot, count) in hits {
-            let symbol = image.as_ref().and_then(|image| image.find(spot.address));
+        for (hit_key, count) in hits {
+            let symbol = image.as_ref().and_then(|image| image.find(hit_key.address));
             let symbol = match symbol {
                 Some(symbol) => plain(symbol.shown().as_bytes()).into_owned(),
-                None => format!("{:#x}", spot.address),
+                None => format!("{:#x}", hit_key.address),
             };
-            *naming.results.entry((spot.event, name.clone(), symbol)).or_default() += **count;
+            *naming.results.entry((hit_key.event, name.clone(), symbol)).or_default() += **count;
         }
     }
     naming

@@ -8,7 +8,7 @@ use perfx_format::read::Form;
 use perfx_format::{Endian, Feature, Value};
 use serde_json::{Map, Value as Json, json};
 
-use super::{InfoFacts, rfc3339};
+use super::facts::{InfoFacts, rfc3339};
 use crate::term::render;
 
 /// Version of the form; it increases whenever a reader of the old form would misread the new one.
@@ -176,10 +176,10 @@ fn groups(facts: &InfoFacts<'_>) -> Json {
 
 fn features(facts: &InfoFacts<'_>) -> Json {
     let file = facts.recording.file.as_ref();
-    let feature = |section: &super::Section<'_>| {
+    let feature = |section: &super::facts::Section<'_>| {
         let place =
             file.and_then(|file| file.sections.iter().find(|(feature, _)| *feature == section.feature));
-        let odd = section.decoded.odd.iter().map(|odd| json!({"code": odd.code, "what": odd.what}));
+        let odd = section.decoded.issues.iter().map(|odd| json!({"code": odd.code, "what": odd.what}));
         json!({
             "bit": section.feature.0,
             "name": section.feature.name(),

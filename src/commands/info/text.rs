@@ -8,10 +8,11 @@ use perfx_format::features::read_group_desc;
 use perfx_format::header::Severity;
 use perfx_format::{Decoded, Endian, Feature, Value};
 
-use super::{InfoFacts, Section, rfc3339};
+use super::facts::{InfoFacts, Section, rfc3339};
 use crate::io::target::form_name;
 use crate::term::render::{self, Style, readable};
 use crate::term::units;
+use perfx_pipeline::ranges;
 
 /// Lines of a label and a text.
 type Rows = Vec<(String, String)>;
@@ -170,7 +171,7 @@ fn events(facts: &InfoFacts<'_>) -> Rows {
             };
             text += &format!(", {role} group {number}{name}");
         }
-        let ids = units::ranges(event.ids.iter().copied());
+        let ids = ranges(event.ids.iter().copied(), "-", ",");
         match event.ids.len() {
             0 => {}
             1 => text += &format!(", id {ids}"),
@@ -202,7 +203,7 @@ fn faults(facts: &InfoFacts<'_>) -> Rows {
         ));
     }
     for section in &facts.features {
-        for odd in &section.decoded.odd {
+        for odd in &section.decoded.issues {
             rows.push(row(
                 odd.code,
                 format!("feature {}: {}", section.feature, readable(odd.what.as_bytes())),
@@ -312,8 +313,8 @@ fn rows(section: &Section<'_>) -> Rows {
         Feature::AUXTRACE => one("AUX data", format!("{} records in the index", counted("entries"))),
         Feature::DIR_FORMAT => one("directory", format!("version {}", get("version"))),
         // perf writes these two even if they are empty.
-        Feature::BPF_PROG_INFO if decoded.odd.is_empty() && items("programs").is_empty() => Rows::new(),
-        Feature::BPF_BTF if decoded.odd.is_empty() && items("btfs").is_empty() => Rows::new(),
+        Feature::BPF_PROG_INFO if decoded.issues.is_empty() && items("programs").is_empty() => Rows::new(),
+        Feature::BPF_BTF if decoded.issues.is_empty() && items("btfs").is_empty() => Rows::new(),
         Feature::BPF_PROG_INFO => one("BPF programs", counted("programs")),
         Feature::BPF_BTF => one("BPF types", counted("btfs")),
         Feature::COMPRESSED if decoded.get("mmap_len").and_then(|len| len.number()) == Some(0) => Rows::new(),
@@ -372,7 +373,7 @@ fn memory(decoded: &Decoded<'_>, number: &dyn Fn(&Value<'_>, &str) -> Option<u64
             })
             .collect();
         let size = units::size(block.saturating_mul(blocks.len() as u64));
-        let which = units::ranges(blocks);
+        let which = ranges(blocks, "-", ",");
         let text = format!(
             "{}: {size} in blocks {which} of {}",
             number(node, "node").unwrap_or(0),

@@ -44,7 +44,7 @@ impl AuxData {
     pub(super) fn of(batch: &Batch) -> Result<AuxData> {
         let mut data = AuxData::default();
         let kinds = Kinds::of(&[RecordType::AUXTRACE_INFO, RecordType::AUXTRACE, RecordType::AUX]);
-        if !batch.kinds.meets(kinds) {
+        if !batch.kinds.intersects(kinds) {
             return Ok(data);
         }
         let mut walker = batch.walk();

@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 
 use super::reader::{Reader, named};
-use crate::event_name::config_name;
-use crate::layout::sample_type as st;
+use crate::attr_name::config_name;
+use crate::sample_type as st;
 use crate::value::Fields;
 use crate::{
-    ATTR_FLAGS, ATTR_SIZE_MIN, Attr, Endian, Oddity, READ_FORMAT_NAMES, SAMPLE_TYPE_NAMES, Value, bit_names,
+    ATTR_FLAGS, ATTR_SIZE_MIN, Attr, Endian, Issue, READ_FORMAT_NAMES, SAMPLE_TYPE_NAMES, Value, bit_names,
 };
 
 /// The names of the `branch_sample_type` bits (`enum perf_branch_sample_type`).
@@ -184,9 +184,9 @@ fn perf_type(number: u32) -> Option<String> {
 /// - `attr-bits`: unknown bits are set, so records may have unknown fields. perf does not use the event
 ///   names.
 /// - `read-without-id`: samples hold counters without ids. perf refuses the recording.
-pub fn attr_oddities(attr: &Attr, size: usize) -> Vec<Oddity> {
+pub fn attr_issues(attr: &Attr, size: usize) -> Vec<Issue> {
     let mut odd = Vec::new();
-    let mut note = |code, what| odd.push(Oddity { code, what });
+    let mut note = |code, what| odd.push(Issue { code, what });
     let says = if attr.size == 0 { ATTR_SIZE_MIN } else { attr.size as usize };
     if size < ATTR_SIZE_MIN || !size.is_multiple_of(8) || says != size {
         note("attr-size", format!("an attr of {size} bytes says it has {says}"));

@@ -79,14 +79,14 @@ impl<'a> Reader<'a> {
         self.decoded.fields.extend(fields);
     }
 
-    pub(super) fn odd(&mut self, code: &'static str, what: impl Into<String>) {
-        self.decoded.odd(code, what);
+    pub(super) fn add_issue(&mut self, code: &'static str, what: impl Into<String>) {
+        self.decoded.add_issue(code, what);
     }
 
     /// Notes a missing field.
     pub(super) fn need<T>(&mut self, name: &str, got: Option<T>) -> Option<T> {
         if got.is_none() {
-            self.odd("too-small", format!("`{name}` does not fit in the {} bytes left", self.left()));
+            self.add_issue("too-small", format!("`{name}` does not fit in the {} bytes left", self.left()));
         }
         got
     }
@@ -156,7 +156,7 @@ impl<'a> Reader<'a> {
         self.note(name, Value::Text(text));
         let terminated = text.len() < all.len();
         if !terminated {
-            self.odd("string-unterminated", format!("the {} bytes of `{name}` have no NUL", all.len()));
+            self.add_issue("string-unterminated", format!("the {} bytes of `{name}` have no NUL", all.len()));
         }
         self.padded = terminated;
         self.cursor.bytes(text.len() + usize::from(terminated)).map(drop)
@@ -173,7 +173,7 @@ impl<'a> Reader<'a> {
         let count = count.into();
         let fitting = count.min((self.left() / size) as u64);
         if fitting < count {
-            self.odd(
+            self.add_issue(
                 "count-too-large",
                 format!("{count} items of `{name}` do not fit in the {} bytes left", self.left()),
             );
@@ -216,7 +216,7 @@ impl<'a> Reader<'a> {
         let rest = self.rest();
         if rest.iter().any(|&b| b != 0) {
             if done.is_some() && !(self.padded && rest.len() < 8) {
-                self.odd("rest", format!("{} bytes follow the known fields", rest.len()));
+                self.add_issue("rest", format!("{} bytes follow the known fields", rest.len()));
             }
             self.note("rest", Value::Bytes(rest));
         }

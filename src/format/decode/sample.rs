@@ -1,10 +1,10 @@
 //! Turns a parsed sample into named values.
 
 use super::reader::{any, named};
-use crate::layout::sample_type as st;
 use crate::sample::{Branch, Branches, Marker, Read, Regs, Sample, Short, U64s, Weight};
+use crate::sample_type as st;
 use crate::value::Fields;
-use crate::{Decoded, Endian, Layout, Layouts, Oddity, Record, Value, bit_names};
+use crate::{Decoded, Endian, Issue, Layout, Layouts, Record, Value, bit_names};
 
 use super::reader::Reader;
 
@@ -70,7 +70,7 @@ pub(super) fn sample<'a>(record: &Record<'a>, layouts: &Layouts, layout: &Layout
         ("aux", sample.aux.map(Value::Bytes)),
     ];
     d.fields.extend(parts.into_iter().filter_map(|(name, value)| Some((name, value?))));
-    sample_oddities(record, layouts, layout, &sample, short, &mut d.odd);
+    sample_issues(record, layouts, layout, &sample, short, &mut d.issues);
     if !sample.rest.is_empty() {
         d.push("rest", Value::Bytes(sample.rest));
     }
@@ -86,15 +86,15 @@ const COUNTERS: u64 = 1 << 19;
 const TRACEPOINT_MIN: usize = 8;
 
 /// The oddities of a sample's parts.
-pub(super) fn sample_oddities(
+pub(super) fn sample_issues(
     record: &Record<'_>,
     layouts: &Layouts,
     layout: &Layout,
     sample: &Sample<'_>,
     short: Option<Short>,
-    odd: &mut Vec<Oddity>,
+    odd: &mut Vec<Issue>,
 ) {
-    let mut note = |code, what: String| odd.push(Oddity { code, what });
+    let mut note = |code, what: String| odd.push(Issue { code, what });
     for (name, regs) in [("regs_user", sample.regs_user), ("regs_intr", sample.regs_intr)] {
         if let Some(regs) = regs.filter(|regs| regs.abi > 2) {
             note("regs-abi", format!("`{name}` has abi {}", regs.abi));

@@ -115,7 +115,7 @@ fn show_fields(fields: &Fields<'_>) -> String {
 /// Fields, then the codes of the oddities.
 fn shown(bytes: &[u8], endian: Endian, layouts: &Layouts) -> String {
     let decoded = decode(&view(bytes, endian), layouts);
-    let odd = decoded.odd.iter().map(|odd| format!(" !{}", odd.code)).collect::<String>();
+    let odd = decoded.issues.iter().map(|odd| format!(" !{}", odd.code)).collect::<String>();
     format!("{}{odd}", show_fields(&decoded.fields))
 }
 
@@ -623,7 +623,7 @@ fn an_attr_of_any_size() {
         let long = [&raw[..], &[0; 8], &[1; 8]].concat();
         assert!(show_fields(&decode_attr(&long, endian)).ends_with("config4=0x0 tail=0101010101010101"));
         let codes = |size| {
-            let odd = attr_oddities(&Attr::decode(&raw, endian), size);
+            let odd = attr_issues(&Attr::decode(&raw, endian), size);
             odd.into_iter().map(|odd| format!("{}: {}", odd.code, odd.what)).collect::<Vec<_>>()
         };
         let expected = [

@@ -25,7 +25,7 @@ const PASSED_OVER: [Feature; 4] =
 
 /// Checks this section, and rewrites it if necessary.
 pub fn mend(feature: Feature, section: &[u8], endian: Endian, context: FeatureContext) -> Mended {
-    let mut odd = decode_feature(feature, section, endian, context).odd.into_iter();
+    let mut odd = decode_feature(feature, section, endian, context).issues.into_iter();
     let Some(odd) = odd.find(|odd| STOPPED_BY.contains(&odd.code) && !PASSED_OVER.contains(&feature)) else {
         return Mended::Sound;
     };

@@ -87,8 +87,8 @@ impl<'a> Section<'a> {
         self.decoded.push(name, value);
     }
 
-    pub(super) fn odd(&mut self, code: &'static str, what: impl Into<String>) {
-        self.decoded.odd(code, what);
+    pub(super) fn add_issue(&mut self, code: &'static str, what: impl Into<String>) {
+        self.decoded.add_issue(code, what);
     }
 
     /// Stops reading because `what` needs more bytes than are left.
@@ -146,7 +146,7 @@ impl<'a> Section<'a> {
         };
         let text = until_nul(bytes);
         if text.len() == bytes.len() {
-            self.odd("string-unterminated", format!("the {length} bytes of `{name}` have no NUL"));
+            self.add_issue("string-unterminated", format!("the {length} bytes of `{name}` have no NUL"));
         }
         self.note(name, Value::Text(text));
         Some(text)
@@ -165,7 +165,7 @@ impl<'a> Section<'a> {
     pub(super) fn version<T: Int>(&mut self, known: T) -> Option<()> {
         let (found, known): (u64, u64) = (self.number::<T>("version")?.into(), known.into());
         if found != known {
-            self.odd("version-unknown", format!("version {found}, only {known} is known"));
+            self.add_issue("version-unknown", format!("version {found}, only {known} is known"));
             return None;
         }
         Some(())
@@ -225,12 +225,15 @@ impl<'a> Section<'a> {
     /// What was decoded. `done` is `Some` if the whole section was read.
     pub(super) fn finish(mut self, done: Option<()>) -> Decoded<'a> {
         if let Some(what) = self.short.take() {
-            self.odd("section-short", format!("section of {} bytes: {what}", self.size));
+            self.add_issue("section-short", format!("section of {} bytes: {what}", self.size));
         }
         let rest = self.rest();
         let padding = rest.iter().all(|&b| b == 0);
         if done.is_some() && !padding {
-            self.odd("section-rest", format!("{} bytes follow the known part of the section", rest.len()));
+            self.add_issue(
+                "section-rest",
+                format!("{} bytes follow the known part of the section", rest.len()),
+            );
         }
         if !rest.is_empty() && (done.is_none() || !padding) {
             self.note("rest", Value::Bytes(rest));

@@ -64,7 +64,7 @@ fn show_fields(fields: &Fields<'_>) -> String {
 
 /// Fields, then the codes of the oddities.
 fn shown(decoded: &Decoded<'_>) -> String {
-    let codes = decoded.odd.iter().map(|odd| format!(" !{}", odd.code));
+    let codes = decoded.issues.iter().map(|odd| format!(" !{}", odd.code));
     show_fields(&decoded.fields) + &codes.collect::<String>()
 }
 
@@ -325,13 +325,16 @@ fn a_section_cut_anywhere_keeps_what_was_read_and_says_so() {
             assert!(count(&decoded.fields) <= count(&whole.fields) + 1, "{feature} cut to {cut}");
             // These four may end early: an older revision, no more entries, no padding, no layout at all.
             let open = [Feature::CPU_TOPOLOGY, Feature::BUILD_ID, Feature::TRACING_DATA, Feature(200)];
-            assert!(!decoded.odd.is_empty() || open.contains(&feature), "{feature} cut to {cut} looks whole");
+            assert!(
+                !decoded.issues.is_empty() || open.contains(&feature),
+                "{feature} cut to {cut} looks whole"
+            );
         }
     }
     let section = Bytes(Endian::Little, Vec::new()).u32(2).u32(1).str("software").u32(4).u32(64).raw("cp").1;
     let decoded = decode_feature(Feature::PMU_MAPPINGS, &section, Endian::Little, CPUS);
     assert_eq!(shown(&decoded), "pmus=[{type=1 name='software'} {type=4}] rest=400000006370 !section-short");
-    assert_eq!(decoded.odd[0].what, "section of 86 bytes: `name` says 64 bytes, 2 are left");
+    assert_eq!(decoded.issues[0].what, "section of 86 bytes: `name` says 64 bytes, 2 are left");
 }
 
 #[test]
@@ -421,7 +424,7 @@ fn build_ids_without_pid_are_told_by_the_kernels_name() {
             BuildIds::new(&section, endian).map(|entry| (entry.pid, entry.id, entry.filename)).collect();
         assert_eq!(ids, [(-1, &[1; 20][..], &b"[kernel.kallsyms]"[..]), (-1, &[2; 20], b"/bin/sh")]);
         let decoded = decode_feature(Feature::BUILD_ID, &section, endian, CPUS);
-        assert_eq!(decoded.odd[0].code, "build-id-without-pid");
+        assert_eq!(decoded.issues[0].code, "build-id-without-pid");
     }
 }
 

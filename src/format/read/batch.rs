@@ -7,7 +7,8 @@ use super::fragment::{Fragment, Lost};
 use super::framed::Framed;
 use crate::decode::decode;
 use crate::{
-    Bytes, Endian, HEADER_SIZE, Kinds, Layouts, Oddity, Origin, Origins, Record, RecordType, Result, Walker,
+    Bytes, Endian, Error, HEADER_SIZE, Issue, Kinds, Layouts, Origin, Origins, Record, RecordType, Result,
+    Walker,
 };
 
 /// The approximate size of a batch, bytes: large enough to make handing it over cheap, small enough for a few
@@ -34,7 +35,7 @@ pub struct Batch {
     /// The number of records.
     pub records: u64,
     /// The positions of records of rare kinds; `None` if there are too many or they are unknown.
-    pub(crate) rare: Option<SparseIndex>,
+    pub(crate) sparse_index: Option<SparseIndex>,
     /// The file and offset of the same bytes, if they are mapped.
     pub stored: Option<(Arc<File>, u64)>,
     /// The file they came from.
@@ -42,7 +43,7 @@ pub struct Batch {
     /// Finds a record's event and time.
     pub layouts: Arc<Layouts>,
     /// Bytes after the last whole record that are not a record.
-    pub torn: Option<Fragment>,
+    pub fragment: Option<Fragment>,
     /// Data that could not be decompressed, known at its end.
     pub lost: Option<Lost>,
     /// The compressed records that were expanded since the previous batch; their contents are in this batch
@@ -65,7 +66,7 @@ pub struct Opened {
     /// A zstd frame ends in the middle of it and another one follows.
     pub frame_inside: bool,
     /// Oddities of the record itself.
-    pub odd: Vec<Oddity>,
+    pub issues: Vec<Issue>,
 }
 
 impl Opened {
@@ -76,21 +77,28 @@ impl Opened {
             size: record.bytes().len(),
             expanded,
             frame_inside,
-            odd: decode(record, layouts).odd,
+            issues: decode(record, layouts).issues,
         }
     }
 }
 
 impl Batch {
+    /// What could not be read at its end.
+    pub(super) fn faults(&self) -> impl Iterator<Item = Error> {
+        let fragment = self.fragment.map(|fragment| fragment.to_error());
+        let lost = self.lost.as_ref().map(|lost| lost.to_error());
+        fragment.into_iter().chain(lost).map(|error| error.file(&self.name))
+    }
+
     /// Walks the batch's records.
     pub fn walk(&self) -> Walker<'_> {
-        Walker::new(&self.bytes, &self.origins, self.endian).with_rare(self.rare.as_deref())
+        Walker::new(&self.bytes, &self.origins, self.endian).with_sparse_index(self.sparse_index.as_deref())
     }
 
     /// Appends `bytes`, as far as they are whole records.
     pub(super) fn hold(&mut self, bytes: Bytes, framed: &Framed) {
         (self.bytes, self.kinds, self.records) = (bytes, framed.kinds, framed.records);
-        self.rare = framed.rare.as_deref().map(Arc::from);
+        self.sparse_index = framed.sparse_index.as_deref().map(Arc::from);
     }
 
     /// The records in `range`, which begins and ends at record boundaries and within one origin.
@@ -102,9 +110,9 @@ impl Batch {
             origins,
             kinds: Kinds::NONE,
             records: 0,
-            rare: None,
+            sparse_index: None,
             stored: self.stored.as_ref().map(|(file, offset)| (file.clone(), offset + range.start as u64)),
-            torn: None,
+            fragment: None,
             opened: Vec::new(),
             ..self.clone()
         };

@@ -44,15 +44,15 @@ pub struct BatchExtent {
     len: usize,
     kinds: Kinds,
     records: u64,
-    rare: Option<SparseIndex>,
-    torn: Option<Fragment>,
+    sparse_index: Option<SparseIndex>,
+    fragment: Option<Fragment>,
 }
 
 impl BatchExtent {
     fn of(batch: &Batch, stream: usize, start: usize) -> BatchExtent {
-        let Batch { kinds, records, torn, .. } = *batch;
-        let (len, rare) = (batch.bytes.len(), batch.rare.clone());
-        BatchExtent { stream, start, len, kinds, records, rare, torn }
+        let Batch { kinds, records, fragment, .. } = *batch;
+        let (len, sparse_index) = (batch.bytes.len(), batch.sparse_index.clone());
+        BatchExtent { stream, start, len, kinds, records, sparse_index, fragment }
     }
 }
 
@@ -138,7 +138,7 @@ impl SpeculativeBatch {
         let start = likely_start(self.cutter.mapped()?, from, to, self.cutter.endian)?;
         self.cutter.at = start;
         let batch = self.cutter.next_batch().ok()??;
-        let whole = batch.torn.is_none() && self.cutter.at >= to;
+        let whole = batch.fragment.is_none() && self.cutter.at >= to;
         whole.then(|| (BatchExtent::of(&batch, stream, start), batch))
     }
 }
@@ -216,9 +216,9 @@ impl Batches {
             bytes: bytes.slice(extent.start..extent.start + extent.len),
             kinds: extent.kinds,
             records: extent.records,
-            rare: extent.rare.clone(),
+            sparse_index: extent.sparse_index.clone(),
             stored: Some((file.clone(), at)),
-            torn: extent.torn,
+            fragment: extent.fragment,
             layouts: self.layouts.clone(),
             ..cutter.empty_batch(at)
         }))
@@ -229,7 +229,7 @@ impl Batches {
     fn take_late_events(&mut self, batch: &mut Batch) -> Result<()> {
         let Some(events) = &mut self.pipe else { return Ok(()) };
         let attrs = Kinds::of(&[RecordType::HEADER_ATTR]);
-        if batch.kinds.meets(attrs) {
+        if batch.kinds.intersects(attrs) {
             let mut walker = batch.walk();
             while let Some(record) = walker.next_wanted(attrs, usize::MAX)? {
                 let read = match HeaderRecord::read(&record) {

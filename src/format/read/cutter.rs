@@ -61,11 +61,11 @@ impl Cutter {
             origins: Origins::input(self.stream.index, offset),
             kinds: Kinds::NONE,
             records: 0,
-            rare: None,
+            sparse_index: None,
             stored: None,
             name: self.stream.name.clone(),
             layouts: self.layouts.clone(),
-            torn: None,
+            fragment: None,
             lost: None,
             opened: Vec::new(),
         }
@@ -103,7 +103,7 @@ impl Cutter {
         if let Some(gap) = gap {
             let origin = Origin::Input { stream, offset: at + gap.from as u64 };
             let (bytes, resumes) = ((gap.to - gap.from) as u64, gap.to < rest.len());
-            batch.torn = Some(Fragment { origin, kind: None, bytes, needs: 0, resumes, stray: None });
+            batch.fragment = Some(Fragment { origin, kind: None, bytes, needs: 0, resumes, stray: None });
             let framed = frame(&rest[..gap.from], self.endian, usize::MAX);
             batch.hold(rest.slice(0..framed.end), &framed);
             self.at += gap.to;
@@ -115,7 +115,7 @@ impl Cutter {
         if framed.end < enough && framed.end < rest.len() && framed.bad.is_none() {
             // The last record is longer than the rest of the data.
             let origin = Origin::Input { stream, offset: at + framed.end as u64 };
-            batch.torn = Some(framed.torn(origin, (rest.len() - framed.end) as u64));
+            batch.fragment = Some(framed.fragment(origin, (rest.len() - framed.end) as u64));
             self.at = bytes.len();
         }
         Ok(Some(batch))
@@ -179,7 +179,7 @@ impl Cutter {
             let unread = io::copy(reader, &mut io::sink()).map_err(fail)?;
             self.ended = true;
             let bytes = buffer.len() as u64 + unread;
-            batch.torn = Some(framed.torn(Origin::Input { stream, offset: at }, bytes));
+            batch.fragment = Some(framed.fragment(Origin::Input { stream, offset: at }, bytes));
             *offset += bytes;
         } else {
             // The last record with its payload is larger than a batch. It goes through a file, so that
@@ -203,7 +203,7 @@ impl Cutter {
             if got < missing {
                 self.ended = true;
                 let origin = Origin::Input { stream, offset: at + framed.end as u64 };
-                batch.torn = Some(framed.torn(origin, held - framed.end as u64));
+                batch.fragment = Some(framed.fragment(origin, held - framed.end as u64));
             }
             *offset += held;
         }
@@ -223,9 +223,9 @@ impl Cutter {
 
     /// Mapped: goes back to what seemed to be the front of a record that is cut at the end, and steps over it, if records go on inside it; returns
     /// how many bytes were stepped over.
-    pub(super) fn step_back_over(&mut self, torn: &Fragment) -> Option<usize> {
-        let end = self.mapped().filter(|_| torn.stray.is_none())?.len();
-        self.at = end - torn.bytes as usize;
+    pub(super) fn step_back_over(&mut self, fragment: &Fragment) -> Option<usize> {
+        let end = self.mapped().filter(|_| fragment.stray.is_none())?.len();
+        self.at = end - fragment.bytes as usize;
         let skipped = self.step_over();
         if skipped.is_none() {
             self.at = end;

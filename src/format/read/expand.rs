@@ -175,8 +175,8 @@ where
             let Some(record) = record else {
                 out.flush(&mut self.ready);
                 let opened = std::mem::take(&mut out.opened);
-                if batch.torn.is_some() || !opened.is_empty() {
-                    self.ready.push_back(Batch { torn: batch.torn, opened, ..out.empty() });
+                if batch.fragment.is_some() || !opened.is_empty() {
+                    self.ready.push_back(Batch { fragment: batch.fragment, opened, ..out.empty() });
                 }
                 out.done = usize::MAX;
                 break;
@@ -239,7 +239,7 @@ where
             self.ready.extend(lost.map(|lost| Batch { lost: Some(lost), ..last.clone() }));
             if !stream.tail.is_empty() {
                 let frame = Frame::read(&stream.tail, 0, self.endian).ok().flatten();
-                let torn = Fragment {
+                let fragment = Fragment {
                     origin: stream.tail_origin,
                     kind: frame.map(|frame| frame.kind),
                     bytes: stream.tail.len() as u64,
@@ -247,7 +247,7 @@ where
                     resumes: false,
                     stray: None,
                 };
-                self.ready.push_back(Batch { torn: Some(torn), ..last.clone() });
+                self.ready.push_back(Batch { fragment: Some(fragment), ..last.clone() });
             }
         }
     }
@@ -312,7 +312,7 @@ where
                             continue;
                         }
                     }
-                    if stored.kinds.meets(Kinds::COMPRESSED) {
+                    if stored.kinds.intersects(Kinds::COMPRESSED) {
                         self.current = Some(Output::new(stored, self.salvage));
                     } else {
                         self.ready.push_back(stored);
@@ -363,9 +363,9 @@ impl Output {
             origins: Origins::default(),
             kinds: Kinds::NONE,
             records: 0,
-            rare: None,
+            sparse_index: None,
             stored: None,
-            torn: None,
+            fragment: None,
             opened: Vec::new(),
             ..self.batch.clone()
         }

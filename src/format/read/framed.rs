@@ -11,7 +11,7 @@ pub(super) struct Framed {
     pub(super) end: usize,
     pub(super) records: u64,
     pub(super) kinds: Kinds,
-    pub(super) rare: Option<Vec<u32>>,
+    pub(super) sparse_index: Option<Vec<u32>>,
     /// The frame of the first incomplete record, if it can be read.
     pub(super) cut: Option<Frame>,
     /// The invalid header in the place of the next record.
@@ -24,13 +24,15 @@ impl Framed {
     /// The record at `end` is of a rare kind.
     fn met_rare(&mut self) {
         let position = u32::try_from(self.end).ok();
-        match (&mut self.rare, position) {
-            (Some(rare), Some(position)) if rare.len() < RARE_MAX => rare.push(position),
-            (rare, _) => *rare = None,
+        match (&mut self.sparse_index, position) {
+            (Some(sparse_index), Some(position)) if sparse_index.len() < RARE_MAX => {
+                sparse_index.push(position)
+            }
+            (sparse_index, _) => *sparse_index = None,
         }
     }
 
-    pub(super) fn torn(&self, origin: Origin, bytes: u64) -> Fragment {
+    pub(super) fn fragment(&self, origin: Origin, bytes: u64) -> Fragment {
         Fragment {
             origin,
             kind: self.cut.map(|frame| frame.kind),
@@ -63,7 +65,7 @@ pub(super) fn frame_while(
     mut accepts: impl FnMut(&Frame, usize) -> bool,
 ) -> Framed {
     let (end, records, kinds, cut, bad) = (0, 0, Kinds::NONE, None, None);
-    let mut framed = Framed { end, records, kinds, rare: Some(Vec::new()), cut, bad, stray: None };
+    let mut framed = Framed { end, records, kinds, sparse_index: Some(Vec::new()), cut, bad, stray: None };
     while framed.end < bytes.len() && framed.end < enough {
         let frame = match Frame::read(bytes, framed.end, endian) {
             Ok(Some(frame)) => frame,
@@ -86,7 +88,7 @@ pub(super) fn frame_while(
         if !accepts(&frame, framed.end) {
             break;
         }
-        if !Walker::COMMON.has(frame.kind) {
+        if !Walker::COMMON.contains(frame.kind) {
             framed.met_rare();
         }
         framed.end += frame.total() as usize;

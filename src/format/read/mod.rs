@@ -12,7 +12,9 @@ mod pipe_head;
 mod recording;
 mod records;
 mod resync;
+pub mod sort;
 mod stream;
+mod time_order;
 
 pub use batch::{BATCH_SIZE, Batch, Opened};
 pub use batches::{BatchExtent, Batches, Progress, SpeculativeBatch, Window};
@@ -22,3 +24,4 @@ pub use fragment::{Fragment, Lost, Stray};
 pub use recording::{Form, Recording};
 pub use records::{ReadRecord, Records};
 pub use stream::TempFiles;
+pub use time_order::TimeOrder;

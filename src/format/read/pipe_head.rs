@@ -94,23 +94,23 @@ impl Recording {
                 end = walker.position();
             }
             // A fragment after other records is found again with them.
-            let torn = batch.torn.filter(|_| end == batch.bytes.len());
+            let fragment = batch.fragment.filter(|_| end == batch.bytes.len());
             cutter.layouts = Arc::new(Layouts::new(&recording.events));
-            let skipped = torn.and_then(|torn| cutter.step_back_over(&torn));
-            if end > start || torn.is_some() {
-                let torn = torn.filter(|_| skipped.is_none());
-                recording.head.push(Batch { torn, ..batch.part(start..end)? });
+            let skipped = fragment.and_then(|fragment| cutter.step_back_over(&fragment));
+            if end > start || fragment.is_some() {
+                let fragment = fragment.filter(|_| skipped.is_none());
+                recording.head.push(Batch { fragment, ..batch.part(start..end)? });
             }
             if end < batch.bytes.len() {
                 cutter.give_back(&batch, end);
                 break;
             }
-            if let (Some(torn), Some(bytes)) = (torn, skipped) {
+            if let (Some(fragment), Some(bytes)) = (fragment, skipped) {
                 let what = format!("{bytes} bytes here are left out, because records follow them");
-                recording.faults.push(left_out(&torn.to_error(), &what));
+                recording.faults.push(left_out(&fragment.to_error(), &what));
                 recording.left_out += bytes as u64;
-            } else if let Some(torn) = torn {
-                recording.faults.push(end_of_pipe(&torn));
+            } else if let Some(fragment) = fragment {
+                recording.faults.push(end_of_pipe(&fragment));
             }
         }
         if !head.build_ids.is_empty() {
@@ -162,16 +162,16 @@ impl Recording {
 }
 
 /// The bytes after the last whole record, if that is a header record.
-fn end_of_pipe(torn: &Fragment) -> Fault {
-    let error = torn.to_error();
-    let (code, what) = match torn.stray {
+fn end_of_pipe(fragment: &Fragment) -> Fault {
+    let error = fragment.to_error();
+    let (code, what) = match fragment.stray {
         Some(_) => (error.fault_code().unwrap_or("torn"), error.what().to_owned()),
         None => {
-            let bytes = torn.bytes;
+            let bytes = fragment.bytes;
             ("torn", format!("the pipe ends inside a record of its header: {bytes} bytes are lost"))
         }
     };
-    let offset = torn.origin.stored_at().map_or(0, |(_, offset)| offset);
+    let offset = fragment.origin.stored_at().map_or(0, |(_, offset)| offset);
     Fault { code, offset, what, severity: Severity::Loss, hint: None }
 }
 

@@ -11,6 +11,7 @@ use super::cutter::Cutter;
 use super::expand::{Chain, DecodeUnit, Expand, expand_alone};
 use super::records::Records;
 use super::stream::{Source, Stream, TempFiles};
+use super::time_order::TimeOrder;
 use crate::features::Compressed;
 use crate::header::{Fault, Features, FileHeader, Magic, PIPE_HEADER_SIZE, Severity, TEXT_MAX};
 use crate::record::compressed::begins_frame;
@@ -153,7 +154,7 @@ impl Recording {
     }
 
     /// The recording, read as far as possible: faults that forbid writing count as losses, and batches go on
-    /// after bytes that are not records, which [`Batch::torn`] describes. Input that is not mapped is read up
+    /// after bytes that are not records, which [`Batch::fragment`] describes. Input that is not mapped is read up
     /// to its first fault.
     pub fn lenient(mut self) -> Recording {
         for fault in &mut self.faults {
@@ -435,5 +436,19 @@ impl Recording {
     /// recording is not mapped, this works once.
     pub fn records(&mut self) -> Records {
         Records::new(self.decompressed())
+    }
+    /// All records in time order, COMPRESSED ones replaced by their contents: see [`TimeOrder`]. The recording is
+    /// read once before this returns, and again for the records. A recording that can be read only once, and
+    /// whatever does not fit in 16 MiB of memory, goes to temporary files.
+    ///
+    /// # Errors
+    ///
+    /// A pipe cannot be read to its end, or there is no room for a temporary file.
+    pub fn records_by_time(self) -> Result<TimeOrder> {
+        let temp_files: TempFiles = Arc::new(tempfile::tempfile);
+        let mut recording = self.spooled(&temp_files)?;
+        let (survey, batches) = (recording.decompressed(), recording.decompressed());
+        let files = recording.stream_names();
+        Ok(TimeOrder::new(survey, batches, &recording.events, recording.endian, files, temp_files))
     }
 }

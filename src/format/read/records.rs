@@ -58,9 +58,7 @@ impl Records {
             }
             let Some(batch) = self.batches.next().transpose()? else { return Ok(None) };
             self.at = 0;
-            let faults =
-                [batch.torn.map(|torn| torn.to_error()), batch.lost.as_ref().map(|lost| lost.to_error())];
-            self.errors.extend(faults.into_iter().flatten().map(|error| error.file(&batch.name)));
+            self.errors.extend(batch.faults());
             self.batch = Some(batch);
         }
         let Some(batch) = &self.batch else { return Ok(None) };
@@ -68,26 +66,27 @@ impl Records {
         walker.seek(self.at);
         let record = walker.next_record();
         self.at = if record.is_ok() { walker.position() } else { batch.bytes.len() };
-        Ok(record?.map(|record| ReadRecord { record, batch }))
+        Ok(record?.map(|record| ReadRecord { record, layouts: &batch.layouts, file: &batch.name }))
     }
 }
 
 /// A record with the layouts that describe it. It dereferences to [`Record`].
 #[derive(Clone, Copy)]
 pub struct ReadRecord<'a> {
-    record: Record<'a>,
-    batch: &'a Batch,
+    pub(super) record: Record<'a>,
+    pub(super) layouts: &'a Layouts,
+    pub(super) file: &'a Arc<str>,
 }
 
 impl<'a> ReadRecord<'a> {
     /// The layouts of all events.
     pub fn layouts(&self) -> &'a Layouts {
-        &self.batch.layouts
+        self.layouts
     }
 
     /// The name of the file it came from.
     pub fn file(&self) -> &'a Arc<str> {
-        &self.batch.name
+        self.file
     }
 
     /// The index of its event in [`Recording::events`](super::Recording::events).

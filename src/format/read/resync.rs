@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 
 use super::framed::Framed;
-use crate::decode::{decode, oddities};
+use crate::decode::{decode, issues};
 use crate::{Endian, Frame, HEADER_SIZE, Layouts, Origin, RECORD_SIZE_MAX, Record};
 
 /// This many consecutive plausible headers make it likely that they are headers. A wrong guess only costs
@@ -64,7 +64,7 @@ pub(super) fn covers_records(
     let end = at + frame.total() as usize;
     let (record, payload) = bytes[at..end].split_at(frame.size);
     let sound = Record::new(record, payload, Origin::Synthetic, endian)
-        .is_ok_and(|record| is_plausible(frame) && oddities(&record, layouts).is_empty());
+        .is_ok_and(|record| is_plausible(frame) && issues(&record, layouts).is_empty());
     !sound && (at + 1..end).any(|place| sound_records(bytes, place, PROOF, endian, layouts, left))
 }
 
@@ -81,8 +81,7 @@ pub(crate) fn trusted(bytes: &[u8], end: usize, endian: Endian, layouts: &Layout
         let next = at + frame.total() as usize;
         let (record, payload) = bytes[at..next].split_at(frame.size);
         let Ok(record) = Record::new(record, payload, Origin::Synthetic, endian) else { break };
-        let odd: Vec<_> =
-            oddities(&record, layouts).into_iter().map(|odd| (frame.kind.0, odd.code)).collect();
+        let odd: Vec<_> = issues(&record, layouts).into_iter().map(|odd| (frame.kind.0, odd.code)).collect();
         let followed = || {
             Frame::read(bytes, next, endian).is_ok_and(|next| next.is_some_and(|next| is_plausible(&next)))
         };
@@ -134,7 +133,7 @@ fn sound_records(
         let origin = Origin::Input { stream: 0, offset: 0 };
         *left = left.saturating_sub(frame.size as u64);
         match Record::new(record, payload, origin, endian) {
-            Ok(record) if decode(&record, layouts).odd.is_empty() => at += frame.total() as usize,
+            Ok(record) if decode(&record, layouts).issues.is_empty() => at += frame.total() as usize,
             _ => return false,
         }
     }

@@ -1,7 +1,9 @@
 //! Build-id entries, which have the same layout in a BUILD_ID section and in a HEADER_BUILD_ID record, from
 //! every perf: view and writer.
 
-use crate::{Endian, RecordType, until_nul};
+use super::builder::set_size;
+use super::cpumode;
+use crate::{Endian, RECORD_SIZE_MAX, Record, RecordType, until_nul};
 
 /// Bytes before the file name.
 const FIXED: usize = 36;
@@ -48,6 +50,11 @@ impl<'a> BuildIdEntry<'a> {
             id: &bytes[12..12 + usize::from(length)],
             filename: until_nul(&bytes[FIXED..]),
         })
+    }
+
+    /// The [`cpumode`] that tells whose the DSO is.
+    pub fn cpumode(&self) -> u16 {
+        cpumode::of(self.misc)
     }
 
     /// Size up to the NUL after the file name, header included, bytes.
@@ -116,4 +123,63 @@ pub fn set_build_id(entry: &mut [u8], id: &[u8], endian: Endian) -> Option<()> {
 /// The entry at the front of `bytes`, if it has at least `smallest` bytes.
 fn entry(bytes: &[u8], smallest: usize, endian: Endian) -> Option<&[u8]> {
     bytes.get(..usize::from(endian.u16(bytes, 6)?)).filter(|entry| entry.len() >= smallest)
+}
+
+/// The record as newer perf requires it, if it differs: its size is a multiple of 8, and its name ends in
+/// NUL. perf 6.1 injects records of 100 bytes. The trailer, of `trailer` bytes if there is one, stays at the
+/// end.
+pub fn aligned(record: &Record<'_>, trailer: usize) -> Option<Vec<u8>> {
+    let (bytes, endian) = (record.bytes(), record.endian());
+    let name = bytes.get(FIXED..)?;
+    let ends = name.contains(&0);
+    let size = (bytes.len() + usize::from(!ends)).next_multiple_of(8);
+    if size == bytes.len() || size > RECORD_SIZE_MAX {
+        return None;
+    }
+    let name_end = FIXED + until_nul(name).len() + usize::from(ends);
+    let trailer = if name_end + trailer <= bytes.len() { trailer } else { 0 };
+    let (front, back) = bytes.split_at(bytes.len() - trailer);
+    let mut new = front.to_vec();
+    new.resize(size - trailer, 0);
+    new.extend(back);
+    set_size(&mut new, endian)?;
+    Some(new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Origin;
+
+    fn record(name: &[u8], trailer: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![67, 0, 0, 0, 2, 0, 0, 0, 0xff, 0xff, 0xff, 0xff];
+        bytes.resize(FIXED, 7);
+        bytes.extend(name);
+        bytes.extend(trailer);
+        bytes[6] = bytes.len() as u8;
+        bytes
+    }
+
+    fn aligned_bytes(bytes: &[u8], trailer: usize) -> Option<Vec<u8>> {
+        aligned(&Record::new(bytes, &[], Origin::Synthetic, Endian::Little).unwrap(), trailer)
+    }
+
+    #[test]
+    fn the_trailer_of_a_padded_record_stays_at_its_end() {
+        let old = record(b"/usr/bin/x\0\0", &[9; 16]);
+        assert_eq!(old.len(), 64);
+        assert_eq!(aligned_bytes(&old, 16), None);
+        let old = record(b"/bin/x\0\0", &[9; 16]);
+        let new = aligned_bytes(&old, 16).unwrap();
+        assert_eq!((old.len(), new.len()), (60, 64));
+        assert_eq!((&new[36..48], &new[48..]), (&b"/bin/x\0\0\0\0\0\0"[..], &[9; 16][..]));
+        assert_eq!(aligned_bytes(&new, 16), None);
+    }
+
+    #[test]
+    fn a_name_without_end_gets_one() {
+        let new = aligned_bytes(&record(b"/usr/bin/xyz", &[]), 16).unwrap();
+        assert_eq!(&new[36..], b"/usr/bin/xyz\0\0\0\0\0\0\0\0");
+        assert_eq!(aligned_bytes(&new, 16), None);
+    }
 }

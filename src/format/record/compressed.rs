@@ -1,6 +1,7 @@
 //! COMPRESSED and COMPRESSED2 records: which of their bytes are a piece of the zstd stream.
 
-use crate::{Endian, Record, RecordType};
+use super::builder::build;
+use crate::{Endian, HEADER_SIZE, Record, RecordType};
 
 /// The piece of the zstd stream in a COMPRESSED or COMPRESSED2 record, and the zeros after it, which may or
 /// may not be part of it. COMPRESSED2 states the length of its piece, because padding to 8 bytes follows;
@@ -39,4 +40,18 @@ pub fn claimed_length(record: &Record<'_>) -> Option<u64> {
 /// Sets the stated length of the piece in a COMPRESSED2 record.
 pub fn claim_length(record: &mut [u8], length: u64, endian: Endian) {
     endian.set_u64(record, 8, length);
+}
+
+/// Bytes before the piece in a COMPRESSED or COMPRESSED2 record.
+pub fn compressed_head_size(kind: RecordType) -> usize {
+    HEADER_SIZE + if kind == RecordType::COMPRESSED2 { size_of::<u64>() } else { 0 }
+}
+
+/// A COMPRESSED or COMPRESSED2 record that holds this piece; `None` where it is larger than a record can be.
+pub fn compressed_record(kind: RecordType, piece: &[u8], endian: Endian) -> Option<Vec<u8>> {
+    if kind != RecordType::COMPRESSED2 {
+        return build(kind, 0, &[piece], endian);
+    }
+    let padding = piece.len().next_multiple_of(8) - piece.len();
+    build(kind, 0, &[&endian.bytes_u64(piece.len() as u64), piece, &[0; 7][..padding]], endian)
 }

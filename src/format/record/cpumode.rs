@@ -1,6 +1,8 @@
 //! The levels at which code runs: bits 0 to 2 of `misc` in records and build-id entries
 //! (include/uapi/linux/perf_event.h).
 
+/// Not known.
+pub const UNKNOWN: u16 = 0;
 /// The kernel of the host.
 pub const KERNEL: u16 = 1;
 /// A process of the host.
@@ -11,6 +13,20 @@ pub const HYPERVISOR: u16 = 3;
 pub const GUEST_KERNEL: u16 = 4;
 /// A process of a guest.
 pub const GUEST_USER: u16 = 5;
+
+/// Those bits of `misc`.
+const MASK: u16 = 7;
+
+/// The cpumode in `misc`.
+#[inline]
+pub fn of(misc: u16) -> u16 {
+    misc & MASK
+}
+
+/// `misc` with another cpumode.
+pub fn with(misc: u16, cpumode: u16) -> u16 {
+    misc & !MASK | cpumode
+}
 
 /// True for kernel code, of the host or of a guest.
 #[inline]

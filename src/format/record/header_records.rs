@@ -2,30 +2,12 @@
 //! use.
 
 use super::build_id::BuildIdEntry;
+use super::tracing_data::tracing_data;
 use crate::header::{EVENT_TYPE_SIZE, are_event_types};
 use crate::{ATTR_SIZE_MAX, ATTR_SIZE_MIN, Bytes, Cursor, Event, Feature, Record, RecordType, Result};
 
-/// Bytes of HEADER_TRACING_DATA before a payload inside it: header, u32 size.
-const TRACING_DATA_HEAD: usize = 12;
-
 /// Longest name in a HEADER_EVENT_TYPE, bytes.
 pub(crate) const EVENT_TYPE_NAME: usize = EVENT_TYPE_SIZE - 8;
-
-/// True if the payload of `length` bytes lies inside the record of `size` bytes, not after it. simpleperf
-/// writes HEADER_TRACING_DATA that way: u32 size, the payload, zeros to a multiple of 64. perf's record has
-/// 12 or 16 bytes, too few for its payload of at least 8, so the record alone shows which of the two it is,
-/// wherever a batch ends.
-#[inline]
-pub(crate) fn holds_payload(kind: RecordType, size: usize, length: u64) -> bool {
-    kind == RecordType::HEADER_TRACING_DATA && length <= size.saturating_sub(TRACING_DATA_HEAD) as u64
-}
-
-/// The data of a HEADER_TRACING_DATA record, inside it or after it.
-pub fn tracing_data<'a>(record: &Record<'a>) -> &'a [u8] {
-    let length = record.u32(8).unwrap_or(0) as usize;
-    let inside = record.bytes().get(TRACING_DATA_HEAD..).and_then(|rest| rest.get(..length));
-    inside.filter(|_| record.payload().is_empty()).unwrap_or(record.payload())
-}
 
 /// Converts a HEADER_EVENT_TYPE record to an entry of a file's event types: u64 `attr.config`, char
 /// name\[64\]. perf before 3.3 pads the name to 8 bytes only, and leaves out the NUL if the name fills them.

@@ -53,8 +53,7 @@ pub fn pipe_front(events: &[Event], features: &Features, endian: Endian) -> Resu
             unsaid.push((feature, why));
             continue;
         }
-        let bit = endian.bytes_u64(u64::from(feature.0));
-        record(&mut out, RecordType::HEADER_FEATURE, &[&bit, section], endian);
+        out.extend(feature_record(feature, section, endian));
     }
     if let Some(section) = features.get(&Feature::TRACING_DATA) {
         let padding = section.len().next_multiple_of(8) - section.len();
@@ -97,6 +96,13 @@ pub fn pipe_front(events: &[Event], features: &Features, endian: Endian) -> Resu
         unsaid.push((Feature::BUILD_ID, why));
     }
     Ok((out, unsaid))
+}
+
+/// A HEADER_FEATURE record of a section that fits in one.
+pub fn feature_record(feature: Feature, section: &[u8], endian: Endian) -> Vec<u8> {
+    let mut out = Vec::new();
+    record(&mut out, RecordType::HEADER_FEATURE, &[&endian.bytes_u64(feature.0.into()), section], endian);
+    out
 }
 
 /// The HEADER_EVENT_TYPE record for an entry of a file's event types.

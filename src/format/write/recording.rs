@@ -230,7 +230,7 @@ impl<W: Write> RecordingWriter<W> {
         let data_at = file.front.bytes.len() as u64;
         let data = Section { offset: data_at, size: self.at - data_at };
         file.features.remove(&Feature::DIR_FORMAT);
-        if !file.kinds.meets(Kinds::COMPRESSED) {
+        if !file.kinds.intersects(Kinds::COMPRESSED) {
             file.features.remove(&Feature::COMPRESSED);
         }
         match file.aux.as_slice() {

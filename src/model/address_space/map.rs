@@ -1,7 +1,5 @@
 //! A mapping in the timeline of its address space.
 
-use super::Hit;
-
 /// Marks a missing slot, mapping or span.
 pub(super) const NONE: u32 = u32::MAX;
 
@@ -12,4 +10,13 @@ pub(super) struct Map {
     pub(super) end: u64,
     pub(super) time: u64,
     pub(super) hit: Hit,
+}
+
+/// The mapping at an address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Hit {
+    /// The DSO, as an index into [`AddressSpaces::dsos`](super::AddressSpaces::dsos).
+    pub dso: u32,
+    /// The MMAP or MMAP2 record, counted from 0 in the order of collection.
+    pub mapping: u32,
 }

@@ -9,20 +9,10 @@
 
 use std::ops::Range;
 
-use super::map::{Map, NONE};
+use super::changes::{Begin, Changes, Dsos};
+use super::dso::{Dso, KERNEL, Key, PAGE_BITS, Space};
+use super::map::{Hit, Map, NONE};
 use super::newest::Newest;
-use super::{Changes, Dso, Dsos, Hit, KERNEL, Key, PAGE_BITS, Space};
-
-/// A fork or an exec.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Begin {
-    pub(super) time: u64,
-    pub(super) key: Key,
-    /// The pid of the parent process; [`KERNEL`] for an exec.
-    pub(super) parent: u32,
-    /// The number of mappings before it in the file.
-    pub(super) mapping: u32,
-}
 
 #[derive(Clone, Copy, Debug)]
 struct Span {

@@ -81,7 +81,7 @@ fn open(stored: &Batch, size: usize) -> Option<Batch> {
         origins,
         kinds,
         records,
-        rare: None,
+        sparse_index: None,
         stored: None,
         opened,
         ..stored.clone()
@@ -141,8 +141,8 @@ impl<I: Iterator<Item = Result<Batch>>> DecodeUnits<I> {
             }
         }
         self.push(batch, from..end, size)?;
-        if let Some(torn) = batch.torn {
-            let stored = Batch { torn: Some(torn), ..batch.part(end..end)? };
+        if let Some(fragment) = batch.fragment {
+            let stored = Batch { fragment: Some(fragment), ..batch.part(end..end)? };
             self.ready.push_back(stored.into());
         }
         Ok(())
@@ -169,7 +169,7 @@ impl<I: Iterator<Item = Result<Batch>>> Iterator for DecodeUnits<I> {
                 Ok(batch) => batch,
                 Err(error) => return Some(Err(error)),
             };
-            if !batch.kinds.meets(Kinds::COMPRESSED) {
+            if !batch.kinds.intersects(Kinds::COMPRESSED) {
                 return Some(Ok(batch.into()));
             }
             if let Err(error) = self.cut(&batch) {

@@ -135,5 +135,5 @@ where
 }
 
 fn is_compressed(batch: &Batch) -> bool {
-    batch.kinds.meets(Kinds::COMPRESSED)
+    batch.kinds.intersects(Kinds::COMPRESSED)
 }

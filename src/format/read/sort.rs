@@ -10,9 +10,8 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::io::{BufWriter, Write};
 
-use anyhow::{Context as _, Result};
-use perfx_format::read::TempFiles;
-use perfx_format::{Bytes, Endian, Kinds, Origin, Origins, Record, Walker};
+use super::TempFiles;
+use crate::{Bytes, Endian, Error, Layouts, Origins, Record, Result, Walker};
 
 /// A waiting record and its sort key.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +22,29 @@ struct SortEntry {
     chunk: u32,
     /// Its position in the chunk, bytes.
     at: u32,
+}
+
+#[cold]
+fn missing() -> Error {
+    Error::new("internal error: a buffered record is missing")
+}
+
+/// The time in ns by which a record is sorted; `None` for records without one, or with a value that means none.
+#[inline]
+pub fn time_of(record: &Record<'_>, layouts: &Layouts) -> Option<u64> {
+    let time = if record.kind().is_kernel() { layouts.time(record) } else { None };
+    time.filter(|&time| time != 0 && time != u64::MAX)
+}
+
+/// For each batch, the earliest time of all later ones, from the earliest time in each; `u64::MAX` for none.
+pub fn watermarks(earliest: impl DoubleEndedIterator<Item = u64>) -> VecDeque<u64> {
+    let mut watermark = u64::MAX;
+    let mut watermarks = VecDeque::new();
+    for here in earliest.rev() {
+        watermarks.push_front(watermark);
+        watermark = watermark.min(here);
+    }
+    watermarks
 }
 
 /// The size of an entry in a temporary file, bytes.
@@ -48,7 +70,7 @@ impl SortEntry {
 
 /// The records of one batch, prepared for the [`Sorter`] on any thread.
 #[derive(Debug, Default)]
-pub(super) struct PreparedBatch {
+pub struct PreparedBatch {
     bytes: Bytes,
     origins: Origins,
     /// Rewritten records, which are not in the batch.
@@ -69,13 +91,17 @@ pub(super) struct PreparedBatch {
 
 impl PreparedBatch {
     /// Records that [`PreparedBatch::push`] finds inside `bytes` are not copied.
-    pub(super) fn new(bytes: Bytes, origins: Origins) -> PreparedBatch {
+    pub fn new(bytes: Bytes, origins: Origins) -> PreparedBatch {
         PreparedBatch { bytes, origins, ..PreparedBatch::default() }
     }
 
     /// Takes in a record.
+    ///
+    /// # Errors
+    ///
+    /// There is too much before it in its batch.
     #[inline]
-    pub(super) fn push(&mut self, record: &Record<'_>, time: Option<u64>) -> Result<()> {
+    pub fn push(&mut self, record: &Record<'_>, time: Option<u64>) -> Result<()> {
         let start = record.bytes().as_ptr();
         let (mut chunk, at) = if self.bytes.as_ptr_range().contains(&start) {
             self.stored += 1;
@@ -100,12 +126,12 @@ impl PreparedBatch {
     }
 
     /// Takes in a FINISHED_ROUND.
-    pub(super) fn finish_round(&mut self) {
+    pub fn finish_round(&mut self) {
         self.rounds.push(self.latest);
     }
 
     /// Ends the batch and sorts what can be sorted here.
-    pub(super) fn done(mut self) -> PreparedBatch {
+    pub fn done(mut self) -> PreparedBatch {
         if !self.timeless {
             self.entries.sort_by_key(|entry| entry.key);
         }
@@ -117,7 +143,7 @@ impl PreparedBatch {
 /// latest time at the previous one.
 #[derive(Clone, Copy, Debug)]
 struct Rounds {
-    settled: u64,
+    flushed_until: u64,
     latest_at_last: u64,
     latest: u64,
 }
@@ -125,7 +151,7 @@ struct Rounds {
 impl Rounds {
     fn finish(&mut self, latest: u64) {
         self.latest = self.latest.max(latest);
-        self.settled = self.settled.max(self.latest_at_last);
+        self.flushed_until = self.flushed_until.max(self.latest_at_last);
         self.latest_at_last = self.latest;
     }
 }
@@ -148,15 +174,17 @@ struct SortedRun {
 
 /// A record that is ready to be written.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ready {
-    pub(super) key: u64,
+pub struct Ready {
+    /// Its time, ns; of a record without a time, that of those it goes before.
+    pub key: u64,
     entry: SortEntry,
     /// The run it comes from; the number of runs if it comes from none.
     run: usize,
 }
 
 impl Ready {
-    pub(super) fn is_timeless(&self) -> bool {
+    /// It has no time of its own.
+    pub fn is_timeless(&self) -> bool {
         self.entry.chunk & TIMELESS != 0
     }
 }
@@ -165,7 +193,7 @@ impl Ready {
 const MEMORY: usize = 16 << 20;
 
 /// The records of one input.
-pub(super) struct Sorter {
+pub struct Sorter {
     endian: Endian,
     temp_files: TempFiles,
     chunks: VecDeque<Chunk>,
@@ -207,25 +235,26 @@ enum TimelessPlace {
 impl TimelessPlace {
     /// Computes the keys of records without a time. `next` is the first time after the batch, `level` the
     /// earliest.
-    fn keys(&mut self, entries: &mut [SortEntry], held: &BatchTimes, next: u64, level: u64) {
+    fn keys(&mut self, entries: &mut [SortEntry], prepared: &BatchTimes, next: u64, level: u64) {
         let is_timeless = |entry: &SortEntry| entry.chunk & TIMELESS != 0;
         match self {
             TimelessPlace::AsHandedOn(rounds) => {
-                let settled: Vec<u64> = held
+                let flushed_until: Vec<u64> = prepared
                     .rounds
                     .iter()
                     .map(|&latest| {
-                        let before = rounds.settled;
+                        let before = rounds.flushed_until;
                         rounds.finish(latest);
                         before
                     })
                     .collect();
-                rounds.latest = rounds.latest.max(held.latest);
+                rounds.latest = rounds.latest.max(prepared.latest);
                 let mut earliest = level;
-                for entry in entries.iter_mut().rev().filter(|_| held.timeless) {
+                for entry in entries.iter_mut().rev().filter(|_| prepared.timeless) {
                     if is_timeless(entry) {
-                        let settled = settled.get(entry.key as usize).copied().unwrap_or(rounds.settled);
-                        entry.key = settled.min(earliest);
+                        let flushed_until =
+                            flushed_until.get(entry.key as usize).copied().unwrap_or(rounds.flushed_until);
+                        entry.key = flushed_until.min(earliest);
                     } else {
                         earliest = earliest.min(entry.key);
                     }
@@ -233,7 +262,7 @@ impl TimelessPlace {
             }
             TimelessPlace::BetweenNeighbours(before) => {
                 let mut last = *before;
-                for entry in entries.iter_mut().filter(|_| held.timeless) {
+                for entry in entries.iter_mut().filter(|_| prepared.timeless) {
                     if is_timeless(entry) {
                         entry.key = last;
                     } else {
@@ -241,14 +270,14 @@ impl TimelessPlace {
                     }
                 }
                 let mut next = next;
-                for entry in entries.iter_mut().rev().filter(|_| held.timeless) {
+                for entry in entries.iter_mut().rev().filter(|_| prepared.timeless) {
                     if is_timeless(entry) {
                         entry.key = entry.key.min(next);
                     } else {
                         next = entry.key;
                     }
                 }
-                *before = held.last.unwrap_or(*before);
+                *before = prepared.last.unwrap_or(*before);
             }
         }
     }
@@ -263,10 +292,10 @@ struct BatchTimes {
 }
 
 impl Sorter {
-    /// Records without a time go after all records up to `settled`. `keeps_place`: perf reads the input in
+    /// Records without a time go after all records up to `flushed_until`. `keeps_place`: perf reads the input in
     /// file order, so these records stay in place.
-    pub(super) fn new(endian: Endian, settled: u64, keeps_place: bool, temp_files: TempFiles) -> Sorter {
-        let rounds = Rounds { settled, latest_at_last: 0, latest: 0 };
+    pub fn new(endian: Endian, flushed_until: u64, keeps_place: bool, temp_files: TempFiles) -> Sorter {
+        let rounds = Rounds { flushed_until, latest_at_last: 0, latest: 0 };
         Sorter {
             endian,
             temp_files,
@@ -274,7 +303,7 @@ impl Sorter {
             first: 0,
             heap: 0,
             place: if keeps_place {
-                TimelessPlace::BetweenNeighbours(settled)
+                TimelessPlace::BetweenNeighbours(flushed_until)
             } else {
                 TimelessPlace::AsHandedOn(rounds)
             },
@@ -293,14 +322,20 @@ impl Sorter {
     }
 
     /// Takes in the next batch. After it, no time is earlier than `level`, and the first one is `next`.
-    pub(super) fn take(&mut self, held: PreparedBatch, next: u64, level: u64) -> Result<()> {
-        let PreparedBatch { bytes, origins, made, made_origins, mut entries, stored, .. } = held;
-        let PreparedBatch { timeless, rounds, latest, last, .. } = held;
+    ///
+    /// # Errors
+    ///
+    /// There is no room for a temporary file, or there are 2^31 batches.
+    pub fn take(&mut self, prepared: PreparedBatch, next: u64, level: u64) -> Result<()> {
+        let PreparedBatch { bytes, origins, made, made_origins, mut entries, stored, .. } = prepared;
+        let PreparedBatch { timeless, rounds, latest, last, .. } = prepared;
         self.level = level;
         self.spill()?;
         self.place.keys(&mut entries, &BatchTimes { timeless, rounds, latest, last }, next, level);
         let number = self.first + self.chunks.len() as u32;
-        anyhow::ensure!(number + 1 < TIMELESS, "there are too many batches to sort");
+        if number + 1 >= TIMELESS {
+            return Err(Error::new("there are too many batches to sort"));
+        }
         entries.iter_mut().for_each(|entry| entry.chunk += number);
         self.push(bytes, origins, stored as usize);
         self.push(made.into(), made_origins, entries.len() - stored as usize);
@@ -324,7 +359,8 @@ impl Sorter {
     }
 
     /// The first record that is ready.
-    pub(super) fn peek(&self) -> Option<Ready> {
+    #[inline]
+    pub fn peek(&self) -> Option<Ready> {
         let own = self.waiting.get(self.next);
         let own = own.map(|&entry| Ready { key: entry.key, entry, run: self.runs.len() });
         let first = match self.heads.peek() {
@@ -339,16 +375,22 @@ impl Sorter {
     }
 
     /// The record.
-    pub(super) fn record(&self, ready: &Ready) -> Result<Record<'_>> {
+    ///
+    /// # Errors
+    ///
+    /// The record is not one that [`Sorter::peek`] returned.
+    #[inline]
+    pub fn record(&self, ready: &Ready) -> Result<Record<'_>> {
         let number = (ready.entry.chunk & !TIMELESS).wrapping_sub(self.first);
-        let chunk = self.chunks.get(number as usize).context("a buffered record is missing")?;
+        let chunk = self.chunks.get(number as usize).ok_or_else(missing)?;
         let mut walker = Walker::new(&chunk.bytes, &chunk.origins, self.endian);
         walker.seek(ready.entry.at as usize);
-        walker.next_wanted(Kinds::ALL, usize::MAX)?.context("a buffered record is missing")
+        walker.next_record()?.ok_or_else(missing)
     }
 
     /// Removes the record after it was written.
-    pub(super) fn pop(&mut self, ready: &Ready) {
+    #[inline]
+    pub fn pop(&mut self, ready: &Ready) {
         match self.runs.get_mut(ready.run) {
             Some(run) => {
                 run.next += 1;
@@ -384,18 +426,18 @@ impl Sorter {
         if self.heap + (self.waiting.len() - self.next) * ENTRY_SIZE <= MEMORY {
             return Ok(());
         }
-        let fail = "can't write buffered records to a temporary file (TMPDIR)";
+        let fail = |e| Error::io("can't write buffered records to a temporary file (TMPDIR)", e);
         self.sort();
-        let mut file = BufWriter::new((self.temp_files)().context(fail)?);
+        let mut file = BufWriter::new((self.temp_files)().map_err(fail)?);
         let mut end = 0;
         let mut places = Vec::new();
         for (number, chunk) in self.chunks.iter().enumerate().filter(|(_, chunk)| !chunk.bytes.is_mapped()) {
-            file.write_all(&chunk.bytes).context(fail)?;
+            file.write_all(&chunk.bytes).map_err(fail)?;
             places.push((number, end..end + chunk.bytes.len()));
             end += chunk.bytes.len();
         }
-        self.waiting.iter().try_for_each(|entry| entry.write(&mut file)).context(fail)?;
-        let file = file.into_inner().map_err(|error| error.into_error()).context(fail)?;
+        self.waiting.iter().try_for_each(|entry| entry.write(&mut file)).map_err(fail)?;
+        let file = file.into_inner().map_err(|error| fail(error.into_error()))?;
         let bytes = Bytes::map(&file)?;
         for (number, place) in places {
             if let Some(chunk) = self.chunks.get_mut(number) {
@@ -410,11 +452,6 @@ impl Sorter {
         (self.next, self.earliest) = (0, u64::MAX);
         Ok(())
     }
-}
-
-/// Later passes do not need the origin of a record from another input.
-pub(super) fn anonymous<'a>(record: &Record<'a>) -> Result<Record<'a>> {
-    Ok(Record::new(record.bytes(), record.payload(), Origin::Synthetic, record.endian())?)
 }
 
 #[cfg(test)]
@@ -434,15 +471,17 @@ mod tests {
                 |time: &Option<u64>| [0x10_0000_0000_0009, time.unwrap_or(0)].map(u64::to_le_bytes).concat();
             let bytes = Bytes::from(times.iter().flat_map(record).collect::<Vec<u8>>());
             let origins = Origins::input(0, 0);
-            let mut held = PreparedBatch::new(bytes.clone(), origins.clone());
+            let mut prepared = PreparedBatch::new(bytes.clone(), origins.clone());
             let mut walker = Walker::new(&bytes, &origins, Endian::Little);
             for time in times {
                 let record = walker.next_record().unwrap().unwrap();
-                held.push(&record, *time).unwrap();
+                prepared.push(&record, *time).unwrap();
             }
             let behind = batches[number + 1..].iter().map(|times| earliest(times)).min();
             let next = batches[number + 1..].iter().flatten().flatten().next();
-            sorter.take(held.done(), next.copied().unwrap_or(u64::MAX), behind.unwrap_or(u64::MAX)).unwrap();
+            sorter
+                .take(prepared.done(), next.copied().unwrap_or(u64::MAX), behind.unwrap_or(u64::MAX))
+                .unwrap();
             while let Some(ready) = sorter.peek() {
                 out.push(sorter.record(&ready).unwrap().u64(8).unwrap());
                 sorter.pop(&ready);

@@ -1,0 +1,207 @@
+//! Tells whether a sample stays.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use anyhow::{Result, bail};
+use perfx_format::event_name::names_of;
+use perfx_format::features::{ClockData, SampleTime};
+use perfx_format::header::Features;
+use perfx_format::read::Batch;
+use perfx_format::sample::Sample;
+use perfx_format::{Endian, Event, Feature, Layouts, Record, RecordType, sample_type};
+use perfx_model::address_space::{AddressSpaces, Lookup, moment};
+use perfx_model::guests::Guests;
+use perfx_model::tasks::{Process, TaskKey, Tasks};
+use perfx_pipeline::Place;
+
+use super::aux::Chunks;
+use super::choice::{self, FilterOptions};
+use super::gathered::{Gathered, Samples};
+use super::hints::Hints;
+use super::time::{Window, Windows};
+use super::unused::Unused;
+use crate::support::ids::dso_name;
+
+/// A thread's cache for address lookups; only with `--dso`.
+pub(super) type Lookups = Option<Lookup>;
+
+/// Decides whether a sample is kept.
+#[derive(Debug)]
+pub(super) struct Chooser {
+    pub(super) options: Arc<FilterOptions>,
+    pub(super) windows: Windows,
+    pub(super) guests: Guests,
+    pub(super) tasks: Tasks,
+    pub(super) spaces: Option<Arc<AddressSpaces>>,
+    /// Indexed by the DSO's number in `spaces`.
+    pub(super) dsos: Vec<bool>,
+    pub(super) events: Vec<bool>,
+    pub(super) cgroups: HashSet<u64>,
+    pub(super) chunks: Chunks,
+    pub(super) unused: Unused,
+    pub(super) samples: u64,
+    pub(super) batches: BTreeMap<Place, Samples>,
+    pub(super) has_time: bool,
+    pub(super) hints: Hints,
+    /// Why the recording's own statement about the times of its samples is not believed.
+    pub(super) doubt: Option<String>,
+}
+
+/// True if two spans of time overlap by at least half of the longer one.
+pub(super) fn are_alike(one: (u64, u64), other: (u64, u64)) -> bool {
+    let length = |from: u64, to: u64| to.checked_sub(from).map_or(0, |length| u128::from(length) + 1);
+    let shared = length(one.0.max(other.0), one.1.min(other.1));
+    shared * 2 >= length(one.0, one.1).max(length(other.0, other.1))
+}
+
+impl Chooser {
+    pub(super) fn new(
+        gathered: Gathered,
+        options: &Arc<FilterOptions>,
+        (events, features, endian): (&[Event], &Features, Endian),
+    ) -> Result<Chooser> {
+        let layouts = Layouts::new(events);
+        let has = |field: &dyn Fn(&perfx_format::Layout) -> bool| layouts.all().iter().any(field);
+        let missing = [
+            (!options.windows.is_empty() && !layouts.has_time(), "the time (perf record --timestamp)"),
+            (options.cpu.is_set() && !has(&|l| l.sample.cpu.is_some()), "the CPU (perf record --sample-cpu)"),
+            (options.needs_task() && !has(&|l| l.sample.tid.is_some()), "pid and tid"),
+            (options.dso.is_set() && !has(&|l| l.sample.ip.is_some()), "the instruction pointer"),
+            (
+                options.cgroup.is_set() && !has(&|l| l.sample_type & sample_type::CGROUP != 0),
+                "the cgroup (perf record --all-cgroups)",
+            ),
+        ];
+        if let Some((_, what)) = missing.iter().find(|(missing, _)| *missing) {
+            bail!("no event of this recording records {what}, so samples can't be selected by it");
+        }
+        if options.event.is_set() && gathered.samples > 0 {
+            layouts.check_ids()?;
+        }
+        let said = features.get(&Feature::SAMPLE_TIME).and_then(|section| SampleTime::read(section, endian));
+        // perf also uses the feature, even if the samples differ slightly.
+        let said = said.map(|time| (time.first_ns, time.last_ns)).filter(|&(_, last)| last > 0);
+        let mut doubt = None;
+        let range = match (said, gathered.range()) {
+            (Some(said), Some(is))
+                if options.windows.iter().any(Window::is_relative) && !are_alike(said, is) =>
+            {
+                doubt = Some(format!(
+                    "feature SAMPLE_TIME says {} to {} ns, but samples are from {} to {} ns; --time uses the \
+                     samples' times (perfx reindex --times repairs the feature)",
+                    said.0, said.1, is.0, is.1
+                ));
+                is
+            }
+            (said, is) => said.or(is).unwrap_or((0, 0)),
+        };
+        let clock = features.get(&Feature::CLOCK_DATA).and_then(|section| ClockData::read(section, endian));
+        let windows = Windows::new(&options.windows, range, clock)?;
+        let names = names_of(events, features, &[], endian, &gathered.names);
+        let mut hints = Hints::default();
+        hints.of_times(&options.windows, range);
+        hints.of_names("event", &options.event, names.iter().map(|event| &event.name[..]), choice::is_event);
+        hints.of_names("comm", &options.comm, gathered.tasks.names(), |regex, name| regex.is_match(name));
+        hints.of_pids(&options.pid, gathered.tasks.pids());
+        // One after the other, so that the memory for building them is not needed for both at once.
+        let tasks = Tasks::new(gathered.tasks, &gathered.guests);
+        let spaces = gathered.changes.map(|changes| Arc::new(AddressSpaces::new(changes)));
+        let dso_names = spaces.iter().flat_map(|spaces| spaces.dsos()).map(|(dso, _)| dso_name(dso));
+        hints.of_names("dso", &options.dso, dso_names, choice::is_file);
+        let events =
+            names.iter().map(|event| options.event.allows(|regex| choice::is_event(regex, &event.name)));
+        let dsos = spaces.iter().flat_map(|spaces| spaces.dsos());
+        let dsos = dsos.map(|(dso, _)| options.dso.allows(|regex| choice::is_dso(regex, dso)));
+        let chosen = |name: &[u8]| options.cgroup.allows(|regex| regex.is_match(name));
+        Ok(Chooser {
+            windows,
+            tasks,
+            guests: gathered.guests,
+            dsos: dsos.collect(),
+            spaces: spaces.clone(),
+            events: events.collect(),
+            cgroups: gathered.cgroups.iter().filter(|(_, name)| chosen(name)).map(|(&id, _)| id).collect(),
+            chunks: gathered.chunks.sorted(),
+            unused: gathered.unused,
+            samples: gathered.samples,
+            batches: gathered.batches,
+            has_time: layouts.has_time(),
+            options: options.clone(),
+            hints,
+            doubt,
+        })
+    }
+
+    pub(super) fn lookups(&self) -> Lookups {
+        self.spaces.clone().map(Lookup::new)
+    }
+
+    /// True if a batch may hold samples in the windows.
+    pub(super) fn may_choose_of(&self, batch: &Batch) -> bool {
+        let samples = Place::of_batch(batch).and_then(|place| self.batches.get(&place));
+        samples.is_some_and(|samples| self.windows.meet(samples.first, samples.last))
+    }
+
+    /// For a sample or another event record that is kept, its process and its time.
+    pub(super) fn choose(
+        &self,
+        record: &Record<'_>,
+        layouts: &Layouts,
+        lookups: &mut Lookups,
+    ) -> Option<(Option<Process>, u64)> {
+        let layout = layouts.layout_of(record)?;
+        let options = &*self.options;
+        let time = moment(record, Some(layout), layouts);
+        if !self.windows.meet(time, time) || !options.kind.allows(|&kind| kind == record.kind()) {
+            return None;
+        }
+        let is_sample = record.kind() == RecordType::SAMPLE;
+        if options.event.is_set() && !self.events.get(layouts.event_of(record)?).copied()? {
+            return None;
+        }
+        if options.cpu.is_set() {
+            let cpu = layout.cpu(record);
+            options.cpu.allows(|cpus| cpu.is_some_and(|cpu| cpus.contains(&cpu))).then_some(())?;
+        }
+        let task = layout.pid_tid(record);
+        let process = task.map(|(pid, _)| self.process_of(record, layouts, pid, time));
+        // The process of lost records is unknown.
+        if record.kind() == RecordType::LOST {
+            return Some((None, time));
+        }
+        options.pid.allows(|&pid| task.is_some_and(|task| task.0 == pid)).then_some(())?;
+        options.tid.allows(|&tid| task.is_some_and(|task| task.1 == tid)).then_some(())?;
+        if options.machine.is_set() {
+            let machine = self.guests.machine(record, layouts, task.map(|task| task.0));
+            options.machine.allows(|&wanted| wanted == machine).then_some(())?;
+        }
+        if options.comm.is_set() {
+            let machine = self.guests.machine(record, layouts, task.map(|task| task.0));
+            let name = task.map(|(_, tid)| self.tasks.name(machine, tid, time));
+            options
+                .comm
+                .allows(|regex| name.as_ref().is_some_and(|name| regex.is_match(name)))
+                .then_some(())?;
+        }
+        if options.dso.is_set() && is_sample {
+            let pid = task.map(|task| task.0);
+            let space = self.guests.space(record, layouts, pid, record.cpumode());
+            let hit = lookups.as_mut().zip(space).zip(layout.ip(record));
+            let hit = hit.and_then(|((lookup, space), ip)| lookup.find(space, ip, time));
+            let nowhere = || options.dso.allows(|_| false);
+            hit.map_or_else(nowhere, |hit| self.dsos[hit.dso as usize]).then_some(())?;
+        }
+        if options.cgroup.is_set() && is_sample {
+            let cgroup = Sample::parse(record, layout).ok().and_then(|sample| sample.cgroup);
+            let nowhere = || options.cgroup.allows(|_| false);
+            cgroup.map_or_else(nowhere, |id| self.cgroups.contains(&id)).then_some(())?;
+        }
+        Some((process, time))
+    }
+
+    /// The process of a record.
+    pub(super) fn process_of(&self, record: &Record<'_>, layouts: &Layouts, pid: u32, time: u64) -> Process {
+        self.tasks.process(TaskKey::of(record, layouts, pid).space(&self.guests), time)
+    }
+}

@@ -1,0 +1,114 @@
+//! Which samples stay, and what they need.
+
+use std::collections::{HashMap, HashSet};
+
+use perfx_format::sample::{Marker, Sample, callchain};
+use perfx_format::{Layouts, Record, sample_type};
+use perfx_model::tasks::{Process, Processes};
+use perfx_pipeline::Place;
+
+use super::chooser::{Chooser, Lookups};
+
+/// The results of the second survey.
+#[derive(Debug, Default)]
+pub(super) struct ChosenSamples {
+    pub(super) samples: u64,
+    /// The number of kept samples of each event.
+    pub(super) by_event: Vec<u64>,
+    pub(super) processes: Processes,
+    /// The process of the previous sample, to save lookups in the set.
+    pub(super) last: Option<Process>,
+    /// Cookies of call chains whose user part comes later.
+    pub(super) cookies: HashSet<u64>,
+    /// The places of the first and the last kept sample in the file.
+    pub(super) places: Option<(Place, Place)>,
+    pub(super) times: Option<(u64, u64)>,
+    /// Batches with kept samples, and their number. Then the current batch, and its number before.
+    pub(super) batches: HashMap<Place, u64>,
+    pub(super) batch: Option<Place>,
+    pub(super) before: u64,
+}
+
+impl ChosenSamples {
+    pub(super) fn look_at(
+        &mut self,
+        record: &Record<'_>,
+        layouts: &Layouts,
+        chooser: &Chooser,
+        lookups: &mut Lookups,
+    ) {
+        if let Some((process, time)) = chooser.choose(record, layouts, lookups) {
+            self.take(record, layouts, process, time);
+        }
+    }
+
+    pub(super) fn take(
+        &mut self,
+        record: &Record<'_>,
+        layouts: &Layouts,
+        process: Option<Process>,
+        time: u64,
+    ) {
+        self.samples += 1;
+        if let Some(process) = process.filter(|&process| self.last != Some(process)) {
+            self.last = Some(process);
+            self.processes.insert(process);
+        }
+        self.of_event(layouts.event_of(record));
+        let layout = layouts.layout_of(record);
+        // A group's counters are named by their ids, so readers need all events of the group.
+        if let Some(layout) = layout.filter(|layout| layout.sample_type & sample_type::READ != 0)
+            && let Some(read) = Sample::parse(record, layout).ok().and_then(|sample| sample.read)
+        {
+            read.counts().for_each(|count| self.of_event(count.id.and_then(|id| layouts.event_of_id(id))));
+        }
+        let chain = layout.and_then(|layout| callchain(record, layout));
+        // The last entry but one marks the last one as the cookie of a later record.
+        if let Some(chain) = chain
+            && let Some(last) = chain.len().checked_sub(1)
+            && last.checked_sub(1).and_then(|at| chain.get(at)) == Some(Marker::USER_DEFERRED.0)
+        {
+            self.cookies.extend(chain.get(last));
+        }
+        self.add(Place::of_record(record).map(|place| (place, place)), Some((time, time)));
+    }
+
+    /// Goes to another batch, or to none.
+    pub(super) fn turn_to(&mut self, batch: Option<Place>) {
+        let count = self.samples - std::mem::replace(&mut self.before, self.samples);
+        let ended = std::mem::replace(&mut self.batch, batch);
+        self.batches.extend(ended.filter(|_| count > 0).map(|ended| (ended, count)));
+    }
+
+    pub(super) fn of_event(&mut self, event: Option<usize>) {
+        if let Some(event) = event {
+            self.by_event.resize(self.by_event.len().max(event + 1), 0);
+            self.by_event[event] += 1;
+        }
+    }
+
+    pub(super) fn add(&mut self, places: Option<(Place, Place)>, times: Option<(u64, u64)>) {
+        fn widen<T: Ord + Copy>(all: &mut Option<(T, T)>, more: Option<(T, T)>) {
+            *all = match (*all, more) {
+                (Some((a, b)), Some((c, d))) => Some((a.min(c), b.max(d))),
+                (all, more) => all.or(more),
+            };
+        }
+        widen(&mut self.places, places);
+        widen(&mut self.times, times);
+    }
+
+    pub(super) fn join(&mut self, mut later: ChosenSamples) {
+        later.turn_to(None);
+        self.samples += later.samples;
+        self.before = self.samples;
+        if self.by_event.len() < later.by_event.len() {
+            self.by_event.resize(later.by_event.len(), 0);
+        }
+        self.by_event.iter_mut().zip(later.by_event).for_each(|(all, later)| *all += later);
+        self.processes.absorb(later.processes);
+        self.cookies.extend(later.cookies);
+        self.batches.extend(later.batches);
+        self.add(later.places, later.times);
+    }
+}

@@ -1,0 +1,245 @@
+//! Writes what stays: the samples that were chosen, and the records that readers need for them.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use anyhow::Result;
+use perfx_format::features::SampleTime;
+use perfx_format::read::{Batch, Recording};
+use perfx_format::record::deferred::CallchainDeferred;
+use perfx_format::record::event_update::updated_id;
+use perfx_format::{Event, Feature, Kinds, Layouts, Record, RecordType, Task, named_pid};
+use perfx_model::address_space::{KERNEL, moment};
+use perfx_model::tasks::{Process, Processes, TaskKey};
+use perfx_pipeline::{
+    Emit, Fork, Interest, Level, Needs, Pass, Place, Rewrite, Session, Stage, count, counted, seconds,
+};
+
+use super::choice::FilterArgs;
+use super::chooser::{Chooser, Lookups};
+use super::chosen::ChosenSamples;
+use super::kept_kinds::{CHOSEN, OF_ALL, OF_PROCESS, UNTOLD};
+use super::owner::Owner;
+use super::time::Windows;
+use crate::support::options::PassOptions as _;
+use crate::support::used_events::shorten_id_index;
+
+/// Drops the records that are not needed.
+pub(super) struct CutRecords {
+    pub(super) cut: Arc<FilterPlan>,
+    pub(super) lookups: Lookups,
+    /// For a part of a split: a record of this part was kept since the last round of this batch. Another
+    /// round would have no effect.
+    pub(super) rounds: bool,
+}
+
+/// Everything that is known when writing begins.
+#[derive(Debug)]
+pub(super) struct FilterPlan {
+    pub(super) chooser: Arc<Chooser>,
+    pub(super) chosen: ChosenSamples,
+    pub(super) windows: Windows,
+    /// Set if the output is one part of a split.
+    pub(super) owner: Option<Owner>,
+    /// Processes whose mappings, names and forks are kept.
+    pub(super) needed: Processes,
+    /// Also keep processes whose start and end are unknown.
+    pub(super) timeless: bool,
+    /// Events that are dropped.
+    pub(super) gone: HashSet<u64>,
+}
+
+impl FilterPlan {
+    pub(super) fn new(
+        chooser: Arc<Chooser>,
+        chosen: ChosenSamples,
+        owner: Option<Owner>,
+        events: &[Event],
+    ) -> FilterPlan {
+        let windows = owner.as_ref().map_or_else(|| chooser.windows.clone(), Owner::windows);
+        let timeless = match &owner {
+            Some(owner) => owner.is_of_time(),
+            None => !chooser.options.chooses_samples(),
+        };
+        let mut needed = Processes::default();
+        let mut need = |process: Process| {
+            let mut next = Some(process);
+            while let Some(process) = next.filter(|&process| needed.insert(process)) {
+                next = chooser.tasks.parent(process);
+            }
+        };
+        chosen.processes.iter().for_each(&mut need);
+        if timeless {
+            for window in windows.intervals() {
+                chooser.tasks.living(window.start, window.stop).for_each(&mut need);
+            }
+        }
+        let gone = if chooser.options.drop_unused {
+            chooser.unused.ids(events, &chosen.by_event)
+        } else {
+            HashSet::new()
+        };
+        FilterPlan { chooser, chosen, windows, owner, needed, timeless, gone }
+    }
+
+    /// Whether a record other than a sample is kept.
+    pub(super) fn keeps(&self, record: &Record<'_>, layouts: &Layouts, lookups: &mut Lookups) -> bool {
+        let (chooser, kind) = (&*self.chooser, record.kind());
+        let options = &*chooser.options;
+        if options.kind.excludes(|&excluded| excluded == kind) {
+            return false;
+        }
+        let owner = self.owner.as_ref();
+        if CHOSEN.contains(&kind) {
+            let chosen = || chooser.choose(record, layouts, lookups).is_some();
+            return owner.map_or_else(chosen, |owner| owner.owns(record, layouts));
+        }
+        match kind {
+            RecordType::CALLCHAIN_DEFERRED => {
+                let cookie = CallchainDeferred::of(record).map(|deferred| deferred.cookie);
+                let nobody_s =
+                    owner.is_some_and(|owner| owner.owns_cookie(cookie) && owner.owns(record, layouts));
+                return nobody_s || cookie.is_some_and(|cookie| self.chosen.cookies.contains(&cookie));
+            }
+            RecordType::LOST_SAMPLES if owner.is_some() => {
+                return owner.is_some_and(|owner| owner.owns(record, layouts));
+            }
+            // A round only says that the records before it may be sorted, so it means nothing if there are
+            // none.
+            RecordType::FINISHED_ROUND => {
+                let here = Place::of_record(record);
+                return self
+                    .chosen
+                    .places
+                    .zip(here)
+                    .is_some_and(|((first, last), here)| first < here && here < last);
+            }
+            RecordType::AUXTRACE => {
+                return chooser.chunks.keeps(record, options, &|from, to| self.windows.meet(from, to));
+            }
+            RecordType::EVENT_UPDATE => return updated_id(record).is_none_or(|id| !self.gone.contains(&id)),
+            _ => {}
+        }
+        let of_process = OF_PROCESS.contains(&kind);
+        if !of_process && !OF_ALL.contains(&kind) || options.keep_all_sideband {
+            return true;
+        }
+        if owner.is_some_and(|owner| owner.owns(record, layouts)) {
+            return true;
+        }
+        let layout = layouts.layout_of(record);
+        let time = moment(record, layout, layouts);
+        if layouts.has_time() && time >= self.windows.end() {
+            return false;
+        }
+        let Some(pid) = named_pid(record).filter(|&pid| of_process && pid != KERNEL) else { return true };
+        if matches!(kind, RecordType::MMAP | RecordType::MMAP2) && record.is_of_kernel() {
+            return true;
+        }
+        let forked = Task::of(record).filter(|_| kind == RecordType::FORK && layouts.has_time());
+        let time = forked.map_or(time, |task| task.time);
+        let process = chooser.process_of(record, layouts, pid, time);
+        self.needed.contains(process) || self.timeless && matches!(process, Process::Timeless(_))
+    }
+}
+
+impl CutRecords {
+    pub(super) fn new(cut: FilterPlan) -> CutRecords {
+        let lookups = cut.chooser.lookups();
+        CutRecords { cut: Arc::new(cut), lookups, rounds: false }
+    }
+
+    /// Sets the features of the output, reports what is kept, and creates the rewrite.
+    pub(super) fn begin(self, session: &mut Session) -> Stage {
+        let cut = &*self.cut;
+        let chooser = &*cut.chooser;
+        let times = cut.chosen.times.filter(|_| chooser.has_time);
+        if session.feature(Feature::SAMPLE_TIME).is_some()
+            && let Some((first_ns, last_ns)) = times.filter(|_| cut.chosen.samples < chooser.samples)
+        {
+            let section = SampleTime { first_ns, last_ns }.write(session.endian);
+            session.set_feature(Feature::SAMPLE_TIME, section);
+        }
+        if chooser.options.drop_unused {
+            let needed = |process: Process| {
+                cut.needed.contains(process) || cut.timeless && matches!(process, Process::Timeless(_))
+            };
+            let process = |who: TaskKey, time| chooser.tasks.process(who.space(&chooser.guests), time);
+            chooser.unused.leave_out(session, &cut.gone, &|who, time| needed(process(who, time)));
+        }
+        let (kept, all) = (cut.chosen.samples, chooser.samples);
+        let mut line = format!("kept {} of {}", count(kept), counted(all, "sample", "samples"));
+        if let Some((first, last)) = times {
+            line += &format!(", from {} to {}", seconds(first), seconds(last));
+        }
+        // A user who excludes all samples by kind expects none, and a part of a split recording may have
+        // none.
+        let asked = cut.owner.is_some() || !chooser.options.kind.allows(|kind| *kind == RecordType::SAMPLE);
+        let suspect = kept == 0 && all > 0 && !asked;
+        session.report.say(if suspect { Level::Warning } else { Level::Info }, line);
+        for hint in chooser.hints.lines().filter(|_| suspect) {
+            session.report.say(Level::Warning, hint);
+        }
+        Stage::rewrite(self)
+    }
+
+    pub(super) fn needs() -> Needs {
+        Needs { records: Kinds::ALL, decompressed: true, ids: true, ..Needs::default() }
+    }
+}
+
+/// A part of a split recording, whose surveys are done.
+impl Pass for CutRecords {
+    fn name(&self) -> &'static str {
+        FilterArgs::NAME
+    }
+
+    fn needs(&self, _input: &Recording) -> Needs {
+        CutRecords::needs()
+    }
+
+    fn start(self: Box<Self>, _input: &Recording) -> Stage {
+        Stage::begin(|begin| Ok(self.begin(begin)))
+    }
+}
+
+impl Rewrite for CutRecords {
+    fn begin_batch(&mut self, batch: &Batch) -> Interest {
+        self.rounds = false;
+        let (cut, place) = (&*self.cut, Place::of_batch(batch));
+        let stay = place.and_then(|place| cut.chosen.batches.get(&place).copied());
+        let there = place.and_then(|place| cut.chooser.batches.get(&place));
+        match stay {
+            None => Interest::DropRest(UNTOLD.into_iter().fold(Kinds::ALL, Kinds::without)),
+            Some(count) if there.is_some_and(|there| there.count == count) => {
+                Interest::KeepRest(Kinds::ALL.without(RecordType::SAMPLE))
+            }
+            Some(_) => Interest::AsDeclared,
+        }
+    }
+
+    fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
+        let (cut, lookups) = (&self.cut, &mut self.lookups);
+        if record.kind() == RecordType::ID_INDEX && !cut.gone.is_empty() {
+            return shorten_id_index(&record, &cut.gone, out);
+        }
+        let is_round = record.kind() == RecordType::FINISHED_ROUND && cut.owner.is_some();
+        if (!is_round || self.rounds) && cut.keeps(&record, out.layouts(), lookups) {
+            self.rounds = CHOSEN.contains(&record.kind()) || self.rounds && !is_round;
+            out.keep(record)?;
+        } else if !UNTOLD.contains(&record.kind()) {
+            out.drop_record(record);
+        }
+        Ok(())
+    }
+}
+
+impl Fork for CutRecords {
+    fn fork(&self) -> CutRecords {
+        CutRecords { cut: self.cut.clone(), lookups: self.cut.chooser.lookups(), rounds: false }
+    }
+
+    fn absorb(&mut self, _later: CutRecords) -> Result<()> {
+        Ok(())
+    }
+}

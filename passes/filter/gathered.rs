@@ -1,0 +1,121 @@
+//! What the first survey of a recording finds: tasks, names, times, and how many samples each batch has.
+
+use std::collections::{BTreeMap, HashMap};
+
+use perfx_format::read::Batch;
+use perfx_format::record::cgroup::Cgroup;
+use perfx_format::record::event_update::name_update;
+use perfx_format::{Kinds, Layouts, Record, RecordType, named_pid};
+use perfx_model::address_space::Changes;
+use perfx_model::guests::Guests;
+use perfx_model::tasks::TaskChanges;
+use perfx_pipeline::Place;
+
+use super::aux::Chunks;
+use super::choice::FilterOptions;
+use super::unused::Unused;
+
+/// The results of the first survey.
+#[derive(Debug, Default)]
+pub(super) struct Gathered {
+    pub(super) guests: Guests,
+    pub(super) tasks: TaskChanges,
+    /// Only with `--dso`.
+    pub(super) changes: Option<Changes>,
+    /// Names of cgroups, by id.
+    pub(super) cgroups: BTreeMap<u64, Box<[u8]>>,
+    /// Names from EVENT_UPDATE records, by event id.
+    pub(super) names: HashMap<u64, Vec<u8>>,
+    pub(super) chunks: Chunks,
+    pub(super) unused: Unused,
+    pub(super) samples: u64,
+    /// The samples of each batch that has any.
+    pub(super) batches: BTreeMap<Place, Samples>,
+}
+
+/// The samples of a batch.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Samples {
+    /// Times of the earliest and the latest one.
+    pub(super) first: u64,
+    pub(super) last: u64,
+    pub(super) count: u64,
+}
+
+impl Gathered {
+    /// An empty result for a filter with these options.
+    pub(super) fn new(options: &FilterOptions) -> Gathered {
+        let changes = options.dso.is_set().then(Changes::default);
+        // If a pid keeps nothing, the report lists the names of the existing ones.
+        let named = options.comm.is_set() || options.pid.is_set();
+        Gathered { changes, tasks: TaskChanges::new(named), ..Gathered::default() }
+    }
+
+    /// The kinds that the first survey needs.
+    pub(super) fn kinds(options: &FilterOptions) -> Kinds {
+        if options.drop_unused {
+            return Kinds::ALL;
+        }
+        let kinds =
+            Kinds::of(&[RecordType::SAMPLE, RecordType::ID_INDEX, RecordType::CGROUP, RecordType::AUX]);
+        let kinds = kinds.union(TaskChanges::kinds());
+        if options.dso.is_set() { kinds.union(Changes::kinds()) } else { kinds }
+    }
+
+    pub(super) fn look_at(&mut self, record: &Record<'_>, layouts: &Layouts, options: &FilterOptions) {
+        let kind = record.kind();
+        if options.drop_unused {
+            self.unused.look_at(record, layouts);
+        }
+        match kind {
+            RecordType::ID_INDEX => self.guests.learn(record),
+            RecordType::FORK | RecordType::EXIT | RecordType::COMM => {
+                self.tasks.add(record, layouts);
+            }
+            RecordType::CGROUP => {
+                self.cgroups.extend(Cgroup::of(record).map(|cgroup| (cgroup.id, cgroup.path.into())));
+            }
+            RecordType::AUX => self.chunks.learn(record, layouts),
+            RecordType::EVENT_UPDATE => {
+                self.names.extend(name_update(record).map(|(id, name)| (id, name.to_vec())));
+            }
+            _ => {}
+        }
+        if let Some(changes) = self.changes.as_mut().filter(|_| Changes::kinds().contains(kind)) {
+            let machine = self.guests.machine(record, layouts, named_pid(record));
+            changes.add(record, layouts, machine);
+        }
+    }
+
+    /// Takes in all samples of a batch at once, because only a little of each is needed and there are many.
+    /// Unreadable bytes are reported when the other records are read.
+    pub(super) fn count_samples(&mut self, batch: &Batch) {
+        let (mut walker, samples) = (batch.walk(), Kinds::of(&[RecordType::SAMPLE]));
+        let (mut first, mut last, mut count) = (u64::MAX, 0, 0);
+        while let Ok(Some(record)) = walker.next_wanted(samples, usize::MAX) {
+            let time = batch.layouts.time(&record).unwrap_or(0);
+            (first, last) = (first.min(time), last.max(time));
+            count += 1;
+        }
+        self.samples += count;
+        let samples = (count > 0).then_some(Samples { first, last, count });
+        self.batches.extend(Place::of_batch(batch).zip(samples));
+    }
+
+    pub(super) fn join(&mut self, later: Gathered) {
+        self.guests.absorb(later.guests);
+        self.tasks.absorb(later.tasks);
+        self.cgroups.extend(later.cgroups);
+        self.names.extend(later.names);
+        self.chunks.join(later.chunks);
+        self.unused.join(later.unused);
+        self.samples += later.samples;
+        self.batches.extend(later.batches);
+    }
+
+    /// Times of the first and the last sample.
+    pub(super) fn range(&self) -> Option<(u64, u64)> {
+        let batches = || self.batches.values();
+        Some((batches().map(|samples| samples.first).min()?, batches().map(|samples| samples.last).max()?))
+    }
+}

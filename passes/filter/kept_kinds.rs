@@ -1,0 +1,40 @@
+//! Which kinds of records `filter` selects like samples, and which it keeps because they describe a process or all
+//! of them.
+
+use perfx_format::RecordType;
+
+/// Kinds of event records that are selected like samples.
+pub(super) const CHOSEN: [RecordType; 7] = [
+    RecordType::SAMPLE,
+    RecordType::THROTTLE,
+    RecordType::UNTHROTTLE,
+    RecordType::READ,
+    RecordType::SWITCH,
+    RecordType::SWITCH_CPU_WIDE,
+    RecordType::LOST,
+];
+
+/// Kinds that are dropped without a report: the number of kept samples is reported anyway, and a round only
+/// says that the records before it may be sorted, as does the round after the next kept sample.
+pub(super) const UNTOLD: [RecordType; 2] = [RecordType::SAMPLE, RecordType::FINISHED_ROUND];
+
+/// A process's records that readers need to understand its samples.
+pub(super) const OF_PROCESS: [RecordType; 7] = [
+    RecordType::MMAP,
+    RecordType::MMAP2,
+    RecordType::COMM,
+    RecordType::FORK,
+    RecordType::EXIT,
+    RecordType::NAMESPACES,
+    RecordType::ITRACE_START,
+];
+
+/// The same for the kernel, for cgroups, and for AUX data.
+pub(super) const OF_ALL: [RecordType; 6] = [
+    RecordType::KSYMBOL,
+    RecordType::BPF_EVENT,
+    RecordType::TEXT_POKE,
+    RecordType::CGROUP,
+    RecordType::AUX,
+    RecordType::AUX_OUTPUT_HW_ID,
+];

@@ -1,0 +1,121 @@
+//! What `perfx info` shows, whatever the form it is shown in.
+
+use std::collections::HashMap;
+use std::time::{Duration, UNIX_EPOCH};
+
+use perfx_format::decode::clock_name;
+use perfx_format::event_name::{EventName, event_names};
+use perfx_format::features::{ClockData, FeatureContext, NrCpus, SampleTime, decode_feature};
+use perfx_format::read::Recording;
+use perfx_format::{Decoded, Feature};
+use perfx_pipeline::{Level, Report};
+
+/// The facts to show, in any format.
+pub(super) struct InfoFacts<'r> {
+    pub(super) recording: &'r Recording,
+    /// For each event, in order.
+    pub(super) names: Vec<EventName>,
+    pub(super) features: Vec<Section<'r>>,
+    pub(super) clock: Clock,
+    /// `None` without feature SAMPLE_TIME.
+    pub(super) times: Option<SampleTime>,
+}
+
+impl<'r> InfoFacts<'r> {
+    pub(super) fn new(recording: &'r Recording, updates: &HashMap<u64, Vec<u8>>) -> InfoFacts<'r> {
+        let endian = recording.endian;
+        let section = |feature| recording.features.get(&feature);
+        let context = FeatureContext {
+            cpus: section(Feature::NRCPUS).and_then(|section| NrCpus::read(section, endian)),
+        };
+        let features = recording.features.iter().map(|(&feature, section)| Section {
+            feature,
+            size: section.len() as u64,
+            decoded: decode_feature(feature, section, endian, context),
+        });
+        InfoFacts {
+            recording,
+            names: event_names(recording, updates),
+            features: features.collect(),
+            clock: Clock::of(recording),
+            // Writers that start from the largest number and see no sample leave that number.
+            times: section(Feature::SAMPLE_TIME)
+                .and_then(|section| SampleTime::read(section, endian))
+                .filter(|times| ![times.first_ns, times.last_ns].contains(&u64::MAX)),
+        }
+    }
+
+    pub(super) fn feature(&self, feature: Feature) -> Option<&Decoded<'r>> {
+        self.features.iter().find(|section| section.feature == feature).map(|section| &section.decoded)
+    }
+
+    /// The number of items in a feature's list; 0 without the feature.
+    pub(super) fn items(&self, feature: Feature, list: &str) -> usize {
+        self.feature(feature).and_then(|decoded| decoded.get(list)).map_or(0, |list| list.items().len())
+    }
+
+    /// The kernel's name for a PMU with a number of its own.
+    pub(super) fn pmu(&self, number: u32) -> Option<&'r [u8]> {
+        let pmus = self.feature(Feature::PMU_MAPPINGS)?.get("pmus")?.items();
+        let pmu = pmus.iter().find(|pmu| pmu.get("type").and_then(|n| n.number()) == Some(number.into()))?;
+        pmu.get("name")?.text()
+    }
+
+    pub(super) fn tell_faults(&self, report: &mut Report) {
+        for fault in &self.recording.faults {
+            report.say_fault(fault, &self.recording.name);
+        }
+        for section in &self.features {
+            for odd in &section.decoded.issues {
+                let Section { feature, .. } = section;
+                let name = &self.recording.name;
+                report.say(Level::Warning, format!("{name}: feature {feature}: {}: {}", odd.code, odd.what));
+            }
+        }
+    }
+}
+
+/// A feature section.
+pub(super) struct Section<'r> {
+    pub(super) feature: Feature,
+    pub(super) size: u64,
+    pub(super) decoded: Decoded<'r>,
+}
+
+/// The clock of the records' times.
+pub(super) struct Clock {
+    /// As for clock_gettime(2); `None` is perf's own clock, which starts near boot.
+    pub(super) id: Option<u32>,
+    /// The clock and the wall clock at the same moment.
+    pub(super) reference: Option<ClockData>,
+}
+
+impl Clock {
+    fn of(recording: &Recording) -> Clock {
+        let asked = recording.events.iter().map(|event| event.attr()).find(|attr| attr.use_clockid());
+        let section = recording.features.get(&Feature::CLOCK_DATA);
+        let reference = section.and_then(|section| ClockData::read(section, recording.endian));
+        let id = asked.map(|attr| attr.clockid);
+        // A reference of another clock does not apply to these times; nor do the zeros of perf stat record.
+        let reference = reference.filter(|reference| id.is_none_or(|id| id == reference.clockid));
+        let reference = reference.filter(|reference| reference.wall_ns > 0);
+        Clock { id: id.or(reference.map(|reference| reference.clockid)), reference }
+    }
+
+    /// A time of the recording, in RFC 3339, UTC.
+    pub(super) fn wall(&self, ns: u64) -> Option<String> {
+        let ns = match self.reference {
+            Some(ClockData { wall_ns, clock_ns, .. }) => {
+                i128::from(wall_ns) + i128::from(ns) - i128::from(clock_ns)
+            }
+            None if self.id.and_then(clock_name) == Some("REALTIME") => ns.into(),
+            None => return None,
+        };
+        Some(rfc3339(u64::try_from(ns).ok()?))
+    }
+}
+
+/// ns since 1970 in RFC 3339, UTC. The largest u64 is in the year 2554, which the library supports.
+pub(super) fn rfc3339(ns: u64) -> String {
+    humantime::format_rfc3339_nanos(UNIX_EPOCH + Duration::from_nanos(ns)).to_string()
+}

@@ -1,0 +1,191 @@
+//! Makes stages of surveys and rewrites: the only place that erases their types and finds them again.
+
+use std::any::Any;
+
+use anyhow::{Result, bail};
+use perfx_format::read::Batch;
+use perfx_format::{Kinds, Layouts, Record};
+
+use crate::each_batch::AnyPrescan;
+use crate::emit::{AnyRewrite, Emit};
+use crate::needs::Interest;
+use crate::pass::{Fork, Prescan, Prescanned, Rewrite, Survey};
+use crate::session::{Begin, Session};
+use crate::stage::{AnySurvey, Kind, Stage};
+
+impl Stage {
+    /// A survey whose batches can be read in any order.
+    pub fn survey<S: Survey + Fork>(survey: S) -> Stage {
+        Stage(Kind::Survey(Box::new(Erased::new(survey).forking())))
+    }
+
+    /// A survey that needs the batches in order.
+    pub fn survey_in_order(survey: impl Survey) -> Stage {
+        Stage(Kind::Survey(Box::new(Erased::new(survey))))
+    }
+
+    /// A rewrite whose batches can be rewritten in any order.
+    pub fn rewrite<R: Rewrite + Fork>(rewrite: R) -> Stage {
+        Stage(Kind::Rewrite(Box::new(Erased::new(rewrite).forking())))
+    }
+
+    /// A rewrite that needs the batches in order.
+    pub fn rewrite_in_order(rewrite: impl Rewrite) -> Stage {
+        Stage(Kind::Rewrite(Box::new(Erased::new(rewrite))))
+    }
+
+    /// A rewrite that needs the batches in order; each is prescanned on any thread.
+    pub fn rewrite_prescanned<R: Prescanned>(rewrite: R) -> Stage {
+        let prescans = Prescans {
+            start: |rewrite: &R| Box::new(rewrite.prescan()),
+            absorb: |rewrite, prescan| rewrite.absorb_prescan(found_again(prescan)?),
+        };
+        Stage(Kind::Rewrite(Box::new(Erased { prescans: Some(prescans), ..Erased::new(rewrite) })))
+    }
+
+    /// A rewrite that is created when all surveys of all passes are finished and before any record is
+    /// written. Passes begin in the order of the chain, so each sees the events and features that earlier
+    /// ones have set.
+    pub fn begin(make: impl FnOnce(&mut Begin<'_>) -> Result<Stage> + Send + 'static) -> Stage {
+        Stage(Kind::Begin(Box::new(make)))
+    }
+
+    /// A rewrite that copies every record.
+    pub fn copy() -> Stage {
+        Stage::rewrite(Copy)
+    }
+}
+
+struct Copy;
+
+impl Rewrite for Copy {}
+
+impl Fork for Copy {
+    fn fork(&self) -> Copy {
+        Copy
+    }
+
+    fn absorb(&mut self, _later: Copy) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// A survey or rewrite, with the functions for several threads if it supports them.
+struct Erased<T> {
+    inner: T,
+    workers: Option<Workers<T>>,
+    prescans: Option<Prescans<T>>,
+}
+
+struct Workers<T> {
+    fork: fn(&T) -> T,
+    absorb: fn(&mut T, T) -> Result<()>,
+}
+
+struct Prescans<T> {
+    start: fn(&T) -> Box<dyn AnyPrescan>,
+    absorb: fn(&mut T, Box<dyn Any>) -> Result<()>,
+}
+
+impl<T> Erased<T> {
+    fn new(inner: T) -> Erased<T> {
+        Erased { inner, workers: None, prescans: None }
+    }
+
+    fn fork(&self) -> Option<Erased<T>> {
+        let Workers { fork, absorb } = *self.workers.as_ref()?;
+        Some(Erased { inner: fork(&self.inner), workers: Some(Workers { fork, absorb }), prescans: None })
+    }
+}
+
+impl<T: Fork> Erased<T> {
+    fn forking(self) -> Erased<T> {
+        Erased { workers: Some(Workers { fork: T::fork, absorb: T::absorb }), ..self }
+    }
+}
+
+impl<T: 'static> Erased<T> {
+    fn absorb(&mut self, worker: Box<dyn Any>) -> Result<()> {
+        let Erased { inner: worker, .. } = found_again::<Erased<T>>(worker)?;
+        self.workers.as_ref().map_or(Ok(()), |workers| (workers.absorb)(&mut self.inner, worker))
+    }
+}
+
+/// Restores the type of a worker. It is always the type of the stage that forked it; anything else is a bug
+/// and must be reported.
+fn found_again<T: 'static>(worker: Box<dyn Any>) -> Result<T> {
+    match worker.downcast() {
+        Ok(worker) => Ok(*worker),
+        Err(_) => bail!("internal error: a worker came back to another stage than the one that forked it"),
+    }
+}
+
+impl<S: Survey> AnySurvey for Erased<S> {
+    fn begin_batch(&mut self, batch: &Batch, declared: Kinds) -> Kinds {
+        self.inner.begin_batch(batch, declared)
+    }
+
+    fn record(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
+        self.inner.record(record, layouts)
+    }
+
+    fn end(self: Box<Self>, session: &mut Session) -> Result<Stage> {
+        self.inner.end(session)
+    }
+
+    fn fork(&self) -> Option<Box<dyn AnySurvey>> {
+        Some(Box::new(Erased::fork(self)?))
+    }
+
+    fn absorb(&mut self, worker: Box<dyn Any>) -> Result<()> {
+        Erased::absorb(self, worker)
+    }
+}
+
+impl<R: Rewrite> AnyRewrite for Erased<R> {
+    fn begin_batch(&mut self, batch: &Batch) -> Interest {
+        self.inner.begin_batch(batch)
+    }
+
+    fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
+        self.inner.record(record, out)
+    }
+
+    fn end_batch(&mut self, out: &mut Emit<'_>) -> Result<()> {
+        self.inner.end_batch(out)
+    }
+
+    fn drain(&mut self, out: &mut Emit<'_>) -> Result<bool> {
+        self.inner.drain(out)
+    }
+
+    fn finish(&mut self, session: &mut Session, out: &mut Emit<'_>) -> Result<()> {
+        self.inner.finish(session, out)
+    }
+
+    fn fork(&self) -> Option<Box<dyn AnyRewrite>> {
+        Some(Box::new(Erased::fork(self)?))
+    }
+
+    fn absorb(&mut self, worker: Box<dyn Any>) -> Result<()> {
+        Erased::absorb(self, worker)
+    }
+
+    fn prescan(&self) -> Option<Box<dyn AnyPrescan>> {
+        self.prescans.as_ref().map(|prescans| (prescans.start)(&self.inner))
+    }
+
+    fn absorb_prescan(&mut self, prescan: Box<dyn Any>) -> Result<()> {
+        self.prescans.as_ref().map_or(Ok(()), |prescans| (prescans.absorb)(&mut self.inner, prescan))
+    }
+}
+
+impl<P: Prescan> AnyPrescan for P {
+    fn fork(&self) -> Box<dyn AnyPrescan> {
+        Box::new(Prescan::fork(self))
+    }
+
+    fn batch(&mut self, batch: &Batch) -> Result<()> {
+        Prescan::batch(self, batch)
+    }
+}

@@ -1,0 +1,138 @@
+//! No file of a package imports another one that imports it back, directly or through others.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::support::root;
+
+/// The path of a module below the root of its package, or of an item in it.
+type Names = Vec<String>;
+
+/// What a file says, without comments and its own tests.
+fn code(file: &Path) -> String {
+    let text = fs::read_to_string(file).unwrap();
+    let text = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    text.lines().map(|line| line.split("//").next().unwrap_or_default().to_owned() + "\n").collect()
+}
+
+/// The code of each module of a package that is a file.
+fn modules(start: PathBuf) -> BTreeMap<Names, String> {
+    let mut modules = BTreeMap::new();
+    let mut next = vec![(start, Names::new())];
+    while let Some((file, module)) = next.pop() {
+        let code = code(&file);
+        let is_front = ["lib.rs", "main.rs", "mod.rs"].iter().any(|name| file.ends_with(name));
+        let folder = if is_front { file.parent().unwrap().to_owned() } else { file.with_extension("") };
+        for line in code.lines().filter_map(|line| line.strip_suffix(';')) {
+            let Some((before, name)) = line.trim_start().split_once("mod ") else { continue };
+            if before.is_empty() || before.starts_with("pub") {
+                let files = [folder.join(format!("{name}.rs")), folder.join(name).join("mod.rs")];
+                let child = [&module[..], &[name.to_owned()]].concat();
+                next.extend(files.into_iter().filter(|file| file.exists()).map(|file| (file, child.clone())));
+            }
+        }
+        modules.insert(module, code);
+    }
+    modules
+}
+
+/// Reads paths, of which `use` may name many at once, from the front of `rest`; adds each to `found`.
+fn read_paths<'a>(mut rest: &'a str, before: &[String], found: &mut Vec<Names>) -> &'a str {
+    let mut path = before.to_vec();
+    loop {
+        let end = rest.find(|char: char| !char.is_alphanumeric() && char != '_').unwrap_or(rest.len());
+        path.push(rest[..end].to_owned());
+        rest = &rest[end..];
+        let Some(more) = rest.strip_prefix("::") else { break };
+        rest = more;
+        if let Some(mut list) = rest.strip_prefix('{') {
+            while !list.starts_with('}') {
+                list = read_paths(list.trim_start(), &path, found);
+                let end = list.find([',', '}']).unwrap_or(list.len());
+                list = list[end..].trim_start_matches(',').trim_start();
+            }
+            return &list[1..];
+        }
+    }
+    found.push(path);
+    rest
+}
+
+/// The paths in the code of a module, from the root of the package on; and those that it re-exports.
+fn paths(code: &str, module: &[String], modules: &BTreeMap<Names, String>) -> [Vec<Names>; 2] {
+    let mut found = [Vec::new(), Vec::new()];
+    let is_name = |char: char| char.is_alphanumeric() || char == '_' || char == ':' || char == '.';
+    let mut at = 0;
+    while let Some(start) = code[at..].find(|char: char| char.is_alphabetic()).map(|start| at + start) {
+        let mut read = Vec::new();
+        let inside = code[..start].ends_with(is_name);
+        at = code.len() - read_paths(&code[start..], &[], &mut read).len();
+        let line = code[..start].rsplit('\n').next().unwrap_or_default();
+        let is_export = line.starts_with("pub") && line.ends_with("use ");
+        for mut path in read.into_iter().filter(|path| !inside && path.len() > 1) {
+            let ups = path.iter().take_while(|name| *name == "super").count();
+            let is_child = || modules.contains_key(&[module, &path[..1]].concat());
+            let (from, skipped) = match path[0].as_str() {
+                "crate" => (0, 1),
+                "self" => (module.len(), 1),
+                "super" => (module.len() - ups, ups),
+                _ if is_child() => (module.len(), 0),
+                _ => continue,
+            };
+            path.drain(..skipped);
+            found[usize::from(is_export)].push([&module[..from], &path].concat());
+        }
+    }
+    found
+}
+
+/// The module in which an item is, wherever it is re-exported.
+fn home(item: &[String], modules: &BTreeMap<Names, String>, exports: &BTreeMap<Names, Vec<Names>>) -> Names {
+    let inside = (0..=item.len()).rev().find(|&len| modules.contains_key(&item[..len])).unwrap_or(0);
+    let (module, rest) = item.split_at(inside);
+    let exported =
+        exports[module].iter().find(|export| rest.first().is_some_and(|name| export.last() == Some(name)));
+    exported.map_or_else(|| module.to_vec(), |export| home(export, modules, exports))
+}
+
+/// The imports of a package that are part of a circle, or between two circles.
+fn circles(start: PathBuf) -> Vec<String> {
+    let modules = modules(start);
+    let paths: BTreeMap<_, _> =
+        modules.iter().map(|(name, code)| (name.clone(), paths(code, name, &modules))).collect();
+    let exports = paths.iter().map(|(name, [_, exports])| (name.clone(), exports.clone())).collect();
+    let mut imports = BTreeSet::new();
+    for (name, [own, _]) in &paths {
+        let homes = own.iter().map(|item| home(item, &modules, &exports)).filter(|home| home != name);
+        imports.extend(homes.map(|home| (name.clone(), home)));
+    }
+    loop {
+        let before = imports.len();
+        let [from, to]: [BTreeSet<Names>; 2] = [
+            imports.iter().map(|edge| edge.0.clone()).collect(),
+            imports.iter().map(|edge| edge.1.clone()).collect(),
+        ];
+        imports.retain(|edge| to.contains(&edge.0) && from.contains(&edge.1));
+        if imports.len() == before {
+            return imports
+                .iter()
+                .map(|(from, to)| format!("{} imports {}", from.join("::"), to.join("::")))
+                .collect();
+        }
+    }
+}
+
+#[test]
+fn no_file_imports_in_a_circle() {
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let members = manifest.lines().find_map(|line| line.strip_prefix("members = ")).unwrap();
+    let packages: Vec<String> = serde_json::from_str(members).unwrap();
+    let mut found = Vec::new();
+    for package in packages {
+        let folder = if package == "." { "src" } else { &package };
+        let lines = circles(root().join(folder).join("lib.rs"));
+        found.extend(lines.into_iter().map(|line| format!("{folder}: {line}")));
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
