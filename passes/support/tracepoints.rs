@@ -1,10 +1,12 @@
 //! Which events of a recording are which tracepoints of the scheduler, and where the fields of their raw data
 //! lie.
 
-use anyhow::{Context as _, Result, ensure};
+use std::collections::HashMap;
+
+use anyhow::{Context as _, Result, bail};
 use perfx_format::features::trace_formats;
 use perfx_format::sample::Sample;
-use perfx_format::tracepoint::TraceField;
+use perfx_format::tracepoint::{TraceField, TraceFormat};
 use perfx_format::{Feature, Layouts, Record, RecordType, sample_type as st};
 use perfx_pipeline::Session;
 
@@ -51,21 +53,22 @@ impl<R: Role> Tracepoints<R> {
     pub(crate) fn of(session: &Session) -> Result<Tracepoints<R>> {
         let section = session.feature(Feature::TRACING_DATA);
         let formats = section.map(|section| trace_formats(section, session.endian)).unwrap_or_default();
+        // Of several formats with one id the first counts.
+        let formats = formats.into_iter().rev().filter_map(|format| Some((format.id?, format)));
+        let formats: HashMap<u64, TraceFormat<'_>> = formats.collect();
         let mut found = Vec::new();
         for (number, event) in session.events.iter().enumerate() {
             let attr = event.attr();
-            let format = formats.iter().find(|format| format.id == Some(attr.config));
-            let format = format.filter(|format| attr.is_tracepoint() && format.system == b"sched");
+            let format = formats.get(&attr.config).filter(|format| attr.is_tracepoint() && format.system == b"sched");
             let Some((format, (role, names))) = format.and_then(|format| Some((format, R::of(format.name)?)))
             else {
                 found.push(None);
                 continue;
             };
             let name = || format!("event {number}, {}", String::from_utf8_lossy(&format.full_name()));
-            for (_, what, how) in
-                RECORDED_BY.iter().filter(|(bit, ..)| role.needs() & !attr.sample_type & bit != 0)
-            {
-                ensure!(false, "{}: its samples have no {what}: {how}", name());
+            let missing = role.needs() & !attr.sample_type;
+            if let Some((_, what, how)) = RECORDED_BY.iter().find(|(bit, ..)| missing & bit != 0) {
+                bail!("{}: its samples have no {what}: {how}", name());
             }
             let mut fields = [None; FIELDS];
             for (place, field) in fields.iter_mut().zip(names) {

@@ -89,9 +89,13 @@ impl Cutter {
         // The end of a batch does not depend on its start, so that other threads can look for later batches.
         let enough = BATCH_SIZE - self.at % BATCH_SIZE;
         let mut probes = self.probes;
-        let framed = frame_while(&rest, self.endian, enough, |frame, at| {
-            !self.lenient || !covers_records(&rest, frame, at, self.endian, &self.layouts, &mut probes)
-        });
+        let framed = if self.lenient {
+            frame_while(&rest, self.endian, enough, |frame, at| {
+                !covers_records(&rest, frame, at, self.endian, &self.layouts, &mut probes)
+            })
+        } else {
+            frame(&rest, self.endian, enough)
+        };
         let mut batch = Batch { stored: Some((file.clone(), at)), ..self.empty_batch(at) };
         let ends_early = framed.bad.is_some() || framed.end < enough && framed.end < rest.len();
         let gap = if self.lenient && ends_early && framed.stray.is_none() {
@@ -221,8 +225,8 @@ impl Cutter {
         self.next_mapped()
     }
 
-    /// Mapped: goes back to what seemed to be the front of a record that is cut at the end, and steps over it, if records go on inside it; returns
-    /// how many bytes were stepped over.
+    /// Mapped: goes back to a fragment at the end, and steps over its first bytes if records follow inside it;
+    /// returns the number of these bytes.
     pub(super) fn step_back_over(&mut self, fragment: &Fragment) -> Option<usize> {
         let end = self.mapped().filter(|_| fragment.stray.is_none())?.len();
         self.at = end - fragment.bytes as usize;

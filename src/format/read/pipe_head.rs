@@ -95,8 +95,10 @@ impl Recording {
             }
             // A fragment after other records is found again with them.
             let fragment = batch.fragment.filter(|_| end == batch.bytes.len());
-            cutter.layouts = Arc::new(Layouts::new(&recording.events));
-            let skipped = fragment.and_then(|fragment| cutter.step_back_over(&fragment));
+            let skipped = fragment.and_then(|fragment| {
+                cutter.layouts = Arc::new(Layouts::new(&recording.events));
+                cutter.step_back_over(&fragment)
+            });
             if end > start || fragment.is_some() {
                 let fragment = fragment.filter(|_| skipped.is_none());
                 recording.head.push(Batch { fragment, ..batch.part(start..end)? });
