@@ -1,8 +1,9 @@
-//! `jit` names the code that JIT compilers made: of the jitdumps that processes mapped it makes ELF images, and puts records that map these into the
-//! recording in place of those that mapped the dumps.
+//! `jit` names the code of JIT compilers: it converts the jitdumps that processes mapped into ELF images, and
+//! replaces the records that mapped the dumps with records that map the images.
 //!
-//! What lies near together in memory goes into one image, which is mapped as a whole where the dump was mapped. Only code that was put where other
-//! code had been needs a mapping of its own, at the time it was loaded.
+//! Code that is close together in memory goes into one image, which is mapped as a whole, at the time when
+//! the dump was mapped. Only code that was loaded over older code needs a mapping of its own, at the time
+//! when it was loaded.
 
 mod dumps;
 mod options;
@@ -31,7 +32,7 @@ pub struct Jit {
     options: JitOptions,
 }
 
-/// The options as they are given.
+/// The options on the command line.
 #[derive(Args, Clone, Debug)]
 pub struct JitArgs {
     /// Write the images into this folder
@@ -46,7 +47,7 @@ pub struct JitArgs {
     /// Also look for jitdumps in this sysroot or container image; repeatable
     #[arg(long, value_name = "DIR")]
     root: Vec<PathBuf>,
-    /// Do not look for jitdumps where they were recorded; use this for recordings from another machine
+    /// Do not look for jitdumps at their recorded paths; use this for recordings from another machine
     #[arg(long)]
     no_files: bool,
 }
@@ -67,41 +68,41 @@ impl PassOptions for JitArgs {
 }
 
 impl Jit {
-    /// With these options.
+    /// Creates the pass with these options.
     pub fn new(options: JitOptions) -> Jit {
         Jit { options }
     }
 }
 
-/// The first survey: what processes mapped.
+/// The first survey: collects what processes mapped.
 struct Mapped {
     options: JitOptions,
     recorded: Recorded,
 }
 
-/// The second survey: before which records those go that have a time of their own.
+/// The second survey: finds the positions of the mappings that have a time of their own.
 struct Times {
     plan: Plan,
-    /// Those times, ascending.
+    /// The times of these mappings, ascending.
     times: Arc<[u64]>,
-    /// How many of them have their place.
+    /// The number of times whose position is known.
     next: usize,
-    /// The record that is the first of these times or later.
+    /// Ranges of indices into `times`, each with the first record that is not earlier than these times.
     places: Vec<(Range<usize>, Origin)>,
 }
 
-/// Puts mappings of images, and drops what these replace.
+/// The rewrite: inserts the mappings of images, and drops the records that they replace.
 struct Map {
     plan: Plan,
     changes: Arc<HashMap<Place, Change>>,
 }
 
-/// What is done at a place of the recording.
+/// The changes at one place of the recording.
 #[derive(Debug, Default)]
 struct Change {
-    /// Put before what stands there.
+    /// Records to insert before the record at this place.
     records: Vec<Vec<u8>>,
-    /// Drop what stands there.
+    /// Drop the record at this place.
     drops: bool,
 }
 
@@ -112,7 +113,7 @@ impl Pass for Jit {
 
     fn needs(&self, _input: &Recording) -> Needs {
         let surveys = vec![Recorded::kinds(), Kinds::ALL];
-        // What a dump's mapping is replaced with may be inside a COMPRESSED record.
+        // The mapping of a dump may be inside a COMPRESSED record.
         Needs { surveys, decompressed: true, ids: true, ..Needs::default() }
     }
 
@@ -134,7 +135,7 @@ impl Survey for Mapped {
         if plan.timed.is_empty() {
             return Ok(Map::stage(plan, Vec::new(), session));
         }
-        // Of one time those come first that were planned first.
+        // A stable sort: mappings with the same time stay in the order of the plan.
         plan.timed.sort_by_key(|(time, _)| *time);
         let times = plan.timed.iter().map(|(time, _)| *time).collect();
         Ok(Stage::survey(Times { plan, times, next: 0, places: Vec::new() }))
@@ -142,7 +143,7 @@ impl Survey for Mapped {
 }
 
 impl Times {
-    /// Those times up to this number have their place there.
+    /// The times below index `end` that have no position yet belong before this record.
     fn found(&mut self, end: usize, origin: Origin) {
         if end > self.next {
             self.places.push((self.next..end, origin));
@@ -179,7 +180,8 @@ impl Fork for Times {
 }
 
 impl Map {
-    /// Code that was loaded after the last record has no place, and nothing hits it.
+    /// Begins the rewrite. Mappings of code that was loaded after the last record have no position and are
+    /// left out: no sample hits this code.
     fn stage(mut plan: Plan, places: Vec<(Range<usize>, Origin)>, session: &mut Session) -> Stage {
         let mut changes = HashMap::<Place, Change>::new();
         let mut put = |origin: Origin, bytes: Vec<u8>| {

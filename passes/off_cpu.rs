@@ -1,9 +1,9 @@
-//! `off-cpu` makes each sched_switch sample say how long its task was off the CPU: the sample of the way out,
-//! with its call chain, stands where the task comes back, with the time between as its period. That needs no
-//! CONFIG_SCHEDSTATS, unlike [`sched-stat`](crate::sched_stat).
+//! `off-cpu` measures how long tasks are off the CPU: each sched_switch sample, with its call chain, moves to
+//! the time when its task runs again, and its period becomes the time in between. Unlike
+//! [`sched-stat`](crate::sched_stat), this needs no CONFIG_SCHEDSTATS.
 //!
-//! A task comes back with a sched_switch sample whose `next_pid` it is, or, where only some processes were
-//! recorded, with a SWITCH record.
+//! A task runs again at a sched_switch sample that has its tid as `next_pid`, or, if only some processes were
+//! recorded, at a SWITCH record.
 
 use anyhow::Result;
 use clap::Args;
@@ -15,7 +15,7 @@ use crate::support::options::{PassCommand, PassOptions};
 use crate::support::switched_out::SwitchedOut;
 use crate::support::tracepoints::{Role, Tracepoints};
 
-/// The pass, and its options.
+/// The pass and its options.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct OffCpu {
     /// Leave out tasks that were preempted: only those that slept or waited
@@ -25,19 +25,20 @@ pub struct OffCpu {
 
 impl PassOptions for OffCpu {
     const NAME: &'static str = "off-cpu";
-    const ABOUT: &'static str = "give each sched_switch sample the time that its task was off the CPU";
+    const ABOUT: &'static str =
+        "set the period of each sched_switch sample to the time that its task was off the CPU";
     const EXAMPLES: &'static [&'static str] = &["", "blocked"];
     const COMMAND: Option<PassCommand> = Some(PassCommand {
         group: "Inject and merge",
         about: "Show where tasks wait, and for how long, from the sched_switch samples of a recording",
         help: "\
-Each sched_switch sample says that a task leaves its CPU, and where (its call chain). It is written
-where the task comes back, with that time, and the nanoseconds between as its period, so that
-perf report shows which code waits, and how long. Samples of other events stay. The output is in the
-order of time, and not compressed.
+A sched_switch sample shows the code (the call chain) in which a task left its CPU. perfx moves it
+to the time when the task runs again, and sets its period to the nanoseconds in between, so perf
+report shows which code waits, and for how long. Samples of other events stay. The output is in
+time order, and not compressed.
 
-A task comes back with another sched_switch sample (all CPUs recorded, perf record -a), or with a
-SWITCH record (perf record --switch-events). Idle tasks are left out.
+perfx learns that a task runs again from another sched_switch sample (if all CPUs are recorded,
+perf record -a) or from a SWITCH record (perf record --switch-events). Idle tasks are left out.
 
 Examples:
   perf record -e sched:sched_switch -a -g -- sleep 10
@@ -52,19 +53,19 @@ Examples:
     }
 }
 
-/// The only tracepoint that is needed: sched_switch.
+/// The role of the only tracepoint that is needed, sched_switch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Switch;
 
-/// Its fields, by number.
+/// The numbers of its fields.
 const NEXT_PID: usize = 0;
 const PREV_STATE: usize = 1;
 
-/// The bits of `prev_state` that say what a task waits for. A task without them could run on; the bit above
-/// says that it was preempted.
+/// The bits of `prev_state` that are set if a task waits. A task with none of them could run on; the next
+/// higher bit is set if it was preempted.
 const WAITS: u64 = 0xff;
 
-/// Those of a task that has ended (X and Z), which does not come back.
+/// The bits of `prev_state` that are set if a task has ended (X and Z) and so never runs again.
 const ENDED: u64 = 0x30;
 
 impl Role for Switch {
@@ -77,7 +78,7 @@ impl Role for Switch {
     }
 }
 
-/// Measures how long tasks are away, in the order of time.
+/// Measures how long tasks are off the CPU, in time order.
 #[derive(Debug, Default)]
 struct MeasureAway {
     blocked: bool,
@@ -85,12 +86,13 @@ struct MeasureAway {
     switched_out: SwitchedOut,
     measured: u64,
     preempted: u64,
-    /// Tasks that left their CPU twice without coming back between.
+    /// How often a task left its CPU for the second time without a return in between.
     again: u64,
 }
 
 impl MeasureAway {
-    /// The task comes back: the sample of its way out.
+    /// For a task that runs again at `time`: the sample of the switch at which it left its CPU, with the
+    /// period.
     fn back(&mut self, tid: u32, time: u64, record: &Record<'_>) -> Option<Vec<u8>> {
         let away = |since: u64| time.saturating_sub(since);
         let sample = self.switched_out.sample_at(tid, time, away, record.endian())?;
@@ -127,7 +129,7 @@ impl Step for MeasureAway {
                 }
                 _ => None,
             };
-            // A new task may have the number of an old one.
+            // A new task may have the tid of an old one.
             if let Some(task) = Task::of(&record).filter(|_| record.kind() == RecordType::FORK) {
                 self.switched_out.remove(task.tid);
             }
@@ -156,23 +158,23 @@ impl Step for MeasureAway {
     }
 
     fn finish(&mut self, report: &mut Report) {
-        let measured = counted(self.measured, "sched_switch sample has", "sched_switch samples have");
-        report.say(Level::Info, format!("{measured} the time off the CPU as period"));
+        let measured = counted(self.measured, "sched_switch sample", "sched_switch samples");
+        report.say(Level::Info, format!("set the period of {measured} to the time off the CPU"));
         if self.preempted > 0 {
             let preempted = counted(self.preempted, "sample was", "samples were");
             report.say(Level::Info, format!("{preempted} dropped, because the task was preempted"));
         }
         let still = self.switched_out.len() as u64;
         if still > 0 {
-            let sample = "sched_switch sample was dropped, because its task did not come back before the end";
+            let sample = "sched_switch sample was dropped, because its task did not run again before the end";
             let samples =
-                "sched_switch samples were dropped, because their tasks did not come back before the end";
+                "sched_switch samples were dropped, because their tasks did not run again before the end";
             report.say(Level::Info, counted(still, sample, samples));
         }
         if self.again > 0 {
             let samples = counted(self.again, "sched_switch sample was", "sched_switch samples were");
             let what = format!(
-                "{samples} dropped, because the recording does not say when the task came back: record with \
+                "{samples} dropped, because the recording does not show when the task ran again: record with \
                  --switch-events, or all CPUs (-a)"
             );
             report.say(Level::Loss, what);

@@ -1,10 +1,10 @@
-//! `sched-stat` merges each sched_stat_* sample with the sched_switch sample of its task before it, so that
-//! the call chain of the switch has the time that the task waited as its period. That is what `perf inject
-//! -s` does.
+//! `sched-stat` merges each sched_stat_* sample with the preceding sched_switch sample of its task, as `perf
+//! inject -s` does: the result has the call chain of the switch, and the time that the task waited as its
+//! period.
 //!
-//! The stat stands in the buffer of the CPU where the task was woken up, the switch in that of the CPU it
-//! left. So which switch is the last one before a stat can be said in the order of time only, and the output
-//! is in that order, too.
+//! The sched_stat_* sample is in the buffer of the CPU that woke the task up, the sched_switch sample in that
+//! of the CPU that the task left. So the preceding switch can only be found in time order, and the output is
+//! in time order, too.
 
 use anyhow::Result;
 use clap::Args;
@@ -35,12 +35,12 @@ pub fn sched_stat() -> Combine {
     Combine::with_step(SchedStatArgs::NAME, MergeStats::default())
 }
 
-/// What the tracepoint of an event is there for.
+/// The role of an event, by its tracepoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Event {
     Switch,
     Exit,
-    /// Field 0 is the task that waited, and the period how long.
+    /// Field 0 is the tid of the task that waited, and the period is how long it waited, ns.
     Stat,
 }
 
@@ -63,13 +63,13 @@ impl Role for Event {
     }
 }
 
-/// Merges stats with switches, in the order of time.
+/// Merges sched_stat_* samples with sched_switch samples, in time order.
 #[derive(Debug, Default)]
 struct MergeStats {
     events: Tracepoints<Event>,
     switched_out: SwitchedOut,
     merged: u64,
-    /// Stats of tasks without a switch before them.
+    /// The number of sched_stat_* samples without a preceding sched_switch sample of their task.
     alone: u64,
 }
 
@@ -89,7 +89,7 @@ impl Step for MergeStats {
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<bool> {
         let layouts = out.layouts();
         if record.kind() == RecordType::FORK {
-            // Where exits were not recorded, a new task may have the number of an old one.
+            // If exits were not recorded, a new task may have the tid of an old one.
             if let Some(task) = Task::of(&record) {
                 self.switched_out.remove(task.tid);
             }
@@ -133,7 +133,7 @@ impl Step for MergeStats {
         if self.alone > 0 {
             let alone = counted(self.alone, "sched_stat_* sample was", "sched_stat_* samples were");
             let what =
-                format!("{alone} dropped, because their tasks have no sched_switch sample before them");
+                format!("{alone} dropped, because no sched_switch sample of their tasks precedes them");
             report.say(Level::Loss, what);
         }
         self.switched_out.report(report);

@@ -1,8 +1,9 @@
-//! `strip` leaves out what other programs can't read: AUX data with all that belongs to it, events with their
-//! samples, SWITCH records.
+//! `strip` leaves out what other programs can't read: AUX data and its records, events and their samples,
+//! SWITCH records.
 //!
-//! quipper and AutoFDO want one `sample_type` for all events, so an event that nothing refers to any more
-//! leaves the header, too. Every other record stays; `filter` is for what samples need.
+//! quipper and AutoFDO require the same `sample_type` for all events, so an event that no record refers to
+//! any more is removed from the header, too. All other records stay, even if no sample needs them; `filter`
+//! drops those.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -27,7 +28,7 @@ use crate::support::used_events::{UsedEvents, change_attrs, leave_out_events, sh
 /// The options of `strip`.
 #[derive(Args, Clone, Debug, Default)]
 pub struct StripArgs {
-    /// Leave out AUX data: its records, feature AUXTRACE, its events, and what samples hold of it
+    /// Leave out AUX data: its records, feature AUXTRACE, its events, and the AUX data in samples
     #[arg(long)]
     aux: bool,
     /// Leave out events whose name matches, and their samples
@@ -36,8 +37,8 @@ pub struct StripArgs {
     /// Leave out SWITCH and SWITCH_CPU_WIDE records
     #[arg(long)]
     switches: bool,
-    /// Leave out the recorded events and switches of what perf inject --itrace has written, and keep the
-    /// decoded events
+    /// From the output of perf inject --itrace, leave out the recorded events and SWITCH records, and keep
+    /// the decoded events
     #[arg(long)]
     recorded: bool,
 }
@@ -52,13 +53,13 @@ impl PassOptions for StripArgs {
         about: "Leave out what other programs can't read: AUX data, events, SWITCH records",
         help: "\
 --aux leaves out AUXTRACE, AUXTRACE_INFO, AUXTRACE_ERROR, AUX, ITRACE_START and AUX_OUTPUT_HW_ID
-records, feature AUXTRACE, and the AUX data that samples hold. --events and --recorded leave out
-samples, THROTTLE, UNTHROTTLE and READ records of these events. An event to which nothing belongs
-then leaves the header, so that quipper and AutoFDO, which want all events to be alike, read the
-rest. All other records stay.
+records, feature AUXTRACE, and the AUX data in samples. --events and --recorded leave out the
+SAMPLE, THROTTLE, UNTHROTTLE and READ records of these events. An event without any records left is
+removed from the header, because quipper and AutoFDO require all events to be alike. All other
+records stay.
 
-perfx strip does not decode AUX data. perf inject --itrace does, and perfx strip --recorded then
-does what its option --strip does.
+perfx strip does not decode AUX data. perf inject --itrace does; on its output, perfx strip
+--recorded has the effect of perf inject --strip.
 
 Examples:
   perfx strip --aux --switches perf.data -o plain.data
@@ -78,13 +79,13 @@ pub struct Strip {
 }
 
 impl Strip {
-    /// What `perf inject --strip` does.
+    /// The pass with option `--recorded`, which does what `perf inject --strip` does.
     pub fn recorded() -> Strip {
         Strip { args: Arc::new(StripArgs { recorded: true, ..StripArgs::default() }) }
     }
 }
 
-/// The survey: which events are named, and by what.
+/// The survey: learns which events are still used, and their names and samples.
 struct Gather {
     args: Arc<StripArgs>,
     found: Found,
@@ -92,37 +93,37 @@ struct Gather {
 
 #[derive(Debug, Default)]
 struct Found {
-    /// By records that stay.
+    /// The events to which records that stay refer.
     used: UsedEvents,
-    /// Samples of each.
+    /// The number of samples of each event.
     samples: Vec<u64>,
-    /// Times of the earliest and the latest of these.
+    /// The times of the earliest and the latest sample of each event, ns.
     times: Vec<(u64, u64)>,
-    /// Events of AUX data.
+    /// The events that have AUX data.
     traced: BTreeSet<usize>,
-    /// Of EVENT_UPDATE records, by event id.
+    /// The names in EVENT_UPDATE records, by event id.
     names: HashMap<u64, Vec<u8>>,
     has_aux: bool,
 }
 
-/// Leaves records out.
+/// The rewrite: drops records, and removes AUX data from samples.
 struct LeaveOut {
     plan: Arc<Plan>,
-    /// Samples that held AUX data.
+    /// The number of samples whose AUX data was removed.
     cut: u64,
 }
 
 #[derive(Debug)]
 struct Plan {
     dropped: Kinds,
-    /// Events whose samples go.
+    /// The events whose samples are dropped.
     events: BTreeSet<usize>,
-    /// Ids of events that leave the header.
+    /// The ids of the events that are removed from the header.
     gone: HashSet<u64>,
     aux: bool,
 }
 
-/// Records of AUX data.
+/// The kinds of records that belong to AUX data.
 const AUX: Kinds = Kinds::of(&[
     RecordType::AUXTRACE,
     RecordType::AUXTRACE_INFO,
@@ -132,19 +133,19 @@ const AUX: Kinds = Kinds::of(&[
     RecordType::AUX_OUTPUT_HW_ID,
 ]);
 
-/// Of these the ones that name the event whose data it is.
+/// Those of them that contain the id of the event.
 const OF_TRACE: [RecordType; 3] = [RecordType::AUX, RecordType::ITRACE_START, RecordType::AUX_OUTPUT_HW_ID];
 
 const SWITCHES: Kinds = Kinds::of(&[RecordType::SWITCH, RecordType::SWITCH_CPU_WIDE]);
 
-/// What happens to an event, and goes with it.
+/// The kinds of records that are dropped together with their event.
 const OF_EVENT: Kinds =
     Kinds::of(&[RecordType::SAMPLE, RecordType::THROTTLE, RecordType::UNTHROTTLE, RecordType::READ]);
 
-/// perf inject gives the events that it decodes ids from the first id of the AUX event and this on.
+/// perf inject numbers the events that it decodes from the first id of the AUX event plus this number on.
 const DECODED: u64 = 1_000_000_000;
 
-/// The event was made by perf inject --itrace.
+/// True if perf inject --itrace has made the event.
 fn is_decoded(event: &Event) -> bool {
     !event.ids.is_empty() && event.ids.iter().all(|&id| id >= DECODED)
 }
@@ -188,14 +189,14 @@ impl Found {
         }
     }
 
-    /// Makes room for so many events.
+    /// Makes room for this number of events.
     fn grow(&mut self, events: usize) {
         let events = events.max(self.samples.len());
         self.samples.resize(events, 0);
         self.times.resize(events, (u64::MAX, 0));
     }
 
-    /// Feature SAMPLE_TIME of the samples that stay.
+    /// Sets feature SAMPLE_TIME to the times of the samples that stay.
     fn set_times(&self, chosen: &BTreeSet<usize>, session: &mut Begin<'_>) {
         let stay = self.times.iter().enumerate().filter(|(event, _)| !chosen.contains(event));
         let both = |(first, last): (u64, u64), (_, span): (usize, &(u64, u64))| {
@@ -209,7 +210,7 @@ impl Found {
         }
     }
 
-    /// What goes. The session's events and features are those of the output.
+    /// Decides what is left out, and changes the session's events and features into those of the output.
     fn plan(mut self, args: &StripArgs, session: &mut Begin<'_>) -> Result<Plan> {
         let events = session.events.clone();
         let names = names_of(&events, session.features(), &[], session.endian, &self.names);
@@ -225,8 +226,8 @@ impl Found {
         }
         ensure!(
             !args.recorded || chosen.len() < events.len(),
-            "{}: it has no event that perf inject --itrace has decoded; perfx strip --aux leaves out AUX data, and \
-             perfx strip --events events",
+            "{}: there is no event that perf inject --itrace has decoded; use perfx strip --aux to leave out AUX data, \
+             and perfx strip --events to leave out events",
             session.name
         );
         self.set_times(&chosen, session);
@@ -235,7 +236,7 @@ impl Found {
                 *count = 0;
             }
         }
-        // Of the others, those without samples stay as they are.
+        // Of the other events, those that had no samples in the input stay, too.
         let others =
             (0..events.len()).filter(|event| !chosen.contains(event) && !self.traced.contains(event));
         self.used.add(others);

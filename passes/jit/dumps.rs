@@ -1,4 +1,4 @@
-//! Where the jitdump is that a process mapped, and whether it may be read.
+//! Finds the jitdump that a process mapped, and opens it only if that is safe.
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
@@ -10,13 +10,14 @@ use perfx_format::{Bytes, Inode};
 use rustix::fs::OFlags;
 use rustix::process::geteuid;
 
-/// A larger dump is that of a process that ran for days, or was made to fill memory.
+/// The largest dump that is read, bytes. A larger one is from a process that ran for days, or is meant to
+/// exhaust memory.
 const DUMP_MAX: u64 = 4 << 30;
 
-/// What the kernel puts behind the name of a mapped file that is no longer there.
+/// The suffix that the kernel appends to the name of a mapped file that was deleted.
 const DELETED: &[u8] = b" (deleted)";
 
-/// The pid in the name of a dump, `…/jit-4711.dump`: by this name perf knows that what is mapped is a dump.
+/// The pid in the name of a dump, `…/jit-4711.dump`. perf recognises a mapped dump by this name.
 pub(super) fn pid_in(path: &[u8]) -> Option<u32> {
     let path = path.strip_suffix(DELETED).unwrap_or(path);
     let slash = path.iter().rposition(|&byte| byte == b'/')?;
@@ -25,19 +26,20 @@ pub(super) fn pid_in(path: &[u8]) -> Option<u32> {
     std::str::from_utf8(digits).ok().filter(|_| is_number)?.parse().ok()
 }
 
-/// Where dumps are looked for.
+/// The places where dumps are searched for.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Places {
-    /// Folders that hold dumps, whatever folder they were written in.
+    /// Folders with dumps, which are found by their name alone.
     pub(super) folders: Vec<PathBuf>,
-    /// Folders that stand for `/` of the recorded machine.
+    /// Folders that replace `/` of the recorded machine.
     pub(super) roots: Vec<PathBuf>,
-    /// The files of this machine are not those that were recorded.
+    /// True if the files of this machine are not the recorded ones.
     pub(super) no_files: bool,
 }
 
 impl Places {
-    /// The dump that was mapped under this name, or why there is none. `mapped` tells the file that was mapped from others, where the recording knows it.
+    /// Opens the dump that was mapped at this path; if that fails, the error is the reason. `mapped` is the
+    /// inode of the mapped file, if the recording contains it.
     pub(super) fn open(&self, path: &[u8], mapped: Option<Inode>) -> Result<(Bytes, PathBuf), String> {
         let path = Path::new(OsStr::from_bytes(path.strip_suffix(DELETED).unwrap_or(path)));
         let name = path.file_name().unwrap_or_default();
@@ -52,30 +54,31 @@ impl Places {
         {
             match open(&place, (!is_named).then_some(mapped)) {
                 Ok(bytes) => return Ok((bytes, place)),
-                // A file that is there but can't be used says more than one that is not.
+                // A file that exists but can't be used is a better reason than one that does not exist.
                 Err(Refused { there, what }) if there || why.is_none() => {
                     why = Some(format!("{}: {what}", place.display()));
                 }
                 Err(_) => {}
             }
         }
-        Err(why.unwrap_or_else(|| format!("{}: files are not looked for", path.display())))
+        Err(why.unwrap_or_else(|| format!("{}: its recorded path is not searched", path.display())))
     }
 }
 
 struct Refused {
-    /// There is a file.
+    /// True if the file exists.
     there: bool,
     what: String,
 }
 
-/// Opens a dump that the user names (`recorded` is `None`) or the recording does: the second may be whatever anyone has put there since.
+/// Opens a dump at a path from the user (`recorded` is `None`) or from the recording. In the latter case,
+/// anyone may have put another file there since.
 fn open(path: &Path, recorded: Option<Option<Inode>>) -> Result<Bytes, Refused> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let opened = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path);
     let file = opened.map_err(|error| Refused {
         there: error.kind() != std::io::ErrorKind::NotFound,
-        // The flag above has the kernel say "too many levels of symbolic links".
+        // With O_NOFOLLOW, the kernel's error is the misleading "too many levels of symbolic links".
         what: if path.is_symlink() {
             "a symbolic link, which is not followed".into()
         } else {
@@ -96,14 +99,14 @@ fn check(file: &File, recorded: Option<Option<Inode>>) -> Result<Bytes, String> 
         None => true,
         Some(mapped) => mapped.is_some_and(is_same),
     };
-    // Root reads what others recorded, but not what others have put in its way.
+    // Root reads the dumps of other users, but not files that they have put in place of the recorded ones.
     if owner != user && owner != 0 && !(user == 0 && is_trusted) {
         return Err(format!(
-            "it belongs to user {owner}, who may have written anything into it: copy it if you trust it"
+            "owned by user {owner}, who may have written anything into it: copy the file if you trust it"
         ));
     }
     if metadata.len() > DUMP_MAX {
-        return Err(format!("it has {} bytes, more than the {DUMP_MAX} that are read", metadata.len()));
+        return Err(format!("too large: {} bytes, the limit is {DUMP_MAX}", metadata.len()));
     }
     Bytes::map(file).map_err(|error| error.to_string())
 }

@@ -1,4 +1,4 @@
-//! What the user of `jit` can choose.
+//! The options of `jit`, checked before the pass starts.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use clap::ValueEnum;
 
 use super::dumps::Places;
 
-/// What the user chose.
+/// The options of the pass, checked.
 #[derive(Clone, Debug)]
 pub struct JitOptions {
     pub(super) output: PathBuf,
@@ -18,16 +18,21 @@ pub struct JitOptions {
 /// Which functions go into one image.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum JitLayout {
-    /// All that lie near together in memory
+    /// All functions that are close together in memory
     #[default]
     Arena,
-    /// One function, as perf inject has it
+    /// One function, as in perf inject
     Function,
 }
 
 impl JitOptions {
-    /// Images go into the folder `output`. Dumps are looked for in `folders`, by their name alone, then below `roots`, each of which stands for `/` of the
-    /// recorded machine, and unless `no_files` where they were recorded. Errors on folders that do not exist.
+    /// Checks the options. Images go into the folder `output`. Dumps are searched for in `folders`, by their
+    /// name alone, then below `roots`, each of which replaces `/` of the recorded machine, and then, unless
+    /// `no_files` is set, at their recorded paths.
+    ///
+    /// # Errors
+    ///
+    /// One of the `folders` or `roots` does not exist or is not a directory.
     pub fn new(
         output: PathBuf,
         layout: JitLayout,

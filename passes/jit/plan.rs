@@ -1,4 +1,5 @@
-//! What is made of the jitdumps of a recording: images, the records that map them, and the records that these replace.
+//! Plans what `jit` does: the images of the jitdumps, the records that map them, and the records that these
+//! replace.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -19,20 +20,20 @@ use super::options::{JitLayout, JitOptions};
 use super::recorded::{Map, Marker, Recorded, Span};
 use crate::support::ids::recorded_on;
 
-/// What goes where in the recording, and the files beside it.
+/// The changes of the recording, and the files to write beside it.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
-    /// Records that go before the one that came from there.
+    /// Records to insert, each before the record with this origin.
     pub(super) at: Vec<(Origin, Vec<u8>)>,
-    /// Records that go before the first of their time or later.
+    /// Records to insert, each before the first record that is not earlier than this time.
     pub(super) timed: Vec<(u64, Vec<u8>)>,
-    /// Records that go away.
+    /// Records to drop.
     pub(super) dropped: Vec<Origin>,
     pub(super) files: Vec<Made>,
     pub(super) report: Report,
 }
 
-/// How the times of a dump become those of the recording.
+/// How times of a dump are converted into times of the recording.
 #[derive(Clone, Copy)]
 enum Clock {
     Same,
@@ -40,9 +41,9 @@ enum Clock {
     Unknown,
 }
 
-/// Of the process that a dump is of.
+/// A process whose code is in a dump.
 struct Process<'m> {
-    /// Where its images are mapped; another process's, where it has none of its own.
+    /// The mapping of the dump; that of another process if this one did not map the dump itself.
     marker: &'m Marker,
     span: Span,
     clock: Clock,
@@ -55,35 +56,36 @@ const PROT: u32 = 5;
 /// MAP_PRIVATE.
 const FLAGS: u32 = 2;
 
-/// Functions with a smaller gap between them go into one mapping.
+/// Functions with a gap of fewer bytes between them go into one mapping.
 const GAP: u64 = 64;
 
-/// A page of any machine; images are laid out by it.
+/// The alignment of images in the temporary file, bytes.
 const PAGE: u64 = 0x1000;
 
-/// perf has no room for a longer path.
+/// The longest path of the folder for images, bytes; perf's buffer for paths has 4096.
 const PATH_MAX: usize = 4000;
 
-/// Makes the plan.
+/// Builds the plan.
 pub(super) struct Planner<'r> {
     recorded: &'r Recorded,
     options: &'r JitOptions,
     folder: PathBuf,
     name: Arc<str>,
     endian: Endian,
-    /// All events have times of CLOCK_MONOTONIC.
+    /// True if the times of all events are from CLOCK_MONOTONIC.
     is_monotonic: bool,
-    /// No event has times of a clock that the user chose.
+    /// True if the times of all events are from perf's default clock.
     is_default_clock: bool,
     arch: Option<String>,
-    /// Holds all images until the recording is written.
+    /// The temporary file with all images, until the recording is written.
     spool: Option<Arc<File>>,
     spooled: u64,
-    /// Where images were mapped, by process.
+    /// The mappings of images in the plan.
     mapped: Vec<Map>,
-    /// Images of each process.
+    /// The number of images of each process.
     numbers: HashMap<u32, u32>,
-    /// Images of each function of a process, by its index: a dump may have several with one.
+    /// The number of images by pid and index of the function: several functions of a dump may have the same
+    /// index.
     copies: HashMap<(u32, u64), u32>,
     functions: u64,
     dumps: u64,
@@ -129,7 +131,7 @@ impl<'r> Planner<'r> {
         })
     }
 
-    /// Reads all dumps.
+    /// Reads all dumps and completes the plan.
     pub(super) fn plan(mut self, session: &Session) -> Result<Plan> {
         let mut by_path: Vec<(&[u8], Vec<&Marker>)> = Vec::new();
         let mut number = HashMap::new();
@@ -157,10 +159,11 @@ impl<'r> Planner<'r> {
         Ok(self.plan)
     }
 
-    /// The images of one dump.
+    /// Plans the images of one dump.
     fn dump(&mut self, dump: &Dump<'_>, markers: &[&Marker], shown: &str, session: &Session) -> Result<()> {
         let header = dump.header;
-        // In a container the name says the pid that the process sees, as the dump does itself.
+        // In a container, the name and the header of the dump both have the pid of the container's pid
+        // namespace.
         let is_own = |marker: &&&Marker| marker.pid == marker.named || header.pid == marker.named;
         let markers: Vec<&Marker> = markers.iter().filter(is_own).copied().collect();
         let Some(&first) = markers.iter().find(|marker| marker.pid == marker.named).or(markers.first())
@@ -187,7 +190,7 @@ impl<'r> Planner<'r> {
                 continue;
             }
             let span = match clock {
-                // Code that was there before the recording began is of the first span.
+                // Code that was loaded before the recording began belongs to the first span.
                 Clock::Same | Clock::Counter(_) => self.recorded.span(pid, function.time),
                 Clock::Unknown => {
                     let of_pid = markers.iter().zip(&spans).rev().find(|(marker, _)| marker.pid == pid);
@@ -202,7 +205,7 @@ impl<'r> Planner<'r> {
         }
         let count = groups.values().map(Vec::len).sum::<usize>();
         if count == 0 {
-            self.missing.push(format!("{shown}: there is no code in it"));
+            self.missing.push(format!("{shown}: it contains no code"));
             return Ok(());
         }
         self.dumps += 1;
@@ -210,11 +213,11 @@ impl<'r> Planner<'r> {
         let mut line = format!("{shown}: {}", counted(count as u64, "function", "functions"));
         if strangers > 0 {
             let functions = counted(strangers, "function", "functions");
-            line += &format!("; left out {functions} of processes that the recording does not know");
+            line += &format!("; left out {functions} of processes that are not in the recording");
         }
         if stale > 0 {
             let functions = counted(stale, "function", "functions");
-            line += &format!("; left out {functions} that an earlier program with this pid made");
+            line += &format!("; left out {functions} of an earlier program with this pid");
         }
         self.plan.report.say(Level::Detail, line);
         if matches!(clock, Clock::Unknown) {
@@ -227,7 +230,7 @@ impl<'r> Planner<'r> {
             }
         }
         let target = Target::of(header, self.arch.as_deref());
-        // A child comes after the process whose memory it has.
+        // A child comes after the process whose memory it inherits.
         let mut groups: Vec<_> = groups.into_iter().collect();
         groups.sort_by_key(|(span, _)| (span.pid != first.pid, span.start));
         for (span, list) in groups {
@@ -237,7 +240,7 @@ impl<'r> Planner<'r> {
             let functions = Functions { header, list, damage: Default::default(), impossible: 0 };
             self.process(&process, &functions, shown, session)?;
         }
-        // Whoever injects again finds nothing more to do.
+        // So a second run finds no dump to inject.
         self.plan.dropped.extend(markers.iter().map(|marker| marker.origin));
         Ok(())
     }
@@ -249,11 +252,11 @@ impl<'r> Planner<'r> {
             self.damaged.push(format!("{shown}: skipped {records} ({} bytes)", damage.skipped));
         }
         if functions.impossible > 0 {
-            let records = counted(functions.impossible, "record makes", "records make");
-            self.damaged.push(format!("{shown}: {records} no sense, so its code is missing"));
+            let records = counted(functions.impossible, "impossible record", "impossible records");
+            self.damaged.push(format!("{shown}: skipped {records}, so their code is missing"));
         }
         if damage.unfinished > 0 {
-            let line = format!("{shown}: its last record is not finished ({} bytes)", damage.unfinished);
+            let line = format!("{shown}: its last record is incomplete ({} bytes)", damage.unfinished);
             self.plan.report.say(Level::Detail, line);
         }
         if damage.unknown > 0 {
@@ -275,13 +278,13 @@ impl<'r> Planner<'r> {
 
     fn refuse(&self, shown: &str, why: &str) -> Result<()> {
         bail!(
-            "{}: {why}, and the recording has another clock than the jitdump {shown}, so it can't be told what was \
-             there when: record again with `perf record -k 1`",
+            "{}: {why}, and the clocks of the recording and of the jitdump {shown} differ, so it is unknown which \
+             code a sample hit: record again with `perf record -k 1`",
             self.name
         )
     }
 
-    /// The images of a process.
+    /// Plans the images of a process.
     fn process(
         &mut self,
         process: &Process<'_>,
@@ -292,7 +295,7 @@ impl<'r> Planner<'r> {
         let arenas = arenas(&functions.list);
         let is_clocked = !matches!(process.clock, Clock::Unknown);
         if !is_clocked && arenas.iter().any(|arena| arena.members.iter().any(|member| member.reuses)) {
-            return self.refuse(shown, "code was put where other code had been");
+            return self.refuse(shown, "code was loaded over older code");
         }
         let lineage = self.recorded.lineage(process.span);
         for arena in arenas {
@@ -312,7 +315,7 @@ impl<'r> Planner<'r> {
         Ok(())
     }
 
-    /// Makes an image.
+    /// Writes the image of an arena into the temporary file.
     fn image<'f, 'a>(
         &mut self,
         process: &Process<'_>,
@@ -351,7 +354,7 @@ impl<'r> Planner<'r> {
         Ok(Written { image, build_id: written.build_id, path })
     }
 
-    /// Maps an image of an arena: as a whole, if no file is mapped there.
+    /// Maps the image of an arena: as a whole if no file is mapped there, else in parts.
     fn map_arena(
         &mut self,
         process: &Process<'_>,
@@ -384,12 +387,12 @@ impl<'r> Planner<'r> {
                 self.map(process, image, range, time)?;
             }
         }
-        // Behind the mirror stands what reuses its places.
+        // The functions that were loaded over older ones come after the mirrored code.
         let mirror_end = image.image.place_of(code.end);
         self.map_functions(process, image, |place| place >= mirror_end)
     }
 
-    /// Maps the functions of an image whose places are `wanted`, each at its time.
+    /// Maps the functions of an image whose file offsets are `wanted`, each at the time it was loaded.
     fn map_functions(
         &mut self,
         process: &Process<'_>,
@@ -403,18 +406,18 @@ impl<'r> Planner<'r> {
         Ok(())
     }
 
-    /// When an image is mapped that has code from `time` on.
+    /// The time at which to map code that was loaded at `time`.
     fn time(&self, process: &Process<'_>, time: u64) -> u64 {
         let Process { marker, span, clock, .. } = process;
         match clock {
             Clock::Unknown => marker.moment,
-            // A child that has no marker writes on into the dump of its parent. What it maps comes after its FORK.
+            // A child without a marker continues the dump of its parent. Its mappings come after its FORK.
             _ if marker.pid != span.pid => time.max(span.start.saturating_add(1)),
             _ => time.max(marker.moment),
         }
     }
 
-    /// Files that were mapped into a range, and images of the processes that this one was forked from.
+    /// The mappings of files in a range, and those of images of the processes from which this one was forked.
     fn files(&self, lineage: &[Span], range: &Range<u64>) -> Vec<Map> {
         let mut files = self.recorded.files(lineage, range);
         let parents = lineage.get(1..).unwrap_or_default();
@@ -434,7 +437,7 @@ impl<'r> Planner<'r> {
         self.map_at(process, image, range, place, time)
     }
 
-    /// Puts a mapping into the recording.
+    /// Adds a mapping to the plan, with the file offset `place`.
     fn map_at(
         &mut self,
         process: &Process<'_>,
@@ -476,7 +479,7 @@ impl<'r> Planner<'r> {
         Ok(())
     }
 
-    /// Memory that a process mapped later where an image is would hide it.
+    /// Drops mappings of anonymous memory that a process mapped after its dump and that would hide an image.
     fn drop_memory(&mut self) {
         let Planner { mapped, recorded, plan, .. } = self;
         mapped.sort_by_key(|map| (map.pid, map.start));
@@ -510,8 +513,8 @@ impl<'r> Planner<'r> {
             report.say(Level::Info, "nothing to inject: no process mapped a jitdump");
         }
         if self.unclocked > 0 {
-            let what = "recorded without -k 1, so the recording has another clock than its jitdumps; code never took \
-                the place of other code, so its time does not matter";
+            let what = "recorded without -k 1, so the clocks of the recording and of its jitdumps differ; no code was \
+                loaded over older code, so the times do not matter";
             report.say(Level::Info, what);
         }
         let mut warn = |lines: &mut Vec<String>, one: &str, several: &str| match &lines[..] {
@@ -538,7 +541,7 @@ struct Written<'f, 'a> {
     path: PathBuf,
 }
 
-/// Time of the processor's counter as time of the recording: see [`TimeConv`].
+/// Converts a value of the processor's counter into a time of the recording, ns: see [`TimeConv`].
 fn nanoseconds(conversion: &TimeConv, counter: u64) -> u64 {
     let TimeConv { shift, mult, zero, short, .. } = *conversion;
     let counter = match short {
@@ -549,11 +552,11 @@ fn nanoseconds(conversion: &TimeConv, counter: u64) -> u64 {
     zero.wrapping_add(time as u64)
 }
 
-/// Where functions are mapped so that none of these files is hidden elsewhere, and from when on: functions that lie side by side together, if no file
-/// was mapped between them in time.
+/// The ranges in which to map functions so that the mappings hide none of `files` elsewhere, and the time of
+/// each. Adjacent functions share a range if no file was mapped between the times of their loading.
 fn runs(functions: &[&Function<'_>], mut files: Vec<Map>) -> Vec<(Range<u64>, u64)> {
     files.sort_by_key(|map| map.start);
-    // What any of them takes, without overlaps.
+    // The union of the files' ranges, without overlaps.
     let mut taken: Vec<Range<u64>> = Vec::new();
     for map in &files {
         match taken.last_mut().filter(|last| last.end >= map.start) {

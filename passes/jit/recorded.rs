@@ -1,4 +1,5 @@
-//! What a recording says of its processes: which jitdumps they mapped, what else, and when each began.
+//! Collects what a recording contains about processes: the jitdumps and other files that they mapped, and
+//! when each process began.
 
 use std::ops::Range;
 
@@ -9,24 +10,24 @@ use perfx_model::hits::FirstUse;
 
 use super::dumps::pid_in;
 
-/// The record of a jitdump that a process mapped.
+/// A marker: the record of a jitdump that a process mapped.
 #[derive(Clone, Debug)]
 pub(super) struct Marker {
     pub(super) pid: u32,
     pub(super) tid: u32,
     pub(super) moment: u64,
     pub(super) origin: Origin,
-    /// Of the dump.
+    /// The path of the dump.
     pub(super) path: Box<[u8]>,
-    /// The pid in its name.
+    /// The pid in the name of the dump.
     pub(super) named: u32,
-    /// Which file it was, where the record says it.
+    /// The inode of the dump, if the record contains it.
     pub(super) inode: Option<Inode>,
     pub(super) trailer: Box<[u8]>,
     pub(super) layout: Layout,
 }
 
-/// Another mapping.
+/// A mapping of something other than a jitdump.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Map {
     pub(super) pid: u32,
@@ -34,7 +35,7 @@ pub(super) struct Map {
     pub(super) start: u64,
     pub(super) end: u64,
     pub(super) origin: Origin,
-    /// Of no file: what JIT compilers put code into.
+    /// True for anonymous memory and memfds, which JIT compilers use for code.
     pub(super) is_memory: bool,
 }
 
@@ -44,16 +45,16 @@ impl Map {
     }
 }
 
-/// A process begins, or another program in it.
+/// The start of a process, or of another program in it.
 #[derive(Clone, Copy, Debug)]
 struct Begin {
     pid: u32,
     moment: u64,
-    /// The process it was forked from.
+    /// The process from which it was forked; `None` for an exec.
     parent: Option<u32>,
 }
 
-/// The life of a process between two forks and execs.
+/// The time from a fork or exec of a process to the next one with the same pid.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Span {
     pub(super) pid: u32,
@@ -61,7 +62,7 @@ pub(super) struct Span {
     pub(super) end: u64,
 }
 
-/// All that is collected, in file order until [`Recorded::sort`].
+/// Everything that is collected, in file order until [`Recorded::sort`] is called.
 #[derive(Debug, Default)]
 pub(super) struct Recorded {
     pub(super) markers: Vec<Marker>,
@@ -82,7 +83,7 @@ impl Recorded {
     }
 
     pub(super) fn learn(&mut self, record: &Record<'_>, layouts: &Layouts) {
-        // No jitdump of a guest can be read here.
+        // The jitdumps of a guest are not files of the host.
         if record.is_of_guest() {
             return;
         }
@@ -127,7 +128,7 @@ impl Recorded {
         self.markers.push(Marker { pid, tid, moment, origin, path, named, inode, trailer, layout });
     }
 
-    /// Everything has been seen.
+    /// Sorts everything, after the last record.
     pub(super) fn sort(&mut self) {
         self.begins.sort_by_key(|begin| (begin.pid, begin.moment));
         self.maps.sort_by_key(|map| (map.pid, map.moment));
@@ -145,12 +146,12 @@ impl Recorded {
         &self.maps[from..from + len]
     }
 
-    /// The recording knows a process.
+    /// True if the recording contains a mapping, fork or exec of the process.
     pub(super) fn knows(&self, pid: u32) -> bool {
         !self.begins_of(pid).is_empty() || !self.maps_of(pid).is_empty()
     }
 
-    /// The life of a process at a moment.
+    /// The span of a process at a moment.
     pub(super) fn span(&self, pid: u32, moment: u64) -> Span {
         let begins = self.begins_of(pid);
         let after = begins.partition_point(|begin| begin.moment <= moment);
@@ -158,10 +159,11 @@ impl Recorded {
         Span { pid, start, end: begins.get(after).map_or(u64::MAX, |begin| begin.moment) }
     }
 
-    /// The processes whose memory one has at the end of a span, itself first; and until when the memory of each came to it.
+    /// The span of a process, followed by the spans of the processes whose memory it inherited; each of these
+    /// ends at the fork.
     pub(super) fn lineage(&self, span: Span) -> Vec<Span> {
         let mut lineage = vec![span];
-        // A recording may say that processes were forked in a circle.
+        // In a damaged recording, a process may be its own ancestor.
         while let Some(&Span { pid, start, .. }) = lineage.last()
             && let Some(begin) = self.begins_of(pid).iter().rfind(|begin| begin.moment <= start)
             && let Some(parent) = begin.parent
@@ -172,7 +174,7 @@ impl Recorded {
         lineage
     }
 
-    /// What a process has mapped of files in a range.
+    /// The mappings of files in a range that a process with this lineage has.
     pub(super) fn files(&self, lineage: &[Span], range: &Range<u64>) -> Vec<Map> {
         let of = |span: &Span| {
             let (start, end) = (span.start, span.end);

@@ -1,26 +1,26 @@
-//! The last sample of each task that left its CPU, until it is known how long the task stayed away: in
-//! bounded memory, however many tasks there are.
+//! Holds the last sched_switch sample of each task that left its CPU, in bounded memory for any number of
+//! tasks.
 
 use std::collections::{BTreeMap, HashMap};
 
 use perfx_format::{Endian, Layout, Layouts, Record};
 use perfx_pipeline::{Level, Report, counted};
 
-/// Bytes of samples that are held at most; the oldest go first.
+/// The most memory that samples may take, bytes; beyond that the oldest are dropped.
 const HELD_MAX: usize = 32 << 20;
 
-/// What a sample takes beside its bytes, about.
+/// The approximate memory of a sample in addition to its bytes.
 const OVERHEAD: usize = 128;
 
-/// Samples of sched_switch by the task that was switched out.
+/// The sched_switch samples of the tasks that are off the CPU.
 #[derive(Debug, Default)]
 pub(crate) struct SwitchedOut {
     by_tid: HashMap<u32, Held>,
-    /// From the oldest on: the tid of each.
+    /// The tid of each sample, from the oldest sample on.
     ages: BTreeMap<u64, u32>,
     next_age: u64,
     size: usize,
-    /// Samples that were let go because there were too many.
+    /// The number of samples that were dropped to limit the memory.
     forgotten: u64,
 }
 
@@ -28,15 +28,16 @@ pub(crate) struct SwitchedOut {
 struct Held {
     sample: Box<[u8]>,
     layout: Layout,
-    /// Its time, ns.
+    /// The time of the sample, ns.
     since: u64,
     age: u64,
 }
 
 impl SwitchedOut {
-    /// The task leaves its CPU. True if it was away already: the sample that said so is let go.
+    /// Holds the sample of a task that leaves its CPU. Returns true if it replaces an earlier sample of the
+    /// task.
     pub(crate) fn insert(&mut self, tid: u32, sample: &Record<'_>, layouts: &Layouts) -> bool {
-        // Every CPU has an idle task of this number.
+        // Tid 0 is that of the idle task of every CPU.
         let Some(layout) = layouts.layout_of(sample).filter(|_| tid != 0) else { return false };
         let again = self.remove(tid);
         let age = self.next_age;
@@ -55,7 +56,7 @@ impl SwitchedOut {
         again
     }
 
-    /// Forgets the task. True if it was away.
+    /// Drops the sample of the task. Returns true if there was one.
     pub(crate) fn remove(&mut self, tid: u32) -> bool {
         let Some(held) = self.by_tid.remove(&tid) else { return false };
         self.ages.remove(&held.age);
@@ -63,8 +64,8 @@ impl SwitchedOut {
         true
     }
 
-    /// The sample of a task that is away, at another time, ns. `period` makes its period of when the task
-    /// left its CPU.
+    /// The sample of a task that is off the CPU, changed to this time, ns. `period` computes its period from
+    /// the time when the task left its CPU, ns.
     pub(crate) fn sample_at(
         &self,
         tid: u32,
@@ -79,17 +80,18 @@ impl SwitchedOut {
         Some(bytes)
     }
 
-    /// Tasks that are away.
+    /// The number of tasks that are off the CPU.
     pub(crate) fn len(&self) -> usize {
         self.by_tid.len()
     }
 
-    /// Says what was let go.
+    /// Reports the number of samples that were dropped to limit the memory.
     pub(crate) fn report(&self, report: &mut Report) {
         if self.forgotten > 0 {
             let samples = counted(self.forgotten, "sched_switch sample was", "sched_switch samples were");
             let mib = HELD_MAX >> 20;
-            let what = format!("{samples} forgotten, because those of all tasks take more than {mib} MiB");
+            let what =
+                format!("{samples} dropped, because those of all tasks would take more than {mib} MiB");
             report.say(Level::Loss, what);
         }
     }

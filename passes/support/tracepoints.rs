@@ -1,5 +1,4 @@
-//! Which events of a recording are which tracepoints of the scheduler, and where the fields of their raw data
-//! lie.
+//! Finds the tracepoints of the scheduler among the events of a recording, and the fields in their raw data.
 
 use std::collections::HashMap;
 
@@ -10,23 +9,24 @@ use perfx_format::tracepoint::{TraceField, TraceFormat};
 use perfx_format::{Feature, Layouts, Record, RecordType, sample_type as st};
 use perfx_pipeline::Session;
 
-/// What a step does with the samples of an event.
+/// An event that is a tracepoint of the scheduler, with its role in a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Tracepoint<R> {
     pub(crate) role: R,
-    /// Those fields of its raw data that the role needs.
+    /// The fields of its raw data that the role needs.
     fields: [Option<TraceField>; FIELDS],
 }
 
 /// The most fields that a role needs.
 const FIELDS: usize = 2;
 
-/// A role of an event, by its tracepoint.
+/// What a step uses the samples of an event for, depending on the tracepoint.
 pub(crate) trait Role: Copy + 'static {
-    /// The role of this tracepoint of system `sched`, and the fields that must be in its format.
+    /// The role of the tracepoint with this name in system `sched`, and the fields that its format must
+    /// contain.
     fn of(name: &[u8]) -> Option<(Self, &'static [&'static str])>;
 
-    /// Its samples must hold these: bits of `attr.sample_type`.
+    /// The bits of `attr.sample_type` that its event must have.
     fn needs(self) -> u64;
 }
 
@@ -40,16 +40,16 @@ impl<R> Default for Tracepoints<R> {
     }
 }
 
-/// What perf record must be told for the samples to hold these.
+/// Bits of `attr.sample_type`, their names, and how to make perf record set them.
 const RECORDED_BY: [(u64, &str, &str); 4] = [
-    (st::TID, "TID", "perf record always asks for it"),
+    (st::TID, "TID", "perf record always sets this bit"),
     (st::TIME, "TIME", "record with --timestamp"),
     (st::PERIOD, "PERIOD", "record with --period"),
     (st::RAW, "RAW", "record with --raw-samples"),
 ];
 
 impl<R: Role> Tracepoints<R> {
-    /// By the formats in TRACING_DATA, which are also where perf has the names of tracepoints from.
+    /// Finds the tracepoints by the formats in feature TRACING_DATA, from which perf takes their names, too.
     pub(crate) fn of(session: &Session) -> Result<Tracepoints<R>> {
         let section = session.feature(Feature::TRACING_DATA);
         let formats = section.map(|section| trace_formats(section, session.endian)).unwrap_or_default();
@@ -74,7 +74,7 @@ impl<R: Role> Tracepoints<R> {
             for (place, field) in fields.iter_mut().zip(names) {
                 let found = format.field(field);
                 *place = Some(found.with_context(|| {
-                    format!("{}: feature TRACING_DATA says nothing of its field `{field}`", name())
+                    format!("{}: feature TRACING_DATA does not describe its field `{field}`", name())
                 })?);
             }
             found.push(Some(Tracepoint { role, fields }));
@@ -82,12 +82,12 @@ impl<R: Role> Tracepoints<R> {
         Ok(Tracepoints(found))
     }
 
-    /// Some event has a role of these.
+    /// True if the role of any event satisfies the predicate.
     pub(crate) fn any(&self, is_meant: impl Fn(R) -> bool) -> bool {
         self.0.iter().flatten().any(|tracepoint| is_meant(tracepoint.role))
     }
 
-    /// Of the event of this record, if it is a sample.
+    /// The tracepoint of this record, if it is a sample of one with a role.
     pub(crate) fn get(&self, record: &Record<'_>, layouts: &Layouts) -> Option<Tracepoint<R>> {
         let event = layouts.event_of(record).filter(|_| record.kind() == RecordType::SAMPLE)?;
         *self.0.get(event)?
@@ -101,6 +101,6 @@ impl<R> Tracepoint<R> {
         let raw = Sample::parse(sample, layout)?.raw.unwrap_or_default();
         let field = self.fields.get(number).copied().flatten();
         let value = field.and_then(|field| field.number(raw, sample.endian()));
-        value.ok_or_else(|| sample.error("its raw data is shorter than TRACING_DATA says").into())
+        value.ok_or_else(|| sample.error("its raw data is too short for its format in TRACING_DATA").into())
     }
 }

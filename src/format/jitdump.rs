@@ -1,31 +1,38 @@
-//! A jitdump, the file in which a JIT compiler tells perf what code it made: a reader that nothing in the file can stop, and a writer.
+//! Reads and writes jitdumps, the files in which JIT compilers describe the code that they generate. The
+//! reader skips damaged parts and continues.
 //!
-//! Source: tools/perf/Documentation/jitdump-specification.txt, tools/perf/util/jitdump.h, and the files of V8, CPython, PHP, Erlang, wasmtime and LLVM.
+//! Source: tools/perf/Documentation/jitdump-specification.txt, tools/perf/util/jitdump.h, and files written
+//! by V8, CPython, PHP, Erlang, wasmtime and LLVM.
 //!
-//! All integers are in the byte order that the magic tells. The header:
+//! The magic number determines the byte order of all integers. The header:
 //!
 //! | byte | |
 //! |---|---|
 //! | 0 | u32 magic `0x4A695444`, `DTiJ` in a little-endian file |
-//! | 4 | u32 version: 1, also of those who write what the specification calls version 2 |
+//! | 4 | u32 version: 1, even from writers of what the specification calls version 2 |
 //! | 8 | u32 size of the header, 40 or more |
 //! | 12 | u32 `e_machine` of ELF; 0 from CPython |
 //! | 16 | u32 padding, 0xDEADBEEF from V8 |
-//! | 20 | u32 pid, as the process sees it itself |
-//! | 24 | u64 time of creation, of whatever clock the writer likes |
+//! | 20 | u32 pid, in the pid namespace of the process |
+//! | 24 | u64 time of creation, of an unspecified clock |
 //! | 32 | u64 flags: bit 0 [`ARCH_TIMESTAMP`] |
 //!
-//! Records follow one another without padding, so that nothing is aligned. Each begins with u32 id, u32 size with this prefix, u64 time:
+//! Records follow one another without padding, so nothing is aligned. Each begins with a prefix: u32 id, u32
+//! size including the prefix, u64 time.
 //!
-//! | id | | from byte 16 on |
+//! | id | name | from byte 16 on |
 //! |---|---|---|
-//! | 0 | LOAD | u32 pid, u32 tid, u64 vma, u64 address, u64 size of the code, u64 index, name with NUL, the code |
+//! | 0 | LOAD | u32 pid, u32 tid, u64 vma, u64 address, u64 code size, u64 index, name with NUL, code |
 //! | 1 | MOVE | u32 pid, u32 tid, u64 vma, u64 old address, u64 new address, u64 size, u64 index |
-//! | 2 | DEBUG_INFO | u64 address of the code, u64 count, then per entry u64 address, u32 line, u32 column, file name with NUL; padding |
+//! | 2 | DEBUG_INFO | u64 address of the code, u64 number of entries, entries; padding |
 //! | 3 | CLOSE | nothing |
-//! | 4 | UNWINDING_INFO | u64 size of both, u64 size of `.eh_frame_hdr`, u64 mapped size, `.eh_frame` and `.eh_frame_hdr`; padding |
+//! | 4 | UNWINDING_INFO | u64 data size, u64 size of `.eh_frame_hdr`, u64 mapped size, data; padding |
 //!
-//! DEBUG_INFO and UNWINDING_INFO belong to the next LOAD. A CLOSE ends what one writer has to say; others may go on in the same file.
+//! An entry of DEBUG_INFO: u64 address, u32 line, u32 column, file name with NUL. The data of UNWINDING_INFO:
+//! `.eh_frame` and `.eh_frame_hdr`, in either order.
+//!
+//! DEBUG_INFO and UNWINDING_INFO belong to the next LOAD. CLOSE is the last record of one writer; other
+//! writers may append to the same file.
 
 mod writer;
 
@@ -39,80 +46,82 @@ const HEADER_SIZE: usize = 40;
 
 const PREFIX_SIZE: usize = 16;
 
-/// Of a LOAD, before its name.
+/// The size of a LOAD up to its name, bytes.
 const LOAD_SIZE: usize = 56;
 
 const MOVE_SIZE: usize = 64;
 
-/// Of a DEBUG_INFO, before its entries.
+/// The size of a DEBUG_INFO up to its entries, bytes.
 const DEBUG_INFO_SIZE: usize = 32;
 
-/// Of an entry of a DEBUG_INFO, before its name.
+/// The size of an entry of a DEBUG_INFO up to its file name, bytes.
 const ENTRY_SIZE: usize = 16;
 
-/// Of an UNWINDING_INFO, before its data.
+/// The size of an UNWINDING_INFO up to its data, bytes.
 const UNWINDING_INFO_SIZE: usize = 40;
 
-/// Bit 0 of the header's flags: times are those of the processor's counter (x86: `rdtsc`), not those of CLOCK_MONOTONIC.
+/// Bit 0 of the header's flags: times are values of the processor's counter (x86: `rdtsc`), not of
+/// CLOCK_MONOTONIC.
 pub const ARCH_TIMESTAMP: u64 = 1;
 
-/// What stands in the header's padding where V8 wrote the file.
+/// The padding in the header of files that V8 writes.
 const V8_PADDING: u32 = 0xDEAD_BEEF;
 
-/// The file name of an entry that has the same one as the entry before it.
+/// The file name of an entry with the same file as the entry before it.
 const SAME_NAME: &[u8] = &[0xff];
 
-/// The header.
+/// The header of a jitdump.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// Of all integers in the file.
+    /// The byte order of all integers in the file.
     pub endian: Endian,
-    /// `e_machine` of ELF; 0 where the writer does not say it.
+    /// `e_machine` of ELF; 0 if the writer left it out.
     pub machine: u32,
-    /// V8 wrote it.
+    /// True if V8 wrote the file.
     pub is_of_v8: bool,
-    /// The process, as it sees itself.
+    /// The pid of the writer, in its own pid namespace.
     pub pid: u32,
-    /// When the file was made, of whatever clock the writer likes.
+    /// The time at which the file was created, of an unspecified clock.
     pub time: u64,
-    /// [`ARCH_TIMESTAMP`].
+    /// 0 or [`ARCH_TIMESTAMP`].
     pub flags: u64,
 }
 
 impl Header {
-    /// The header of a file, and where its first record is.
+    /// Parses the header; also returns the offset of the first record.
     fn read(bytes: &[u8]) -> Result<(Header, usize)> {
         let endian = match bytes.get(..4) {
             Some(magic) if *magic == MAGIC.to_le_bytes() => Endian::Little,
             Some(magic) if *magic == MAGIC.to_be_bytes() => Endian::Big,
-            _ => return Err(Error::at(0, "this is not a jitdump: its first bytes are others")),
+            _ => return Err(Error::at(0, "not a jitdump: the magic number is missing")),
         };
         let cut_short = || Error::at(0, "the header of the jitdump is cut short");
         let mut fields = Cursor::new(bytes.get(4..HEADER_SIZE).ok_or_else(cut_short)?, endian);
         let [version, size, machine, padding, pid] = [(); 5].map(|()| fields.u32().unwrap_or(0));
         let [time, flags] = [(); 2].map(|()| fields.u64().unwrap_or(0));
         if version > 1 {
-            return Err(Error::at(4, format!("version {version} of jitdump is not known")));
+            return Err(Error::at(4, format!("unknown jitdump version {version}")));
         }
         if flags & !ARCH_TIMESTAMP != 0 {
-            return Err(Error::at(32, format!("flags {flags:#x} of jitdump are not known")));
+            return Err(Error::at(32, format!("unknown jitdump flags {flags:#x}")));
         }
         let size = size as usize;
         if size < HEADER_SIZE || size > bytes.len() {
-            return Err(Error::at(8, format!("the header of the jitdump can't have a size of {size} bytes")));
+            return Err(Error::at(8, format!("impossible size of the jitdump header: {size} bytes")));
         }
         Ok((Header { endian, machine, is_of_v8: padding == V8_PADDING, pid, time, flags }, size))
     }
 }
 
-/// A jitdump.
+/// A jitdump to read.
 ///
 /// ```
 /// use perfx_format::Endian;
 /// use perfx_format::jitdump::{Body, Dump, LoadToWrite, Writer};
 ///
 /// let mut writer = Writer::new(Endian::Little, 62, 4711);
-/// writer.load(5, &LoadToWrite { pid: 4711, tid: 4711, address: 0x7000, index: 1, name: b"fib", code: &[0xc3] });
+/// let (pid, tid) = (4711, 4711);
+/// writer.load(5, &LoadToWrite { pid, tid, address: 0x7000, index: 1, name: b"fib", code: &[0xc3] });
 /// let bytes = writer.into_bytes();
 ///
 /// let dump = Dump::new(&bytes)?;
@@ -125,22 +134,22 @@ impl Header {
 pub struct Dump<'a> {
     bytes: &'a [u8],
     first: usize,
-    /// What it begins with.
+    /// The header of the file.
     pub header: Header,
 }
 
 impl<'a> Dump<'a> {
-    /// Of all bytes of the file.
+    /// Parses the header of a jitdump. `bytes` is the whole file.
     ///
     /// # Errors
     ///
-    /// There is no header, or one of a later version.
+    /// The header is missing or invalid, or has an unknown version or unknown flags.
     pub fn new(bytes: &'a [u8]) -> Result<Dump<'a>> {
         let (header, first) = Header::read(bytes)?;
         Ok(Dump { bytes, first, header })
     }
 
-    /// All records, in the order of the file.
+    /// Iterates over all records, in the order of the file.
     pub fn records(&self) -> Records<'a> {
         Records {
             bytes: self.bytes,
@@ -153,55 +162,55 @@ impl<'a> Dump<'a> {
     }
 }
 
-/// A record.
+/// A record of a jitdump.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
-    /// Where it begins, bytes from the start of the file.
+    /// Its offset in the file, bytes.
     pub offset: usize,
-    /// ns of CLOCK_MONOTONIC, or with [`ARCH_TIMESTAMP`] of the processor's counter.
+    /// Its time: ns of CLOCK_MONOTONIC, or with [`ARCH_TIMESTAMP`] the value of the processor's counter.
     pub time: u64,
-    /// What it says.
+    /// Its contents.
     pub body: Body<'a>,
 }
 
-/// What a record says.
+/// The contents of a record.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Body<'a> {
-    /// Code was made.
+    /// Code was generated.
     Load(Load<'a>),
     /// Code was moved.
     Move(Move),
     /// The source lines of the code that is loaded next.
     DebugInfo(DebugInfo<'a>),
-    /// A writer has come to its end.
+    /// The last record of a writer.
     Close,
-    /// What is needed to unwind the code that is loaded next.
+    /// The unwind data of the code that is loaded next.
     UnwindingInfo(UnwindingInfo<'a>),
-    /// A record that this reader does not know, by its id.
+    /// A record with an unknown id.
     Unknown(u32),
 }
 
-/// Code that was made.
+/// A LOAD record: code that was generated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Load<'a> {
-    /// The process; another one than in the header where a child goes on writing.
+    /// The pid of the process. It differs from that in the header if a forked child continues the dump.
     pub pid: u32,
-    /// The thread, or whatever the writer has in place of its number.
+    /// The tid of the thread, or whatever the writer uses instead.
     pub tid: u32,
-    /// Of its first byte.
+    /// The address of its first byte.
     pub address: u64,
-    /// Bytes it takes in memory.
+    /// Its size in memory, bytes.
     pub size: u64,
-    /// What MOVE calls it by.
+    /// The index by which MOVE records refer to it.
     pub index: u64,
-    /// What it is called.
+    /// Its name.
     pub name: &'a [u8],
-    /// The code: `size` bytes, or none where the writer left them out.
+    /// The machine code: `size` bytes, or empty if the writer left it out.
     pub code: &'a [u8],
 }
 
-/// Code that was moved.
+/// A MOVE record: code that was moved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the names are those of the table above")]
 pub struct Move {
@@ -213,32 +222,33 @@ pub struct Move {
     pub index: u64,
 }
 
-/// Source lines of code.
+/// A DEBUG_INFO record: the source lines of code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DebugInfo<'a> {
-    /// The code's first byte.
+    /// The address of the first byte of the code.
     pub address: u64,
-    /// Number of entries that it says it has.
+    /// The number of entries according to the record.
     pub count: u64,
     entries: &'a [u8],
     endian: Endian,
 }
 
-/// From where on code is of a line.
+/// The source line of the code from an address on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Line<'a> {
-    /// The first byte of the code.
+    /// The address of the first byte of the code.
     pub address: u64,
-    /// The line; 0 where there is none.
+    /// The line number; 0 if there is none.
     pub line: u32,
-    /// The column; 0 where there is none.
+    /// The column number; 0 if there is none.
     pub column: u32,
-    /// The source file.
+    /// The name of the source file.
     pub file: &'a [u8],
 }
 
 impl<'a> DebugInfo<'a> {
-    /// The entries, as far as there are any: each file name ends with its NUL.
+    /// Iterates over the entries, up to the first that is incomplete. File names are assumed to end with
+    /// their first NUL.
     pub fn lines(&self) -> impl Iterator<Item = Line<'a>> + use<'a> {
         let mut fields = Cursor::new(self.entries, self.endian);
         let (mut left, mut last) = (self.count, &[][..]);
@@ -252,8 +262,9 @@ impl<'a> DebugInfo<'a> {
         })
     }
 
-    /// The entries, if they are all of the same size and all of their addresses belong to the code. V8 writes file names that it has freed already,
-    /// with NULs in them, and only their length is right: then `file` is all that stands in the place of the name.
+    /// The entries, if all have the same size and `is_of_code` accepts all of their addresses. V8 writes file
+    /// names that it has already freed and that contain NULs, so only their lengths are right. In this case
+    /// `file` is everything at the position of the name, without trailing NULs.
     pub fn lines_of_one_size(&self, is_of_code: impl Fn(u64) -> bool) -> Option<Vec<Line<'a>>> {
         let (len, count) = (self.entries.len(), usize::try_from(self.count).ok().filter(|&count| count > 0)?);
         // Less than 8 bytes of padding follow.
@@ -271,19 +282,20 @@ impl<'a> DebugInfo<'a> {
     }
 }
 
-/// What is needed to unwind code.
+/// An UNWINDING_INFO record: the unwind data of code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UnwindingInfo<'a> {
-    /// `.eh_frame`, in whichever order the writer has put them.
+    /// The contents of `.eh_frame`.
     pub eh_frame: &'a [u8],
-    /// `.eh_frame_hdr`.
+    /// The contents of `.eh_frame_hdr`, which writers put before or after `.eh_frame`.
     pub eh_frame_hdr: &'a [u8],
-    /// Bytes of both that the process has mapped behind the code.
+    /// The number of bytes of both sections that the process has mapped after the code.
     pub mapped_size: u64,
 }
 
 impl<'a> UnwindingInfo<'a> {
-    /// The specification has `.eh_frame_hdr` first, and so has LLVM; V8, CPython and perf have it last.
+    /// Splits the data. The specification and LLVM put `.eh_frame_hdr` first; V8, CPython and perf put it
+    /// last.
     fn new(data: &'a [u8], header_size: usize, mapped_size: u64) -> Option<UnwindingInfo<'a>> {
         let (last, rest) = (data.len().checked_sub(header_size)?, data.get(header_size..)?);
         let (eh_frame, eh_frame_hdr) = if begins_header(data) && !begins_header(data.get(last..)?) {
@@ -295,42 +307,44 @@ impl<'a> UnwindingInfo<'a> {
     }
 }
 
-/// Version 1 of `.eh_frame_hdr`, then three encodings of pointers: no CIE has such a length.
+/// True if the data begins like `.eh_frame_hdr`, with version 1 and three pointer encodings. As the length of
+/// a CIE, these bytes would be too large.
 fn begins_header(data: &[u8]) -> bool {
     let encoded = |byte: u8| byte == 0xff || byte & 0xf <= 0xc && byte & 0x70 <= 0x50;
     matches!(data, [1, rest @ ..] if rest.len() >= 3 && rest[..3].iter().all(|&byte| encoded(byte) && byte != 0))
 }
 
-/// What of a jitdump could not be read.
+/// The parts of a jitdump that could not be read.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Damage {
-    /// Records of which only a part is there, or whose sizes contradict one another.
+    /// The number of records that are incomplete, or whose sizes contradict each other.
     pub broken: u64,
-    /// Bytes of these.
+    /// The number of bytes that were skipped because of broken records.
     pub skipped: u64,
-    /// Records of an id that is not known.
+    /// The number of records with an unknown id.
     pub unknown: u64,
-    /// Bytes at the end that are the beginning of a record. A file that is still being written has some.
+    /// The size of an incomplete record at the end of the file, bytes. A file that is still being written may
+    /// have one.
     pub unfinished: u64,
 }
 
-/// The records of a jitdump. Behind one that is broken they go on with the next that is whole.
+/// An iterator over the records of a jitdump. After a broken record it continues with the next intact one.
 #[derive(Clone, Debug)]
 pub struct Records<'a> {
     bytes: &'a [u8],
     endian: Endian,
     at: usize,
-    /// Of the first record.
+    /// The earliest time so far.
     earliest: Option<u64>,
-    /// Of those so far.
+    /// The latest time so far.
     latest: u64,
     damage: Damage,
 }
 
-/// No specification will ever have so many kinds of records.
+/// The highest id that is accepted for a record of an unknown kind.
 const HIGHEST_ID: u32 = 0xff;
 
-/// The front of a record.
+/// The prefix of a record.
 #[derive(Clone, Copy)]
 struct Prefix {
     id: u32,
@@ -338,14 +352,15 @@ struct Prefix {
     time: u64,
 }
 
-/// One day: no two records of a file that follow each other are that far apart, of either clock.
+/// The most by which the time of a record may exceed the times of all records before it: one day in ns.
+/// Values of the processor's counter have the same limit.
 const LONG: u64 = 86_400_000_000_000;
 
-/// Records of one writer may be out of order by so much, 10 s.
+/// The most by which the time of a record may fall below the times of all records before it: 10 s in ns.
 const DISORDER: u64 = 10_000_000_000;
 
 impl<'a> Records<'a> {
-    /// What could not be read so far.
+    /// The parts that could not be read so far.
     pub fn damage(&self) -> Damage {
         self.damage
     }
@@ -355,7 +370,8 @@ impl<'a> Records<'a> {
         Some(Prefix { id: fields.u32()?, size: fields.u32()? as usize, time: fields.u64()? })
     }
 
-    /// A record may begin there: what looks at one in a constant number of steps says so.
+    /// True if a record may begin at this offset; with `known_only`, only one with a known id. Takes constant
+    /// time.
     fn is_plausible(&self, at: usize, known_only: bool) -> bool {
         let Some(Prefix { id, size, time }) = self.prefix(at) else { return false };
         let Some(record) = at.checked_add(size).and_then(|end| self.bytes.get(at..end)) else { return false };
@@ -378,20 +394,21 @@ impl<'a> Records<'a> {
         has_body && self.is_time(time)
     }
 
-    /// A record that follows those so far may have this time.
+    /// True if the next record may have this time.
     fn is_time(&self, time: u64) -> bool {
         let Some(earliest) = self.earliest else { return true };
         (earliest.saturating_sub(DISORDER)..=self.latest.saturating_add(LONG)).contains(&time)
     }
 
-    /// Nothing speaks against a record that ends there: another one follows, or the front of one that is not finished.
+    /// True if a record may end at this offset: the next record follows, or an incomplete one at the end of
+    /// the file.
     fn may_end(&self, at: usize) -> bool {
         let left = self.bytes.len().saturating_sub(at);
         let unfinished = |next: Prefix| next.id <= 4 && next.size > left && self.is_time(next.time);
         left < PREFIX_SIZE || self.is_plausible(at, false) || self.prefix(at).is_some_and(unfinished)
     }
 
-    /// The first place from `from` on, and before `until`, where a record begins for certain.
+    /// The first offset in `from..until` where a record with a known id begins.
     fn next_certain(&self, from: usize, until: usize) -> Option<usize> {
         (from..until.min(self.bytes.len())).find(|&at| self.is_plausible(at, true))
     }
@@ -413,7 +430,7 @@ impl<'a> Records<'a> {
                 let (address, size, index) = (fields.u64()?, fields.u64()?, fields.u64()?);
                 let name = until_nul(fields.rest());
                 fields.bytes(name.len() + 1)?;
-                // A writer without the code may leave it out, but half of it is not there on purpose.
+                // A writer may leave the code out, but a part of the code means that the record is cut short.
                 let code = if fields.rest().is_empty() { &[] } else { fields.bytes(left(&fields, size)?)? };
                 Body::Load(Load { pid, tid, address, size, index, name, code })
             }
@@ -464,7 +481,7 @@ impl<'a> Iterator for Records<'a> {
                 }
                 continue;
             };
-            // A record that is not followed by one may have been cut short, and hold others.
+            // If no record follows, this one may be cut short, and its size may cover later records.
             if !self.may_end(end)
                 && let Some(next) = self.next_certain(at + 1, end)
             {

@@ -1,32 +1,34 @@
-//! Which functions go into one image: those that lie near together; and which of them lie where another one had been.
+//! Groups functions that are close together in memory into arenas, one image for each, and finds the
+//! functions that were loaded over older ones.
 
 use std::collections::BTreeMap;
 
 use crate::Function;
 
-/// Functions that lie near together.
+/// Functions that are close together in memory and go into one image.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Arena {
-    /// In the order of time.
+    /// The functions, in the order in which they were loaded.
     pub members: Vec<Member>,
 }
 
 /// A function of an arena.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Member {
-    /// Which.
+    /// The index of the function in the list passed to [`arenas`].
     pub function: u32,
-    /// Another function lay there before, or in a part of its place.
+    /// True if the function overlaps memory in which an earlier function was loaded.
     pub reuses: bool,
 }
 
-/// A hole of so many bytes never ends an arena.
+/// A gap of at most this many bytes never ends an arena.
 const HOLE: u64 = 1 << 20;
 
-/// An arena takes at most so many bytes of memory: `.eh_frame_hdr` says distances in 31 bits.
+/// The most bytes of memory that an arena spans: distances in `.eh_frame_hdr` are signed 32-bit numbers.
 const ARENA_MAX: u64 = 1 << 30;
 
-/// All functions, by arena, in the order of addresses. A function that a dump has again while it still lies there is left out.
+/// Groups all functions into arenas, in the order of their addresses. If the dump repeats a function that is
+/// still in place, the repetition is left out.
 pub fn arenas(functions: &[Function<'_>]) -> Vec<Arena> {
     let mut order: Vec<u32> = (0..functions.len() as u32).collect();
     order.sort_by_key(|&number| functions[number as usize].address);
@@ -51,12 +53,12 @@ pub fn arenas(functions: &[Function<'_>]) -> Vec<Arena> {
     arenas
 }
 
-/// An arena to which functions are added in the order of their addresses.
+/// An arena under construction, to which functions are added in the order of their addresses.
 struct Begun {
     start: u64,
-    /// Behind the last byte that the dump has.
+    /// The end address of the code whose bytes are in the dump.
     end: u64,
-    /// Of code that the dump has.
+    /// The number of bytes of code in the dump.
     bytes: u64,
     members: Vec<u32>,
 }
@@ -70,7 +72,7 @@ impl Begun {
 
     fn arena(mut self, functions: &[Function<'_>]) -> Arena {
         self.members.sort_unstable_by_key(|&number| (functions[number as usize].time, number));
-        // By their first byte: the places that were ever taken, and who has them now.
+        // By start address: the ranges that were ever used, and the functions that are there now.
         let (mut taken, mut current) = (BTreeMap::new(), BTreeMap::<u64, (u64, u32)>::new());
         let mut members = Vec::new();
         for number in self.members {
@@ -98,7 +100,7 @@ impl Begun {
 }
 
 impl Arena {
-    /// An arena for each function.
+    /// Splits the arena into one arena for each function.
     pub fn into_functions(self) -> impl Iterator<Item = Arena> {
         self.members.into_iter().map(|member| Arena { members: vec![member] })
     }

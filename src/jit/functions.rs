@@ -1,4 +1,5 @@
-//! The functions of a jitdump: each LOAD and MOVE with what the records before it say of it.
+//! The functions of a jitdump: each LOAD or MOVE, with the DEBUG_INFO and UNWINDING_INFO records that belong
+//! to it.
 
 use std::collections::HashMap;
 
@@ -9,50 +10,53 @@ use perfx_format::jitdump::{Body, Damage, DebugInfo, Dump, Header, Load, Unwindi
 pub struct Functions<'a> {
     /// The header of the dump.
     pub header: Header,
-    /// In the order of the dump.
+    /// The functions, in the order of the dump.
     pub list: Vec<Function<'a>>,
-    /// What of the dump could not be read.
+    /// The parts of the dump that could not be read.
     pub damage: Damage,
-    /// Functions at addresses, or of sizes, that no code has, and MOVE records of functions that were never loaded.
+    /// The number of functions with an impossible address or size, and of MOVE records of functions that were
+    /// never loaded.
     pub impossible: u64,
 }
 
-/// Code at an address from a moment on.
+/// A function at one address, from one time on.
 #[derive(Clone, Debug)]
 pub struct Function<'a> {
-    /// When, of the dump's clock.
+    /// The time at which it was loaded at, or moved to, this address, in the dump's clock.
     pub time: u64,
-    /// The process.
+    /// The process that contains it.
     pub pid: u32,
-    /// The first byte.
+    /// The address of its first byte.
     pub address: u64,
-    /// Bytes; not 0, and `address` and all of it can be added up.
+    /// Its size in bytes, which is not 0; `address + size` does not overflow.
     pub size: u64,
-    /// What the dump calls it.
+    /// The index by which MOVE records refer to it.
     pub index: u64,
-    /// What it is called.
+    /// Its name.
     pub name: &'a [u8],
-    /// Its bytes; none where the dump does not have them.
+    /// Its machine code; empty if the dump does not contain it.
     pub code: &'a [u8],
     pub(crate) lines: Option<Box<DebugInfo<'a>>>,
     pub(crate) unwinding: Option<Box<UnwindingInfo<'a>>>,
-    /// Where it was when the dump said its lines.
+    /// The address at which it was loaded, on which the addresses in `lines` are based. A MOVE does not
+    /// change it.
     pub(crate) loaded_at: u64,
 }
 
-/// Code of which the dump holds no bytes is not larger.
+/// The largest size that is accepted for a function whose code is not in the dump, bytes.
 const SIZE_WITHOUT_CODE: u64 = 16 << 20;
 
-/// A longer name than the 64 KiB that a record of perf.data can hold helps nobody.
+/// Longer names are cut to this many bytes: a record of perf.data, which has at most 64 KiB, could not hold
+/// them.
 const NAME_MAX: usize = 0xff00;
 
 impl Function<'_> {
-    /// The address behind it.
+    /// The address after its last byte.
     pub fn end(&self) -> u64 {
         self.address + self.size
     }
 
-    /// The same code under the same name, at the same place.
+    /// True if both have the same code, name and address.
     pub(crate) fn is_again(&self, other: &Function<'_>) -> bool {
         let place = |function: &Function<'_>| (function.address, function.size);
         place(self) == place(other) && self.name == other.name && self.code == other.code
@@ -60,12 +64,12 @@ impl Function<'_> {
 }
 
 impl<'a> Functions<'a> {
-    /// All functions of a dump.
+    /// Collects all functions of a dump.
     pub fn of(dump: &Dump<'a>) -> Functions<'a> {
         let mut functions =
             Functions { header: dump.header, list: Vec::new(), damage: Damage::default(), impossible: 0 };
         let (mut lines, mut unwinding) = (None, None);
-        // By process and index, which of them was loaded last.
+        // By pid and index: the function that was loaded last.
         let mut loaded = HashMap::new();
         let mut records = dump.records();
         for record in records.by_ref() {
@@ -101,7 +105,7 @@ impl<'a> Functions<'a> {
     }
 
     fn add(&mut self, function: Function<'a>) -> bool {
-        // A writer may say that it made nothing.
+        // Some writers record functions without code.
         if function.size == 0 {
             return false;
         }

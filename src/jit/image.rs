@@ -1,17 +1,18 @@
-//! An ELF image of an arena, which mirrors memory.
+//! Lays out and writes the ELF image of an arena, which mirrors the layout of the code in memory.
 //!
-//! | place in the file, which is the address in the image, too | |
+//! | file offset, equal to the address in the image | contents |
 //! |---|---|
 //! | 0 | ELF header, program headers |
-//! | 0x200 | build-id |
-//! | 0x1000 + distance from the arena's first page | code |
-//! | the next page | code that was loaded where other code had been, one function after the other |
-//! | the next page | `.eh_frame`, `.eh_frame_hdr`: up to here the image is to be mapped |
-//! | behind it | `.debug_line`, `.debug_info`, `.debug_abbrev`, symbols |
+//! | 0x200 | build-id note |
+//! | 0x1000 + distance from the arena's first page | code, as in memory (the mirrored code) |
+//! | next page | code that was loaded over older code, one function after another |
+//! | next page | `.eh_frame`, `.eh_frame_hdr`; the mapped part of the image ends here |
+//! | after that | `.debug_line`, `.debug_info`, `.debug_abbrev`, symbols |
 //!
-//! libunwind looks the search table up through addresses of the process, and takes the lowest mapping of a file for its first byte; libdw takes the
-//! start of a mapping less its offset in the file. Both are right only where one mapping begins at the first byte of the file and everything that is
-//! needed to unwind lies at the same distance from memory.
+//! libunwind reads the search table at addresses in the process, and assumes that the lowest mapping of a
+//! file begins at file offset 0. libdw takes the start of a mapping minus its file offset as the load
+//! address. Both are right only if one mapping begins at file offset 0 and contains both the code and the
+//! unwind data.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Seek as _, SeekFrom, Write as _};
@@ -32,19 +33,19 @@ use crate::{Arena, Function, Functions};
 
 const PAGE: u64 = 0x1000;
 
-/// Where the code begins.
+/// The file offset of the code.
 const TEXT: u64 = PAGE;
 
-/// Where the build-id's note is.
+/// The file offset of the build-id note.
 const NOTE: u64 = 0x200;
 
-/// The size of that note: 12 bytes of numbers, `GNU` with its NUL, 20 bytes of id.
+/// The size of the build-id note in bytes: a header of 12, `GNU` with its NUL, and an id of 20.
 const NOTE_SIZE: u64 = 36;
 
-/// A place behind the mirror is a multiple of it, as compilers align functions.
+/// The alignment of functions after the mirrored code, in bytes: the usual one of compilers.
 const FUNCTION_ALIGNMENT: u64 = 16;
 
-/// Of which machine the code is.
+/// The architecture and byte order of the code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Target {
     machine: u16,
@@ -53,7 +54,8 @@ pub struct Target {
 }
 
 impl Target {
-    /// As the header of a dump says; where it does not say the machine, as the name of the architecture does (`x86_64`, `aarch64`).
+    /// The target according to the header of a dump. If the header has no machine, the name of the
+    /// architecture (`x86_64`, `aarch64`) decides.
     pub fn of(header: Header, arch: Option<&str>) -> Target {
         let Header { machine, endian, is_of_v8, .. } = header;
         let named = || {
@@ -83,35 +85,36 @@ impl Target {
     }
 }
 
-/// An image.
+/// The ELF image of an arena.
 #[derive(Debug)]
 pub struct Image<'f, 'a> {
     target: Target,
-    /// The address of its first byte, if its code were where it was first loaded. Before the first page of memory where that is negative.
+    /// The address to which file offset 0 corresponds, with the code where it was first loaded. It wraps
+    /// around if the code is in the first page of memory.
     base: u64,
-    /// Functions and their places, in the order of places.
+    /// The functions and their file offsets, in the order of offsets.
     functions: Vec<(u64, &'f Function<'a>)>,
-    /// Behind the last function.
+    /// The file offset of the end of the last function.
     text_end: u64,
-    /// `.eh_frame`, where `.eh_frame_hdr` is, and that.
+    /// `.eh_frame`, the file offset of `.eh_frame_hdr`, and `.eh_frame_hdr`.
     unwind: Option<(Vec<u8>, u64, Vec<u8>)>,
 }
 
-/// What was written.
+/// The build-id and the size of an image that was written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Written {
-    /// The build-id: equal images have equal ones.
+    /// The build-id, a hash of the contents: equal images have equal build-ids.
     pub build_id: [u8; 20],
-    /// Bytes.
+    /// The size of the image, bytes.
     pub len: u64,
 }
 
 impl<'f, 'a> Image<'f, 'a> {
-    /// Of an arena of these functions.
+    /// Lays out the image of an arena of these functions.
     pub fn new(functions: &'f Functions<'a>, arena: &Arena, target: Target) -> Image<'f, 'a> {
         let function = |number: u32| &functions.list[number as usize];
         let mirrored = || arena.members.iter().filter(|member| !member.reuses).map(|m| function(m.function));
-        // A function that reuses a place may be alone in its image.
+        // With one image for each function, the only function may be one that reuses memory.
         let first = mirrored().map(|function| function.address).min().unwrap_or(0);
         let first_page = first / PAGE * PAGE;
         let mirror_end = mirrored().map(|function| function.end() - first_page + TEXT).max().unwrap_or(TEXT);
@@ -126,7 +129,7 @@ impl<'f, 'a> Image<'f, 'a> {
                 placed.push((function.address - first_page + TEXT, function));
             }
         }
-        // Two functions of one place are possible only behind the mirror, where none is empty.
+        // No two offsets are equal: mirrored functions do not overlap, and the others have at least one byte.
         placed.sort_unstable_by_key(|&(place, _)| place);
         let mut unwind = Unwind::new(next.next_multiple_of(PAGE), target.endian, target.is_64());
         placed.iter().for_each(|&(place, function)| unwind.add(function, place));
@@ -134,34 +137,34 @@ impl<'f, 'a> Image<'f, 'a> {
         Image { target, base, functions: placed, text_end: next, unwind: unwind.finish() }
     }
 
-    /// Where in the file an address of the mirror is.
+    /// The file offset of an address in the mirrored code.
     pub fn place_of(&self, address: u64) -> u64 {
         address.wrapping_sub(self.base)
     }
 
-    /// Functions and their places in the file, in the order of places.
+    /// The functions and their file offsets, in the order of offsets.
     pub fn functions(&self) -> &[(u64, &'f Function<'a>)] {
         &self.functions
     }
 
-    /// The address of the first byte of the file, and how many bytes from there on are to be mapped so that code can be unwound: `None` where there
-    /// is nothing to unwind with, or no memory before the code.
+    /// The address at which to map file offset 0, and the number of bytes to map so that the code can be
+    /// unwound. `None` if there is no unwind data, or if there is not enough address space before the code.
     pub fn mapped(&self) -> Option<(u64, u64)> {
         self.unwind.as_ref()?;
         let len = self.load_end().next_multiple_of(PAGE);
         (self.base.checked_add(len).is_some()).then_some((self.base, len))
     }
 
-    /// Behind the last byte that is to be loaded.
+    /// The file offset of the end of the part that is mapped.
     fn load_end(&self) -> u64 {
         self.unwind.as_ref().map_or(self.text_end, |(_, at, header)| at + header.len() as u64)
     }
 
-    /// Writes it into a file, from this place on, behind which there is nothing yet.
+    /// Writes the image into a file, from offset `from` on, which must not be before the end of the file.
     ///
     /// # Errors
     ///
-    /// The file can't be written, or its code is too large for an ELF file of its class.
+    /// The file can't be written, or the code is too large for an ELF file of its class.
     pub fn write(&self, file: &File, from: u64) -> io::Result<Written> {
         let debug = self.debug().map_err(|error| io::Error::other(error.to_string()))?;
         let mut out = BufWriter::with_capacity(1 << 16, file);
@@ -178,10 +181,10 @@ impl<'f, 'a> Image<'f, 'a> {
         Ok(Written { build_id, len })
     }
 
-    /// The sections that say lines; none where no line is known.
+    /// The DWARF sections with the source lines; empty if no function has any.
     fn debug(&self) -> gimli::write::Result<Vec<(&'static str, Vec<u8>)>> {
         let address_size = if self.target.is_64() { 8 } else { 4 };
-        // libdw and binutils of every perf read version 4.
+        // Every perf is built with a libdw or binutils that reads DWARF 4.
         let encoding = Encoding { format: Format::Dwarf32, version: 4, address_size };
         let text = |text: &[u8]| LineString::String(text.to_vec());
         let mut program =
@@ -372,14 +375,14 @@ impl<'f, 'a> Image<'f, 'a> {
     }
 }
 
-/// A file that is written from its front on, and hashed; where it has only zeros for long, nothing is stored.
+/// A file that is written sequentially and hashed. Long runs of zeros become holes.
 struct Sink<'f> {
     out: BufWriter<&'f File>,
-    /// Where the image begins in the file.
+    /// The offset of the image in the file.
     from: u64,
     len: u64,
     hash: Sha1,
-    /// The first that was met.
+    /// The first error.
     error: Option<io::Error>,
 }
 
@@ -399,7 +402,7 @@ impl WritableBuffer for Sink<'_> {
     }
 
     fn write_zeros(&mut self, count: u64) {
-        // Their number, not each of them: a hole may be a thousand times as long as what is around it.
+        // Only the number of zeros is hashed: a hole may be a thousand times as large as the code around it.
         self.hash.update(&count.to_le_bytes());
         self.len += count;
         if self.error.is_some() {

@@ -1,4 +1,5 @@
-//! From the jitdump of a JIT compiler to ELF images with symbols, source lines, unwind data and a build-id.
+//! Converts the jitdump of a JIT compiler into ELF images with symbols, source lines, unwind data and a
+//! build-id.
 //!
 //! ```
 //! use perfx_format::Endian;
@@ -6,7 +7,8 @@
 //! use perfx_jit::{Functions, Image, Target, arenas};
 //!
 //! let mut writer = Writer::new(Endian::Little, 62, 4711);
-//! let load = LoadToWrite { pid: 4711, tid: 4711, address: 0x7f00_0000, index: 0, name: b"fib", code: &[0xc3] };
+//! let (pid, tid) = (4711, 4711);
+//! let load = LoadToWrite { pid, tid, address: 0x7f00_0000, index: 0, name: b"fib", code: &[0xc3] };
 //! writer.load(1_000, &load);
 //! let bytes = writer.into_bytes();
 //!

@@ -1,4 +1,4 @@
-//! The source lines of a function, whatever its writer means by their addresses and whatever has become of the file names.
+//! The source lines of a function, corrected for writers that shift the addresses or damage the file names.
 
 use std::borrow::Cow;
 
@@ -6,24 +6,25 @@ use perfx_format::jitdump::Line;
 
 use crate::Function;
 
-/// From where on code is of a line.
+/// The source line of the code from an offset on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Row<'a> {
-    /// Bytes from the start of the function.
+    /// The offset from the start of the function, bytes.
     pub(crate) at: u64,
     pub(crate) line: u32,
     pub(crate) column: u32,
-    /// Not empty.
+    /// The file name, which is not empty.
     pub(crate) file: Cow<'a, [u8]>,
 }
 
-/// V8 and LLVM's older listener count addresses from the start of the file that perf made of the function, where its header took so many bytes.
+/// The size of an ELF header in bytes, which V8 and the listener of older LLVM versions add to each address:
+/// in the ELF file that perf made of a function, the code followed the header.
 const ELF_HEADER: u64 = 0x40;
 
-/// What V8's garbage collector writes over the front of a name that is freed.
+/// The number of bytes that V8's garbage collector overwrites at the front of a file name that was freed.
 const FREED: usize = 16;
 
-/// The rows of a function, by address; none where what is said makes no sense.
+/// The rows of a function, in the order of offsets, without those that make no sense.
 pub(crate) fn rows<'a>(function: &Function<'a>, is_of_v8: bool) -> Vec<Row<'a>> {
     let Some(info) = &function.lines else { return Vec::new() };
     let (start, size) = (function.loaded_at, function.size);
@@ -53,10 +54,11 @@ pub(crate) fn rows<'a>(function: &Function<'a>, is_of_v8: bool) -> Vec<Row<'a>> 
     lines.into_iter().filter_map(row).collect()
 }
 
-/// A file name whose front is lost: V8 has the whole name in that of the function, `JS:~fib /tmp/fib.js:1:13`.
+/// Restores a file name whose front was overwritten, from the function name: V8's function names contain the
+/// whole file name, as in `JS:~fib /tmp/fib.js:1:13`.
 fn named_as_in<'a>(function: &'a [u8], file: &'a [u8]) -> Cow<'a, [u8]> {
     let rest = file.get(FREED..).unwrap_or_default();
-    // A name that was not freed has no such bytes.
+    // A name that was not freed contains no control characters.
     if !file.iter().any(|&byte| byte < b' ') {
         return Cow::Borrowed(file);
     }

@@ -1,4 +1,4 @@
-//! What is written of crafted dumps is read back by object, addr2line and gimli.
+//! The images of crafted dumps are read back with object, addr2line and gimli.
 
 use std::fs;
 
@@ -15,7 +15,7 @@ fn load<'a>(address: u64, name: &'a str, code: &'a [u8]) -> LoadToWrite<'a> {
     LoadToWrite { pid: 7, tid: 7, address, index: address, name: name.as_bytes(), code }
 }
 
-/// An image as a file, what was said when it was written, and what is to be mapped.
+/// The bytes of an image, the result of writing it, and the address and number of bytes to map.
 type Made = (Vec<u8>, Written, Option<(u64, u64)>);
 
 /// The images of a dump.
@@ -24,7 +24,7 @@ fn images(dump: &[u8]) -> Vec<Made> {
     let images = arenas(&functions.list).into_iter().map(|arena| {
         let image = Image::new(&functions, &arena, Target::of(functions.header, Some("x86_64")));
         let file = tempfile::NamedTempFile::new().unwrap();
-        // Behind others.
+        // Not at the start of the file.
         let written = image.write(file.as_file(), 0x3000).unwrap();
         (fs::read(file.path()).unwrap().split_off(0x3000), written, image.mapped())
     });
@@ -37,7 +37,7 @@ fn only_image(dump: &[u8]) -> Vec<u8> {
     images.remove(0).0
 }
 
-/// Name, place and code of each function.
+/// Name, file offset and code of each function.
 fn symbols(image: &[u8]) -> Vec<(String, u64, Vec<u8>)> {
     let file = object::File::parse(image).unwrap();
     let text = file.section_by_name(".text").unwrap();
@@ -53,7 +53,8 @@ fn named(image: &[u8]) -> Vec<(String, u64)> {
     symbols(image).into_iter().map(|(name, place, _)| (name, place)).collect()
 }
 
-/// An `.eh_frame` as V8 and CPython write it for code of this size: one CIE, one FDE whose address is relative to it behind the code.
+/// An `.eh_frame` as V8 and CPython write it for code of this size: one CIE, and one FDE with a PC-relative
+/// address that is right if the data follows the code.
 fn eh_frame(endian: Endian, size: u32, personality: bool) -> Vec<u8> {
     let word = |value: u32| endian.bytes_u32(value);
     // zR, code 1, data -8, return address 16; CFA = rsp + 8, return address at CFA - 8.
@@ -114,7 +115,7 @@ fn code_far_away_goes_into_an_image_of_its_own() {
     for address in [0x1000_0000, 0x1008_0000, 0x9000_0000, u64::MAX - 9] {
         writer.load(1, &load(address, "f", &[1; 9]));
     }
-    // No code is at the end of all addresses, or has more bytes than there can be.
+    // Code that extends beyond the end of the address space is impossible.
     writer.load(1, &load(u64::MAX - 3, "f", &[1; 9]));
     let bytes = writer.into_bytes();
     let functions = Functions::of(&Dump::new(&bytes).unwrap());
@@ -153,7 +154,7 @@ fn moved_code_is_at_both_places() {
     assert_eq!(named(&only_image(&bytes)), [("f".to_owned(), 0x1000), ("f".to_owned(), 0x1100)]);
 }
 
-/// File and line of places of an image.
+/// File, line and column at file offsets of an image.
 fn lines(image: &[u8], places: &[u64]) -> Vec<Option<(String, u32, u32)>> {
     let file = object::File::parse(image).unwrap();
     let endian = if file.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big };
@@ -178,12 +179,12 @@ fn line(address: u64, line: u32, file: &[u8]) -> Line<'_> {
 fn lines_are_found_by_addr2line() {
     for (endian, machine) in [(Endian::Little, X86_64), (Endian::Big, 22), (Endian::Little, 3)] {
         let mut writer = Writer::new(endian, machine, 7);
-        // Not in order, and with the end mark of Erlang.
+        // Out of order, and with the end marker of Erlang.
         let first = [line(0x5008, 7, b"/src/a.erl"), line(0x5000, 6, &[0xff]), line(0x5010, 0, b"")];
         let first = [first[0], line(0x5000, 6, b"/src/a.erl"), first[2]];
         writer.debug_info(1, 0x5000, &first);
         writer.load(1, &load(0x5000, "a", &[1; 16]));
-        // Of code that never came.
+        // The lines of code that was never loaded.
         writer.debug_info(2, 0x9999, &[line(0x9999, 1, b"b")]);
         writer.load(2, &load(0x5100, "b", &[1; 16]));
         writer.debug_info(3, 0x5200, &[line(0x5200, 90, b"c.erl"), line(0x5201, 100_000, &[0xff])]);
@@ -205,7 +206,8 @@ fn lines_of_v8_lose_the_header_that_it_adds_to_addresses() {
     assert_eq!(found, [6, 7].map(|line| Some(("a.js".to_owned(), line, 4))));
 }
 
-/// The functions of an image that its unwind data is for, and where their frame is by the first and the last byte.
+/// The functions of an image that have unwind data: start, size, and the CFA rules at the first and the last
+/// byte.
 fn frames(image: &[u8]) -> Vec<(u64, u64, [String; 2])> {
     let file = object::File::parse(image).unwrap();
     let endian = if file.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big };
@@ -227,7 +229,7 @@ fn frames(image: &[u8]) -> Vec<(u64, u64, [String; 2])> {
         let gimli::CieOrFde::Fde(fde) = entry else { continue };
         let fde = fde.parse(gimli::EhFrame::cie_from_offset).unwrap();
         let (start, len) = (fde.initial_address(), fde.len());
-        // By the table, as an unwinder finds it.
+        // Looked up in the search table, as an unwinder does.
         let rule = |address| {
             let mut context = UnwindContext::new();
             let cie = gimli::EhFrame::cie_from_offset;

@@ -1,8 +1,9 @@
-//! `.eh_frame` and `.eh_frame_hdr` of an image, made of those that a dump has for each function.
+//! Builds `.eh_frame` and `.eh_frame_hdr` of an image from the unwind data that a dump has for each function.
 //!
-//! A writer counts on the place that perf gives its data: `.eh_frame` behind the code, at the next multiple of 8. An image has one `.eh_frame` for all
-//! functions, so each FDE is written again, with addresses relative to its new place; a CIE that many functions share is written once. Pointers to
-//! personality routines and their data are left out: no profiler calls them.
+//! Writers assume that perf puts `.eh_frame` after the code, at the next multiple of 8. An image has one
+//! `.eh_frame` for all functions, so each FDE is rewritten with addresses relative to its new position, and a
+//! CIE that several functions share is written once. Pointers to personality routines and language-specific
+//! data are left out, because profilers don't use them.
 
 use std::collections::HashMap;
 
@@ -10,41 +11,42 @@ use perfx_format::{Cursor, Endian, until_nul};
 
 use crate::Function;
 
-/// Relative to the place of the pointer itself, 4 bytes with a sign (`DW_EH_PE_pcrel | DW_EH_PE_sdata4`).
+/// A signed 4-byte pointer relative to its own address (`DW_EH_PE_pcrel | DW_EH_PE_sdata4`).
 const PCREL_SDATA4: u8 = 0x1b;
 
-/// Relative to the start of `.eh_frame_hdr`, 4 bytes with a sign (`DW_EH_PE_datarel | DW_EH_PE_sdata4`).
+/// A signed 4-byte pointer relative to the start of `.eh_frame_hdr` (`DW_EH_PE_datarel | DW_EH_PE_sdata4`).
 const DATAREL_SDATA4: u8 = 0x3b;
 
-/// 4 bytes (`DW_EH_PE_udata4`).
+/// An unsigned 4-byte value (`DW_EH_PE_udata4`).
 const UDATA4: u8 = 0x03;
 
-/// Unwind data of an image that is being made.
+/// The unwind data of an image under construction.
 #[derive(Debug)]
 pub(crate) struct Unwind {
     endian: Endian,
     is_64: bool,
-    /// Where `.eh_frame` will be.
+    /// The file offset of `.eh_frame`.
     start: u64,
+    /// `.eh_frame` so far.
     bytes: Vec<u8>,
-    /// Where each CIE is.
+    /// The position in `bytes` of each CIE, by its contents.
     cies: HashMap<Vec<u8>, usize>,
-    /// The first byte of each function, and where its FDE is.
+    /// The file offsets of the code of each FDE and of the FDE itself.
     table: Vec<(u64, u64)>,
 }
 
-/// What of a CIE an FDE needs.
+/// The properties of a CIE on which its FDEs depend.
 #[derive(Clone)]
 struct Cie {
-    /// Where it is written, in `bytes`.
+    /// Its position in `bytes`.
     written: usize,
-    /// How addresses are encoded in its FDEs.
+    /// The encoding of addresses in its FDEs (`DW_EH_PE_*`).
     encoding: u8,
-    /// Its FDEs have a field of augmentation data.
+    /// True if its FDEs have augmentation data.
     augmented: bool,
 }
 
-/// An unsigned number of any length, as it stands there.
+/// Reads an unsigned LEB128 number: its value and its bytes.
 fn uleb<'a>(fields: &mut Cursor<'a>) -> Option<(u64, &'a [u8])> {
     let rest = fields.rest();
     let len = rest.iter().position(|byte| byte & 0x80 == 0)? + 1;
@@ -61,7 +63,7 @@ impl Unwind {
         Unwind { endian, is_64, start, bytes: Vec::new(), cies: HashMap::new(), table: Vec::new() }
     }
 
-    /// Adds what is needed for a function that lies at `place` of the image. What can't be read is left out.
+    /// Adds the unwind data of a function at file offset `place`. Entries that can't be parsed are left out.
     pub(crate) fn add(&mut self, function: &Function<'_>, place: u64) {
         let Some(info) = &function.unwinding else { return };
         let mut cies = HashMap::new();
@@ -93,7 +95,7 @@ impl Unwind {
         }
     }
 
-    /// Takes a CIE from behind its id on; writes it, unless there is one like it.
+    /// Parses the part of a CIE after its id, and writes the CIE unless an equal one was written.
     fn cie(&mut self, mut entry: Cursor<'_>) -> Option<Cie> {
         let version = entry.u8().filter(|&version| matches!(version, 1 | 3))?;
         let augmentation = until_nul(entry.rest());
@@ -115,7 +117,7 @@ impl Unwind {
                         let encoding = data.u8()?;
                         data.bytes(self.pointer_size(encoding)?)?;
                     }
-                    // Of a signal handler; of return addresses that are signed with key B.
+                    // S: a signal frame. B: return addresses are signed with the B key.
                     b'S' | b'B' => letters.push(letter),
                     _ => return None,
                 }
@@ -129,7 +131,7 @@ impl Unwind {
         body.extend([code_alignment, data_alignment, register].concat());
         body.extend([1, PCREL_SDATA4]);
         body.extend(entry.rest());
-        // DW_CFA_nop.
+        // Padded with DW_CFA_nop.
         body.resize(body.len().next_multiple_of(4), 0);
         let written = match self.cies.get(&body) {
             Some(&written) => written,
@@ -143,7 +145,7 @@ impl Unwind {
         Some(Cie { written, encoding, augmented })
     }
 
-    /// Writes an FDE again, which was `at` some place of the function's data.
+    /// Rewrites an FDE that was at position `at` of the function's `.eh_frame`.
     fn fde(
         &mut self,
         function: &Function<'_>,
@@ -151,7 +153,7 @@ impl Unwind {
         (at, cie, mut entry): (usize, &Cie, Cursor<'_>),
         is_only: bool,
     ) -> Option<()> {
-        // Where perf would have put it, from the start of the code on.
+        // The distance from the start of the code at which perf would have put the FDE's address field.
         let here = function.size.checked_next_multiple_of(8)?.wrapping_add(at as u64 + 8);
         let size = self.pointer_size(cie.encoding)?;
         let start = self.pointer(entry.bytes(size)?, cie.encoding)?;
@@ -208,7 +210,8 @@ impl Unwind {
         })
     }
 
-    /// `.eh_frame`, where `.eh_frame_hdr` is, and that; `None` where no function has unwind data.
+    /// Returns `.eh_frame`, the file offset of `.eh_frame_hdr`, and `.eh_frame_hdr`; `None` if no function
+    /// has unwind data.
     pub(crate) fn finish(mut self) -> Option<(Vec<u8>, u64, Vec<u8>)> {
         if self.table.is_empty() {
             return None;

@@ -1,5 +1,5 @@
-//! `inject --jit`: perf names the code of `tests/data/jit` as the programs there named it, whatever form the
-//! recording has, and whatever has become of the jitdumps.
+//! `inject --jit`: perf shows the names that the programs of `tests/data/jit` gave to their code, in any form
+//! of the recording, and in spite of damaged jitdumps.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,7 +16,8 @@ use crate::args;
 use crate::promises::{Holds, Input, chain, kept, run as run_chain};
 use crate::support::{Fixture, Perf, Ran, Stdin, each, perfs, perfx, perfx_with, root, same_bytes, temp};
 
-/// Recordings with the functions that samples hit. All but the last two are of CLOCK_MONOTONIC.
+/// Recordings, and the functions that their samples hit. All but the last one were recorded with
+/// CLOCK_MONOTONIC.
 const RECORDINGS: [(&str, &[&str]); 10] = [
     ("plain", &["first_0", "first_1", "first_2", "second_0", "second_1", "second_2"]),
     ("twice", &["first_0", "first_1", "first_2", "second_0", "second_1", "second_2"]),
@@ -46,7 +47,7 @@ fn inject(input: &Path, output: &Path, more: &[&str]) -> Ran {
     perfx(args)
 }
 
-/// The functions of images that perf finds in samples.
+/// The functions in images to which perf attributes samples.
 fn named(perf: &Perf, recording: &Path) -> BTreeSet<String> {
     let ran = perf.run(
         Stdin::Null,
@@ -119,7 +120,7 @@ fn every_form_gets_the_same_images_and_all_promises_are_kept() {
                         }
                     }
                 }
-                // What was injected once has nothing more to inject.
+                // A second run finds nothing more to inject.
                 let (again, twice) = made(&file, &chain, OutputForm::File);
                 same_bytes("injected twice", &file, &twice)?;
                 if !again.made.is_empty() {

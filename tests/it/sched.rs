@@ -1,5 +1,5 @@
-//! `inject -s` merges sched_stat_* with sched_switch as perf inject does, and where perf can't; `off-cpu`
-//! needs sched_switch alone.
+//! `inject -s` merges sched_stat_* with sched_switch samples as perf inject does, and also in recordings with
+//! which perf inject fails; `off-cpu` needs only sched_switch.
 
 use std::collections::HashMap;
 use std::fs;
@@ -26,7 +26,7 @@ fn crafted(name: &str) -> std::path::PathBuf {
     root().join(format!("tests/data/crafted/{name}.data"))
 }
 
-/// Exit code 3, and a line that says what is lost.
+/// Runs `inject -s`, which must end with exit code 3 and report this loss.
 fn inject(input: &Path, output: &Path, lost: &str) {
     let ran = perfx(args!["inject", "-s", "-f", input, "-o", output]);
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
@@ -60,14 +60,14 @@ fn perf_shows_the_samples_that_perf_inject_makes() {
     );
 }
 
-/// perf inject -s crashes on the one, and writes nothing that can be read of the other.
+/// perf inject -s crashes on recordings in the other byte order, and its output for a pipe can't be read.
 #[test]
 fn samples_are_merged_in_either_byte_order_and_every_form() {
     let folder = temp();
     let out = |name: &str| folder.path().join(name);
     let dump = |path: &Path| -> Vec<String> {
         let text = perfx(args!["dump", "--only", "SAMPLE", path]).text();
-        // Where a record lies differs by form.
+        // The offset of a record depends on the form.
         text.lines()
             .map(|line| line.split_once(' ').map_or(line, |(_, rest)| rest).trim().to_owned())
             .collect()
@@ -134,13 +134,15 @@ fn without_the_events_the_recording_stays_as_it_is() {
     }
 }
 
-/// Bits of `attr.sample_type`: without the one there is no place for the times, without the other no task.
+/// Without PERIOD the samples have no field for the time that a task waited, and without RAW no tid of the
+/// task.
 #[test]
 fn an_event_without_a_period_or_raw_data_is_an_error_that_names_it() {
     let bytes = fs::read(crafted("sched-stat-le")).unwrap();
     let folder = temp();
     let (input, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
-    // The attrs begin at 0x98, 112 bytes and their ids' place each; `sample_type` is at byte 24.
+    // The attrs begin at 0x98. Each takes 112 bytes plus the 16 of the section of its ids; `sample_type` is
+    // at byte 24.
     for (event, bit, what) in [
         (1, 8, "event 1, sched:sched_switch: its samples have no PERIOD: record with --period"),
         (0, 10, "event 0, sched:sched_stat_sleep: its samples have no RAW: record with --raw-samples"),
@@ -154,7 +156,8 @@ fn an_event_without_a_period_or_raw_data_is_an_error_that_names_it() {
     }
 }
 
-/// From what perf shows of the recording: how long each task was away after each of its switches, ns.
+/// How long each task was off the CPU after each of its switches, according to the output of perf script:
+/// tid, time of the return, and duration, ns.
 fn away(perf: &Perf, recording: &Path) -> Vec<(String, u64, u64)> {
     let fields = "tid,time,event,trace";
     let args = args!["script", "-f", "--ns", "--show-switch-events", "-F", fields, "-i", recording];
@@ -236,7 +239,7 @@ fn off_cpu_needs_no_switch_records_where_all_cpus_are_recorded() {
     }
 }
 
-/// Where only some tasks are recorded, and their ways back are not.
+/// In this recording of some tasks, nothing shows when they run again.
 #[test]
 fn off_cpu_says_how_to_record_what_is_missing() {
     let folder = temp();
@@ -247,7 +250,7 @@ fn off_cpu_says_how_to_record_what_is_missing() {
     assert!(ran.stderr.contains("record with --switch-events, or all CPUs (-a)"), "{}", ran.stderr);
 }
 
-/// A pass in a chain behind another sees what that one has changed.
+/// A pass in a chain sees the changes of the passes before it.
 #[test]
 fn samples_that_a_filter_dropped_are_not_merged() {
     let bytes = fs::read(crafted("sched-stat-le")).unwrap();

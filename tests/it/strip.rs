@@ -1,4 +1,4 @@
-//! `strip` leaves out AUX data, events and switches, and what is left is a sound recording.
+//! `strip` leaves out AUX data, events and SWITCH records, and the result is a valid recording.
 
 use std::fs;
 use std::path::Path;
@@ -20,7 +20,7 @@ fn strip(input: &Path, output: &Path, options: &[&str]) -> Result<(), String> {
 
 fn shown(perf: &Perf, recording: &Path) -> Vec<String> {
     let ran = perf.run(Stdin::Null, args!["script", "-f", "-F", "tid,event,ip", "-i", recording]);
-    // Columns are as wide as events' names.
+    // The width of the columns depends on the names of events.
     let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     ran.text().lines().map(words).collect()
 }
@@ -36,7 +36,7 @@ fn nothing_of_aux_data_is_left() {
         RecordType::AUX_OUTPUT_HW_ID,
     ];
     let mut fixtures = named("crafted/aux");
-    // Of the last two a record ends behind the end of the file.
+    // In `beyond` and `overflow`, a record extends beyond the end of the file.
     fixtures.retain(|fixture| fixture.form != Form::Directory);
     fixtures.retain(|fixture| !["beyond", "overflow"].iter().any(|part| fixture.name.contains(part)));
     each_fixture(&fixtures, |fixture| {
@@ -139,7 +139,7 @@ fn switches_go_and_nothing_else() {
     same_lines("records", &wanted, &dump(&out)).unwrap();
 }
 
-/// perf decodes, and perfx then leaves out what perf's --strip would have.
+/// perf decodes the AUX data, and perfx then leaves out what `perf inject --strip` would have left out.
 #[test]
 fn recorded_events_are_left_out_as_perf_inject_strip_does() {
     for perf in perfs(&["perf", "perf-new"]) {

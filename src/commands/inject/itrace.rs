@@ -1,4 +1,4 @@
-//! `--itrace` says which command of perf decodes the AUX data of a recording, for perfx decodes none.
+//! `--itrace` names the perf command that decodes the AUX data of a recording, because perfx can't.
 
 use std::collections::BTreeSet;
 
@@ -8,17 +8,17 @@ use perfx_format::record::aux::AuxtraceInfo;
 use perfx_format::{Kinds, Layouts, Record, RecordType};
 use perfx_pipeline::{Fork, Level, Needs, Pass, Session, Stage, Survey};
 
-/// Fails where there is AUX data to decode.
+/// Fails if there is AUX data to decode.
 #[derive(Clone, Debug)]
 pub(super) struct ByPerf {
-    /// What perf is to be given.
+    /// The options for perf inject.
     options: String,
     tracers: BTreeSet<Option<&'static str>>,
     data: bool,
 }
 
 impl ByPerf {
-    /// For `--itrace=OPTIONS`, with or without `--strip`.
+    /// Creates the pass for `--itrace=OPTIONS`, with or without `--strip`.
     pub(super) fn new(options: &str, strip: bool) -> ByPerf {
         let equals = if options.is_empty() { "" } else { "=" };
         let strip = if strip { " --strip" } else { "" };
@@ -53,12 +53,12 @@ impl Survey for ByPerf {
         let ByPerf { options, tracers, data } = self;
         let tracers: Vec<_> =
             tracers.into_iter().map(|tracer| tracer.unwrap_or("an unknown tracer")).collect();
-        let of = if tracers.is_empty() { "no known tracer".to_owned() } else { tracers.join(" and ") };
+        let of = if tracers.is_empty() { "an unknown tracer".to_owned() } else { tracers.join(" and ") };
         let name = &session.name;
         ensure!(
             tracers.is_empty() && !data,
-            "{name}: its AUX data is of {of}, which perf must decode: perf inject {options} -i {name} -o FILE; perfx \
-             strip --aux leaves the data out"
+            "{name}: contains AUX data of {of}, which perf must decode: perf inject {options} -i {name} -o FILE; \
+             perfx strip --aux leaves the data out"
         );
         session.report.say(Level::Warning, "there is no AUX data to decode");
         Ok(Stage::copy())

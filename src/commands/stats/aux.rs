@@ -1,4 +1,5 @@
-//! What `perfx stats` tells of AUX data: what made it, how much of it each buffer has, and when.
+//! The statistics of AUX data in `perfx stats`: the tracers, the amount of data in each buffer, and the time
+//! span.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,36 +12,36 @@ use serde_json::{Value as Json, json};
 use crate::tally::Span;
 use crate::term::units;
 
-/// What is in AUXTRACE and AUX records.
+/// Statistics of AUXTRACE_INFO, AUXTRACE and AUX records.
 #[derive(Debug, Default)]
 pub(super) struct AuxData {
     tracers: BTreeSet<u32>,
-    /// By CPU and thread.
+    /// The contents of each buffer, by CPU and tid.
     buffers: BTreeMap<(u32, u32), Held>,
-    /// Of AUX records.
+    /// The time span of the AUX records.
     times: Span,
 }
 
-/// What the AUXTRACE records of a buffer hold.
+/// The contents of the AUXTRACE records of a buffer.
 #[derive(Clone, Copy, Debug, Default)]
 struct Held {
     records: u64,
     bytes: u64,
-    /// PSB packets, in AUX data of Intel PT.
+    /// The number of PSB packets, if the AUX data is from Intel PT.
     psb: u64,
 }
 
-/// Buffers that are told apart, at most. A machine has one for each CPU or thread.
+/// The most buffers that are counted separately. A recording has one for each CPU or thread.
 const BUFFERS_MAX: usize = 1 << 14;
 
-/// Buffers that are shown to people; JSON has all.
+/// The most buffers in the text output; the JSON output has all.
 const SHOWN: usize = 16;
 
-/// `enum auxtrace_type`.
+/// The value of Intel PT in `enum auxtrace_type`.
 const INTEL_PT: u32 = 1;
 
 impl AuxData {
-    /// Of one batch.
+    /// The statistics of one batch.
     pub(super) fn of(batch: &Batch) -> Result<AuxData> {
         let mut data = AuxData::default();
         let kinds = Kinds::of(&[RecordType::AUXTRACE_INFO, RecordType::AUXTRACE, RecordType::AUX]);
@@ -64,7 +65,7 @@ impl AuxData {
         Ok(data)
     }
 
-    /// What comes too late to be told apart counts as of no CPU and thread.
+    /// Adds to the counts of a buffer. Buffers beyond the limit are counted together, without CPU and thread.
     fn add(&mut self, buffer: (u32, u32), held: Held) {
         let known = self.buffers.contains_key(&buffer) || self.buffers.len() < BUFFERS_MAX;
         let buffer = if known { buffer } else { (Auxtrace::ANY, Auxtrace::ANY) };
@@ -74,7 +75,7 @@ impl AuxData {
         sum.psb += held.psb;
     }
 
-    /// Takes in what a later batch holds.
+    /// Adds the statistics of a later batch.
     pub(super) fn join(&mut self, later: AuxData) {
         self.tracers.extend(later.tracers);
         later.buffers.into_iter().for_each(|(buffer, held)| self.add(buffer, held));
@@ -90,7 +91,7 @@ impl AuxData {
         self.tracers.contains(&INTEL_PT)
     }
 
-    /// Lines for people: a name, and a few words.
+    /// The lines of the text output: a label and its text.
     pub(super) fn facts(&self) -> Vec<(&'static str, String)> {
         let mut facts = Vec::new();
         if !self.tracers.is_empty() {
@@ -99,9 +100,9 @@ impl AuxData {
         }
         for (&(cpu, tid), held) in self.buffers.iter().take(SHOWN) {
             let whose = match (cpu, tid) {
-                (Auxtrace::ANY, Auxtrace::ANY) => "of any CPU".to_owned(),
-                (Auxtrace::ANY, tid) => format!("of thread {tid}"),
-                (cpu, _) => format!("of CPU {cpu}"),
+                (Auxtrace::ANY, Auxtrace::ANY) => "any CPU".to_owned(),
+                (Auxtrace::ANY, tid) => format!("thread {tid}"),
+                (cpu, _) => format!("CPU {cpu}"),
             };
             let (bytes, records) = (units::size(held.bytes), units::count(held.records));
             let psb =
@@ -119,7 +120,7 @@ impl AuxData {
         facts
     }
 
-    /// For JSON: what made the data, its buffers, and when it was there.
+    /// The JSON output: the tracers, the buffers, and the time span.
     pub(super) fn json(&self) -> [Json; 3] {
         let any = |number: u32| Some(number).filter(|&number| number != Auxtrace::ANY);
         let buffer = |(&(cpu, tid), held): (&(u32, u32), &Held)| {

@@ -1,4 +1,4 @@
-//! What is written is read again in both byte orders, and damage costs only the records that it is in.
+//! Written records are read back in both byte orders, and damage affects only the records that contain it.
 
 use super::*;
 
@@ -24,7 +24,7 @@ fn names(bytes: &[u8]) -> (Vec<String>, Damage) {
 fn three(endian: Endian) -> Vec<u8> {
     let mut writer = Writer::new(endian, 62, 7);
     for (time, name) in [(100, "one"), (200, "two"), (300, "three")] {
-        // Some hours after the machine was started.
+        // Some hours after boot.
         writer.load(20_000_000_000_000 + time, &load(time, name.as_bytes(), &[0x90; 33]));
     }
     writer.into_bytes()
@@ -116,7 +116,7 @@ fn a_record_that_is_cut_short_in_the_middle_costs_only_itself() {
     for endian in ORDERS {
         let whole = three(endian);
         let size = 56 + 4 + 33;
-        // The front of a record that was never finished, of any length, before the second one.
+        // The beginning of an unfinished record, of every length, before the second record.
         for torn in 1..size {
             let mut bytes = whole.clone();
             let front = bytes[40 + size..][..torn].to_vec();

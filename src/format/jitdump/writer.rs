@@ -1,16 +1,17 @@
-//! Writes a jitdump, record by record.
+//! Writes jitdumps, record by record.
 
 use super::{HEADER_SIZE, Line, MAGIC, Move, PREFIX_SIZE};
 use crate::Endian;
 
-/// A jitdump that is being written.
+/// A jitdump under construction. Times are ns of CLOCK_MONOTONIC, unless [`Writer::set_flags`] sets another
+/// clock.
 #[derive(Clone, Debug)]
 pub struct Writer {
     endian: Endian,
     bytes: Vec<u8>,
 }
 
-/// Code to be written as a LOAD record.
+/// The contents of a LOAD record to write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the names are those of `Load`")]
 pub struct LoadToWrite<'a> {
@@ -23,7 +24,8 @@ pub struct LoadToWrite<'a> {
 }
 
 impl Writer {
-    /// With a header: the `e_machine` of ELF, and the process that writes it.
+    /// Begins a jitdump with a header. `machine` is the `e_machine` of ELF, and `pid` the process that writes
+    /// the dump.
     pub fn new(endian: Endian, machine: u32, pid: u32) -> Writer {
         let mut writer = Writer { endian, bytes: Vec::new() };
         [MAGIC, 1, HEADER_SIZE as u32, machine, 0, pid].iter().for_each(|&word| writer.u32(word));
@@ -32,17 +34,17 @@ impl Writer {
         writer
     }
 
-    /// The file.
+    /// Returns the contents of the file.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
 
-    /// Sets the header's flags.
+    /// Sets the flags in the header, for example [`ARCH_TIMESTAMP`](super::ARCH_TIMESTAMP).
     pub fn set_flags(&mut self, flags: u64) {
         self.endian.set_u64(&mut self.bytes, 32, flags);
     }
 
-    /// Code was made.
+    /// Appends a LOAD record: code was generated.
     pub fn load(&mut self, time: u64, load: &LoadToWrite<'_>) {
         let LoadToWrite { pid, tid, address, index, name, code } = *load;
         self.record(0, time, |writer| {
@@ -54,7 +56,7 @@ impl Writer {
         });
     }
 
-    /// Code was moved.
+    /// Appends a MOVE record: code was moved.
     pub fn moved(&mut self, time: u64, moved: &Move) {
         let Move { pid, tid, old_address, new_address, size, index } = *moved;
         self.record(1, time, |writer| {
@@ -63,7 +65,8 @@ impl Writer {
         });
     }
 
-    /// The lines of the code at this address, which is loaded next.
+    /// Appends a DEBUG_INFO record: the source lines of the code at this address, which the next LOAD
+    /// describes.
     pub fn debug_info(&mut self, time: u64, address: u64, lines: &[Line<'_>]) {
         self.record(2, time, |writer| {
             [address, lines.len() as u64].iter().for_each(|&word| writer.u64(word));
@@ -76,7 +79,9 @@ impl Writer {
         });
     }
 
-    /// What unwinds the code that is loaded next: `.eh_frame` and `.eh_frame_hdr` in the order that perf expects.
+    /// Appends an UNWINDING_INFO record: the unwind data of the code that the next LOAD describes, with
+    /// `.eh_frame_hdr` last, as perf expects. `mapped_size` is the number of its bytes that the process has
+    /// mapped after the code.
     pub fn unwinding_info(&mut self, time: u64, eh_frame: &[u8], eh_frame_hdr: &[u8], mapped_size: u64) {
         self.record(4, time, |writer| {
             let both = eh_frame.len() + eh_frame_hdr.len();
@@ -86,7 +91,7 @@ impl Writer {
         });
     }
 
-    /// This writer has come to its end.
+    /// Appends a CLOSE record: the last one of a writer.
     pub fn close(&mut self, time: u64) {
         self.record(3, time, |_| ());
     }

@@ -1,6 +1,7 @@
 #!/bin/bash
-# make.sh: records jit.c in each of its modes, and Node, with perf 6.1, and puts the recordings and the jitdumps beside this script. Everything happens
-# in /tmp/perfx-data/jit with a neutral environment and host name, so that no file holds a path or name of the machine. Needs root, gcc, Node.
+# make.sh: records jit.c in each of its modes, and Node, with perf 6.1, and puts the recordings and the
+# jitdumps beside this script. It works in /tmp/perfx-data/jit with a neutral environment and host name, so
+# that no file contains a path or name of this machine. Needs root, gcc and Node.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 if [ "$(hostname)" != perfx-host ]; then
