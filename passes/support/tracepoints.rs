@@ -53,7 +53,7 @@ impl<R: Role> Tracepoints<R> {
     pub(crate) fn of(session: &Session) -> Result<Tracepoints<R>> {
         let section = session.feature(Feature::TRACING_DATA);
         let formats = section.map(|section| trace_formats(section, session.endian)).unwrap_or_default();
-        // Of several formats with one id the first counts.
+        // If several formats have the same id, the first one counts.
         let formats = formats.into_iter().rev().filter_map(|format| Some((format.id?, format)));
         let formats: HashMap<u64, TraceFormat<'_>> = formats.collect();
         let mut found = Vec::new();
