@@ -59,7 +59,8 @@ impl<R: Role> Tracepoints<R> {
         let mut found = Vec::new();
         for (number, event) in session.events.iter().enumerate() {
             let attr = event.attr();
-            let format = formats.get(&attr.config).filter(|format| attr.is_tracepoint() && format.system == b"sched");
+            let format =
+                formats.get(&attr.config).filter(|format| attr.is_tracepoint() && format.system == b"sched");
             let Some((format, (role, names))) = format.and_then(|format| Some((format, R::of(format.name)?)))
             else {
                 found.push(None);
