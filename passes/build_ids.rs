@@ -5,14 +5,15 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use anyhow::Result;
 use clap::Args;
 use perfx_format::features::BuildIds as Entries;
 use perfx_format::read::Recording;
 use perfx_format::record::build_id::BuildIdEntry;
 use perfx_format::{Endian, Kinds, Layouts, Origin, Record, RecordType};
 use perfx_model::address_space::{AddressSpaces, Dso, Mapping};
-use perfx_pipeline::{Emit, Fork, Level, Needs, Pass, Place, Rewrite, Session, Stage, Survey, counted};
+use perfx_pipeline::{
+    Emit, Fork, Level, Needs, Pass, Place, Result, Rewrite, Session, Stage, Survey, counted,
+};
 
 use crate::support::ids::{Correction, IdArgs, IdOptions, Ids, MappedIds, cpumode_of, dso_name};
 use crate::support::options::PassOptions;

@@ -21,14 +21,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
-use anyhow::{Result, ensure};
 use perfx_format::features::SampleTime;
 use perfx_format::read::{Batch, KCORE_DIR, Recording};
 use perfx_format::record::builder::finished_round;
 use perfx_format::{Feature, Kinds, Layouts, Record, RecordType, named_pid, sample_type};
 use perfx_pipeline::{
-    Begin, Emit, Fork, Interest, Level, Needs, OutputForm, Pass, Prescan, Prescanned, Report, Rewrite,
-    Session, Stage, Survey, counted,
+    Begin, Emit, Fork, Interest, Level, Needs, OutputForm, Pass, Prescan, Prescanned, Report, Result,
+    Rewrite, Session, Stage, Survey, counted, ensure,
 };
 
 use crate::reindex::ids::kernel_kinds;

@@ -22,7 +22,6 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::{Context as _, Result, anyhow, ensure};
 use clap::Args;
 use perfx_format::features::Compressed;
 use perfx_format::read::Recording;
@@ -30,7 +29,10 @@ use perfx_format::record::compressed::{compressed_head_size, compressed_record};
 use perfx_format::{
     Bytes, Endian, Feature, Kinds, Layouts, RECORD_SIZE_MAX, Record, RecordType, sample_type,
 };
-use perfx_pipeline::{Emit, Fork, Level, Needs, OutputForm, Pass, Rewrite, Session, Stage, count, counted};
+use perfx_pipeline::{
+    Context as _, Emit, Error, Fork, Level, Needs, OutputForm, Pass, Result, Rewrite, Session, Stage, count,
+    counted, ensure,
+};
 use zstd::bulk::Compressor;
 use zstd::zstd_safe::{CParameter, InBuffer, OutBuffer, compress_bound, get_error_name};
 
@@ -209,7 +211,8 @@ impl Context {
         let context = self.zstd.context_mut();
         let left =
             context.compress_stream(&mut output, &mut input).and_then(|_| context.flush_stream(&mut output));
-        let left = left.map_err(|code| anyhow!("zstd can't compress: {}", get_error_name(code)))?;
+        let left =
+            left.map_err(|code| Error::new(format!("zstd can't compress: {}", get_error_name(code))))?;
         ensure!(left == 0 && input.pos() == bytes.len(), "zstd did not write everything");
         Ok(&self.out)
     }

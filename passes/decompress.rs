@@ -1,12 +1,11 @@
 //! `decompress` replaces COMPRESSED and COMPRESSED2 records with their contents, and removes the feature that
 //! announces them.
 
-use anyhow::Result;
 use clap::Args;
 use perfx_format::read::Recording;
 use perfx_format::record::header_records::is_feature;
 use perfx_format::{Feature, Kinds, Record, RecordType};
-use perfx_pipeline::{Damage, Emit, Fork, Needs, Pass, Rewrite, Stage};
+use perfx_pipeline::{Damage, Emit, Fork, Needs, Pass, Result, Rewrite, Stage};
 
 use crate::support::options::PassOptions;
 

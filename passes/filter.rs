@@ -22,10 +22,9 @@ mod unused;
 
 use std::sync::Arc;
 
-use anyhow::Result;
 use perfx_format::read::{Batch, Recording};
 use perfx_format::{Kinds, Layouts, Record, RecordType};
-use perfx_pipeline::{Fork, Level, Needs, Pass, Place, Session, Stage, Survey, in_file};
+use perfx_pipeline::{Fork, Level, Needs, Pass, Place, Result, Session, Stage, Survey};
 
 use crate::support::options::PassOptions;
 use chooser::{Chooser, Lookups};
@@ -114,7 +113,7 @@ impl Survey for Gather {
     fn end(self, session: &mut Session) -> Result<Stage> {
         let known = (&session.events[..], session.features(), session.endian);
         let chooser = Chooser::new(self.gathered, &self.options, known);
-        let chooser = Arc::new(chooser.map_err(|error| in_file(error, &session.name))?);
+        let chooser = Arc::new(chooser.map_err(|error| error.in_file(&session.name))?);
         if let Some(doubt) = &chooser.doubt {
             session.report.say(Level::Warning, doubt.clone());
         }

@@ -15,11 +15,10 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::Result;
 use clap::Args;
 use perfx_format::read::Recording;
 use perfx_format::{Kinds, Layouts, Origin, Record};
-use perfx_pipeline::{Emit, Fork, Needs, Pass, Place, Rewrite, Session, Stage, Survey};
+use perfx_pipeline::{Emit, Fork, Needs, Pass, Place, Result, Rewrite, Session, Stage, Survey};
 
 use crate::support::options::PassOptions;
 pub use options::{JitLayout, JitOptions};

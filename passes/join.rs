@@ -3,9 +3,8 @@
 
 use std::ffi::OsString;
 
-use anyhow::Result;
 use clap::Args;
-use perfx_pipeline::Pass;
+use perfx_pipeline::{Pass, Result};
 
 use crate::combine::spec::{InputSpec, offset};
 use crate::combine::{Combine, CombineOptions, Joined};

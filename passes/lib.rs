@@ -19,8 +19,7 @@ mod sort;
 mod strip;
 mod support;
 
-use anyhow::{Context as _, Result, bail};
-use perfx_pipeline::{Pass, did_you_mean};
+use perfx_pipeline::{Context as _, Pass, Result, bail, did_you_mean};
 
 pub use build_ids::{BuildIds, BuildIdsArgs, BuildIdsOptions};
 pub use combine::spec::InputSpec;
@@ -53,7 +52,7 @@ pub use support::options::{PassCommand, PassOptions, PassSpec};
 /// assert!(REGISTRY.iter().any(|spec| spec.name == "filter"));
 /// let passes = parse_chain("decompress,filter:pid=42")?;
 /// assert_eq!(passes[1].name(), "filter");
-/// # Ok::<(), anyhow::Error>(())
+/// # Ok::<(), perfx_pipeline::Error>(())
 /// ```
 pub const REGISTRY: &[PassSpec] = &[
     PassSpec::of::<BuildIdsArgs>(),
@@ -111,7 +110,7 @@ mod tests {
     fn an_unknown_pass_or_option_is_named() {
         let error = parse_chain("build-idz").err().unwrap().to_string();
         assert!(error.contains("`build-idz`") && error.contains("did you mean `build-ids`?"), "{error}");
-        let error = format!("{:#}", parse_chain("build-ids:al").err().unwrap());
+        let error = parse_chain("build-ids:al").err().unwrap().to_string();
         assert!(error.contains("`al`") && error.contains("all"), "{error}");
     }
 }

@@ -28,12 +28,11 @@ mod translate;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use anyhow::{Result, ensure};
 use clap::Args;
 use perfx_format::read::{Batch, Recording};
 use perfx_format::{Event, Feature, Kinds, Layouts, Record, RecordType, sample_type as st};
 use perfx_model::address_space::Machine;
-use perfx_pipeline::{Fork, Needs, Pass, Session, Stage, Survey};
+use perfx_pipeline::{Fork, Needs, Pass, Result, Session, Stage, Survey, ensure};
 
 use crate::support::ids::MappedIds;
 use crate::support::options::PassOptions;

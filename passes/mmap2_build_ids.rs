@@ -3,13 +3,12 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::Result;
 use clap::Args;
 use perfx_format::read::Recording;
 use perfx_format::record::build_id::BuildIdEntry;
 use perfx_format::{Kinds, Layouts, Mmap, Record, RecordType};
 use perfx_model::address_space::Mapping;
-use perfx_pipeline::{Emit, Fork, Level, Needs, Pass, Rewrite, Session, Stage, Survey, counted};
+use perfx_pipeline::{Emit, Fork, Level, Needs, Pass, Result, Rewrite, Session, Stage, Survey, counted};
 
 use crate::support::ids::{Correction, IdArgs, IdOptions, Ids};
 use crate::support::options::PassOptions;

@@ -5,10 +5,9 @@
 //! A task runs again at a sched_switch sample that has its tid as `next_pid`, or, if only some processes were
 //! recorded, at a SWITCH record.
 
-use anyhow::Result;
 use clap::Args;
 use perfx_format::{Record, RecordType, SWITCH_OUT, Task, sample_type as st};
-use perfx_pipeline::{Begin, Emit, Level, Pass, Report, counted};
+use perfx_pipeline::{Begin, Emit, Level, Pass, Report, Result, counted};
 
 use crate::combine::{Combine, Step};
 use crate::support::options::{PassCommand, PassOptions};

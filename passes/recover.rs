@@ -4,7 +4,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use anyhow::Result;
 use clap::Args;
 use perfx_format::decode::issues;
 use perfx_format::event_name::names_of;
@@ -13,7 +12,9 @@ use perfx_format::read::{Form, Recording};
 use perfx_format::record::event_update::name_update;
 use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::{Feature, Kinds, Layouts, Record, RecordType, sample_type};
-use perfx_pipeline::{Damage, Emit, Fork, Level, Needs, Pass, Rewrite, Session, Stage, Survey, counted};
+use perfx_pipeline::{
+    Damage, Emit, Fork, Level, Needs, Pass, Result, Rewrite, Session, Stage, Survey, counted,
+};
 
 use crate::support::options::PassOptions;
 

@@ -21,7 +21,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use anyhow::Result;
 use clap::Args;
 use perfx_format::decode::{decode, issues};
 use perfx_format::features::{
@@ -35,7 +34,8 @@ use perfx_format::{
     Feature, Issue, Kinds, Layouts, MMAP_BUILD_ID, Origin, RECORD_SIZE_MAX, Record, RecordType,
 };
 use perfx_pipeline::{
-    Begin, Emit, Fork, Level, Needs, OutputForm, Pass, Rewrite, Session, Stage, Survey, counted,
+    Begin, Emit, Error, Fork, Level, Needs, OutputForm, Pass, Result, Rewrite, Session, Stage, Survey,
+    counted,
 };
 
 use crate::support::options::PassOptions;
@@ -86,7 +86,7 @@ impl Mend {
         let known = Mend::ALL.into_iter().find(|mend| mend.code() == code);
         known.ok_or_else(|| {
             let codes = Mend::ALL.map(Mend::code).join(", ");
-            anyhow::anyhow!("unknown fault `{code}`; those that can be repaired are {codes}")
+            Error::new(format!("unknown fault `{code}`; those that can be repaired are {codes}"))
         })
     }
 }

@@ -3,14 +3,14 @@
 
 use std::str::FromStr;
 
-use anyhow::{Context as _, Error, Result, bail, ensure};
 use clap::Args;
 use perfx_format::features::{ClockData, SampleTime};
 use perfx_format::read::{Batch, Recording};
 use perfx_format::record::time::{ClockChange, change_times};
 use perfx_format::{Feature, Kinds, Layouts, Record, RecordType};
 use perfx_pipeline::{
-    Begin, Emit, Fork, Interest, Level, Needs, Pass, Rewrite, Session, Stage, Survey, counted,
+    Begin, Context as _, Emit, Error, Fork, Interest, Level, Needs, Pass, Result, Rewrite, Session, Stage,
+    Survey, bail, counted,
 };
 
 use crate::support::options::{PassCommand, PassOptions};
@@ -57,7 +57,8 @@ Examples:
 }
 
 fn nanoseconds(text: &str) -> Result<i64> {
-    text.parse().with_context(|| format!("`{text}` is not a whole number of nanoseconds (1 ms is 1000000)"))
+    text.parse()
+        .map_err(|_| Error::new(format!("`{text}` is not a whole number of nanoseconds (1 ms is 1000000)")))
 }
 
 /// A positive decimal number as a fraction of integers, so that a time is rounded only once.
@@ -80,12 +81,9 @@ impl FromStr for Factor {
         let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
         let digits = || whole.chars().chain(fraction.chars());
         let number = || format!("`{text}` is not a positive decimal number of at most 18 digits");
-        ensure!(
-            (1..=18).contains(&digits().count()) && digits().all(|digit| digit.is_ascii_digit()),
-            number()
-        );
-        let numerator: u64 = digits().collect::<String>().parse().with_context(number)?;
-        ensure!(numerator > 0, number());
+        let right = (1..=18).contains(&digits().count()) && digits().all(|digit| digit.is_ascii_digit());
+        let numerator = digits().collect::<String>().parse().ok();
+        let numerator = numerator.filter(|&numerator: &u64| right && numerator > 0).with_context(number)?;
         Ok(Factor { numerator, denominator: 10u64.pow(fraction.len() as u32) })
     }
 }

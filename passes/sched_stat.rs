@@ -6,10 +6,9 @@
 //! of the CPU that the task left. So the preceding switch can only be found in time order, and the output is
 //! in time order, too.
 
-use anyhow::Result;
 use clap::Args;
 use perfx_format::{Record, RecordType, Task, sample_type as st};
-use perfx_pipeline::{Begin, Emit, Level, Pass, Report, counted};
+use perfx_pipeline::{Begin, Emit, Level, Pass, Report, Result, counted};
 
 use crate::combine::{Combine, Step};
 use crate::support::options::PassOptions;

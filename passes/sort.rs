@@ -1,8 +1,7 @@
 //! `sort` sorts the records of a recording by time. A sorted recording stays unchanged.
 
-use anyhow::Result;
 use clap::Args;
-use perfx_pipeline::Pass;
+use perfx_pipeline::{Pass, Result};
 
 use crate::combine::{Combine, CombineOptions};
 use crate::support::options::PassOptions;

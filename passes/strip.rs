@@ -8,7 +8,6 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use anyhow::{Result, ensure};
 use clap::Args;
 use perfx_format::event_name::names_of;
 use perfx_format::features::SampleTime;
@@ -18,7 +17,9 @@ use perfx_format::sample::without_aux;
 use perfx_format::{
     Event, Feature, Kinds, Layouts, Record, RecordType, sample_type as st, without_aux_samples,
 };
-use perfx_pipeline::{Begin, Emit, Fork, Level, Needs, Pass, Rewrite, Session, Stage, Survey, counted};
+use perfx_pipeline::{
+    Begin, Emit, Fork, Level, Needs, Pass, Result, Rewrite, Session, Stage, Survey, counted, ensure,
+};
 use regex::bytes::Regex;
 
 use crate::filter::{List, is_event, regexes};

@@ -92,8 +92,8 @@ impl std::fmt::Display for Usage {
 impl std::error::Error for Usage {}
 
 /// Marks an error in a pass's options as a usage error.
-pub(crate) fn usage(error: anyhow::Error) -> anyhow::Error {
-    Usage(format!("{error:#}")).into()
+pub(crate) fn usage(error: perfx_pipeline::Error) -> anyhow::Error {
+    Usage(error.to_string()).into()
 }
 
 /// Parses the kind of a record from a name or a number.

@@ -3,7 +3,6 @@
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
-use anyhow::Result;
 use perfx_format::event_name::{EventName, event_names};
 use perfx_format::read::{Batch, Form, Fragment, Recording};
 use perfx_format::record::aux::Aux;
@@ -12,7 +11,7 @@ use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::record::lost::Lost;
 use perfx_format::sample::Read;
 use perfx_format::{Kinds, Layout, Layouts, Origin, Record, RecordType, sample_type};
-use perfx_pipeline::{Level, Report, scan_both};
+use perfx_pipeline::{Level, Report, Result, scan_both};
 
 /// Kinds below this number have an entry in a table; all known kinds do.
 const TABLE: usize = 128;

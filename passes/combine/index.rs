@@ -2,11 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use anyhow::Result;
 use perfx_format::read::{Batch, Recording};
 use perfx_format::record::id_index::IdEntry;
 use perfx_format::{Layouts, Record};
-use perfx_pipeline::scan;
+use perfx_pipeline::{Result, scan};
 
 use crate::reindex::ids::{Found, Seen, kernel_kinds};
 

@@ -5,7 +5,6 @@ use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use anyhow::{Result, bail};
 use perfx_format::header::Features;
 use perfx_format::read::{Batch, Form, Recording, TempFiles};
 use perfx_format::record::header_records::HeaderRecord;
@@ -13,7 +12,7 @@ use perfx_format::record::id_index::IdIndex;
 use perfx_format::record::ids::{ids_in, own_ids, with_identifier};
 use perfx_format::record::time::times_in;
 use perfx_format::{Endian, Event, Kinds, Layouts, Mmap, Origin, Record, RecordType, sample_type as st};
-use perfx_pipeline::{ahead, in_file, scan};
+use perfx_pipeline::{Result, ahead, bail, scan};
 
 use super::index::Indexed;
 use crate::support::ids::MappedIds;
@@ -324,7 +323,7 @@ pub(super) fn prepare(batch: &Batch, translator: &Translator, is_first: bool) ->
         if is_first || !is_of_header(&record)? {
             translator
                 .push(&record, &batch.layouts, &mut prepared)
-                .map_err(|error| in_file(error, &batch.name))?;
+                .map_err(|error| error.in_file(&batch.name))?;
         }
     }
     Ok(prepared.done())
@@ -410,7 +409,7 @@ impl Input {
             let Some(Feed { name, batches }) = self.feed.as_mut() else { return Ok(None) };
             let Some(prepared) = batches.next() else { return Ok(None) };
             let name = name.clone();
-            self.take(prepared?).map_err(|error| in_file(error, &name))?;
+            self.take(prepared?).map_err(|error| error.in_file(&name))?;
         }
     }
 

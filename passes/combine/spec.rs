@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
-use anyhow::{Context as _, Result, ensure};
+use perfx_pipeline::{Context as _, Result, ensure};
 
 /// A recording to join, and its options.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -3,7 +3,6 @@
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
-use anyhow::{Result, bail, ensure};
 use perfx_format::event_name::names_of;
 use perfx_format::features::{
     BuildIds, ClockData, EventDesc, GroupDesc, ListedBy, NrCpus, SampleTime, read_group_desc, read_str,
@@ -15,7 +14,7 @@ use perfx_format::{
     Endian, Event, Feature, Layout, Layouts, sample_type as st, set_clockid, set_sample_type,
 };
 use perfx_model::address_space::Machine;
-use perfx_pipeline::{Level, Report, Session, counted};
+use perfx_pipeline::{Level, Report, Result, Session, bail, counted, ensure};
 
 use super::input::{InputFacts, Translator, shifted};
 use super::lists::{united_list, united_tracing};

@@ -2,10 +2,10 @@
 
 use std::ops::RangeInclusive;
 
-use anyhow::{Context as _, Result, anyhow, ensure};
 use clap::Args;
 use perfx_format::RecordType;
 use perfx_model::address_space::{Dso, Machine};
+use perfx_pipeline::{Context as _, Error, Result, ensure};
 use regex::bytes::Regex;
 
 use super::time::Window;
@@ -180,19 +180,21 @@ fn list<T>(text: &str, part: impl Fn(&str) -> Result<T>) -> Result<List<T>> {
 }
 
 fn windows(text: &str) -> Result<List<Window>> {
-    Window::parse(text).map(List).map_err(|error| anyhow!("{error:#}"))
+    Window::parse(text).map(List)
 }
 
 fn pids(text: &str) -> Result<List<u32>> {
-    list(text, |text| text.parse().map_err(|_| anyhow!("`{text}` is not a PID")))
+    list(text, |text| text.parse().map_err(|_| Error::new(format!("`{text}` is not a PID"))))
 }
 
 fn tids(text: &str) -> Result<List<u32>> {
-    list(text, |text| text.parse().map_err(|_| anyhow!("`{text}` is not a TID")))
+    list(text, |text| text.parse().map_err(|_| Error::new(format!("`{text}` is not a TID"))))
 }
 
 fn cpus(text: &str) -> Result<List<RangeInclusive<u32>>> {
-    let cpu = |text: &str| text.trim().parse().map_err(|_| anyhow!("`{text}` is not a CPU: give 2 or 0-3"));
+    let cpu = |text: &str| {
+        text.trim().parse().map_err(|_| Error::new(format!("`{text}` is not a CPU: give 2 or 0-3")))
+    };
     list(text, |text| {
         let (first, last) = text.split_once('-').unwrap_or((text, text));
         let (first, last) = (cpu(first)?, cpu(last)?);
@@ -211,7 +213,9 @@ fn kinds(text: &str) -> Result<List<RecordType>> {
 fn machines(text: &str) -> Result<List<Machine>> {
     list(text, |text| match text {
         "host" => Ok(Machine::Host),
-        pid => Ok(Machine::Guest(pid.parse().map_err(|_| anyhow!("`{pid}` is neither `host` nor a PID"))?)),
+        pid => Ok(Machine::Guest(
+            pid.parse().map_err(|_| Error::new(format!("`{pid}` is neither `host` nor a PID")))?,
+        )),
     })
 }
 
@@ -229,14 +233,13 @@ pub(crate) fn regexes(text: &str) -> Result<List<Regex>> {
     let whole = |part: &str| {
         // `[kernel.kallsyms]` is a name; as a regular expression it would match a single character.
         let inner = part.strip_prefix('[').and_then(|part| part.strip_suffix(']'));
-        if inner.is_some_and(|inner| inner.len() > 1 && !inner.contains(['[', ']', '\\', '^', '-'])) {
-            return Ok(Regex::new(&format!("^(?:{})$", regex::escape(part)))?);
-        }
+        let named = inner.is_some_and(|inner| inner.len() > 1 && !inner.contains(['[', ']', '\\', '^', '-']));
+        let pattern = if named { regex::escape(part) } else { part.to_owned() };
         // The parser's message draws a picture; its last line says what is wrong.
-        Regex::new(&format!("^(?:{part})$")).map_err(|error| {
+        Regex::new(&format!("^(?:{pattern})$")).map_err(|error| {
             let error = error.to_string();
             let what = error.lines().last().unwrap_or_default().trim_start_matches("error: ");
-            anyhow!("`{part}` is not a regular expression: {what}")
+            Error::new(format!("`{part}` is not a regular expression: {what}"))
         })
     };
     Ok(List(parts.map(whole).collect::<Result<_>>()?))

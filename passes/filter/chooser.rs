@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use anyhow::{Result, bail};
 use perfx_format::event_name::names_of;
 use perfx_format::features::{ClockData, SampleTime};
 use perfx_format::header::Features;
@@ -13,7 +12,7 @@ use perfx_format::{Endian, Event, Feature, Layouts, Record, RecordType, sample_t
 use perfx_model::address_space::{AddressSpaces, Lookup, moment};
 use perfx_model::guests::Guests;
 use perfx_model::tasks::{Process, TaskKey, Tasks};
-use perfx_pipeline::Place;
+use perfx_pipeline::{Place, Result, bail};
 
 use super::aux::Chunks;
 use super::choice::{self, FilterOptions};

@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use anyhow::Result;
 use perfx_format::features::SampleTime;
 use perfx_format::read::{Batch, Recording};
 use perfx_format::record::deferred::CallchainDeferred;
@@ -12,7 +11,7 @@ use perfx_format::{Event, Feature, Kinds, Layouts, Record, RecordType, Task, nam
 use perfx_model::address_space::{KERNEL, moment};
 use perfx_model::tasks::{Process, Processes, TaskKey};
 use perfx_pipeline::{
-    Emit, Fork, Interest, Level, Needs, Pass, Place, Rewrite, Session, Stage, count, counted, seconds,
+    Emit, Fork, Interest, Level, Needs, Pass, Place, Result, Rewrite, Session, Stage, count, counted, seconds,
 };
 
 use super::choice::FilterArgs;

@@ -8,14 +8,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use perfx_format::event_name::names_of;
 use perfx_format::header::{FileFront, FileHeader};
 use perfx_format::read::{Batch, Form, Recording};
 use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::{HEADER_SIZE, Kinds, Layouts, Record, RecordType};
 use perfx_model::address_space::moment;
-use perfx_pipeline::{Pass, Place, count, scan};
+use perfx_pipeline::{Context as _, Error, Pass, Place, Result, bail, count, ensure, scan};
 
 use super::choice::FilterOptions;
 use super::chooser::Chooser;
@@ -52,11 +51,11 @@ impl SplitBy {
             ("samples", number) => number.parse().context("it is not a number").map(SplitBy::Samples),
             ("by", "pid") => Ok(SplitBy::Pid),
             ("by", "event") => Ok(SplitBy::Event),
-            _ => Err(anyhow!("expected `pid` or `event`")),
+            _ => Err(Error::new("expected `pid` or `event`")),
         };
         let nothing = |by: &SplitBy| matches!(by, SplitBy::Time(0) | SplitBy::Size(0) | SplitBy::Samples(0));
-        let by =
-            by.and_then(|by| if nothing(&by) { Err(anyhow!("it must be greater than 0")) } else { Ok(by) });
+        let by = by
+            .and_then(|by| if nothing(&by) { Err(Error::new("it must be greater than 0")) } else { Ok(by) });
         by.with_context(|| format!("--{name} {value}"))
     }
 }

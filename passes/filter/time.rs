@@ -3,9 +3,8 @@
 
 use std::time::UNIX_EPOCH;
 
-use anyhow::{Context as _, Result, bail, ensure};
 use perfx_format::features::ClockData;
-use perfx_pipeline::seconds;
+use perfx_pipeline::{Context as _, Result, bail, ensure, seconds};
 
 /// A window as given by `--time`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context as _, Result, ensure};
 use clap::ValueEnum;
+use perfx_pipeline::{Context as _, Result, ensure};
 
 use super::dumps::Places;
 

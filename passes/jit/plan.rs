@@ -8,13 +8,12 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, bail};
 use perfx_format::jitdump::{ARCH_TIMESTAMP, Dump, Header};
 use perfx_format::record::cpumode::USER;
 use perfx_format::record::time_conv::TimeConv;
 use perfx_format::{Attr, Endian, MappedFile, Mmap2, Origin, Record, sample_type as st};
 use perfx_jit::{Arena, Function, Functions, Image, Target, arenas};
-use perfx_pipeline::{LISTED, Level, Made, Report, Session, counted};
+use perfx_pipeline::{Context as _, LISTED, Level, Made, Report, Result, Session, bail, counted};
 
 use super::options::{JitLayout, JitOptions};
 use super::recorded::{Map, Marker, Recorded, Span};

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 
-use anyhow::{Context as _, Result, ensure};
 use build_id::{Answer, Finder, Places};
 use perfx_format::features::BuildIds;
 use perfx_format::read::{Batch, Form, Recording, TempFiles};
@@ -13,7 +12,7 @@ use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::record::id_index::IdIndex;
 use perfx_format::{Feature, Layouts, Origin, Record, RecordType, sample_type as st};
 use perfx_model::address_space::{Dso, Identity, Machine, Mapping};
-use perfx_pipeline::{Job, Output, OutputForm, scan};
+use perfx_pipeline::{Context as _, Job, Output, OutputForm, Result, ensure, scan};
 
 use super::chosen::MergedKinds;
 use super::clock::TimeConv;

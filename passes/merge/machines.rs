@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::{Result, bail};
 use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::record::id_index::IdIndex;
 use perfx_format::{Comm, Kinds, Record, RecordType};
@@ -10,7 +9,7 @@ use perfx_format::{Comm, Kinds, Record, RecordType};
 use super::clock::TimeConv;
 use super::spec::GuestSpec;
 use crate::support::text::list;
-use perfx_pipeline::ranges;
+use perfx_pipeline::{Result, bail, ranges};
 
 /// Names that virtual machine monitors give their VCPU threads, before the number.
 const VCPU_NAMES: [&[u8]; 5] = [b"CPU ", b"vcpu", b"fc_vcpu ", b"crosvm_vcpu", b"kvm-vcpu-"];

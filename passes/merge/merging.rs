@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use anyhow::Result;
 use perfx_format::features::SampleTime;
 use perfx_format::read::Batch;
 use perfx_format::record::ids;
@@ -11,7 +10,7 @@ use perfx_format::{
     Endian, Feature, Kinds, Layouts, Origin, Record, RecordType, sample_type as st, set_sample_type,
 };
 use perfx_model::address_space::Machine;
-use perfx_pipeline::{Emit, Interest, Level, Prescan, Prescanned, Rewrite, Session, counted};
+use perfx_pipeline::{Emit, Interest, Level, Prescan, Prescanned, Result, Rewrite, Session, counted};
 
 use super::clock::Clock;
 use super::events::{event_desc, translation};

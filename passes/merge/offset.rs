@@ -3,11 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use anyhow::{Context as _, Result, bail};
 use perfx_format::decode::clock_name;
 use perfx_format::features::ClockData;
 use perfx_format::{Event, Feature};
-use perfx_pipeline::{Level, Session};
+use perfx_pipeline::{Context as _, Level, Result, Session, bail};
 
 use super::clock::{Clock, Scale};
 use super::clock_fit::{Event as At, Fit, Schedule, Unfit};

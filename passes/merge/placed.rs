@@ -4,11 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Result, ensure};
 use perfx_format::Feature;
 use perfx_format::features::read_str;
 use perfx_format::read::{KCORE_DIR, Recording};
-use perfx_pipeline::{Level, Session};
+use perfx_pipeline::{Level, Result, Session, ensure};
 
 use super::chosen::MergedKinds;
 use super::guest::Guest;

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context as _, Result, ensure};
 use perfx_format::RecordType;
-use perfx_pipeline::{Level, Report, count, counted, ranges, seconds};
+use perfx_pipeline::{Context as _, Error, Level, Report, Result, count, counted, ensure, ranges, seconds};
 
 use super::clock::Clock;
 use super::events::Translation;
@@ -36,7 +35,7 @@ pub(crate) fn tell(
                 format!("{name}: its time {time} would be before 0 on the host's clock, so offset {offset} is wrong")
             })
         };
-        Ok::<_, anyhow::Error>((there(first)?, there(last)?))
+        Ok::<_, Error>((there(first)?, there(last)?))
     });
     let (merged, left_out) = (facts.merged(), facts.left_out());
     let total: u64 = merged.values().sum();

@@ -3,9 +3,8 @@
 use std::collections::{VecDeque, vec_deque};
 use std::sync::Arc;
 
-use anyhow::Result;
 use perfx_format::read::Batch;
-use perfx_pipeline::ahead;
+use perfx_pipeline::{Error, Result, ahead};
 
 use super::guest::Guest;
 use super::translate::{TranslatedRecord, Translator};
@@ -138,8 +137,8 @@ impl Reader {
     }
 }
 
-fn in_file(error: anyhow::Error, batch: &Batch) -> anyhow::Error {
-    match error.downcast::<perfx_format::Error>() {
+fn in_file(error: Error, batch: &Batch) -> Error {
+    match error.into_format() {
         Ok(error) => error.file(&batch.name).into(),
         Err(error) => error,
     }

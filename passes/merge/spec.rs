@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use perfx_pipeline::{Context as _, Result, bail, ensure};
 
 use super::clock::Scale;
 
@@ -166,7 +166,7 @@ mod tests {
             ("g,vcpu=0:1,vcpu=0:2", "VCPU 0 is given twice"),
             ("g,colour=red", "unknown option `colour`"),
         ] {
-            let error = format!("{:#}", parse(text).unwrap_err());
+            let error = parse(text).unwrap_err().to_string();
             assert!(error.contains(part), "{text}: {error}");
         }
     }

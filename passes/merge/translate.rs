@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-use anyhow::Result;
 use perfx_format::read::Batch;
 use perfx_format::record::builder::{set_misc, set_size};
 use perfx_format::record::cpumode::{self, GUEST_KERNEL, GUEST_USER, USER};
@@ -13,6 +12,7 @@ use perfx_format::sample::Read;
 use perfx_format::{
     Cursor, Endian, HEADER_SIZE, Layout, Record, RecordType, sample_fields, sample_type as st, trailer_fields,
 };
+use perfx_pipeline::Result;
 
 use super::chosen::MergedKinds;
 use super::clock::Clock;

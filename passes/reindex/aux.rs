@@ -4,12 +4,11 @@
 
 use std::collections::HashMap;
 
-use anyhow::Result;
 use clap::Args;
 use perfx_format::features::{AuxtraceEntry, read_auxtrace_index};
 use perfx_format::read::Recording;
 use perfx_format::{Feature, Kinds, Layouts, Origin, Record, RecordType};
-use perfx_pipeline::{Begin, Fork, Needs, OutputForm, Pass, Session, Stage, Survey};
+use perfx_pipeline::{Begin, Fork, Needs, OutputForm, Pass, Result, Session, Stage, Survey};
 
 use super::{counts, tell};
 use crate::support::options::PassOptions;

@@ -4,14 +4,13 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use anyhow::Result;
 use clap::Args;
 use perfx_format::features::{BUILD_ID_NAME_MAX, BuildIds, trimmed_id};
 use perfx_format::read::{Form, Recording};
 use perfx_format::record::build_id::{BuildIdEntry, aligned};
 use perfx_format::{Endian, Feature, Kinds, Layouts, Record, RecordType};
 use perfx_model::address_space::{Identity, Mapping};
-use perfx_pipeline::{Emit, Fork, Level, Needs, Pass, Rewrite, Session, Stage, Survey, counted};
+use perfx_pipeline::{Emit, Fork, Level, Needs, Pass, Result, Rewrite, Session, Stage, Survey, counted};
 
 use super::{counts, tell};
 use crate::support::ids::{cpumode_of, dso_name};

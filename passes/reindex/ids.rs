@@ -8,14 +8,13 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use anyhow::Result;
 use clap::Args;
 use perfx_format::read::{Form, Recording};
 use perfx_format::record::aux::Auxtrace;
 use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::record::id_index::{ANY, IdEntry, IdIndex, write_id_index};
 use perfx_format::{Endian, Kinds, Layouts, Origin, Record, RecordType};
-use perfx_pipeline::{Emit, Fork, Level, Needs, Pass, Place, Rewrite, Session, Stage, Survey};
+use perfx_pipeline::{Emit, Fork, Level, Needs, Pass, Place, Result, Rewrite, Session, Stage, Survey};
 
 use super::{counts, tell};
 use crate::support::options::PassOptions;

@@ -1,11 +1,10 @@
 //! `reindex-times` sets feature SAMPLE_TIME to the times of the first and the last sample in the recording.
 
-use anyhow::Result;
 use clap::Args;
 use perfx_format::features::SampleTime;
 use perfx_format::read::Recording;
 use perfx_format::{Feature, Kinds, Layouts, Record, RecordType};
-use perfx_pipeline::{Fork, Needs, Pass, Session, Stage, Survey};
+use perfx_pipeline::{Fork, Needs, Pass, Result, Session, Stage, Survey};
 
 use super::tell;
 use crate::support::options::PassOptions;

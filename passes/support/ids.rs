@@ -8,7 +8,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, ensure};
 use build_id::{Answer, BuildId, Finder, KnownIds, Object, Places, Reason, RecordedOn, Source};
 use clap::Args;
 use perfx_format::features::{BuildIds, read_str, trimmed_id};
@@ -17,7 +16,7 @@ use perfx_format::record::build_id::{BuildIdEntry, set_build_id};
 use perfx_format::record::cpumode;
 use perfx_format::{Endian, Feature, Kinds, Layouts, Record, RecordType, set_mmap2_build_id};
 use perfx_model::address_space::{Dso, Identity, Machine, Mapping};
-use perfx_pipeline::{LISTED, Level, Report, Session, counted};
+use perfx_pipeline::{Context as _, LISTED, Level, Report, Result, Session, counted, ensure};
 
 /// The places to look for files that a recording names.
 #[derive(Args, Clone, Debug)]

@@ -1,9 +1,8 @@
 //! Declares the options of a pass once, as a clap `Args` struct: `perfx NAME --option value` and `perfx run
 //! -p NAME:option=value` parse it alike.
 
-use anyhow::{Result, anyhow, bail};
 use clap::{ArgMatches, Args, Command};
-use perfx_pipeline::{Pass, did_you_mean};
+use perfx_pipeline::{Error, Pass, Result, bail, did_you_mean};
 
 /// The options of a pass, and its entry in the registry.
 pub trait PassOptions: Args {
@@ -54,7 +53,10 @@ impl PassSpec {
             examples: O::EXAMPLES,
             command: O::COMMAND,
             augment: O::augment_args,
-            make: |matches| O::from_arg_matches(matches)?.pass(),
+            make: |matches| {
+                let options = O::from_arg_matches(matches).map_err(|error| Error::new(error.to_string()))?;
+                options.pass()
+            },
         }
     }
 
@@ -96,7 +98,7 @@ impl PassSpec {
             // The first line says what is wrong; the others describe a command line that does not exist here.
             let text = error.to_string();
             let first = text.lines().next().unwrap_or_default();
-            anyhow!("{}", first.trim_start_matches("error: "))
+            Error::new(first.trim_start_matches("error: "))
         })?;
         self.make(&matches)
     }

@@ -2,12 +2,11 @@
 
 use std::collections::HashMap;
 
-use anyhow::{Context as _, Result, bail};
 use perfx_format::features::trace_formats;
 use perfx_format::sample::Sample;
 use perfx_format::tracepoint::{TraceField, TraceFormat};
 use perfx_format::{Feature, Layouts, Record, RecordType, sample_type as st};
-use perfx_pipeline::Session;
+use perfx_pipeline::{Context as _, Result, Session, bail};
 
 /// An event that is a tracepoint of the scheduler, with its role in a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,14 +3,13 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use anyhow::Result;
 use perfx_format::features::{
     EventDesc, GroupDesc, read_event_desc, read_group_desc, write_event_desc, write_group_desc,
 };
 use perfx_format::record::id_index::{IdEntry, IdIndex, one_id_index};
 use perfx_format::record::ids::ids_about;
 use perfx_format::{Endian, Event, Feature, Layout, Layouts, Record, RecordType};
-use perfx_pipeline::{Emit, Session};
+use perfx_pipeline::{Emit, Result, Session};
 
 /// Events to which something happened.
 #[derive(Debug, Default)]

@@ -99,7 +99,7 @@ impl Decompress {
             };
             let after = index.checked_sub(1).map(|before| &self.chain[before]);
             let outcome = if self.write.dry_run {
-                job.run(Output::Nowhere(form)).map_err(|error| broken_chain(error, &name, after))?
+                job.run(Output::Nowhere(form)).map_err(|error| broken_chain(error.into(), &name, after))?
             } else {
                 let made_file = OutputPath::new(&target, self.write.existing()).make_file(job, form);
                 let (temporary, outcome) = made_file.map_err(|error| broken_chain(error, &name, after))?;

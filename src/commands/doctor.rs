@@ -110,7 +110,7 @@ impl Doctor {
         match source.open() {
             Ok(recording) => {
                 let _bar = if self.quiet { Bar::none() } else { Bar::of(&recording) };
-                examine(recording, self.threads.count(), self.places.into())
+                Ok(examine(recording, self.threads.count(), self.places.into())?)
             }
             Err(error) => {
                 let name: Arc<str> = source.to_string().into();

@@ -180,7 +180,7 @@ struct Process {
 }
 
 impl Processes {
-    fn of(batch: &Batch) -> Result<Processes> {
+    fn of(batch: &Batch) -> perfx_pipeline::Result<Processes> {
         let mut processes = Processes::default();
         let mut walker = batch.walk();
         // Most records have the same process as the previous one.

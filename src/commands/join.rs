@@ -10,7 +10,7 @@ use perfx_passes::{CombineOptions, Decompress, DecompressOptions, InputSpec, Joi
 use perfx_pipeline::{Job, Output, OutputForm};
 
 use super::decompress::broken_chain;
-use crate::args::Usage;
+use crate::args::{Usage, usage};
 use crate::io::source::{InputsArgs, Source, identity, refuse_twice, repeatable, temp_files};
 use crate::io::target::WriteArgs;
 
@@ -113,7 +113,7 @@ impl Join {
         let mut inputs: Vec<Input> = Vec::new();
         let spec = |source: Source| {
             let Source::Path(path) = &source else { return Ok((source, None)) };
-            let spec = InputSpec::parse(path.as_os_str()).map_err(|e| Usage(format!("{e:#}")))?;
+            let spec = InputSpec::parse(path.as_os_str()).map_err(usage)?;
             Ok((Source::named(&spec.path), spec.offset))
         };
         let given = InputsArgs::of(self.inputs.0.clone())
@@ -176,7 +176,7 @@ impl Join {
             let job = Job { recording, passes: vec![Box::new(pass)], threads, temp_files: temp_files() };
             let after = number.checked_sub(1).filter(|_| goes_on[number]).map(|before| &paths[before]);
             let ran = job.run(Output::File(&file, OutputForm::File));
-            ran.map_err(|error| broken_chain(error, &name, after))?;
+            ran.map_err(|error| broken_chain(error.into(), &name, after))?;
             Ok(Input { recording: Recording::from_file(file, name, temp_files())?, ..input })
         };
         inputs.into_iter().enumerate().map(open).collect()

@@ -8,7 +8,7 @@ use perfx_format::read::KCORE_DIR;
 use perfx_passes::{GuestSpec, MergeOptions};
 use perfx_pipeline::Pass;
 
-use crate::args::Usage;
+use crate::args::{Usage, usage};
 use crate::io::source::{Source, refuse_twice};
 use crate::io::target::WriteArgs;
 
@@ -67,7 +67,7 @@ impl Merge {
 /// The pass, if the options of its guests are valid.
 pub(crate) fn guest_pass(options: MergeOptions) -> Result<Box<dyn Pass>> {
     for guest in &options.guests {
-        GuestSpec::parse(guest).map_err(|e| Usage(format!("{e:#}")))?;
+        GuestSpec::parse(guest).map_err(usage)?;
     }
     Ok(Box::new(perfx_passes::Merge::new(options)))
 }

@@ -3,10 +3,10 @@
 use anyhow::Result;
 use clap::Args;
 use perfx_passes::parse_chain;
-use perfx_pipeline::{Job, NotLast, Pass, Schedule};
+use perfx_pipeline::{Error, Job, Pass, Schedule};
 use serde_json::{Value as Json, json};
 
-use crate::args::{FormatArgs, Usage};
+use crate::args::{FormatArgs, Usage, usage};
 use crate::commands::passes::needs_json;
 use crate::io::source::{Source, temp_files};
 use crate::io::target::WriteArgs;
@@ -38,11 +38,11 @@ pub(crate) struct Run {
 
 impl Run {
     pub(crate) fn run(&self) -> Result<u8> {
-        let passes = parse_chain(&self.passes.join(",")).map_err(|e| Usage(format!("{e:#}")))?;
+        let passes = parse_chain(&self.passes.join(",")).map_err(usage)?;
         let done = self.chain(passes);
-        done.map_err(|error| match error.downcast::<NotLast>() {
-            Ok(misplaced) => Usage(misplaced.to_string()).into(),
-            Err(error) => error,
+        done.map_err(|error| match error.downcast_ref() {
+            Some(Error::NotLast(misplaced)) => Usage(misplaced.to_string()).into(),
+            _ => error,
         })
     }
 

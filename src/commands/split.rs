@@ -15,7 +15,7 @@ use perfx_passes::{Decompress, DecompressOptions, Part, PartName, Split as Parts
 use perfx_pipeline::{Job, Level, Outcome, Output, OutputForm, Pass, Report, counted, ordered, seconds};
 use rustix::fs::{Access, access};
 
-use crate::args::{ThreadArgs, Usage};
+use crate::args::{ThreadArgs, Usage, usage};
 use crate::io::commit::{Existing, Outputs, folder, with_folder};
 use crate::io::source::{InputArgs, Source, temp_files};
 use crate::io::target::{check_new, is_recording, read_line};
@@ -146,7 +146,7 @@ impl Split {
         let mut made = called.iter().zip(&paths);
         let passes = parts.passes(&recording);
         let jobs = passes.map(move |pass| (recording.try_clone(), pass)).enumerate();
-        ordered(jobs, &mut vec![(); makers], makers == 1, make, |outcome| {
+        ordered(jobs, &mut vec![(); makers], makers == 1, make, |outcome| -> Result<()> {
             let (outcome, Some((part, path))) = (outcome?, made.next()) else { return Ok(()) };
             let name = path.display().to_string();
             report.records = outcome.report.records;
@@ -194,7 +194,7 @@ impl Split {
         let Some((name, value)) = given else {
             bail!(Usage("give --time, --size, --samples or --by".into()))
         };
-        SplitBy::parse(name, value).map_err(|e| Usage(format!("{e:#}")).into())
+        SplitBy::parse(name, value).map_err(usage)
     }
 
     /// The common start of all names.

@@ -3,12 +3,11 @@
 
 use std::sync::Arc;
 
-use anyhow::Result;
 use perfx_format::features::{Compressed, FeatureContext, NamedIds, NrCpus};
 use perfx_format::header::Severity;
 use perfx_format::read::{Batch, Form, Fragment, Recording};
 use perfx_format::{Error, Feature, Origin, RecordType};
-use perfx_pipeline::scan_past;
+use perfx_pipeline::{Result, scan_past};
 
 use crate::finding::{Diagnosis, Findings, Location};
 use crate::order::Order;

@@ -280,7 +280,7 @@ impl WriteArgs {
         let kept = place.as_ref().and_then(OutputPath::kept_as);
         let bar = self.verbosity.progress(&job.recording);
         let done = match (&target, place) {
-            _ if self.dry_run => job.run(Output::Nowhere(form)),
+            _ if self.dry_run => job.run(Output::Nowhere(form)).map_err(anyhow::Error::from),
             (_, Some(place)) if kept_extras => place.write_directory(job, &extras),
             (_, Some(place)) => place.write_file(job, form),
             (Target::Device(path), None) => {
@@ -402,10 +402,14 @@ impl<W: io::Write> io::Write for Named<W> {
 
 /// Names the output in an error; errors of the input already name their file.
 fn about_output(error: anyhow::Error, output: &str) -> anyhow::Error {
-    match error.downcast::<perfx_format::Error>() {
-        Ok(error) => error.file(&output.into()).into(),
-        Err(error) => error,
+    if !error.chain().any(|cause| cause.is::<perfx_format::Error>()) {
+        return error;
     }
+    let found = match error.downcast::<perfx_pipeline::Error>() {
+        Ok(error) => error.into_format().map_err(anyhow::Error::from),
+        Err(error) => error.downcast(),
+    };
+    found.map_or_else(|error| error, |error: perfx_format::Error| error.file(&output.into()).into())
 }
 
 pub(crate) fn read_line(name: &str, report: &Report) -> (Level, String) {

@@ -4,11 +4,10 @@
 use std::any::Any;
 use std::{slice, thread};
 
-use anyhow::{Context as _, Result};
 use crossbeam_channel::bounded;
 use perfx_format::read::{Batch, Recording};
 
-use crate::expanded::in_file;
+use crate::error::{Context as _, Result};
 use crate::ordered::{ordered, started};
 use crate::speculate::{self, Open};
 
@@ -77,14 +76,14 @@ pub(crate) fn each_batch<W: Work, R: Send>(
     let step = |chain: &mut Vec<W>, batch: perfx_format::Result<Batch>| -> Result<_> {
         let batch = batch?;
         let mut workers = if touched(&batch) { fork(chain) } else { Vec::new() };
-        let result = work(&mut workers, &batch).map_err(|e| in_file(e, &batch.name))?;
+        let result = work(&mut workers, &batch).map_err(|e| e.in_file(&batch.name))?;
         Ok((batch, result, workers))
     };
     let done = |stepped: Result<(Batch, R, Vec<W>)>| {
         let (batch, result, workers) = stepped?;
         done(&batch, result)?;
         let absorbed = chain.iter_mut().zip(workers).try_for_each(|(stage, worker)| stage.absorb(worker));
-        absorbed.map_err(|e| in_file(e, &batch.name))
+        absorbed.map_err(|e| e.in_file(&batch.name))
     };
     speculate::each(recording, reading.threads, reading.open(), || fork(&forked), step, done)
 }
@@ -104,16 +103,16 @@ fn each_in_order<W: Work, R: Send>(
         let batch = batch?;
         let mut prescan = template.as_ref().map(|template| template.fork());
         let scanned = prescan.as_mut().map_or(Ok(()), |prescan| prescan.batch(&batch));
-        scanned.map_err(|e| in_file(e, &batch.name))?;
+        scanned.map_err(|e| e.in_file(&batch.name))?;
         Ok((batch, prescan))
     };
     let step = |chain: &mut Vec<W>, found: Result<(Batch, Prescan)>| -> Result<(Batch, R)> {
         let (batch, prescan) = found?;
         let first = chain.first_mut().zip(prescan);
         let absorbed = first.map_or(Ok(()), |(first, prescan)| first.absorb_prescan(prescan));
-        absorbed.map_err(|e| in_file(e, &batch.name))?;
+        absorbed.map_err(|e| e.in_file(&batch.name))?;
         let chain = if touched(&batch) { &mut chain[..] } else { &mut [] };
-        let result = work(chain, &batch).map_err(|e| in_file(e, &batch.name))?;
+        let result = work(chain, &batch).map_err(|e| e.in_file(&batch.name))?;
         Ok((batch, result))
     };
     let mut done = |stepped: Result<(Batch, R)>| {

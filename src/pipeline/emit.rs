@@ -5,11 +5,11 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result};
 use perfx_format::read::Batch;
 use perfx_format::{Endian, Kinds, Layouts, Origin, Origins, Record, Walker};
 
 use crate::each_batch::{AnyPrescan, Work};
+use crate::error::{Context as _, Result};
 use crate::needs::Interest;
 use crate::plan::Planner;
 use crate::session::{Place, Session};

@@ -2,12 +2,13 @@
 
 use std::any::Any;
 
-use anyhow::{Result, bail};
 use perfx_format::read::Batch;
 use perfx_format::{Kinds, Layouts, Record};
 
+use crate::bail;
 use crate::each_batch::AnyPrescan;
 use crate::emit::{AnyRewrite, Emit};
+use crate::error::Result;
 use crate::needs::Interest;
 use crate::pass::{Fork, Prescan, Prescanned, Rewrite, Survey};
 use crate::session::{Begin, Session};

@@ -1,41 +1,30 @@
 //! The batches of a recording with COMPRESSED records replaced with their contents, on one or several
 //! threads.
 
-use std::sync::Arc;
-
-use anyhow::Result;
-use perfx_format::Error;
 use perfx_format::read::{Batch, DecodeUnits, Expand, Recording, expand_alone};
 
+use crate::error::{Error, Result};
 use crate::ordered::mapped;
-
-/// Adds the name of the file to a pass's or a reader's error.
-pub fn in_file(error: anyhow::Error, name: &Arc<str>) -> anyhow::Error {
-    match error.downcast::<Error>() {
-        Ok(error) => error.file(name).into(),
-        Err(error) => error.context(name.to_string()),
-    }
-}
 
 /// Calls `then` with the expanded batches of a recording. Up to `threads` threads expand them, if the zstd
 /// frames allow it. The batches do not depend on that number.
-pub(crate) fn expanded<O>(
+pub(crate) fn expanded<O, E: From<Error>>(
     recording: &mut Recording,
     threads: usize,
     salvage: bool,
-    then: impl FnOnce(Box<dyn Iterator<Item = perfx_format::Result<Batch>> + Send + '_>) -> Result<O>,
-) -> Result<O> {
+    then: impl FnOnce(Box<dyn Iterator<Item = perfx_format::Result<Batch>> + Send + '_>) -> Result<O, E>,
+) -> Result<O, E> {
     expanded_seen(recording, threads, salvage, |_| {}, then)
 }
 
 /// The same; `stored` sees every batch as stored, in file order.
-pub(crate) fn expanded_seen<O>(
+pub(crate) fn expanded_seen<O, E: From<Error>>(
     recording: &mut Recording,
     threads: usize,
     salvage: bool,
     mut stored: impl FnMut(&Batch) + Send,
-    then: impl FnOnce(Box<dyn Iterator<Item = perfx_format::Result<Batch>> + Send + '_>) -> Result<O>,
-) -> Result<O> {
+    then: impl FnOnce(Box<dyn Iterator<Item = perfx_format::Result<Batch>> + Send + '_>) -> Result<O, E>,
+) -> Result<O, E> {
     let (endian, chain) = (recording.endian, recording.chain.clone());
     let mmap_len = recording.compressed().map_or(0, |compressed| compressed.mmap_len);
     let alone = threads <= 1 || !recording.is_compressed();

@@ -3,11 +3,12 @@
 
 use std::thread::{Builder, JoinHandle};
 
-use anyhow::{Context as _, Result, anyhow};
 use crossbeam_channel::{Sender, bounded};
 use perfx_format::read::{Batch, Recording, expand_alone};
 use perfx_format::record::header_records::HeaderRecord;
-use perfx_format::{Endian, Error, Kinds};
+use perfx_format::{Endian, Kinds};
+
+use crate::error::{Context as _, Error, Result};
 
 /// Expands the compressed records on a thread of its own and keeps nothing.
 pub(crate) struct Hidden {
@@ -15,7 +16,7 @@ pub(crate) struct Hidden {
     idle: bool,
     endian: Endian,
     mmap_len: u32,
-    at_work: Option<(Sender<Batch>, JoinHandle<Option<Error>>)>,
+    at_work: Option<(Sender<Batch>, JoinHandle<Option<perfx_format::Error>>)>,
 }
 
 impl Hidden {
@@ -40,16 +41,18 @@ impl Hidden {
     }
 
     /// Ends the search; returns the first such record as an error.
-    pub(crate) fn found(self) -> Result<Option<Error>> {
+    pub(crate) fn found(self) -> Result<Option<perfx_format::Error>> {
         let Some((sender, worker)) = self.at_work else { return Ok(None) };
         drop(sender);
-        worker.join().map_err(|_| anyhow!("the thread that decompresses records has died"))
+        worker.join().map_err(|_| Error::new("the thread that decompresses records has died"))
     }
 }
 
-fn start(endian: Endian, mmap_len: u32) -> Result<(Sender<Batch>, JoinHandle<Option<Error>>)> {
+fn start(endian: Endian, mmap_len: u32) -> Result<(Sender<Batch>, JoinHandle<Option<perfx_format::Error>>)> {
     let (sender, receiver) = bounded(1);
-    let front = |error: &Error| error.record_kind().is_some_and(|kind| HeaderRecord::FRONT.contains(&kind));
+    let front = |error: &perfx_format::Error| {
+        error.record_kind().is_some_and(|kind| HeaderRecord::FRONT.contains(&kind))
+    };
     let search = move || {
         let batches = receiver.into_iter().map(Ok);
         // Other faults inside them are copied as they are.

@@ -6,13 +6,14 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, ensure};
 use perfx_format::header::{Features, Severity};
 use perfx_format::read::{Form, Recording, TempFiles};
 use perfx_format::{Error, Feature, Layouts, RecordType};
 
 use crate::each_batch::Reading;
 use crate::emit::{Emit, Rewriting};
+use crate::ensure;
+use crate::error::{Context as _, Result};
 use crate::needs::Damage;
 use crate::output::{Output, OutputForm};
 use crate::pass::Pass;
@@ -38,7 +39,7 @@ use crate::writer::Writer;
 /// let job = Job { recording, passes: Vec::new(), threads: 1, temp_files: Arc::new(tempfile::tempfile) };
 /// let outcome = job.run(Output::File(&output, OutputForm::File))?;
 /// println!("{} bytes", outcome.written);
-/// # Ok::<(), anyhow::Error>(())
+/// # Ok::<(), perfx_pipeline::Error>(())
 /// ```
 pub struct Job {
     /// The input.

@@ -4,6 +4,7 @@
 mod each_batch;
 mod emit;
 mod erased;
+mod error;
 mod expanded;
 mod hidden;
 mod job;
@@ -25,7 +26,7 @@ mod text;
 mod writer;
 
 pub use emit::Emit;
-pub use expanded::in_file;
+pub use error::{Context, Error, Failure, NotLast, Result};
 pub use job::{Job, Outcome};
 pub use needs::{Damage, Interest, Needs};
 pub use ordered::{ahead, ordered};
@@ -33,7 +34,7 @@ pub use output::{Output, OutputForm};
 pub use pass::{Fork, Pass, Prescan, Prescanned, Rewrite, Survey};
 pub use report::{LISTED, Level, Report};
 pub use scan::{scan, scan_both, scan_past, scan_two};
-pub use schedule::{NotLast, Schedule};
+pub use schedule::Schedule;
 pub use session::{Begin, Made, Place, Session};
 pub use stage::Stage;
 pub use text::{count, counted, did_you_mean, is_slip, likeness, ranges, seconds, wide_count};

@@ -5,19 +5,20 @@ use std::io;
 use std::panic::resume_unwind;
 use std::thread::{self, JoinHandle};
 
-use anyhow::{Context as _, Result};
 use crossbeam_channel::{Receiver, Sender, bounded};
+
+use crate::error::{Context as _, Error, Result};
 
 /// For every item calls `work` on one of the `workers` (one thread each), then `done` on the calling thread,
 /// in the order of the items. With a single worker and `alone`, everything runs on the calling thread. Stops
 /// at the first error of `done`.
-pub fn ordered<T: Send, R: Send, W: Send>(
+pub fn ordered<T: Send, R: Send, W: Send, E: From<Error>>(
     items: impl Iterator<Item = T> + Send,
     workers: &mut [W],
     alone: bool,
     work: impl Fn(&mut W, T) -> R + Sync,
-    mut done: impl FnMut(R) -> Result<()>,
-) -> Result<()> {
+    mut done: impl FnMut(R) -> Result<(), E>,
+) -> Result<(), E> {
     if alone {
         let Some(worker) = workers.first_mut() else { return Ok(()) };
         for item in items {
@@ -31,12 +32,12 @@ pub fn ordered<T: Send, R: Send, W: Send>(
 /// Calls `then`, on the calling thread, with an iterator over the results of `work`, which runs on the
 /// `workers` (one thread each); the results are in the order of the items. Uses fewer threads if not all can
 /// be started.
-pub(crate) fn mapped<'a, T: Send, R: Send + 'a, W: Send, O>(
+pub(crate) fn mapped<'a, T: Send, R: Send + 'a, W: Send, O, E: From<Error>>(
     items: impl Iterator<Item = T> + Send,
     workers: &mut [W],
     work: impl Fn(&mut W, T) -> R + Sync,
-    then: impl FnOnce(Box<dyn Iterator<Item = R> + Send + 'a>) -> Result<O>,
-) -> Result<O> {
+    then: impl FnOnce(Box<dyn Iterator<Item = R> + Send + 'a>) -> Result<O, E>,
+) -> Result<O, E> {
     // A job carries the sender of a channel for its single result. The calling thread gets the receivers in
     // the order of the items, so it waits for the oldest result, whichever worker produces it. The bounds are
     // the back-pressure.
@@ -62,7 +63,7 @@ pub(crate) fn mapped<'a, T: Send, R: Send + 'a, W: Send, O>(
                 }
             });
             match started(spawned) {
-                Err(error) if number == 0 => return Err(error),
+                Err(error) if number == 0 => return Err(error.into()),
                 Err(_) => break,
                 Ok(_) => {}
             }
@@ -123,7 +124,7 @@ mod tests {
             let mut workers = vec![(); threads];
             ordered(0..200, &mut workers, threads == 1, work, |n| {
                 seen.push(n);
-                Ok(())
+                Ok::<_, Error>(())
             })
             .unwrap();
             assert_eq!(seen, (0..200).map(|n| n * 2).collect::<Vec<_>>());
@@ -139,7 +140,7 @@ mod tests {
             false,
             |_, n: u64| n,
             |n| {
-                anyhow::ensure!(n < 10, "ten");
+                crate::ensure!(n < 10, "ten");
                 Ok(())
             },
         );

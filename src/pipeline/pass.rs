@@ -11,15 +11,18 @@
 //! [`Fork`]: then each batch gets its own worker, on any thread, and the workers are absorbed in file order.
 //! The bytes written are the same for any number of threads.
 //!
+//! A method that fails returns an [`Error`](crate::Error). `?` makes one of an error of perfx-format or
+//! std::io, [`Context`](crate::Context) of any other and of an absent value, and [`ensure!`](crate::ensure) and
+//! [`bail!`](crate::bail) of a text. The pipeline adds the file, the pass, and the kind and place of the record.
+//!
 //! A complete pass, which drops the EXIT records of processes that never ran (no sample has their pid):
 //!
 //! ```
 //! use std::collections::BTreeSet;
 //!
-//! use anyhow::Result;
 //! use perfx_format::read::Recording;
 //! use perfx_format::{Kinds, Layouts, Record, RecordType, Task};
-//! use perfx_pipeline::{Emit, Fork, Needs, Pass, Rewrite, Session, Stage, Survey};
+//! use perfx_pipeline::{Emit, Fork, Needs, Pass, Result, Rewrite, Session, Stage, Survey, ensure};
 //!
 //! /// The plan.
 //! struct DropIdleExits;
@@ -53,7 +56,8 @@
 //!         Ok(())
 //!     }
 //!
-//!     fn end(self, _session: &mut Session) -> Result<Stage> {
+//!     fn end(self, session: &mut Session) -> Result<Stage> {
+//!         ensure!(!self.0.is_empty(), "{}: no sample has a pid", session.name);
 //!         Ok(Stage::rewrite_in_order(DropExits(self.0)))
 //!     }
 //! }
@@ -84,11 +88,11 @@
 //! }
 //! ```
 
-use anyhow::Result;
 use perfx_format::read::{Batch, Recording};
 use perfx_format::{Kinds, Layouts, Record};
 
 use crate::emit::Emit;
+use crate::error::Result;
 use crate::needs::{Interest, Needs};
 use crate::session::Session;
 use crate::stage::Stage;

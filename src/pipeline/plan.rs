@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use anyhow::Result;
 use perfx_format::read::Batch;
 use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::{Endian, Kinds, Origin, RECORD_SIZE_MAX, Record, RecordType};
+
+use crate::error::Result;
 
 /// A piece of the output.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -3,13 +3,13 @@
 
 use std::slice;
 
-use anyhow::{Context as _, Result};
 use perfx_format::read::{Batch, Form, Recording};
 use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::{Error, Kinds, Layouts, Origin};
 
 use crate::each_batch::{Reading, each_batch};
 use crate::emit::{Emit, Rewriting};
+use crate::error::{Context as _, Result};
 use crate::hidden::Hidden;
 use crate::needs::{Damage, Interest};
 use crate::ordered::mapped;

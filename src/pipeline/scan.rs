@@ -3,11 +3,11 @@
 
 use std::thread;
 
-use anyhow::Result;
 use crossbeam_channel::bounded;
 use perfx_format::read::{Batch, Recording};
 
-use crate::expanded::{expanded, in_file};
+use crate::error::{Error, Result};
+use crate::expanded::expanded;
 use crate::ordered::started;
 use crate::speculate::{self, Open};
 
@@ -24,7 +24,7 @@ pub fn scan<R: Send>(
     work: impl Fn(&Batch) -> Result<R> + Sync,
     mut done: impl FnMut(&Batch, R) -> Result<()>,
 ) -> Result<()> {
-    let work = |batch: &Batch| work(batch).map_err(|e| in_file(e, &batch.name));
+    let work = |batch: &Batch| work(batch).map_err(|e| e.in_file(&batch.name));
     scan_past(recording, threads, open, work, |read| {
         let (batch, result) = read?;
         done(batch, result?)
@@ -54,7 +54,7 @@ pub fn scan_both<R: Send>(
     work: impl Fn(&Batch) -> Result<R> + Sync,
     mut done: impl FnMut(&Batch, R) -> Result<()>,
 ) -> Result<()> {
-    let work = |batch: &Batch| work(batch).map_err(|e| in_file(e, &batch.name));
+    let work = |batch: &Batch| work(batch).map_err(|e| e.in_file(&batch.name));
     each(recording, threads, Open::Yes { salvage: false, stored }, work, |read| {
         let (batch, result) = read?;
         done(batch, result?)
@@ -83,11 +83,11 @@ fn each<R: Send>(
 
 /// Passes the batches of two recordings to `work`, with COMPRESSED records expanded. Each recording is read
 /// ahead on a thread of its own.
-pub fn scan_two<R>(
+pub fn scan_two<R, E: From<Error>>(
     one: &mut Recording,
     other: &mut Recording,
-    work: impl FnOnce(&mut dyn Iterator<Item = Read>, &mut dyn Iterator<Item = Read>) -> Result<R>,
-) -> Result<R> {
+    work: impl FnOnce(&mut dyn Iterator<Item = Read>, &mut dyn Iterator<Item = Read>) -> Result<R, E>,
+) -> Result<R, E> {
     expanded(one, 1, false, |one| {
         expanded(other, 1, false, |other| {
             thread::scope(|scope| {

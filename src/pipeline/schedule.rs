@@ -1,25 +1,11 @@
 //! Decides the steps of a job before any byte is written: the walks, the temporary files, and the refusals.
 
-use std::fmt;
-
-use anyhow::Result;
 use perfx_format::read::Recording;
 use perfx_format::{Kinds, Layouts};
 
+use crate::error::{Error, NotLast, Result};
 use crate::needs::{Damage, Needs};
 use crate::pass::Pass;
-
-/// The error for a pass that must be the last one but is not.
-#[derive(Debug)]
-pub struct NotLast(&'static str);
-
-impl fmt::Display for NotLast {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "pass {} must be the last one, because no other pass can read its output", self.0)
-    }
-}
-
-impl std::error::Error for NotLast {}
 
 /// The steps of a job, decided before any byte is written.
 #[derive(Debug)]
@@ -41,7 +27,7 @@ impl Schedule {
         // Records of several zstd streams cannot be in one file, which has a single stream.
         let several = recording.stream_count() > 1 && recording.is_compressed();
         if let Some(at) = needs.iter().position(|(_, needs)| needs.last).filter(|at| at + 1 < needs.len()) {
-            anyhow::bail!(NotLast(needs[at].0));
+            return Err(Error::NotLast(Box::new(NotLast { pass: needs[at].0 })));
         }
         if needs.iter().any(|(_, needs)| needs.ids) {
             Layouts::new(&recording.events).check_layouts().map_err(|e| e.file(&recording.name))?;

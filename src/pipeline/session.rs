@@ -8,7 +8,6 @@ use std::ops::{Deref, DerefMut, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::Result;
 use perfx_format::features::{BuildIds, FeatureContext, Mended, NrCpus, mend};
 use perfx_format::header::Features;
 use perfx_format::read::{Batch, Form, Recording, TempFiles};
@@ -16,6 +15,7 @@ use perfx_format::record::build_id::BuildIdEntry;
 use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::{Bytes, Endian, Event, Feature, Kinds, Origin, Record};
 
+use crate::error::Result;
 use crate::output::OutputForm;
 use crate::report::{Level, Report};
 

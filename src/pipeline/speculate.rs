@@ -5,10 +5,10 @@
 //! Rejected: one thread that walks all headers to cut batches for the others. It takes as long as they do,
 //! and takes all page faults.
 
-use anyhow::Result;
 use perfx_format::read::{Batch, Batches, Recording, SpeculativeBatch, expand_alone};
 use perfx_format::{Endian, Kinds};
 
+use crate::error::Result;
 use crate::expanded::expanded_seen;
 use crate::ordered::ordered;
 

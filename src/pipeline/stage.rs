@@ -2,12 +2,13 @@
 
 use std::any::Any;
 
-use anyhow::{Result, bail};
 use perfx_format::read::Batch;
 use perfx_format::{Kinds, Layouts, Record};
 
+use crate::bail;
 use crate::each_batch::Work;
 use crate::emit::AnyRewrite;
+use crate::error::Result;
 use crate::session::{Begin, Session};
 
 /// The next stage of a pass.

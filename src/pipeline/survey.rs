@@ -1,10 +1,10 @@
 //! One read-only walk through the recording, for all passes that survey it.
 
-use anyhow::Result;
 use perfx_format::Kinds;
 use perfx_format::read::{Batch, Recording};
 
 use crate::each_batch::{Reading, each_batch};
+use crate::error::Result;
 use crate::stage::Surveying;
 
 /// Passes every record to the surveys that need it.

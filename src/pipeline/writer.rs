@@ -6,7 +6,6 @@ use std::io::{self, Seek as _, SeekFrom, Write};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-use anyhow::Result;
 use perfx_format::features::{AuxtraceEntry, read_auxtrace_index, write_auxtrace_index};
 use perfx_format::header::{EVENT_TYPE_SIZE, FILE_HEADER_SIZE, Features, FileFront, FileHeader, Magic};
 use perfx_format::read::{Form, Recording};
@@ -15,6 +14,8 @@ use perfx_format::section::Section;
 use perfx_format::write::{event_type_record, feature_record, pipe_front, write_tail};
 use perfx_format::{Bytes, Endian, Error, Event, Feature, Kinds, Layouts, Origin, RecordType};
 
+use crate::ensure;
+use crate::error::Result;
 use crate::output::{Output, OutputForm};
 use crate::plan::{Mark, Piece, Plan};
 use crate::report::Level;
@@ -180,7 +181,7 @@ impl<'a> Writer<'a> {
                 Piece::Made(range) => self.append(&plan.arena[range.clone()])?,
             }
         }
-        anyhow::ensure!(
+        ensure!(
             self.sink.position() == start + plan.len,
             "the plan of a batch is {} bytes long, not what was written",
             plan.len

@@ -96,12 +96,12 @@ impl VerbosityArgs {
     }
 }
 
-/// The text of an error and its causes. An error of the format already includes its cause.
+/// The text of an error and its causes. An error of the libraries already includes its causes.
 pub(crate) fn message(error: &anyhow::Error) -> String {
     let mut said = Vec::new();
     for cause in error.chain() {
         said.push(cause.to_string());
-        if cause.is::<perfx_format::Error>() {
+        if cause.is::<perfx_format::Error>() || cause.is::<perfx_pipeline::Error>() {
             break;
         }
     }

@@ -1,4 +1,5 @@
-//! No file of a package imports another one that imports it back, directly or through others.
+//! No file of a package imports another one that imports it back, directly or through others; and libraries return
+//! errors of their own types.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -123,13 +124,30 @@ fn circles(start: PathBuf) -> Vec<String> {
     }
 }
 
-#[test]
-fn no_file_imports_in_a_circle() {
+/// The folders of the packages.
+fn packages() -> Vec<String> {
     let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
     let members = manifest.lines().find_map(|line| line.strip_prefix("members = ")).unwrap();
-    let packages: Vec<String> = serde_json::from_str(members).unwrap();
+    serde_json::from_str(members).unwrap()
+}
+
+/// A caller can match on the error of a library, and needs no other crate for it.
+#[test]
+fn no_library_uses_anyhow() {
+    for package in packages().iter().filter(|package| *package != ".") {
+        let folder = root().join(package);
+        let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+        assert!(!manifest.contains("anyhow"), "{package}/Cargo.toml");
+        for (module, code) in modules(folder.join("lib.rs")) {
+            assert!(!code.contains("anyhow"), "{package}: {}", module.join("::"));
+        }
+    }
+}
+
+#[test]
+fn no_file_imports_in_a_circle() {
     let mut found = Vec::new();
-    for package in packages {
+    for package in packages() {
         let folder = if package == "." { "src" } else { &package };
         let lines = circles(root().join(folder).join("lib.rs"));
         found.extend(lines.into_iter().map(|line| format!("{folder}: {line}")));

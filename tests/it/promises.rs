@@ -67,7 +67,7 @@ pub(crate) fn run(
     passes: Vec<Box<dyn Pass>>,
     form: OutputForm,
     threads: usize,
-) -> anyhow::Result<(Outcome, Vec<u8>)> {
+) -> perfx_pipeline::Result<(Outcome, Vec<u8>)> {
     let mut file = unnamed(&[]);
     let job = Job { recording, passes, threads, temp_files: temp_files() };
     let outcome = match form {
@@ -309,7 +309,7 @@ pub(crate) fn kept(
             once
         }
         (Err(once), Err(again)) => {
-            let (once, again) = (format!("{once:#}"), format!("{again:#}"));
+            let (once, again) = (once.to_string(), again.to_string());
             if once != again {
                 return Err(format!("with one thread it fails with `{once}`, with four with `{again}`"));
             }
@@ -323,8 +323,8 @@ pub(crate) fn kept(
             return Ok(None);
         }
         (once, again) => {
-            let said = |done: anyhow::Result<(Outcome, _)>| {
-                done.map_or_else(|e| format!("{e:#}"), |_| "it is done".into())
+            let said = |done: perfx_pipeline::Result<(Outcome, _)>| {
+                done.map_or_else(|e| e.to_string(), |_| "it is done".into())
             };
             return Err(format!("with one thread: {}; with four: {}", said(once), said(again)));
         }

@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::AddAssign;
 use std::sync::Arc;
 
-use anyhow::Result;
 use csv::ByteRecord;
 use perfx_format::decode::decode;
 use perfx_format::features::read_event_desc;
@@ -26,7 +25,7 @@ use perfx_model::address_space::{
 };
 use perfx_model::guests::Guests;
 use perfx_passes::RecordedIds;
-use perfx_pipeline::{Level, Report, scan};
+use perfx_pipeline::{Level, Report, Result, scan};
 use symbols::Reference;
 
 use super::cell::plain;

@@ -11,8 +11,8 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::FileExt as _;
 
-use anyhow::{Context as _, Result};
 use csv::ByteRecord;
+use perfx_pipeline::{Context as _, Result};
 
 /// The total size of the buffers of a merge.
 const MERGE_MEMORY: u64 = 32 << 20;
@@ -40,7 +40,7 @@ impl Rows {
     }
 
     /// Adds the row of the next record; it begins with the kind.
-    pub(super) fn push(&mut self, time: Option<u64>, row: &ByteRecord) -> Result<()> {
+    pub(super) fn push(&mut self, time: Option<u64>, row: &ByteRecord) -> io::Result<()> {
         self.writer.write_byte_record(row)?;
         self.writer.flush()?;
         self.rows.push((time, self.writer.get_ref().len()));

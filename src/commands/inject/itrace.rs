@@ -2,11 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Result, ensure};
 use perfx_format::read::Recording;
 use perfx_format::record::aux::AuxtraceInfo;
 use perfx_format::{Kinds, Layouts, Record, RecordType};
-use perfx_pipeline::{Fork, Level, Needs, Pass, Session, Stage, Survey};
+use perfx_pipeline::{Fork, Level, Needs, Pass, Result, Session, Stage, Survey, ensure};
 
 /// Fails if there is AUX data to decode.
 #[derive(Clone, Debug)]

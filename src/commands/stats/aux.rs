@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::Result;
 use perfx_format::read::Batch;
 use perfx_format::record::aux::{Auxtrace, AuxtraceInfo, count_psb};
 use perfx_format::{Kinds, RecordType};
+use perfx_pipeline::Result;
 use serde_json::{Value as Json, json};
 
 use crate::tally::Span;
