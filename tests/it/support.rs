@@ -277,6 +277,19 @@ pub(crate) fn each<T: Sync>(
     assert!(wrong.is_empty(), "{} of {} cases:\n{}", wrong.len(), cases.len(), shown.join("\n"));
 }
 
+/// PERFX_EVERY_PASS=1 is set: tests that check a part of a product of cases check all of it.
+pub(crate) fn takes_all() -> bool {
+    env::var("PERFX_EVERY_PASS").is_ok_and(|one_of| one_of == "1")
+}
+
+/// The ways to test a recording: all for one that a perf recorded, and `few` of them for one made by hand. Those
+/// are many, and differ from each other in one detail.
+pub(crate) fn some_of<'a, T>(fixture: &Fixture, ways: &'a [T], few: usize) -> impl Iterator<Item = &'a T> {
+    let takes_all = fixture.name.starts_with("recorded/") || takes_all();
+    let first = fixture.name.bytes().map(usize::from).sum::<usize>() % ways.len();
+    ways.iter().cycle().skip(first).take(if takes_all { ways.len() } else { few })
+}
+
 /// `each` over recordings.
 pub(crate) fn each_fixture(fixtures: &[Fixture], check: impl Fn(&Fixture) -> Result<(), String> + Sync) {
     each(fixtures, |fixture| fixture.name.clone(), check);
