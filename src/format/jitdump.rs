@@ -38,7 +38,7 @@ mod writer;
 
 use crate::{Cursor, Endian, Error, Result, until_nul};
 
-pub use writer::{LoadToWrite, Writer};
+pub use writer::Writer;
 
 const MAGIC: u32 = 0x4A69_5444;
 
@@ -117,11 +117,11 @@ impl Header {
 ///
 /// ```
 /// use perfx_format::Endian;
-/// use perfx_format::jitdump::{Body, Dump, LoadToWrite, Writer};
+/// use perfx_format::jitdump::{Body, Dump, Load, Writer};
 ///
 /// let mut writer = Writer::new(Endian::Little, 62, 4711);
 /// let (pid, tid) = (4711, 4711);
-/// writer.load(5, &LoadToWrite { pid, tid, address: 0x7000, index: 1, name: b"fib", code: &[0xc3] });
+/// writer.load(5, &Load { pid, tid, address: 0x7000, size: 1, index: 1, name: b"fib", code: &[0xc3] });
 /// let bytes = writer.into_bytes();
 ///
 /// let dump = Dump::new(&bytes)?;

@@ -3,12 +3,12 @@
 //!
 //! ```
 //! use perfx_format::Endian;
-//! use perfx_format::jitdump::{Dump, LoadToWrite, Writer};
+//! use perfx_format::jitdump::{Dump, Load, Writer};
 //! use perfx_jit::{Functions, Image, Target, arenas};
 //!
 //! let mut writer = Writer::new(Endian::Little, 62, 4711);
 //! let (pid, tid) = (4711, 4711);
-//! let load = LoadToWrite { pid, tid, address: 0x7f00_0000, index: 0, name: b"fib", code: &[0xc3] };
+//! let load = Load { pid, tid, address: 0x7f00_0000, size: 1, index: 0, name: b"fib", code: &[0xc3] };
 //! writer.load(1_000, &load);
 //! let bytes = writer.into_bytes();
 //!

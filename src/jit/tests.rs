@@ -5,14 +5,15 @@ use std::fs;
 use gimli::{BaseAddresses, CfaRule, EhFrameHdr, RunTimeEndian, UnwindContext, UnwindSection as _};
 use object::read::{Object as _, ObjectSection as _, ObjectSegment as _, ObjectSymbol as _};
 use perfx_format::Endian;
-use perfx_format::jitdump::{Dump, Line, LoadToWrite, Move, Writer};
+use perfx_format::jitdump::{Dump, Line, Load, Move, Writer};
 
 use crate::{Arena, Functions, Image, Target, Written, arenas};
 
 const X86_64: u32 = 62;
 
-fn load<'a>(address: u64, name: &'a str, code: &'a [u8]) -> LoadToWrite<'a> {
-    LoadToWrite { pid: 7, tid: 7, address, index: address, name: name.as_bytes(), code }
+fn load<'a>(address: u64, name: &'a str, code: &'a [u8]) -> Load<'a> {
+    let size = code.len() as u64;
+    Load { pid: 7, tid: 7, address, size, index: address, name: name.as_bytes(), code }
 }
 
 /// The bytes of an image, the result of writing it, and the address and number of bytes to map.

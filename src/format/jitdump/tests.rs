@@ -4,8 +4,8 @@ use super::*;
 
 const ORDERS: [Endian; 2] = [Endian::Little, Endian::Big];
 
-fn load<'a>(address: u64, name: &'a [u8], code: &'a [u8]) -> LoadToWrite<'a> {
-    LoadToWrite { pid: 7, tid: 8, address, index: address, name, code }
+fn load<'a>(address: u64, name: &'a [u8], code: &'a [u8]) -> Load<'a> {
+    Load { pid: 7, tid: 8, address, size: code.len() as u64, index: address, name, code }
 }
 
 fn names(bytes: &[u8]) -> (Vec<String>, Damage) {

@@ -1,6 +1,6 @@
 //! Writes jitdumps, record by record.
 
-use super::{HEADER_SIZE, Line, MAGIC, Move, PREFIX_SIZE};
+use super::{HEADER_SIZE, Line, Load, MAGIC, Move, PREFIX_SIZE};
 use crate::Endian;
 
 /// A jitdump under construction. Times are ns of CLOCK_MONOTONIC, unless [`Writer::set_flags`] sets another
@@ -9,18 +9,6 @@ use crate::Endian;
 pub struct Writer {
     endian: Endian,
     bytes: Vec<u8>,
-}
-
-/// The contents of a LOAD record to write.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[allow(missing_docs, reason = "the names are those of `Load`")]
-pub struct LoadToWrite<'a> {
-    pub pid: u32,
-    pub tid: u32,
-    pub address: u64,
-    pub index: u64,
-    pub name: &'a [u8],
-    pub code: &'a [u8],
 }
 
 impl Writer {
@@ -45,11 +33,11 @@ impl Writer {
     }
 
     /// Appends a LOAD record: code was generated.
-    pub fn load(&mut self, time: u64, load: &LoadToWrite<'_>) {
-        let LoadToWrite { pid, tid, address, index, name, code } = *load;
+    pub fn load(&mut self, time: u64, load: &Load<'_>) {
+        let Load { pid, tid, address, size, index, name, code } = *load;
         self.record(0, time, |writer| {
             [pid, tid].iter().for_each(|&word| writer.u32(word));
-            [address, address, code.len() as u64, index].iter().for_each(|&word| writer.u64(word));
+            [address, address, size, index].iter().for_each(|&word| writer.u64(word));
             writer.bytes.extend(name);
             writer.bytes.push(0);
             writer.bytes.extend(code);
