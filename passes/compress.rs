@@ -25,6 +25,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use clap::Args;
 use perfx_format::features::Compressed;
 use perfx_format::read::Recording;
+use perfx_format::record::aux;
 use perfx_format::record::compressed::{compressed_head_size, compressed_record};
 use perfx_format::{
     Bytes, Endian, Feature, Kinds, Layouts, RECORD_SIZE_MAX, Record, RecordType, sample_type,
@@ -233,13 +234,12 @@ impl Compress {
     }
 
     fn stays_in_clear(&self, record: &Record<'_>, layouts: &Layouts) -> bool {
-        let peeked_at = [RecordType::AUX, RecordType::ITRACE_START, RecordType::AUX_OUTPUT_HW_ID];
         match record.kind() {
             RecordType::FINISHED_ROUND => !self.options.rounds,
             RecordType::SAMPLE => {
                 layouts.layout_of(record).is_some_and(|layout| layout.sample_type & sample_type::AUX != 0)
             }
-            kind => !kind.is_kernel() || kind.0 == 0 || peeked_at.contains(&kind),
+            kind => !kind.is_kernel() || kind.0 == 0 || aux::KERNEL_KINDS.contains(&kind),
         }
     }
 

@@ -12,6 +12,7 @@ use clap::Args;
 use perfx_format::event_name::names_of;
 use perfx_format::features::SampleTime;
 use perfx_format::read::Recording;
+use perfx_format::record::aux;
 use perfx_format::record::event_update::{name_update, updated_id};
 use perfx_format::sample::without_aux;
 use perfx_format::{
@@ -134,9 +135,6 @@ const AUX: Kinds = Kinds::of(&[
     RecordType::AUX_OUTPUT_HW_ID,
 ]);
 
-/// Those of them that contain the id of the event.
-const OF_TRACE: [RecordType; 3] = [RecordType::AUX, RecordType::ITRACE_START, RecordType::AUX_OUTPUT_HW_ID];
-
 const SWITCHES: Kinds = Kinds::of(&[RecordType::SWITCH, RecordType::SWITCH_CPU_WIDE]);
 
 /// The kinds of records that are dropped together with their event.
@@ -167,7 +165,7 @@ impl Found {
         let kind = record.kind();
         let event = layouts.event_of(record).filter(|_| kind.is_kernel());
         self.has_aux |= AUX.contains(kind) || layouts.any_samples(st::AUX);
-        if args.aux && OF_TRACE.contains(&kind) {
+        if args.aux && aux::KERNEL_KINDS.contains(&kind) {
             self.traced.extend(event);
         }
         if kind == RecordType::SAMPLE {
