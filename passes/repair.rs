@@ -27,12 +27,10 @@ use perfx_format::features::{
     AuxtraceEntry, Compressed, NamedIds, read_auxtrace_index, read_unterminated_str, write_str,
 };
 use perfx_format::read::{Form, Pieces, Recording};
-use perfx_format::record::builder::{set_misc, set_size};
+use perfx_format::record::builder::{pad, set_misc};
 use perfx_format::record::compressed::{claim_length, claimed_length, compressed_part};
 use perfx_format::record::id_index::{IdEntry, IdIndex, one_id_index};
-use perfx_format::{
-    Feature, Issue, Kinds, Layouts, MMAP_BUILD_ID, Origin, RECORD_SIZE_MAX, Record, RecordType,
-};
+use perfx_format::{Feature, Issue, Kinds, Layouts, MMAP_BUILD_ID, Origin, Record, RecordType};
 use perfx_pipeline::{
     Begin, Emit, Error, Fork, Level, Needs, OutputForm, Pass, Result, Rewrite, Session, Stage, Survey,
     counted,
@@ -274,14 +272,14 @@ impl Repair {
         let id = layouts.layout_of(&record).and_then(|layout| layout.id(&record));
         let nobodys = id.map_or(layouts.event_of(&record).is_none(), |id| !layouts.knows(id));
         if self.has(Mend::IdUnknown) && nobodys && layouts.check_ids().is_ok() {
-            match (layouts.all(), layouts.all().first().and_then(|only| only.sample.id)) {
-                ([], _) => return out.keep(record),
+            match layouts.all() {
+                [] => return out.keep(record),
                 // There is only one event it can belong to.
-                ([_], Some(at)) => {
+                [only] if only.sample.id.is_some() => {
                     self.done.mend(Mend::IdUnknown);
                     let endian = record.endian();
                     return out.patch(record, |bytes| {
-                        endian.set_u64(bytes, at.into(), 0);
+                        only.set_id(bytes, 0, endian);
                     });
                 }
                 _ => {
@@ -349,9 +347,7 @@ impl Repair {
                         bytes = one_id_index(&kept, index.has_machines(), endian);
                     }
                     kind if kind.is_kernel() => {
-                        let at = layouts.all().first().and_then(|layout| layout.trailer.id);
-                        let at = at.and_then(|at| bytes.len().checked_sub(at.into()));
-                        at.and_then(|at| endian.set_u64(&mut bytes, at, 0));
+                        layouts.all().first().and_then(|layout| layout.set_id(&mut bytes, 0, endian));
                     }
                     _ => {
                         done.insert(mend);
@@ -367,13 +363,10 @@ impl Repair {
         if short > 0 {
             let trailer = decode(record, layouts).get("sample_id").and(layouts.all().first());
             let behind = trailer.map_or(0, |layout| usize::from(layout.trailer.size));
-            let at = bytes.len() - behind;
-            if bytes.len() + short > RECORD_SIZE_MAX {
+            if pad(&mut bytes, behind, short, endian).is_none() {
                 self.done.too_large += 1;
                 return Some(record.bytes().to_vec());
             }
-            bytes.splice(at..at, vec![0; short]);
-            set_size(&mut bytes, endian);
         }
         Some(bytes)
     }

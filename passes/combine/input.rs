@@ -8,9 +8,9 @@ use std::sync::Arc;
 use perfx_format::header::Features;
 use perfx_format::read::{Batch, Form, Recording, TempFiles};
 use perfx_format::record::header_records::HeaderRecord;
-use perfx_format::record::id_index::IdIndex;
-use perfx_format::record::ids::{ids_in, own_ids, with_identifier};
-use perfx_format::record::time::times_in;
+use perfx_format::record::identifier::with_identifier;
+use perfx_format::record::ids::{replace_ids, set_missing_ids};
+use perfx_format::record::time::replace_times;
 use perfx_format::{Endian, Event, Kinds, Layouts, Mmap, Origin, Record, RecordType, sample_type as st};
 use perfx_pipeline::{Result, ahead, bail, scan};
 
@@ -250,36 +250,22 @@ impl Translator {
         let layout = layouts.layout_of_any(record);
         let of_event = record.kind().is_kernel() || layout.is_some();
         let mut new = Cow::Borrowed(record.bytes());
-        let endian = record.endian();
-        if record.kind() == RecordType::ID_INDEX && !self.ids.is_empty() {
-            return Ok(Cow::Owned(self.id_index(record)));
-        }
         if !self.ids.is_empty() {
-            for at in ids_in(record, layout) {
-                if let Some(id) = endian.u64(&new, at).and_then(|id| self.ids.get(&id)) {
-                    endian.set_u64(new.to_mut(), at, *id);
-                }
-            }
+            replace_ids(record, layout, &mut new, |id| self.ids.get(&id).copied());
         }
         if self.offset != 0 {
-            for at in times_in(record, layout) {
-                let time = endian.u64(&new, at).filter(|&time| time != 0 && time != u64::MAX);
-                if let Some(time) = time {
-                    let time = shifted(time, self.offset).ok_or_else(|| {
-                        record.error(format!(
-                            "its time {time} would be before 0 on the others' clock: the offset is wrong"
-                        ))
-                    })?;
-                    endian.set_u64(new.to_mut(), at, time);
-                }
-            }
+            replace_times(record, layout, &mut new, |time| {
+                shifted(time, self.offset).ok_or_else(|| {
+                    record.error(format!(
+                        "its time {time} would be before 0 on the others' clock: the offset is wrong"
+                    ))
+                })
+            })?;
         }
         if let Some((id_for_unattributed, layout)) = self.id_for_unattributed.zip(layout)
             && record.kind() != RecordType::SAMPLE
         {
-            for at in own_ids(record, layout).filter(|&at| record.u64(at) == Some(0)) {
-                endian.set_u64(new.to_mut(), at, id_for_unattributed);
-            }
+            set_missing_ids(record, layout, &mut new, id_for_unattributed);
         }
         let Some(first) = self.identify.as_ref().filter(|_| of_event) else { return Ok(new) };
         let event = layouts.event_of(record);
@@ -297,20 +283,8 @@ impl Translator {
         };
         let id = layout.id(record).map(new_id);
         let id = id.or_else(|| first.get(event).copied()).unwrap_or(0);
-        let record = Record::new(&new, record.payload(), record.origin(), endian)?;
+        let record = Record::new(&new, record.payload(), record.origin(), record.endian())?;
         Ok(Cow::Owned(with_identifier(&record, id)?))
-    }
-
-    /// An ID_INDEX record with the output's ids.
-    fn id_index(&self, record: &Record<'_>) -> Vec<u8> {
-        let mut new = record.bytes().to_vec();
-        let Some(index) = IdIndex::of(record) else { return new };
-        for (number, entry) in index.entries().enumerate() {
-            if let Some(id) = self.ids.get(&entry.id) {
-                record.endian().set_u64(&mut new, index.id_at(number), *id);
-            }
-        }
-        new
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use perfx_format::jitdump::{ARCH_TIMESTAMP, Dump, Header};
 use perfx_format::record::cpumode::USER;
 use perfx_format::record::time_conv::TimeConv;
-use perfx_format::{Attr, Endian, MappedFile, Mmap2, Origin, Record, sample_type as st};
+use perfx_format::{Attr, Endian, MappedFile, Mmap2, Origin, sample_type as st};
 use perfx_jit::{Arena, Function, Functions, Image, Target, arenas};
 use perfx_pipeline::{Context as _, LISTED, Level, Made, Report, Result, Session, bail, counted};
 
@@ -461,18 +461,15 @@ impl<'r> Planner<'r> {
             trailer: &marker.trailer,
         };
         let mut bytes = mmap2.write(self.endian).context("the path of an image is too long")?;
-        let record = Record::new(&bytes, &[], Origin::Synthetic, self.endian)?;
-        let (time_at, task_at) = (marker.layout.time_at(&record), marker.layout.pid_tid_at(&record));
         let (start, end, origin) = (range.start, range.end, marker.origin);
         self.mapped.push(Map { pid: span.pid, moment: time, start, end, origin, is_memory: false });
-        if let Some(at) = task_at.filter(|_| !is_own) {
-            self.endian.set_u32(&mut bytes, at, span.pid);
-            self.endian.set_u32(&mut bytes, at + 4, span.pid);
+        if !is_own {
+            marker.layout.set_pid_tid(&mut bytes, span.pid, span.pid, self.endian);
         }
         if is_own && time == marker.moment {
             self.plan.at.push((marker.origin, bytes));
         } else {
-            time_at.map(|at| self.endian.set_u64(&mut bytes, at, time));
+            marker.layout.set_time(&mut bytes, time, self.endian);
             self.plan.timed.push((time, bytes));
         }
         Ok(())

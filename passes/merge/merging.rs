@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use perfx_format::features::SampleTime;
 use perfx_format::read::Batch;
-use perfx_format::record::ids;
+use perfx_format::record::identifier;
 use perfx_format::{
     Endian, Feature, Kinds, Layouts, Origin, Record, RecordType, sample_type as st, set_sample_type,
 };
@@ -118,7 +118,6 @@ impl Merging {
             front.extend(translation.index);
             let number = |thread: u32| switches.number_of(thread).map(|number| number as u32);
             let translator = Arc::new(Translator {
-                endian,
                 clock,
                 chosen: placed.guest.chosen.clone(),
                 ids: translation.ids,
@@ -348,5 +347,5 @@ fn with_identifier(record: &Record<'_>, layouts: &Layouts, first: &[u64]) -> Res
         return Ok(record.bytes().to_vec());
     }
     let id = layout.id(record).or_else(|| first.get(event).copied()).unwrap_or(0);
-    Ok(ids::with_identifier(record, id)?)
+    Ok(identifier::with_identifier(record, id)?)
 }

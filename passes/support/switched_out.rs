@@ -75,8 +75,8 @@ impl SwitchedOut {
     ) -> Option<Vec<u8>> {
         let Held { sample, layout, since, .. } = self.by_tid.get(&tid)?;
         let mut bytes = sample.to_vec();
-        endian.set_u64(&mut bytes, layout.sample.time?.into(), time)?;
-        endian.set_u64(&mut bytes, layout.sample.period?.into(), period(*since))?;
+        layout.set_time(&mut bytes, time, endian)?;
+        layout.set_period(&mut bytes, period(*since), endian)?;
         Some(bytes)
     }
 

@@ -7,7 +7,7 @@ use perfx_format::features::{
     EventDesc, GroupDesc, read_event_desc, read_group_desc, write_event_desc, write_group_desc,
 };
 use perfx_format::record::id_index::{IdEntry, IdIndex, one_id_index};
-use perfx_format::record::ids::ids_about;
+use perfx_format::record::ids::ids_named;
 use perfx_format::{Endian, Event, Feature, Layout, Layouts, Record, RecordType};
 use perfx_pipeline::{Emit, Result, Session};
 
@@ -29,8 +29,7 @@ impl UsedEvents {
             self.events.extend(layouts.event_of(record));
         }
         if record.kind() == RecordType::STAT {
-            let counts = ids_about(RecordType::STAT).iter().filter_map(|&at| record.u64(at));
-            self.events.extend(counts.filter_map(|id| layouts.event_of_id(id)));
+            self.events.extend(ids_named(record).filter_map(|id| layouts.event_of_id(id)));
         }
     }
 

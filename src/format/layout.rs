@@ -4,7 +4,7 @@
 
 use crate::record::build_id::BuildIdEntry;
 use crate::record::task::named_pid;
-use crate::{Attr, Error, Event, Record, RecordType, Result};
+use crate::{Attr, Endian, Error, Event, HEADER_SIZE, Record, RecordType, Result};
 
 use crate::sample_type as st;
 
@@ -75,12 +75,12 @@ const TRAILER_ORDER: [u64; 6] = [st::TID, st::TIME, st::ID, st::STREAM_ID, st::C
 
 /// The fixed fields of a sample of this `sample_type`, as bits of it, 8 bytes each, in the order in which
 /// they follow the record's header.
-pub fn sample_fields(sample_type: u64) -> impl Iterator<Item = u64> {
+pub(crate) fn sample_fields(sample_type: u64) -> impl Iterator<Item = u64> {
     SAMPLE_ORDER.into_iter().filter(move |bit| sample_type & bit != 0)
 }
 
 /// The fields of the sample_id trailer for this `sample_type`, as bits of it, 8 bytes each, in their order.
-pub fn trailer_fields(sample_type: u64) -> impl Iterator<Item = u64> {
+pub(crate) fn trailer_fields(sample_type: u64) -> impl Iterator<Item = u64> {
     TRAILER_ORDER.into_iter().filter(move |bit| sample_type & bit != 0)
 }
 
@@ -166,19 +166,35 @@ impl Layout {
     /// for it.
     #[inline]
     fn position(&self, record: &Record<'_>, field: impl Fn(&Fields) -> Option<u16>) -> Option<usize> {
-        if record.kind() == RecordType::SAMPLE {
+        self.place(record.kind(), record.bytes().len(), field)
+    }
+
+    /// The same for a record of this kind and length.
+    #[inline]
+    fn place(&self, kind: RecordType, len: usize, field: impl Fn(&Fields) -> Option<u16>) -> Option<usize> {
+        if kind == RecordType::SAMPLE {
             let at = field(&self.sample)? as usize;
-            (at + 8 <= record.bytes().len()).then_some(at)
-        } else if record.kind().is_kernel() {
-            record.bytes().len().checked_sub(field(&self.trailer)? as usize).filter(|&at| at >= 8)
+            (at + 8 <= len).then_some(at)
+        } else if kind.is_kernel() {
+            len.checked_sub(field(&self.trailer)? as usize).filter(|&at| at >= 8)
         } else {
             None
         }
     }
 
+    /// The same for the bytes of a whole record.
+    fn place_in(
+        &self,
+        record: &[u8],
+        endian: Endian,
+        field: impl Fn(&Fields) -> Option<u16>,
+    ) -> Option<usize> {
+        self.place(RecordType(endian.u32(record, 0)?), record.len(), field)
+    }
+
     /// Byte position of a record's time, from the record's start.
     #[inline]
-    pub fn time_at(&self, record: &Record<'_>) -> Option<usize> {
+    pub(crate) fn time_at(&self, record: &Record<'_>) -> Option<usize> {
         self.position(record, |f| f.time)
     }
 
@@ -188,23 +204,49 @@ impl Layout {
         record.u64(self.time_at(record)?)
     }
 
-    /// Where process and thread of a record are, a u32 each, bytes from its start.
-    #[inline]
-    pub fn pid_tid_at(&self, record: &Record<'_>) -> Option<usize> {
-        self.position(record, |f| f.tid)
+    /// The time of a record whose event records it, ns.
+    ///
+    /// # Errors
+    ///
+    /// The record is too short for its sample_id.
+    pub fn required_time(&self, record: &Record<'_>) -> Result<u64> {
+        let size = usize::from(self.trailer.size);
+        let has_room = record.kind() == RecordType::SAMPLE || record.bytes().len() >= HEADER_SIZE + size;
+        let time = self.time(record).filter(|_| has_room);
+        time.ok_or_else(|| record.error(format!("no room for a sample_id of {size} bytes")))
+    }
+
+    /// Sets the time, ns, in the bytes of a record. Like the other setters, it returns `None` and changes
+    /// nothing if the record has no such field.
+    pub fn set_time(&self, record: &mut [u8], time: u64, endian: Endian) -> Option<()> {
+        let at = self.place_in(record, endian, |f| f.time)?;
+        endian.set_u64(record, at, time)
     }
 
     /// Process and thread.
     #[inline]
     pub fn pid_tid(&self, record: &Record<'_>) -> Option<(u32, u32)> {
-        let at = self.pid_tid_at(record)?;
+        let at = self.position(record, |f| f.tid)?;
         Some((record.u32(at)?, record.u32(at + 4)?))
+    }
+
+    /// Sets process and thread in the bytes of a record.
+    pub fn set_pid_tid(&self, record: &mut [u8], pid: u32, tid: u32, endian: Endian) -> Option<()> {
+        let at = self.place_in(record, endian, |f| f.tid)?;
+        endian.set_u32(record, at, pid)?;
+        endian.set_u32(record, at + 4, tid)
     }
 
     /// The period of a sample.
     #[inline]
     pub fn period(&self, sample: &Record<'_>) -> Option<u64> {
         sample.u64(self.position(sample, |f| f.period)?)
+    }
+
+    /// Sets the period in the bytes of a sample.
+    pub fn set_period(&self, sample: &mut [u8], period: u64, endian: Endian) -> Option<()> {
+        let at = self.place_in(sample, endian, |f| f.period)?;
+        endian.set_u64(sample, at, period)
     }
 
     /// The CPU.
@@ -217,6 +259,18 @@ impl Layout {
     #[inline]
     pub fn id(&self, record: &Record<'_>) -> Option<u64> {
         record.u64(self.position(record, |f| f.id)?)
+    }
+
+    /// Sets the event id in the bytes of a record.
+    pub fn set_id(&self, record: &mut [u8], id: u64, endian: Endian) -> Option<()> {
+        let at = self.place_in(record, endian, |f| f.id)?;
+        endian.set_u64(record, at, id)
+    }
+
+    /// The sample_id trailer of a record that is not a sample. `None` if the record is too short for it.
+    pub fn trailer_of<'a>(&self, record: &Record<'a>) -> Option<&'a [u8]> {
+        let bytes = record.bytes();
+        bytes.get(bytes.len().checked_sub(self.trailer.size.into())?..)
     }
 
     /// The sample_id trailer of another record at the same moment: the shared fields of the sample, in the
@@ -421,6 +475,11 @@ impl Layouts {
         if self.uniform { self.layouts.first() } else { self.layouts.get(self.event_of(record)?) }
     }
 
+    /// The size of the trailer of a kernel record other than a sample, bytes; 0 if its event is unknown.
+    pub fn trailer_size(&self, record: &Record<'_>) -> usize {
+        self.layout_of(record).map_or(0, |layout| layout.trailer.size.into())
+    }
+
     /// The layout of the sample or trailer in a record of any kind. `None` if it has neither, or its event is
     /// unknown.
     pub fn layout_of_any(&self, record: &Record<'_>) -> Option<&Layout> {
@@ -472,5 +531,66 @@ impl Layouts {
     #[inline]
     pub fn time(&self, record: &Record<'_>) -> Option<u64> {
         self.layout_of(record)?.time(record)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Origin;
+    use crate::record::builder::build;
+
+    /// The number of the attr flag `sample_id_all`.
+    const SAMPLE_ID_ALL: u32 = 18;
+
+    #[test]
+    fn what_a_setter_writes_is_read_and_nothing_else_changes() {
+        let all = st::TID | st::TIME | st::ID | st::CPU | st::PERIOD | st::IP;
+        for (endian, sample_type) in [Endian::Little, Endian::Big]
+            .into_iter()
+            .flat_map(|e| [all, all | st::IDENTIFIER].map(|t| (e, t)))
+        {
+            let mut attr = Attr { sample_type, ..Attr::default() };
+            attr.flags |= 1 << SAMPLE_ID_ALL;
+            let layout = Layout::new(&attr);
+            for kind in [RecordType::SAMPLE, RecordType::COMM] {
+                let old = build(kind, 0, &[&[0x55; 96]], endian).unwrap();
+                let mut new = old.clone();
+                layout.set_time(&mut new, 1, endian).unwrap();
+                layout.set_pid_tid(&mut new, 2, 3, endian).unwrap();
+                layout.set_id(&mut new, 4, endian).unwrap();
+                let period = layout.set_period(&mut new, 5, endian);
+                assert_eq!(period.is_some(), kind == RecordType::SAMPLE);
+                let record = Record::new(&new, &[], Origin::Synthetic, endian).unwrap();
+                let read = (layout.time(&record), layout.pid_tid(&record), layout.id(&record));
+                assert_eq!(read, (Some(1), Some((2, 3)), Some(4)));
+                assert_eq!(layout.required_time(&record).unwrap(), 1);
+                assert_eq!(layout.period(&record), period.map(|()| 5));
+                let words = old.chunks(8).zip(new.chunks(8)).filter(|(old, new)| old != new);
+                assert_eq!(words.count(), if period.is_some() { 4 } else { 3 });
+            }
+        }
+    }
+
+    #[test]
+    fn a_record_without_room_for_a_field_stays_as_it_is() {
+        let endian = Endian::Little;
+        let mut attr = Attr { sample_type: st::TID | st::TIME | st::ID, ..Attr::default() };
+        attr.flags |= 1 << SAMPLE_ID_ALL;
+        let layout = Layout::new(&attr);
+        for kind in [RecordType::SAMPLE, RecordType::COMM, RecordType::FINISHED_ROUND] {
+            let old = build(kind, 0, &[], endian).unwrap();
+            let mut new = old.clone();
+            assert_eq!(layout.set_time(&mut new, 1, endian), None);
+            assert_eq!(layout.set_pid_tid(&mut new, 1, 1, endian), None);
+            assert_eq!(layout.set_id(&mut new, 1, endian), None);
+            assert_eq!(layout.set_period(&mut new, 1, endian), None);
+            assert_eq!(new, old);
+            let record = Record::new(&old, &[], Origin::Synthetic, endian).unwrap();
+            let error = layout.required_time(&record).unwrap_err();
+            assert_eq!(error.what(), "no room for a sample_id of 24 bytes");
+            assert_eq!(layout.trailer_of(&record), None);
+        }
+        assert_eq!(layout.set_time(&mut [1, 2], 1, endian), None);
     }
 }

@@ -35,9 +35,8 @@ pub use bytes::{Bytes, reset_bus_signal};
 pub use endian::{Cursor, Endian, until_nul};
 pub use error::{Error, ErrorKind, Result};
 pub use kinds::{Feature, Kinds, RecordType};
-pub use layout::{
-    Fields, Layout, Layouts, READ_FORMAT_NAMES, SAMPLE_TYPE_NAMES, sample_fields, trailer_fields,
-};
+pub use layout::{Fields, Layout, Layouts, READ_FORMAT_NAMES, SAMPLE_TYPE_NAMES};
+pub(crate) use layout::{sample_fields, trailer_fields};
 pub use origin::{Origin, Origins};
 pub use record::mmap::{Inode, MMAP_BUILD_ID, MMAP_DATA, MappedFile, Mmap, Mmap2, set_mmap2_build_id};
 pub use record::task::{COMM_EXEC, Comm, SWITCH_OUT, Task, named_pid};

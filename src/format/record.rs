@@ -10,6 +10,7 @@ pub mod deferred;
 pub mod event_update;
 pub mod header_records;
 pub mod id_index;
+pub mod identifier;
 pub mod ids;
 pub mod ksymbol;
 pub mod lost;

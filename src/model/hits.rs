@@ -25,10 +25,7 @@ pub struct FirstUse {
 impl FirstUse {
     /// For an MMAP or MMAP2 record, with its own trailer.
     pub fn of_mapping(record: &Record<'_>, layouts: &Layouts) -> FirstUse {
-        let trailer = layouts.layout_of(record).and_then(|layout| {
-            let bytes = record.bytes();
-            bytes.get(bytes.len().checked_sub(layout.trailer.size.into())?..)
-        });
+        let trailer = layouts.layout_of(record).and_then(|layout| layout.trailer_of(record));
         FirstUse {
             origin: record.origin(),
             trailer: trailer.unwrap_or_default().into(),

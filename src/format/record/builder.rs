@@ -29,6 +29,17 @@ pub fn set_misc(record: &mut [u8], misc: u16, endian: Endian) {
     endian.set_u16(record, MISC, misc);
 }
 
+/// Inserts zeros before the last `trailer` bytes of a record. Returns `None` and changes nothing if it would
+/// become larger than a record can be.
+pub fn pad(record: &mut Vec<u8>, trailer: usize, zeros: usize, endian: Endian) -> Option<()> {
+    let at = record.len().checked_sub(trailer).filter(|&at| at >= HEADER_SIZE)?;
+    if record.len() + zeros > RECORD_SIZE_MAX {
+        return None;
+    }
+    record.splice(at..at, std::iter::repeat_n(0, zeros));
+    set_size(record, endian).map(|_| ())
+}
+
 /// Sets the header's size to the record's length. Returns `None` and changes nothing if it is longer than a
 /// record can be.
 pub fn set_size(record: &mut [u8], endian: Endian) -> Option<u16> {

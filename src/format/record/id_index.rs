@@ -80,9 +80,9 @@ impl<'a> IdIndex<'a> {
         self.has_machines
     }
 
-    /// The offset of the id of entry `number`, bytes from the start of the record.
-    pub fn id_at(&self, number: usize) -> usize {
-        ENTRIES + number * ENTRY
+    /// The offsets of the entries' ids, bytes from the start of the record.
+    pub(crate) fn ids_at(&self) -> impl Iterator<Item = usize> + use<> {
+        (0..self.count).map(|number| ENTRIES + number * ENTRY)
     }
 
     /// The entries.
@@ -148,7 +148,8 @@ mod tests {
                         let record = Record::new(bytes, &[], Origin::Synthetic, endian).unwrap();
                         let index = IdIndex::of(&record).unwrap();
                         assert!(index.is_count_right() && index.has_machines() == with_machines);
-                        assert_eq!(record.u64(index.id_at(0)), index.entries().next().map(|entry| entry.id));
+                        let ids = index.ids_at().filter_map(|at| record.u64(at));
+                        assert!(ids.eq(index.entries().map(|entry| entry.id)));
                         read.extend(index.entries());
                     }
                     let machine = |entry: &mut IdEntry| {

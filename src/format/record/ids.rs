@@ -1,4 +1,4 @@
-//! Finds event ids in records of any kind, and adds an IDENTIFIER to a record.
+//! Finds event ids in records of any kind, and replaces them.
 //!
 //! | record | byte | source |
 //! |---|---|---|
@@ -6,14 +6,15 @@
 //! | THROTTLE, UNTHROTTLE | 16 id, 24 stream id | include/uapi/linux/perf_event.h |
 //! | STAT | 8 | tools/lib/perf/include/perf/event.h |
 //! | EVENT_UPDATE | 16 | tools/lib/perf/include/perf/event.h |
+//! | ID_INDEX | in each entry | tools/lib/perf/include/perf/event.h |
 //! | READ | in the counters, from byte 16 on | perf_event_open(2), `read_format` |
 //! | SAMPLE, and the trailer of other kernel records | by the event's `sample_type` | perf_event_open(2) |
 
+use std::borrow::Cow;
+
+use super::id_index::IdIndex;
 use crate::sample::Read;
-use crate::{
-    Cursor, Layout, RECORD_SIZE_MAX, Record, RecordType, Result, sample_fields, sample_type as st,
-    trailer_fields,
-};
+use crate::{Cursor, Layout, Record, RecordType, sample_fields, sample_type as st, trailer_fields};
 
 /// Bits of `read_format`.
 pub const READ_FORMAT_ID: u64 = 1 << 2;
@@ -23,13 +24,18 @@ const READ_FORMAT_GROUP: u64 = 1 << 3;
 const READ_FORMAT_LOST: u64 = 1 << 4;
 
 /// The offsets of ids in a record's own fields, outside its sample_id.
-pub fn ids_about(kind: RecordType) -> &'static [usize] {
+pub(crate) fn ids_about(kind: RecordType) -> &'static [usize] {
     match kind {
         RecordType::LOST | RecordType::STAT => &[8],
         RecordType::THROTTLE | RecordType::UNTHROTTLE => &[16, 24],
         RecordType::EVENT_UPDATE => &[16],
         _ => &[],
     }
+}
+
+/// The ids in a record's own fields, outside its sample_id.
+pub fn ids_named(record: &Record<'_>) -> impl Iterator<Item = u64> {
+    ids_about(record.kind()).iter().filter_map(|&at| record.u64(at))
 }
 
 /// The fields of a sample or of a record's trailer, as bits of `sample_type`, with their offsets. Empty if
@@ -49,14 +55,15 @@ fn fields<'l>(record: &Record<'_>, layout: &'l Layout) -> impl Iterator<Item = (
 }
 
 /// The offsets of the ids of a record's own event.
-pub fn own_ids<'l>(record: &Record<'_>, layout: &'l Layout) -> impl Iterator<Item = usize> + use<'l> {
+fn own_ids<'l>(record: &Record<'_>, layout: &'l Layout) -> impl Iterator<Item = usize> + use<'l> {
     let ids = st::ID | st::STREAM_ID | st::IDENTIFIER;
     fields(record, layout).filter(move |(bit, _)| bit & ids != 0).map(|(_, at)| at)
 }
 
 /// The offsets of all ids in a record.
-pub fn ids_in(record: &Record<'_>, layout: Option<&Layout>) -> Vec<usize> {
+fn ids_in(record: &Record<'_>, layout: Option<&Layout>) -> Vec<usize> {
     let mut places = ids_about(record.kind()).to_vec();
+    places.extend(IdIndex::of(record).iter().flat_map(IdIndex::ids_at));
     let Some(layout) = layout else { return places };
     places.extend(own_ids(record, layout));
     let read_at = match record.kind() {
@@ -75,7 +82,7 @@ pub fn ids_in(record: &Record<'_>, layout: Option<&Layout>) -> Vec<usize> {
 
 /// The offsets of the ids in the counters of a sample: `{value, enabled, running, id, lost}`, or with GROUP
 /// `{nr, enabled, running, {value, id, lost}…}`.
-pub fn ids_in_read(read_format: u64, counts: usize) -> impl Iterator<Item = usize> {
+pub(crate) fn ids_in_read(read_format: u64, counts: usize) -> impl Iterator<Item = usize> {
     let times = (read_format & 3).count_ones() as usize * 8;
     let lost = if read_format & READ_FORMAT_LOST != 0 { 8 } else { 0 };
     // In a group, the first value follows the count; otherwise the times follow the value.
@@ -85,20 +92,96 @@ pub fn ids_in_read(read_format: u64, counts: usize) -> impl Iterator<Item = usiz
     })
 }
 
-/// Returns the kernel record with this IDENTIFIER added, which its event's `sample_type` does not have.
-///
-/// # Errors
-///
-/// The record with 8 more bytes is larger than a record can be.
-pub fn with_identifier(record: &Record<'_>, id: u64) -> Result<Vec<u8>> {
-    let endian = record.endian();
-    let mut new = record.bytes().to_vec();
-    let size = new.len() + 8;
-    if size > RECORD_SIZE_MAX {
-        return Err(record.error("with an IDENTIFIER it is larger than a record can be"));
+/// Replaces each id in a record for which there is a new one. `bytes` are those of the record, perhaps with
+/// other changes already; they are copied only to be changed.
+pub fn replace_ids(
+    record: &Record<'_>,
+    layout: Option<&Layout>,
+    bytes: &mut Cow<'_, [u8]>,
+    new: impl Fn(u64) -> Option<u64>,
+) {
+    for at in ids_in(record, layout) {
+        if let Some(id) = record.u64(at).and_then(&new) {
+            record.endian().set_u64(bytes.to_mut(), at, id);
+        }
     }
-    let at = if record.kind() == RecordType::SAMPLE { 8 } else { new.len() };
-    new.splice(at..at, endian.bytes_u64(id));
-    endian.set_u16(&mut new, 6, size as u16);
-    Ok(new)
+}
+
+/// Sets the id of a record's own event where it is 0, which means none; `bytes` as for [`replace_ids`].
+pub fn set_missing_ids(record: &Record<'_>, layout: &Layout, bytes: &mut Cow<'_, [u8]>, id: u64) {
+    for at in own_ids(record, layout).filter(|&at| record.u64(at) == Some(0)) {
+        record.endian().set_u64(bytes.to_mut(), at, id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::id_index::{IdEntry, one_id_index};
+    use super::*;
+    use crate::record::builder::build;
+    use crate::{Attr, Endian, Origin};
+
+    const BOTH: [Endian; 2] = [Endian::Little, Endian::Big];
+
+    fn words(words: &[u64], endian: Endian) -> Vec<u8> {
+        words.iter().flat_map(|&word| endian.bytes_u64(word)).collect()
+    }
+
+    fn layout(sample_type: u64, read_format: u64) -> Layout {
+        // Bit 18 is sample_id_all.
+        Layout::new(&Attr { sample_type, read_format, flags: 1 << 18, ..Attr::default() })
+    }
+
+    fn replaced(bytes: &[u8], layout: Option<&Layout>, endian: Endian) -> Option<Vec<u8>> {
+        let record = Record::new(bytes, &[], Origin::Synthetic, endian).unwrap();
+        let mut new = Cow::Borrowed(bytes);
+        replace_ids(&record, layout, &mut new, |id| (id > 100).then_some(id + 1000));
+        matches!(new, Cow::Owned(_)).then(|| new.into_owned())
+    }
+
+    #[test]
+    fn every_id_of_a_record_is_replaced_and_nothing_else() {
+        for endian in BOTH {
+            let with = |kind, old: &[u64], layout: &Layout| {
+                let old = build(kind, 0, &[&words(old, endian)], endian).unwrap();
+                let new = replaced(&old, Some(layout), endian)?;
+                Some((1..new.len() / 8).filter_map(|at| endian.u64(&new, at * 8)).collect::<Vec<_>>())
+            };
+            let trailed = layout(st::TIME | st::ID | st::IDENTIFIER, 0);
+            assert_eq!(
+                with(RecordType::LOST, &[200, 300, 400, 200, 200], &trailed),
+                Some(vec![1200, 300, 400, 1200, 1200])
+            );
+            assert_eq!(
+                with(RecordType::THROTTLE, &[200, 200, 201, 400, 202, 203], &trailed),
+                Some(vec![200, 1200, 1201, 400, 1202, 1203])
+            );
+            // IDENTIFIER, TIME, ID, and a group of two counters.
+            let group = READ_FORMAT_GROUP | READ_FORMAT_ID;
+            let counted = layout(st::IDENTIFIER | st::TIME | st::ID | st::READ, group);
+            assert_eq!(
+                with(RecordType::SAMPLE, &[200, 300, 200, 2, 400, 201, 400, 202], &counted),
+                Some(vec![1200, 300, 1200, 2, 400, 1201, 400, 1202])
+            );
+            assert_eq!(with(RecordType::SAMPLE, &[1, 300, 1, 1, 400, 2], &counted), None, "no copy");
+            let entry = |id| IdEntry { id, idx: 200, cpu: 200, tid: 200, machine_pid: 200, vcpu: 200 };
+            let old = one_id_index(&[entry(1), entry(200)], true, endian);
+            assert_eq!(
+                replaced(&old, None, endian),
+                Some(one_id_index(&[entry(1), entry(1200)], true, endian))
+            );
+        }
+    }
+
+    #[test]
+    fn only_a_missing_id_is_set() {
+        for endian in BOTH {
+            let layout = layout(st::TIME | st::ID | st::IDENTIFIER, 0);
+            let old = build(RecordType::COMM, 0, &[&words(&[0, 0, 0, 7], endian)], endian).unwrap();
+            let record = Record::new(&old, &[], Origin::Synthetic, endian).unwrap();
+            let mut new = Cow::Borrowed(&old[..]);
+            set_missing_ids(&record, &layout, &mut new, 9);
+            assert_eq!(new[8..], words(&[0, 0, 9, 7], endian));
+        }
+    }
 }

@@ -7,7 +7,7 @@ use super::ksymbol::Ksymbol;
 use super::lost::Lost;
 use super::time_conv::TimeConv;
 use super::{Origin, Record};
-use crate::record::builder::{build, finished_round, set_misc, set_size};
+use crate::record::builder::{build, finished_round, pad, set_misc, set_size};
 use crate::{Endian, RECORD_SIZE_MAX, RecordType};
 
 const BOTH: [Endian; 2] = [Endian::Little, Endian::Big];
@@ -105,5 +105,13 @@ fn a_header_is_written_and_changed() {
         let too_long = vec![0; RECORD_SIZE_MAX];
         assert_eq!(build(RecordType::COMM, 0, &[&too_long], endian), None);
         assert_eq!(set_size(&mut vec![0; RECORD_SIZE_MAX + 8], endian), None);
+        let mut padded = build(RecordType::COMM, 0, &[&[1; 8], &[2; 16]], endian).unwrap();
+        assert_eq!(pad(&mut padded, 16, 3, endian), Some(()));
+        let record = Record::new(&padded, &[], Origin::Synthetic, endian).unwrap();
+        assert_eq!(record.body(), [&[1; 8][..], &[0; 3], &[2; 16]].concat());
+        let before = padded.clone();
+        assert_eq!(pad(&mut padded, 32, 3, endian), None);
+        assert_eq!(pad(&mut padded, 0, RECORD_SIZE_MAX, endian), None);
+        assert_eq!(padded, before);
     }
 }

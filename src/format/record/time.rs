@@ -1,5 +1,7 @@
 //! Finds every time in a record, and changes all of them alike.
 
+use std::borrow::Cow;
+
 use super::time_conv::TimeConv;
 use crate::{Endian, Layout, Record, RecordType};
 
@@ -13,7 +15,7 @@ use crate::{Endian, Layout, Record, RecordType};
 /// | AUXTRACE_ERROR, if its format at 28 is not 0 | 40 | tools/lib/perf/include/perf/event.h |
 /// | SAMPLE, and the trailer of other kernel records and of HEADER_BUILD_ID | by the event's `sample_type` | perf_event_open(2) |
 #[inline]
-pub fn times_in(record: &Record<'_>, layout: Option<&Layout>) -> impl Iterator<Item = usize> + use<> {
+fn times_in(record: &Record<'_>, layout: Option<&Layout>) -> impl Iterator<Item = usize> + use<> {
     let of_event = |layout: &Layout| match record.kind() {
         // perf inject appends the trailer of the sample for which it writes the record.
         RecordType::HEADER_BUILD_ID => record.bytes().len().checked_sub(layout.trailer.time?.into()),
@@ -28,13 +30,34 @@ pub fn own_time(record: &Record<'_>) -> Option<u64> {
 }
 
 /// The offset of that time, bytes from the start of the record.
-pub fn own_time_at(record: &Record<'_>) -> Option<usize> {
+pub(crate) fn own_time_at(record: &Record<'_>) -> Option<usize> {
     match record.kind() {
         RecordType::FORK | RecordType::EXIT => Some(24),
         RecordType::THROTTLE | RecordType::UNTHROTTLE => Some(8),
         RecordType::AUXTRACE_ERROR if record.u32(28).is_some_and(|format| format > 0) => Some(40),
         _ => None,
     }
+}
+
+/// Replaces each time in a record, ns, except 0 and `u64::MAX`, which mean none. `bytes` are those of the
+/// record, perhaps with other changes already; they are copied only to be changed.
+///
+/// # Errors
+///
+/// The first error of `new`.
+pub fn replace_times<E>(
+    record: &Record<'_>,
+    layout: Option<&Layout>,
+    bytes: &mut Cow<'_, [u8]>,
+    new: impl Fn(u64) -> Result<u64, E>,
+) -> Result<(), E> {
+    for at in times_in(record, layout) {
+        if let Some(time) = record.u64(at).filter(|&time| time != 0 && time != u64::MAX) {
+            let time = new(time)?;
+            record.endian().set_u64(bytes.to_mut(), at, time);
+        }
+    }
+    Ok(())
 }
 
 /// A change of a recording's clock: a time t, in ns, becomes `t × numerator / denominator + offset`.
@@ -144,6 +167,32 @@ pub fn change_times(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::builder::build;
+    use crate::{Attr, Origin, sample_type as st};
+
+    #[test]
+    fn every_time_of_a_record_is_replaced_and_the_first_error_ends_it() {
+        for endian in [Endian::Little, Endian::Big] {
+            // Bit 18 is sample_id_all.
+            let attr = Attr { sample_type: st::TIME, flags: 1 << 18, ..Attr::default() };
+            let layout = Layout::new(&attr);
+            let word = |word: u64| endian.bytes_u64(word);
+            let parts =
+                |own: u64, time: u64| [[1; 16].to_vec(), word(own).to_vec(), word(time).to_vec()].concat();
+            let fork = |own, time| build(RecordType::FORK, 0, &[&parts(own, time)], endian).unwrap();
+            let replaced = |bytes: &[u8]| {
+                let record = Record::new(bytes, &[], Origin::Synthetic, endian).unwrap();
+                let mut new = Cow::Borrowed(bytes);
+                let later = |time: u64| time.checked_sub(10).ok_or(time);
+                let done = replace_times(&record, Some(&layout), &mut new, later);
+                done.map(|()| matches!(new, Cow::Owned(_)).then(|| new.into_owned()))
+            };
+            assert_eq!(replaced(&fork(30, 40)), Ok(Some(fork(20, 30))));
+            assert_eq!(replaced(&fork(0, 40)), Ok(Some(fork(0, 30))));
+            assert_eq!(replaced(&fork(0, u64::MAX)), Ok(None), "no copy");
+            assert_eq!(replaced(&fork(30, 4)), Err(4));
+        }
+    }
 
     #[test]
     fn a_clock_is_scaled_and_moved_in_whole_numbers() {

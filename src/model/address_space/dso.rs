@@ -145,8 +145,7 @@ impl<'a> Mapping<'a> {
     /// Reads an MMAP or MMAP2 record; `None` for other kinds, and for a record that is too short.
     pub fn read(record: &Record<'a>, layouts: &Layouts) -> Option<Mapping<'a>> {
         let mmap = Mmap::of(record)?;
-        let trailer = layouts.layout_of(record).map_or(0, |layout| usize::from(layout.trailer.size));
-        let name = mmap.name(trailer);
+        let name = mmap.name(layouts.trailer_size(record));
         let identity = match mmap_build_id(record, layouts) {
             Some(MmapBuildId::BuildId(bytes)) => {
                 let mut id = [0; 20];
