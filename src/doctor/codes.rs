@@ -201,7 +201,8 @@ pub static CODES: &[Code] = codes! {
      not between the events and AUXTRACE_INFO";
 
     "zstd" Fault Varies Aborts RECOVER, "A zstd stream that can't be decompressed further";
-    "zstd-continued" Fault Aborts Aborts None, "A zstd stream that began in another file (perf record -z --switch-output)";
+    "zstd-continued" Fault Aborts Aborts None, "A zstd stream that began in another file of perf \
+     record -z --switch-output: give all of them to perfx decompress --chain";
     "zstd-bomb" Fault Aborts Aborts RECOVER, "A zstd stream expands to more than any perf writes";
     "nested" Fault Varies Varies RECOVER, "A record type that can't be inside a compressed record";
     "compressed-size" Fault Aborts Varies REPAIR, "A compressed record is empty, or its data_size is wrong: a bug \
