@@ -1,7 +1,9 @@
 //! For any bytes, perfx neither panics nor hangs nor uses much memory, and can read its own output: the
 //! bodies of the fuzz target in tests/fuzz, run here on every recording, truncated and changed.
 
+use std::fs;
 use std::io::{Cursor, Read as _, Seek as _, Write as _};
+use std::path::PathBuf;
 
 use build_id::{Endianness, KnownIds, from_elf, from_notes};
 use perfx::render::{Style, indented, json, line, with_odd};
@@ -12,12 +14,14 @@ use perfx_format::features::{
     read_group_desc, write_auxtrace_index, write_event_desc, write_group_desc,
 };
 use perfx_format::header::{self, Features};
+use perfx_format::jitdump::Dump;
 use perfx_format::read::{Batch, Chain, Expand, Form, Recording};
 use perfx_format::sample::{Sample, callchain, frames};
 use perfx_format::write::{Changes, replace_sections};
 use perfx_format::{
     Bytes, Endian, Event, Feature, Kinds, Layouts, Origins, Record, RecordType, Result, Walker,
 };
+use perfx_jit::{Functions, Image, Target, arenas};
 use perfx_passes::{
     CombineOptions, Compress, CompressOptions, Decompress, DecompressOptions, Joined, Merge, MergeOptions,
     PassSpec, REGISTRY, Recover, ReindexAux, ReindexBuildIds, ReindexIds, ReindexTimes, Split, SplitBy,
@@ -84,6 +88,7 @@ pub(crate) const PARTS: &[Body] = &[
     ("features", features),
     ("known_ids", known_ids),
     ("elf", elf),
+    ("jitdump", jitdump),
 ];
 
 fn open(bytes: &[u8]) -> Result<Recording> {
@@ -723,6 +728,22 @@ pub(crate) fn elf(bytes: &[u8]) {
     let _ = [Endianness::Little, Endianness::Big].map(|endian| from_notes(bytes, endian));
 }
 
+/// A jitdump becomes images, whatever its bytes.
+pub(crate) fn jitdump(bytes: &[u8]) {
+    let Ok(dump) = Dump::new(bytes) else { return };
+    let functions = Functions::of(&dump);
+    let target = Target::of(functions.header, None);
+    for arena in arenas(&functions.list) {
+        let image = Image::new(&functions, &arena, target);
+        let file = unnamed(&[]);
+        let Ok(written) = image.write(&file, 0) else { continue };
+        assert_eq!(file.metadata().unwrap().len(), written.len);
+        let moved: u64 = image.functions().iter().map(|(_, function)| function.size).sum();
+        // An arena has at most 1 GiB of memory; the rest grows with the dump.
+        assert!(written.len <= (1 << 30) + moved + 64 * bytes.len() as u64 + (1 << 16), "{written:?}");
+    }
+}
+
 /// Inputs for [`PARTS`] from a recording.
 pub(crate) fn parts_of(bytes: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     let mut parts = Vec::new();
@@ -762,6 +783,12 @@ pub(crate) fn other_parts() -> Vec<(&'static str, Vec<u8>)> {
             parts.push(("elf", elf_with_id(class, order, &[0xb0, 0, 0, 0, 0, 0, 0, 4])));
         }
     }
+    let is_dump = |path: &PathBuf| path.extension().is_some_and(|end| end == "dump");
+    let mut dumps: Vec<_> =
+        fs::read_dir(promises::data().join("jit")).unwrap().map(|file| file.unwrap().path()).collect();
+    dumps.retain(is_dump);
+    dumps.sort();
+    parts.extend(dumps.iter().map(|dump| ("jitdump", fs::read(dump).unwrap())));
     parts
 }
 

@@ -5,9 +5,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use linux_perf_data::jitdump::{JitDumpReader, JitDumpRecord};
 use object::{Object as _, ObjectSymbol as _};
 use perfx_format::Feature;
 use perfx_format::features::BuildIds;
+use perfx_format::jitdump::{Body, Damage, Dump};
 use perfx_format::read::Recording;
 use perfx_passes::parse_chain;
 use perfx_pipeline::OutputForm;
@@ -252,4 +254,61 @@ fn a_damaged_dump_costs_no_more_than_what_is_damaged() {
             assert!(len < 1 << 20, "{at}: images of {len} bytes");
         }
     }
+}
+
+/// What a dump says of functions: time, address, name, and the code or the new address.
+type Told = Vec<(u64, u64, Vec<u8>, Vec<u8>)>;
+
+fn ours(bytes: &[u8]) -> (Told, Damage) {
+    let mut records = Dump::new(bytes).unwrap().records();
+    let told = records.by_ref().filter_map(|record| match record.body {
+        Body::Load(load) => Some((record.time, load.address, load.name.to_vec(), load.code.to_vec())),
+        Body::Move(moved) => Some((
+            record.time,
+            moved.old_address,
+            moved.index.to_le_bytes().to_vec(),
+            moved.new_address.to_le_bytes().to_vec(),
+        )),
+        _ => None,
+    });
+    (told.collect(), records.damage())
+}
+
+fn theirs(bytes: &[u8]) -> Told {
+    let mut reader = JitDumpReader::new(bytes).unwrap();
+    let mut told = Vec::new();
+    while let Some(record) = reader.next_record().unwrap() {
+        let time = record.timestamp;
+        match record.parse().unwrap() {
+            JitDumpRecord::CodeLoad(load) => {
+                let (name, code) = (load.function_name.as_slice(), load.code_bytes.as_slice());
+                told.push((time, load.code_addr, name.to_vec(), code.to_vec()));
+            }
+            JitDumpRecord::CodeMove(moved) => told.push((
+                time,
+                moved.old_code_addr,
+                moved.code_index.to_le_bytes().to_vec(),
+                moved.new_code_addr.to_le_bytes().to_vec(),
+            )),
+            _ => {}
+        }
+    }
+    told
+}
+
+#[test]
+fn another_reader_finds_the_same_functions_in_the_dumps() {
+    let dumps = fs::read_dir(data()).unwrap().map(|entry| entry.unwrap().path());
+    let dumps: Vec<_> = dumps.filter(|path| path.extension().is_some_and(|end| end == "dump")).collect();
+    let mut compared = 0;
+    for path in &dumps {
+        let bytes = fs::read(path).unwrap();
+        let (told, damage) = ours(&bytes);
+        // After a damaged record the other reader does not find the next one.
+        if damage == Damage::default() {
+            assert!(told == theirs(&bytes), "{}", path.display());
+            compared += 1;
+        }
+    }
+    assert!(compared + 1 >= dumps.len(), "{compared} of {} dumps", dumps.len());
 }

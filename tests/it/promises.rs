@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{Read as _, Seek as _, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use perfx_doctor::{FindingKind, examine};
@@ -52,11 +52,16 @@ impl Input<'_> {
     }
 }
 
-/// The chain for `perfx run -p` with one of a pass's examples. Files in an example are in `tests/data`.
-pub(crate) fn chain(entry: &PassSpec, example: &str) -> String {
+/// The folder `tests/data`.
+pub(crate) fn data() -> PathBuf {
     // The fuzz target, which is in another package, includes this file, too.
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join(file!());
-    let recorded = here.parent().expect("a file is in a folder").join("../data/recorded/");
+    here.parent().expect("a file is in a folder").join("../data")
+}
+
+/// The chain for `perfx run -p` with one of a pass's examples. Files in an example are in `tests/data`.
+pub(crate) fn chain(entry: &PassSpec, example: &str) -> String {
+    let recorded = data().join("recorded/");
     let example = example.replace("recorded/", &recorded.display().to_string());
     if example.is_empty() { entry.name.to_owned() } else { format!("{}:{example}", entry.name) }
 }
