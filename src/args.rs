@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
 use perfx_format::RecordType;
 use perfx_pipeline::did_you_mean;
-use serde_json::Value as Json;
+use serde::Serialize;
 
 use crate::term::report::VerbosityArgs;
 
@@ -58,14 +58,28 @@ impl FormatArgs {
     }
 
     /// Prints a result that is one JSON document; in ndjson that is one line.
-    pub(crate) fn print(self, text: impl FnOnce() -> String, document: impl FnOnce() -> Json) -> Result<()> {
+    pub(crate) fn print<T: Serialize>(
+        self,
+        text: impl FnOnce() -> String,
+        document: impl FnOnce() -> T,
+    ) -> Result<()> {
         let shown = match self.format() {
             Format::Text => text(),
-            Format::Json => format!("{:#}\n", document()),
-            Format::Ndjson => format!("{}\n", document()),
+            Format::Json => json_document(&document())?,
+            Format::Ndjson => json_line(&document())?,
         };
         io::stdout().lock().write_all(shown.as_bytes()).context("standard output")
     }
+}
+
+/// A JSON document, indented.
+pub(crate) fn json_document(document: &impl Serialize) -> Result<String> {
+    Ok(serde_json::to_string_pretty(document)? + "\n")
+}
+
+/// A line of NDJSON.
+pub(crate) fn json_line(line: &impl Serialize) -> Result<String> {
+    Ok(serde_json::to_string(line)? + "\n")
 }
 
 /// Options of the commands that read all records and report on them.

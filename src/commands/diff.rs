@@ -13,14 +13,14 @@ use perfx_format::record::build_id::BuildIdEntry;
 use perfx_format::record::event_update::name_update;
 use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::{Endian, Event, Feature, Kinds, Layouts, Origin, Record, RecordType, Value, ValueFields};
+use perfx_look::json::{FormName, ShownValue};
+use perfx_look::render::{self, Style, kind_name};
 use perfx_pipeline::{Level, Report, counted, scan_two};
 use serde_json::{Value as Json, json};
 
 use crate::args::{ReadArgs, Usage};
 use crate::io::source::{Source, refuse_twice, temp_files};
-use crate::io::target::form_name;
 use crate::tally::{Counted, count};
-use crate::term::render::{self, Style, kind_name};
 
 /// Compare two recordings: events, features, counts, and the first record that differs
 ///
@@ -100,7 +100,8 @@ impl Diff {
         let threads = self.read.threads.count();
         let (found, records) = Found::between(&mut a, &mut b, &mut ignored, threads, &mut report)?;
         drop(bar);
-        let names = [&a, &b].map(|recording| format!("{} ({})", recording.name, form_name(recording)));
+        let names =
+            [&a, &b].map(|recording| format!("{} ({})", recording.name, render::form_name(recording.form)));
         let equal = found.is_empty();
         self.read.format.print(|| found.text(), || found.document(&a, &b, records))?;
         let [name_a, name_b] = names;
@@ -413,7 +414,7 @@ struct Shown {
 
 impl Shown {
     fn new(value: &Value<'_>) -> Shown {
-        Shown { text: render::value(value, Style::default()).to_string(), json: render::json_value(value) }
+        Shown { text: render::value(value, Style::default()).to_string(), json: json!(ShownValue(value)) }
     }
 
     /// A number of bytes that are not shown.
@@ -677,7 +678,7 @@ impl Found {
     fn document(&self, a: &Recording, b: &Recording, records: u64) -> Json {
         let recording = |recording: &Recording| {
             let order = if recording.endian == Endian::Little { "little" } else { "big" };
-            json!({ "form": form_name(recording), "byte_order": order })
+            json!({ "form": FormName(recording.form), "byte_order": order })
         };
         let place = |place: &Option<RecordPlace>| {
             place.as_ref().map(|RecordPlace { kind, origin, bytes }| {

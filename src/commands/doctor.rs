@@ -1,5 +1,6 @@
 //! `perfx doctor` reports what is wrong with recordings, where, and which perf is affected.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::sync::Arc;
@@ -10,14 +11,17 @@ use perfx_doctor::{
     CODES, Code, Diagnosis, Finding, FindingKind, Location, Reaction, Verdict, examine, unopened,
 };
 use perfx_format::Origin;
+use perfx_look::json::{Decimal, Document, Offset};
+use perfx_look::render::printable;
 use perfx_pipeline::counted;
-use serde_json::{Map, Value as Json, json};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Serialize, Serializer};
 
-use crate::args::{Format, FormatArgs, ThreadArgs};
+use crate::args::{Format, FormatArgs, ThreadArgs, json_document, json_line};
 use crate::io::source::{InputsArgs, Source};
 use crate::io::target::stdout;
 use crate::term::progress::Bar;
-use crate::term::report::{message, printable};
+use crate::term::report::message;
 use crate::term::units::count;
 
 /// Check the structure of recordings
@@ -56,19 +60,108 @@ pub(crate) struct Doctor {
     threads: ThreadArgs,
 }
 
-/// Version of the JSON forms.
-const SCHEMA: u32 = 1;
+/// What is printed as JSON.
+pub(crate) type Output = Document<1, Printed>;
+
+/// # What perfx doctor prints with --format json, or in each line with --format ndjson
+///
+/// Offsets and counts are strings, because they may need 64 bits.
+#[derive(Serialize, JsonSchema)]
+#[serde(tag = "what", rename_all = "kebab-case")]
+#[schemars(deny_unknown_fields)]
+pub(crate) enum Printed {
+    Doctor { files: Vec<FileEntry> },
+    DoctorFile(FileEntry),
+    DoctorCodes { codes: Vec<CodeEntry> },
+    DoctorCode(CodeEntry),
+}
+
+/// A recording.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct FileEntry {
+    /// The name that the user gave
+    file: String,
+    #[schemars(extend("enum" = ["sound", "suspect", "unreadable"]))]
+    verdict: &'static str,
+    /// Records examined
+    records: Decimal<u64>,
+    findings: Vec<FindingEntry>,
+}
+
+/// All places of one code.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct FindingEntry {
+    #[serde(flatten)]
+    code: CodeEntry,
+    /// How often it was found
+    count: Decimal<u64>,
+    /// The first of them
+    places: Vec<PlaceEntry>,
+}
+
+/// A kind of fault.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct CodeEntry {
+    #[schemars(regex(pattern = "^[a-z0-9-]+$"))]
+    code: &'static str,
+    #[schemars(extend("enum" = ["note", "fault"]))]
+    severity: &'static str,
+    about: &'static str,
+    #[serde(rename = "perf_6.1")]
+    perf_61: Reacts,
+    #[serde(rename = "perf_7.3")]
+    perf_73: Reacts,
+    /// The perfx command that repairs it
+    mend: Option<&'static str>,
+}
+
+/// How perf reacts.
+struct Reacts(Reaction);
+
+impl Serialize for Reacts {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
+}
+
+impl JsonSchema for Reacts {
+    fn schema_name() -> Cow<'static, str> {
+        "Reaction".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        use Reaction::{Aborts, Crashes, Reads, Refuses, Skips, Varies};
+        let all = [Reads, Skips, Aborts, Refuses, Crashes, Varies];
+        json_schema!({ "enum": all.map(|reaction| reaction.to_string()) })
+    }
+}
+
+/// A place where something does not follow the format.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct PlaceEntry {
+    /// The file of a directory
+    file: Option<String>,
+    /// Bytes from the start of the file; after +, bytes in the contents of the compressed record there
+    offset: Option<Offset>,
+    /// The kind of the record
+    kind: Option<String>,
+    what: String,
+}
 
 impl Doctor {
     pub(crate) fn run(&self) -> Result<u8> {
         let format = self.format.format();
         if self.list {
-            stdout().write_all(list(format).as_bytes())?;
+            stdout().write_all(list(format)?.as_bytes())?;
             return Ok(0);
         }
         let mut worst = Verdict::Sound;
         let mut failed = false;
-        let mut all = Vec::new();
+        let mut files = Vec::new();
         for source in self.inputs.sources()? {
             let diagnosis = match self.examine(&source) {
                 Ok(diagnosis) => diagnosis,
@@ -85,18 +178,16 @@ impl Doctor {
             }
             match format {
                 Format::Text => stdout().write_all(text(&diagnosis, self.verbose).as_bytes())?,
-                Format::Json => all.push(file(&diagnosis)),
+                Format::Json => files.push(FileEntry::of(&diagnosis)),
                 Format::Ndjson => {
-                    let mut line = head("doctor-file");
-                    line.extend(file(&diagnosis));
-                    writeln!(stdout(), "{}", Json::Object(line))?;
+                    let line = Output::new(Printed::DoctorFile(FileEntry::of(&diagnosis)));
+                    stdout().write_all(json_line(&line)?.as_bytes())?;
                 }
             }
         }
         if format == Format::Json {
-            let mut document = head("doctor");
-            document.insert("files".into(), all.into_iter().map(Json::Object).collect());
-            writeln!(stdout(), "{:#}", Json::Object(document))?;
+            let document = Output::new(Printed::Doctor { files });
+            stdout().write_all(json_document(&document)?.as_bytes())?;
         }
         Ok(match worst {
             _ if failed => 1,
@@ -120,13 +211,6 @@ impl Doctor {
     }
 }
 
-fn head(what: &str) -> Map<String, Json> {
-    let mut head = Map::new();
-    head.insert("schema".into(), json!(SCHEMA));
-    head.insert("what".into(), what.into());
-    head
-}
-
 fn verdict(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Sound => "sound",
@@ -140,12 +224,6 @@ fn severity(severity: FindingKind) -> &'static str {
         FindingKind::Note => "note",
         FindingKind::Fault => "fault",
     }
-}
-
-/// The offset of a place: `0x410`, or `0x410+0x20` inside a compressed record's contents.
-fn offset(location: &Location) -> Option<String> {
-    let text = location.origin?.to_string();
-    Some(text.strip_prefix("offset ").unwrap_or(&text).to_owned())
 }
 
 /// The file of a directory that contains the place.
@@ -200,7 +278,7 @@ fn finding_text(diagnosis: &Diagnosis, finding: &Finding) -> String {
     for location in &finding.locations {
         let mut place = Vec::new();
         place.extend(stream(diagnosis, location).map(str::to_owned));
-        place.extend(offset(location));
+        place.extend(location.origin.map(|origin| Offset(origin).to_string()));
         place.extend(location.kind.map(|kind| kind.to_string()));
         let place = place.join(" ");
         let colon = if place.is_empty() { "" } else { ": " };
@@ -209,68 +287,57 @@ fn finding_text(diagnosis: &Diagnosis, finding: &Finding) -> String {
     text
 }
 
-fn file(diagnosis: &Diagnosis) -> Map<String, Json> {
-    let findings: Vec<_> =
-        diagnosis.findings.iter().map(|finding| finding_json(diagnosis, finding)).collect();
-    let mut file = Map::new();
-    file.insert("file".into(), diagnosis.name.as_ref().into());
-    file.insert("verdict".into(), verdict(diagnosis.verdict).into());
-    file.insert("records".into(), diagnosis.records.to_string().into());
-    file.insert("findings".into(), findings.into());
-    file
-}
-
-fn finding_json(diagnosis: &Diagnosis, finding: &Finding) -> Json {
-    let locations: Vec<_> = finding
-        .locations
-        .iter()
-        .map(|location| {
-            json!({
-                "file": stream(diagnosis, location),
-                "offset": offset(location),
-                "kind": location.kind.map(|kind| kind.to_string()),
-                "what": location.what,
-            })
-        })
-        .collect();
-    let mut json = code_json(finding.code);
-    json.insert("count".into(), finding.count.to_string().into());
-    json.insert("places".into(), locations.into());
-    Json::Object(json)
-}
-
-fn code_json(code: &Code) -> Map<String, Json> {
-    let mut json = Map::new();
-    json.insert("code".into(), code.code.into());
-    json.insert("severity".into(), severity(code.kind).into());
-    json.insert("about".into(), code.about.into());
-    json.insert("perf_6.1".into(), code.perf_61.to_string().into());
-    json.insert("perf_7.3".into(), code.perf_73.to_string().into());
-    json.insert("mend".into(), code.mend.into());
-    json
-}
-
-fn list(format: Format) -> String {
-    let mut text = String::new();
-    match format {
-        Format::Text => {
-            for code in CODES {
-                let _ = writeln!(text, "{} ({}): {}", code.code, severity(code.kind), code.about);
-                text += &consequences(code);
-            }
-        }
-        Format::Json => {
-            let mut document = head("doctor-codes");
-            document.insert("codes".into(), CODES.iter().map(code_json).map(Json::Object).collect());
-            let _ = writeln!(text, "{:#}", Json::Object(document));
-        }
-        Format::Ndjson => {
-            for code in CODES {
-                let mut line = head("doctor-code");
-                line.extend(code_json(code));
-                let _ = writeln!(text, "{}", Json::Object(line));
-            }
+impl FileEntry {
+    fn of(diagnosis: &Diagnosis) -> FileEntry {
+        FileEntry {
+            file: diagnosis.name.to_string(),
+            verdict: verdict(diagnosis.verdict),
+            records: Decimal(diagnosis.records),
+            findings: diagnosis.findings.iter().map(|finding| FindingEntry::of(diagnosis, finding)).collect(),
         }
     }
-    text
+}
+
+impl FindingEntry {
+    fn of(diagnosis: &Diagnosis, finding: &Finding) -> FindingEntry {
+        let place = |location: &Location| PlaceEntry {
+            file: stream(diagnosis, location).map(str::to_owned),
+            offset: location.origin.map(Offset),
+            kind: location.kind.map(|kind| kind.to_string()),
+            what: location.what.clone(),
+        };
+        FindingEntry {
+            code: CodeEntry::of(finding.code),
+            count: Decimal(finding.count),
+            places: finding.locations.iter().map(place).collect(),
+        }
+    }
+}
+
+impl CodeEntry {
+    fn of(code: &Code) -> CodeEntry {
+        CodeEntry {
+            code: code.code,
+            severity: severity(code.kind),
+            about: code.about,
+            perf_61: Reacts(code.perf_61),
+            perf_73: Reacts(code.perf_73),
+            mend: code.mend,
+        }
+    }
+}
+
+fn list(format: Format) -> Result<String> {
+    let codes = CODES.iter().map(CodeEntry::of);
+    match format {
+        Format::Text => {
+            let line = |code: &Code| {
+                let first = format!("{} ({}): {}\n", code.code, severity(code.kind), code.about);
+                first + &consequences(code)
+            };
+            Ok(CODES.iter().map(line).collect())
+        }
+        Format::Json => json_document(&Output::new(Printed::DoctorCodes { codes: codes.collect() })),
+        Format::Ndjson => codes.map(|code| json_line(&Output::new(Printed::DoctorCode(code)))).collect(),
+    }
 }

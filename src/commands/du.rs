@@ -17,15 +17,15 @@ use perfx_format::parts::What;
 use perfx_format::read::{Batch, Fragment, Recording};
 use perfx_format::section::Section;
 use perfx_format::{Bytes, Feature, Kinds, Layouts, Origin, Record, RecordType, Value};
+use perfx_look::json::{FormName, ShownValue};
+use perfx_look::render::{self, kind_name};
 use perfx_model::address_space::{KERNEL, name_of_nameless};
 use perfx_pipeline::Report;
 use serde_json::{Value as Json, json};
 
 use crate::args::ReadArgs;
 use crate::io::source::{InputArgs, Source};
-use crate::io::target::form_name;
 use crate::tally::{ByKind, Count, Counted, count_with};
-use crate::term::render::{self, kind_name};
 use crate::term::units::{self, percent, table};
 
 /// Show where the bytes of a recording are: header, records by kind, event and process, features
@@ -353,11 +353,10 @@ impl Usage {
         };
         let event = |(index, name): (usize, &EventName)| {
             let of = tally.events.get(index).copied().unwrap_or_default().samples;
-            let name = render::json_value(&Value::Text(&name.name));
-            json!({ "name": name, "samples": of.records, "bytes": of.bytes })
+            json!({ "name": ShownValue(&Value::Text(&name.name)), "samples": of.records, "bytes": of.bytes })
         };
         let process = |process: &Process| {
-            let comm = process.comm(comms).map(|comm| render::json_value(&Value::Text(&comm)));
+            let comm = process.comm(comms).map(|comm| json!(ShownValue(&Value::Text(&comm))));
             let Count { records, bytes, .. } = process.records;
             json!({ "pid": process.signed_pid(), "comm": comm, "records": records, "bytes": bytes })
         };
@@ -367,7 +366,7 @@ impl Usage {
         json!({
             "schema": SCHEMA,
             "what": "du",
-            "form": form_name(recording),
+            "form": FormName(recording.form),
             "bytes": parts.total(),
             "parts": parts.rows.iter().map(part).collect::<Vec<_>>(),
             "stored": kinds(&tally.stored),

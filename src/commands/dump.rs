@@ -10,13 +10,15 @@ use perfx_format::features::{FeatureContext, NrCpus, decode_feature, read_event_
 use perfx_format::header::Severity;
 use perfx_format::read::{Batch, Expand, Form, Recording};
 use perfx_format::{Endian, Feature, Kinds, Origin, Record, RecordType, Value, ValueFields};
+use perfx_look::json::{Document, Fields, HexDigits, Kind, Offset, Place};
+use perfx_look::render::{self, Style};
 use perfx_pipeline::{Level, Report};
-use serde_json::{Map, Value as Json, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::args::{Format, FormatArgs, record_kind};
 use crate::io::source::{InputArgs, Source};
-use crate::io::target::{form_name, stdout};
-use crate::term::render::{self, Style};
+use crate::io::target::stdout;
 use crate::term::report::{VerbosityArgs, heading, message};
 
 /// Show a recording: header, events, features, then a line for each record
@@ -50,18 +52,98 @@ pub(crate) struct Dump {
     verbosity: VerbosityArgs,
 }
 
+/// What is printed as JSON.
+pub(crate) type Output<'r> = Document<SCHEMA, Printed<'r>>;
+
 /// Version of the JSON forms; it increases whenever a reader of the old form would misread the new one.
 const SCHEMA: u32 = 1;
 
-/// The members of the JSON document, in order: an object, then arrays of the parts that dump shows under the
-/// singular.
-const MEMBERS: [(&str, &str); 5] = [
-    ("header", "header"),
-    ("faults", "fault"),
-    ("events", "event"),
-    ("features", "feature"),
-    ("records", "record"),
-];
+/// # perfx dump
+///
+/// The document of perfx dump --format json, or a line of --format ndjson
+#[derive(Serialize, JsonSchema)]
+#[serde(tag = "what", rename_all = "lowercase")]
+#[schemars(deny_unknown_fields)]
+pub(crate) enum Printed<'r> {
+    #[expect(dead_code, reason = "`Shown` writes it part by part")]
+    Dump {
+        /// Absent with --only
+        #[serde(skip_serializing_if = "Option::is_none")]
+        #[schemars(with = "Header<'r>")]
+        header: Option<Header<'r>>,
+        faults: Vec<Fault<'r>>,
+        events: Vec<Event<'r>>,
+        features: Vec<FeatureEntry<'r>>,
+        records: Vec<RecordEntry<'r>>,
+        /// Why the rest could not be read
+        #[serde(skip_serializing_if = "Option::is_none")]
+        #[schemars(with = "String")]
+        error: Option<String>,
+    },
+    Header(Header<'r>),
+    Fault(Fault<'r>),
+    Event(Event<'r>),
+    Feature(FeatureEntry<'r>),
+    Record(RecordEntry<'r>),
+    Error {
+        /// Why the rest could not be read
+        error: String,
+    },
+}
+
+/// The header of the recording.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Header<'r> {
+    fields: Fields<'r>,
+}
+
+/// A fault of the header.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Fault<'r> {
+    fields: Fields<'r>,
+}
+
+/// An event.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Event<'r> {
+    /// Index of the event, from 0
+    which: String,
+    fields: Fields<'r>,
+}
+
+/// A feature section.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct FeatureEntry<'r> {
+    /// NAME (bit)
+    which: String,
+    fields: Fields<'r>,
+}
+
+/// A record.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct RecordEntry<'r> {
+    #[serde(flatten)]
+    place: Place,
+    #[serde(flatten)]
+    kind: Kind,
+    /// header.size, bytes
+    #[schemars(range(min = 8))]
+    size: u16,
+    misc: String,
+    fields: Fields<'r>,
+    /// With --raw: the bytes of the record
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "HexDigits<'r>")]
+    raw: Option<HexDigits<'r>>,
+}
+
+/// The members of the JSON document, in order: an object, then arrays of parts.
+const MEMBERS: [&str; 5] = ["header", "faults", "events", "features", "records"];
 
 /// The output of dump, and the state of the single JSON document, which is never in memory as a whole.
 struct Shown<W> {
@@ -77,21 +159,29 @@ impl<W: Write> Shown<W> {
     }
 
     /// Writes one part or record in either JSON form.
-    fn json(&mut self, what: &str, mut object: Map<String, Json>) -> io::Result<()> {
+    fn json(&mut self, part: Printed<'_>) -> io::Result<()> {
         if self.format == Format::Ndjson {
-            let mut line = Map::new();
-            line.insert("schema".into(), json!(SCHEMA));
-            line.insert("what".into(), what.into());
-            line.append(&mut object);
-            return writeln!(self.out, "{}", Json::Object(line));
+            serde_json::to_writer(&mut self.out, &Output::new(part))?;
+            return self.out.write_all(b"\n");
         }
-        let member = MEMBERS.iter().position(|(_, one)| *one == what).unwrap_or_default();
+        match &part {
+            Printed::Header(header) => self.member(0, header),
+            Printed::Fault(fault) => self.member(1, fault),
+            Printed::Event(event) => self.member(2, event),
+            Printed::Feature(feature) => self.member(3, feature),
+            Printed::Record(record) => self.member(4, record),
+            Printed::Dump { .. } | Printed::Error { .. } => Ok(()),
+        }
+    }
+
+    /// Writes a part of the JSON document.
+    fn member(&mut self, member: usize, part: &impl Serialize) -> io::Result<()> {
         self.advance(member)?;
         let Some((_, begun)) = &mut self.member else { return Ok(()) };
         if member > 0 {
             self.out.write_all(if std::mem::replace(begun, true) { b",\n" } else { b"\n" })?;
         }
-        write!(self.out, "{}", Json::Object(object))
+        Ok(serde_json::to_writer(&mut self.out, part)?)
     }
 
     /// Ends members, and writes empty ones, until this one is open.
@@ -106,7 +196,7 @@ impl<W: Write> Shown<W> {
         };
         while at <= to {
             self.close()?;
-            let (name, _) = MEMBERS[at];
+            let name = MEMBERS[at];
             write!(self.out, ",\n\"{name}\": {}", if at == 0 { "" } else { "[" })?;
             self.member = Some((at, false));
             at += 1;
@@ -123,20 +213,17 @@ impl<W: Write> Shown<W> {
 
     /// Ends the output, after everything or after an error.
     fn end(&mut self, error: Option<&anyhow::Error>) -> io::Result<()> {
-        let error = error.map(|error| json!(message(error)));
-        match (self.format, error) {
+        match (self.format, error.map(message)) {
             (Format::Json, error) => {
                 self.advance(MEMBERS.len() - 1)?;
                 self.close()?;
                 if let Some(error) = error {
-                    write!(self.out, ",\n\"error\": {error}")?;
+                    self.out.write_all(b",\n\"error\": ")?;
+                    serde_json::to_writer(&mut self.out, &error)?;
                 }
                 self.out.write_all(b"}\n")?;
             }
-            (Format::Ndjson, Some(error)) => {
-                let line = Map::from_iter([("error".to_owned(), error)]);
-                self.json("error", line)?;
-            }
+            (Format::Ndjson, Some(error)) => self.json(Printed::Error { error })?,
             (Format::Ndjson | Format::Text, _) => {}
         }
         self.out.flush()
@@ -211,7 +298,7 @@ impl Dump {
     fn header(&self, recording: &Recording, out: &mut Shown<impl Write>) -> Result<()> {
         let endian = recording.endian;
         let mut fields: ValueFields<'_> = vec![
-            ("form", Value::Name(form_name(recording).into())),
+            ("form", Value::Name(render::form_name(recording.form).into())),
             ("byte_order", Value::Name(if endian == Endian::Little { "little" } else { "big" }.into())),
         ];
         if let Some(file) = &recording.file {
@@ -223,7 +310,7 @@ impl Dump {
                 fields.push((name, Value::Map(place)));
             }
         }
-        self.part(out, "header", None, &fields)?;
+        self.part(out, "header", &fields, |fields| Printed::Header(Header { fields }))?;
         for fault in &recording.faults {
             let weight = match fault.severity {
                 Severity::Odd => "odd",
@@ -236,7 +323,7 @@ impl Dump {
                 ("weight", Value::Name(weight.into())),
                 ("what", Value::Name(fault.what.clone().into())),
             ];
-            self.part(out, "fault", None, &fields)?;
+            self.part(out, "fault", &fields, |fields| Printed::Fault(Fault { fields }))?;
         }
         let names =
             recording.features.get(&Feature::EVENT_DESC).and_then(|section| read_event_desc(section, endian));
@@ -247,7 +334,9 @@ impl Dump {
             }
             fields.extend(decode_attr(event.raw(), endian));
             fields.push(("ids", Value::List(event.ids.iter().map(|&id| Value::Number(id)).collect())));
-            self.part(out, "event", Some(index.to_string()), &fields)?;
+            let which = index.to_string();
+            let entry = |fields| Printed::Event(Event { which: which.clone(), fields });
+            self.part(out, &format!("event {which}"), &fields, entry)?;
         }
         let cpus = recording.features.get(&Feature::NRCPUS).and_then(|section| NrCpus::read(section, endian));
         for (&feature, section) in &recording.features {
@@ -257,27 +346,24 @@ impl Dump {
             if self.raw {
                 fields.push(("raw", Value::Bytes(section)));
             }
-            self.part(out, "feature", Some(feature.to_string()), &fields)?;
+            let which = feature.to_string();
+            let entry = |fields| Printed::Feature(FeatureEntry { which: which.clone(), fields });
+            self.part(out, &format!("feature {which}"), &fields, entry)?;
         }
         Ok(())
     }
 
-    fn part(
+    fn part<'f>(
         &self,
         out: &mut Shown<impl Write>,
-        what: &str,
-        which: Option<String>,
-        fields: &ValueFields<'_>,
+        name: &str,
+        fields: &'f ValueFields<'f>,
+        part: impl FnOnce(Fields<'f>) -> Printed<'f>,
     ) -> Result<()> {
         if out.format == Format::Text {
-            let which = which.map(|which| format!(" {which}")).unwrap_or_default();
-            let heading = heading(&format!("{what}{which}"));
-            write!(out.out, "{heading}\n{}", render::indented(fields, 1, self.style()))?;
+            write!(out.out, "{}\n{}", heading(name), render::indented(fields, 1, self.style()))?;
         } else {
-            let mut object = Map::new();
-            which.map(|which| object.insert("which".into(), which.into()));
-            object.insert("fields".into(), Json::Object(render::json(fields)));
-            out.json(what, object)?;
+            out.json(part(fields.into()))?;
         }
         Ok(())
     }
@@ -305,20 +391,17 @@ impl Dump {
 
     fn record(&self, record: &Record<'_>, batch: &Batch, out: &mut Shown<impl Write>) -> Result<()> {
         let kind = record.kind();
-        let name = render::kind_name(kind);
         let misc = misc_names(kind, record.misc());
         let fields = render::with_odd(decode(record, &batch.layouts));
-        let place = record.origin().to_string();
-        let place = place.strip_prefix("offset ").unwrap_or(&place);
         if out.format == Format::Text {
             let out = &mut out.out;
             let size = record.bytes().len();
             let line = render::line(&fields, self.style());
-            let stream = match record.origin().stored_at() {
-                Some((stream, _)) if stream > 0 => format!("{stream}:"),
-                _ => String::new(),
-            };
-            write!(out, "{stream}{place} {name} size={size} misc={misc}")?;
+            match record.origin().stored_at() {
+                Some((stream, _)) if stream > 0 => write!(out, "{stream}:")?,
+                _ => {}
+            }
+            write!(out, "{} {} size={size} misc={misc}", Offset(record.origin()), render::kind_name(kind))?;
             if !fields.is_empty() {
                 write!(out, " {line}")?;
             }
@@ -327,20 +410,14 @@ impl Dump {
             }
             writeln!(out)?;
         } else {
-            let mut object = Map::new();
-            if let Some((stream, _)) = record.origin().stored_at() {
-                object.insert("stream".into(), json!(stream));
-            }
-            object.insert("offset".into(), place.into());
-            object.insert("kind".into(), name.into());
-            object.insert("type".into(), json!(kind.0));
-            object.insert("size".into(), json!(record.bytes().len()));
-            object.insert("misc".into(), misc.into());
-            object.insert("fields".into(), Json::Object(render::json(&fields)));
-            if self.raw {
-                object.insert("raw".into(), render::hex(record.bytes()).into());
-            }
-            out.json("record", object)?;
+            out.json(Printed::Record(RecordEntry {
+                place: Place(record.origin()),
+                kind: Kind(kind),
+                size: record.bytes().len() as u16,
+                misc,
+                fields: fields.into(),
+                raw: self.raw.then_some(HexDigits(record.bytes())),
+            }))?;
         }
         Ok(())
     }

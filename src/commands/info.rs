@@ -15,11 +15,12 @@ use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::{Feature, RecordType};
 use perfx_pipeline::{Level, Report};
 
-use crate::args::{Format, FormatArgs};
+use crate::args::{Format, FormatArgs, json_document, json_line};
 use crate::io::source::{InputArgs, Source};
 use crate::io::target::stdout;
 use crate::term::report::VerbosityArgs;
 use facts::InfoFacts;
+pub(crate) use json::Output;
 
 /// Show what a recording is: form, machine, command, times, events, features
 ///
@@ -51,8 +52,8 @@ impl Info {
         facts.tell_faults(&mut report);
         let shown = match self.format.format() {
             Format::Text => text::page(&facts),
-            Format::Json => format!("{:#}\n", json::document(&facts)),
-            Format::Ndjson => json::lines(&facts).iter().map(|line| format!("{line}\n")).collect(),
+            Format::Json => json_document(&json::document(&facts))?,
+            Format::Ndjson => json::lines(&facts).map(|line| json_line(&line)).collect::<Result<_>>()?,
         };
         let mut out = stdout();
         out.write_all(shown.as_bytes())?;

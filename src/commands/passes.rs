@@ -7,11 +7,13 @@ use clap::Args;
 use perfx_format::header::Magic;
 use perfx_format::read::Recording;
 use perfx_format::{Endian, Kinds};
+use perfx_look::json::Document;
 use perfx_passes::{PassSpec, REGISTRY, parse_chain};
 use perfx_pipeline::{Job, Needs};
-use serde_json::{Value as Json, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
-use crate::args::{Format, FormatArgs};
+use crate::args::{Format, FormatArgs, json_document, json_line};
 use crate::io::source::temp_files;
 use crate::io::target::stdout;
 use crate::term::report::heading;
@@ -31,8 +33,66 @@ pub(crate) struct Passes {
     format: FormatArgs,
 }
 
-/// Version of the JSON forms.
-const SCHEMA: u32 = 2;
+/// What is printed as JSON.
+pub(crate) type Output = Document<2, Printed>;
+
+/// # perfx passes
+///
+/// The document of perfx passes --format json, or a line of --format ndjson
+#[derive(Serialize, JsonSchema)]
+#[serde(tag = "what", rename_all = "lowercase")]
+#[schemars(deny_unknown_fields)]
+pub(crate) enum Printed {
+    Passes { passes: Vec<PassEntry> },
+    Pass(PassEntry),
+}
+
+/// A pass.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct PassEntry {
+    #[serde(flatten)]
+    needs: PassNeeds,
+    about: &'static str,
+    options: Vec<PassOption>,
+}
+
+/// What a pass needs of the pipeline.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct PassNeeds {
+    name: String,
+    /// The kinds that each of its surveys reads, before anything is written
+    surveys: Vec<KindSet>,
+    /// The kinds that its rewrite sees
+    changes: KindSet,
+    /// It needs COMPRESSED records replaced with their contents
+    decompressed: bool,
+    /// It needs the event of every record to be known
+    tells_events: bool,
+    /// Features that are dropped after it unless it sets them
+    stale: Vec<String>,
+}
+
+/// Kinds of records.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum KindSet {
+    Every,
+    /// Names of record kinds
+    #[serde(untagged)]
+    Names(Vec<&'static str>),
+}
+
+/// An option of a pass.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct PassOption {
+    name: String,
+    /// Name of the option's value; null for a switch
+    value: Option<String>,
+    about: String,
+}
 
 impl Passes {
     pub(crate) fn run(&self) -> Result<u8> {
@@ -42,20 +102,14 @@ impl Passes {
             let needs = needs(entry)?;
             match self.format.format() {
                 Format::Text => text += &as_text(entry, &needs),
-                Format::Json => passes.push(as_json(entry, &needs)),
+                Format::Json => passes.push(PassEntry::of(entry, &needs)),
                 Format::Ndjson => {
-                    let mut object = json!({"schema": SCHEMA, "what": "pass"});
-                    if let (Some(object), Json::Object(mut pass)) =
-                        (object.as_object_mut(), as_json(entry, &needs))
-                    {
-                        object.append(&mut pass);
-                    }
-                    text += &format!("{object}\n");
+                    text += &json_line(&Output::new(Printed::Pass(PassEntry::of(entry, &needs))))?
                 }
             }
         }
         if self.format.format() == Format::Json {
-            text = format!("{:#}\n", json!({"schema": SCHEMA, "what": "passes", "passes": passes}));
+            text = json_document(&Output::new(Printed::Passes { passes }))?;
         }
         stdout().write_all(text.as_bytes())?;
         Ok(0)
@@ -71,9 +125,10 @@ fn needs(entry: &PassSpec) -> Result<Needs> {
     Ok(schedule.needs().first().map(|(_, needs)| needs.clone()).unwrap_or_default())
 }
 
-/// The kinds by name.
-pub(crate) fn kinds(kinds: Kinds) -> Json {
-    if kinds == Kinds::ALL { json!("every") } else { json!(kinds.names()) }
+impl From<Kinds> for KindSet {
+    fn from(kinds: Kinds) -> KindSet {
+        if kinds == Kinds::ALL { KindSet::Every } else { KindSet::Names(kinds.names()) }
+    }
 }
 
 fn kinds_text(kinds: Kinds) -> String {
@@ -118,24 +173,26 @@ fn as_text(entry: &PassSpec, needs: &Needs) -> String {
     text
 }
 
-fn as_json(entry: &PassSpec, needs: &Needs) -> Json {
-    let options = options(entry);
-    let options: Vec<_> =
-        options.map(|(name, value, about)| json!({"name": name, "value": value, "about": about})).collect();
-    let mut object = needs_json(entry.name, needs);
-    object["about"] = json!(entry.about);
-    object["options"] = json!(options);
-    object
+impl PassEntry {
+    fn of(entry: &PassSpec, needs: &Needs) -> PassEntry {
+        let option = |(name, value, about)| PassOption { name, value, about };
+        PassEntry {
+            needs: PassNeeds::of(entry.name, needs),
+            about: entry.about,
+            options: options(entry).map(option).collect(),
+        }
+    }
 }
 
-/// What a pass needs of the pipeline.
-pub(crate) fn needs_json(name: &str, needs: &Needs) -> Json {
-    json!({
-        "name": name,
-        "surveys": needs.surveys.iter().map(|survey| kinds(*survey)).collect::<Vec<_>>(),
-        "changes": kinds(needs.records),
-        "decompressed": needs.decompressed,
-        "tells_events": needs.ids,
-        "stale": needs.stale.iter().map(ToString::to_string).collect::<Vec<_>>(),
-    })
+impl PassNeeds {
+    pub(crate) fn of(name: &str, needs: &Needs) -> PassNeeds {
+        PassNeeds {
+            name: name.to_owned(),
+            surveys: needs.surveys.iter().map(|&survey| survey.into()).collect(),
+            changes: needs.records.into(),
+            decompressed: needs.decompressed,
+            tells_events: needs.ids,
+            stale: needs.stale.iter().map(ToString::to_string).collect(),
+        }
+    }
 }

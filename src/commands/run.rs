@@ -2,12 +2,14 @@
 
 use anyhow::Result;
 use clap::Args;
+use perfx_look::json::Document;
 use perfx_passes::parse_chain;
 use perfx_pipeline::{Error, Job, Pass, Schedule};
-use serde_json::{Value as Json, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::args::{FormatArgs, Usage, usage};
-use crate::commands::passes::needs_json;
+use crate::commands::passes::PassNeeds;
 use crate::io::source::{Source, temp_files};
 use crate::io::target::WriteArgs;
 
@@ -52,20 +54,37 @@ impl Run {
             let job = Job { recording, passes, threads: 1, temp_files: temp_files() };
             let schedule = job.schedule()?;
             let text = || schedule.explain().iter().map(|line| format!("{line}\n")).collect();
-            self.format.print(text, || as_json(&schedule))?;
+            self.format.print(text, || explained(&schedule))?;
             return Ok(0);
         }
         self.write.transform("run", passes)
     }
 }
 
-fn as_json(schedule: &Schedule) -> Json {
-    let passes: Vec<_> = schedule.needs().iter().map(|(name, needs)| needs_json(name, needs)).collect();
-    json!({
-        "schema": 2,
-        "what": "schedule",
-        "spools": schedule.spools(),
-        "decompresses": schedule.decompresses(),
-        "passes": passes,
+/// What `--explain` prints as JSON.
+pub(crate) type Output = Document<2, Printed>;
+
+/// # perfx run --explain
+///
+/// The document of perfx run --explain --format json
+#[derive(Serialize, JsonSchema)]
+#[serde(tag = "what", rename_all = "lowercase")]
+#[schemars(deny_unknown_fields)]
+pub(crate) enum Printed {
+    Schedule {
+        /// The input goes to a temporary file first
+        spools: bool,
+        /// There are COMPRESSED records, and they are replaced with their contents
+        decompresses: bool,
+        /// In the order in which records go through them
+        passes: Vec<PassNeeds>,
+    },
+}
+
+fn explained(schedule: &Schedule) -> Output {
+    Output::new(Printed::Schedule {
+        spools: schedule.spools(),
+        decompresses: schedule.decompresses(),
+        passes: schedule.needs().iter().map(|(name, needs)| PassNeeds::of(name, needs)).collect(),
     })
 }

@@ -8,15 +8,15 @@ use clap::Args;
 use perfx_format::event_name::EventName;
 use perfx_format::read::Recording;
 use perfx_format::{Layouts, Origin, RecordType, Value};
+use perfx_look::json::{FormName, ShownValue};
+use perfx_look::render::{self, kind_name};
 use perfx_pipeline::Report;
 use serde_json::{Value as Json, json};
 
 use self::aux::AuxData;
 use crate::args::ReadArgs;
 use crate::io::source::{InputArgs, Source};
-use crate::io::target::form_name;
 use crate::tally::{Count, Counted, Largest, OfEvent, Span, count_with};
-use crate::term::render::{self, kind_name};
 use crate::term::units::{self, percent, table};
 
 /// Count records by kind, samples by event, and what was lost
@@ -216,7 +216,7 @@ fn document(recording: &Recording, counted: &Counted, aux: &AuxData, events: &[E
         let OfEvent { samples, lost, filtered, .. } = event.counted;
         let [by_id, by_thread] = event.reads;
         json!({
-            "name": render::json_value(&Value::Text(event.name)),
+            "name": ShownValue(&Value::Text(event.name)),
             "samples": samples.records, "bytes": samples.bytes, "largest": samples.largest,
             "period": event.period.map(|period| period.to_string()),
             "lost": lost.to_string(), "filtered": filtered.to_string(),
@@ -237,7 +237,7 @@ fn document(recording: &Recording, counted: &Counted, aux: &AuxData, events: &[E
     json!({
         "schema": SCHEMA,
         "what": "stats",
-        "form": form_name(recording),
+        "form": FormName(recording.form),
         "records": total.records,
         "bytes": total.bytes,
         "kinds": kinds.iter().map(of_kind).collect::<Vec<_>>(),

@@ -10,12 +10,11 @@ use std::thread;
 use std::time::Duration;
 
 use perfx_format::reset_bus_signal;
+use perfx_look::render::printable;
 use signal_hook::consts::{SIGBUS, SIGHUP, SIGINT, SIGPIPE, SIGQUIT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::{emulate_default_handler, exit};
 use tempfile::TempDir;
-
-use crate::term::report::printable;
 
 /// Paths of unfinished files. The lock is held while one is created, renamed or removed, and a signal never
 /// releases it: so none is missed, and no file with its final name is removed.

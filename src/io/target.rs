@@ -511,12 +511,3 @@ pub(crate) fn is_recording(path: &Path) -> bool {
         && File::open(data).and_then(|mut data| io::Read::read_exact(&mut data, &mut magic)).is_ok()
         && matches!(&magic, b"PERFILE2" | b"2ELIFREP" | b"PERFFILE")
 }
-
-/// The name of a recording's form, for reports.
-pub(crate) fn form_name(recording: &Recording) -> String {
-    match recording.form {
-        Form::File => "file".to_owned(),
-        Form::Pipe => "pipe".to_owned(),
-        Form::Directory { version } => format!("directory (version {version})"),
-    }
-}

@@ -1,6 +1,5 @@
-//! What a user sees: reports, progress, records as text, numbers.
+//! What a user sees: reports, progress, numbers.
 
 pub(crate) mod progress;
-pub mod render;
 pub(crate) mod report;
 pub(crate) mod units;

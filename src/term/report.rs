@@ -6,6 +6,7 @@ use anstream::AutoStream;
 use clap::builder::styling::{AnsiColor, Style, Styles};
 use clap::{ArgAction, Args, ValueEnum};
 use perfx_format::read::Recording;
+use perfx_look::render::printable;
 use perfx_pipeline::{LISTED, Level, Report};
 
 use crate::term::progress::Bar;
@@ -123,23 +124,4 @@ fn way_out(error: &anyhow::Error) -> &'static str {
         Some("recover") => "; perfx recover restores what can be read",
         _ => "",
     }
-}
-
-/// Escapes text: names in a recording can contain anything, including terminal commands and characters that
-/// change the order of others.
-pub(crate) fn printable(text: &str) -> String {
-    let shown =
-        |char: char| if is_hidden(char) { char.escape_default().to_string() } else { char.to_string() };
-    text.chars().map(shown).collect()
-}
-
-/// True for control characters, and for invisible Unicode characters that change the order, line or width of
-/// others.
-pub(crate) fn is_hidden(char: char) -> bool {
-    char.is_control()
-        || matches!(
-            char,
-            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
-                | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}'
-        )
 }

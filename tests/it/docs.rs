@@ -98,6 +98,38 @@ fn every_command_has_a_manual_page() {
     assert!(page.contains(title), "{page}");
 }
 
+/// The objects with known properties that allow others.
+fn open_objects(schema: &Json, place: &str) -> Vec<String> {
+    let inside: Vec<_> = match schema {
+        Json::Object(object) => object.iter().map(|(name, value)| (name.clone(), value)).collect(),
+        Json::Array(items) => items.iter().enumerate().map(|(at, item)| (at.to_string(), item)).collect(),
+        _ => Vec::new(),
+    };
+    let is_schema = !place.ends_with("/properties") && !place.ends_with("/$defs");
+    let is_open = is_schema
+        && schema.get("properties").is_some()
+        && schema.get("additionalProperties") != Some(&json!(false));
+    let own = is_open.then(|| place.to_owned());
+    own.into_iter()
+        .chain(inside.iter().flat_map(|(name, value)| open_objects(value, &format!("{place}/{name}"))))
+        .collect()
+}
+
+/// To update them: `INSTA_UPDATE=always cargo test --test it -- docs::`.
+#[test]
+fn the_schemas_are_those_of_the_printed_types() {
+    for (name, schema) in perfx::schemas() {
+        let open = open_objects(&schema, name);
+        assert!(open.is_empty(), "not `deny_unknown_fields`: {open:?}");
+        let file = format!("{name}.schema.json");
+        let (path, text) = (root().join("schemas").join(&file), format!("{schema:#}\n"));
+        if std::env::var("INSTA_UPDATE").is_ok_and(|update| update == "always") {
+            fs::write(&path, &text).unwrap();
+        }
+        assert!(fs::read_to_string(&path).unwrap() == text, "schemas/{file} is not what the type says");
+    }
+}
+
 fn schema(name: &str) -> jsonschema::Validator {
     let text = fs::read_to_string(root().join(format!("schemas/{name}.schema.json"))).unwrap();
     jsonschema::draft202012::new(&serde_json::from_str(&text).unwrap()).unwrap()

@@ -6,7 +6,6 @@ use std::io::{Cursor, Read as _, Seek as _, Write as _};
 use std::path::PathBuf;
 
 use build_id::{Endianness, KnownIds, from_elf, from_notes};
-use perfx::render::{Style, indented, json, line, with_odd};
 use perfx_doctor::{FindingKind, Verdict, examine};
 use perfx_format::decode::{decode, decode_attr, issues, misc_names, mmap_build_id};
 use perfx_format::features::{
@@ -22,6 +21,8 @@ use perfx_format::{
     Bytes, Endian, Event, Feature, Kinds, Layouts, Origins, Record, RecordType, Result, Walker,
 };
 use perfx_jit::{Functions, Image, Target, arenas};
+use perfx_look::json::Fields;
+use perfx_look::render::{Style, indented, line, with_odd};
 use perfx_passes::{
     CombineOptions, Compress, CompressOptions, Decompress, DecompressOptions, Joined, Merge, MergeOptions,
     PassSpec, REGISTRY, Recover, ReindexAux, ReindexBuildIds, ReindexIds, ReindexTimes, Split, SplitBy,
@@ -129,7 +130,7 @@ fn look_at(record: &Record<'_>, layouts: &Layouts) {
     assert_eq!(decoded.issues, issues(record, layouts), "{record:?}");
     let fields = with_odd(decoded);
     std::hint::black_box(line(&fields, Style::default()).to_string());
-    std::hint::black_box(json(&fields));
+    serde_json::to_string(&Fields::from(&fields)).expect("fields have names");
     std::hint::black_box(misc_names(record.kind(), record.misc()));
     std::hint::black_box(mmap_build_id(record, layouts));
     let Some(layout) = layouts.layout_of(record) else { return };
@@ -681,7 +682,7 @@ pub(crate) fn features(bytes: &[u8]) {
     let context = FeatureContext { cpus: (cpus > 0).then_some(NrCpus { available: cpus, online: cpus / 2 }) };
     let fields = with_odd(decode_feature(Feature(feature), section, endian, context));
     std::hint::black_box(indented(&fields, 1, Style::default()).to_string());
-    std::hint::black_box(json(&fields));
+    serde_json::to_string(&Fields::from(&fields)).expect("fields have names");
     // What can be read can be written, and is the same when read again.
     if let Some(index) = read_auxtrace_index(section, endian) {
         assert_eq!(read_auxtrace_index(&write_auxtrace_index(&index, endian), endian), Some(index));

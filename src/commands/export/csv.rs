@@ -8,12 +8,13 @@ use clap::Args;
 use csv::Writer;
 use perfx_format::RecordType;
 use perfx_format::read::Recording;
+use perfx_look::render::kind_name;
 use perfx_passes::{IdOptions, SearchArgs};
 use perfx_pipeline::{Level, Report, counted};
 
 use super::cell::plain;
 use super::folder::Folder;
-use super::gather::{self, Gathered, kind_name};
+use super::gather::{self, Gathered};
 use super::names::{Naming, name_hits};
 use crate::args::{ThreadArgs, usage};
 use crate::io::source::{InputArgs, Source, temp_files};

@@ -20,6 +20,7 @@ use perfx_format::{
     Comm, Event, Feature, Kinds, Layout, Layouts, Origin, Record, RecordType, Task, Value, named_pid,
     sample_type,
 };
+use perfx_look::render::{self, Style, kind_name};
 use perfx_model::address_space::{
     AddressSpaces, Changes, KERNEL, Lookup, Machine, Mapping, moment, name_of_nameless,
 };
@@ -30,7 +31,6 @@ use symbols::Reference;
 
 use super::cell::plain;
 use super::overview::{Overview, Rows};
-use crate::term::render::{self, Style};
 
 /// A number of samples and their total weight.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -555,9 +555,4 @@ impl Row {
         self.cells.push_field(time.map(|time| time.to_string()).unwrap_or_default().as_bytes());
         self.cells.push_field(self.text.as_bytes());
     }
-}
-
-/// The name of a kind, `unknown(99)` for an unknown one.
-pub(super) fn kind_name(kind: RecordType) -> String {
-    kind.name().map_or_else(|| format!("unknown({})", kind.0), str::to_owned)
 }

@@ -1,212 +1,378 @@
-//! The facts of `perfx info` as JSON, with exact numbers; `schemas/info.schema.json` describes the form.
+//! The facts of `perfx info` as JSON, with exact numbers.
 
 use perfx_format::decode::{clock_name, decode_attr};
-use perfx_format::event_name::NameSource;
-use perfx_format::features::read_group_desc;
-use perfx_format::header::Severity;
+use perfx_format::event_name::{EventName, NameSource};
+use perfx_format::features::{ClockData, GroupDesc, SampleTime, read_group_desc};
+use perfx_format::header::{self, Severity};
 use perfx_format::read::Form;
-use perfx_format::{Endian, Feature, Value};
-use serde_json::{Map, Value as Json, json};
+use perfx_format::section::Section;
+use perfx_format::{Feature, Issue};
+use perfx_look::json::{ByteOrder, Decimal, Document, Fields, Hex, Text};
+use schemars::JsonSchema;
+use serde::Serialize;
 
-use super::facts::{InfoFacts, rfc3339};
-use crate::term::render;
+use super::facts::{self, InfoFacts, rfc3339};
 
-/// Version of the form; it increases whenever a reader of the old form would misread the new one.
-const SCHEMA: u32 = 1;
+/// What is printed as JSON.
+pub(crate) type Output<'f> = Document<1, Printed<'f>>;
+
+/// # perfx info --format json, and each line of --format ndjson
+///
+/// Numbers that can exceed 2^53 are strings; offsets and masks are strings in hexadecimal; text that is not UTF-8 is {"bytes": HEX}.
+#[derive(Serialize, JsonSchema)]
+#[serde(tag = "what")]
+#[schemars(deny_unknown_fields)]
+#[expect(clippy::large_enum_variant, reason = "one at a time exists, and only until it is printed")]
+pub(crate) enum Printed<'f> {
+    #[serde(rename = "info")]
+    Info {
+        header: Header<'f>,
+        count: Count,
+        clock: Clock,
+        time: Option<Time>,
+        events: Vec<Event<'f>>,
+        groups: Vec<Group<'f>>,
+        features: Vec<FeatureEntry<'f>>,
+        faults: Vec<Fault<'f>>,
+    },
+    #[serde(rename = "info.header")]
+    Header(Header<'f>),
+    #[serde(rename = "info.count")]
+    Count(Count),
+    #[serde(rename = "info.clock")]
+    Clock(Clock),
+    #[serde(rename = "info.time")]
+    Time(Time),
+    #[serde(rename = "info.event")]
+    Event(Event<'f>),
+    #[serde(rename = "info.group")]
+    Group(Group<'f>),
+    #[serde(rename = "info.feature")]
+    Feature(FeatureEntry<'f>),
+    #[serde(rename = "info.fault")]
+    Fault(Fault<'f>),
+}
+
+/// The form of the recording.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Header<'f> {
+    /// The name that the user gave
+    name: &'f str,
+    #[schemars(extend("enum" = ["file", "pipe", "directory"]))]
+    form: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Decimal<u64>")]
+    directory_version: Option<Decimal<u64>>,
+    byte_order: ByteOrder,
+    #[serde(flatten)]
+    file: Option<FileHeader>,
+}
+
+/// The header of a file.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct FileHeader {
+    /// 1: PERFFILE, 2: PERFILE2; not for pipes
+    #[schemars(extend("enum" = [1, 2]))]
+    version: u8,
+    /// Size of the file header, bytes
+    size: Decimal<u64>,
+    attrs: Place,
+    data: Place,
+    feature_table: TablePlace,
+}
+
+/// A section of the file.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct Place {
+    offset: Hex,
+    size: Decimal<u64>,
+}
+
+/// The table of the features' sections.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct TablePlace {
+    offset: Hex,
+}
+
+/// How much the recording has of what.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Count {
+    events: usize,
+    ids: Decimal<u64>,
+    features: usize,
+    /// Entries of feature BUILD_ID
+    build_ids: Decimal<usize>,
+    /// Entries of feature AUXTRACE
+    auxtrace_index: Decimal<usize>,
+    /// Files with records
+    #[schemars(range(min = 1))]
+    streams: usize,
+    /// Bytes of records; null if unknown until the end
+    data_bytes: Option<Decimal<u64>>,
+}
+
+/// The clock of the records' times.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Clock {
+    /// As for clock_gettime(2); null is perf's own clock
+    clockid: Option<u32>,
+    name: Option<&'static str>,
+    resolution_ns: Option<Decimal<u64>>,
+    /// The clock and the wall clock at the same moment
+    reference: Option<Reference>,
+}
+
+/// The clock and the wall clock at the same moment.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct Reference {
+    wall_ns: Decimal<u64>,
+    clock_ns: Decimal<u64>,
+    wall: Wall,
+}
+
+/// RFC 3339 in UTC, to the ns
+#[derive(Serialize, JsonSchema)]
+struct Wall(
+    #[schemars(regex(pattern = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{9}Z$"))]
+    String,
+);
+
+/// Times of the first and the last sample, from feature SAMPLE_TIME; 0 in pipe data
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Time {
+    first_ns: Decimal<u64>,
+    last_ns: Decimal<u64>,
+    /// null if the last is before the first
+    duration_ns: Option<Decimal<u64>>,
+    first_wall: Option<Wall>,
+    last_wall: Option<Wall>,
+}
+
+/// An event.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Event<'f> {
+    index: usize,
+    name: Text<'f>,
+    #[schemars(extend("enum" = ["EVENT_UPDATE", "EVENT_DESC", "event types", "TRACING_DATA", "attr"]))]
+    name_from: &'static str,
+    /// Name of the attr's type in feature PMU_MAPPINGS
+    pmu: Option<Text<'f>>,
+    /// struct perf_event_attr, the recorded fields
+    #[schemars(with = "std::collections::BTreeMap<String, String>")]
+    attr: Fields<'f>,
+    ids: Vec<Decimal<u64>>,
+}
+
+/// A group of events.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Group<'f> {
+    /// {anon_group} if the user named none
+    name: Text<'f>,
+    /// Index of the event; the members follow it
+    leader: u32,
+    /// Including the leader
+    members: u32,
+}
+
+/// A feature section.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct FeatureEntry<'f> {
+    bit: u8,
+    /// null for an unknown number
+    name: Option<&'static str>,
+    /// null in pipe data
+    offset: Option<Hex>,
+    size: Decimal<u64>,
+    /// As in perfx dump
+    fields: Fields<'f>,
+    odd: Vec<Odd<'f>>,
+}
+
+/// A deviation from the format that did not stop decoding.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct Odd<'f> {
+    code: &'static str,
+    what: &'f str,
+}
+
+/// A fault of the header.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Fault<'f> {
+    code: &'static str,
+    offset: Hex,
+    #[schemars(extend("enum" = ["odd", "loss", "fatal"]))]
+    weight: &'static str,
+    // `what` is already the type of an NDJSON line.
+    message: &'f str,
+    hint: Option<&'static str>,
+}
 
 /// One document.
-pub(super) fn document(facts: &InfoFacts<'_>) -> Json {
-    let mut document = Map::new();
-    document.insert("schema".into(), json!(SCHEMA));
-    document.insert("what".into(), "info".into());
-    document.extend(parts(facts));
-    Json::Object(document)
+pub(super) fn document<'f>(facts: &'f InfoFacts<'_>) -> Output<'f> {
+    Output::new(Printed::Info {
+        header: Header::of(facts),
+        count: Count::of(facts),
+        clock: Clock::of(facts),
+        time: facts.times.map(|times| Time::of(facts, times)),
+        events: events(facts).collect(),
+        groups: groups(facts).collect(),
+        features: features(facts).collect(),
+        faults: faults(facts).collect(),
+    })
 }
 
 /// The same facts, with a line for each part, and for each item of a part that is a list.
-pub(super) fn lines(facts: &InfoFacts<'_>) -> Vec<Json> {
-    let line = |part: &str, value: Json| {
-        let mut line = Map::new();
-        line.insert("schema".into(), json!(SCHEMA));
-        line.insert("what".into(), format!("info.{}", part.strip_suffix('s').unwrap_or(part)).into());
-        if let Json::Object(fields) = value {
-            line.extend(fields);
+pub(super) fn lines<'f>(facts: &'f InfoFacts<'_>) -> impl Iterator<Item = Output<'f>> {
+    let parts = [
+        Printed::Header(Header::of(facts)),
+        Printed::Count(Count::of(facts)),
+        Printed::Clock(Clock::of(facts)),
+    ];
+    let time = facts.times.map(|times| Printed::Time(Time::of(facts, times)));
+    let lists = events(facts).map(Printed::Event).chain(groups(facts).map(Printed::Group));
+    let lists = lists.chain(features(facts).map(Printed::Feature)).chain(faults(facts).map(Printed::Fault));
+    parts.into_iter().chain(time).chain(lists).map(Output::new)
+}
+
+impl<'f> Header<'f> {
+    fn of(facts: &'f InfoFacts<'_>) -> Header<'f> {
+        let recording = facts.recording;
+        let place = |section: Section| Place { offset: Hex(section.offset), size: Decimal(section.size) };
+        let (form, directory_version) = match recording.form {
+            Form::File => ("file", None),
+            Form::Pipe => ("pipe", None),
+            Form::Directory { version } => ("directory", Some(Decimal(version))),
+        };
+        let file = recording.file.as_ref().map(|file| FileHeader {
+            version: if file.magic.version1 { 1 } else { 2 },
+            size: Decimal(file.magic.size),
+            attrs: place(file.attrs),
+            data: place(file.data),
+            feature_table: TablePlace { offset: Hex(file.data.end()) },
+        });
+        Header { name: &recording.name, form, directory_version, byte_order: recording.endian.into(), file }
+    }
+}
+
+impl Count {
+    fn of(facts: &InfoFacts<'_>) -> Count {
+        let recording = facts.recording;
+        Count {
+            events: recording.events.len(),
+            ids: Decimal(recording.events.iter().map(|event| event.ids.len() as u64).sum()),
+            features: facts.features.len(),
+            build_ids: Decimal(facts.items(Feature::BUILD_ID, "dsos")),
+            auxtrace_index: Decimal(facts.items(Feature::AUXTRACE, "entries")),
+            streams: recording.stream_count(),
+            data_bytes: recording.data_size().map(Decimal),
         }
-        Json::Object(line)
-    };
-    let mut lines = Vec::new();
-    for (part, value) in parts(facts) {
-        match value {
-            Json::Null => {}
-            Json::Array(items) => lines.extend(items.into_iter().map(|item| line(&part, item))),
-            value => lines.push(line(&part, value)),
+    }
+}
+
+impl Clock {
+    fn of(facts: &InfoFacts<'_>) -> Clock {
+        let clock = &facts.clock;
+        let resolution = facts.feature(Feature::CLOCKID).and_then(|decoded| decoded.get("resolution_ns"));
+        let reference = |reference: ClockData| Reference {
+            wall_ns: Decimal(reference.wall_ns),
+            clock_ns: Decimal(reference.clock_ns),
+            wall: Wall(rfc3339(reference.wall_ns)),
+        };
+        Clock {
+            clockid: clock.id,
+            name: clock.id.map_or(Some("perf"), clock_name),
+            resolution_ns: resolution.and_then(|resolution| resolution.number()).map(Decimal),
+            reference: clock.reference.map(reference),
         }
     }
-    lines
 }
 
-fn parts(facts: &InfoFacts<'_>) -> Map<String, Json> {
-    let mut parts = Map::new();
-    for (name, value) in [
-        ("header", header(facts)),
-        ("count", counts(facts)),
-        ("clock", clock(facts)),
-        ("time", time(facts)),
-        ("events", events(facts)),
-        ("groups", groups(facts)),
-        ("features", features(facts)),
-        ("faults", faults(facts)),
-    ] {
-        parts.insert(name.into(), value);
-    }
-    parts
-}
-
-fn text(text: &[u8]) -> Json {
-    render::json_value(&Value::Text(text))
-}
-
-/// 64-bit numbers are strings.
-fn exact(number: u64) -> Json {
-    number.to_string().into()
-}
-
-fn offset(offset: u64) -> Json {
-    format!("{offset:#x}").into()
-}
-
-fn header(facts: &InfoFacts<'_>) -> Json {
-    let recording = facts.recording;
-    let mut header = Map::new();
-    header.insert("name".into(), (*recording.name).into());
-    let form = match recording.form {
-        Form::File => "file",
-        Form::Pipe => "pipe",
-        Form::Directory { .. } => "directory",
-    };
-    header.insert("form".into(), form.into());
-    if let Form::Directory { version } = recording.form {
-        header.insert("directory_version".into(), exact(version));
-    }
-    let order = if recording.endian == Endian::Little { "little" } else { "big" };
-    header.insert("byte_order".into(), order.into());
-    if let Some(file) = &recording.file {
-        header.insert("version".into(), json!(if file.magic.version1 { 1 } else { 2 }));
-        header.insert("size".into(), exact(file.magic.size));
-        for (name, section) in [("attrs", file.attrs), ("data", file.data)] {
-            header
-                .insert(name.into(), json!({"offset": offset(section.offset), "size": exact(section.size)}));
+impl Time {
+    fn of(facts: &InfoFacts<'_>, times: SampleTime) -> Time {
+        Time {
+            first_ns: Decimal(times.first_ns),
+            last_ns: Decimal(times.last_ns),
+            duration_ns: times.last_ns.checked_sub(times.first_ns).map(Decimal),
+            first_wall: facts.clock.wall(times.first_ns).map(Wall),
+            last_wall: facts.clock.wall(times.last_ns).map(Wall),
         }
-        header.insert("feature_table".into(), json!({"offset": offset(file.data.end())}));
     }
-    Json::Object(header)
 }
 
-fn counts(facts: &InfoFacts<'_>) -> Json {
-    let recording = facts.recording;
-    json!({
-        "events": recording.events.len(),
-        "ids": exact(recording.events.iter().map(|event| event.ids.len() as u64).sum()),
-        "features": facts.features.len(),
-        "build_ids": exact(facts.items(Feature::BUILD_ID, "dsos") as u64),
-        "auxtrace_index": exact(facts.items(Feature::AUXTRACE, "entries") as u64),
-        "streams": recording.stream_count(),
-        "data_bytes": recording.data_size().map(exact),
-    })
-}
-
-fn clock(facts: &InfoFacts<'_>) -> Json {
-    let clock = &facts.clock;
-    let resolution = facts.feature(Feature::CLOCKID).and_then(|decoded| decoded.get("resolution_ns"));
-    json!({
-        "clockid": clock.id,
-        "name": clock.id.map_or(Some("perf"), clock_name),
-        "resolution_ns": resolution.map(render::json_value),
-        "reference": clock.reference.map(|reference| json!({
-            "wall_ns": exact(reference.wall_ns),
-            "clock_ns": exact(reference.clock_ns),
-            "wall": rfc3339(reference.wall_ns),
-        })),
-    })
-}
-
-fn time(facts: &InfoFacts<'_>) -> Json {
-    let Some(times) = facts.times else { return Json::Null };
-    json!({
-        "first_ns": exact(times.first_ns),
-        "last_ns": exact(times.last_ns),
-        "duration_ns": times.last_ns.checked_sub(times.first_ns).map(exact),
-        "first_wall": facts.clock.wall(times.first_ns),
-        "last_wall": facts.clock.wall(times.last_ns),
-    })
-}
-
-fn events(facts: &InfoFacts<'_>) -> Json {
+fn events<'f>(facts: &'f InfoFacts<'_>) -> impl Iterator<Item = Event<'f>> {
     let recording = facts.recording;
     let events = recording.events.iter().zip(&facts.names).enumerate();
-    let event =
-        |(index, (event, name)): (usize, (&perfx_format::Event, &perfx_format::event_name::EventName))| {
-            let source = match name.source {
-                NameSource::EventUpdate => "EVENT_UPDATE",
-                NameSource::EventDesc => "EVENT_DESC",
-                NameSource::EventTypes => "event types",
-                NameSource::TracingData => "TRACING_DATA",
-                NameSource::Attr => "attr",
-            };
-            let ids: Vec<Json> = event.ids.iter().map(|&id| exact(id)).collect();
-            json!({
-                "index": index,
-                "name": text(&name.name),
-                "name_from": source,
-                "pmu": facts.pmu(event.attr().type_).map(text),
-                "attr": render::json(&decode_attr(event.raw(), recording.endian)),
-                "ids": ids,
-            })
+    events.map(|(index, (event, name)): (usize, (&'f perfx_format::Event, &'f EventName))| {
+        let source = match name.source {
+            NameSource::EventUpdate => "EVENT_UPDATE",
+            NameSource::EventDesc => "EVENT_DESC",
+            NameSource::EventTypes => "event types",
+            NameSource::TracingData => "TRACING_DATA",
+            NameSource::Attr => "attr",
         };
-    events.map(event).collect()
+        Event {
+            index,
+            name: name.name[..].into(),
+            name_from: source,
+            pmu: facts.pmu(event.attr().type_).map(Text::from),
+            attr: decode_attr(event.raw(), recording.endian).into(),
+            ids: event.ids.iter().copied().map(Decimal).collect(),
+        }
+    })
 }
 
-fn groups(facts: &InfoFacts<'_>) -> Json {
+fn groups<'f>(facts: &'f InfoFacts<'_>) -> impl Iterator<Item = Group<'f>> {
     let recording = facts.recording;
     let section = recording.features.get(&Feature::GROUP_DESC);
     let groups = section.and_then(|section| read_group_desc(section, recording.endian)).unwrap_or_default();
-    let group = |group: perfx_format::features::GroupDesc<'_>| json!({"name": text(group.name), "leader": group.leader, "members": group.members});
-    groups.into_iter().map(group).collect()
+    let group = |GroupDesc { name, leader, members }| Group { name: Text::from(name), leader, members };
+    groups.into_iter().map(group)
 }
 
-fn features(facts: &InfoFacts<'_>) -> Json {
+fn features<'f>(facts: &'f InfoFacts<'_>) -> impl Iterator<Item = FeatureEntry<'f>> {
     let file = facts.recording.file.as_ref();
-    let feature = |section: &super::facts::Section<'_>| {
+    facts.features.iter().map(move |section: &facts::Section<'_>| {
         let place =
             file.and_then(|file| file.sections.iter().find(|(feature, _)| *feature == section.feature));
-        let odd = section.decoded.issues.iter().map(|odd| json!({"code": odd.code, "what": odd.what}));
-        json!({
-            "bit": section.feature.0,
-            "name": section.feature.name(),
-            "offset": place.map(|(_, place)| offset(place.offset)),
-            "size": exact(section.size),
-            "fields": render::json(&section.decoded.fields),
-            "odd": odd.collect::<Vec<_>>(),
-        })
-    };
-    facts.features.iter().map(feature).collect()
+        let odd = |odd: &'f Issue| Odd { code: odd.code, what: &odd.what };
+        FeatureEntry {
+            bit: section.feature.0,
+            name: section.feature.name(),
+            offset: place.map(|(_, place)| Hex(place.offset)),
+            size: Decimal(section.size),
+            fields: (&section.decoded.fields).into(),
+            odd: section.decoded.issues.iter().map(odd).collect(),
+        }
+    })
 }
 
-fn faults(facts: &InfoFacts<'_>) -> Json {
-    let fault = |fault: &perfx_format::header::Fault| {
-        let weight = match fault.severity {
-            Severity::Odd => "odd",
-            Severity::Loss => "loss",
-            Severity::Fatal => "fatal",
-        };
-        json!({
-            "code": fault.code,
-            "offset": offset(fault.offset),
-            "weight": weight,
-            // `what` is already the type of an NDJSON line.
-            "message": fault.what,
-            "hint": fault.hint,
-        })
-    };
-    facts.recording.faults.iter().map(fault).collect()
+fn faults<'f>(facts: &'f InfoFacts<'_>) -> impl Iterator<Item = Fault<'f>> {
+    facts.recording.faults.iter().map(|fault: &header::Fault| Fault {
+        code: fault.code,
+        offset: Hex(fault.offset),
+        weight: weight(fault.severity),
+        message: &fault.what,
+        hint: fault.hint,
+    })
+}
+
+fn weight(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Odd => "odd",
+        Severity::Loss => "loss",
+        Severity::Fatal => "fatal",
+    }
 }

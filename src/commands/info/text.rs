@@ -7,12 +7,11 @@ use perfx_format::decode::{attr_as_perf, clock_name};
 use perfx_format::features::read_group_desc;
 use perfx_format::header::Severity;
 use perfx_format::{Decoded, Endian, Feature, Value};
+use perfx_look::render::{self, Style, form_name, readable};
+use perfx_pipeline::ranges;
 
 use super::facts::{InfoFacts, Section, rfc3339};
-use crate::io::target::form_name;
-use crate::term::render::{self, Style, readable};
 use crate::term::units;
-use perfx_pipeline::ranges;
 
 /// Lines of a label and a text.
 type Rows = Vec<(String, String)>;
@@ -83,11 +82,11 @@ fn recording(facts: &InfoFacts<'_>) -> Rows {
     let order = if recording.endian == Endian::Little { "little-endian" } else { "big-endian" };
     let mut rows = vec![row("name", readable(recording.name.as_bytes()))];
     let Some(file) = &recording.file else {
-        rows.push(row("form", format!("{}, {order}", form_name(recording))));
+        rows.push(row("form", format!("{}, {order}", form_name(recording.form))));
         return rows;
     };
     let version = if file.magic.version1 { "1 (PERFFILE)" } else { "2" };
-    rows.push(row("form", format!("{}, version {version}, {order}", form_name(recording))));
+    rows.push(row("form", format!("{}, version {version}, {order}", form_name(recording.form))));
     let at = |size, offset| format!("{} at {offset:#x}", units::size(size));
     rows.push(row("header", units::size(file.magic.size)));
     rows.push(row("attrs", at(file.attrs.size, file.attrs.offset)));

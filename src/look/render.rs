@@ -1,22 +1,9 @@
-//! Shows decoded values as one line, as indented lines or as JSON. The result is the same on every machine,
-//! so that snapshots and scripts can rely on it.
-//!
-//! | value | text | JSON |
-//! |---|---|---|
-//! | `Number`, `Signed` | `12`, `-1` | a string: many readers lose digits of numbers above 2^53, and one rule for all is easier to remember |
-//! | `Hex` | `0x1f` | a string, `"0x1f"` |
-//! | `Float` | `0.5`, `1e-9` | a number; `"NaN"`, `"inf"` and `"-inf"` are strings |
-//! | `Text`, `Name` | as it is; in `"` if it is empty or has white space, `"`, control or format characters or invalid UTF-8, with `\"`, `\\`, and `\xNN` for each byte that cannot be shown | a string; text that is not UTF-8 is `{"bytes": "hex"}` |
-//! | `Bytes` | hex digits; more than 32 bytes are `<100 bytes 000102…>` unless all are requested | a string of hex digits, all of them |
-//! | `List` | `[1 2 3]` | an array |
-//! | `Map` | `{a=1 b=2}` | an object; a second entry with the same name is `name_2` |
+//! Shows decoded values as one line or as indented lines, and text for a terminal.
 
 use std::fmt::{self, Write};
 
+use perfx_format::read::Form;
 use perfx_format::{Decoded, RecordType, Value, ValueFields as Fields};
-use serde_json::{Map, Value as Json};
-
-use crate::term::report::{is_hidden, printable};
 
 /// Options for text.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -60,43 +47,18 @@ pub fn indented<'v>(fields: &'v Fields<'_>, depth: usize, style: Style) -> impl 
     shown(move |f| write_indented(f, fields, depth, false, style))
 }
 
-/// The fields as an object, in their order.
-pub fn json(fields: &Fields<'_>) -> Map<String, Json> {
-    let mut object = Map::new();
-    for (name, value) in fields {
-        let mut key = (*name).to_owned();
-        let mut times = 1;
-        while object.contains_key(&key) {
-            times += 1;
-            key = format!("{name}_{times}");
-        }
-        object.insert(key, json_value(value));
-    }
-    object
-}
-
-/// The value as JSON.
-pub fn json_value(value: &Value<'_>) -> Json {
-    match value {
-        Value::Number(number) => number.to_string().into(),
-        Value::Signed(number) => number.to_string().into(),
-        Value::Hex(number) => format!("{number:#x}").into(),
-        Value::Float(number) if number.is_finite() => (*number).into(),
-        Value::Float(number) => number.to_string().into(),
-        Value::Text(text) => match str::from_utf8(text) {
-            Ok(text) => text.into(),
-            Err(_) => Json::Object(Map::from_iter([("bytes".to_owned(), hex(text).into())])),
-        },
-        Value::Name(name) => name.as_ref().into(),
-        Value::Bytes(bytes) => hex(bytes).into(),
-        Value::List(values) => values.iter().map(json_value).collect(),
-        Value::Map(fields) => json(fields).into(),
-    }
-}
-
 /// The name of a record kind, `unknown(4000)` for an unknown one.
 pub fn kind_name(kind: RecordType) -> String {
     kind.name().map_or_else(|| format!("unknown({})", kind.0), str::to_owned)
+}
+
+/// The name of a recording's form: `file`, `pipe`, `directory (version 1)`.
+pub fn form_name(form: Form) -> String {
+    match form {
+        Form::File => "file".to_owned(),
+        Form::Pipe => "pipe".to_owned(),
+        Form::Directory { version } => format!("directory (version {version})"),
+    }
 }
 
 /// Text for a person, without quotes; invalid UTF-8 and characters that could harm a terminal are escaped.
@@ -108,6 +70,25 @@ pub fn readable(text: &[u8]) -> String {
         let _ = write_escaped(&mut out, chunk.invalid());
     }
     out
+}
+
+/// Escapes text: names in a recording can contain anything, including terminal commands and characters that
+/// change the order of others.
+pub fn printable(text: &str) -> String {
+    let shown =
+        |char: char| if is_hidden(char) { char.escape_default().to_string() } else { char.to_string() };
+    text.chars().map(shown).collect()
+}
+
+/// True for control characters, and for invisible Unicode characters that change the order, line or width of
+/// others.
+pub fn is_hidden(char: char) -> bool {
+    char.is_control()
+        || matches!(
+            char,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+                | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}'
+        )
 }
 
 /// Hex digits without separators.
@@ -360,30 +341,6 @@ mod tests {
     - 3
 "#;
         assert_eq!(indented(&fields, 1, Style::default()).to_string(), expected[1..]);
-    }
-
-    #[test]
-    fn json_loses_nothing_and_keeps_the_order() {
-        assert_eq!(
-            Json::from(json(&all())).to_string(),
-            concat!(
-                r#"{"pid":"18446744073709551615","cpu":"-1","addr":"0xffffffff81000000","scale":1e-9,"comm":"perf","flags":"A|B","#,
-                r#""id":"0001fe","ids":["5","6"],"sample_id":{"time":"7","cpu":"0"},"none":[],"nothing":{}}"#
-            )
-        );
-        let fields: Fields<'_> = vec![
-            ("comm", Value::Text(b"\xff\x00")),
-            ("comm", Value::Text(b"a\"\n")),
-            ("comm", Value::Float(f64::INFINITY)),
-            ("all", Value::Bytes(&[0xab; 33])),
-        ];
-        assert_eq!(
-            Json::from(json(&fields)).to_string(),
-            format!(
-                r#"{{"comm":{{"bytes":"ff00"}},"comm_2":"a\"\n","comm_3":"inf","all":"{}"}}"#,
-                "ab".repeat(33)
-            )
-        );
     }
 
     #[test]

@@ -1,0 +1,386 @@
+//! The parts of JSON documents that need more than a derive. Each describes itself as a JSON schema, so that
+//! the schema of a document follows from its type.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use perfx_format::read::Form;
+use perfx_format::{Endian, Origin, RecordType, Value, ValueFields};
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::ser::SerializeMap as _;
+use serde::{Serialize, Serializer};
+use serde_json::{Map, Value as Json};
+
+use crate::render::{form_name, hex, kind_name};
+
+/// A JSON document, or a line of NDJSON: the version of its form, then the fields of `T`. This is an enum whose
+/// tag, `what`, names the form. The version increases whenever a reader of the old form would misread the new
+/// one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Document<const VERSION: u32, T>(T);
+
+impl<const VERSION: u32, T> Document<VERSION, T> {
+    /// The document with this content.
+    pub fn new(body: T) -> Self {
+        Document(body)
+    }
+}
+
+impl<const VERSION: u32, T: Serialize> Serialize for Document<VERSION, T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Parts<'a, T> {
+            schema: u32,
+            #[serde(flatten)]
+            body: &'a T,
+        }
+        Parts { schema: VERSION, body: &self.0 }.serialize(serializer)
+    }
+}
+
+impl<const VERSION: u32, T: JsonSchema> JsonSchema for Document<VERSION, T> {
+    fn schema_name() -> Cow<'static, str> {
+        T::schema_name()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let add_version = |form: &mut Map<String, Json>| {
+            if let Some(properties) = form.get_mut("properties").and_then(Json::as_object_mut) {
+                let version = json_schema!({ "const": VERSION, "description": "Version of this form" });
+                properties.shift_insert(0, "schema".to_owned(), version.to_value());
+            }
+            if let Some(required) = form.get_mut("required").and_then(Json::as_array_mut) {
+                required.insert(0, "schema".into());
+            }
+        };
+        let mut schema = T::json_schema(generator);
+        let object = schema.ensure_object();
+        let Some(Json::Array(mut forms)) = object.remove("oneOf") else { return schema };
+        forms.iter_mut().filter_map(Json::as_object_mut).for_each(add_version);
+        match forms.as_mut_slice() {
+            [Json::Object(only)] => {
+                for (name, value) in std::mem::take(only) {
+                    object.entry(name).or_insert(value);
+                }
+            }
+            _ => drop(object.insert("oneOf".to_owned(), forms.into())),
+        }
+        schema
+    }
+}
+
+/// The JSON schema of what is printed as this type.
+pub fn schema<T: JsonSchema>() -> Json {
+    let generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
+    let mut schema = generator.into_root_schema_for::<T>();
+    let object = schema.ensure_object();
+    if let Some(draft) = object.shift_remove("$schema") {
+        object.shift_insert(0, "$schema".to_owned(), draft);
+    }
+    schema.to_value()
+}
+
+/// Implements [`JsonSchema`] for a type with a schema that is short enough to stand wherever it is used.
+macro_rules! schema_of {
+    ([$($generics:tt)*] $type:ty: $($schema:tt)*) => {
+        impl<$($generics)*> JsonSchema for $type {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($type).into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!($($schema)*)
+            }
+        }
+    };
+}
+
+/// A number that may have more than 53 bits, as a string of decimal digits: many readers would round it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub struct Decimal<T>(pub T);
+
+impl<T: fmt::Display> Serialize for Decimal<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
+}
+
+schema_of!([T] Decimal<T>: { "type": "string", "pattern": "^[0-9]+$" });
+
+/// An offset, as a string in hexadecimal.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub struct Hex(pub u64);
+
+impl Serialize for Hex {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{:#x}", self.0))
+    }
+}
+
+schema_of!([] Hex: { "type": "string", "pattern": "^0x[0-9a-f]+$" });
+
+/// Bytes, as a string of hex digits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HexDigits<'a>(pub &'a [u8]);
+
+impl Serialize for HexDigits<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&hex(self.0))
+    }
+}
+
+schema_of!([] HexDigits<'_>: { "type": "string", "pattern": "^([0-9a-f]{2})*$" });
+
+/// Text of a recording: a string; if it is not UTF-8, an object with its bytes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Text<'a>(pub Cow<'a, [u8]>);
+
+impl<'a> From<&'a [u8]> for Text<'a> {
+    fn from(text: &'a [u8]) -> Text<'a> {
+        Text(text.into())
+    }
+}
+
+impl Serialize for Text<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        ShownValue(&Value::Text(&self.0)).serialize(serializer)
+    }
+}
+
+impl JsonSchema for Text<'_> {
+    fn schema_name() -> Cow<'static, str> {
+        "Text".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "Text; {\"bytes\": hex digits} if it is not UTF-8",
+            "oneOf": [
+                { "type": "string" },
+                {
+                    "type": "object",
+                    "properties": { "bytes": generator.subschema_for::<HexDigits<'_>>() },
+                    "required": ["bytes"],
+                    "additionalProperties": false,
+                },
+            ],
+        })
+    }
+}
+
+/// A value, as the table in [the crate's documentation](crate) says.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct ShownValue<'v>(pub &'v Value<'v>);
+
+impl Serialize for ShownValue<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            Value::Number(number) => serializer.collect_str(number),
+            Value::Signed(number) => serializer.collect_str(number),
+            Value::Hex(number) => Hex(*number).serialize(serializer),
+            Value::Float(number) if number.is_finite() => serializer.serialize_f64(*number),
+            Value::Float(number) => serializer.collect_str(number),
+            Value::Text(text) => match str::from_utf8(text) {
+                Ok(text) => serializer.serialize_str(text),
+                Err(_) => serializer.collect_map([("bytes", HexDigits(text))]),
+            },
+            Value::Name(name) => serializer.serialize_str(name),
+            Value::Bytes(bytes) => HexDigits(bytes).serialize(serializer),
+            Value::List(values) => serializer.collect_seq(values.iter().map(ShownValue)),
+            Value::Map(fields) => serialize_fields(fields, serializer),
+        }
+    }
+}
+
+/// Decoded fields as an object, in their order.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Fields<'v>(pub Cow<'v, ValueFields<'v>>);
+
+impl<'v> From<ValueFields<'v>> for Fields<'v> {
+    fn from(fields: ValueFields<'v>) -> Fields<'v> {
+        Fields(Cow::Owned(fields))
+    }
+}
+
+impl<'v> From<&'v ValueFields<'v>> for Fields<'v> {
+    fn from(fields: &'v ValueFields<'v>) -> Fields<'v> {
+        Fields(Cow::Borrowed(fields))
+    }
+}
+
+impl Serialize for Fields<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serialize_fields(&self.0, serializer)
+    }
+}
+
+impl JsonSchema for Fields<'_> {
+    fn schema_name() -> Cow<'static, str> {
+        "Fields".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "object",
+            "description": "Decoded fields in their order: numbers are strings, text that is not UTF-8 is \
+                {\"bytes\": hex digits}; `odd` lists what is not as it should be",
+        })
+    }
+}
+
+/// A second field with the same name is `name_2`.
+fn serialize_fields<S: Serializer>(fields: &ValueFields<'_>, serializer: S) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(Some(fields.len()))?;
+    for (index, (name, value)) in fields.iter().enumerate() {
+        let value = ShownValue(value);
+        match fields[..index].iter().filter(|(before, _)| before == name).count() {
+            0 => map.serialize_entry(name, &value)?,
+            before => map.serialize_entry(&format!("{name}_{}", before + 1), &value)?,
+        }
+    }
+    map.end()
+}
+
+/// The kind of a record, to flatten into an object.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[serde(into = "KindFields")]
+#[schemars(with = "KindFields")]
+pub struct Kind(pub RecordType);
+
+#[derive(Serialize, JsonSchema)]
+struct KindFields {
+    /// Name without PERF_RECORD_; unknown(N) for an unknown kind
+    kind: String,
+    /// The number of the kind
+    #[serde(rename = "type")]
+    #[schemars(range(max = 4294967295u32))]
+    number: u32,
+}
+
+impl From<Kind> for KindFields {
+    fn from(Kind(kind): Kind) -> KindFields {
+        KindFields { kind: kind_name(kind), number: kind.0 }
+    }
+}
+
+/// The place of a record in its input.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[serde(into = "PlaceFields")]
+#[schemars(with = "PlaceFields")]
+pub struct Place(pub Origin);
+
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct PlaceFields {
+    /// 0: the main file; from 1 on: the data.N of a directory
+    stream: u32,
+    /// Absolute, bytes; for a decompressed record, the offset of the COMPRESSED record in which it begins, and
+    /// its own in the contents
+    offset: Offset,
+}
+
+impl From<Place> for PlaceFields {
+    fn from(Place(origin): Place) -> PlaceFields {
+        let (stream, _) = origin.stored_at().unwrap_or_default();
+        PlaceFields { stream, offset: Offset(origin) }
+    }
+}
+
+/// The offset of a record: `0x410`, or `0x410+0x20` inside the contents of a compressed record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Offset(pub Origin);
+
+impl fmt::Display for Offset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = self.0.to_string();
+        f.write_str(text.strip_prefix("offset ").unwrap_or(&text))
+    }
+}
+
+impl Serialize for Offset {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+schema_of!([] Offset: { "type": "string", "pattern": "^0x[0-9a-f]+([+-]0x[0-9a-f]+)?$" });
+
+/// The form of a recording: `file`, `pipe` or `directory (version 1)`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FormName(pub Form);
+
+impl Serialize for FormName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&form_name(self.0))
+    }
+}
+
+schema_of!([] FormName: { "type": "string", "pattern": "^(file|pipe|directory \\(version [0-9]+\\))$" });
+
+/// The byte order of a recording.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ByteOrder {
+    /// Least significant byte first
+    Little,
+    /// Most significant byte first
+    Big,
+}
+
+impl From<Endian> for ByteOrder {
+    fn from(endian: Endian) -> ByteOrder {
+        match endian {
+            Endian::Little => ByteOrder::Little,
+            Endian::Big => ByteOrder::Big,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(fields: ValueFields<'_>) -> String {
+        serde_json::to_string(&Fields::from(fields)).unwrap()
+    }
+
+    #[test]
+    fn json_loses_nothing_and_keeps_the_order() {
+        let all = vec![
+            ("pid", Value::Number(u64::MAX)),
+            ("cpu", Value::Signed(-1)),
+            ("addr", Value::Hex(0x1f)),
+            ("scale", Value::Float(1e-9)),
+            ("comm", Value::Text(b"perf")),
+            ("flags", Value::Name("A|B".into())),
+            ("id", Value::Bytes(&[0, 1, 0xfe])),
+            ("ids", Value::List(vec![Value::Number(5), Value::Number(6)])),
+            ("sample_id", Value::Map(vec![("time", Value::Number(7)), ("cpu", Value::Number(0))])),
+            ("none", Value::List(vec![])),
+            ("nothing", Value::Map(vec![])),
+        ];
+        assert_eq!(
+            shown(all),
+            concat!(
+                r#"{"pid":"18446744073709551615","cpu":"-1","addr":"0x1f","scale":1e-9,"comm":"perf","flags":"A|B","#,
+                r#""id":"0001fe","ids":["5","6"],"sample_id":{"time":"7","cpu":"0"},"none":[],"nothing":{}}"#
+            )
+        );
+        let fields = vec![
+            ("comm", Value::Text(b"\xff\x00")),
+            ("comm", Value::Text(b"a\"\n")),
+            ("comm", Value::Float(f64::INFINITY)),
+            ("all", Value::Bytes(&[0xab; 33])),
+        ];
+        let digits = "ab".repeat(33);
+        assert_eq!(
+            shown(fields),
+            format!(r#"{{"comm":{{"bytes":"ff00"}},"comm_2":"a\"\n","comm_3":"inf","all":"{digits}"}}"#)
+        );
+    }
+}
