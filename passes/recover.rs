@@ -8,7 +8,7 @@ use clap::Args;
 use perfx_format::decode::issues;
 use perfx_format::event_name::names_of;
 use perfx_format::features::{EventDesc, NrCpus, write_event_desc};
-use perfx_format::read::{Form, Recording};
+use perfx_format::read::{Batch, Form, Recording};
 use perfx_format::record::event_update::name_update;
 use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::{Feature, Kinds, Layouts, Record, RecordType, sample_type};
@@ -47,6 +47,8 @@ impl PassOptions for RecoverOptions {
 #[derive(Debug, Default)]
 struct Proof {
     guess: bool,
+    /// The batch is known to have no odd record.
+    sound: bool,
     /// Names from EVENT_UPDATE records, by event id.
     names: HashMap<u64, Vec<u8>>,
     /// The highest CPU with a sample.
@@ -194,12 +196,23 @@ impl Pass for Recover {
 }
 
 impl Survey for Proof {
+    fn begin_batch(&mut self, batch: &Batch, declared: Kinds) -> Kinds {
+        self.sound = batch.is_sound();
+        match (self.sound, self.guess) {
+            (false, _) => declared,
+            (true, false) => Kinds::of(&[RecordType::EVENT_UPDATE]),
+            (true, true) => Kinds::of(&[RecordType::EVENT_UPDATE, RecordType::SAMPLE]),
+        }
+    }
+
     fn record(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
-        let odd = issues(record, layouts);
-        self.odd += u64::from(!odd.is_empty());
-        self.impossible += u64::from(!record.kind().may_exist());
-        for odd in odd {
-            *self.odd_codes.entry(odd.code).or_default() += 1;
+        if !self.sound {
+            let odd = issues(record, layouts);
+            self.odd += u64::from(!odd.is_empty());
+            self.impossible += u64::from(!record.kind().may_exist());
+            for odd in odd {
+                *self.odd_codes.entry(odd.code).or_default() += 1;
+            }
         }
         if record.kind() == RecordType::SAMPLE && self.guess {
             let cpu = layouts.layout_of(record).and_then(|layout| layout.cpu(record));

@@ -209,6 +209,7 @@ impl Layout {
     /// # Errors
     ///
     /// The record is too short for its sample_id.
+    #[inline]
     pub fn required_time(&self, record: &Record<'_>) -> Result<u64> {
         let size = usize::from(self.trailer.size);
         let has_room = record.kind() == RecordType::SAMPLE || record.bytes().len() >= HEADER_SIZE + size;

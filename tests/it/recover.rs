@@ -3,14 +3,48 @@
 use std::cmp::Ordering;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering as Atomic};
+
+use perfx_format::decode::issues;
+use perfx_format::read::Recording;
 
 use crate::args;
 use crate::filter::records;
 use crate::parse::{self, Order, Rec};
 use crate::snapshots::{Place, copy_all, same};
 use crate::support::{
-    Fixture, Form, Stdin, each, each_fixture, perfs, perfx, perfx_with, recorded, same_bytes, temp,
+    Fixture, Form, Stdin, crafted, each, each_fixture, perfs, perfx, perfx_with, recorded, same_bytes, temp,
 };
+
+/// `recover` does not look for oddities in such a batch again.
+#[test]
+fn a_batch_that_is_called_sound_holds_no_odd_record() {
+    let [sound, others] = [0, 0].map(AtomicUsize::new);
+    let all: Vec<_> = recorded().into_iter().chain(crafted()).collect();
+    each_fixture(&all, |fixture| {
+        let Ok(recording) = Recording::open(&fixture.path) else { return Ok(()) };
+        let mut recording = recording.lenient();
+        // The second reading knows the extents of the batches from the first.
+        for _ in 0..2 {
+            for batch in recording.batches().map_while(Result::ok) {
+                if !batch.is_sound() {
+                    others.fetch_add(1, Atomic::Relaxed);
+                    continue;
+                }
+                sound.fetch_add(1, Atomic::Relaxed);
+                let mut walker = batch.walk();
+                while let Some(record) = walker.next_record().map_err(|e| e.to_string())? {
+                    let odd = issues(&record, &batch.layouts);
+                    if !odd.is_empty() || !record.kind().may_exist() {
+                        return Err(record.error(format!("{odd:?}")).to_string());
+                    }
+                }
+            }
+        }
+        Ok(())
+    });
+    assert!(sound.into_inner() > 100 && others.into_inner() > 0);
+}
 
 #[test]
 fn what_is_whole_comes_out_as_it_is() {

@@ -36,6 +36,8 @@ pub struct Batch {
     pub records: u64,
     /// The positions of records of rare kinds; `None` if there are too many or they are unknown.
     pub(crate) sparse_index: Option<SparseIndex>,
+    /// All records are known to be without oddities.
+    pub(crate) sound: bool,
     /// The file and offset of the same bytes, if they are mapped.
     pub stored: Option<(Arc<File>, u64)>,
     /// The file they came from.
@@ -88,6 +90,12 @@ impl Batch {
         let fragment = self.fragment.map(|fragment| fragment.to_error());
         let lost = self.lost.as_ref().map(|lost| lost.to_error());
         fragment.into_iter().chain(lost).map(|error| error.file(&self.name))
+    }
+
+    /// True if [`issues`](crate::decode::issues) is known to find nothing in any of its records, because
+    /// lenient reading has examined them; false if that is not known.
+    pub fn is_sound(&self) -> bool {
+        self.sound
     }
 
     /// Walks the batch's records.

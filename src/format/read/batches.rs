@@ -46,13 +46,14 @@ pub struct BatchExtent {
     records: u64,
     sparse_index: Option<SparseIndex>,
     fragment: Option<Fragment>,
+    sound: bool,
 }
 
 impl BatchExtent {
     fn of(batch: &Batch, stream: usize, start: usize) -> BatchExtent {
-        let Batch { kinds, records, fragment, .. } = *batch;
+        let Batch { kinds, records, fragment, sound, .. } = *batch;
         let (len, sparse_index) = (batch.bytes.len(), batch.sparse_index.clone());
-        BatchExtent { stream, start, len, kinds, records, sparse_index, fragment }
+        BatchExtent { stream, start, len, kinds, records, sparse_index, fragment, sound }
     }
 }
 
@@ -219,6 +220,7 @@ impl Batches {
             sparse_index: extent.sparse_index.clone(),
             stored: Some((file.clone(), at)),
             fragment: extent.fragment,
+            sound: extent.sound,
             layouts: self.layouts.clone(),
             ..cutter.empty_batch(at)
         }))
@@ -228,6 +230,8 @@ impl Batches {
     /// event of a new kind.
     fn take_late_events(&mut self, batch: &mut Batch) -> Result<()> {
         let Some(events) = &mut self.pipe else { return Ok(()) };
+        // They were examined with the events known then.
+        batch.sound = false;
         let attrs = Kinds::of(&[RecordType::HEADER_ATTR]);
         if batch.kinds.intersects(attrs) {
             let mut walker = batch.walk();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::batch::{BATCH_SIZE, Batch};
 use super::fragment::Fragment;
 use super::framed::{frame, frame_while};
-use super::resync::{PROBES_PER_BYTE, covers_records, gap};
+use super::resync::{PROBES_PER_BYTE, covers_records, gap, is_sound};
 use super::stream::{Source, Stream, TempFiles, read_once};
 use crate::{Bytes, Endian, Error, Frame, Kinds, Layouts, Origin, Origins, RECORD_SIZE_MAX, Result};
 
@@ -62,6 +62,7 @@ impl Cutter {
             kinds: Kinds::NONE,
             records: 0,
             sparse_index: None,
+            sound: false,
             stored: None,
             name: self.stream.name.clone(),
             layouts: self.layouts.clone(),
@@ -89,14 +90,17 @@ impl Cutter {
         // The end of a batch does not depend on its start, so that other threads can look for later batches.
         let enough = BATCH_SIZE - self.at % BATCH_SIZE;
         let mut probes = self.probes;
+        let mut sound = self.lenient;
         let framed = if self.lenient {
             frame_while(&rest, self.endian, enough, |frame, at| {
-                !covers_records(&rest, frame, at, self.endian, &self.layouts, &mut probes)
+                let is_sound = is_sound(&rest, frame, at, self.endian, &self.layouts);
+                sound &= is_sound;
+                is_sound || !covers_records(&rest, frame, at, self.endian, &self.layouts, &mut probes)
             })
         } else {
             frame(&rest, self.endian, enough)
         };
-        let mut batch = Batch { stored: Some((file.clone(), at)), ..self.empty_batch(at) };
+        let mut batch = Batch { sound, stored: Some((file.clone(), at)), ..self.empty_batch(at) };
         let ends_early = framed.bad.is_some() || framed.end < enough && framed.end < rest.len();
         let gap = if self.lenient && ends_early && framed.stray.is_none() {
             gap(&rest, &framed, self.endian, &self.layouts, &mut probes)

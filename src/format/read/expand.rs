@@ -364,6 +364,7 @@ impl Output {
             kinds: Kinds::NONE,
             records: 0,
             sparse_index: None,
+            sound: false,
             stored: None,
             fragment: None,
             opened: Vec::new(),

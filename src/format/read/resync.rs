@@ -51,8 +51,15 @@ fn is_plausible(frame: &Frame) -> bool {
     frame.kind.may_exist() && (frame.kind.name().is_some() || frame.size.is_multiple_of(8))
 }
 
-/// True if the record at `at` is odd and covers sound records: then its header is damaged, and they are not
-/// its body. Subtracts the examined bytes from `left`.
+/// True if the record at `at` has no oddities.
+pub(super) fn is_sound(bytes: &[u8], frame: &Frame, at: usize, endian: Endian, layouts: &Layouts) -> bool {
+    let (record, payload) = bytes[at..at + frame.total() as usize].split_at(frame.size);
+    Record::new(record, payload, Origin::Synthetic, endian)
+        .is_ok_and(|record| is_plausible(frame) && issues(&record, layouts).is_empty())
+}
+
+/// True if the record at `at`, which is odd, covers sound records: then its header is damaged, and they are
+/// not its body. Subtracts the examined bytes from `left`.
 pub(super) fn covers_records(
     bytes: &[u8],
     frame: &Frame,
@@ -62,10 +69,7 @@ pub(super) fn covers_records(
     left: &mut u64,
 ) -> bool {
     let end = at + frame.total() as usize;
-    let (record, payload) = bytes[at..end].split_at(frame.size);
-    let sound = Record::new(record, payload, Origin::Synthetic, endian)
-        .is_ok_and(|record| is_plausible(frame) && issues(&record, layouts).is_empty());
-    !sound && (at + 1..end).any(|place| sound_records(bytes, place, PROOF, endian, layouts, left))
+    (at + 1..end).any(|place| sound_records(bytes, place, PROOF, endian, layouts, left))
 }
 
 /// How many bytes, and how many records, can be trusted if there is no valid frame at `end`: up to the last

@@ -160,6 +160,7 @@ fn move_other(
 }
 
 /// Eight bytes of a fixed field; `old` holds the old ones, if the record has the field.
+#[inline]
 fn field(bit: u64, old: Option<&[u8]>, fields: &NewFields, endian: Endian) -> [u8; 8] {
     match bit {
         st::TIME => endian.bytes_u64(fields.time),

@@ -82,6 +82,7 @@ fn open(stored: &Batch, size: usize) -> Option<Batch> {
         kinds,
         records,
         sparse_index: None,
+        sound: false,
         stored: None,
         opened,
         ..stored.clone()
