@@ -62,7 +62,7 @@ impl Event {
         Event::new(raw, self.ids.clone(), endian)
     }
 
-    /// Compares the attrs: they are equal but for their sizes, and what the longer one has more is zeros.
+    /// True if the attrs are equal except for their sizes, and the extra bytes of the longer one are zeros.
     pub fn measures_the_same_as(&self, other: &Event) -> bool {
         let (one, other) = (self.raw(), other.raw());
         let common = one.len().min(other.len());
@@ -194,7 +194,7 @@ pub fn set_clockid(raw: &mut [u8], clockid: Option<u32>, endian: Endian) {
     endian.set_u32(raw, 92, clockid.unwrap_or(0));
 }
 
-/// Makes an attr one whose samples hold no AUX data, and whose samples go into no AUX buffer.
+/// Changes an attr so that its samples hold no AUX data and don't go into an AUX buffer.
 pub fn without_aux_samples(raw: &mut [u8], endian: Endian) {
     if let Some(sample_type) = endian.u64(raw, 24) {
         set_sample_type(raw, sample_type & !crate::sample_type::AUX, endian);
@@ -209,7 +209,7 @@ pub fn set_event(raw: &mut [u8], type_: u32, config: u64, endian: Endian) {
     endian.set_u64(raw, 8, config);
 }
 
-/// Cuts an attr to at most `size` bytes and sets its `size` field to the new length.
+/// Shortens an attr to at most `size` bytes and sets its `size` field to the new length.
 pub fn shorten_attr(raw: &mut Vec<u8>, size: usize, endian: Endian) {
     raw.truncate(size);
     let size = raw.len() as u32;

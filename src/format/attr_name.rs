@@ -1,4 +1,4 @@
-//! What perf calls an event by its type and config alone.
+//! The name that perf gives an event from its type and config alone.
 
 use std::borrow::Cow;
 

@@ -49,7 +49,7 @@ use crate::{
 /// | `mmap-build-id-bit` | bit 14 of an MMAP2's `misc` is set, but the record holds no build-id: see [`mmap_build_id`] |
 /// | `build-id-size` | bit 15 of a HEADER_BUILD_ID's `misc` is set, but the size is not 1 to 20 |
 /// | `attr-size`, `attr-bits`, `read-without-id` | see [`attr_issues`] |
-/// | `feature-unknown`, `auxtrace-type`, `cpu-map-type`, `update-type`, `schedstat-version` | this number is unknown, so what follows it is, too |
+/// | `feature-unknown`, `auxtrace-type`, `cpu-map-type`, `update-type`, `schedstat-version` | this number is unknown, and so is the layout of what follows it |
 /// | `compressed-size` | a piece of a zstd stream is empty or larger than its record |
 /// | `cpu-map-range` | the last CPU is before the first |
 /// | `stack-size` | the used part of a user stack is larger than the stack |

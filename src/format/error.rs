@@ -136,7 +136,7 @@ impl Error {
         &self.0.what
     }
 
-    /// The other end of a pipe was closed.
+    /// True if the other end of a pipe was closed.
     pub fn is_broken_pipe(&self) -> bool {
         self.0.source.as_ref().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
     }

@@ -27,7 +27,7 @@ pub enum NameSource {
 /// An event's name and its source.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EventName {
-    /// Not necessarily UTF-8.
+    /// The name, which need not be UTF-8.
     pub name: Vec<u8>,
     /// Where the name is stored.
     pub source: NameSource,

@@ -341,7 +341,7 @@ fn counted_text<'a, T: Int>(s: &mut Section<'a>, name: &'static str) -> Option<&
     s.skip(name, size)
 }
 
-/// A file `format` of tracefs. Noted is what `attr.config` of its events holds, with the name.
+/// A file `format` of tracefs. Notes the `attr.config` of its events, and the name.
 fn trace_format<'a>(s: &mut Section<'a>, system: &'a [u8], formats: &mut Vec<TraceFormat<'a>>) -> Option<()> {
     let text = counted_text::<u64>(s, "size")?;
     if let Some(format) = TraceFormat::parse(system, text) {
@@ -354,7 +354,7 @@ fn trace_format<'a>(s: &mut Section<'a>, system: &'a [u8], formats: &mut Vec<Tra
     Some(())
 }
 
-/// The formats in the section of feature TRACING_DATA, up to where it is damaged. `endian` is the recording's;
+/// The formats in the section of feature TRACING_DATA, up to the first damage. `endian` is the recording's;
 /// the section says its own.
 ///
 /// ```
@@ -444,7 +444,7 @@ fn event_desc<'a>(s: &mut Section<'a>) -> Option<Vec<EventDesc<'a>>> {
 /// A group of the GROUP_DESC section.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GroupDesc<'a> {
-    /// `{anon_group}` if the user named none.
+    /// The name; `{anon_group}` if the user gave none.
     pub name: &'a [u8],
     /// Position of the leader among the file's attrs; the members follow it.
     pub leader: u32,
@@ -508,7 +508,7 @@ fn auxtrace_index(s: &mut Section<'_>) -> Option<Vec<AuxtraceEntry>> {
     })
 }
 
-/// Sections that are a row of numbers, after a u32 version if one is given.
+/// Sections that consist of integers, preceded by a u32 version if one is given.
 macro_rules! numbers {
     ($($(#[$doc:meta])* $name:ident $(version $version:literal)? { $($(#[$about:meta])* $field:ident: $int:ident,)* })*) => {$(
         $(#[$doc])*
@@ -540,9 +540,9 @@ macro_rules! numbers {
 numbers! {
     /// The NRCPUS section.
     NrCpus {
-        /// CPUs that the machine can have.
+        /// The number of CPUs that the machine can have.
         available: u32,
-        /// CPUs online.
+        /// The number of CPUs online.
         online: u32,
     }
     /// The SAMPLE_TIME section.
@@ -554,7 +554,7 @@ numbers! {
     }
     /// The COMPRESSED section. `perf stat record` writes one that is all zeros.
     Compressed version 0 {
-        /// 1: zstd.
+        /// The compression method; 1 is zstd.
         method: u32,
         /// Compression level.
         level: u32,

@@ -161,7 +161,7 @@ fn magic2(endian: Endian) -> &'static [u8; 8] {
     }
 }
 
-/// Everything of a perf.data file except its records.
+/// Everything in a perf.data file except its records.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct FileHeader {
@@ -172,7 +172,7 @@ pub struct FileHeader {
     /// The data section, clamped to the file's length.
     pub data: Section,
     /// Event names as perf before 3.3 stored them, `EVENT_TYPE_SIZE` bytes each: u64 `attr.config`, char
-    /// name\[64\]. Empty for newer files, in which these bytes mean nothing.
+    /// name\[64\]. Empty for newer files, where these bytes have no meaning.
     pub event_types: Bytes,
     /// Events in the order of the attrs.
     pub events: Vec<Event>,

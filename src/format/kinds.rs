@@ -1,5 +1,5 @@
-//! Names every record kind and every feature bit in one table each; a number that is in no table is valid and
-//! stays a number.
+//! Names every record kind in one table and every feature bit in another; a number without a name is valid
+//! and stays a number.
 
 use std::fmt;
 
@@ -104,12 +104,13 @@ impl RecordType {
         self == Self::COMPRESSED || self == Self::COMPRESSED2
     }
 
-    /// It has a name, or a number that a later perf may give one: these are small. Other numbers are damage.
+    /// True if the kind has a name, or a number so small that a later perf may use it. Other numbers are
+    /// damage.
     pub fn may_exist(self) -> bool {
         self.name().is_some() || (1..=u32::from(u16::MAX)).contains(&self.0)
     }
 
-    /// perf writes such records with sizes that are not multiples of 8.
+    /// True if perf writes records of this kind with sizes that are not multiples of 8.
     pub(crate) fn may_be_unaligned(self) -> bool {
         [Self::HEADER_TRACING_DATA, Self::HEADER_FEATURE, Self::COMPRESSED].contains(&self)
     }

@@ -1,4 +1,4 @@
-//! Works out once per event where time, ids, tid and CPU lie in its records: from the front of a sample, from
+//! Computes once per event where time, ids, tid and CPU are in its records: from the front of a sample, from
 //! the back of other records. Events that keep the id at different places are an error that names them, never
 //! a guess.
 
@@ -41,8 +41,8 @@ pub const SAMPLE_TYPE_NAMES: &[(u32, &str)] = &[
 pub const READ_FORMAT_NAMES: &[(u32, &str)] =
     &[(0, "TOTAL_TIME_ENABLED"), (1, "TOTAL_TIME_RUNNING"), (2, "ID"), (3, "GROUP"), (4, "LOST")];
 
-/// Where the fixed fields of an event's records lie, in bytes. Samples: from the start of the record. All
-/// others: from its end.
+/// The positions of the fixed fields in an event's records, in bytes: in a sample from its start, in other
+/// records from their end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Fields {
@@ -50,7 +50,7 @@ pub struct Fields {
     pub ip: Option<u16>,
     /// u32 pid, u32 tid.
     pub tid: Option<u16>,
-    /// u64 ns.
+    /// u64 time, ns.
     pub time: Option<u16>,
     /// u64 address (samples only).
     pub addr: Option<u16>,
@@ -224,7 +224,7 @@ impl Layout {
         endian.set_u64(record, at, time)
     }
 
-    /// Process and thread.
+    /// The pid and tid of a record.
     #[inline]
     pub fn pid_tid(&self, record: &Record<'_>) -> Option<(u32, u32)> {
         let at = self.position(record, |f| f.tid)?;
@@ -250,13 +250,13 @@ impl Layout {
         endian.set_u64(sample, at, period)
     }
 
-    /// The CPU.
+    /// The CPU of a record.
     #[inline]
     pub fn cpu(&self, record: &Record<'_>) -> Option<u32> {
         record.u32(self.position(record, |f| f.cpu)?)
     }
 
-    /// The event id.
+    /// The event id of a record.
     #[inline]
     pub fn id(&self, record: &Record<'_>) -> Option<u64> {
         record.u64(self.position(record, |f| f.id)?)
@@ -329,7 +329,7 @@ pub struct Layouts {
     /// (id, event), ascending by id.
     ids: Vec<(u64, u32)>,
     id_position: IdPosition,
-    /// All events have the same layout, so most lookups need no id.
+    /// True if all events have the same layout, so that most lookups need no id.
     uniform: bool,
     has_time: bool,
     /// The union of all sample types.

@@ -1,5 +1,5 @@
-//! The bytes of perf.data: reading and writing every form of it, without policy; the byte reference is this
-//! package's README.
+//! Reads and writes every form of perf.data, byte for byte and without policy. This package's README is the
+//! byte reference.
 
 #![warn(clippy::missing_errors_doc)]
 

@@ -5,8 +5,8 @@ use std::fmt;
 /// Where a record's bytes came from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Origin {
-    /// Stored in the input: `stream` counts the data file of a directory (0 for the main file), `offset` is
-    /// absolute in that file.
+    /// Stored in the input: `stream` is the number of the data file in a directory (0 for the main file), and
+    /// `offset` is absolute in that file.
     Input {
         /// Which file of the input.
         stream: u32,
@@ -39,8 +39,7 @@ impl Origin {
 }
 
 impl Origin {
-    /// True if it comes before the other in the input; records inside one COMPRESSED record are compared by
-    /// it alone.
+    /// True if it comes before `other` in the input; false if either was made by a pass.
     pub fn is_before(self, other: Origin) -> bool {
         let key = |origin| match origin {
             Origin::Input { stream, offset } => Some((stream, offset, 0)),
@@ -73,12 +72,12 @@ pub struct Origins {
 }
 
 impl Origins {
-    /// All bytes are contiguous in the input, from `offset` on.
+    /// The origins of bytes that are contiguous in the input, from `offset` on.
     pub fn input(stream: u32, offset: u64) -> Origins {
         Origins { runs: vec![(0, Origin::Input { stream, offset })] }
     }
 
-    /// From position `at` on, bytes come from `origin`.
+    /// Sets the origin of the bytes from position `at` on.
     pub fn push(&mut self, at: usize, origin: Origin) {
         self.runs.push((at, origin));
     }

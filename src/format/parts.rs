@@ -5,7 +5,7 @@ use crate::journal::Journal;
 use crate::section::Section;
 use crate::{Bytes, Feature};
 
-/// What a range of bytes in a file is.
+/// The role of a range of bytes in a file.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum What {
     /// The header.
@@ -47,13 +47,13 @@ impl What {
 pub struct Part {
     /// What they are.
     pub what: What,
-    /// Where they lie.
+    /// Their place in the file.
     pub section: Section,
 }
 
 impl FileHeader {
     /// The parts of the file, ascending. Their sizes add up to its length. Bytes that belong to several
-    /// sections count for the data section first, else for the section that begins first.
+    /// sections count for the data section, or otherwise for the section that begins first.
     pub fn parts(&self) -> Vec<Part> {
         let spare = Section { offset: self.table.end(), size: self.spare_slots.len() as u64 };
         let mut claims = vec![

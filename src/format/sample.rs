@@ -60,8 +60,8 @@ impl fmt::Debug for U64s<'_> {
     }
 }
 
-/// An entry of a call chain that is not an address but says where the addresses after it lie (`enum
-/// perf_callchain_context`; all values from -4095 on).
+/// An entry of a call chain that is not an address but says which kind of addresses follow it
+/// (`enum perf_callchain_context`; all values from -4095 on).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Marker(pub u64);
 
@@ -152,7 +152,7 @@ pub struct Read<'a> {
     pub enabled: Option<u64>,
     /// Time for which the event was counting, ns.
     pub running: Option<u64>,
-    /// The counters of a whole group follow, instead of one counter.
+    /// True if it holds the counters of a whole group instead of one counter.
     pub group: bool,
     read_format: u64,
     counts: U64s<'a>,
@@ -167,7 +167,7 @@ impl<'a> Read<'a> {
     const GROUP: u64 = 1 << 3;
     const LOST: u64 = 1 << 4;
 
-    /// Takes it from the front; returns `None` and takes nothing if it does not fit.
+    /// Takes the result from the front of `cursor`; returns `None` and takes nothing if it does not fit.
     pub fn take(cursor: &mut Cursor<'a>, read_format: u64) -> Option<Read<'a>> {
         let group = read_format & Self::GROUP != 0;
         let mut ahead = *cursor;
@@ -226,8 +226,8 @@ pub struct Branches<'a> {
     pub hw_idx: Option<u64>,
     /// u64 from, u64 to, u64 flags for each.
     entries: U64s<'a>,
-    /// Counter values of each branch, one u64 a branch. The CPU's PMU capabilities give the number of bits of
-    /// each counter.
+    /// Counter values, one u64 for each branch. The CPU's PMU capabilities give the number of bits of each
+    /// counter.
     pub counters: Option<U64s<'a>>,
 }
 
@@ -584,8 +584,8 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// The sample without its AUX data, which is its last part, and without the size of it: as its event records
-/// it without the bit AUX.
+/// The sample without its last part, the AUX data and its size: the sample that its event would record
+/// without the bit AUX.
 ///
 /// # Errors
 ///

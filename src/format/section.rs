@@ -8,9 +8,9 @@ pub(crate) const SLOT_SIZE: u64 = 16;
 /// Offset and size of a section, in bytes from the start of the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Section {
-    /// Bytes from the start of the file.
+    /// Offset in bytes from the start of the file.
     pub offset: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
 }
 
@@ -29,7 +29,7 @@ impl Section {
         self.size > 0 && other.size > 0 && self.offset < other.end() && other.offset < self.end()
     }
 
-    /// The section as a range, if it lies inside a file of this length.
+    /// The section as a range, if it is inside a file of this length.
     pub(crate) fn inside(&self, len: usize) -> Option<std::ops::Range<usize>> {
         let end = usize::try_from(self.end()).ok().filter(|&end| end <= len)?;
         Some(self.offset as usize..end)

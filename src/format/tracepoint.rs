@@ -1,5 +1,5 @@
-//! What feature TRACING_DATA says of tracepoints: their names, and where the fields of their raw data lie,
-//! which differs by kernel.
+//! Reads what feature TRACING_DATA says about tracepoints: their names, and the positions of the fields in
+//! their raw data, which differ between kernels.
 
 use crate::Endian;
 
@@ -10,23 +10,23 @@ pub struct TraceFormat<'a> {
     pub system: &'a [u8],
     /// Its name: `sched_switch`.
     pub name: &'a [u8],
-    /// What `attr.config` of its events holds, if it says so.
+    /// The `attr.config` of its events, if the file states it.
     pub id: Option<u64>,
-    /// The whole of the file.
+    /// The text of the whole file.
     pub text: &'a [u8],
 }
 
 /// A field of a tracepoint's raw data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TraceField {
-    /// Bytes before it.
+    /// The number of bytes before it.
     pub offset: usize,
-    /// Bytes it has.
+    /// Its size in bytes.
     pub size: usize,
 }
 
 impl<'a> TraceFormat<'a> {
-    /// Of the text of a file `format`, which begins with the lines `name: NAME` and `ID: NUMBER`.
+    /// Parses the text of a file `format`, which begins with the lines `name: NAME` and `ID: NUMBER`.
     pub(crate) fn parse(system: &'a [u8], text: &'a [u8]) -> Option<TraceFormat<'a>> {
         let mut lines = text.strip_prefix(b"name: ")?.split(|&byte| byte == b'\n');
         let name = lines.next()?;
@@ -34,7 +34,7 @@ impl<'a> TraceFormat<'a> {
         Some(TraceFormat { system, name, id, text })
     }
 
-    /// `system:name`, as perf calls its events.
+    /// `system:name`, perf's name for its events.
     pub fn full_name(&self) -> Vec<u8> {
         [self.system, b":", self.name].concat()
     }
@@ -55,8 +55,7 @@ impl<'a> TraceFormat<'a> {
 }
 
 impl TraceField {
-    /// The number in it, without a sign; `None` where it is not a number, and where the raw data ends before
-    /// it.
+    /// The unsigned number in it; `None` if it is not a number, or if the raw data ends before it.
     pub fn number(&self, raw: &[u8], endian: Endian) -> Option<u64> {
         match self.size {
             1 => raw.get(self.offset).copied().map(u64::from),

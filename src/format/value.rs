@@ -22,7 +22,7 @@ pub enum Value<'a> {
     Bytes(&'a [u8]),
     /// Values of the same kind.
     List(Vec<Value<'a>>),
-    /// Named values.
+    /// Values with names.
     Map(Fields<'a>),
 }
 

@@ -141,8 +141,8 @@ pub struct Hits {
     /// The first sample in file order that hits each DSO.
     first: Vec<(u32, FirstUse)>,
     processes: Arc<Processes>,
-    /// Processes whose user stacks are in samples: readers unwind these with everything the process had
-    /// mapped.
+    /// The processes whose user stacks are in samples: readers unwind these stacks with all mappings of the
+    /// process.
     unwound: HashSet<Space>,
 }
 
@@ -247,9 +247,9 @@ impl Hits {
         }
     }
 
-    /// Counts an address that is shown with its DSO but was not executed: the mapping is worth keeping, the
-    /// DSO is not worth symbolizing. Only the address tells whether it is the kernel's, whose mappings are
-    /// all kept.
+    /// Counts an address that is shown with its DSO but was not executed: its mapping is kept, but its DSO
+    /// needs no symbols. Only the address shows whether it belongs to the kernel, whose mappings are all
+    /// kept.
     fn touch(&mut self, at: &At<'_, '_>, address: u64) {
         if let Some(hit) = self.find(at, at.user(), address) {
             mark(&mut self.mappings, hit.mapping as usize);

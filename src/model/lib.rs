@@ -1,5 +1,5 @@
-//! What records mean together: the DSO of an address, tasks with their names, the events of guests, and what
-//! samples hit.
+//! Interprets records together: finds the DSO of an address, tasks and their names, the events of guests, and
+//! the mappings that samples hit.
 
 pub mod address_space;
 pub mod guests;

@@ -12,7 +12,7 @@ use crate::guests::Guests;
 /// be millions, so each takes few bytes.
 #[derive(Debug, Default)]
 pub struct TaskChanges {
-    /// Collect names, too.
+    /// True if names are collected, too.
     named: bool,
     /// The event ids of records of guests. Batches are read in any order, so the guest of an id is known only
     /// when all have been read.
@@ -38,7 +38,7 @@ struct Birth {
 struct Death {
     time: u64,
     process: Key,
-    /// It is the main thread of its process.
+    /// True for the main thread of its process.
     leader: bool,
 }
 
@@ -86,7 +86,7 @@ impl TaskKey {
 }
 
 impl TaskChanges {
-    /// `named`: collect the names of threads, too.
+    /// Starts empty. With `named`, the names of threads are collected, too.
     pub fn new(named: bool) -> TaskChanges {
         TaskChanges { named, ..TaskChanges::default() }
     }
@@ -456,7 +456,7 @@ mod tests {
         let depth = 20_000;
         let mut names = vec![naming(1, 1, Name::Given(0))];
         names.extend((2..=depth).map(|tid| naming(tid.into(), tid, Name::Inherited(tid - 1))));
-        // Two threads that are each other's parent have no name.
+        // Two threads that are each other's parents have no name.
         names.push(naming(5, depth + 1, Name::Inherited(depth + 2)));
         names.push(naming(5, depth + 2, Name::Inherited(depth + 1)));
         let changes = TaskChanges { names, text: b"first\0".to_vec(), ..TaskChanges::default() };

@@ -1,4 +1,4 @@
-//! The output of a pass: leads into the passes after it, and at last into the plan of the output.
+//! The output of a pass, which leads into the passes after it and finally into the plan of the output.
 //!
 //! An `Emit` hands a record to the next pass together with an `Emit` of its own, so both are defined here.
 
@@ -14,7 +14,7 @@ use crate::needs::Interest;
 use crate::plan::Planner;
 use crate::session::{Place, Session};
 
-/// The output of a pass: leads into the passes after it, and at last into the plan.
+/// The output of a pass, which leads into the passes after it and finally into the plan.
 pub struct Emit<'e> {
     rest: &'e mut [Rewriting],
     planner: &'e mut Planner,
@@ -90,7 +90,7 @@ impl<'e> Emit<'e> {
         self.keep(Record::new(bytes, &[], record.origin(), record.endian())?)
     }
 
-    /// Passes an edited copy of the same size on.
+    /// Passes on an edited copy of the same size.
     pub fn patch(&mut self, record: Record<'_>, edit: impl FnOnce(&mut [u8])) -> Result<()> {
         let mut bytes = record.bytes().to_vec();
         edit(&mut bytes);

@@ -1,4 +1,4 @@
-//! Makes stages of surveys and rewrites: the only place that erases their types and finds them again.
+//! Makes stages of surveys and rewrites. This is the only place where their types are erased and restored.
 
 use std::any::Any;
 

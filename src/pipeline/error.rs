@@ -46,7 +46,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub struct Failure {
     /// What failed.
     pub what: String,
-    /// Why, if another error is the cause.
+    /// The error that caused it, if any.
     pub source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
@@ -72,8 +72,8 @@ impl Error {
         Error::Failed(Box::new(Failure { what: what.into(), source: Some(Box::new(self)) }))
     }
 
-    /// Names the file of the recording: in the error of the format, unless that names one already and without
-    /// what was being done; otherwise in front.
+    /// Adds the name of the recording's file. An error of the format gets it unless it already has one, and
+    /// loses what was being done; any other error gets it in front.
     #[must_use]
     pub fn in_file(self, name: &Arc<str>) -> Error {
         match self.into_format() {
@@ -123,7 +123,7 @@ pub trait Context<T>: Sized {
         self.with_context(|| what)
     }
 
-    /// The same; the text is made only if it is needed.
+    /// Like [`Context::context`], but makes the text only if it is needed.
     ///
     /// # Errors
     ///

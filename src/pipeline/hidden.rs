@@ -1,5 +1,5 @@
-//! Finds records inside copied compressed ones that belong in the front of pipe data, or in the header of a
-//! file.
+//! Finds records inside copied COMPRESSED records that belong in the front of pipe data, or in the header of
+//! a file.
 
 use std::thread::{Builder, JoinHandle};
 
@@ -20,7 +20,8 @@ pub(crate) struct Hidden {
 }
 
 impl Hidden {
-    /// For a recording whose compressed records are copied unexpanded; `wanted` unless a file stays a file.
+    /// For a recording whose compressed records are copied unexpanded. `wanted` is false only if a file stays
+    /// a file.
     pub(crate) fn new(recording: &Recording, wanted: bool) -> Hidden {
         let mmap_len = recording.compressed().map_or(0, |compressed| compressed.mmap_len);
         Hidden { idle: !wanted, endian: recording.endian, mmap_len, at_work: None }

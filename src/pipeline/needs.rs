@@ -1,4 +1,4 @@
-//! What a pass needs of the pipeline, as data: which records, which walks, and what to do about damage.
+//! Describes what a pass needs from the pipeline: which records, which walks, and what to do about damage.
 
 use perfx_format::{Feature, Kinds};
 
@@ -13,26 +13,27 @@ pub enum Interest {
     KeepRest(Kinds),
 }
 
-/// What a pass needs from the pipeline, as data.
+/// What a pass needs from the pipeline.
 #[derive(Clone, Debug)]
 pub struct Needs {
     /// The kinds passed to its [`Rewrite::record`](crate::Rewrite::record). All others are copied unseen.
     pub records: Kinds,
     /// The kinds passed to each of its surveys.
     pub surveys: Vec<Kinds>,
-    /// Its rewrite needs COMPRESSED records replaced with their contents, so the output is not compressed.
+    /// True if its rewrite needs COMPRESSED records replaced with their contents. The output is then not
+    /// compressed.
     pub decompressed: bool,
-    /// It needs the layout of every record to be known.
+    /// True if the layout of every record must be known.
     pub ids: bool,
-    /// Features that are outdated after it; they are dropped unless the pass sets them.
+    /// Features that are out of date after the pass; they are dropped unless the pass sets them.
     pub stale: &'static [Feature],
-    /// No other pass can read its output, so none may come after it.
+    /// True if no other pass can read its output, so that none may come after it.
     pub last: bool,
-    /// Later passes must survey the output of this pass, which goes to a temporary file in between. False
-    /// only for a pass that changes nothing that a survey could learn: no time, id or mapping, and no dropped
-    /// record.
+    /// True if later passes must survey the output of this pass, which goes to a temporary file in between.
+    /// False only for a pass that changes nothing that a survey could learn: no time, id or mapping, and no
+    /// dropped record.
     pub barrier: bool,
-    /// What to do if records cannot be read. Of several passes the strictest counts.
+    /// What to do if records cannot be read. With several passes, the strictest applies.
     pub damage: Damage,
 }
 

@@ -58,7 +58,7 @@ pub(crate) fn mapped<'a, T: Send, R: Send + 'a, W: Send, O, E: From<Error>>(
             let work = &work;
             let spawned = thread::Builder::new().spawn_scoped(scope, move || {
                 for (item, result) in jobs {
-                    // After `then` has returned, nobody receives the result.
+                    // After `then` has returned, no code receives the result.
                     let _ = result.send(work(worker, item));
                 }
             });

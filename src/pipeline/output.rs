@@ -23,7 +23,7 @@ pub enum Output<'a> {
     File(&'a File, OutputForm),
     /// Into a pipe.
     Pipe(&'a mut (dyn Write + Send)),
-    /// Nowhere: to learn the size of the output and the feature sections that passes make.
+    /// Nowhere, to find out the size of the output and the feature sections that passes make.
     Nowhere(OutputForm),
 }
 

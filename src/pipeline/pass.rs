@@ -11,9 +11,10 @@
 //! [`Fork`]: then each batch gets its own worker, on any thread, and the workers are absorbed in file order.
 //! The bytes written are the same for any number of threads.
 //!
-//! A method that fails returns an [`Error`](crate::Error). `?` makes one of an error of perfx-format or
-//! std::io, [`Context`](crate::Context) of any other and of an absent value, and [`ensure!`](crate::ensure) and
-//! [`bail!`](crate::bail) of a text. The pipeline adds the file, the pass, and the kind and place of the record.
+//! A method that fails returns an [`Error`](crate::Error). `?` converts an error of perfx-format or std::io,
+//! [`Context`](crate::Context) converts any other error or an absent value, and [`ensure!`](crate::ensure)
+//! and [`bail!`](crate::bail) make one from a text. The pipeline adds the file, the pass, and the kind and
+//! place of the record.
 //!
 //! A complete pass, which drops the EXIT records of processes that never ran (no sample has their pid):
 //!

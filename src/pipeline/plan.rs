@@ -94,7 +94,7 @@ pub(crate) struct Planner {
 }
 
 impl Planner {
-    /// For a batch, or for records outside any batch.
+    /// A planner for a batch, or for records outside any batch.
     pub(crate) fn new(batch: Option<&Batch>, needs: OutputNeeds) -> Planner {
         let batch = batch.map_or(0..0, |batch| {
             let start = batch.bytes.as_ptr() as usize;
@@ -123,7 +123,7 @@ impl Planner {
         }
     }
 
-    /// True if the form needs to see no record of any kind.
+    /// True if the form of the output does not need to see any record.
     pub(crate) fn takes_any(&self) -> bool {
         self.needs.kinds() == Kinds::NONE
     }

@@ -9,7 +9,7 @@ use perfx_format::header::{Fault, Severity};
 /// How important a line is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Level {
-    /// Something of the recording is missing in the output: exit code 3.
+    /// Part of the recording is missing in the output: exit code 3.
     Loss,
     /// Something is suspect in the input or the result; the output is complete.
     Warning,
@@ -19,7 +19,7 @@ pub enum Level {
     Detail,
 }
 
-/// Collected while a recording is processed, in an order that depends only on the input.
+/// The report of a run. Its lines are in an order that depends only on the input.
 #[derive(Clone, Default, Debug)]
 pub struct Report {
     /// Records read.
@@ -32,7 +32,7 @@ pub struct Report {
     pub lines: Vec<(Level, String)>,
 }
 
-/// The end of a line whose details follow; shown unless `-v` shows the details.
+/// The end of a line whose details are shown only with `-v`; it is left out with `-v`.
 pub const LISTED: &str = " (-v lists them)";
 
 impl Report {

@@ -1,4 +1,5 @@
-//! Decides the steps of a job before any byte is written: the walks, the temporary files, and the refusals.
+//! Decides the steps of a job before any byte is written: the walks, the temporary files, and what is
+//! refused.
 
 use perfx_format::read::Recording;
 use perfx_format::{Kinds, Layouts};

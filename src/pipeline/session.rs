@@ -58,11 +58,11 @@ pub struct Session {
 /// A file that a pass has made: it gets its place when the output does.
 #[derive(Clone, Debug)]
 pub struct Made {
-    /// Where it is to be.
+    /// Its final path.
     pub path: PathBuf,
-    /// What holds its bytes until then.
+    /// The file that holds its bytes until then.
     pub from: Arc<File>,
-    /// Where in it.
+    /// The range of its bytes in that file.
     pub range: Range<u64>,
 }
 

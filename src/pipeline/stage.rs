@@ -1,4 +1,4 @@
-//! What a pass does next, without its type: a survey, or a rewrite that may still have to begin.
+//! Describes what a pass does next, without its type: a survey, or a rewrite that may not have begun.
 
 use std::any::Any;
 

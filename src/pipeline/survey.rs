@@ -1,4 +1,4 @@
-//! One read-only walk through the recording, for all passes that survey it.
+//! Walks through the recording once, read-only, for all passes that survey it.
 
 use perfx_format::Kinds;
 use perfx_format::read::{Batch, Recording};

@@ -1,4 +1,4 @@
-//! Formatting and suggestions shared by passes and commands.
+//! Formats numbers and suggests names, for passes and commands.
 
 /// How similar two names must be for one to be a typo of the other: the limit of clap's own suggestions.
 const ALIKE: f64 = 0.7;

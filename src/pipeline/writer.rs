@@ -347,7 +347,8 @@ fn say_unordered(session: &mut Session) {
 
 /// Says that perf reads these events in a pipe, but refuses them in a file.
 fn say_refused(session: &mut Session) {
-    // evlist__valid_sample_type in tools/perf/util/evlist.c; what perf stat wrote is not held to it.
+    // evlist__valid_sample_type in tools/perf/util/evlist.c; the check does not apply to recordings of perf
+    // stat.
     if session.feature(Feature::STAT).is_none()
         && let Err(error) = Layouts::new(&session.events).check_ids()
     {

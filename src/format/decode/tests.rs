@@ -1,5 +1,5 @@
-//! Every kind as a record typed by hand in both byte orders, then cut at every byte and changed at every
-//! byte; and each oddity once.
+//! Decodes every kind from a record typed by hand in both byte orders, then cut and changed at every byte,
+//! and each oddity once.
 
 use super::*;
 use crate::value::Fields;

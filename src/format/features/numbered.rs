@@ -2,7 +2,7 @@
 
 use crate::{Cursor, Endian};
 
-/// What comes before the bytes of an entry in a list whose entries have a number.
+/// The fields before the bytes of an entry, in a list whose entries have a number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ListedBy {
     /// u32 info size, u32 data size, u64 arrays, `struct bpf_prog_info` (its id at 4), data.
@@ -11,7 +11,7 @@ pub enum ListedBy {
     Number,
 }
 
-/// The number and the bytes of each entry; `None` where the section ends inside one.
+/// The number and the bytes of each entry; `None` if the section ends inside one.
 pub fn numbered_entries(section: &[u8], by: ListedBy, endian: Endian) -> Option<Vec<(u32, &[u8])>> {
     let mut cursor = Cursor::new(section, endian);
     let count = cursor.u32()?;
@@ -31,7 +31,7 @@ pub fn numbered_entries(section: &[u8], by: ListedBy, endian: Endian) -> Option<
     (0..count).map(|_| entry(&mut cursor)).collect()
 }
 
-/// A section of these entries; `None` where they are too many.
+/// A section of these entries; `None` if there are too many.
 pub fn write_numbered<'a>(
     entries: impl ExactSizeIterator<Item = &'a [u8]>,
     endian: Endian,

@@ -1,4 +1,4 @@
-//! Every feature as a section typed by hand in both byte orders, then cut at every byte and changed at every
+//! Decodes every feature from a section typed by hand in both byte orders, then cut and changed at every
 //! byte.
 
 use super::*;

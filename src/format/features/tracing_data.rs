@@ -1,8 +1,8 @@
-//! Feature TRACING_DATA in parts that can be put together again.
+//! Divides feature TRACING_DATA into parts, and builds it from parts.
 
 use crate::{Cursor, Endian};
 
-/// A TRACING_DATA section, cut where it can grow. The byte reference has its layout.
+/// A TRACING_DATA section, divided at the places where it can grow. The byte reference has its layout.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TracingData<'a> {
     endian: Endian,
@@ -21,7 +21,7 @@ pub struct TracingData<'a> {
 }
 
 impl<'a> TracingData<'a> {
-    /// Reads the section; `None` where it is damaged.
+    /// Reads the section; `None` if it is damaged.
     pub fn read(section: &'a [u8]) -> Option<TracingData<'a>> {
         let nul = |bytes: &[u8]| bytes.iter().position(|&byte| byte == 0);
         let version = 10 + nul(section.get(10..)?)? + 1;
@@ -58,7 +58,7 @@ impl<'a> TracingData<'a> {
         Some(TracingData { endian, head, ftrace, systems, kallsyms, printk, tail: cursor.rest() })
     }
 
-    /// The section's bytes; `None` where a list or text is too long.
+    /// The section's bytes; `None` if a list or text is too long.
     pub fn write(&self) -> Option<Vec<u8>> {
         let mut out = self.head.to_vec();
         let count = |count: usize| Some(self.endian.bytes_u32(u32::try_from(count).ok()?));

@@ -42,7 +42,7 @@ pub struct Batch {
     pub stored: Option<(Arc<File>, u64)>,
     /// The file they came from.
     pub name: Arc<str>,
-    /// Finds a record's event and time.
+    /// The layouts, which find a record's event and time.
     pub layouts: Arc<Layouts>,
     /// Bytes after the last whole record that are not a record.
     pub fragment: Option<Fragment>,
@@ -65,7 +65,7 @@ pub struct Opened {
     pub size: usize,
     /// Size of its contents, bytes.
     pub expanded: u64,
-    /// A zstd frame ends in the middle of it and another one follows.
+    /// True if a zstd frame ends in the middle of it and another one follows.
     pub frame_inside: bool,
     /// Oddities of the record itself.
     pub issues: Vec<Issue>,
@@ -85,7 +85,7 @@ impl Opened {
 }
 
 impl Batch {
-    /// What could not be read at its end.
+    /// The faults at its end: what could not be read.
     pub(super) fn faults(&self) -> impl Iterator<Item = Error> {
         let fragment = self.fragment.map(|fragment| fragment.to_error());
         let lost = self.lost.as_ref().map(|lost| lost.to_error());

@@ -62,9 +62,9 @@ pub struct Batches {
     pub(super) cutters: Vec<Cutter>,
     /// Index of the current cutter.
     pub(super) at: usize,
-    /// Pipe data: the events so far; more may come among the records.
+    /// For pipe data: the events so far. More may come among the records.
     pub(super) pipe: Option<Vec<Event>>,
-    /// Ignore unreadable attrs among the records: code that walks the records reports them.
+    /// True to ignore unreadable attrs among the records; the code that walks the records reports them.
     pub(super) lenient: bool,
     pub(super) layouts: Arc<Layouts>,
     /// Index of the next extent, if the extents are known.

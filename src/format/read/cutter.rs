@@ -19,12 +19,12 @@ pub(super) struct Cutter {
     /// Mapped: bytes cut off so far.
     pub(super) at: usize,
     pub(super) ended: bool,
-    /// Mapped: step over bytes that are not records if records follow.
+    /// True if bytes that are not records are skipped when records follow. Mapped streams only.
     pub(super) lenient: bool,
     /// How many bytes the searches for records may still examine, so that the work over all gaps is linear in
     /// the input.
     pub(super) probes: u64,
-    /// Do not wait for more of a pipe than is available, as long as it contains a record.
+    /// True if a read of a pipe does not wait for more than is available, as long as that contains a record.
     pub(super) eager: bool,
 }
 
@@ -163,7 +163,7 @@ impl Cutter {
         }
         let framed = frame(&buffer, endian, enough);
         if framed.bad.is_some() && framed.end == 0 {
-            // Whoever spools the rest needs these bytes, too.
+            // The code that spools the rest needs these bytes, too.
             pending.clone_from(&buffer);
         }
         let framed = framed.sound(stream, at)?;
@@ -218,8 +218,8 @@ impl Cutter {
         Ok(Some(batch))
     }
 
-    /// Continues with a file that holds the rest of a pipe from `offset` on, so that damage in it can be stepped
-    /// over.
+    /// Continues with a file that holds the rest of a pipe from `offset` on, so that damage in it can be
+    /// skipped.
     fn go_on_in(&mut self, file: File, offset: u64) -> Result<Option<Batch>> {
         let bytes = Bytes::map(&file)?;
         let bytes = bytes.slice(offset as usize..bytes.len());
@@ -229,8 +229,8 @@ impl Cutter {
         self.next_mapped()
     }
 
-    /// Mapped: goes back to a fragment at the end, and steps over its first bytes if records follow inside it;
-    /// returns the number of these bytes.
+    /// For a mapped stream: goes back to a fragment at the end, and skips its first bytes if records follow
+    /// inside it. Returns the number of skipped bytes.
     pub(super) fn step_back_over(&mut self, fragment: &Fragment) -> Option<usize> {
         let end = self.mapped().filter(|_| fragment.stray.is_none())?.len();
         self.at = end - fragment.bytes as usize;
@@ -241,7 +241,8 @@ impl Cutter {
         skipped
     }
 
-    /// Mapped: steps over the bytes in the place of a record, if records follow; returns their number.
+    /// For a mapped stream: skips the bytes in the place of a record if records follow, and returns their
+    /// number.
     pub(super) fn step_over(&mut self) -> Option<usize> {
         let Source::Mapped { bytes, .. } = &self.stream.source else { return None };
         let rest = bytes.slice(self.at..bytes.len());
@@ -271,7 +272,7 @@ impl Cutter {
         }
     }
 
-    /// The stream without the parts that were cut off.
+    /// The rest of the stream: everything that was not cut off.
     pub(super) fn into_rest(mut self) -> Stream {
         if let Source::Mapped { bytes, offset, .. } = &mut self.stream.source {
             *bytes = bytes.slice(self.at..bytes.len());

@@ -109,8 +109,7 @@ impl Stream {
         self.hint == 0 && self.tail.is_empty() && self.lost.is_none() && !self.broken
     }
 
-    /// True if the last frame stops where no writer stops: inside a block, or before its stated size is
-    /// reached.
+    /// True if the last frame is cut short: it stops inside a block, or before its stated size is reached.
     fn breaks_off(&self) -> bool {
         self.hint != 0 && (self.ends || self.hint != BLOCK_HEADER_SIZE)
     }
@@ -334,7 +333,7 @@ where
 /// The batch being filled.
 struct Output {
     batch: Batch,
-    /// Keep records of events and features, although they should not be inside a compressed record.
+    /// True to keep records of events and features, although they should not be inside a compressed record.
     salvage: bool,
     /// Bytes of the batch expanded so far; `usize::MAX` if it is done.
     done: usize,
@@ -587,8 +586,9 @@ struct Piece {
     continued: bool,
 }
 
-/// For a piece of unknown length: the zeros at its end, how many bytes zstd asked for after the rest, and how
-/// much the rest expanded to. The zeros are padding, or part of the piece as long as zstd is inside a block.
+/// For a piece of unknown length: the zeros at its end, how many bytes zstd asked for after the bytes before
+/// them, and how much those bytes expanded to. The zeros are padding, or part of the piece as long as zstd is
+/// inside a block.
 struct Zeros<'a> {
     padding: &'a [u8],
     hint: usize,
@@ -609,8 +609,8 @@ impl Zeros<'_> {
             let (wanted, before) = (hint, expanded);
             (hint, expanded) = feed(zero)?;
             if wanted == BLOCK_HEADER_SIZE && expanded == before {
-                // zstd was between two blocks, and not three bytes before the end of one: with two more zeros
-                // these are an empty block.
+                // zstd was between two blocks, not three bytes before the end of one: this zero and two more
+                // would be an empty block.
                 (hint, _) = feed(&[0; 2])?;
                 break;
             }

@@ -1,5 +1,5 @@
-//! Describes bytes that are in the place of a record: the front of a cut record, bytes that are not a record,
-//! a zstd stream that breaks off.
+//! Describes bytes in the place of a record: the front of an incomplete record, bytes that are not a record,
+//! or a zstd stream that ends too early.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub struct Fragment {
     pub bytes: u64,
     /// The full size, payload included; 0 if the part that says so is missing.
     pub needs: u64,
-    /// Records follow: the fragment lies in the middle of a recording that is read leniently.
+    /// True if records follow: the fragment is in the middle of a recording that is read leniently.
     pub resumes: bool,
     /// What the bytes are, if that is known.
     pub stray: Option<Stray>,

@@ -1,4 +1,4 @@
-//! How far whole records reach in a buffer: a walk over their headers.
+//! Finds how far whole records reach in a buffer, by walking over their headers.
 
 use super::fragment::{Fragment, Stray};
 use crate::{BadFrame, Endian, Frame, Kinds, Origin, Result, Walker};
@@ -16,7 +16,7 @@ pub(super) struct Framed {
     pub(super) cut: Option<Frame>,
     /// The invalid header in the place of the next record.
     pub(super) bad: Option<BadFrame>,
-    /// What is there instead, if that is known.
+    /// What is in its place, if that is known.
     pub(super) stray: Option<Stray>,
 }
 
@@ -52,7 +52,7 @@ impl Framed {
     }
 }
 
-/// Walks over headers until at least `enough` bytes are whole records, or to what is not a record.
+/// Walks over headers until at least `enough` bytes are whole records, or until something is not a record.
 pub(super) fn frame(bytes: &[u8], endian: Endian, enough: usize) -> Framed {
     frame_while(bytes, endian, enough, |_, _| true)
 }

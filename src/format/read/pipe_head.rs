@@ -47,14 +47,14 @@ impl Recording {
             extents: Arc::default(),
         };
         let mut cutter = Cutter::new(Stream { name, index: 0, source }, endian, Arc::new(Layouts::new(&[])));
-        // A command that reads only the front of a growing pipe should get it at once.
+        // A command that reads only the front of a pipe should get it before the pipe has ended.
         cutter.eager = true;
         let mut head = Head::default();
         loop {
             let batch = match cutter.next_batch() {
                 Ok(Some(batch)) => batch,
                 Ok(None) => {
-                    // There is only a head, and it must not be read again as records.
+                    // The pipe has only header records, which must not be read again as records.
                     cutter.use_up();
                     break;
                 }

@@ -57,10 +57,10 @@ pub struct Recording {
     pub event_types: Vec<u8>,
     /// A directory's entries that hold no records (`kcore_dir` and the like).
     pub extras: Vec<PathBuf>,
-    /// The files before it in a chain, which hold the beginning of its zstd streams.
+    /// The state of the files before it in a chain, which hold the beginning of its zstd streams.
     pub chain: Option<Chain>,
     pub(super) streams: Vec<Stream>,
-    /// Reading goes on after damage.
+    /// True if reading continues after damage.
     pub(super) lenient: bool,
     pub(super) progress: Arc<Progress>,
     /// The batch extents found by the first reading, so that later ones need no walk.

@@ -104,12 +104,12 @@ impl<'a> ReadRecord<'a> {
         self.layouts().process(&self.record)
     }
 
-    /// The process and thread in which it happened.
+    /// The process and thread in which the event happened.
     pub fn pid_tid(&self) -> Option<(u32, u32)> {
         self.layout()?.pid_tid(&self.record)
     }
 
-    /// The CPU on which it happened.
+    /// The CPU on which the event happened.
     pub fn cpu(&self) -> Option<u32> {
         self.layout()?.cpu(&self.record)
     }

@@ -58,8 +58,8 @@ pub(super) fn is_sound(bytes: &[u8], frame: &Frame, at: usize, endian: Endian, l
         .is_ok_and(|record| is_plausible(frame) && issues(&record, layouts).is_empty())
 }
 
-/// True if the record at `at`, which is odd, covers sound records: then its header is damaged, and they are
-/// not its body. Subtracts the examined bytes from `left`.
+/// True if the record at `at`, which is odd, covers sound records. Then its header is damaged, and the sound
+/// records are not part of it. Subtracts the examined bytes from `left`.
 pub(super) fn covers_records(
     bytes: &[u8],
     frame: &Frame,

@@ -16,7 +16,7 @@ use crate::{Bytes, Endian, Error, Layouts, Origins, Record, Result, Walker};
 /// A waiting record and its sort key.
 #[derive(Clone, Copy, Debug)]
 struct SortEntry {
-    /// ns; a record without a time has the time of the records that it precedes.
+    /// The time, ns; a record without one has the time of the records that it precedes.
     key: u64,
     /// Number of its chunk; the highest bit is set for records without a time.
     chunk: u32,
@@ -175,7 +175,7 @@ struct SortedRun {
 /// A record that is ready to be written.
 #[derive(Clone, Copy, Debug)]
 pub struct Ready {
-    /// Its time, ns; of a record without a time, that of those it goes before.
+    /// Its time, ns; a record without a time has that of the records before which it is written.
     pub key: u64,
     entry: SortEntry,
     /// The run it comes from; the number of runs if it comes from none.
@@ -183,7 +183,7 @@ pub struct Ready {
 }
 
 impl Ready {
-    /// It has no time of its own.
+    /// True if the record has no time of its own.
     pub fn is_timeless(&self) -> bool {
         self.entry.chunk & TIMELESS != 0
     }
@@ -192,7 +192,7 @@ impl Ready {
 /// The limit of memory use, bytes.
 const MEMORY: usize = 16 << 20;
 
-/// The records of one input.
+/// Sorts the records of one input.
 pub struct Sorter {
     endian: Endian,
     temp_files: TempFiles,
@@ -207,7 +207,7 @@ pub struct Sorter {
     next: usize,
     /// The earliest time of these.
     earliest: u64,
-    /// Older than those in `waiting`, in the order of creation.
+    /// The runs in temporary files, in the order of creation. All are older than the entries in `waiting`.
     runs: Vec<SortedRun>,
     /// The key of the next entry of each run, and the run's number.
     heads: BinaryHeap<Reverse<(u64, usize)>>,
@@ -292,8 +292,8 @@ struct BatchTimes {
 }
 
 impl Sorter {
-    /// Records without a time go after all records up to `flushed_until`. `keeps_place`: perf reads the input in
-    /// file order, so these records stay in place.
+    /// Records without a time go after all records up to `flushed_until`. With `keeps_place`, they stay in
+    /// place, because perf reads the input in file order.
     pub fn new(endian: Endian, flushed_until: u64, keeps_place: bool, temp_files: TempFiles) -> Sorter {
         let rounds = Rounds { flushed_until, latest_at_last: 0, latest: 0 };
         Sorter {
@@ -321,7 +321,8 @@ impl Sorter {
         self.chunks.push_back(Chunk { bytes, origins, left: left as u32 });
     }
 
-    /// Takes in the next batch. After it, no time is earlier than `level`, and the first one is `next`.
+    /// Takes in the next batch. In the batches after it, no time is earlier than `level`, and the first one
+    /// is `next`.
     ///
     /// # Errors
     ///
@@ -512,8 +513,8 @@ mod tests {
     #[test]
     fn without_a_time_between_neighbours() {
         let batches = [vec![None, Some(5), None, Some(8), None], vec![Some(3), None, Some(7)], vec![None]];
-        // Between 5 and 8; after 8 and before 3, of which the latter counts; between 3 and 7; after 7, whose
-        // whole batch was already written.
+        // Records without a time: between 5 and 8; after 8 and before 3, where 3 counts; between 3 and 7; and
+        // after 7, whose whole batch was already written.
         assert_eq!(sorted(&batches, true), (vec![0, 0, 3, 0, 5, 0, 7, 8, 0], 0));
     }
 }

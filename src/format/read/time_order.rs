@@ -43,7 +43,7 @@ impl std::fmt::Debug for TimeOrder {
     }
 }
 
-/// First and earliest time of the records of a batch; `u64::MAX` where none has a time.
+/// First and earliest time of the records of a batch; `u64::MAX` if none has a time.
 fn times(batch: &Batch) -> (u64, u64) {
     let mut walker = batch.walk();
     let (mut first, mut earliest) = (u64::MAX, u64::MAX);
@@ -79,7 +79,7 @@ impl TimeOrder {
             first.into_iter().rev().zip(watermarks(seen.iter().map(|&(_, earliest)| earliest))).collect();
         let earliest = seen.iter().map(|&(_, earliest)| earliest).min().filter(|&time| time != u64::MAX);
         let flushed_until = earliest.map_or(u64::MAX, |earliest| earliest - 1);
-        // perf looks at the first event: without a sample_id it does not sort.
+        // perf decides by the first event: without a sample_id it does not sort.
         let keeps_place = events.first().is_some_and(|event| !event.attr().sample_id_all());
         TimeOrder {
             sorter: Sorter::new(endian, flushed_until, keeps_place, temp_files),

@@ -94,13 +94,13 @@ impl AuxtraceInfo {
         (7, "VPA_DTL"),
     ];
 
-    /// Of an AUXTRACE_INFO record; `None` for other kinds, and for one too short.
+    /// Parses an AUXTRACE_INFO record; `None` for other kinds, and for a record that is too short.
     pub fn of(record: &Record<'_>) -> Option<AuxtraceInfo> {
         let kind = record.u32(8).filter(|_| record.kind() == RecordType::AUXTRACE_INFO)?;
         Some(AuxtraceInfo { kind })
     }
 
-    /// The tracer as its makers call it.
+    /// The name of the tracer.
     pub fn tracer(&self) -> Option<&'static str> {
         Some(match self.kind {
             1 => "Intel PT",
@@ -119,11 +119,11 @@ impl AuxtraceInfo {
 /// Packet").
 const PSB: [u8; 16] = [2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82];
 
-/// How many PSB packets are in AUX data of Intel PT, as far as they lie in it as a whole.
+/// Counts the complete PSB packets in AUX data of Intel PT.
 pub fn count_psb(data: &[u8]) -> u64 {
     let (mut count, mut at) = (0, 0);
     while let Some(window) = data.get(at..at + PSB.len()) {
-        // The last byte tells how far away the next place is where one can begin.
+        // The last byte determines the distance to the next place where one can begin.
         at += match window[PSB.len() - 1] {
             0x82 if window == PSB => {
                 count += 1;

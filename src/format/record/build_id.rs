@@ -52,7 +52,7 @@ impl<'a> BuildIdEntry<'a> {
         })
     }
 
-    /// The [`cpumode`] that tells whose the DSO is.
+    /// The [`cpumode`] of the DSO.
     pub fn cpumode(&self) -> u16 {
         cpumode::of(self.misc)
     }

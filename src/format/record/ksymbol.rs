@@ -1,4 +1,4 @@
-//! KSYMBOL records: the kernel creates or removes code at run time.
+//! KSYMBOL records report code that the kernel creates or removes at run time.
 
 use crate::{Record, RecordType, until_nul};
 

@@ -1,4 +1,4 @@
-//! MMAP and MMAP2 records describe mappings of a process or the kernel: one view of both, and the writer of
+//! MMAP and MMAP2 records describe mappings of a process or the kernel: one view for both, and a writer for
 //! MMAP2.
 
 use crate::{Endian, HEADER_SIZE, RECORD_SIZE_MAX, Record, RecordType, until_nul};

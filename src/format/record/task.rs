@@ -1,5 +1,5 @@
-//! COMM, FORK and EXIT records: a thread gets a name, starts or ends. A view of each, and its writer. What a
-//! SWITCH says is in its `misc`.
+//! COMM, FORK and EXIT records: a thread gets a name, starts or ends. This file has a view and a writer of
+//! each. A SWITCH has all its information in `misc`.
 
 use super::builder::build;
 use crate::{Endian, HEADER_SIZE, Record, RecordType, until_nul};
@@ -66,7 +66,7 @@ pub struct Task {
     pub tid: u32,
     /// The thread that created it.
     pub ptid: u32,
-    /// ns.
+    /// The time, ns.
     pub time: u64,
 }
 

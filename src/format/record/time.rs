@@ -1,4 +1,4 @@
-//! Finds every time in a record, and changes all of them alike.
+//! Finds every time in a record, and changes all of them in the same way.
 
 use std::borrow::Cow;
 
@@ -67,9 +67,9 @@ pub struct ClockChange {
     pub numerator: u64,
     /// Denominator of the factor; not 0.
     pub denominator: u64,
-    /// ns.
+    /// The offset, ns.
     pub offset: i128,
-    /// A time before 1 becomes 1 instead of an error.
+    /// True if a time below 1 becomes 1; otherwise such a time is an error.
     pub stop_at_first: bool,
 }
 

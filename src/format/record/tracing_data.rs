@@ -1,13 +1,13 @@
-//! HEADER_TRACING_DATA: what it carries is inside the record or behind it, whichever its writer chose.
+//! HEADER_TRACING_DATA records, whose payload is inside the record or after it, depending on the writer.
 
 use crate::{Record, RecordType};
 
 /// Bytes of HEADER_TRACING_DATA before a payload inside it: header, u32 size.
 const TRACING_DATA_HEAD: usize = 12;
 
-/// True if the payload of `length` bytes lies inside the record of `size` bytes, not after it. simpleperf
+/// True if the payload of `length` bytes is inside the record of `size` bytes, not after it. simpleperf
 /// writes HEADER_TRACING_DATA that way: u32 size, the payload, zeros to a multiple of 64. perf's record has
-/// 12 or 16 bytes, too few for its payload of at least 8, so the record alone shows which of the two it is,
+/// 12 or 16 bytes, too few for its payload of at least 8, so the record alone shows where its payload is,
 /// wherever a batch ends.
 #[inline]
 pub(crate) fn holds_payload(kind: RecordType, size: usize, length: u64) -> bool {

@@ -1,4 +1,4 @@
-//! Names every bit field of `perf_branch_entry` and `perf_mem_data_src` in one table each, and converts the
+//! Names the bit fields of `perf_branch_entry` and of `perf_mem_data_src` in a table each, and converts the
 //! fields of a big-endian machine to little-endian numbering.
 
 use std::borrow::Cow;

@@ -1,4 +1,5 @@
-//! Each part of a sample typed by hand in both byte orders, then cut at every byte and changed at every byte.
+//! Reads each part of a sample from bytes typed by hand in both byte orders, then cut and changed at every
+//! byte.
 
 use super::*;
 use crate::{Attr, Origin};

@@ -3,11 +3,11 @@
 //!
 //! The place of the feature table follows from the data section, and its slots from the bitmap in the header,
 //! so a new slot cannot be added in one step. What can be written in one step is the header: its 104 bytes
-//! lie in one sector of any disk. So all new bytes are first appended to the file, with a journal that holds
+//! are in one sector of any disk. So all new bytes are first appended to the file, with a journal that holds
 //! the new bitmap and table. Then the header is changed to point to the journal (in `event_types`, which
-//! readers ignore since perf 3.x) and to show only the features whose slots do not change. Then the table is
-//! written, and at last the header shows all features. Each step is on disk before the next begins. In
-//! between, perf sees a valid recording, for a moment with fewer features; perfx sees all features at any
+//! readers have ignored since perf 3.x) and to show only the features whose slots do not change. Then the
+//! table is written, and finally the header shows all features. Each step is on disk before the next begins.
+//! In between, perf sees a valid recording, for a moment with fewer features; perfx sees all features at any
 //! time.
 
 use std::collections::BTreeMap;
@@ -71,7 +71,7 @@ struct Before {
     table: Vec<u8>,
 }
 
-/// Takes all steps, or undoes them. If undoing fails, the error says in which state the file is.
+/// Carries out all steps, or undoes them. If undoing fails, the error says in which state the file is.
 fn carry_out(file: &impl Target, steps: &[(u64, Vec<u8>); 4], before: &Before) -> Result<()> {
     for (number, (offset, bytes)) in steps.iter().enumerate() {
         let Err(error) = file.write(bytes, *offset) else { continue };

@@ -5,7 +5,7 @@ use crate::header::{Features, Magic};
 use crate::record::event_update::EVENT_UPDATE_NAME;
 use crate::{Endian, Error, Event, Feature, HEADER_SIZE, RECORD_SIZE_MAX, RecordType, Result};
 
-/// Features about offsets in a file or the form of a directory; pipe data has neither.
+/// Features that describe offsets in a file or the form of a directory; pipe data has neither.
 const FILE_ONLY: [Feature; 2] = [Feature::AUXTRACE, Feature::DIR_FORMAT];
 
 /// Largest feature section in a HEADER_FEATURE record, bytes.
@@ -40,7 +40,7 @@ pub fn pipe_front(events: &[Event], features: &Features, endian: Endian) -> Resu
         if FILE_ONLY.contains(&feature) || feature == Feature::TRACING_DATA || feature == Feature::BUILD_ID {
             continue;
         }
-        // Without content it would look like the mark at the end of the features, and perf 6 fails at it.
+        // Without content it would look like the mark at the end of the features, where perf 6 fails.
         if section.is_empty() && !Feature::FLAGS.contains(&feature) {
             unsaid.push((feature, "it is empty".to_owned()));
             continue;

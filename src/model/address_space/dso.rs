@@ -1,4 +1,4 @@
-//! What a MMAP record maps, and into which address space.
+//! Describes what an MMAP record maps, and into which address space.
 
 use perfx_format::decode::{MmapBuildId, mmap_build_id};
 use perfx_format::{Inode, Layouts, Mmap, Record};
@@ -80,11 +80,11 @@ pub enum Identity {
         /// Inode generation.
         generation: u64,
     },
-    /// Build-id of an MMAP2: 20 bytes, of which the first `len` count.
+    /// Build-id of an MMAP2: the first `len` of 20 bytes.
     BuildId {
         /// The id, padded with zeros.
         id: [u8; 20],
-        /// 1 to 20.
+        /// The length, 1 to 20.
         len: u8,
     },
     /// A `[vdso]` without other identity, mapped below 4 GiB: only 32-bit processes have it there.
@@ -106,7 +106,7 @@ impl Identity {
 pub struct Dso {
     /// The machine that mapped it.
     pub machine: Machine,
-    /// It is mapped into a kernel.
+    /// True if it is mapped into a kernel.
     pub kernel: bool,
     /// The name in the MMAP record.
     pub name: Box<[u8]>,
@@ -115,7 +115,7 @@ pub struct Dso {
 }
 
 impl Dso {
-    /// True if its mappings carry its build-id.
+    /// True if its mappings contain its build-id.
     pub fn tells_id(&self) -> bool {
         matches!(self.identity, Identity::BuildId { .. })
     }
@@ -124,7 +124,7 @@ impl Dso {
 /// An MMAP or MMAP2 record.
 #[derive(Clone, Copy, Debug)]
 pub struct Mapping<'a> {
-    /// Process, or [`KERNEL`].
+    /// The process, or [`KERNEL`].
     pub pid: u32,
     /// Start address.
     pub start: u64,

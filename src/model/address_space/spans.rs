@@ -60,7 +60,7 @@ impl AddressSpaces {
         maps.sort_unstable_by_key(|(key, map)| (*key, map.time, map.hit.mapping));
         let order = |begin: &Begin| (begin.key, begin.time, begin.mapping);
         begins.sort_by_key(order);
-        // A space that maps something before its first fork or exec existed before.
+        // A space with a mapping before its first fork or exec existed before that.
         let earlier: Vec<Begin> = maps
             .chunk_by(|(one, _), (other, _)| one == other)
             .filter_map(|maps| maps.first())
