@@ -1,6 +1,6 @@
 //! `build-ids` adds the build-ids of the DSOs that samples hit (or of all DSOs): a HEADER_BUILD_ID record
-//! before the first sample that hits, and an entry in feature BUILD_ID. Existing records are neither changed
-//! nor lost.
+//! before the first sample that hits the DSO, and an entry in feature BUILD_ID. Existing records are neither
+//! changed nor lost.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -40,10 +40,10 @@ pub struct BuildIdsOptions {
 /// The options on the command line.
 #[derive(Args, Clone, Debug)]
 pub struct BuildIdsArgs {
-    /// Of all mapped DSOs, not only of those that samples hit
+    /// Add the build-ids of all mapped DSOs, not only of those that samples hit
     #[arg(long)]
     all: bool,
-    /// Only into feature BUILD_ID; records stay as they are, unless they contradict --known-build-ids
+    /// Change only feature BUILD_ID; records stay as they are, unless they contradict --known-build-ids
     #[arg(long)]
     feature_only: bool,
     #[command(flatten)]
@@ -108,7 +108,7 @@ struct Found {
     record_count: u64,
     /// DSOs with a HEADER_BUILD_ID record in the input: machine and name, and the first such record.
     told: HashMap<(i32, Box<[u8]>), Origin>,
-    /// Those records, as entries of a section, until `ids` is created.
+    /// These records, as entries of a BUILD_ID section, until `ids` is created.
     heard: Vec<u8>,
     /// The ids in MMAP2 records.
     mapped: MappedIds,
@@ -158,7 +158,7 @@ impl Found {
         }
     }
 
-    /// Ends the surveys: from here on ids can be found.
+    /// Ends the surveys; from now on, ids can be found.
     fn start(&mut self, mut ids: Ids, endian: Endian) {
         Entries::new(&std::mem::take(&mut self.heard), endian).for_each(|entry| ids.learn(&entry));
         self.ids = Some(ids);

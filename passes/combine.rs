@@ -39,7 +39,7 @@ use perfx_format::read::sort::PreparedBatch;
 use spec::InputSpec;
 use unite::{JoinSource, Union, clocks, one_kernel, unite_features};
 
-/// The pass: `join` with other inputs, `sort` without; with a step, what needs the records in the order of time.
+/// The pass: `join` if there are other inputs, else `sort`, or a step that needs the records in time order.
 #[derive(Debug)]
 pub struct Combine {
     name: &'static str,
@@ -59,15 +59,16 @@ impl Combine {
     }
 }
 
-/// What records go through in the order of time, on their way out.
+/// A step that all records go through in time order before they are written.
 pub(crate) trait Step: Send + std::fmt::Debug + 'static {
-    /// All is known but the records. False: there is nothing to do, and the recording stays as it is.
+    /// Called when everything except the records is known. Returns false if there is nothing to do, and the
+    /// recording stays as it is.
     fn begin(&mut self, session: &mut Begin<'_>) -> Result<bool>;
 
-    /// One record: keep, replace or drop it. True: a sample of this record's time was written.
+    /// Keeps, replaces or drops a record. Returns true if it wrote a sample with this record's time.
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<bool>;
 
-    /// All records have gone by.
+    /// Called after the last record.
     fn finish(&mut self, report: &mut Report);
 }
 
@@ -375,7 +376,7 @@ const STATE: Kinds = Kinds::of(&[
     RecordType::BPF_METADATA,
 ]);
 
-/// Kinds of which perf uses the first record and reports an error for others.
+/// Kinds that should occur once: perf uses the first record, and reports an error for others.
 const ONCE: [RecordType; 2] = [RecordType::THREAD_MAP, RecordType::CPU_MAP];
 
 /// The pid whose state a record changes; `u32::MAX` for the kernel or when unstated.
@@ -452,7 +453,8 @@ impl There {
 }
 
 impl Deduplicator {
-    /// The record says nothing new. `shares_time`: another input has a record of the same time.
+    /// True if the record says nothing new. `shares_time` is true if another input has a record of the same
+    /// time.
     fn repeats(
         &mut self,
         record: &Record<'_>,

@@ -49,7 +49,7 @@ const HOLDS_MAX: usize = 1 << 20;
 const FIRST_FRAME: usize = 128 << 10;
 
 /// The contents of a piece of a continuous stream, bytes: it must fit in a record even if zstd saves nothing,
-/// because it cannot be undone.
+/// because a piece cannot be compressed again.
 const SOLID_PIECE: usize = 64_512;
 
 /// `mmap_len` must be a multiple of this, or perf 7 refuses the file.
@@ -364,7 +364,7 @@ impl Pass for Compress {
 
 impl Rewrite for Compress {
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
-        // Of a size that perfx could not write either if zstd does not make it smaller.
+        // Larger records are not compressed: if zstd did not make one smaller, perfx could not write it.
         if !self.stays_in_clear(&record, out.layouts()) && record.bytes().len() <= RECORD_SIZE_MAX {
             self.run.bytes.extend_from_slice(record.bytes());
             self.run.ends.push(self.run.bytes.len());

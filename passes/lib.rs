@@ -1,4 +1,4 @@
-//! The transformations of perfx, one file each, and their registry, one line each.
+//! Has the transformations of perfx in one file each, and their registry with one line for each.
 
 mod build_ids;
 mod combine;

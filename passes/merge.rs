@@ -1,5 +1,5 @@
-//! `merge` merges the records of guests into the recording of their host: each at its time, under ids of its
-//! machine and VCPU. The host's records do not change.
+//! `merge` merges the records of guests into the recording of their host: each at its time, with ids that
+//! identify its machine and VCPU. The host's records do not change.
 //!
 //! Survey 1 finds the VCPU threads ([`machines`]), which is enough to open the guests and find the processes
 //! that may run them ([`placed`]). Survey 2 finds when their VCPUs ran ([`switches`]), and from that how

@@ -17,7 +17,7 @@ use crate::support::tracepoints::{Role, Tracepoints};
 /// The pass and its options.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct OffCpu {
-    /// Leave out tasks that were preempted: only those that slept or waited
+    /// Leave out tasks that were preempted, and keep those that slept or waited
     #[arg(long)]
     pub blocked: bool,
 }
@@ -60,8 +60,8 @@ struct Switch;
 const NEXT_PID: usize = 0;
 const PREV_STATE: usize = 1;
 
-/// The bits of `prev_state` that are set if a task waits. A task with none of them could run on; the next
-/// higher bit is set if it was preempted.
+/// The bits of `prev_state` that are set if a task waits. A task with none of them could continue to run; the
+/// next higher bit is set if it was preempted.
 const WAITS: u64 = 0xff;
 
 /// The bits of `prev_state` that are set if a task has ended (X and Z) and so never runs again.
@@ -85,7 +85,7 @@ struct MeasureAway {
     switched_out: SwitchedOut,
     measured: u64,
     preempted: u64,
-    /// How often a task left its CPU for the second time without a return in between.
+    /// How often a task left its CPU twice without a return in between.
     again: u64,
 }
 

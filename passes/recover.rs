@@ -55,7 +55,7 @@ struct Proof {
     cpu: Option<u32>,
     /// Records with oddities, and the number of records for each code of `perfx doctor`.
     odd: u64,
-    /// Those of kinds that no perf has.
+    /// The number of records of kinds that no perf has.
     impossible: u64,
     odd_codes: BTreeMap<&'static str, u64>,
 }

@@ -99,9 +99,9 @@ struct ChangeTimes {
     change: ClockChange,
     /// The number of records before the first sample.
     early: u64,
-    /// The last time before and after.
+    /// The time of the last record, before and after the change.
     last: Option<(u64, u64)>,
-    /// Records whose time is now that of the record before them, and was not.
+    /// The number of records that now have the same time as the record before them, but did not before.
     collapsed: u64,
 }
 
@@ -206,7 +206,7 @@ impl ChangeTimes {
 }
 
 impl ChangeTimes {
-    /// Counts what can no longer be told apart.
+    /// Counts records whose times can no longer be distinguished.
     fn count(&mut self, time: u64) {
         let early = self.change.is_too_early(time);
         self.early += u64::from(early);

@@ -1,4 +1,4 @@
-//! The inputs' ID_INDEX records, and new entries for ids without one, made as `reindex-ids` makes them.
+//! Collects the inputs' ID_INDEX records, and makes new entries for ids without one, as `reindex-ids` does.
 
 use std::collections::{HashMap, HashSet};
 

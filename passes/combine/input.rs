@@ -54,7 +54,7 @@ pub(super) struct InputFacts {
     /// AUXTRACE_INFO, and whether there is AUX data.
     pub(super) aux_info: Option<Box<[u8]>>,
     pub(super) has_aux: bool,
-    /// It holds counts of perf stat.
+    /// True if it holds counts of perf stat.
     pub(super) has_stat: bool,
     /// The address and the name of the kernel's mapping.
     pub(super) kernel: Option<(u64, Box<[u8]>)>,

@@ -1,4 +1,4 @@
-//! Tells whether a sample stays.
+//! Decides which samples are kept.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::support::ids::dso_name;
 /// A thread's cache for address lookups; only with `--dso`.
 pub(super) type Lookups = Option<Lookup>;
 
-/// Decides whether a sample is kept.
+/// The state for deciding whether a sample is kept.
 #[derive(Debug)]
 pub(super) struct Chooser {
     pub(super) options: Arc<FilterOptions>,

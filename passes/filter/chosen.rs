@@ -1,4 +1,4 @@
-//! Which samples stay, and what they need.
+//! Records which samples are kept, and what they need.
 
 use std::collections::{HashMap, HashSet};
 
@@ -73,7 +73,7 @@ impl ChosenSamples {
         self.add(Place::of_record(record).map(|place| (place, place)), Some((time, time)));
     }
 
-    /// Goes to another batch, or to none.
+    /// Continues with another batch, or with none.
     pub(super) fn turn_to(&mut self, batch: Option<Place>) {
         let count = self.samples - std::mem::replace(&mut self.before, self.samples);
         let ended = std::mem::replace(&mut self.batch, batch);

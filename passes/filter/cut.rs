@@ -1,4 +1,4 @@
-//! Writes what stays: the samples that were chosen, and the records that readers need for them.
+//! Writes what is kept: the chosen samples, and the records that readers need for them.
 
 use std::collections::HashSet;
 use std::sync::Arc;

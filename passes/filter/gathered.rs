@@ -1,4 +1,5 @@
-//! What the first survey of a recording finds: tasks, names, times, and how many samples each batch has.
+//! Collects the results of the first survey of a recording: tasks, names, times, and the number of samples in
+//! each batch.
 
 use std::collections::{BTreeMap, HashMap};
 

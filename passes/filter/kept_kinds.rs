@@ -1,5 +1,5 @@
-//! Which kinds of records `filter` selects like samples, and which it keeps because they describe a process or all
-//! of them.
+//! Lists the kinds of records that `filter` selects like samples, and those that it keeps because they
+//! describe one or all processes.
 
 use perfx_format::RecordType;
 

@@ -1,4 +1,4 @@
-//! Tells to which part of a split recording a record belongs.
+//! Determines to which part of a split recording a record belongs.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;

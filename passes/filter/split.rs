@@ -1,9 +1,9 @@
 //! Splits a recording into parts: every sample, and every other event record, is in exactly one of them. Each
 //! part has what readers need for its samples, and joining the parts gives the whole recording.
 //!
-//! A part is a `filter` whose two surveys all parts share. It needs what `filter` decides it needs; in
-//! addition, a mapping, name or fork that no part would need goes into the part of its time or process, so
-//! that nothing is lost.
+//! A part is made by a `filter` whose two surveys are shared by all parts. It has what `filter` keeps for its
+//! samples; in addition, a mapping, name or fork that no part would need goes into the part of its time or
+//! process, so that nothing is lost.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -88,7 +88,7 @@ pub struct Part {
     pub times: Option<(u64, u64)>,
 }
 
-/// What identifies a part.
+/// The name that identifies a part.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PartName {
     /// Its number.

@@ -11,7 +11,7 @@ use perfx_pipeline::{Context as _, Result, bail, ensure, seconds};
 pub(super) enum Window {
     /// Between two points; an open end is the recording's own.
     Between(Option<Point>, Option<Point>),
-    /// From one share of the recording to another, in units of which [`WHOLE`] is 100 %.
+    /// From one share of the recording to another; [`WHOLE`] is 100 %.
     Share(u64, u64),
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Interval {
 }
 
 impl Window {
-    /// Parses windows: `START,STOP`, either of which may be left out; `10%`, `10%-20%`, `10%/2` and
+    /// Parses windows: `START,STOP`, where either end may be left out; `10%`, `10%-20%`, `10%/2` and
     /// comma-separated lists of these; or several windows separated by spaces. A point is
     /// `SECONDS[.FRACTION]`, `+DURATION` (after the first sample; `ns`, `us`, `ms`, `s`, `m`, or seconds
     /// without a unit) or an RFC 3339 time.
@@ -232,7 +232,7 @@ impl Windows {
         intervals.get(next).is_some_and(|interval| interval.start <= last)
     }
 
-    /// No time from here on is selected.
+    /// The time from which on no time is selected.
     pub(super) fn end(&self) -> u64 {
         self.intervals().last().map_or(0, |interval| interval.stop)
     }

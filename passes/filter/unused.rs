@@ -11,7 +11,7 @@ use perfx_pipeline::{Level, Session, counted};
 
 use crate::support::used_events::{UsedEvents, leave_out_events};
 
-/// What records other than samples refer to.
+/// The events and files to which records other than samples refer.
 #[derive(Debug, Default)]
 pub(super) struct Unused {
     /// Events with such records.

@@ -54,7 +54,8 @@ impl Places {
         {
             match open(&place, (!is_named).then_some(mapped)) {
                 Ok(bytes) => return Ok((bytes, place)),
-                // A file that exists but can't be used is a better reason than one that does not exist.
+                // The reason why an existing file can't be used is more helpful than that another file does
+                // not exist.
                 Err(Refused { there, what }) if there || why.is_none() => {
                     why = Some(format!("{}: {what}", place.display()));
                 }

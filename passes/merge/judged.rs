@@ -1,5 +1,5 @@
-//! Counts how many of a guest's records fall into times when the host ran their VCPU: nearly all, in every
-//! part, if the offset is right.
+//! Counts how many of a guest's records are at times when the host ran their VCPU. If the offset is right,
+//! nearly all are, in every part.
 
 /// A guest's time is divided into this many parts of equal length, each judged separately.
 pub(crate) const PARTS: usize = 32;

@@ -20,7 +20,7 @@ use crate::support::text::list;
 pub(crate) struct Opened {
     pub(crate) spec: GuestSpec,
     pub(crate) guest: Guest,
-    /// At least one.
+    /// The candidates, at least one.
     pub(crate) processes: Vec<Process>,
 }
 

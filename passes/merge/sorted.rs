@@ -1,4 +1,4 @@
-//! Sorts a guest's records by the host's time; the survey knows how many must wait.
+//! Sorts a guest's records by the host's time; the survey shows how many must wait.
 
 use std::collections::{VecDeque, vec_deque};
 use std::sync::Arc;

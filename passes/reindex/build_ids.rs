@@ -80,7 +80,7 @@ impl RecordSurvey {
         let there = section.as_deref().unwrap_or_default();
         let mut there: HashSet<_> = BuildIds::new(there, endian).map(|entry| key(&entry)).collect();
         if session.input == Form::Pipe {
-            // In pipe data those records are the feature.
+            // In pipe data, HEADER_BUILD_ID records take the place of the feature.
             there.extend(self.told.iter().cloned());
         }
         let lacking = self.entries.iter().filter(|bytes| {

@@ -313,7 +313,7 @@ impl MappedIds {
         }
     }
 
-    /// Absorbs the moments of a later batch.
+    /// Adds the ids of a later batch.
     pub(crate) fn join(&mut self, later: MappedIds) {
         self.dsos.extend(later.dsos);
     }

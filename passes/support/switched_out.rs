@@ -1,4 +1,4 @@
-//! Holds the last sched_switch sample of each task that left its CPU, in bounded memory for any number of
+//! Keeps the last sched_switch sample of each task that left its CPU, in bounded memory for any number of
 //! tasks.
 
 use std::collections::{BTreeMap, HashMap};
@@ -34,7 +34,7 @@ struct Held {
 }
 
 impl SwitchedOut {
-    /// Holds the sample of a task that leaves its CPU. Returns true if it replaces an earlier sample of the
+    /// Keeps the sample of a task that leaves its CPU. Returns true if it replaces an earlier sample of the
     /// task.
     pub(crate) fn insert(&mut self, tid: u32, sample: &Record<'_>, layouts: &Layouts) -> bool {
         // Tid 0 is that of the idle task of every CPU.

@@ -1,4 +1,4 @@
-//! Which events something belongs to, and a recording without those that nothing does: header, features and
+//! Finds the events to which records belong, and removes all others from the header, the features and
 //! ID_INDEX.
 
 use std::collections::{BTreeSet, HashSet};
@@ -11,16 +11,17 @@ use perfx_format::record::ids::ids_named;
 use perfx_format::{Endian, Event, Feature, Layout, Layouts, Record, RecordType};
 use perfx_pipeline::{Emit, Result, Session};
 
-/// Events to which something happened.
+/// The events to which records belong.
 #[derive(Debug, Default)]
 pub(crate) struct UsedEvents {
     events: BTreeSet<usize>,
-    /// Records have id 0, which is nobody's: perf's own have it, and perf reads them by the first event.
+    /// True if records have id 0, which belongs to no event: perf synthesises such records, and reads them
+    /// with the layout of the first event.
     nobodys: bool,
 }
 
 impl UsedEvents {
-    /// A record that is not a sample.
+    /// Takes in a record that is not a sample.
     pub(crate) fn look_at(&mut self, record: &Record<'_>, layouts: &Layouts) {
         let id = layouts.layout_of(record).and_then(|layout| layout.id(record));
         if record.kind().is_kernel() && id == Some(0) {
@@ -33,7 +34,7 @@ impl UsedEvents {
         }
     }
 
-    /// These stay whatever happens to them.
+    /// Adds events that stay in any case.
     pub(crate) fn add(&mut self, events: impl IntoIterator<Item = usize>) {
         self.events.extend(events);
     }
@@ -43,19 +44,19 @@ impl UsedEvents {
         self.nobodys |= later.nobodys;
     }
 
-    /// Ids of events that can go, of which none has samples. One event stays, whatever happens: without any a
-    /// recording can't be read.
+    /// The ids of events that can be removed: those without samples or other records. One event always stays,
+    /// because a recording without events can't be read.
     pub(crate) fn gone(&self, events: &[Event], samples: &[u64]) -> HashSet<u64> {
         let named = |index: usize| self.events.contains(&index) || samples.get(index).is_some_and(|&n| n > 0);
         let numbered = || events.iter().enumerate();
-        // The event that would be the first must read them alike.
+        // The event that would become the first must have the same layout.
         let end = |event: &Event| Layout::new(event.attr()).trailer;
         let next = events.iter().enumerate().find(|(index, _)| named(*index)).map(|(_, event)| end(event));
         let ends_differ = next.is_some_and(|next| events.first().is_some_and(|first| end(first) != next));
         let used = |index: &usize| named(*index) || *index == 0 && self.nobodys && ends_differ;
         let none = !numbered().any(|(index, _)| used(&index));
         let gone = numbered().filter(|(index, _)| !(used(index) || none && *index == 0));
-        // Id 0 means the first event, and must not come to mean another.
+        // Id 0 means the first event, and must not mean another one afterwards.
         let ids = |(index, event): (usize, &Event)| {
             let first = (index == 0 && !event.ids.is_empty()).then_some(0);
             event.ids.iter().copied().chain(first).collect::<Vec<_>>()
@@ -64,7 +65,7 @@ impl UsedEvents {
     }
 }
 
-/// Events whose ids are all `gone` leave the header and the features; returns how many.
+/// Removes events whose ids are all in `gone` from the header and the features; returns their number.
 pub(crate) fn leave_out_events(session: &mut Session, gone: &HashSet<u64>) -> u64 {
     let stays: Vec<bool> = session
         .events
@@ -81,7 +82,7 @@ pub(crate) fn leave_out_events(session: &mut Session, gone: &HashSet<u64>) -> u6
     left_out
 }
 
-/// Changes the attrs of all events, in EVENT_DESC, too. They keep their size.
+/// Changes the attrs of all events, also in EVENT_DESC. Attrs keep their size.
 pub(crate) fn change_attrs(session: &mut Session, change: impl Fn(&mut [u8], Endian)) {
     let endian = session.endian;
     session.events =
@@ -100,7 +101,7 @@ pub(crate) fn change_attrs(session: &mut Session, change: impl Fn(&mut [u8], End
     }
 }
 
-/// EVENT_DESC and GROUP_DESC count events by their place among the attrs.
+/// Removes events from EVENT_DESC and GROUP_DESC, which refer to events by their position among the attrs.
 fn leave_out_of_features(session: &mut Session, stays: &[bool]) {
     let endian = session.endian;
     if let Some(section) = session.feature(Feature::EVENT_DESC).cloned()
@@ -131,7 +132,7 @@ fn leave_out_of_features(session: &mut Session, stays: &[bool]) {
     }
 }
 
-/// An ID_INDEX record without the entries of events that are gone.
+/// The ID_INDEX record without the entries of removed events.
 pub(crate) fn shorten_id_index(record: &Record<'_>, gone: &HashSet<u64>, out: &mut Emit<'_>) -> Result<()> {
     let Some(index) = IdIndex::of(record) else { return out.keep(*record) };
     let kept: Vec<IdEntry> = index.entries().filter(|entry| !gone.contains(&entry.id)).collect();

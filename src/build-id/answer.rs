@@ -1,5 +1,4 @@
-//! The result of a search: a build-id and its source, or every place that was tried and the reason why it had
-//! none.
+//! The result of a search: a build-id and its source, or every place that was tried and why it had none.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -17,9 +16,9 @@ pub enum Answer {
         source: Source,
         /// The file or folder that was read; for the known list, the name that was looked up.
         place: PathBuf,
-        /// Whether something confirms the place: the user's own choice, the recorded inode number, or a
-        /// running kernel of the recorded release. Without that (and a vdso can never be confirmed, because a
-        /// kernel may have several), the id is right only if the place has not changed since the recording.
+        /// True if something confirms the place: the user's own choice, the recorded inode number, or a
+        /// running kernel of the recorded release. A vdso is never confirmed, because a kernel may have
+        /// several. Otherwise, the id is right only if the place has not changed since the recording.
         checked: bool,
     },
     /// No build-id.
@@ -104,11 +103,11 @@ pub enum Reason {
         /// The file or folder.
         place: PathBuf,
     },
-    /// There are several, and nothing tells which is the right one.
+    /// There are several, and nothing shows which one is right.
     Several {
         /// The folder that has them.
         place: PathBuf,
-        /// All of them, in ascending order.
+        /// All build-ids found, in ascending order.
         ids: Vec<BuildId>,
     },
     /// A root holds no kernel, or no such module, of the recorded release.
@@ -125,7 +124,7 @@ pub enum Reason {
         /// The recorded one.
         recorded: String,
     },
-    /// No vdso is mapped in this program.
+    /// This program has no vdso mapped.
     NoVdso,
     /// The vdso belongs to processes of a different word size than this program's.
     OtherWordSize,

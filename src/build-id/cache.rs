@@ -1,4 +1,4 @@
-//! Finds the build-ids under which perf's build-id cache holds a path.
+//! Finds the build-ids that perf's build-id cache has for a path.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -18,18 +18,19 @@ use object::{Endian, Endianness, ReadCache, ReadRef};
 use crate::BuildId;
 
 /// The most that is read of one ELF file. A section table of a million entries fits. A damaged or hostile
-/// file that claims more, or whose segments all point at the same gigabyte, is an error instead of swapping.
+/// file that claims more, or whose segments all point at the same gigabyte, is an error and does not fill the
+/// memory.
 const MOST_READ: u64 = 64 << 20;
 
 /// Why a file's build-id could not be read.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// The system refused.
+    /// The file could not be opened or read.
     Io(io::Error),
     /// Neither a regular file nor a link to one. It is not opened, because that could block for ever.
     NotRegular(&'static str),
-    /// Compressed, which this package does not support. The name of the method.
+    /// The file is compressed, which this package does not support; holds the name of the method.
     Compressed(&'static str),
     /// Not an ELF file.
     NotElf,
@@ -205,7 +206,7 @@ fn pass_by<T>(first: &mut Option<String>, error: impl ToString) -> &'static [T] 
 /// A build-id is a note of type 3 with the name `GNU` (`NT_GNU_BUILD_ID` in elf.h). The search ends where the
 /// bytes end, or at a note that is longer than the rest.
 //
-// elf(5) has notes padded to 4 bytes, but GNU property notes are padded to 8, and linkers have put both sorts
+// elf(5) has notes padded to 4 bytes, but GNU property notes are padded to 8, and linkers have put both kinds
 // into one segment and declared 8. So the declaration is ignored: first one padding is tried, then the other.
 pub fn from_notes(notes: &[u8], endian: Endianness) -> Option<BuildId> {
     padded_notes(notes, endian, 4).or_else(|| padded_notes(notes, endian, 8))
@@ -236,8 +237,8 @@ fn padded_notes(mut notes: &[u8], endian: Endianness, padding: usize) -> Option<
 
 /// Data that refuses reads once a total number of bytes has been read.
 ///
-/// A limit on the single read would not suffice: a file can request the same large range, or ever new ones,
-/// 65535 times.
+/// A limit on the single read would not suffice: a file can request the same large range, or a new one each
+/// time, 65535 times.
 #[derive(Clone, Copy, Debug)]
 pub struct Metered<'a, R> {
     data: R,

@@ -1,4 +1,4 @@
-//! Finds the build-id of a recorded object in the first place that has it, or reports what every place said.
+//! Finds the build-id of a recorded object in the first place that has it, or reports why no place has it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt;
@@ -312,7 +312,7 @@ fn judge((place, id): Looked, checked: bool) -> Result<Hit, Reason> {
     }
 }
 
-/// [`root::resolve`], with the error as a reason.
+/// Calls [`root::resolve`] and converts its error to a reason.
 fn inside(root: &Path, path: &Path) -> Result<PathBuf, Reason> {
     root::resolve(root, path).map_err(|error| Reason::Unreadable {
         place: root.join(path.strip_prefix("/").unwrap_or(path)),
@@ -321,7 +321,7 @@ fn inside(root: &Path, path: &Path) -> Result<PathBuf, Reason> {
 }
 
 fn cached(cache: &Path, name: &Path) -> Result<Hit, Reason> {
-    // Resolved as in a root, so that a recorded name with `..` cannot make any folder of the machine a cache.
+    // Resolved as in a root, so that a recorded name with `..` cannot lead to a folder outside the cache.
     let folder = inside(cache, name)?;
     match cache::entries(&folder) {
         Ok(entries) => only(&folder, entries).unwrap_or(Err(Reason::NoId { place: folder })),

@@ -1,5 +1,5 @@
-//! Finds the build-id, 1 to 20 bytes, of a path, the kernel, a module or the vdso, or the reasons why there
-//! is none.
+//! Finds the build-id, 1 to 20 bytes, of a path, the kernel, a module or the vdso, or reports why there is
+//! none.
 //!
 //! A *build-id* is the linker's fingerprint of a program (`ld --build-id`, see ld(1)); it identifies the
 //! build that a sample belongs to long after the file at that path has changed. [`Finder`] searches the

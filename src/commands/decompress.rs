@@ -19,7 +19,7 @@ use crate::term::units::size;
 /// Decompress a recording
 ///
 /// `perf record -z --switch-output` writes one zstd stream across all of its files, so perf can read
-/// only the first. Give --chain all of them, oldest first, and each becomes readable.
+/// only the first. --chain takes all of them, oldest first, and makes each one readable.
 ///
 /// Examples:
 ///   perfx decompress z.data -o plain.data

@@ -1,4 +1,4 @@
-//! `perfx inject` adds what perf inject adds, to any recording, and takes its options.
+//! `perfx inject` adds what perf inject adds, in any recording, with the same options.
 
 mod itrace;
 
@@ -19,7 +19,7 @@ use crate::args::{Usage, usage};
 use crate::io::source::Source;
 use crate::io::target::WriteArgs;
 
-/// Options that only perf inject has, and why.
+/// Options that only perf inject has, and why perfx refuses them.
 pub(crate) const PERF_ONLY: [(&str, &str); 3] = [
     ("--aslr", NOT_YET),
     ("--convert-callchain", NOT_YET),
@@ -33,22 +33,21 @@ const NOT_YET: &str = "perfx inject does not do that";
 
 /// Add build-ids and more to a recording, as perf inject does
 ///
-/// Build-ids are searched in this order: --known-build-ids, the recording, the file itself (if its
+/// Build-ids are looked up in this order: --known-build-ids, the recording, the file itself (if its
 /// inode is still the recorded one), --root, --buildid-dir, and the running kernel (if it is the
 /// recorded one).
 ///
 /// Samples with user stacks or AUX data may hit more DSOs than their addresses show. -b then adds all
 /// DSOs of their processes (AUX data: of the whole recording), and -B keeps all of their mappings.
 ///
-/// With -j, images go into a folder beside the output, and the recording names them there: keep
-/// both. Record with `perf record -k 1`; without it, -j works as long as no code takes the place of
-/// other code.
+/// With -j, images go into a folder beside the output. Do not move it: the recording contains its
+/// path. Record with `perf record -k 1`; without it, code that was loaded over older code is an error.
 ///
 /// -s is for recordings of sched:sched_stat_*, sched:sched_switch and sched:sched_process_exit with -g.
 /// perfx off-cpu needs sched:sched_switch alone.
 ///
-/// Without an option that says what to inject, the recording is copied unchanged, as by perf
-/// inject. A link to perfx called perf-inject takes the options of perf inject, and keeps an existing
+/// Without an option that says what to inject, the recording is copied unchanged, as perf inject
+/// does. A link to perfx called perf-inject accepts the options of perf inject, and keeps an existing
 /// output as FILE.old, as perf does.
 ///
 /// Examples:
@@ -72,7 +71,7 @@ pub(crate) struct Inject {
     /// Put build-ids into all MMAP2 records
     #[arg(long)]
     mmap2_buildid_all: bool,
-    /// Name the code of JIT compilers: turn the jitdumps that processes mapped into ELF images
+    /// Name the code of JIT compilers: convert the jitdumps of processes to ELF images
     #[arg(short = 'j', long)]
     jit: bool,
     /// Write the images into this folder [default: the output's path with .jit]
@@ -87,10 +86,10 @@ pub(crate) struct Inject {
     /// Merge sched_stat_* samples with the sched_switch samples before them: where tasks slept, and how long
     #[arg(short = 's', long)]
     sched_stat: bool,
-    /// Decode AUX data: perf must do that, and the message says with which command
+    /// Decode AUX data: only perf can do that, and the error shows the perf command for it
     #[arg(long, value_name = "OPTS", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     itrace: Option<String>,
-    /// Leave out the recorded events of what perf inject --itrace has written, as perfx strip --recorded does
+    /// From the output of perf inject --itrace, leave out the recorded events, as perfx strip --recorded does
     #[arg(long)]
     strip: bool,
     #[command(flatten)]
@@ -103,7 +102,7 @@ pub(crate) struct Inject {
     guestmount: Option<PathBuf>,
     #[command(flatten)]
     idle: IdleArgs,
-    /// As perf inject: what is there where the output goes is kept as FILE.old
+    /// Keep an existing output as FILE.old, as perf inject does
     #[arg(long, hide = true)]
     like_perf: bool,
     #[command(flatten)]
@@ -112,7 +111,7 @@ pub(crate) struct Inject {
 
 const IDLE: &str = "Without effect, for scripts that run perf inject";
 
-/// Options by which perf inject finds and reads symbols, of which perfx needs none for what it does.
+/// Options with which perf inject finds and reads symbols. perfx does not need symbols, so it ignores them.
 #[derive(Args, Debug)]
 struct IdleArgs {
     /// perfx reads no kernel image
@@ -124,13 +123,13 @@ struct IdleArgs {
     /// perfx reads no symbols of the kernel
     #[arg(help_heading = IDLE, long, value_name = "FILE")]
     kallsyms: Option<PathBuf>,
-    /// perfx has one unwinder
+    /// perfx does not use perf's unwinders
     #[arg(help_heading = IDLE, long, value_name = "STYLE")]
     unwind_style: Option<String>,
 }
 
 impl IdleArgs {
-    /// Says of each option given that it changes nothing.
+    /// Reports each given option as having no effect.
     fn tell(&self, report: &mut Report) {
         let options = [
             ("--vmlinux", self.vmlinux.is_some()),
@@ -174,7 +173,7 @@ impl Inject {
             Box::new(BuildIds::new(BuildIdsOptions { all: self.buildid_all, feature_only, ids: ids.clone() }))
         };
         if self.write.in_place && !mmap2 && !merge && !self.jit && !self.sched_stat && !aux {
-            // The feature replaces such records for readers; the records would require moving the data.
+            // To readers, the feature means the same as such records, which would require moving the data.
             let passes = if build_ids { vec![pass(true)] } else { Vec::new() };
             if let Some(code) = self.write.rewrite_features_in_place(passes)? {
                 return Ok(code);
@@ -186,7 +185,7 @@ impl Inject {
         } else if self.strip {
             passes.push(Box::new(Strip::recorded()));
         }
-        // Samples that it drops hit nothing.
+        // This runs before build-ids are added, because samples that it drops hit nothing.
         if self.sched_stat {
             passes.push(Box::new(sched_stat()));
         }
@@ -196,7 +195,8 @@ impl Inject {
                 .map_err(usage)?;
             passes.push(Box::new(Jit::new(options)));
         }
-        // This runs before unused mappings are dropped, because a record of theirs may precede one.
+        // This runs before unused mappings are dropped, because a build-id record may be inserted before an
+        // unused mapping.
         if build_ids {
             passes.push(pass(false));
         }

@@ -49,7 +49,7 @@ pub(crate) struct Join {
     mix: bool,
 }
 
-/// The inputs in the order given, with -i and without.
+/// The inputs in the order of the command line, both with and without -i.
 #[derive(Debug)]
 struct InOrder(Vec<PathBuf>);
 
@@ -80,7 +80,7 @@ impl FromArgMatches for InOrder {
     }
 }
 
-/// An input with its options.
+/// An input and its options.
 struct Input {
     source: Source,
     offset: Option<i64>,

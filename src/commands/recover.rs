@@ -14,8 +14,8 @@ use crate::io::target::WriteArgs;
 
 /// Recover what can be read of a recording that was cut short or damaged
 ///
-/// Reads records as far as possible. After something else, such as a hole, reading continues where
-/// several consecutive records show that there are more. Odd but complete records are kept. What
+/// Reads records as far as possible. After bytes that are not records, such as a hole, reading
+/// continues at the next run of consecutive records. Odd but complete records are kept. What
 /// perf record writes only at its end is rebuilt from the records: event names, the times of the
 /// first and last sample, build-ids, the index of AUX data. The output is not compressed. A recording
 /// without damage is copied unchanged, with exit code 0; otherwise the exit code is 3, and everything
@@ -81,7 +81,7 @@ fn has_impossible_kinds(batch: &Batch) -> bool {
     false
 }
 
-/// True if every record can be read whose contents a file has in its header.
+/// True if every record whose contents a file has in its header can be read.
 fn has_readable_headers(batch: &Batch) -> bool {
     let headers = Kinds::of(&HeaderRecord::KINDS);
     let mut walker = batch.walk();

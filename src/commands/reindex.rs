@@ -11,7 +11,7 @@ use crate::io::target::WriteArgs;
 ///
 /// Without an option, rebuilds all indexes that are wrong. Correct ones stay the same, byte for byte.
 /// An index that is missing by design (SAMPLE_TIME in pipe data, BUILD_ID with --buildid-mmap) is
-/// only made if its option is given.
+/// made only if its option is given.
 ///
 /// Examples:
 ///   perfx reindex perf.data -o reindexed.data
@@ -20,7 +20,7 @@ use crate::io::target::WriteArgs;
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Reindex {
-    /// Rebuild ID_INDEX: drop ids of no event, add missing ids, move it before AUXTRACE_INFO
+    /// Rebuild ID_INDEX: drop ids that no event has, add missing ids, move it before AUXTRACE_INFO
     #[arg(long)]
     ids: bool,
     /// Rebuild feature AUXTRACE: list every AUXTRACE record once, in file order

@@ -1,4 +1,4 @@
-//! `perfx repair` repairs faults that `perfx doctor` names and that known programs write.
+//! `perfx repair` repairs faults that known programs write, by the codes of `perfx doctor`.
 
 use anyhow::Result;
 use clap::Args;
@@ -10,8 +10,8 @@ use crate::io::target::WriteArgs;
 /// Repair faults that programs and kernels are known to write into recordings
 ///
 /// Faults have the codes of `perfx doctor --list`. Nothing else changes. Samples whose id belongs to
-/// no event are dropped and reported. Faults inside compressed records are not repaired, which is
-/// reported. --in-place finishes an interrupted change in place.
+/// no event are dropped and reported. The contents of compressed records are not checked, and the
+/// report says so. --in-place finishes an interrupted change in place.
 ///
 /// Examples:
 ///   perfx repair perf.data -o repaired.data

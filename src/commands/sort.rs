@@ -13,7 +13,7 @@ use crate::io::target::WriteArgs;
 /// perf record writes the records of one CPU after those of another, and perf sorts them each time it
 /// reads them. This sorts them once, for other programs. A recording that is already sorted is copied
 /// byte for byte; otherwise, FINISHED_ROUND records are rewritten. Memory is bounded for any size;
-/// records that must wait long go to a temporary file (TMPDIR).
+/// records that must wait a long time go to a temporary file (TMPDIR).
 ///
 /// Examples:
 ///   perfx sort perf.data -o sorted.data

@@ -29,8 +29,8 @@ use crate::term::units::size;
 /// need, including those from earlier parts, as `perfx filter` selects them. `perfx join` puts the
 /// parts together again. Parts are uncompressed files; those of --time, --size and --samples are
 /// named PREFIX.0001.data and so on, in time order, those of --by PREFIX.PID.data or
-/// PREFIX.EVENT.data. If PREFIX is a directory or ends with /, they are written into it, named after
-/// the input; the directory is created if necessary.
+/// PREFIX.EVENT.data. If PREFIX is a directory or ends with /, the parts are written into it and
+/// named after the input; the directory is created if necessary.
 ///
 /// Examples:
 ///   perfx split --time 10s perf.data
@@ -226,12 +226,13 @@ struct Older {
 }
 
 impl Older {
-    /// Finds them. Parts have the ids, the command and the machine of the whole recording.
+    /// Finds them. Parts have the same ids, command and machine as the whole recording.
     fn find(prefix: &Path, paths: &[PathBuf], by: SplitBy, whole: &Recording) -> Result<Older> {
         let mut older = Older::default();
         let named = |number: usize| named(prefix, &format!("{number:04}"));
         if !matches!(by, SplitBy::Pid | SplitBy::Event) {
-            // Parts are numbered without gaps; after a gap, or after a different recording, come other files.
+            // Parts are numbered without gaps, so files after a gap or after a different recording are not
+            // parts.
             let rest = (paths.len() + 1..).map(named).take_while(|path| is_part(path, whole));
             older.parts.extend(rest);
         }
@@ -263,7 +264,7 @@ fn is_part(path: &Path, whole: &Recording) -> bool {
     features.into_iter().all(same) && part.events.iter().all(|event| whole.events.contains(event))
 }
 
-/// The recording for another reading, and the pass that makes a part from it.
+/// A second reader of the recording, and the pass that makes a part from it.
 type Again = (Option<Recording>, Box<dyn Pass>);
 
 /// Decompresses and spools the recording if necessary: otherwise each part would expand all of it again.

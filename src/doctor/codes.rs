@@ -1,4 +1,4 @@
-//! Every fault code in one line each: what it means, what perf does about it, and which command repairs it.
+//! Lists every fault code in one line: what it means, how perf reacts, and which command repairs it.
 
 use std::fmt;
 
@@ -24,7 +24,7 @@ pub enum Reaction {
     Refuses,
     /// Crashes, or never ends.
     Crashes,
-    /// One or the other, depending on the record.
+    /// Different reactions, depending on the record.
     Varies,
 }
 
@@ -54,7 +54,7 @@ pub struct Code {
     pub perf_61: Reaction,
     /// What perf 7.3 does; 7.2 does the same. All reactions were measured on the recordings of tests/data.
     pub perf_73: Reaction,
-    /// The command that repairs it.
+    /// The command that repairs the fault.
     pub mend: Option<&'static str>,
     /// What is wrong, in one sentence.
     pub about: &'static str,

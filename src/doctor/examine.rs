@@ -100,12 +100,12 @@ struct Patient {
     /// Feature COMPRESSED. The outer `None` means unknown: the section is damaged, or perf record was killed
     /// before it wrote it.
     compression: Option<Option<Compressed>>,
-    /// Part of the recording cannot be read as it is.
+    /// True if part of the recording cannot be read as it is.
     broken: bool,
-    /// All records can be read, and `recover` restores the recording.
+    /// True if all records can be read, and `recover` restores the recording.
     whole: bool,
     records: u64,
-    /// An event has been seen.
+    /// True if an event has been seen.
     has_event: bool,
     order: Option<Order>,
     times: Times,

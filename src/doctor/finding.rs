@@ -1,4 +1,4 @@
-//! What was found: for each code the first places, and their number.
+//! Collects what was found: for each code the first places, and their number.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -66,7 +66,7 @@ impl Findings {
         }
     }
 
-    /// Adds an oddity that decoding noted.
+    /// Adds an oddity noted during decoding.
     pub fn issue(&mut self, odd: Issue, origin: Option<Origin>, kind: Option<RecordType>) {
         self.add(odd.code, Location { origin, kind, what: odd.what });
     }
@@ -126,7 +126,7 @@ pub struct Diagnosis {
     pub verdict: Verdict,
     /// The number of records examined.
     pub records: u64,
-    /// All records can be read, although perf refuses the recording because it was not finished.
+    /// True if all records can be read, although perf refuses the recording because it was not finished.
     pub whole: bool,
     /// The file names of a directory, indexed by the number in an [`Origin`]; otherwise one name.
     pub streams: Vec<Arc<str>>,

@@ -203,8 +203,7 @@ fn agree(recording: &Recording, findings: &mut Findings) {
 }
 
 /// Checks feature SAMPLE_TIME: it holds the times of the first and the last sample, in time order or in file
-/// order, because perf record sorts only if it must. A time between the two may be right, too: if another
-/// recording was merged into this one. A time between the two may be right, too: if another
+/// order, because perf record sorts only if it must. A time between the two may be right, too, if another
 /// recording was merged into this one.
 pub(crate) fn times(recording: &Recording, times: &Times, findings: &mut Findings) {
     let section = recording.features.get(&Feature::SAMPLE_TIME);

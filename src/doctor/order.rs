@@ -52,13 +52,13 @@ pub(crate) fn sort_time(time: Option<u64>) -> Option<u64> {
     time.filter(|&time| time != 0 && time != u64::MAX)
 }
 
-/// How far perf has flushed (tools/perf/util/ordered-events.c): a FINISHED_ROUND flushes everything up to the
-/// largest time seen before the previous one.
+/// The time up to which perf has flushed (tools/perf/util/ordered-events.c): a FINISHED_ROUND flushes
+/// everything up to the largest time seen before the previous one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Order {
     /// Records older than this are late.
     let_go: u64,
-    /// The next round flushes up to here.
+    /// The time up to which the next round flushes.
     next: u64,
     newest: u64,
 }

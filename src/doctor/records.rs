@@ -19,7 +19,7 @@ pub(crate) struct Context {
     pub(crate) features: FeatureContext,
     /// The ids of feature BUILD_ID.
     pub(crate) named: NamedIds,
-    /// The recording is pipe data, in which header records are valid.
+    /// True if the recording is pipe data, in which header records are valid.
     pub(crate) pipe: bool,
     /// The most places to keep for each code.
     pub(crate) most: usize,
@@ -75,7 +75,7 @@ impl Times {
     }
 }
 
-/// What was seen in one batch.
+/// The facts seen in one batch.
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) findings: Findings,

@@ -1,4 +1,4 @@
-//! Gives an output its name in one step, complete or not at all: until then it has none, and the file it
+//! Gives an output its name in one step when it is complete. Until then it has no name, and the file that it
 //! replaces stays.
 
 use std::ffi::OsString;
@@ -36,7 +36,7 @@ pub(crate) enum Existing {
 pub(crate) struct OutputPath<'a> {
     path: &'a Path,
     existing: Existing,
-    /// The existing file is changed, so its owner and permissions stay.
+    /// True if the existing file is changed, so that its owner and permissions stay.
     changes: bool,
 }
 
@@ -46,7 +46,7 @@ impl<'a> OutputPath<'a> {
         OutputPath { path, existing, changes: false }
     }
 
-    /// The existing file is changed, not replaced: its owner and permissions stay.
+    /// Marks the existing file as changed, not replaced: its owner and permissions stay.
     pub(crate) fn changed(self) -> OutputPath<'a> {
         OutputPath { changes: true, ..self }
     }
@@ -199,7 +199,7 @@ impl<'a> OutputPath<'a> {
 /// A file without its final name.
 #[derive(Debug)]
 pub(crate) enum NewFile {
-    /// It has no name at all, so nothing remains of it however the process ends.
+    /// A file without any name, of which nothing remains however the process ends.
     Nameless(File),
     /// For file systems without nameless files (NFS), and without /proc to name them.
     Temporary(NamedTempFile),
@@ -275,8 +275,8 @@ pub(crate) fn is_empty(path: &Path) -> bool {
     }
 }
 
-/// If several perfx write to one empty file, the first one gets it: each locks it and checks that the file
-/// still has the name. An empty directory needs no lock, because rename(2) replaces no other kind.
+/// If several perfx processes write to one empty file, the first one gets it: each locks it and checks that
+/// the file still has the name. An empty directory needs no lock, because rename(2) replaces no other kind.
 fn claim_empty(path: &Path) -> io::Result<Option<File>> {
     let taken = || {
         let what = "another program has created it, so it was not overwritten; -f overwrites it";
@@ -389,8 +389,8 @@ impl Outputs {
     }
 }
 
-/// Gives files that passes have made their names: all of them, or none. One that is there already with the
-/// same content stays.
+/// Gives files that passes have made their names: all of them, or none. An existing file with the same
+/// content stays.
 pub(crate) fn put_made(made: &[Made], existing: Existing) -> Result<()> {
     let mut new = Vec::new();
     for file in made {
@@ -416,10 +416,10 @@ pub(crate) fn put_made(made: &[Made], existing: Existing) -> Result<()> {
     })
 }
 
-/// So many bytes of a file that was made are read at a time.
+/// The number of bytes of a made file that are read at a time.
 const BLOCK: usize = 1 << 16;
 
-/// Calls `block` with each block of a file that was made and its place, until it returns false.
+/// Calls `block` with each block of a made file and its place, until it returns false.
 fn blocks(made: &Made, mut block: impl FnMut(u64, &[u8]) -> io::Result<bool>) -> io::Result<bool> {
     let mut bytes = vec![0; BLOCK];
     for at in made.range.clone().step_by(BLOCK) {
@@ -432,7 +432,7 @@ fn blocks(made: &Made, mut block: impl FnMut(u64, &[u8]) -> io::Result<bool>) ->
     Ok(true)
 }
 
-/// The file that has the name already has the same content.
+/// True if the existing file of that name has the same content.
 fn has_content(made: &Made) -> io::Result<bool> {
     let there = made.path.symlink_metadata()?;
     if !there.is_file() || there.len() != made.range.end - made.range.start {
@@ -483,7 +483,7 @@ pub(crate) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// For file systems that cannot do it in one step (NFS).
+/// Does the same on file systems that cannot do it in one step (NFS).
 fn rename_new_in_steps(from: &Path, to: &Path) -> io::Result<()> {
     if !from.is_dir() {
         match fs::hard_link(from, to) {

@@ -137,7 +137,7 @@ pub(crate) fn watch() {
             }
             let _ = emulate_default_handler(signal);
         });
-        // Without this thread, a fault would repeat for ever. Without the signals, temporary files may stay,
+        // Without this thread, a SIGBUS would repeat for ever. Without the signals, temporary files may stay,
         // which is not a reason to refuse the output.
         if spawned.is_ok() {
             reset_bus_signal();

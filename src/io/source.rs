@@ -59,7 +59,7 @@ pub(crate) struct InputsArgs {
 }
 
 impl InputsArgs {
-    /// For a command that names its inputs differently.
+    /// Makes the arguments for a command that names its inputs differently.
     pub(crate) fn of(positional: Vec<PathBuf>) -> InputsArgs {
         InputsArgs { positional, input: Vec::new() }
     }
@@ -82,7 +82,7 @@ impl InputsArgs {
     }
 }
 
-/// The inputs listed in a file, one a line. Empty lines and lines that begin with `#` are comments. A name
+/// The inputs listed in a file, one per line. Empty lines and lines that begin with `#` are comments. A name
 /// that begins with `@` or `#` is written `./@name`.
 fn listed(list: &Path) -> Result<Vec<Source>> {
     let wrong = |what: String| Usage(format!("@{}: {what}", list.display()));

@@ -161,7 +161,7 @@ impl WriteArgs {
         let read = recording.main_file();
         let seen = read.as_deref().map(File::metadata).transpose()?;
         let header = recording.file.take();
-        // Finishing an interrupted change below is not a fault of the result.
+        // The interrupted change is finished below, so it is not a fault of the result.
         let faults = recording.faults.len();
         recording.faults.retain(|fault| fault.code != INTERRUPTED);
         let interrupted = recording.faults.len() < faults;
@@ -336,15 +336,15 @@ impl WriteArgs {
         Ok(self.verbosity.print(&outcome.report))
     }
 
-    /// Writes to what has no name to be given at the end.
+    /// Writes to a stream or device, which gets no name at the end.
     fn stream(&self, job: Job, to: &mut File) -> Result<Outcome> {
         let outcome = job.run(Output::Pipe(to))?;
         put_made(&outcome.made, self.existing())?;
         Ok(outcome)
     }
 
-    /// The path to write, unless that is impossible: so a dry run finds out, too, and nothing is read in
-    /// vain.
+    /// Checks that the path can be written, and returns it. A dry run thus finds out, too, and no input is
+    /// read in vain.
     fn place<'a>(&self, path: &'a Path, source: &Source, is_directory: bool) -> Result<OutputPath<'a>> {
         ensure!(is_directory || !path.is_dir(), "{} is a directory", path.display());
         access(folder(path).join("."), Access::WRITE_OK | Access::EXEC_OK)

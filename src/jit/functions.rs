@@ -1,5 +1,5 @@
-//! The functions of a jitdump: each LOAD or MOVE, with the DEBUG_INFO and UNWINDING_INFO records that belong
-//! to it.
+//! Collects the functions of a jitdump: each LOAD or MOVE, with the DEBUG_INFO and UNWINDING_INFO records
+//! that belong to it.
 
 use std::collections::HashMap;
 
@@ -38,8 +38,8 @@ pub struct Function<'a> {
     pub code: &'a [u8],
     pub(crate) lines: Option<Box<DebugInfo<'a>>>,
     pub(crate) unwinding: Option<Box<UnwindingInfo<'a>>>,
-    /// The address at which it was loaded, on which the addresses in `lines` are based. A MOVE does not
-    /// change it.
+    /// The address at which it was loaded. The addresses in `lines` belong to the code at this address. A
+    /// MOVE does not change it.
     pub(crate) loaded_at: u64,
 }
 

@@ -1,4 +1,5 @@
-//! The source lines of a function, corrected for writers that shift the addresses or damage the file names.
+//! Reads the source lines of a function, and corrects shifted addresses and damaged file names of known
+//! writers.
 
 use std::borrow::Cow;
 

@@ -1,5 +1,5 @@
-//! What symbolizing needs from an ELF file: the symbols of code, the mapping from file offsets to addresses,
-//! and the name of its debug file.
+//! Reads from an ELF file what symbolization needs: the symbols of code, the mapping from file offsets to
+//! addresses, and the name of the debug file.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -15,8 +15,8 @@ use object::{Endianness, FileKind, ReadCache, ReadRef};
 
 use crate::Symbol;
 
-/// The most that is read of one file: enough for the tables of the largest programs, and an end to hostile
-/// ones.
+/// The most that is read of one file: enough for the tables of the largest programs, and a limit for hostile
+/// files.
 const MOST_READ: u64 = 1 << 30;
 
 /// An ELF file.
@@ -24,7 +24,7 @@ const MOST_READ: u64 = 1 << 30;
 pub struct ElfFile {
     /// Its build-id.
     pub build_id: Option<BuildId>,
-    /// It has the full symbol table, not only the dynamic linker's.
+    /// True if it has the full symbol table, not only the dynamic linker's.
     pub has_symtab: bool,
     /// File name and CRC of the file with its stripped symbols.
     pub debug_link: Option<(Vec<u8>, u32)>,

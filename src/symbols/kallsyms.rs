@@ -1,4 +1,4 @@
-//! Reads the text of /proc/kallsyms: one symbol a line, `ffffffff81000000 T _text`, followed by `[module]`
+//! Reads the text of /proc/kallsyms: one symbol per line, `ffffffff81000000 T _text`, followed by `[module]`
 //! for symbols of modules.
 
 use std::fs::File;

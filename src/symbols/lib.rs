@@ -1,9 +1,9 @@
-//! Finds the symbol for an address that `perf report` would name: in ELF files, their debug files and
+//! Finds the symbol that `perf report` would show for an address: in ELF files, their debug files and
 //! /proc/kallsyms, with perf's choice among aliases.
 //!
 //! Well-kept crates read the tables and demangle the names (`object`, `cpp_demangle`, `rustc-demangle`).
 //! Which symbol covers an address is decided here, because the complete symbolizers (blazesym, wholesym,
-//! addr2line) ask DWARF first and choose otherwise among aliases, so that totals would not agree with perf's.
+//! addr2line) use DWARF first and choose differently among aliases, so totals would not agree with perf's.
 
 #![warn(clippy::missing_errors_doc)]
 
@@ -26,11 +26,11 @@ pub struct Symbol {
     pub end: u64,
     /// An upper bound of the end if the table has no size: the end of its section.
     pub limit: u64,
-    /// The linker prefers another symbol of this name.
+    /// True if the linker prefers another symbol of this name.
     pub weak: bool,
-    /// It is visible to other files.
+    /// True if it is visible to other files.
     pub global: bool,
-    /// As in the table, possibly mangled.
+    /// The name in the table, possibly mangled.
     pub name: Box<[u8]>,
 }
 

@@ -12,7 +12,7 @@ use build_id::{Answer, BuildId, Finder, Object, Places, Reason, RecordedOn, Sour
 use crate::elf::ElfFile;
 use crate::{Symbol, Symbols, kallsyms};
 
-/// Where to look.
+/// The places where symbols are searched for.
 ///
 /// ```no_run
 /// use std::path::PathBuf;
@@ -61,13 +61,13 @@ pub struct Reference {
 /// The symbols of an object.
 #[derive(Clone, Debug)]
 pub enum Image {
-    /// Of a file, looked up by file offset.
+    /// The symbols of a file, looked up by file offset.
     File(ElfFile, Symbols),
-    /// Of a kernel, looked up by address; `shift` is added to a recorded address first.
+    /// The symbols of a kernel, looked up by address; `shift` is added to a recorded address first.
     Kernel {
         /// The table.
         symbols: Symbols,
-        /// Wraps around.
+        /// The distance, which wraps around.
         shift: u64,
     },
 }
@@ -83,8 +83,8 @@ impl Image {
 }
 
 impl Sources {
-    /// `files`: use the files and the kernel of this machine. `roots` are folders that replace `/`, `caches`
-    /// are perf's build-id caches.
+    /// With `files`, the files and the kernel of this machine are used. `roots` are folders that replace `/`,
+    /// `caches` are perf's build-id caches.
     pub fn new(files: bool, roots: &[PathBuf], caches: &[PathBuf], recorded_on: &RecordedOn) -> Sources {
         let places = || Places { recorded_on: recorded_on.clone(), ..Places::default() };
         let mut finders = Vec::new();
@@ -250,8 +250,8 @@ impl Sources {
     }
 }
 
-/// True if the file has the recorded id. Old versions of perf recorded 20 bytes whatever the length, padded
-/// with zeros.
+/// True if the file has the recorded id. Old versions of perf always recorded 20 bytes, and padded shorter
+/// ids with zeros.
 fn fits(recorded: Option<BuildId>, found: Option<BuildId>) -> bool {
     let Some(recorded) = recorded else { return true };
     let padded = |id: BuildId| {

@@ -1,4 +1,4 @@
-//! What a user sees: reports, progress, numbers.
+//! Formats what a user sees: reports, progress, numbers.
 
 pub(crate) mod progress;
 pub(crate) mod report;

@@ -20,7 +20,7 @@ pub(crate) struct Bar {
 }
 
 impl Bar {
-    /// No bar.
+    /// Returns a bar that is never shown.
     pub(crate) fn none() -> Bar {
         Bar { running: None }
     }

@@ -20,7 +20,7 @@ const ODD: Style = AnsiColor::Yellow.on_default().bold();
 pub(crate) const STYLES: Styles =
     Styles::styled().header(HEADING).usage(HEADING).literal(LITERAL).error(BAD).invalid(ODD).valid(LITERAL);
 
-/// When to colour.
+/// When to use colours.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ColorWhen {
     Auto,

@@ -1,4 +1,4 @@
-//! Formats numbers for people; JSON has them exact.
+//! Formats numbers for people; the JSON output has the exact numbers.
 
 /// `1.5 MB`: powers of 1000, one decimal; below 1000 exact bytes.
 pub(crate) fn size(bytes: u64) -> String {

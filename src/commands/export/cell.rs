@@ -1,4 +1,4 @@
-//! Converts bytes of a recording to text that every CSV reader accepts.
+//! Converts bytes from a recording to text that every CSV reader accepts.
 
 use std::borrow::Cow;
 

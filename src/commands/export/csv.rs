@@ -170,7 +170,7 @@ fn processes(gathered: &Gathered, out: impl Write) -> Result<u64> {
     Ok(gathered.processes.len() as u64)
 }
 
-/// By event, the most sampled first.
+/// Writes the results by event, the most sampled first.
 fn results(naming: &Naming, events: &[gather::Named], out: impl Write) -> Result<u64> {
     let mut rows: Vec<_> = naming.results.iter().collect();
     // The sort is stable: among equals the order of names stays.

@@ -56,7 +56,7 @@ pub(super) struct HitKey {
     pub(super) address: u64,
 }
 
-/// All hits: in memory, about 40 bytes for each sampled address.
+/// All hits. They take about 40 bytes of memory for each sampled address.
 pub(super) type Hits = HashMap<HitKey, Count>;
 
 /// A process, by its pid; a later process with the same pid counts as the same. There may be millions, so
@@ -160,7 +160,7 @@ impl Processes {
     }
 }
 
-/// In place of an index: no name, or not known yet.
+/// Marks an index as missing: there is no name, or it is not known yet.
 const NAMELESS: u32 = u32::MAX;
 const OPEN: u32 = u32::MAX - 1;
 
@@ -418,7 +418,7 @@ impl Part {
     }
 }
 
-/// ns. FORK and EXIT have a time of their own, for recordings without a trailer.
+/// The time, ns. FORK and EXIT have a time field of their own, for recordings without a trailer.
 fn time_of(record: &Record<'_>, layouts: &Layouts) -> Option<u64> {
     layouts.time(record).or_else(|| own_time(record))
 }

@@ -1,9 +1,9 @@
 //! Writes the rows of `overview.csv` in time order in bounded memory: each batch is sorted into a temporary
 //! file, then all batches are merged.
 //!
-//! In memory are the rows of the current batches and, while merging, [`MERGE_MEMORY`], or [`SMALLEST`] bytes
-//! for each batch of about 4 MiB if that is more: a thousandth of the recording. The temporary file is about
-//! as large as `overview.csv`.
+//! In memory, it keeps the rows of the current batches and, while merging, [`MERGE_MEMORY`], or [`SMALLEST`]
+//! bytes for each batch of about 4 MiB if that is more: a thousandth of the recording. The temporary file is
+//! about as large as `overview.csv`.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -77,7 +77,7 @@ pub(super) struct Overview {
 }
 
 impl Overview {
-    /// `spill` is an empty file.
+    /// Starts without rows; `spill` is an empty file.
     pub(super) fn new(spill: File) -> Overview {
         Overview { spill: BufWriter::new(spill), len: 0, runs: Vec::new(), records: 0 }
     }

@@ -7,7 +7,7 @@ use perfx_format::record::aux::AuxtraceInfo;
 use perfx_format::{Kinds, Layouts, Record, RecordType};
 use perfx_pipeline::{Fork, Level, Needs, Pass, Result, Session, Stage, Survey, ensure};
 
-/// Fails if there is AUX data to decode.
+/// A pass that fails if there is AUX data to decode.
 #[derive(Clone, Debug)]
 pub(super) struct ByPerf {
     /// The options for perf inject.

@@ -130,7 +130,7 @@ fn no_bytes_make_it_panic() {
                 let mut image = image.clone();
                 image[at] = value;
                 let _ = from_elf(&image);
-                // Several changes at once, and the image cut short.
+                // Several changes at once, and a truncated image.
                 for _ in 0..4 {
                     let at = numbers.next(image.len());
                     image[at] = numbers.next(256) as u8;

@@ -1,12 +1,12 @@
 //! ELF files and notes written by hand, field by field as in elf(5), so that no writer shares a mistake with
 //! the reader.
 
-/// The shape of a file.
+/// The shape of an ELF file: class, byte order, and headers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) bits: u8,
     pub(crate) big_endian: bool,
-    /// Whether sections, and whether program headers, lead to the notes.
+    /// True if sections lead to the notes; `segments` is true if program headers do.
     pub(crate) sections: bool,
     pub(crate) segments: bool,
 }
