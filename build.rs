@@ -16,7 +16,7 @@ fn main() {
     println!("cargo::rustc-env=PERFX_VERSION={version}");
 }
 
-/// The commit checked out in this folder; `None` if the folder only lies inside another repository.
+/// The commit checked out in this folder; `None` if the folder is only inside another repository.
 fn commit() -> Option<String> {
     let top = git(&["rev-parse", "--show-toplevel"])?;
     let here = env::var_os("CARGO_MANIFEST_DIR")?;

@@ -6,7 +6,7 @@ use perfx_pipeline::{Pass, Result};
 use crate::combine::{Combine, CombineOptions};
 use crate::support::options::PassOptions;
 
-/// The options of `sort`: none.
+/// The options of `sort`, which has none.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct SortArgs {}
 

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::term::report::VerbosityArgs;
 
-/// How many threads.
+/// The number of threads.
 #[derive(Args, Debug, Clone, Copy)]
 pub(crate) struct ThreadArgs {
     /// Number of threads; 0 means one per processor. The output does not depend on it
@@ -19,7 +19,7 @@ pub(crate) struct ThreadArgs {
 }
 
 impl ThreadArgs {
-    /// At least one.
+    /// The number of threads, at least one.
     pub(crate) fn count(self) -> usize {
         match self.threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -28,7 +28,7 @@ impl ThreadArgs {
     }
 }
 
-/// The form of what a command prints.
+/// The format of a command's output.
 #[derive(Args, Debug, Clone, Copy)]
 pub(crate) struct FormatArgs {
     /// Format of the output

@@ -214,8 +214,8 @@ fn with_command_tip(mut error: clap::Error) -> clap::Error {
 }
 
 /// Adds a tip to the error for an unknown argument, but only for a likely typo. Arguments that merely share
-/// letters may mean something else (`--itrace`, `--in-place`), and it does not help to hear that `-k` could
-/// be a file name.
+/// letters may mean something else (`--itrace`, `--in-place`), and a hint that `-k` could be a file name does
+/// not help.
 fn with_tip(mut error: clap::Error, command: &mut clap::Command, args: &[OsString]) -> clap::Error {
     let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg).cloned() else { return error };
     if error.kind() != ErrorKind::UnknownArgument {
@@ -246,8 +246,8 @@ fn with_tip(mut error: clap::Error, command: &mut clap::Command, args: &[OsStrin
     error
 }
 
-/// Called as `perf-inject`, through a link, perfx is `perfx inject`, which keeps an existing output under
-/// another name as perf does.
+/// If perfx is called through a link named `perf-inject`, it runs `perfx inject`, which keeps an existing
+/// output under another name, as perf does.
 fn as_perf_inject(mut args: Vec<OsString>) -> Vec<OsString> {
     let called = args.first().and_then(|name| Path::new(name).file_name());
     if called.is_some_and(|name| name == "perf-inject") {
@@ -314,7 +314,7 @@ fn run_command(command: Command) -> Result<u8> {
     }
 }
 
-/// Decides on colours before the command line is parsed, because errors in it are coloured, too.
+/// Decides whether to use colours before the command line is parsed, because errors in it are coloured, too.
 fn early_color(args: &[OsString]) -> ColorWhen {
     let mut args = args.iter().map(|arg| arg.to_str().unwrap_or_default()).take_while(|arg| *arg != "--");
     let mut when = None;
@@ -328,7 +328,7 @@ fn early_color(args: &[OsString]) -> ColorWhen {
     when.and_then(|when| ColorWhen::from_str(when, false).ok()).unwrap_or(ColorWhen::Auto)
 }
 
-/// What could not be written because the reader closed the pipe.
+/// The output that could not be written because the reader closed the pipe.
 enum ClosedPipe {
     /// The rest of a text, which does not matter.
     Text,

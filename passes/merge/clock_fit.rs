@@ -1,5 +1,5 @@
-//! Finds how a guest's clock relates to the host's from the schedule: guest events can only happen while the
-//! thread of their VCPU runs on the host, and the host's switch records show when it does. Only near the
+//! Uses the schedule to find how a guest's clock relates to the host's: guest events can only happen while
+//! the thread of their VCPU runs on the host, and the host's switch records show when it does. Only near the
 //! right offset do (almost) all of the guest's events fall into those spans.
 
 mod rates;
@@ -315,7 +315,7 @@ impl Schedule<'_> {
         let mut found: Vec<(f32, i64)> = Vec::new();
         for offset in self.plausible(&events, self.from - last.at, self.to - first.at, gaps, slot) {
             let score = self.score(&events, offset, gaps, slot);
-            // An offset that fits in parts may be the runner-up.
+            // An offset that fits partly may be the second best.
             if score <= 0.0 {
                 continue;
             }
@@ -711,7 +711,7 @@ mod tests {
         assert!(matches!(schedule(&spans).fit(&events, true), Err(Unfit::Ambiguous { .. })));
     }
 
-    /// One day, of which a few seconds each are kept, as for a long recording; the clocks were compared in
+    /// One day, with a few seconds kept at each moment, as for a long recording; the clocks were compared in
     /// the first of them.
     #[test]
     fn a_drift_is_followed_through_a_long_recording_and_the_claim_holds_everywhere() {

@@ -4,7 +4,7 @@
 /// A guest's time is divided into this many parts of equal length, each judged separately.
 pub(crate) const PARTS: usize = 32;
 
-/// The counts of a part.
+/// The counts of one part.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Judged {
     pub(crate) inside: u64,

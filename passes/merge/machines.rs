@@ -34,7 +34,7 @@ pub(crate) struct Thread {
 /// The result of the first survey: VCPU threads and earlier guests.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Machines {
-    /// By process and VCPU.
+    /// The VCPU threads by process and VCPU.
     pub(crate) vcpus: BTreeMap<u32, BTreeMap<u32, Thread>>,
     /// Guests already in the host's recording.
     pub(crate) merged: BTreeSet<u64>,

@@ -258,7 +258,7 @@ impl Rewrite for Merging {
             // No older records may follow it, and the host's switches are known up to there.
             let flushed_until = self.switches.finish_round();
             self.put(flushed_until, usize::MAX, out)?;
-            // Also if no guest has records; otherwise switches would pile up.
+            // This is needed even if no guest has records; otherwise switches would pile up.
             advance(&mut self.now, &mut self.switches, flushed_until);
         }
         match &self.identify {

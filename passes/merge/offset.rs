@@ -19,7 +19,7 @@ use crate::support::text::{list, signed_seconds};
 /// A guest whose process is known, with the state of its clock.
 pub(crate) type Found = (Placed, Approach);
 
-/// How far the search for a clock has come.
+/// The state of the search for a clock.
 #[derive(Debug)]
 pub(crate) enum Approach {
     Known(Clock),

@@ -39,7 +39,7 @@ pub(crate) struct Placed {
     pub(crate) pid: u32,
     /// By VCPU.
     pub(crate) threads: BTreeMap<u32, Thread>,
-    /// Replaces its `/`.
+    /// The folder that replaces its `/`.
     pub(crate) root: Option<PathBuf>,
 }
 

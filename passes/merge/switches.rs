@@ -66,7 +66,7 @@ pub(crate) fn time_of(record: &Record<'_>, layout: &Layout) -> Option<u64> {
 }
 
 impl Switches {
-    /// For these threads.
+    /// Reads the switches of these threads.
     pub(crate) fn of(threads: impl IntoIterator<Item = u32>) -> Switches {
         let threads: BTreeSet<u32> = threads.into_iter().collect();
         Switches::empty(threads.into_iter().collect())
@@ -190,7 +190,7 @@ pub(crate) struct VcpuRuns {
     /// (switched in, switched out), within the requested windows.
     pub(crate) spans: Vec<(u64, u64)>,
     since: Option<u64>,
-    /// It was seen to leave a CPU.
+    /// True if it was seen to leave a CPU.
     left_once: bool,
     /// The first CPU that it left.
     pub(crate) first_cpu: Option<u32>,
@@ -200,7 +200,7 @@ pub(crate) struct VcpuRuns {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LoggedWindow {
     pub(crate) from: u64,
-    /// Lowered to the time at which there was no room for more spans.
+    /// The end; lowered to the time at which there was no room for more spans.
     pub(crate) to: u64,
     /// The number of spans that there is still room for.
     room: usize,

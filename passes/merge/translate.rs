@@ -101,7 +101,7 @@ impl Translator {
         let found = match id {
             Some(id) => self.ids.get(&id),
             None => {
-                // Only its event is known, and possibly its CPU.
+                // Only its event and possibly its CPU are known.
                 let cpu = layout.cpu(record).filter(|_| layout.id(record).is_none());
                 let mut ids = self.events.get(event).into_iter().flatten().filter_map(|id| self.ids.get(id));
                 let first = ids

@@ -72,9 +72,9 @@ pub(crate) struct Index {
     /// The new place of its entries.
     at: Slot,
     pub(crate) entries: Vec<IdEntry>,
-    /// It has the second array.
+    /// True if it has the second array.
     long: bool,
-    /// It must be rewritten.
+    /// True if it must be rewritten.
     changed: bool,
 }
 
@@ -176,7 +176,8 @@ impl Found {
         seen: &HashMap<u64, Seen>,
     ) -> Vec<IdEntry> {
         let events: HashMap<u64, usize> = ids.iter().copied().collect();
-        // If one id of an event disproves a fact, it is disproved for all: they were opened alike.
+        // If one id of an event disproves a fact, it is disproved for all ids of the event, because they were
+        // opened in the same way.
         let mut alike: HashMap<usize, IdEntry> = HashMap::new();
         let one = IdEntry::default();
         for entry in self.indexes.iter().flat_map(|index| &index.entries) {
@@ -446,7 +447,7 @@ fn add(
     if found.indexes.is_empty() {
         found.indexes.push(Index { at: anchor, entries: Vec::new(), long: false, changed: true });
     }
-    // By the last id before each that has an entry.
+    // The new entries, by the last id before each that has an entry.
     let mut behind: HashMap<Option<u64>, Vec<IdEntry>> = HashMap::new();
     let (mut last, mut rest) = (None, added.iter().peekable());
     for &(id, _) in ids {

@@ -18,7 +18,7 @@ pub(crate) struct FreeIds {
 }
 
 impl FreeIds {
-    /// Ids above these and `late`, as long as there are any.
+    /// Ids above the used ones and `late`, as long as there are any.
     pub(crate) fn beyond(used: BTreeSet<u64>, late: u64) -> FreeIds {
         let last = used.last().copied().unwrap_or(0).max(late).max(1);
         FreeIds { used, last }

@@ -44,8 +44,8 @@ impl KnownIds {
     /// In a file, blank lines and lines that start with `#` are skipped, and a path may have any bytes except
     /// a line end, so a path with a comma needs a file.
     ///
-    /// perf skips entries that it cannot parse, and shortens ids; here such an entry is an error, and so is a
-    /// path with two ids.
+    /// perf skips entries that it cannot parse, and shortens ids; here, such entries and paths with two ids
+    /// are errors.
     ///
     /// # Errors
     ///

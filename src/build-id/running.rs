@@ -52,7 +52,7 @@ impl Running<'_> {
         }
     }
 
-    /// The kernel; all its notes are in one file (`notes_read` in kernel/ksysfs.c).
+    /// The build-id of the kernel; all its notes are in one file (`notes_read` in kernel/ksysfs.c).
     pub(crate) fn kernel(self) -> Looked {
         let notes = self.inside("sys/kernel/notes");
         (self.0.join("sys/kernel/notes"), notes.map(|notes| from_notes(&notes, Endianness::default())))

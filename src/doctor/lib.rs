@@ -1,4 +1,4 @@
-//! Diagnoses a recording: each fault has a short stable code, a place and a sentence, and a sound recording
+//! Diagnoses a recording. Each fault has a short stable code, a place and a description; a sound recording
 //! has no faults.
 
 mod codes;

@@ -60,7 +60,7 @@ impl Journal {
     }
 }
 
-/// 64-bit FNV-1a: enough to tell a journal from other bytes.
+/// 64-bit FNV-1a, enough to distinguish a journal from other bytes.
 fn checksum(bytes: &[u8]) -> u64 {
     bytes
         .iter()

@@ -41,8 +41,8 @@ pub fn value<'v>(value: &'v Value<'_>, style: Style) -> impl fmt::Display + 'v {
     shown(move |f| write_value(f, value, style))
 }
 
-/// One `name: value` a line, each line ended by a newline; nested values follow, indented by two more spaces.
-/// `depth` is the indentation of the outermost fields, in such steps.
+/// One `name: value` per line, each line ended by a newline; nested values follow, indented by two more
+/// spaces. `depth` is the indentation of the outermost fields, in such steps.
 pub fn indented<'v>(fields: &'v Fields<'_>, depth: usize, style: Style) -> impl fmt::Display + 'v {
     shown(move |f| write_indented(f, fields, depth, false, style))
 }
@@ -80,8 +80,8 @@ pub fn printable(text: &str) -> String {
     text.chars().map(shown).collect()
 }
 
-/// True for control characters, and for invisible Unicode characters that change the order, line or width of
-/// others.
+/// True for control characters, and for invisible Unicode characters that change the order, position or width
+/// of others.
 pub fn is_hidden(char: char) -> bool {
     char.is_control()
         || matches!(
@@ -228,7 +228,7 @@ fn write_indented(
     Ok(())
 }
 
-/// Writes two spaces a step; a dash replaces the last two.
+/// Writes two spaces per step; a dash replaces the last two.
 fn write_margin(f: &mut impl Write, depth: usize, dash: bool) -> fmt::Result {
     let width = depth * 2;
     let mark = if dash { "- " } else { "" };

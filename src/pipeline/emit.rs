@@ -97,8 +97,8 @@ impl<'e> Emit<'e> {
         self.keep(Record::new(&bytes, record.payload(), record.origin(), record.endian())?)
     }
 
-    /// Drops a record. The report counts it at `Level::Info`; if the user did not ask for the loss, also
-    /// report `Level::Loss`.
+    /// Drops a record. The report counts it at `Level::Info`; if the user did not ask for it to be dropped,
+    /// also report `Level::Loss`.
     pub fn drop_record(&mut self, record: Record<'_>) {
         self.planner.drop_record(record);
     }

@@ -74,7 +74,7 @@ pub(crate) fn mapped<'a, T: Send, R: Send + 'a, W: Send, O, E: From<Error>>(
     })
 }
 
-/// Returns the thread, or an error instead of the panic of std's own `spawn`.
+/// Returns the thread, or an error where `spawn` of std would panic.
 pub(crate) fn started<T>(spawned: io::Result<T>) -> Result<T> {
     spawned.context("can't start a thread; -@ 1 needs fewer")
 }

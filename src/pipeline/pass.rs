@@ -98,7 +98,7 @@ use crate::needs::{Interest, Needs};
 use crate::session::Session;
 use crate::stage::Stage;
 
-/// A transformation before anything has been read: its name, its needs, and its first stage.
+/// A transformation that has not started: its name, its needs, and its first stage.
 pub trait Pass: Send {
     /// Its name in `perfx run -p`, in kebab-case.
     fn name(&self) -> &'static str;
@@ -122,7 +122,7 @@ pub trait Survey: Sized + Send + 'static {
         declared
     }
 
-    /// One record, decompressed.
+    /// Takes in a record, decompressed if necessary.
     fn record(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()>;
 
     /// Called after the last record. Returns the next stage: another survey, or the rewrite.

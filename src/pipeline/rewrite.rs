@@ -64,7 +64,7 @@ pub(crate) fn write_records(
 #[derive(Default)]
 struct Nested {
     count: u64,
-    /// The first one.
+    /// The error for the first one.
     first: Option<Error>,
 }
 

@@ -44,7 +44,7 @@ pub struct Session {
     pub report: Report,
     /// Files to put into an output directory next to the records, with their names.
     pub beside: Vec<(PathBuf, OsString)>,
-    /// Files that passes have made and that records of the output name.
+    /// Files made by passes, whose names are in records of the output.
     pub made: Vec<Made>,
     /// Rewrites see records as stored, with COMPRESSED ones not expanded.
     pub(crate) stored: bool,

@@ -524,7 +524,7 @@ fn a_closed_pipe_ends_it_quietly() {
         ("copy --help", None),
         ("completion bash", None),
         ("run -p build-ids --explain", None),
-        // The front of a recording is not a recording.
+        // The front of a recording is not a whole recording.
         ("copy", Some(SIGPIPE)),
         ("inject -b --no-files", Some(SIGPIPE)),
     ] {

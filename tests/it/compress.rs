@@ -209,7 +209,8 @@ fn pipes_come_back_byte_by_byte() {
     });
 }
 
-/// The rules of the reference (`src/format/README.md`, 13), each found by breaking it and watching perf.
+/// The rules in section 13 of the reference (`src/format/README.md`), each found by breaking it and observing
+/// perf.
 #[test]
 fn every_piece_is_what_all_perfs_read() {
     let pieces = AtomicUsize::new(0);
@@ -500,7 +501,7 @@ fn where_nothing_is_left_nothing_is_written() {
     }
 }
 
-/// The error gave no hint.
+/// The error did not suggest `recover`.
 #[test]
 fn a_frame_that_breaks_off_is_for_recover() {
     let bytes = Fixture::new("recorded/pipe-z.p61.data").bytes();

@@ -40,7 +40,7 @@ fn a_copy_in_another_form_is_equal() {
         for (form, name) in [("pipe", "pipe.data"), ("file", "file.data")] {
             let path = folder.path().join(name);
             let copied = perfx(args!["copy", "--to", form, "-o", path, fixture.path]);
-            // Damage, or data that does not fit the form, is reported by copy.
+            // `copy` reports damage, and data that does not fit the form.
             if copied.code != Some(0) {
                 continue;
             }

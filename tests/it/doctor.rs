@@ -561,7 +561,7 @@ fn several_recordings_have_the_exit_code_of_the_worst() {
     assert!(!ran.text().contains("plain") && ran.text().contains("inject-b"), "{ran:?}");
 }
 
-/// The promise of a fuzz body: for any bytes there is an answer, and the program ends.
+/// Keeps the promise of a fuzz body: for any bytes there is an answer, and the program ends.
 #[test]
 fn a_changed_byte_is_survived() {
     let names =

@@ -27,7 +27,7 @@ fn export(input: &Path, more: &[&str]) -> (TempDir, Ran) {
     (folder, ran)
 }
 
-/// The rows of a table, read with a common CSV crate.
+/// The rows of a table, as the csv crate reads them.
 fn rows(folder: &TempDir, table: &str) -> Vec<BTreeMap<String, String>> {
     let mut reader = csv::Reader::from_path(folder.path().join("tables").join(table)).unwrap();
     reader.deserialize().map(|row| row.unwrap()).collect()

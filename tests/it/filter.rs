@@ -101,8 +101,8 @@ fn cuts(lines: &[Line]) -> Vec<Cut> {
         (args(&["--pid", &pid.to_string()]), Box::new(move |line| line.pid == pid)),
         (args(&["--exclude-tid", &tid.to_string()]), Box::new(move |line| line.tid != tid)),
     ];
-    // Two windows, the second of which begins with the first sample that the first excludes; and the same
-    // relative to the first sample.
+    // Two windows: the second begins with the first sample that the first one excludes. And the same relative
+    // to the first sample.
     let first = times[0];
     let later = times[times.len() * 5 / 6];
     let both = move |line: &Line| (start..stop).contains(&line.ns) || line.ns >= later;
@@ -201,7 +201,7 @@ fn shares_of_time_and_pids_are_cut_as_perf_script_cuts_them() {
     }
 }
 
-/// perf uses the feature, and would show nothing.
+/// perf uses feature SAMPLE_TIME, and would show nothing.
 #[test]
 fn shares_of_time_are_those_of_the_samples_where_sample_time_is_nonsense() {
     let sampled = tiny::IP | tiny::TID | tiny::TIME;

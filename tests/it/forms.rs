@@ -92,7 +92,7 @@ fn a_file_comes_back_from_a_pipe() {
         // `identity.rs` tests the layout; here it would only obscure the comparison.
         let Some(file) = copy(&fixture.bytes(), "file")? else { return Ok(()) };
         let Some(pipe) = copy(&file, "pipe")? else { return Ok(()) };
-        // perf refuses such a file, which is said of it only where it was a pipe: see below.
+        // perf refuses such a file, which is reported only if it was a pipe: see below.
         if ["two-no-id", "two-positions-differ", "two-trailers-differ"]
             .iter()
             .any(|name| fixture.name.contains(name))

@@ -10,7 +10,7 @@ use crate::support::root;
 /// The path of a module below the root of its package, or of an item in it.
 type Names = Vec<String>;
 
-/// What a file says, without comments and its own tests.
+/// The code of a file, without comments and its own tests.
 fn code(file: &Path) -> String {
     let text = fs::read_to_string(file).unwrap();
     let text = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or_default();
@@ -38,7 +38,7 @@ fn modules(start: PathBuf) -> BTreeMap<Names, String> {
     modules
 }
 
-/// Reads paths, of which `use` may name many at once, from the front of `rest`; adds each to `found`.
+/// Reads the paths at the front of `rest`, where one `use` may name several, and adds each to `found`.
 fn read_paths<'a>(mut rest: &'a str, before: &[String], found: &mut Vec<Names>) -> &'a str {
     let mut path = before.to_vec();
     loop {

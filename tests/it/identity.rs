@@ -48,7 +48,7 @@ fn every_file_keeps_its_data_and_perfs_own_layout_is_kept_as_a_whole() {
         let Some((copy, code)) = copied(fixture)? else { return Ok(()) };
         let file = fixture.bytes();
         same_bytes("the data section", &data(&file), &data(&copy))?;
-        // With 3, parts of the input are not where the header says, which is reported.
+        // With exit code 3, parts of the input are not where the header says, which is reported.
         let why = if code == 0 { Contents::file(&file).not_canonical(&file) } else { Some("it is damaged") };
         match why {
             None => same_bytes("a canonical file", &file, &copy)?,

@@ -1,5 +1,5 @@
-//! A change in place never loses the file: not by an interruption, not by a failing write, and not to another
-//! owner.
+//! A change in place never loses the file, neither by an interruption nor by a failing write, and never
+//! changes its owner.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};

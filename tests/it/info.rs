@@ -828,7 +828,7 @@ fn errors() {
     same("info", "errors", &place.say_all(&lines));
 }
 
-/// Some writers leave the largest number if they saw no sample.
+/// Some writers leave the largest number in SAMPLE_TIME if they saw no sample.
 #[test]
 fn a_time_that_nobody_knows_is_not_shown_as_one() {
     let mut file = Fixture::new("recorded/plain.p61.data").bytes();

@@ -495,7 +495,7 @@ fn sample_time_is_that_of_all_samples() {
     }
 }
 
-/// Ids of an input without an ID_INDEX (from perf before 5.18) were missing in the output's.
+/// Ids of an input without an ID_INDEX (from perf before 5.18) were missing in the output's ID_INDEX.
 #[test]
 fn ids_of_an_input_without_an_index_are_in_the_output_s() {
     let place = Place::new(&[
@@ -522,7 +522,7 @@ fn ids_of_an_input_without_an_index_are_in_the_output_s() {
     same("join", "id_index", &text.join("\n"));
 }
 
-/// It was the first input's or none.
+/// The output had the first input's `kcore_dir`, or none.
 #[test]
 fn a_kcore_of_the_same_kernel_goes_along() {
     let folder = temp();

@@ -537,7 +537,7 @@ fn a_guest_of_any_form_gives_the_same_records() {
     }
 }
 
-/// An unsuitable guest gives an error or a warning, and never an unreadable recording.
+/// An unsuitable guest leads to an error or a warning, and never to an unreadable recording.
 #[test]
 fn what_makes_no_sense_is_refused_or_suspect() {
     let folder = pair();
@@ -600,8 +600,8 @@ fn samples_come_along_when_asked_for() {
     }
 }
 
-/// Nothing of it can be written before everything is read, and it does not fit in memory: it is sorted in a
-/// temporary file.
+/// None of its records can be written before all have been read, and they do not fit in memory, so they are
+/// sorted in a temporary file.
 #[test]
 fn a_guest_in_great_disorder_is_merged_in_order() {
     const TIMES: usize = 320;

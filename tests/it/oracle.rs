@@ -177,7 +177,7 @@ pub(crate) fn main_perfs_agree(cases: &[Case<'_>]) {
 
 const TO_PIPE: &[&str] = &["copy", "--to", "pipe"];
 const TO_FILE: &[&str] = &["copy", "--to", "file"];
-/// For a directory that stays one.
+/// The arguments for a directory that stays one.
 const AS_IT_IS: &[&str] = &["copy"];
 
 /// `report --stats` and `buildid-list` of a pipe with tracing data or compressed records see only the first

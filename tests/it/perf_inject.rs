@@ -11,7 +11,7 @@ use crate::support::{Fixture, Ran, Stdin, clean, perfs, perfx, root, run, same_b
 
 /// Short and long options of a perf, as its help lists them.
 fn options_of(help: &str) -> BTreeSet<String> {
-    // The letters of --itrace are listed behind tabs.
+    // The letters of --itrace are listed after tabs.
     let listed = help.lines().filter(|line| line.starts_with("    ") && line.trim_start().starts_with('-'));
     let options = listed.flat_map(|line| {
         let names = line.split_whitespace().take_while(|word| word.starts_with('-'));

@@ -124,7 +124,7 @@ pub(crate) fn of_form(kind: RecordType) -> bool {
 }
 
 impl Holds {
-    /// `None` if it cannot be opened, or has too much contents.
+    /// `None` if it cannot be opened, or its contents are too large.
     pub(crate) fn of(input: &Input<'_>) -> Option<Holds> {
         let mut recording = input.open().ok()?;
         let diagnosis = examine(input.open().ok()?, 1, 1).ok()?;
@@ -287,7 +287,7 @@ fn padded(record: &[u8], endian: Endian) -> Vec<u8> {
 }
 
 /// Runs a recording through a chain of passes and checks all promises that one run can break. Returns the
-/// outcome, or `None` if the run was refused for a reason, or the input has too much contents.
+/// outcome, or `None` if the run was refused for a reason, or the contents of the input are too large.
 pub(crate) fn kept(
     input: &Input<'_>,
     before: &Holds,

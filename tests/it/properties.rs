@@ -35,7 +35,7 @@ impl Random {
         z ^ z >> 31
     }
 
-    /// 0 up to, not including, `end`.
+    /// A number from 0 up to, but not including, `end`.
     fn below(&mut self, end: usize) -> usize {
         (self.next() % end as u64) as usize
     }

@@ -584,7 +584,7 @@ fn in_place_only_what_is_wrong_changes() {
     );
 }
 
-/// The doctor's codes that reindex claims to repair, and all others.
+/// The doctor's codes that reindex claims to repair, and all other codes.
 fn diagnosed(path: &Path) -> (Vec<String>, Vec<String>) {
     let ran = perfx(args!["doctor", "--format", "ndjson", path]);
     let said: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();

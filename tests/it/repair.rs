@@ -163,7 +163,7 @@ fn threads_and_pipes_make_no_difference() {
     }
 }
 
-/// A record inside a compressed one cannot be changed in place.
+/// A record inside a COMPRESSED record cannot be changed in place.
 #[test]
 fn faults_inside_compressed_records_are_told() {
     let mut pipe = Fixture::new("crafted/z-pipe.data").bytes();

@@ -1,4 +1,4 @@
-//! `retime` changes all times of a recording together, and nothing else.
+//! `retime` changes all times of a recording in the same way, and nothing else.
 
 use std::fs;
 use std::path::Path;

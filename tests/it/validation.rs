@@ -1,10 +1,10 @@
 //! Promises 4 and 5: data that perf tolerates is read, and its oddities are reported; unreadable data gives
 //! one line that names file, offset, kind and reason, and no output.
 //!
-//! The table is section 9 of the format reference ("Validation table"), with at least one file of
-//! `tests/data/crafted` for each of its rows; perf's own reactions are in `tests/data/README.md`. If perf
-//! refuses and reading on loses nothing, perfx reads on. The only missing row is perf's refusal of another
-//! user's file.
+//! The table follows section 17 of the format reference ("What perf accepts"), with at least one file of
+//! `tests/data/crafted` for each case; perf's own reactions are in `tests/data/README.md`. If perf refuses a
+//! recording and continuing loses nothing, perfx continues. The only missing case is perf's refusal of
+//! another user's file.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,7 +17,7 @@ use crate::support::{Fixture, Ran, all, each, perfx, temp};
 /// perfx's reaction to a recording.
 #[derive(Clone, Copy, Debug)]
 enum Verdict<'a> {
-    /// It is read without remarks.
+    /// It is read without a message.
     Reads,
     /// It is read, and in the dump this record or feature has an oddity with this code. Exit code 0: nothing
     /// is lost by it.

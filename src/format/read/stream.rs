@@ -18,7 +18,7 @@ pub(super) struct Stream {
 }
 
 pub(super) enum Source {
-    /// `bytes` lie in `file` from `offset` on.
+    /// `bytes` are in `file` from `offset` on.
     Mapped { bytes: Bytes, file: Arc<File>, offset: u64 },
     /// Data that was read but not yet cut off, and its offset; then the rest of the reader.
     Reader { reader: Box<dyn Read + Send>, pending: Vec<u8>, offset: u64, temp_files: TempFiles },

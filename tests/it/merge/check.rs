@@ -1,5 +1,4 @@
-//! Checks a merged recording: by the assertions A1 to A14 of the reference, and by perf's own merge of the
-//! same pair.
+//! Checks a merged recording: by the assertions A1 to A14 below, and by perf's own merge of the same pair.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
@@ -104,7 +103,7 @@ pub(super) fn holds(condition: bool, what: impl FnOnce() -> String) -> Result<()
     if condition { Ok(()) } else { Err(what()) }
 }
 
-/// The assertions A1 to A14 of the reference.
+/// Checks the assertions A1 to A14.
 pub(super) fn check(
     host: &Loaded,
     guest: &Loaded,
