@@ -1,4 +1,4 @@
-//! Has the transformations of perfx in one file each, and their registry with one line for each.
+//! Contains the transformations of perfx, one file for each, and their registry, one line for each.
 
 mod build_ids;
 mod combine;

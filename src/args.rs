@@ -1,4 +1,4 @@
-//! The argument groups that commands share (threads, output format), and usage errors.
+//! Defines the argument groups that commands share (threads, output format), and usage errors.
 
 use std::io::{self, Write as _};
 

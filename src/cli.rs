@@ -1,5 +1,5 @@
-//! The command line: parses it, runs the command and turns the outcome into an exit code. No other file
-//! imports this one.
+//! Parses the command line, runs the command and turns the outcome into an exit code. No other file imports
+//! this one.
 
 use std::ffi::OsString;
 use std::io;

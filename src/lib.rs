@@ -1,4 +1,4 @@
-//! The commands of perfx; a library only so that tests and benchmarks can call them.
+//! Contains the commands of perfx. It is a library only so that tests and benchmarks can call them.
 
 mod args;
 mod cli;

@@ -1,4 +1,4 @@
-//! The program: turns the outcome into an exit code.
+//! Runs the program and returns its exit code.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,4 @@
-//! One of the inputs: the survey of its records, their translation for the output, and the records in time
-//! order.
+//! Surveys the records of one input, translates them for the output, and returns them in time order.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};

@@ -1,4 +1,4 @@
-//! The options of `filter`: for each property of a sample, what is kept and what is excluded.
+//! Defines the options of `filter`: which values of each property of a sample are kept or excluded.
 
 use std::ops::RangeInclusive;
 

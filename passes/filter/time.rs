@@ -1,5 +1,5 @@
-//! Time windows in perf's syntax, `START,STOP` or shares of the recording, converted to half-open intervals
-//! in ns.
+//! Parses time windows in perf's syntax, `START,STOP` or shares of the recording, into half-open intervals in
+//! ns.
 
 use std::time::UNIX_EPOCH;
 

@@ -1,4 +1,4 @@
-//! The options of `jit`, checked before the pass starts.
+//! Checks the options of `jit` before the pass starts.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! A guest's recording and its survey.
+//! Surveys a guest's recording.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The guests, each with the host process and threads that run it.
+//! Finds the host process and threads that run each guest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! The report of a merge.
+//! Reports what a merge will do, and what it did.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! When and where VCPU threads run, from the host's switch records, sorted at each FINISHED_ROUND.
+//! Finds when and where VCPU threads run, from the host's switch records, sorted at each FINISHED_ROUND.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;

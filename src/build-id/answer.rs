@@ -1,4 +1,5 @@
-//! The result of a search: a build-id and its source, or every place that was tried and why it had none.
+//! Describes the result of a search: a build-id and its source, or every place that was tried and why it had
+//! none.
 
 use std::fmt;
 use std::path::PathBuf;

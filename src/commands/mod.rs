@@ -1,5 +1,5 @@
-//! Has one file for each command that is more than a pass: a preset of passes and a report. Commands do not
-//! read bytes of the format.
+//! Contains one file for each command that is more than a pass: a preset of passes and a report. Commands do
+//! not read bytes of the format.
 
 pub(crate) mod completion;
 pub(crate) mod copy;

@@ -1,4 +1,4 @@
-//! Commands that run a single pass: generated from the registry, so that a new pass brings its own.
+//! Generates the commands that run a single pass from the registry, so that a new pass brings its own.
 
 use anyhow::Result;
 use clap::{ArgMatches, Args as _, Command, FromArgMatches as _};

@@ -1,5 +1,5 @@
-//! An event's attr keeps the bytes it was recorded with, next to a decoded copy, so attrs larger than the
-//! known struct survive.
+//! Keeps the attr of an event as recorded, with a decoded copy, so that attrs larger than the known struct
+//! survive.
 
 use std::borrow::Cow;
 use std::fmt;

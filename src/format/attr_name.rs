@@ -1,4 +1,4 @@
-//! The name that perf gives an event from its type and config alone.
+//! Derives the name that perf gives an event from its type and config alone.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! Bytes that several owners share without a copy: a slice of a mapped file or of a buffer.
+//! Shares bytes between owners without a copy: a slice of a mapped file or of a buffer.
 
 use std::fmt;
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! The header of a perf.data file and the sections it points to, read leniently: every deviation is noted
+//! Reads the header of a perf.data file and the sections it points to leniently, and notes every deviation
 //! with its offset.
 
 use std::collections::BTreeMap;

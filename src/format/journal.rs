@@ -1,5 +1,5 @@
-//! The journal of a change in place: the new feature table with a checksum, so that an interrupted change can
-//! be finished.
+//! Reads and writes the journal of a change in place: the new feature table with a checksum, with which an
+//! interrupted change can be finished.
 
 use crate::section::{SLOT_SIZE, Section, feature_bitmap, feature_bits};
 use crate::{Endian, Feature};

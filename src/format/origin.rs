@@ -1,4 +1,5 @@
-//! Where a record's bytes came from: a place in the input, in what a COMPRESSED record holds, or a pass.
+//! Tracks where a record's bytes came from: a place in the input, in the contents of a COMPRESSED record, or
+//! a pass.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! The bits of `attr.sample_type`, by number (`enum perf_event_sample_format`).
+//! Names the bits of `attr.sample_type` (`enum perf_event_sample_format`).
 
 #![allow(missing_docs, reason = "the names are perf_event_open(2)'s own")]
 

@@ -1,4 +1,4 @@
-//! Sections of a file, the feature bitmap, and the table of the features' sections.
+//! Describes sections of a file, the feature bitmap, and the table of the features' sections.
 
 use crate::{Endian, Feature};
 

@@ -1,5 +1,5 @@
-//! The result of decoding: named values for display, JSON or checks. This module does not decide how they are
-//! shown.
+//! Describes the result of decoding: named values for display, JSON or checks. Other modules decide how to
+//! show them.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! A table of tasks with their lifetime, parent and names, for lookups in any order.
+//! Collects tasks with their lifetime, parent and names in a table, for lookups in any order.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};

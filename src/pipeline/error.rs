@@ -1,4 +1,5 @@
-//! The error of a pass or a run: it keeps its cause, and its message includes the messages of its causes.
+//! Defines the error of a pass or a run, which keeps its cause, and whose message includes the messages of
+//! its causes.
 
 use std::error::Error as StdError;
 use std::sync::Arc;

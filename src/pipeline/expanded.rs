@@ -1,4 +1,4 @@
-//! The batches of a recording with COMPRESSED records replaced with their contents, on one or several
+//! Replaces the COMPRESSED records in the batches of a recording with their contents, on one or several
 //! threads.
 
 use perfx_format::read::{Batch, DecodeUnits, Expand, Recording, expand_alone};

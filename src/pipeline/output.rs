@@ -1,4 +1,4 @@
-//! The destination and the form of a run's output.
+//! Describes the destination and the form of a run's output.
 
 use std::fs::File;
 use std::io::Write;

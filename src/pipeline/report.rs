@@ -1,4 +1,4 @@
-//! The report of a run: what was read and done, what is odd, what is lost. Printing it is up to the caller.
+//! Collects the report of a run: what was read and done, what is odd, what is lost. The caller prints it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

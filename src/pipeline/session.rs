@@ -1,5 +1,4 @@
-//! The parts of a recording besides its records, which passes can read and change, and the places of its
-//! records.
+//! Gives passes access to the parts of a recording besides its records, and to the places of its records.
 
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsString;

@@ -1,4 +1,4 @@
-//! A buffered output: small pieces are collected, large ones are written directly.
+//! Buffers output: small pieces are collected, large ones are written directly.
 
 use std::io::{self, Write};
 

@@ -1,5 +1,4 @@
-//! A progress bar, shown on a terminal after two seconds. Readers count the bytes anyway, so it costs
-//! nothing.
+//! Shows a progress bar on a terminal after two seconds. Readers count the bytes anyway, so it costs nothing.
 
 use std::io::{self, IsTerminal as _};
 use std::sync::Arc;

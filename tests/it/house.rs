@@ -1,5 +1,5 @@
-//! No file of a package imports another one that imports it back, directly or through others; and libraries return
-//! errors of their own types.
+//! The files of a package do not import each other in circles, and libraries return errors of their own
+//! types.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

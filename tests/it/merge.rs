@@ -1,4 +1,4 @@
-//! Checks merges of host and guest, on the pair of tests/data/guests, and on every pair below
+//! Checks merges of host and guest, with the pair in tests/data/guests, and with all pairs below
 //! /tmp/perfx-data/guest, if there are any.
 
 mod check;

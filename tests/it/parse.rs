@@ -1,5 +1,5 @@
-//! A reader of perf.data that shares no code with the program, so that both cannot be wrong in the same way.
-//! It accepts only sound recordings.
+//! Reads perf.data without any code of the program, so that both cannot be wrong in the same way. It accepts
+//! only sound recordings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! perfx in the place of perf inject: every option of it is on the page with the answer that perfx gives, and
+//! perfx can take the place of perf inject: the page lists every option of it with what perfx does, and
 //! scripts that call it work through a link.
 
 use std::collections::{BTreeMap, BTreeSet};

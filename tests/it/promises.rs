@@ -1,4 +1,4 @@
-//! The design's promises as checks of one run: the contents of a recording before and after, and what the
+//! Checks the design's promises for one run: the contents of a recording before and after, and what the
 //! report says about the difference. `every_pass.rs` and the fuzz bodies share them.
 
 use std::collections::{BTreeMap, BTreeSet};

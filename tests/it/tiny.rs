@@ -1,4 +1,4 @@
-//! Small recordings of one event, typed record by record, for cases that no installed perf would record.
+//! Builds small recordings of one event, record by record, for cases that no installed perf would record.
 
 /// Bits of `sample_type` (perf_event_open(2)).
 pub(crate) const IP: u64 = 1;

@@ -1,4 +1,4 @@
-//! A folder of files that appear together or not at all.
+//! Writes a folder of files that appear together or not at all.
 
 use std::fs;
 use std::io::{self, BufWriter, Write};

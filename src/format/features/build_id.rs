@@ -1,4 +1,4 @@
-//! The entries of a BUILD_ID section, and a lookup of their ids by file name.
+//! Reads the entries of a BUILD_ID section, and looks up their ids by file name.
 
 use std::collections::HashSet;
 

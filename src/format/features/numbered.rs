@@ -1,4 +1,5 @@
-//! Features that are a list of numbered entries: BPF_PROG_INFO, BPF_BTF and PMU_MAPPINGS (u32 count, entries).
+//! Reads and writes features that are a list of numbered entries: BPF_PROG_INFO, BPF_BTF and PMU_MAPPINGS
+//! (u32 count, entries).
 
 use crate::{Cursor, Endian};
 

@@ -1,4 +1,4 @@
-//! A run of whole records, with what is known about it without walking it.
+//! Describes a run of whole records, with what is known about it without walking it.
 
 use std::fs::File;
 use std::sync::Arc;

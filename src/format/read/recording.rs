@@ -1,4 +1,4 @@
-//! A recording before its records are read: its form, its events and features, and its faults.
+//! Opens a recording: its form, its events and features, and its faults, before its records are read.
 
 use std::fs::File;
 use std::io::{self, Read, Write};

@@ -1,4 +1,4 @@
-//! One run of records and where its bytes come from: a mapped file, or a reader that is read once.
+//! Describes one run of records and the source of its bytes: a mapped file, or a reader that is read once.
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -1,5 +1,5 @@
-//! Build-id entries, which have the same layout in a BUILD_ID section and in a HEADER_BUILD_ID record, from
-//! every perf: view and writer.
+//! Reads and writes build-id entries of every perf, which have the same layout in a BUILD_ID section and in a
+//! HEADER_BUILD_ID record.
 
 use super::builder::set_size;
 use super::cpumode;

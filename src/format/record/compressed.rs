@@ -1,4 +1,5 @@
-//! COMPRESSED and COMPRESSED2 records: which of their bytes are a piece of the zstd stream.
+//! Finds which bytes of COMPRESSED and COMPRESSED2 records are a piece of the zstd stream, and builds such
+//! records.
 
 use super::builder::build;
 use crate::{Endian, HEADER_SIZE, Record, RecordType};

@@ -1,4 +1,4 @@
-//! The levels at which code runs: bits 0 to 2 of `misc` in records and build-id entries
+//! Names the levels at which code runs: bits 0 to 2 of `misc` in records and build-id entries
 //! (include/uapi/linux/perf_event.h).
 
 /// Not known.

@@ -1,5 +1,5 @@
-//! CALLCHAIN_DEFERRED records: the user part of call chains, which the kernel records when the thread returns
-//! to user space.
+//! CALLCHAIN_DEFERRED records hold the user part of call chains, which the kernel records when the thread
+//! returns to user space.
 
 use crate::sample::U64s;
 use crate::{Record, RecordType};

@@ -1,4 +1,4 @@
-//! EVENT_UPDATE records of pipe data, which give an event its name, unit, scale or CPUs.
+//! EVENT_UPDATE records of pipe data give an event its name, unit, scale or CPUs.
 
 use crate::{Record, RecordType, until_nul};
 

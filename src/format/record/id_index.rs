@@ -1,4 +1,5 @@
-//! ID_INDEX records map each event id to a CPU, a thread and a guest: view and writer.
+//! ID_INDEX records map each event id to a CPU, a thread and a guest. This file has a view and a writer for
+//! them.
 
 use super::builder::build;
 use crate::{Endian, HEADER_SIZE, RECORD_SIZE_MAX, Record, RecordType};

@@ -1,5 +1,5 @@
-//! MMAP and MMAP2 records describe mappings of a process or the kernel: one view for both, and a writer for
-//! MMAP2.
+//! MMAP and MMAP2 records describe mappings of a process or the kernel. This file has one view for both, and
+//! a writer for MMAP2.
 
 use crate::{Endian, HEADER_SIZE, RECORD_SIZE_MAX, Record, RecordType, until_nul};
 

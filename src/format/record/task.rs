@@ -1,5 +1,5 @@
-//! COMM, FORK and EXIT records: a thread gets a name, starts or ends. This file has a view and a writer of
-//! each. A SWITCH has all its information in `misc`.
+//! COMM, FORK and EXIT records say that a thread gets a name, starts or ends. This file has a view and a
+//! writer for each. A SWITCH has all its information in `misc`.
 
 use super::builder::build;
 use crate::{Endian, HEADER_SIZE, Record, RecordType, until_nul};

@@ -1,4 +1,4 @@
-//! HEADER_TRACING_DATA records, whose payload is inside the record or after it, depending on the writer.
+//! HEADER_TRACING_DATA records have their payload inside or after them, depending on the writer.
 
 use crate::{Record, RecordType};
 

@@ -1,4 +1,4 @@
-//! The records that change an address space, in the order they were read.
+//! Collects the records that change an address space, in the order in which they were read.
 
 use std::hash::{BuildHasher, RandomState};
 

@@ -1,4 +1,4 @@
-//! A mapping, as stored in the timeline of its address space.
+//! Describes a mapping in the timeline of its address space.
 
 /// Marks a missing slot, mapping or span.
 pub(super) const NONE: u32 = u32::MAX;

@@ -1,5 +1,5 @@
-//! The address spaces of all processes at all times. A fork takes about 50 bytes whatever its parent has
-//! mapped, and a lookup follows no chain of parents.
+//! Stores the address spaces of all processes at all times. A fork takes about 50 bytes however much its
+//! parent has mapped, and a lookup follows no chain of parents.
 //!
 //! An address space starts over at every fork and exec; the time between two of these is a *span*. A span
 //! that begins with a fork starts with the parent's mappings at that time, so spans form trees with forks as
