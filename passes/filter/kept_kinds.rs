@@ -29,7 +29,7 @@ pub(super) const OF_PROCESS: [RecordType; 7] = [
     RecordType::ITRACE_START,
 ];
 
-/// The same for the kernel, for cgroups, and for AUX data.
+/// Records of the kernel, of cgroups and of AUX data that readers need.
 pub(super) const OF_ALL: [RecordType; 6] = [
     RecordType::KSYMBOL,
     RecordType::BPF_EVENT,

@@ -99,7 +99,7 @@ pub enum PartName {
     Event(Vec<u8>),
 }
 
-/// More parts than this are taken for a mistake.
+/// More parts than this are treated as a mistake.
 const PARTS_MAX: usize = 10_000;
 
 /// The division of a recording into parts.

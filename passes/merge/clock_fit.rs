@@ -515,7 +515,7 @@ struct Plateau {
     judged: u64,
 }
 
-/// How much likelier than by chance it is that this many events lie inside: a log likelihood.
+/// How much more likely than by chance it is that this many events are inside: a log likelihood.
 fn score(inside: u64, judged: u64, gaps: &[Gaps]) -> f64 {
     let gain = f64::from(gaps.iter().fold(0.0f32, |most, gaps| most.max(gaps.inside)));
     let cost = f64::from(gaps.iter().fold(0.0f32, |most, gaps| most.min(gaps.outside)));

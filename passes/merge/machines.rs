@@ -1,4 +1,4 @@
-//! Finds the host's threads that run VCPUs, and guests that were merged before.
+//! Finds the host's threads that run VCPUs, and the guests that were merged earlier.
 
 use std::collections::{BTreeMap, BTreeSet};
 

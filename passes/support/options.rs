@@ -1,5 +1,5 @@
-//! Declares the options of a pass once, as a clap `Args` struct: `perfx NAME --option value` and `perfx run
-//! -p NAME:option=value` parse it alike.
+//! Declares the options of a pass once, as a clap `Args` struct: `perfx NAME --option value` and
+//! `perfx run -p NAME:option=value` parse it in the same way.
 
 use clap::{ArgMatches, Args, Command};
 use perfx_pipeline::{Error, Pass, Result, bail, did_you_mean};

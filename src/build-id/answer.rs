@@ -13,7 +13,7 @@ pub enum Answer {
     Found {
         /// The build-id.
         id: BuildId,
-        /// The sort of place.
+        /// The kind of place.
         source: Source,
         /// The file or folder that was read; for the known list, the name that was looked up.
         place: PathBuf,
@@ -40,7 +40,7 @@ impl Answer {
     }
 }
 
-/// A sort of place. Its display form is short and stable across versions.
+/// A kind of place. Its display form is short and stable across versions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Source {

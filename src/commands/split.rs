@@ -25,12 +25,12 @@ use crate::term::units::size;
 /// Split a recording into several
 ///
 /// Every sample goes into exactly one part, as does every other record of an event (SWITCH, THROTTLE,
-/// LOST). Each part is a complete recording: it has the mappings, names and forks that its samples
-/// need, including those from earlier parts, as `perfx filter` selects them. `perfx join` puts the
-/// parts together again. Parts are uncompressed files; those of --time, --size and --samples are
+/// READ, LOST). Each part is a complete recording: it has the mappings, names and forks that its
+/// samples need, including those from earlier parts, as `perfx filter` selects them. `perfx join` puts
+/// the parts together again. Parts are uncompressed files; those of --time, --size and --samples are
 /// named PREFIX.0001.data and so on, in time order, those of --by PREFIX.PID.data or
-/// PREFIX.EVENT.data. If PREFIX is a directory or ends with /, the parts are written into it and
-/// named after the input; the directory is created if necessary.
+/// PREFIX.EVENT.data. If PREFIX is a directory or ends with /, the parts are written into it and named
+/// after the input; the directory is created if necessary.
 ///
 /// Examples:
 ///   perfx split --time 10s perf.data
@@ -182,7 +182,7 @@ impl Split {
         Ok(report)
     }
 
-    /// True for `-o FOLDER/`.
+    /// True if `-o` names a folder: `-o FOLDER/`.
     fn names_folder(&self) -> bool {
         self.output.as_ref().is_some_and(|output| output.as_os_str().as_bytes().ends_with(b"/"))
     }

@@ -156,8 +156,8 @@ attr_fields! {
     136 u64 set_u64 config4 "More configuration.";
 }
 
-/// The flag word with bit 0 = `disabled`. Compilers for big-endian machines allocate bit fields from the
-/// other end of each byte, so there the bytes keep their order and the bits of each byte are reversed.
+/// The flag word, in which bit 0 is `disabled`. Compilers for big-endian machines allocate bit fields from
+/// the other end of each byte, so there the bytes keep their order and the bits of each byte are reversed.
 fn flags(raw: &[u8], endian: Endian) -> u64 {
     let value = Endian::Little.u64(raw, 40).unwrap_or(0);
     u64::from_le_bytes(flag_bytes(value, endian))

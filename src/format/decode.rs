@@ -544,7 +544,7 @@ pub enum MmapBuildId<'a> {
 /// - the event of the record has `attr.build_id`; for records that perf itself writes with id 0, any event;
 ///   or
 /// - the bytes cannot be device and inode: minor numbers end at 2^20, generations at 2^32, no inode is 0; and
-///   only zeros follow the id. One id of 8 bytes in 4096 looks like an inode nevertheless; no id of 20 bytes
+///   only zeros follow the id. Even so, one id of 8 bytes in 4096 looks like an inode; no id of 20 bytes
 ///   does. Callers that have feature BUILD_ID can rule that out with [`crate::features::NamedIds`].
 pub fn mmap_build_id<'a>(record: &Record<'a>, layouts: &Layouts) -> Option<MmapBuildId<'a>> {
     let union = record.bytes().get(40..64).filter(|_| record.kind() == RecordType::MMAP2)?;

@@ -178,7 +178,7 @@ pub struct FileHeader {
     pub events: Vec<Event>,
     /// The ids section of each event.
     pub ids: Vec<Section>,
-    /// The feature sections that lie inside the file.
+    /// The feature sections that are inside the file.
     pub features: Features,
     /// The place of each feature's section, in the order of the table's slots.
     pub sections: Vec<(Feature, Section)>,
@@ -266,8 +266,8 @@ impl FileHeader {
         };
         let section = &file[range];
         // perf counts entries by the header's size but steps by each attr's own; writers keep the two equal.
-        // If they differ, the right reading is the one in which the ids of every entry lie in the file and
-        // nothing is left over.
+        // If they differ, the right interpretation is the one in which the ids of every entry are inside the
+        // file and nothing is left over.
         let by_header = entries(section, endian, |_| entry_size);
         let by_attr = entries(section, endian, |attr| attr + 16);
         let fit = |way: &Option<Vec<(usize, &[u8], Section)>>| {

@@ -203,7 +203,7 @@ fn remove(path: &Path) {
 }
 
 /// Handles a closed pipe in the middle of a recording: ends as Unix filters do, by the signal, so that the
-/// front is not taken for the whole.
+/// incomplete recording is not mistaken for a whole one.
 pub(crate) fn die_of_closed_pipe() -> u8 {
     let _ = emulate_default_handler(SIGPIPE);
     1

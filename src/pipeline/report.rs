@@ -32,7 +32,7 @@ pub struct Report {
     pub lines: Vec<(Level, String)>,
 }
 
-/// The end of a line whose details are shown only with `-v`; it is left out with `-v`.
+/// The end of a line whose details `-v` shows. With `-v`, this end is left out.
 pub const LISTED: &str = " (-v lists them)";
 
 impl Report {

@@ -123,7 +123,7 @@ pub fn attr_as_perf(attr: &Attr) -> Vec<(&'static str, String)> {
         ("read_format", (attr.read_format, bit_names(attr.read_format, READ_FORMAT_NAMES))),
     ];
     let flag = |&(bit, name): &(u32, &'static str)| (name, number(attr.flag(bit).into()));
-    // Its two bits lie between `watermark` and `mmap_data`.
+    // Its two bits are between `watermark` and `mmap_data`.
     let (before, after) = ATTR_FLAGS.split_at(ATTR_FLAGS.partition_point(|(bit, _)| *bit < 15));
     all.extend(before.iter().map(flag));
     all.push(("precise_ip", number(attr.precise_ip().into())));

@@ -1,7 +1,7 @@
 //! Names the levels at which code runs: bits 0 to 2 of `misc` in records and build-id entries
 //! (include/uapi/linux/perf_event.h).
 
-/// Not known.
+/// The level is unknown.
 pub const UNKNOWN: u16 = 0;
 /// The kernel of the host.
 pub const KERNEL: u16 = 1;
@@ -14,7 +14,7 @@ pub const GUEST_KERNEL: u16 = 4;
 /// A process of a guest.
 pub const GUEST_USER: u16 = 5;
 
-/// Those bits of `misc`.
+/// The bits of `misc` that hold the cpumode.
 const MASK: u16 = 7;
 
 /// The cpumode in `misc`.
