@@ -29,9 +29,9 @@ pub struct BuildIds {
 /// The options, checked.
 #[derive(Clone, Debug, Default)]
 pub struct BuildIdsOptions {
-    /// Include all mapped DSOs, not only those that samples hit.
+    /// True to include all mapped DSOs, not only those that samples hit.
     pub all: bool,
-    /// Leave the records as they are, and only set the feature.
+    /// True to leave the records as they are, and only set the feature.
     pub feature_only: bool,
     /// The sources of ids.
     pub ids: IdOptions,

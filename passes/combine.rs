@@ -79,9 +79,9 @@ pub struct CombineOptions {
     pub offset: Option<i64>,
     /// The other inputs.
     pub others: Vec<Joined>,
-    /// Allow inputs of different machines or boots.
+    /// True to allow inputs of different machines or boots.
     pub mix: bool,
-    /// The first input has no `kcore_dir`, so the output may get another input's.
+    /// True if the first input has no `kcore_dir`, so that the output may get another input's.
     pub take_kcore: bool,
 }
 
@@ -525,7 +525,7 @@ struct Combining {
     times: Option<(u64, u64)>,
     /// Bytes since the last FINISHED_ROUND.
     since_round: usize,
-    /// There are records with a time that perf may not have flushed yet.
+    /// True if there are records with a time that perf may not have flushed yet.
     pending: bool,
 }
 

@@ -101,7 +101,7 @@ struct Map {
 struct Change {
     /// Records to insert before the record at this place.
     records: Vec<Vec<u8>>,
-    /// Drop the record at this place.
+    /// True to drop the record at this place.
     drops: bool,
 }
 

@@ -24,7 +24,7 @@ pub struct Mmap2BuildIds {
 /// The options, checked.
 #[derive(Clone, Debug, Default)]
 pub struct Mmap2BuildIdsOptions {
-    /// Keep only mappings that samples hit, or that are needed to unwind or decode samples.
+    /// True to keep only mappings that samples hit, or that are needed to unwind or decode samples.
     pub hit: bool,
     /// The sources of ids.
     pub ids: IdOptions,
@@ -77,7 +77,7 @@ struct RewriteMaps {
     /// MMAP and MMAP2 records seen so far.
     mappings: usize,
     rewritten: u64,
-    /// Some mapping already had a build-id.
+    /// True if some mapping already had a build-id.
     any_id: bool,
     /// Ids given by the user that replace those of the recording.
     corrections: BTreeSet<Correction>,

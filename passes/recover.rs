@@ -47,7 +47,7 @@ impl PassOptions for RecoverOptions {
 #[derive(Debug, Default)]
 struct Proof {
     guess: bool,
-    /// The batch is known to have no odd record.
+    /// True if the batch is known to have no odd record.
     sound: bool,
     /// Names from EVENT_UPDATE records, by event id.
     names: HashMap<u64, Vec<u8>>,

@@ -190,7 +190,7 @@ pub(super) struct Union {
     groups: Vec<(Vec<u8>, Range<usize>)>,
     /// How each source's records are rewritten for the output.
     pub(super) translators: Vec<Translator>,
-    /// All records get an IDENTIFIER.
+    /// True if all records get an IDENTIFIER.
     pub(super) identify: bool,
     /// For each source, how many of its events others have, too, and how many of its ids changed.
     pub(super) shared: Vec<usize>,

@@ -129,9 +129,9 @@ pub struct FilterOptions {
     pub(super) cgroup: Selection<Regex>,
     pub(super) kind: Selection<RecordType>,
     pub(super) machine: Selection<Machine>,
-    /// Keep mappings, names and forks of all processes, including ended ones.
+    /// True to keep mappings, names and forks of all processes, including ended ones.
     pub(super) keep_all_sideband: bool,
-    /// Drop events without samples, and build-ids of files that no process maps.
+    /// True to drop events without samples, and build-ids of files that no process maps.
     pub(super) drop_unused: bool,
 }
 

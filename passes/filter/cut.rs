@@ -42,7 +42,7 @@ pub(super) struct FilterPlan {
     pub(super) owner: Option<Owner>,
     /// Processes whose mappings, names and forks are kept.
     pub(super) needed: Processes,
-    /// Also keep processes whose start and end are unknown.
+    /// True to keep also processes whose start and end are unknown.
     pub(super) timeless: bool,
     /// Events that are dropped.
     pub(super) gone: HashSet<u64>,

@@ -8,7 +8,7 @@ use perfx_pipeline::Level;
 #[derive(Clone, Default, Debug)]
 pub(crate) struct MergedKinds {
     pub(crate) kinds: Kinds,
-    /// Merge symbols of BPF programs, too.
+    /// True to merge symbols of BPF programs, too.
     bpf: bool,
     /// Events whose samples no reader of the host could decode: tracepoints, because the host's formats are
     /// not the guest's.

@@ -39,7 +39,7 @@ pub(crate) struct Merging {
     /// The host's switches, and the state of its VCPU threads at the time of the last guest record written.
     pub(crate) switches: Switches,
     now: Vec<ThreadState>,
-    /// Batches were prescanned, because this pass is the first of the chain.
+    /// True if batches were prescanned, because this pass is the first of the chain.
     prescanned: bool,
     /// The first id of each host event, if the host's records must get an IDENTIFIER.
     identify: Option<Vec<u64>>,

@@ -204,7 +204,7 @@ pub(crate) struct Timeline {
     clock: Clock,
     /// Units of the guest's clock per unit of the host's, as far as both know their rates.
     scale: f64,
-    /// The rate must be found, too.
+    /// True if the rate must be found, too.
     drifts: bool,
     /// The guest's first moment in units of its clock: time 0 of the events.
     first: u64,

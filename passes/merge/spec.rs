@@ -15,9 +15,9 @@ use super::clock::Scale;
 pub struct MergeOptions {
     /// The guests, as [`GuestSpec::parse`] reads them.
     pub guests: Vec<OsString>,
-    /// Merge the guests' samples, too.
+    /// True to merge the guests' samples, too.
     pub samples: bool,
-    /// Merge useful kinds that perf inject leaves out.
+    /// True to merge useful kinds that perf inject leaves out.
     pub all: bool,
     /// The folder `PID` below this one replaces `/` of the guest of that process.
     pub guestmount: Option<PathBuf>,

@@ -34,7 +34,7 @@ pub(crate) enum Aux {
     Index {
         origin: Origin,
         ids: Vec<u64>,
-        /// The record has as many entries as its count says.
+        /// True if the record has as many entries as its count says.
         whole: bool,
     },
     /// AUXTRACE_INFO.

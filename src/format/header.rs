@@ -494,8 +494,9 @@ pub struct FileFront {
     endian: Endian,
     attr_size: u64,
     attrs: Section,
-    /// The header may claim the length it had before there were features. perf takes a big-endian header of
-    /// 104 bytes without HOSTNAME for one with BUILD_ID, and refuses the file if BUILD_ID is missing.
+    /// True if the header may state the length that it had before there were features. perf takes a
+    /// big-endian header of 104 bytes without HOSTNAME for one with BUILD_ID, and refuses the file if
+    /// BUILD_ID is missing.
     pub may_be_short: bool,
     /// All bytes before the data section.
     pub bytes: Vec<u8>,

@@ -132,7 +132,7 @@ pub struct Layout {
     pub regs_user: u64,
     /// `attr.sample_regs_intr`.
     pub regs_intr: u64,
-    /// `attr.sample_id_all`: kernel records other than samples end in a trailer.
+    /// `attr.sample_id_all`: true if kernel records other than samples end in a trailer.
     pub sample_id_all: bool,
     /// Fixed fields of a sample, from its start.
     pub sample: Fields,

@@ -8,7 +8,7 @@ use perfx_format::{Decoded, RecordType, Value, ValueFields as Fields};
 /// Options for text.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Style {
-    /// Show all bytes of `Bytes`, however many.
+    /// True to show all bytes of `Bytes`, however many.
     pub all_bytes: bool,
 }
 

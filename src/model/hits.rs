@@ -44,8 +44,8 @@ pub struct Mapped {
     guests: Guests,
     /// The first mapping of each DSO.
     first_uses: Vec<FirstUse>,
-    /// Samples hold AUX data, or there are AUXTRACE records. The addresses in these are known only once they
-    /// are decoded.
+    /// True if samples hold AUX data, or there are AUXTRACE records. The addresses in these are known only
+    /// once they are decoded.
     aux: bool,
     /// For each mapping, its space and its DSO. Filled only if user stacks are sampled.
     owners: Vec<(Space, u32)>,

@@ -41,9 +41,9 @@ pub(crate) trait AnyPrescan: Any + Send {
 pub(crate) struct Reading {
     /// The number of threads; with 1, only the calling thread works.
     pub(crate) threads: usize,
-    /// COMPRESSED records are replaced with their contents.
+    /// True if COMPRESSED records are replaced with their contents.
     pub(crate) open: bool,
-    /// Data that cannot be decompressed is dropped and reported, instead of an error.
+    /// True if data that cannot be decompressed is dropped and reported; otherwise it is an error.
     pub(crate) salvage: bool,
 }
 

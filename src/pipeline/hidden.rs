@@ -12,7 +12,7 @@ use crate::error::{Context as _, Error, Result};
 
 /// Expands the compressed records on a thread of its own and keeps nothing.
 pub(crate) struct Hidden {
-    /// Nothing needs to be found.
+    /// True if nothing needs to be found.
     idle: bool,
     endian: Endian,
     mmap_len: u32,

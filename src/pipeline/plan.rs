@@ -61,12 +61,12 @@ impl Plan {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OutputNeeds {
     pub(crate) endian: Endian,
-    /// Mark the positions of AUXTRACE records.
+    /// True to mark the positions of AUXTRACE records.
     pub(crate) mark_aux: bool,
-    /// The input is pipe data and the output a file: header records are removed from the data.
+    /// True if the input is pipe data and the output a file: header records are removed from the data.
     pub(crate) absorb: bool,
-    /// The input is a file and the output pipe data: header records among the data must not become part of
-    /// the header.
+    /// True if the input is a file and the output pipe data: header records among the data must not become
+    /// part of the header.
     pub(crate) strip: bool,
 }
 

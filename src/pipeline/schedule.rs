@@ -13,7 +13,7 @@ use crate::pass::Pass;
 pub struct Schedule {
     pub(crate) needs: Vec<(&'static str, Needs)>,
     pub(crate) surveys: usize,
-    /// COMPRESSED records are replaced with their contents.
+    /// True if COMPRESSED records are replaced with their contents.
     pub(crate) expand: bool,
     compressed: bool,
     pub(crate) spool: bool,

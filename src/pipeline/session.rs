@@ -45,9 +45,9 @@ pub struct Session {
     pub beside: Vec<(PathBuf, OsString)>,
     /// Files made by passes, whose names are in records of the output.
     pub made: Vec<Made>,
-    /// Rewrites see records as stored, with COMPRESSED ones not expanded.
+    /// True if rewrites see records as stored, with COMPRESSED ones not expanded.
     pub(crate) stored: bool,
-    /// Feature AUXTRACE must be rebuilt.
+    /// True if feature AUXTRACE must be rebuilt.
     pub(crate) list_aux: bool,
     /// The number of threads that passes may use; with 1, only the calling thread works.
     pub threads: usize,

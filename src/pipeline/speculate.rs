@@ -18,7 +18,7 @@ pub(crate) enum Open<S> {
     No,
     /// Replaced with their contents.
     Yes {
-        /// Data that cannot be expanded is dropped and reported, instead of an error.
+        /// True if data that cannot be expanded is dropped and reported; otherwise it is an error.
         salvage: bool,
         /// Sees every batch that may hold compressed records as stored, in file order.
         stored: S,

@@ -43,7 +43,7 @@ pub(super) fn any<'a, T: Int>(value: T) -> Value<'a> {
 pub(super) struct Reader<'a> {
     cursor: Cursor<'a>,
     decoded: Decoded<'a>,
-    /// The last field was a string, with its NUL.
+    /// True if the last field was a string, with its NUL.
     padded: bool,
 }
 

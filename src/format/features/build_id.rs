@@ -14,7 +14,7 @@ pub const BUILD_ID_NAME_MAX: usize = 4096;
 pub struct BuildIds<'a> {
     rest: &'a [u8],
     endian: Endian,
-    /// Written by perf before 2.6.34.
+    /// True if perf before 2.6.34 wrote it.
     without_pid: bool,
 }
 

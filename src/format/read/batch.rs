@@ -36,7 +36,7 @@ pub struct Batch {
     pub records: u64,
     /// The positions of records of rare kinds; `None` if there are too many or they are unknown.
     pub(crate) sparse_index: Option<SparseIndex>,
-    /// All records are known to be without oddities.
+    /// True if all records are known to be without oddities.
     pub(crate) sound: bool,
     /// The file and offset of the same bytes, if they are mapped.
     pub stored: Option<(Arc<File>, u64)>,

@@ -55,7 +55,7 @@ impl<I> std::fmt::Debug for Expand<I> {
 #[derive(Clone, Default)]
 pub struct Chain {
     streams: Arc<Mutex<BTreeMap<u32, Stream>>>,
-    /// No file follows.
+    /// True if no file follows.
     pub last: bool,
 }
 
@@ -77,7 +77,7 @@ struct Stream {
     context: DCtx<'static>,
     /// How many bytes zstd asks for next; 0 between two frames.
     hint: usize,
-    /// The current frame states its content size, so its writer finished it.
+    /// True if the current frame states its content size, and so was finished by its writer.
     ends: bool,
     /// The last COMPRESSED record.
     at: Origin,
@@ -86,7 +86,7 @@ struct Stream {
     tail_origin: Origin,
     /// Decompression stopped here (salvage); counts the loss since.
     lost: Option<Lost>,
-    /// Decompression stopped with an error.
+    /// True if decompression stopped with an error.
     broken: bool,
 }
 
@@ -582,7 +582,8 @@ struct Piece {
     /// Bytes expanded when the last frame ended.
     ended: u64,
     frame_inside: bool,
-    /// The stream did not begin in this file: nothing was read before this piece, and it begins no frame.
+    /// True if the stream did not begin in this file: nothing was read before this piece, and it begins no
+    /// frame.
     continued: bool,
 }
 

@@ -238,7 +238,7 @@ mod tests {
     struct Failing {
         bytes: RefCell<Vec<u8>>,
         writes: Cell<usize>,
-        /// It works again after the first failure.
+        /// True if it works again after the first failure.
         recovers: bool,
     }
 
