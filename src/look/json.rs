@@ -138,21 +138,15 @@ schema_of!([] HexDigits<'_>: { "type": "string", "pattern": "^([0-9a-f]{2})*$" }
 
 /// Text of a recording: a string; if it is not UTF-8, an object with its bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Text<'a>(pub Cow<'a, [u8]>);
+pub struct Text<T>(pub T);
 
-impl<'a> From<&'a [u8]> for Text<'a> {
-    fn from(text: &'a [u8]) -> Text<'a> {
-        Text(text.into())
-    }
-}
-
-impl Serialize for Text<'_> {
+impl<T: AsRef<[u8]>> Serialize for Text<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        ShownValue(&Value::Text(&self.0)).serialize(serializer)
+        ShownValue(&Value::Text(self.0.as_ref())).serialize(serializer)
     }
 }
 
-impl JsonSchema for Text<'_> {
+impl<T> JsonSchema for Text<T> {
     fn schema_name() -> Cow<'static, str> {
         "Text".into()
     }
@@ -255,7 +249,7 @@ pub struct Kind(pub RecordType);
 #[derive(Serialize, JsonSchema)]
 struct KindFields {
     /// Name without PERF_RECORD_; unknown(N) for an unknown kind
-    kind: String,
+    kind: KindName,
     /// The number of the kind
     #[serde(rename = "type")]
     #[schemars(range(max = 4294967295u32))]
@@ -264,9 +258,24 @@ struct KindFields {
 
 impl From<Kind> for KindFields {
     fn from(Kind(kind): Kind) -> KindFields {
-        KindFields { kind: kind_name(kind), number: kind.0 }
+        KindFields { kind: KindName(kind), number: kind.0 }
     }
 }
+
+/// The name of a kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KindName(pub RecordType);
+
+impl Serialize for KindName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0.name() {
+            Some(name) => serializer.serialize_str(name),
+            None => serializer.serialize_str(&kind_name(self.0)),
+        }
+    }
+}
+
+schema_of!([] KindName: { "type": "string" });
 
 /// The place of a record in its input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]

@@ -1,5 +1,7 @@
-//! Shows what a recording holds as text and as JSON, the same on every machine, so that snapshots and scripts
-//! can rely on it.
+//! Tells what a recording holds: [`stats()`] counts its records, [`du()`] its bytes, [`diff()`] compares two. The
+//! results are types, which serde prints as JSON, and which schemars describes.
+//!
+//! Decoded values are shown the same on every machine, so that snapshots and scripts can rely on it:
 //!
 //! | value | text | JSON |
 //! |---|---|---|
@@ -11,5 +13,18 @@
 //! | `List` | `[1 2 3]` | an array |
 //! | `Map` | `{a=1 b=2}` | an object; a second entry with the same name is `name_2` |
 
+mod count;
+mod diff;
+mod du;
 pub mod json;
 pub mod render;
+mod stats;
+
+pub use count::{Count, TimeSpan};
+pub use diff::{Diff, Difference, FirstRecord, RecordPlace, Shown, Side, diff};
+pub use du::{Du, EventBytes, FeatureBytes, Hole, KindBytes, Part, Process, du};
+pub use perfx_pipeline::{Error, Result};
+pub use stats::{
+    AuxBuffer, AuxCount, CompressedCount, EventCount, KindCount, LargestRecord, LostCount, NewValues,
+    SampleCount, Stats, Times, TornRecord, stats,
+};

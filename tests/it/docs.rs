@@ -118,6 +118,7 @@ fn open_objects(schema: &Json, place: &str) -> Vec<String> {
 /// To update them: `INSTA_UPDATE=always cargo test --test it -- docs::`.
 #[test]
 fn the_schemas_are_those_of_the_printed_types() {
+    let mut files = Vec::new();
     for (name, schema) in perfx::schemas() {
         let open = open_objects(&schema, name);
         assert!(open.is_empty(), "not `deny_unknown_fields`: {open:?}");
@@ -127,7 +128,12 @@ fn the_schemas_are_those_of_the_printed_types() {
             fs::write(&path, &text).unwrap();
         }
         assert!(fs::read_to_string(&path).unwrap() == text, "schemas/{file} is not what the type says");
+        files.push(file);
     }
+    let entries = fs::read_dir(root().join("schemas")).unwrap();
+    let mut found: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    found.sort();
+    assert_eq!(found, files);
 }
 
 fn schema(name: &str) -> jsonschema::Validator {

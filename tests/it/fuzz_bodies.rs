@@ -1,6 +1,7 @@
 //! For any bytes, perfx neither panics nor hangs nor uses much memory, and can read its own output: the
 //! bodies of the fuzz target in tests/fuzz, run here on every recording, truncated and changed.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Cursor, Read as _, Seek as _, Write as _};
 use std::path::PathBuf;
@@ -28,7 +29,7 @@ use perfx_passes::{
     PassSpec, REGISTRY, Recover, ReindexAux, ReindexBuildIds, ReindexIds, ReindexTimes, Split, SplitBy,
     in_time_order, parse_chain,
 };
-use perfx_pipeline::{Level, Outcome, OutputForm, Pass};
+use perfx_pipeline::{Level, Outcome, OutputForm, Pass, Report};
 
 use crate::promises::{self, Holds, Input, temp_files, unnamed};
 
@@ -385,9 +386,10 @@ pub(crate) fn recover(bytes: &[u8]) {
 /// The rows add up to the total, and the number of threads makes no difference.
 pub(crate) fn du(bytes: &[u8]) {
     let Ok(mut recording) = open(bytes) else { return };
-    let Ok(said) = perfx::du(&mut recording, 1) else { return };
+    let du = |recording: &mut Recording, threads| perfx_look::du(recording, threads, &mut Report::default());
+    let Ok(said) = du(&mut recording, 1) else { return };
     if bytes.len().is_multiple_of(8) {
-        let again = perfx::du(&mut open(bytes).unwrap(), 3).expect("threads change nothing");
+        let again = du(&mut open(bytes).unwrap(), 3).expect("threads change nothing");
         assert_eq!(said, again);
     }
 }
@@ -396,8 +398,9 @@ pub(crate) fn du(bytes: &[u8]) {
 pub(crate) fn diff(bytes: &[u8]) {
     let opened = |bytes: &[u8]| open(bytes).and_then(|recording| recording.spooled(&temp_files())).ok();
     let equal = |a: &[u8], b: &[u8]| {
-        let said = perfx::diff(&mut opened(a)?, &mut opened(b)?, 1).ok()?;
-        Some(said["equal"].as_bool().expect("it says whether they are equal"))
+        let (ignored, mut report) = (BTreeSet::new(), Report::default());
+        let found = perfx_look::diff(&mut opened(a)?, &mut opened(b)?, &ignored, 1, &mut report);
+        found.ok().map(|found| found.equal)
     };
     let same = equal(bytes, bytes);
     assert!(same != Some(false), "a recording differs from itself");

@@ -161,11 +161,11 @@ pub(crate) struct Time {
 #[schemars(deny_unknown_fields)]
 pub(crate) struct Event<'f> {
     index: usize,
-    name: Text<'f>,
+    name: Text<&'f [u8]>,
     #[schemars(extend("enum" = ["EVENT_UPDATE", "EVENT_DESC", "event types", "TRACING_DATA", "attr"]))]
     name_from: &'static str,
     /// Name of the attr's type in feature PMU_MAPPINGS
-    pmu: Option<Text<'f>>,
+    pmu: Option<Text<&'f [u8]>>,
     /// struct perf_event_attr, the recorded fields
     #[schemars(with = "std::collections::BTreeMap<String, String>")]
     attr: Fields<'f>,
@@ -177,7 +177,7 @@ pub(crate) struct Event<'f> {
 #[schemars(deny_unknown_fields)]
 pub(crate) struct Group<'f> {
     /// {anon_group} if the user named none
-    name: Text<'f>,
+    name: Text<&'f [u8]>,
     /// Index of the event; the members follow it
     leader: u32,
     /// Including the leader
@@ -325,9 +325,9 @@ fn events<'f>(facts: &'f InfoFacts<'_>) -> impl Iterator<Item = Event<'f>> {
         };
         Event {
             index,
-            name: name.name[..].into(),
+            name: Text(&name.name),
             name_from: source,
-            pmu: facts.pmu(event.attr().type_).map(Text::from),
+            pmu: facts.pmu(event.attr().type_).map(Text),
             attr: decode_attr(event.raw(), recording.endian).into(),
             ids: event.ids.iter().copied().map(Decimal).collect(),
         }
@@ -338,7 +338,7 @@ fn groups<'f>(facts: &'f InfoFacts<'_>) -> impl Iterator<Item = Group<'f>> {
     let recording = facts.recording;
     let section = recording.features.get(&Feature::GROUP_DESC);
     let groups = section.and_then(|section| read_group_desc(section, recording.endian)).unwrap_or_default();
-    let group = |GroupDesc { name, leader, members }| Group { name: Text::from(name), leader, members };
+    let group = |GroupDesc { name, leader, members }| Group { name: Text(name), leader, members };
     groups.into_iter().map(group)
 }
 

@@ -1,16 +1,53 @@
-//! The statistics of AUX data in `perfx stats`: the tracers, the amount of data in each buffer, and the time
-//! span.
+//! The statistics of AUX data: the tracers, the amount of data in each buffer, and the time span.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use perfx_format::read::Batch;
 use perfx_format::record::aux::{Auxtrace, AuxtraceInfo, count_psb};
 use perfx_format::{Kinds, RecordType};
-use perfx_pipeline::Result;
-use serde_json::{Value as Json, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
-use crate::tally::Span;
-use crate::term::units;
+use crate::Result;
+use crate::count::{Span, Tally, TimeSpan};
+use crate::json::Decimal;
+
+/// AUX data.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct AuxCount {
+    /// In AUXTRACE records
+    pub bytes: u64,
+    /// From AUX records
+    pub written: Decimal<u128>,
+    /// AUX records with the flag
+    pub truncated: u64,
+    /// What made the data, as AUXTRACE_INFO says
+    pub tracers: Vec<Cow<'static, str>>,
+    /// The buffers, by CPU and thread
+    pub buffers: Vec<AuxBuffer>,
+    /// Of AUX records
+    pub time: Option<TimeSpan>,
+}
+
+/// The AUXTRACE records of a buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct AuxBuffer {
+    /// null if the buffer is that of a thread
+    pub cpu: Option<u32>,
+    /// null if the buffer is that of a CPU
+    pub tid: Option<u32>,
+    /// AUXTRACE records
+    pub records: u64,
+    /// Bytes of their data
+    pub bytes: u64,
+    /// PSB packets of Intel PT, without those that lie in two AUXTRACE records
+    pub psb: Option<u64>,
+}
 
 /// Statistics of AUXTRACE_INFO, AUXTRACE and AUX records.
 #[derive(Debug, Default)]
@@ -33,9 +70,6 @@ struct Held {
 
 /// The most buffers that are counted separately. A recording has one for each CPU or thread.
 const BUFFERS_MAX: usize = 1 << 14;
-
-/// The most buffers in the text output; the JSON output has all.
-const SHOWN: usize = 16;
 
 /// The value of Intel PT in `enum auxtrace_type`.
 const INTEL_PT: u32 = 1;
@@ -82,58 +116,28 @@ impl AuxData {
         self.times.join(later.times);
     }
 
-    fn tracer(kind: u32) -> String {
-        let info = AuxtraceInfo { kind };
-        info.tracer().map_or_else(|| format!("unknown tracer {kind}"), ToOwned::to_owned)
-    }
-
-    fn has_psb(&self) -> bool {
-        self.tracers.contains(&INTEL_PT)
-    }
-
-    /// The lines of the text output: a label and its text.
-    pub(super) fn facts(&self) -> Vec<(&'static str, String)> {
-        let mut facts = Vec::new();
-        if !self.tracers.is_empty() {
-            let tracers: Vec<_> = self.tracers.iter().map(|&kind| AuxData::tracer(kind)).collect();
-            facts.push(("AUX tracer", tracers.join(", ")));
-        }
-        for (&(cpu, tid), held) in self.buffers.iter().take(SHOWN) {
-            let whose = match (cpu, tid) {
-                (Auxtrace::ANY, Auxtrace::ANY) => "any CPU".to_owned(),
-                (Auxtrace::ANY, tid) => format!("thread {tid}"),
-                (cpu, _) => format!("CPU {cpu}"),
-            };
-            let (bytes, records) = (units::size(held.bytes), units::count(held.records));
-            let psb =
-                if self.has_psb() { format!(", {} PSB", units::count(held.psb)) } else { String::new() };
-            facts.push(("AUX buffer", format!("{whose}: {bytes} in {records} AUXTRACE{psb}")));
-        }
-        if self.buffers.len() > SHOWN {
-            let more = units::count((self.buffers.len() - SHOWN) as u64);
-            facts.push(("AUX buffer", format!("and {more} more (--json shows them)")));
-        }
-        if let Some((first, last)) = self.times.bounds() {
-            let (from, to, long) = (units::time(first), units::time(last), units::duration(last - first));
-            facts.push(("AUX records", format!("from {from} to {to}, {long}")));
-        }
-        facts
-    }
-
-    /// The JSON output: the tracers, the buffers, and the time span.
-    pub(super) fn json(&self) -> [Json; 3] {
-        let any = |number: u32| Some(number).filter(|&number| number != Auxtrace::ANY);
-        let buffer = |(&(cpu, tid), held): (&(u32, u32), &Held)| {
-            json!({
-                "cpu": any(cpu), "tid": any(tid), "records": held.records, "bytes": held.bytes,
-                "psb": self.has_psb().then_some(held.psb),
-            })
+    /// The statistics, with those that the other counts already have.
+    pub(super) fn count(&self, tally: &Tally) -> AuxCount {
+        let tracer = |&kind: &u32| match (AuxtraceInfo { kind }).tracer() {
+            Some(name) => Cow::Borrowed(name),
+            None => Cow::Owned(format!("unknown tracer {kind}")),
         };
-        let times = self.times.bounds();
-        [
-            self.tracers.iter().map(|&kind| AuxData::tracer(kind)).collect(),
-            self.buffers.iter().map(buffer).collect(),
-            json!(times.map(|(first, last)| json!({"first": first.to_string(), "last": last.to_string()}))),
-        ]
+        let has_psb = self.tracers.contains(&INTEL_PT);
+        let any = |number: u32| Some(number).filter(|&number| number != Auxtrace::ANY);
+        let buffer = |(&(cpu, tid), held): (&(u32, u32), &Held)| AuxBuffer {
+            cpu: any(cpu),
+            tid: any(tid),
+            records: held.records,
+            bytes: held.bytes,
+            psb: has_psb.then_some(held.psb),
+        };
+        AuxCount {
+            bytes: tally.aux_bytes,
+            written: Decimal(tally.aux_written),
+            truncated: tally.aux_truncated,
+            tracers: self.tracers.iter().map(tracer).collect(),
+            buffers: self.buffers.iter().map(buffer).collect(),
+            time: TimeSpan::of(self.times),
+        }
     }
 }

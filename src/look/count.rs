@@ -11,21 +11,30 @@ use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::record::lost::Lost;
 use perfx_format::sample::Read;
 use perfx_format::{Kinds, Layout, Layouts, Origin, Record, RecordType, sample_type};
-use perfx_pipeline::{Level, Report, Result, scan_both};
+use perfx_pipeline::{Level, Report, scan_both};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::Result;
+use crate::json::Decimal;
 
 /// Kinds below this number have an entry in a table; all known kinds do.
 const TABLE: usize = 128;
 
 /// A count of records.
-#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
-pub(crate) struct Count {
-    pub(crate) records: u64,
-    /// Bytes, payloads included.
-    pub(crate) bytes: u64,
-    /// Size of the largest one, bytes.
-    pub(crate) largest: u64,
-    /// The number of records too small for the fixed fields of their kind. perf 7.3 skips them.
-    pub(crate) too_small: u64,
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Count {
+    /// The number of records
+    pub records: u64,
+    /// Their bytes, payloads included
+    pub bytes: u64,
+    /// Bytes of the largest
+    pub largest: u64,
+    /// Those of the records that are too small for the fixed fields of their kind; perf 7.3 does not count
+    /// them
+    pub too_small: u64,
 }
 
 impl Count {
@@ -126,6 +135,23 @@ impl Span {
         // If only 0 and ~0 occurred, the earliest is one of them, and so is the latest.
         let (first, last) = (self.before.wrapping_add(1), self.behind.wrapping_sub(1));
         (first != 0 && first != u64::MAX && last != 0 && last != u64::MAX).then_some((first, last))
+    }
+}
+
+/// The first and the last time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct TimeSpan {
+    /// ns of the recording's clock
+    pub first: Decimal<u64>,
+    /// ns
+    pub last: Decimal<u64>,
+}
+
+impl TimeSpan {
+    pub(crate) fn of(span: Span) -> Option<TimeSpan> {
+        span.bounds().map(|(first, last)| TimeSpan { first: Decimal(first), last: Decimal(last) })
     }
 }
 

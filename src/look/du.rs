@@ -1,0 +1,357 @@
+//! Shows where the bytes of a recording are: every byte of the input belongs to one part, and the bytes of
+//! records also to a kind, an event and a process.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use perfx_format::decode::decode;
+use perfx_format::event_name::EventName;
+use perfx_format::header::{FileHeader, PIPE_HEADER_SIZE};
+use perfx_format::parts::What;
+use perfx_format::read::{Batch, Fragment, Recording};
+use perfx_format::section::Section;
+use perfx_format::{Bytes, Feature, Kinds, Layouts, Origin, Record, RecordType};
+use perfx_model::address_space::{KERNEL, name_of_nameless};
+use perfx_pipeline::Report;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::Result;
+use crate::count::{ByKind, Count, Counted, count_with};
+use crate::json::{FormName, Hex, Kind, Text};
+
+/// Where the bytes of a recording are, as [`du()`] returns it.
+#[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Du {
+    /// The form of the recording
+    pub form: FormName,
+    /// Size of the input; the parts add up to it
+    pub bytes: u64,
+    /// Every byte belongs to one of them
+    pub parts: Vec<Part>,
+    /// Records as stored
+    pub stored: Vec<KindBytes>,
+    /// Records inside compressed ones
+    pub expanded: Vec<KindBytes>,
+    /// Samples, decompressed, in the order of the attrs
+    pub events: Vec<EventBytes>,
+    /// Records, decompressed, the largest first
+    pub processes: Vec<Process>,
+    /// Sections; of pipe data they are parts of records
+    pub features: Vec<FeatureBytes>,
+    /// Bytes of the main file that nothing points to
+    pub holes: Vec<Hole>,
+}
+
+/// A part of the input.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Part {
+    /// header, attrs, ids, event types, records, torn records, damaged header records, feature table,
+    /// features, holes, or the name of another entry of a directory
+    pub part: String,
+    /// Its size
+    pub bytes: u64,
+}
+
+/// The records of a kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct KindBytes {
+    /// The kind.
+    #[serde(flatten)]
+    pub kind: Kind,
+    /// Their number
+    pub records: u64,
+    /// Their bytes, payloads included
+    pub bytes: u64,
+}
+
+/// The samples of an event.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct EventBytes {
+    /// The name of the event
+    pub name: Text<Vec<u8>>,
+    /// Their number
+    pub samples: u64,
+    /// Their bytes
+    pub bytes: u64,
+}
+
+/// The records of a process.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Process {
+    /// -1: the kernel; null: records without a process
+    pub pid: Option<i32>,
+    /// The last name of the process
+    pub comm: Option<Text<Arc<[u8]>>>,
+    /// Their number
+    pub records: u64,
+    /// Their bytes
+    pub bytes: u64,
+}
+
+/// A feature section.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct FeatureBytes {
+    /// Its name
+    pub feature: &'static str,
+    /// Its number
+    pub bit: u8,
+    /// Its size
+    pub bytes: u64,
+}
+
+/// Bytes that nothing points to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Hole {
+    /// Where they begin
+    pub offset: Hex,
+    /// Their number
+    pub bytes: u64,
+}
+
+/// Counts the bytes of a recording by part, kind, event and process, on `threads` threads. If the recording ends
+/// too early, the report says so, and the bytes of the torn record are a part.
+///
+/// # Errors
+///
+/// The recording, or another file of its directory, cannot be read.
+pub fn du(recording: &mut Recording, threads: usize, report: &mut Report) -> Result<Du> {
+    let mut processes = Processes::default();
+    let counted = count_with(recording, threads, report, Processes::of, |later| processes.join(later))?;
+    let Parts { rows, holes, features } = Parts::of(recording, &counted)?;
+    let tally = &counted.tally;
+    let event = |(index, name): (usize, &EventName)| {
+        let Count { records, bytes, .. } = tally.events.get(index).copied().unwrap_or_default().samples;
+        EventBytes { name: Text(name.name.clone()), samples: records, bytes }
+    };
+    let feature = |(feature, bytes): (Feature, u64)| FeatureBytes {
+        feature: feature.name().unwrap_or("unknown"),
+        bit: feature.0,
+        bytes,
+    };
+    Ok(Du {
+        form: FormName(recording.form),
+        bytes: rows.iter().map(|row| row.bytes).sum(),
+        parts: rows,
+        stored: by_kind(&tally.stored),
+        expanded: by_kind(&tally.expanded),
+        events: counted.names.iter().enumerate().map(event).collect(),
+        processes: processes.by_size(),
+        features: features.into_iter().map(feature).collect(),
+        holes: holes.iter().map(|hole| Hole { offset: Hex(hole.offset), bytes: hole.size }).collect(),
+    })
+}
+
+fn by_kind(kinds: &ByKind) -> Vec<KindBytes> {
+    let kind = |(kind, Count { records, bytes, .. })| KindBytes { kind: Kind(kind), records, bytes };
+    kinds.iter().map(kind).collect()
+}
+
+impl Du {
+    /// Bytes of all records, with compressed ones counted by their contents.
+    pub fn expanded_bytes(&self) -> u64 {
+        let sum = |kinds: &[KindBytes]| kinds.iter().map(|kind| kind.bytes).sum::<u64>();
+        let compressed = self.stored.iter().filter(|kind| kind.kind.0.is_compressed());
+        sum(&self.stored) - compressed.map(|kind| kind.bytes).sum::<u64>() + sum(&self.expanded)
+    }
+}
+
+/// Where the bytes of the input are.
+#[derive(Default)]
+struct Parts {
+    /// In the order of a file. The bytes add up to the size of the input.
+    rows: Vec<Part>,
+    /// The holes in the rows: offset and bytes.
+    holes: Vec<Section>,
+    /// The sections of features: for a file those in the row of that name, for pipe data parts of its
+    /// records.
+    features: BTreeMap<Feature, u64>,
+}
+
+impl Parts {
+    fn of(recording: &Recording, counted: &Counted) -> Result<Parts> {
+        let mut parts = Parts::default();
+        let mut rows: BTreeMap<What, u64> = BTreeMap::new();
+        for part in recording.file.iter().flat_map(FileHeader::parts) {
+            let bytes = part.section.size;
+            match part.what {
+                What::Feature(feature) => *parts.features.entry(feature).or_default() += bytes,
+                What::Hole => parts.holes.push(part.section),
+                _ => {}
+            }
+            *rows.entry(part.what).or_default() += bytes;
+        }
+        if recording.file.is_none() {
+            rows.insert(What::Header, PIPE_HEADER_SIZE as u64);
+            let section = |(&feature, section): (&Feature, &Bytes)| (feature, section.len() as u64);
+            parts.features = recording.features.iter().map(section).collect();
+        }
+        let stored = |fragment: &&Fragment| matches!(fragment.origin, Origin::Input { .. });
+        let fragment = counted.fragments.iter().filter(stored).map(|fragment| fragment.bytes).sum();
+        // Counted record by record, over all files of a directory.
+        rows.insert(What::Records, counted.tally.stored.total().bytes);
+        for (what, bytes) in rows {
+            match parts.rows.last_mut() {
+                Some(row) if row.part == what.name() => row.bytes += bytes,
+                _ => parts.add(what.name(), bytes),
+            }
+            if what == What::Records && fragment > 0 {
+                parts.add("torn records", fragment);
+            }
+        }
+        if recording.left_out > 0 {
+            parts.add("damaged header records", recording.left_out);
+        }
+        for extra in &recording.extras {
+            let name = extra.file_name().unwrap_or_default().to_string_lossy();
+            let size =
+                tree_size(extra).map_err(|e| perfx_format::Error::io(extra.display().to_string(), e))?;
+            parts.add(&name, size);
+        }
+        Ok(parts)
+    }
+
+    fn add(&mut self, name: &str, bytes: u64) {
+        self.rows.push(Part { part: name.to_owned(), bytes });
+    }
+}
+
+/// Bytes of all files below a path.
+fn tree_size(path: &Path) -> io::Result<u64> {
+    let metadata = path.symlink_metadata()?;
+    if !metadata.is_dir() {
+        return Ok(metadata.len());
+    }
+    let entries = fs::read_dir(path)?;
+    entries.map(|entry| tree_size(&entry?.path())).sum()
+}
+
+/// Records by process, and the names of processes.
+#[derive(Default)]
+struct Processes {
+    records: HashMap<Option<u32>, Count>,
+    /// In the order of the records, with times in ns.
+    changes: Vec<(u64, Change)>,
+    /// The names in COMM records.
+    comms: Vec<Arc<[u8]>>,
+}
+
+/// A change of a process's name.
+struct Change {
+    pid: u32,
+    to: Name,
+}
+
+/// A name of a process. There may be millions of processes with their parent's name.
+enum Name {
+    /// By its index among the names.
+    Comm(u32),
+    /// The name of another process.
+    Of(u32),
+}
+
+impl Processes {
+    fn of(batch: &Batch) -> Result<Processes> {
+        let mut processes = Processes::default();
+        let mut walker = batch.walk();
+        // Most records have the same process as the previous one.
+        let (mut last, mut count) = (None, Count::default());
+        while let Some(record) = walker.next_wanted(Kinds::ALL, usize::MAX)? {
+            let pid = batch.layouts.process(&record);
+            if pid != last {
+                processes.records.entry(last).or_default().join(count);
+                (last, count) = (pid, Count::default());
+            }
+            count.add(record.whole_size());
+            if matches!(record.kind(), RecordType::COMM | RecordType::FORK) {
+                let time = batch.layouts.time(&record).unwrap_or(0);
+                let change = processes.change(&record, &batch.layouts);
+                processes.changes.extend(change.map(|change| (time, change)));
+            }
+        }
+        processes.records.entry(last).or_default().join(count);
+        Ok(processes)
+    }
+
+    fn join(&mut self, later: Processes) {
+        for (pid, count) in later.records {
+            self.records.entry(pid).or_default().join(count);
+        }
+        let before = self.comms.len() as u32;
+        self.comms.extend(later.comms);
+        self.changes.extend(later.changes.into_iter().map(|(time, mut change)| {
+            if let Name::Comm(comm) = &mut change.to {
+                *comm += before;
+            }
+            (time, change)
+        }));
+    }
+
+    /// Takes in a change of name. The name of a process is that of its main thread.
+    fn change(&mut self, record: &Record<'_>, layouts: &Layouts) -> Option<Change> {
+        let decoded = decode(record, layouts);
+        let number = |name| decoded.get(name)?.number().and_then(|number| u32::try_from(number).ok());
+        let pid = number("pid")?;
+        if record.kind() == RecordType::FORK {
+            let parent = number("ppid")?;
+            return (pid != parent).then_some(Change { pid, to: Name::Of(parent) });
+        }
+        let comm = decoded.get("comm")?.text()?;
+        if number("tid")? != pid {
+            return None;
+        }
+        self.comms.push(comm.into());
+        Some(Change { pid, to: Name::Comm(self.comms.len() as u32 - 1) })
+    }
+
+    /// The index of each process's last name, wherever in the file the records are.
+    fn names(&mut self) -> HashMap<u32, u32> {
+        let mut names = HashMap::new();
+        self.changes.sort_by_key(|(time, _)| *time);
+        for (_, Change { pid, to }) in std::mem::take(&mut self.changes) {
+            let comm = match to {
+                Name::Comm(comm) => Some(comm),
+                Name::Of(parent) => names.get(&parent).copied(),
+            };
+            names.extend(comm.map(|comm| (pid, comm)));
+        }
+        names
+    }
+
+    /// The processes with the largest first.
+    fn by_size(mut self) -> Vec<Process> {
+        let names = self.names();
+        let comm = |pid: u32| {
+            let comm = names.get(&pid).and_then(|&comm| self.comms.get(comm as usize));
+            Text(comm.map_or_else(|| name_of_nameless(pid).into(), Arc::clone))
+        };
+        let used = self.records.into_iter().filter(|(_, count)| count.records > 0);
+        let mut all: Vec<_> = used.collect();
+        all.sort_unstable_by_key(|(pid, count)| (Reverse(count.bytes), *pid));
+        let process = |(pid, count): (Option<u32>, Count)| Process {
+            pid: pid.map(|pid| pid as i32),
+            comm: pid.filter(|&pid| pid != KERNEL).map(comm),
+            records: count.records,
+            bytes: count.bytes,
+        };
+        all.into_iter().map(process).collect()
+    }
+}
