@@ -6,6 +6,7 @@
 //! when it was loaded.
 
 mod dumps;
+mod maps;
 mod options;
 mod plan;
 mod recorded;
@@ -49,6 +50,9 @@ pub struct JitArgs {
     /// Do not look for jitdumps at their recorded paths; use this for recordings from another machine
     #[arg(long)]
     no_files: bool,
+    /// Also name code by perf maps (perf-PID.map), for processes without a jitdump
+    #[arg(long)]
+    perf_maps: bool,
 }
 
 impl PassOptions for JitArgs {
@@ -57,12 +61,13 @@ impl PassOptions for JitArgs {
         "name the code of JIT compilers: turn jitdumps into ELF images, and map these in the recording";
     const EXAMPLES: &'static [&'static str] = &[
         "output=jit-images:dir=recorded/../jit:no-files",
-        "output=jit-images:dir=recorded/../jit:no-files:layout=function",
+        "output=jit-images:dir=recorded/../jit:no-files:layout=function:perf-maps",
     ];
 
     fn pass(self) -> Result<Box<dyn Pass>> {
-        let JitArgs { output, layout, dir, root, no_files } = self;
-        Ok(Box::new(Jit::new(JitOptions::new(output, layout, dir, root, no_files)?)))
+        let JitArgs { output, layout, dir, root, no_files, perf_maps } = self;
+        let options = JitOptions::new(output, layout, dir, root, no_files)?.with_perf_maps(perf_maps);
+        Ok(Box::new(Jit::new(options)))
     }
 }
 
@@ -100,7 +105,9 @@ struct Map {
 #[derive(Debug, Default)]
 struct Change {
     /// Records to insert before the record at this place.
-    records: Vec<Vec<u8>>,
+    before: Vec<Vec<u8>>,
+    /// Records to insert after it.
+    after: Vec<Vec<u8>>,
     /// True to drop the record at this place.
     drops: bool,
 }
@@ -117,7 +124,8 @@ impl Pass for Jit {
     }
 
     fn start(self: Box<Self>, _input: &Recording) -> Stage {
-        Stage::survey_in_order(Mapped { options: self.options, recorded: Recorded::default() })
+        let recorded = Recorded::new(self.options.perf_maps);
+        Stage::survey_in_order(Mapped { options: self.options, recorded })
     }
 }
 
@@ -130,7 +138,10 @@ impl Survey for Mapped {
     fn end(self, session: &mut Session) -> Result<Stage> {
         let Mapped { options, mut recorded } = self;
         recorded.sort();
-        let mut plan = Planner::new(&recorded, &options, session)?.plan(session)?;
+        let mut planner = Planner::new(&recorded, &options, session)?;
+        planner.dumps(session)?;
+        planner.perf_maps(session)?;
+        let mut plan = planner.finish();
         if plan.timed.is_empty() {
             return Ok(Map::stage(plan, Vec::new(), session));
         }
@@ -185,7 +196,7 @@ impl Map {
         let mut changes = HashMap::<Place, Change>::new();
         let mut put = |origin: Origin, bytes: Vec<u8>| {
             if let Some(place) = session.place(origin) {
-                changes.entry(place).or_default().records.push(bytes);
+                changes.entry(place).or_default().before.push(bytes);
             }
         };
         plan.at.drain(..).for_each(|(origin, bytes)| put(origin, bytes));
@@ -194,6 +205,11 @@ impl Map {
             timed.by_ref().take(range.len()).for_each(|bytes| put(origin, bytes));
         }
         drop(timed);
+        for (origin, bytes) in plan.after.drain(..) {
+            if let Some(place) = session.place(origin) {
+                changes.entry(place).or_default().after.push(bytes);
+            }
+        }
         for origin in plan.dropped.drain(..) {
             if let Some(place) = session.place(origin) {
                 changes.entry(place).or_default().drops = true;
@@ -211,12 +227,13 @@ impl Rewrite for Map {
         let Some(change) = out.place(&record).and_then(|place| self.changes.get(&place)) else {
             return out.keep(record);
         };
-        change.records.iter().try_for_each(|bytes| out.put(bytes))?;
+        change.before.iter().try_for_each(|bytes| out.put(bytes))?;
         if change.drops {
             out.drop_record(record);
-            return Ok(());
+        } else {
+            out.keep(record)?;
         }
-        out.keep(record)
+        change.after.iter().try_for_each(|bytes| out.put(bytes))
     }
 
     fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {

@@ -13,6 +13,7 @@ pub struct JitOptions {
     pub(super) output: PathBuf,
     pub(super) layout: JitLayout,
     pub(super) places: Places,
+    pub(super) perf_maps: bool,
 }
 
 /// Which functions go into one image.
@@ -44,6 +45,13 @@ impl JitOptions {
             let there = std::fs::metadata(folder).with_context(|| folder.display().to_string())?;
             ensure!(there.is_dir(), "{} is not a directory", folder.display());
         }
-        Ok(JitOptions { output, layout, places: Places { folders, roots, no_files } })
+        Ok(JitOptions { output, layout, places: Places { folders, roots, no_files }, perf_maps: false })
+    }
+
+    /// Also names code by perf maps (`perf-PID.map`), for processes without a jitdump. They are searched for as
+    /// dumps are; their recorded path is `/tmp/perf-PID.map`.
+    #[must_use]
+    pub fn with_perf_maps(self, perf_maps: bool) -> JitOptions {
+        JitOptions { perf_maps, ..self }
     }
 }

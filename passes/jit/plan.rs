@@ -26,6 +26,8 @@ pub(super) struct Plan {
     pub(super) at: Vec<(Origin, Vec<u8>)>,
     /// Records to insert, each before the first record that is not earlier than this time.
     pub(super) timed: Vec<(u64, Vec<u8>)>,
+    /// Records to insert, each after the record with this origin.
+    pub(super) after: Vec<(Origin, Vec<u8>)>,
     /// Records to drop.
     pub(super) dropped: Vec<Origin>,
     pub(super) files: Vec<Made>,
@@ -50,10 +52,10 @@ struct Process<'m> {
 }
 
 /// PROT_READ | PROT_EXEC.
-const PROT: u32 = 5;
+pub(super) const PROT: u32 = 5;
 
 /// MAP_PRIVATE.
-const FLAGS: u32 = 2;
+pub(super) const FLAGS: u32 = 2;
 
 /// Functions with a gap of fewer bytes between them go into one mapping.
 const GAP: u64 = 64;
@@ -66,32 +68,33 @@ const PATH_MAX: usize = 4000;
 
 /// Builds the plan.
 pub(super) struct Planner<'r> {
-    recorded: &'r Recorded,
-    options: &'r JitOptions,
+    pub(super) recorded: &'r Recorded,
+    pub(super) options: &'r JitOptions,
     folder: PathBuf,
     name: Arc<str>,
-    endian: Endian,
+    pub(super) endian: Endian,
     /// True if the times of all events are from CLOCK_MONOTONIC.
     is_monotonic: bool,
     /// True if the times of all events are from perf's default clock.
     is_default_clock: bool,
-    arch: Option<String>,
+    pub(super) arch: Option<String>,
     /// The temporary file with all images, until the recording is written.
     spool: Option<Arc<File>>,
     spooled: u64,
     /// The mappings of images in the plan.
-    mapped: Vec<Map>,
+    pub(super) mapped: Vec<Map>,
     /// The number of images of each process.
     numbers: HashMap<u32, u32>,
     /// The number of images by pid and index of the function: several functions of a dump may have the same
     /// index.
     copies: HashMap<(u32, u64), u32>,
-    functions: u64,
+    pub(super) functions: u64,
     dumps: u64,
+    pub(super) perf_maps: u64,
     missing: Vec<String>,
     damaged: Vec<String>,
     unclocked: u64,
-    plan: Plan,
+    pub(super) plan: Plan,
 }
 
 impl<'r> Planner<'r> {
@@ -123,6 +126,7 @@ impl<'r> Planner<'r> {
             copies: HashMap::new(),
             functions: 0,
             dumps: 0,
+            perf_maps: 0,
             missing: Vec::new(),
             damaged: Vec::new(),
             unclocked: 0,
@@ -130,8 +134,8 @@ impl<'r> Planner<'r> {
         })
     }
 
-    /// Reads all dumps and completes the plan.
-    pub(super) fn plan(mut self, session: &Session) -> Result<Plan> {
+    /// Plans the images of all dumps.
+    pub(super) fn dumps(&mut self, session: &Session) -> Result<()> {
         let mut by_path: Vec<(&[u8], Vec<&Marker>)> = Vec::new();
         let mut number = HashMap::new();
         for marker in &self.recorded.markers {
@@ -153,9 +157,14 @@ impl<'r> Planner<'r> {
                 Err(why) => self.missing.push(why),
             }
         }
+        Ok(())
+    }
+
+    /// Completes the plan.
+    pub(super) fn finish(mut self) -> Plan {
         self.drop_memory();
         self.say();
-        Ok(self.plan)
+        self.plan
     }
 
     /// Plans the images of one dump.
@@ -296,16 +305,16 @@ impl<'r> Planner<'r> {
         if !is_clocked && arenas.iter().any(|arena| arena.members.iter().any(|member| member.reuses)) {
             return self.refuse(shown, "code was loaded over older code");
         }
-        let lineage = self.recorded.lineage(process.span);
+        let (lineage, pid) = (self.recorded.lineage(process.span), process.span.pid);
         for arena in arenas {
             match self.options.layout {
                 JitLayout::Arena => {
-                    let image = self.image(process, functions, &arena, session)?;
+                    let image = self.image(pid, process.target, functions, &arena, session)?;
                     self.map_arena(process, functions, &arena, &image, &lineage, shown)?;
                 }
                 JitLayout::Function => {
                     for arena in arena.into_functions() {
-                        let image = self.image(process, functions, &arena, session)?;
+                        let image = self.image(pid, process.target, functions, &arena, session)?;
                         self.map_functions(process, &image, |_| true)?;
                     }
                 }
@@ -315,15 +324,15 @@ impl<'r> Planner<'r> {
     }
 
     /// Writes the image of an arena into the temporary file.
-    fn image<'f, 'a>(
+    pub(super) fn image<'f, 'a>(
         &mut self,
-        process: &Process<'_>,
+        pid: u32,
+        target: Target,
         functions: &'f Functions<'a>,
         arena: &Arena,
         session: &Session,
     ) -> Result<Written<'f, 'a>> {
-        let image = Image::new(functions, arena, process.target);
-        let pid = process.span.pid;
+        let image = Image::new(functions, arena, target);
         let name = match (self.options.layout, image.functions()) {
             (JitLayout::Function, [(_, function), ..]) => {
                 let copies = self.copies.entry((pid, function.index)).or_default();
@@ -498,15 +507,32 @@ impl<'r> Planner<'r> {
         let report = &mut plan.report;
         if !plan.files.is_empty() {
             let images = counted(plan.files.len() as u64, "image", "images");
-            let (dumps, functions) = (
-                counted(self.dumps, "jitdump", "jitdumps"),
-                counted(self.functions, "function", "functions"),
-            );
-            let maps = counted((plan.at.len() + plan.timed.len()) as u64, "mapping", "mappings");
+            let functions = counted(self.functions, "function", "functions");
+            let sources = [
+                (self.dumps, counted(self.dumps, "jitdump", "jitdumps")),
+                (self.perf_maps, counted(self.perf_maps, "perf map", "perf maps")),
+            ];
+            let sources: Vec<_> =
+                sources.into_iter().filter(|(count, _)| *count > 0).map(|(_, shown)| shown).collect();
+            let sources = sources.join(" and ");
+            let maps = (plan.at.len() + plan.timed.len() + plan.after.len()) as u64;
+            let maps = counted(maps, "mapping", "mappings");
             let folder = self.options.output.display();
-            report.say(Level::Info, format!("{functions} of {dumps} in {images} in {folder}, {maps} added"));
+            report
+                .say(Level::Info, format!("{functions} of {sources} in {images} in {folder}, {maps} added"));
         } else if missing.is_empty() {
-            report.say(Level::Info, "nothing to inject: no process mapped a jitdump");
+            let what = match self.options.perf_maps {
+                true => {
+                    "nothing to inject: no process mapped a jitdump, and none has a perf map (-v lists them)"
+                }
+                false => "nothing to inject: no process mapped a jitdump (perf maps are read with --jit-map)",
+            };
+            report.say(Level::Info, what);
+        }
+        if self.perf_maps > 0 {
+            let what = "perf maps do not tell when code was loaded, so samples of code that was replaced later have the \
+                name of the code after it";
+            report.say(Level::Info, what);
         }
         if self.unclocked > 0 {
             let what = "recorded without -k 1, so the clocks of the recording and of its jitdumps differ; no code was \
@@ -531,10 +557,10 @@ impl<'r> Planner<'r> {
 }
 
 /// An image that was written.
-struct Written<'f, 'a> {
-    image: Image<'f, 'a>,
-    build_id: [u8; 20],
-    path: PathBuf,
+pub(super) struct Written<'f, 'a> {
+    pub(super) image: Image<'f, 'a>,
+    pub(super) build_id: [u8; 20],
+    pub(super) path: PathBuf,
 }
 
 /// Converts a value of the processor's counter into a time of the recording, ns: see [`TimeConv`].

@@ -62,16 +62,37 @@ pub(super) struct Span {
     pub(super) end: u64,
 }
 
+/// A mapping of memory without a file, with what a record after it needs.
+#[derive(Clone, Debug)]
+pub(super) struct Memory {
+    pub(super) map: Map,
+    pub(super) tid: u32,
+    pub(super) trailer: Box<[u8]>,
+}
+
+/// The thread that mapped something, else its process.
+fn tid(record: &Record<'_>, pid: u32) -> u32 {
+    perfx_format::Mmap::of(record).map_or(pid, |mmap| mmap.tid())
+}
+
 /// Everything that is collected, in file order until [`Recorded::sort`] is called.
 #[derive(Debug, Default)]
 pub(super) struct Recorded {
     pub(super) markers: Vec<Marker>,
     pub(super) maps: Vec<Map>,
+    /// Those of `maps` that have no file, if they are needed.
+    pub(super) memory: Vec<Memory>,
+    keeps_memory: bool,
     begins: Vec<Begin>,
     pub(super) conversion: Option<TimeConv>,
 }
 
 impl Recorded {
+    /// Collects nothing yet. `keeps_memory`: with the details of mappings without a file.
+    pub(super) fn new(keeps_memory: bool) -> Recorded {
+        Recorded { keeps_memory, ..Recorded::default() }
+    }
+
     pub(super) fn kinds() -> Kinds {
         Kinds::of(&[
             RecordType::MMAP,
@@ -113,7 +134,12 @@ impl Recorded {
         let Some((named, layout)) = pid_in(name).zip(layouts.layout_of(record)) else {
             let memory: [&[u8]; 3] = [b"//anon", b"[anon:", b"/memfd:"];
             let is_memory = memory.iter().any(|prefix| name.starts_with(prefix));
-            self.maps.push(Map { pid, moment, start, end: start.saturating_add(len), origin, is_memory });
+            let map = Map { pid, moment, start, end: start.saturating_add(len), origin, is_memory };
+            self.maps.push(map);
+            if is_memory && self.keeps_memory {
+                let FirstUse { trailer, .. } = FirstUse::of_mapping(record, layouts);
+                self.memory.push(Memory { map, tid: tid(record, pid), trailer });
+            }
             return;
         };
         let inode = match mapping.identity {
@@ -122,7 +148,7 @@ impl Recorded {
             }
             _ => None,
         };
-        let tid = perfx_format::Mmap::of(record).map_or(pid, |mmap| mmap.tid());
+        let tid = tid(record, pid);
         let FirstUse { trailer, .. } = FirstUse::of_mapping(record, layouts);
         let (path, layout) = (name.into(), *layout);
         self.markers.push(Marker { pid, tid, moment, origin, path, named, inode, trailer, layout });

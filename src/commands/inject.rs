@@ -83,6 +83,9 @@ pub(crate) struct Inject {
     /// Which functions go into one image
     #[arg(long, value_name = "LAYOUT", default_value = "arena", requires = "jit")]
     jit_layout: JitLayout,
+    /// Also name code by perf maps (perf-PID.map), for processes without a jitdump: Ruby, LuaJIT, .NET
+    #[arg(long, requires = "jit")]
+    jit_map: bool,
     /// Merge sched_stat_* samples with the sched_switch samples before them: where tasks slept, and how long
     #[arg(short = 's', long)]
     sched_stat: bool,
@@ -193,7 +196,7 @@ impl Inject {
             let (folders, roots) = (self.jit_dir.clone(), ids.roots().to_vec());
             let options = JitOptions::new(self.images(), self.jit_layout, folders, roots, ids.no_files())
                 .map_err(usage)?;
-            passes.push(Box::new(Jit::new(options)));
+            passes.push(Box::new(Jit::new(options.with_perf_maps(self.jit_map))));
         }
         // This runs before unused mappings are dropped, because a build-id record may be inserted before an
         // unused mapping.

@@ -2,6 +2,7 @@
 //! functions that were loaded over older ones.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use crate::Function;
 
@@ -100,6 +101,13 @@ impl Begun {
 }
 
 impl Arena {
+    /// From the first function's address to the last one's end.
+    pub fn range(&self, functions: &[Function<'_>]) -> Range<u64> {
+        let members = || self.members.iter().map(|member| &functions[member.function as usize]);
+        let start = members().map(|function| function.address).min().unwrap_or(0);
+        start..members().map(Function::end).max().unwrap_or(0)
+    }
+
     /// Splits the arena into one arena for each function.
     pub fn into_functions(self) -> impl Iterator<Item = Arena> {
         self.members.into_iter().map(|member| Arena { members: vec![member] })

@@ -56,6 +56,12 @@ impl Function<'_> {
         self.address + self.size
     }
 
+    /// True if code can be at this address and of this size.
+    pub(crate) fn is_possible(&self) -> bool {
+        let has_end = self.address.checked_add(self.size).is_some();
+        has_end && (!self.code.is_empty() || self.size <= SIZE_WITHOUT_CODE)
+    }
+
     /// True if both have the same code, name and address.
     pub(crate) fn is_again(&self, other: &Function<'_>) -> bool {
         let place = |function: &Function<'_>| (function.address, function.size);
@@ -109,8 +115,7 @@ impl<'a> Functions<'a> {
         if function.size == 0 {
             return false;
         }
-        let has_end = function.address.checked_add(function.size).is_some();
-        let is_possible = has_end && (!function.code.is_empty() || function.size <= SIZE_WITHOUT_CODE);
+        let is_possible = function.is_possible();
         if is_possible {
             self.list.push(function);
         } else {
@@ -123,15 +128,25 @@ impl<'a> Functions<'a> {
 impl<'a> Function<'a> {
     fn of(load: &Load<'a>, time: u64) -> Function<'a> {
         let Load { pid, address, size, index, name, code, .. } = *load;
-        let name = &name[..name.len().min(NAME_MAX)];
+        Function { time, code, ..Function::without_code(pid, address, size, name, index) }
+    }
+
+    /// A function whose name and address alone are known.
+    pub(crate) fn without_code(
+        pid: u32,
+        address: u64,
+        size: u64,
+        name: &'a [u8],
+        index: u64,
+    ) -> Function<'a> {
         Function {
-            time,
+            time: 0,
             pid,
             address,
             size,
             index,
-            name,
-            code,
+            name: &name[..name.len().min(NAME_MAX)],
+            code: &[],
             lines: None,
             unwinding: None,
             loaded_at: address,

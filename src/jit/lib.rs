@@ -28,6 +28,7 @@ mod arena;
 mod functions;
 mod image;
 mod lines;
+mod perf_map;
 #[cfg(test)]
 mod tests;
 mod unwind;

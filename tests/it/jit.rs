@@ -312,3 +312,55 @@ fn another_reader_finds_the_same_functions_in_the_dumps() {
     }
     assert!(compared + 1 >= dumps.len(), "{compared} of {} dumps", dumps.len());
 }
+
+/// The recording `plain` as if its program had written a perf map instead of a jitdump, and that map.
+fn with_perf_map(folder: &Path) -> PathBuf {
+    let mut bytes = fs::read(recording("plain")).unwrap();
+    let marker = bytes.windows(5).position(|part| part == b"/jit-").unwrap();
+    let name = &bytes[marker + 1..][..bytes[marker + 1..].iter().position(|&byte| byte == 0).unwrap()];
+    let name = String::from_utf8(name.to_vec()).unwrap();
+    let (functions, _) = ours(&fs::read(data().join(&name)).unwrap());
+    let line = |(_, address, name, code): &(u64, u64, Vec<u8>, Vec<u8>)| {
+        format!("{address:x} {:x} {}\n", code.len(), String::from_utf8_lossy(name))
+    };
+    let map: String = functions.iter().map(line).collect();
+    let pid = name.trim_start_matches("jit-").trim_end_matches(".dump");
+    fs::write(folder.join(format!("perf-{pid}.map")), map).unwrap();
+    // No jitdump has such a name.
+    while let Some(at) = bytes.windows(5).position(|part| part == b"/jit-") {
+        bytes[at + 1] = b'x';
+    }
+    let path = folder.join("in.data");
+    fs::write(&path, bytes).unwrap();
+    path
+}
+
+#[test]
+fn a_perf_map_names_the_code_of_a_process_without_a_dump() {
+    let folder = temp();
+    let input = with_perf_map(folder.path());
+    for layout in ["arena", "function"] {
+        let out = folder.path().join(layout);
+        let args = args!["inject", "-j", "--jit-map", "--no-files", "--jit-dir", folder.path()];
+        let more = args!["--jit-layout", layout, "-i", input, "-o", out];
+        let ran = perfx(args.into_iter().chain(more));
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        assert!(ran.stderr.contains("6 functions of 1 perf map in "), "{}", ran.stderr);
+        for perf in perfs(&["perf", "perf-trixie", "perf-new"]) {
+            let found = named(&perf, &out);
+            let expected = RECORDINGS[0].1.iter().map(ToString::to_string).collect();
+            assert!(found.is_superset(&expected), "{layout}: {} names {found:?}", perf.name);
+        }
+    }
+}
+
+#[test]
+fn without_a_perf_map_the_search_is_shown() {
+    let folder = temp();
+    let input = with_perf_map(folder.path());
+    let out = folder.path().join("out.data");
+    let ran = perfx(args!["inject", "-j", "-v", "--jit-map", "--no-files", "-i", input, "-o", out]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(ran.stderr.contains("none has a perf map"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("no perf map: /tmp/perf-"), "{}", ran.stderr);
+}

@@ -167,7 +167,7 @@ pub(crate) fn all_agree(perfs: &[Perf], cases: &[Case<'_>]) {
             Ok(())
         },
     );
-    assert!(answers.into_inner() >= cases.len(), "{perfs:?} answer next to nothing");
+    assert!(answers.into_inner() * 2 >= cases.len(), "{perfs:?} answer next to nothing");
 }
 
 /// Asks the most common perf and the newest.

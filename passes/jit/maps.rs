@@ -1,0 +1,103 @@
+//! Plans the images of perf maps (`perf-PID.map`), for processes that wrote no jitdump. A perf map has no times and
+//! no code, so its images have symbols only, and each is mapped wherever the process mapped memory there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt as _;
+
+use perfx_format::jitdump::Header;
+use perfx_format::record::cpumode::USER;
+use perfx_format::{MappedFile, Mmap2};
+use perfx_jit::{Arena, Functions, Target, arenas};
+use perfx_pipeline::{Context as _, Level, Result, Session, bail, counted};
+
+use super::options::JitLayout;
+use super::plan::{FLAGS, PROT, Planner, Written};
+use super::recorded::Memory;
+
+/// The most mappings to add: a recording with many overlapping mappings of memory could ask for any number.
+const MAPPINGS_MAX: usize = 1 << 20;
+
+impl Planner<'_> {
+    /// Plans the images of all perf maps, after those of the jitdumps.
+    pub(super) fn perf_maps(&mut self, session: &Session) -> Result<()> {
+        let dumped: BTreeSet<u32> = self.mapped.iter().map(|map| map.pid).collect();
+        let mut by_pid = BTreeMap::<u32, Vec<&Memory>>::new();
+        for memory in self.recorded.memory.iter().filter(|memory| !dumped.contains(&memory.map.pid)) {
+            by_pid.entry(memory.map.pid).or_default().push(memory);
+        }
+        for (pid, mut memory) in by_pid {
+            // An earlier process with this pid had another map, which is lost.
+            let last = self.recorded.span(pid, u64::MAX);
+            memory.retain(|memory| memory.map.moment >= last.start);
+            let path = format!("/tmp/perf-{pid}.map");
+            match self.options.places.open(path.as_bytes(), None) {
+                Ok((text, place)) => {
+                    self.perf_map(pid, &text, &memory, &place.display().to_string(), session)?;
+                }
+                Err(why) => self.plan.report.say(Level::Detail, format!("no perf map: {why}")),
+            }
+        }
+        Ok(())
+    }
+
+    fn perf_map(
+        &mut self,
+        pid: u32,
+        text: &[u8],
+        memory: &[&Memory],
+        shown: &str,
+        session: &Session,
+    ) -> Result<()> {
+        let header = Header { endian: self.endian, machine: 0, is_of_v8: false, pid, time: 0, flags: 0 };
+        let functions = Functions::of_perf_map(text, header);
+        let (count, skipped) = (functions.list.len() as u64, functions.damage.broken + functions.impossible);
+        let mut line = format!("{shown}: {}", counted(count, "function", "functions"));
+        if skipped > 0 {
+            line += &format!("; skipped {} that name no code", counted(skipped, "line", "lines"));
+        }
+        self.plan.report.say(Level::Detail, line);
+        let mut arenas = arenas(&functions.list);
+        if self.options.layout == JitLayout::Function {
+            arenas = arenas.into_iter().flat_map(Arena::into_functions).collect();
+        }
+        // Disjoint, and in order of address.
+        let ranges: Vec<Range<u64>> = arenas.iter().map(|arena| arena.range(&functions.list)).collect();
+        let mut images: Vec<Option<Written<'_, '_>>> = arenas.iter().map(|_| None).collect();
+        let target = Target::of(header, self.arch.as_deref());
+        for memory in memory {
+            let from = ranges.partition_point(|range| range.end <= memory.map.start);
+            for (at, range) in ranges.iter().enumerate().skip(from) {
+                if range.start >= memory.map.end {
+                    break;
+                }
+                if images[at].is_none() {
+                    self.functions += arenas[at].members.len() as u64;
+                    images[at] = Some(self.image(pid, target, &functions, &arenas[at], session)?);
+                }
+                let Some(image) = &images[at] else { continue };
+                let range = range.start.max(memory.map.start)..range.end.min(memory.map.end);
+                let mmap2 = Mmap2 {
+                    misc: USER,
+                    pid,
+                    tid: memory.tid,
+                    start: range.start,
+                    len: range.end - range.start,
+                    pgoff: image.image.place_of(range.start),
+                    file: MappedFile::BuildId(&image.build_id),
+                    prot: PROT,
+                    flags: FLAGS,
+                    name: image.path.as_os_str().as_bytes(),
+                    trailer: &memory.trailer,
+                };
+                let bytes = mmap2.write(self.endian).context("the path of an image is too long")?;
+                if self.plan.after.len() == MAPPINGS_MAX {
+                    bail!("{shown}: the process mapped memory over its code more than {MAPPINGS_MAX} times");
+                }
+                self.plan.after.push((memory.map.origin, bytes));
+            }
+        }
+        self.perf_maps += u64::from(images.iter().any(Option::is_some));
+        Ok(())
+    }
+}
