@@ -3,6 +3,7 @@
 mod build_ids;
 mod combine;
 mod compress;
+mod convert_callchain;
 mod decompress;
 mod filter;
 mod jit;
@@ -25,6 +26,7 @@ pub use build_ids::{BuildIds, BuildIdsArgs, BuildIdsOptions};
 pub use combine::spec::InputSpec;
 pub use combine::{Combine, CombineOptions, IN_ORDER, Joined, in_time_order};
 pub use compress::{Compress, CompressOptions};
+pub use convert_callchain::{ConvertCallchain, ConvertCallchainArgs};
 pub use decompress::{Decompress, DecompressOptions};
 pub use filter::{Filter, FilterArgs, FilterOptions, Part, PartName, Split, SplitBy};
 pub use jit::{Jit, JitArgs, JitLayout, JitOptions};
@@ -57,6 +59,7 @@ pub use support::options::{PassCommand, PassOptions, PassSpec};
 pub const REGISTRY: &[PassSpec] = &[
     PassSpec::of::<BuildIdsArgs>(),
     PassSpec::of::<CompressOptions>(),
+    PassSpec::of::<ConvertCallchainArgs>(),
     PassSpec::of::<DecompressOptions>(),
     PassSpec::of::<FilterArgs>(),
     PassSpec::of::<JitArgs>(),

@@ -141,6 +141,11 @@ impl IdOptions {
         session.set_feature(Feature::BUILD_ID, new);
     }
 
+    /// The user's id of a DSO.
+    pub(crate) fn known_id(&self, dso: &Dso) -> Option<BuildId> {
+        self.known.get(Path::new(OsStr::from_bytes(dso_name(dso))))
+    }
+
     /// Folders that replace `/` of the recorded machine.
     pub fn roots(&self) -> &[PathBuf] {
         &self.roots

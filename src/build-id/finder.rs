@@ -142,6 +142,12 @@ impl Finder {
             .unwrap_or(Answer::Missing { tried })
     }
 
+    /// The bytes of the vdso that 64-bit processes have, if the recorded kernel is running and may be used.
+    pub fn vdso_image(&self) -> Option<Vec<u8>> {
+        let here = self.places.running_kernel && cfg!(target_pointer_width = "64");
+        here.then(|| self.recorded_is_running().ok()?.vdso_image()).flatten()
+    }
+
     fn in_known(&self, object: &Object, tried: &mut Tried) -> Option<Answer> {
         if self.places.known.is_empty() {
             return None;

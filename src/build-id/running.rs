@@ -79,10 +79,17 @@ impl Running<'_> {
             Ok(text) => {
                 let (start, end) = vdso_range(&String::from_utf8_lossy(&text))?;
                 let memory = self.0.join("proc/self/mem");
-                let id = memory_of(&memory, start, end);
+                let id = image_of(&memory, start, end).and_then(|image| from_elf(&image));
                 Some((memory, id))
             }
         }
+    }
+
+    /// The bytes of that vdso.
+    pub(crate) fn vdso_image(self) -> Option<Vec<u8>> {
+        let text = contents(&self.0.join("proc/self/maps")).ok()?;
+        let (start, end) = vdso_range(&String::from_utf8_lossy(&text))?;
+        image_of(&self.0.join("proc/self/mem"), start, end).ok()
     }
 }
 
@@ -112,11 +119,11 @@ fn vdso_range(maps: &str) -> Option<(u64, u64)> {
     Some((u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?))
 }
 
-fn memory_of(memory: &Path, start: u64, end: u64) -> Result<Option<BuildId>, Error> {
+fn image_of(memory: &Path, start: u64, end: u64) -> Result<Vec<u8>, Error> {
     let (file, _) = elf::open(memory)?;
     let mut image = vec![0; end.saturating_sub(start).min(MOST_READ) as usize];
     file.read_exact_at(&mut image, start)?;
-    from_elf(&image)
+    Ok(image)
 }
 
 fn contents(file: &Path) -> Result<Vec<u8>, Error> {

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, ensure};
 use clap::Args;
 use perfx_passes::{
-    BuildIds, BuildIdsOptions, IdArgs, Jit, JitLayout, JitOptions, MergeOptions, Mmap2BuildIds,
-    Mmap2BuildIdsOptions, Strip, sched_stat,
+    BuildIds, BuildIdsOptions, ConvertCallchain, IdArgs, Jit, JitLayout, JitOptions, MergeOptions,
+    Mmap2BuildIds, Mmap2BuildIdsOptions, Strip, sched_stat,
 };
 use perfx_pipeline::{Level, Pass, Report};
 
@@ -20,9 +20,8 @@ use crate::io::source::Source;
 use crate::io::target::WriteArgs;
 
 /// Options that only perf inject has, and why perfx refuses them.
-pub(crate) const PERF_ONLY: [(&str, &str); 3] = [
+pub(crate) const PERF_ONLY: [(&str, &str); 2] = [
     ("--aslr", NOT_YET),
-    ("--convert-callchain", NOT_YET),
     (
         "--vm-time-correlation",
         "perf 5.13 to 6.11 do that; later versions crash, and perfx inject does not do it",
@@ -42,6 +41,9 @@ const NOT_YET: &str = "perfx inject does not do that";
 ///
 /// With -j, images go into a folder beside the output. Do not move it: the recording contains its
 /// path. Record with `perf record -k 1`; without it, code that was loaded over older code is an error.
+///
+/// --convert-callchain unwinds the user stacks of `perf record --call-graph dwarf`. It searches the
+/// files that were mapped as -b does. Stacks and registers are left out of the output.
 ///
 /// -s is for recordings of sched:sched_stat_*, sched:sched_switch and sched:sched_process_exit with -g.
 /// perfx off-cpu needs sched:sched_switch alone.
@@ -86,6 +88,12 @@ pub(crate) struct Inject {
     /// Also name code by perf maps (perf-PID.map), for processes without a jitdump: Ruby, LuaJIT, .NET
     #[arg(long, requires = "jit")]
     jit_map: bool,
+    /// Convert the user stacks of samples into call chains, and leave out the stacks
+    #[arg(long)]
+    convert_callchain: bool,
+    /// Leave the user stacks of samples that can't be unwound
+    #[arg(long, requires = "convert_callchain")]
+    keep_unresolved: bool,
     /// Merge sched_stat_* samples with the sched_switch samples before them: where tasks slept, and how long
     #[arg(short = 's', long)]
     sched_stat: bool,
@@ -156,9 +164,10 @@ impl Inject {
         let build_ids = self.build_ids || self.buildid_all;
         let merge = !self.guest_data.is_empty();
         let aux = self.itrace.is_some() || self.strip;
-        if !mmap2 && !build_ids && !merge && !self.jit && !self.sched_stat && !aux {
+        let convert = self.convert_callchain;
+        if !mmap2 && !build_ids && !merge && !self.jit && !self.sched_stat && !aux && !convert {
             let modes = "--buildids, --buildid-all, --mmap2-buildids, --mmap2-buildid-all, --jit, \
-                         --sched-stat, --strip or --guest-data";
+                         --convert-callchain, --sched-stat, --strip or --guest-data";
             ensure!(
                 !self.ids.is_given(),
                 Usage(format!(
@@ -175,7 +184,7 @@ impl Inject {
         let pass = |feature_only| -> Box<dyn Pass> {
             Box::new(BuildIds::new(BuildIdsOptions { all: self.buildid_all, feature_only, ids: ids.clone() }))
         };
-        if self.write.in_place && !mmap2 && !merge && !self.jit && !self.sched_stat && !aux {
+        if self.write.in_place && !mmap2 && !merge && !self.jit && !self.sched_stat && !aux && !convert {
             // To readers, the feature means the same as such records, which would require moving the data.
             let passes = if build_ids { vec![pass(true)] } else { Vec::new() };
             if let Some(code) = self.write.rewrite_features_in_place(passes)? {
@@ -197,6 +206,10 @@ impl Inject {
             let options = JitOptions::new(self.images(), self.jit_layout, folders, roots, ids.no_files())
                 .map_err(usage)?;
             passes.push(Box::new(Jit::new(options.with_perf_maps(self.jit_map))));
+        }
+        // The build-ids are those of the DSOs that the call chains hit.
+        if convert {
+            passes.push(Box::new(ConvertCallchain::new(self.keep_unresolved, ids.clone())));
         }
         // This runs before unused mappings are dropped, because a build-id record may be inserted before an
         // unused mapping.

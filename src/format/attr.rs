@@ -203,6 +203,18 @@ pub fn without_aux_samples(raw: &mut [u8], endian: Endian) {
     set_attr_flag(raw, 31, false, endian);
 }
 
+/// Makes an attr one whose samples hold user call chains; if `stacks` is false, without the user registers and
+/// stacks that they were unwound from.
+pub fn with_user_callchains(raw: &mut [u8], stacks: bool, endian: Endian) {
+    set_attr_flag(raw, 22, false, endian);
+    if let Some(sample_type) = endian.u64(raw, 24).filter(|_| !stacks) {
+        let parts = crate::sample_type::REGS_USER | crate::sample_type::STACK_USER;
+        set_sample_type(raw, sample_type & !parts, endian);
+        endian.set_u64(raw, 80, 0);
+        endian.set_u32(raw, 88, 0);
+    }
+}
+
 /// Sets the `type` and `config` of an attr.
 pub fn set_event(raw: &mut [u8], type_: u32, config: u64, endian: Endian) {
     endian.set_u32(raw, 0, type_);

@@ -2,16 +2,18 @@
 //! allocated, and no length is trusted.
 
 mod bits;
+pub mod registers;
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
+use std::ops::Range;
 
 pub use bits::{BranchFlags, DataSrc};
 
 use crate::record::builder::build;
 use crate::sample_type as st;
-use crate::{Cursor, Endian, Layout, Record, RecordType, Result};
+use crate::{Cursor, Endian, HEADER_SIZE, Layout, Record, RecordType, Result};
 
 /// An array of u64 in the recording's byte order.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -369,6 +371,8 @@ pub struct Sample<'a> {
     pub aux: Option<&'a [u8]>,
     /// Bytes after all parts; empty unless the sample does not match its attr.
     pub rest: &'a [u8],
+    /// How many bytes of the record follow where `regs_user` begins, and after `stack_user`.
+    behind_user: [usize; 2],
 }
 
 /// A part that does not fit in its record.
@@ -554,12 +558,14 @@ impl<'a> Sample<'a> {
 
     fn behind_branches(&mut self, parts: &mut Parts<'a>, layout: &Layout) -> Result<(), Short> {
         let has = |bit| layout.sample_type & bit != 0;
+        self.behind_user[0] = parts.cursor.rest().len();
         if has(st::REGS_USER) {
             self.regs_user = Some(parts.regs("regs_user", layout.regs_user)?);
         }
         if has(st::STACK_USER) {
             self.stack_user = Some(parts.stack()?);
         }
+        self.behind_user[1] = parts.cursor.rest().len();
         if has(st::WEIGHT_STRUCT) {
             let word = parts.u64("weight")?;
             let (var1_dw, var2_w, var3_w) = (word as u32, (word >> 32) as u16, (word >> 48) as u16);
@@ -598,17 +604,56 @@ pub fn without_aux(record: &Record<'_>, layout: &Layout) -> Result<Vec<u8>> {
     without.ok_or_else(|| record.error("it is larger than a record can be"))
 }
 
+/// The sample with another call chain, and without its user registers and stack: as its event records it
+/// without the bits REGS_USER and STACK_USER. With `empty_parts` both parts stay, but are empty.
+///
+/// # Errors
+///
+/// The record is not a sample with these parts, or is shorter than its parts say.
+pub fn with_callchain(
+    record: &Record<'_>,
+    layout: &Layout,
+    chain: &[u64],
+    empty_parts: bool,
+) -> Result<Vec<u8>> {
+    let endian = record.endian();
+    let body = record.body();
+    let user = Sample::parse(record, layout)?.behind_user.map(|behind| body.len().saturating_sub(behind));
+    let old = callchain_range(record, layout).ok_or_else(|| record.error("it has no call chain"))?;
+    let mut new = Vec::with_capacity(8 * (chain.len() + 1));
+    new.extend(endian.bytes_u64(chain.len() as u64));
+    chain.iter().for_each(|&entry| new.extend(endian.bytes_u64(entry)));
+    // abi 0: no registers; size 0: no stack.
+    let parts: &[u8] = if empty_parts { &[0; 16] } else { &[] };
+    let between = body.get(old.end..user[0]).unwrap_or_default();
+    let parts = [&body[..old.start], &new, between, parts, &body[user[1]..]];
+    let made = build(RecordType::SAMPLE, record.misc(), &parts, endian);
+    let made = made.filter(|made| made.len().is_multiple_of(8));
+    made.ok_or_else(|| record.error("with its call chain it would not have the size of a record"))
+}
+
 /// The call chain of a sample, without parsing the rest; `None` if there is none or it does not fit.
 /// [`frames`] yields its addresses.
 #[inline]
 pub fn callchain<'a>(record: &Record<'a>, layout: &Layout) -> Option<U64s<'a>> {
+    let range = callchain_range(record, layout)?;
+    Some(U64s::new(record.body().get(range.start + 8..range.end)?, record.endian()))
+}
+
+/// Where the call chain and its length are in the body of a sample.
+#[inline]
+fn callchain_range(record: &Record<'_>, layout: &Layout) -> Option<Range<usize>> {
     if layout.sample_type & st::CALLCHAIN == 0 || record.kind() != RecordType::SAMPLE {
         return None;
     }
-    let mut cursor = Cursor::new(record.bytes().get(layout.sample.size.into()..)?, record.endian());
+    let body = record.body();
+    let start = usize::from(layout.sample.size).checked_sub(HEADER_SIZE)?;
+    let mut cursor = Cursor::new(body.get(start..)?, record.endian());
     if layout.sample_type & st::READ != 0 {
         Read::take(&mut cursor, layout.read_format)?;
     }
+    let start = body.len() - cursor.rest().len();
     let length = usize::try_from(cursor.u64()?).ok()?.checked_mul(8)?;
-    Some(U64s::new(cursor.bytes(length)?, record.endian()))
+    cursor.bytes(length)?;
+    Some(start..body.len() - cursor.rest().len())
 }

@@ -1,5 +1,5 @@
 //! Finds the symbol that `perf report` would show for an address: in ELF files, their debug files and
-//! /proc/kallsyms, with perf's choice among aliases.
+//! /proc/kallsyms, with perf's choice among aliases. Also reads what unwinding needs from the same files.
 //!
 //! Well-kept crates read the tables and demangle the names (`object`, `cpp_demangle`, `rustc-demangle`).
 //! Which symbol covers an address is decided here, because the complete symbolizers (blazesym, wholesym,
@@ -10,12 +10,14 @@
 mod elf;
 mod kallsyms;
 mod sources;
+mod unwind;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
 pub use crate::elf::ElfFile;
 pub use crate::sources::{Image, Reference, Sources};
+pub use crate::unwind::{Arch, Section, UnwindTables};
 
 /// A function, or any other symbol that a sample may hit.
 #[derive(Clone, PartialEq, Eq, Debug)]

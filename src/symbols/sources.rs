@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use build_id::{Answer, BuildId, Finder, Object, Places, Reason, RecordedOn, Source};
 
 use crate::elf::ElfFile;
+use crate::unwind::UnwindTables;
 use crate::{Symbol, Symbols, kallsyms};
 
 /// The places where symbols are searched for.
@@ -135,6 +136,52 @@ impl Sources {
         Some(Image::File(elf, Symbols::new(symbols)))
     }
 
+    /// What unwinding needs of an object; `id` is its build-id, if known.
+    ///
+    /// # Errors
+    ///
+    /// No file is the recorded one. The error says of each place why not.
+    pub fn unwind_tables(&self, object: &Object, id: Option<BuildId>) -> Result<UnwindTables, String> {
+        let mut files = self.cached(id, &["elf", "vdso", ""]).into_iter().chain(self.found(object, id));
+        let found = files
+            .find_map(|place| UnwindTables::read(&place).ok().filter(|tables| fits(id, tables.build_id)));
+        let found = found.or_else(|| {
+            let image = self.running.as_ref().filter(|_| *object == Object::Vdso)?.vdso_image()?;
+            UnwindTables::of_image(&image).ok().filter(|tables| fits(id, tables.build_id))
+        });
+        let Some(mut tables) = found else { return Err(self.reasons(object, id)) };
+        if !tables.has_frames()
+            && let Some(own) = tables.build_id
+        {
+            let debug = self.debug_files(own).into_iter().find_map(|file| {
+                UnwindTables::read(&file).ok().filter(|debug| debug.build_id == tables.build_id)
+            });
+            tables.debug_frame = debug.and_then(|debug| debug.debug_frame);
+        }
+        Ok(tables)
+    }
+
+    /// Why no place has the object.
+    fn reasons(&self, object: &Object, id: Option<BuildId>) -> String {
+        let mut reasons = Vec::new();
+        for finder in &self.finders {
+            match finder.find(object) {
+                Answer::Found { id: found, source, place, .. } => {
+                    let recorded = id.filter(|&id| id != found);
+                    let what = match recorded {
+                        Some(recorded) => format!("build-id is {found}, recording says {recorded}"),
+                        None => "can't be read".to_owned(),
+                    };
+                    reasons.push(format!("{source}: {}: {what}", place.display()));
+                }
+                Answer::Missing { tried } => {
+                    reasons.extend(tried.iter().map(|(source, reason)| format!("{source}: {reason}")));
+                }
+            }
+        }
+        if reasons.is_empty() { "no place to look for it".to_owned() } else { reasons.join("; ") }
+    }
+
     /// The files that the finders name.
     fn found(&self, object: &Object, id: Option<BuildId>) -> Vec<PathBuf> {
         let mut files = Vec::new();
@@ -178,15 +225,19 @@ impl Sources {
             .collect()
     }
 
+    /// Where the debug file of a build-id may be.
+    fn debug_files(&self, id: BuildId) -> Vec<PathBuf> {
+        let mut files = self.cached(Some(id), &["debug"]);
+        let hex = id.to_string();
+        let below = Path::new(".build-id").join(&hex[..2]).join(format!("{}.debug", &hex[2..]));
+        files.extend(self.caches.iter().map(|cache| cache.join(&below)));
+        files.extend(self.debug.iter().filter_map(|folder| folder.file(&below)));
+        files
+    }
+
     /// The file with the symbols stripped from this one: found by its build-id, then by its debug link.
     fn debug_file(&self, elf: &ElfFile, place: &Path, recorded: &Path) -> Option<ElfFile> {
-        let mut files = self.cached(elf.build_id, &["debug"]);
-        if let Some(id) = elf.build_id {
-            let hex = id.to_string();
-            let below = Path::new(".build-id").join(&hex[..2]).join(format!("{}.debug", &hex[2..]));
-            files.extend(self.caches.iter().map(|cache| cache.join(&below)));
-            files.extend(self.debug.iter().filter_map(|folder| folder.file(&below)));
-        }
+        let files: Vec<_> = elf.build_id.into_iter().flat_map(|id| self.debug_files(id)).collect();
         let by_id = files.iter().find_map(|file| {
             let debug = ElfFile::read(file).ok()?;
             (debug.has_symtab && debug.build_id == elf.build_id).then_some(debug)

@@ -897,10 +897,6 @@ fn a_thread_that_can_not_be_started_is_an_error_and_no_panic() {
 fn a_tip_never_leads_to_an_option_of_another_meaning() {
     let folder = place();
     for (line, tip) in [
-        (
-            "inject --convert-callchain",
-            Some("perf inject has --convert-callchain; perfx inject does not do that"),
-        ),
         ("inject --vm-time-correlation -b", Some("perf 5.13 to 6.11 do that; later versions crash")),
         ("inject --aslr", Some("perf inject has --aslr")),
         ("filter --drop-unusd", Some("'--drop-unused'")),

@@ -1,0 +1,180 @@
+//! `convert-callchain` converts the user stacks of samples into call chains, and leaves the stacks out: the
+//! recording becomes small, quick to read, and free of what was in the memory of the programs.
+//!
+//! A survey collects the mappings. Then samples are independent of each other: each is unwound with the files
+//! that were mapped at its time.
+
+mod arch;
+mod convert;
+mod images;
+mod walk;
+
+use std::sync::Arc;
+
+use clap::Args;
+use perfx_format::read::Recording;
+use perfx_format::record::build_id::BuildIdEntry;
+use perfx_format::{Attr, Kinds, Layouts, Record, RecordType, named_pid, with_user_callchains};
+use perfx_model::address_space::{AddressSpaces, Changes, KERNEL, Mapping};
+use perfx_model::guests::Guests;
+use perfx_pipeline::{Level, Needs, Pass, Result, Session, Stage, Survey, bail};
+
+use crate::support::ids::{IdOptions, RecordedIds, SearchArgs, recorded_on};
+use crate::support::options::PassOptions;
+use crate::support::used_events::change_attrs;
+use arch::{Aarch64, Architecture, X86_64};
+use convert::{Convert, has_stacks};
+use images::{Images, MappedFiles};
+
+/// The options on the command line.
+#[derive(Args, Clone, Debug)]
+pub struct ConvertCallchainArgs {
+    /// Leave the user registers and stacks of samples that can't be unwound
+    #[arg(long)]
+    keep_unresolved: bool,
+    #[command(flatten)]
+    search: SearchArgs,
+}
+
+impl PassOptions for ConvertCallchainArgs {
+    const NAME: &'static str = "convert-callchain";
+    const ABOUT: &'static str = "convert the user stacks of samples into call chains";
+    const EXAMPLES: &'static [&'static str] =
+        &["no-files", "no-files:keep-unresolved:root=recorded/../sysroot"];
+
+    fn pass(self) -> Result<Box<dyn Pass>> {
+        Ok(Box::new(ConvertCallchain::new(self.keep_unresolved, self.search.options(None)?)))
+    }
+}
+
+/// The pass.
+#[derive(Debug)]
+pub struct ConvertCallchain {
+    keep_unresolved: bool,
+    ids: IdOptions,
+}
+
+impl ConvertCallchain {
+    /// Creates the pass. `keep_unresolved` leaves the stacks of samples that can't be unwound, and `ids` says
+    /// where the mapped files are.
+    pub fn new(keep_unresolved: bool, ids: IdOptions) -> ConvertCallchain {
+        ConvertCallchain { keep_unresolved, ids }
+    }
+}
+
+/// The survey: collects what processes mapped.
+struct Mapped {
+    pass: ConvertCallchain,
+    changes: Changes,
+    guests: Guests,
+    files: MappedFiles,
+    /// HEADER_BUILD_ID records.
+    build_ids: Vec<Vec<u8>>,
+}
+
+impl Pass for ConvertCallchain {
+    fn name(&self) -> &'static str {
+        ConvertCallchainArgs::NAME
+    }
+
+    fn needs(&self, input: &Recording) -> Needs {
+        if !input.events.iter().any(|event| has_stacks(event.attr().sample_type)) {
+            return Needs::default();
+        }
+        let surveyed = Kinds::of(&[
+            RecordType::MMAP,
+            RecordType::MMAP2,
+            RecordType::FORK,
+            RecordType::ID_INDEX,
+            RecordType::HEADER_BUILD_ID,
+        ]);
+        let records = Kinds::of(&[RecordType::SAMPLE]);
+        Needs { records, surveys: vec![surveyed], decompressed: true, ids: true, ..Needs::default() }
+    }
+
+    fn start(self: Box<Self>, input: &Recording) -> Stage {
+        if !input.events.iter().any(|event| has_stacks(event.attr().sample_type)) {
+            return Stage::begin(|begin| {
+                let line = "no event has call chains with user registers and stacks \
+                            (perf record --call-graph dwarf), so there is nothing to convert";
+                begin.report.say(Level::Warning, line);
+                Ok(Stage::rewrite(Unchanged))
+            });
+        }
+        let (changes, guests, files, build_ids) = Default::default();
+        // The meaning of a mapping depends on those before it.
+        Stage::survey_in_order(Mapped { pass: *self, changes, guests, files, build_ids })
+    }
+}
+
+impl Survey for Mapped {
+    fn record(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
+        match record.kind() {
+            RecordType::ID_INDEX => self.guests.learn(record),
+            RecordType::HEADER_BUILD_ID => self.build_ids.push(record.bytes().to_vec()),
+            _ => {
+                let machine = self.guests.machine(record, layouts, named_pid(record));
+                if let Some(dso) = self.changes.add(record, layouts, machine) {
+                    let mapping = Mapping::read(record, layouts);
+                    let shift = mapping.map_or(0, |mapping| mapping.pgoff.wrapping_sub(mapping.start));
+                    let pid = mapping.map(|mapping| mapping.pid).filter(|&pid| pid != KERNEL);
+                    self.files.learn(dso, shift, pid);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn end(self, session: &mut Session) -> Result<Stage> {
+        match recorded_on(session.features(), session.endian).arch.as_deref() {
+            Some("x86_64") => Ok(self.stage::<X86_64>(session)),
+            Some("aarch64") => Ok(self.stage::<Aarch64>(session)),
+            Some(arch) => bail!(
+                "{}: user stacks of {} can't be unwound, only those of x86_64 and aarch64",
+                session.name,
+                arch.escape_default()
+            ),
+            None => bail!(
+                "{}: feature ARCH is missing, so it is unknown how to unwind the user stacks",
+                session.name
+            ),
+        }
+    }
+}
+
+impl Mapped {
+    fn stage<A: Architecture>(self, session: &Session) -> Stage {
+        let Mapped { pass, changes, guests, files, build_ids } = self;
+        let spaces = Arc::new(AddressSpaces::new(changes));
+        let mut ids = RecordedIds::new(session.features(), session.endian, spaces.dsos());
+        for record in &build_ids {
+            BuildIdEntry::read(record, session.endian).iter().for_each(|entry| ids.learn(entry));
+        }
+        let recorded_on = recorded_on(session.features(), session.endian);
+        let images = Images::<A>::new(spaces, files, ids, pass.ids, &recorded_on);
+        let keep = pass.keep_unresolved;
+        Stage::begin(move |begin| {
+            change_attrs(begin, |attr, endian| {
+                if has_stacks(Attr::decode(attr, endian).sample_type) {
+                    with_user_callchains(attr, keep, endian);
+                }
+            });
+            Ok(Stage::rewrite(Convert::new(Arc::new(images), Arc::new(guests), keep)))
+        })
+    }
+}
+
+/// The rewrite of a recording without stacks.
+struct Unchanged;
+
+impl perfx_pipeline::Rewrite for Unchanged {}
+
+impl perfx_pipeline::Fork for Unchanged {
+    fn fork(&self) -> Unchanged {
+        Unchanged
+    }
+
+    fn absorb(&mut self, _later: Unchanged) -> Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,267 @@
+//! `inject --convert-callchain` makes the call chains that perf shows for user stacks, of recordings in any
+//! form, and leaves nothing of the stacks.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use perfx_format::read::Recording;
+use perfx_format::sample_type as st;
+use tempfile::TempDir;
+
+use crate::args;
+use crate::snapshots::same;
+use crate::support::{
+    Fixture, Ran, Stdin, clean, named, perfs, perfx, root, run, same_bytes, same_lines, skipped, temp,
+    workloads,
+};
+
+/// A folder with programs whose frames need DWARF, in which perf records them.
+struct Workshop(TempDir);
+
+impl Workshop {
+    /// `None` without a compiler, which [`workloads`] reports.
+    fn new() -> Option<Workshop> {
+        workloads()?;
+        let shop = Workshop(temp());
+        fs::copy(root().join("tests/data/stacks.c"), shop.path("stacks.c")).unwrap();
+        let flags = "-w -O1 -fomit-frame-pointer -pthread";
+        shop.run(&format!("gcc {flags} -o stacks stacks.c")).done().unwrap();
+        if shop.run(&format!("gcc {flags} -static -o static stacks.c")).code != Some(0) {
+            skipped("stacks of a static program, which can't be linked here");
+        }
+        Some(shop)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// A line of a shell in the folder. Unlike [`Perf::run`](crate::support::Perf::run), perf sees the files
+    /// of this machine: those that the programs mapped.
+    fn run(&self, line: &str) -> Ran {
+        let mut shell = clean("bash");
+        shell.args(["-ec", &format!("set -o pipefail; {line}")]).current_dir(self.0.path());
+        shell.env("HOME", self.0.path()).env("PAGER", "cat").env("DEBUGINFOD_URLS", "");
+        shell.env("PERF_CONFIG_NOSYSTEM", "1").env("PERF_BUILDID_DIR", self.path("cache"));
+        run(&mut shell, Stdin::Null)
+    }
+
+    /// The samples as a perf shows them, with symbols.
+    fn shown(&self, perf: &str, recording: &str) -> Vec<String> {
+        let fields = "tid,time,event,ip,sym,symoff";
+        let ran = self.run(&format!("{perf} script -f --no-inline --ns -F {fields} -i {recording}"));
+        ran.done().unwrap().text().lines().map(|line| line.trim_end().to_owned()).collect()
+    }
+}
+
+fn convert(input: &Path, output: &Path, options: &[&str]) -> Ran {
+    let options = options.iter().map(Into::into);
+    perfx(args!["inject", "--convert-callchain", "-f", input, "-o", output].into_iter().chain(options))
+}
+
+/// The call chains of a recording's samples, in hex.
+fn chains(recording: &Path) -> Vec<String> {
+    let mut recording = Recording::open(recording).unwrap();
+    let mut records = recording.records();
+    let mut chains = Vec::new();
+    while let Some(record) = records.next_record().unwrap() {
+        let chain = record.sample().unwrap().and_then(|sample| sample.callchain);
+        chains.extend(chain.map(|chain| format!("{chain:?}")));
+    }
+    chains
+}
+
+/// With perf 7, which unwinds with libdw, the chains are the same: below signal handlers, through libraries,
+/// on every thread, in every form.
+#[test]
+fn the_call_chains_are_those_of_perf() {
+    let Some(shop) = Workshop::new() else { return };
+    let usual = "-q -e task-clock:u -F 999 --call-graph dwarf,4096";
+    for recorder in perfs(&["perf", "perf-new"]) {
+        let recorder = recorder.name;
+        if shop.run(&format!("{recorder} record {usual} -o /dev/null ./stacks 1")).code != Some(0) {
+            skipped(&format!("fresh stacks, because {recorder} record does not work here"));
+            continue;
+        }
+        for line in [
+            format!("{recorder} record {usual} -o in.data ./stacks 60"),
+            format!("{recorder} record -z {usual} -o in.data ./stacks 40"),
+            format!("{recorder} record {usual} -o - ./stacks 40 > in.data"),
+            format!("{recorder} record --threads {usual} -o in.data ./stacks 40"),
+            format!("test ! -e static || {recorder} record {usual} -o in.data ./static 40"),
+            format!("{recorder} record {usual},512 -o in.data ./stacks 40 || true"),
+        ] {
+            shop.run("rm -rf in.data in.data.old out.data").done().unwrap();
+            shop.run(&line).done().unwrap();
+            if !shop.path("in.data").exists() {
+                continue;
+            }
+            let ran = convert(&shop.path("in.data"), &shop.path("out.data"), &[]);
+            assert_eq!(ran.code, Some(0), "{line}: {}", ran.stderr);
+            for reader in perfs(&["perf-sid", "perf-new"]) {
+                let wanted = shop.shown(reader.name, "in.data");
+                assert!(wanted.iter().any(|line| line.contains("leaf")), "{line}: {wanted:?}");
+                same_lines(&line, &wanted, &shop.shown(reader.name, "out.data")).unwrap();
+            }
+        }
+    }
+}
+
+/// perf inject refuses or destroys the other forms.
+#[test]
+fn the_file_is_the_one_of_perf_inject() {
+    let Some(shop) = Workshop::new() else { return };
+    for perf in perfs(&["perf-sid", "perf-new"]) {
+        let perf = perf.name;
+        let record = "record -q -e task-clock:u -F 999 --call-graph dwarf,8192 -o in.data ./stacks 60";
+        if shop.run(&format!("{perf} {record}")).code != Some(0) {
+            continue;
+        }
+        let ran = convert(&shop.path("in.data"), &shop.path("ours.data"), &[]);
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        shop.run(&format!("{perf} inject --convert-callchain -i in.data -o theirs.data")).done().unwrap();
+        let sorted = |name: &str| {
+            let mut chains = chains(&shop.path(name));
+            // perf inject sorts by time.
+            chains.sort();
+            chains
+        };
+        same_lines(perf, &sorted("theirs.data"), &sorted("ours.data")).unwrap();
+        let attrs = |name: &str| {
+            let events = Recording::open(shop.path(name)).unwrap().events;
+            let shown = |event: &perfx_format::Event| {
+                // perf writes the attr in the size that it knows.
+                let mut attr = *event.attr();
+                attr.size = 0;
+                format!("{attr:?}")
+            };
+            events.iter().map(shown).collect::<Vec<_>>()
+        };
+        same_lines(perf, &attrs("theirs.data"), &attrs("ours.data")).unwrap();
+    }
+}
+
+#[test]
+fn nothing_of_the_stacks_is_left() {
+    let folder = temp();
+    for fixture in named("recorded/dwarf").iter().chain(&named("recorded/compat-dwarf")) {
+        let out = folder.path().join("out.data");
+        let ran = convert(&fixture.path, &out, &["--no-files"]);
+        assert_eq!(ran.code, Some(3), "{}: {}", fixture.name, ran.stderr);
+        let recording = Recording::open(&out).unwrap();
+        for event in &recording.events {
+            let attr = event.attr();
+            assert_eq!(attr.sample_type & (st::REGS_USER | st::STACK_USER), 0);
+            assert_eq!((attr.sample_regs_user, attr.sample_stack_user), (0, 0));
+            assert!(!attr.flag(22), "exclude_callchain_user");
+        }
+        let (mut before, after) = (chains(&fixture.path), chains(&out));
+        assert_eq!(before.len(), after.len());
+        // Without files only the innermost frame is known.
+        before.iter_mut().zip(&after).for_each(|(before, after)| {
+            let kernel = before.trim_end_matches(']');
+            assert!(after.starts_with(kernel), "{before} {after}");
+            // At most, because a task without a user side has no frames behind the marker.
+            let user = after.split_once("0xfffffffffffffe00").unwrap().1;
+            assert!(user.matches("0x").count() <= 1, "{after}");
+        });
+        let again = convert(&out, &folder.path().join("again.data"), &["--no-files"]);
+        assert_eq!(again.code, Some(3), "{}", again.stderr);
+        assert!(again.stderr.contains("there is nothing to convert"), "{}", again.stderr);
+    }
+}
+
+#[test]
+fn a_file_with_another_build_id_is_not_used() {
+    let Some(work) = workloads() else { return };
+    let (folder, input) = (temp(), Fixture::new("recorded/dwarf.p73.data").path);
+    let place = folder.path().join("root/tmp/perfx-data/work");
+    fs::create_dir_all(&place).unwrap();
+    let said = ["burn_nofp", "burn"].map(|program| {
+        let (out, root) = (folder.path().join("out.data"), folder.path().join("root"));
+        fs::copy(work.join("tmp/perfx-data/work").join(program), place.join("burn_nofp")).unwrap();
+        convert(&input, &out, &["-v", "--no-files", "--root", root.to_str().unwrap()]).done().unwrap().stderr
+    });
+    let differs = "build-id is b000000000000000000000000000000000000001, \
+                   recording says b000000000000000000000000000000000000002";
+    assert!(!said[0].contains("not unwound: /tmp/perfx-data/work/burn_nofp; "), "{}", said[0]);
+    let line = said[1].lines().find(|line| line.contains("not unwound: /tmp/perfx-data/work/burn_nofp; "));
+    assert!(line.is_some_and(|line| line.ends_with(differs)), "{}", said[1]);
+}
+
+#[test]
+fn samples_that_cannot_be_unwound_can_keep_their_stacks() {
+    let Some(work) = workloads() else { return };
+    let work = work.to_str().unwrap();
+    let folder = temp();
+    let out = |name: &str| folder.path().join(name);
+    let input = Fixture::new("recorded/mixed-callgraph.p73.data").path;
+    let ran = convert(&input, &out("kept"), &["--no-files", "--keep-unresolved"]);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    assert!(ran.stderr.contains("warning: not converted: "), "{}", ran.stderr);
+    same_lines("no sample changed", &chains(&input), &chains(&out("kept"))).unwrap();
+    // Later, where the files are, they can be converted like the original.
+    let options = ["-q", "--no-files", "--root", work];
+    convert(&out("kept"), &out("late"), &options).done().unwrap();
+    convert(&input, &out("at-once"), &options).done().unwrap();
+    let read = |name: &str| fs::read(out(name)).unwrap();
+    same_bytes("converted late and at once", &read("late"), &read("at-once")).unwrap();
+}
+
+#[test]
+fn events_without_stacks_stay_as_they_are() {
+    let folder = temp();
+    let out = folder.path().join("out.data");
+    let input = Fixture::new("recorded/mixed-callgraph.p61.data").path;
+    assert_eq!(convert(&input, &out, &["--no-files"]).code, Some(3));
+    let types = |path: &Path| -> Vec<u64> {
+        Recording::open(path).unwrap().events.iter().map(|event| event.attr().sample_type).collect()
+    };
+    let [dwarf, faults, clock, ..] = types(&input)[..] else { panic!("three events") };
+    let without = dwarf & !(st::REGS_USER | st::STACK_USER);
+    assert_eq!(types(&out)[..3], [without, faults, clock]);
+    let ran = perfx(args![
+        "inject",
+        "--convert-callchain",
+        "-f",
+        Fixture::new("recorded/fp.p61.data").path,
+        "-o",
+        out
+    ]);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    assert!(ran.stderr.contains("warning: no event has call chains with user registers"), "{}", ran.stderr);
+}
+
+#[test]
+fn another_architecture_is_refused() {
+    let folder = temp();
+    let (input, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
+    let mut bytes = Fixture::new("recorded/dwarf.p61.data").bytes();
+    let at = bytes.windows(7).position(|window| window == b"x86_64\0").unwrap();
+    bytes[at..at + 6].copy_from_slice(b"ppc64l");
+    fs::write(&input, bytes).unwrap();
+    let ran = convert(&input, &out, &[]);
+    assert_eq!((ran.code, out.exists()), (Some(1), false), "{}", ran.stderr);
+    assert!(ran.stderr.contains("in.data: user stacks of ppc64l can't be unwound"), "{}", ran.stderr);
+}
+
+#[test]
+fn build_ids_are_those_of_what_the_call_chains_hit() {
+    let folder = temp();
+    let out = folder.path().join("out.data");
+    let known = "b0 /tmp/perfx-data/work/burn_nofp,b1 /usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2";
+    let input = Fixture::new("recorded/dwarf.p61.data").path;
+    let ran = convert(&input, &out, &["-b", "--no-files", "--known-build-ids", known]);
+    assert!(ran.stderr.contains("1 from known list"), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("samples have user stacks"), "{}", ran.stderr);
+}
+
+#[test]
+fn of_a_32_bit_task_only_the_innermost_frame_is_known() {
+    let folder = temp();
+    let out = folder.path().join("out.data");
+    let input = Fixture::new("recorded/compat-dwarf.p73.data").path;
+    let ran = convert(&input, &out, &["-q", "--no-files"]);
+    let text = perfx(args!["dump", "--only", "SAMPLE", out]).text();
+    same("inject", "convert-callchain-compat", &(ran.stderr + &text));
+}
