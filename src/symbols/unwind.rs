@@ -52,8 +52,18 @@ pub struct UnwindTables {
     pub got: Option<Section>,
     /// The addresses of instructions that return from a signal handler, ascending.
     pub signal_returns: Vec<u64>,
-    /// PT_LOAD segments: offset in the file, size, address, in bytes.
-    segments: Vec<(u64, u64, u64)>,
+    /// PT_LOAD segments.
+    segments: Vec<Segment>,
+}
+
+/// A part of a file that is mapped at an address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Segment {
+    /// Offset in the file.
+    offset: u64,
+    /// Size in the file; if that is 0, in memory.
+    size: u64,
+    address: u64,
 }
 
 impl UnwindTables {
@@ -74,7 +84,7 @@ impl UnwindTables {
         let (mut tables, executable) = parse(data)?;
         tables.build_id = build_id;
         if let Some(arch) = tables.arch {
-            for (offset, size, address) in executable {
+            for Segment { offset, size, address } in executable {
                 let mut found = signal_returns(arch, &code, offset, size)?;
                 found.iter_mut().for_each(|at| *at = at.wrapping_sub(offset).wrapping_add(address));
                 tables.signal_returns.append(&mut found);
@@ -95,7 +105,8 @@ impl UnwindTables {
         }
         let (mut tables, executable) = parse(image)?;
         tables.build_id = build_id::from_elf(image)?;
-        for (arch, (offset, size, address)) in tables.arch.into_iter().cycle().zip(executable) {
+        for (arch, segment) in tables.arch.into_iter().cycle().zip(executable) {
+            let Segment { offset, size, address } = segment;
             let end = offset.saturating_add(size).min(image.len() as u64);
             let code = image.get(offset as usize..end as usize).unwrap_or_default();
             let found = positions(code, instructions(arch)).map(|at| address.wrapping_add(at as u64));
@@ -112,21 +123,22 @@ impl UnwindTables {
 
     /// The virtual address of the byte at this offset of the file.
     pub fn address_of(&self, offset: u64) -> Option<u64> {
-        let inside = |&&(start, size, _): &&(u64, u64, u64)| offset >= start && offset - start < size;
-        let (start, _, address) = self.segments.iter().find(inside)?;
-        address.checked_add(offset - start)
+        let inside = |segment: &&Segment| offset >= segment.offset && offset - segment.offset < segment.size;
+        let segment = self.segments.iter().find(inside)?;
+        segment.address.checked_add(offset - segment.offset)
     }
 
     /// The addresses of all segments.
     pub fn addresses(&self) -> Range<u64> {
-        let ends = self.segments.iter().map(|&(_, size, address)| (address, address.saturating_add(size)));
+        let ends = self.segments.iter();
+        let ends = ends.map(|segment| (segment.address, segment.address.saturating_add(segment.size)));
         let ends = ends.reduce(|all, next| (all.0.min(next.0), all.1.max(next.1)));
         ends.map_or(0..0, |(start, end)| start..end)
     }
 }
 
-/// The tables, and the executable segments: offset in the file, size there, address.
-fn parse<'data>(data: impl ReadRef<'data>) -> Result<(UnwindTables, Vec<(u64, u64, u64)>), Error> {
+/// The tables, and the executable segments.
+fn parse<'data>(data: impl ReadRef<'data>) -> Result<(UnwindTables, Vec<Segment>), Error> {
     let damaged = |error: object::Error| Error::Damaged(error.to_string());
     let header = FileHeader64::<Endianness>::parse(data).map_err(damaged)?;
     let endian = header.endian().map_err(damaged)?;
@@ -144,9 +156,9 @@ fn parse<'data>(data: impl ReadRef<'data>) -> Result<(UnwindTables, Vec<(u64, u6
             let in_file = segment.p_filesz(endian);
             // A debug file keeps the headers of removed segments, with a file size of 0.
             let size = if in_file == 0 { segment.p_memsz(endian) } else { in_file };
-            tables.segments.push((offset, size, address));
+            tables.segments.push(Segment { offset, size, address });
             if segment.p_flags(endian).contains(PF_X) {
-                executable.push((offset, in_file, address));
+                executable.push(Segment { offset, size: in_file, address });
             }
         }
     }
