@@ -49,7 +49,7 @@ pub(super) enum Loaded<A: Architecture> {
     /// There is no file that is the recorded one, for these reasons.
     Missing(String),
     /// It is in a file.
-    Image(Image<A>),
+    Image(Box<Image<A>>),
 }
 
 /// A file.
@@ -109,7 +109,7 @@ impl<A: Architecture> Images<A> {
         let id = self.options.known_id(dso).or_else(|| self.ids.get(dso));
         let pid = self.files.pids.get(number).copied().flatten();
         match self.sources.unwind_tables(&object_of(dso, pid), id) {
-            Ok(tables) if tables.arch == Some(A::ARCH) => Loaded::Image(Image::new(tables)),
+            Ok(tables) if tables.arch == Some(A::ARCH) => Loaded::Image(Box::new(Image::new(tables))),
             Ok(_) => Loaded::Missing("the file is of another architecture".to_owned()),
             Err(reasons) => Loaded::Missing(reasons),
         }
