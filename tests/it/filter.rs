@@ -130,12 +130,13 @@ fn cuts(lines: &[Line]) -> Vec<Cut> {
 #[test]
 fn perf_shows_of_the_cut_what_it_shows_of_that_part_of_the_whole() {
     let mut compared = 0;
-    for perf in perfs(&["perf", "perf-new"]) {
+    let perfs = perfs(&["perf", "perf-new"]);
+    for perf in &perfs {
         let own = if perf.name == "perf" { "p61" } else { "p73" };
         let mine: Vec<_> = recorded().into_iter().filter(|f| f.recorded_by() == Some(own)).collect();
         let mut cases = Vec::new();
         for fixture in mine {
-            let Some(lines) = samples(&perf, &fixture.path, &[]).filter(|lines| lines.len() > 3) else {
+            let Some(lines) = samples(perf, &fixture.path, &[]).filter(|lines| lines.len() > 3) else {
                 continue;
             };
             // perf shows what group members counted since the previous sample, which differs after a cut; and
@@ -171,13 +172,13 @@ fn perf_shows_of_the_cut_what_it_shows_of_that_part_of_the_whole() {
                 if ran.code != Some(if empty { 3 } else { 0 }) {
                     return Err(format!("exit code {:?}: {}", ran.code, ran.stderr));
                 }
-                let lines = samples(&perf, &output, &[]).ok_or("perf refuses the cut")?;
+                let lines = samples(perf, &output, &[]).ok_or("perf refuses the cut")?;
                 let lines: Vec<String> = lines.into_iter().map(|line| line.text).collect();
                 same_lines(perf.name, expected, &lines)
             },
         );
     }
-    assert!(compared > 200, "only {compared} cuts could be compared");
+    assert!(perfs.is_empty() || compared > 200, "only {compared} cuts could be compared");
 }
 
 #[test]

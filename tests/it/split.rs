@@ -49,7 +49,8 @@ fn sorted(mut lines: Vec<String>) -> Vec<String> {
 #[test]
 fn perf_shows_of_the_parts_together_what_it_shows_of_the_whole() {
     let mut compared = 0;
-    for perf in perfs(&["perf", "perf-new"]) {
+    let perfs = perfs(&["perf", "perf-new"]);
+    for perf in &perfs {
         let own = if perf.name == "perf" { "p61" } else { "p73" };
         let mut cases = Vec::new();
         for fixture in recorded().into_iter().filter(|f| f.recorded_by() == Some(own)) {
@@ -58,7 +59,7 @@ fn perf_shows_of_the_parts_together_what_it_shows_of_the_whole() {
             if ["group-read", "pipe-group", "name-newline"].iter().any(|name| fixture.name.contains(name)) {
                 continue;
             }
-            let Some(lines) = samples(&perf, &fixture.path, &[]).filter(|lines| lines.len() > 3) else {
+            let Some(lines) = samples(perf, &fixture.path, &[]).filter(|lines| lines.len() > 3) else {
                 continue;
             };
             if perfx(args!["copy", "-n", fixture.path]).code != Some(0) {
@@ -75,7 +76,7 @@ fn perf_shows_of_the_parts_together_what_it_shows_of_the_whole() {
                 let mut found = Vec::new();
                 for part in split(&fixture.path, way, folder.path())? {
                     let name = part.display();
-                    let lines = samples(&perf, &part, &[]).ok_or_else(|| format!("perf refuses {name}"))?;
+                    let lines = samples(perf, &part, &[]).ok_or_else(|| format!("perf refuses {name}"))?;
                     if lines.is_empty() {
                         return Err(format!("{name} is empty"));
                     }
@@ -86,7 +87,7 @@ fn perf_shows_of_the_parts_together_what_it_shows_of_the_whole() {
             },
         );
     }
-    assert!(compared > 200, "only {compared} ways to split could be compared");
+    assert!(perfs.is_empty() || compared > 200, "only {compared} ways to split could be compared");
 }
 
 /// How often each record that must be in one part occurs, and which other records there are.
