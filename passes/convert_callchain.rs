@@ -151,7 +151,8 @@ impl Mapped {
             BuildIdEntry::read(record, session.endian).iter().for_each(|entry| ids.learn(entry));
         }
         let recorded_on = recorded_on(session.features(), session.endian);
-        let images = Images::<A>::new(spaces, files, ids, pass.ids, &recorded_on);
+        let (made, temp_files) = (session.made.clone(), session.temp_files());
+        let images = Images::<A>::new(spaces, files, ids, pass.ids, &recorded_on, made, temp_files);
         let keep = pass.keep_unresolved;
         Stage::begin(move |begin| {
             change_attrs(begin, |attr, endian| {

@@ -1,11 +1,15 @@
 //! The files that were mapped, read when the first stack needs them.
 
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, OnceLock};
 
 use build_id::RecordedOn;
 use framehop::{ExplicitModuleSectionInfo, Module, Unwinder as _};
 use perfx_format::Bytes;
+use perfx_format::read::TempFiles;
 use perfx_model::address_space::{AddressSpaces, Hit, Machine};
+use perfx_pipeline::{Made, Result};
 use symbols::{Section, Sources, UnwindTables};
 
 use super::arch::Architecture;
@@ -37,6 +41,9 @@ pub(super) struct Images<A: Architecture> {
     ids: RecordedIds,
     options: IdOptions,
     sources: Sources,
+    /// The files of earlier passes, such as images of JIT code. They get their names only at the end.
+    made: Vec<Made>,
+    temp_files: TempFiles,
     loaded: Vec<OnceLock<Loaded<A>>>,
     /// For code that is in no file: it follows frame pointers.
     pub(super) nowhere: A::Unwinder,
@@ -69,10 +76,13 @@ impl<A: Architecture> Images<A> {
         ids: RecordedIds,
         options: IdOptions,
         recorded_on: &RecordedOn,
+        made: Vec<Made>,
+        temp_files: TempFiles,
     ) -> Images<A> {
         let sources = Sources::new(!options.no_files(), options.roots(), options.caches(), recorded_on);
         let loaded = spaces.dsos().iter().map(|_| OnceLock::new()).collect();
-        Images { spaces, files, ids, options, sources, loaded, nowhere: A::Unwinder::default() }
+        let nowhere = A::Unwinder::default();
+        Images { spaces, files, ids, options, sources, made, temp_files, loaded, nowhere }
     }
 
     /// What a mapping shows.
@@ -106,25 +116,62 @@ impl<A: Architecture> Images<A> {
         if number >= MOST_IMAGES {
             return Loaded::Missing(format!("more than {MOST_IMAGES} files are mapped"));
         }
+        let path = dso_name(dso);
+        if let Some(made) = self.made.iter().find(|made| made.path.as_os_str().as_bytes() == path) {
+            return match of_made(made) {
+                Ok(tables) => self.image(tables),
+                Err(error) => Loaded::Missing(error.to_string()),
+            };
+        }
         let id = self.options.known_id(dso).or_else(|| self.ids.get(dso));
         let pid = self.files.pids.get(number).copied().flatten();
         match self.sources.unwind_tables(&object_of(dso, pid), id) {
-            Ok(tables) if tables.arch == Some(A::ARCH) => Loaded::Image(Box::new(Image::new(tables))),
-            Ok(_) => Loaded::Missing("the file is of another architecture".to_owned()),
+            Ok(tables) => self.image(tables),
             Err(reasons) => Loaded::Missing(reasons),
+        }
+    }
+
+    fn image(&self, tables: UnwindTables) -> Loaded<A> {
+        if tables.arch != Some(A::ARCH) {
+            return Loaded::Missing("the file is of another architecture".to_owned());
+        }
+        match Image::new(tables, &self.temp_files) {
+            Ok(image) => Loaded::Image(Box::new(image)),
+            Err(error) => Loaded::Missing(format!("its tables can't be stored: {error}")),
         }
     }
 }
 
+/// The tables of a file that an earlier pass has made.
+fn of_made(made: &Made) -> std::result::Result<UnwindTables, build_id::Error> {
+    let mut bytes = vec![0; (made.range.end - made.range.start) as usize];
+    made.from.read_exact_at(&mut bytes, made.range.start)?;
+    UnwindTables::of_image(&bytes)
+}
+
+/// Larger sections go into a temporary file, so that private memory is bounded, whatever was mapped.
+const MOST_IN_MEMORY: usize = 1 << 20;
+
+/// Moves a large section into a temporary file.
+fn stored(bytes: Vec<u8>, temp_files: &TempFiles) -> Result<Bytes> {
+    if bytes.len() <= MOST_IN_MEMORY {
+        return Ok(Bytes::from(bytes));
+    }
+    let file = temp_files()?;
+    file.write_all_at(&bytes, 0)?;
+    Ok(Bytes::map(&file)?)
+}
+
 impl<A: Architecture> Image<A> {
-    fn new(mut tables: UnwindTables) -> Image<A> {
+    fn new(mut tables: UnwindTables, temp_files: &TempFiles) -> Result<Image<A>> {
         let addresses = tables.addresses();
-        let parts = |section: Option<Section>| {
-            section.map(|section| (section.addresses, Bytes::from(section.bytes))).unzip()
+        let parts = |section: Option<Section>| -> Result<_> {
+            let Some(Section { addresses, bytes }) = section else { return Ok((None, None)) };
+            Ok((Some(addresses), Some(stored(bytes, temp_files)?)))
         };
-        let (eh_frame_svma, eh_frame) = parts(tables.eh_frame.take());
-        let (eh_frame_hdr_svma, eh_frame_hdr) = parts(tables.eh_frame_hdr.take());
-        let (_, debug_frame) = parts(tables.debug_frame.take());
+        let (eh_frame_svma, eh_frame) = parts(tables.eh_frame.take())?;
+        let (eh_frame_hdr_svma, eh_frame_hdr) = parts(tables.eh_frame_hdr.take())?;
+        let (_, debug_frame) = parts(tables.debug_frame.take())?;
         let sections = ExplicitModuleSectionInfo {
             base_svma: addresses.start,
             text_svma: tables.text.take().map(|text| text.addresses),
@@ -139,7 +186,7 @@ impl<A: Architecture> Image<A> {
         let mut unwinder = A::Unwinder::default();
         // It unwinds in the file's own address space, whatever the processes that mapped the file.
         unwinder.add_module(Module::new(String::new(), addresses.clone(), addresses.start, sections));
-        Image { unwinder, tables }
+        Ok(Image { unwinder, tables })
     }
 
     /// The address in the file's own address space of the byte at this offset of the file.
@@ -147,7 +194,7 @@ impl<A: Architecture> Image<A> {
         self.tables.address_of(offset)
     }
 
-    /// True if a signal handler returns to this address of the file.
+    /// True if the instruction at this address of the file returns from a signal handler.
     pub(super) fn is_signal_return(&self, address: u64) -> bool {
         self.tables.signal_returns.binary_search(&address).is_ok()
     }

@@ -131,3 +131,69 @@ impl<A: Architecture> Walker<A> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use perfx_format::header::Features;
+    use perfx_format::sample::{Regs, U64s};
+    use perfx_model::address_space::{AddressSpaces, Changes, Machine};
+
+    use super::super::arch::{Aarch64, X86_64};
+    use super::super::images::MappedFiles;
+    use super::*;
+    use crate::support::ids::{IdOptions, RecordedIds};
+
+    /// Walks a stack in code that is in no file.
+    fn walk<A: Architecture>(mask: u64, values: &[u64], words: &[u64]) -> (Vec<u64>, End) {
+        let endian = Endian::Little;
+        let bytes = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+        let spaces = Arc::new(AddressSpaces::new(Changes::default()));
+        let ids = RecordedIds::new(&Features::new(), endian, &[]);
+        let (files, options, made) = (MappedFiles::default(), IdOptions::default(), Vec::new());
+        let temp_files: perfx_format::read::TempFiles = Arc::new(tempfile::tempfile);
+        let images = Images::<A>::new(spaces, files, ids, options, &Default::default(), made, temp_files);
+        let (values, stack) = (bytes(values), bytes(words));
+        let regs = Regs { abi: 2, mask, values: U64s::new(&values, endian) };
+        let (pc, sp, start) = A::start(&regs).expect("it has the registers");
+        let stack = Stack { start: sp, bytes: &stack, is_cut: true, endian };
+        let (space, mut frames) = (Space { machine: Machine::Host, pid: 1 }, Vec::new());
+        let end = Walker::new(Arc::new(images)).walk((space, 0), (pc, start), stack, &mut frames);
+        (frames, end)
+    }
+
+    #[test]
+    fn frame_pointers_lead_through_code_without_a_file() {
+        // rbp, rsp, rip; a frame pointer and a return address at rbp, and again; then the copy ends.
+        let words = [0, 0x1020, 0x5001, 7, 0x1040, 0x6001, 7, 8];
+        let found = walk::<X86_64>(0b1_1100_0000, &[0x1008, 0x1000, 0x4000], &words);
+        assert_eq!(found, (vec![0x4000, 0x5000, 0x6000], End::StackCut));
+        // A frame pointer of 0 is the outermost.
+        let found = walk::<X86_64>(0b1_1100_0000, &[0x1008, 0x1000, 0x4000], &[0, 0, 0x5001]);
+        assert_eq!(found, (vec![0x4000, 0x5000], End::Outermost));
+        // One below the stack pointer leads nowhere.
+        let found = walk::<X86_64>(0b1_1100_0000, &[0x800, 0x1000, 0x4000], &[0, 0, 0x5001]);
+        assert_eq!(found, (vec![0x4000], End::Broken));
+    }
+
+    #[test]
+    fn return_addresses_of_aarch64_lose_their_authentication_codes() {
+        // x29, x30, sp, pc.
+        let words = [0, 0x1020, 0x00ab_0000_0000_5004, 7, 0, 0x00cd_0000_0000_6004, 7];
+        let values = [0x1008, 0x4f04, 0x1000, 0x4000];
+        let (frames, end) = walk::<Aarch64>(0b1111 << 29, &values, &words);
+        assert_eq!((&frames[..2], end), (&[0x4000, 0x5003][..], End::Outermost));
+        assert!(frames[2..].iter().all(|&frame| frame == 0x6003), "{frames:x?}");
+    }
+
+    #[test]
+    fn the_frame_of_a_signal_holds_the_registers_of_the_interrupted_code() {
+        let x86 = |address: u64| Ok(address);
+        let (ip, regs) = X86_64::interrupted(0x1000, x86).unwrap();
+        // rip, rsp and rbp are 168, 160 and 120 bytes behind the stack pointer.
+        assert_eq!((ip, regs.sp(), regs.bp()), (0x10a8, 0x10a0, 0x1078));
+        let (pc, regs) = Aarch64::interrupted(0x1000, Ok).unwrap();
+        let x = |number: u64| 0x1000 + 0x138 + 8 * number;
+        assert_eq!((pc, regs.sp(), regs.lr(), regs.fp()), (x(32), x(31), x(30), x(29)));
+        assert!(X86_64::interrupted(0x1000, |_| Err(())).is_err());
+    }
+}

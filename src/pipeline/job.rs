@@ -83,9 +83,14 @@ impl Job {
 
     /// Runs the job. An error names the file, the place and the kind of the record; the caller removes the
     /// partial output.
-    pub fn run(mut self, output: Output<'_>) -> Result<Outcome> {
+    pub fn run(self, output: Output<'_>) -> Result<Outcome> {
+        self.run_after(Vec::new(), output)
+    }
+
+    /// Runs a job after passes that have made these files.
+    fn run_after(mut self, made: Vec<Made>, output: Output<'_>) -> Result<Outcome> {
         let schedule = self.schedule()?;
-        let Some(at) = schedule.parts_at() else { return self.run_at_once(output, &schedule) };
+        let Some(at) = schedule.parts_at() else { return self.run_at_once(made, output, &schedule) };
         let form = match output.form() {
             OutputForm::DirectoryData => OutputForm::DirectoryData,
             _ => OutputForm::File,
@@ -94,17 +99,21 @@ impl Job {
             (self.passes.split_off(at), self.recording.name.clone(), self.threads, self.temp_files.clone());
         let file = temp_files().map_err(|e| Error::io("can't create a temporary file", e))?;
         let schedule = self.schedule()?;
-        let made = self.run_at_once(Output::File(&file, form), &schedule)?;
+        let first = self.run_at_once(made, Output::File(&file, form), &schedule)?;
         let recording = Recording::from_file(file, name, temp_files.clone())?;
-        let done = Job { recording, passes: behind, threads, temp_files }.run(output)?;
-        let beside = [made.beside, done.beside].concat();
-        let files = [made.made, done.made].concat();
-        let report = made.report.followed_by(done.report);
-        Ok(Outcome { report, moved: made.moved || done.moved, beside, made: files, ..done })
+        let done = Job { recording, passes: behind, threads, temp_files }.run_after(first.made, output)?;
+        let beside = [first.beside, done.beside].concat();
+        let report = first.report.followed_by(done.report);
+        Ok(Outcome { report, moved: first.moved || done.moved, beside, ..done })
     }
 
     /// Runs a job in which no pass surveys the output of another.
-    fn run_at_once(mut self, mut output: Output<'_>, schedule: &Schedule) -> Result<Outcome> {
+    fn run_at_once(
+        mut self,
+        made: Vec<Made>,
+        mut output: Output<'_>,
+        schedule: &Schedule,
+    ) -> Result<Outcome> {
         if schedule.damage != Damage::Salvage {
             self.recording.check_whole()?;
         }
@@ -131,6 +140,7 @@ impl Job {
             self.threads,
             self.temp_files.clone(),
         );
+        session.made = made;
 
         for batch in &recording.head {
             session.report.records += batch.records;

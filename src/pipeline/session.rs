@@ -43,7 +43,7 @@ pub struct Session {
     pub report: Report,
     /// Files to put into an output directory next to the records, with their names.
     pub beside: Vec<(PathBuf, OsString)>,
-    /// Files made by passes, whose names are in records of the output.
+    /// Files made by passes, also by those before the pass, whose names are in records of the output.
     pub made: Vec<Made>,
     /// True if rewrites see records as stored, with COMPRESSED ones not expanded.
     pub(crate) stored: bool,

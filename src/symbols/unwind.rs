@@ -50,7 +50,7 @@ pub struct UnwindTables {
     pub text: Option<Section>,
     /// The addresses of `.got`.
     pub got: Option<Section>,
-    /// The addresses of instructions that return from a signal handler, ascending.
+    /// The addresses of the two instructions that return from a signal handler, ascending.
     pub signal_returns: Vec<u64>,
     /// PT_LOAD segments.
     segments: Vec<Segment>,
@@ -87,7 +87,7 @@ impl UnwindTables {
             for Segment { offset, size, address } in executable {
                 let mut found = signal_returns(arch, &code, offset, size)?;
                 found.iter_mut().for_each(|at| *at = at.wrapping_sub(offset).wrapping_add(address));
-                tables.signal_returns.append(&mut found);
+                tables.add_signal_returns(arch, found);
             }
             tables.signal_returns.sort_unstable();
         }
@@ -110,10 +110,18 @@ impl UnwindTables {
             let end = offset.saturating_add(size).min(image.len() as u64);
             let code = image.get(offset as usize..end as usize).unwrap_or_default();
             let found = positions(code, instructions(arch)).map(|at| address.wrapping_add(at as u64));
-            tables.signal_returns.extend(found);
+            tables.add_signal_returns(arch, found);
         }
         tables.signal_returns.sort_unstable();
         Ok(tables)
+    }
+
+    fn add_signal_returns(&mut self, arch: Arch, found: impl IntoIterator<Item = u64>) {
+        let second = match arch {
+            Arch::X86_64 => 7,
+            Arch::Aarch64 => 4,
+        };
+        self.signal_returns.extend(found.into_iter().flat_map(|at| [at, at.wrapping_add(second)]));
     }
 
     /// True if it has call frame information.
