@@ -16,7 +16,13 @@ setting=${1:-}
 
 # Settings that mount files run the command in a separate mount namespace.
 mounts() {
-    if [ "${HOSTILE_MOUNTS:-}" = "$setting" ]; then return; fi
+    if [ "${HOSTILE_MOUNTS:-}" = "$setting" ]; then
+        # It ends with the mount namespace. If the new files were deleted after mounting, the kernel would say so in
+        # the names of the mappings.
+        mkdir -p /tmp/perfx-hostile
+        mount -t tmpfs -o mode=755 perfx-hostile /tmp/perfx-hostile
+        return
+    fi
     if unshare --mount sh -c 'mount --bind /dev/null /proc/version' 2> /dev/null; then
         HOSTILE_MOUNTS=$setting exec unshare --mount --propagation private "$0" "$@"
     fi
@@ -28,11 +34,10 @@ mounts() {
 over() {
     local new
     [ -e "$1" ] || return 0
-    new=$(mktemp)
+    new=$(mktemp -p /tmp/perfx-hostile)
     cat > "$new"
     chmod --reference="$1" "$new"
     mount --bind "$new" "$1"
-    rm "$new" # it stays there
 }
 
 hide() {

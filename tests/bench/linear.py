@@ -13,7 +13,7 @@ import argparse, os, re, resource, shutil, struct, subprocess, sys, time
 here = os.path.dirname(os.path.abspath(__file__))
 parser = argparse.ArgumentParser()
 parser.add_argument("dir", nargs="?", default="/tmp/perfx-data/linear")
-parser.add_argument("--perfx", default=os.path.join(here, "../../target/release/perfx"))
+parser.add_argument("--perfx", default=os.path.join(here, "../../target/dist/perfx"))
 parser.add_argument("--only", default="")
 parser.add_argument("--scale", type=float, default=1)
 parser.add_argument("--keep", action="store_true")

@@ -18,7 +18,7 @@ parser.add_argument("--runs", type=int, default=5)
 parser.add_argument("--perf", default="perf")
 parser.add_argument("--only", default="")
 args = parser.parse_args()
-perfx = os.path.join(here, "../../target/release/perfx")
+perfx = os.path.join(here, "../../target/dist/perfx")
 out = os.path.join(args.dir, "out")
 
 
