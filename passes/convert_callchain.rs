@@ -17,6 +17,7 @@ use perfx_format::record::build_id::BuildIdEntry;
 use perfx_format::{Attr, Kinds, Layouts, Record, RecordType, named_pid, with_user_callchains};
 use perfx_model::address_space::{AddressSpaces, Changes, KERNEL, Mapping};
 use perfx_model::guests::Guests;
+use perfx_model::mapped_files::MappedFiles;
 use perfx_pipeline::{Level, Needs, Pass, Result, Session, Stage, Survey, bail};
 
 use crate::support::ids::{IdOptions, RecordedIds, SearchArgs, recorded_on};
@@ -24,7 +25,7 @@ use crate::support::options::PassOptions;
 use crate::support::used_events::change_attrs;
 use arch::{Aarch64, Architecture, X86_64};
 use convert::{Convert, has_stacks};
-use images::{Images, MappedFiles};
+use images::Images;
 
 /// The options on the command line.
 #[derive(Args, Clone, Debug)]
@@ -116,9 +117,8 @@ impl Survey for Mapped {
                 let machine = self.guests.machine(record, layouts, named_pid(record));
                 if let Some(dso) = self.changes.add(record, layouts, machine) {
                     let mapping = Mapping::read(record, layouts);
-                    let shift = mapping.map_or(0, |mapping| mapping.pgoff.wrapping_sub(mapping.start));
-                    let pid = mapping.map(|mapping| mapping.pid).filter(|&pid| pid != KERNEL);
-                    self.files.learn(dso, shift, pid);
+                    let is_kernel = mapping.is_none_or(|mapping| mapping.pid == KERNEL);
+                    self.files.learn(dso, mapping.as_ref(), is_kernel);
                 }
             }
         }

@@ -9,30 +9,12 @@ use framehop::{ExplicitModuleSectionInfo, Module, Unwinder as _};
 use perfx_format::Bytes;
 use perfx_format::read::TempFiles;
 use perfx_model::address_space::{AddressSpaces, Hit, Machine};
+use perfx_model::mapped_files::MappedFiles;
 use perfx_pipeline::{Made, Result};
 use symbols::{Section, Sources, UnwindTables};
 
 use super::arch::Architecture;
 use crate::support::ids::{IdOptions, RecordedIds, can_have_id, dso_name, object_of};
-
-/// What the survey learns about mappings.
-#[derive(Debug, Default)]
-pub(super) struct MappedFiles {
-    /// For each mapping, the difference between offsets in the file and addresses; wraps around.
-    shifts: Vec<u64>,
-    /// For each DSO, a process that has mapped it.
-    pids: Vec<Option<u32>>,
-}
-
-impl MappedFiles {
-    /// Takes in the next mapping.
-    pub(super) fn learn(&mut self, dso: u32, shift: u64, pid: Option<u32>) {
-        self.shifts.push(shift);
-        if dso as usize == self.pids.len() {
-            self.pids.push(pid);
-        }
-    }
-}
 
 /// The unwinder of each DSO.
 pub(super) struct Images<A: Architecture> {
@@ -92,7 +74,7 @@ impl<A: Architecture> Images<A> {
 
     /// The offset in the file of an address in a mapping.
     pub(super) fn offset(&self, hit: Hit, address: u64) -> u64 {
-        address.wrapping_add(self.files.shifts.get(hit.mapping as usize).copied().unwrap_or_default())
+        self.files.offset(hit, address)
     }
 
     /// The DSOs that are missing, with the reasons.
@@ -120,12 +102,11 @@ impl<A: Architecture> Images<A> {
         if let Some(made) = self.made.iter().find(|made| made.path.as_os_str().as_bytes() == path) {
             return match of_made(made) {
                 Ok(tables) => self.image(tables),
-                Err(error) => Loaded::Missing(error.to_string()),
+                Err(reason) => Loaded::Missing(reason),
             };
         }
         let id = self.options.known_id(dso).or_else(|| self.ids.get(dso));
-        let pid = self.files.pids.get(number).copied().flatten();
-        match self.sources.unwind_tables(&object_of(dso, pid), id) {
+        match self.sources.unwind_tables(&object_of(dso, self.files.process(number)), id) {
             Ok(tables) => self.image(tables),
             Err(reasons) => Loaded::Missing(reasons),
         }
@@ -142,11 +123,11 @@ impl<A: Architecture> Images<A> {
     }
 }
 
-/// The tables of a file that an earlier pass has made.
-fn of_made(made: &Made) -> std::result::Result<UnwindTables, build_id::Error> {
-    let mut bytes = vec![0; (made.range.end - made.range.start) as usize];
-    made.from.read_exact_at(&mut bytes, made.range.start)?;
-    UnwindTables::of_image(&bytes)
+/// The tables of a file that an earlier pass has made. It is mapped: an image of JIT code may have holes of any size.
+fn of_made(made: &Made) -> std::result::Result<UnwindTables, String> {
+    let bytes = Bytes::map(&made.from).map_err(|error| error.to_string())?;
+    let image = bytes.get(made.range.start as usize..made.range.end as usize).unwrap_or_default();
+    UnwindTables::of_image(image).map_err(|error| error.to_string())
 }
 
 /// Larger sections go into a temporary file, so that private memory is bounded, whatever was mapped.

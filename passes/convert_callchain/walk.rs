@@ -137,9 +137,9 @@ mod tests {
     use perfx_format::header::Features;
     use perfx_format::sample::{Regs, U64s};
     use perfx_model::address_space::{AddressSpaces, Changes, Machine};
+    use perfx_model::mapped_files::MappedFiles;
 
     use super::super::arch::{Aarch64, X86_64};
-    use super::super::images::MappedFiles;
     use super::*;
     use crate::support::ids::{IdOptions, RecordedIds};
 

@@ -3,16 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::os::unix::ffi::OsStrExt as _;
 
 use perfx_format::jitdump::Header;
-use perfx_format::record::cpumode::USER;
-use perfx_format::{MappedFile, Mmap2};
 use perfx_jit::{Arena, Functions, Target, arenas};
-use perfx_pipeline::{Context as _, Level, Result, Session, bail, counted};
+use perfx_pipeline::{Level, Result, Session, bail, counted};
 
 use super::options::JitLayout;
-use super::plan::{FLAGS, PROT, Planner, Written};
+use super::plan::{Planner, Written};
 use super::recorded::Memory;
 
 /// The most mappings to add: a recording with many overlapping mappings of memory could ask for any number.
@@ -77,20 +74,8 @@ impl Planner<'_> {
                 }
                 let Some(image) = &images[at] else { continue };
                 let range = range.start.max(memory.map.start)..range.end.min(memory.map.end);
-                let mmap2 = Mmap2 {
-                    misc: USER,
-                    pid,
-                    tid: memory.tid,
-                    start: range.start,
-                    len: range.end - range.start,
-                    pgoff: image.image.place_of(range.start),
-                    file: MappedFile::BuildId(&image.build_id),
-                    prot: PROT,
-                    flags: FLAGS,
-                    name: image.path.as_os_str().as_bytes(),
-                    trailer: &memory.trailer,
-                };
-                let bytes = mmap2.write(self.endian).context("the path of an image is too long")?;
+                let place = image.image.place_of(range.start);
+                let bytes = image.mmap2((pid, memory.tid), range, place, &memory.trailer, self.endian)?;
                 if self.plan.after.len() == MAPPINGS_MAX {
                     bail!("{shown}: the process mapped memory over its code more than {MAPPINGS_MAX} times");
                 }

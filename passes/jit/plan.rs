@@ -52,10 +52,10 @@ struct Process<'m> {
 }
 
 /// PROT_READ | PROT_EXEC.
-pub(super) const PROT: u32 = 5;
+const PROT: u32 = 5;
 
 /// MAP_PRIVATE.
-pub(super) const FLAGS: u32 = 2;
+const FLAGS: u32 = 2;
 
 /// Functions with a gap of fewer bytes between them go into one mapping.
 const GAP: u64 = 64;
@@ -456,21 +456,9 @@ impl<'r> Planner<'r> {
     ) -> Result<()> {
         let Process { marker, span, .. } = process;
         let is_own = marker.pid == span.pid;
-        let mmap2 = Mmap2 {
-            misc: USER,
-            pid: span.pid,
-            tid: if is_own { marker.tid } else { span.pid },
-            start: range.start,
-            len: range.end - range.start,
-            pgoff: place,
-            file: MappedFile::BuildId(&image.build_id),
-            prot: PROT,
-            flags: FLAGS,
-            name: image.path.as_os_str().as_bytes(),
-            trailer: &marker.trailer,
-        };
-        let mut bytes = mmap2.write(self.endian).context("the path of an image is too long")?;
+        let task = (span.pid, if is_own { marker.tid } else { span.pid });
         let (start, end, origin) = (range.start, range.end, marker.origin);
+        let mut bytes = image.mmap2(task, range, place, &marker.trailer, self.endian)?;
         self.mapped.push(Map { pid: span.pid, moment: time, start, end, origin, is_memory: false });
         if !is_own {
             marker.layout.set_pid_tid(&mut bytes, span.pid, span.pid, self.endian);
@@ -559,8 +547,35 @@ impl<'r> Planner<'r> {
 /// An image that was written.
 pub(super) struct Written<'f, 'a> {
     pub(super) image: Image<'f, 'a>,
-    pub(super) build_id: [u8; 20],
-    pub(super) path: PathBuf,
+    build_id: [u8; 20],
+    path: PathBuf,
+}
+
+impl Written<'_, '_> {
+    /// The MMAP2 record that maps a range of a task's memory to this place of the file.
+    pub(super) fn mmap2(
+        &self,
+        (pid, tid): (u32, u32),
+        range: Range<u64>,
+        place: u64,
+        trailer: &[u8],
+        endian: Endian,
+    ) -> Result<Vec<u8>> {
+        let mmap2 = Mmap2 {
+            misc: USER,
+            pid,
+            tid,
+            start: range.start,
+            len: range.end - range.start,
+            pgoff: place,
+            file: MappedFile::BuildId(&self.build_id),
+            prot: PROT,
+            flags: FLAGS,
+            name: self.path.as_os_str().as_bytes(),
+            trailer,
+        };
+        mmap2.write(endian).context("the path of an image is too long")
+    }
 }
 
 /// Converts a value of the processor's counter into a time of the recording, ns: see [`TimeConv`].

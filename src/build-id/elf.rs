@@ -107,7 +107,11 @@ fn regular(metadata: Metadata) -> Result<Metadata, Error> {
 }
 
 /// Like [`of_file`], for a file opened with [`open`].
-pub(crate) fn of_open(file: File) -> Result<Option<BuildId>, Error> {
+///
+/// # Errors
+///
+/// The file cannot be read, or is not sound ELF.
+pub fn of_open(file: File) -> Result<Option<BuildId>, Error> {
     // Files of /proc report a length of 0, and reading some of them changes the machine.
     if file.metadata()?.len() < 16 {
         return Err(Error::NotElf);

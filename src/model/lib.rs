@@ -4,4 +4,5 @@
 pub mod address_space;
 pub mod guests;
 pub mod hits;
+pub mod mapped_files;
 pub mod tasks;

@@ -73,9 +73,8 @@ impl UnwindTables {
     ///
     /// The file cannot be read, or is not sound ELF of 64 bits.
     pub fn read(path: &Path) -> Result<UnwindTables, Error> {
-        let build_id = build_id::of_file(path)?;
         let (file, _) = build_id::open(path)?;
-        let code = file.try_clone()?;
+        let (build_id, code) = (build_id::of_open(file.try_clone()?)?, file.try_clone()?);
         let (cache, left) = (ReadCache::new(file), Cell::new(MOST_READ));
         let data = Metered::new(&cache, &left);
         if !matches!(FileKind::parse(data), Ok(FileKind::Elf64)) {
@@ -85,6 +84,9 @@ impl UnwindTables {
         tables.build_id = build_id;
         if let Some(arch) = tables.arch {
             for Segment { offset, size, address } in executable {
+                // Segments of a hostile file may overlap.
+                let size = size.min(left.get());
+                left.set(left.get() - size);
                 let mut found = signal_returns(arch, &code, offset, size)?;
                 found.iter_mut().for_each(|at| *at = at.wrapping_sub(offset).wrapping_add(address));
                 tables.add_signal_returns(arch, found);

@@ -25,6 +25,7 @@ use perfx_model::address_space::{
     AddressSpaces, Changes, KERNEL, Lookup, Machine, Mapping, moment, name_of_nameless,
 };
 use perfx_model::guests::Guests;
+use perfx_model::mapped_files::MappedFiles;
 use perfx_passes::RecordedIds;
 use perfx_pipeline::{Level, Report, Result, scan};
 use symbols::Reference;
@@ -168,14 +169,11 @@ const OPEN: u32 = u32::MAX - 1;
 pub(super) struct ExportFacts {
     pub(super) events: Vec<Named>,
     pub(super) spaces: Arc<AddressSpaces>,
-    /// For each mapping, the number that turns an address into a file offset, wrapping.
-    shifts: Vec<u64>,
+    pub(super) files: MappedFiles,
     guests: Guests,
     pub(super) ids: RecordedIds,
     /// The position of the recorded kernel.
     pub(super) reference: Option<Reference>,
-    /// For each DSO, a process that has mapped it.
-    pub(super) pids: Vec<Option<u32>>,
 }
 
 /// An event as the tables need it.
@@ -216,7 +214,7 @@ pub(super) fn look(recording: &mut Recording, threads: usize) -> Result<ExportFa
     }
     let pipe = recording.form == Form::Pipe;
     let mut changes = Changes::default();
-    let (mut shifts, mut pids, mut guests, mut reference) = (Vec::new(), Vec::new(), Guests::default(), None);
+    let (mut files, mut guests, mut reference) = (MappedFiles::default(), Guests::default(), None);
     let mut told: Vec<Vec<u8>> = Vec::new();
     let wanted = Changes::kinds().union(Kinds::of(&[
         RecordType::KSYMBOL,
@@ -252,12 +250,7 @@ pub(super) fn look(recording: &mut Recording, threads: usize) -> Result<ExportFa
                     let Some(dso) = changes.add(&record, &batch.layouts, machine) else { continue };
                     let mapping = Mapping::read(&record, &batch.layouts);
                     let kernel = mapping.is_none_or(|mapping| mapping.dso(&record, machine).kernel);
-                    let shift =
-                        mapping.filter(|_| !kernel).map(|mapping| mapping.pgoff.wrapping_sub(mapping.start));
-                    shifts.push(shift.unwrap_or(0));
-                    if dso as usize == pids.len() {
-                        pids.push(mapping.map(|mapping| mapping.pid).filter(|&pid| pid != KERNEL));
-                    }
+                    files.learn(dso, mapping.as_ref(), kernel);
                     if let Some(mapping) = mapping.filter(|_| kernel && machine == Machine::Host) {
                         reference = reference.take().or_else(|| kernel_reference(&mapping));
                     }
@@ -281,7 +274,7 @@ pub(super) fn look(recording: &mut Recording, threads: usize) -> Result<ExportFa
     for record in &told {
         BuildIdEntry::read(record, endian).iter().for_each(|entry| ids.learn(entry));
     }
-    Ok(ExportFacts { events, spaces, shifts, guests, ids, reference, pids })
+    Ok(ExportFacts { events, spaces, files, guests, ids, reference })
 }
 
 /// The kernel's mapping has a symbol at the end of its name, and that symbol's address in place of an offset.
@@ -473,9 +466,8 @@ impl Tally {
         let time = moment(record, Some(layout), layouts);
         let space = facts.guests.space(record, layouts, pid, record.cpumode());
         let hit = space.and_then(|space| lookup.find(space, ip, time));
-        let shift = hit.and_then(|hit| facts.shifts.get(hit.mapping as usize)).copied().unwrap_or(0);
-        let hit_key =
-            HitKey { event: event as u32, dso: hit.map(|hit| hit.dso), address: ip.wrapping_add(shift) };
+        let address = hit.map_or(ip, |hit| facts.files.offset(hit, ip));
+        let hit_key = HitKey { event: event as u32, dso: hit.map(|hit| hit.dso), address };
         if layout.sample_type & sample_type::READ == 0 {
             self.count(pid, hit_key, period(record, layout, &facts.events[event]));
             return;

@@ -46,7 +46,7 @@ pub(super) fn name_hits(
         let image = dso.and_then(|(number, (dso, flags))| {
             // This machine has no files of a guest.
             let known = dso.machine == Machine::Host && can_have_id(dso, *flags);
-            let object = known.then(|| object_of(dso, facts.pids[number]))?;
+            let object = known.then(|| object_of(dso, facts.files.process(number)))?;
             sources.image(&object, facts.ids.get(dso), facts.reference.as_ref())
         });
         match &image {

@@ -1,0 +1,35 @@
+//! Turns addresses into offsets in the files that were mapped there.
+
+use crate::address_space::{Hit, KERNEL, Mapping};
+
+/// What a survey learns about mapped files, beside the address spaces. Takes 8 bytes for each mapping.
+#[derive(Clone, Debug, Default)]
+pub struct MappedFiles {
+    /// For each mapping, the difference between offsets in the file and addresses; wraps around.
+    shifts: Vec<u64>,
+    /// For each DSO, the first process that has mapped it.
+    pids: Vec<Option<u32>>,
+}
+
+impl MappedFiles {
+    /// Takes in the next mapping and the number of its DSO, as
+    /// [`Changes::add`](crate::address_space::Changes::add) returned it. In a kernel, an address is its own
+    /// offset.
+    pub fn learn(&mut self, dso: u32, mapping: Option<&Mapping<'_>>, is_kernel: bool) {
+        let shift = |mapping: &Mapping<'_>| mapping.pgoff.wrapping_sub(mapping.start);
+        self.shifts.push(mapping.filter(|_| !is_kernel).map_or(0, shift));
+        if dso as usize == self.pids.len() {
+            self.pids.push(mapping.map(|mapping| mapping.pid).filter(|&pid| pid != KERNEL));
+        }
+    }
+
+    /// The offset in the file of an address in a mapping.
+    pub fn offset(&self, hit: Hit, address: u64) -> u64 {
+        address.wrapping_add(self.shifts.get(hit.mapping as usize).copied().unwrap_or(0))
+    }
+
+    /// The first process that has mapped a DSO; `None` for the kernel.
+    pub fn process(&self, dso: usize) -> Option<u32> {
+        self.pids.get(dso).copied().flatten()
+    }
+}
