@@ -7,6 +7,7 @@
 mod arch;
 mod convert;
 mod images;
+mod rules;
 mod walk;
 
 use std::sync::Arc;
@@ -23,9 +24,10 @@ use perfx_pipeline::{Level, Needs, Pass, Result, Session, Stage, Survey, bail};
 use crate::support::ids::{IdOptions, RecordedIds, SearchArgs, recorded_on};
 use crate::support::options::PassOptions;
 use crate::support::used_events::change_attrs;
-use arch::{Aarch64, Architecture, X86_64};
+use arch::{AARCH64, Architecture, X86_64};
 use convert::{Convert, has_stacks};
 use images::Images;
+use walk::Shared;
 
 /// The options on the command line.
 #[derive(Args, Clone, Debug)]
@@ -73,13 +75,17 @@ struct Mapped {
     build_ids: Vec<Vec<u8>>,
 }
 
+fn any_has_stacks(input: &Recording) -> bool {
+    input.events.iter().any(|event| has_stacks(event.attr().sample_type))
+}
+
 impl Pass for ConvertCallchain {
     fn name(&self) -> &'static str {
         ConvertCallchainArgs::NAME
     }
 
     fn needs(&self, input: &Recording) -> Needs {
-        if !input.events.iter().any(|event| has_stacks(event.attr().sample_type)) {
+        if !any_has_stacks(input) {
             return Needs::default();
         }
         let surveyed = Kinds::of(&[
@@ -94,7 +100,7 @@ impl Pass for ConvertCallchain {
     }
 
     fn start(self: Box<Self>, input: &Recording) -> Stage {
-        if !input.events.iter().any(|event| has_stacks(event.attr().sample_type)) {
+        if !any_has_stacks(input) {
             return Stage::begin(|begin| {
                 let line = "no event has call chains with user registers and stacks \
                             (perf record --call-graph dwarf), so there is nothing to convert";
@@ -127,8 +133,8 @@ impl Survey for Mapped {
 
     fn end(self, session: &mut Session) -> Result<Stage> {
         match recorded_on(session.features(), session.endian).arch.as_deref() {
-            Some("x86_64") => Ok(self.stage::<X86_64>(session)),
-            Some("aarch64") => Ok(self.stage::<Aarch64>(session)),
+            Some("x86_64") => Ok(self.stage(&X86_64, session)),
+            Some("aarch64") => Ok(self.stage(&AARCH64, session)),
             Some(arch) => bail!(
                 "{}: user stacks of {} can't be unwound, only those of x86_64 and aarch64",
                 session.name,
@@ -143,7 +149,7 @@ impl Survey for Mapped {
 }
 
 impl Mapped {
-    fn stage<A: Architecture>(self, session: &Session) -> Stage {
+    fn stage(self, arch: &'static Architecture, session: &Session) -> Stage {
         let Mapped { pass, changes, guests, files, build_ids } = self;
         let spaces = Arc::new(AddressSpaces::new(changes));
         let mut ids = RecordedIds::new(session.features(), session.endian, spaces.dsos());
@@ -151,8 +157,8 @@ impl Mapped {
             BuildIdEntry::read(record, session.endian).iter().for_each(|entry| ids.learn(entry));
         }
         let recorded_on = recorded_on(session.features(), session.endian);
-        let (made, temp_files) = (session.made.clone(), session.temp_files());
-        let images = Images::<A>::new(spaces, files, ids, pass.ids, &recorded_on, made, temp_files);
+        let made = session.made.clone();
+        let images = Images::new(arch, spaces, files, ids, pass.ids, &recorded_on, made);
         let keep = pass.keep_unresolved;
         Stage::begin(move |begin| {
             change_attrs(begin, |attr, endian| {
@@ -160,7 +166,7 @@ impl Mapped {
                     with_user_callchains(attr, keep, endian);
                 }
             });
-            Ok(Stage::rewrite(Convert::new(Arc::new(images), Arc::new(guests), keep)))
+            Ok(Stage::rewrite(Convert::new(Arc::new(Shared::new(images)), Arc::new(guests), keep)))
         })
     }
 }

@@ -1,96 +1,152 @@
 //! What differs between the architectures whose stacks can be unwound.
 
-use framehop::aarch64::{CacheAarch64, PtrAuthMask, UnwindRegsAarch64, UnwinderAarch64};
-use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
-use framehop::{Module, Unwinder};
-use perfx_format::Bytes;
 use perfx_format::sample::Regs;
-use perfx_format::sample::registers::{ARM64_FP, ARM64_LR, ARM64_PC, ARM64_SP, X86_BP, X86_IP, X86_SP};
+use perfx_format::sample::registers::{ARM64_DWARF, X86_DWARF};
 use symbols::Arch;
 
+/// The DWARF number of a register.
+pub(super) type Number = u8;
+
+/// How many registers there are: those of aarch64, up to its program counter.
+pub(super) const REGISTERS: usize = 33;
+
 /// An architecture.
-pub(super) trait Architecture: Sized + Send + Sync + 'static {
-    /// The registers that unwinding needs.
-    type Regs: Copy + Send;
-    /// The unwinding rules found so far, by address.
-    type Cache: Default + Send;
-    /// Unwinds by the tables of one file.
-    type Unwinder: Unwinder<UnwindRegs = Self::Regs, Cache = Self::Cache, Module = Module<Bytes>>
-        + Default
-        + Send
-        + Sync;
-
+#[derive(Debug)]
+pub(super) struct Architecture {
     /// As in the header of an ELF file.
-    const ARCH: Arch;
-
-    /// The instruction pointer, the stack pointer and the registers of a sample; `None` if it does not have
-    /// them.
-    fn start(regs: &Regs<'_>) -> Option<(u64, u64, Self::Regs)>;
-
-    /// The stack pointer.
-    fn sp(regs: &Self::Regs) -> u64;
-
-    /// The instruction pointer and the registers of the code that a signal interrupted. `sp` is the stack
-    /// pointer on return from the signal handler.
-    fn interrupted(sp: u64, read: impl Fn(u64) -> Result<u64, ()>) -> Result<(u64, Self::Regs), ()>;
+    pub(super) arch: Arch,
+    /// The DWARF numbers of the recorded registers, by the kernel's numbers.
+    recorded: &'static [Option<Number>],
+    pub(super) pc: Number,
+    pub(super) sp: Number,
+    pub(super) fp: Number,
+    /// The column of the tables with the rule for the return address.
+    pub(super) return_address: Number,
+    /// The registers that callers get back: first the return address, then the frame pointer.
+    pub(super) saved: &'static [Number],
+    /// A bit for each of these, and for the stack pointer.
+    pub(super) kept: u64,
+    /// A call puts the return address on the stack, not into a register.
+    pub(super) call_pushes: bool,
+    /// The bits of a pointer to code. Above these, return addresses may have a code that authenticates them.
+    pointer: u64,
+    /// The distance from the stack pointer, on return from a signal handler, to the registers of the code that
+    /// the signal interrupted; in bytes.
+    interrupted: u64,
+    /// The order of these registers, of 8 bytes each.
+    order: &'static [Number],
 }
+
+/// The most registers that callers get back.
+pub(super) const MOST_SAVED: usize = 7;
 
 /// x86-64.
-pub(super) struct X86_64;
+pub(super) static X86_64: Architecture = Architecture {
+    arch: Arch::X86_64,
+    recorded: &X86_DWARF,
+    pc: 16,
+    sp: 7,
+    fp: 6,
+    return_address: 16,
+    // rbp, rbx and r12 to r15.
+    saved: &[16, 6, 3, 12, 13, 14, 15],
+    kept: 0b1_1111_0000_1100_1000,
+    call_pushes: true,
+    pointer: u64::MAX,
+    // struct rt_sigframe of arch/x86, without its first word, which the return has taken: struct ucontext,
+    // whose mcontext_t begins at 40: r8 to r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip.
+    interrupted: 40,
+    order: &[8, 9, 10, 11, 12, 13, 14, 15, 5, 4, 6, 3, 1, 0, 2, 7, 16],
+};
 
-impl Architecture for X86_64 {
-    type Regs = UnwindRegsX86_64;
-    type Cache = CacheX86_64;
-    type Unwinder = UnwinderX86_64<Bytes>;
+/// 64-bit Arm.
+pub(super) static AARCH64: Architecture = Architecture {
+    arch: Arch::Aarch64,
+    recorded: &ARM64_DWARF,
+    pc: 32,
+    sp: 31,
+    fp: 29,
+    return_address: 30,
+    // Compilers use no others to find frames.
+    saved: &[30, 29, 19],
+    kept: 1 << 31 | 1 << 30 | 1 << 29 | 1 << 19,
+    call_pushes: false,
+    pointer: (1 << 48) - 1,
+    // struct rt_sigframe of arch/arm64: struct siginfo of 128 bytes; struct ucontext, whose struct sigcontext
+    // begins at 176 with a word before x0; and behind x30 are sp and pc.
+    interrupted: 128 + 176 + 8,
+    order: &[
+        0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27,
+        28, 29, 30, 31, 32,
+    ],
+};
 
-    const ARCH: Arch = Arch::X86_64;
+/// The registers of a frame, as far as they are known.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Registers {
+    values: [u64; REGISTERS],
+    /// A bit for each that is known.
+    known: u64,
+}
 
-    fn start(regs: &Regs<'_>) -> Option<(u64, u64, UnwindRegsX86_64)> {
-        let (ip, sp, bp) = (regs.get(X86_IP)?, regs.get(X86_SP)?, regs.get(X86_BP)?);
-        Some((ip, sp, UnwindRegsX86_64::new(ip, sp, bp)))
+impl Registers {
+    pub(super) const UNKNOWN: Registers = Registers { values: [0; REGISTERS], known: 0 };
+
+    /// Those of a sample.
+    pub(super) fn recorded(regs: &Regs<'_>, arch: &Architecture) -> Registers {
+        let mut found = Registers::UNKNOWN;
+        for (number, value) in regs.iter() {
+            if let Some(&Some(number)) = arch.recorded.get(number as usize) {
+                found.set(number, value);
+            }
+        }
+        found
     }
 
-    fn sp(regs: &UnwindRegsX86_64) -> u64 {
-        regs.sp()
+    /// Those of the code that a signal interrupted. `sp` is the stack pointer on return from the handler.
+    pub(super) fn interrupted(
+        sp: u64,
+        arch: &Architecture,
+        read: impl Fn(u64) -> Option<u64>,
+    ) -> Option<Registers> {
+        let mut found = Registers::UNKNOWN;
+        for (&number, at) in arch.order.iter().zip((sp.wrapping_add(arch.interrupted)..).step_by(8)) {
+            match read(at) {
+                Some(value) => found.set(number, value),
+                None => found.forget(number),
+            }
+        }
+        found.get(arch.sp).and(found.get(arch.pc)).map(|_| found)
     }
 
-    fn interrupted(sp: u64, read: impl Fn(u64) -> Result<u64, ()>) -> Result<(u64, UnwindRegsX86_64), ()> {
-        // struct rt_sigframe of arch/x86, without its first word, which the return has taken: struct
-        // ucontext, whose mcontext_t begins at 40, and in that rbp, rsp and rip are words 10, 15 and 16.
-        let word = |number: u64| read(sp.wrapping_add(40 + 8 * number));
-        let (bp, sp, ip) = (word(10)?, word(15)?, word(16)?);
-        Ok((ip, UnwindRegsX86_64::new(ip, sp, bp)))
+    #[inline]
+    pub(super) fn get(&self, number: Number) -> Option<u64> {
+        let is_known = self.known.checked_shr(number.into()).unwrap_or(0) & 1 == 1;
+        self.values.get(usize::from(number)).copied().filter(|_| is_known)
+    }
+
+    /// `number` is one of the architecture's.
+    #[inline]
+    pub(super) fn set(&mut self, number: Number, value: u64) {
+        self.values[usize::from(number)] = value;
+        self.known |= 1 << number;
+    }
+
+    pub(super) fn forget(&mut self, number: Number) {
+        self.known &= !(1 << number);
+    }
+
+    /// Forgets all but these.
+    #[inline]
+    pub(super) fn keep(&mut self, mask: u64) {
+        self.known &= mask;
     }
 }
 
-/// 64-bit Arm.
-pub(super) struct Aarch64;
-
-/// Pointers to code have 48 bits; above these, return addresses may have a code that authenticates them.
-const POINTER: PtrAuthMask = PtrAuthMask((1 << 48) - 1);
-
-impl Architecture for Aarch64 {
-    type Regs = UnwindRegsAarch64;
-    type Cache = CacheAarch64;
-    type Unwinder = UnwinderAarch64<Bytes>;
-
-    const ARCH: Arch = Arch::Aarch64;
-
-    fn start(regs: &Regs<'_>) -> Option<(u64, u64, UnwindRegsAarch64)> {
-        let (pc, sp) = (regs.get(ARM64_PC)?, regs.get(ARM64_SP)?);
-        let (fp, lr) = (regs.get(ARM64_FP)?, regs.get(ARM64_LR)?);
-        Some((pc, sp, UnwindRegsAarch64::new_with_ptr_auth_mask(POINTER, lr, sp, fp)))
-    }
-
-    fn sp(regs: &UnwindRegsAarch64) -> u64 {
-        regs.sp()
-    }
-
-    fn interrupted(sp: u64, read: impl Fn(u64) -> Result<u64, ()>) -> Result<(u64, UnwindRegsAarch64), ()> {
-        // struct rt_sigframe of arch/arm64: struct siginfo of 128 bytes; struct ucontext, whose struct
-        // sigcontext begins at 176 with a word before x0; and behind x30 are sp and pc.
-        let word = |number: u32| read(sp.wrapping_add(128 + 176 + 8 + 8 * u64::from(number)));
-        let (fp, lr, sp, pc) = (word(ARM64_FP)?, word(ARM64_LR)?, word(ARM64_SP)?, word(ARM64_PC)?);
-        Ok((pc, UnwindRegsAarch64::new_with_ptr_auth_mask(POINTER, lr, sp, fp)))
+impl Architecture {
+    /// A code pointer without its authentication code.
+    #[inline]
+    pub(super) fn pointer(&self, value: u64) -> u64 {
+        value & self.pointer
     }
 }

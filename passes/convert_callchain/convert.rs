@@ -12,9 +12,8 @@ use perfx_model::address_space::moment;
 use perfx_model::guests::Guests;
 use perfx_pipeline::{Emit, Fork, LISTED, Level, Report, Result, Rewrite, Session, counted};
 
-use super::arch::Architecture;
-use super::images::Images;
-use super::walk::{End, Stack, Walker};
+use super::arch::Registers;
+use super::walk::{End, Shared, Stack, Walker};
 
 /// True if samples of this type have a call chain, and the registers and the stack to complete it.
 pub(super) fn has_stacks(sample_type: u64) -> bool {
@@ -72,8 +71,8 @@ struct Counts {
 }
 
 /// The rewrite.
-pub(super) struct Convert<A: Architecture> {
-    walker: Walker<A>,
+pub(super) struct Convert {
+    walker: Walker,
     guests: Arc<Guests>,
     keep_unresolved: bool,
     counts: Counts,
@@ -81,9 +80,9 @@ pub(super) struct Convert<A: Architecture> {
     chain: Vec<u64>,
 }
 
-impl<A: Architecture> Convert<A> {
-    pub(super) fn new(images: Arc<Images<A>>, guests: Arc<Guests>, keep_unresolved: bool) -> Convert<A> {
-        let walker = Walker::new(images);
+impl Convert {
+    pub(super) fn new(shared: Arc<Shared>, guests: Arc<Guests>, keep_unresolved: bool) -> Convert {
+        let walker = Walker::new(shared);
         Convert { walker, guests, keep_unresolved, counts: Counts::default(), chain: Vec::new() }
     }
 
@@ -98,7 +97,9 @@ impl<A: Architecture> Convert<A> {
     ) -> Option<Unresolved> {
         let regs = sample.regs_user?;
         let ip = sample.ip.filter(|_| !record.is_of_kernel());
-        let Some((pc, sp, start)) = A::start(&regs) else {
+        let arch = self.walker.shared.images.arch;
+        let start = Registers::recorded(&regs, arch);
+        let Some((pc, sp)) = start.get(arch.pc).zip(start.get(arch.sp)) else {
             self.chain.extend(ip);
             return Some(Unresolved::Registers);
         };
@@ -118,7 +119,7 @@ impl<A: Architecture> Convert<A> {
         let is_cut = bytes.len() == stack.bytes.len();
         let stack = Stack { start: sp, bytes, is_cut, endian: record.endian() };
         let time = moment(record, Some(layout), out.layouts());
-        match self.walker.walk((space, time), (pc, start), stack, &mut self.chain) {
+        match self.walker.walk((space, time), pc, start, stack, &mut self.chain) {
             End::Outermost => None,
             End::StackCut => {
                 self.counts.cut += 1;
@@ -137,7 +138,7 @@ impl<A: Architecture> Convert<A> {
     }
 }
 
-impl<A: Architecture> Rewrite for Convert<A> {
+impl Rewrite for Convert {
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
         let layout = out.layouts().layout_of(&record).filter(|layout| has_stacks(layout.sample_type));
         let Some(layout) = layout else { return out.keep(record) };
@@ -167,7 +168,7 @@ impl<A: Architecture> Rewrite for Convert<A> {
         }
         self.counts.converted += 1;
         self.counts.frames += (self.chain.len() - before) as u64;
-        out.replace(&record, &with_callchain(&record, layout, &self.chain, self.keep_unresolved)?)
+        out.replace(&record, &with_callchain(&record, layout, &sample, &self.chain, self.keep_unresolved)?)
     }
 
     fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
@@ -194,19 +195,20 @@ impl<A: Architecture> Rewrite for Convert<A> {
                 false => report.say(Level::Loss, line),
             }
         }
-        for (_, name, reasons) in self.walker.images.missing().filter(|(dso, ..)| files.contains(dso)) {
+        for (_, name, reasons) in self.walker.shared.images.missing().filter(|(dso, ..)| files.contains(dso))
+        {
             report.say(Level::Detail, format!("not unwound: {}; {reasons}", name.escape_ascii()));
         }
         Ok(())
     }
 }
 
-impl<A: Architecture> Fork for Convert<A> {
-    fn fork(&self) -> Convert<A> {
-        Convert::new(self.walker.images.clone(), self.guests.clone(), self.keep_unresolved)
+impl Fork for Convert {
+    fn fork(&self) -> Convert {
+        Convert::new(self.walker.shared.clone(), self.guests.clone(), self.keep_unresolved)
     }
 
-    fn absorb(&mut self, later: Convert<A>) -> Result<()> {
+    fn absorb(&mut self, later: Convert) -> Result<()> {
         let Counts { converted, frames, cut, broken, unresolved, files } = later.counts;
         self.counts.converted += converted;
         self.counts.frames += frames;
@@ -216,6 +218,7 @@ impl<A: Architecture> Fork for Convert<A> {
             *self.counts.unresolved.entry(reason).or_default() += count;
         }
         self.counts.files.extend(files);
+        later.walker.end();
         Ok(())
     }
 }

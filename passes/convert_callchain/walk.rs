@@ -1,13 +1,14 @@
 //! Walks a user stack from its innermost frame to its outermost, by the files that were mapped at the time.
 
-use std::sync::Arc;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
 
-use framehop::{FrameAddress, Unwinder as _};
 use perfx_format::Endian;
-use perfx_model::address_space::{Lookup, Space};
+use perfx_model::address_space::{Hit, Lookup, Space};
 
-use super::arch::Architecture;
+use super::arch::{Architecture, MOST_SAVED, Registers};
 use super::images::{Images, Loaded};
+use super::rules::{Context, LOST, Rule, SAME};
 
 /// The most frames of a call chain. More are those of an endless loop, and readers do not show so many.
 const MOST_FRAMES: usize = 1024;
@@ -25,9 +26,10 @@ pub(super) struct Stack<'a> {
 }
 
 impl Stack<'_> {
-    fn read(&self, address: u64) -> Result<u64, ()> {
-        let at = address.checked_sub(self.start).and_then(|at| usize::try_from(at).ok());
-        at.and_then(|at| self.endian.u64(self.bytes, at)).ok_or(())
+    #[inline]
+    fn read(&self, address: u64) -> Option<u64> {
+        let at = address.checked_sub(self.start).and_then(|at| usize::try_from(at).ok())?;
+        self.endian.u64(self.bytes, at)
     }
 
     /// How a walk ends that can't read this address.
@@ -52,84 +54,281 @@ pub(super) enum End {
     Broken,
 }
 
-/// Walks stacks on one thread.
-pub(super) struct Walker<A: Architecture> {
-    pub(super) images: Arc<Images<A>>,
-    lookup: Lookup,
-    cache: A::Cache,
+/// What all batches share.
+pub(super) struct Shared {
+    pub(super) images: Images,
+    /// What batches that are done have found.
+    found: Mutex<Vec<Found>>,
 }
 
-impl<A: Architecture> Walker<A> {
-    pub(super) fn new(images: Arc<Images<A>>) -> Walker<A> {
-        Walker { lookup: Lookup::new(images.spaces.clone()), images, cache: A::Cache::default() }
+impl Shared {
+    pub(super) fn new(images: Images) -> Shared {
+        Shared { images, found: Mutex::default() }
+    }
+}
+
+/// Walks the stacks of a batch.
+pub(super) struct Walker {
+    pub(super) shared: Arc<Shared>,
+    found: Found,
+}
+
+/// What walks have found so far. Later batches go on with it.
+struct Found {
+    lookup: Lookup,
+    known: Known,
+    context: Context,
+}
+
+impl Walker {
+    pub(super) fn new(shared: Arc<Shared>) -> Walker {
+        let found = shared.found.lock().ok().and_then(|mut found| found.pop());
+        let found = found.unwrap_or_else(|| {
+            let lookup = Lookup::new(shared.images.spaces.clone());
+            Found { lookup, known: Known::default(), context: Context::default() }
+        });
+        Walker { shared, found }
+    }
+
+    /// Leaves what it has found to the next batch.
+    pub(super) fn end(self) {
+        if let Ok(mut found) = self.shared.found.lock() {
+            found.push(self.found);
+        }
     }
 
     /// Appends the addresses of a stack's frames: the instruction pointer, and for each caller the last byte
-    /// of its call, as perf inject stores them.
+    /// of its call, as perf inject stores them. `start` is the instruction pointer, and `regs` has the stack
+    /// pointer.
     pub(super) fn walk(
         &mut self,
         (space, time): (Space, u64),
-        (mut pc, mut regs): (u64, A::Regs),
+        start: u64,
+        mut regs: Registers,
         stack: Stack<'_>,
         frames: &mut Vec<u64>,
     ) -> End {
-        let Walker { images, lookup, cache } = self;
+        let Walker { shared, found } = self;
+        let images = &shared.images;
+        let Found { lookup, known, context } = found;
         let most = frames.len() + MOST_FRAMES;
-        // The address is that of the next instruction, and not a return address.
-        let mut is_next = true;
+        let mut frame = Frame { pc: start, is_next: true };
         loop {
             // A return address may be behind its function, if that ends with a call.
-            let at = if is_next { pc } else { pc.wrapping_sub(1) };
+            let at = if frame.is_next { frame.pc } else { frame.pc.wrapping_sub(1) };
             let hit = lookup.find(space, at, time);
-            let image = match hit.map(|hit| (hit, images.get(hit))) {
-                None | Some((_, Loaded::Memory)) => None,
-                Some((hit, Loaded::Image(image))) => {
-                    let own = image.address_of(images.offset(hit, at));
-                    own.map(|own| (image, own.wrapping_sub(at)))
-                }
-                Some((hit, Loaded::Missing(_))) => {
-                    frames.push(at);
-                    return End::Missing(hit.dso);
-                }
+            let rule = match hit {
+                Some(hit) => known.get(images, hit, at, context),
+                None => &Rule::FramePointer,
             };
-            let (unwinder, shift) =
-                image.map_or((&images.nowhere, 0), |(image, shift)| (&image.unwinder, shift));
-            let own = pc.wrapping_add(shift);
-            let is_signal = image.is_some_and(|(image, _)| image.is_signal_return(own));
-            frames.push(if is_signal { pc } else { at });
+            let of_kernel = match rule {
+                Rule::SignalReturn => true,
+                Rule::Complex(complex) => complex.is_signal,
+                _ => false,
+            };
+            frames.push(if of_kernel { frame.pc } else { at });
             if frames.len() >= most {
                 return End::TooLong;
             }
-            if is_signal {
-                let sp = A::sp(&regs);
-                let Ok(interrupted) = A::interrupted(sp, |address| stack.read(address)) else {
-                    return stack.end_at(sp);
-                };
-                (pc, regs) = interrupted;
-                is_next = true;
-                continue;
-            }
-            let address = match is_next {
-                true => Some(FrameAddress::from_instruction_pointer(own)),
-                false => FrameAddress::from_return_address(own),
+            frame = match caller(rule, frame, &mut regs, images.arch, stack) {
+                Ok(caller) if caller.pc == 0 => return End::Outermost,
+                Ok(caller) => caller,
+                Err(End::Broken) if matches!(rule, Rule::Missing) => {
+                    return hit.map_or(End::Broken, |hit| End::Missing(hit.dso));
+                }
+                Err(end) => return end,
             };
-            let Some(address) = address else { return End::Broken };
-            let mut unread = None;
-            let caller = unwinder.unwind_frame(address, &mut regs, cache, &mut |address| {
-                stack.read(address).inspect_err(|()| unread = Some(address))
-            });
-            if unread.is_some() || caller.is_err() {
-                // If the rule for an address does not work, framehop takes the one for frame pointers, also for
-                // later stacks, which may fit the rule. This puts another entry into its place in the cache.
-                let _ = images.nowhere.unwind_frame(address, &mut regs.clone(), cache, &mut |_| Err(()));
-            }
-            match caller {
-                Ok(None | Some(0)) => return End::Outermost,
-                Ok(Some(caller)) => (pc, is_next) = (caller, false),
-                Err(_) => return unread.map_or(End::Broken, |address| stack.end_at(address)),
-            }
         }
     }
+}
+
+/// Where a frame is.
+#[derive(Clone, Copy)]
+struct Frame {
+    pc: u64,
+    /// `pc` is the address of the next instruction, and not a return address.
+    is_next: bool,
+}
+
+/// Goes from a frame to its caller.
+#[inline]
+fn caller(
+    rule: &Rule,
+    frame: Frame,
+    regs: &mut Registers,
+    arch: &Architecture,
+    stack: Stack<'_>,
+) -> Result<Frame, End> {
+    match rule {
+        Rule::Simple { base, offset, saved } => {
+            let cfa = regs.get(*base).and_then(|base| base.checked_add_signed(i64::from(*offset)));
+            restore(cfa.ok_or(End::Broken)?, saved, frame, regs, arch, stack)
+        }
+        Rule::Complex(complex) => {
+            let mut unread = None;
+            let mut read = |address| {
+                let value = stack.read(address);
+                unread = value.is_none().then_some(address).or(unread);
+                value
+            };
+            regs.set(arch.pc, frame.pc);
+            let found = complex.apply(regs, arch, &mut read);
+            let sp = regs.get(arch.sp);
+            let end = || unread.map_or(End::Broken, |address| stack.end_at(address));
+            let pc = found.and_then(|found| Some((found, found.get(arch.return_address)?)));
+            let (found, pc) = pc.ok_or_else(end)?;
+            if !complex.is_signal && !goes_up(sp, found.get(arch.sp), frame) {
+                return Err(End::Broken);
+            }
+            *regs = found;
+            Ok(Frame { pc: arch.pointer(pc), is_next: complex.is_signal })
+        }
+        Rule::Uncovered if frame.is_next => {
+            let sp = regs.get(arch.sp).ok_or(End::Broken)?;
+            let mut saved = [SAME; MOST_SAVED];
+            let cfa = if arch.call_pushes {
+                saved[0] = -1;
+                sp.checked_add(8).ok_or(End::Broken)?
+            } else {
+                sp
+            };
+            restore(cfa, &saved, frame, regs, arch, stack)
+        }
+        Rule::Uncovered | Rule::FramePointer => {
+            let fp = regs.get(arch.fp).ok_or(End::Broken)?;
+            if fp == 0 {
+                return Err(End::Outermost);
+            }
+            // The frame pointer points to that of the caller, and behind that is the return address.
+            let mut saved = [LOST; MOST_SAVED];
+            (saved[0], saved[1]) = (-1, -2);
+            restore(fp.checked_add(16).ok_or(End::Broken)?, &saved, frame, regs, arch, stack)
+        }
+        Rule::SignalReturn => {
+            let sp = regs.get(arch.sp).ok_or(End::Broken)?;
+            let interrupted = Registers::interrupted(sp, arch, |address| stack.read(address));
+            *regs = interrupted.ok_or_else(|| stack.end_at(sp))?;
+            Ok(Frame { pc: regs.get(arch.pc).ok_or(End::Broken)?, is_next: true })
+        }
+        Rule::Outermost => Err(End::Outermost),
+        Rule::Missing => Err(End::Broken),
+    }
+}
+
+/// Gives a caller its registers back.
+#[inline]
+fn restore(
+    cfa: u64,
+    saved: &[i16],
+    frame: Frame,
+    regs: &mut Registers,
+    arch: &Architecture,
+    stack: Stack<'_>,
+) -> Result<Frame, End> {
+    let sp = regs.get(arch.sp);
+    if !goes_up(sp, Some(cfa), frame) {
+        return Err(End::Broken);
+    }
+    let place = |distance: i16| cfa.wrapping_add_signed(8 * i64::from(distance));
+    let pc = match saved[0] {
+        // In a register, which only the innermost frame still has.
+        SAME if frame.is_next => regs.get(arch.return_address).ok_or(End::Broken)?,
+        SAME | LOST => return Err(End::Outermost),
+        distance => stack.read(place(distance)).ok_or_else(|| stack.end_at(place(distance)))?,
+    };
+    for (&number, &distance) in arch.saved.iter().zip(saved).skip(1) {
+        match distance {
+            SAME => {}
+            LOST => regs.forget(number),
+            distance => match stack.read(place(distance)) {
+                Some(value) => regs.set(number, value),
+                // At the end of a function the register may have its value back already, and its place is
+                // below the stack pointer, which is not recorded.
+                None if frame.is_next && sp.is_some_and(|sp| place(distance) < sp) => {}
+                None => regs.forget(number),
+            },
+        }
+    }
+    regs.keep(arch.kept);
+    regs.set(arch.sp, cfa);
+    Ok(Frame { pc: arch.pointer(pc), is_next: false })
+}
+
+/// True if a caller's stack pointer is above that of its callee: else a walk would not end. Only the innermost
+/// function may have its return address in a register.
+#[inline]
+fn goes_up(sp: Option<u64>, caller: Option<u64>, frame: Frame) -> bool {
+    sp.zip(caller).is_some_and(|(sp, caller)| caller > sp || caller == sp && frame.is_next)
+}
+
+/// The rules found so far, by the part of the file where they apply.
+#[derive(Default)]
+struct Known {
+    /// By the lowest bits of a hash of the block.
+    entries: Vec<Entry>,
+    misses: usize,
+}
+
+struct Entry {
+    dso: u32,
+    /// Offsets in the file.
+    range: Range<u64>,
+    rule: Rule,
+}
+
+/// The size of a block of code in bytes, as a power of two. Most blocks have one rule.
+const BLOCK_BITS: u32 = 4;
+
+/// The sizes of the table.
+const LEAST_ENTRIES: usize = 1 << 10;
+const MOST_ENTRIES: usize = 1 << 15;
+
+impl Known {
+    /// The rule for the instruction at an address.
+    #[inline]
+    fn get(&mut self, images: &Images, hit: Hit, at: u64, context: &mut Context) -> &Rule {
+        let offset = images.offset(hit, at);
+        let slot = slot(hit.dso, offset, self.entries.len());
+        let is_known = |entry: &Entry| entry.dso == hit.dso && entry.range.contains(&offset);
+        let slot = match self.entries.get(slot) {
+            Some(entry) if is_known(entry) => slot,
+            _ => self.find(images, hit, offset, context),
+        };
+        &self.entries[slot].rule
+    }
+
+    /// Puts a rule into the table; returns its place.
+    #[cold]
+    fn find(&mut self, images: &Images, hit: Hit, offset: u64, context: &mut Context) -> usize {
+        let size = self.entries.len();
+        if self.misses >= size && size < MOST_ENTRIES {
+            self.entries.clear();
+            self.entries.resize_with((2 * size).max(LEAST_ENTRIES), || Entry {
+                dso: 0,
+                range: 0..0,
+                rule: Rule::Missing,
+            });
+            self.misses = 0;
+        }
+        self.misses += 1;
+        let everywhere = 0..u64::MAX;
+        let (rule, range) = match images.get(hit) {
+            Loaded::Memory => (Rule::FramePointer, everywhere),
+            Loaded::Missing(_) => (Rule::Missing, everywhere),
+            Loaded::Image(rules) => rules.get(offset, images.arch, context),
+        };
+        let slot = slot(hit.dso, offset, self.entries.len());
+        self.entries[slot] = Entry { dso: hit.dso, range, rule };
+        slot
+    }
+}
+
+/// The place of a block in a table of this size, which is a power of two.
+#[inline]
+fn slot(dso: u32, offset: u64, size: usize) -> usize {
+    let block = offset >> BLOCK_BITS ^ u64::from(dso) << 40;
+    // 2^64 divided by the golden ratio spreads neighbours.
+    (block.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize & size.wrapping_sub(1)
 }
 
 #[cfg(test)]
@@ -139,25 +338,25 @@ mod tests {
     use perfx_model::address_space::{AddressSpaces, Changes, Machine};
     use perfx_model::mapped_files::MappedFiles;
 
-    use super::super::arch::{Aarch64, X86_64};
+    use super::super::arch::{AARCH64, X86_64};
     use super::*;
     use crate::support::ids::{IdOptions, RecordedIds};
 
     /// Walks a stack in code that is in no file.
-    fn walk<A: Architecture>(mask: u64, values: &[u64], words: &[u64]) -> (Vec<u64>, End) {
+    fn walk(arch: &'static Architecture, mask: u64, values: &[u64], words: &[u64]) -> (Vec<u64>, End) {
         let endian = Endian::Little;
         let bytes = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
         let spaces = Arc::new(AddressSpaces::new(Changes::default()));
         let ids = RecordedIds::new(&Features::new(), endian, &[]);
         let (files, options, made) = (MappedFiles::default(), IdOptions::default(), Vec::new());
-        let temp_files: perfx_format::read::TempFiles = Arc::new(tempfile::tempfile);
-        let images = Images::<A>::new(spaces, files, ids, options, &Default::default(), made, temp_files);
+        let images = Images::new(arch, spaces, files, ids, options, &Default::default(), made);
         let (values, stack) = (bytes(values), bytes(words));
         let regs = Regs { abi: 2, mask, values: U64s::new(&values, endian) };
-        let (pc, sp, start) = A::start(&regs).expect("it has the registers");
+        let regs = Registers::recorded(&regs, arch);
+        let (pc, sp) = regs.get(arch.pc).zip(regs.get(arch.sp)).expect("it has the registers");
         let stack = Stack { start: sp, bytes: &stack, is_cut: true, endian };
         let (space, mut frames) = (Space { machine: Machine::Host, pid: 1 }, Vec::new());
-        let end = Walker::new(Arc::new(images)).walk((space, 0), (pc, start), stack, &mut frames);
+        let end = Walker::new(Arc::new(Shared::new(images))).walk((space, 0), pc, regs, stack, &mut frames);
         (frames, end)
     }
 
@@ -165,13 +364,13 @@ mod tests {
     fn frame_pointers_lead_through_code_without_a_file() {
         // rbp, rsp, rip; a frame pointer and a return address at rbp, and again; then the copy ends.
         let words = [0, 0x1020, 0x5001, 7, 0x1040, 0x6001, 7, 8];
-        let found = walk::<X86_64>(0b1_1100_0000, &[0x1008, 0x1000, 0x4000], &words);
+        let found = walk(&X86_64, 0b1_1100_0000, &[0x1008, 0x1000, 0x4000], &words);
         assert_eq!(found, (vec![0x4000, 0x5000, 0x6000], End::StackCut));
         // A frame pointer of 0 is the outermost.
-        let found = walk::<X86_64>(0b1_1100_0000, &[0x1008, 0x1000, 0x4000], &[0, 0, 0x5001]);
+        let found = walk(&X86_64, 0b1_1100_0000, &[0x1008, 0x1000, 0x4000], &[0, 0, 0x5001]);
         assert_eq!(found, (vec![0x4000, 0x5000], End::Outermost));
         // One below the stack pointer leads nowhere.
-        let found = walk::<X86_64>(0b1_1100_0000, &[0x800, 0x1000, 0x4000], &[0, 0, 0x5001]);
+        let found = walk(&X86_64, 0b1_1100_0000, &[0x800, 0x1000, 0x4000], &[0, 0, 0x5001]);
         assert_eq!(found, (vec![0x4000], End::Broken));
     }
 
@@ -180,20 +379,40 @@ mod tests {
         // x29, x30, sp, pc.
         let words = [0, 0x1020, 0x00ab_0000_0000_5004, 7, 0, 0x00cd_0000_0000_6004, 7];
         let values = [0x1008, 0x4f04, 0x1000, 0x4000];
-        let (frames, end) = walk::<Aarch64>(0b1111 << 29, &values, &words);
+        let (frames, end) = walk(&AARCH64, 0b1111 << 29, &values, &words);
         assert_eq!((&frames[..2], end), (&[0x4000, 0x5003][..], End::Outermost));
         assert!(frames[2..].iter().all(|&frame| frame == 0x6003), "{frames:x?}");
     }
 
     #[test]
     fn the_frame_of_a_signal_holds_the_registers_of_the_interrupted_code() {
-        let x86 = |address: u64| Ok(address);
-        let (ip, regs) = X86_64::interrupted(0x1000, x86).unwrap();
+        let interrupted = |arch| Registers::interrupted(0x1000, arch, Some).unwrap();
+        let x86 = interrupted(&X86_64);
         // rip, rsp and rbp are 168, 160 and 120 bytes behind the stack pointer.
-        assert_eq!((ip, regs.sp(), regs.bp()), (0x10a8, 0x10a0, 0x1078));
-        let (pc, regs) = Aarch64::interrupted(0x1000, Ok).unwrap();
-        let x = |number: u64| 0x1000 + 0x138 + 8 * number;
-        assert_eq!((pc, regs.sp(), regs.lr(), regs.fp()), (x(32), x(31), x(30), x(29)));
-        assert!(X86_64::interrupted(0x1000, |_| Err(())).is_err());
+        let found = [X86_64.pc, X86_64.sp, X86_64.fp].map(|number| x86.get(number));
+        assert_eq!(found, [Some(0x10a8), Some(0x10a0), Some(0x1078)]);
+        let aarch64 = interrupted(&AARCH64);
+        let x = |number: u64| Some(0x1000 + 0x138 + 8 * number);
+        assert_eq!([32, 31, 30, 29].map(|number| aarch64.get(number)), [x(32), x(31), x(30), x(29)]);
+        assert!(Registers::interrupted(0x1000, &X86_64, |_| None).is_none());
+    }
+
+    /// The dynamic linker's resolver finds its frame by rbx, which its callees have saved.
+    #[test]
+    fn a_frame_is_found_by_any_register_that_callees_save() {
+        let bytes: Vec<u8> =
+            [7, 0x1020, 0x5001, 8, 9, 0x6001].iter().flat_map(|word: &u64| word.to_le_bytes()).collect();
+        let stack = Stack { start: 0x1000, bytes: &bytes, is_cut: true, endian: Endian::Little };
+        let (values, mask) = (0x1000u64.to_le_bytes(), 1 << 7);
+        let sample = Regs { abi: 2, mask, values: U64s::new(&values, Endian::Little) };
+        let mut regs = Registers::recorded(&sample, &X86_64);
+        // rbx is at CFA - 16 and rip at CFA - 8.
+        let callee = Rule::Simple { base: 7, offset: 24, saved: [-1, SAME, -2, SAME, SAME, SAME, LOST] };
+        let resolver = Rule::Simple { base: 3, offset: 16, saved: [-1, SAME, SAME, SAME, SAME, SAME, SAME] };
+        let frame = Frame { pc: 0x4000, is_next: true };
+        let frame = caller(&callee, frame, &mut regs, &X86_64, stack).unwrap();
+        assert_eq!((frame.pc, regs.get(3)), (0x5001, Some(0x1020)));
+        let frame = caller(&resolver, frame, &mut regs, &X86_64, stack).unwrap();
+        assert_eq!((frame.pc, regs.get(X86_64.sp)), (0x6001, Some(0x1030)));
     }
 }

@@ -609,16 +609,17 @@ pub fn without_aux(record: &Record<'_>, layout: &Layout) -> Result<Vec<u8>> {
 ///
 /// # Errors
 ///
-/// The record is not a sample with these parts, or is shorter than its parts say.
+/// The sample has no call chain, or would be larger than a record can be. `sample` is the record's.
 pub fn with_callchain(
     record: &Record<'_>,
     layout: &Layout,
+    sample: &Sample<'_>,
     chain: &[u64],
     empty_parts: bool,
 ) -> Result<Vec<u8>> {
     let endian = record.endian();
     let body = record.body();
-    let user = Sample::parse(record, layout)?.behind_user.map(|behind| body.len().saturating_sub(behind));
+    let user = sample.behind_user.map(|behind| body.len().saturating_sub(behind));
     let old = callchain_range(record, layout).ok_or_else(|| record.error("it has no call chain"))?;
     let mut new = Vec::with_capacity(8 * (chain.len() + 1));
     new.extend(endian.bytes_u64(chain.len() as u64));

@@ -4,6 +4,7 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read as _};
+use std::ops::Deref;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -136,29 +137,36 @@ impl Sources {
         Some(Image::File(elf, Symbols::new(symbols)))
     }
 
-    /// What unwinding needs of an object; `id` is its build-id, if known.
+    /// What unwinding needs of an object; `id` is its build-id, if known. `map` maps an open file.
     ///
     /// # Errors
     ///
     /// No file is the recorded one. The error says of each place why not.
-    pub fn unwind_tables(&self, object: &Object, id: Option<BuildId>) -> Result<UnwindTables, String> {
+    pub fn unwind_tables<B: Deref<Target = [u8]> + From<Vec<u8>>>(
+        &self,
+        object: &Object,
+        id: Option<BuildId>,
+        map: impl Fn(&File) -> Option<B>,
+    ) -> Result<UnwindTables<B>, String> {
+        let read = |place: PathBuf| UnwindTables::new(map(&build_id::open(&place).ok()?.0)?).ok();
+        let is_recorded = |tables: &UnwindTables<B>| fits(id, tables.build_id());
         let mut files = self.cached(id, &["elf", "vdso", ""]).into_iter().chain(self.found(object, id));
-        let found = files
-            .find_map(|place| UnwindTables::read(&place).ok().filter(|tables| fits(id, tables.build_id)));
+        let found = files.find_map(|place| read(place).filter(is_recorded));
         let found = found.or_else(|| {
             let image = self.running.as_ref().filter(|_| *object == Object::Vdso)?.vdso_image()?;
-            UnwindTables::of_image(&image).ok().filter(|tables| fits(id, tables.build_id))
+            UnwindTables::new(B::from(image)).ok().filter(is_recorded)
         });
-        let Some(mut tables) = found else { return Err(self.reasons(object, id)) };
-        if !tables.has_frames()
-            && let Some(own) = tables.build_id
-        {
-            let debug = self.debug_files(own).into_iter().find_map(|file| {
-                UnwindTables::read(&file).ok().filter(|debug| debug.build_id == tables.build_id)
-            });
-            tables.debug_frame = debug.and_then(|debug| debug.debug_frame);
+        let Some(tables) = found else { return Err(self.reasons(object, id)) };
+        if tables.has_frames() {
+            return Ok(tables);
         }
-        Ok(tables)
+        let own = tables.build_id();
+        let mut files = own.into_iter().flat_map(|own| self.debug_files(own));
+        let debug = files.find_map(|file| read(file).filter(|debug| debug.build_id() == own));
+        Ok(match debug {
+            Some(debug) => tables.with_debug_frame(debug),
+            None => tables,
+        })
     }
 
     /// Why no place has the object.

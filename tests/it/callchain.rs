@@ -62,8 +62,7 @@ fn convert(input: &Path, output: &Path, options: &[&str]) -> Ran {
 
 /// Compares what perf makes with what perfx makes, a line for each sample. A few chains of either may end early.
 /// Those of perf: at the end of a function, where the slot of a register that is popped already is below the
-/// stack pointer, and in code without tables. Ours: in the dynamic linker's resolver, which finds its frame by
-/// rbx, and in a vdso that is missing.
+/// stack pointer, and in code without tables. Ours: in a vdso that is missing.
 fn begin_alike(what: &str, theirs: &[String], ours: &[String]) {
     let differ: Vec<_> = theirs.iter().zip(ours).filter(|(theirs, ours)| theirs != ours).collect();
     for (theirs, ours) in &differ {

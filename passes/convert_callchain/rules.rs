@@ -1,0 +1,386 @@
+//! Reads from the call frame information of a file how the registers of a caller follow from those of a frame.
+
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+use gimli::{
+    BaseAddresses, CfaRule, CieOrFde, DebugFrame, EhFrame, EhFrameHdr, Encoding, EndianSlice, Evaluation,
+    EvaluationResult, LittleEndian, Location, Reader as _, RegisterRule, UnwindContext, UnwindExpression,
+    UnwindOffset, UnwindSection, Value, Vendor,
+};
+use perfx_format::Bytes;
+use symbols::{Section, UnwindTables};
+
+use super::arch::{Architecture, MOST_SAVED, Number, REGISTERS, Registers};
+
+type Data<'a> = EndianSlice<'a, LittleEndian>;
+
+/// How the registers of a caller follow from those of a frame.
+#[derive(Clone, Debug)]
+pub(super) enum Rule {
+    /// The canonical frame address (CFA) is a register and an offset. Callers get back the registers in the
+    /// architecture's list: they are at multiples of 8 bytes from the CFA, or [`SAME`] or [`LOST`].
+    Simple { base: Number, offset: i32, saved: [i16; MOST_SAVED] },
+    /// All else that the tables can say.
+    Complex(Arc<Complex>),
+    /// No table covers the code: a leaf function if it is the innermost, else one with a frame pointer.
+    Uncovered,
+    /// There are no tables: follow the frame pointer.
+    FramePointer,
+    /// The code returns from a signal handler.
+    SignalReturn,
+    /// It is the outermost frame.
+    Outermost,
+    /// The file is missing.
+    Missing,
+}
+
+/// The register has the same value in the caller.
+pub(super) const SAME: i16 = i16::MIN;
+/// The register has another value in the caller, which is unknown.
+pub(super) const LOST: i16 = i16::MIN + 1;
+
+/// Rules that need a calculation.
+#[derive(Debug)]
+pub(super) struct Complex {
+    cfa: Calculation,
+    /// Those of registers other than [`Restore::Same`].
+    rules: Vec<(Number, Restore)>,
+    encoding: Encoding,
+    /// The frame was made by the kernel for a signal handler.
+    pub(super) is_signal: bool,
+}
+
+#[derive(Debug)]
+enum Calculation {
+    Offset(Number, i64),
+    Expression(Box<[u8]>),
+}
+
+/// The value of a register in the caller.
+#[derive(Debug)]
+enum Restore {
+    /// Unknown.
+    Lost,
+    /// That of a register.
+    Register(Number),
+    /// On the stack, at this distance from the CFA.
+    At(i64),
+    /// The CFA and this distance.
+    Is(i64),
+    /// On the stack, where the expression says.
+    AtExpression(Box<[u8]>),
+    /// What the expression says.
+    IsExpression(Box<[u8]>),
+    Constant(u64),
+}
+
+/// The most steps of an expression. Hostile ones have loops.
+const MOST_STEPS: u32 = 1000;
+
+impl Complex {
+    /// The registers of the caller, with its stack pointer.
+    pub(super) fn apply(
+        &self,
+        regs: &Registers,
+        arch: &Architecture,
+        read: &mut impl FnMut(u64) -> Option<u64>,
+    ) -> Option<Registers> {
+        let cfa = match &self.cfa {
+            &Calculation::Offset(base, offset) => regs.get(base)?.checked_add_signed(offset)?,
+            Calculation::Expression(expression) => self.evaluate(expression, None, regs, read)?,
+        };
+        let mut caller = *regs;
+        if !self.is_signal {
+            caller.keep(arch.kept);
+        }
+        caller.set(arch.sp, cfa);
+        for (number, restore) in &self.rules {
+            let value = match restore {
+                Restore::Lost => None,
+                Restore::Register(number) => regs.get(*number),
+                Restore::At(distance) => cfa.checked_add_signed(*distance).and_then(&mut *read),
+                Restore::Is(distance) => cfa.checked_add_signed(*distance),
+                Restore::AtExpression(expression) => {
+                    self.evaluate(expression, Some(cfa), regs, read).and_then(&mut *read)
+                }
+                Restore::IsExpression(expression) => self.evaluate(expression, Some(cfa), regs, read),
+                Restore::Constant(value) => Some(*value),
+            };
+            match value {
+                Some(value) => caller.set(*number, value),
+                None => caller.forget(*number),
+            }
+        }
+        Some(caller)
+    }
+
+    fn evaluate(
+        &self,
+        expression: &[u8],
+        cfa: Option<u64>,
+        regs: &Registers,
+        read: &mut impl FnMut(u64) -> Option<u64>,
+    ) -> Option<u64> {
+        let mut evaluation = Evaluation::new(Data::new(expression, LittleEndian), self.encoding);
+        evaluation.set_max_iterations(MOST_STEPS);
+        if let Some(cfa) = cfa {
+            evaluation.set_initial_value(cfa);
+        }
+        let mut result = evaluation.evaluate();
+        loop {
+            let next = match result.ok()? {
+                EvaluationResult::Complete => break,
+                EvaluationResult::RequiresRegister { register, .. } => {
+                    Value::Generic(regs.get(number(register)?)?)
+                }
+                EvaluationResult::RequiresMemory { address, size, space: None, .. } => {
+                    let bits = 8 * u32::from(size).clamp(1, 8);
+                    let value = Value::Generic(read(address)? & (u64::MAX >> (64 - bits)));
+                    result = evaluation.resume_with_memory(value);
+                    continue;
+                }
+                _ => return None,
+            };
+            result = evaluation.resume_with_register(next);
+        }
+        match evaluation.as_result().last()?.location {
+            Location::Address { address } => Some(address),
+            _ => None,
+        }
+    }
+}
+
+fn number(register: gimli::Register) -> Option<Number> {
+    Number::try_from(register.0).ok().filter(|&number| usize::from(number) < REGISTERS)
+}
+
+/// What a thread needs to read tables; kept for its memory.
+pub(super) type Context = UnwindContext<usize>;
+
+/// The call frame information of a file.
+#[derive(Debug)]
+pub(super) struct Rules {
+    tables: UnwindTables<Bytes>,
+    bases: BaseAddresses,
+    /// The functions of a section without a search table, by address; made when needed.
+    eh_frame_index: OnceLock<Index>,
+    debug_frame_index: OnceLock<Index>,
+}
+
+/// The start address and the place in the section of each function, ascending.
+type Index = Vec<(u64, usize)>;
+
+impl Rules {
+    pub(super) fn new(tables: UnwindTables<Bytes>) -> Rules {
+        let address = |section: Option<Section<'_>>| section.map_or(0, |section| section.address);
+        let (text, got) = tables.bases();
+        let bases = BaseAddresses::default()
+            .set_eh_frame(address(tables.eh_frame()))
+            .set_eh_frame_hdr(address(tables.eh_frame_hdr()))
+            .set_text(text)
+            .set_got(got);
+        Rules { tables, bases, eh_frame_index: OnceLock::new(), debug_frame_index: OnceLock::new() }
+    }
+
+    /// The rule for the instruction at `offset` of the file, or for a call that ends with this byte; and the
+    /// offsets with the same rule.
+    pub(super) fn get(&self, offset: u64, arch: &Architecture, context: &mut Context) -> (Rule, Range<u64>) {
+        let alone = offset..offset.saturating_add(1);
+        let Some(address) = self.tables.address_of(offset) else { return (Rule::FramePointer, alone) };
+        let (found, is_damaged) = self.find(address, arch, context);
+        let is_signal = |rule: &Rule| matches!(rule, Rule::Complex(complex) if complex.is_signal);
+        match found {
+            // Quicker than a calculation for each register.
+            Some((rule, _)) if is_signal(&rule) && self.tables.is_signal_return(offset) => {
+                (Rule::SignalReturn, alone)
+            }
+            Some((rule, range)) => {
+                let shift = offset.wrapping_sub(address);
+                let start = range.start.wrapping_add(shift);
+                (rule, start..start.saturating_add(range.end.saturating_sub(range.start)))
+            }
+            // A C library may have no tables for it.
+            None if self.tables.is_signal_return(offset) => (Rule::SignalReturn, alone),
+            None if is_damaged => (Rule::FramePointer, alone),
+            None => (Rule::Uncovered, alone),
+        }
+    }
+
+    /// The rule of the tables, and the addresses where it applies; and true if there is no usable table.
+    fn find(
+        &self,
+        address: u64,
+        arch: &Architecture,
+        context: &mut Context,
+    ) -> (Option<(Rule, Range<u64>)>, bool) {
+        let mut is_damaged = true;
+        if let Some(section) = self.tables.eh_frame() {
+            let mut eh_frame = EhFrame::from(Data::new(section.bytes, LittleEndian));
+            eh_frame.set_address_size(8);
+            eh_frame.set_vendor(vendor(arch));
+            let entry = self.eh_frame_entry(&eh_frame, address);
+            is_damaged = entry.is_none();
+            let found = entry.and_then(|entry| self.rule(&eh_frame, entry, address, arch, context));
+            if found.is_some() {
+                return (found, false);
+            }
+        }
+        let Some(section) = self.tables.debug_frame() else { return (None, is_damaged) };
+        let mut debug_frame = DebugFrame::from(Data::new(section.bytes, LittleEndian));
+        debug_frame.set_address_size(8);
+        debug_frame.set_vendor(vendor(arch));
+        let index = self.debug_frame_index.get_or_init(|| index(&debug_frame, &self.bases));
+        let entry = find(index, address);
+        (entry.and_then(|entry| self.rule(&debug_frame, entry, address, arch, context)), false)
+    }
+
+    /// The place of the entry that may cover an address.
+    fn eh_frame_entry(&self, eh_frame: &EhFrame<Data<'_>>, address: u64) -> Option<usize> {
+        let Some(section) = self.tables.eh_frame_hdr() else {
+            return find(self.eh_frame_index.get_or_init(|| index(eh_frame, &self.bases)), address);
+        };
+        let hdr = EhFrameHdr::new(section.bytes, LittleEndian).parse(&self.bases, 8).ok()?;
+        let table = hdr.table()?;
+        let pointer = table.lookup(address, &self.bases).ok()?;
+        Some(table.pointer_to_offset(pointer).ok()?.0)
+    }
+
+    /// The rule of an entry, and the addresses where it applies; `None` if it does not cover the address.
+    fn rule<'a, S: UnwindSection<Data<'a>>>(
+        &self,
+        section: &S,
+        entry: usize,
+        address: u64,
+        arch: &Architecture,
+        context: &mut Context,
+    ) -> Option<(Rule, Range<u64>)> {
+        let entry = section.fde_from_offset(&self.bases, S::Offset::from(entry), S::cie_from_offset).ok()?;
+        let row = entry.unwind_info_for_address(section, &self.bases, context, address).ok()?;
+        let bytes = |expression: &UnwindExpression<usize>| {
+            Some(expression.get(section).ok()?.0.to_slice().ok()?.into_owned().into_boxed_slice())
+        };
+        let range = row.start_address()..row.end_address();
+        let cfa = match row.cfa() {
+            CfaRule::RegisterAndOffset { register, offset } => {
+                Calculation::Offset(number(*register)?, *offset)
+            }
+            CfaRule::Expression(expression) => Calculation::Expression(bytes(expression)?),
+        };
+        let mut rules = Vec::new();
+        for (register, rule) in row.registers() {
+            let Some(register) = number(*register) else { continue };
+            let restore = match rule {
+                RegisterRule::SameValue => continue,
+                RegisterRule::Offset(distance) => Restore::At(*distance),
+                RegisterRule::ValOffset(distance) => Restore::Is(*distance),
+                RegisterRule::Register(from) => number(*from).map_or(Restore::Lost, Restore::Register),
+                RegisterRule::Expression(expression) => Restore::AtExpression(bytes(expression)?),
+                RegisterRule::ValExpression(expression) => Restore::IsExpression(bytes(expression)?),
+                RegisterRule::Constant(value) => Restore::Constant(*value),
+                _ => Restore::Lost,
+            };
+            rules.push((register, restore));
+        }
+        let is_signal = entry.is_signal_trampoline();
+        let of_return = rules.iter().find(|(register, _)| *register == arch.return_address);
+        // It is the outermost frame that has no return address. On aarch64 that is in a register until the
+        // function saves it.
+        if matches!(of_return, Some((_, Restore::Lost))) || of_return.is_none() && arch.call_pushes {
+            return Some((Rule::Outermost, range));
+        }
+        let complex = Complex { cfa, rules, encoding: entry.cie().encoding(), is_signal };
+        Some((complex.simple(arch).unwrap_or_else(|| Rule::Complex(Arc::new(complex))), range))
+    }
+}
+
+impl Complex {
+    /// The simple form, if there is one.
+    fn simple(&self, arch: &Architecture) -> Option<Rule> {
+        let Calculation::Offset(base, offset) = self.cfa else { return None };
+        let offset = i32::try_from(offset).ok().filter(|_| !self.is_signal)?;
+        let mut saved = [SAME; MOST_SAVED];
+        for (register, restore) in &self.rules {
+            let Some(slot) = arch.saved.iter().position(|saved| saved == register) else {
+                // A rule for the stack pointer, which callers get back otherwise.
+                if *register == arch.sp {
+                    return None;
+                }
+                continue;
+            };
+            saved[slot] = match restore {
+                Restore::Lost => LOST,
+                Restore::At(distance) if distance % 8 == 0 => {
+                    i16::try_from(distance / 8).ok().filter(|&distance| distance > LOST)?
+                }
+                _ => return None,
+            };
+        }
+        Some(Rule::Simple { base, offset, saved })
+    }
+}
+
+fn vendor(arch: &Architecture) -> Vendor {
+    // The code of authenticated return addresses has an instruction of its own.
+    if arch.call_pushes { Vendor::Default } else { Vendor::AArch64 }
+}
+
+fn index<'a, S: UnwindSection<Data<'a>>>(section: &S, bases: &BaseAddresses) -> Index {
+    let mut index = Index::new();
+    let mut last = None;
+    let mut entries = section.entries(bases);
+    while let Ok(Some(entry)) = entries.next() {
+        let CieOrFde::Fde(entry) = entry else { continue };
+        let entry = entry.parse(|section, bases, offset| {
+            let at = UnwindOffset::<usize>::into(offset);
+            match &last {
+                Some((known, cie)) if *known == at => Ok(Clone::clone(cie)),
+                _ => {
+                    let cie = section.cie_from_offset(bases, offset)?;
+                    last = Some((at, Clone::clone(&cie)));
+                    Ok(cie)
+                }
+            }
+        });
+        index.extend(entry.map(|entry| (entry.initial_address(), entry.offset())));
+    }
+    index.sort_unstable();
+    index
+}
+
+fn find(index: &Index, address: u64) -> Option<usize> {
+    let after = index.partition_point(|&(start, _)| start <= address);
+    index.get(after.checked_sub(1)?).map(|&(_, entry)| entry)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::arch::X86_64;
+    use super::*;
+
+    #[test]
+    fn an_expression_without_end_is_given_up() {
+        let encoding = Encoding { address_size: 8, format: gimli::Format::Dwarf32, version: 1 };
+        // DW_OP_skip to itself.
+        let cfa = Calculation::Expression(Box::new([0x2f, 0xfd, 0xff]));
+        let complex = Complex { cfa, rules: Vec::new(), encoding, is_signal: false };
+        assert!(complex.apply(&Registers::UNKNOWN, &X86_64, &mut |_| Some(0)).is_none());
+        // DW_OP_breg7 8, DW_OP_deref: the word behind the stack pointer.
+        let cfa = Calculation::Expression(Box::new([0x77, 8, 0x06]));
+        let complex = Complex {
+            cfa,
+            rules: vec![(16, Restore::At(-8)), (6, Restore::Lost)],
+            encoding,
+            is_signal: false,
+        };
+        let mut regs = Registers::UNKNOWN;
+        regs.set(7, 0x1000);
+        regs.set(6, 5);
+        regs.set(3, 7);
+        let caller = complex.apply(&regs, &X86_64, &mut |address| Some(address + 0x100)).unwrap();
+        assert_eq!(
+            [7, 16, 6, 3].map(|number| caller.get(number)),
+            [Some(0x1108), Some(0x1200), None, Some(7)]
+        );
+    }
+}
