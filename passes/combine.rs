@@ -654,6 +654,10 @@ impl Combining {
 }
 
 /// True if all records with a time are in time order.
+///
+/// # Errors
+///
+/// The recording cannot be read or decompressed.
 pub fn in_time_order(recording: &mut Recording, threads: usize) -> Result<bool> {
     Ok(InputFacts::of(recording, threads)?.late == 0)
 }

@@ -81,6 +81,10 @@ pub const REGISTRY: &[PassSpec] = &[
 
 /// Parses a chain of passes: `NAME[:OPTION[=VALUE]]…[,NAME…]`. In a value, `\` escapes the next character
 /// (`,`, `:` or `\`).
+///
+/// # Errors
+///
+/// There is no pass of that name, or an option or value is wrong.
 pub fn parse_chain(text: &str) -> Result<Vec<Box<dyn Pass>>> {
     let mut passes = Vec::new();
     for link in support::options::split(text, ',') {

@@ -79,7 +79,11 @@ impl Mend {
         }
     }
 
-    /// The fault with this code; the error lists all that can be repaired.
+    /// The fault with this code.
+    ///
+    /// # Errors
+    ///
+    /// No fault that can be repaired has this code; the error lists all.
     pub fn parse(code: &str) -> Result<Mend> {
         let known = Mend::ALL.into_iter().find(|mend| mend.code() == code);
         known.ok_or_else(|| {

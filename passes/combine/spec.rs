@@ -17,6 +17,10 @@ pub struct InputSpec {
 
 impl InputSpec {
     /// Parses the input. Everything before the last `,offset=` is the path.
+    ///
+    /// # Errors
+    ///
+    /// There is no path, or the offset is not a number.
     pub fn parse(text: &OsStr) -> Result<InputSpec> {
         const OFFSET: &[u8] = b",offset=";
         let bytes = text.as_bytes();

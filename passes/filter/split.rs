@@ -44,6 +44,10 @@ pub enum SplitBy {
 impl SplitBy {
     /// Parses the value of an option with this name: `time` a duration (`10s`, `500ms`), `size` bytes
     /// (`100M`, `64KiB`), `samples` a number, `by` `pid` or `event`.
+    ///
+    /// # Errors
+    ///
+    /// The value is not of that form, or is zero.
     pub fn parse(name: &str, value: &str) -> Result<SplitBy> {
         let by = match (name, value) {
             ("time", duration) => parse_duration(duration).map(SplitBy::Time),
@@ -180,6 +184,10 @@ impl Counted {
 impl Split {
     /// Reads the recording twice, with this many threads. `drop_unused` drops events without samples in a
     /// part, and build-ids of files that no process of the part maps.
+    ///
+    /// # Errors
+    ///
+    /// The recording is damaged, its events cannot be told apart, or no record has what it is split by.
     pub fn new(recording: &mut Recording, by: SplitBy, drop_unused: bool, threads: usize) -> Result<Split> {
         recording.check_whole()?;
         let layouts = Layouts::new(&recording.events);

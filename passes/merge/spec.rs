@@ -45,6 +45,10 @@ impl GuestSpec {
     pub const FORM: &str = "PATH[,pid=N][,offset=N][,scale=F][,vcpu=V:TID]…[,root=DIR], or as perf takes it PATH,PID[,OFFSET[,SCALE]]";
 
     /// Parses the argument. A `\` escapes the next character, such as a comma in a path.
+    ///
+    /// # Errors
+    ///
+    /// There is no path, a key is unknown or given twice, or a value is wrong.
     pub fn parse(text: &OsStr) -> Result<GuestSpec> {
         let mut parts = split(text.as_bytes()).into_iter();
         let path = PathBuf::from(OsStr::from_bytes(&parts.next().unwrap_or_default()));

@@ -38,7 +38,11 @@ impl SearchArgs {
         !self.root.is_empty() || !self.buildid_dir.is_empty() || self.no_files
     }
 
-    /// Errors on a list that cannot be read and on folders that do not exist.
+    /// The places to search.
+    ///
+    /// # Errors
+    ///
+    /// The list cannot be read, or a folder does not exist.
     pub fn options(self, known: Option<&str>) -> Result<IdOptions> {
         IdOptions::new(known, self.root, self.buildid_dir, self.no_files)
     }
@@ -61,7 +65,11 @@ impl IdArgs {
         self.known_build_ids.is_some() || self.search.is_given()
     }
 
-    /// Errors on a list that cannot be read and on folders that do not exist.
+    /// The places to search.
+    ///
+    /// # Errors
+    ///
+    /// The list cannot be read, or a folder does not exist.
     pub fn options(self) -> Result<IdOptions> {
         self.search.options(self.known_build_ids.as_deref())
     }
@@ -163,8 +171,11 @@ impl IdOptions {
 
     /// `known` is `HEX PATH[,…]` or `file://NAME`; `roots` are folders that replace `/` of the recorded
     /// machine, `caches` are build-id caches of perf; `no_files` says that the files of this machine are not
-    /// the recorded ones. Errors if the list cannot be read or a folder does not exist, because the user
-    /// wants them used.
+    /// the recorded ones.
+    ///
+    /// # Errors
+    ///
+    /// The list cannot be read or a folder does not exist: the user wants them used.
     pub fn new(
         known: Option<&str>,
         roots: Vec<PathBuf>,

@@ -15,7 +15,11 @@ pub trait PassOptions: Args {
     /// `perfx NAME`, if the pass has a command of its own.
     const COMMAND: Option<PassCommand> = None;
 
-    /// Creates the pass. Errors are mistakes in the options.
+    /// Creates the pass.
+    ///
+    /// # Errors
+    ///
+    /// The options are wrong: a usage error.
     fn pass(self) -> Result<Box<dyn Pass>>;
 }
 
@@ -66,6 +70,10 @@ impl PassSpec {
     }
 
     /// Creates the pass from a command line that [`PassSpec::augment`] has parsed.
+    ///
+    /// # Errors
+    ///
+    /// The options are wrong: a usage error.
     pub fn make(&self, matches: &ArgMatches) -> Result<Box<dyn Pass>> {
         (self.make)(matches)
     }

@@ -8,8 +8,6 @@
 //!
 //! This package does not know perf.data: its caller gives the [`Finder`] the few facts it needs.
 
-#![warn(clippy::missing_errors_doc)]
-
 mod answer;
 mod cache;
 mod elf;

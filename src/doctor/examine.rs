@@ -14,8 +14,11 @@ use crate::order::Order;
 use crate::records::{Aux, Context, Seen, Times, look};
 use crate::{compressed, front};
 
-/// Examines a recording and keeps the first `most` places of each code. Fails only if the recording cannot be
-/// read for a reason outside it.
+/// Examines a recording and keeps the first `most` places of each code.
+///
+/// # Errors
+///
+/// The recording cannot be read for a reason outside it. What is wrong inside it is a finding.
 pub fn examine(mut recording: Recording, threads: usize, most: usize) -> Result<Diagnosis> {
     let features = FeatureContext {
         cpus: recording.features.get(&Feature::NRCPUS).and_then(|cpus| NrCpus::read(cpus, recording.endian)),
@@ -75,6 +78,10 @@ pub fn examine(mut recording: Recording, threads: usize, most: usize) -> Result<
 
 /// The diagnosis of a recording that could not be opened, or the error itself if the recording is not at
 /// fault.
+///
+/// # Errors
+///
+/// The error itself, if the recording is not at fault.
 pub fn unopened(name: &Arc<str>, error: Error) -> Result<Diagnosis, Error> {
     let mut findings = Findings::new(1);
     if !findings.error(&error) {

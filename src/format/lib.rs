@@ -1,8 +1,6 @@
 //! Reads and writes every form of perf.data, byte for byte and without policy. This package's README is the
 //! byte reference.
 
-#![warn(clippy::missing_errors_doc)]
-
 mod attr;
 mod attr_name;
 mod bytes;

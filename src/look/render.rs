@@ -245,12 +245,12 @@ fn nests(value: &Value<'_>) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use perfx_format::Issue;
 
     /// One value of each kind.
-    fn all() -> Fields<'static> {
+    pub(crate) fn all() -> Fields<'static> {
         vec![
             ("pid", Value::Number(u64::MAX)),
             ("cpu", Value::Signed(-1)),

@@ -51,6 +51,10 @@ impl<'e> Emit<'e> {
     }
 
     /// Passes a record on unchanged; no bytes are moved.
+    ///
+    /// # Errors
+    ///
+    /// A later pass fails, or the output cannot hold the record.
     pub fn keep(&mut self, record: Record<'_>) -> Result<()> {
         let Some(next) = self.rest.iter().position(|stage| stage.wants(&record)) else {
             return self.planner.keep(record);
@@ -65,12 +69,20 @@ impl<'e> Emit<'e> {
 
     /// Passes a new record on: whole bytes with a header whose size is their length, at most 65,528 and a
     /// multiple of 8 (any size for COMPRESSED). The pass must split larger data.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Emit::keep`], and if the bytes are not one whole record.
     pub fn put(&mut self, bytes: &[u8]) -> Result<()> {
         let endian = self.planner.endian();
         self.keep(Record::new(bytes, &[], Origin::Synthetic, endian)?)
     }
 
     /// Passes several new records on, one after the other, each as for [`Emit::put`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`Emit::put`].
     pub fn put_all(&mut self, bytes: &[u8]) -> Result<()> {
         if self.rest.is_empty() && self.planner.takes_any() {
             self.planner.made(bytes);
@@ -86,11 +98,19 @@ impl<'e> Emit<'e> {
 
     /// Passes another record on, of any size, in place of this one. It keeps the place of the old one for
     /// later passes.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Emit::put`].
     pub fn replace(&mut self, record: &Record<'_>, bytes: &[u8]) -> Result<()> {
         self.keep(Record::new(bytes, &[], record.origin(), record.endian())?)
     }
 
     /// Passes on an edited copy of the same size.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Emit::put`].
     pub fn patch(&mut self, record: Record<'_>, edit: impl FnOnce(&mut [u8])) -> Result<()> {
         let mut bytes = record.bytes().to_vec();
         edit(&mut bytes);

@@ -77,12 +77,20 @@ pub struct Outcome {
 
 impl Job {
     /// The steps of the job.
+    ///
+    /// # Errors
+    ///
+    /// The passes cannot work on this recording.
     pub fn schedule(&self) -> Result<Schedule> {
         Schedule::new(&self.recording, &self.passes, self.threads)
     }
 
-    /// Runs the job. An error names the file, the place and the kind of the record; the caller removes the
-    /// partial output.
+    /// Runs the job.
+    ///
+    /// # Errors
+    ///
+    /// The input cannot be read, a pass fails, or the output cannot be written. The error names the file, the
+    /// place and the kind of the record; the caller removes the partial output.
     pub fn run(self, output: Output<'_>) -> Result<Outcome> {
         self.run_after(Vec::new(), output)
     }

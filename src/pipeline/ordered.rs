@@ -10,8 +10,11 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use crate::error::{Context as _, Error, Result};
 
 /// For every item calls `work` on one of the `workers` (one thread each), then `done` on the calling thread,
-/// in the order of the items. With a single worker and `alone`, everything runs on the calling thread. Stops
-/// at the first error of `done`.
+/// in the order of the items. With a single worker and `alone`, everything runs on the calling thread.
+///
+/// # Errors
+///
+/// The first error of `done`, or a thread cannot be started.
 pub fn ordered<T: Send, R: Send, W: Send, E: From<Error>>(
     items: impl Iterator<Item = T> + Send,
     workers: &mut [W],
@@ -81,6 +84,10 @@ pub(crate) fn started<T>(spawned: io::Result<T>) -> Result<T> {
 
 /// Returns the same items; with several threads, one thread produces the next item while the current one is
 /// in use.
+///
+/// # Errors
+///
+/// The thread cannot be started.
 pub fn ahead<T: Send + 'static>(
     items: impl Iterator<Item = T> + Send + 'static,
     threads: usize,

@@ -123,9 +123,17 @@ pub trait Survey: Sized + Send + 'static {
     }
 
     /// Takes in a record, decompressed if necessary.
+    ///
+    /// # Errors
+    ///
+    /// The run fails with it; the file and the place are added.
     fn record(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()>;
 
     /// Called after the last record. Returns the next stage: another survey, or the rewrite.
+    ///
+    /// # Errors
+    ///
+    /// The recording cannot be processed. The run fails before anything is written.
     fn end(self, session: &mut Session) -> Result<Stage>;
 }
 
@@ -140,23 +148,39 @@ pub trait Rewrite: Sized + Send + 'static {
     /// Called for a record of the kinds in [`Needs::records`], or at a place given to
     /// [`Begin::want_at`](crate::Begin::want_at): keeps, patches, replaces or drops it, and may put others
     /// before or after it.
+    ///
+    /// # Errors
+    ///
+    /// The run fails with it and leaves no output. The pass, the place and the kind are added.
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
         out.keep(record)
     }
 
     /// Called after a batch's last record. Batch boundaries depend only on the input and carry no meaning;
     /// emit anything still buffered.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Rewrite::record`].
     fn end_batch(&mut self, _out: &mut Emit<'_>) -> Result<()> {
         Ok(())
     }
 
     /// Called after the input's last record. Puts the records that belong there, a few MiB at a time, and
     /// returns true as long as there are more.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Rewrite::record`].
     fn drain(&mut self, _out: &mut Emit<'_>) -> Result<bool> {
         Ok(false)
     }
 
     /// Called when everything is written: puts the last records, sets features, reports.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Rewrite::record`].
     fn finish(&mut self, _session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
         Ok(())
     }
@@ -168,6 +192,10 @@ pub trait Fork: Sized {
     fn fork(&self) -> Self;
 
     /// Takes in a worker's result. Called in file order.
+    ///
+    /// # Errors
+    ///
+    /// The worker's result does not fit what earlier batches had; the run fails with it.
     fn absorb(&mut self, later: Self) -> Result<()>;
 }
 
@@ -181,6 +209,10 @@ pub trait Prescanned: Rewrite {
     fn prescan(&self) -> Self::Prescan;
 
     /// Takes in the prescan of the next batch, before its [`Rewrite::begin_batch`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`Rewrite::record`].
     fn absorb_prescan(&mut self, prescan: Self::Prescan) -> Result<()>;
 }
 
@@ -190,5 +222,9 @@ pub trait Prescan: Sized + Send + 'static {
     fn fork(&self) -> Self;
 
     /// Reads the batch.
+    ///
+    /// # Errors
+    ///
+    /// The batch cannot be read.
     fn batch(&mut self, batch: &Batch) -> Result<()>;
 }

@@ -15,8 +15,11 @@ use crate::speculate::{self, Open};
 /// then `done` on the calling thread in file order. With `open`, COMPRESSED records are replaced with their
 /// contents.
 ///
-/// Stops at the first error of `work`, `done` or the reader, with the file's name; `done` must check
-/// [`Batch::fragment`].
+/// `done` must check [`Batch::fragment`].
+///
+/// # Errors
+///
+/// The first error of `work`, `done` or the reader, with the file's name.
 pub fn scan<R: Send>(
     recording: &mut Recording,
     threads: usize,
@@ -34,6 +37,10 @@ pub fn scan<R: Send>(
 /// The same, but an error of the reader is passed to `done`, which may continue with what can still be read:
 /// records before the fault, the other files of a directory, uncompressed records after a zstd stream that
 /// broke off.
+///
+/// # Errors
+///
+/// The first error of `done`, or the recording is cut short.
 pub fn scan_past<R: Send>(
     recording: &mut Recording,
     threads: usize,
@@ -47,6 +54,10 @@ pub fn scan_past<R: Send>(
 
 /// Like [`scan`] with expanded COMPRESSED records; `stored` also sees every batch that may hold some as
 /// stored, in file order.
+///
+/// # Errors
+///
+/// As for [`scan`].
 pub fn scan_both<R: Send>(
     recording: &mut Recording,
     threads: usize,
@@ -83,6 +94,10 @@ fn each<R: Send>(
 
 /// Passes the batches of two recordings to `work`, with COMPRESSED records expanded. Each recording is read
 /// ahead on a thread of its own.
+///
+/// # Errors
+///
+/// The first error of `work`, or a recording cannot be read at all.
 pub fn scan_two<R, E: From<Error>>(
     one: &mut Recording,
     other: &mut Recording,

@@ -110,6 +110,10 @@ impl Session {
     }
 
     /// Opens another recording for a pass; it can be read more than once.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be opened, is not a recording, or there is no space for a temporary copy.
     pub fn open(&self, path: &Path) -> Result<Recording> {
         let Opener(temp_files) = &self.temp_files;
         Ok(Recording::open_with(path, temp_files.clone())?.spooled(temp_files)?)

@@ -5,8 +5,6 @@
 //! Which symbol covers an address is decided here, because the complete symbolizers (blazesym, wholesym,
 //! addr2line) use DWARF first and choose differently among aliases, so totals would not agree with perf's.
 
-#![warn(clippy::missing_errors_doc)]
-
 mod elf;
 mod kallsyms;
 mod sources;
