@@ -16,6 +16,7 @@ mod gathered;
 mod hints;
 mod kept_kinds;
 mod owner;
+mod select;
 mod split;
 mod time;
 mod unused;
@@ -32,8 +33,9 @@ use chosen::ChosenSamples;
 use cut::{CutRecords, FilterPlan};
 use gathered::Gathered;
 
-pub use choice::{FilterArgs, FilterOptions};
+pub use choice::{FilterArgs, FilterOptions, SelectArgs};
 pub(crate) use choice::{List, is_event, regexes};
+pub use select::{SampleChooser, SelectedSamples};
 pub use split::{Part, PartName, Split, SplitBy};
 
 /// The pass.

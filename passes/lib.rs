@@ -28,7 +28,10 @@ pub use combine::{Combine, CombineOptions, IN_ORDER, Joined, in_time_order};
 pub use compress::{Compress, CompressOptions};
 pub use convert_callchain::{ConvertCallchain, ConvertCallchainArgs};
 pub use decompress::{Decompress, DecompressOptions};
-pub use filter::{Filter, FilterArgs, FilterOptions, Part, PartName, Split, SplitBy};
+pub use filter::{
+    Filter, FilterArgs, FilterOptions, Part, PartName, SampleChooser, SelectArgs, SelectedSamples, Split,
+    SplitBy,
+};
 pub use jit::{Jit, JitArgs, JitLayout, JitOptions};
 pub use join::{JoinArgs, join};
 pub use merge::{GuestSpec, Merge, MergeArgs, MergeOptions};

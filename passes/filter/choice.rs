@@ -46,9 +46,9 @@ impl<T> Selection<T> {
 #[derive(Clone, Debug)]
 pub(crate) struct List<T>(pub(crate) Vec<T>);
 
-/// What to cut out. Lists have commas between their parts, and regular expressions match the whole name.
+/// Which samples to take. Lists have commas between their parts, and regular expressions match the whole name.
 #[derive(Args, Clone, Debug, Default)]
-pub struct FilterArgs {
+pub struct SelectArgs {
     /// Time windows START,STOP (STOP exclusive): seconds of the recording's clock, as perf script shows them,
     /// +DURATION after the first sample, or RFC 3339; either end may be left out. Or parts of the recording:
     /// 10%-20%, 10%/2 for the second tenth
@@ -96,18 +96,25 @@ pub struct FilterArgs {
     /// Exclude samples of cgroups whose path matches
     #[arg(long, value_name = "REGEX,…", value_parser = regexes)]
     exclude_cgroup: Vec<List<Regex>>,
-    /// Of the records that belong to events (SAMPLE, SWITCH, THROTTLE, READ, LOST), keep only these types
-    #[arg(long, value_name = "KIND,…", value_parser = kinds)]
-    kind: Vec<List<RecordType>>,
-    /// Exclude all records of these types
-    #[arg(long, value_name = "KIND,…", value_parser = kinds)]
-    exclude_kind: Vec<List<RecordType>>,
     /// Keep samples of the host, or of the guest run by this host process
     #[arg(long, value_name = "host|PID,…", value_parser = machines)]
     machine: Vec<List<Machine>>,
     /// Exclude samples of the host, or of the guest run by this host process
     #[arg(long, value_name = "host|PID,…", value_parser = machines)]
     exclude_machine: Vec<List<Machine>>,
+}
+
+/// What to cut out.
+#[derive(Args, Clone, Debug, Default)]
+pub struct FilterArgs {
+    #[command(flatten)]
+    select: SelectArgs,
+    /// Of the records that belong to events (SAMPLE, SWITCH, THROTTLE, READ, LOST), keep only these types
+    #[arg(long, value_name = "KIND,…", value_parser = kinds)]
+    kind: Vec<List<RecordType>>,
+    /// Exclude all records of these types
+    #[arg(long, value_name = "KIND,…", value_parser = kinds)]
+    exclude_kind: Vec<List<RecordType>>,
     /// Keep mappings, names and forks of all processes
     #[arg(long)]
     keep_all_sideband: bool,
@@ -135,8 +142,8 @@ pub struct FilterOptions {
     pub(super) drop_unused: bool,
 }
 
-impl From<FilterArgs> for FilterOptions {
-    fn from(args: FilterArgs) -> FilterOptions {
+impl From<SelectArgs> for FilterOptions {
+    fn from(args: SelectArgs) -> FilterOptions {
         FilterOptions {
             windows: united(args.time),
             pid: Selection::new(args.pid, args.exclude_pid),
@@ -146,10 +153,19 @@ impl From<FilterArgs> for FilterOptions {
             event: Selection::new(args.event, args.exclude_event),
             dso: Selection::new(args.dso, args.exclude_dso),
             cgroup: Selection::new(args.cgroup, args.exclude_cgroup),
-            kind: Selection::new(args.kind, args.exclude_kind),
             machine: Selection::new(args.machine, args.exclude_machine),
+            ..FilterOptions::default()
+        }
+    }
+}
+
+impl From<FilterArgs> for FilterOptions {
+    fn from(args: FilterArgs) -> FilterOptions {
+        FilterOptions {
+            kind: Selection::new(args.kind, args.exclude_kind),
             keep_all_sideband: args.keep_all_sideband,
             drop_unused: args.drop_unused,
+            ..args.select.into()
         }
     }
 }
@@ -162,6 +178,11 @@ impl FilterOptions {
     /// True if nothing is selected, so that the output would equal the input.
     pub fn is_empty(&self) -> bool {
         self.windows.is_empty() && !self.chooses_samples() && !self.kind.is_set() && !self.drop_unused
+    }
+
+    /// True if samples are selected by their event.
+    pub fn chooses_events(&self) -> bool {
+        self.event.is_set()
     }
 
     /// True if a filter selects samples, so processes without kept samples can go.

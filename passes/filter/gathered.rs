@@ -82,7 +82,14 @@ impl Gathered {
             }
             _ => {}
         }
-        if let Some(changes) = self.changes.as_mut().filter(|_| Changes::kinds().contains(kind)) {
+        if Changes::kinds().contains(kind) {
+            self.learn_mapping(record, layouts);
+        }
+    }
+
+    /// Takes in a change of an address space. Those must come in the order of the file.
+    pub(super) fn learn_mapping(&mut self, record: &Record<'_>, layouts: &Layouts) {
+        if let Some(changes) = &mut self.changes {
             let machine = self.guests.machine(record, layouts, named_pid(record));
             changes.add(record, layouts, machine);
         }

@@ -5,9 +5,13 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Cursor, Read as _, Seek as _, Write as _};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use build_id::{Endianness, KnownIds, from_elf, from_notes};
 use perfx_doctor::{FindingKind, Verdict, examine};
+use perfx_export::csv::write_tables;
+use perfx_export::folded::{Folded, FoldedOptions};
+use perfx_export::{Facts, Grouping, Row, Stacks, Weight};
 use perfx_format::decode::{decode, decode_attr, issues, misc_names, mmap_build_id};
 use perfx_format::features::{
     BuildIds as Entries, FeatureContext, NrCpus, decode_feature, read_auxtrace_index, read_event_desc,
@@ -25,9 +29,9 @@ use perfx_jit::{Functions, Image, Target, arenas};
 use perfx_look::json::Fields;
 use perfx_look::render::{Style, indented, line, with_odd};
 use perfx_passes::{
-    CombineOptions, Compress, CompressOptions, Decompress, DecompressOptions, Joined, Merge, MergeOptions,
-    PassSpec, REGISTRY, Recover, ReindexAux, ReindexBuildIds, ReindexIds, ReindexTimes, Split, SplitBy,
-    in_time_order, parse_chain,
+    CombineOptions, Compress, CompressOptions, Decompress, DecompressOptions, FilterOptions, IdOptions,
+    Joined, Merge, MergeOptions, PassSpec, REGISTRY, Recover, ReindexAux, ReindexBuildIds, ReindexIds,
+    ReindexTimes, Split, SplitBy, in_time_order, parse_chain,
 };
 use perfx_pipeline::{Level, Outcome, OutputForm, Pass, Report};
 
@@ -81,6 +85,7 @@ pub(crate) const RECORDINGS: &[Body] = &[
     ("recover", recover),
     ("du", du),
     ("diff", diff),
+    ("export", export),
 ];
 
 /// Bodies whose input is a part of a recording, or something else, as each describes.
@@ -657,6 +662,32 @@ pub(crate) fn expand(bytes: &[u8]) {
     if how & 1 == 1 && done.is_ok() {
         assert!(rest.starts_with(&out), "what comes out of the stream is what went in");
     }
+}
+
+/// Folds a recording, and writes its tables.
+pub(crate) fn export(bytes: &[u8]) {
+    let ids = IdOptions::new(None, Vec::new(), Vec::new(), true).expect("no folder is named");
+    let reread = || open(bytes).and_then(|recording| recording.spooled(&temp_files())).ok();
+    let Some(mut recording) = reread() else { return };
+    let mut report = Report::default();
+    let Ok(facts) = Facts::survey(&mut recording, 1, true) else { return };
+    let all = Arc::new(FilterOptions::default());
+    let stacks = Stacks::collect(&mut recording, &facts, Grouping::Cgroup, &all, 1, &mut report);
+    if let Ok(stacks) = stacks {
+        let samples = |_: &Row, weight: &Weight| Some(weight.samples);
+        let features = (&recording.features, recording.endian);
+        let (folded, _) = Folded::new(&stacks, &facts, features, &ids, &FoldedOptions::default(), samples);
+        let mut text = Vec::new();
+        folded.write(&mut text).expect("memory takes all bytes");
+        let text = String::from_utf8(text).expect("names are UTF-8");
+        let lines: Vec<&str> = text.lines().map(|line| line.rsplit_once(' ').expect("a count").0).collect();
+        assert!(lines.is_sorted() && lines.len() == folded.len(), "one line a stack, sorted: {lines:?}");
+    }
+    let Some(mut recording) = reread() else { return };
+    let table =
+        |_: &str| -> perfx_pipeline::Result<Box<dyn std::io::Write>> { Ok(Box::new(std::io::sink())) };
+    let spill = temp_files()().expect("there is space");
+    let _ = write_tables(&mut recording, &ids, spill, table, 1, &mut report);
 }
 
 /// The first byte selects the byte order and the number of attrs (1 to 3) of 144 bytes each; records follow.

@@ -11,6 +11,7 @@ mod du;
 mod every_pass;
 mod export;
 mod filter;
+mod folded;
 mod forms;
 mod fuzz_bodies;
 mod house;

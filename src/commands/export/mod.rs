@@ -1,16 +1,15 @@
 //! `perfx export` writes the contents of a recording in the formats of other programs.
 
-mod cell;
 mod csv;
+mod folded;
 mod folder;
-mod gather;
-mod names;
-mod overview;
+mod input;
+mod output;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
-/// Write tables of a recording for other programs
+/// Write a recording in the formats of other programs
 #[derive(Args, Debug)]
 pub(crate) struct Export {
     #[command(subcommand)]
@@ -20,12 +19,14 @@ pub(crate) struct Export {
 #[derive(Subcommand, Debug)]
 enum Form {
     Csv(csv::Csv),
+    Folded(Box<folded::Folded>),
 }
 
 impl Export {
     pub(crate) fn run(&self) -> Result<u8> {
         match &self.form {
             Form::Csv(csv) => csv.run(),
+            Form::Folded(folded) => folded.run(),
         }
     }
 }

@@ -201,7 +201,7 @@ impl AddressSpaces {
     }
 
     /// The mapping at an address of a space at a time, and the range of times for which this is the answer.
-    pub(super) fn find(&self, space: Space, address: u64, time: u64) -> (Option<Hit>, Range<u64>) {
+    pub fn find(&self, space: Space, address: u64, time: u64) -> (Option<Hit>, Range<u64>) {
         let Some(spans) = self.spans_of(space.key()) else {
             return (None, 0..u64::MAX);
         };

@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::FileExt as _;
 
-use csv::ByteRecord;
+use ::csv::ByteRecord;
 use perfx_pipeline::{Context as _, Result};
 
 /// The total size of the buffers of a merge.
@@ -29,14 +29,14 @@ const HEAD: usize = 17;
 
 /// The rows of one batch.
 pub(super) struct Rows {
-    writer: csv::Writer<Vec<u8>>,
+    writer: ::csv::Writer<Vec<u8>>,
     /// Time and end of each row.
     rows: Vec<(Option<u64>, usize)>,
 }
 
 impl Rows {
     pub(super) fn new() -> Rows {
-        Rows { writer: csv::Writer::from_writer(Vec::new()), rows: Vec::new() }
+        Rows { writer: ::csv::Writer::from_writer(Vec::new()), rows: Vec::new() }
     }
 
     /// Adds the row of the next record; it begins with the kind.

@@ -1,37 +1,24 @@
-//! Gathers the contents of the tables in two readings: first the meaning of records (events, address spaces,
-//! build-ids), then the records.
+//! Gathers the contents of the tables.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
 use std::ops::AddAssign;
-use std::sync::Arc;
 
-use csv::ByteRecord;
+use ::csv::ByteRecord;
 use perfx_format::decode::decode;
-use perfx_format::features::read_event_desc;
 use perfx_format::header::Severity;
 use perfx_format::read::{Batch, Form, Recording};
-use perfx_format::record::build_id::BuildIdEntry;
-use perfx_format::record::event_update::name_update;
-use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::record::time::own_time;
-use perfx_format::sample::Sample;
-use perfx_format::{
-    Comm, Event, Feature, Kinds, Layout, Layouts, Origin, Record, RecordType, Task, Value, named_pid,
-    sample_type,
-};
+use perfx_format::{Comm, Layouts, Origin, Record, RecordType, Task, Value, named_pid};
 use perfx_look::render::{self, Style, kind_name};
-use perfx_model::address_space::{
-    AddressSpaces, Changes, KERNEL, Lookup, Machine, Mapping, moment, name_of_nameless,
-};
-use perfx_model::guests::Guests;
-use perfx_model::mapped_files::MappedFiles;
-use perfx_passes::RecordedIds;
+use perfx_model::address_space::{KERNEL, Lookup, moment, name_of_nameless};
 use perfx_pipeline::{Level, Report, Result, scan};
-use symbols::Reference;
 
 use super::cell::plain;
 use super::overview::{Overview, Rows};
+use crate::counters::{Counters, event_of, period};
+use crate::facts::Facts;
 
 /// A number of samples and their total weight.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -165,130 +152,20 @@ impl Processes {
 const NAMELESS: u32 = u32::MAX;
 const OPEN: u32 = u32::MAX - 1;
 
-/// The result of the first reading.
-pub(super) struct ExportFacts {
-    pub(super) events: Vec<Named>,
-    pub(super) spaces: Arc<AddressSpaces>,
-    pub(super) files: MappedFiles,
-    guests: Guests,
-    pub(super) ids: RecordedIds,
-    /// The position of the recorded kernel.
-    pub(super) reference: Option<Reference>,
-}
-
-/// An event as the tables need it.
-pub(super) struct Named {
-    pub(super) name: String,
-    /// The weight of a sample without a period.
-    period: u64,
-    inherit: bool,
-}
-
-impl Named {
-    fn new(event: &Event, index: usize) -> Named {
-        let attr = event.attr();
-        Named { name: format!("event {index}"), period: attr.sample_period, inherit: attr.flag(1) }
-    }
-}
-
-/// The result of the second reading.
+/// The contents.
 pub(super) struct Gathered {
     pub(super) kinds: BTreeMap<RecordType, u64>,
     pub(super) overview: Overview,
     pub(super) hits: Hits,
     pub(super) processes: Processes,
-    /// Samples of unknown events.
-    pub(super) astray: u64,
-    counters: Counters,
+    pub(super) counters: Counters<Target>,
 }
 
-/// The first reading.
-pub(super) fn look(recording: &mut Recording, threads: usize) -> Result<ExportFacts> {
-    let endian = recording.endian;
-    let mut events: Vec<Named> =
-        recording.events.iter().enumerate().map(|(at, event)| Named::new(event, at)).collect();
-    let names =
-        recording.features.get(&Feature::EVENT_DESC).and_then(|section| read_event_desc(section, endian));
-    for (event, desc) in events.iter_mut().zip(names.iter().flatten()) {
-        event.name = plain(desc.name).into_owned();
-    }
-    let pipe = recording.form == Form::Pipe;
-    let mut changes = Changes::default();
-    let (mut files, mut guests, mut reference) = (MappedFiles::default(), Guests::default(), None);
-    let mut told: Vec<Vec<u8>> = Vec::new();
-    let wanted = Changes::kinds().union(Kinds::of(&[
-        RecordType::KSYMBOL,
-        RecordType::ID_INDEX,
-        RecordType::HEADER_BUILD_ID,
-        RecordType::HEADER_ATTR,
-        RecordType::EVENT_UPDATE,
-    ]));
-    let mut read = |batch: &Batch, in_head: bool| -> Result<()> {
-        let mut walker = batch.walk();
-        while let Some(record) = walker.next_wanted(wanted, usize::MAX)? {
-            match record.kind() {
-                RecordType::ID_INDEX => guests.learn(&record),
-                RecordType::HEADER_BUILD_ID => told.push(record.bytes().to_vec()),
-                // The events of the head are known already; an attr that cannot be read belongs to no record.
-                RecordType::HEADER_ATTR => {
-                    if let Some(HeaderRecord::Event(event)) =
-                        HeaderRecord::read(&record).ok().flatten().filter(|_| pipe && !in_head)
-                    {
-                        events.push(Named::new(&event, events.len()));
-                    }
-                }
-                RecordType::EVENT_UPDATE => {
-                    if let Some((id, name)) = name_update(&record)
-                        && let Some(at) = if id == 0 { Some(0) } else { batch.layouts.event_of_id(id) }
-                        && let Some(event) = events.get_mut(at)
-                    {
-                        event.name = plain(name).into_owned();
-                    }
-                }
-                _ => {
-                    let machine = guests.machine(&record, &batch.layouts, named_pid(&record));
-                    let Some(dso) = changes.add(&record, &batch.layouts, machine) else { continue };
-                    let mapping = Mapping::read(&record, &batch.layouts);
-                    let kernel = mapping.is_none_or(|mapping| mapping.dso(&record, machine).kernel);
-                    files.learn(dso, mapping.as_ref(), kernel);
-                    if let Some(mapping) = mapping.filter(|_| kernel && machine == Machine::Host) {
-                        reference = reference.take().or_else(|| kernel_reference(&mapping));
-                    }
-                }
-            }
-        }
-        Ok(())
-    };
-    recording.head.iter().try_for_each(|batch| read(batch, true))?;
-    scan(
-        recording,
-        threads,
-        true,
-        |_| Ok(()),
-        |batch, ()| {
-            if batch.kinds.intersects(wanted) { read(batch, false) } else { Ok(()) }
-        },
-    )?;
-    let spaces = Arc::new(AddressSpaces::new(changes));
-    let mut ids = RecordedIds::new(&recording.features, endian, spaces.dsos());
-    for record in &told {
-        BuildIdEntry::read(record, endian).iter().for_each(|entry| ids.learn(entry));
-    }
-    Ok(ExportFacts { events, spaces, files, guests, ids, reference })
-}
-
-/// The kernel's mapping has a symbol at the end of its name, and that symbol's address in place of an offset.
-fn kernel_reference(mapping: &Mapping<'_>) -> Option<Reference> {
-    let end = mapping.name.iter().position(|&byte| byte == b']')?;
-    let name = mapping.name.get(end + 1..).filter(|name| !name.is_empty())?;
-    mapping.name.starts_with(b"[kernel.").then(|| Reference { name: name.to_vec(), address: mapping.pgoff })
-}
-
-/// The second reading. `spill` is an empty file.
+/// Reads all records. `spill` is an empty file.
 pub(super) fn gather(
     recording: &mut Recording,
-    facts: &ExportFacts,
-    spill: std::fs::File,
+    facts: &Facts,
+    spill: File,
     threads: usize,
     report: &mut Report,
 ) -> Result<Gathered> {
@@ -301,7 +178,6 @@ pub(super) fn gather(
         overview: Overview::new(spill),
         hits: Hits::new(),
         processes: Processes::default(),
-        astray: 0,
         counters: Counters::default(),
     };
     let head = std::mem::take(&mut recording.head);
@@ -336,45 +212,23 @@ impl Gathered {
             *self.kinds.entry(kind).or_default() += count;
         }
         self.overview.push(&part.rows, records)?;
-        let mut tally = part.tally;
-        for first in tally.counters.first.drain(..) {
-            let last = self.counters.last.get(&first.key).copied().unwrap_or(0);
-            self.count(first.pid, first.hit_key, first.value.wrapping_sub(last));
-        }
-        self.counters.last.extend(tally.counters.last);
-        for (hit_key, count) in tally.hits {
+        for (hit_key, count) in part.tally.hits {
             *self.hits.entry(hit_key).or_default() += count;
         }
-        self.processes.join(tally.processes);
-        self.astray += tally.astray;
+        self.processes.join(part.tally.processes);
+        let Gathered { hits, processes, counters, .. } = self;
+        counters.join(part.tally.counters, |target, period| add(hits, processes, target, period));
         Ok(())
     }
-
-    fn count(&mut self, pid: Option<u32>, hit_key: HitKey, period: u64) {
-        if period > 0 {
-            let count = Count { samples: 1, period };
-            *self.hits.entry(hit_key).or_default() += count;
-            self.processes.of(pid).count += count;
-        }
-    }
 }
 
-/// Counters that samples read (`attr.sample_type` READ): the sample's weight is what its counters gained
-/// since the previous sample, and it counts as a sample of each event in its group.
-#[derive(Default)]
-struct Counters {
-    /// The last value of each.
-    last: HashMap<(u64, u32), u64>,
-    /// The first values in a batch, which need the last values of the previous batch.
-    first: Vec<First>,
-}
+/// What a sample counts for: its process, and where it hit.
+type Target = (Option<u32>, HitKey);
 
-/// The first value of a counter in a batch. The key is its id, plus the thread if the event is inherited.
-struct First {
-    key: (u64, u32),
-    value: u64,
-    pid: Option<u32>,
-    hit_key: HitKey,
+fn add(hits: &mut Hits, processes: &mut Processes, (pid, hit_key): Target, period: u64) {
+    let count = Count { samples: 1, period };
+    *hits.entry(hit_key).or_default() += count;
+    processes.of(pid).count += count;
 }
 
 /// What a batch adds to the counts.
@@ -382,8 +236,7 @@ struct First {
 struct Tally {
     hits: Hits,
     processes: Processes,
-    counters: Counters,
-    astray: u64,
+    counters: Counters<Target>,
 }
 
 /// The result for one batch.
@@ -394,7 +247,7 @@ struct Part {
 }
 
 impl Part {
-    fn read(batch: &Batch, facts: &ExportFacts) -> Result<Part> {
+    fn read(batch: &Batch, facts: &Facts) -> Result<Part> {
         let mut lookup = Lookup::new(facts.spaces.clone());
         let mut part = Part { kinds: BTreeMap::new(), rows: Vec::new(), tally: Tally::default() };
         let (mut rows, mut row) = (Rows::new(), Row::default());
@@ -422,7 +275,7 @@ impl Tally {
         record: &Record<'_>,
         time: Option<u64>,
         layouts: &Layouts,
-        facts: &ExportFacts,
+        facts: &Facts,
         lookup: &mut Lookup,
     ) {
         let pid = named_pid(record);
@@ -455,54 +308,24 @@ impl Tally {
         self.processes.of(pid)
     }
 
-    fn sample(&mut self, record: &Record<'_>, layouts: &Layouts, facts: &ExportFacts, lookup: &mut Lookup) {
-        let event = layouts.event_of(record).filter(|&event| event < facts.events.len());
-        let (Some(event), Some(layout)) = (event, layouts.layout_of(record)) else {
-            self.astray += 1;
+    fn sample(&mut self, record: &Record<'_>, layouts: &Layouts, facts: &Facts, lookup: &mut Lookup) {
+        let Some((event, layout)) = event_of(record, layouts, facts) else {
+            self.counters.astray += 1;
             return;
         };
-        let (pid, tid) = layout.pid_tid(record).unzip();
+        let pid = layout.pid_tid(record).map(|(pid, _)| pid);
         let ip = layout.ip(record).unwrap_or(0);
         let time = moment(record, Some(layout), layouts);
         let space = facts.guests.space(record, layouts, pid, record.cpumode());
         let hit = space.and_then(|space| lookup.find(space, ip, time));
         let address = hit.map_or(ip, |hit| facts.files.offset(hit, ip));
-        let hit_key = HitKey { event: event as u32, dso: hit.map(|hit| hit.dso), address };
-        if layout.sample_type & sample_type::READ == 0 {
-            self.count(pid, hit_key, period(record, layout, &facts.events[event]));
-            return;
-        }
-        let read = Sample::parse(record, layout).ok().and_then(|sample| sample.read);
-        for counter in read.iter().flat_map(|read| read.counts()) {
-            let event = match counter.id {
-                Some(id) => layouts.event_of_id(id).filter(|&event| event < facts.events.len()),
-                None => Some(event),
-            };
-            let Some(event) = event else {
-                self.astray += 1;
-                continue;
-            };
-            let thread = if facts.events[event].inherit { tid.unwrap_or(0) } else { 0 };
-            let key = (counter.id.unwrap_or(0), thread);
-            let hit_key = HitKey { event: event as u32, ..hit_key };
-            match self.counters.last.insert(key, counter.value) {
-                // A counter that gained nothing was not sampled.
-                Some(last) if counter.value == last => {}
-                Some(last) => self.count(pid, hit_key, counter.value.wrapping_sub(last)),
-                None => self.counters.first.push(First { key, value: counter.value, pid, hit_key }),
-            }
-        }
+        let dso = hit.map(|hit| hit.dso);
+        let Tally { hits, processes, counters } = self;
+        let target = |event| (pid, HitKey { event, dso, address });
+        counters.sample((record, event, layout), layouts, facts, target, |target, period| {
+            add(hits, processes, target, period);
+        });
     }
-
-    fn count(&mut self, pid: Option<u32>, hit_key: HitKey, period: u64) {
-        let count = Count { samples: 1, period };
-        *self.hits.entry(hit_key).or_default() += count;
-        self.process(pid).count += count;
-    }
-}
-
-fn period(record: &Record<'_>, layout: &Layout, event: &Named) -> u64 {
-    layout.period(record).unwrap_or(event.period)
 }
 
 /// A row of `overview.csv` without its first cell, the number.
@@ -513,7 +336,7 @@ struct Row {
 }
 
 impl Row {
-    fn fill(&mut self, record: &Record<'_>, time: Option<u64>, layouts: &Layouts, facts: &ExportFacts) {
+    fn fill(&mut self, record: &Record<'_>, time: Option<u64>, layouts: &Layouts, facts: &Facts) {
         let kind = record.kind();
         self.cells.clear();
         self.cells.push_field(kind_name(kind).as_bytes());
@@ -523,7 +346,7 @@ impl Row {
             self.text.clear();
             let event = layouts.event_of(record).and_then(|event| Some((event, facts.events.get(event)?)));
             if let Some((_, event)) = event.filter(|_| facts.events.len() > 1) {
-                self.text += &format!("event={} ", event.name);
+                self.text += &format!("event={} ", plain(&event.name));
             }
             let period = event.map(|(_, event)| period(record, layout, event));
             self.text += &format!("ip={:#x} period={}", layout.ip(record).unwrap_or(0), period.unwrap_or(0));

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use perfx_format::Endian;
 use perfx_format::header::Features;
-use perfx_model::address_space::Machine;
-use perfx_passes::{IdOptions, can_have_id, dso_name, object_of, recorded_on};
-use symbols::Sources;
+use perfx_passes::{IdOptions, dso_name};
 
 use super::cell::plain;
-use super::gather::{Count, ExportFacts, Hits};
+use super::gather::{Count, Hits};
+use crate::facts::Facts;
+use crate::naming::{Images, Named as Tally};
 
 /// A row of `results.csv`: event, DSO, symbol or address.
 pub(super) type Named = (u32, String, String);
@@ -19,10 +19,7 @@ pub(super) type Named = (u32, String, String);
 pub(super) struct Naming {
     /// By event, DSO and symbol.
     pub(super) results: BTreeMap<Named, Count>,
-    /// DSOs whose symbols were found.
-    pub(super) with_symbols: u64,
-    /// DSOs without symbols.
-    pub(super) without: Vec<String>,
+    pub(super) dsos: Tally,
 }
 
 /// perf's name for an address in no mapping.
@@ -31,27 +28,23 @@ const UNKNOWN: &str = "[unknown]";
 /// Gives every hit its DSO and symbol. The symbols of one DSO are in memory at a time.
 pub(super) fn name_hits(
     hits: &Hits,
-    facts: &ExportFacts,
+    facts: &Facts,
     features: &Features,
     endian: Endian,
     ids: &IdOptions,
 ) -> Naming {
-    let sources = Sources::new(!ids.no_files(), ids.roots(), ids.caches(), &recorded_on(features, endian));
+    let images = Images::new(facts, features, endian, ids);
     let mut sorted: Vec<_> = hits.iter().collect();
     sorted.sort_unstable_by_key(|(hit_key, _)| (hit_key.dso, hit_key.address, hit_key.event));
     let mut naming = Naming::default();
     for hits in sorted.chunk_by(|(a, _), (b, _)| a.dso == b.dso) {
-        let dso = hits[0].0.dso.map(|number| (number as usize, &facts.spaces.dsos()[number as usize]));
-        let name = dso.map_or(UNKNOWN.into(), |(_, (dso, _))| plain(dso_name(dso)).into_owned());
-        let image = dso.and_then(|(number, (dso, flags))| {
-            // This machine has no files of a guest.
-            let known = dso.machine == Machine::Host && can_have_id(dso, *flags);
-            let object = known.then(|| object_of(dso, facts.files.process(number)))?;
-            sources.image(&object, facts.ids.get(dso), facts.reference.as_ref())
-        });
+        let number = hits[0].0.dso;
+        let dso = number.and_then(|number| images.dso(number));
+        let name = dso.map_or(UNKNOWN.into(), |dso| plain(dso_name(dso)).into_owned());
+        let image = number.and_then(|number| images.of(number));
         match &image {
-            Some(_) => naming.with_symbols += 1,
-            None if dso.is_some() => naming.without.push(name.clone()),
+            Some(_) => naming.dsos.with_symbols += 1,
+            None if dso.is_some() => naming.dsos.without.push(name.clone()),
             None => {}
         }
         for (hit_key, count) in hits {

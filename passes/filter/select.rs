@@ -1,0 +1,86 @@
+//! Selects samples for programs that read a recording without rewriting it, by the same rules as `filter`.
+
+use std::sync::Arc;
+
+use perfx_format::read::{Batch, Recording};
+use perfx_format::{Layouts, Record, RecordType};
+use perfx_model::address_space::Changes;
+use perfx_pipeline::{Level, Report, Result, scan};
+
+use super::choice::FilterOptions;
+use super::chooser::{Chooser, Lookups};
+use super::gathered::Gathered;
+
+/// The samples of a recording that a filter keeps.
+#[derive(Debug)]
+pub struct SelectedSamples {
+    chooser: Arc<Chooser>,
+}
+
+/// Decides for one sample after the other; each thread has its own.
+#[derive(Debug)]
+pub struct SampleChooser {
+    chooser: Arc<Chooser>,
+    lookups: Lookups,
+}
+
+impl SelectedSamples {
+    /// Reads the recording once, to learn what the options mean in it.
+    ///
+    /// # Errors
+    ///
+    /// The recording cannot be read, or its samples lack what they are selected by.
+    pub fn survey(
+        recording: &mut Recording,
+        options: &Arc<FilterOptions>,
+        threads: usize,
+        report: &mut Report,
+    ) -> Result<SelectedSamples> {
+        let wanted = Gathered::kinds(options).without(RecordType::SAMPLE);
+        let read = |batch: &Batch| -> Result<Gathered> {
+            let mut part = Gathered { changes: None, ..Gathered::new(options) };
+            part.count_samples(batch);
+            let mut walker = batch.walk();
+            while let Some(record) = walker.next_wanted(wanted, usize::MAX)? {
+                part.look_at(&record, &batch.layouts, options);
+            }
+            Ok(part)
+        };
+        let mut all = Gathered::new(options);
+        let mut join = |batch: &Batch, part: Gathered| -> Result<()> {
+            all.join(part);
+            if all.changes.is_some() && batch.kinds.intersects(Changes::kinds()) {
+                let mut walker = batch.walk();
+                while let Some(record) = walker.next_wanted(Changes::kinds(), usize::MAX)? {
+                    all.learn_mapping(&record, &batch.layouts);
+                }
+            }
+            Ok(())
+        };
+        recording.head.iter().try_for_each(|batch| join(batch, read(batch)?))?;
+        scan(recording, threads, true, read, join)?;
+        let known = (&recording.events[..], &recording.features, recording.endian);
+        let chooser = Chooser::new(all, options, known).map_err(|error| error.in_file(&recording.name))?;
+        if let Some(doubt) = &chooser.doubt {
+            report.say(Level::Warning, doubt.clone());
+        }
+        Ok(SelectedSamples { chooser: Arc::new(chooser) })
+    }
+
+    /// What decides on one thread.
+    pub fn chooser(&self) -> SampleChooser {
+        SampleChooser { chooser: self.chooser.clone(), lookups: self.chooser.lookups() }
+    }
+
+    /// If nothing was selected: for each option what the recording has instead.
+    pub fn hints(&self) -> impl Iterator<Item = &str> {
+        self.chooser.hints.lines()
+    }
+}
+
+impl SampleChooser {
+    /// True if the sample is selected.
+    pub fn takes(&mut self, sample: &Record<'_>, layouts: &Layouts) -> bool {
+        self.chooser.choose(sample, layouts, &mut self.lookups).is_some()
+    }
+}

@@ -1,0 +1,180 @@
+//! `perfx export folded` writes the call stacks of recordings as folded lines, the input of flame graphs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use perfx_export::folded::{Count, Folded as Lines, FoldedOptions};
+use perfx_export::{EventFacts, Facts, Grouping, Row, Stacks, Weight};
+use perfx_passes::{FilterOptions, SearchArgs, SelectArgs};
+use perfx_pipeline::{Level, Report, count, counted};
+
+use super::input::open_for_stacks;
+use super::output::OutputArgs;
+use crate::args::{ThreadArgs, usage};
+use crate::io::source::{InputArgs, Source};
+use crate::term::report::VerbosityArgs;
+use crate::term::units::size;
+
+/// Write call stacks as folded lines for flame graphs: comm;outermost;…;innermost COUNT
+///
+/// The lines are those of perf script | stackcollapse-perf.pl, sorted. Of several events, the first one
+/// sampled is taken, unless --event selects some. COUNT is the sum of the periods (for cpu-clock,
+/// nanoseconds), or the number of samples of a tracepoint.
+///
+/// Examples:
+///   perfx export folded perf.data | flamegraph.pl > flame.svg
+///   perfx export folded perf.data --weight samples --by process -o perf.folded
+///   perfx export folded perf.data --time 20%-40% --comm 'nginx.*' --kernel
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Folded {
+    #[command(flatten)]
+    input: InputArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+    /// First frames of a line
+    #[arg(help_heading = "Lines", long, value_enum, default_value_t = By::Comm)]
+    by: By,
+    /// What the lines count
+    #[arg(help_heading = "Lines", long, value_enum, default_value_t = Unit::Period)]
+    weight: Unit,
+    /// Mark functions of the kernel with _[k]
+    #[arg(help_heading = "Lines", long)]
+    kernel: bool,
+    /// Mark functions of a perf map (/tmp/perf-PID.map) with _[j]
+    #[arg(help_heading = "Lines", long)]
+    jit: bool,
+    /// The same as --kernel --jit
+    #[arg(help_heading = "Lines", long)]
+    all: bool,
+    /// Show where frames without a symbol are: their offset in the file
+    #[arg(help_heading = "Lines", long)]
+    addrs: bool,
+    /// Leave out the callers of this function
+    #[arg(help_heading = "Lines", long, value_name = "FUNCTION")]
+    skip_after: Vec<String>,
+    #[command(flatten, next_help_heading = "Samples")]
+    select: SelectArgs,
+    #[command(flatten, next_help_heading = "Symbols")]
+    search: SearchArgs,
+    #[command(flatten, next_help_heading = "Options")]
+    threads: ThreadArgs,
+    #[command(flatten)]
+    verbosity: VerbosityArgs,
+}
+
+/// The first frames of a line.
+#[derive(ValueEnum, Debug, Clone, Copy)]
+enum By {
+    /// The thread's name
+    Comm,
+    /// NAME-PID, as stackcollapse-perf.pl --pid
+    Process,
+    /// NAME-PID/TID, as stackcollapse-perf.pl --tid
+    Thread,
+    /// cpu-N, then the thread's name
+    Cpu,
+    /// The cgroup (perf record --all-cgroups), then the thread's name
+    Cgroup,
+}
+
+/// What a line counts.
+#[derive(ValueEnum, Debug, Clone, Copy)]
+enum Unit {
+    /// The sum of the samples' periods; of a tracepoint, the number of samples
+    Period,
+    /// The number of samples
+    Samples,
+}
+
+impl Folded {
+    pub(crate) fn run(&self) -> Result<u8> {
+        let ids = self.search.clone().options(None).map_err(usage)?;
+        let source = Source::of(&self.input);
+        let output = self.output.open(std::slice::from_ref(&source), true)?;
+        let threads = self.threads.count();
+        let mut report = Report::default();
+        let mut recording = open_for_stacks(&source, &ids, threads, &mut report)?;
+        let filter: Arc<FilterOptions> = Arc::new(self.select.clone().into());
+        recording.progress().expect(if filter.is_empty() { 2 } else { 3 });
+        let bar = self.verbosity.progress(&recording);
+        let facts = Facts::survey(&mut recording, threads, true)?;
+        let stacks = Stacks::collect(&mut recording, &facts, self.grouping(), &filter, threads, &mut report)?;
+        // Like stackcollapse-perf.pl: of several events only the first one, unless some are chosen.
+        let only = stacks.first_event(&facts).filter(|_| !filter.chooses_events());
+        let counts = |row: &Row, weight: &Weight| {
+            let event = facts.events.get(row.event as usize);
+            only.is_none_or(|only| only == row.event).then(|| self.count(event, weight))
+        };
+        let features = (&recording.features, recording.endian);
+        let (lines, named) = Lines::new(&stacks, &facts, features, &ids, &self.options(), counts);
+        output.write(|out| lines.write(out))?;
+        drop(bar);
+        report.lines.insert(0, (Level::Info, format!("read {}: {}", recording.name, size(stacks.bytes))));
+        named.say(&mut report);
+        self.say_events(&stacks, &facts, only, &mut report);
+        report.say(Level::Info, format!("wrote {}", counted(lines.len() as u64, "stack", "stacks")));
+        Ok(self.verbosity.print(&report))
+    }
+
+    fn grouping(&self) -> Grouping {
+        match self.by {
+            By::Comm => Grouping::Comm,
+            By::Process => Grouping::Process,
+            By::Thread => Grouping::Thread,
+            By::Cpu => Grouping::Cpu,
+            By::Cgroup => Grouping::Cgroup,
+        }
+    }
+
+    fn options(&self) -> FoldedOptions {
+        FoldedOptions {
+            kernel: self.kernel || self.all,
+            jit: self.jit || self.all,
+            addresses: self.addrs,
+            skip_after: self.skip_after.clone(),
+        }
+    }
+
+    fn count(&self, event: Option<&EventFacts>, weight: &Weight) -> u64 {
+        let unit = match self.weight {
+            Unit::Period => Count::Period,
+            Unit::Samples => Count::Samples,
+        };
+        unit.of(event, weight)
+    }
+
+    /// Reports what was counted, and which events were not.
+    fn say_events(&self, stacks: &Stacks, facts: &Facts, only: Option<u32>, report: &mut Report) {
+        let mut samples: BTreeMap<u32, u64> = BTreeMap::new();
+        for (row, weight) in &stacks.rows {
+            *samples.entry(row.event).or_default() += weight.samples;
+        }
+        let name = |event: u32| {
+            let name = facts.events.get(event as usize).map_or(&b""[..], |event| &event.name);
+            String::from_utf8_lossy(name).into_owned()
+        };
+        for (&event, &samples) in samples.iter().filter(|(event, _)| only.is_none_or(|only| only == **event))
+        {
+            let by = match (
+                self.weight,
+                facts.events.get(event as usize).is_some_and(EventFacts::is_tracepoint),
+            ) {
+                (Unit::Period, false) => "period",
+                _ => "samples",
+            };
+            let line = format!("{}: {}, counted by {by}", name(event), counted(samples, "sample", "samples"));
+            report.say(Level::Info, line);
+        }
+        let others: Vec<String> = samples
+            .iter()
+            .filter(|(event, _)| only.is_some_and(|only| only != **event))
+            .map(|(&event, &samples)| format!("{} ({})", name(event), count(samples)))
+            .collect();
+        if !others.is_empty() {
+            report.say(Level::Info, format!("not counted: {}; --event selects events", others.join(", ")));
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Gives each sample its weight as `perf report -n` does: its period, or what the counters it read have gained.
+
+use std::collections::HashMap;
+
+use perfx_format::sample::Sample;
+use perfx_format::{Layout, Layouts, Record, sample_type};
+
+use crate::facts::{EventFacts, Facts};
+
+/// Counters that samples read (`attr.sample_type` READ): the sample's weight is what its counters gained
+/// since the previous sample, and it counts as a sample of each event in its group. `T` is what a sample
+/// counts for.
+#[derive(Debug)]
+pub(crate) struct Counters<T> {
+    /// The last value of each.
+    last: HashMap<(u64, u32), u64>,
+    /// The first values in a batch, which need the last values of the previous batch.
+    first: Vec<First<T>>,
+    /// Samples and counters of unknown events.
+    pub(crate) astray: u64,
+}
+
+impl<T> Default for Counters<T> {
+    fn default() -> Self {
+        Counters { last: HashMap::new(), first: Vec::new(), astray: 0 }
+    }
+}
+
+/// The first value of a counter in a batch. The key is its id, plus the thread if the event is inherited.
+#[derive(Debug)]
+struct First<T> {
+    key: (u64, u32),
+    value: u64,
+    target: T,
+}
+
+/// The event of a sample and its layout; `None` if the recording does not have the event.
+pub(crate) fn event_of<'l>(
+    sample: &Record<'_>,
+    layouts: &'l Layouts,
+    facts: &Facts,
+) -> Option<(usize, &'l Layout)> {
+    let event = layouts.event_of(sample).filter(|&event| event < facts.events.len())?;
+    Some((event, layouts.layout_of(sample)?))
+}
+
+/// The period of a sample.
+pub(crate) fn period(sample: &Record<'_>, layout: &Layout, event: &EventFacts) -> u64 {
+    layout.period(sample).unwrap_or(event.period)
+}
+
+impl<T: Copy> Counters<T> {
+    /// Counts a sample of an event. `target` makes from an event what the sample counts for; `count` takes
+    /// it with its weight.
+    pub(crate) fn sample(
+        &mut self,
+        (sample, event, layout): (&Record<'_>, usize, &Layout),
+        layouts: &Layouts,
+        facts: &Facts,
+        target: impl Fn(u32) -> T,
+        mut count: impl FnMut(T, u64),
+    ) {
+        if layout.sample_type & sample_type::READ == 0 {
+            return count(target(event as u32), period(sample, layout, &facts.events[event]));
+        }
+        let tid = layout.pid_tid(sample).map_or(0, |(_, tid)| tid);
+        let read = Sample::parse(sample, layout).ok().and_then(|sample| sample.read);
+        for counter in read.iter().flat_map(|read| read.counts()) {
+            let event = match counter.id {
+                Some(id) => layouts.event_of_id(id).filter(|&event| event < facts.events.len()),
+                None => Some(event),
+            };
+            let Some(event) = event else {
+                self.astray += 1;
+                continue;
+            };
+            let thread = if facts.events[event].inherit { tid } else { 0 };
+            let key = (counter.id.unwrap_or(0), thread);
+            let target = target(event as u32);
+            match self.last.insert(key, counter.value) {
+                // A counter that gained nothing was not sampled.
+                Some(last) if counter.value == last => {}
+                Some(last) => count(target, counter.value.wrapping_sub(last)),
+                None => self.first.push(First { key, value: counter.value, target }),
+            }
+        }
+    }
+
+    /// Changes what the waiting samples count for.
+    pub(crate) fn retarget(&mut self, new: impl Fn(T) -> T) {
+        self.first.iter_mut().for_each(|first| first.target = new(first.target));
+    }
+
+    /// Takes in the counters of the next batch; `count` gets what could not be counted without this one.
+    pub(crate) fn join(&mut self, later: Counters<T>, mut count: impl FnMut(T, u64)) {
+        for First { key, value, target } in later.first {
+            let gained = value.wrapping_sub(self.last.get(&key).copied().unwrap_or(0));
+            if gained > 0 {
+                count(target, gained);
+            }
+        }
+        self.last.extend(later.last);
+        self.astray += later.astray;
+    }
+}

@@ -1,0 +1,130 @@
+//! Writes the four tables of CERN's readperf for any recording.
+
+mod cell;
+mod gather;
+mod names;
+mod overview;
+
+use std::fs::File;
+use std::io::Write;
+
+use ::csv::Writer;
+use perfx_format::RecordType;
+use perfx_format::read::Recording;
+use perfx_look::render::kind_name;
+use perfx_passes::IdOptions;
+use perfx_pipeline::{Error, Level, Report, Result, counted};
+
+use crate::facts::{EventFacts, Facts};
+use cell::plain;
+use gather::Gathered;
+use names::Naming;
+
+/// The tables, in the order in which [`write_tables`] returns their sizes.
+pub const TABLES: [&str; 4] = [STAT, OVERVIEW, PROCESSES, RESULTS];
+
+const STAT: &str = "stat.csv";
+const OVERVIEW: &str = "overview.csv";
+const PROCESSES: &str = "processes.csv";
+const RESULTS: &str = "results.csv";
+
+/// Writes the tables; returns the number of rows of each. `create` opens a table by its name; `spill` is an
+/// empty file for rows that wait to be sorted.
+///
+/// # Errors
+///
+/// The recording cannot be read or decompressed, or a table cannot be written.
+pub fn write_tables(
+    recording: &mut Recording,
+    ids: &IdOptions,
+    spill: File,
+    mut create: impl FnMut(&str) -> Result<Box<dyn Write>>,
+    threads: usize,
+    report: &mut Report,
+) -> Result<[u64; 4]> {
+    let facts = Facts::survey(recording, threads, false)?;
+    let gathered = gather::gather(recording, &facts, spill, threads, report)?;
+    report.records = gathered.overview.records();
+    if gathered.counters.astray > 0 {
+        let samples = counted(gathered.counters.astray, "sample belongs", "samples belong");
+        report.say(
+            Level::Loss,
+            format!("{samples} to no event of the recording, so {RESULTS} does not count them"),
+        );
+    }
+    let naming = names::name_hits(&gathered.hits, &facts, &recording.features, recording.endian, ids);
+    naming.dsos.say(report);
+    let stat = stat(&gathered, create(STAT)?)?;
+    let processes = processes(&gathered, create(PROCESSES)?)?;
+    let results = results(&naming, &facts.events, create(RESULTS)?)?;
+    let overview = overview(gathered, create(OVERVIEW)?)?;
+    Ok([stat, overview, processes, results])
+}
+
+/// Writes a row for every known kind, also with count 0, so that the tables of several recordings have the
+/// same rows; then the unknown kinds.
+fn stat(gathered: &Gathered, out: impl Write) -> Result<u64> {
+    let mut kinds = gathered.kinds.clone();
+    for &kind in RecordType::NAMED {
+        kinds.entry(kind).or_default();
+    }
+    let mut table = Writer::from_writer(out);
+    table.write_record(["kind", "count"]).map_err(failed)?;
+    for (kind, count) in &kinds {
+        table.write_record([kind_name(*kind), count.to_string()]).map_err(failed)?;
+    }
+    table.flush()?;
+    Ok(kinds.len() as u64)
+}
+
+fn overview(gathered: Gathered, mut out: impl Write) -> Result<u64> {
+    let rows = gathered.overview.records();
+    out.write_all(b"nr,kind,pid,tid,time,info\n")?;
+    gathered.overview.write(&mut out)?;
+    out.flush()?;
+    Ok(rows)
+}
+
+fn processes(gathered: &Gathered, out: impl Write) -> Result<u64> {
+    let mut table = Writer::from_writer(out);
+    table.write_record(["pid", "comm", "mappings", "fork", "exit", "samples", "period"]).map_err(failed)?;
+    for (pid, comm, process) in gathered.processes.named() {
+        let comm = plain(&comm).into_owned();
+        let text = |number: Option<u64>| number.map(|number| number.to_string()).unwrap_or_default();
+        table
+            .write_record([
+                pid.map(|pid| (pid as i32).to_string()).unwrap_or_default(),
+                comm,
+                process.mappings.to_string(),
+                text(process.fork),
+                text(process.exit),
+                process.count.samples.to_string(),
+                process.count.period.to_string(),
+            ])
+            .map_err(failed)?;
+    }
+    table.flush()?;
+    Ok(gathered.processes.len() as u64)
+}
+
+/// Writes the results by event, the most sampled first.
+fn results(naming: &Naming, events: &[EventFacts], out: impl Write) -> Result<u64> {
+    let mut rows: Vec<_> = naming.results.iter().collect();
+    // The sort is stable: among equals the order of names stays.
+    rows.sort_by_key(|((event, ..), count)| (*event, std::cmp::Reverse((count.period, count.samples))));
+    let mut table = Writer::from_writer(out);
+    table.write_record(["event", "dso", "symbol", "samples", "period"]).map_err(failed)?;
+    for ((event, dso, symbol), count) in &rows {
+        let event = events.get(*event as usize).map_or_else(Default::default, |event| plain(&event.name));
+        table
+            .write_record([&*event, dso, symbol, &count.samples.to_string(), &count.period.to_string()])
+            .map_err(failed)?;
+    }
+    table.flush()?;
+    Ok(rows.len() as u64)
+}
+
+/// Only writing can fail: all rows of a table have the same number of cells.
+fn failed(error: ::csv::Error) -> Error {
+    std::io::Error::from(error).into()
+}

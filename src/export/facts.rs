@@ -1,0 +1,167 @@
+//! Learns in a first reading what the records of a recording mean: events, address spaces, tasks, build-ids.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use perfx_format::features::read_event_desc;
+use perfx_format::read::{Batch, Form, Recording};
+use perfx_format::record::build_id::BuildIdEntry;
+use perfx_format::record::cgroup::Cgroup;
+use perfx_format::record::event_update::name_update;
+use perfx_format::record::header_records::HeaderRecord;
+use perfx_format::{Event, Feature, Kinds, RecordType, named_pid, sample_type};
+use perfx_model::address_space::{AddressSpaces, Changes, Machine, Mapping};
+use perfx_model::guests::Guests;
+use perfx_model::mapped_files::MappedFiles;
+use perfx_model::tasks::{TaskChanges, Tasks};
+use perfx_passes::RecordedIds;
+use perfx_pipeline::{Result, scan};
+use symbols::Reference;
+
+/// The result of the first reading.
+#[derive(Debug)]
+pub struct Facts {
+    /// The events, in the order of the recording.
+    pub events: Vec<EventFacts>,
+    pub(crate) spaces: Arc<AddressSpaces>,
+    pub(crate) files: MappedFiles,
+    pub(crate) guests: Guests,
+    /// Empty unless tasks were asked for.
+    pub(crate) tasks: Tasks,
+    /// Names of cgroups, by id.
+    pub(crate) cgroups: HashMap<u64, Box<[u8]>>,
+    pub(crate) ids: RecordedIds,
+    /// The position of the recorded kernel.
+    pub(crate) reference: Option<Reference>,
+}
+
+/// An event.
+#[derive(Debug)]
+pub struct EventFacts {
+    /// Its name in the recording, which may hold any bytes.
+    pub name: Vec<u8>,
+    /// The weight of a sample without a period.
+    pub(crate) period: u64,
+    pub(crate) inherit: bool,
+    tracepoint: bool,
+    /// True if its samples have call chains.
+    pub(crate) has_chains: bool,
+}
+
+impl EventFacts {
+    fn new(event: &Event, index: usize) -> EventFacts {
+        let attr = event.attr();
+        EventFacts {
+            name: format!("event {index}").into(),
+            period: attr.sample_period,
+            inherit: attr.flag(1),
+            tracepoint: attr.type_ == 2,
+            has_chains: attr.sample_type & sample_type::CALLCHAIN != 0,
+        }
+    }
+
+    /// True for a tracepoint.
+    pub fn is_tracepoint(&self) -> bool {
+        self.tracepoint
+    }
+}
+
+impl Facts {
+    /// Reads the recording once. With `tasks`, the names of threads and cgroups are learned, too.
+    ///
+    /// # Errors
+    ///
+    /// The recording cannot be read or decompressed.
+    pub fn survey(recording: &mut Recording, threads: usize, tasks: bool) -> Result<Facts> {
+        let endian = recording.endian;
+        let mut events: Vec<EventFacts> =
+            recording.events.iter().enumerate().map(|(at, event)| EventFacts::new(event, at)).collect();
+        let names =
+            recording.features.get(&Feature::EVENT_DESC).and_then(|section| read_event_desc(section, endian));
+        for (event, desc) in events.iter_mut().zip(names.iter().flatten()) {
+            event.name = desc.name.to_vec();
+        }
+        let pipe = recording.form == Form::Pipe;
+        let mut changes = Changes::default();
+        let (mut files, mut guests, mut reference) = (MappedFiles::default(), Guests::default(), None);
+        let mut task_changes = TaskChanges::new(true);
+        let mut cgroups = HashMap::new();
+        let mut told: Vec<Vec<u8>> = Vec::new();
+        let mut wanted = Changes::kinds().union(Kinds::of(&[
+            RecordType::KSYMBOL,
+            RecordType::ID_INDEX,
+            RecordType::HEADER_BUILD_ID,
+            RecordType::HEADER_ATTR,
+            RecordType::EVENT_UPDATE,
+        ]));
+        if tasks {
+            wanted = wanted.union(TaskChanges::kinds()).union(Kinds::of(&[RecordType::CGROUP]));
+        }
+        let mut read = |batch: &Batch, in_head: bool| -> Result<()> {
+            let mut walker = batch.walk();
+            while let Some(record) = walker.next_wanted(wanted, usize::MAX)? {
+                if tasks && TaskChanges::kinds().contains(record.kind()) {
+                    task_changes.add(&record, &batch.layouts);
+                }
+                match record.kind() {
+                    RecordType::ID_INDEX => guests.learn(&record),
+                    RecordType::HEADER_BUILD_ID => told.push(record.bytes().to_vec()),
+                    RecordType::CGROUP => {
+                        cgroups.extend(Cgroup::of(&record).map(|cgroup| (cgroup.id, cgroup.path.into())));
+                    }
+                    // The events of the head are known already; an attr that cannot be read belongs to no record.
+                    RecordType::HEADER_ATTR => {
+                        if let Some(HeaderRecord::Event(event)) =
+                            HeaderRecord::read(&record).ok().flatten().filter(|_| pipe && !in_head)
+                        {
+                            events.push(EventFacts::new(&event, events.len()));
+                        }
+                    }
+                    RecordType::EVENT_UPDATE => {
+                        if let Some((id, name)) = name_update(&record)
+                            && let Some(at) = if id == 0 { Some(0) } else { batch.layouts.event_of_id(id) }
+                            && let Some(event) = events.get_mut(at)
+                        {
+                            event.name = name.to_vec();
+                        }
+                    }
+                    _ => {
+                        let machine = guests.machine(&record, &batch.layouts, named_pid(&record));
+                        let Some(dso) = changes.add(&record, &batch.layouts, machine) else { continue };
+                        let mapping = Mapping::read(&record, &batch.layouts);
+                        let kernel = mapping.is_none_or(|mapping| mapping.dso(&record, machine).kernel);
+                        files.learn(dso, mapping.as_ref(), kernel);
+                        if let Some(mapping) = mapping.filter(|_| kernel && machine == Machine::Host) {
+                            reference = reference.take().or_else(|| kernel_reference(&mapping));
+                        }
+                    }
+                }
+            }
+            Ok(())
+        };
+        recording.head.iter().try_for_each(|batch| read(batch, true))?;
+        scan(
+            recording,
+            threads,
+            true,
+            |_| Ok(()),
+            |batch, ()| {
+                if batch.kinds.intersects(wanted) { read(batch, false) } else { Ok(()) }
+            },
+        )?;
+        let tasks = Tasks::new(task_changes, &guests);
+        let spaces = Arc::new(AddressSpaces::new(changes));
+        let mut ids = RecordedIds::new(&recording.features, endian, spaces.dsos());
+        for record in &told {
+            BuildIdEntry::read(record, endian).iter().for_each(|entry| ids.learn(entry));
+        }
+        Ok(Facts { events, spaces, files, guests, tasks, cgroups, ids, reference })
+    }
+}
+
+/// The kernel's mapping has a symbol at the end of its name, and that symbol's address in place of an offset.
+fn kernel_reference(mapping: &Mapping<'_>) -> Option<Reference> {
+    let end = mapping.name.iter().position(|&byte| byte == b']')?;
+    let name = mapping.name.get(end + 1..).filter(|name| !name.is_empty())?;
+    mapping.name.starts_with(b"[kernel.").then(|| Reference { name: name.to_vec(), address: mapping.pgoff })
+}

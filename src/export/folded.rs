@@ -1,0 +1,375 @@
+//! Prints stacks as folded lines, `comm;outermost;…;innermost COUNT`, as `perf script | stackcollapse-perf.pl`
+//! does, sorted by bytes.
+//!
+//! Where stackcollapse-perf.pl is wrong, this is not: samples without a call chain are lines of one frame,
+//! `_[k]` marks the kernel's code and not the vdso, and a `;` in the name of a thread becomes `:`.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+use foldhash::fast::RandomState;
+use indexmap::IndexSet;
+use perfx_format::Endian;
+use perfx_format::header::Features;
+use perfx_format::record::cpumode::{GUEST_KERNEL, KERNEL};
+use perfx_passes::IdOptions;
+
+use crate::facts::{EventFacts, Facts};
+use crate::naming::{FrameName, Named, name_frames};
+use crate::stacks::{Frame, Label, Row, StackTree, Stacks, Weight};
+
+/// What the lines hold.
+#[derive(Clone, Default, Debug)]
+pub struct FoldedOptions {
+    /// Mark functions of the kernel with `_[k]`.
+    pub kernel: bool,
+    /// Mark functions from a perf map with `_[j]`.
+    pub jit: bool,
+    /// Show the address of a frame without a symbol: its offset in the file, or its address if there is none.
+    pub addresses: bool,
+    /// Leave out the callers of these functions.
+    pub skip_after: Vec<String>,
+}
+
+/// The unit of the counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Count {
+    /// The sum of the samples' periods; for a tracepoint, the number of samples, as `perf script` shows no period
+    /// of these.
+    Period,
+    /// The number of samples.
+    Samples,
+}
+
+impl Count {
+    /// The count of samples of an event. Without a period, samples count 1, as for stackcollapse-perf.pl.
+    pub fn of(self, event: Option<&EventFacts>, weight: &Weight) -> u64 {
+        let by_samples = self == Count::Samples || event.is_some_and(EventFacts::is_tracepoint);
+        if by_samples || weight.period == 0 { weight.samples } else { weight.period }
+    }
+}
+
+/// The lines of a recording, in memory only once for each distinct part.
+#[derive(Debug)]
+pub struct Folded {
+    /// The distinct names.
+    names: IndexSet<Box<str>, RandomState>,
+    /// Parent, or [`StackTree::ROOT`], and name.
+    nodes: IndexSet<(u32, u32), RandomState>,
+    /// Label and node with their count, in the order of the lines. The labels are numbers of names.
+    lines: Vec<(u32, u32, u64)>,
+}
+
+/// The names of a frame, outermost function first: for any thread, and for threads of Java.
+type Names = [Vec<u32>; 2];
+
+impl Folded {
+    /// Names all frames and folds the rows that `takes` accepts. Returns also how many DSOs have symbols.
+    pub fn new(
+        stacks: &Stacks,
+        facts: &Facts,
+        features: (&Features, Endian),
+        ids: &IdOptions,
+        options: &FoldedOptions,
+        mut count: impl FnMut(&Row, &Weight) -> Option<u64>,
+    ) -> (Folded, Named) {
+        let mut names: IndexSet<Box<str>, RandomState> = IndexSet::default();
+        let mut of_frames: Vec<Names> = vec![Names::default(); stacks.tree.frames().len()];
+        let named = name_frames(stacks.tree.frames(), facts, features, ids, |number, frame, name| {
+            for function in functions(frame, &name, options) {
+                let java = function.strip_prefix('L').filter(|rest| rest.contains('/'));
+                let java = java.map(|rest| names.insert_full(rest.into()).0 as u32);
+                let any = names.insert_full(function.into()).0 as u32;
+                let [of_any, of_java] = &mut of_frames[number as usize];
+                of_any.push(any);
+                of_java.push(java.unwrap_or(any));
+            }
+        });
+        let skipped: Vec<u32> = options
+            .skip_after
+            .iter()
+            .filter_map(|name| Some(names.get_index_of(name.as_str())? as u32))
+            .collect();
+        let mut nodes: IndexSet<(u32, u32), RandomState> = IndexSet::default();
+        let labels: Vec<(u32, bool)> = stacks
+            .labels
+            .iter()
+            .map(|label| {
+                let text = label_text(label);
+                let java = label.comm.starts_with(b"java");
+                (names.insert_full(text.into()).0 as u32, java)
+            })
+            .collect();
+        // A parent has a lower number than its children, so its node is known.
+        let java = labels.iter().any(|&(_, java)| java);
+        let mut placed: [Vec<u32>; 2] = Default::default();
+        for (variant, placed) in placed.iter_mut().enumerate().take(if java { 2 } else { 1 }) {
+            for (parent, frame) in stacks.tree.nodes() {
+                let mut node = placed.get(parent as usize).copied().unwrap_or(StackTree::ROOT);
+                for &name in &of_frames[frame as usize][variant] {
+                    let parent = if skipped.contains(&name) { StackTree::ROOT } else { node };
+                    node = nodes.insert_full((parent, name)).0 as u32;
+                }
+                placed.push(node);
+            }
+        }
+        let mut counts: HashMap<(u32, u32), u64, RandomState> = HashMap::default();
+        for (row, weight) in &stacks.rows {
+            let Some(count) = count(row, weight) else { continue };
+            let (label, java) = labels[row.label as usize];
+            let node = placed[usize::from(java)].get(row.stack as usize).copied();
+            let sum = counts.entry((label, node.unwrap_or(StackTree::ROOT))).or_default();
+            *sum = sum.saturating_add(count);
+        }
+        let mut folded = Folded { names, nodes, lines: Vec::new() };
+        folded.lines = folded.sorted(counts);
+        (folded, named)
+    }
+
+    /// The number of lines.
+    pub fn len(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// True if there are no lines.
+    pub fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// The sum of all counts.
+    pub fn total(&self) -> u64 {
+        self.lines.iter().fold(0, |sum, (_, _, count)| sum.saturating_add(*count))
+    }
+
+    /// Writes the lines.
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`.
+    pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        let mut path = Vec::new();
+        for &(label, node, count) in &self.lines {
+            out.write_all(self.name(label).as_bytes())?;
+            path.clear();
+            let mut next = node;
+            while let Some(&(parent, name)) = self.nodes.get_index(next as usize) {
+                path.push(name);
+                next = parent;
+            }
+            for &name in path.iter().rev() {
+                out.write_all(b";")?;
+                out.write_all(self.name(name).as_bytes())?;
+            }
+            writeln!(out, " {count}")?;
+        }
+        out.flush()
+    }
+
+    fn name(&self, number: u32) -> &str {
+        self.names.get_index(number as usize).map_or("", |name| name)
+    }
+
+    /// Sorts the lines by the bytes of their stacks.
+    fn sorted(&self, counts: HashMap<(u32, u32), u64, RandomState>) -> Vec<(u32, u32, u64)> {
+        let ranks = self.ranks();
+        let mut lines: Vec<_> =
+            counts.into_iter().map(|((label, node), count)| (label, node, count)).collect();
+        lines.sort_by(|(label, node, _), (other_label, other, _)| {
+            let has_frames = |node: u32| node != StackTree::ROOT;
+            let labels = Text { name: self.name(*label), more: has_frames(*node) }
+                .cmp(&Text { name: self.name(*other_label), more: has_frames(*other) });
+            let rank = |node: u32| ranks.get(node as usize).copied();
+            labels.then_with(|| rank(*node).cmp(&rank(*other)))
+        });
+        lines
+    }
+
+    /// The place of each node's own line among the lines of a label.
+    fn ranks(&self) -> Vec<u32> {
+        let mut children: Vec<u32> = (0..self.nodes.len() as u32).collect();
+        let parent = |node: u32| self.nodes.get_index(node as usize).map_or(StackTree::ROOT, |node| node.0);
+        // Roots come last, because their parent is the highest number.
+        children.sort_by_key(|&node| parent(node));
+        let of = |parent_node: u32| {
+            let from = children.partition_point(|&node| parent(node) < parent_node);
+            let own = children[from..].partition_point(|&node| parent(node) == parent_node);
+            &children[from..from + own]
+        };
+        // For each child its own line, and what follows it.
+        let level = |node: u32| {
+            let name = |node: u32| self.nodes.get_index(node as usize).map_or("", |node| self.name(node.1));
+            let mut items: Vec<(Text<'_>, u32)> = of(node)
+                .iter()
+                .flat_map(|&child| [false, true].map(|more| (Text { name: name(child), more }, child)))
+                .collect();
+            // Taken from the end.
+            items.sort_by(|a, b| b.0.cmp(&a.0));
+            items
+        };
+        let mut ranks = vec![0; self.nodes.len()];
+        let mut next = 0;
+        let mut open = vec![level(StackTree::ROOT)];
+        while let Some(items) = open.last_mut() {
+            match items.pop() {
+                None => drop(open.pop()),
+                Some((Text { more: true, .. }, node)) => open.push(level(node)),
+                Some((_, node)) => {
+                    ranks[node as usize] = next;
+                    next += 1;
+                }
+            }
+        }
+        ranks
+    }
+}
+
+/// A name in a line, with the `;` after it if frames follow.
+#[derive(PartialEq, Eq)]
+struct Text<'n> {
+    name: &'n str,
+    more: bool,
+}
+
+impl Ord for Text<'_> {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        let bytes = |text: &Self| text.name.bytes().chain(text.more.then_some(b';'));
+        // Comparing slices is fast; the iterators are needed only where one name begins with the other.
+        let (one, two) = (self.name.as_bytes(), other.name.as_bytes());
+        let shared = one.len().min(two.len());
+        one[..shared]
+            .cmp(&two[..shared])
+            .then_with(|| bytes(self).skip(shared).cmp(bytes(other).skip(shared)))
+    }
+}
+
+impl PartialOrd for Text<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// The first frame of a line.
+fn label_text(label: &Label) -> String {
+    let shown = |bytes: &[u8]| printable(&String::from_utf8_lossy(bytes)).replace(';', ":");
+    let mut text = String::new();
+    if let Some(cpu) = label.cpu {
+        text += &format!("cpu-{cpu};");
+    }
+    if let Some(cgroup) = &label.cgroup {
+        text += &format!("{};", if cgroup.is_empty() { "[no cgroup]".into() } else { shown(cgroup) });
+    }
+    text += &shown(&label.comm).replace(' ', "_");
+    if let Some(pid) = label.pid {
+        text += &format!("-{}", pid as i32);
+    }
+    if let Some(tid) = label.tid {
+        text += &format!("/{}", tid as i32);
+    }
+    text
+}
+
+/// The names of a frame by the rules of stackcollapse-perf.pl, outermost first.
+fn functions(frame: Frame, name: &FrameName<'_>, options: &FoldedOptions) -> Vec<String> {
+    let dso = name.dso.as_ref().map(|dso| String::from_utf8_lossy(dso));
+    if name.functions.is_empty() {
+        let file = dso.as_deref().and_then(|dso| dso.rsplit('/').next()).unwrap_or("unknown");
+        let text = match options.addresses {
+            true => format!("[{file} <{:x}>]", frame.at),
+            false => format!("[{file}]"),
+        };
+        return vec![marked(tidy(&text), frame, dso.as_deref(), options)];
+    }
+    let mut all = Vec::new();
+    // It takes names that begin with a bracket for names of processes.
+    for function in name.functions.iter().filter(|function| !function.name.starts_with('(')) {
+        // Calls that perf-map-agent found inlined are in one name.
+        for (at, part) in function.name.split("->").enumerate() {
+            let part = tidy(part);
+            all.push(match at {
+                0 if function.inlined => part,
+                0 => marked(part, frame, dso.as_deref(), options),
+                _ => part + "_[i]",
+            });
+        }
+    }
+    all
+}
+
+fn marked(name: String, frame: Frame, dso: Option<&str>, options: &FoldedOptions) -> String {
+    let is_map = || dso.is_some_and(|dso| dso.starts_with("/tmp/perf-") && dso.ends_with(".map"));
+    if options.kernel && dso.is_some() && matches!(frame.mode, KERNEL | GUEST_KERNEL) {
+        name + "_[k]"
+    } else if options.jit && is_map() {
+        name + "_[j]"
+    } else {
+        name
+    }
+}
+
+/// Removes what would make lines ambiguous, and arguments.
+fn tidy(name: &str) -> String {
+    let name = printable(name).replace(';', ":");
+    let is_go_method = name.split_once(".(").is_some_and(|(_, rest)| rest.contains(")."));
+    let end = match is_go_method {
+        true => None,
+        false => name
+            .match_indices('(')
+            .map(|(at, _)| at)
+            .find(|&at| !name[at..].starts_with("(anonymous namespace)")),
+    };
+    name[..end.unwrap_or(name.len())].replace(['"', '\''], "")
+}
+
+/// Replaces control characters, which would end or change the line.
+fn printable(text: &str) -> Cow<'_, str> {
+    match text.contains(char::is_control) {
+        true => text.replace(char::is_control, "?").into(),
+        false => text.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_tidied_as_stackcollapse_does() {
+        let cases = [
+            ("main", "main"),
+            ("foo::bar(int, char)", "foo::bar"),
+            ("(anonymous namespace)::f(int)", "(anonymous namespace)::f"),
+            ("net/http.(*Client).Do", "net/http.(*Client).Do"),
+            ("operator()(int)", "operator"),
+            ("RegExp:[&<>\"']", "RegExp:[&<>]"),
+            ("a;b\n", "a:b?"),
+        ];
+        for (name, expected) in cases {
+            assert_eq!(tidy(name), expected);
+        }
+    }
+
+    #[test]
+    fn lines_are_sorted_by_their_bytes() {
+        let mut names: IndexSet<Box<str>, RandomState> = IndexSet::default();
+        let mut nodes: IndexSet<(u32, u32), RandomState> = IndexSet::default();
+        let mut counts = HashMap::default();
+        let lines =
+            ["a", "a-b", "a-b;x", "a;b", "a;b b;c", "a;b;c", "a;b-c", "a;b-c;d", "a;b:c", "b;é;z", "b;f"];
+        for (at, line) in lines.iter().enumerate() {
+            let mut parts = line.split(';').map(|part| names.insert_full(part.into()).0 as u32);
+            let label = parts.next().unwrap();
+            let node = parts.fold(StackTree::ROOT, |parent, name| nodes.insert_full((parent, name)).0 as u32);
+            counts.insert((label, node), at as u64);
+        }
+        let mut folded = Folded { names, nodes, lines: Vec::new() };
+        folded.lines = folded.sorted(counts);
+        let mut out = Vec::new();
+        folded.write(&mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let mut expected = lines.map(str::to_owned);
+        expected.sort();
+        let stacks: Vec<_> = text.lines().map(|line| line.rsplit_once(' ').unwrap().0).collect();
+        assert_eq!(stacks, expected);
+    }
+}

@@ -1,0 +1,18 @@
+//! Writes what a recording holds in the formats of other programs: [`csv`] tables, and call stacks as
+//! [`folded`] lines.
+//!
+//! A recording is read twice: first for what its records mean ([`Facts`]: events, mappings, names), then for
+//! its samples, on all threads. [`Stacks`] holds each distinct stack once, so memory depends on what is
+//! distinct, not on the number of samples. Each format prints these.
+
+mod counters;
+pub mod csv;
+mod facts;
+pub mod folded;
+mod naming;
+mod stacks;
+
+pub use facts::{EventFacts, Facts};
+pub use naming::{FrameName, Function, Named, name_frames};
+pub use perfx_pipeline::{Error, Result};
+pub use stacks::{Frame, Grouping, Label, Row, StackTree, Stacks, Weight};

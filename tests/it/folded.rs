@@ -1,0 +1,279 @@
+//! `perfx export folded`: its lines are those of `perf script | stackcollapse-perf.pl`, for every recording and
+//! every form, on any number of threads.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use regex::Regex;
+
+use crate::args;
+use crate::snapshots::same;
+use crate::support::{
+    Fixture, Perf, Ran, Stdin, all, each_fixture, perfs, perfx, perfx_command, perfx_with, recorded, run,
+    same_lines, temp, workloads,
+};
+
+fn folded(input: &Path, more: &[&str]) -> Ran {
+    let mut command = perfx_command();
+    command.args(["export", "folded", "--no-files"]).arg(input).args(more);
+    run(&mut command, Stdin::Null)
+}
+
+/// The rules of stackcollapse-perf.pl for the text of `perf script`, in the words of FlameGraph's own page: an
+/// event line, then the frames from the innermost on, then an empty line.
+#[derive(Default)]
+struct Collapse {
+    stacks: BTreeMap<String, u64>,
+    event: Option<String>,
+    /// The name and the period of the current sample, and its frames from the outermost on.
+    sample: Option<(String, u64)>,
+    frames: Vec<String>,
+}
+
+impl Collapse {
+    /// The lines for the text of `perf script`.
+    fn lines(text: &str) -> Vec<String> {
+        let head =
+            Regex::new(r"^ *(\S.*?)\s+(\d+)(?:\s+\[\d+\])?\s+[\d.]+:\s+(?:(\d+)\s+)?(\S+):\s*(.*)$").unwrap();
+        let frame = Regex::new(r"^\s*[0-9a-f]+ (.+) \((.*)\)$").unwrap();
+        let mut all = Collapse::default();
+        for line in text.lines() {
+            if line.is_empty() {
+                all.end();
+            } else if let Some(parts) = frame.captures(line).filter(|_| line.starts_with('\t')) {
+                all.frame(&parts[1], &parts[2]);
+            } else if let Some(parts) = head.captures(line) {
+                all.end();
+                if all.event.get_or_insert_with(|| parts[4].to_owned()) != &parts[4] {
+                    continue;
+                }
+                let period = parts.get(3).map_or(0, |period| period.as_str().parse().unwrap());
+                all.sample = Some((parts[1].replace(' ', "_"), period.max(1)));
+                // stackcollapse-perf.pl loses samples without a call chain, whose address is on this line.
+                if let Some(parts) = frame.captures(&parts[5]) {
+                    all.frame(&parts[1], &parts[2]);
+                    all.end();
+                }
+            }
+        }
+        all.end();
+        all.stacks.iter().map(|(stack, count)| format!("{stack} {count}")).collect()
+    }
+
+    fn frame(&mut self, symbol: &str, dso: &str) {
+        let offset = Regex::new(r"\+0x[0-9a-f]+$").unwrap();
+        let arguments = Regex::new(r"\((?:[^a]|a[^n]|$).*").unwrap();
+        let mut name = match offset.replace(symbol, "").into_owned() {
+            unknown if unknown == "[unknown]" && dso == "[unknown]" => unknown,
+            unknown if unknown == "[unknown]" => format!("[{}]", dso.rsplit('/').next().unwrap()),
+            name => name,
+        };
+        if !name.starts_with('(') {
+            name = arguments.replace(&name.replace(';', ":"), "").replace(['"', '\''], "");
+            self.frames.insert(0, name);
+        }
+    }
+
+    fn end(&mut self) {
+        if let Some((name, period)) = self.sample.take() {
+            let stack = [vec![name], std::mem::take(&mut self.frames)].concat().join(";");
+            *self.stacks.entry(stack).or_default() += period;
+        }
+        self.frames.clear();
+    }
+}
+
+/// Recordings for which perf's text is not what this test can compare, each with the reason.
+fn comparable(fixture: &Fixture, perf: &Perf) -> bool {
+    const OTHER: &[(&str, &str)] = &[
+        ("anon-exec", "perf names memory without a file after its perf map"),
+        ("jit", "the same"),
+        ("name-newline", "a line feed in a name breaks perf's lines"),
+        ("per-thread", "there is no time in perf's lines"),
+        ("mixed-callgraph", "perf shows the samples of another event first"),
+        ("pipe-stat", "there are no samples"),
+        ("cut-", "perf reads no cut recording as perfx does"),
+        ("lost", "of two tracepoints, stackcollapse-perf.pl adds up both"),
+        ("inject-b", "perf sees samples twice"),
+        ("tracepoint", "a tracepoint's line ends with its fields"),
+        ("bpf-output", "the same"),
+        ("dwarf", "tests/it/callchain.rs compares unwound stacks"),
+        ("z-straddle", "the same"),
+    ];
+    let known = OTHER.iter().any(|(part, _)| fixture.name.contains(part));
+    !known && !fixture.name.contains("guest") && perf.can_read(&fixture.path)
+}
+
+#[test]
+fn lines_are_those_of_stackcollapse_for_every_recording() {
+    let Some(root) = workloads() else { return };
+    let nowhere = temp();
+    for perf in perfs(&["perf", "perf-new"]) {
+        let compared = AtomicUsize::new(0);
+        each_fixture(&recorded(), |fixture| {
+            if !comparable(fixture, &perf) {
+                return Ok(());
+            }
+            for root in [nowhere.path(), root] {
+                let line = args![
+                    "script",
+                    "--symfs",
+                    root,
+                    "--kallsyms",
+                    "/dev/null",
+                    "--no-inline",
+                    "-f",
+                    "-i",
+                    fixture.path
+                ];
+                let text = perf.run(Stdin::Null, line).text();
+                // A tracepoint's line ends with its fields, and has no address.
+                if text
+                    .lines()
+                    .any(|line| line.starts_with(|c: char| c != '\t') && !line.ends_with([')', ' ']))
+                {
+                    return Ok(());
+                }
+                let ours = folded(&fixture.path, &["--root", root.to_str().unwrap()]);
+                if ours.code == Some(1) {
+                    return Ok(());
+                }
+                // perf makes up symbols for PLT entries.
+                if text.contains("@plt+") {
+                    continue;
+                }
+                let ours: Vec<String> = ours.text().lines().map(str::to_owned).collect();
+                compared.fetch_add(usize::from(!ours.is_empty()), Ordering::Relaxed);
+                same_lines(perf.name, &ours, &Collapse::lines(&text))?;
+            }
+            Ok(())
+        });
+        assert!(compared.into_inner() > 120, "{} was asked of too few recordings", perf.name);
+    }
+}
+
+#[test]
+fn lines_do_not_depend_on_form_or_threads() {
+    let folder = temp();
+    for name in ["recorded/fp.p61.data", "recorded/fp-defer.p73.data", "recorded/group-read.p61.data"] {
+        // Several batches.
+        let large = folder.path().join("large.data");
+        fs::write(&large, Fixture::new(name).repeated(9 << 20)).unwrap();
+        let expected = folded(&large, &["-@1"]).done().unwrap().stdout;
+        assert!(!expected.is_empty(), "{name}");
+        assert!(folded(&large, &["-@4"]).stdout == expected, "{name} on four threads");
+        let small = folded(&Fixture::new(name).path, &["--by", "thread"]).stdout;
+        let piped = perfx(args!["copy", Fixture::new(name).path, "--to", "pipe"]).stdout;
+        let pipe = args!["export", "folded", "--no-files", "--by", "thread", "-"];
+        assert!(perfx_with(Stdin::Pipe(&piped), pipe).stdout == small, "{name} from a pipe");
+        let packed = folder.path().join("packed.data");
+        perfx(args!["compress", "-f", Fixture::new(name).path, "-o", packed]).done().unwrap();
+        assert!(folded(&packed, &["--by", "thread"]).stdout == small, "{name} compressed");
+    }
+}
+
+#[test]
+fn every_recording_is_folded_or_refused_and_all_samples_are_counted() {
+    each_fixture(&all(), |fixture| {
+        let stats = perfx(args!["stats", fixture.path]);
+        let ran = folded(&fixture.path, &["--weight", "samples"]);
+        if ran.code == Some(1) {
+            return if ran.stdout.is_empty() { Ok(()) } else { Err("an error left output".into()) };
+        }
+        let ran = ran.done()?;
+        let number = |text: &str| text.replace(',', "").parse::<u64>().unwrap();
+        let text = ran.text();
+        let counted: u64 = text.lines().map(|line| number(line.rsplit_once(' ').unwrap().1)).sum();
+        // Samples of other events, and of none.
+        let others = Regex::new(r"\((\d[\d,]*)\)(?:,|;)|: (\d+) samples? belongs? to no event").unwrap();
+        let lines =
+            ran.stderr.lines().filter(|line| line.contains("not counted") || line.contains("no event"));
+        let others = lines.flat_map(|line| others.captures_iter(line).collect::<Vec<_>>());
+        let others: u64 = others.map(|parts| number(parts.get(1).or(parts.get(2)).unwrap().as_str())).sum();
+        let row = stats.text().lines().find(|line| line.starts_with("SAMPLE ")).map(str::to_owned);
+        let samples = row.map_or(0, |row| number(row.split_whitespace().nth(1).unwrap()));
+        // With READ, a sample counts for each counter that has changed.
+        let reads = stats.text().contains("new values");
+        if counted + others != samples && !reads {
+            return Err(format!("{counted} and {others} samples, {samples} in stats: {}", ran.stderr));
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn what_lines_hold_can_be_chosen() {
+    let Some(root) = workloads() else { return };
+    let fixture = Fixture::new("recorded/fp.p61.data");
+    let say = |more: &str| {
+        let more: Vec<&str> = more.split(' ').filter(|word| !word.is_empty()).collect();
+        let ran = folded(&fixture.path, &[&["--root", root.to_str().unwrap()], &more[..]].concat());
+        let text = ran.text();
+        let lines: Vec<&str> = text.lines().collect();
+        let shown = lines[..lines.len().min(4)].join("\n");
+        format!("$ export folded {}\n{shown}\n({} lines)\n", more.join(" "), lines.len())
+    };
+    let options = [
+        "",
+        "--weight samples",
+        "--by process --kernel",
+        "--by thread --addrs",
+        "--by cpu",
+        "--by cgroup",
+        "--skip-after main --all",
+        "--time 40%-60% --comm burn --weight samples",
+    ];
+    same("export", "folded", &options.map(say).join("\n"));
+}
+
+#[test]
+fn user_stacks_are_unwound_first() {
+    let Some(root) = workloads() else { return };
+    let ran = folded(&Fixture::new("recorded/dwarf.p73.data").path, &["--root", root.to_str().unwrap()]);
+    let text = ran.text();
+    assert!(text.contains(";main;work_one;down;"), "{text}");
+}
+
+#[test]
+fn an_output_is_written_whole_or_not_at_all() {
+    let folder = temp();
+    let path = |name: &str| folder.path().join(name);
+    fs::copy(Fixture::new("recorded/fp.p61.data").path, path("perf.data")).unwrap();
+    fs::write(path("text"), "mine").unwrap();
+    let say = |line: &str| {
+        let mut command = perfx_command();
+        command.current_dir(folder.path()).args(line.split(' '));
+        let ran = run(&mut command, Stdin::Null);
+        format!("$ perfx {line}\n{}{}(exit code {:?})\n", ran.text(), ran.stderr, ran.code.unwrap())
+    };
+    let lines = [
+        "export folded perf.data --no-files -o new.folded",
+        "export folded perf.data --no-files -o new.folded",
+        "export folded perf.data --no-files -o perf.data -f",
+        "export folded perf.data --no-files -o none/such",
+        "export folded perf.data --no-files --event nothing",
+        "export folded perf.data --no-files --cgroup /x",
+        "export folded text",
+        "export folded perf.data --by nothing",
+    ];
+    same("export", "folded-refusals", &lines.map(say).join("\n"));
+    assert_eq!(fs::read(path("new.folded")).unwrap(), folded(&path("perf.data"), &[]).stdout);
+}
+
+#[test]
+fn names_from_a_recording_stay_on_their_line() {
+    let folder = temp();
+    let mut bytes = Fixture::new("recorded/fp.p61.data").bytes();
+    let places: Vec<usize> =
+        bytes.windows(5).enumerate().filter(|(_, at)| at == b"burn\0").map(|(at, _)| at).collect();
+    places.iter().for_each(|&at| bytes[at..at + 4].copy_from_slice(b"\n;\xff "));
+    let input = folder.path().join("perf.data");
+    fs::write(&input, bytes).unwrap();
+    let text = folded(&input, &[]).text();
+    assert!(
+        text.lines().all(|line| line.starts_with("?:\u{fffd}_;") || line.starts_with("?:\u{fffd}_ ")),
+        "{text}"
+    );
+}
