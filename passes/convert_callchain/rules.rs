@@ -20,7 +20,7 @@ type Data<'a> = EndianSlice<'a, LittleEndian>;
 pub(super) enum Rule {
     /// The canonical frame address (CFA) is a register and an offset. Callers get back the registers in the
     /// architecture's list: they are at multiples of 8 bytes from the CFA, or [`SAME`] or [`LOST`].
-    Simple { base: Number, offset: i32, saved: [i16; MOST_SAVED] },
+    Simple { base: Number, offset: i32, saved: [i8; MOST_SAVED] },
     /// All else that the tables can say.
     Complex(Arc<Complex>),
     /// No table covers the code: a leaf function if it is the innermost, else one with a frame pointer.
@@ -36,9 +36,9 @@ pub(super) enum Rule {
 }
 
 /// The register has the same value in the caller.
-pub(super) const SAME: i16 = i16::MIN;
+pub(super) const SAME: i8 = i8::MIN;
 /// The register has another value in the caller, which is unknown.
-pub(super) const LOST: i16 = i16::MIN + 1;
+pub(super) const LOST: i8 = i8::MIN + 1;
 
 /// Rules that need a calculation.
 #[derive(Debug)]
@@ -311,7 +311,7 @@ impl Complex {
             saved[slot] = match restore {
                 Restore::Lost => LOST,
                 Restore::At(distance) if distance % 8 == 0 => {
-                    i16::try_from(distance / 8).ok().filter(|&distance| distance > LOST)?
+                    i8::try_from(distance / 8).ok().filter(|&distance| distance > LOST)?
                 }
                 _ => return None,
             };

@@ -1,6 +1,5 @@
 //! Walks a user stack from its innermost frame to its outermost, by the files that were mapped at the time.
 
-use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use perfx_format::Endian;
@@ -219,7 +218,7 @@ fn caller(
 #[inline]
 fn restore(
     cfa: u64,
-    saved: &[i16],
+    saved: &[i8],
     frame: Frame,
     regs: &mut Registers,
     arch: &Architecture,
@@ -229,7 +228,7 @@ fn restore(
     if !goes_up(sp, Some(cfa), frame) {
         return Err(End::Broken);
     }
-    let place = |distance: i16| cfa.wrapping_add_signed(8 * i64::from(distance));
+    let place = |distance: i8| cfa.wrapping_add_signed(8 * i64::from(distance));
     let pc = match saved[0] {
         // In a register, which only the innermost frame still has.
         SAME if frame.is_next => regs.get(arch.return_address).ok_or(End::Broken)?,
@@ -271,8 +270,10 @@ struct Known {
 
 struct Entry {
     dso: u32,
-    /// Offsets in the file.
-    range: Range<u64>,
+    /// How many bytes of the file it is for.
+    len: u32,
+    /// The offset of the first.
+    start: u64,
     rule: Rule,
 }
 
@@ -289,7 +290,8 @@ impl Known {
     fn get(&mut self, images: &Images, hit: Hit, at: u64, context: &mut Context) -> &Rule {
         let offset = images.offset(hit, at);
         let slot = slot(hit.dso, offset, self.entries.len());
-        let is_known = |entry: &Entry| entry.dso == hit.dso && entry.range.contains(&offset);
+        let is_known =
+            |entry: &Entry| entry.dso == hit.dso && offset.wrapping_sub(entry.start) < entry.len.into();
         let slot = match self.entries.get(slot) {
             Some(entry) if is_known(entry) => slot,
             _ => self.find(images, hit, offset, context),
@@ -303,22 +305,21 @@ impl Known {
         let size = self.entries.len();
         if self.misses >= size && size < MOST_ENTRIES {
             self.entries.clear();
-            self.entries.resize_with((2 * size).max(LEAST_ENTRIES), || Entry {
-                dso: 0,
-                range: 0..0,
-                rule: Rule::Missing,
-            });
+            let empty = || Entry { dso: 0, len: 0, start: 0, rule: Rule::Missing };
+            self.entries.resize_with((2 * size).max(LEAST_ENTRIES), empty);
             self.misses = 0;
         }
         self.misses += 1;
-        let everywhere = 0..u64::MAX;
+        let start = offset >> BLOCK_BITS << BLOCK_BITS;
+        let everywhere = start..u64::MAX;
         let (rule, range) = match images.get(hit) {
             Loaded::Memory => (Rule::FramePointer, everywhere),
             Loaded::Missing(_) => (Rule::Missing, everywhere),
             Loaded::Image(rules) => rules.get(offset, images.arch, context),
         };
         let slot = slot(hit.dso, offset, self.entries.len());
-        self.entries[slot] = Entry { dso: hit.dso, range, rule };
+        let len = u32::try_from(range.end.saturating_sub(range.start)).unwrap_or(u32::MAX);
+        self.entries[slot] = Entry { dso: hit.dso, len, start: range.start, rule };
         slot
     }
 }

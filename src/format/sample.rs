@@ -281,8 +281,13 @@ impl<'a> Regs<'a> {
 
     /// Number and value of each recorded register.
     pub fn iter(&self) -> impl Iterator<Item = (u32, u64)> + use<'a> {
-        let mask = self.mask;
-        (0..64).filter(move |number| mask >> number & 1 == 1).zip(self.values.iter())
+        let mut left = self.mask;
+        let numbers = std::iter::from_fn(move || {
+            let number = left.trailing_zeros();
+            left &= left.checked_sub(1)?;
+            Some(number)
+        });
+        numbers.zip(self.values.iter())
     }
 }
 

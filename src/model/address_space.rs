@@ -36,7 +36,7 @@ struct Page {
     hit: Option<Hit>,
 }
 
-const PAGES: usize = 1 << 10;
+const PAGES: usize = 1 << 12;
 
 impl Lookup {
     /// Starts with an empty cache.
