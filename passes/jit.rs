@@ -53,6 +53,9 @@ pub struct JitArgs {
     /// Also name code by perf maps (perf-PID.map), for processes without a jitdump
     #[arg(long)]
     perf_maps: bool,
+    /// Also put the images into this build-id cache of perf, such as ~/.debug
+    #[arg(long, value_name = "DIR")]
+    cache: Option<PathBuf>,
 }
 
 impl PassOptions for JitArgs {
@@ -65,9 +68,9 @@ impl PassOptions for JitArgs {
     ];
 
     fn pass(self) -> Result<Box<dyn Pass>> {
-        let JitArgs { output, layout, dir, root, no_files, perf_maps } = self;
-        let options = JitOptions::new(output, layout, dir, root, no_files)?.with_perf_maps(perf_maps);
-        Ok(Box::new(Jit::new(options)))
+        let JitArgs { output, layout, dir, root, no_files, perf_maps, cache } = self;
+        let options = JitOptions::new(output, layout, dir, root, no_files)?;
+        Ok(Box::new(Jit::new(options.with_perf_maps(perf_maps).with_cache(cache))))
     }
 }
 

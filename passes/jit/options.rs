@@ -14,6 +14,7 @@ pub struct JitOptions {
     pub(super) layout: JitLayout,
     pub(super) places: Places,
     pub(super) perf_maps: bool,
+    pub(super) cache: Option<PathBuf>,
 }
 
 /// Which functions go into one image.
@@ -45,7 +46,8 @@ impl JitOptions {
             let there = std::fs::metadata(folder).with_context(|| folder.display().to_string())?;
             ensure!(there.is_dir(), "{} is not a directory", folder.display());
         }
-        Ok(JitOptions { output, layout, places: Places { folders, roots, no_files }, perf_maps: false })
+        let places = Places { folders, roots, no_files };
+        Ok(JitOptions { output, layout, places, perf_maps: false, cache: None })
     }
 
     /// Also names code by perf maps (`perf-PID.map`), for processes without a jitdump. They are searched for as
@@ -53,5 +55,11 @@ impl JitOptions {
     #[must_use]
     pub fn with_perf_maps(self, perf_maps: bool) -> JitOptions {
         JitOptions { perf_maps, ..self }
+    }
+
+    /// Also puts the images into this build-id cache of perf.
+    #[must_use]
+    pub fn with_cache(self, cache: Option<PathBuf>) -> JitOptions {
+        JitOptions { cache, ..self }
     }
 }

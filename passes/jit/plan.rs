@@ -13,7 +13,7 @@ use perfx_format::record::cpumode::USER;
 use perfx_format::record::time_conv::TimeConv;
 use perfx_format::{Attr, Endian, MappedFile, Mmap2, Origin, sample_type as st};
 use perfx_jit::{Arena, Function, Functions, Image, Target, arenas};
-use perfx_pipeline::{Context as _, LISTED, Level, Made, Report, Result, Session, bail, counted};
+use perfx_pipeline::{Cached, Context as _, LISTED, Level, Made, Report, Result, Session, bail, counted};
 
 use super::options::{JitLayout, JitOptions};
 use super::recorded::{Map, Marker, Recorded, Span};
@@ -358,7 +358,11 @@ impl<'r> Planner<'r> {
         let written = image.write(&spool, self.spooled).with_context(in_file)?;
         let range = self.spooled..self.spooled + written.len;
         self.spooled = range.end.next_multiple_of(PAGE);
-        self.plan.files.push(Made { path: path.clone(), from: spool, range });
+        let cached = self.options.cache.as_ref().map(|cache| {
+            let build_id = written.build_id.iter().map(|byte| format!("{byte:02x}")).collect();
+            Cached { cache: cache.clone(), build_id }
+        });
+        self.plan.files.push(Made { path: path.clone(), from: spool, range, cached });
         Ok(Written { image, build_id: written.build_id, path })
     }
 

@@ -5,10 +5,10 @@ mod itrace;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use clap::Args;
 use perfx_passes::{
-    BuildIds, BuildIdsOptions, ConvertCallchain, IdArgs, Jit, JitLayout, JitOptions, MergeOptions,
+    BuildIds, BuildIdsOptions, ConvertCallchain, IdArgs, IdOptions, Jit, JitLayout, JitOptions, MergeOptions,
     Mmap2BuildIds, Mmap2BuildIdsOptions, Strip, sched_stat,
 };
 use perfx_pipeline::{Level, Pass, Report};
@@ -85,6 +85,9 @@ pub(crate) struct Inject {
     /// Which functions go into one image
     #[arg(long, value_name = "LAYOUT", default_value = "arena", requires = "jit")]
     jit_layout: JitLayout,
+    /// Also put the images into perf's build-id cache: the first --buildid-dir, else ~/.debug
+    #[arg(long, requires = "jit")]
+    jit_cache: bool,
     /// Also name code by perf maps (perf-PID.map), for processes without a jitdump: Ruby, LuaJIT, .NET
     #[arg(long, requires = "jit")]
     jit_map: bool,
@@ -205,7 +208,8 @@ impl Inject {
             let (folders, roots) = (self.jit_dir.clone(), ids.roots().to_vec());
             let options = JitOptions::new(self.images(), self.jit_layout, folders, roots, ids.no_files())
                 .map_err(usage)?;
-            passes.push(Box::new(Jit::new(options.with_perf_maps(self.jit_map))));
+            let cache = if self.jit_cache { Some(self.cache(&ids)?) } else { None };
+            passes.push(Box::new(Jit::new(options.with_perf_maps(self.jit_map).with_cache(cache))));
         }
         // The build-ids are those of the DSOs that the call chains hit.
         if convert {
@@ -228,6 +232,18 @@ impl Inject {
         }
         self.write.transform_into("inject", passes, has_kcore(&self.guest_data))
     }
+
+    /// perf's build-id cache.
+    fn cache(&self, ids: &IdOptions) -> Result<PathBuf> {
+        if let Some(cache) = ids.caches().first() {
+            return Ok(cache.clone());
+        }
+        match std::env::home_dir() {
+            Some(home) if !home.as_os_str().is_empty() => Ok(home.join(".debug")),
+            _ => bail!(Usage("--jit-cache: HOME is not set; name the cache with --buildid-dir".to_owned())),
+        }
+    }
+
     /// The folder for images.
     fn images(&self) -> PathBuf {
         if let Some(folder) = &self.jit_output {

@@ -11,7 +11,7 @@ use std::os::unix::fs::{
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
-use perfx_pipeline::{Job, Level, Made, Outcome, Output, OutputForm, counted};
+use perfx_pipeline::{Cached, Job, Level, Made, Outcome, Output, OutputForm, counted};
 use rustix::fs::{
     AtFlags, CWD, FlockOperation, Mode, OFlags, RenameFlags, fcntl_lock, linkat, openat, renameat_with,
 };
@@ -402,7 +402,8 @@ pub(crate) fn put_made(made: &[Made], existing: Existing) -> Result<()> {
             new.push(file);
         }
     }
-    let Some(folder) = new.first().map(|file| folder(&file.path).to_owned()) else { return Ok(()) };
+    let cached = || made.iter().try_for_each(put_cached);
+    let Some(folder) = new.first().map(|file| folder(&file.path).to_owned()) else { return cached() };
     with_folder(&folder, || {
         let paths = new.iter().map(|file| file.path.clone()).collect();
         let outputs = Outputs::new(&folder, paths, existing, Vec::new())?;
@@ -412,8 +413,36 @@ pub(crate) fn put_made(made: &[Made], existing: Existing) -> Result<()> {
             copy_made(file, unnamed.get().file()).with_context(name)?;
             outputs.put(number, unnamed)?;
         }
-        outputs.commit()
+        outputs.commit()?;
+        cached()
     })
+}
+
+/// Puts a file that was made into the build-id cache that it names, as perf buildid-cache does; an entry that is
+/// there stays.
+fn put_cached(made: &Made) -> Result<()> {
+    let Some(Cached { cache, build_id }) = &made.cached else { return Ok(()) };
+    let (first, rest) = build_id.split_at(2);
+    let link = cache.join(".build-id").join(first).join(rest);
+    let name = || link.display().to_string();
+    if link.symlink_metadata().is_ok() {
+        return Ok(());
+    }
+    let below = made.path.strip_prefix("/").unwrap_or(&made.path).join(build_id);
+    let entry = cache.join(&below);
+    for folder in [&*entry, folder(&link)] {
+        fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    }
+    let unnamed = NewFile::unfinished(&entry).map_err(plain).with_context(name)?;
+    copy_made(made, unnamed.get().file()).with_context(name)?;
+    let unless_there = |put: io::Result<()>| match put {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        put => put,
+    };
+    let put = unless_there(unnamed.finish(|new| new.take_name(&entry.join("elf"))));
+    // Only the link makes it an entry, and it is made in one step.
+    let linked = put.and_then(|()| unless_there(symlink(Path::new("../..").join(below), &link)));
+    linked.map_err(plain).with_context(name)
 }
 
 /// The number of bytes of a made file that are read at a time.

@@ -35,6 +35,6 @@ pub use pass::{Fork, Pass, Prescan, Prescanned, Rewrite, Survey};
 pub use report::{LISTED, Level, Report};
 pub use scan::{scan, scan_both, scan_past, scan_two};
 pub use schedule::Schedule;
-pub use session::{Begin, Made, Place, Session};
+pub use session::{Begin, Cached, Made, Place, Session};
 pub use stage::Stage;
 pub use text::{count, counted, did_you_mean, is_slip, likeness, ranges, seconds, wide_count};

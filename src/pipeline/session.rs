@@ -63,6 +63,17 @@ pub struct Made {
     pub from: Arc<File>,
     /// The range of its bytes in that file.
     pub range: Range<u64>,
+    /// Where else it goes.
+    pub cached: Option<Cached>,
+}
+
+/// An entry of perf's build-id cache, in which perf finds a file when the file itself is gone.
+#[derive(Clone, Debug)]
+pub struct Cached {
+    /// The folder of the cache, such as ~/.debug.
+    pub cache: PathBuf,
+    /// The file's build-id in hex.
+    pub build_id: String,
 }
 
 /// Creates temporary files.

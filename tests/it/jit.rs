@@ -185,6 +185,36 @@ fn a_recording_of_another_clock_is_refused_only_where_time_decides() {
     assert!(!out.exists());
 }
 
+/// perf finds the images in its cache when their folder is gone. An entry that is there stays as it is.
+#[test]
+fn images_in_the_build_id_cache_are_found_when_their_folder_is_gone() {
+    let folder = temp();
+    let (out, images, cache) =
+        (folder.path().join("out"), folder.path().join("images"), folder.path().join("cache"));
+    fs::create_dir(&cache).unwrap();
+    let text = |path: &Path| path.to_str().unwrap().to_owned();
+    let options = ["--jit-output", &text(&images), "--jit-cache", "--buildid-dir", &text(&cache)];
+    let link = |folder: PathBuf| {
+        let first = fs::read_dir(folder.join(".build-id")).unwrap().next().unwrap().unwrap().path();
+        fs::read_dir(first).unwrap().next().unwrap().unwrap().path()
+    };
+    inject(&recording("plain"), &out, &options).done().unwrap();
+    let (entry, image) = (link(cache.clone()).join("elf"), images.join("jit-15625-0.so"));
+    same_bytes("the entry", &fs::read(&image).unwrap(), &fs::read(&entry).unwrap()).unwrap();
+    // Like perf's: a link to a folder with the file's path and build-id.
+    let target = fs::read_link(link(cache.clone())).unwrap();
+    assert!(target.starts_with(Path::new("../..").join(image.strip_prefix("/").unwrap())), "{target:?}");
+    fs::remove_dir_all(&images).unwrap();
+    for perf in perfs(&["perf", "perf-trixie", "perf-new"]) {
+        let args = args!["--buildid-dir", cache, "report", "-f", "-F", "sym", "--stdio", "-i", out];
+        let shown = perf.run(Stdin::Null, args).text();
+        assert!(shown.contains("first_0"), "{}: {shown}", perf.name);
+    }
+    fs::write(&entry, "kept").unwrap();
+    inject(&recording("plain"), &out, &[&options[..], &["-f"]].concat()).done().unwrap();
+    assert_eq!((fs::read(&entry).unwrap(), image.exists()), (b"kept".to_vec(), true));
+}
+
 #[test]
 fn a_dump_that_is_missing_is_a_warning_and_its_mapping_stays() {
     let folder = temp();
