@@ -33,6 +33,7 @@ use perfx_pipeline::{
 use crate::reindex::ids::kernel_kinds;
 use crate::support::text::by_kind;
 use chunks::Chunks;
+pub(crate) use input::Batches;
 use input::{Input, InputFacts, Translator, check_times};
 use missing_ids::lacking;
 use perfx_format::read::sort::PreparedBatch;
@@ -57,6 +58,12 @@ impl Combine {
     pub(crate) fn with_step(name: &'static str, step: impl Step) -> Combine {
         Combine { step: Some(Box::new(step)), ..Combine::new(name, CombineOptions::default()) }
     }
+
+    /// The first of its stages, for a pass that surveys before it.
+    pub(crate) fn stage(self) -> Stage {
+        let Combine { options, step, .. } = self;
+        Stage::survey(FactSurvey { options, facts: Box::default(), step })
+    }
 }
 
 /// A step that all records go through in time order before they are written.
@@ -64,6 +71,12 @@ pub(crate) trait Step: Send + std::fmt::Debug + 'static {
     /// Called when everything except the records is known. Returns false if there is nothing to do, and the
     /// recording stays as it is.
     fn begin(&mut self, session: &mut Begin<'_>) -> Result<bool>;
+
+    /// Records that the step makes, in the order of the times by which they are sorted among all others. They
+    /// go through the step, too. Called after `begin`.
+    fn made(&mut self) -> Option<Batches> {
+        None
+    }
 
     /// Keeps, replaces or drops a record. Returns true if it wrote a sample with this record's time.
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<bool>;
@@ -249,7 +262,15 @@ impl CombineOptions {
         let mut translators = translators.into_iter();
         let mut own = || translators.next().unwrap_or_default();
         let spool = session.temp_files();
+        let made = step.as_mut().and_then(|step| step.made());
+        if made.is_some() {
+            // The step's records may be earlier than all others, but not than those without a time before them.
+            facts.earliest = Some(1);
+        }
         let mut inputs = vec![Input::first(&facts, &first_events, own(), endian, spool.clone())];
+        if let Some(made) = made {
+            inputs.push(Input::made(session.name.clone(), made, endian, spool.clone(), session.threads)?);
+        }
         for (recording, _, facts) in &mut others {
             inputs.push(Input::other(recording, facts, own(), spool.clone(), session.threads)?);
         }
@@ -267,7 +288,9 @@ impl CombineOptions {
                 session.report.say(Level::Info, what);
             }
         }
-        Ok(Stage::rewrite_prescanned(Combining { step, sets_times, ..Combining::new(inputs, index) }))
+        let deduplicator = (!alone).then(Deduplicator::default);
+        let combining = Combining { step, sets_times, deduplicator, ..Combining::new(inputs, index) };
+        Ok(Stage::rewrite_prescanned(combining))
     }
 }
 
@@ -531,15 +554,13 @@ struct Combining {
 
 impl Combining {
     fn new(inputs: Vec<Input>, index: Vec<Vec<u8>>) -> Combining {
-        let deduplicator = (inputs.len() > 1).then(Deduplicator::default);
-        let chunks = Chunks::default();
         Combining {
             inputs,
             prepared: None,
             prescanned: false,
             index,
-            deduplicator,
-            chunks,
+            deduplicator: None,
+            chunks: Chunks::default(),
             step: None,
             sets_times: false,
             times: None,
@@ -680,8 +701,7 @@ impl Pass for Combine {
     }
 
     fn start(self: Box<Self>, _input: &Recording) -> Stage {
-        let Combine { options, step, .. } = *self;
-        Stage::survey(FactSurvey { options, facts: Box::default(), step })
+        self.stage()
     }
 }
 

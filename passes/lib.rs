@@ -6,6 +6,7 @@ mod compress;
 mod convert_callchain;
 mod decompress;
 mod filter;
+mod itrace;
 mod jit;
 mod join;
 mod merge;
@@ -32,6 +33,7 @@ pub use filter::{
     Filter, FilterArgs, FilterOptions, Part, PartName, SampleChooser, SelectArgs, SelectedSamples, Split,
     SplitBy,
 };
+pub use itrace::{Itrace, ItraceArgs};
 pub use jit::{Jit, JitArgs, JitLayout, JitOptions};
 pub use join::{JoinArgs, join};
 pub use merge::{GuestSpec, Merge, MergeArgs, MergeOptions};
@@ -65,6 +67,7 @@ pub const REGISTRY: &[PassSpec] = &[
     PassSpec::of::<ConvertCallchainArgs>(),
     PassSpec::of::<DecompressOptions>(),
     PassSpec::of::<FilterArgs>(),
+    PassSpec::of::<ItraceArgs>(),
     PassSpec::of::<JitArgs>(),
     PassSpec::of::<JoinArgs>(),
     PassSpec::of::<MergeArgs>(),

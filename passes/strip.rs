@@ -60,8 +60,8 @@ SAMPLE, THROTTLE, UNTHROTTLE and READ records of these events. An event without 
 removed from the header, because quipper and AutoFDO require all events to be alike. All other
 records stay.
 
-perfx strip does not decode AUX data. perf inject --itrace does; on its output, perfx strip
---recorded has the effect of perf inject --strip.
+perfx strip does not decode AUX data. perfx inject --itrace does (Arm SPE), or perf inject --itrace;
+on their output, perfx strip --recorded has the effect of perf inject --strip.
 
 Examples:
   perfx strip --aux --switches perf.data -o plain.data

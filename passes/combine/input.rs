@@ -302,9 +302,12 @@ pub(super) fn prepare(batch: &Batch, translator: &Translator, is_first: bool) ->
     Ok(prepared.done())
 }
 
+/// Batches of prepared records.
+pub(crate) type Batches = Box<dyn Iterator<Item = Result<PreparedBatch>> + Send>;
+
 struct Feed {
     name: Arc<str>,
-    batches: Box<dyn Iterator<Item = Result<PreparedBatch>> + Send>,
+    batches: Batches,
 }
 
 /// The records of one input in their output form, in time order.
@@ -362,6 +365,20 @@ impl Input {
         Ok(Input {
             feed: Some(Feed { name: recording.name.clone(), batches: ahead(batches, threads)? }),
             ..first
+        })
+    }
+
+    /// An input of records that a pass makes, in order; a thread of its own makes them ahead.
+    pub(super) fn made(
+        name: Arc<str>,
+        batches: Batches,
+        endian: Endian,
+        temp_files: TempFiles,
+        threads: usize,
+    ) -> Result<Input> {
+        Ok(Input {
+            feed: Some(Feed { name, batches: ahead(batches, threads)? }),
+            ..Input::first(&InputFacts::default(), &[], Translator::default(), endian, temp_files)
         })
     }
 

@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use perfx_format::event_name::names_of;
 use perfx_format::features::{
-    BuildIds, ClockData, EventDesc, GroupDesc, ListedBy, NrCpus, SampleTime, read_group_desc, read_str,
-    trimmed_id, write_event_desc, write_group_desc,
+    BuildIds, ClockData, GroupDesc, ListedBy, NrCpus, SampleTime, read_group_desc, read_str, trimmed_id,
+    write_group_desc,
 };
 use perfx_format::header::Features;
 use perfx_format::record::build_id::BuildIdEntry;
@@ -18,6 +18,7 @@ use perfx_pipeline::{Level, Report, Result, Session, bail, counted, ensure};
 
 use super::input::{InputFacts, Translator, shifted};
 use super::lists::{united_list, united_tracing};
+use crate::support::event_desc::event_desc;
 use crate::support::event_ids::FreeIds;
 
 /// A recording that takes part in the union.
@@ -355,14 +356,7 @@ impl Union {
     /// The features of the union, except those that only describe events.
     pub(super) fn describe(&self, session: &mut Session) {
         let endian = session.endian;
-        let size = self.events.iter().map(|event| event.raw().len()).max().unwrap_or(0);
-        let written: Vec<_> =
-            self.events.iter().map(|event| event.written(size, endian).into_owned()).collect();
-        let described = self.events.iter().zip(&written).zip(&self.names);
-        let described: Vec<_> =
-            described.map(|((event, attr), name)| EventDesc { attr, name, ids: event.ids.clone() }).collect();
-        let size = u32::try_from(size).ok();
-        if let Some(section) = size.and_then(|size| write_event_desc(size, &described, endian)) {
+        if let Some(section) = event_desc(&self.events, &self.names, 0, endian) {
             session.set_feature(Feature::EVENT_DESC, section);
         }
         let groups: Vec<_> = self

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use perfx_format::features::{EventDesc, read_event_desc, write_event_desc};
+use perfx_format::features::read_event_desc;
 use perfx_format::read::Recording;
 use perfx_format::record::id_index::{ANY, IdEntry, write_id_index};
 use perfx_format::{
@@ -13,6 +13,7 @@ use perfx_pipeline::Session;
 
 use super::placed::Placed;
 use super::translate::NewId;
+use crate::support::event_desc::event_desc as describe;
 use crate::support::event_ids::FreeIds;
 
 /// How a guest's ids and events appear in the output.
@@ -106,10 +107,7 @@ pub(crate) fn event_desc(
     let endian = session.endian;
     let section = session.feature(Feature::EVENT_DESC)?;
     let host = read_event_desc(section, endian)?;
-    let largest = events.iter().map(|event| event.raw().len()).max()?;
-    let described: usize = host.iter().map(|event| event.attr.len()).max().unwrap_or(0);
-    let size = largest.max(described);
-    let written: Vec<_> = events.iter().map(|event| event.written(size, endian).into_owned()).collect();
+    let described = host.iter().map(|event| event.attr.len()).max().unwrap_or(0);
     let mut names: Vec<Vec<u8>> = host.iter().map(|event| event.name.to_vec()).collect();
     let host_events = events.len() - guests.iter().map(|(_, events)| events.len()).sum::<usize>();
     // The host must have one for each event, or the guests' would be assigned to the wrong attrs.
@@ -126,11 +124,5 @@ pub(crate) fn event_desc(
             names.push(name.unwrap_or_else(number));
         }
     }
-    let described: Vec<_> = events
-        .iter()
-        .zip(&written)
-        .zip(&names)
-        .map(|((event, attr), name)| EventDesc { attr, name, ids: event.ids.clone() })
-        .collect();
-    write_event_desc(u32::try_from(size).ok()?, &described, endian)
+    describe(events, &names, described, endian)
 }

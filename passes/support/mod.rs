@@ -1,5 +1,6 @@
 //! Code shared by several passes.
 
+pub(crate) mod event_desc;
 pub(crate) mod event_ids;
 pub(crate) mod ids;
 pub(crate) mod options;

@@ -1,19 +1,16 @@
 //! `perfx inject` adds what perf inject adds, in any recording, with the same options.
 
-mod itrace;
-
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
 use clap::Args;
 use perfx_passes::{
-    BuildIds, BuildIdsOptions, ConvertCallchain, IdArgs, IdOptions, Jit, JitLayout, JitOptions, MergeOptions,
-    Mmap2BuildIds, Mmap2BuildIdsOptions, Strip, sched_stat,
+    BuildIds, BuildIdsOptions, ConvertCallchain, IdArgs, IdOptions, Itrace, Jit, JitLayout, JitOptions,
+    MergeOptions, Mmap2BuildIds, Mmap2BuildIdsOptions, Strip, sched_stat,
 };
 use perfx_pipeline::{Level, Pass, Report};
 
-use self::itrace::ByPerf;
 use super::merge::{guest_pass, has_kcore};
 use crate::args::{Usage, usage};
 use crate::io::source::Source;
@@ -47,6 +44,10 @@ const NOT_YET: &str = "perfx inject does not do that";
 ///
 /// -s is for recordings of sched:sched_stat_*, sched:sched_switch and sched:sched_process_exit with -g.
 /// perfx off-cpu needs sched:sched_switch alone.
+///
+/// --itrace decodes Arm SPE as perf 7.3 does: f first-level cache, m last-level cache, t TLB, b
+/// branches, a remote accesses, M memory, i instructions (i100i: one record in 100), l branch stacks.
+/// For Intel PT and others, the error shows the perf command that decodes them.
 ///
 /// Without an option that says what to inject, the recording is copied unchanged, as perf inject
 /// does. A link to perfx called perf-inject accepts the options of perf inject, and keeps an existing
@@ -100,10 +101,10 @@ pub(crate) struct Inject {
     /// Merge sched_stat_* samples with the sched_switch samples before them: where tasks slept, and how long
     #[arg(short = 's', long)]
     sched_stat: bool,
-    /// Decode AUX data: only perf can do that, and the error shows the perf command for it
-    #[arg(long, value_name = "OPTS", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    /// Decode the AUX data of Arm SPE into samples; letters as for perf script --itrace [default: all events]
+    #[arg(long, value_name = "LETTERS", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     itrace: Option<String>,
-    /// From the output of perf inject --itrace, leave out the recorded events, as perfx strip --recorded does
+    /// With --itrace, or of its output, leave out the recorded events, as perfx strip --recorded does
     #[arg(long)]
     strip: bool,
     #[command(flatten)]
@@ -196,8 +197,9 @@ impl Inject {
         }
         let mut passes: Vec<Box<dyn Pass>> = Vec::new();
         if let Some(options) = &self.itrace {
-            passes.push(Box::new(ByPerf::new(options, self.strip)));
-        } else if self.strip {
+            passes.push(Box::new(Itrace::new(options, self.strip).map_err(usage)?));
+        }
+        if self.strip {
             passes.push(Box::new(Strip::recorded()));
         }
         // This runs before build-ids are added, because samples that it drops hit nothing.

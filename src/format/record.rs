@@ -15,6 +15,7 @@ pub mod ids;
 pub mod ksymbol;
 pub mod lost;
 pub(crate) mod mmap;
+pub mod spe_info;
 pub(crate) mod task;
 #[cfg(test)]
 mod tests;

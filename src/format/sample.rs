@@ -2,6 +2,8 @@
 //! allocated, and no length is trusted.
 
 mod bits;
+mod made;
+pub mod memory;
 pub mod registers;
 #[cfg(test)]
 mod tests;
@@ -10,6 +12,7 @@ use std::fmt;
 use std::ops::Range;
 
 pub use bits::{BranchFlags, DataSrc};
+pub use made::{BRANCH_HW_INDEX, NewSample};
 
 use crate::record::builder::build;
 use crate::sample_type as st;

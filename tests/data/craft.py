@@ -13,7 +13,7 @@ sys.dont_write_bytecode = True
 here = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, here)
 
-from crafting import common, contents, layout, scheduler, streams, validate  # noqa: E402
+from crafting import common, contents, layout, scheduler, spe, streams, validate  # noqa: E402
 
 
 def write(path, content):
@@ -96,6 +96,7 @@ def main():
     scheduler.scheduler()
     streams.compression()
     streams.auxtrace()
+    spe.arm_spe()
     layout.directories()
     validate.validation()
     folder = os.path.join(here, "crafted")

@@ -21,6 +21,7 @@ use perfx_format::header::{self, Features};
 use perfx_format::jitdump::Dump;
 use perfx_format::read::{Batch, Chain, Expand, Form, Recording};
 use perfx_format::sample::{Sample, callchain, frames};
+use perfx_format::spe::{Packets, Records};
 use perfx_format::write::{Changes, replace_sections};
 use perfx_format::{
     Bytes, Endian, Event, Feature, Kinds, Layouts, Origins, Record, RecordType, Result, Walker,
@@ -96,6 +97,7 @@ pub(crate) const PARTS: &[Body] = &[
     ("known_ids", known_ids),
     ("elf", elf),
     ("jitdump", jitdump),
+    ("spe", spe),
 ];
 
 fn open(bytes: &[u8]) -> Result<Recording> {
@@ -779,6 +781,24 @@ pub(crate) fn jitdump(bytes: &[u8]) {
     }
 }
 
+/// AUX data of Arm SPE: each packet has a length, and data that is cut between two packets has the same records.
+pub(crate) fn spe(bytes: &[u8]) {
+    let (mut packets, mut records) = (Packets::new(bytes, 0), Records::default());
+    let (mut ends, mut whole) = (vec![0], Vec::new());
+    while let Some(packet) = packets.next() {
+        assert!(packets.position() > ends[ends.len() - 1] && packets.position() <= bytes.len());
+        ends.push(packets.position());
+        whole.extend(records.push(packet));
+    }
+    assert_eq!(packets.position(), bytes.len());
+    let (mut again, mut pieces) = (Records::default(), Vec::new());
+    for piece in ends.windows(2) {
+        let packets = Packets::new(&bytes[piece[0]..piece[1]], piece[0] as u64);
+        pieces.extend(packets.take(1).filter_map(|packet| again.push(packet)));
+    }
+    assert_eq!((pieces, again.bad_bytes, again.broken), (whole, records.bad_bytes, records.broken));
+}
+
 /// Inputs for [`PARTS`] from a recording.
 pub(crate) fn parts_of(bytes: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     let mut parts = Vec::new();
@@ -799,6 +819,13 @@ pub(crate) fn parts_of(bytes: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
         .collect();
     let how = big | (summary.events.len().clamp(1, 3) as u8 - 1) << 1;
     parts.push(("records", [&[how][..], &attrs, &summary.data].concat()));
+    if let Ok(mut recording) = open(bytes) {
+        let _ = walk(&mut recording, false, |record, _| {
+            if record.kind() == RecordType::AUXTRACE && parts.len() < 40 {
+                parts.push(("spe", record.payload().to_vec()));
+            }
+        });
+    }
     let stream = &summary.data[..summary.data.len().min(8000)];
     parts.push(("expand", [&[1 | big << 1 | 4, 1, 2][..], stream].concat()));
     parts.push(("expand", [&[big << 1, 3, 4][..], &zstd::encode_all(stream, 3).unwrap()].concat()));

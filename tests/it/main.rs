@@ -19,6 +19,7 @@ mod identity;
 mod in_place;
 mod info;
 mod injected;
+mod itrace;
 mod jit;
 mod join;
 mod library;

@@ -174,7 +174,7 @@ fn what_is_not_decoded_is_told_what_to_use() {
             1,
             &["Intel BTS", "perf inject --itrace=i100usle --strip -i "][..],
         ),
-        ("aux-spe", "inject --itrace", 1, &["Arm SPE", "perf inject --itrace -i ", "perfx strip --aux"]),
+        ("aux-spe", "inject --itrace", 1, &["AUXTRACE_INFO says that PMU 10 made the AUX data"]),
         (
             "aux-pipe-le",
             "inject --strip",

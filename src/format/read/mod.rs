@@ -21,7 +21,7 @@ pub use batches::{BatchExtent, Batches, Progress, SpeculativeBatch, Window};
 pub use directory::KCORE_DIR;
 pub use expand::{Chain, DecodeUnit, DecodeUnits, Expand, Pieces, expand_alone};
 pub use fragment::{Fragment, Lost, Stray};
-pub use recording::{Form, Recording};
+pub use recording::{Form, Recording, StoredBytes};
 pub use records::{ReadRecord, Records};
 pub use stream::TempFiles;
 pub use time_order::TimeOrder;

@@ -16,7 +16,7 @@ use crate::features::Compressed;
 use crate::header::{Fault, Features, FileHeader, Magic, PIPE_HEADER_SIZE, Severity, TEXT_MAX};
 use crate::record::compressed::begins_frame;
 use crate::section::Section;
-use crate::{Bytes, Endian, Error, Event, Feature, Kinds, Layouts, Result};
+use crate::{Bytes, Endian, Error, Event, Feature, Kinds, Layouts, Origin, Result};
 
 /// The form a recording was stored in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,6 +65,21 @@ pub struct Recording {
     pub(super) progress: Arc<Progress>,
     /// The batch extents found by the first reading, so that later ones need no walk.
     pub(super) extents: Arc<OnceLock<Vec<BatchExtent>>>,
+}
+
+/// The mapped bytes of a recording.
+#[derive(Clone, Debug, Default)]
+pub struct StoredBytes(Vec<(u32, u64, Bytes)>);
+
+impl StoredBytes {
+    /// The `len` bytes behind `skip` bytes at this place; `None` if they are not stored there as they are.
+    pub fn get(&self, origin: Origin, skip: usize, len: usize) -> Option<Bytes> {
+        let Origin::Input { stream, offset } = origin else { return None };
+        let (_, first, bytes) = self.0.iter().find(|(index, ..)| *index == stream)?;
+        let start = usize::try_from(offset.checked_sub(*first)?).ok()?.checked_add(skip)?;
+        let end = start.checked_add(len).filter(|&end| end <= bytes.len())?;
+        Some(bytes.slice(start..end))
+    }
 }
 
 impl std::fmt::Debug for Recording {
@@ -222,6 +237,16 @@ impl Recording {
         let spooled = Recording::from_mapped(file, name.clone())?;
         faults.extend(spooled.faults.iter().cloned());
         Ok(Recording { faults, progress, ..spooled })
+    }
+
+    /// The mapped bytes of the recording, for reading them again later; nothing of what was not
+    /// [spooled](Recording::spooled).
+    pub fn stored_bytes(&self) -> StoredBytes {
+        let mapped = self.streams.iter().filter_map(|stream| match &stream.source {
+            Source::Mapped { bytes, offset, .. } => Some((stream.index, *offset, bytes.clone())),
+            Source::Reader { .. } => None,
+        });
+        StoredBytes(mapped.collect())
     }
 
     /// The file that contains the records; of a directory, the first one.

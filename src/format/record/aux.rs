@@ -100,6 +100,11 @@ impl AuxtraceInfo {
         Some(AuxtraceInfo { kind })
     }
 
+    /// True if the data is of Arm SPE.
+    pub fn is_spe(&self) -> bool {
+        self.kind == ARM_SPE
+    }
+
     /// The name of the tracer.
     pub fn tracer(&self) -> Option<&'static str> {
         Some(match self.kind {
@@ -114,6 +119,9 @@ impl AuxtraceInfo {
         })
     }
 }
+
+/// The type of Arm SPE.
+const ARM_SPE: u32 = 4;
 
 /// The packet at which a decoder of Intel PT can begin: bytes 02 82, eight times (Intel SDM volume 3, "PSB
 /// Packet").

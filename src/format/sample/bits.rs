@@ -44,7 +44,7 @@ fn parts(word: u64, fields: &'static [Field]) -> impl Iterator<Item = (&'static 
 }
 
 /// Source: include/uapi/linux/perf_event.h, struct perf_branch_entry, in the numbering of a little-endian
-/// machine.
+/// machine; `not_taken` is perf's own (tools/perf/util/branch.h).
 const BRANCH: &[Field] = &[
     ("mispred", 0, 1, Names::Number),
     ("predicted", 1, 1, Names::Number),
@@ -60,6 +60,7 @@ const BRANCH: &[Field] = &[
         Names::One(&["", "FAULT_DATA", "FAULT_INST", "ARCH_1", "ARCH_2", "ARCH_3", "ARCH_4", "ARCH_5"]),
     ),
     ("priv", 30, 3, Names::One(&["", "USER", "KERNEL", "HV"])),
+    ("not_taken", 33, 1, Names::Number),
 ];
 
 const BRANCH_TYPES: &[&str] = &[
@@ -82,7 +83,7 @@ const BRANCH_TYPES: &[&str] = &[
 ];
 
 /// The flags of a branch, numbered as on a little-endian machine: 0 mispred, 1 predicted, 2 in_tx, 3 abort,
-/// 4-19 cycles, 20-23 type, 24-25 spec, 26-29 new_type, 30-32 priv.
+/// 4-19 cycles, 20-23 type, 24-25 spec, 26-29 new_type, 30-32 priv, 33 not_taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BranchFlags(pub u64);
 
@@ -101,6 +102,33 @@ impl BranchFlags {
         }
         // The reserved bits are a field too.
         BranchFlags(word | (raw & ((1 << (64 - end)) - 1)) << end)
+    }
+
+    /// Bit 0: the target was mispredicted.
+    pub const MISPRED: u64 = 1;
+    /// Bit 1: the target was predicted correctly.
+    pub const PREDICTED: u64 = 1 << 1;
+    /// Bit 2: the branch was in a transaction.
+    pub const IN_TX: u64 = 1 << 2;
+    /// Bit 33: the branch was not taken.
+    pub const NOT_TAKEN: u64 = 1 << 33;
+
+    /// A branch of this kind (PERF_BR_*), with these of the bits above.
+    pub fn made(kind: u8, cycles: u16, bits: u64) -> BranchFlags {
+        BranchFlags(bits | u64::from(cycles) << 4 | u64::from(kind & 15) << 20)
+    }
+
+    /// The u64 that [`BranchFlags::new`] decodes.
+    pub fn to_word(self, endian: Endian) -> u64 {
+        if endian == Endian::Little {
+            return self.0;
+        }
+        let (mut word, mut end) = (0, 0);
+        for field in BRANCH {
+            end = field.1 + field.2;
+            word |= get(self.0, field) << (64 - end);
+        }
+        word | self.0 >> end
     }
 
     /// The target was mispredicted.
@@ -229,11 +257,12 @@ mod tests {
     fn branch_flags_of_both_byte_orders_are_the_same_fields() {
         let little = 1 << 1 | 1 << 2 | 0x1234 << 4 | 15 << 20 | 2 << 24 | 6 << 26 | 2 << 30 | 5 << 33;
         // As a big-endian compiler lays it out, from bit 63 down.
-        let big = 1 << 62 | 1 << 61 | 0x1234 << 44 | 15 << 40 | 2 << 38 | 6 << 34 | 2 << 31 | 5;
+        let big = 1 << 62 | 1 << 61 | 0x1234 << 44 | 15 << 40 | 2 << 38 | 6 << 34 | 2 << 31 | 1 << 30 | 2;
         let expected = "predicted=1 in_tx=1 cycles=4660 type=EXTEND_ABI spec=NON_SPEC_CORRECT_PATH new_type=ARCH_4 priv=KERNEL \
-                        reserved=0x5";
+                        not_taken=1 reserved=0x2";
         assert_eq!(words(BranchFlags::new(little, Endian::Little).parts()), expected);
         assert_eq!(BranchFlags::new(big, Endian::Big), BranchFlags::new(little, Endian::Little));
+        assert_eq!(BranchFlags::new(big, Endian::Big).to_word(Endian::Big), big);
         assert_eq!(BranchFlags::new(u64::MAX, Endian::Big).0, u64::MAX);
         let flags = BranchFlags::new(1 << 63, Endian::Big);
         assert!(flags.mispred() && !flags.predicted());

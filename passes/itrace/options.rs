@@ -1,0 +1,189 @@
+//! Parses the letters of `--itrace`, as perf does (tools/perf/Documentation/itrace.txt).
+
+use perfx_pipeline::{Result, bail, ensure};
+
+/// What to make of records.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct ItraceOptions {
+    /// `f`: accesses to the first-level data cache, and its misses.
+    pub(super) first_level: bool,
+    /// `m`: the same for the last-level cache.
+    pub(super) last_level: bool,
+    /// `t`: the same for the TLB.
+    pub(super) tlb: bool,
+    /// `b`, `c`, `r`: branches.
+    pub(super) branches: bool,
+    /// `a`: accesses to the memory of another socket.
+    pub(super) remote: bool,
+    /// `M`: loads and stores.
+    pub(super) memory: bool,
+    /// `i`: all operations.
+    pub(super) instructions: bool,
+    /// The number after `i`: one in so many records is used.
+    pub(super) every: Option<u64>,
+    /// The number after `i` with a unit that Arm SPE does not have.
+    time: Option<(u64, &'static str)>,
+    /// `l`: the most entries of a branch stack; 0 without it.
+    pub(super) stack: u64,
+}
+
+/// The most entries of a branch stack or call chain that perf accepts.
+const STACK_MAX: u64 = 1024;
+/// The entries of a branch stack if none are given.
+const STACK: u64 = 64;
+
+/// The rest of the text.
+struct Letters<'a>(&'a str);
+
+impl Letters<'_> {
+    fn next(&mut self) -> Option<char> {
+        let mut chars = self.0.chars();
+        let letter = chars.next();
+        self.0 = chars.as_str();
+        letter
+    }
+
+    fn skip_separators(&mut self) {
+        self.0 = self.0.trim_start_matches([' ', ',']);
+    }
+
+    /// A number, if there is one.
+    fn number(&mut self) -> Option<u64> {
+        self.skip_separators();
+        let end = self.0.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(self.0.len());
+        let (digits, rest) = self.0.split_at(end);
+        self.0 = rest;
+        if digits.is_empty() { None } else { Some(digits.parse().unwrap_or(u64::MAX)) }
+    }
+
+    /// The number of entries after `g`, `G`, `l` or `L`.
+    fn entries(&mut self, letter: char) -> Result<u64> {
+        let entries = self.number().unwrap_or(STACK);
+        ensure!(
+            (1..=STACK_MAX).contains(&entries),
+            "--itrace: {entries} entries after `{letter}`; 1 to {STACK_MAX} are possible"
+        );
+        Ok(entries)
+    }
+}
+
+impl ItraceOptions {
+    /// All samples of all records.
+    fn all() -> ItraceOptions {
+        ItraceOptions {
+            first_level: true,
+            last_level: true,
+            tlb: true,
+            branches: true,
+            remote: true,
+            memory: true,
+            instructions: true,
+            ..ItraceOptions::default()
+        }
+    }
+
+    /// Parses the letters; without any, everything is selected. Letters that are only for other tracers have
+    /// no effect.
+    pub(super) fn parse(text: &str) -> Result<ItraceOptions> {
+        let mut letters = Letters(text);
+        letters.skip_separators();
+        if letters.0.is_empty() {
+            return Ok(ItraceOptions::all());
+        }
+        let mut options = ItraceOptions::default();
+        while let Some(letter) = letters.next() {
+            match letter {
+                'i' | 'y' => {
+                    options.instructions |= letter == 'i';
+                    options.period(&mut letters)?;
+                }
+                'b' | 'c' | 'r' => options.branches = true,
+                'f' => options.first_level = true,
+                'm' => options.last_level = true,
+                't' => options.tlb = true,
+                'a' => options.remote = true,
+                'M' => options.memory = true,
+                'l' => options.stack = letters.entries(letter)?,
+                'L' | 'g' | 'G' => drop(letters.entries(letter)?),
+                's' => {
+                    let skipped = letters.number();
+                    ensure!(skipped.is_some(), "--itrace: `s` needs a number: how many events to skip");
+                }
+                'e' | 'd' => {
+                    // Flags: + or - and a letter each.
+                    while letters.0.starts_with(['+', '-']) {
+                        letters.next();
+                        letters.next();
+                    }
+                }
+                'x' | 'w' | 'p' | 'o' | 'q' | 'A' | 'Z' | 'T' | 'I' | ' ' | ',' => {}
+                other => bail!("--itrace={text}: unknown letter `{other}`; Arm SPE has ibfmtaMl"),
+            }
+        }
+        Ok(options)
+    }
+
+    /// The number and unit after `i`.
+    fn period(&mut self, letters: &mut Letters<'_>) -> Result<()> {
+        let Some(number) = letters.number() else { return Ok(()) };
+        letters.skip_separators();
+        let rest = letters.0;
+        let unit = ["ms", "us", "ns", "i", "t"].into_iter().find(|&unit| rest.starts_with(unit));
+        ensure!(
+            unit.is_some() || rest.is_empty(),
+            "--itrace: `{rest}` is not a unit; a number after `i` has i, t, ms, us or ns"
+        );
+        // Without a unit, perf takes ns.
+        let unit = unit.unwrap_or_default();
+        letters.0 = &rest[unit.len()..];
+        if unit == "i" {
+            self.every = Some(number.max(1));
+        } else {
+            self.time = Some((number, unit));
+        }
+        Ok(())
+    }
+
+    /// Refuses what the data of Arm SPE can't have.
+    pub(super) fn check_for_spe(&self) -> Result<()> {
+        if let Some((number, unit)) = self.time {
+            bail!(
+                "--itrace=i{number}{unit}: the period of Arm SPE is a number of records; i100i takes one in 100"
+            );
+        }
+        let caches = self.first_level || self.last_level || self.tlb;
+        let any = caches || self.branches || self.remote || self.memory || self.instructions;
+        ensure!(any, "--itrace selects no event of Arm SPE; its events are i b f m t a M");
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn letters_select_events() {
+        let none = ItraceOptions::default();
+        let instructions = ItraceOptions { instructions: true, ..none };
+        let cases = [
+            ("", ItraceOptions::all()),
+            ("i1i", ItraceOptions { every: Some(1), ..instructions }),
+            ("i 1000 i l64", ItraceOptions { every: Some(1000), stack: 64, ..instructions }),
+            ("bl2,fe+o-l", ItraceOptions { branches: true, stack: 2, first_level: true, ..none }),
+            ("i0ic", ItraceOptions { every: Some(1), branches: true, ..instructions }),
+            ("mtaMs5xwpI", ItraceOptions { last_level: true, tlb: true, remote: true, memory: true, ..none }),
+            ("i", instructions),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(ItraceOptions::parse(text).unwrap(), expected, "{text}");
+        }
+        for wrong in ["z", "i5q", "l0", "g1025", "s"] {
+            assert!(ItraceOptions::parse(wrong).is_err(), "{wrong}");
+        }
+        for time in ["i100usle", "i5", "i1t", "i99999999999999999999ms"] {
+            assert!(ItraceOptions::parse(time).unwrap().check_for_spe().is_err(), "{time}");
+        }
+        assert!(ItraceOptions::all().check_for_spe().is_ok());
+    }
+}

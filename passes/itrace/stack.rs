@@ -1,0 +1,67 @@
+//! Makes the branch stack of an SPE record: the branch itself, and where the branch before it went.
+
+use perfx_format::sample::{Branch, BranchFlags};
+use perfx_format::spe::{Link, SpeRecord, events};
+
+/// Kinds of branches (include/uapi/linux/perf_event.h, `PERF_BR_*`).
+const CONDITIONAL: u8 = 1;
+const UNCONDITIONAL: u8 = 2;
+const CALL: u8 = 4;
+const RETURN: u8 = 6;
+const CONDITIONAL_CALL: u8 = 9;
+const CONDITIONAL_RETURN: u8 = 10;
+
+/// At most two branches.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stack {
+    branches: [Branch; 2],
+    len: usize,
+}
+
+impl Stack {
+    /// The stack with at most `most` branches.
+    pub(super) fn of(record: &SpeRecord, most: u64) -> Stack {
+        let none = Branch { from: 0, to: 0, flags: BranchFlags(0) };
+        let mut stack = Stack { branches: [none; 2], len: 0 };
+        if record.operation.is_branch && most > 0 {
+            stack.push(Branch { from: record.pc, to: record.target, flags: flags(record) });
+        }
+        if record.previous_target != 0 && most > stack.len as u64 {
+            stack.push(Branch { to: record.previous_target, ..none });
+        }
+        stack
+    }
+
+    fn push(&mut self, branch: Branch) {
+        self.branches[self.len] = branch;
+        self.len += 1;
+    }
+
+    pub(super) fn branches(&self) -> &[Branch] {
+        &self.branches[..self.len]
+    }
+}
+
+fn flags(record: &SpeRecord) -> BranchFlags {
+    let operation = &record.operation;
+    let happened = |event: u64| record.events & event != 0;
+    let is_return = operation.link == Some(Link::Return)
+        // perf takes a branch to a register for a return if it is no call.
+        || operation.is_indirect && operation.link != Some(Link::Call);
+    let kind = match (operation.link, operation.is_conditional) {
+        (Some(Link::Call), false) => CALL,
+        (Some(Link::Call), true) => CONDITIONAL_CALL,
+        (_, false) if is_return => RETURN,
+        (_, true) if is_return => CONDITIONAL_RETURN,
+        (_, true) => CONDITIONAL,
+        (Some(_), false) => UNCONDITIONAL,
+        (None, false) => 0,
+    };
+    let bit = |event, bit| if happened(event) { bit } else { 0 };
+    let predicted =
+        if happened(events::MISPREDICTED) { BranchFlags::MISPRED } else { BranchFlags::PREDICTED };
+    let bits = predicted
+        | bit(events::TRANSACTIONAL, BranchFlags::IN_TX)
+        | bit(events::NOT_TAKEN, BranchFlags::NOT_TAKEN);
+    BranchFlags::made(kind, record.latency, bits)
+}

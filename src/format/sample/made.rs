@@ -1,0 +1,119 @@
+//! Builds SAMPLE records from their parts.
+
+use super::Branch;
+use crate::record::builder::build;
+use crate::{Attr, Endian, RecordType, sample_fields, sample_type as st};
+
+/// The parts of a new sample. Those that its event does not record are left out.
+#[allow(missing_docs, reason = "the names are those of `Sample`")]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct NewSample<'a> {
+    /// The level at which the code ran ([`cpumode`](crate::record::cpumode)).
+    pub cpumode: u16,
+    pub ip: u64,
+    pub pid: u32,
+    pub tid: u32,
+    pub time: u64,
+    pub addr: u64,
+    /// The event's id; also its stream id and identifier.
+    pub id: u64,
+    pub cpu: u32,
+    pub period: u64,
+    /// The last branches, newest first.
+    pub branches: &'a [Branch],
+    pub weight: u64,
+    pub data_src: u64,
+    pub phys_addr: u64,
+}
+
+/// The parts of variable length, and those after them, that [`NewSample::build`] can write.
+const BEHIND: u64 = st::BRANCH_STACK | st::WEIGHT | st::DATA_SRC | st::PHYS_ADDR;
+
+/// Bit 17 of `attr.branch_sample_type`: a branch stack has the index of its newest branch.
+pub const BRANCH_HW_INDEX: u64 = 1 << 17;
+
+impl NewSample<'_> {
+    /// The record of an event with this attr. `None` if the event records other parts, or the record would be
+    /// larger than one can be.
+    pub fn build(&self, attr: &Attr, endian: Endian) -> Option<Vec<u8>> {
+        let fixed = sample_fields(attr.sample_type);
+        let known = fixed.fold(BEHIND, |known, bit| known | bit);
+        if attr.sample_type & !known != 0 {
+            return None;
+        }
+        let pair = |one: u32, other: u32| {
+            let [low, high] = [endian.bytes_u32(one), endian.bytes_u32(other)];
+            endian.u64(&[low, high].concat(), 0).unwrap_or(0)
+        };
+        let mut words: Vec<u64> = sample_fields(attr.sample_type)
+            .map(|bit| match bit {
+                st::IP => self.ip,
+                st::TID => pair(self.pid, self.tid),
+                st::TIME => self.time,
+                st::ADDR => self.addr,
+                st::CPU => pair(self.cpu, 0),
+                st::PERIOD => self.period,
+                _ => self.id,
+            })
+            .collect();
+        let has = |bit| attr.sample_type & bit != 0;
+        if has(st::BRANCH_STACK) {
+            words.push(self.branches.len() as u64);
+            // -1: the CPU does not report the index.
+            let unknown = if self.branches.is_empty() { 0 } else { u64::MAX };
+            words.extend((attr.branch_sample_type & BRANCH_HW_INDEX != 0).then_some(unknown));
+            let branch = |branch: &Branch| [branch.from, branch.to, branch.flags.to_word(endian)];
+            words.extend(self.branches.iter().flat_map(branch));
+        }
+        words.extend(has(st::WEIGHT).then_some(self.weight));
+        words.extend(has(st::DATA_SRC).then_some(self.data_src));
+        words.extend(has(st::PHYS_ADDR).then_some(self.phys_addr));
+        let body: Vec<u8> = words.into_iter().flat_map(|word| endian.bytes_u64(word)).collect();
+        build(RecordType::SAMPLE, self.cpumode, &[&body], endian)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{BranchFlags, DataSrc, Sample};
+    use super::*;
+    use crate::{Layout, Origin, Record};
+
+    #[test]
+    fn a_built_sample_is_read_again() {
+        for endian in [Endian::Little, Endian::Big] {
+            let flags = BranchFlags(1 << 1 | 1234 << 4 | 4 << 20);
+            let branches = [Branch { from: 1, to: 2, flags }];
+            let new = NewSample {
+                cpumode: 2,
+                ip: 0x40_0000,
+                pid: 7,
+                tid: 8,
+                time: 9,
+                addr: 10,
+                id: 11,
+                cpu: 3,
+                period: 12,
+                branches: &branches,
+                weight: 13,
+                data_src: 14,
+                phys_addr: 15,
+            };
+            let mut attr = Attr { branch_sample_type: BRANCH_HW_INDEX, ..Attr::default() };
+            attr.sample_type = ((1 << 20) - 1) & !(st::READ | st::CALLCHAIN | st::RAW | st::TRANSACTION);
+            attr.sample_type &= !(st::REGS_USER | st::STACK_USER | st::REGS_INTR);
+            let bytes = new.build(&attr, endian).unwrap();
+            let record = Record::new(&bytes, &[], Origin::Synthetic, endian).unwrap();
+            let sample = Sample::parse(&record, &Layout::new(&attr)).unwrap();
+            assert_eq!((record.cpumode(), sample.identifier, sample.ip), (2, Some(11), Some(0x40_0000)));
+            assert_eq!((sample.pid_tid, sample.time, sample.addr), (Some((7, 8)), Some(9), Some(10)));
+            assert_eq!((sample.id, sample.stream_id, sample.cpu), (Some(11), Some(11), Some(3)));
+            assert_eq!((sample.period, sample.phys_addr), (Some(12), Some(15)));
+            assert_eq!((sample.data_src, sample.rest.len()), (Some(DataSrc(14)), 0));
+            let stack = sample.branches.unwrap();
+            assert_eq!((stack.hw_idx, stack.iter().collect::<Vec<_>>()), (Some(u64::MAX), branches.to_vec()));
+            attr.sample_type |= st::RAW;
+            assert_eq!(new.build(&attr, endian), None);
+        }
+    }
+}
