@@ -22,6 +22,7 @@ use perfx_format::{Kinds, Layouts, Origin, Record};
 use perfx_pipeline::{Emit, Fork, Needs, Pass, Place, Result, Rewrite, Session, Stage, Survey};
 
 use crate::support::options::PassOptions;
+pub use dumps::PerfMaps;
 pub use options::{JitLayout, JitOptions};
 use plan::{Plan, Planner};
 use recorded::Recorded;

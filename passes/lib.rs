@@ -34,7 +34,7 @@ pub use filter::{
     SplitBy,
 };
 pub use itrace::{Itrace, ItraceArgs};
-pub use jit::{Jit, JitArgs, JitLayout, JitOptions};
+pub use jit::{Jit, JitArgs, JitLayout, JitOptions, PerfMaps};
 pub use join::{JoinArgs, join};
 pub use merge::{GuestSpec, Merge, MergeArgs, MergeOptions};
 pub use mmap2_build_ids::{Mmap2BuildIds, Mmap2BuildIdsArgs, Mmap2BuildIdsOptions};

@@ -10,6 +10,8 @@ use perfx_format::{Bytes, Inode};
 use rustix::fs::OFlags;
 use rustix::process::geteuid;
 
+use crate::support::ids::IdOptions;
+
 /// The largest dump that is read, bytes. A larger one is from a process that ran for days, or is meant to
 /// exhaust memory.
 const DUMP_MAX: u64 = 4 << 30;
@@ -37,7 +39,32 @@ pub(super) struct Places {
     pub(super) no_files: bool,
 }
 
+/// Finds perf maps, in which JIT compilers list their code, and opens them only if that is safe.
+#[derive(Clone, Debug)]
+pub struct PerfMaps(Places);
+
+impl PerfMaps {
+    /// Those below the roots and on this machine.
+    pub fn new(ids: &IdOptions) -> PerfMaps {
+        PerfMaps(Places { folders: Vec::new(), roots: ids.roots().to_vec(), no_files: ids.no_files() })
+    }
+
+    /// Opens the perf map of a process.
+    ///
+    /// # Errors
+    ///
+    /// Why there is none that can be used.
+    pub fn open(&self, pid: u32) -> Result<(Bytes, PathBuf), String> {
+        self.0.perf_map(pid)
+    }
+}
+
 impl Places {
+    /// Opens the perf map of a process.
+    pub(super) fn perf_map(&self, pid: u32) -> Result<(Bytes, PathBuf), String> {
+        self.open(format!("/tmp/perf-{pid}.map").as_bytes(), None)
+    }
+
     /// Opens the dump that was mapped at this path; if that fails, the error is the reason. `mapped` is the
     /// inode of the mapped file, if the recording contains it.
     pub(super) fn open(&self, path: &[u8], mapped: Option<Inode>) -> Result<(Bytes, PathBuf), String> {

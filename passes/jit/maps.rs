@@ -27,8 +27,7 @@ impl Planner<'_> {
             // An earlier process with this pid had another map, which is lost.
             let last = self.recorded.span(pid, u64::MAX);
             memory.retain(|memory| memory.map.moment >= last.start);
-            let path = format!("/tmp/perf-{pid}.map");
-            match self.options.places.open(path.as_bytes(), None) {
+            match self.options.places.perf_map(pid) {
                 Ok((text, place)) => {
                     self.perf_map(pid, &text, &memory, &place.display().to_string(), session)?;
                 }

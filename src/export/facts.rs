@@ -10,7 +10,7 @@ use perfx_format::record::cgroup::Cgroup;
 use perfx_format::record::event_update::name_update;
 use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::{Event, Feature, Kinds, RecordType, named_pid, sample_type};
-use perfx_model::address_space::{AddressSpaces, Changes, Machine, Mapping};
+use perfx_model::address_space::{AddressSpaces, Changes, Machine, Mapping, Space};
 use perfx_model::guests::Guests;
 use perfx_model::mapped_files::MappedFiles;
 use perfx_model::tasks::{TaskChanges, Tasks};
@@ -33,6 +33,8 @@ pub struct Facts {
     pub(crate) ids: RecordedIds,
     /// The position of the recorded kernel.
     pub(crate) reference: Option<Reference>,
+    /// For each DSO, whether it is memory of a process without a file.
+    memory: Vec<bool>,
 }
 
 /// An event.
@@ -155,8 +157,20 @@ impl Facts {
         for record in &told {
             BuildIdEntry::read(record, endian).iter().for_each(|entry| ids.learn(entry));
         }
-        Ok(Facts { events, spaces, files, guests, tasks, cgroups, ids, reference })
+        let memory = spaces.dsos().iter().map(|(dso, _)| !dso.kernel && is_memory(&dso.name)).collect();
+        Ok(Facts { events, spaces, files, guests, tasks, cgroups, ids, reference, memory })
     }
+
+    /// True if code of a JIT compiler may be there: in memory of a process of the host, without a file.
+    pub(crate) fn has_jit(&self, dso: u32, space: Space) -> bool {
+        space.machine == Machine::Host && self.memory.get(dso as usize).is_some_and(|&memory| memory)
+    }
+}
+
+/// perf's names of memory whose code a perf map may list (tools/perf/util/map.c).
+fn is_memory(name: &[u8]) -> bool {
+    let memory: [&[u8]; 6] = [b"//anon", b"/dev/zero", b"/anon_hugepage", b"[stack", b"/SYSV", b"[heap]"];
+    memory.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// The kernel's mapping has a symbol at the end of its name, and that symbol's address in place of an offset.

@@ -28,6 +28,8 @@ pub struct FoldedOptions {
     pub jit: bool,
     /// Show the address of a frame without a symbol: its offset in the file, or its address if there is none.
     pub addresses: bool,
+    /// Show calls that the compiler inlined.
+    pub inlined: bool,
     /// Leave out the callers of these functions.
     pub skip_after: Vec<String>,
 }
@@ -76,16 +78,23 @@ impl Folded {
     ) -> (Folded, Named) {
         let mut names: IndexSet<Box<str>, RandomState> = IndexSet::default();
         let mut of_frames: Vec<Names> = vec![Names::default(); stacks.tree.frames().len()];
-        let named = name_frames(stacks.tree.frames(), facts, features, ids, |number, frame, name| {
-            for function in functions(frame, &name, options) {
-                let java = function.strip_prefix('L').filter(|rest| rest.contains('/'));
-                let java = java.map(|rest| names.insert_full(rest.into()).0 as u32);
-                let any = names.insert_full(function.into()).0 as u32;
-                let [of_any, of_java] = &mut of_frames[number as usize];
-                of_any.push(any);
-                of_java.push(java.unwrap_or(any));
-            }
-        });
+        let named = name_frames(
+            stacks.tree.frames(),
+            facts,
+            features,
+            ids,
+            options.inlined,
+            |number, frame, name| {
+                for function in functions(frame, &name, options) {
+                    let java = function.strip_prefix('L').filter(|rest| rest.contains('/'));
+                    let java = java.map(|rest| names.insert_full(rest.into()).0 as u32);
+                    let any = names.insert_full(function.into()).0 as u32;
+                    let [of_any, of_java] = &mut of_frames[number as usize];
+                    of_any.push(any);
+                    of_java.push(java.unwrap_or(any));
+                }
+            },
+        );
         let skipped: Vec<u32> = options
             .skip_after
             .iter()

@@ -4,10 +4,12 @@ use std::borrow::Cow;
 
 use perfx_format::Endian;
 use perfx_format::header::Features;
+use perfx_format::jitdump::Header;
+use perfx_jit::Functions;
 use perfx_model::address_space::{Dso, Machine};
-use perfx_passes::{IdOptions, can_have_id, dso_name, object_of, recorded_on};
+use perfx_passes::{IdOptions, PerfMaps, can_have_id, dso_name, object_of, recorded_on};
 use perfx_pipeline::{Level, Report, counted};
-use symbols::{Image, Sources};
+use symbols::{Image, Inlined, Sources, Symbol, Symbols};
 
 use crate::facts::Facts;
 use crate::stacks::Frame;
@@ -56,6 +58,10 @@ pub struct Function<'n> {
     pub name: Cow<'n, str>,
     /// True if it was inlined into its caller.
     pub inlined: bool,
+    /// Its source file and line, if known: of an outer function where it calls the inlined one.
+    pub file: Option<String>,
+    /// The line, from 1.
+    pub line: Option<u32>,
 }
 
 /// How many DSOs were named.
@@ -77,33 +83,95 @@ impl Named {
 }
 
 /// Passes the names of all frames to `visit`, DSO by DSO, with the numbers of the frames. The symbols of one
-/// DSO are in memory at a time.
+/// DSO are in memory at a time. With `inlined`, inlined calls and source lines are searched for, too.
 pub fn name_frames(
     frames: impl Iterator<Item = Frame>,
     facts: &Facts,
     (features, endian): (&Features, Endian),
     ids: &IdOptions,
+    inlined: bool,
     mut visit: impl FnMut(u32, Frame, FrameName<'_>),
 ) -> Named {
     let images = Images::new(facts, features, endian, ids);
+    let maps = PerfMaps::new(ids);
     let mut sorted: Vec<(Frame, u32)> = frames.zip(0..).collect();
-    sorted.sort_unstable_by_key(|(frame, number)| (frame.dso, frame.at, *number));
+    sorted.sort_unstable_by_key(|(frame, number)| (frame.dso, frame.process, frame.at, *number));
     let mut named = Named::default();
-    for frames in sorted.chunk_by(|(a, _), (b, _)| a.dso == b.dso) {
-        let number = frames[0].0.dso;
-        let dso = number.and_then(|number| images.dso(number)).map(dso_name);
-        let image = number.and_then(|number| images.of(number));
-        match (&image, dso) {
+    for frames in sorted.chunk_by(|(a, _), (b, _)| (a.dso, a.process) == (b.dso, b.process)) {
+        let (first, _) = frames[0];
+        let dso = first.dso.and_then(|number| images.dso(number)).map(dso_name);
+        // perf names memory without a file after the perf map of its process, whether there is one or not.
+        let dso = match first.process {
+            0 => dso.map(Cow::Borrowed),
+            pid => Some(format!("/tmp/perf-{pid}.map").into_bytes().into()),
+        };
+        let symbols = match first.process {
+            0 => first.dso.and_then(|number| images.of(number)).map(NameSource::image(inlined)),
+            pid => maps.open(pid).ok().map(|(text, _)| NameSource::Map(listed(&text, pid, endian))),
+        };
+        match (&symbols, &dso) {
             (Some(_), _) => named.with_symbols += 1,
             (None, Some(dso)) => named.without.push(String::from_utf8_lossy(dso).into_owned()),
             (None, None) => {}
         }
         for &(frame, number) in frames {
-            let symbol = image.as_ref().and_then(|image| image.find(frame.at));
-            let functions = symbol.map(|symbol| Function { name: symbol.shown(), inlined: false });
-            let functions = functions.into_iter().collect();
-            visit(number, frame, FrameName { dso: dso.map(Cow::Borrowed), functions });
+            let functions = symbols.as_ref().map_or_else(Vec::new, |symbols| symbols.functions(frame.at));
+            visit(number, frame, FrameName { dso: dso.clone(), functions });
         }
     }
     named
+}
+
+/// Where the names of a DSO come from.
+enum NameSource {
+    Image(Image, Option<Box<Inlined>>),
+    /// A perf map, by address.
+    Map(Symbols),
+}
+
+impl NameSource {
+    fn image(inlined: bool) -> impl Fn(Image) -> NameSource {
+        move |image| {
+            let dwarf = inlined.then(|| image.inlined()).flatten();
+            NameSource::Image(image, dwarf.map(Box::new))
+        }
+    }
+
+    /// The functions at a place. As in perf, the outermost has the name of the symbol table, and only what was
+    /// inlined into it those of DWARF; without a symbol, DWARF is not searched.
+    fn functions(&self, at: u64) -> Vec<Function<'_>> {
+        let (symbol, mut calls) = match self {
+            NameSource::Map(symbols) => (symbols.find(at), Vec::new()),
+            NameSource::Image(image, dwarf) => {
+                let symbol = image.find(at);
+                let address = symbol.and_then(|_| image.address_of(at));
+                (symbol, dwarf.as_ref().zip(address).map(|(dwarf, at)| dwarf.at(at)).unwrap_or_default())
+            }
+        };
+        let Some(symbol) = symbol else { return Vec::new() };
+        let (file, line) = calls.pop().map_or((None, None), |outer| (outer.file, outer.line));
+        let mut functions = vec![Function { name: symbol.shown(), inlined: false, file, line }];
+        functions.extend(calls.into_iter().rev().map(|call| Function {
+            name: call.name.into(),
+            inlined: true,
+            file: call.file,
+            line: call.line,
+        }));
+        functions
+    }
+}
+
+/// The symbols of a perf map.
+fn listed(text: &[u8], pid: u32, endian: Endian) -> Symbols {
+    let header = Header { endian, machine: 0, is_of_v8: false, pid, time: 0, flags: 0 };
+    let functions = Functions::of_perf_map(text, header);
+    let symbol = |function: &perfx_jit::Function<'_>| Symbol {
+        start: function.address,
+        end: function.end(),
+        limit: function.end(),
+        weak: false,
+        global: true,
+        name: function.name.into(),
+    };
+    Symbols::new(functions.list.iter().map(symbol).collect())
 }

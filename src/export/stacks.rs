@@ -27,10 +27,12 @@ use crate::facts::Facts;
 pub struct Frame {
     /// The DSO that was mapped there; `None` if none was.
     pub dso: Option<u32>,
-    /// The offset in its file, bytes; in a kernel and in no mapping, the address.
+    /// The offset in its file, bytes; in a kernel, in no mapping and in memory without a file, the address.
     pub at: u64,
     /// The cpumode of the code.
     pub mode: u16,
+    /// In memory without a file, where JIT compilers put their code: the process, else 0.
+    pub process: u32,
 }
 
 /// Distinct stacks as a tree: a node is a frame that was called from the stack of its parent.
@@ -374,7 +376,7 @@ impl<'f> Worker<'f> {
     ) -> Result<()> {
         let facts = self.facts;
         let Some(space) = facts.guests.space(record, layouts, pid, mode) else {
-            let frame = self.part.stacks.tree.frame(Frame { dso: None, at: address, mode })?;
+            let frame = self.part.stacks.tree.frame(Frame { dso: None, at: address, mode, process: 0 })?;
             self.chain.push(frame);
             return Ok(());
         };
@@ -385,8 +387,13 @@ impl<'f> Worker<'f> {
             return Ok(());
         }
         let (hit, valid) = facts.spaces.find(space, address, time);
-        let at = hit.map_or(address, |hit| facts.files.offset(hit, address));
-        let frame = self.part.stacks.tree.frame(Frame { dso: hit.map(|hit| hit.dso), at, mode })?;
+        let process = if hit.is_some_and(|hit| facts.has_jit(hit.dso, space)) { space.pid } else { 0 };
+        let at = match hit {
+            Some(hit) if process == 0 => facts.files.offset(hit, address),
+            _ => address,
+        };
+        let frame = Frame { dso: hit.map(|hit| hit.dso), at, mode, process };
+        let frame = self.part.stacks.tree.frame(frame)?;
         self.known[slot] = Known { space, address, from: valid.start, until: valid.end, frame };
         self.chain.push(frame);
         Ok(())

@@ -7,10 +7,11 @@ use std::path::Path;
 
 use build_id::{BuildId, Error, Metered};
 use object::elf::{
-    EM_AARCH64, EM_ARM, EM_RISCV, FileHeader32, FileHeader64, PT_LOAD, SHN_ABS, SHT_DYNSYM, SHT_SYMTAB,
-    STB_LOCAL, STB_WEAK, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STV_DEFAULT, STV_PROTECTED,
+    EM_AARCH64, EM_ARM, EM_RISCV, EM_X86_64, FileHeader32, FileHeader64, PT_LOAD, SHN_ABS, SHT_DYNSYM,
+    SHT_NOBITS, SHT_SYMTAB, STB_LOCAL, STB_WEAK, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STV_DEFAULT,
+    STV_PROTECTED,
 };
-use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, Sym};
+use object::read::elf::{FileHeader, ProgramHeader, Rela, SectionHeader, Sym};
 use object::{Endianness, FileKind, ReadCache, ReadRef};
 
 use crate::Symbol;
@@ -26,10 +27,14 @@ pub struct ElfFile {
     pub build_id: Option<BuildId>,
     /// True if it has the full symbol table, not only the dynamic linker's.
     pub has_symtab: bool,
+    /// True if it has DWARF.
+    pub has_dwarf: bool,
     /// File name and CRC of the file with its stripped symbols.
     pub debug_link: Option<(Vec<u8>, u32)>,
     /// Its symbols in the order of its tables.
     pub symbols: Vec<Symbol>,
+    /// The stubs of its procedure linkage table, which a debug file does not have.
+    pub stubs: Vec<Symbol>,
     /// PT_LOAD segments: offset in the file, size, address, in bytes.
     segments: Vec<(u64, u64, u64)>,
 }
@@ -92,6 +97,7 @@ where
     let names = names.and_then(|section| section.data(endian, data).ok()).unwrap_or_default();
     let name_of = |section: &Elf::SectionHeader| text_at(names, section.sh_name(endian));
     for section in sections {
+        file.has_dwarf |= name_of(section) == b".debug_info" && section.sh_type(endian) != SHT_NOBITS;
         if name_of(section) == b".gnu_debuglink" {
             file.debug_link = section.data(endian, data).ok().and_then(|link| debug_link(link, endian));
         }
@@ -151,7 +157,52 @@ where
             });
         }
     }
+    file.stubs = plt_symbols::<Elf, R>(sections, &name_of, (machine, endian), data);
     Ok(file)
+}
+
+/// The stubs through which a program calls the functions of libraries, `NAME@plt` as perf names them: the
+/// relocations of `.rela.plt` are in the order of the stubs. `.plt` begins with a stub for the dynamic linker;
+/// where there is a `.plt.sec`, calls go to that, which has none.
+fn plt_symbols<'data, Elf, R>(
+    sections: &'data [Elf::SectionHeader],
+    name_of: &dyn Fn(&Elf::SectionHeader) -> &'data [u8],
+    (machine, endian): (object::elf::Machine, Endianness),
+    data: R,
+) -> Vec<Symbol>
+where
+    Elf: FileHeader<Endian = Endianness>,
+    R: ReadRef<'data>,
+{
+    let (header, entry) = match machine {
+        EM_X86_64 => (16, 16),
+        EM_AARCH64 => (32, 16),
+        _ => return Vec::new(),
+    };
+    let section = |name: &[u8]| sections.iter().find(|section| name_of(section) == name);
+    let Some(relocations) = section(b".rela.plt") else { return Vec::new() };
+    let Ok(rows) = relocations.data_as_array::<Elf::Rela, _>(endian, data) else { return Vec::new() };
+    let Some(table) = sections.get(relocations.sh_link(endian) as usize) else { return Vec::new() };
+    let symbols = table.data_as_array::<Elf::Sym, _>(endian, data).unwrap_or_default();
+    let strings = sections.get(table.sh_link(endian) as usize);
+    let strings = strings.and_then(|section| section.data(endian, data).ok()).unwrap_or_default();
+    let places = [(section(b".plt"), header), (section(b".plt.sec"), 0)];
+    let mut stubs = Vec::new();
+    for (plt, header) in places.into_iter().filter_map(|(plt, header)| Some((plt?, header))) {
+        let (at, size): (u64, u64) = (plt.sh_addr(endian).into(), plt.sh_size(endian).into());
+        let limit = at.saturating_add(size);
+        for (row, number) in rows.iter().zip(0_u64..) {
+            let start = at.saturating_add(header + number * entry);
+            let Some(symbol) = symbols.get(row.r_sym(endian, false) as usize).filter(|_| start < limit)
+            else {
+                continue;
+            };
+            let name = [text_at(strings, symbol.st_name(endian)), b"@plt"].concat().into();
+            let end = start.saturating_add(entry);
+            stubs.push(Symbol { start, end, limit, weak: false, global: true, name });
+        }
+    }
+    stubs
 }
 
 /// The string at an offset of a string table.

@@ -6,6 +6,7 @@
 //! addr2line) use DWARF first and choose differently among aliases, so totals would not agree with perf's.
 
 mod elf;
+mod inlined;
 mod kallsyms;
 mod sources;
 mod unwind;
@@ -14,6 +15,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 pub use crate::elf::ElfFile;
+pub use crate::inlined::{Call, Inlined};
 pub use crate::sources::{Image, Reference, Sources};
 pub use crate::unwind::{Arch, Section, UnwindTables};
 
@@ -37,19 +39,24 @@ pub struct Symbol {
 impl Symbol {
     /// The name as perf shows it: C++ and Rust names demangled, invalid UTF-8 replaced.
     pub fn shown(&self) -> Cow<'_, str> {
-        let name = String::from_utf8_lossy(&self.name);
-        if let Ok(rust) = rustc_demangle::try_demangle(&name) {
-            return format!("{rust:#}").into();
-        }
-        // All other mangled names begin with these; names that only look similar are left as they are.
-        if name.starts_with("_Z")
-            && let Ok(symbol) = cpp_demangle::Symbol::new(&*self.name)
-            && let Ok(shown) = symbol.demangle()
-        {
-            return shown.into();
-        }
-        name
+        shown(&self.name)
     }
+}
+
+/// A name as perf shows it.
+fn shown(name: &[u8]) -> Cow<'_, str> {
+    let text = String::from_utf8_lossy(name);
+    if let Ok(rust) = rustc_demangle::try_demangle(&text) {
+        return format!("{rust:#}").into();
+    }
+    // All other mangled names begin with these; names that only look similar are left as they are.
+    if text.starts_with("_Z")
+        && let Ok(symbol) = cpp_demangle::Symbol::new(name)
+        && let Ok(shown) = symbol.demangle()
+    {
+        return shown.into();
+    }
+    text
 }
 
 /// Symbols by address.

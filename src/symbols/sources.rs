@@ -12,7 +12,7 @@ use build_id::{Answer, BuildId, Finder, Object, Places, Reason, RecordedOn, Sour
 
 use crate::elf::ElfFile;
 use crate::unwind::UnwindTables;
-use crate::{Symbol, Symbols, kallsyms};
+use crate::{Inlined, Symbol, Symbols, kallsyms};
 
 /// The places where symbols are searched for.
 ///
@@ -63,8 +63,8 @@ pub struct Reference {
 /// The symbols of an object.
 #[derive(Clone, Debug)]
 pub enum Image {
-    /// The symbols of a file, looked up by file offset.
-    File(ElfFile, Symbols),
+    /// The symbols of a file, looked up by file offset, and the file that may have its DWARF.
+    File(ElfFile, Symbols, Option<PathBuf>),
     /// The symbols of a kernel, looked up by address; `shift` is added to a recorded address first.
     Kernel {
         /// The table.
@@ -78,8 +78,24 @@ impl Image {
     /// The symbol that covers a byte: of a file by offset, of a kernel by address.
     pub fn find(&self, at: u64) -> Option<&Symbol> {
         match self {
-            Image::File(elf, symbols) => symbols.find(elf.address_of(at)?),
+            Image::File(elf, symbols, _) => symbols.find(elf.address_of(at)?),
             Image::Kernel { symbols, shift } => symbols.find(at.wrapping_add(*shift)),
+        }
+    }
+
+    /// The DWARF of a file, if it was found.
+    pub fn inlined(&self) -> Option<Inlined> {
+        match self {
+            Image::File(_, _, dwarf) => Inlined::open(dwarf.as_ref()?),
+            Image::Kernel { .. } => None,
+        }
+    }
+
+    /// The virtual address of a byte of a file; in a kernel its address in the table.
+    pub fn address_of(&self, at: u64) -> Option<u64> {
+        match self {
+            Image::File(elf, ..) => elf.address_of(at),
+            Image::Kernel { shift, .. } => Some(at.wrapping_add(*shift)),
         }
     }
 }
@@ -129,12 +145,17 @@ impl Sources {
             fits(id, elf.build_id).then_some((place, elf))
         })?;
         let mut symbols = elf.symbols.clone();
-        if !elf.has_symtab
-            && let Some(debug) = self.debug_file(&elf, &place, path)
+        let mut dwarf = elf.has_dwarf.then(|| place.clone());
+        if (!elf.has_symtab || !elf.has_dwarf)
+            && let Some((debug_place, debug)) = self.debug_file(&elf, &place, path)
         {
-            symbols = debug.symbols;
+            if !elf.has_symtab {
+                symbols = debug.symbols;
+            }
+            dwarf = dwarf.or(debug.has_dwarf.then_some(debug_place));
         }
-        Some(Image::File(elf, Symbols::new(symbols)))
+        symbols.extend(elf.stubs.iter().cloned());
+        Some(Image::File(elf, Symbols::new(symbols), dwarf))
     }
 
     /// What unwinding needs of an object; `id` is its build-id, if known. `map` maps an open file.
@@ -244,11 +265,11 @@ impl Sources {
     }
 
     /// The file with the symbols stripped from this one: found by its build-id, then by its debug link.
-    fn debug_file(&self, elf: &ElfFile, place: &Path, recorded: &Path) -> Option<ElfFile> {
+    fn debug_file(&self, elf: &ElfFile, place: &Path, recorded: &Path) -> Option<(PathBuf, ElfFile)> {
         let files: Vec<_> = elf.build_id.into_iter().flat_map(|id| self.debug_files(id)).collect();
         let by_id = files.iter().find_map(|file| {
             let debug = ElfFile::read(file).ok()?;
-            (debug.has_symtab && debug.build_id == elf.build_id).then_some(debug)
+            (debug.has_symtab && debug.build_id == elf.build_id).then(|| (file.clone(), debug))
         });
         by_id.or_else(|| {
             let (name, crc) = elf.debug_link.as_ref()?;
@@ -265,7 +286,7 @@ impl Sources {
                     (Some(debug), Some(id)) => debug == id,
                     _ => crc_of(file).ok()? == *crc,
                 };
-                (same && debug.has_symtab).then_some(debug)
+                (same && debug.has_symtab).then(|| (file.clone(), debug))
             })
         })
     }

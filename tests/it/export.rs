@@ -150,22 +150,10 @@ fn totals_by_dso_and_symbol_are_those_of_perf_report() {
                 let numbers = ["samples", "period"].map(|column| row[column].parse().unwrap());
                 add(&mut ours, dso, row["symbol"].clone(), numbers[0], numbers[1]);
             }
-            let mut perfs = perfs_totals(&perf, fixture, root);
+            let perfs = perfs_totals(&perf, fixture, root);
             if ours.0 != perfs.0 {
                 return Err(format!("DSOs\n  perfx {:?}\n  perf  {:?}", ours.0, perfs.0));
             }
-            // perf makes up symbols for PLT entries; perfx shows their addresses.
-            let stubs: Vec<String> = perfs
-                .1
-                .keys()
-                .filter(|(_, symbol)| symbol.ends_with("@plt"))
-                .map(|(dso, _)| dso.clone())
-                .collect();
-            let differs = |(dso, symbol): &(String, String)| {
-                stubs.contains(dso) && (symbol.ends_with("@plt") || symbol.starts_with("0x"))
-            };
-            ours.1.retain(|key, _| !differs(key));
-            perfs.1.retain(|key, _| !differs(key));
             if ours.1 != perfs.1 {
                 return Err(format!("symbols\n  perfx {:?}\n  perf  {:?}", ours.1, perfs.1));
             }

@@ -6,13 +6,15 @@ use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use build_id::{Object, RecordedOn};
 use regex::Regex;
+use symbols::{Call, Sources};
 
 use crate::args;
 use crate::snapshots::same;
 use crate::support::{
-    Fixture, Perf, Ran, Stdin, all, each_fixture, perfs, perfx, perfx_command, perfx_with, recorded, run,
-    same_lines, temp, workloads,
+    Fixture, Perf, Ran, Stdin, all, clean, each_fixture, perfs, perfx, perfx_command, perfx_with, recorded,
+    run, same_lines, temp, workloads,
 };
 
 fn folded(input: &Path, more: &[&str]) -> Ran {
@@ -88,8 +90,7 @@ impl Collapse {
 /// Recordings for which perf's text is not what this test can compare, each with the reason.
 fn comparable(fixture: &Fixture, perf: &Perf) -> bool {
     const OTHER: &[(&str, &str)] = &[
-        ("anon-exec", "perf names memory without a file after its perf map"),
-        ("jit", "the same"),
+        ("anon-exec", "the name of a deleted file has brackets"),
         ("name-newline", "a line feed in a name breaks perf's lines"),
         ("per-thread", "there is no time in perf's lines"),
         ("mixed-callgraph", "perf shows the samples of another event first"),
@@ -139,10 +140,6 @@ fn lines_are_those_of_stackcollapse_for_every_recording() {
                 let ours = folded(&fixture.path, &["--root", root.to_str().unwrap()]);
                 if ours.code == Some(1) {
                     return Ok(());
-                }
-                // perf makes up symbols for PLT entries.
-                if text.contains("@plt+") {
-                    continue;
                 }
                 let ours: Vec<String> = ours.text().lines().map(str::to_owned).collect();
                 compared.fetch_add(usize::from(!ours.is_empty()), Ordering::Relaxed);
@@ -276,4 +273,95 @@ fn names_from_a_recording_stay_on_their_line() {
         text.lines().all(|line| line.starts_with("?:\u{fffd}_;") || line.starts_with("?:\u{fffd}_ ")),
         "{text}"
     );
+}
+
+#[test]
+fn code_in_memory_is_named_by_the_perf_map_of_its_process() {
+    let folder = temp();
+    let fixture = Fixture::new("recorded/anon-exec.p61.data");
+    let names = |root: &Path| {
+        let text = folded(&fixture.path, &["--root", root.to_str().unwrap(), "--jit"]).text();
+        text.lines().filter(|line| line.contains("_[j]")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let text = folded(&fixture.path, &["--addrs"]).text();
+    let parts = text.lines().filter_map(|line| line.split_once("[perf-2441.map <")?.1.split_once(">] "));
+    let parts: Vec<(u64, u64)> = parts
+        .map(|(address, count)| (u64::from_str_radix(address, 16).unwrap(), count.parse().unwrap()))
+        .collect();
+    let total: u64 = parts.iter().map(|(_, count)| count).sum();
+    assert_eq!(names(folder.path()), [format!("jit;[perf-2441.map]_[j] {total}")]);
+    let (first, last) = (parts.iter().min().unwrap().0, parts.iter().max().unwrap().0);
+    fs::create_dir(folder.path().join("tmp")).unwrap();
+    let map = folder.path().join("tmp/perf-2441.map");
+    let list = format!("nonsense\n{first:x} {:x} LazyCompile:*fib /a b.js:1\n", last + 1 - first);
+    fs::write(&map, list).unwrap();
+    assert_eq!(names(folder.path()), [format!("jit;LazyCompile:*fib /a b.js:1_[j] {total}")]);
+    // A map that is a link could be any file.
+    fs::rename(&map, folder.path().join("real")).unwrap();
+    std::os::unix::fs::symlink(folder.path().join("real"), &map).unwrap();
+    assert!(names(folder.path())[0].contains("[perf-2441.map]"));
+}
+
+const INLINED: &str = "
+volatile unsigned long sink;
+static inline __attribute__((always_inline)) unsigned long mix(unsigned long x) {
+    for (int i = 0; i < 50; i++) x = x * 6364136223846793005UL + 1;
+    return x;
+}
+static inline __attribute__((always_inline)) unsigned long twice(unsigned long x) {
+    return mix(x) ^ mix(x + 1);
+}
+__attribute__((noinline)) unsigned long work(unsigned long n) {
+    unsigned long s = 0;
+    for (unsigned long i = 0; i < n; i++) s += twice(i);
+    return s;
+}
+int main(void) { sink = work(20000); return 0; }
+";
+
+#[test]
+fn inlined_calls_are_those_of_addr2line() {
+    if workloads().is_none() {
+        return;
+    }
+    let folder = temp();
+    let (source, program) = (folder.path().join("inlined.c"), folder.path().join("inlined"));
+    fs::write(&source, INLINED).unwrap();
+    let ran = run(clean("gcc").args(["-O2", "-g", "-o"]).args([&program, &source]), Stdin::Null);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let (stripped, debug) = (folder.path().join("stripped"), folder.path().join("stripped.debug"));
+    let objcopy = |args: &[std::ffi::OsString]| {
+        assert_eq!(run(clean("objcopy").args(args), Stdin::Null).code, Some(0));
+    };
+    objcopy(&args!["--only-keep-debug", "--compress-debug-sections", program, debug]);
+    let link = format!("--add-gnu-debuglink={}", debug.display());
+    objcopy(&args!["--strip-all", link, program, stripped]);
+    let ids = Sources::new(true, &[], &[], &RecordedOn::default());
+    let image =
+        |path: &Path| ids.image(&Object::File { path: path.to_owned(), inode: None, pid: None }, None, None);
+    let (image, stripped) = (image(&program).unwrap(), image(&stripped).unwrap());
+    let (dwarf, separate) = (image.inlined().expect("DWARF"), stripped.inlined().expect("DWARF beside it"));
+    let mut depths = BTreeMap::new();
+    for at in (0x1000..0x1400).step_by(3) {
+        let Some(symbol) = image.find(at).filter(|symbol| &*symbol.name == b"work") else { continue };
+        let address = image.address_of(at).unwrap();
+        let ran = run(
+            clean("addr2line").args(["-f", "-i", "-e"]).arg(&program).arg(format!("{address:x}")),
+            Stdin::Null,
+        );
+        let text = ran.text();
+        let lines: Vec<&str> = text.lines().collect();
+        let theirs: Vec<String> = lines.chunks(2).map(|pair| format!("{} {}", pair[0], pair[1])).collect();
+        let shown = |call: &Call| {
+            let line = call.line.map_or("?".to_owned(), |line| line.to_string());
+            format!("{} {}:{line}", call.name, call.file.as_deref().unwrap_or("??"))
+        };
+        let ours: Vec<String> = dwarf.at(address).iter().map(shown).collect();
+        let theirs: Vec<&str> =
+            theirs.iter().map(|line| line.split(" (discriminator").next().unwrap()).collect();
+        assert_eq!(ours, theirs, "{} at {address:#x}", symbol.shown());
+        assert_eq!(separate.at(address), dwarf.at(address));
+        *depths.entry(ours.len()).or_insert(0) += 1;
+    }
+    assert!(depths.contains_key(&3), "no inlined call was asked for: {depths:?}");
 }

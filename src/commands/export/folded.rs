@@ -52,6 +52,9 @@ pub(crate) struct Folded {
     /// Show where frames without a symbol are: their offset in the file
     #[arg(help_heading = "Lines", long)]
     addrs: bool,
+    /// Leave out calls that the compiler inlined, and don't read DWARF
+    #[arg(help_heading = "Lines", long)]
+    no_inline: bool,
     /// Leave out the callers of this function
     #[arg(help_heading = "Lines", long, value_name = "FUNCTION")]
     skip_after: Vec<String>,
@@ -134,6 +137,7 @@ impl Folded {
             kernel: self.kernel || self.all,
             jit: self.jit || self.all,
             addresses: self.addrs,
+            inlined: !self.no_inline,
             skip_after: self.skip_after.clone(),
         }
     }
