@@ -24,12 +24,23 @@ impl Planner<'_> {
             by_pid.entry(memory.map.pid).or_default().push(memory);
         }
         for (pid, mut memory) in by_pid {
-            // An earlier process with this pid had another map, which is lost.
-            let last = self.recorded.span(pid, u64::MAX);
+            // An earlier program with this pid had another map, which is lost.
+            let newest = memory.iter().map(|memory| memory.map.moment).max().unwrap_or(u64::MAX);
+            let (last, count) = (self.recorded.span(pid, newest), memory.len());
             memory.retain(|memory| memory.map.moment >= last.start);
+            let earlier = (count - memory.len()) as u64;
             match self.options.places.perf_map(pid) {
                 Ok((text, place)) => {
-                    self.perf_map(pid, &text, &memory, &place.display().to_string(), session)?;
+                    let shown = place.display().to_string();
+                    if earlier > 0 {
+                        let mappings = counted(earlier, "mapping", "mappings");
+                        let line = format!(
+                            "{shown} is of the last program with this pid: the code in {mappings} of memory of earlier ones \
+                             has no names"
+                        );
+                        self.plan.report.say(Level::Loss, line);
+                    }
+                    self.perf_map(pid, &text, &memory, &shown, session)?;
                 }
                 Err(why) => self.plan.report.say(Level::Detail, format!("no perf map: {why}")),
             }

@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 
 use linux_perf_data::jitdump::{JitDumpReader, JitDumpRecord};
 use object::{Object as _, ObjectSymbol as _};
-use perfx_format::Feature;
-use perfx_format::features::BuildIds;
-use perfx_format::jitdump::{Body, Damage, Dump};
+use perfx_format::features::{BuildIds, write_str};
+use perfx_format::jitdump::{Body, Damage, Dump, Load, Writer};
 use perfx_format::read::Recording;
+use perfx_format::record::cpumode;
+use perfx_format::write::RecordingWriter;
+use perfx_format::{Attr, Endian, Event, Feature, Inode, MappedFile, Mmap2, RecordType, sample_type as st};
 use perfx_passes::parse_chain;
 use perfx_pipeline::OutputForm;
 
@@ -343,6 +345,53 @@ fn another_reader_finds_the_same_functions_in_the_dumps() {
     assert!(compared + 1 >= dumps.len(), "{compared} of {} dumps", dumps.len());
 }
 
+/// A recording of s390 with a jitdump, both written by a big-endian machine.
+#[test]
+fn a_big_endian_recording_gets_big_endian_images() {
+    let (folder, endian) = (temp(), Endian::Big);
+    let path = |name: &str| folder.path().join(name);
+    let (pid, tid) = (7, 7);
+    let mut dump = Writer::new(endian, 22, pid);
+    for (index, name) in [b"inner", b"outer"].into_iter().enumerate() {
+        let (address, index) = (0x7000 + 0x40 * index as u64, index as u64);
+        dump.load(
+            index + 1,
+            &Load { pid, tid, address, size: 4, index, name, code: &[0x07, 0xfe, 0x07, 0x07] },
+        );
+    }
+    fs::write(path("jit-7.dump"), dump.into_bytes()).unwrap();
+    // The CPU's clock, by CLOCK_MONOTONIC, and times in all records.
+    let mut attr = Attr::default();
+    (attr.type_, attr.sample_period, attr.sample_type) = (1, 1_000_000, st::IP | st::TID | st::TIME);
+    (attr.flags, attr.clockid) = (1 << 18 | 1 << 25, 1);
+    let event = Event::made(&attr, vec![1], endian);
+    let mut writer = RecordingWriter::create(path("in.data"), std::slice::from_ref(&event), endian).unwrap();
+    let task = [endian.bytes_u32(pid); 2];
+    let trailer = [task.as_flattened(), &endian.bytes_u64(1)].concat();
+    let file = MappedFile::Inode(Inode { major: 8, minor: 1, inode: 7, generation: 0 });
+    let (start, len, pgoff, prot, flags) = (0x10_0000, 0x1000, 0, 5, 2);
+    let (misc, name, trailer) = (cpumode::USER, &b"/tmp/jit-7.dump"[..], &trailer[..]);
+    let mapping = Mmap2 { misc, pid, tid, start, len, pgoff, file, prot, flags, name, trailer };
+    writer.write(&mapping.write(endian).unwrap()).unwrap();
+    for (ip, time) in [(0x7000, 10), (0x7040, 11), (0x7042, 12)] {
+        let parts = [&endian.bytes_u64(ip)[..], task.as_flattened(), &endian.bytes_u64(time)];
+        writer.write_parts(RecordType::SAMPLE, cpumode::USER, &parts).unwrap();
+    }
+    writer.set_feature(Feature::ARCH, write_str(b"s390x", endian)).unwrap();
+    writer.finish().unwrap();
+    let out = path("out.data");
+    let args =
+        args!["inject", "-j", "--no-files", "--jit-dir", folder.path(), "-i", path("in.data"), "-o", out];
+    let ran = perfx(args).done().unwrap();
+    assert!(ran.stderr.contains("2 functions of 1 jitdump in 1 image"), "{}", ran.stderr);
+    let image = fs::read(path("out.data.jit/jit-7-0.so")).unwrap();
+    let image = object::File::parse(&*image).unwrap();
+    assert_eq!((image.architecture(), image.is_little_endian()), (object::Architecture::S390x, false));
+    for perf in perfs(&["perf", "perf-trixie", "perf-new"]) {
+        assert_eq!(named(&perf, &out), ["inner", "outer"].map(str::to_owned).into(), "{}", perf.name);
+    }
+}
+
 /// The recording `plain` as if its program had written a perf map instead of a jitdump, and that map.
 fn with_perf_map(folder: &Path) -> PathBuf {
     let mut bytes = fs::read(recording("plain")).unwrap();
@@ -382,6 +431,23 @@ fn a_perf_map_names_the_code_of_a_process_without_a_dump() {
             assert!(found.is_superset(&expected), "{layout}: {} names {found:?}", perf.name);
         }
     }
+}
+
+#[test]
+fn code_of_an_earlier_program_with_the_pid_of_a_perf_map_is_reported() {
+    let folder = temp();
+    let path = |name: &str| folder.path().join(name);
+    let input = with_perf_map(folder.path());
+    let text = |name: &str| path(name).to_str().unwrap().to_owned();
+    perfx(args!["retime", "-q", "-f", "--offset", "100000000000", input, "-o", path("later")])
+        .done()
+        .unwrap();
+    perfx(args!["join", "-q", "-f", input, text("later"), "-o", path("both")]).done().unwrap();
+    let args = args!["inject", "-j", "--jit-map", "--no-files", "--jit-dir", folder.path()];
+    let ran = perfx(args.into_iter().chain(args!["-i", path("both"), "-o", path("out")]));
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    let line = ".map is of the last program with this pid: the code in 1 mapping of memory of earlier ones has no names";
+    assert!(ran.stderr.contains("perfx: lost: ") && ran.stderr.contains(line), "{}", ran.stderr);
 }
 
 #[test]
