@@ -242,8 +242,10 @@ impl Rules {
         };
         let hdr = EhFrameHdr::new(section.bytes, LittleEndian).parse(&self.bases, 8).ok()?;
         let table = hdr.table()?;
-        let pointer = table.lookup(address, &self.bases).ok()?;
-        Some(table.pointer_to_offset(pointer).ok()?.0)
+        let entry = table.lookup(address, &self.bases).ok()?.direct().ok()?;
+        // Not by `pointer_to_offset`, which overflows if the table has a pointer to before the section.
+        let offset = entry.checked_sub(hdr.eh_frame_ptr().direct().ok()?)?;
+        usize::try_from(offset).ok()
     }
 
     /// The rule of an entry, and the addresses where it applies; `None` if it does not cover the address.

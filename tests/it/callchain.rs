@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use object::{Object as _, ObjectSection as _};
 use perfx_format::read::Recording;
 use perfx_format::sample_type as st;
 use tempfile::TempDir;
@@ -208,6 +209,29 @@ fn a_file_with_another_build_id_is_not_used() {
     assert!(!said[0].contains("not unwound: /tmp/perfx-data/work/burn_nofp; "), "{}", said[0]);
     let line = said[1].lines().find(|line| line.contains("not unwound: /tmp/perfx-data/work/burn_nofp; "));
     assert!(line.is_some_and(|line| line.ends_with(differs)), "{}", said[1]);
+}
+
+/// A pointer to before `.eh_frame` made the offset overflow.
+#[test]
+fn a_search_table_with_wrong_pointers_is_not_followed() {
+    let Some(work) = workloads() else { return };
+    let (folder, input) = (temp(), Fixture::new("recorded/dwarf.p73.data").path);
+    let (out, root) = (folder.path().join("out.data"), folder.path().join("root"));
+    let place = root.join("tmp/perfx-data/work");
+    fs::create_dir_all(&place).unwrap();
+    let sound = fs::read(work.join("tmp/perfx-data/work/burn_nofp")).unwrap();
+    let table = object::File::parse(&*sound).unwrap().section_by_name(".eh_frame_hdr").unwrap().file_range();
+    let start = table.unwrap().0 as usize;
+    // Encodings, pointer to .eh_frame, number of entries, and the first pairs.
+    for at in (start..start + 40).step_by(4) {
+        for word in [0, i32::MAX, i32::MIN, -1] {
+            let mut bytes = sound.clone();
+            bytes[at..at + 4].copy_from_slice(&word.to_le_bytes());
+            fs::write(place.join("burn_nofp"), bytes).unwrap();
+            let ran = convert(&input, &out, &["--no-files", "--root", root.to_str().unwrap()]);
+            assert!(matches!(ran.code, Some(0 | 3)), "{at:#x} {word:#x}: {}", ran.stderr);
+        }
+    }
 }
 
 #[test]
