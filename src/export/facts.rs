@@ -46,6 +46,9 @@ pub struct EventFacts {
     pub(crate) period: u64,
     pub(crate) inherit: bool,
     tracepoint: bool,
+    clock: bool,
+    /// True if `period` is a frequency.
+    varies: bool,
     /// True if its samples have call chains.
     pub(crate) has_chains: bool,
 }
@@ -58,6 +61,9 @@ impl EventFacts {
             period: attr.sample_period,
             inherit: attr.flag(1),
             tracepoint: attr.type_ == 2,
+            // PERF_TYPE_SOFTWARE: PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK.
+            clock: attr.type_ == 1 && attr.config <= 1,
+            varies: attr.flag(10),
             has_chains: attr.sample_type & sample_type::CALLCHAIN != 0,
         }
     }
@@ -65,6 +71,16 @@ impl EventFacts {
     /// True for a tracepoint.
     pub fn is_tracepoint(&self) -> bool {
         self.tracepoint
+    }
+
+    /// True if its period is a time, in ns: `cpu-clock` and `task-clock`.
+    pub fn counts_time(&self) -> bool {
+        self.clock
+    }
+
+    /// The period of all of its samples; `None` if it varies.
+    pub fn fixed_period(&self) -> Option<u64> {
+        Some(self.period).filter(|_| !self.varies)
     }
 }
 

@@ -17,11 +17,13 @@ use perfx_passes::IdOptions;
 
 use crate::facts::{EventFacts, Facts};
 use crate::naming::{FrameName, Named, name_frames};
-use crate::stacks::{Frame, Label, Row, StackTree, Stacks, Weight};
+use crate::stacks::{Frame, Grouping, Label, Row, StackTree, Stacks, Weight};
 
 /// What the lines hold.
 #[derive(Clone, Default, Debug)]
 pub struct FoldedOptions {
+    /// What the stacks were grouped by.
+    pub grouping: Grouping,
     /// Mark functions of the kernel with `_[k]`.
     pub kernel: bool,
     /// Mark functions from a perf map with `_[j]`.
@@ -105,8 +107,8 @@ impl Folded {
             .labels
             .iter()
             .map(|label| {
-                let text = label_text(label);
-                let java = label.comm.starts_with(b"java");
+                let text = label_text(label, options.grouping);
+                let java = label.comm.as_deref().is_some_and(|comm| comm.starts_with(b"java"));
                 (names.insert_full(text.into()).0 as u32, java)
             })
             .collect();
@@ -258,17 +260,17 @@ impl PartialOrd for Text<'_> {
     }
 }
 
-/// The first frame of a line.
-fn label_text(label: &Label) -> String {
+/// The first frames of a line.
+fn label_text(label: &Label, grouping: Grouping) -> String {
     let shown = |bytes: &[u8]| printable(&String::from_utf8_lossy(bytes)).replace(';', ":");
     let mut text = String::new();
     if let Some(cpu) = label.cpu {
         text += &format!("cpu-{cpu};");
     }
-    if let Some(cgroup) = &label.cgroup {
-        text += &format!("{};", if cgroup.is_empty() { "[no cgroup]".into() } else { shown(cgroup) });
+    if grouping.cgroup {
+        text += &format!("{};", label.cgroup.as_ref().map_or("[no cgroup]".into(), |cgroup| shown(cgroup)));
     }
-    text += &shown(&label.comm).replace(' ', "_");
+    text += &shown(label.comm.as_deref().unwrap_or_default()).replace(' ', "_");
     if let Some(pid) = label.pid {
         text += &format!("-{}", pid as i32);
     }

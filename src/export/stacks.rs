@@ -101,32 +101,32 @@ impl AddAssign for Weight {
 }
 
 /// What samples are grouped by, apart from event and stack.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Grouping {
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Grouping {
     /// The name of the thread.
-    Comm,
-    /// Name and pid.
-    Process,
-    /// Name, pid and tid.
-    Thread,
-    /// CPU and name.
-    Cpu,
-    /// cgroup and name.
-    Cgroup,
+    pub comm: bool,
+    /// The process.
+    pub pid: bool,
+    /// The thread.
+    pub tid: bool,
+    /// The CPU.
+    pub cpu: bool,
+    /// The cgroup.
+    pub cgroup: bool,
 }
 
-/// The group of a sample. Fields that it is not grouped by are `None` or empty.
+/// The group of a sample. Fields that it is not grouped by, and those that it lacks, are `None`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct Label {
     /// The name of the thread at the time of the sample.
-    pub comm: Box<[u8]>,
+    pub comm: Option<Box<[u8]>>,
     /// The process.
     pub pid: Option<u32>,
     /// The thread.
     pub tid: Option<u32>,
     /// The CPU.
     pub cpu: Option<u32>,
-    /// The path of the cgroup; empty if it is unknown.
+    /// The path of the cgroup.
     pub cgroup: Option<Box<[u8]>>,
 }
 
@@ -150,8 +150,8 @@ pub struct Stacks {
     pub labels: IndexSet<Label, RandomState>,
     /// What was sampled, and how often.
     pub rows: IndexMap<Row, Weight, RandomState>,
-    /// The time of each event's earliest sample, ns.
-    pub first: BTreeMap<u32, u64>,
+    /// The times of each event's earliest and latest sample, ns.
+    pub times: BTreeMap<u32, (u64, u64)>,
     /// Bytes of records read, after decompression.
     pub bytes: u64,
 }
@@ -211,13 +211,13 @@ impl Stacks {
     /// earliest, else of all.
     pub fn first_event(&self, facts: &Facts) -> Option<u32> {
         let chains = |event: u32| facts.events.get(event as usize).is_some_and(|event| event.has_chains);
-        let first = self.first.iter().min_by_key(|&(&event, &time)| (!chains(event), time, event));
+        let first = self.times.iter().min_by_key(|&(&event, &(first, _))| (!chains(event), first, event));
         first.map(|(&event, _)| event)
     }
 
-    fn seen(&mut self, event: u32, time: u64) {
-        let first = self.first.entry(event).or_insert(time);
-        *first = time.min(*first);
+    fn seen(&mut self, event: u32, (first, last): (u64, u64)) {
+        let times = self.times.entry(event).or_insert((first, last));
+        *times = (times.0.min(first), times.1.max(last));
     }
 
     fn add(&mut self, row: Row, weight: Weight) {
@@ -319,7 +319,7 @@ impl<'f> Worker<'f> {
         let label = self.label(sample, layout, layouts, task, time)?;
         let Worker { facts, chain, part, .. } = self;
         let Part { stacks, counters, deferred, .. } = part;
-        stacks.seen(event as u32, time);
+        stacks.seen(event as u32, (time, time));
         let place = match cookie {
             None => None,
             Some(cookie) => {
@@ -407,21 +407,23 @@ impl<'f> Worker<'f> {
         task: Option<(u32, u32)>,
         time: u64,
     ) -> Result<u32> {
-        let machine = self.facts.guests.machine(sample, layouts, named_pid(sample));
+        let Worker { facts, grouping, .. } = self;
         let (pid, tid) = task.unzip();
-        let comm = tid.map(|tid| self.facts.tasks.name(machine, tid, time)).unwrap_or_default();
-        let mut label = Label { comm: comm.into_owned().into(), ..Label::default() };
-        match self.grouping {
-            Grouping::Comm => {}
-            Grouping::Process => label.pid = pid,
-            Grouping::Thread => (label.pid, label.tid) = (pid, tid),
-            Grouping::Cpu => label.cpu = layout.cpu(sample),
-            Grouping::Cgroup => {
-                let id = Sample::parse(sample, layout).ok().and_then(|sample| sample.cgroup);
-                label.cgroup =
-                    Some(id.and_then(|id| self.facts.cgroups.get(&id)).cloned().unwrap_or_default());
-            }
-        }
+        let comm = |tid| {
+            let machine = facts.guests.machine(sample, layouts, named_pid(sample));
+            facts.tasks.name(machine, tid, time).into_owned().into()
+        };
+        let cgroup = || {
+            let id = Sample::parse(sample, layout).ok()?.cgroup?;
+            facts.cgroups.get(&id).cloned()
+        };
+        let label = Label {
+            comm: tid.filter(|_| grouping.comm).map(comm),
+            pid: pid.filter(|_| grouping.pid),
+            tid: tid.filter(|_| grouping.tid),
+            cpu: layout.cpu(sample).filter(|_| grouping.cpu),
+            cgroup: grouping.cgroup.then(cgroup).flatten(),
+        };
         numbered(self.part.stacks.labels.insert_full(label).0)
     }
 
@@ -480,7 +482,7 @@ impl Joined {
         for (key, weight) in part.stacks.rows {
             stacks.add(row(key), weight);
         }
-        part.stacks.first.into_iter().for_each(|(event, time)| stacks.seen(event, time));
+        part.stacks.times.into_iter().for_each(|(event, times)| stacks.seen(event, times));
         for deferred in part.deferred {
             match deferred {
                 Deferred::Sample { tid, cookie, kernel, weights } => {

@@ -374,6 +374,13 @@ pub fn read_str(section: &[u8], endian: Endian) -> Option<&[u8]> {
     Section::new(section, endian).text("text")
 }
 
+/// The arguments of a CMDLINE section, the program first.
+pub fn read_cmdline(section: &[u8], endian: Endian) -> Option<Vec<&[u8]>> {
+    let mut section = Section::new(section, endian);
+    let count = section.int::<u32>("nr")?;
+    section.list("arguments", count, 4, |section| section.text(""))
+}
+
 /// The text of such a section if it lacks the NUL at its end.
 pub fn read_unterminated_str(section: &[u8], endian: Endian) -> Option<&[u8]> {
     read_str(section, endian).filter(|text| section.len() == size_of::<u32>() + text.len())

@@ -11,6 +11,7 @@ use build_id::{Endianness, KnownIds, from_elf, from_notes};
 use perfx_doctor::{FindingKind, Verdict, examine};
 use perfx_export::csv::write_tables;
 use perfx_export::folded::{Folded, FoldedOptions};
+use perfx_export::pprof::Profile;
 use perfx_export::{Facts, Grouping, Row, Stacks, Weight};
 use perfx_format::decode::{decode, decode_attr, issues, misc_names, mmap_build_id};
 use perfx_format::features::{
@@ -674,7 +675,8 @@ pub(crate) fn export(bytes: &[u8]) {
     let mut report = Report::default();
     let Ok(facts) = Facts::survey(&mut recording, 1, true) else { return };
     let all = Arc::new(FilterOptions::default());
-    let stacks = Stacks::collect(&mut recording, &facts, Grouping::Cgroup, &all, 1, &mut report);
+    let by = Grouping { comm: true, pid: true, tid: true, cpu: true, cgroup: true };
+    let stacks = Stacks::collect(&mut recording, &facts, by, &all, 1, &mut report);
     if let Ok(stacks) = stacks {
         let samples = |_: &Row, weight: &Weight| Some(weight.samples);
         let features = (&recording.features, recording.endian);
@@ -683,6 +685,8 @@ pub(crate) fn export(bytes: &[u8]) {
         folded.write(&mut text).expect("memory takes all bytes");
         let text = String::from_utf8(text).expect("names are UTF-8");
         let lines: Vec<&str> = text.lines().map(|line| line.rsplit_once(' ').expect("a count").0).collect();
+        let (profile, _) = Profile::new(&stacks, &facts, features, &ids, false);
+        profile.write(&mut std::io::sink()).expect("a sink takes all bytes");
         assert!(lines.is_sorted() && lines.len() == folded.len(), "one line a stack, sorted: {lines:?}");
     }
     let Some(mut recording) = reread() else { return };

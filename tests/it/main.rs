@@ -28,6 +28,7 @@ mod oracle;
 mod pages;
 mod parse;
 mod perf_inject;
+mod pprof;
 mod promises;
 #[allow(clippy::type_complexity, reason = "a naive model is plainer with its tuples spelled out")]
 mod properties;

@@ -123,17 +123,19 @@ impl Folded {
     }
 
     fn grouping(&self) -> Grouping {
+        let comm = Grouping { comm: true, ..Grouping::default() };
         match self.by {
-            By::Comm => Grouping::Comm,
-            By::Process => Grouping::Process,
-            By::Thread => Grouping::Thread,
-            By::Cpu => Grouping::Cpu,
-            By::Cgroup => Grouping::Cgroup,
+            By::Comm => comm,
+            By::Process => Grouping { pid: true, ..comm },
+            By::Thread => Grouping { pid: true, tid: true, ..comm },
+            By::Cpu => Grouping { cpu: true, ..comm },
+            By::Cgroup => Grouping { cgroup: true, ..comm },
         }
     }
 
     fn options(&self) -> FoldedOptions {
         FoldedOptions {
+            grouping: self.grouping(),
             kernel: self.kernel || self.all,
             jit: self.jit || self.all,
             addresses: self.addrs,

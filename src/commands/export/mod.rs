@@ -5,6 +5,7 @@ mod folded;
 mod folder;
 mod input;
 mod output;
+mod pprof;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -20,6 +21,7 @@ pub(crate) struct Export {
 enum Form {
     Csv(csv::Csv),
     Folded(Box<folded::Folded>),
+    Pprof(Box<pprof::Pprof>),
 }
 
 impl Export {
@@ -27,6 +29,7 @@ impl Export {
         match &self.form {
             Form::Csv(csv) => csv.run(),
             Form::Folded(folded) => folded.run(),
+            Form::Pprof(pprof) => pprof.run(),
         }
     }
 }

@@ -1,0 +1,97 @@
+//! `perfx export pprof` writes the call stacks of a recording as a profile of pprof.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use perfx_export::pprof::Profile;
+use perfx_export::{Facts, Grouping, Stacks};
+use perfx_passes::{FilterOptions, SearchArgs, SelectArgs};
+use perfx_pipeline::{Level, Report, counted};
+
+use super::input::open_for_stacks;
+use super::output::OutputArgs;
+use crate::args::{ThreadArgs, usage};
+use crate::io::source::{InputArgs, Source};
+use crate::term::report::VerbosityArgs;
+use crate::term::units::size;
+
+/// Write call stacks as a profile for pprof, with functions, lines and inlined calls
+///
+/// The profile is what go tool pprof, Pyroscope, Parca and Speedscope read (profile.proto, gzip). It has two
+/// values per event: the number of samples and the sum of their periods.
+///
+/// Examples:
+///   perfx export pprof perf.data -o perf.pb.gz && go tool pprof -top perf.pb.gz
+///   perfx export pprof perf.data --labels comm,pid --event cycles -o cycles.pb.gz
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Pprof {
+    #[command(flatten)]
+    input: InputArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+    /// Labels of the samples; each distinct combination of stack and labels is a sample of the profile
+    #[arg(help_heading = "Profile", long, value_enum, value_name = "LABEL,…", value_delimiter = ',')]
+    labels: Vec<Label>,
+    /// Leave out calls that the compiler inlined and source lines, and don't read DWARF
+    #[arg(help_heading = "Profile", long)]
+    no_inline: bool,
+    #[command(flatten, next_help_heading = "Samples")]
+    select: SelectArgs,
+    #[command(flatten, next_help_heading = "Symbols")]
+    search: SearchArgs,
+    #[command(flatten, next_help_heading = "Options")]
+    threads: ThreadArgs,
+    #[command(flatten)]
+    verbosity: VerbosityArgs,
+}
+
+/// A label of samples.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+enum Label {
+    /// The name of the thread
+    Comm,
+    /// The process
+    Pid,
+    /// The thread
+    Tid,
+    /// The CPU
+    Cpu,
+    /// The cgroup (perf record --all-cgroups)
+    Cgroup,
+}
+
+impl Pprof {
+    pub(crate) fn run(&self) -> Result<u8> {
+        let ids = self.search.clone().options(None).map_err(usage)?;
+        let source = Source::of(&self.input);
+        let output = self.output.open(std::slice::from_ref(&source), false)?;
+        let threads = self.threads.count();
+        let mut report = Report::default();
+        let mut recording = open_for_stacks(&source, &ids, threads, &mut report)?;
+        let filter: Arc<FilterOptions> = Arc::new(self.select.clone().into());
+        recording.progress().expect(if filter.is_empty() { 2 } else { 3 });
+        let bar = self.verbosity.progress(&recording);
+        let facts = Facts::survey(&mut recording, threads, true)?;
+        let has = |label| self.labels.contains(&label);
+        let grouping = Grouping {
+            comm: has(Label::Comm),
+            pid: has(Label::Pid),
+            tid: has(Label::Tid),
+            cpu: has(Label::Cpu),
+            cgroup: has(Label::Cgroup),
+        };
+        let stacks = Stacks::collect(&mut recording, &facts, grouping, &filter, threads, &mut report)?;
+        let features = (&recording.features, recording.endian);
+        let (profile, named) = Profile::new(&stacks, &facts, features, &ids, !self.no_inline);
+        output.write(|out| profile.write(out))?;
+        drop(bar);
+        report.lines.insert(0, (Level::Info, format!("read {}: {}", recording.name, size(stacks.bytes))));
+        named.say(&mut report);
+        let samples = counted(profile.sample.len() as u64, "distinct sample", "distinct samples");
+        let events = counted(profile.sample_type.len() as u64 / 2, "event", "events");
+        report.say(Level::Info, format!("wrote a profile of {events}: {samples}"));
+        Ok(self.verbosity.print(&report))
+    }
+}

@@ -1,0 +1,411 @@
+//! Writes stacks as a profile of pprof, with functions, source lines and inlined calls inside, so that no reader
+//! needs the programs.
+//!
+//! The format is `message Profile` of google/pprof (proto/profile.proto), compressed with gzip.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+use flate2::{Compression, GzBuilder};
+use foldhash::fast::RandomState;
+use indexmap::{IndexMap, IndexSet};
+use perfx_format::features::{read_cmdline, read_str};
+use perfx_format::header::Features;
+use perfx_format::record::cpumode::{GUEST_KERNEL, KERNEL};
+use perfx_format::{Endian, Feature};
+use perfx_passes::{IdOptions, dso_name};
+use prost::Message;
+
+use crate::facts::Facts;
+use crate::naming::{FrameName, Named, name_frames};
+use crate::stacks::{Frame, Label, StackTree, Stacks};
+
+/// A profile.
+#[derive(Clone, PartialEq, Message)]
+pub struct Profile {
+    /// What the values of a sample are.
+    #[prost(message, repeated, tag = "1")]
+    pub sample_type: Vec<ValueType>,
+    /// The samples.
+    #[prost(message, repeated, tag = "2")]
+    pub sample: Vec<Sample>,
+    /// The files, first the main program.
+    #[prost(message, repeated, tag = "3")]
+    pub mapping: Vec<Mapping>,
+    /// The places in files.
+    #[prost(message, repeated, tag = "4")]
+    pub location: Vec<Location>,
+    /// The functions.
+    #[prost(message, repeated, tag = "5")]
+    pub function: Vec<Function>,
+    /// All strings, first the empty one.
+    #[prost(string, repeated, tag = "6")]
+    pub string_table: Vec<String>,
+    /// From the first sample to the last, ns.
+    #[prost(int64, tag = "10")]
+    pub duration_nanos: i64,
+    /// The event of the period.
+    #[prost(message, optional, tag = "11")]
+    pub period_type: Option<ValueType>,
+    /// Between two samples, in the event's unit; 0 if it varies.
+    #[prost(int64, tag = "12")]
+    pub period: i64,
+    /// Numbers of strings.
+    #[prost(int64, repeated, tag = "13")]
+    pub comment: Vec<i64>,
+    /// The number of the string with the type to show first.
+    #[prost(int64, tag = "14")]
+    pub default_sample_type: i64,
+}
+
+/// The name and the unit of a value, as numbers of strings.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
+pub struct ValueType {
+    /// Its name.
+    #[prost(int64, tag = "1")]
+    pub r#type: i64,
+    /// Its unit.
+    #[prost(int64, tag = "2")]
+    pub unit: i64,
+}
+
+/// Samples with the same stack and labels.
+#[derive(Clone, PartialEq, Message)]
+pub struct Sample {
+    /// Ids of locations, innermost first.
+    #[prost(uint64, repeated, tag = "1")]
+    pub location_id: Vec<u64>,
+    /// One for each sample type.
+    #[prost(int64, repeated, tag = "2")]
+    pub value: Vec<i64>,
+    /// What the samples have in common.
+    #[prost(message, repeated, tag = "3")]
+    pub label: Vec<PprofLabel>,
+}
+
+/// A key with a string or a number.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
+pub struct PprofLabel {
+    /// The number of the key's string.
+    #[prost(int64, tag = "1")]
+    pub key: i64,
+    /// The number of the value's string.
+    #[prost(int64, tag = "2")]
+    pub str: i64,
+    /// The value as a number.
+    #[prost(int64, tag = "3")]
+    pub num: i64,
+}
+
+/// A file.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
+pub struct Mapping {
+    /// From 1.
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    /// The lowest address.
+    #[prost(uint64, tag = "2")]
+    pub memory_start: u64,
+    /// The end of the addresses.
+    #[prost(uint64, tag = "3")]
+    pub memory_limit: u64,
+    /// The offset in the file of the lowest address.
+    #[prost(uint64, tag = "4")]
+    pub file_offset: u64,
+    /// The path, as a number of a string.
+    #[prost(int64, tag = "5")]
+    pub filename: i64,
+    /// The build-id in hex, as a number of a string.
+    #[prost(int64, tag = "6")]
+    pub build_id: i64,
+    /// True if the functions are in the profile.
+    #[prost(bool, tag = "7")]
+    pub has_functions: bool,
+    /// True if source files are in the profile.
+    #[prost(bool, tag = "8")]
+    pub has_filenames: bool,
+    /// True if lines are in the profile.
+    #[prost(bool, tag = "9")]
+    pub has_line_numbers: bool,
+    /// True if inlined calls are in the profile.
+    #[prost(bool, tag = "10")]
+    pub has_inline_frames: bool,
+}
+
+/// A place in a file.
+#[derive(Clone, PartialEq, Message)]
+pub struct Location {
+    /// From 1.
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    /// The file; 0 if there is none.
+    #[prost(uint64, tag = "2")]
+    pub mapping_id: u64,
+    /// The address: in a file, the offset.
+    #[prost(uint64, tag = "3")]
+    pub address: u64,
+    /// The functions, the innermost inlined one first.
+    #[prost(message, repeated, tag = "4")]
+    pub line: Vec<Line>,
+}
+
+/// A function at a place.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
+pub struct Line {
+    /// Its id.
+    #[prost(uint64, tag = "1")]
+    pub function_id: u64,
+    /// The line in the source file; 0 if unknown.
+    #[prost(int64, tag = "2")]
+    pub line: i64,
+}
+
+/// A function; its strings by their numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
+pub struct Function {
+    /// From 1.
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    /// Its name.
+    #[prost(int64, tag = "2")]
+    pub name: i64,
+    /// Its name in the symbol table.
+    #[prost(int64, tag = "3")]
+    pub system_name: i64,
+    /// The source file.
+    #[prost(int64, tag = "4")]
+    pub filename: i64,
+}
+
+/// The mapping of each DSO, or of the memory of a process, and whether it is a file.
+type Mappings = IndexMap<(Option<u32>, u32), (bool, Mapping), RandomState>;
+
+/// Strings by their numbers.
+struct Strings(IndexSet<String, RandomState>);
+
+impl Strings {
+    fn number(&mut self, text: &str) -> i64 {
+        match self.0.get_index_of(text) {
+            Some(number) => number as i64,
+            None => self.0.insert_full(text.to_owned()).0 as i64,
+        }
+    }
+}
+
+impl Profile {
+    /// Makes the profile of all events of a recording. Returns also how many DSOs have symbols.
+    pub fn new(
+        stacks: &Stacks,
+        facts: &Facts,
+        (features, endian): (&Features, Endian),
+        ids: &IdOptions,
+        inlined: bool,
+    ) -> (Profile, Named) {
+        let mut strings = Strings(IndexSet::default());
+        strings.number("");
+        let mut profile = Profile::default();
+        // In the order of their first samples, so that the event shown first is that of `export folded`.
+        let first = stacks.first_event(facts);
+        let events: Vec<u32> = first
+            .into_iter()
+            .chain(stacks.times.keys().copied().filter(|&event| Some(event) != first))
+            .collect();
+        profile.sample_types(&events, facts, &mut strings);
+        if let (Some(start), Some(end)) = (
+            stacks.times.values().map(|times| times.0).min(),
+            stacks.times.values().map(|times| times.1).max(),
+        ) {
+            profile.duration_nanos = i64::try_from(end - start).unwrap_or(i64::MAX);
+        }
+        let (locations, named) =
+            profile.locations(stacks, facts, (features, endian), ids, inlined, &mut strings);
+        profile.samples(stacks, &events, &locations, &mut strings);
+        let text = |feature| features.get(&feature).and_then(|section| read_str(section, endian));
+        let mut comment = |text: String| profile.comment.push(strings.number(&text));
+        if let Some(version) = text(Feature::VERSION) {
+            comment(format!("perf-version: {}", String::from_utf8_lossy(version)));
+        }
+        if let Some(line) = features.get(&Feature::CMDLINE).and_then(|section| read_cmdline(section, endian))
+        {
+            let words: Vec<_> = line.iter().map(|word| String::from_utf8_lossy(word)).collect();
+            comment(format!("perf-command: {}", words.join(" ")));
+        }
+        profile.string_table = strings.0.into_iter().collect();
+        (profile, named)
+    }
+
+    fn sample_types(&mut self, events: &[u32], facts: &Facts, strings: &mut Strings) {
+        for (at, &number) in events.iter().enumerate() {
+            let Some(event) = facts.events.get(number as usize) else { continue };
+            let name = String::from_utf8_lossy(&event.name).into_owned();
+            let samples = if events.len() == 1 { "samples".to_owned() } else { format!("{name}:samples") };
+            let unit = if event.counts_time() { "nanoseconds" } else { "count" };
+            let weight = ValueType { r#type: strings.number(&name), unit: strings.number(unit) };
+            let count = ValueType { r#type: strings.number(&samples), unit: strings.number("count") };
+            self.sample_type.extend([count, weight]);
+            if at == 0 {
+                self.default_sample_type = weight.r#type;
+                self.period_type = Some(weight);
+                self.period = i64::try_from(event.fixed_period().unwrap_or(0)).unwrap_or(i64::MAX);
+            }
+        }
+    }
+
+    /// Adds mappings, functions and locations; returns the location of each frame as the innermost one and as a
+    /// caller.
+    fn locations(
+        &mut self,
+        stacks: &Stacks,
+        facts: &Facts,
+        features: (&Features, Endian),
+        ids: &IdOptions,
+        inlined: bool,
+        strings: &mut Strings,
+    ) -> (Vec<[u64; 2]>, Named) {
+        let mut mappings = Mappings::default();
+        let mut functions: IndexMap<(i64, i64), Function, RandomState> = IndexMap::default();
+        let mut of_frames = vec![[0; 2]; stacks.tree.frames().len()];
+        let named =
+            name_frames(stacks.tree.frames(), facts, features, ids, inlined, |number, frame, name| {
+                let lines = lines(&name, &mut functions, strings);
+                let mapping = name.dso.as_ref().map(|dso| {
+                    let id = mappings.len() as u64 + 1;
+                    let path = strings.number(&String::from_utf8_lossy(dso));
+                    let (is_file, mapping) =
+                        mappings.entry((frame.dso, frame.process)).or_insert_with(|| {
+                            let build_id = build_id(frame, facts, strings);
+                            let is_file = dso.starts_with(b"/") && frame.process == 0 && !is_kernel(frame);
+                            let memory_start = frame.at;
+                            (
+                                is_file,
+                                Mapping { id, memory_start, filename: path, build_id, ..Mapping::default() },
+                            )
+                        });
+                    mapping.add(frame, &name, *is_file);
+                    mapping.id
+                });
+                let mapping_id = mapping.unwrap_or(0);
+                // The call is before the address to which it returns.
+                for (at, address) in [frame.at, frame.at.saturating_sub(1)].into_iter().enumerate() {
+                    let id = self.location.len() as u64 + 1;
+                    of_frames[number as usize][at] = id;
+                    self.location.push(Location { id, mapping_id, address, line: lines.clone() });
+                }
+            });
+        self.number_mappings(mappings);
+        self.function = functions.into_values().collect();
+        (of_frames, named)
+    }
+
+    /// Puts the mappings in order, and numbers them: readers take the first one for the main program, which is the
+    /// first file that a process of the recording mapped.
+    fn number_mappings(&mut self, mappings: Mappings) {
+        let mut mappings: Vec<_> = mappings.into_iter().collect();
+        mappings.sort_by_key(|&((dso, process), (is_file, _))| (!is_file, process, dso));
+        let mut new_ids = vec![0; mappings.len() + 1];
+        for ((_, (_, mut mapping)), id) in mappings.into_iter().zip(1..) {
+            new_ids[mapping.id as usize] = id;
+            mapping.id = id;
+            self.mapping.push(mapping);
+        }
+        for location in &mut self.location {
+            location.mapping_id = new_ids[location.mapping_id as usize];
+        }
+    }
+
+    fn samples(&mut self, stacks: &Stacks, events: &[u32], locations: &[[u64; 2]], strings: &mut Strings) {
+        let column: HashMap<u32, usize> = events.iter().copied().zip((0..).step_by(2)).collect();
+        let mut values: IndexMap<(u32, u32), Vec<i64>, RandomState> = IndexMap::default();
+        for (row, weight) in &stacks.rows {
+            let Some(&column) = column.get(&row.event) else { continue };
+            let value = values.entry((row.label, row.stack)).or_insert_with(|| vec![0; events.len() * 2]);
+            value[column] = value[column].saturating_add_unsigned(weight.samples);
+            value[column + 1] = value[column + 1].saturating_add_unsigned(weight.period);
+        }
+        let labels: Vec<Vec<PprofLabel>> =
+            stacks.labels.iter().map(|label| pprof_labels(label, strings)).collect();
+        let nodes: Vec<(u32, u32)> = stacks.tree.nodes().collect();
+        for ((label, stack), value) in values {
+            let mut location_id = Vec::new();
+            let mut next = stack;
+            while next != StackTree::ROOT {
+                let (parent, frame) = nodes[next as usize];
+                location_id.push(locations[frame as usize][usize::from(next != stack)]);
+                next = parent;
+            }
+            self.sample.push(Sample { location_id, value, label: labels[label as usize].clone() });
+        }
+        // Locations that no sample has.
+        let used: std::collections::HashSet<u64> =
+            self.sample.iter().flat_map(|sample| sample.location_id.iter().copied()).collect();
+        self.location.retain(|location| used.contains(&location.id));
+    }
+
+    /// Writes the profile, compressed.
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`.
+    pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        // Without a time and a name, the same profile has the same bytes.
+        let mut packed = GzBuilder::new().mtime(0).write(out, Compression::default());
+        packed.write_all(&self.encode_to_vec())?;
+        packed.finish()?.flush()
+    }
+}
+
+impl Mapping {
+    /// Extends the mapping by a frame.
+    fn add(&mut self, frame: Frame, name: &FrameName<'_>, is_file: bool) {
+        // The caller's address is one byte lower.
+        self.memory_start = self.memory_start.min(frame.at.saturating_sub(1)) & !0xfff;
+        self.memory_limit = self.memory_limit.max((frame.at | 0xfff).saturating_add(1));
+        self.has_functions |= !name.functions.is_empty();
+        self.has_filenames |= name.functions.iter().any(|function| function.file.is_some());
+        self.has_line_numbers |= name.functions.iter().any(|function| function.line.is_some());
+        self.has_inline_frames |= name.functions.len() > 1;
+        // Addresses of files are offsets in them; those of kernels and memory are themselves.
+        self.file_offset = if is_file { self.memory_start } else { 0 };
+    }
+}
+
+fn is_kernel(frame: Frame) -> bool {
+    matches!(frame.mode, KERNEL | GUEST_KERNEL)
+}
+
+/// The functions at a frame, innermost first.
+fn lines(
+    name: &FrameName<'_>,
+    functions: &mut IndexMap<(i64, i64), Function, RandomState>,
+    strings: &mut Strings,
+) -> Vec<Line> {
+    let line = |function: &crate::naming::Function<'_>| {
+        let (text, file) =
+            (strings.number(&function.name), strings.number(function.file.as_deref().unwrap_or("")));
+        let id = functions.len() as u64 + 1;
+        let entry = functions.entry((text, file));
+        let made = entry.or_insert(Function { id, name: text, system_name: text, filename: file });
+        Line { function_id: made.id, line: function.line.map_or(0, i64::from) }
+    };
+    name.functions.iter().rev().map(line).collect()
+}
+
+fn build_id(frame: Frame, facts: &Facts, strings: &mut Strings) -> i64 {
+    let dso = frame.dso.filter(|_| frame.process == 0).and_then(|dso| facts.spaces.dsos().get(dso as usize));
+    let id = dso.and_then(|(dso, _)| facts.ids.get(dso).filter(|_| !dso_name(dso).is_empty()));
+    id.map_or(0, |id| strings.number(&id.to_string()))
+}
+
+fn pprof_labels(label: &Label, strings: &mut Strings) -> Vec<PprofLabel> {
+    let mut labels = Vec::new();
+    let texts = [("comm", &label.comm), ("cgroup", &label.cgroup)];
+    for (key, value) in texts.into_iter().filter_map(|(key, value)| Some((key, value.as_deref()?))) {
+        let (key, str) = (strings.number(key), strings.number(&String::from_utf8_lossy(value)));
+        labels.push(PprofLabel { key, str, num: 0 });
+    }
+    let numbers = [("pid", label.pid), ("tid", label.tid), ("cpu", label.cpu)];
+    for (key, value) in numbers.into_iter().filter_map(|(key, value)| Some((key, value?))) {
+        labels.push(PprofLabel { key: strings.number(key), str: 0, num: i64::from(value as i32) });
+    }
+    labels
+}

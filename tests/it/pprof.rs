@@ -1,0 +1,162 @@
+//! `perfx export pprof`: the profile counts what folded lines count, and Go's pprof reads it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use perfx_export::pprof::{Mapping, Profile};
+use prost::Message as _;
+
+use crate::args;
+use crate::snapshots::same;
+use crate::support::{
+    Fixture, Ran, Stdin, clean, each_fixture, perfx, perfx_command, recorded, run, skipped, temp, workloads,
+};
+
+fn export(input: &Path, more: &[&str]) -> Ran {
+    let mut command = perfx_command();
+    command.args(["export", "pprof", "--no-files", "-o", "-"]).arg(input).args(more);
+    run(&mut command, Stdin::Null)
+}
+
+fn profile(bytes: &[u8]) -> Profile {
+    let mut plain = Vec::new();
+    flate2::read::GzDecoder::new(bytes).read_to_end(&mut plain).unwrap();
+    Profile::decode(&*plain).unwrap()
+}
+
+/// The name of each location's innermost function, or nothing.
+fn functions(profile: &Profile) -> BTreeMap<u64, String> {
+    let name = |id: u64| profile.string_table[profile.function[id as usize - 1].name as usize].clone();
+    let of =
+        |line: Option<&perfx_export::pprof::Line>| line.map_or(String::new(), |line| name(line.function_id));
+    profile.location.iter().map(|location| (location.id, of(location.line.first()))).collect()
+}
+
+/// Checks what readers check.
+fn check(profile: &Profile) -> Result<(), String> {
+    if profile.string_table.first().map(String::as_str) != Some("") {
+        return Err("the first string is not the empty one".into());
+    }
+    for mapping in &profile.mapping {
+        let named = profile.string_table.get(mapping.filename as usize).is_some_and(|name| !name.is_empty());
+        if !named || mapping.memory_start >= mapping.memory_limit {
+            return Err(format!("{mapping:?}"));
+        }
+    }
+    for location in profile.location.iter().filter(|location| location.mapping_id != 0) {
+        let inside = |mapping: &&Mapping| {
+            let range = mapping.memory_start..mapping.memory_limit;
+            mapping.id == location.mapping_id && range.contains(&location.address)
+        };
+        if !profile.mapping.get(location.mapping_id as usize - 1).is_some_and(|mapping| inside(&mapping)) {
+            return Err(format!("{location:?} is outside of its mapping"));
+        }
+    }
+    let odd = profile.sample.iter().find(|sample| sample.value.len() != profile.sample_type.len());
+    odd.map_or(Ok(()), |sample| Err(format!("{sample:?}")))
+}
+
+#[test]
+fn a_profile_counts_what_folded_lines_count() {
+    let Some(root) = workloads() else { return };
+    let root = root.to_str().unwrap();
+    each_fixture(&recorded(), |fixture| {
+        let ran = export(&fixture.path, &["--root", root]);
+        if ran.code == Some(1) {
+            return if ran.stdout.is_empty() { Ok(()) } else { Err("an error left output".into()) };
+        }
+        let profile = profile(&ran.stdout);
+        check(&profile)?;
+        let functions = functions(&profile);
+        let line =
+            args!["export", "folded", "--no-files", "--root", root, "--weight", "samples", fixture.path];
+        let mut theirs = BTreeMap::<String, i64>::new();
+        for line in perfx(line).text().lines() {
+            let (stack, count) = line.rsplit_once(' ').unwrap();
+            let leaf = stack.split_once(';').map_or("", |(_, stack)| stack.rsplit(';').next().unwrap());
+            // Frames without a name have that of their file.
+            let leaf = if leaf.starts_with('[') { "" } else { leaf };
+            *theirs.entry(leaf.to_owned()).or_default() += count.parse::<i64>().unwrap();
+        }
+        let mut ours = BTreeMap::<String, i64>::new();
+        for sample in profile.sample.iter().filter(|sample| sample.value[0] > 0) {
+            let leaf = sample.location_id.first().map_or("", |id| &functions[id]);
+            *ours.entry(leaf.to_owned()).or_default() += sample.value[0];
+        }
+        if ours == theirs { Ok(()) } else { Err(format!("pprof {ours:?}\nfolded {theirs:?}")) }
+    });
+}
+
+#[test]
+fn a_profile_does_not_depend_on_threads() {
+    let folder = temp();
+    let large = folder.path().join("large.data");
+    fs::write(&large, Fixture::new("recorded/fp.p61.data").repeated(9 << 20)).unwrap();
+    let one = export(&large, &["--labels", "comm,pid,tid,cpu,cgroup", "-@1"]);
+    assert_eq!(one.code, Some(0), "{}", one.stderr);
+    assert!(export(&large, &["--labels", "comm,pid,tid,cpu,cgroup", "-@4"]).stdout == one.stdout);
+}
+
+#[test]
+fn what_a_profile_holds() {
+    let Some(root) = workloads() else { return };
+    let mut shown = String::new();
+    for (name, labels) in [("recorded/fp.p61.data", "comm,pid"), ("recorded/group-read.p61.data", "cpu")] {
+        let ran = export(&Fixture::new(name).path, &["--root", root.to_str().unwrap(), "--labels", labels]);
+        let profile = profile(&ran.stdout);
+        let text = |number: i64| profile.string_table[number as usize].as_str();
+        let types = profile.sample_type.iter().map(|it| format!(" {}/{}", text(it.r#type), text(it.unit)));
+        let report = ran.stderr.replace(&crate::support::root().display().to_string(), "");
+        shown += &format!("{report}types:{}\n", types.collect::<String>());
+        shown += &format!("shown first: {}, period {}\n", text(profile.default_sample_type), profile.period);
+        profile.comment.iter().for_each(|&comment| shown += &format!("comment: {}\n", text(comment)));
+        for mapping in &profile.mapping {
+            shown +=
+                &format!("mapping {}: {} {}\n", mapping.id, text(mapping.filename), text(mapping.build_id));
+        }
+        let functions = functions(&profile);
+        for sample in profile.sample.iter().take(5) {
+            let names: Vec<_> = sample.location_id.iter().map(|id| functions[id].as_str()).collect();
+            let label = |label: &perfx_export::pprof::PprofLabel| match label.str {
+                0 => format!("{}={} ", text(label.key), label.num),
+                str => format!("{}={} ", text(label.key), text(str)),
+            };
+            let labels: String = sample.label.iter().map(label).collect();
+            shown += &format!("{:?} {labels}{}\n", sample.value, names.join(" < "));
+        }
+    }
+    same("export", "pprof", &shown);
+}
+
+/// Go, if it is installed: Debian has each version in a folder of its own.
+fn go() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let debian = ["1.19", "1.22", "1.23", "1.24"].map(|version| format!("/usr/lib/go-{version}/bin").into());
+    std::env::split_paths(&path).chain(debian).map(|folder| folder.join("go")).find(|go| go.is_file())
+}
+
+#[test]
+fn gos_pprof_reads_it() {
+    let Some(root) = workloads() else { return };
+    let Some(go) = go() else {
+        return skipped("what needs Go's pprof, which is missing. To install it: apt-get install golang-go");
+    };
+    let folder = temp();
+    let file = folder.path().join("fp.pb.gz");
+    let fixture = Fixture::new("recorded/fp.p61.data");
+    fs::write(&file, export(&fixture.path, &["--root", root.to_str().unwrap()]).stdout).unwrap();
+    let mut pprof = clean(go);
+    pprof.args(["tool", "pprof", "-top", "-unit", "ns"]).arg(&file).env("HOME", folder.path());
+    let ran = run(&mut pprof, Stdin::Null);
+    let text = ran.text();
+    let folded = perfx(args!["export", "folded", "--no-files", "--root", root, fixture.path]).text();
+    for name in ["leaf_xor", "leaf_mul"] {
+        let stacks = folded.lines().filter_map(|line| line.rsplit_once(' '));
+        let own = stacks.filter(|(stack, _)| stack.ends_with(name));
+        let sum: u64 = own.map(|(_, count)| count.parse::<u64>().unwrap()).sum();
+        let row = text.lines().find(|line| line.ends_with(name)).unwrap_or_default();
+        assert!(row.trim_start().starts_with(&format!("{sum}ns ")), "{name}, {sum}: {text}{}", ran.stderr);
+    }
+}
