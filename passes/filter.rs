@@ -5,7 +5,7 @@
 //! If only times, kinds and machines are selected, it is also kept if it is alive in a window. MMAP, MMAP2,
 //! COMM, FORK, EXIT, NAMESPACES and ITRACE_START of kept processes are kept up to the end of the last window,
 //! as are all records of the kernel's address space (its MMAPs, KSYMBOL, BPF_EVENT, TEXT_POKE), CGROUP, and
-//! records of unknown kinds. AUX data is kept in whole chunks.
+//! records of unknown kinds. Chunks of AUX data are cut if their format is known.
 
 mod aux;
 mod choice;

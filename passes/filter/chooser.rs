@@ -93,7 +93,8 @@ impl Chooser {
                 ));
                 is
             }
-            (said, is) => said.or(is).unwrap_or((0, 0)),
+            // A recording of AUX data often has no samples.
+            (said, is) => said.or(is).or_else(|| gathered.chunks.range()).unwrap_or((0, 0)),
         };
         let clock = features.get(&Feature::CLOCK_DATA).and_then(|section| ClockData::read(section, endian));
         let windows = Windows::new(&options.windows, range, clock)?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use perfx_format::features::SampleTime;
 use perfx_format::read::{Batch, Recording};
+use perfx_format::record::aux::Auxtrace;
 use perfx_format::record::deferred::CallchainDeferred;
 use perfx_format::record::event_update::updated_id;
 use perfx_format::{Event, Feature, Kinds, Layouts, Record, RecordType, Task, named_pid};
@@ -14,6 +15,7 @@ use perfx_pipeline::{
     Emit, Fork, Interest, Level, Needs, Pass, Place, Result, Rewrite, Session, Stage, count, counted, seconds,
 };
 
+use super::aux::Kept;
 use super::choice::FilterArgs;
 use super::chooser::{Chooser, Lookups};
 use super::chosen::ChosenSamples;
@@ -30,6 +32,15 @@ pub(super) struct CutRecords {
     /// For a part of a split: a record of this part was kept since the last round of this batch. Another
     /// round would have no effect.
     pub(super) rounds: bool,
+    pub(super) aux: CutAux,
+}
+
+/// The AUXTRACE records of which only a part is kept, and the bytes of their data.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct CutAux {
+    chunks: u64,
+    kept: u64,
+    all: u64,
 }
 
 /// Everything that is known when writing begins.
@@ -113,9 +124,6 @@ impl FilterPlan {
                     .zip(here)
                     .is_some_and(|((first, last), here)| first < here && here < last);
             }
-            RecordType::AUXTRACE => {
-                return chooser.chunks.keeps(record, options, &|from, to| self.windows.meet(from, to));
-            }
             RecordType::EVENT_UPDATE => return updated_id(record).is_none_or(|id| !self.gone.contains(&id)),
             _ => {}
         }
@@ -145,7 +153,7 @@ impl FilterPlan {
 impl CutRecords {
     pub(super) fn new(cut: FilterPlan) -> CutRecords {
         let lookups = cut.chooser.lookups();
-        CutRecords { cut: Arc::new(cut), lookups, rounds: false }
+        CutRecords { cut: Arc::new(cut), lookups, rounds: false, aux: CutAux::default() }
     }
 
     /// Sets the features of the output, reports what is kept, and creates the rewrite.
@@ -180,6 +188,33 @@ impl CutRecords {
             session.report.say(Level::Warning, hint);
         }
         Stage::rewrite(self)
+    }
+
+    /// Keeps what is selected of an AUXTRACE record.
+    fn cut_aux(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
+        let (cut, endian) = (&*self.cut, record.endian());
+        let options = &cut.chooser.options;
+        let excluded = options.kind.excludes(|&excluded| excluded == RecordType::AUXTRACE);
+        let kept = if excluded {
+            Kept::Nothing
+        } else {
+            cut.chooser.chunks.cut(&record, options, &cut.windows, cut.owner.is_some())
+        };
+        match kept {
+            Kept::All => out.keep(record),
+            Kept::Nothing => {
+                out.drop_record(record);
+                Ok(())
+            }
+            Kept::Part(offset, data) => {
+                self.aux.chunks += 1;
+                self.aux.kept += data.len() as u64;
+                self.aux.all += record.payload().len() as u64;
+                let mut bytes = record.bytes().to_vec();
+                Auxtrace::set_part(&mut bytes, offset, data.len() as u64, endian);
+                out.keep(Record::new(&bytes, &data, record.origin(), endian)?)
+            }
+        }
     }
 
     pub(super) fn needs() -> Needs {
@@ -222,6 +257,9 @@ impl Rewrite for CutRecords {
         if record.kind() == RecordType::ID_INDEX && !cut.gone.is_empty() {
             return shorten_id_index(&record, &cut.gone, out);
         }
+        if record.kind() == RecordType::AUXTRACE {
+            return self.cut_aux(record, out);
+        }
         let is_round = record.kind() == RecordType::FINISHED_ROUND && cut.owner.is_some();
         if (!is_round || self.rounds) && cut.keeps(&record, out.layouts(), lookups) {
             self.rounds = CHOSEN.contains(&record.kind()) || self.rounds && !is_round;
@@ -231,14 +269,28 @@ impl Rewrite for CutRecords {
         }
         Ok(())
     }
+
+    fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
+        let CutAux { chunks, kept, all } = self.aux;
+        if chunks > 0 {
+            let (chunks, kept) = (counted(chunks, "AUXTRACE record", "AUXTRACE records"), count(kept));
+            let what = format!("cut {chunks}: kept {kept} of {} of AUX data", counted(all, "byte", "bytes"));
+            session.report.say(Level::Info, what);
+        }
+        Ok(())
+    }
 }
 
 impl Fork for CutRecords {
     fn fork(&self) -> CutRecords {
-        CutRecords { cut: self.cut.clone(), lookups: self.cut.chooser.lookups(), rounds: false }
+        let lookups = self.cut.chooser.lookups();
+        CutRecords { cut: self.cut.clone(), lookups, rounds: false, aux: CutAux::default() }
     }
 
-    fn absorb(&mut self, _later: CutRecords) -> Result<()> {
+    fn absorb(&mut self, later: CutRecords) -> Result<()> {
+        self.aux.chunks += later.aux.chunks;
+        self.aux.kept += later.aux.kept;
+        self.aux.all += later.aux.all;
         Ok(())
     }
 }

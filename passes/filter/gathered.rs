@@ -28,6 +28,8 @@ pub(super) struct Gathered {
     /// Names from EVENT_UPDATE records, by event id.
     pub(super) names: HashMap<u64, Vec<u8>>,
     pub(super) chunks: Chunks,
+    /// True if AUX data is cut by time.
+    pub(super) has_windows: bool,
     pub(super) unused: Unused,
     pub(super) samples: u64,
     /// The samples of each batch that has any.
@@ -49,7 +51,8 @@ impl Gathered {
         let changes = options.dso.is_set().then(Changes::default);
         // If a pid keeps nothing, the report lists the names of the existing ones.
         let named = options.comm.is_set() || options.pid.is_set();
-        Gathered { changes, tasks: TaskChanges::new(named), ..Gathered::default() }
+        let has_windows = !options.windows.is_empty();
+        Gathered { changes, has_windows, tasks: TaskChanges::new(named), ..Gathered::default() }
     }
 
     /// The kinds that the first survey needs.
@@ -57,8 +60,15 @@ impl Gathered {
         if options.drop_unused {
             return Kinds::ALL;
         }
-        let kinds =
-            Kinds::of(&[RecordType::SAMPLE, RecordType::ID_INDEX, RecordType::CGROUP, RecordType::AUX]);
+        let kinds = Kinds::of(&[
+            RecordType::SAMPLE,
+            RecordType::ID_INDEX,
+            RecordType::CGROUP,
+            RecordType::AUX,
+            RecordType::AUXTRACE,
+            RecordType::AUXTRACE_INFO,
+            RecordType::TIME_CONV,
+        ]);
         let kinds = kinds.union(TaskChanges::kinds());
         if options.dso.is_set() { kinds.union(Changes::kinds()) } else { kinds }
     }
@@ -76,7 +86,9 @@ impl Gathered {
             RecordType::CGROUP => {
                 self.cgroups.extend(Cgroup::of(record).map(|cgroup| (cgroup.id, cgroup.path.into())));
             }
-            RecordType::AUX => self.chunks.learn(record, layouts),
+            RecordType::AUX | RecordType::AUXTRACE | RecordType::AUXTRACE_INFO | RecordType::TIME_CONV => {
+                self.chunks.learn(record, layouts, self.has_windows);
+            }
             RecordType::EVENT_UPDATE => {
                 self.names.extend(name_update(record).map(|(id, name)| (id, name.to_vec())));
             }

@@ -255,11 +255,12 @@ fn first_look(
     threads: usize,
 ) -> Result<(Gathered, Counted)> {
     let form = recording.form;
+    let has_windows = matches!(by, SplitBy::Time(_) | SplitBy::Size(_) | SplitBy::Samples(_));
     let gather = Gathered::kinds(options).without(RecordType::SAMPLE);
     let sample = Kinds::of(&[RecordType::SAMPLE]);
     let wanted = if matches!(by, SplitBy::Size(_)) { Kinds::ALL } else { gather.union(sample) };
     let work = |batch: &Batch| -> Result<(Gathered, Counted)> {
-        let mut gathered = Gathered::new(options);
+        let mut gathered = Gathered { has_windows, ..Gathered::new(options) };
         gathered.count_samples(batch);
         let mut counted = Counted::default();
         let mut walker = batch.walk();

@@ -225,6 +225,11 @@ impl Windows {
         Windows { intervals: None }
     }
 
+    /// True if no window is given.
+    pub(super) fn are_all(&self) -> bool {
+        self.intervals.is_none()
+    }
+
     /// True if some time in `first..=last` is selected.
     pub(super) fn meet(&self, first: u64, last: u64) -> bool {
         let Some(intervals) = &self.intervals else { return true };

@@ -10,6 +10,7 @@ mod error;
 pub mod event_name;
 pub mod features;
 pub mod header;
+pub mod intel_pt;
 pub mod jitdump;
 mod journal;
 mod kinds;

@@ -19,6 +19,8 @@
 //! | h & fc = 20, 00 | alignment: padding up to a multiple of 2 << (bits 0-1 of the first byte) |
 //! | h & fc = 20, other | counter or address; bits 0-1 of the first byte are bits 3-4 of its number |
 
+use std::ops::Range;
+
 use crate::Endian;
 
 /// A packet.
@@ -319,6 +321,27 @@ impl Records {
     }
 }
 
+/// The records of a piece of AUX data that begins with one, and where they are; `None` for one that is broken.
+/// Padding before a record is not part of it.
+pub fn pieces(data: &[u8], base: u64) -> impl Iterator<Item = (Range<usize>, Option<SpeRecord>)> {
+    let (mut packets, mut records) = (Packets::new(data, base), Records::default());
+    std::iter::from_fn(move || {
+        let mut start = None;
+        loop {
+            let at = packets.position();
+            let packet = packets.next()?;
+            if packet == Packet::Padding && start.is_none() {
+                continue;
+            }
+            let start = *start.get_or_insert(at);
+            let record = records.push(packet);
+            if matches!(packet, Packet::End | Packet::Timestamp(_)) {
+                return Some((start..packets.position(), record));
+            }
+        }
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -376,6 +399,14 @@ mod tests {
             records(&bytes("98 01 00 ff 98 02 00 01 98 03 00 01 4b 00 01 98 04 00 01 b0 00"));
         assert_eq!(found.iter().map(|record| record.latency).collect::<Vec<_>>(), [3, 4]);
         assert_eq!((state.bad_bytes, state.broken), (2, 2));
+    }
+
+    #[test]
+    fn pieces_are_the_records_without_the_padding_between_them() {
+        let data = bytes("00 98 01 00 01 00 00 98 02 00 00 01 ff 01 98 03");
+        let found: Vec<_> =
+            pieces(&data, 0).map(|(range, record)| (range, record.map(|record| record.latency))).collect();
+        assert_eq!(found, [(1..5, Some(1)), (7..12, Some(2)), (12..14, None)]);
     }
 
     #[test]

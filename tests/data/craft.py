@@ -13,7 +13,7 @@ sys.dont_write_bytecode = True
 here = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, here)
 
-from crafting import common, contents, layout, scheduler, spe, streams, validate  # noqa: E402
+from crafting import common, contents, intel_pt, layout, scheduler, spe, streams, validate  # noqa: E402
 
 
 def write(path, content):
@@ -97,6 +97,7 @@ def main():
     streams.compression()
     streams.auxtrace()
     spe.arm_spe()
+    intel_pt.intel_pt()
     layout.directories()
     validate.validation()
     folder = os.path.join(here, "crafted")

@@ -1,7 +1,8 @@
 //! AUX records describe what the kernel wrote into an AUX buffer; AUXTRACE records contain the data, and
 //! AUXTRACE_INFO says what made it.
 
-use crate::{Record, RecordType};
+use super::time_conv::TimeConv;
+use crate::{Endian, Record, RecordType};
 
 /// The records that the kernel writes about an AUX trace, each with the id of its event.
 pub const KERNEL_KINDS: [RecordType; 3] =
@@ -59,6 +60,13 @@ impl Auxtrace {
     /// -1: no particular thread or CPU.
     pub const ANY: u32 = u32::MAX;
 
+    /// Changes an AUXTRACE record into one with a part of its data: so many bytes, from this place of the
+    /// buffer on.
+    pub fn set_part(record: &mut [u8], offset: u64, size: u64, endian: Endian) {
+        endian.set_u64(record, 8, size);
+        endian.set_u64(record, 16, offset);
+    }
+
     /// Parses an AUXTRACE record; `None` for other kinds, and for a record that is too short.
     pub fn of(record: &Record<'_>) -> Option<Auxtrace> {
         if record.kind() != RecordType::AUXTRACE {
@@ -100,6 +108,20 @@ impl AuxtraceInfo {
         Some(AuxtraceInfo { kind })
     }
 
+    /// True if the data is of Intel PT.
+    pub fn is_pt(&self) -> bool {
+        self.kind == INTEL_PT
+    }
+
+    /// How the TSC of Intel PT converts to the time of the recording: the words 1 to 4 of the private part
+    /// (tools/perf/util/intel-pt.h). `None` if it does not, and for other tracers.
+    pub fn pt_time(record: &Record<'_>) -> Option<TimeConv> {
+        AuxtraceInfo::of(record).filter(AuxtraceInfo::is_pt)?;
+        let word = |number: usize| record.u64(16 + 8 * number);
+        let (shift, mult, zero, can_convert) = (word(1)?, word(2)?, word(3)?, word(4)? != 0);
+        can_convert.then_some(TimeConv { shift, mult, zero, short: None, can_convert })
+    }
+
     /// True if the data is of Arm SPE.
     pub fn is_spe(&self) -> bool {
         self.kind == ARM_SPE
@@ -120,46 +142,6 @@ impl AuxtraceInfo {
     }
 }
 
-/// The type of Arm SPE.
+/// Types of tracers.
+const INTEL_PT: u32 = 1;
 const ARM_SPE: u32 = 4;
-
-/// The packet at which a decoder of Intel PT can begin: bytes 02 82, eight times (Intel SDM volume 3, "PSB
-/// Packet").
-const PSB: [u8; 16] = [2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82];
-
-/// Counts the complete PSB packets in AUX data of Intel PT.
-pub fn count_psb(data: &[u8]) -> u64 {
-    let (mut count, mut at) = (0, 0);
-    while let Some(window) = data.get(at..at + PSB.len()) {
-        // The last byte determines the distance to the next place where one can begin.
-        at += match window[PSB.len() - 1] {
-            0x82 if window == PSB => {
-                count += 1;
-                PSB.len()
-            }
-            0x82 => 2,
-            2 => 1,
-            _ => PSB.len(),
-        };
-    }
-    count
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_psb_is_found_wherever_it_begins() {
-        for before in 0..40 {
-            let mut data = vec![0x82; before];
-            data.extend(PSB);
-            data.extend([2, 0x82, 2, 2]);
-            data.extend(PSB);
-            data.extend([0x99; 5]);
-            assert_eq!(count_psb(&data), 2, "behind {before} bytes");
-        }
-        assert_eq!(count_psb(&PSB[1..]), 0);
-        assert_eq!(count_psb(&PSB.repeat(3)), 3);
-    }
-}

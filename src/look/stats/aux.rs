@@ -3,8 +3,9 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
+use perfx_format::intel_pt::psbs;
 use perfx_format::read::Batch;
-use perfx_format::record::aux::{Auxtrace, AuxtraceInfo, count_psb};
+use perfx_format::record::aux::{Auxtrace, AuxtraceInfo};
 use perfx_format::{Kinds, RecordType};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -92,7 +93,8 @@ impl AuxData {
             }
             if let Some(Auxtrace { cpu, tid, .. }) = Auxtrace::of(&record) {
                 let payload = record.payload();
-                let held = Held { records: 1, bytes: payload.len() as u64, psb: count_psb(payload) };
+                let held =
+                    Held { records: 1, bytes: payload.len() as u64, psb: psbs(payload).count() as u64 };
                 data.add((cpu, tid), held);
             }
         }
