@@ -75,6 +75,9 @@ enum Restore {
     Constant(u64),
 }
 
+/// The most bytes of an entry of a table. Each address may run it from its beginning.
+const MOST_ENTRY: usize = 1 << 20;
+
 /// The most steps of an expression. Hostile ones have loops.
 const MOST_STEPS: u32 = 1000;
 
@@ -258,6 +261,9 @@ impl Rules {
         context: &mut Context,
     ) -> Option<(Rule, Range<u64>)> {
         let entry = section.fde_from_offset(&self.bases, S::Offset::from(entry), S::cie_from_offset).ok()?;
+        if entry.entry_len().max(entry.cie().entry_len()) > MOST_ENTRY {
+            return None;
+        }
         let row = entry.unwind_info_for_address(section, &self.bases, context, address).ok()?;
         let bytes = |expression: &UnwindExpression<usize>| {
             Some(expression.get(section).ok()?.0.to_slice().ok()?.into_owned().into_boxed_slice())

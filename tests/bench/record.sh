@@ -1,12 +1,16 @@
 #!/bin/bash
-# record.sh [plain] [chains] [z]: makes the big recordings that the benchmarks read (all three by default).
+# record.sh [plain] [chains] [z] [jit] [stacks]: makes the big recordings that the benchmarks read (plain, chains and z
+# by default).
 #
 #   plain    >= 1 GB: two tracepoints with raw data, cpu-clock, a little forking
 #   chains   >= 1 GB: cpu-clock every 10 us with frame pointer call chains
 #   z        COMPRESSED(2): like chains, every 25 us, with -z1; about 50 MB that are 1.2 GB of records (a shorter
 #            period overloads perf: it then loses most samples)
 #
-# They are system-wide (-a) and hold whatever else runs on the machine: NEVER put them into the repository.
+#   jit      a program with 200,000 generated functions (jit.py); $OUT/jit has its jitdump
+#   stacks   about 1 GB: gcc, Python and stacks.c with user stacks (--call-graph dwarf)
+#
+# The first three are system-wide (-a) and hold whatever else runs on the machine: NEVER put them into the repository.
 #   PERF=perf       the perf to record with
 #   OUT=/tmp/perfx-data/big   the files are $OUT/plain.data and so on
 #   SIZE=1100M      where recording ends (plain, chains)
@@ -53,6 +57,12 @@ for what in ${*:-plain chains z}; do
             -e raw_syscalls:sys_enter,raw_syscalls:sys_exit -e cpu-clock/freq=20000/ || status=1 ;;
         chains) make chains "$(loop 300 "$busy")" --max-size "$SIZE" -e cpu-clock -c 10000 -g || status=1 ;;
         z) make z "$(loop "$TIME" "$busy")" -z1 -e cpu-clock -c 25000 -g || status=1 ;;
+        jit) rm -rf "$OUT/jit" && mkdir "$OUT/jit" &&
+            "$PERF" record -q -B -k 1 -e cpu-clock -o "$OUT/jit.data" python3 "$here/jit.py" "$OUT/jit" || status=1 ;;
+        stacks) gcc -O1 -w -fomit-frame-pointer -pthread -o "$work/stacks" "$here/../data/stacks.c" &&
+            "$PERF" record -q -B -e cpu-clock -F 15000 -m 16M --call-graph dwarf -o "$OUT/stacks.data" \
+                bash -c "$(loop 30 "for file in $here/../data/work/*.c; do gcc -O3 -w -c \$file -o /dev/null; done; \
+                    python3 -c 'import json; json.dumps([[i] * 9 for i in range(300000)])'; stacks 200")" || status=1 ;;
         *) echo "record.sh: unknown: $what" >&2; exit 2 ;;
     esac
 done

@@ -7,9 +7,9 @@ usage: run.py [--runs N] [--perf PERF] [--only REGEX] [DIR]      (DIR of record.
 Every command runs N times (default 5). The commands of a group run alternately, so that other load affects all of them
 alike; the fastest run counts, with a warm page cache. Compression is compared with zstd, for the same bytes or the same
 zstd stream. Memory is the peak of private (anonymous) memory, polled every 2 ms from /proc/PID/status. Outputs go to
-DIR/out. perf inject runs only once, because it is slow.
+DIR/out. perf inject runs only once, because it is slow. The last table compares CPU seconds on one thread.
 """
-import argparse, os, re, struct, subprocess, sys, time
+import argparse, os, re, resource, struct, subprocess, sys, time
 
 here = os.path.dirname(os.path.abspath(__file__))
 parser = argparse.ArgumentParser()
@@ -65,6 +65,14 @@ def rows(name, paths, items, slow):
         perf = slow.get(label)
         beside = f"{perf[0]:.1f} s, {perf[1]:.0f} MiB | {perf[0] / seconds:.0f}" if perf else " | "
         print(f"| `{label}` | {seconds:.2f} s | {seconds / cp:.2f} | {memory:.0f} MiB | {beside} |", flush=True)
+
+
+def cpu(command):
+    """CPU seconds, and the peak of private memory in MiB, of a command."""
+    used = lambda: sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
+    before = used()
+    _, memory = run(command)
+    return used() - before, memory
 
 
 def perf_inject(path, *options):
@@ -167,3 +175,16 @@ if os.path.exists(host):
         ("merge, two guests", merge + [f"{guest},31188,{clock}", f"{guest},1,{clock},vcpu=0:31314,vcpu=1:31315"]),
     ]
     rows("pair", [host, guest], items, [("merge, offset given", perf_inject(host, f"--guest-data={guest},31188,{clock}"))])
+
+# CPU time of what reads other files than the recording; jit.py is the program in jit.data.
+on_one_thread = [("jit", ["-j"]), ("stacks", ["--convert-callchain"])]
+on_one_thread = [(name, options, os.path.join(args.dir, name + ".data")) for name, options in on_one_thread]
+on_one_thread = [item for item in on_one_thread if os.path.exists(item[2]) and re.search(args.only, item[0])]
+if on_one_thread:
+    print("\n| recording | work | CPU time | private memory | perf inject | perf ÷ perfx |\n|---|---|---|---|---|---|")
+for name, options, path in on_one_thread:
+    inject = [perfx, "inject", *options, "-@", "1", "-f", path, "-o", out]
+    perfs, ours = perf_inject(path, *options), [cpu(inject) for _ in range(args.runs)]
+    seconds, memory = min(ours)[0], max(memory for _, memory in ours)
+    slow = cpu(perfs)
+    print(f"| {name} | `inject {options[0]}` | {seconds:.2f} s | {memory:.0f} MiB | {slow[0]:.1f} s, {slow[1]:.0f} MiB | {slow[0] / seconds:.0f} |")

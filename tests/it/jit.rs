@@ -187,6 +187,19 @@ fn a_recording_of_another_clock_is_refused_only_where_time_decides() {
     assert!(!out.exists());
 }
 
+/// Images have the code, too.
+#[test]
+fn perf_annotates_the_code_of_images() {
+    let folder = temp();
+    let out = folder.path().join("out");
+    inject(&recording("plain"), &out, &[]).done().unwrap();
+    for perf in perfs(&["perf", "perf-trixie", "perf-new"]) {
+        let args = args!["annotate", "--symfs", "/", "-f", "--stdio", "-s", "first_1", "-i", out];
+        let shown = perf.run(Stdin::Null, args).text();
+        assert!(shown.contains("%rcx") && shown.contains("ret"), "{}: {shown}", perf.name);
+    }
+}
+
 /// perf finds the images in its cache when their folder is gone. An entry that is there stays as it is.
 #[test]
 fn images_in_the_build_id_cache_are_found_when_their_folder_is_gone() {
