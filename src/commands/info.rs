@@ -4,12 +4,13 @@ mod facts;
 mod json;
 mod text;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::Write as _;
 
 use anyhow::Result;
 use clap::Args;
 use perfx_format::read::{Form, Recording};
+use perfx_format::record::aux::AuxtraceInfo;
 use perfx_format::record::event_update::name_update;
 use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::{Feature, RecordType};
@@ -24,8 +25,8 @@ pub(crate) use json::Output;
 
 /// Show what a recording is: form, machine, command, times, events, features
 ///
-/// Reads only the header, so it is quick on recordings of any size; in pipe data, it reads up to the
-/// first sample. For figures that need all records, such as their number, use `perfx stats`.
+/// Reads only the header, so it is quick on recordings of any size; in pipe data, and for the tracer of
+/// AUX data, it reads up to the first sample. For figures that need all records, such as their number, use `perfx stats`.
 /// Events are described with the terms of `perf evlist -v`.
 ///
 /// Examples:
@@ -48,7 +49,8 @@ impl Info {
         let mut recording = Source::of(&self.input).open()?;
         let mut report = Report::default();
         let updates = read_on(&mut recording, &mut report);
-        let facts = InfoFacts::new(&recording, &updates);
+        let tracers = tracers(&mut recording);
+        let facts = InfoFacts::new(&recording, &updates, tracers);
         facts.tell_faults(&mut report);
         let shown = match self.format.format() {
             Format::Text => text::page(&facts),
@@ -60,6 +62,23 @@ impl Info {
         out.flush()?;
         Ok(self.verbosity.print(&report))
     }
+}
+
+/// What made the AUX data, as AUXTRACE_INFO says, which comes before the first sample. Pipe data is not read
+/// for it, because that works only once.
+fn tracers(recording: &mut Recording) -> Vec<&'static str> {
+    let mut found = BTreeSet::new();
+    let has_aux = recording.features.contains_key(&Feature::AUXTRACE) && recording.form != Form::Pipe;
+    for batch in recording.batches().take(usize::from(has_aux)).flatten() {
+        let mut walker = batch.walk();
+        while let Ok(Some(record)) = walker.next_record() {
+            if matches!(record.kind(), RecordType::SAMPLE | RecordType::AUXTRACE) {
+                break;
+            }
+            found.extend(AuxtraceInfo::of(&record).map(|info| info.tracer().unwrap_or("unknown tracer")));
+        }
+    }
+    found.into_iter().collect()
 }
 
 /// Reads pipe data up to the first sample if its front leaves events without names: some writers send

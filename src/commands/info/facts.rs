@@ -16,13 +16,19 @@ pub(super) struct InfoFacts<'r> {
     /// For each event, in order.
     pub(super) names: Vec<EventName>,
     pub(super) features: Vec<Section<'r>>,
+    /// What made the AUX data, as far as it is known.
+    pub(super) tracers: Vec<&'static str>,
     pub(super) clock: Clock,
     /// `None` without feature SAMPLE_TIME.
     pub(super) times: Option<SampleTime>,
 }
 
 impl<'r> InfoFacts<'r> {
-    pub(super) fn new(recording: &'r Recording, updates: &HashMap<u64, Vec<u8>>) -> InfoFacts<'r> {
+    pub(super) fn new(
+        recording: &'r Recording,
+        updates: &HashMap<u64, Vec<u8>>,
+        tracers: Vec<&'static str>,
+    ) -> InfoFacts<'r> {
         let endian = recording.endian;
         let section = |feature| recording.features.get(&feature);
         let context = FeatureContext {
@@ -37,6 +43,7 @@ impl<'r> InfoFacts<'r> {
             recording,
             names: event_names(recording, updates),
             features: features.collect(),
+            tracers,
             clock: Clock::of(recording),
             // Writers that start from the largest number and see no sample leave that number.
             times: section(Feature::SAMPLE_TIME)

@@ -109,6 +109,8 @@ pub(crate) struct Count {
     build_ids: Decimal<usize>,
     /// Entries of feature AUXTRACE
     auxtrace_index: Decimal<usize>,
+    /// What made the AUX data, as AUXTRACE_INFO says; empty if there is none, and for pipe data
+    aux_tracers: Vec<&'static str>,
     /// Files with records
     #[schemars(range(min = 1))]
     streams: usize,
@@ -276,6 +278,7 @@ impl Count {
             features: facts.features.len(),
             build_ids: Decimal(facts.items(Feature::BUILD_ID, "dsos")),
             auxtrace_index: Decimal(facts.items(Feature::AUXTRACE, "entries")),
+            aux_tracers: facts.tracers.clone(),
             streams: recording.stream_count(),
             data_bytes: recording.data_size().map(Decimal),
         }

@@ -141,8 +141,12 @@ fn time(facts: &InfoFacts<'_>) -> Rows {
 fn counts(facts: &InfoFacts<'_>) -> Rows {
     let recording = facts.recording;
     let ids = recording.events.iter().map(|event| event.ids.len() as u64).sum();
-    let mut rows =
-        vec![row("events", units::count(recording.events.len() as u64)), row("event ids", units::count(ids))];
+    let mut rows = Rows::new();
+    if !facts.tracers.is_empty() {
+        rows.push(row("AUX tracer", facts.tracers.join(", ")));
+    }
+    rows.push(row("events", units::count(recording.events.len() as u64)));
+    rows.push(row("event ids", units::count(ids)));
     if recording.stream_count() > 1 {
         rows.push(row("files", units::count(recording.stream_count() as u64)));
     }
