@@ -8,7 +8,7 @@
 #            period overloads perf: it then loses most samples)
 #
 #   jit      a program with 200,000 generated functions (jit.py); $OUT/jit has its jitdump
-#   stacks   about 1 GB: gcc, Python and stacks.c with user stacks (--call-graph dwarf)
+#   stacks   about 0.6 GB: gcc, Python and stacks.c with user stacks (--call-graph dwarf)
 #
 # The first three are system-wide (-a) and hold whatever else runs on the machine: NEVER put them into the repository.
 #   PERF=perf       the perf to record with
@@ -60,7 +60,7 @@ for what in ${*:-plain chains z}; do
         jit) rm -rf "$OUT/jit" && mkdir "$OUT/jit" &&
             "$PERF" record -q -B -k 1 -e cpu-clock -o "$OUT/jit.data" python3 "$here/jit.py" "$OUT/jit" || status=1 ;;
         stacks) gcc -O1 -w -fomit-frame-pointer -pthread -o "$work/stacks" "$here/../data/stacks.c" &&
-            "$PERF" record -q -B -e cpu-clock -F 15000 -m 16M --call-graph dwarf -o "$OUT/stacks.data" \
+            "$PERF" record -q -B -e cpu-clock -F 7000 -m 16M --call-graph dwarf -o "$OUT/stacks.data" \
                 bash -c "$(loop 30 "for file in $here/../data/work/*.c; do gcc -O3 -w -c \$file -o /dev/null; done; \
                     python3 -c 'import json; json.dumps([[i] * 9 for i in range(300000)])'; stacks 200")" || status=1 ;;
         *) echo "record.sh: unknown: $what" >&2; exit 2 ;;
