@@ -233,7 +233,8 @@ fn with_tip(mut error: clap::Error, command: &mut clap::Command, args: &[OsStrin
     }
     let takes_output = named.get_arguments().any(|arg| arg.get_id() == "output");
     let option = given.split('=').next().unwrap_or_default();
-    let tip = if !given.starts_with('-') && takes_output {
+    // An existing file is not what one wants to write to: it may be the input.
+    let tip = if !given.starts_with('-') && takes_output && !std::path::Path::new(&given).exists() {
         format!("to write to {given}, give -o {given}")
     } else if let Some((_, why)) = PERF_ONLY.iter().find(|(name, _)| *name == option)
         && named.get_name() == "inject"

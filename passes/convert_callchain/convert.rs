@@ -48,8 +48,11 @@ impl Unresolved {
             Unresolved::Stack => format!("{chains} without a stack: only the innermost frame is known"),
             Unresolved::File => {
                 let end = if count == 1 { "ends" } else { "end" };
-                let files = counted(files.len() as u64, "file that is", "files that are");
-                format!("{chains} {end} early, at code of {files} missing or not the recorded ones{LISTED}")
+                let (one, many) = (
+                    "file that is missing or not the recorded one",
+                    "files that are missing or not the recorded ones",
+                );
+                format!("{chains} {end} early, at code of {}{LISTED}", counted(files.len() as u64, one, many))
             }
             Unresolved::TooLong => format!("{chains} cut at the most frames that a call chain may have"),
         }

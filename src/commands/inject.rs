@@ -89,7 +89,7 @@ pub(crate) struct Inject {
     /// Also put the images into perf's build-id cache: the first --buildid-dir, else ~/.debug
     #[arg(long, requires = "jit")]
     jit_cache: bool,
-    /// Also name code by perf maps (perf-PID.map), for processes without a jitdump: Ruby, LuaJIT, .NET
+    /// Also name code by perf maps (perf-PID.map), for processes without a jitdump: Ruby, .NET
     #[arg(long, requires = "jit")]
     jit_map: bool,
     /// Convert the user stacks of samples into call chains, and leave out the stacks

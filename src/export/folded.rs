@@ -2,7 +2,8 @@
 //! does, sorted by bytes.
 //!
 //! Where stackcollapse-perf.pl is wrong, this is not: samples without a call chain are lines of one frame,
-//! `_[k]` marks the kernel's code and not the vdso, and a `;` in the name of a thread becomes `:`.
+//! functions whose name begins with `(` are frames, `->` splits only names from perf maps, `_[k]` marks the kernel's
+//! code and not the vdso, and a `;` in the name of a thread becomes `:`.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -39,8 +40,9 @@ pub struct FoldedOptions {
 /// The unit of the counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Count {
-    /// The sum of the samples' periods; for a tracepoint, the number of samples, as `perf script` shows no period
-    /// of these.
+    /// As `perf script` shows by default: the sum of the samples' periods, or of a tracepoint the number of samples.
+    Shown,
+    /// The sum of the samples' periods.
     Period,
     /// The number of samples.
     Samples,
@@ -49,7 +51,11 @@ pub enum Count {
 impl Count {
     /// The count of samples of an event. Without a period, samples count 1, as for stackcollapse-perf.pl.
     pub fn of(self, event: Option<&EventFacts>, weight: &Weight) -> u64 {
-        let by_samples = self == Count::Samples || event.is_some_and(EventFacts::is_tracepoint);
+        let by_samples = match self {
+            Count::Samples => true,
+            Count::Period => false,
+            Count::Shown => event.is_some_and(EventFacts::is_tracepoint),
+        };
         if by_samples || weight.period == 0 { weight.samples } else { weight.period }
     }
 }
@@ -292,10 +298,10 @@ fn functions(frame: Frame, name: &FrameName<'_>, options: &FoldedOptions) -> Vec
         return vec![marked(tidy(&text), frame, dso.as_deref(), options)];
     }
     let mut all = Vec::new();
-    // It takes names that begin with a bracket for names of processes.
-    for function in name.functions.iter().filter(|function| !function.name.starts_with('(')) {
-        // Calls that perf-map-agent found inlined are in one name.
-        for (at, part) in function.name.split("->").enumerate() {
+    for function in &name.functions {
+        // perf-map-agent writes calls that Java inlined into one name. In C++ and Rust, `->` means something else.
+        let most = if frame.process == 0 { 1 } else { usize::MAX };
+        for (at, part) in function.name.splitn(most, "->").enumerate() {
             let part = tidy(part);
             all.push(match at {
                 0 if function.inlined => part,

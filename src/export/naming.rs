@@ -24,7 +24,10 @@ pub(crate) struct Images<'f> {
 impl<'f> Images<'f> {
     pub(crate) fn new(facts: &'f Facts, features: &Features, endian: Endian, ids: &IdOptions) -> Images<'f> {
         let recorded_on = recorded_on(features, endian);
-        Images { facts, sources: Sources::new(!ids.no_files(), ids.roots(), ids.caches(), &recorded_on) }
+        // perf searches its own cache without being told.
+        let own = std::env::home_dir().filter(|_| !ids.no_files()).map(|home| home.join(".debug"));
+        let caches: Vec<_> = ids.caches().iter().cloned().chain(own.filter(|own| own.is_dir())).collect();
+        Images { facts, sources: Sources::new(!ids.no_files(), ids.roots(), &caches, &recorded_on) }
     }
 
     /// A DSO of the recording.

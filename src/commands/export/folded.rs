@@ -10,18 +10,17 @@ use perfx_export::{EventFacts, Facts, Grouping, Row, Stacks, Weight};
 use perfx_passes::{FilterOptions, SearchArgs, SelectArgs};
 use perfx_pipeline::{Level, Report, count, counted};
 
-use super::input::open_for_stacks;
+use super::input::{open_for_stacks, say_read};
 use super::output::OutputArgs;
 use crate::args::{ThreadArgs, usage};
 use crate::io::source::{InputArgs, Source};
 use crate::term::report::VerbosityArgs;
-use crate::term::units::size;
 
 /// Write call stacks as folded lines for flame graphs: comm;outermost;…;innermost COUNT
 ///
 /// The lines are those of perf script | stackcollapse-perf.pl, sorted. Of several events, the first one
-/// sampled is taken, unless --event selects some. COUNT is the sum of the periods (for cpu-clock,
-/// nanoseconds), or the number of samples of a tracepoint.
+/// sampled with call chains is taken, unless --event selects some. COUNT is the sum of the periods
+/// (for cpu-clock, nanoseconds), or the number of samples of a tracepoint.
 ///
 /// Examples:
 ///   perfx export folded perf.data | flamegraph.pl > flame.svg
@@ -38,7 +37,7 @@ pub(crate) struct Folded {
     #[arg(help_heading = "Lines", long, value_enum, default_value_t = By::Comm)]
     by: By,
     /// What the lines count
-    #[arg(help_heading = "Lines", long, value_enum, default_value_t = Unit::Period)]
+    #[arg(help_heading = "Lines", long, value_enum, default_value_t = Unit::Shown)]
     weight: Unit,
     /// Mark functions of the kernel with _[k]
     #[arg(help_heading = "Lines", long)]
@@ -86,7 +85,9 @@ enum By {
 /// What a line counts.
 #[derive(ValueEnum, Debug, Clone, Copy)]
 enum Unit {
-    /// The sum of the samples' periods; of a tracepoint, the number of samples
+    /// As perf script by default: the sum of the periods, or of a tracepoint the number of samples
+    Shown,
+    /// The sum of the samples' periods, such as the times that off-cpu sets
     Period,
     /// The number of samples
     Samples,
@@ -115,7 +116,7 @@ impl Folded {
         let (lines, named) = Lines::new(&stacks, &facts, features, &ids, &self.options(), counts);
         output.write(|out| lines.write(out))?;
         drop(bar);
-        report.lines.insert(0, (Level::Info, format!("read {}: {}", recording.name, size(stacks.bytes))));
+        say_read(&mut report, &recording, &stacks);
         named.say(&mut report);
         self.say_events(&stacks, &facts, only, &mut report);
         report.say(Level::Info, format!("wrote {}", counted(lines.len() as u64, "stack", "stacks")));
@@ -146,6 +147,7 @@ impl Folded {
 
     fn count(&self, event: Option<&EventFacts>, weight: &Weight) -> u64 {
         let unit = match self.weight {
+            Unit::Shown => Count::Shown,
             Unit::Period => Count::Period,
             Unit::Samples => Count::Samples,
         };
@@ -168,7 +170,7 @@ impl Folded {
                 self.weight,
                 facts.events.get(event as usize).is_some_and(EventFacts::is_tracepoint),
             ) {
-                (Unit::Period, false) => "period",
+                (Unit::Period, _) | (Unit::Shown, false) => "period",
                 _ => "samples",
             };
             let line = format!("{}: {}, counted by {by}", name(event), counted(samples, "sample", "samples"));

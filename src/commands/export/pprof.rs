@@ -9,17 +9,16 @@ use perfx_export::{Facts, Grouping, Stacks};
 use perfx_passes::{FilterOptions, SearchArgs, SelectArgs};
 use perfx_pipeline::{Level, Report, counted};
 
-use super::input::open_for_stacks;
+use super::input::{open_for_stacks, say_read};
 use super::output::OutputArgs;
 use crate::args::{ThreadArgs, usage};
 use crate::io::source::{InputArgs, Source};
 use crate::term::report::VerbosityArgs;
-use crate::term::units::size;
 
 /// Write call stacks as a profile for pprof, with functions, lines and inlined calls
 ///
-/// The profile is what go tool pprof, Pyroscope, Parca and Speedscope read (profile.proto, gzip). It has two
-/// values per event: the number of samples and the sum of their periods.
+/// The profile is what go tool pprof, Pyroscope, Parca and speedscope read (profile.proto, gzip). Each
+/// event has two values: the number of samples and the sum of their periods.
 ///
 /// Examples:
 ///   perfx export pprof perf.data -o perf.pb.gz && go tool pprof -top perf.pb.gz
@@ -87,7 +86,7 @@ impl Pprof {
         let (profile, named) = Profile::new(&stacks, &facts, features, &ids, !self.no_inline);
         output.write(|out| profile.write(out))?;
         drop(bar);
-        report.lines.insert(0, (Level::Info, format!("read {}: {}", recording.name, size(stacks.bytes))));
+        say_read(&mut report, &recording, &stacks);
         named.say(&mut report);
         let samples = counted(profile.sample.len() as u64, "distinct sample", "distinct samples");
         let events = counted(profile.sample_type.len() as u64 / 2, "event", "events");
