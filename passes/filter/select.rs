@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use perfx_format::read::{Batch, Recording};
-use perfx_format::{Layouts, Record, RecordType};
+use perfx_format::{Event, Layouts, Record, RecordType};
 use perfx_model::address_space::Changes;
 use perfx_pipeline::{Level, Report, Result, scan};
 
@@ -25,13 +25,15 @@ pub struct SampleChooser {
 }
 
 impl SelectedSamples {
-    /// Reads the recording once, to learn what the options mean in it.
+    /// Reads the recording once, to learn what the options mean in it. `late` are the events that pipe data defines
+    /// after its head.
     ///
     /// # Errors
     ///
     /// The recording cannot be read, or its samples lack what they are selected by.
     pub fn survey(
         recording: &mut Recording,
+        late: &[Event],
         options: &Arc<FilterOptions>,
         threads: usize,
         report: &mut Report,
@@ -59,7 +61,8 @@ impl SelectedSamples {
         };
         recording.head.iter().try_for_each(|batch| join(batch, read(batch)?))?;
         scan(recording, threads, true, read, join)?;
-        let known = (&recording.events[..], &recording.features, recording.endian);
+        let events = [&recording.events[..], late].concat();
+        let known = (&events[..], &recording.features, recording.endian);
         let chooser = Chooser::new(all, options, known).map_err(|error| error.in_file(&recording.name))?;
         if let Some(doubt) = &chooser.doubt {
             report.say(Level::Warning, doubt.clone());

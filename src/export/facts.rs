@@ -33,6 +33,8 @@ pub struct Facts {
     pub(crate) ids: RecordedIds,
     /// The position of the recorded kernel.
     pub(crate) reference: Option<Reference>,
+    /// Events of pipe data that are defined after its head.
+    pub(crate) late: Vec<Event>,
     /// For each DSO, whether it is memory of a process without a file.
     memory: Vec<bool>,
 }
@@ -104,6 +106,7 @@ impl Facts {
         let (mut files, mut guests, mut reference) = (MappedFiles::default(), Guests::default(), None);
         let mut task_changes = TaskChanges::new(true);
         let mut cgroups = HashMap::new();
+        let mut late = Vec::new();
         let mut told: Vec<Vec<u8>> = Vec::new();
         let mut wanted = Changes::kinds().union(Kinds::of(&[
             RecordType::KSYMBOL,
@@ -133,6 +136,7 @@ impl Facts {
                             HeaderRecord::read(&record).ok().flatten().filter(|_| pipe && !in_head)
                         {
                             events.push(EventFacts::new(&event, events.len()));
+                            late.push(event);
                         }
                     }
                     RecordType::EVENT_UPDATE => {
@@ -174,7 +178,7 @@ impl Facts {
             BuildIdEntry::read(record, endian).iter().for_each(|entry| ids.learn(entry));
         }
         let memory = spaces.dsos().iter().map(|(dso, _)| !dso.kernel && is_memory(&dso.name)).collect();
-        Ok(Facts { events, spaces, files, guests, tasks, cgroups, ids, reference, memory })
+        Ok(Facts { events, spaces, files, guests, tasks, cgroups, ids, reference, memory, late })
     }
 
     /// True if code of a JIT compiler may be there: in memory of a process of the host, without a file.

@@ -15,6 +15,7 @@ use perfx_format::Endian;
 use perfx_format::header::Features;
 use perfx_format::record::cpumode::{GUEST_KERNEL, KERNEL};
 use perfx_passes::IdOptions;
+use perfx_pipeline::Result;
 
 use crate::facts::{EventFacts, Facts};
 use crate::naming::{FrameName, Named, name_frames};
@@ -75,7 +76,11 @@ pub struct Folded {
 type Names = [Vec<u32>; 2];
 
 impl Folded {
-    /// Names all frames and folds the rows that `takes` accepts. Returns also how many DSOs have symbols.
+    /// Names all frames, and folds the rows that have a count. Returns also how many DSOs have symbols.
+    ///
+    /// # Errors
+    ///
+    /// A thread cannot be started.
     pub fn new(
         stacks: &Stacks,
         facts: &Facts,
@@ -83,7 +88,7 @@ impl Folded {
         ids: &IdOptions,
         options: &FoldedOptions,
         mut count: impl FnMut(&Row, &Weight) -> Option<u64>,
-    ) -> (Folded, Named) {
+    ) -> Result<(Folded, Named)> {
         let mut names: IndexSet<Box<str>, RandomState> = IndexSet::default();
         let mut of_frames: Vec<Names> = vec![Names::default(); stacks.tree.frames().len()];
         let named = name_frames(
@@ -102,7 +107,7 @@ impl Folded {
                     of_java.push(java.unwrap_or(any));
                 }
             },
-        );
+        )?;
         let skipped: Vec<u32> = options
             .skip_after
             .iter()
@@ -141,7 +146,7 @@ impl Folded {
         }
         let mut folded = Folded { names, nodes, lines: Vec::new() };
         folded.lines = folded.sorted(counts);
-        (folded, named)
+        Ok((folded, named))
     }
 
     /// The number of lines.
@@ -295,7 +300,7 @@ fn functions(frame: Frame, name: &FrameName<'_>, options: &FoldedOptions) -> Vec
             true => format!("[{file} <{:x}>]", frame.at),
             false => format!("[{file}]"),
         };
-        return vec![marked(tidy(&text), frame, dso.as_deref(), options)];
+        return vec![marked(printable(&text).replace(';', ":"), frame, dso.as_deref(), options)];
     }
     let mut all = Vec::new();
     for function in &name.functions {
@@ -335,7 +340,9 @@ fn tidy(name: &str) -> String {
             .map(|(at, _)| at)
             .find(|&at| !name[at..].starts_with("(anonymous namespace)")),
     };
-    name[..end.unwrap_or(name.len())].replace(['"', '\''], "")
+    let end = end.filter(|&end| end > 0).unwrap_or(name.len());
+    let tidied = name[..end].replace(['"', '\''], "");
+    if tidied.is_empty() { "?".to_owned() } else { tidied }
 }
 
 /// Replaces control characters, which would end or change the line.

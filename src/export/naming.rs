@@ -1,6 +1,7 @@
 //! Names the functions of frames as `perf script` does.
 
 use std::borrow::Cow;
+use std::thread;
 
 use perfx_format::Endian;
 use perfx_format::header::Features;
@@ -8,7 +9,7 @@ use perfx_format::jitdump::Header;
 use perfx_jit::Functions;
 use perfx_model::address_space::{Dso, Machine};
 use perfx_passes::{IdOptions, PerfMaps, can_have_id, dso_name, object_of, recorded_on};
-use perfx_pipeline::{Level, Report, counted};
+use perfx_pipeline::{Context as _, Error, Level, Report, Result, counted};
 use symbols::{Image, Inlined, Sources, Symbol, Symbols};
 
 use crate::facts::Facts;
@@ -87,8 +88,33 @@ impl Named {
 
 /// Passes the names of all frames to `visit`, DSO by DSO, with the numbers of the frames. The symbols of one
 /// DSO are in memory at a time. With `inlined`, inlined calls and source lines are searched for, too.
+///
+/// # Errors
+///
+/// A thread cannot be started.
 pub fn name_frames(
     frames: impl Iterator<Item = Frame>,
+    facts: &Facts,
+    (features, endian): (&Features, Endian),
+    ids: &IdOptions,
+    inlined: bool,
+    visit: impl FnMut(u32, Frame, FrameName<'_>) + Send,
+) -> Result<Named> {
+    let frames: Vec<Frame> = frames.collect();
+    thread::scope(|scope| {
+        let named = || named(frames, facts, (features, endian), ids, inlined, visit);
+        let spawned = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, named);
+        let spawned = spawned.context("can't start a thread")?;
+        spawned.join().map_err(|_| Error::new("the thread that names functions has died"))
+    })
+}
+
+/// The size of the stack on which DWARF is read, bytes; only what is used takes memory. addr2line follows inlined
+/// calls inside each other by recursion, and a damaged file can nest them as deep as it likes.
+const STACK: usize = 512 << 20;
+
+fn named(
+    frames: Vec<Frame>,
     facts: &Facts,
     (features, endian): (&Features, Endian),
     ids: &IdOptions,
@@ -97,7 +123,7 @@ pub fn name_frames(
 ) -> Named {
     let images = Images::new(facts, features, endian, ids);
     let maps = PerfMaps::new(ids);
-    let mut sorted: Vec<(Frame, u32)> = frames.zip(0..).collect();
+    let mut sorted: Vec<(Frame, u32)> = frames.into_iter().zip(0..).collect();
     sorted.sort_unstable_by_key(|(frame, number)| (frame.dso, frame.process, frame.at, *number));
     let mut named = Named::default();
     for frames in sorted.chunk_by(|(a, _), (b, _)| (a.dso, a.process) == (b.dso, b.process)) {

@@ -14,6 +14,7 @@ use perfx_format::header::Features;
 use perfx_format::record::cpumode::{GUEST_KERNEL, KERNEL};
 use perfx_format::{Endian, Feature};
 use perfx_passes::{IdOptions, dso_name};
+use perfx_pipeline::Result;
 use prost::Message;
 
 use crate::facts::Facts;
@@ -194,13 +195,17 @@ impl Strings {
 
 impl Profile {
     /// Makes the profile of all events of a recording. Returns also how many DSOs have symbols.
+    ///
+    /// # Errors
+    ///
+    /// A thread cannot be started.
     pub fn new(
         stacks: &Stacks,
         facts: &Facts,
         (features, endian): (&Features, Endian),
         ids: &IdOptions,
         inlined: bool,
-    ) -> (Profile, Named) {
+    ) -> Result<(Profile, Named)> {
         let mut strings = Strings(IndexSet::default());
         strings.number("");
         let mut profile = Profile::default();
@@ -218,7 +223,7 @@ impl Profile {
             profile.duration_nanos = i64::try_from(end - start).unwrap_or(i64::MAX);
         }
         let (locations, named) =
-            profile.locations(stacks, facts, (features, endian), ids, inlined, &mut strings);
+            profile.locations(stacks, facts, (features, endian), ids, inlined, &mut strings)?;
         profile.samples(stacks, &events, &locations, &mut strings);
         let text = |feature| features.get(&feature).and_then(|section| read_str(section, endian));
         let mut comment = |text: String| profile.comment.push(strings.number(&text));
@@ -231,7 +236,7 @@ impl Profile {
             comment(format!("perf-command: {}", words.join(" ")));
         }
         profile.string_table = strings.0.into_iter().collect();
-        (profile, named)
+        Ok((profile, named))
     }
 
     fn sample_types(&mut self, events: &[u32], facts: &Facts, strings: &mut Strings) {
@@ -261,7 +266,7 @@ impl Profile {
         ids: &IdOptions,
         inlined: bool,
         strings: &mut Strings,
-    ) -> (Vec<[u64; 2]>, Named) {
+    ) -> Result<(Vec<[u64; 2]>, Named)> {
         let mut mappings = Mappings::default();
         let mut functions: IndexMap<(i64, i64), Function, RandomState> = IndexMap::default();
         let mut of_frames = vec![[0; 2]; stacks.tree.frames().len()];
@@ -291,10 +296,10 @@ impl Profile {
                     of_frames[number as usize][at] = id;
                     self.location.push(Location { id, mapping_id, address, line: lines.clone() });
                 }
-            });
+            })?;
         self.number_mappings(mappings);
         self.function = functions.into_values().collect();
-        (of_frames, named)
+        Ok((of_frames, named))
     }
 
     /// Puts the mappings in order, and numbers them: readers take the first one for the main program, which is the

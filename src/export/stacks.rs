@@ -172,7 +172,7 @@ impl Stacks {
     ) -> Result<Stacks> {
         let selected = match filter.is_empty() {
             true => None,
-            false => Some(SelectedSamples::survey(recording, filter, threads, report)?),
+            false => Some(SelectedSamples::survey(recording, &facts.late, filter, threads, report)?),
         };
         for fault in recording.faults.iter().filter(|fault| fault.severity != Severity::Fatal) {
             report.say_fault(fault, &recording.name);
@@ -306,13 +306,13 @@ impl<'f> Worker<'f> {
     }
 
     fn sample(&mut self, sample: &Record<'_>, layouts: &Layouts) -> Result<()> {
-        if self.chooser.as_mut().is_some_and(|chooser| !chooser.takes(sample, layouts)) {
-            return Ok(());
-        }
         let Some((event, layout)) = event_of(sample, layouts, self.facts) else {
             self.part.counters.astray += 1;
             return Ok(());
         };
+        if self.chooser.as_mut().is_some_and(|chooser| !chooser.takes(sample, layouts)) {
+            return Ok(());
+        }
         let task = layout.pid_tid(sample);
         let time = moment(sample, Some(layout), layouts);
         let cookie = self.resolve(sample, layout, layouts, task.map(|(pid, _)| pid), time)?;

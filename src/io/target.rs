@@ -128,6 +128,10 @@ impl WriteArgs {
             Ok(_) => Target::Path { at: fs::canonicalize(path)?, given: path.to_owned() },
             Err(error) => {
                 refuse_dangling(path, &error)?;
+                // Otherwise a pass could make files below it first.
+                if path.as_os_str().as_encoded_bytes().ends_with(b"/") {
+                    bail!("{} is not a directory", path.display());
+                }
                 Target::Path { at: path.to_owned(), given: path.to_owned() }
             }
         };

@@ -11,7 +11,7 @@ use object::elf::{
     SHT_NOBITS, SHT_SYMTAB, STB_LOCAL, STB_WEAK, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STV_DEFAULT,
     STV_PROTECTED,
 };
-use object::read::elf::{FileHeader, ProgramHeader, Rela, SectionHeader, Sym};
+use object::read::elf::{CompressionHeader, FileHeader, ProgramHeader, Rela, SectionHeader, Sym};
 use object::{Endianness, FileKind, ReadCache, ReadRef};
 
 use crate::Symbol;
@@ -20,6 +20,10 @@ use crate::Symbol;
 /// files.
 const MOST_READ: u64 = 1 << 30;
 
+/// How much larger than its compressed bytes a section of DWARF may be. Real ones are 2 to 10 times as large; a
+/// header may say anything.
+const MOST_PACKED: u64 = 64;
+
 /// An ELF file.
 #[derive(Clone, Default, Debug)]
 pub struct ElfFile {
@@ -27,7 +31,7 @@ pub struct ElfFile {
     pub build_id: Option<BuildId>,
     /// True if it has the full symbol table, not only the dynamic linker's.
     pub has_symtab: bool,
-    /// True if it has DWARF.
+    /// True if it has DWARF that can be read in bounded memory.
     pub has_dwarf: bool,
     /// File name and CRC of the file with its stripped symbols.
     pub debug_link: Option<(Vec<u8>, u32)>,
@@ -96,12 +100,22 @@ where
     let names = header.shstrndx(endian, data).ok().and_then(|index| sections.get(index as usize));
     let names = names.and_then(|section| section.data(endian, data).ok()).unwrap_or_default();
     let name_of = |section: &Elf::SectionHeader| text_at(names, section.sh_name(endian));
+    let (mut expanded, mut is_sound) = (0_u64, true);
     for section in sections {
-        file.has_dwarf |= name_of(section) == b".debug_info" && section.sh_type(endian) != SHT_NOBITS;
+        let name = name_of(section);
+        file.has_dwarf |= name == b".debug_info" && section.sh_type(endian) != SHT_NOBITS;
+        if name.starts_with(b".debug_")
+            && let Ok(Some((header, _, packed))) = section.compression(endian, data)
+        {
+            let size: u64 = header.ch_size(endian).into();
+            expanded = expanded.saturating_add(size);
+            is_sound &= size / MOST_PACKED <= packed;
+        }
         if name_of(section) == b".gnu_debuglink" {
             file.debug_link = section.data(endian, data).ok().and_then(|link| debug_link(link, endian));
         }
     }
+    file.has_dwarf &= is_sound && expanded <= MOST_READ;
     for kind in [SHT_SYMTAB, SHT_DYNSYM] {
         let Some(table) = sections.iter().find(|section| section.sh_type(endian) == kind) else { continue };
         let Ok(symbols) = table.data_as_array::<Elf::Sym, _>(endian, data) else { continue };

@@ -52,11 +52,29 @@ fn shown(name: &[u8]) -> Cow<'_, str> {
     // All other mangled names begin with these; names that only look similar are left as they are.
     if text.starts_with("_Z")
         && let Ok(symbol) = cpp_demangle::Symbol::new(name)
-        && let Ok(shown) = symbol.demangle()
     {
-        return shown.into();
+        let mut shown = Bounded(String::new());
+        if symbol.structured_demangle(&mut shown, &cpp_demangle::DemangleOptions::default()).is_ok() {
+            return shown.0.into();
+        }
     }
     text
+}
+
+/// Text of a bounded length: a short mangled name can stand for an endless one.
+struct Bounded(String);
+
+/// The longest demangled name, bytes: some ten times the longest of real programs.
+const LONGEST_NAME: usize = 1 << 20;
+
+impl std::fmt::Write for Bounded {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        if self.0.len() + text.len() > LONGEST_NAME {
+            return Err(std::fmt::Error);
+        }
+        self.0.push_str(text);
+        Ok(())
+    }
 }
 
 /// Symbols by address.
@@ -184,6 +202,13 @@ mod tests {
         assert_eq!(shown("_RNvC6_123foo3bar"), "123foo::bar");
         assert_eq!(shown("_Zebra"), "_Zebra");
         assert_eq!(shown("main"), "main");
+    }
+
+    #[test]
+    fn a_name_that_stands_for_an_endless_one_stays_mangled() {
+        let levels = "0123456789ABCDEFGHIJKLMNOPQRS".chars().map(|at| format!("S_IS{at}_S{at}_E"));
+        let name = format!("_Z1fSt4pairIiiE{}", levels.collect::<String>());
+        assert!(symbol(0, 1, &name).shown().len() <= LONGEST_NAME);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use build_id::{Object, RecordedOn};
+use object::{Object as _, ObjectSection as _};
 use regex::Regex;
 use symbols::{Call, Sources};
 
@@ -339,6 +340,7 @@ fn inlined_calls_are_those_of_addr2line() {
     let ids = Sources::new(true, &[], &[], &RecordedOn::default());
     let image =
         |path: &Path| ids.image(&Object::File { path: path.to_owned(), inode: None, pid: None }, None, None);
+    let stripped_path = stripped.clone();
     let (image, stripped) = (image(&program).unwrap(), image(&stripped).unwrap());
     let (dwarf, separate) = (image.inlined().expect("DWARF"), stripped.inlined().expect("DWARF beside it"));
     let mut depths = BTreeMap::new();
@@ -364,4 +366,39 @@ fn inlined_calls_are_those_of_addr2line() {
         *depths.entry(ours.len()).or_insert(0) += 1;
     }
     assert!(depths.contains_key(&3), "no inlined call was asked for: {depths:?}");
+    // A section that says that it expands to 4 GiB is not read.
+    let mut bytes = fs::read(&debug).unwrap();
+    let parsed = object::File::parse(&*bytes).unwrap();
+    let (at, _) = parsed.section_by_name(".debug_info").unwrap().file_range().unwrap();
+    bytes[at as usize + 8..][..8].copy_from_slice(&0xffff_fffe_u64.to_le_bytes());
+    fs::write(&debug, bytes).unwrap();
+    assert!(
+        ids.image(&Object::File { path: stripped_path, inode: None, pid: None }, None, None)
+            .unwrap()
+            .inlined()
+            .is_none()
+    );
+}
+
+#[test]
+fn with_event_samples_of_no_event_are_a_loss_and_late_events_are_known() {
+    let every = ["--event", ".*", "--weight", "samples"];
+    let ran = folded(&Fixture::new("crafted/unknown-id-sample.data").path, &every);
+    assert_eq!(
+        (ran.code, ran.stderr.contains("1 sample belongs to no event")),
+        (Some(3), true),
+        "{}",
+        ran.stderr
+    );
+    let ran = folded(&Fixture::new("crafted/val-pipe-attr-late.data").path, &every);
+    assert_eq!(ran.text(), "burn;[burn] 7\n", "{}", ran.stderr);
+}
+
+#[test]
+fn an_output_that_can_only_be_a_folder_is_refused_first() {
+    let folder = temp();
+    let nofile = format!("{}/nofile/", folder.path().display());
+    let ran = perfx(args!["inject", "-j", Fixture::new("recorded/plain.p61.data").path, "-o", nofile]);
+    assert_eq!((ran.code, ran.stderr.contains("is not a directory")), (Some(1), true), "{}", ran.stderr);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }

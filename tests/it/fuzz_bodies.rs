@@ -680,12 +680,13 @@ pub(crate) fn export(bytes: &[u8]) {
     if let Ok(stacks) = stacks {
         let samples = |_: &Row, weight: &Weight| Some(weight.samples);
         let features = (&recording.features, recording.endian);
-        let (folded, _) = Folded::new(&stacks, &facts, features, &ids, &FoldedOptions::default(), samples);
+        let (folded, _) = Folded::new(&stacks, &facts, features, &ids, &FoldedOptions::default(), samples)
+            .expect("a thread starts");
         let mut text = Vec::new();
         folded.write(&mut text).expect("memory takes all bytes");
         let text = String::from_utf8(text).expect("names are UTF-8");
         let lines: Vec<&str> = text.lines().map(|line| line.rsplit_once(' ').expect("a count").0).collect();
-        let (profile, _) = Profile::new(&stacks, &facts, features, &ids, false);
+        let (profile, _) = Profile::new(&stacks, &facts, features, &ids, false).expect("a thread starts");
         profile.write(&mut std::io::sink()).expect("a sink takes all bytes");
         assert!(lines.is_sorted() && lines.len() == folded.len(), "one line a stack, sorted: {lines:?}");
     }

@@ -113,7 +113,7 @@ impl Folded {
             only.is_none_or(|only| only == row.event).then(|| self.count(event, weight))
         };
         let features = (&recording.features, recording.endian);
-        let (lines, named) = Lines::new(&stacks, &facts, features, &ids, &self.options(), counts);
+        let (lines, named) = Lines::new(&stacks, &facts, features, &ids, &self.options(), counts)?;
         output.write(|out| lines.write(out))?;
         drop(bar);
         say_read(&mut report, &recording, &stacks);

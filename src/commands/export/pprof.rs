@@ -83,7 +83,7 @@ impl Pprof {
         };
         let stacks = Stacks::collect(&mut recording, &facts, grouping, &filter, threads, &mut report)?;
         let features = (&recording.features, recording.endian);
-        let (profile, named) = Profile::new(&stacks, &facts, features, &ids, !self.no_inline);
+        let (profile, named) = Profile::new(&stacks, &facts, features, &ids, !self.no_inline)?;
         output.write(|out| profile.write(out))?;
         drop(bar);
         say_read(&mut report, &recording, &stacks);
