@@ -93,6 +93,18 @@ fn text(usage: &Usage) -> String {
     text += "\n";
     text += &table(&rows);
 
+    if !usage.aux.is_empty() {
+        let mut rows = vec![line(&["AUX data of", "bytes", "", "records"])];
+        for buffer in usage.aux.iter().take(SHOWN) {
+            rows.push(row(buffer.owner(), buffer.records, buffer.bytes, total));
+        }
+        if usage.aux.len() > SHOWN {
+            rows.push(vec![format!("{} others", usage.aux.len() - SHOWN)]);
+        }
+        text += "\n";
+        text += &table(&rows);
+    }
+
     let mut rows = vec![line(&["process", "bytes", "", "records"])];
     let process = |process: &Process| row(name(process), process.records, process.bytes, expanded);
     rows.extend(usage.processes.iter().take(SHOWN).map(process));

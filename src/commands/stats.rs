@@ -161,11 +161,7 @@ fn aux_facts(aux: &AuxCount) -> Vec<(&'static str, String)> {
         facts.push(("AUX tracer", aux.tracers.join(", ")));
     }
     for buffer in aux.buffers.iter().take(SHOWN) {
-        let whose = match (buffer.cpu, buffer.tid) {
-            (None, None) => "any CPU".to_owned(),
-            (None, Some(tid)) => format!("thread {tid}"),
-            (Some(cpu), _) => format!("CPU {cpu}"),
-        };
+        let whose = buffer.owner();
         let (bytes, records) = (units::size(buffer.bytes), units::count(buffer.records));
         let psb = buffer.psb.map(|psb| format!(", {} PSB", units::count(psb))).unwrap_or_default();
         facts.push(("AUX buffer", format!("{whose}: {bytes} in {records} AUXTRACE{psb}")));

@@ -23,6 +23,7 @@ use serde::Serialize;
 use crate::Result;
 use crate::count::{ByKind, Count, Counted, count_with};
 use crate::json::{FormName, Hex, Kind, Text};
+use crate::stats::aux::{AuxBuffer, AuxData};
 
 /// Where the bytes of a recording are, as [`du()`] returns it.
 #[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
@@ -41,6 +42,8 @@ pub struct Du {
     pub expanded: Vec<KindBytes>,
     /// Samples, decompressed, in the order of the attrs
     pub events: Vec<EventBytes>,
+    /// AUX data, by CPU and thread
+    pub aux: Vec<AuxBuffer>,
     /// Records, decompressed, the largest first
     pub processes: Vec<Process>,
     /// Sections; of pipe data they are parts of records
@@ -135,7 +138,12 @@ pub struct Hole {
 /// The recording, or another file of its directory, cannot be read.
 pub fn du(recording: &mut Recording, threads: usize, report: &mut Report) -> Result<Du> {
     let mut processes = Processes::default();
-    let counted = count_with(recording, threads, report, Processes::of, |later| processes.join(later))?;
+    let mut aux = AuxData::default();
+    let read = |batch: &Batch| Ok((Processes::of(batch)?, AuxData::of(batch)?));
+    let counted = count_with(recording, threads, report, read, |(later, later_aux)| {
+        processes.join(later);
+        aux.join(later_aux);
+    })?;
     let Parts { rows, holes, features } = Parts::of(recording, &counted)?;
     let tally = &counted.tally;
     let event = |(index, name): (usize, &EventName)| {
@@ -154,6 +162,7 @@ pub fn du(recording: &mut Recording, threads: usize, report: &mut Report) -> Res
         stored: by_kind(&tally.stored),
         expanded: by_kind(&tally.expanded),
         events: counted.names.iter().enumerate().map(event).collect(),
+        aux: aux.count(tally).buffers,
         processes: processes.by_size(),
         features: features.into_iter().map(feature).collect(),
         holes: holes.iter().map(|hole| Hole { offset: Hex(hole.offset), bytes: hole.size }).collect(),

@@ -1,6 +1,6 @@
 //! Counts the contents of a recording: records by kind, samples by event, losses, compressed and AUX data.
 
-mod aux;
+pub(crate) mod aux;
 
 use perfx_format::event_name::EventName;
 use perfx_format::read::{Fragment, Recording};

@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 use crate::args;
 use crate::snapshots::{Place, same};
 use crate::stats::{conforms, json_of};
-use crate::support::{all, each_fixture, perfx};
+use crate::support::{Fixture, all, each_fixture, perfx};
 
 fn size(path: &Path) -> u64 {
     if !path.is_dir() {
@@ -90,4 +90,13 @@ fn what_is_printed() {
     same("du", "forms", &place.say_all(&["du < pipe.data", "du kcore.data", "du cut.data"]));
     same("du", "json", &place.say("du --format ndjson holes.data"));
     same("du", "errors", &place.say_all(&["du bad.data", "du missing.data", "du --format xml"]));
+}
+
+#[test]
+fn aux_data_is_counted_by_cpu() {
+    let fixture = Fixture::new("crafted/spe-v2.data");
+    let [du, stats] = ["du", "stats"].map(|command| json_of(command, &fixture).unwrap().unwrap());
+    assert_eq!(du["aux"].as_array().unwrap().len(), 4);
+    assert_eq!(du["aux"], stats["aux"]["buffers"]);
+    assert!(perfx(args!["du", fixture.path]).text().contains("\nAUX data of "));
 }

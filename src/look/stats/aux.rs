@@ -50,9 +50,20 @@ pub struct AuxBuffer {
     pub psb: Option<u64>,
 }
 
+impl AuxBuffer {
+    /// The CPU or thread of the buffer.
+    pub fn owner(&self) -> String {
+        match (self.cpu, self.tid) {
+            (None, None) => "any CPU".to_owned(),
+            (None, Some(tid)) => format!("thread {tid}"),
+            (Some(cpu), _) => format!("CPU {cpu}"),
+        }
+    }
+}
+
 /// Statistics of AUXTRACE_INFO, AUXTRACE and AUX records.
 #[derive(Debug, Default)]
-pub(super) struct AuxData {
+pub(crate) struct AuxData {
     tracers: BTreeSet<u32>,
     /// The contents of each buffer, by CPU and tid.
     buffers: BTreeMap<(u32, u32), Held>,
@@ -77,7 +88,7 @@ const INTEL_PT: u32 = 1;
 
 impl AuxData {
     /// The statistics of one batch.
-    pub(super) fn of(batch: &Batch) -> Result<AuxData> {
+    pub(crate) fn of(batch: &Batch) -> Result<AuxData> {
         let mut data = AuxData::default();
         let kinds = Kinds::of(&[RecordType::AUXTRACE_INFO, RecordType::AUXTRACE, RecordType::AUX]);
         if !batch.kinds.intersects(kinds) {
@@ -112,14 +123,14 @@ impl AuxData {
     }
 
     /// Adds the statistics of a later batch.
-    pub(super) fn join(&mut self, later: AuxData) {
+    pub(crate) fn join(&mut self, later: AuxData) {
         self.tracers.extend(later.tracers);
         later.buffers.into_iter().for_each(|(buffer, held)| self.add(buffer, held));
         self.times.join(later.times);
     }
 
     /// The statistics, with those that the other counts already have.
-    pub(super) fn count(&self, tally: &Tally) -> AuxCount {
+    pub(crate) fn count(&self, tally: &Tally) -> AuxCount {
         let tracer = |&kind: &u32| match (AuxtraceInfo { kind }).tracer() {
             Some(name) => Cow::Borrowed(name),
             None => Cow::Owned(format!("unknown tracer {kind}")),
