@@ -5,6 +5,7 @@
 //! its samples, on all threads. [`Stacks`] holds each distinct stack once, so memory depends on what is
 //! distinct, not on the number of samples. Each format prints these.
 
+mod batches;
 mod counters;
 pub mod csv;
 mod facts;

@@ -9,16 +9,16 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use indexmap::{IndexMap, IndexSet};
-use perfx_format::header::Severity;
-use perfx_format::read::{Batch, Form, Recording};
+use perfx_format::read::{Batch, Recording};
 use perfx_format::record::cpumode::USER;
 use perfx_format::record::deferred::CallchainDeferred;
 use perfx_format::sample::{Marker, Sample, callchain, frames};
-use perfx_format::{Kinds, Layout, Layouts, Origin, Record, RecordType, named_pid, sample_type};
+use perfx_format::{Kinds, Layout, Layouts, Record, RecordType, named_pid, sample_type};
 use perfx_model::address_space::{Machine, Space, moment};
 use perfx_passes::{FilterOptions, SampleChooser, SelectedSamples};
-use perfx_pipeline::{Context as _, Level, Report, Result, counted, scan};
+use perfx_pipeline::{Context as _, Level, Report, Result, counted};
 
+use crate::batches::each_batch;
 use crate::counters::{Counters, event_of};
 use crate::facts::Facts;
 
@@ -152,7 +152,7 @@ pub struct Stacks {
     pub rows: IndexMap<Row, Weight, RandomState>,
     /// The times of each event's earliest and latest sample, ns.
     pub times: BTreeMap<u32, (u64, u64)>,
-    /// Bytes of records read, after decompression.
+    /// Bytes of records read, decompressed.
     pub bytes: u64,
 }
 
@@ -174,32 +174,12 @@ impl Stacks {
             true => None,
             false => Some(SelectedSamples::survey(recording, &facts.late, filter, threads, report)?),
         };
-        for fault in recording.faults.iter().filter(|fault| fault.severity != Severity::Fatal) {
-            report.say_fault(fault, &recording.name);
-        }
-        let pipe = recording.form == Form::Pipe;
         let mut all = Joined::default();
         let work = |batch: &Batch| {
             let chooser = selected.as_ref().map(SelectedSamples::chooser);
             Worker::new(facts, grouping, chooser).read(batch)
         };
-        let head = std::mem::take(&mut recording.head);
-        for batch in &head {
-            all.join(work(batch)?)?;
-        }
-        scan(recording, threads, true, work, |batch, part| {
-            if let Some(fragment) = &batch.fragment {
-                // perf tolerates that in pipe data and at the end of a compressed stream; elsewhere in a file
-                // it reports damage.
-                let error = fragment.to_error().file(&batch.name);
-                if !pipe && matches!(fragment.origin, Origin::Input { .. }) {
-                    return Err(error.into());
-                }
-                report.say(Level::Loss, error.to_string());
-            }
-            all.stacks.bytes += batch.bytes.len() as u64;
-            all.join(part)
-        })?;
+        all.stacks.bytes = each_batch(recording, threads, report, work, |_, part| all.join(part))?;
         let stacks = all.finish(report)?;
         if let Some(selected) = selected.filter(|_| stacks.rows.is_empty()) {
             selected.hints().for_each(|hint| report.say(Level::Warning, hint));

@@ -1,20 +1,16 @@
 //! `perfx export folded` writes the call stacks of recordings as folded lines, the input of flame graphs.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use perfx_export::folded::{Count, Folded as Lines, FoldedOptions};
 use perfx_export::{EventFacts, Facts, Grouping, Row, Stacks, Weight};
-use perfx_passes::{FilterOptions, SearchArgs, SelectArgs};
 use perfx_pipeline::{Level, Report, count, counted};
 
-use super::input::{open_for_stacks, say_read};
+use super::input::{Collected, StackArgs, say_read};
 use super::output::OutputArgs;
-use crate::args::{ThreadArgs, usage};
 use crate::io::source::{InputArgs, Source};
-use crate::term::report::VerbosityArgs;
 
 /// Write call stacks as folded lines for flame graphs: comm;outermost;…;innermost COUNT
 ///
@@ -57,14 +53,8 @@ pub(crate) struct Folded {
     /// Leave out the callers of this function
     #[arg(help_heading = "Lines", long, value_name = "FUNCTION")]
     skip_after: Vec<String>,
-    #[command(flatten, next_help_heading = "Samples")]
-    select: SelectArgs,
-    #[command(flatten, next_help_heading = "Symbols")]
-    search: SearchArgs,
-    #[command(flatten, next_help_heading = "Options")]
-    threads: ThreadArgs,
     #[command(flatten)]
-    verbosity: VerbosityArgs,
+    stacks: StackArgs,
 }
 
 /// The first frames of a line.
@@ -95,19 +85,14 @@ enum Unit {
 
 impl Folded {
     pub(crate) fn run(&self) -> Result<u8> {
-        let ids = self.search.clone().options(None).map_err(usage)?;
+        let ids = self.stacks.ids()?;
         let source = Source::of(&self.input);
         let output = self.output.open(std::slice::from_ref(&source), true)?;
-        let threads = self.threads.count();
         let mut report = Report::default();
-        let mut recording = open_for_stacks(&source, &ids, threads, &mut report)?;
-        let filter: Arc<FilterOptions> = Arc::new(self.select.clone().into());
-        recording.progress().expect(if filter.is_empty() { 2 } else { 3 });
-        let bar = self.verbosity.progress(&recording);
-        let facts = Facts::survey(&mut recording, threads, true)?;
-        let stacks = Stacks::collect(&mut recording, &facts, self.grouping(), &filter, threads, &mut report)?;
+        let Collected { recording, facts, stacks, chooses_events, bar } =
+            self.stacks.collect(&source, &ids, self.grouping(), &mut report)?;
         // Like stackcollapse-perf.pl: of several events only the first one, unless some are chosen.
-        let only = stacks.first_event(&facts).filter(|_| !filter.chooses_events());
+        let only = stacks.first_event(&facts).filter(|_| !chooses_events);
         let counts = |row: &Row, weight: &Weight| {
             let event = facts.events.get(row.event as usize);
             only.is_none_or(|only| only == row.event).then(|| self.count(event, weight))
@@ -120,7 +105,7 @@ impl Folded {
         named.say(&mut report);
         self.say_events(&stacks, &facts, only, &mut report);
         report.say(Level::Info, format!("wrote {}", counted(lines.len() as u64, "stack", "stacks")));
-        Ok(self.verbosity.print(&report))
+        Ok(self.stacks.verbosity.print(&report))
     }
 
     fn grouping(&self) -> Grouping {

@@ -1,18 +1,73 @@
-//! Opens a recording for an export: it can be read again, and its user stacks have become call chains.
+//! Reads the call stacks that an export prints, with the options that all such exports have.
+
+use std::sync::Arc;
 
 use anyhow::Result;
-use perfx_export::Stacks;
+use clap::Args;
+use perfx_export::{Facts, Grouping, Stacks};
 use perfx_format::read::Recording;
 use perfx_format::{Layouts, sample_type};
-use perfx_passes::{ConvertCallchain, IdOptions};
+use perfx_passes::{ConvertCallchain, FilterOptions, IdOptions, SearchArgs, SelectArgs};
 use perfx_pipeline::{Error, Job, Level, Output, OutputForm, Report};
 
+use crate::args::{ThreadArgs, usage};
 use crate::io::source::{Source, temp_files};
+use crate::term::progress::Bar;
+use crate::term::report::VerbosityArgs;
 use crate::term::units::size;
 
-/// Opens it. Stacks (perf record --call-graph dwarf) are unwound into a temporary file of about the size of
+/// The options of exports that print call stacks.
+#[derive(Args, Debug)]
+pub(super) struct StackArgs {
+    #[command(flatten, next_help_heading = "Samples")]
+    select: SelectArgs,
+    #[command(flatten, next_help_heading = "Symbols")]
+    search: SearchArgs,
+    #[command(flatten, next_help_heading = "Options")]
+    threads: ThreadArgs,
+    #[command(flatten)]
+    pub(super) verbosity: VerbosityArgs,
+}
+
+/// What such an export prints from.
+pub(super) struct Collected {
+    pub(super) recording: Recording,
+    pub(super) facts: Facts,
+    pub(super) stacks: Stacks,
+    /// True if samples were selected by their event.
+    pub(super) chooses_events: bool,
+    /// Shown until it is dropped.
+    pub(super) bar: Bar,
+}
+
+impl StackArgs {
+    /// The places where symbols are searched for. The error is one of usage.
+    pub(super) fn ids(&self) -> Result<IdOptions> {
+        self.search.clone().options(None).map_err(usage)
+    }
+
+    /// Reads the recording.
+    pub(super) fn collect(
+        &self,
+        source: &Source,
+        ids: &IdOptions,
+        grouping: Grouping,
+        report: &mut Report,
+    ) -> Result<Collected> {
+        let threads = self.threads.count();
+        let mut recording = open_for_stacks(source, ids, threads, report)?;
+        let filter: Arc<FilterOptions> = Arc::new(self.select.clone().into());
+        recording.progress().expect(if filter.is_empty() { 2 } else { 3 });
+        let bar = self.verbosity.progress(&recording);
+        let facts = Facts::survey(&mut recording, threads, true)?;
+        let stacks = Stacks::collect(&mut recording, &facts, grouping, &filter, threads, report)?;
+        Ok(Collected { recording, facts, stacks, chooses_events: filter.chooses_events(), bar })
+    }
+}
+
+/// Opens a recording that can be read again. Stacks (perf record --call-graph dwarf) are unwound into a temporary file of about the size of
 /// the rest of the recording.
-pub(super) fn open_for_stacks(
+fn open_for_stacks(
     source: &Source,
     ids: &IdOptions,
     threads: usize,

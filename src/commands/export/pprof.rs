@@ -1,19 +1,14 @@
 //! `perfx export pprof` writes the call stacks of a recording as a profile of pprof.
 
-use std::sync::Arc;
-
 use anyhow::Result;
 use clap::{Args, ValueEnum};
+use perfx_export::Grouping;
 use perfx_export::pprof::Profile;
-use perfx_export::{Facts, Grouping, Stacks};
-use perfx_passes::{FilterOptions, SearchArgs, SelectArgs};
 use perfx_pipeline::{Level, Report, counted};
 
-use super::input::{open_for_stacks, say_read};
+use super::input::{Collected, StackArgs, say_read};
 use super::output::OutputArgs;
-use crate::args::{ThreadArgs, usage};
 use crate::io::source::{InputArgs, Source};
-use crate::term::report::VerbosityArgs;
 
 /// Write call stacks as a profile for pprof, with functions, lines and inlined calls
 ///
@@ -36,14 +31,8 @@ pub(crate) struct Pprof {
     /// Leave out calls that the compiler inlined and source lines, and don't read DWARF
     #[arg(help_heading = "Profile", long)]
     no_inline: bool,
-    #[command(flatten, next_help_heading = "Samples")]
-    select: SelectArgs,
-    #[command(flatten, next_help_heading = "Symbols")]
-    search: SearchArgs,
-    #[command(flatten, next_help_heading = "Options")]
-    threads: ThreadArgs,
     #[command(flatten)]
-    verbosity: VerbosityArgs,
+    stacks: StackArgs,
 }
 
 /// A label of samples.
@@ -63,16 +52,10 @@ enum Label {
 
 impl Pprof {
     pub(crate) fn run(&self) -> Result<u8> {
-        let ids = self.search.clone().options(None).map_err(usage)?;
+        let ids = self.stacks.ids()?;
         let source = Source::of(&self.input);
         let output = self.output.open(std::slice::from_ref(&source), false)?;
-        let threads = self.threads.count();
         let mut report = Report::default();
-        let mut recording = open_for_stacks(&source, &ids, threads, &mut report)?;
-        let filter: Arc<FilterOptions> = Arc::new(self.select.clone().into());
-        recording.progress().expect(if filter.is_empty() { 2 } else { 3 });
-        let bar = self.verbosity.progress(&recording);
-        let facts = Facts::survey(&mut recording, threads, true)?;
         let has = |label| self.labels.contains(&label);
         let grouping = Grouping {
             comm: has(Label::Comm),
@@ -81,7 +64,8 @@ impl Pprof {
             cpu: has(Label::Cpu),
             cgroup: has(Label::Cgroup),
         };
-        let stacks = Stacks::collect(&mut recording, &facts, grouping, &filter, threads, &mut report)?;
+        let Collected { recording, facts, stacks, bar, .. } =
+            self.stacks.collect(&source, &ids, grouping, &mut report)?;
         let features = (&recording.features, recording.endian);
         let (profile, named) = Profile::new(&stacks, &facts, features, &ids, !self.no_inline)?;
         output.write(|out| profile.write(out))?;
@@ -91,6 +75,6 @@ impl Pprof {
         let samples = counted(profile.sample.len() as u64, "distinct sample", "distinct samples");
         let events = counted(profile.sample_type.len() as u64 / 2, "event", "events");
         report.say(Level::Info, format!("wrote a profile of {events}: {samples}"));
-        Ok(self.verbosity.print(&report))
+        Ok(self.stacks.verbosity.print(&report))
     }
 }

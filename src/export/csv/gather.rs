@@ -3,37 +3,22 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
-use std::ops::AddAssign;
 
 use ::csv::ByteRecord;
 use perfx_format::decode::decode;
-use perfx_format::header::Severity;
-use perfx_format::read::{Batch, Form, Recording};
+use perfx_format::read::{Batch, Recording};
 use perfx_format::record::time::own_time;
-use perfx_format::{Comm, Layouts, Origin, Record, RecordType, Task, Value, named_pid};
+use perfx_format::{Comm, Layouts, Record, RecordType, Task, Value, named_pid};
 use perfx_look::render::{self, Style, kind_name};
 use perfx_model::address_space::{KERNEL, Lookup, moment, name_of_nameless};
-use perfx_pipeline::{Level, Report, Result, scan};
+use perfx_pipeline::{Report, Result};
 
 use super::cell::plain;
 use super::overview::{Overview, Rows};
+use crate::batches::each_batch;
 use crate::counters::{Counters, event_of, period};
 use crate::facts::Facts;
-
-/// A number of samples and their total weight.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(super) struct Count {
-    pub(super) samples: u64,
-    pub(super) period: u64,
-}
-
-impl AddAssign for Count {
-    fn add_assign(&mut self, other: Count) {
-        self.samples += other.samples;
-        // The recording can claim any period.
-        self.period = self.period.saturating_add(other.period);
-    }
-}
+use crate::stacks::Weight;
 
 /// Where a sample hit. The address is an offset in a file; for a kernel or an unknown mapping, the address
 /// itself.
@@ -45,7 +30,7 @@ pub(super) struct HitKey {
 }
 
 /// All hits. They take about 40 bytes of memory for each sampled address.
-pub(super) type Hits = HashMap<HitKey, Count>;
+pub(super) type Hits = HashMap<HitKey, Weight>;
 
 /// A process, by its pid; a later process with the same pid counts as the same. There may be millions, so
 /// rare fields are boxed.
@@ -57,7 +42,7 @@ pub(super) struct Process {
     pub(super) fork: Option<u64>,
     pub(super) exit: Option<u64>,
     parent: Option<u32>,
-    pub(super) count: Count,
+    pub(super) count: Weight,
 }
 
 impl Process {
@@ -169,10 +154,6 @@ pub(super) fn gather(
     threads: usize,
     report: &mut Report,
 ) -> Result<Gathered> {
-    let pipe = recording.form == Form::Pipe;
-    for fault in recording.faults.iter().filter(|fault| fault.severity != Severity::Fatal) {
-        report.say_fault(fault, &recording.name);
-    }
     let mut all = Gathered {
         kinds: BTreeMap::new(),
         overview: Overview::new(spill),
@@ -180,29 +161,9 @@ pub(super) fn gather(
         processes: Processes::default(),
         counters: Counters::default(),
     };
-    let head = std::mem::take(&mut recording.head);
-    for batch in &head {
-        all.join(Part::read(batch, facts)?, batch.records)?;
-    }
-    scan(
-        recording,
-        threads,
-        true,
-        |batch| Part::read(batch, facts),
-        |batch, part| {
-            if let Some(fragment) = &batch.fragment {
-                // perf tolerates that in pipe data and at the end of a compressed stream; elsewhere in a file
-                // it reports damage.
-                let error = fragment.to_error().file(&batch.name);
-                if !pipe && matches!(fragment.origin, Origin::Input { .. }) {
-                    return Err(error.into());
-                }
-                report.say(Level::Loss, error.to_string());
-            }
-            report.bytes += batch.bytes.len() as u64;
-            all.join(part, batch.records)
-        },
-    )?;
+    let work = |batch: &Batch| Part::read(batch, facts);
+    report.bytes +=
+        each_batch(recording, threads, report, work, |batch, part| all.join(part, batch.records))?;
     Ok(all)
 }
 
@@ -226,7 +187,7 @@ impl Gathered {
 type Target = (Option<u32>, HitKey);
 
 fn add(hits: &mut Hits, processes: &mut Processes, (pid, hit_key): Target, period: u64) {
-    let count = Count { samples: 1, period };
+    let count = Weight { samples: 1, period };
     *hits.entry(hit_key).or_default() += count;
     processes.of(pid).count += count;
 }

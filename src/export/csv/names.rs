@@ -7,9 +7,10 @@ use perfx_format::header::Features;
 use perfx_passes::{IdOptions, dso_name};
 
 use super::cell::plain;
-use super::gather::{Count, Hits};
+use super::gather::Hits;
 use crate::facts::Facts;
 use crate::naming::{Images, Named as Tally};
+use crate::stacks::Weight;
 
 /// A row of `results.csv`: event, DSO, symbol or address.
 pub(super) type Named = (u32, String, String);
@@ -18,7 +19,7 @@ pub(super) type Named = (u32, String, String);
 #[derive(Default)]
 pub(super) struct Naming {
     /// By event, DSO and symbol.
-    pub(super) results: BTreeMap<Named, Count>,
+    pub(super) results: BTreeMap<Named, Weight>,
     pub(super) dsos: Tally,
 }
 
