@@ -149,8 +149,8 @@ pub(super) fn data_source(record: &SpeRecord, midr: Option<u64>, reported: u64) 
     if let Some(encoding) = midr.and_then(Encoding::of) {
         let load = encoding.load(record.source);
         // The source of a store says nothing, except whether an AmpereOne reports one.
-        let is_told = encoding != Encoding::AmpereOne || load != 0;
-        source |= if operation.is_store && is_told { NOT_KNOWN | mem::SNOOP_NA } else { load };
+        let is_known = encoding != Encoding::AmpereOne || load != 0;
+        source |= if operation.is_store && is_known { NOT_KNOWN | mem::SNOOP_NA } else { load };
     }
     if source & LEVEL == 0 {
         source |= if operation.is_load { loaded(happened) } else { 0 };

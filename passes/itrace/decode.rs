@@ -43,7 +43,7 @@ pub(super) struct Context {
 pub(super) struct Counts {
     pub(super) records: u64,
     pub(super) samples: u64,
-    /// Bytes that are no packets, and the records that were dropped for them.
+    /// Bytes that are not packets, and the records that were dropped for them.
     pub(super) bad_bytes: u64,
     pub(super) broken: u64,
     /// Chunks whose bytes can't be read again.

@@ -46,7 +46,7 @@ fn flags(record: &SpeRecord) -> BranchFlags {
     let operation = &record.operation;
     let happened = |event: u64| record.events & event != 0;
     let is_return = operation.link == Some(Link::Return)
-        // perf takes a branch to a register for a return if it is no call.
+        // perf takes a branch to a register for a return if it is not a call.
         || operation.is_indirect && operation.link != Some(Link::Call);
     let kind = match (operation.link, operation.is_conditional) {
         (Some(Link::Call), false) => CALL,

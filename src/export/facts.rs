@@ -107,7 +107,7 @@ impl Facts {
         let mut task_changes = TaskChanges::new(true);
         let mut cgroups = HashMap::new();
         let mut late = Vec::new();
-        let mut told: Vec<Vec<u8>> = Vec::new();
+        let mut recorded_ids: Vec<Vec<u8>> = Vec::new();
         let mut wanted = Changes::kinds().union(Kinds::of(&[
             RecordType::KSYMBOL,
             RecordType::ID_INDEX,
@@ -126,7 +126,7 @@ impl Facts {
                 }
                 match record.kind() {
                     RecordType::ID_INDEX => guests.learn(&record),
-                    RecordType::HEADER_BUILD_ID => told.push(record.bytes().to_vec()),
+                    RecordType::HEADER_BUILD_ID => recorded_ids.push(record.bytes().to_vec()),
                     RecordType::CGROUP => {
                         cgroups.extend(Cgroup::of(&record).map(|cgroup| (cgroup.id, cgroup.path.into())));
                     }
@@ -174,7 +174,7 @@ impl Facts {
         let tasks = Tasks::new(task_changes, &guests);
         let spaces = Arc::new(AddressSpaces::new(changes));
         let mut ids = RecordedIds::new(&recording.features, endian, spaces.dsos());
-        for record in &told {
+        for record in &recorded_ids {
             BuildIdEntry::read(record, endian).iter().for_each(|entry| ids.learn(entry));
         }
         let memory = spaces.dsos().iter().map(|(dso, _)| !dso.kernel && is_memory(&dso.name)).collect();
