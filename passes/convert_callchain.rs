@@ -19,7 +19,7 @@ use perfx_format::{Attr, Kinds, Layouts, Record, RecordType, named_pid, with_use
 use perfx_model::address_space::{AddressSpaces, Changes, KERNEL, Mapping};
 use perfx_model::guests::Guests;
 use perfx_model::mapped_files::MappedFiles;
-use perfx_pipeline::{Level, Needs, Pass, Result, Session, Stage, Survey, bail};
+use perfx_pipeline::{Level, Needs, Pass, Result, Session, Stage, Survey, ensure};
 
 use crate::support::ids::{IdOptions, RecordedIds, SearchArgs, recorded_on};
 use crate::support::options::PassOptions;
@@ -54,6 +54,8 @@ impl PassOptions for ConvertCallchainArgs {
 #[derive(Debug)]
 pub struct ConvertCallchain {
     keep_unresolved: bool,
+    /// False to copy a recording of an architecture whose stacks can't be unwound.
+    must: bool,
     ids: IdOptions,
 }
 
@@ -61,7 +63,13 @@ impl ConvertCallchain {
     /// Creates the pass. `keep_unresolved` leaves the stacks of samples that can't be unwound, and `ids` says
     /// where the mapped files are.
     pub fn new(keep_unresolved: bool, ids: IdOptions) -> ConvertCallchain {
-        ConvertCallchain { keep_unresolved, ids }
+        ConvertCallchain { keep_unresolved, must: true, ids }
+    }
+
+    /// The pass for a reader of call chains: if the stacks are of an architecture that can't be unwound, it warns
+    /// and copies the recording.
+    pub fn if_possible(ids: IdOptions) -> ConvertCallchain {
+        ConvertCallchain { keep_unresolved: false, must: false, ids }
     }
 }
 
@@ -132,19 +140,19 @@ impl Survey for Mapped {
     }
 
     fn end(self, session: &mut Session) -> Result<Stage> {
-        match recorded_on(session.features(), session.endian).arch.as_deref() {
-            Some("x86_64") => Ok(self.stage(&X86_64, session)),
-            Some("aarch64") => Ok(self.stage(&AARCH64, session)),
-            Some(arch) => bail!(
-                "{}: user stacks of {} can't be unwound, only those of x86_64 and aarch64",
-                session.name,
-                arch.escape_default()
-            ),
-            None => bail!(
-                "{}: feature ARCH is missing, so it is unknown how to unwind the user stacks",
-                session.name
-            ),
-        }
+        let why = match recorded_on(session.features(), session.endian).arch.as_deref() {
+            Some("x86_64") => return Ok(self.stage(&X86_64, session)),
+            Some("aarch64") => return Ok(self.stage(&AARCH64, session)),
+            Some(arch) => {
+                let arch = arch.escape_default();
+                format!("user stacks of {arch} can't be unwound, only those of x86_64 and aarch64")
+            }
+            None => "feature ARCH is missing, so it is unknown how to unwind the user stacks".to_owned(),
+        };
+        ensure!(!self.pass.must, "{}: {why}", session.name);
+        let line = format!("{why}; the call chains are those that were recorded");
+        session.report.say(Level::Warning, line);
+        Ok(Stage::copy())
     }
 }
 

@@ -6,7 +6,7 @@
 //! recorded, at a SWITCH record.
 
 use clap::Args;
-use perfx_format::{Record, RecordType, SWITCH_OUT, Task, sample_type as st};
+use perfx_format::{Attr, Record, RecordType, SWITCH_OUT, Task, sample_type as st};
 use perfx_pipeline::{Begin, Emit, Level, Pass, Report, Result, counted};
 
 use crate::combine::{Combine, Step};
@@ -82,6 +82,10 @@ impl Role for Switch {
 struct MeasureAway {
     blocked: bool,
     events: Tracepoints<Switch>,
+    /// The period of all samples of each event; `None` if they differ.
+    periods: Vec<Option<u64>>,
+    /// The number of sched_switch samples with another period.
+    changed: u64,
     switched_out: SwitchedOut,
     measured: u64,
     preempted: u64,
@@ -109,6 +113,8 @@ impl Step for MeasureAway {
             session.report.say(Level::Warning, what);
             return Ok(false);
         }
+        let period = |attr: &Attr| (!attr.freq()).then_some(attr.sample_period);
+        self.periods = session.events.iter().map(|event| period(event.attr())).collect();
         Ok(true)
     }
 
@@ -138,6 +144,8 @@ impl Step for MeasureAway {
             out.keep(record)?;
             return Ok(is_sample || back.is_some());
         };
+        let usual = layouts.event_of(&record).and_then(|event| *self.periods.get(event)?);
+        self.changed += u64::from(usual.is_some() && layout.period(&record) != usual);
         let next = event.field(NEXT_PID, &record, layouts)? as u32;
         let back = self.back(next, time, &record);
         let state = event.field(PREV_STATE, &record, layouts)?;
@@ -157,6 +165,14 @@ impl Step for MeasureAway {
     }
 
     fn finish(&mut self, report: &mut Report) {
+        if self.changed > 0 {
+            let samples = counted(self.changed, "sched_switch sample has", "sched_switch samples have");
+            let what = format!(
+                "{samples} a period that perf record did not set: if this is the output of off-cpu, measure the \
+                 recording itself"
+            );
+            report.say(Level::Warning, what);
+        }
         let measured = counted(self.measured, "sched_switch sample", "sched_switch samples");
         report.say(Level::Info, format!("set the period of {measured} to the time off the CPU"));
         if self.preempted > 0 {
@@ -173,8 +189,8 @@ impl Step for MeasureAway {
         if self.again > 0 {
             let samples = counted(self.again, "sched_switch sample was", "sched_switch samples were");
             let what = format!(
-                "{samples} dropped, because the recording does not show when the task ran again: record with \
-                 --switch-events, or all CPUs (-a)"
+                "{samples} dropped, because the recording does not show when the task ran again: record all CPUs (-a) \
+                 or with --switch-events, and if records were lost, with a larger buffer (-m)"
             );
             report.say(Level::Loss, what);
         }

@@ -6,6 +6,8 @@
 //! of the CPU that the task left. So the preceding switch can only be found in time order, and the output is
 //! in time order, too.
 
+use std::collections::HashSet;
+
 use clap::Args;
 use perfx_format::{Record, RecordType, Task, sample_type as st};
 use perfx_pipeline::{Begin, Emit, Level, Pass, Report, Result, counted};
@@ -68,7 +70,11 @@ struct MergeStats {
     events: Tracepoints<Event>,
     switched_out: SwitchedOut,
     merged: u64,
-    /// The number of sched_stat_* samples without a preceding sched_switch sample of their task.
+    /// The tasks that have a sched_switch sample.
+    switched: HashSet<u32>,
+    /// The number of sched_stat_* samples of tasks that were off the CPU when the recording began.
+    early: u64,
+    /// The number of other sched_stat_* samples without the sched_switch sample of their task.
     alone: u64,
 }
 
@@ -103,6 +109,7 @@ impl Step for MergeStats {
         let (_, tid) = layout.pid_tid(&record).unwrap_or_default();
         match event.role {
             Event::Switch => {
+                self.switched.insert(tid);
                 self.switched_out.insert(tid, &record, layouts);
             }
             Event::Exit => {
@@ -118,7 +125,8 @@ impl Step for MergeStats {
                     out.replace(&record, &switch)?;
                     return Ok(true);
                 }
-                self.alone += 1;
+                let is_early = !self.switched.contains(&task);
+                *if is_early { &mut self.early } else { &mut self.alone } += 1;
             }
         }
         out.drop_record(record);
@@ -129,11 +137,17 @@ impl Step for MergeStats {
         let merged = counted(self.merged, "sched_stat_* sample was", "sched_stat_* samples were");
         let what = format!("{merged} merged with the sched_switch samples of their tasks");
         report.say(Level::Info, what);
+        let dropped = |count, why| {
+            let samples = counted(count, "sched_stat_* sample was", "sched_stat_* samples were");
+            format!("{samples} dropped, because {why}")
+        };
+        if self.early > 0 {
+            let why = "the task left its CPU before the recording began";
+            report.say(Level::Info, dropped(self.early, why));
+        }
         if self.alone > 0 {
-            let alone = counted(self.alone, "sched_stat_* sample was", "sched_stat_* samples were");
-            let what =
-                format!("{alone} dropped, because no sched_switch sample of their tasks precedes them");
-            report.say(Level::Loss, what);
+            let why = "the sched_switch sample of the task is missing: it was lost or not recorded";
+            report.say(Level::Loss, dropped(self.alone, why));
         }
         self.switched_out.report(report);
     }

@@ -19,12 +19,13 @@ use perfx_format::{
     Event, Feature, Kinds, Layouts, Record, RecordType, sample_type as st, without_aux_samples,
 };
 use perfx_pipeline::{
-    Begin, Emit, Fork, Level, Needs, Pass, Result, Rewrite, Session, Stage, Survey, counted, ensure,
+    Begin, Emit, Fork, Level, Needs, Pass, Result, Rewrite, Session, Stage, Survey, bail, counted, ensure,
 };
 use regex::bytes::Regex;
 
-use crate::filter::{List, is_event, regexes};
+use crate::filter::{List, is_event, regexes, written};
 use crate::support::options::{PassCommand, PassOptions};
+use crate::support::text::list;
 use crate::support::used_events::{UsedEvents, change_attrs, leave_out_events, shorten_id_index};
 
 /// The options of `strip`.
@@ -106,6 +107,7 @@ struct Found {
     /// The names in EVENT_UPDATE records, by event id.
     names: HashMap<u64, Vec<u8>>,
     has_aux: bool,
+    has_switches: bool,
 }
 
 /// The rewrite: drops records, and removes AUX data from samples.
@@ -165,6 +167,7 @@ impl Found {
         let kind = record.kind();
         let event = layouts.event_of(record).filter(|_| kind.is_kernel());
         self.has_aux |= AUX.contains(kind) || layouts.any_samples(st::AUX);
+        self.has_switches |= SWITCHES.contains(kind);
         if args.aux && aux::KERNEL_KINDS.contains(&kind) {
             self.traced.extend(event);
         }
@@ -214,12 +217,14 @@ impl Found {
         let events = session.events.clone();
         let names = names_of(&events, session.features(), &[], session.endian, &self.names);
         let mut chosen = BTreeSet::new();
+        let regexes = || args.events.iter().flat_map(|List(regexes)| regexes);
+        for regex in regexes().filter(|regex| !names.iter().any(|event| is_event(regex, &event.name))) {
+            let all = list(names.iter().map(|event| String::from_utf8_lossy(&event.name).into_owned()));
+            let what = format!("no event matches `{}`; the events are {all}", written(regex));
+            session.report.say(Level::Warning, what);
+        }
         for (number, event) in names.iter().enumerate() {
-            let matches = args
-                .events
-                .iter()
-                .flat_map(|List(regexes)| regexes)
-                .any(|regex| is_event(regex, &event.name));
+            let matches = regexes().any(|regex| is_event(regex, &event.name));
             let recorded = args.recorded && !is_decoded(&events[number]);
             chosen.extend((matches || recorded).then_some(number));
         }
@@ -260,9 +265,6 @@ impl Pass for Strip {
     }
 
     fn needs(&self, input: &Recording) -> Needs {
-        if self.args.is_empty() {
-            return Needs::default();
-        }
         let holds_aux = input.events.iter().any(|event| event.attr().sample_type & st::AUX != 0);
         let by_event = !self.args.events.is_empty() || self.args.recorded || self.args.aux && holds_aux;
         let records = Kinds::of(&[RecordType::ID_INDEX, RecordType::EVENT_UPDATE]).union(self.args.dropped());
@@ -272,10 +274,8 @@ impl Pass for Strip {
 
     fn start(self: Box<Self>, _input: &Recording) -> Stage {
         if self.args.is_empty() {
-            return Stage::begin(|begin| {
-                let what = "nothing to strip: give --aux, --events, --switches or --recorded";
-                begin.report.say(Level::Warning, what);
-                Ok(Stage::copy())
+            return Stage::begin(|_| {
+                bail!("nothing to leave out: give --aux, --events, --switches or --recorded")
             });
         }
         Stage::survey(Gather { args: self.args, found: Found::default() })
@@ -293,6 +293,9 @@ impl Survey for Gather {
             if self.args.aux && !self.found.has_aux {
                 begin.report.say(Level::Warning, "there is no AUX data");
             }
+            if self.args.switches && !self.found.has_switches {
+                begin.report.say(Level::Info, "there are no SWITCH records");
+            }
             let plan = self.found.plan(&self.args, begin)?;
             Ok(Stage::rewrite(LeaveOut { plan: Arc::new(plan), cut: 0 }))
         }))
@@ -305,7 +308,7 @@ impl Fork for Gather {
     }
 
     fn absorb(&mut self, later: Gather) -> Result<()> {
-        let Found { used, samples, times, traced, names, has_aux } = later.found;
+        let Found { used, samples, times, traced, names, has_aux, has_switches } = later.found;
         self.found.used.join(used);
         self.found.grow(samples.len());
         for (span, more) in self.found.times.iter_mut().zip(times) {
@@ -317,6 +320,7 @@ impl Fork for Gather {
         self.found.traced.extend(traced);
         self.found.names.extend(names);
         self.found.has_aux |= has_aux;
+        self.found.has_switches |= has_switches;
         Ok(())
     }
 }

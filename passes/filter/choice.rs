@@ -240,6 +240,11 @@ fn machines(text: &str) -> Result<List<Machine>> {
     })
 }
 
+/// A regular expression of [`regexes`], as the user wrote it.
+pub(crate) fn written(regex: &Regex) -> &str {
+    regex.as_str().trim_start_matches("^(?:").trim_end_matches(")$")
+}
+
 /// Parses a list of regular expressions; a comma separates them unless it is inside brackets.
 pub(crate) fn regexes(text: &str) -> Result<List<Regex>> {
     let mut depth = 0u32;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use perfx_pipeline::{count, likeness, seconds};
 use regex::bytes::{Regex, RegexBuilder};
 
-use super::choice::Selection;
+use super::choice::{Selection, written};
 use super::time::Window;
 
 /// The number of names listed.
@@ -43,10 +43,10 @@ impl Hints {
             return;
         }
         // A part of a name, such as `sched_switch` of `sched:sched_switch`, or a name in a different case.
-        let loose = chosen.only.iter().filter_map(|regex| {
-            let part = regex.as_str().trim_start_matches("^(?:").trim_end_matches(")$");
-            RegexBuilder::new(part).case_insensitive(true).build().ok()
-        });
+        let loose = chosen
+            .only
+            .iter()
+            .filter_map(|regex| RegexBuilder::new(written(regex)).case_insensitive(true).build().ok());
         let loose: Vec<Regex> = loose.collect();
         let shown = |name: &&[u8]| format!("`{}`", String::from_utf8_lossy(name));
         let mut meant: Vec<_> =

@@ -153,7 +153,10 @@ impl ItraceOptions {
         }
         let caches = self.first_level || self.last_level || self.tlb;
         let any = caches || self.branches || self.remote || self.memory || self.instructions;
-        ensure!(any, "--itrace selects no event of Arm SPE; its events are i b f m t a M");
+        ensure!(
+            any,
+            "--itrace selects no event: Arm SPE has i b f m t a M, and l adds branch stacks to these"
+        );
         Ok(())
     }
 }

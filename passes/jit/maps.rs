@@ -42,7 +42,7 @@ impl Planner<'_> {
                     }
                     self.perf_map(pid, &text, &memory, &shown, session)?;
                 }
-                Err(why) => self.plan.report.say(Level::Detail, format!("no perf map: {why}")),
+                Err(why) => self.without_map.push(why),
             }
         }
         Ok(())

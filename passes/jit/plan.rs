@@ -91,6 +91,8 @@ pub(super) struct Planner<'r> {
     pub(super) functions: u64,
     dumps: u64,
     pub(super) perf_maps: u64,
+    /// Why there is no perf map for a process with memory without a file.
+    pub(super) without_map: Vec<String>,
     missing: Vec<String>,
     damaged: Vec<String>,
     unclocked: u64,
@@ -127,6 +129,7 @@ impl<'r> Planner<'r> {
             functions: 0,
             dumps: 0,
             perf_maps: 0,
+            without_map: Vec::new(),
             missing: Vec::new(),
             damaged: Vec::new(),
             unclocked: 0,
@@ -495,7 +498,7 @@ impl<'r> Planner<'r> {
     }
 
     fn say(&mut self) {
-        let Planner { plan, missing, damaged, .. } = self;
+        let Planner { plan, without_map, missing, damaged, .. } = self;
         let report = &mut plan.report;
         if !plan.files.is_empty() {
             let images = counted(plan.files.len() as u64, "image", "images");
@@ -510,18 +513,18 @@ impl<'r> Planner<'r> {
             let maps = (plan.at.len() + plan.timed.len() + plan.after.len()) as u64;
             let maps = counted(maps, "mapping", "mappings");
             let folder = self.options.output.display();
-            report
-                .say(Level::Info, format!("{functions} of {sources} in {images} in {folder}, {maps} added"));
+            let mut line = format!("{functions} of {sources} in {images} in {folder}, {maps} added");
+            if !plan.dropped.is_empty() {
+                line += &format!(" in place of {}", plan.dropped.len());
+            }
+            report.say(Level::Info, line);
         } else if missing.is_empty() {
-            let what = match self.options.perf_maps {
-                true => {
-                    "nothing to inject: no process mapped a jitdump, and none has a perf map (-v lists them)"
-                }
-                false => "nothing to inject: no process mapped a jitdump (perf maps are read with --jit-map)",
-            };
-            report.say(Level::Info, what);
+            let hint = if self.options.perf_maps { "" } else { " (perf maps are read with --jit-map)" };
+            report.say(Level::Info, format!("nothing to inject: no process mapped a jitdump{hint}"));
         }
         if self.perf_maps > 0 {
+            // Processes without a JIT compiler also have such memory.
+            without_map.drain(..).for_each(|why| report.say(Level::Detail, format!("no perf map: {why}")));
             let what = "perf maps do not tell when code was loaded, so samples of code that was replaced later have the \
                 name of the code after it";
             report.say(Level::Info, what);
@@ -543,6 +546,11 @@ impl<'r> Planner<'r> {
             missing,
             "a jitdump could not be used, so its code has no names",
             "jitdumps could not be used, so their code has no names",
+        );
+        warn(
+            without_map,
+            "no perf map was found, so code in memory without a file has no names",
+            "processes have no perf map, so code in their memory without a file has no names",
         );
         warn(damaged, "a jitdump is damaged", "jitdumps are damaged");
     }

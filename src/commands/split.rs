@@ -209,6 +209,9 @@ impl Split {
             bail!(Usage("parts can't be written to standard output: give -o PREFIX".into()));
         }
         let is_directory = self.names_folder() || output.is_dir();
+        if !is_directory && output.metadata().is_ok_and(|found| !found.is_file()) {
+            bail!(Usage(format!("{} is a device, and parts are files: give -o PREFIX", output.display())));
+        }
         Ok(match input.file_name() {
             Some(name) if is_directory => output.join(name),
             _ => without_data(output),

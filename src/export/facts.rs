@@ -65,7 +65,7 @@ impl EventFacts {
             tracepoint: attr.type_ == 2,
             // PERF_TYPE_SOFTWARE: PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK.
             clock: attr.type_ == 1 && attr.config <= 1,
-            varies: attr.flag(10),
+            varies: attr.freq(),
             has_chains: attr.sample_type & sample_type::CALLCHAIN != 0,
         }
     }

@@ -286,6 +286,11 @@ impl Attr {
         self.flag(18)
     }
 
+    /// `freq`: `sample_period` is a frequency, and the kernel sets the period of each sample.
+    pub fn freq(&self) -> bool {
+        self.flag(10)
+    }
+
     /// `use_clockid`: times are those of the clock `clockid`.
     pub fn use_clockid(&self) -> bool {
         self.flag(25)

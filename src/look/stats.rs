@@ -172,9 +172,6 @@ pub struct TornRecord {
     pub needs: Decimal<u64>,
 }
 
-/// `attr.sample_period` is a frequency.
-const FREQ: u32 = 10;
-
 /// Counts the records of a recording, on `threads` threads. Of one that ends too early it counts what is there,
 /// and the report says so.
 ///
@@ -260,7 +257,7 @@ fn events(recording: &Recording, counted: &Counted) -> Vec<EventCount> {
         let attr = recording.events[index].attr();
         let has_period = layouts.all()[index].sample.period.is_some();
         let fixed = u128::from(attr.sample_period) * u128::from(of_event.samples.records);
-        let period = if has_period { Some(of_event.period) } else { (!attr.flag(FREQ)).then_some(fixed) };
+        let period = if has_period { Some(of_event.period) } else { (!attr.freq()).then_some(fixed) };
         EventCount {
             name: Text(name.name.clone()),
             samples: of_event.samples.records,

@@ -121,7 +121,7 @@ fn the_call_chains_are_those_of_perf() {
             converted(&shop.path("in.data"), &shop.path("out.data"));
             for reader in perfs(&["perf-sid", "perf-new"]) {
                 let wanted = shop.shown(reader.name, "in.data");
-                assert!(wanted.iter().any(|line| line.contains("leaf")), "{line}: {wanted:?}");
+                assert!(wanted.iter().any(|line| line.contains(" main+")), "{line}: {wanted:?}");
                 begin_alike(&line, &wanted, &shop.shown(reader.name, "out.data"));
             }
         }
@@ -335,4 +335,29 @@ fn stacks_of_jit_code_are_unwound_by_the_images_of_the_same_run() {
     let ran = convert(&named, &folder.path().join("again"), &["--no-files", "--root", "/"]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     same_lines("in one run and in two", &chains(&folder.path().join("again")), &chains(&once)).unwrap();
+}
+
+/// There are rules of unwinding for x86_64 and aarch64 only.
+#[test]
+fn stacks_of_other_machines_are_refused_and_exports_use_the_recorded_chains() {
+    let folder = temp();
+    let (input, out) = (folder.path().join("s390x.data"), folder.path().join("out.data"));
+    let mut bytes = fs::read(root().join("tests/data/recorded/dwarf.p61.data")).unwrap();
+    let (old, new) = (b"x86_64\0", b"s390x\0\0");
+    for at in 0..bytes.len() - old.len() {
+        if bytes[at..].starts_with(old) {
+            bytes[at..at + old.len()].copy_from_slice(new);
+        }
+    }
+    fs::write(&input, bytes).unwrap();
+    let ran = convert(&input, &out, &[]);
+    assert_eq!((ran.code, out.exists()), (Some(1), false), "{}", ran.stderr);
+    let why = "user stacks of s390x can't be unwound, only those of x86_64 and aarch64";
+    assert!(ran.stderr.contains(why), "{}", ran.stderr);
+    for kind in ["folded", "pprof"] {
+        let ran = perfx(args!["export", kind, "--no-files", "-f", input, "-o", out]);
+        assert_eq!((ran.code, out.exists()), (Some(3), true), "{}", ran.stderr);
+        assert!(ran.stderr.contains(&format!("warning: {why}; the call chains are those")), "{}", ran.stderr);
+        fs::remove_file(&out).unwrap();
+    }
 }

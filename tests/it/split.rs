@@ -310,6 +310,7 @@ fn what_split_says() {
         "split --samples many forks.data -o x",
         "split --by comm forks.data -o x",
         "split --samples 1 forks.data -o -",
+        "split --samples 1 forks.data -o /dev/full",
         "split --samples 1 forks.data -o none/x",
         "split --samples 1 killed.data -o x",
         "split --samples 1 empty.data -o x",

@@ -82,7 +82,7 @@ fn open_for_stacks(
     let name = recording.name.clone();
     let file = temp_files()().map_err(Error::from)?;
     let passes: Vec<Box<dyn perfx_pipeline::Pass>> =
-        vec![Box::new(ConvertCallchain::new(false, ids.clone()))];
+        vec![Box::new(ConvertCallchain::if_possible(ids.clone()))];
     let job = Job { recording, passes, threads, temp_files: temp_files() };
     let done = job.run(Output::File(&file, OutputForm::File))?;
     report.bytes = done.report.bytes;
