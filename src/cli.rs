@@ -62,6 +62,7 @@ enum Command {
     Info(commands::info::Info),
     Inject(commands::inject::Inject),
     Join(commands::join::Join),
+    List(commands::list::List),
     Man(commands::man::Man),
     Merge(commands::merge::Merge),
     Passes(commands::passes::Passes),
@@ -85,7 +86,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("Inject and merge", &["inject", "merge"]),
     ("Cut and join", &["filter", "split", "join", "sort"]),
     ("Check and repair", &["doctor", "repair", "recover", "reindex"]),
-    ("Look", &["info", "stats", "du", "dump", "diff"]),
+    ("Look", &["info", "list", "stats", "du", "dump", "diff"]),
     ("Export", &["export"]),
     ("Change the form", &["copy", "decompress"]),
     ("Passes and documentation", &["run", "passes", "completion", "man", "help"]),
@@ -164,7 +165,7 @@ fn parse(args: &[OsString]) -> Result<(ColorWhen, Asked), clap::Error> {
 }
 
 /// Commands of perf that perfx does not have: perf runs them on any recording.
-const PERF_COMMANDS: [&str; 21] = [
+const PERF_COMMANDS: [&str; 20] = [
     "annotate",
     "archive",
     "buildid-cache",
@@ -175,7 +176,6 @@ const PERF_COMMANDS: [&str; 21] = [
     "kmem",
     "kvm",
     "kwork",
-    "list",
     "lock",
     "mem",
     "record",
@@ -302,6 +302,7 @@ fn run_command(command: Command) -> Result<u8> {
         Command::Info(command) => command.run(),
         Command::Inject(command) => command.run(),
         Command::Join(command) => command.run(),
+        Command::List(command) => command.run(),
         Command::Man(command) => command.run(command_line()),
         Command::Merge(command) => command.run(),
         Command::Passes(command) => command.run(),

@@ -18,6 +18,7 @@ pub fn schemas() -> Vec<(&'static str, serde_json::Value)> {
         ("du", schema::<commands::du::Output<'_>>()),
         ("dump", schema::<commands::dump::Output<'_>>()),
         ("info", schema::<commands::info::Output<'_>>()),
+        ("list", schema::<commands::list::Output>()),
         ("passes", schema::<commands::passes::Output>()),
         ("schedule", schema::<commands::run::Output>()),
         ("stats", schema::<commands::stats::Output<'_>>()),

@@ -13,6 +13,7 @@ use perfx_model::address_space::{AddressSpaces, Lookup, moment};
 use perfx_model::guests::Guests;
 use perfx_model::tasks::{Process, TaskKey, Tasks};
 use perfx_pipeline::{Place, Result, bail};
+use regex::bytes::Regex;
 
 use super::aux::Chunks;
 use super::choice::{self, FilterOptions};
@@ -101,14 +102,24 @@ impl Chooser {
         let names = names_of(events, features, &[], endian, &gathered.names);
         let mut hints = Hints::default();
         hints.of_times(&options.windows, range);
-        hints.of_names("event", &options.event, names.iter().map(|event| &event.name[..]), choice::is_event);
-        hints.of_names("comm", &options.comm, gathered.tasks.names(), |regex, name| regex.is_match(name));
-        hints.of_pids(&options.pid, gathered.tasks.pids());
+        let event_names = names.iter().map(|event| &event.name[..]);
+        hints.of_names(("event", "events"), &options.event, event_names, choice::is_event);
+        let is = |regex: &Regex, name: &[u8]| regex.is_match(name);
+        hints.of_names(("comm", "threads"), &options.comm, gathered.tasks.names(), is);
+        hints.of_names(
+            ("cgroup", "cgroups"),
+            &options.cgroup,
+            gathered.cgroups.values().map(|name| &**name),
+            is,
+        );
+        let tasks = gathered.tasks.last_names();
+        hints.of_tasks(("process", "processes"), &options.pid, &tasks);
+        hints.of_tasks(("thread", "threads"), &options.tid, &tasks);
         // One after the other, so that the memory for building them is not needed for both at once.
         let tasks = Tasks::new(gathered.tasks, &gathered.guests);
         let spaces = gathered.changes.map(|changes| Arc::new(AddressSpaces::new(changes)));
         let dso_names = spaces.iter().flat_map(|spaces| spaces.dsos()).map(|(dso, _)| dso_name(dso));
-        hints.of_names("dso", &options.dso, dso_names, choice::is_file);
+        hints.of_names(("dso", "dsos"), &options.dso, dso_names, choice::is_file);
         let events =
             names.iter().map(|event| options.event.allows(|regex| choice::is_event(regex, &event.name)));
         let dsos = spaces.iter().flat_map(|spaces| spaces.dsos());

@@ -184,9 +184,8 @@ impl CutRecords {
         let asked = cut.owner.is_some() || !chooser.options.kind.allows(|kind| *kind == RecordType::SAMPLE);
         let suspect = kept == 0 && all > 0 && !asked;
         session.report.say(if suspect { Level::Warning } else { Level::Info }, line);
-        for hint in chooser.hints.lines().filter(|_| suspect) {
-            session.report.say(Level::Warning, hint);
-        }
+        let hints: Vec<String> = chooser.hints.lines(&session.name).filter(|_| suspect).collect();
+        hints.into_iter().for_each(|hint| session.report.say(Level::Warning, hint));
         Stage::rewrite(self)
     }
 

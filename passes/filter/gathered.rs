@@ -49,8 +49,8 @@ impl Gathered {
     /// An empty result for a filter with these options.
     pub(super) fn new(options: &FilterOptions) -> Gathered {
         let changes = options.dso.is_set().then(Changes::default);
-        // If a pid keeps nothing, the report lists the names of the existing ones.
-        let named = options.comm.is_set() || options.pid.is_set();
+        // If a pid or tid keeps nothing, the report lists the names of the existing ones.
+        let named = options.needs_task();
         let has_windows = !options.windows.is_empty();
         Gathered { changes, has_windows, tasks: TaskChanges::new(named), ..Gathered::default() }
     }

@@ -11,26 +11,34 @@ use super::time::Window;
 /// The number of names listed.
 const LISTED: usize = 5;
 
-/// One line for each option that matches nothing in the recording.
+/// One line for each option that matches nothing in the recording, with what `perfx list` lists all of, unless the
+/// line names everything.
 #[derive(Debug, Default)]
-pub(super) struct Hints(Vec<String>);
+pub(super) struct Hints(Vec<(String, Option<&'static str>)>);
 
 impl Hints {
-    pub(super) fn lines(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(String::as_str)
+    /// The lines for a recording of this name.
+    pub(super) fn lines(&self, recording: &str) -> impl Iterator<Item = String> {
+        // Standard input cannot be read again.
+        let is_file = !recording.starts_with('<');
+        self.0.iter().map(move |(line, more)| match more.filter(|_| is_file) {
+            Some(list) => format!("{line}; `perfx list {list} {recording}` shows all"),
+            None => line.clone(),
+        })
     }
 
     /// Checks `--time`; `range` holds the times of the first and the last sample.
     pub(super) fn of_times(&mut self, windows: &[Window], (first, last): (u64, u64)) {
         if !windows.is_empty() {
-            self.0.push(format!("the recording has samples from {} to {}", seconds(first), seconds(last)));
+            let line = format!("the recording has samples from {} to {}", seconds(first), seconds(last));
+            self.0.push((line, None));
         }
     }
 
-    /// Checks an option with regular expressions for these names.
+    /// Checks an option with regular expressions for these names, which `perfx list` has as `list`.
     pub(super) fn of_names<'n>(
         &mut self,
-        option: &str,
+        (option, list): (&str, &'static str),
         chosen: &Selection<Regex>,
         names: impl Iterator<Item = &'n [u8]>,
         is: impl Fn(&Regex, &[u8]) -> bool,
@@ -54,20 +62,29 @@ impl Hints {
         // If several match, the one with the fewest other characters.
         meant.sort_by_key(|name| name.len());
         let named = match meant[..] {
-            [] => list(nearest(&names, &loose).iter().map(shown)),
+            [] => has(nearest(&names, &loose).iter().map(shown)),
             [one] => format!("did you mean {}?", shown(one)),
             ref some => format!("similar names: {}", listed(some.iter().map(|name| shown(name)))),
         };
-        self.0.push(format!("nothing in the recording matches --{option}; {named}"));
+        // A name that is probably meant is enough.
+        let all = if meant.is_empty() { names.len() } else { meant.len() };
+        let more = (all > LISTED).then_some(list);
+        self.0.push((format!("nothing in the recording matches --{option}; {named}"), more));
     }
 
-    /// Checks `--pid`.
-    pub(super) fn of_pids(&mut self, chosen: &Selection<u32>, pids: BTreeMap<u32, &[u8]>) {
-        if chosen.only.is_empty() || chosen.only.iter().any(|pid| pids.contains_key(pid)) {
+    /// Checks `--pid` or `--tid`; `what` is `process` or `thread`.
+    pub(super) fn of_tasks(
+        &mut self,
+        (what, list): (&str, &'static str),
+        chosen: &Selection<u32>,
+        names: &BTreeMap<u32, &[u8]>,
+    ) {
+        if chosen.only.is_empty() || chosen.only.iter().any(|task| names.contains_key(task)) {
             return;
         }
-        let shown = |(pid, name): (&u32, &&[u8])| format!("{pid} ({})", String::from_utf8_lossy(name));
-        self.0.push(format!("the recording has no such process; {}", list(pids.iter().map(shown))));
+        let shown = |(task, name): (&u32, &&[u8])| format!("{task} ({})", String::from_utf8_lossy(name));
+        let line = format!("the recording has no such {what}; {}", has(names.iter().map(shown)));
+        self.0.push((line, (names.len() > LISTED).then_some(list)));
     }
 }
 
@@ -83,7 +100,7 @@ fn nearest<'n>(names: &BTreeSet<&'n [u8]>, asked: &[Regex]) -> Vec<&'n [u8]> {
 }
 
 /// `it has a, b and 12 others`.
-fn list(names: impl ExactSizeIterator<Item = String>) -> String {
+fn has(names: impl ExactSizeIterator<Item = String>) -> String {
     if names.len() == 0 { "it has none".to_owned() } else { format!("it has {}", listed(names)) }
 }
 

@@ -75,9 +75,9 @@ impl SelectedSamples {
         SampleChooser { chooser: self.chooser.clone(), lookups: self.chooser.lookups() }
     }
 
-    /// If nothing was selected: for each option what the recording has instead.
-    pub fn hints(&self) -> impl Iterator<Item = &str> {
-        self.chooser.hints.lines()
+    /// If nothing was selected: for each option what the recording of this name has instead.
+    pub fn hints(&self, recording: &str) -> impl Iterator<Item = String> {
+        self.chooser.hints.lines(recording)
     }
 }
 

@@ -223,6 +223,11 @@ impl RecordedIds {
         }
     }
 
+    /// Machine (see [`Machine::pid`]), name and build-id of each entry, in no particular order.
+    pub fn entries(&self) -> impl Iterator<Item = (i32, &[u8], BuildId)> {
+        self.by_name.iter().map(|((machine, name), &id)| (*machine, &**name, id))
+    }
+
     /// The recording's build-id of a DSO: from its mapping, else by its name.
     pub fn get(&self, dso: &Dso) -> Option<BuildId> {
         if let Identity::BuildId { id, len } = &dso.identity {

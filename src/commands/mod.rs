@@ -13,6 +13,7 @@ pub(crate) mod filter;
 pub(crate) mod info;
 pub(crate) mod inject;
 pub(crate) mod join;
+pub(crate) mod list;
 pub(crate) mod man;
 pub(crate) mod merge;
 pub(crate) mod pass;

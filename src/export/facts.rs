@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use perfx_format::features::read_event_desc;
+use perfx_format::event_name::names_of;
 use perfx_format::read::{Batch, Form, Recording};
 use perfx_format::record::build_id::BuildIdEntry;
 use perfx_format::record::cgroup::Cgroup;
 use perfx_format::record::event_update::name_update;
 use perfx_format::record::header_records::HeaderRecord;
-use perfx_format::{Event, Feature, Kinds, RecordType, named_pid, sample_type};
+use perfx_format::{Event, Kinds, RecordType, named_pid, sample_type};
 use perfx_model::address_space::{AddressSpaces, Changes, Machine, Mapping, Space};
 use perfx_model::guests::Guests;
 use perfx_model::mapped_files::MappedFiles;
@@ -56,10 +56,10 @@ pub struct EventFacts {
 }
 
 impl EventFacts {
-    fn new(event: &Event, index: usize) -> EventFacts {
+    fn new(event: &Event) -> EventFacts {
         let attr = event.attr();
         EventFacts {
-            name: format!("event {index}").into(),
+            name: Vec::new(),
             period: attr.sample_period,
             inherit: attr.flag(1),
             tracepoint: attr.type_ == 2,
@@ -94,13 +94,7 @@ impl Facts {
     /// The recording cannot be read or decompressed.
     pub fn survey(recording: &mut Recording, threads: usize, tasks: bool) -> Result<Facts> {
         let endian = recording.endian;
-        let mut events: Vec<EventFacts> =
-            recording.events.iter().enumerate().map(|(at, event)| EventFacts::new(event, at)).collect();
-        let names =
-            recording.features.get(&Feature::EVENT_DESC).and_then(|section| read_event_desc(section, endian));
-        for (event, desc) in events.iter_mut().zip(names.iter().flatten()) {
-            event.name = desc.name.to_vec();
-        }
+        let mut names = HashMap::new();
         let pipe = recording.form == Form::Pipe;
         let mut changes = Changes::default();
         let (mut files, mut guests, mut reference) = (MappedFiles::default(), Guests::default(), None);
@@ -135,17 +129,11 @@ impl Facts {
                         if let Some(HeaderRecord::Event(event)) =
                             HeaderRecord::read(&record).ok().flatten().filter(|_| pipe && !in_head)
                         {
-                            events.push(EventFacts::new(&event, events.len()));
                             late.push(event);
                         }
                     }
                     RecordType::EVENT_UPDATE => {
-                        if let Some((id, name)) = name_update(&record)
-                            && let Some(at) = if id == 0 { Some(0) } else { batch.layouts.event_of_id(id) }
-                            && let Some(event) = events.get_mut(at)
-                        {
-                            event.name = name.to_vec();
-                        }
+                        names.extend(name_update(&record).map(|(id, name)| (id, name.to_vec())));
                     }
                     _ => {
                         let machine = guests.machine(&record, &batch.layouts, named_pid(&record));
@@ -171,6 +159,10 @@ impl Facts {
                 if batch.kinds.intersects(wanted) { read(batch, false) } else { Ok(()) }
             },
         )?;
+        let all = [&recording.events[..], &late].concat();
+        let names = names_of(&all, &recording.features, &recording.event_types, endian, &names);
+        let mut events: Vec<EventFacts> = all.iter().map(EventFacts::new).collect();
+        events.iter_mut().zip(names).for_each(|(event, name)| event.name = name.name);
         let tasks = Tasks::new(task_changes, &guests);
         let spaces = Arc::new(AddressSpaces::new(changes));
         let mut ids = RecordedIds::new(&recording.features, endian, spaces.dsos());

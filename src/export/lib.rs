@@ -1,5 +1,5 @@
 //! Writes what a recording holds in the formats of other programs: [`csv`] tables, and call stacks as
-//! [`folded`] lines or a profile of [`pprof`].
+//! [`folded`] lines or a profile of [`pprof`]; and [`list`](list::list)s what it names.
 //!
 //! A recording is read twice: first for what its records mean ([`Facts`]: events, mappings, names), then for
 //! its samples, on all threads. [`Stacks`] holds each distinct stack once, so memory depends on what is
@@ -10,6 +10,7 @@ mod counters;
 pub mod csv;
 mod facts;
 pub mod folded;
+pub mod list;
 mod naming;
 pub mod pprof;
 mod stacks;

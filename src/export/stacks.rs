@@ -182,7 +182,7 @@ impl Stacks {
         all.stacks.bytes = each_batch(recording, threads, report, work, |_, part| all.join(part))?;
         let stacks = all.finish(report)?;
         if let Some(selected) = selected.filter(|_| stacks.rows.is_empty()) {
-            selected.hints().for_each(|hint| report.say(Level::Warning, hint));
+            selected.hints(&recording.name).for_each(|hint| report.say(Level::Warning, hint));
         }
         Ok(stacks)
     }

@@ -177,6 +177,13 @@ impl Source {
             }
         })
     }
+
+    /// Opens a whole recording that can be read more than once.
+    pub(crate) fn open_rereadable(&self) -> Result<Recording> {
+        let recording = self.open()?;
+        recording.check_whole()?;
+        Ok(if recording.is_rereadable() { recording } else { recording.spooled(&temp_files())? })
+    }
 }
 
 /// The name in error messages.

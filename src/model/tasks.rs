@@ -102,7 +102,7 @@ impl TaskChanges {
     }
 
     /// The last name of each thread that has one.
-    pub fn pids(&self) -> BTreeMap<u32, &[u8]> {
+    pub fn last_names(&self) -> BTreeMap<u32, &[u8]> {
         self.given().collect()
     }
 

@@ -310,6 +310,7 @@ const COMMANDS: &[(&str, &[&str])] = &[
     ("inject", &["--buildids", "--no-files", "-v", "-o", "OUT"]),
     ("inject", &["--mmap2-buildid-all", "--no-files", "--to", "pipe", "-o", "OUT"]),
     ("join", &["--mix", "-o", "OUT", "OTHER"]),
+    ("list", &["mappings"]),
     ("man", &["--dir", "OUT"]),
     ("merge", &["-o", "OUT"]),
     ("passes", &[]),

@@ -652,7 +652,7 @@ fn thread_0_is_called_swapper() {
 
 const NAMES: &str = "recorded/exec-tracepoint.p61.data";
 /// An option with a value that matches nothing, and the hint.
-const HINTS: [(&str, &str, &str); 8] = [
+const HINTS: [(&str, &str, &str); 9] = [
     (
         "--event",
         "sched_process_exec",
@@ -668,6 +668,7 @@ const HINTS: [(&str, &str, &str); 8] = [
     ("--event", "sched_proces_exit", "it has `sched:sched_process_exit`, "),
     ("--comm", "nosuch", "nothing in the recording matches --comm; it has `"),
     ("--pid", "1", "the recording has no such process; it has 32131 (forks)"),
+    ("--tid", "1", "the recording has no such thread; it has 32131 (forks)"),
     ("--time", "1,2", "the recording has samples from 5863."),
 ];
 
@@ -679,6 +680,11 @@ fn what_keeps_nothing_says_what_the_recording_has() {
         assert_eq!(ran.code, Some(3), "{option} {value}: {}", ran.stderr);
         assert!(ran.stderr.contains(hint), "{option} {value}: {}", ran.stderr);
     }
+    // More names than fit on a line.
+    let mixed = Fixture::new("recorded/addresses.p61.data").path;
+    let ran = perfx(args!["filter", "-n", "--dso", "nosuch", &mixed]);
+    let more = format!(" others; `perfx list dsos {}` shows all", mixed.display());
+    assert!(ran.stderr.contains(&more), "{}", ran.stderr);
     // A name in brackets is taken literally, although it is a valid regular expression.
     let ran = perfx(args!["filter", "-n", "--dso", "[kernel.kallsyms]", &switches]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);

@@ -11,6 +11,7 @@ use build_id::{Endianness, KnownIds, from_elf, from_notes};
 use perfx_doctor::{FindingKind, Verdict, examine};
 use perfx_export::csv::write_tables;
 use perfx_export::folded::{Folded, FoldedOptions};
+use perfx_export::list::{What, list};
 use perfx_export::pprof::Profile;
 use perfx_export::{Facts, Grouping, Row, Stacks, Weight};
 use perfx_format::decode::{decode, decode_attr, issues, misc_names, mmap_build_id};
@@ -695,6 +696,10 @@ pub(crate) fn export(bytes: &[u8]) {
         |_: &str| -> perfx_pipeline::Result<Box<dyn std::io::Write>> { Ok(Box::new(std::io::sink())) };
     let spill = temp_files()().expect("there is space");
     let _ = write_tables(&mut recording, &ids, spill, table, 1, &mut report);
+    for what in [What::Events, What::BuildIds, What::Threads, What::Cgroups, What::Mappings] {
+        let Some(mut recording) = reread() else { return };
+        let _ = list(&mut recording, what, 1, &mut report);
+    }
 }
 
 /// The first byte selects the byte order and the number of attrs (1 to 3) of 144 bytes each; records follow.

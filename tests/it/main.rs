@@ -23,6 +23,7 @@ mod itrace;
 mod jit;
 mod join;
 mod library;
+mod list;
 mod merge;
 mod oracle;
 mod pages;

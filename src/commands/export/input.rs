@@ -73,11 +73,10 @@ fn open_for_stacks(
     threads: usize,
     report: &mut Report,
 ) -> Result<Recording> {
-    let recording = source.open()?;
-    recording.check_whole()?;
+    let recording = source.open_rereadable()?;
     let layouts = Layouts::new(&recording.events);
     if !layouts.any_samples(sample_type::STACK_USER) {
-        return Ok(if recording.is_rereadable() { recording } else { recording.spooled(&temp_files())? });
+        return Ok(recording);
     }
     let name = recording.name.clone();
     let file = temp_files()().map_err(Error::from)?;

@@ -1,0 +1,522 @@
+//! Lists what a recording names (events, DSOs, build-ids, processes, threads, cgroups, mappings), each with its
+//! samples.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use indexmap::IndexMap;
+use perfx_format::read::{Batch, Recording};
+use perfx_format::record::ksymbol::Ksymbol;
+use perfx_format::sample::Sample;
+use perfx_format::{Comm, Kinds, Layout, Layouts, Mmap, Record, RecordType, Task, named_pid};
+use perfx_look::json::{Decimal, Hex, Text};
+use perfx_model::address_space::{Changes, Dso, Identity, KERNEL, Machine, Mapping, Space, moment};
+use perfx_model::tasks::TaskChanges;
+use perfx_passes::dso_name;
+use perfx_pipeline::{Level, Report, Result, counted};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::batches::each_batch;
+use crate::counters::{Counters, event_of};
+use crate::facts::{EventFacts, Facts};
+use crate::stacks::Weight;
+
+/// What is listed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum What {
+    /// The events, in the order of the recording.
+    Events,
+    /// The files, kernels and other code that is mapped.
+    Dsos,
+    /// The build-ids that the recording has.
+    BuildIds,
+    /// The processes.
+    Processes,
+    /// The threads.
+    Threads,
+    /// The cgroups.
+    Cgroups,
+    /// The mappings, in the order of the recording.
+    Mappings,
+}
+
+/// A list. Without another order, the rows with the most samples come first.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[serde(tag = "what", rename_all = "kebab-case")]
+#[schemars(deny_unknown_fields)]
+pub enum Listing {
+    /// The events.
+    Events {
+        /// In the order of the attrs
+        rows: Vec<EventRow>,
+    },
+    /// The DSOs.
+    Dsos {
+        /// The most sampled first
+        rows: Vec<DsoRow>,
+    },
+    /// The build-ids.
+    BuildIds {
+        /// The most sampled first
+        rows: Vec<BuildIdRow>,
+    },
+    /// The processes.
+    Processes {
+        /// The most sampled first
+        rows: Vec<ProcessRow>,
+    },
+    /// The threads.
+    Threads {
+        /// The most sampled first
+        rows: Vec<ThreadRow>,
+    },
+    /// The cgroups.
+    Cgroups {
+        /// The most sampled first
+        rows: Vec<CgroupRow>,
+    },
+    /// The mappings.
+    Mappings {
+        /// In the order of the recording
+        rows: Vec<MappingRow>,
+    },
+}
+
+/// An event.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct EventRow {
+    /// Its name
+    pub name: Text<Vec<u8>>,
+    /// Its samples, as counted by perf report -n
+    pub samples: u64,
+    /// The sum of their periods
+    pub period: Decimal<u64>,
+}
+
+/// A DSO.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct DsoRow {
+    /// Its path, or a name such as [vdso]
+    pub name: Text<Vec<u8>>,
+    /// The build-id in the recording
+    pub build_id: Option<String>,
+    /// Of a guest's DSO, the process that runs the guest
+    pub guest: Option<u32>,
+    /// How often it was mapped
+    pub mappings: u64,
+    /// Samples of its code
+    pub samples: u64,
+    /// The sum of their periods
+    pub period: Decimal<u64>,
+}
+
+/// A build-id.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct BuildIdRow {
+    /// Hex digits
+    pub build_id: String,
+    /// The file that has it
+    pub name: Text<Vec<u8>>,
+    /// Of a guest's file, the process that runs the guest
+    pub guest: Option<u32>,
+    /// Samples of its code
+    pub samples: u64,
+    /// The sum of their periods
+    pub period: Decimal<u64>,
+}
+
+/// A process.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct ProcessRow {
+    /// -1: the kernel
+    pub pid: i32,
+    /// Of a guest's process, the process that runs the guest
+    pub guest: Option<u32>,
+    /// The last name of its main thread
+    pub comm: Text<Vec<u8>>,
+    /// Its threads
+    pub threads: u64,
+    /// Its mappings, without those inherited from its parent
+    pub mappings: u64,
+    /// Its samples
+    pub samples: u64,
+    /// The sum of their periods
+    pub period: Decimal<u64>,
+}
+
+/// A thread.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct ThreadRow {
+    /// The thread
+    pub tid: i32,
+    /// Its process; -1: the kernel
+    pub pid: i32,
+    /// Of a guest's thread, the process that runs the guest
+    pub guest: Option<u32>,
+    /// Its last name
+    pub comm: Text<Vec<u8>>,
+    /// Its samples
+    pub samples: u64,
+    /// The sum of their periods
+    pub period: Decimal<u64>,
+}
+
+/// A cgroup.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct CgroupRow {
+    /// Its number in samples
+    pub id: Decimal<u64>,
+    /// Its path; null if only samples name it
+    pub path: Option<Text<Vec<u8>>>,
+    /// Its samples
+    pub samples: u64,
+    /// The sum of their periods
+    pub period: Decimal<u64>,
+}
+
+/// A mapping.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct MappingRow {
+    /// The file, or a name such as [vdso]
+    pub name: Text<Vec<u8>>,
+    /// The process; -1: the kernel
+    pub pid: i32,
+    /// Of a guest's process, the process that runs the guest
+    pub guest: Option<u32>,
+    /// When it was mapped, ns of the recording's clock
+    pub time: Option<Decimal<u64>>,
+    /// The first address
+    pub start: Hex,
+    /// Bytes
+    pub size: Hex,
+    /// The offset of the first address in the file
+    pub offset: Hex,
+    /// As in /proc/PID/maps: r, w, x and p or s; null if the record does not have it
+    pub access: Option<String>,
+    /// Samples of code in it, also those of processes that inherited it
+    pub samples: u64,
+    /// The sum of their periods
+    pub period: Decimal<u64>,
+}
+
+/// What a sample counts for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Key {
+    Event(u32),
+    /// A mapping by its number; `None` if the address is in none.
+    Mapping(Option<u32>),
+    /// A thread by its process; `None` if the sample does not have them.
+    Thread(Option<(Space, u32)>),
+    Cgroup(Option<u64>),
+}
+
+impl What {
+    fn key(
+        self,
+        sample: &Record<'_>,
+        (event, layout): (usize, &Layout),
+        layouts: &Layouts,
+        facts: &Facts,
+    ) -> Key {
+        let task = layout.pid_tid(sample);
+        let pid = task.map(|(pid, _)| pid);
+        match self {
+            What::Events => Key::Event(event as u32),
+            What::Dsos | What::BuildIds | What::Mappings => {
+                let time = moment(sample, Some(layout), layouts);
+                let space = facts.guests.space(sample, layouts, pid, sample.cpumode());
+                let hit =
+                    space.zip(layout.ip(sample)).and_then(|(space, ip)| facts.spaces.find(space, ip, time).0);
+                Key::Mapping(hit.map(|hit| hit.mapping))
+            }
+            What::Processes | What::Threads => {
+                let machine = facts.guests.machine(sample, layouts, pid);
+                Key::Thread(task.map(|(pid, tid)| (Space { machine, pid }, tid)))
+            }
+            What::Cgroups => Key::Cgroup(Sample::parse(sample, layout).ok().and_then(|sample| sample.cgroup)),
+        }
+    }
+
+    /// What a sample that counts for nothing does not have.
+    fn missing(self) -> &'static str {
+        match self {
+            What::Events => "an event",
+            What::Dsos | What::BuildIds | What::Mappings => "a mapping at their address",
+            What::Processes | What::Threads => "a process",
+            What::Cgroups => "a cgroup (perf record --all-cgroups)",
+        }
+    }
+}
+
+/// The counts of one batch, or of all so far.
+#[derive(Default)]
+struct Tally {
+    counts: HashMap<Key, Weight>,
+    counters: Counters<Key>,
+}
+
+/// A mapping as recorded.
+struct Mapped {
+    dso: Dso,
+    pid: u32,
+    time: Option<u64>,
+    start: u64,
+    size: u64,
+    offset: u64,
+    access: Option<String>,
+}
+
+/// What the records other than samples name, in the order of the file.
+#[derive(Default)]
+struct Named {
+    /// By process, its threads.
+    threads: BTreeMap<Space, BTreeMap<u32, Weight>>,
+    /// The mappings; their numbers are those of the address spaces.
+    mappings: Vec<Mapped>,
+}
+
+/// Reads a recording, and lists what it names.
+///
+/// # Errors
+///
+/// The recording cannot be read or decompressed.
+pub fn list(recording: &mut Recording, what: What, threads: usize, report: &mut Report) -> Result<Listing> {
+    let facts = Facts::survey(recording, threads, true)?;
+    let mut all = Tally::default();
+    let mut named = Named::default();
+    let wanted = Changes::kinds().union(TaskChanges::kinds()).union(Kinds::of(&[RecordType::KSYMBOL]));
+    let work = |batch: &Batch| {
+        let mut part = Tally::default();
+        let Tally { counts, counters } = &mut part;
+        let mut walker = batch.walk();
+        while let Some(sample) = walker.next_wanted(Kinds::of(&[RecordType::SAMPLE]), usize::MAX)? {
+            let Some((event, layout)) = event_of(&sample, &batch.layouts, &facts) else {
+                counters.astray += u64::from(sample.kind() == RecordType::SAMPLE);
+                continue;
+            };
+            let key = what.key(&sample, (event, layout), &batch.layouts, &facts);
+            let target = |event| if what == What::Events { Key::Event(event) } else { key };
+            let count = |key, period| *counts.entry(key).or_default() += Weight { samples: 1, period };
+            counters.sample((&sample, event, layout), &batch.layouts, &facts, target, count);
+        }
+        Ok(part)
+    };
+    each_batch(recording, threads, report, work, |batch, part| {
+        for (key, weight) in part.counts {
+            *all.counts.entry(key).or_default() += weight;
+        }
+        let counts = &mut all.counts;
+        all.counters.join(part.counters, |key, period| {
+            *counts.entry(key).or_default() += Weight { samples: 1, period };
+        });
+        let mut walker = batch.walk();
+        while batch.kinds.intersects(wanted)
+            && let Some(record) = walker.next_wanted(wanted, usize::MAX)?
+        {
+            named.learn(&record, &batch.layouts, &facts);
+        }
+        Ok(())
+    })?;
+    let Tally { counts, counters } = all;
+    if counters.astray > 0 {
+        let samples = counted(counters.astray, "sample belongs", "samples belong");
+        report.say(Level::Loss, format!("{samples} to no event of the recording and is not counted"));
+    }
+    let none = [Key::Mapping(None), Key::Thread(None), Key::Cgroup(None)];
+    let missing: u64 = none.iter().filter_map(|key| counts.get(key)).map(|weight| weight.samples).sum();
+    if missing > 0 {
+        let samples = counted(missing, "sample is", "samples are");
+        report.say(Level::Info, format!("{samples} in no row: without {}", what.missing()));
+    }
+    Ok(named.rows(what, &counts, &facts))
+}
+
+impl Named {
+    fn learn(&mut self, record: &Record<'_>, layouts: &Layouts, facts: &Facts) {
+        let machine = facts.guests.machine(record, layouts, named_pid(record));
+        let layout = layouts.layout_of(record);
+        let time = layout.and_then(|layout| layout.time(record));
+        if let Some(task) = Task::of(record) {
+            self.thread(Space { machine, pid: task.pid }, task.tid);
+        } else if let Some(comm) =
+            Comm::of(record, layout.map_or(0, |layout| usize::from(layout.trailer.size)))
+        {
+            self.thread(Space { machine, pid: comm.pid }, comm.tid);
+        } else if let Some(symbol) = Ksymbol::of(record).filter(|symbol| !symbol.is_gone()) {
+            let dso = Dso { machine, kernel: true, name: symbol.name.into(), identity: Identity::Unknown };
+            let (start, size) = (symbol.address, symbol.length.into());
+            self.mappings.push(Mapped { dso, pid: KERNEL, time, start, size, offset: 0, access: None });
+        } else if let Some(mapping) = Mapping::read(record, layouts) {
+            let dso = mapping.dso(record, machine);
+            let pid = if dso.kernel { KERNEL } else { mapping.pid };
+            if !dso.kernel {
+                self.threads.entry(Space { machine, pid }).or_default();
+            }
+            let Mapping { start, len: size, pgoff: offset, .. } = mapping;
+            let access = Mmap::of(record).and_then(|mmap| mmap.prot_and_flags()).map(access);
+            self.mappings.push(Mapped { dso, pid, time, start, size, offset, access });
+        }
+    }
+
+    fn thread(&mut self, process: Space, tid: u32) {
+        self.threads.entry(process).or_default().entry(tid).or_default();
+    }
+
+    fn rows(mut self, what: What, counts: &HashMap<Key, Weight>, facts: &Facts) -> Listing {
+        let of = |key: Key| counts.get(&key).copied().unwrap_or_default();
+        let name = |space: Space, tid| Text(facts.tasks.name(space.machine, tid, u64::MAX).into_owned());
+        for (key, &weight) in counts {
+            if let Key::Thread(Some((process, tid))) = *key {
+                *self.threads.entry(process).or_default().entry(tid).or_default() += weight;
+            }
+        }
+        match what {
+            What::Events => {
+                let row = |(at, event): (u32, &EventFacts)| {
+                    let Weight { samples, period } = of(Key::Event(at));
+                    EventRow { name: Text(event.name.clone()), samples, period: Decimal(period) }
+                };
+                Listing::Events { rows: (0..).zip(&facts.events).map(row).collect() }
+            }
+            What::Dsos => {
+                let row = |(dso, (mappings, Weight { samples, period })): (Dso, (u64, Weight))| DsoRow {
+                    name: Text(dso_name(&dso).to_vec()),
+                    build_id: facts.ids.get(&dso).map(|id| id.to_string()),
+                    guest: guest(dso.machine),
+                    mappings,
+                    samples,
+                    period: Decimal(period),
+                };
+                let mut rows: Vec<DsoRow> = self.by_dso(counts).into_iter().map(row).collect();
+                rows.sort_by(|a, b| (Reverse(a.samples), &a.name.0).cmp(&(Reverse(b.samples), &b.name.0)));
+                Listing::Dsos { rows }
+            }
+            What::BuildIds => {
+                let mut ids: BTreeMap<(String, i32, Vec<u8>), Weight> = BTreeMap::new();
+                for (machine, name, id) in facts.ids.entries() {
+                    ids.entry((id.to_string(), machine, name.to_vec())).or_default();
+                }
+                for (dso, (_, weight)) in self.by_dso(counts) {
+                    let Some(id) = facts.ids.get(&dso) else { continue };
+                    let name = dso_name(&dso).to_vec();
+                    *ids.entry((id.to_string(), dso.machine.pid(), name)).or_default() += weight;
+                }
+                let row = |((build_id, machine, name), Weight { samples, period })| BuildIdRow {
+                    build_id,
+                    name: Text(name),
+                    guest: u32::try_from(machine).ok(),
+                    samples,
+                    period: Decimal(period),
+                };
+                let mut rows: Vec<BuildIdRow> = ids.into_iter().map(row).collect();
+                rows.sort_by(|a, b| (Reverse(a.samples), &a.name.0).cmp(&(Reverse(b.samples), &b.name.0)));
+                Listing::BuildIds { rows }
+            }
+            What::Processes => {
+                let mut mappings: HashMap<Space, u64> = HashMap::new();
+                for mapping in &self.mappings {
+                    *mappings.entry(Space { machine: mapping.dso.machine, pid: mapping.pid }).or_default() +=
+                        1;
+                }
+                let row = |(process, threads): (Space, BTreeMap<u32, Weight>)| {
+                    let mut sum = Weight::default();
+                    threads.values().for_each(|&weight| sum += weight);
+                    ProcessRow {
+                        pid: process.pid as i32,
+                        guest: guest(process.machine),
+                        comm: name(process, process.pid),
+                        threads: threads.len() as u64,
+                        mappings: mappings.get(&process).copied().unwrap_or(0),
+                        samples: sum.samples,
+                        period: Decimal(sum.period),
+                    }
+                };
+                let mut rows: Vec<ProcessRow> = self.threads.into_iter().map(row).collect();
+                rows.sort_by_key(|row| Reverse(row.samples));
+                Listing::Processes { rows }
+            }
+            What::Threads => {
+                let row = |process: Space, (tid, Weight { samples, period }): (u32, Weight)| ThreadRow {
+                    tid: tid as i32,
+                    pid: process.pid as i32,
+                    guest: guest(process.machine),
+                    comm: name(process, tid),
+                    samples,
+                    period: Decimal(period),
+                };
+                let of_process = |(process, threads): (Space, BTreeMap<u32, Weight>)| {
+                    threads.into_iter().map(move |thread| row(process, thread))
+                };
+                let mut rows: Vec<ThreadRow> = self.threads.into_iter().flat_map(of_process).collect();
+                rows.sort_by_key(|row| Reverse(row.samples));
+                Listing::Threads { rows }
+            }
+            What::Cgroups => {
+                let sampled = counts.keys().filter_map(|key| match key {
+                    Key::Cgroup(id) => *id,
+                    _ => None,
+                });
+                let ids: BTreeSet<u64> = facts.cgroups.keys().copied().chain(sampled).collect();
+                let row = |id: u64| {
+                    let Weight { samples, period } = of(Key::Cgroup(Some(id)));
+                    let path = facts.cgroups.get(&id).map(|path| Text(path.to_vec()));
+                    CgroupRow { id: Decimal(id), path, samples, period: Decimal(period) }
+                };
+                let mut rows: Vec<CgroupRow> = ids.into_iter().map(row).collect();
+                rows.sort_by_key(|row| Reverse(row.samples));
+                Listing::Cgroups { rows }
+            }
+            What::Mappings => {
+                let row = |(number, mapping): (u32, Mapped)| {
+                    let Weight { samples, period } = of(Key::Mapping(Some(number)));
+                    MappingRow {
+                        name: Text(mapping.dso.name.to_vec()),
+                        pid: mapping.pid as i32,
+                        guest: guest(mapping.dso.machine),
+                        time: mapping.time.map(Decimal),
+                        start: Hex(mapping.start),
+                        size: Hex(mapping.size),
+                        offset: Hex(mapping.offset),
+                        access: mapping.access,
+                        samples,
+                        period: Decimal(period),
+                    }
+                };
+                Listing::Mappings { rows: (0..).zip(self.mappings).map(row).collect() }
+            }
+        }
+    }
+
+    /// The number of mappings and the samples of each DSO, in the order of the recording.
+    fn by_dso(&self, counts: &HashMap<Key, Weight>) -> Vec<(Dso, (u64, Weight))> {
+        let mut dsos: IndexMap<&Dso, (u64, Weight)> = IndexMap::new();
+        for (number, mapping) in (0..).zip(&self.mappings) {
+            let (mappings, sum) = dsos.entry(&mapping.dso).or_default();
+            *mappings += 1;
+            *sum += counts.get(&Key::Mapping(Some(number))).copied().unwrap_or_default();
+        }
+        dsos.into_iter().map(|(dso, counts)| (dso.clone(), counts)).collect()
+    }
+}
+
+fn guest(machine: Machine) -> Option<u32> {
+    match machine {
+        Machine::Host => None,
+        Machine::Guest(pid) => Some(pid),
+    }
+}
+
+/// `r-xp`, as in `/proc/PID/maps`, from PROT_ and MAP_ bits (include/uapi/asm-generic/mman-common.h).
+fn access((prot, flags): (u32, u32)) -> String {
+    let bit = |set: bool, shown: char| if set { shown } else { '-' };
+    let kind = if flags & 1 != 0 { 's' } else { 'p' };
+    [bit(prot & 1 != 0, 'r'), bit(prot & 2 != 0, 'w'), bit(prot & 4 != 0, 'x'), kind].iter().collect()
+}
