@@ -288,7 +288,7 @@ fn finding_text(diagnosis: &Diagnosis, finding: &Finding) -> String {
 }
 
 impl FileEntry {
-    fn of(diagnosis: &Diagnosis) -> FileEntry {
+    pub(crate) fn of(diagnosis: &Diagnosis) -> FileEntry {
         FileEntry {
             file: diagnosis.name.to_string(),
             verdict: verdict(diagnosis.verdict),

@@ -1,19 +1,21 @@
 //! `perfx du` shows where the bytes of a recording are: every byte of the input belongs to one part, and the
 //! bytes of records also to a kind, an event and a process.
 
+use std::iter;
+
 use anyhow::Result;
 use clap::Args;
 use perfx_format::Feature;
 use perfx_look::json::Document;
 use perfx_look::render::{self, kind_name};
-use perfx_look::{Du as Usage, KindBytes, Process};
+use perfx_look::{Du as Usage, EventBytes, FeatureBytes, Hole, KindBytes, Process};
 use perfx_pipeline::Report;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::args::ReadArgs;
 use crate::io::source::{InputArgs, Source};
-use crate::term::units::{self, percent, table};
+use crate::term::units::{self, percent};
 
 /// Show where the bytes of a recording are: header, records by kind, event and process, features
 ///
@@ -60,25 +62,48 @@ impl Du {
     }
 }
 
-fn text(usage: &Usage) -> String {
-    let line = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
-    let total = usage.bytes;
-    let part = |name: &str, bytes: u64| vec![name.to_owned(), units::count(bytes), percent(bytes, total)];
-    let mut rows = vec![line(&["part", "bytes"])];
-    rows.extend(usage.parts.iter().map(|row| part(&row.part, row.bytes)));
-    rows.push(part("all", total));
-    let mut text = table(&rows);
+/// A table of bytes.
+#[derive(Serialize)]
+pub(crate) struct ByteTable {
+    title: &'static str,
+    rows: Vec<ByteRow>,
+}
 
-    let row = |name: String, records: u64, bytes: u64, of: u64| {
-        vec![name, units::count(bytes), percent(bytes, of), units::count(records)]
-    };
-    let mut kinds = |title: &str, kinds: &[KindBytes]| {
+/// A row of it; only a name says how many rows are left out.
+#[derive(Serialize)]
+struct ByteRow {
+    name: String,
+    bytes: Option<u64>,
+    /// What they are a part of.
+    of: Option<u64>,
+    records: Option<u64>,
+}
+
+impl ByteRow {
+    fn new(name: impl Into<String>, bytes: u64, of: u64, records: impl Into<Option<u64>>) -> ByteRow {
+        ByteRow { name: name.into(), bytes: Some(bytes), of: Some(of), records: records.into() }
+    }
+
+    fn others(count: usize) -> Option<ByteRow> {
+        let name = format!("{count} others");
+        (count > 0).then_some(ByteRow { name, bytes: None, of: None, records: None })
+    }
+}
+
+/// The tables, without the many rows that no person reads.
+pub(crate) fn tables(usage: &Usage) -> Vec<ByteTable> {
+    let total = usage.bytes;
+    let mut rows: Vec<_> =
+        usage.parts.iter().map(|row| ByteRow::new(&row.part, row.bytes, total, None)).collect();
+    rows.push(ByteRow::new("all", total, total, None));
+    let mut tables = vec![ByteTable { title: "part", rows }];
+
+    let mut kinds = |title, kinds: &[KindBytes]| {
         let bytes = kinds.iter().map(|kind| kind.bytes).sum();
-        let mut rows = vec![line(&[title, "bytes", "", "records"])];
-        rows.extend(kinds.iter().map(|kind| row(kind_name(kind.kind.0), kind.records, kind.bytes, bytes)));
-        rows.push(row("all".to_owned(), kinds.iter().map(|kind| kind.records).sum(), bytes, bytes));
-        text += "\n";
-        text += &table(&rows);
+        let row = |kind: &KindBytes| ByteRow::new(kind_name(kind.kind.0), kind.bytes, bytes, kind.records);
+        let mut rows: Vec<_> = kinds.iter().map(row).collect();
+        rows.push(ByteRow::new("all", bytes, bytes, kinds.iter().map(|kind| kind.records).sum::<u64>()));
+        tables.push(ByteTable { title, rows });
     };
     kinds("records", &usage.stored);
     if usage.stored.iter().any(|kind| kind.kind.0.is_compressed()) {
@@ -86,53 +111,56 @@ fn text(usage: &Usage) -> String {
     }
 
     let expanded = usage.expanded_bytes();
-    let mut rows = vec![line(&["samples of", "bytes", "", "records"])];
-    for event in &usage.events {
-        rows.push(row(render::readable(&event.name.0), event.samples, event.bytes, expanded));
-    }
-    text += "\n";
-    text += &table(&rows);
+    let event = |event: &EventBytes| {
+        ByteRow::new(render::readable(&event.name.0), event.bytes, expanded, event.samples)
+    };
+    tables.push(ByteTable { title: "samples of", rows: usage.events.iter().map(event).collect() });
 
     if !usage.aux.is_empty() {
-        let mut rows = vec![line(&["AUX data of", "bytes", "", "records"])];
-        for buffer in usage.aux.iter().take(SHOWN) {
-            rows.push(row(buffer.owner(), buffer.records, buffer.bytes, total));
-        }
-        if usage.aux.len() > SHOWN {
-            rows.push(vec![format!("{} others", usage.aux.len() - SHOWN)]);
-        }
-        text += "\n";
-        text += &table(&rows);
+        let buffers = usage.aux.iter().take(SHOWN);
+        let mut rows: Vec<_> =
+            buffers.map(|buffer| ByteRow::new(buffer.owner(), buffer.bytes, total, buffer.records)).collect();
+        rows.extend(ByteRow::others(usage.aux.len().saturating_sub(SHOWN)));
+        tables.push(ByteTable { title: "AUX data of", rows });
     }
 
-    let mut rows = vec![line(&["process", "bytes", "", "records"])];
-    let process = |process: &Process| row(name(process), process.records, process.bytes, expanded);
-    rows.extend(usage.processes.iter().take(SHOWN).map(process));
+    let process = |process: &Process| ByteRow::new(name(process), process.bytes, expanded, process.records);
+    let mut rows: Vec<_> = usage.processes.iter().take(SHOWN).map(process).collect();
     let others = usage.processes.get(SHOWN..).unwrap_or_default();
     if !others.is_empty() {
-        let records = others.iter().map(|process| process.records).sum();
+        let records = others.iter().map(|process| process.records).sum::<u64>();
         let bytes = others.iter().map(|process| process.bytes).sum();
-        rows.push(row(format!("{} others", others.len()), records, bytes, expanded));
+        rows.push(ByteRow::new(format!("{} others", others.len()), bytes, expanded, records));
     }
-    text += "\n";
-    text += &table(&rows);
+    tables.push(ByteTable { title: "process", rows });
 
-    let mut rows = vec![line(&["feature", "bytes"])];
-    rows.extend(usage.features.iter().map(|of| part(&Feature(of.bit).to_string(), of.bytes)));
-    text += "\n";
-    text += &table(&rows);
+    let feature = |of: &FeatureBytes| ByteRow::new(Feature(of.bit).to_string(), of.bytes, total, None);
+    tables.push(ByteTable { title: "feature", rows: usage.features.iter().map(feature).collect() });
     if !usage.holes.is_empty() {
-        let mut rows = vec![line(&["hole at", "bytes"])];
-        for hole in usage.holes.iter().take(SHOWN) {
-            rows.push(vec![format!("{:#x}", hole.offset.0), units::count(hole.bytes)]);
-        }
-        if usage.holes.len() > SHOWN {
-            rows.push(vec![format!("{} others", usage.holes.len() - SHOWN)]);
-        }
-        text += "\n";
-        text += &table(&rows);
+        let hole = |hole: &Hole| ByteRow {
+            of: None,
+            ..ByteRow::new(format!("{:#x}", hole.offset.0), hole.bytes, total, None)
+        };
+        let mut rows: Vec<_> = usage.holes.iter().take(SHOWN).map(hole).collect();
+        rows.extend(ByteRow::others(usage.holes.len().saturating_sub(SHOWN)));
+        tables.push(ByteTable { title: "hole at", rows });
     }
-    text
+    tables
+}
+
+fn text(usage: &Usage) -> String {
+    let shown = |table: &ByteTable| {
+        let has_records = !["part", "feature", "hole at"].contains(&table.title);
+        let columns = ["bytes", "", "records"].iter().take(if has_records { 3 } else { 1 });
+        let mut rows = vec![iter::once(&table.title).chain(columns).map(|&name| name.to_owned()).collect()];
+        rows.extend(table.rows.iter().map(|row| {
+            let share = row.bytes.zip(row.of).map(|(bytes, of)| percent(bytes, of));
+            let cells = [row.bytes.map(units::count), share, row.records.map(units::count)];
+            iter::once(row.name.clone()).chain(cells.into_iter().flatten()).collect::<Vec<_>>()
+        }));
+        units::table(&rows)
+    };
+    tables(usage).iter().map(shown).collect::<Vec<_>>().join("\n")
 }
 
 fn name(process: &Process) -> String {

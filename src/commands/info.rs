@@ -64,6 +64,17 @@ impl Info {
     }
 }
 
+/// Headings with lines of a label and a text: what `perfx info` prints about a recording.
+pub(crate) fn headings(recording: &mut Recording) -> Vec<(&'static str, Vec<(String, String)>)> {
+    // The caller reads all of the recording, and reports its faults then.
+    let updates = read_on(recording, &mut Report::default());
+    let tracers = tracers(recording);
+    let facts = InfoFacts::new(recording, &updates, tracers);
+    let mut all = text::headings(&facts).to_vec();
+    all.push(("events", text::events(&facts)));
+    all
+}
+
 /// What made the AUX data, as AUXTRACE_INFO says, which comes before the first sample. Pipe data is not read
 /// for it, because that works only once.
 fn tracers(recording: &mut Recording) -> Vec<&'static str> {

@@ -72,9 +72,6 @@ pub struct Folded {
     lines: Vec<(u32, u32, u64)>,
 }
 
-/// The names of a frame, outermost function first: for any thread, and for threads of Java.
-type Names = [Vec<u32>; 2];
-
 impl Folded {
     /// Names all frames, and folds the rows that have a count. Returns also how many DSOs have symbols.
     ///
@@ -90,7 +87,8 @@ impl Folded {
         mut count: impl FnMut(&Row, &Weight) -> Option<u64>,
     ) -> Result<(Folded, Named)> {
         let mut names: IndexSet<Box<str>, RandomState> = IndexSet::default();
-        let mut of_frames: Vec<Names> = vec![Names::default(); stacks.tree.frames().len()];
+        // The names of each frame, outermost function first: for any thread, and for threads of Java.
+        let mut of_frames = [(); 2].map(|()| vec![Vec::new(); stacks.tree.frames().len()]);
         let named = name_frames(
             stacks.tree.frames(),
             facts,
@@ -102,9 +100,8 @@ impl Folded {
                     let java = function.strip_prefix('L').filter(|rest| rest.contains('/'));
                     let java = java.map(|rest| names.insert_full(rest.into()).0 as u32);
                     let any = names.insert_full(function.into()).0 as u32;
-                    let [of_any, of_java] = &mut of_frames[number as usize];
-                    of_any.push(any);
-                    of_java.push(java.unwrap_or(any));
+                    of_frames[0][number as usize].push(any);
+                    of_frames[1][number as usize].push(java.unwrap_or(any));
                 }
             },
         )?;
@@ -123,18 +120,10 @@ impl Folded {
                 (names.insert_full(text.into()).0 as u32, java)
             })
             .collect();
-        // A parent has a lower number than its children, so its node is known.
         let java = labels.iter().any(|&(_, java)| java);
         let mut placed: [Vec<u32>; 2] = Default::default();
-        for (variant, placed) in placed.iter_mut().enumerate().take(if java { 2 } else { 1 }) {
-            for (parent, frame) in stacks.tree.nodes() {
-                let mut node = placed.get(parent as usize).copied().unwrap_or(StackTree::ROOT);
-                for &name in &of_frames[frame as usize][variant] {
-                    let parent = if skipped.contains(&name) { StackTree::ROOT } else { node };
-                    node = nodes.insert_full((parent, name)).0 as u32;
-                }
-                placed.push(node);
-            }
+        for (placed, names) in placed.iter_mut().zip(&of_frames).take(if java { 2 } else { 1 }) {
+            *placed = stacks.tree.renamed(&mut nodes, names, |name| skipped.contains(&name));
         }
         let mut counts: HashMap<(u32, u32), u64, RandomState> = HashMap::default();
         for (row, weight) in &stacks.rows {
@@ -292,7 +281,7 @@ fn label_text(label: &Label, grouping: Grouping) -> String {
 }
 
 /// The names of a frame by the rules of stackcollapse-perf.pl, outermost first.
-fn functions(frame: Frame, name: &FrameName<'_>, options: &FoldedOptions) -> Vec<String> {
+pub(crate) fn functions(frame: Frame, name: &FrameName<'_>, options: &FoldedOptions) -> Vec<String> {
     let dso = name.dso.as_ref().map(|dso| String::from_utf8_lossy(dso));
     if name.functions.is_empty() {
         let file = dso.as_deref().and_then(|dso| dso.rsplit('/').next()).unwrap_or("unknown");

@@ -1,5 +1,5 @@
 //! Writes what a recording holds in the formats of other programs: [`csv`] tables, and call stacks as
-//! [`folded`] lines or a profile of [`pprof`]; and [`list`](list::list)s what it names.
+//! [`folded`] lines, a profile of [`pprof`] or a page of [`html`]; and [`list`](list::list)s what it names.
 //!
 //! A recording is read twice: first for what its records mean ([`Facts`]: events, mappings, names), then for
 //! its samples, on all threads. [`Stacks`] holds each distinct stack once, so memory depends on what is
@@ -10,12 +10,15 @@ mod counters;
 pub mod csv;
 mod facts;
 pub mod folded;
+mod functions;
+pub mod html;
 pub mod list;
 mod naming;
 pub mod pprof;
 mod stacks;
 
 pub use facts::{EventFacts, Facts};
+pub use functions::{CodeFile, CodePlace, FunctionId, FunctionTotal, NamedStacks};
 pub use naming::{FrameName, Function, Named, name_frames};
 pub use perfx_pipeline::{Error, Result};
 pub use stacks::{Frame, Grouping, Label, Row, StackTree, Stacks, Weight};

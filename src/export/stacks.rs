@@ -57,6 +57,27 @@ impl StackTree {
         self.nodes.iter().copied()
     }
 
+    /// Adds the stacks to `nodes`, a tree of names: `names` has those of each frame, outermost first. A name for which
+    /// `restarts` is true drops its callers. Returns the node of each stack.
+    pub(crate) fn renamed(
+        &self,
+        nodes: &mut IndexSet<(u32, u32), RandomState>,
+        names: &[Vec<u32>],
+        restarts: impl Fn(u32) -> bool,
+    ) -> Vec<u32> {
+        let mut placed: Vec<u32> = Vec::with_capacity(self.nodes.len());
+        // A parent has a lower number than its children, so its node is known.
+        for (parent, frame) in self.nodes() {
+            let mut node = placed.get(parent as usize).copied().unwrap_or(Self::ROOT);
+            for &name in &names[frame as usize] {
+                let parent = if restarts(name) { Self::ROOT } else { node };
+                node = nodes.insert_full((parent, name)).0 as u32;
+            }
+            placed.push(node);
+        }
+        placed
+    }
+
     fn frame(&mut self, frame: Frame) -> Result<u32> {
         numbered(self.frames.insert_full(frame).0)
     }
@@ -113,6 +134,8 @@ pub struct Grouping {
     pub cpu: bool,
     /// The cgroup.
     pub cgroup: bool,
+    /// The time, as exactly as [`Stacks::step`] says.
+    pub time: bool,
 }
 
 /// The group of a sample. Fields that it is not grouped by, and those that it lacks, are `None`.
@@ -139,6 +162,14 @@ pub struct Row {
     pub label: u32,
     /// The node of the stack's innermost frame, or [`StackTree::ROOT`].
     pub stack: u32,
+    /// The time, ns, rounded down to a multiple of [`Stacks::step`]; [`Row::TIMELESS`] without one, or if not grouped
+    /// by time.
+    pub time: u64,
+}
+
+impl Row {
+    /// No time.
+    pub const TIMELESS: u64 = u64::MAX;
 }
 
 /// All stacks of a recording.
@@ -152,9 +183,17 @@ pub struct Stacks {
     pub rows: IndexMap<Row, Weight, RandomState>,
     /// The times of each event's earliest and latest sample, ns.
     pub times: BTreeMap<u32, (u64, u64)>,
+    /// What the times of rows are multiples of, ns; 0 if they are exact.
+    pub step: u64,
     /// Bytes of records read, decompressed.
     pub bytes: u64,
 }
+
+/// With more rows than this, their times are rounded.
+const MOST_ROWS: usize = 1 << 20;
+
+/// The smallest and the largest step.
+const STEPS: std::ops::RangeInclusive<u64> = 10_000..=1_000_000_000;
 
 impl Stacks {
     /// Reads the samples that `filter` selects; if that is empty, all.
@@ -201,7 +240,25 @@ impl Stacks {
     }
 
     fn add(&mut self, row: Row, weight: Weight) {
+        let past = row.time.checked_rem(self.step).filter(|_| row.time != Row::TIMELESS);
+        let row = Row { time: row.time - past.unwrap_or(0), ..row };
         *self.rows.entry(row).or_default() += weight;
+    }
+
+    /// Rounds times until there are at most so many rows, or rounding more would leave nothing to see. The result depends
+    /// only on which rows there have been.
+    fn round_times(&mut self, most: usize) {
+        while self.rows.len() > most && self.step < *STEPS.end() {
+            // 10 µs, 50 µs, 100 µs, …
+            self.step = match self.step {
+                0 => *STEPS.start(),
+                step if step.ilog10() == (step * 2).ilog10() => step * 5,
+                step => step * 2,
+            };
+            for (row, weight) in std::mem::take(&mut self.rows) {
+                self.add(row, weight);
+            }
+        }
     }
 }
 
@@ -297,7 +354,7 @@ impl<'f> Worker<'f> {
         let time = moment(sample, Some(layout), layouts);
         let cookie = self.resolve(sample, layout, layouts, task.map(|(pid, _)| pid), time)?;
         let label = self.label(sample, layout, layouts, task, time)?;
-        let Worker { facts, chain, part, .. } = self;
+        let Worker { facts, grouping, chain, part, .. } = self;
         let Part { stacks, counters, deferred, .. } = part;
         stacks.seen(event as u32, (time, time));
         let place = match cookie {
@@ -313,7 +370,8 @@ impl<'f> Worker<'f> {
         for &frame in chain.iter().rev() {
             stack = stacks.tree.child(stack, frame)?;
         }
-        let target = |event| Target { row: Row { event, label, stack }, deferred: place };
+        let time = layout.time(sample).filter(|_| grouping.time).unwrap_or(Row::TIMELESS);
+        let target = |event| Target { row: Row { event, label, stack, time }, deferred: place };
         counters.sample((sample, event, layout), layouts, facts, target, |target, period| {
             count(stacks, deferred, target, period);
         });
@@ -483,6 +541,7 @@ impl Joined {
         for (row, period) in late {
             stacks.add(row, Weight { samples: 1, period });
         }
+        stacks.round_times(MOST_ROWS);
         self.torn += part.torn;
         Ok(())
     }
@@ -496,6 +555,7 @@ impl Joined {
             incomplete += samples.len() as u64;
             stacks.complete(samples, StackTree::ROOT)?;
         }
+        stacks.round_times(MOST_ROWS);
         if counters.astray > 0 {
             let samples = counted(counters.astray, "sample belongs", "samples belong");
             report.say(Level::Loss, format!("{samples} to no event of the recording and is not counted"));
@@ -525,5 +585,30 @@ impl Stacks {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_rounded_as_much_as_necessary() {
+        let mut stacks = Stacks::default();
+        for time in (0..1000).map(|ms| 7 + ms * 1_000_000) {
+            let row = Row { event: 0, label: 0, stack: StackTree::ROOT, time };
+            stacks.add(row, Weight { samples: 1, period: 2 });
+        }
+        stacks.round_times(1000);
+        assert_eq!((stacks.rows.len(), stacks.step), (1000, 0));
+        for (most, step) in [(999, 5_000_000), (199, 10_000_000), (3, 500_000_000), (0, 1_000_000_000)] {
+            stacks.round_times(most);
+            assert_eq!((stacks.rows.len() as u64, stacks.step), (1_000_000_000 / step, step));
+            let samples: u64 = stacks.rows.values().map(|weight| weight.samples).sum();
+            assert_eq!(samples, 1000);
+            assert!(stacks.rows.keys().all(|row| row.time % step == 0));
+        }
+        stacks.round_times(0);
+        assert_eq!(stacks.step, 1_000_000_000);
     }
 }

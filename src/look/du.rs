@@ -23,6 +23,7 @@ use serde::Serialize;
 use crate::Result;
 use crate::count::{ByKind, Count, Counted, count_with};
 use crate::json::{FormName, Hex, Kind, Text};
+use crate::stats::Stats;
 use crate::stats::aux::{AuxBuffer, AuxData};
 
 /// Where the bytes of a recording are, as [`du()`] returns it.
@@ -137,6 +138,15 @@ pub struct Hole {
 ///
 /// The recording, or another file of its directory, cannot be read.
 pub fn du(recording: &mut Recording, threads: usize, report: &mut Report) -> Result<Du> {
+    Ok(stats_and_du(recording, threads, report)?.1)
+}
+
+/// What [`stats()`](crate::stats()) and [`du()`] return, in one reading.
+///
+/// # Errors
+///
+/// The recording, or another file of its directory, cannot be read.
+pub fn stats_and_du(recording: &mut Recording, threads: usize, report: &mut Report) -> Result<(Stats, Du)> {
     let mut processes = Processes::default();
     let mut aux = AuxData::default();
     let read = |batch: &Batch| Ok((Processes::of(batch)?, AuxData::of(batch)?));
@@ -155,7 +165,8 @@ pub fn du(recording: &mut Recording, threads: usize, report: &mut Report) -> Res
         bit: feature.0,
         bytes,
     };
-    Ok(Du {
+    let stats = Stats::new(recording, &counted, &aux);
+    let du = Du {
         form: FormName(recording.form),
         bytes: rows.iter().map(|row| row.bytes).sum(),
         parts: rows,
@@ -166,7 +177,8 @@ pub fn du(recording: &mut Recording, threads: usize, report: &mut Report) -> Res
         processes: processes.by_size(),
         features: features.into_iter().map(feature).collect(),
         holes: holes.iter().map(|hole| Hole { offset: Hex(hole.offset), bytes: hole.size }).collect(),
-    })
+    };
+    Ok((stats, du))
 }
 
 fn by_kind(kinds: &ByKind) -> Vec<KindBytes> {

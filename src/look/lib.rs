@@ -22,7 +22,7 @@ mod stats;
 
 pub use count::{Count, TimeSpan};
 pub use diff::{Diff, Difference, FirstRecord, RecordPlace, Shown, Side, diff};
-pub use du::{Du, EventBytes, FeatureBytes, Hole, KindBytes, Part, Process, du};
+pub use du::{Du, EventBytes, FeatureBytes, Hole, KindBytes, Part, Process, du, stats_and_du};
 pub use perfx_pipeline::{Error, Result};
 pub use stats::{
     AuxBuffer, AuxCount, CompressedCount, EventCount, KindCount, LargestRecord, LostCount, NewValues,

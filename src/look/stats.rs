@@ -185,7 +185,7 @@ pub fn stats(recording: &mut Recording, threads: usize, report: &mut Report) -> 
 }
 
 impl Stats {
-    fn new(recording: &Recording, counted: &Counted, aux: &AuxData) -> Stats {
+    pub(crate) fn new(recording: &Recording, counted: &Counted, aux: &AuxData) -> Stats {
         let tally = &counted.tally;
         let kinds = tally.kinds();
         let (total, closed, opened) = (kinds.total(), tally.compressed(), tally.expanded.total());

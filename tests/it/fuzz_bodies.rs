@@ -11,9 +11,10 @@ use build_id::{Endianness, KnownIds, from_elf, from_notes};
 use perfx_doctor::{FindingKind, Verdict, examine};
 use perfx_export::csv::write_tables;
 use perfx_export::folded::{Folded, FoldedOptions};
+use perfx_export::html::{Side, pack};
 use perfx_export::list::{What, list};
 use perfx_export::pprof::Profile;
-use perfx_export::{Facts, Grouping, Row, Stacks, Weight};
+use perfx_export::{Facts, Grouping, NamedStacks, Row, Stacks, Weight};
 use perfx_format::decode::{decode, decode_attr, issues, misc_names, mmap_build_id};
 use perfx_format::features::{
     BuildIds as Entries, FeatureContext, NrCpus, decode_feature, read_auxtrace_index, read_event_desc,
@@ -676,7 +677,7 @@ pub(crate) fn export(bytes: &[u8]) {
     let mut report = Report::default();
     let Ok(facts) = Facts::survey(&mut recording, 1, true) else { return };
     let all = Arc::new(FilterOptions::default());
-    let by = Grouping { comm: true, pid: true, tid: true, cpu: true, cgroup: true };
+    let by = Grouping { comm: true, pid: true, tid: true, cpu: true, cgroup: true, time: true };
     let stacks = Stacks::collect(&mut recording, &facts, by, &all, 1, &mut report);
     if let Ok(stacks) = stacks {
         let samples = |_: &Row, weight: &Weight| Some(weight.samples);
@@ -689,6 +690,12 @@ pub(crate) fn export(bytes: &[u8]) {
         let lines: Vec<&str> = text.lines().map(|line| line.rsplit_once(' ').expect("a count").0).collect();
         let (profile, _) = Profile::new(&stacks, &facts, features, &ids, false).expect("a thread starts");
         profile.write(&mut std::io::sink()).expect("a sink takes all bytes");
+        let mut named = NamedStacks::new(1);
+        let (placed, _) = named.add(&stacks, &facts, features, &ids, false).expect("a thread starts");
+        let totals = named.totals(&stacks, &placed, |_, weight| weight.samples);
+        assert!(totals.iter().all(|function| function.own <= function.total));
+        let about = serde_json::Value::Null;
+        pack(&named, vec![Side { stacks: &stacks, facts: &facts, placed: &placed, about }]).expect("memory");
         assert!(lines.is_sorted() && lines.len() == folded.len(), "one line a stack, sorted: {lines:?}");
     }
     let Some(mut recording) = reread() else { return };

@@ -15,6 +15,7 @@ mod folded;
 mod forms;
 mod fuzz_bodies;
 mod house;
+mod html;
 mod identity;
 mod in_place;
 mod info;

@@ -90,7 +90,7 @@ impl Folded {
         let output = self.output.open(std::slice::from_ref(&source), true)?;
         let mut report = Report::default();
         let Collected { recording, facts, stacks, chooses_events, bar } =
-            self.stacks.collect(&source, &ids, self.grouping(), &mut report)?;
+            self.stacks.collect(source.open_rereadable()?, &ids, self.grouping(), &mut report)?;
         // Like stackcollapse-perf.pl: of several events only the first one, unless some are chosen.
         let only = stacks.first_event(&facts).filter(|_| !chooses_events);
         let counts = |row: &Row, weight: &Weight| {

@@ -11,7 +11,7 @@ use perfx_passes::{ConvertCallchain, FilterOptions, IdOptions, SearchArgs, Selec
 use perfx_pipeline::{Error, Job, Level, Output, OutputForm, Report};
 
 use crate::args::{ThreadArgs, usage};
-use crate::io::source::{Source, temp_files};
+use crate::io::source::temp_files;
 use crate::term::progress::Bar;
 use crate::term::report::VerbosityArgs;
 use crate::term::units::size;
@@ -46,16 +46,21 @@ impl StackArgs {
         self.search.clone().options(None).map_err(usage)
     }
 
-    /// Reads the recording.
+    /// The number of threads.
+    pub(super) fn threads(&self) -> usize {
+        self.threads.count()
+    }
+
+    /// Reads a recording that can be read again.
     pub(super) fn collect(
         &self,
-        source: &Source,
+        recording: Recording,
         ids: &IdOptions,
         grouping: Grouping,
         report: &mut Report,
     ) -> Result<Collected> {
-        let threads = self.threads.count();
-        let mut recording = open_for_stacks(source, ids, threads, report)?;
+        let threads = self.threads();
+        let mut recording = with_chains(recording, ids, threads, report)?;
         let filter: Arc<FilterOptions> = Arc::new(self.select.clone().into());
         recording.progress().expect(if filter.is_empty() { 2 } else { 3 });
         let bar = self.verbosity.progress(&recording);
@@ -65,15 +70,14 @@ impl StackArgs {
     }
 }
 
-/// Opens a recording that can be read again. Stacks (perf record --call-graph dwarf) are unwound into a temporary file of about the size of
-/// the rest of the recording.
-fn open_for_stacks(
-    source: &Source,
+/// The recording with call chains: stacks (perf record --call-graph dwarf) are unwound into a temporary file of about the
+/// size of the rest of the recording.
+fn with_chains(
+    recording: Recording,
     ids: &IdOptions,
     threads: usize,
     report: &mut Report,
 ) -> Result<Recording> {
-    let recording = source.open_rereadable()?;
     let layouts = Layouts::new(&recording.events);
     if !layouts.any_samples(sample_type::STACK_USER) {
         return Ok(recording);

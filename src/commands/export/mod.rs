@@ -3,6 +3,7 @@
 mod csv;
 mod folded;
 mod folder;
+mod html;
 mod input;
 mod output;
 mod pprof;
@@ -21,6 +22,7 @@ pub(crate) struct Export {
 enum Form {
     Csv(csv::Csv),
     Folded(Box<folded::Folded>),
+    Html(Box<html::Html>),
     Pprof(Box<pprof::Pprof>),
 }
 
@@ -29,6 +31,7 @@ impl Export {
         match &self.form {
             Form::Csv(csv) => csv.run(),
             Form::Folded(folded) => folded.run(),
+            Form::Html(html) => html.run(),
             Form::Pprof(pprof) => pprof.run(),
         }
     }

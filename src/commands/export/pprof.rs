@@ -63,9 +63,10 @@ impl Pprof {
             tid: has(Label::Tid),
             cpu: has(Label::Cpu),
             cgroup: has(Label::Cgroup),
+            time: false,
         };
         let Collected { recording, facts, stacks, bar, .. } =
-            self.stacks.collect(&source, &ids, grouping, &mut report)?;
+            self.stacks.collect(source.open_rereadable()?, &ids, grouping, &mut report)?;
         let features = (&recording.features, recording.endian);
         let (profile, named) = Profile::new(&stacks, &facts, features, &ids, !self.no_inline)?;
         output.write(|out| profile.write(out))?;

@@ -14,7 +14,7 @@ use super::facts::{InfoFacts, Section, rfc3339};
 use crate::term::units;
 
 /// Lines of a label and a text.
-type Rows = Vec<(String, String)>;
+pub(super) type Rows = Vec<(String, String)>;
 
 /// Features about the machine; all others are about the recording.
 const MACHINE: [Feature; 16] = [
@@ -39,8 +39,8 @@ const MACHINE: [Feature; 16] = [
 /// More features about the machine, possibly long.
 const PMUS: [Feature; 2] = [Feature::CPU_PMU_CAPS, Feature::PMU_CAPS];
 
-/// The whole text.
-pub(super) fn page(facts: &InfoFacts<'_>) -> String {
+/// The lines about everything but the events, below their headings.
+pub(super) fn headings(facts: &InfoFacts<'_>) -> [(&'static str, Rows); 5] {
     let machine: Vec<Feature> = MACHINE.into_iter().chain(PMUS).collect();
     let of_machine = machine.iter().flat_map(|feature| facts.features.iter().find(|s| s.feature == *feature));
     let mut others: Vec<_> = facts.features.iter().filter(|s| !machine.contains(&s.feature)).collect();
@@ -50,13 +50,18 @@ pub(super) fn page(facts: &InfoFacts<'_>) -> String {
         Feature::VERSION => 1,
         _ => 2,
     });
-    let headings = [
+    [
         ("recording", recording(facts)),
         ("machine", of_machine.flat_map(rows).collect()),
         ("time", time(facts)),
         ("contents", others.into_iter().flat_map(rows).chain(counts(facts)).collect()),
         ("faults", faults(facts)),
-    ];
+    ]
+}
+
+/// The whole text.
+pub(super) fn page(facts: &InfoFacts<'_>) -> String {
+    let headings = headings(facts);
     let widest = |rows: &Rows| rows.iter().map(|(label, _)| label.chars().count()).max().unwrap_or(0);
     let width = headings.iter().map(|(_, rows)| widest(rows)).max().unwrap_or(0);
     let events = ("events", events(facts));
@@ -155,7 +160,7 @@ fn counts(facts: &InfoFacts<'_>) -> Rows {
     rows
 }
 
-fn events(facts: &InfoFacts<'_>) -> Rows {
+pub(super) fn events(facts: &InfoFacts<'_>) -> Rows {
     let recording = facts.recording;
     let section = recording.features.get(&Feature::GROUP_DESC);
     let groups = section.and_then(|section| read_group_desc(section, recording.endian)).unwrap_or_default();

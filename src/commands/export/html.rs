@@ -1,0 +1,143 @@
+//! `perfx export html` writes one recording, or two that are compared, as a page that opens in any browser.
+
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+use perfx_doctor::examine;
+use perfx_export::html::{Side, pack, write};
+use perfx_export::{Facts, Grouping, NamedStacks, Stacks};
+use perfx_format::read::Recording;
+use perfx_look::{LostCount, Times, stats_and_du};
+use perfx_pipeline::{Level, Report, counted};
+use serde::Serialize;
+
+use super::input::{Collected, StackArgs, say_read};
+use super::output::OutputArgs;
+use crate::args::Usage;
+use crate::commands::doctor::FileEntry;
+use crate::commands::du::{ByteTable, tables};
+use crate::commands::info::headings;
+use crate::io::source::{InputsArgs, Source};
+use crate::term::units::size;
+
+/// Write a page for a browser: samples over time, a flame graph and tables
+///
+/// The page is one file that needs no network and no server. Two recordings are compared: the flame
+/// graph and the table show how the shares of functions changed.
+///
+/// Examples:
+///   perfx export html perf.data -o report.html
+///   perfx export html before.data after.data -o change.html
+///   perfx export html perf.data --comm 'nginx.*' --event cycles -o nginx.html
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Html {
+    #[command(flatten)]
+    inputs: InputsArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+    /// Leave out calls that the compiler inlined, and don't read DWARF
+    #[arg(help_heading = "Page", long)]
+    no_inline: bool,
+    #[command(flatten)]
+    stacks: StackArgs,
+}
+
+/// What the page says about a recording.
+#[derive(Serialize)]
+struct About {
+    /// Without its folder.
+    name: String,
+    info: Vec<(&'static str, Vec<(String, String)>)>,
+    doctor: FileEntry,
+    lost: LostCount,
+    time: Times,
+    bytes: Vec<ByteTable>,
+    /// Losses and warnings.
+    said: Vec<String>,
+}
+
+/// A recording and its stacks.
+struct Read {
+    about: About,
+    facts: Facts,
+    stacks: Stacks,
+    placed: Vec<u32>,
+}
+
+impl Html {
+    pub(crate) fn run(&self) -> Result<u8> {
+        let ids = self.stacks.ids()?;
+        let sources = self.inputs.sources()?;
+        if sources.len() > 2 {
+            bail!(Usage(format!("{} recordings: a page shows one, or compares two", sources.len())));
+        }
+        let output = self.output.open(&sources, false)?;
+        let mut report = Report::default();
+        let mut named = NamedStacks::new(sources.len());
+        let mut sides = Vec::new();
+        for source in &sources {
+            let (read, said) = self.read(source, &ids, &mut named)?;
+            sides.push(read);
+            report = report.followed_by(said);
+        }
+        let sides: Vec<Side<'_>> = sides
+            .iter()
+            .map(|Read { about, facts, stacks, placed }| {
+                Ok(Side { stacks, facts, placed, about: serde_json::to_value(about)? })
+            })
+            .collect::<Result<_>>()?;
+        let packed = pack(&named, sides)?;
+        output.write(|out| write(&packed, out))?;
+        let functions = counted(named.functions.len() as u64, "function", "functions");
+        let stacks = counted(named.nodes.len() as u64, "distinct frame", "distinct frames");
+        report.say(
+            Level::Info,
+            format!("wrote a page of {functions} and {stacks}: {} of data", size(packed.len() as u64)),
+        );
+        Ok(self.stacks.verbosity.print(&report))
+    }
+
+    fn read(
+        &self,
+        source: &Source,
+        ids: &perfx_passes::IdOptions,
+        named: &mut NamedStacks,
+    ) -> Result<(Read, Report)> {
+        let mut report = Report::default();
+        let recording = source.open_rereadable()?;
+        // The page does not tell where the recording was.
+        let name = recording.name.rsplit('/').next().unwrap_or_default().to_owned();
+        let threads = self.stacks.threads();
+        let again = |recording: &Recording| {
+            let mut again = recording.try_clone().context("the recording can be read only once")?;
+            again.name = name.as_str().into();
+            Ok::<_, anyhow::Error>(again)
+        };
+        let diagnosis = examine(again(&recording)?, threads, PLACES)?;
+        // What is said here is said again when the stacks are read.
+        let (stats, du) = stats_and_du(&mut again(&recording)?, threads, &mut Report::default())?;
+        let mut about = About {
+            info: headings(&mut again(&recording)?),
+            doctor: FileEntry::of(&diagnosis),
+            lost: stats.lost,
+            time: stats.time,
+            bytes: tables(&du),
+            said: Vec::new(),
+            name,
+        };
+        let grouping = Grouping { comm: true, pid: true, tid: true, cpu: true, time: true, cgroup: false };
+        let Collected { recording, facts, stacks, bar, .. } =
+            self.stacks.collect(recording, ids, grouping, &mut report)?;
+        let features = (&recording.features, recording.endian);
+        let (placed, found) = named.add(&stacks, &facts, features, ids, !self.no_inline)?;
+        drop(bar);
+        say_read(&mut report, &recording, &stacks);
+        found.say(&mut report);
+        let said = report.lines.iter().filter(|(level, _)| *level <= Level::Warning);
+        about.said = said.map(|(_, line)| line.replace(&*recording.name, &about.name)).collect();
+        Ok((Read { about, facts, stacks, placed }, report))
+    }
+}
+
+/// The places of each fault on the page.
+const PLACES: usize = 3;

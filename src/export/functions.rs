@@ -1,0 +1,197 @@
+//! Names the stacks of one recording, or of two that are compared, by function, so that both have the same numbers.
+
+use std::collections::HashSet;
+use std::iter::repeat;
+
+use foldhash::fast::RandomState;
+use indexmap::{IndexMap, IndexSet};
+use perfx_format::Endian;
+use perfx_format::header::Features;
+use perfx_format::record::cpumode::{GUEST_KERNEL, KERNEL};
+use perfx_passes::IdOptions;
+use perfx_pipeline::Result;
+
+use crate::facts::Facts;
+use crate::folded::{FoldedOptions, functions};
+use crate::naming::{Named, name_frames};
+use crate::stacks::{Row, StackTree, Stacks, Weight};
+
+/// A function, by what identifies it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct FunctionId {
+    /// Its name, as in folded lines.
+    pub name: Box<str>,
+    /// The number of its file; `None` if its address was in no mapping.
+    pub file: Option<u32>,
+    /// Where its code runs.
+    pub place: CodePlace,
+    /// True if the compiler inlined it here.
+    pub inlined: bool,
+    /// True if `name` is that of the file, because the file's symbols were not found.
+    pub nameless: bool,
+}
+
+/// Where code runs.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum CodePlace {
+    /// In a file, in user mode.
+    User,
+    /// In a kernel.
+    Kernel,
+    /// In memory of a process, where JIT compilers put code.
+    Jit,
+}
+
+/// A file with code.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct CodeFile {
+    /// The path in the recording; of two recordings, in the first one that has it.
+    pub path: String,
+    /// True if symbols of it were found.
+    pub has_symbols: bool,
+}
+
+/// Stacks by function.
+#[derive(Clone, Default, Debug)]
+pub struct NamedStacks {
+    /// True if files of the same name are the same, whatever folder they are in: those of two builds are compared.
+    by_file_name: bool,
+    /// The functions, by number.
+    pub functions: IndexSet<FunctionId, RandomState>,
+    /// The files, by number. The key is what they are recognised by.
+    pub files: IndexMap<Vec<u8>, CodeFile, RandomState>,
+    /// Parent, or [`StackTree::ROOT`], and function. A parent has a lower number than its children.
+    pub nodes: IndexSet<(u32, u32), RandomState>,
+}
+
+impl NamedStacks {
+    /// No stacks yet, of one recording or of several.
+    pub fn new(recordings: usize) -> NamedStacks {
+        NamedStacks { by_file_name: recordings > 1, ..NamedStacks::default() }
+    }
+
+    /// Adds the stacks of a recording. Returns the node of each stack, and how many DSOs have symbols.
+    ///
+    /// # Errors
+    ///
+    /// A thread cannot be started.
+    pub fn add(
+        &mut self,
+        stacks: &Stacks,
+        facts: &Facts,
+        features: (&Features, Endian),
+        ids: &IdOptions,
+        inlined: bool,
+    ) -> Result<(Vec<u32>, Named)> {
+        let options = FoldedOptions { inlined, ..FoldedOptions::default() };
+        let mut of_frames = vec![Vec::new(); stacks.tree.frames().len()];
+        let mut seen = HashSet::new();
+        let frames = stacks.tree.frames();
+        let named = name_frames(frames, facts, features, ids, inlined, |number, frame, name| {
+            let place = match frame.mode {
+                KERNEL | GUEST_KERNEL => CodePlace::Kernel,
+                _ if frame.process != 0 => CodePlace::Jit,
+                _ => CodePlace::User,
+            };
+            let file = name.dso.as_ref().map(|dso| {
+                let key = match self.by_file_name {
+                    true if place == CodePlace::Jit => &b"JIT code"[..],
+                    true => dso.rsplit(|&byte| byte == b'/').next().unwrap_or(dso),
+                    false => dso,
+                };
+                let file = self.files.entry(key.to_vec());
+                let number = file.index() as u32;
+                let file = file.or_default();
+                if file.path.is_empty() {
+                    file.path = String::from_utf8_lossy(dso).into_owned();
+                }
+                seen.insert((number, dso.to_vec()));
+                number
+            });
+            let nameless = name.functions.is_empty();
+            // A name from a perf map can stand for several functions.
+            let inlined = name.functions.iter().map(|function| function.inlined).chain(repeat(false));
+            for (name, inlined) in functions(frame, &name, &options).into_iter().zip(inlined) {
+                let function = FunctionId { name: name.into(), file, place, inlined, nameless };
+                of_frames[number as usize].push(self.functions.insert_full(function).0 as u32);
+            }
+        })?;
+        let without: HashSet<&str> = named.without.iter().map(String::as_str).collect();
+        for (number, dso) in seen {
+            self.files[number as usize].has_symbols |= !without.contains(&*String::from_utf8_lossy(&dso));
+        }
+        Ok((stacks.tree.renamed(&mut self.nodes, &of_frames, |_| false), named))
+    }
+
+    /// The weight of each function: alone, and with what it called. What calls itself counts once.
+    pub fn totals(
+        &self,
+        stacks: &Stacks,
+        placed: &[u32],
+        mut weight: impl FnMut(&Row, &Weight) -> u64,
+    ) -> Vec<FunctionTotal> {
+        let mut of_nodes = vec![0_u64; self.nodes.len()];
+        for (row, of_row) in &stacks.rows {
+            if let Some(&node) = placed.get(row.stack as usize) {
+                let node = &mut of_nodes[node as usize];
+                *node = node.saturating_add(weight(row, of_row));
+            }
+        }
+        let mut totals = vec![FunctionTotal::default(); self.functions.len()];
+        let add = |sum: &mut u64, weight: u64| *sum = sum.saturating_add(weight);
+        for (&(_, function), &weight) in self.nodes.iter().zip(&of_nodes) {
+            add(&mut totals[function as usize].own, weight);
+        }
+        let again = self.repeated();
+        for node in (0..self.nodes.len()).rev() {
+            let (parent, function) = self.nodes[node];
+            if !again[node] {
+                add(&mut totals[function as usize].total, of_nodes[node]);
+            }
+            if parent != StackTree::ROOT {
+                let weight = of_nodes[node];
+                add(&mut of_nodes[parent as usize], weight);
+            }
+        }
+        totals
+    }
+
+    /// For each node, whether one of its callers is the same function.
+    fn repeated(&self) -> Vec<bool> {
+        let mut first_child = vec![StackTree::ROOT; self.nodes.len()];
+        let mut next_sibling = vec![StackTree::ROOT; self.nodes.len()];
+        let mut first_root = StackTree::ROOT;
+        for (node, &(parent, _)) in self.nodes.iter().enumerate() {
+            let first = first_child.get_mut(parent as usize).unwrap_or(&mut first_root);
+            next_sibling[node] = std::mem::replace(first, node as u32);
+        }
+        let mut repeated = vec![false; self.nodes.len()];
+        let mut on_path = vec![0_u32; self.functions.len()];
+        // Each node on the way with its next sibling.
+        let mut path: Vec<u32> = Vec::new();
+        let mut next = first_root;
+        loop {
+            if next != StackTree::ROOT {
+                let count = &mut on_path[self.nodes[next as usize].1 as usize];
+                repeated[next as usize] = *count > 0;
+                *count += 1;
+                path.push(next);
+                next = first_child[next as usize];
+            } else if let Some(done) = path.pop() {
+                on_path[self.nodes[done as usize].1 as usize] -= 1;
+                next = next_sibling[done as usize];
+            } else {
+                return repeated;
+            }
+        }
+    }
+}
+
+/// The weight of a function.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct FunctionTotal {
+    /// Of samples in it.
+    pub own: u64,
+    /// Of samples in it or in what it called.
+    pub total: u64,
+}

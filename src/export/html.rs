@@ -1,0 +1,280 @@
+//! Writes the stacks and times of one recording, or of two that are compared, as a page that opens in a browser
+//! without a server or a request.
+//!
+//! The page is `html/page.html` with the style, the scripts and the data, which is compressed and in base64, so that
+//! nothing in it can be taken for markup. Compressed with gzip, the data is:
+//!
+//! | part | contents |
+//! |---|---|
+//! | the length of the next part | u32, little-endian |
+//! | [`Head`] | JSON |
+//! | columns, one after the other | LEB128 numbers; [`Head`] has the length of each in bytes |
+//!
+//! The first columns describe functions (file + 1 or 0, kind) and nodes of the stacks (distance to the parent, or 0;
+//! function). Those of a recording describe its rows, which are sorted by time: time after the previous row, in steps;
+//! label, event, node + 1 or 0, number of samples, sum of their periods.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use flate2::{Compression, GzBuilder};
+use serde::{Deserialize, Serialize};
+
+use crate::facts::Facts;
+use crate::folded::Count;
+use crate::functions::{CodePlace, NamedStacks};
+use crate::stacks::{Row, StackTree, Stacks, Weight};
+
+const TEMPLATE: &str = include_str!("html/page.html");
+const STYLE: &str = include_str!("html/page.css");
+const SCRIPT: &str = concat!(
+    include_str!("html/data.js"),
+    include_str!("html/sums.js"),
+    include_str!("html/colours.js"),
+    include_str!("html/time.js"),
+    include_str!("html/stacks.js"),
+    include_str!("html/tables.js"),
+    include_str!("html/front.js"),
+);
+
+/// SHA-256 of the script and of the style, in base64: the page lets a browser use no other. A test prints them after a
+/// change.
+const SCRIPT_HASH: &str = "1lqdYQa7NJ8g7SyqkOgO7zyIV+Ya6VFTvMgUaZ7G3l8=";
+const STYLE_HASH: &str = "sGEf2niX16k1d7nmRoikjUqko99pqWh/KIh+4eInuWk=";
+
+/// What the data begins with.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Head {
+    /// The names of the functions.
+    pub functions: Vec<String>,
+    /// The files with code.
+    pub files: Vec<File>,
+    /// One, or two that are compared.
+    pub recordings: Vec<RecordingHead>,
+    /// The bytes of each column.
+    pub columns: Vec<usize>,
+}
+
+/// A file with code.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct File {
+    /// Its path.
+    pub path: String,
+    /// True if symbols of it were found.
+    pub has_symbols: bool,
+}
+
+/// A recording.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct RecordingHead {
+    /// What the program says about the recording.
+    pub about: serde_json::Value,
+    /// Its events.
+    pub events: Vec<EventHead>,
+    /// The event shown first.
+    pub first_event: Option<u32>,
+    /// The name of the thread; process, thread and CPU.
+    pub labels: Vec<(String, [Option<u32>; 3])>,
+    /// The earliest time of a row, ns, in decimal: browsers lose digits of large numbers.
+    pub first_time: String,
+    /// The unit of times, ns.
+    pub step: u64,
+    /// Rows without a time, which are the last ones.
+    pub timeless: usize,
+    /// The number of rows.
+    pub rows: usize,
+}
+
+/// An event.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct EventHead {
+    /// Its name.
+    pub name: String,
+    /// True if its periods are times, ns.
+    pub is_time: bool,
+    /// True if its samples are counted by their period, as in folded lines.
+    pub by_period: bool,
+}
+
+/// A recording for the page.
+#[derive(Debug)]
+pub struct Side<'s> {
+    /// Its stacks, grouped by name, process, thread, CPU and time.
+    pub stacks: &'s Stacks,
+    /// What its records mean.
+    pub facts: &'s Facts,
+    /// The node of each stack.
+    pub placed: &'s [u32],
+    /// What the program says about it.
+    pub about: serde_json::Value,
+}
+
+/// Packs the data of the page.
+///
+/// # Errors
+///
+/// None occurs, as memory takes all bytes.
+pub fn pack(named: &NamedStacks, sides: Vec<Side<'_>>) -> io::Result<Vec<u8>> {
+    let mut columns = Columns::default();
+    columns.add(named.functions.iter().map(|function| function.file.map_or(0, |file| u64::from(file) + 1)));
+    columns.add(named.functions.iter().map(|function| {
+        let place = match function.place {
+            CodePlace::User => 0,
+            CodePlace::Kernel => 1,
+            CodePlace::Jit => 2,
+        };
+        place | u64::from(function.inlined) << 2 | u64::from(function.nameless) << 3
+    }));
+    columns.add((0..).zip(&named.nodes).map(|(node, &(parent, _))| match parent {
+        StackTree::ROOT => 0,
+        parent => node - u64::from(parent),
+    }));
+    columns.add(named.nodes.iter().map(|&(_, function)| function.into()));
+    let recordings = sides.into_iter().map(|side| recording(side, &mut columns)).collect();
+    let file =
+        |file: &crate::functions::CodeFile| File { path: file.path.clone(), has_symbols: file.has_symbols };
+    let head = Head {
+        functions: named.functions.iter().map(|function| function.name.to_string()).collect(),
+        files: named.files.values().map(file).collect(),
+        recordings,
+        columns: columns.sizes,
+    };
+    let head = serde_json::to_vec(&head)?;
+    // Without a time and a name, the same data has the same bytes.
+    let mut packed = GzBuilder::new().mtime(0).write(Vec::new(), Compression::default());
+    packed.write_all(&u32::try_from(head.len()).unwrap_or(u32::MAX).to_le_bytes())?;
+    packed.write_all(&head)?;
+    packed.write_all(&columns.bytes)?;
+    packed.finish()
+}
+
+/// What rows are sorted and added up by: time, event, label, node + 1.
+type Place = (u64, u32, u32, u32);
+
+fn recording(side: Side<'_>, columns: &mut Columns) -> RecordingHead {
+    let Side { stacks, facts, placed, about } = side;
+    // Stacks that differ only in addresses have the same node.
+    let mut sums: Vec<(Place, Weight)> = stacks
+        .rows
+        .iter()
+        .map(|(row, &weight)| {
+            let node = placed.get(row.stack as usize).map_or(0, |node| node + 1);
+            ((row.time, row.event, row.label, node), weight)
+        })
+        .collect();
+    sums.sort_unstable_by_key(|&(place, _)| place);
+    sums.dedup_by(|(place, weight), (kept, sum)| {
+        let same = place == kept;
+        if same {
+            *sum += *weight;
+        }
+        same
+    });
+    let step = stacks.step.max(1);
+    let first = sums.first().map_or(0, |&((time, ..), _)| time).min(Row::TIMELESS - 1);
+    let timed = sums.partition_point(|&((time, ..), _)| time != Row::TIMELESS);
+    let mut last = first;
+    columns.add(sums.iter().map(|&((time, ..), _)| {
+        let time = if time == Row::TIMELESS { last } else { time };
+        (time - std::mem::replace(&mut last, time)) / step
+    }));
+    columns.add(sums.iter().map(|&((_, _, label, _), _)| label.into()));
+    columns.add(sums.iter().map(|&((_, event, ..), _)| event.into()));
+    columns.add(sums.iter().map(|&((.., node), _)| node.into()));
+    columns.add(sums.iter().map(|(_, weight)| weight.samples));
+    columns.add(sums.iter().map(|(_, weight)| weight.period));
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let label = |label: &crate::stacks::Label| {
+        (text(label.comm.as_deref().unwrap_or_default()), [label.pid, label.tid, label.cpu])
+    };
+    let one = Weight { samples: 1, period: 2 };
+    let event = |event: &crate::facts::EventFacts| EventHead {
+        name: text(&event.name),
+        is_time: event.counts_time(),
+        by_period: Count::Shown.of(Some(event), &one) == one.period,
+    };
+    RecordingHead {
+        about,
+        events: facts.events.iter().map(event).collect(),
+        first_event: stacks.first_event(facts),
+        labels: stacks.labels.iter().map(label).collect(),
+        first_time: first.to_string(),
+        step,
+        timeless: sums.len() - timed,
+        rows: sums.len(),
+    }
+}
+
+/// Columns of numbers, LEB128.
+#[derive(Default)]
+struct Columns {
+    bytes: Vec<u8>,
+    sizes: Vec<usize>,
+}
+
+impl Columns {
+    fn add(&mut self, numbers: impl Iterator<Item = u64>) {
+        let start = self.bytes.len();
+        for mut number in numbers {
+            while number > 0x7f {
+                self.bytes.push(number as u8 | 0x80);
+                number >>= 7;
+            }
+            self.bytes.push(number as u8);
+        }
+        self.sizes.push(self.bytes.len() - start);
+    }
+}
+
+/// Writes the page with packed data.
+///
+/// # Errors
+///
+/// Those of `out`.
+pub fn write(packed: &[u8], out: &mut dyn Write) -> io::Result<()> {
+    let parts = BTreeMap::from([
+        ("script", SCRIPT),
+        ("style", STYLE),
+        ("script-hash", SCRIPT_HASH),
+        ("style-hash", STYLE_HASH),
+    ]);
+    for (at, part) in TEMPLATE.split("{{").enumerate() {
+        let (name, rest) = part.split_once("}}").filter(|_| at > 0).unwrap_or(("", part));
+        match parts.get(name) {
+            Some(text) => out.write_all(text.as_bytes())?,
+            None if name == "data" => write_base64(packed, out)?,
+            None => {}
+        }
+        out.write_all(rest.as_bytes())?;
+    }
+    out.flush()
+}
+
+/// Writes bytes in base64, as RFC 4648 has it.
+fn write_base64(bytes: &[u8], out: &mut dyn Write) -> io::Result<()> {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for three in bytes.chunks(3) {
+        let at = |place: usize| u32::from(three.get(place).copied().unwrap_or(0));
+        let word = at(0) << 16 | at(1) << 8 | at(2);
+        let mut digits = [18, 12, 6, 0].map(|shift| DIGITS[(word >> shift) as usize % 64]);
+        digits[three.len() + 1..].fill(b'=');
+        out.write_all(&digits)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_is_that_of_the_rfc() {
+        for (bytes, expected) in
+            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")]
+        {
+            let mut text = Vec::new();
+            write_base64(bytes.as_bytes(), &mut text).unwrap();
+            assert_eq!(text, expected.as_bytes());
+        }
+    }
+}

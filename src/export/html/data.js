@@ -1,0 +1,119 @@
+// Reads the data of the page: functions, stacks as a tree, and the samples of each recording. src/export/html.rs
+// describes its format. Names come from the recording and are only ever set as text, never as markup.
+'use strict';
+
+
+const $ = (id) => document.getElementById(id);
+const NONE = -1;
+let functions, files, functionFile, functionKind, parent, nodeFunction, childStart, childNodes, repeated, sides, compare;
+const state = { event: '', unit: 'period', process: '', thread: '', zoom: [], focus: [], tab: 'functions' };
+
+function make(tag, properties, ...children) {
+  const element = Object.assign(document.createElement(tag), properties);
+  element.append(...children.filter((child) => child != null));
+  return element;
+}
+
+// Numbers as people read them.
+const count = (number) => Math.round(number).toLocaleString('en-US');
+const percent = (share) => (100 * share).toFixed(2) + '%';
+const points = (change) => (change > 0 ? '+' : change < 0 ? '−' : '') + percent(Math.abs(change));
+const ratio = (part, whole) => (whole > 0 ? part / whole : 0);
+const duration = (ns) => (ns >= 1e9 ? (ns / 1e9).toFixed(3) + ' s' : ns >= 1e6 ? (ns / 1e6).toFixed(3) + ' ms' : (ns / 1e3).toFixed(3) + ' µs');
+const seconds = (ns, digits = 3) => (ns / 1e9).toFixed(digits);
+const byPeriod = (event) => state.unit === 'period' && event.by_period;
+const currentEvent = () => sides.flatMap((side) => side.events).find((event) => event.name === state.event) ?? {};
+const amount = (number) => (byPeriod(currentEvent()) && currentEvent().is_time ? duration(number) : count(number));
+const basename = (path) => path.slice(path.lastIndexOf('/') + 1) || path;
+
+async function unpack(text) {
+  const binary = atob(text);
+  const packed = new Uint8Array(binary.length);
+  for (let at = 0; at < packed.length; at++) packed[at] = binary.charCodeAt(at);
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream('gzip'));
+  const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
+  let at = 4 + new DataView(bytes.buffer).getUint32(0, true);
+  const head = JSON.parse(new TextDecoder().decode(bytes.subarray(4, at)));
+  const columns = head.columns.map((size) => bytes.subarray(at, (at += size)));
+  return { head, next: (Type) => numbers(columns.shift(), Type) };
+}
+
+// LEB128.
+function numbers(bytes, Type) {
+  let length = 0;
+  for (let at = 0; at < bytes.length; at++) length += bytes[at] < 128 ? 1 : 0;
+  const all = new Type(length);
+  for (let at = 0, to = 0, value = 0, scale = 1; at < bytes.length; at++) {
+    if (bytes[at] < 128) {
+      all[to++] = value + bytes[at] * scale;
+      value = 0;
+      scale = 1;
+    } else {
+      value += (bytes[at] - 128) * scale;
+      scale *= 128;
+    }
+  }
+  return all;
+}
+
+function load({ head, next }) {
+  ({ functions, files } = head);
+  functionFile = next(Int32Array).map((file) => file - 1);
+  functionKind = next(Uint8Array);
+  parent = next(Int32Array).map((distance, node) => (distance ? node - distance : NONE));
+  nodeFunction = next(Uint32Array);
+  // The children of each node, one after the other; those without a parent come first.
+  childStart = new Uint32Array(parent.length + 2);
+  for (const above of parent) childStart[above + 2]++;
+  for (let at = 1; at < childStart.length; at++) childStart[at] += childStart[at - 1];
+  childNodes = new Uint32Array(parent.length);
+  const free = childStart.slice();
+  parent.forEach((above, node) => (childNodes[free[above + 1]++] = node));
+  findRepeated();
+  sides = head.recordings.map((recording) => {
+    const time = next(Float64Array);
+    for (let at = 0, now = 0; at < time.length; at++) time[at] = now += time[at] * recording.step;
+    const [label, event, node] = [next(Uint32Array), next(Uint32Array), next(Int32Array).map((node) => node - 1)];
+    const timed = recording.rows - recording.timeless;
+    const span = timed ? time[timed - 1] + recording.step : 0;
+    const side = { ...recording, time, label, event, node, samples: next(Float64Array), period: next(Float64Array) };
+    return Object.assign(side, { timed, span, from: null, to: null });
+  });
+  compare = sides.length > 1;
+  sides.forEach(nameTasks);
+}
+
+// For each node, whether one of its callers is the same function: totals of functions count such a node once.
+function findRepeated() {
+  repeated = new Uint8Array(parent.length);
+  const open = new Uint32Array(functions.length);
+  const path = [];
+  const next = [childStart[0]];
+  while (next.length) {
+    const above = path.length ? path[path.length - 1] : NONE;
+    if (next[next.length - 1] < childStart[above + 2]) {
+      const node = childNodes[next[next.length - 1]++];
+      repeated[node] = open[nodeFunction[node]]++ ? 1 : 0;
+      path.push(node);
+      next.push(childStart[node + 1]);
+    } else {
+      next.pop();
+      if (path.length) open[nodeFunction[path.pop()]]--;
+    }
+  }
+}
+
+// Processes and threads of labels. Those of two recordings are compared by name, because they have other numbers.
+function nameTasks(side) {
+  const weight = new Float64Array(side.labels.length);
+  side.label.forEach((label, row) => (weight[label] += side.samples[row]));
+  const best = new Map();
+  side.labels.forEach(([comm, [pid, tid]], label) => {
+    const rank = (pid === tid ? 1e18 : 0) + weight[label];
+    if (!best.has(pid) || best.get(pid).rank < rank) best.set(pid, { rank, comm });
+  });
+  side.tasks = side.labels.map(([comm, [pid, tid, cpu]]) => {
+    const name = (comm, number) => (compare || number == null ? comm || '(no name)' : `${comm || '(no name)'} (${number | 0})`);
+    return { process: name(best.get(pid).comm, pid), thread: name(comm, tid), pid, tid, cpu, comm: best.get(pid).comm };
+  });
+}

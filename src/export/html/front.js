@@ -1,0 +1,108 @@
+// Fills the front of the page and its lists, and connects everything with the user.
+
+function fill(select, options, value) {
+  select.replaceChildren(...options.map(([value, text]) => make('option', { value }, text)));
+  select.value = value;
+}
+
+function fillTasks() {
+  for (const kind of ['process', 'thread']) {
+    const sums = new Map();
+    for (const side of sides) {
+      const weight = new Float64Array(side.labels.length);
+      side.label.forEach((label, row) => (weight[label] += side.samples[row]));
+      side.tasks.forEach((task, label) => {
+        if (kind === 'thread' && state.process && task.process !== state.process) return;
+        sums.set(task[kind], (sums.get(task[kind]) ?? 0) + weight[label]);
+      });
+    }
+    const names = [...sums.keys()].sort((a, b) => sums.get(b) - sums.get(a) || (a < b ? -1 : 1));
+    const all = `all ${count(names.length)}`;
+    fill($(kind), [['', all], ...names.map((name) => [name, `${name}: ${count(sums.get(name))}`])], state[kind]);
+  }
+}
+
+function makeFront() {
+  sides.forEach((side, at) => (side.title = compare ? ['before', 'after'][at] : side.about.name));
+  const name = sides.map((side) => side.about.name).join(' → ');
+  document.title = name + ': perfx';
+  $('name').textContent = name;
+  for (const side of sides) {
+    const list = make('ul', { className: 'facts', ariaLabel: `Summary of ${side.about.name}` });
+    const fact = (text, className = '') => list.append(make('li', { className }, text));
+    const { doctor, lost, said } = side.about;
+    if (compare) fact(side.title, 'title');
+    fact(doctor.verdict, doctor.verdict === 'sound' ? 'good' : 'bad');
+    fact(count(side.samples.reduce((sum, samples) => sum + samples, 0)) + ' samples');
+    if (side.span > 0) fact(duration(side.span));
+    const losses = +lost.records + +lost.samples;
+    fact(losses ? `${count(losses)} lost while recording` : 'nothing lost while recording', losses ? 'bad' : '');
+    if (said.length) fact(said.length === 1 ? '1 warning' : `${said.length} warnings`, 'bad');
+    $('facts').append(list);
+  }
+  const sums = new Map();
+  for (const side of sides) side.event.forEach((event, row) => {
+    const name = side.events[event]?.name ?? '';
+    sums.set(name, (sums.get(name) ?? 0) + side.samples[row]);
+  });
+  state.event = sides.map((side) => side.events[side.first_event]?.name).find((name) => name != null) ?? '';
+  fill($('event'), [...sums].map(([name, sum]) => [name, `${name}: ${count(sum)}`]), state.event);
+  fillTasks();
+  const swatch = (colour, text) => {
+    const made = make('span', {}, text);
+    made.style.setProperty('--colour', `var(${colour})`);
+    $('legend').append(made);
+  };
+  if (compare) [['--more', 'larger share after'], ['--less', 'smaller share after'], ['--same', 'about the same']].forEach((pair) => swatch(...pair));
+  else [['--user', 'program'], ['--kernel', 'kernel'], ['--jit', 'JIT code'], ['--inlined', 'inlined call'], ['--nameless', 'no symbol']].forEach((pair) => swatch(...pair));
+  $('width-label').hidden = !compare;
+  sides.forEach(makeHeat);
+  makeTabs();
+}
+
+function listen() {
+  const on = (id, kind, action) => $(id).addEventListener(kind, action);
+  const changed = (key) => () => { state[key] = $(key).value; refresh(); };
+  on('event', 'change', changed('event'));
+  on('unit', 'change', changed('unit'));
+  on('thread', 'change', changed('thread'));
+  on('process', 'change', () => { Object.assign(state, { process: $('process').value, thread: '' }); fillTasks(); refresh(); });
+  on('filters', 'submit', (event) => event.preventDefault());
+  on('rows', 'change', () => { sides.forEach((side) => side.heat && (side.heat.cursor = null)); drawHeats(); });
+  on('whole', 'click', () => sides.forEach((side) => side.heat && setSpan(side, null, null)));
+  $('whole').disabled = true;
+  on('view', 'change', () => { Object.assign(state, { zoom: [], focus: [] }); refresh(); if (flame.view === 'flame') $('flame-box').scrollTop = 1e9; });
+  on('width', 'change', refresh);
+  on('search', 'input', refreshSoon);
+  on('unzoom', 'click', () => zoom(flame.root));
+  on('flame-box', 'scroll', drawFlame);
+  on('flame', 'click', (event) => { const box = boxAt(event); if (box) zoom(box); });
+  on('flame', 'mousemove', showTip);
+  on('flame', 'mouseleave', () => ($('tip').hidden = true));
+  on('flame', 'keydown', flameKey);
+  for (const kind of ['focus', 'blur']) on('flame', kind, () => { drawFlame(); if (kind === 'focus') showFocus(); });
+  const redraw = () => { readColours(); layOut(); drawHeats(); drawFlame(); };
+  window.addEventListener('resize', redraw);
+  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', redraw);
+  document.addEventListener('keydown', (event) => {
+    if (event.key !== '/' || /^(INPUT|SELECT)$/.test(document.activeElement.tagName)) return;
+    event.preventDefault();
+    $('search').focus();
+  });
+}
+
+async function start() {
+  load(await unpack($('data').textContent));
+  $('data').remove();
+  $('page').hidden = false;
+  makeFront();
+  readColours();
+  listen();
+  refresh();
+  document.body.dataset.ready = 'true';
+}
+
+start().catch((error) => {
+  $('failure').textContent = `This page can't be shown: ${error.message}. It needs a browser of 2023 or later.`;
+  $('failure').hidden = false;
+});

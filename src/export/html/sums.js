@@ -1,0 +1,67 @@
+// Adds up the samples that the user chose, and draws everything that shows them.
+
+const taken = (task) => (!state.process || task.process === state.process) && (!state.thread || task.thread === state.thread);
+
+// The first row at or after a time.
+function rowAt(side, time) {
+  let [low, high] = [0, side.timed];
+  while (low < high) {
+    const middle = (low + high) >>> 1;
+    if (side.time[middle] < time) low = middle + 1; else high = middle;
+  }
+  return low;
+}
+
+// Adds up the chosen samples of the chosen span, by node, function and label.
+function addUp(side) {
+  const all = side.from == null;
+  const [first, end] = all ? [0, side.rows] : [rowAt(side, side.from), rowAt(side, side.to)];
+  const takes = side.tasks.map(taken);
+  const event = side.events.findIndex((event) => event.name === state.event);
+  const periods = event >= 0 && byPeriod(side.events[event]);
+  const own = new Float64Array(parent.length);
+  side.byLabel = new Float64Array(side.labels.length);
+  side.samplesByLabel = new Float64Array(side.labels.length);
+  side.sum = side.sampleSum = 0;
+  for (let row = first; row < end; row++) {
+    if (side.event[row] !== event || !takes[side.label[row]]) continue;
+    // As in folded lines: a sample without a period counts 1.
+    const weight = (periods && side.period[row]) || side.samples[row];
+    if (side.node[row] >= 0) own[side.node[row]] += weight;
+    side.byLabel[side.label[row]] += weight;
+    side.samplesByLabel[side.label[row]] += side.samples[row];
+    side.sum += weight;
+    side.sampleSum += side.samples[row];
+  }
+  const total = own.slice();
+  side.ownOf = new Float64Array(functions.length);
+  side.totalOf = new Float64Array(functions.length);
+  for (let node = parent.length - 1; node >= 0; node--) {
+    side.ownOf[nodeFunction[node]] += own[node];
+    if (!repeated[node]) side.totalOf[nodeFunction[node]] += total[node];
+    if (parent[node] >= 0) total[parent[node]] += total[node];
+  }
+  Object.assign(side, { own, total });
+}
+
+function refresh() {
+  sides.forEach(addUp);
+  const [last] = sides.slice(-1);
+  const said = sides.map((side) => count(side.sampleSum) + ' samples');
+  const about = byPeriod(currentEvent()) ? `, ${amount(last.sum)}` : '';
+  $('shown').textContent = compare ? `before ${said[0]}, after ${said[1]}` : said[0] + about;
+  $('shown').dataset.sums = sides.map((side) => side.sum).join(' ');
+  $('found').textContent = '';
+  search();
+  layOut();
+  drawHeats();
+  drawFlame();
+  showFocus(false);
+  showPanel();
+}
+
+let pending = 0;
+function refreshSoon() {
+  cancelAnimationFrame(pending);
+  pending = requestAnimationFrame(refresh);
+}

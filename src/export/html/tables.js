@@ -1,0 +1,199 @@
+// Shows the tables: functions, processes, files, bytes, and what was recorded.
+
+const sorting = {};
+
+// A table whose columns sort it: a column has a title, a value of a row, and how it is shown.
+function table(key, caption, columns, rows, most = 100) {
+  const sorted = (sorting[key] ??= { column: columns.findIndex((column) => column.first), down: true, most });
+  const column = columns[sorted.column] ?? columns[0];
+  const value = column.size ?? column.value;
+  const compared = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
+  // The last column that is a name makes the order the same every time.
+  const tie = columns.find((column) => column.kind === 'name') ?? column;
+  rows = rows.slice().sort((a, b) => compared(value(a), value(b)) * (sorted.down ? -1 : 1) || compared(tie.value(a), tie.value(b)));
+  const heads = columns.map((column, at) => {
+    const toggle = () => {
+      Object.assign(sorted, { column: at, down: sorted.column === at ? !sorted.down : column.kind !== 'name' });
+      showPanel();
+      document.querySelectorAll(`#panels [data-table="${key}"] thead button`)[at].focus();
+    };
+    const head = make('th', { scope: 'col', className: column.kind === 'name' ? '' : 'number' },
+      make('button', { type: 'button', onclick: toggle }, column.title));
+    if (at === sorted.column) head.ariaSort = sorted.down ? 'descending' : 'ascending';
+    return head;
+  });
+  const body = make('tbody', {}, ...rows.slice(0, sorted.most).map((row) => make('tr', {}, ...columns.map((column) => cell(column, row)))));
+  const all = make('table', {}, make('caption', {}, caption), make('thead', {}, make('tr', {}, ...heads)), body);
+  all.dataset.table = key;
+  const more = rows.length <= sorted.most ? null : make('button', {
+    type: 'button',
+    onclick: () => { sorted.most += 1000; showPanel(); },
+  }, `Show more: ${count(rows.length - sorted.most)} rows left`);
+  return make('div', { className: 'scroll' }, all, more);
+}
+
+function cell(column, row) {
+  const value = column.value(row);
+  const className = { name: 'name', share: 'number share', change: 'number ' + (value > 0 ? 'more' : value < 0 ? 'less' : '') };
+  const show = { share: percent, change: points, amount, count }[column.kind] ?? ((text) => text);
+  const made = make('td', { className: className[column.kind] ?? 'number' });
+  if (column.kind === 'share') made.style.setProperty('--share', percent(value));
+  if (column.kind !== 'name') made.dataset.value = value;
+  const text = value == null ? '' : show(value);
+  made.append(column.click && text ? make('button', { type: 'button', onclick: () => column.click(row) }, text) : text);
+  return made;
+}
+
+// The columns of weights: of one recording a share and an amount, of two the shares and their change.
+function weights(title, of, first) {
+  const part = (row, at) => ratio(of(row, at), sides[at].sum);
+  if (!compare) {
+    return [
+      { title: title + ' %', kind: 'share', value: (row) => part(row, 0), first },
+      { title, kind: 'amount', value: (row) => of(row, 0) },
+    ];
+  }
+  const moved = (row) => part(row, 1) - part(row, 0);
+  return [
+    { title: title + ' before', kind: 'share', value: (row) => part(row, 0) },
+    { title: title + ' after', kind: 'share', value: (row) => part(row, 1) },
+    { title: 'change', kind: 'change', value: moved, size: (row) => Math.abs(moved(row)), first },
+  ];
+}
+
+function find(name) {
+  $('search').value = name;
+  refresh();
+  $('flame-title').scrollIntoView({ block: 'start' });
+}
+
+function functionsPanel() {
+  const rows = [];
+  for (let index = 0; index < functions.length; index++) {
+    if (sides.some((side) => side.totalOf[index]) && (!matches || matches[index])) rows.push(index);
+  }
+  const which = matches ? 'Functions that match the search. ' : '';
+  return [table('functions', `${which}Self: samples in the function. Total: also in what it called. A name searches for it.`, [
+    ...weights('Self', (index, at) => sides[at].ownOf[index], true),
+    ...weights('Total', (index, at) => sides[at].totalOf[index]),
+    { title: 'Function', kind: 'name', value: (index) => functions[index], click: (index) => find(functions[index]) },
+    { title: 'File', kind: 'name', value: fileOf },
+  ], rows)];
+}
+
+function processesPanel() {
+  const rows = new Map();
+  sides.forEach((side, at) => side.tasks.forEach((task, label) => {
+    if (!side.samplesByLabel[label]) return;
+    if (!rows.has(task.process)) {
+      rows.set(task.process, { key: task.process, pid: task.pid, comm: task.comm, threads: new Set(), samples: 0, sums: sides.map(() => 0) });
+    }
+    const row = rows.get(task.process);
+    row.threads.add(compare ? task.thread : task.tid);
+    row.samples += side.samplesByLabel[label];
+    row.sums[at] += side.byLabel[label];
+  }));
+  const only = (row) => { $('process').value = state.process = row.key; state.thread = ''; fillTasks(); refresh(); };
+  const numbers = compare ? [] : [
+    { title: 'Samples', kind: 'count', value: (row) => row.samples },
+    { title: 'PID', value: (row) => (row.pid == null ? '' : row.pid | 0) },
+  ];
+  return [table('processes', 'A name shows only that process.', [
+    ...weights('Weight', (row, at) => row.sums[at], true),
+    ...numbers,
+    { title: 'Threads', kind: 'count', value: (row) => row.threads.size },
+    { title: 'Process', kind: 'name', value: (row) => row.comm || '(no name)', click: only },
+  ], [...rows.values()])];
+}
+
+function filesPanel() {
+  const rows = [...files.map((file) => ({ ...file })), { path: '(no file)', has_symbols: false }]
+    .map((file) => ({ ...file, count: 0, sums: sides.map(() => 0) }));
+  for (let index = 0; index < functions.length; index++) {
+    const row = rows[functionFile[index] < 0 ? files.length : functionFile[index]];
+    if (!sides.some((side) => side.totalOf[index])) continue;
+    row.count++;
+    sides.forEach((side, at) => (row.sums[at] += side.ownOf[index]));
+  }
+  const used = rows.filter((row) => row.count);
+  const without = ratio(used.filter((row) => !row.has_symbols).reduce((sum, row) => sum + row.sums[sides.length - 1], 0), sides[sides.length - 1].sum);
+  const said = `Symbols were found for ${used.filter((row) => row.has_symbols).length} of ${used.length} files; ${percent(without)} of the weight is in the others.`;
+  return [table('files', said, [
+    ...weights('Self', (row, at) => row.sums[at], true),
+    { title: 'Names', kind: 'count', value: (row) => row.count },
+    { title: 'Symbols', kind: 'name', value: (row) => (row.has_symbols ? 'found' : 'not found') },
+    { title: 'File', kind: 'name', value: (row) => row.path },
+  ], used)];
+}
+
+// A column for each recording.
+function perSide(content) {
+  const column = (side) => make('div', {}, compare ? make('h3', {}, `${side.title}: ${side.about.name}`) : null, ...content(side));
+  return [make('div', { className: 'sides' }, ...sides.map(column))];
+}
+
+const bytesPanel = () => perSide((side) => side.about.bytes.map(({ title, rows }) => {
+  const columns = [
+    { title: title[0].toUpperCase() + title.slice(1), kind: 'name', value: (row) => row.name },
+    { title: 'Bytes', kind: 'count', value: (row) => row.bytes },
+    { title: 'Share', kind: 'share', value: (row) => (row.of == null ? null : ratio(row.bytes, row.of)) },
+    { title: 'Records', kind: 'count', value: (row) => row.records },
+  ].filter((column, at) => at < 2 || rows.some((row) => column.value(row) != null));
+  const head = columns.map((column) => make('th', { scope: 'col', className: column.kind === 'name' ? '' : 'number' }, column.title));
+  const body = rows.map((row) => make('tr', {}, ...columns.map((column) => cell(column, row))));
+  return make('div', { className: 'scroll' }, make('table', {}, make('thead', {}, make('tr', {}, ...head)), make('tbody', {}, ...body)));
+}));
+
+function pairs(rows) {
+  const line = ([label, text]) => make('tr', {}, make('th', { scope: 'row' }, label), make('td', {}, text));
+  return make('div', { className: 'scroll' }, make('table', { className: 'pair' }, make('tbody', {}, ...rows.map(line))));
+}
+
+const recordingPanel = () => perSide((side) => side.about.info.filter(([, rows]) => rows.length)
+  .flatMap(([heading, rows]) => [make('h3', {}, heading), pairs(rows)]));
+
+const soundnessPanel = () => perSide((side) => {
+  const { doctor, lost, said } = side.about;
+  const rows = [['verdict', `${doctor.verdict}, ${count(+doctor.records)} records examined`],
+    ['lost', `${count(+lost.records)} records, ${count(+lost.samples)} samples; ${count(+lost.filtered)} dropped by a filter`],
+    ...said.map((line) => ['said', line])];
+  const finding = (found) => {
+    const places = found.places.map((place) => [[place.file, place.offset, place.kind].filter(Boolean).join(' '), place.what]);
+    const repair = found.mend ? ` perfx ${found.mend} repairs it.` : '';
+    const reaction = `perf 6.1 ${found['perf_6.1']}, perf 7.3 ${found['perf_7.3']}.${repair}`;
+    return [make('h3', {}, `${found.severity}: ${found.code}, ${count(+found.count)} times`), make('p', {}, `${found.about}. ${reaction}`), pairs(places)];
+  };
+  return [pairs(rows), ...doctor.findings.flatMap(finding)];
+});
+
+const TABS = { functions: ['Functions', functionsPanel], processes: ['Processes', processesPanel], files: ['Files', filesPanel],
+  bytes: ['Bytes', bytesPanel], recording: ['Recording', recordingPanel], soundness: ['Soundness', soundnessPanel] };
+
+function makeTabs() {
+  const names = Object.keys(TABS);
+  for (const name of names) {
+    const tab = make('button', { type: 'button', id: 'tab-' + name, role: 'tab', onclick: () => { state.tab = name; showPanel(); } }, TABS[name][0]);
+    tab.setAttribute('aria-controls', 'panel-' + name);
+    tab.addEventListener('keydown', (event) => {
+      const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+      if (!by) return;
+      state.tab = names[(names.indexOf(name) + by + names.length) % names.length];
+      showPanel();
+      $('tab-' + state.tab).focus();
+    });
+    const panel = make('div', { id: 'panel-' + name, role: 'tabpanel' });
+    panel.setAttribute('aria-labelledby', 'tab-' + name);
+    $('tabs').append(tab);
+    $('panels').append(panel);
+  }
+}
+
+function showPanel() {
+  for (const name of Object.keys(TABS)) {
+    const active = name === state.tab;
+    $('tab-' + name).ariaSelected = String(active);
+    $('tab-' + name).tabIndex = active ? 0 : -1;
+    $('panel-' + name).hidden = !active;
+    $('panel-' + name).replaceChildren(...(active ? TABS[name][1]() : []));
+  }
+}

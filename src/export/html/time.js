@@ -1,0 +1,201 @@
+// Draws samples over time, where a span of time is chosen with the pointer or with keys.
+
+const MARGIN = 120, AXIS = 20, MOST_ROWS = 24;
+
+// A round width of columns, ns: one second if that gives a useful number of them.
+function columnWidth(span, most) {
+  if (span >= 20e9 && span <= most * 1e9) return 1e9;
+  let unit = 1000;
+  for (let step = 0; span / unit > most / 2; step++) unit *= [2, 2.5, 2][step % 3];
+  return unit;
+}
+
+function heatOf(side) {
+  const mode = $('rows').value;
+  const unit = Math.max(side.step, columnWidth(side.span, mode === 'parts' ? 240 : 400));
+  const heat = side.heat;
+  heat.unit = unit;
+  heat.columns = Math.max(1, Math.ceil(side.span / unit));
+  heat.names = null;
+  let rowOf = null;
+  if (mode !== 'parts') {
+    const key = (task) => (mode === 'cpu' ? (task.cpu == null ? 'no CPU' : 'CPU ' + task.cpu) : task[mode]);
+    const sums = new Map();
+    side.tasks.forEach((task, label) => taken(task) && sums.set(key(task), (sums.get(key(task)) ?? 0) + side.allByLabel[label]));
+    let names = [...sums.keys()].filter((name) => sums.get(name) > 0);
+    if (mode === 'cpu') names.sort((a, b) => a.localeCompare(b, 'en', { numeric: true }));
+    else names.sort((a, b) => sums.get(b) - sums.get(a) || (a < b ? -1 : 1));
+    const others = names.splice(MOST_ROWS);
+    if (others.length) names.push(`${others.length} others`);
+    const place = new Map(names.map((name, at) => [name, at]));
+    rowOf = side.tasks.map((task) => place.get(key(task)) ?? names.length - 1);
+    heat.names = names;
+  }
+  // Two samples a cell, or more, if that leaves something to see.
+  const sum = side.allSamples / heat.columns / 2;
+  const parts = [50, 40, 25, 20].find((parts) => parts <= sum) ?? 10;
+  heat.rows = heat.names ? Math.max(1, heat.names.length) : Math.max(1, Math.min(parts, Math.floor(unit / side.step)));
+  const bins = new Float64Array(heat.columns * heat.rows);
+  const takes = side.tasks.map(taken);
+  const event = side.events.findIndex((event) => event.name === state.event);
+  for (let row = 0; row < side.timed; row++) {
+    if (side.event[row] !== event || !takes[side.label[row]]) continue;
+    const column = Math.floor(side.time[row] / unit);
+    const part = rowOf ? rowOf[side.label[row]] : Math.floor(((side.time[row] - column * unit) / unit) * heat.rows);
+    bins[column * heat.rows + part] += side.samples[row];
+  }
+  heat.bins = bins;
+  heat.most = bins.reduce((most, bin) => Math.max(most, bin), 0);
+}
+
+// The times that a cell stands for.
+function cellSpan({ heat }, column, row) {
+  if (heat.names) return [column * heat.unit, (column + 1) * heat.unit];
+  const part = heat.unit / heat.rows;
+  return [column * heat.unit + row * part, column * heat.unit + (row + 1) * part];
+}
+
+function drawHeats() {
+  for (const side of sides) if (side.heat) { heatOf(side); drawHeat(side); }
+}
+
+function drawHeat(side) {
+  const { heat } = side;
+  const height = heat.names ? Math.max(20, Math.min(18, 320 / heat.rows) * heat.rows) : 200;
+  const width = heat.canvas.clientWidth;
+  const pen = surface(heat.canvas, width, height + AXIS);
+  const [cell, line] = [(width - MARGIN) / heat.columns, height / heat.rows];
+  Object.assign(heat, { cell, line, height });
+  pen.fillStyle = colours['--panel'];
+  pen.fillRect(MARGIN, 0, width - MARGIN, height);
+  const gap = cell > 5 && line > 3 ? 0.6 : 0;
+  for (let column = 0; column < heat.columns; column++) {
+    for (let row = 0; row < heat.rows; row++) {
+      const bin = heat.bins[column * heat.rows + row];
+      if (!bin) continue;
+      const [from, to] = cellSpan(side, column, row);
+      pen.globalAlpha = side.from == null || (from < side.to && to > side.from) ? 1 : 0.22;
+      pen.fillStyle = hsl(mix(colours['--heat-low'], colours['--heat-high'], Math.sqrt(bin / heat.most)));
+      pen.fillRect(MARGIN + column * cell, heatTop(heat, row), cell - gap, line - gap);
+    }
+  }
+  pen.globalAlpha = 1;
+  pen.fillStyle = colours['--weak'];
+  pen.font = '11px ' + getComputedStyle(document.body).fontFamily;
+  pen.textBaseline = 'middle';
+  pen.textAlign = 'right';
+  const labels = heat.names ?? [];
+  labels.forEach((name, row) => pen.fillText(shortened(name, 19), MARGIN - 8, heatTop(heat, row) + line / 2));
+  if (!heat.names) {
+    pen.fillText('+' + duration(heat.unit).replace(/\.?0+ /, ' '), MARGIN - 8, 7);
+    pen.fillText('+0', MARGIN - 8, height - 6);
+  }
+  pen.textAlign = 'center';
+  const every = [1, 2, 5, 10, 20, 50, 100, 200, 500].find((every) => every * cell > 64) ?? 1000;
+  const digits = [0, 1, 2, 3, 4, 5, 6].find((digits) => Number.isInteger(+((heat.unit * every) / 1e9 * 10 ** digits).toFixed(6))) ?? 9;
+  for (let column = 0; column < heat.columns; column += every) {
+    pen.fillText(seconds(column * heat.unit, digits) + ' s', MARGIN + column * cell, height + 11);
+  }
+  if (heat.cursor && document.activeElement === heat.canvas) {
+    pen.strokeStyle = colours['--text'];
+    pen.lineWidth = 2;
+    pen.strokeRect(MARGIN + heat.cursor[0] * cell, heatTop(heat, heat.cursor[1]), cell, line);
+  }
+}
+
+const shortened = (text, most) => (text.length > most ? text.slice(0, most - 1) + '…' : text);
+// Parts of a second run upwards, as in FlameScope; rows with names downwards.
+const heatTop = (heat, row) => (heat.names ? row : heat.rows - 1 - row) * heat.line;
+
+function cellAt(side, event) {
+  const { heat } = side;
+  const box = heat.canvas.getBoundingClientRect();
+  const within = (value, most) => Math.min(most - 1, Math.max(0, Math.floor(value)));
+  const column = within((event.clientX - box.left - MARGIN) / heat.cell, heat.columns);
+  const row = within((event.clientY - box.top) / heat.line, heat.rows);
+  return [column, heat.names ? row : heat.rows - 1 - row];
+}
+
+function choose(side, from, to) {
+  const order = (a, b) => cellSpan(side, ...a)[0] - cellSpan(side, ...b)[0];
+  const [first, last] = order(from, to) <= 0 ? [from, to] : [to, from];
+  setSpan(side, cellSpan(side, ...first)[0], cellSpan(side, ...last)[1]);
+}
+
+function setSpan(side, from, to) {
+  Object.assign(side, { from, to });
+  sayCell(side, null);
+  $('whole').disabled = sides.every((side) => side.from == null);
+  refreshSoon();
+}
+
+// The recording's own clock, as perf shows it.
+function clock(side, time) {
+  const ns = BigInt(side.first_time) + BigInt(Math.round(time));
+  return `${ns / 1000000000n}.${String(ns % 1000000000n).padStart(9, '0')}`;
+}
+
+function sayCell(side, cell) {
+  const { heat } = side;
+  let said = side.from == null ? '' : `Span: ${seconds(side.from, 4)} s to ${seconds(Math.min(side.to, side.span), 4)} s, `
+    + `perfx filter --time ${clock(side, side.from)},${clock(side, side.to)}`;
+  if (cell) {
+    const [from, to] = cellSpan(side, ...cell);
+    const name = heat.names ? `${heat.names[cell[1]] ?? ''}, ` : '';
+    said = `${name}${seconds(from, 4)} s to ${seconds(to, 4)} s: ${count(heat.bins[cell[0] * heat.rows + cell[1]])} samples`;
+  }
+  $('heat-said').textContent = compare && said ? `${side.title}: ${said}` : said;
+}
+
+function makeHeat(side) {
+  if (!side.timed || side.span <= 0) {
+    $('heats').append(make('p', { className: 'hint' }, `${side.about.name}: its samples have no time.`));
+    return;
+  }
+  const canvas = make('canvas', { tabIndex: 0 });
+  canvas.setAttribute('role', 'application');
+  canvas.setAttribute('aria-label', `${side.title}: samples over time`);
+  canvas.setAttribute('aria-describedby', 'heat-said');
+  side.heat = { canvas, cursor: null };
+  side.allByLabel = new Float64Array(side.labels.length);
+  side.label.forEach((label, row) => (side.allByLabel[label] += side.samples[row]));
+  side.allSamples = side.allByLabel.reduce((sum, samples) => sum + samples, 0);
+  const rounded = side.step > 1 ? ` There are so many samples that their times are rounded down to ${duration(side.step).replace(/\.?0+ /, ' ')}.` : '';
+  const timeless = side.timeless ? ` Some samples have no time; they are in the whole recording only.` : '';
+  const caption = `${compare ? side.title + '. ' : ''}0 s is ${clock(side, 0)} of the recording's clock.${rounded}${timeless}`;
+  $('heats').append(make('figure', { className: 'heat' }, canvas, make('figcaption', {}, caption)));
+  let anchor = null;
+  canvas.addEventListener('pointerdown', (event) => {
+    anchor = cellAt(side, event);
+    side.heat.cursor = anchor;
+    canvas.setPointerCapture(event.pointerId);
+  });
+  canvas.addEventListener('pointermove', (event) => {
+    if (anchor) choose(side, anchor, cellAt(side, event)); else sayCell(side, cellAt(side, event));
+  });
+  canvas.addEventListener('pointerup', (event) => {
+    if (anchor) choose(side, anchor, cellAt(side, event));
+    anchor = null;
+  });
+  canvas.addEventListener('pointerleave', () => anchor || sayCell(side, null));
+  let held = null;
+  canvas.addEventListener('keydown', (event) => {
+    const { heat } = side;
+    const [column, row] = heat.cursor ?? [0, 0];
+    const up = heat.names ? -1 : 1;
+    const step = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, up], ArrowDown: [0, -up] }[event.key];
+    if (step) {
+      const within = (value, most) => Math.min(most - 1, Math.max(0, value));
+      const cell = [within(column + step[0], heat.columns), within(row + step[1], heat.rows)];
+      held = event.shiftKey ? held ?? heat.cursor ?? cell : null;
+      heat.cursor = cell;
+      if (held) choose(side, held, cell); else { drawHeat(side); sayCell(side, cell); }
+    } else if (event.key === 'Enter') {
+      choose(side, [column, 0], [column, heat.rows - 1]);
+    } else if (event.key === 'Escape') {
+      setSpan(side, null, null);
+    } else return;
+    event.preventDefault();
+  });
+  for (const kind of ['focus', 'blur']) canvas.addEventListener(kind, () => (heatOf(side), drawHeat(side)));
+}

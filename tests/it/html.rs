@@ -1,0 +1,280 @@
+//! `perfx export html`: the page holds what `export folded` and `stats` count, the same bytes on any number of
+//! threads, and no name of a recording as markup. `browser.rs` opens it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::io::Read as _;
+use std::path::Path;
+
+use perfx_export::html::{Head, RecordingHead};
+use serde_json::Value as Json;
+
+use crate::args;
+use crate::support::{
+    Fixture, Ran, Stdin, each_fixture, perfx, perfx_command, perfx_with, recorded, run, temp, workloads,
+};
+
+fn export(inputs: &[&Path], more: &[&str]) -> Ran {
+    let mut command = perfx_command();
+    command.args(["export", "html", "--no-files", "-o", "-"]).args(inputs).args(more);
+    run(&mut command, Stdin::Null)
+}
+
+/// The data of a page.
+pub(crate) struct Data {
+    pub(crate) head: Head,
+    columns: Vec<Vec<u64>>,
+}
+
+/// A row: time (none in the last ones), label, event, node + 1, samples, period.
+type Row = (u64, usize, usize, usize, u64, u64);
+
+impl Data {
+    pub(crate) fn of(page: &[u8]) -> Data {
+        let text = str::from_utf8(page).unwrap();
+        let (_, data) = text.split_once("<script id=\"data\" type=\"application/octet-stream\">").unwrap();
+        let packed = from_base64(data.split_once('<').unwrap().0);
+        let mut bytes = Vec::new();
+        flate2::read::GzDecoder::new(&*packed).read_to_end(&mut bytes).unwrap();
+        let (length, rest) = bytes.split_first_chunk().unwrap();
+        let (head, mut rest) = rest.split_at(u32::from_le_bytes(*length) as usize);
+        let head: Head = serde_json::from_slice(head).unwrap();
+        let mut columns = Vec::new();
+        for &size in &head.columns {
+            let (column, later) = rest.split_at(size);
+            rest = later;
+            let ends = column.split_inclusive(|byte| byte & 0x80 == 0);
+            let number =
+                |digits: &[u8]| digits.iter().rev().fold(0, |sum, &digit| sum << 7 | u64::from(digit & 0x7f));
+            columns.push(ends.map(number).collect());
+        }
+        assert!(rest.is_empty());
+        Data { head, columns }
+    }
+
+    /// The rows of a recording.
+    fn rows(&self, recording: usize) -> Vec<Row> {
+        let columns = &self.columns[4 + recording * 6..][..6];
+        let RecordingHead { first_time, step, rows, .. } = &self.head.recordings[recording];
+        assert!(columns.iter().all(|column| column.len() == *rows));
+        let mut time = first_time.parse::<u64>().unwrap();
+        let row = |at: usize| {
+            time += columns[0][at] * step;
+            let [label, event, node] = [1, 2, 3].map(|column| columns[column][at] as usize);
+            (time, label, event, node, columns[4][at], columns[5][at])
+        };
+        (0..*rows).map(row).collect()
+    }
+
+    /// The names of each node's stack, joined with `;`.
+    fn stacks(&self) -> Vec<String> {
+        let mut stacks: Vec<String> = Vec::new();
+        for (&distance, &function) in self.columns[2].iter().zip(&self.columns[3]) {
+            let before = match distance as usize {
+                0 => String::new(),
+                distance => format!("{};", stacks[stacks.len() - distance]),
+            };
+            stacks.push(before + &self.head.functions[function as usize]);
+        }
+        stacks
+    }
+
+    /// The lines of `export folded` for the event shown first.
+    fn folded(&self, by_samples: bool) -> BTreeMap<String, u64> {
+        let (stacks, recording) = (self.stacks(), &self.head.recordings[0]);
+        let mut sums: BTreeMap<(usize, usize), [u64; 2]> = BTreeMap::new();
+        for (_, label, event, node, samples, period) in self.rows(0) {
+            if Some(event as u32) == recording.first_event {
+                let sum = sums.entry((label, node)).or_default();
+                *sum = [sum[0] + samples, sum[1].saturating_add(period)];
+            }
+        }
+        let by_period = recording.first_event.is_some_and(|event| recording.events[event as usize].by_period);
+        let mut lines = BTreeMap::new();
+        for ((label, node), [samples, period]) in sums {
+            let comm = recording.labels[label].0.replace(char::is_control, "?").replace(';', ":");
+            let comm = comm.replace(' ', "_");
+            let stack = if node == 0 { comm } else { format!("{comm};{}", stacks[node - 1]) };
+            let weight = if by_samples || !by_period || period == 0 { samples } else { period };
+            *lines.entry(stack).or_default() += weight;
+        }
+        lines
+    }
+}
+
+fn from_base64(text: &str) -> Vec<u8> {
+    let digit = |byte: u8| match byte {
+        b'A'..=b'Z' => byte - b'A',
+        b'a'..=b'z' => byte - b'a' + 26,
+        b'0'..=b'9' => byte - b'0' + 52,
+        b'+' => 62,
+        b'/' => 63,
+        _ => panic!("{byte}"),
+    };
+    let mut bytes = Vec::new();
+    for four in text.trim_end_matches('=').as_bytes().chunks(4) {
+        let word =
+            four.iter().fold(0, |sum, &byte| sum << 6 | u32::from(digit(byte))) << (6 * (4 - four.len()));
+        bytes.extend(&word.to_be_bytes()[1..four.len()]);
+    }
+    bytes
+}
+
+#[test]
+fn a_page_counts_what_folded_lines_and_stats_count() {
+    let Some(root) = workloads() else { return };
+    let root = root.to_str().unwrap();
+    each_fixture(&recorded(), |fixture| {
+        let ran = export(&[&fixture.path], &["--root", root]);
+        if ran.code == Some(1) {
+            return if ran.stdout.is_empty() { Ok(()) } else { Err("an error left output".into()) };
+        }
+        let data = Data::of(&ran.stdout);
+        for by_samples in [true, false] {
+            let weight = if by_samples { "samples" } else { "shown" };
+            let line =
+                args!["export", "folded", "--no-files", "--root", root, "--weight", weight, fixture.path];
+            let text = perfx(line).text();
+            let theirs: BTreeMap<String, u64> = text
+                .lines()
+                .filter_map(|line| line.rsplit_once(' '))
+                .map(|(stack, count)| (stack.to_owned(), count.parse().unwrap()))
+                .collect();
+            let ours = data.folded(by_samples);
+            if ours != theirs {
+                return Err(format!("by {weight}: {ours:?}\nfolded {theirs:?}"));
+            }
+        }
+        let stats: Json =
+            serde_json::from_slice(&perfx(args!["stats", "--json", fixture.path]).stdout).unwrap();
+        let mut samples = HashMap::<usize, u64>::new();
+        for row in data.rows(0) {
+            *samples.entry(row.2).or_default() += row.4;
+        }
+        for (event, theirs) in stats["events"].as_array().unwrap().iter().enumerate() {
+            let number = |value: &Json| value.as_u64().unwrap_or_default();
+            let [by_id, by_thread] = ["by_id", "by_thread"].map(|by| number(&theirs["new_values"][by]));
+            let ours = samples.get(&event).copied().unwrap_or_default();
+            let theirs = number(&theirs["samples"]);
+            // A sample with READ counts once for each counter that gained something.
+            let reads = by_id + by_thread > 0;
+            if if reads { ours != by_id && ours != by_thread } else { ours != theirs } {
+                return Err(format!(
+                    "event {event}: {ours} samples, stats has {theirs}, {by_id}, {by_thread}"
+                ));
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_page_does_not_depend_on_threads_form_or_folder() {
+    let folder = temp();
+    let large = folder.path().join("fp.p61.data");
+    fs::write(&large, Fixture::new("recorded/fp.p61.data").repeated(9 << 20)).unwrap();
+    let one = export(&[&large], &["-@1"]);
+    assert_eq!(one.code, Some(0), "{}", one.stderr);
+    assert!(export(&[&large], &["-@4"]).stdout == one.stdout);
+    let inside = folder.path().join("inside");
+    fs::create_dir(&inside).unwrap();
+    fs::rename(&large, inside.join("fp.p61.data")).unwrap();
+    assert!(export(&[&inside.join("fp.p61.data")], &[]).stdout == one.stdout);
+    let small = Fixture::new("recorded/fp.p61.data");
+    let piped = perfx(args!["copy", small.path, "--to", "pipe"]).stdout;
+    let piped = perfx_with(Stdin::Pipe(&piped), ["export", "html", "--no-files", "-", "-o", "-"]);
+    let (piped, filed) = (Data::of(&piped.stdout), Data::of(&export(&[&small.path], &[]).stdout));
+    assert_eq!((piped.rows(0), piped.stacks()), (filed.rows(0), filed.stacks()));
+    assert_eq!(piped.head.recordings[0].about["name"], "<stdin>");
+}
+
+/// The names of a recording as an attacker would choose them; each replaces one of the same length.
+pub(crate) fn hostile() -> Vec<u8> {
+    let mut bytes = Fixture::new("recorded/fp.p61.data").bytes();
+    let names = [("/tmp/perfx-data/work/burn\0", "/</script><img src=x o=1>\0"), ("burn\0\0\0", "<b>&;\0\0")];
+    for (old, new) in names {
+        assert_eq!(old.len(), new.len());
+        let places: Vec<_> =
+            bytes.windows(old.len()).enumerate().filter(|(_, at)| *at == old.as_bytes()).collect();
+        let places: Vec<usize> = places.into_iter().map(|(at, _)| at).collect();
+        assert!(!places.is_empty(), "{old}");
+        for at in places {
+            bytes[at..at + new.len()].copy_from_slice(new.as_bytes());
+        }
+    }
+    bytes
+}
+
+#[test]
+fn names_are_no_markup() {
+    let folder = temp();
+    let path = folder.path().join("<img src=x onerror=alert(1)>.data");
+    fs::write(&path, hostile()).unwrap();
+    let ran = export(&[&path], &[]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let page = String::from_utf8(ran.stdout.clone()).unwrap();
+    assert!(!page.contains("<img") && !page.contains("onerror"));
+    assert_eq!(page.matches("</script>").count(), 2);
+    let data = Data::of(&ran.stdout);
+    assert!(data.head.files.iter().any(|file| file.path == "/</script><img src=x o=1>"));
+    assert!(data.head.recordings[0].labels.iter().any(|label| label.0 == "<b>&;"));
+}
+
+/// The page says which script and style a browser may use; after a change, the constants in src/export/html.rs must be
+/// these.
+#[test]
+fn the_page_permits_its_own_script_and_style_only() {
+    let ran = export(&[&Fixture::new("recorded/plain.p61.data").path], &[]);
+    let page = ran.text();
+    assert!(page.contains("default-src 'none'"));
+    for (open, close, source) in
+        [("<script>", "</script>", "script-src"), ("<style>", "</style>", "style-src")]
+    {
+        let text = page.split_once(open).unwrap().1.split_once(close).unwrap().0;
+        let folder = temp();
+        fs::write(folder.path().join("text"), text).unwrap();
+        let mut sum = crate::support::clean("sha256sum");
+        let digits = run(sum.arg(folder.path().join("text")), Stdin::Null).text();
+        let bytes: Vec<u8> =
+            (0..32).map(|at| u8::from_str_radix(&digits[at * 2..][..2], 16).unwrap()).collect();
+        let named = page.split_once(&format!("{source} 'sha256-")).unwrap().1.split_once('\'').unwrap().0;
+        assert!(from_base64(named) == bytes, "{source}: the SHA-256 in hex is {digits}");
+    }
+    assert!(!page.contains("://"), "the page names an address");
+}
+
+#[test]
+fn two_recordings_are_compared_and_three_are_too_many() {
+    let Some(root) = workloads() else { return };
+    let more = ["--root", root.to_str().unwrap()];
+    let paths = ["fp.p61", "fp.p73"].map(|name| Fixture::new(&format!("recorded/{name}.data")).path);
+    let both = Data::of(&export(&[&paths[0], &paths[1]], &more).stdout);
+    let sum = |data: &Data, at: usize| data.rows(at).iter().map(|row| row.4).sum::<u64>();
+    for (at, path) in paths.iter().enumerate() {
+        let one = Data::of(&export(&[path], &more).stdout);
+        assert_eq!(sum(&both, at), sum(&one, 0));
+    }
+    // Functions of both have the same number.
+    assert_eq!(both.head.functions.iter().filter(|name| *name == "leaf_mul").count(), 1);
+    let ran = export(&[&paths[0], &paths[1], &paths[0]], &[]);
+    assert_eq!((ran.code, ran.stdout.len()), (Some(2), 0), "{}", ran.stderr);
+}
+
+#[test]
+fn losses_are_on_the_page_and_exit_with_3() {
+    let ran = export(&[&Fixture::new("crafted/unknown-id-sample.data").path], &[]);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    let about = &Data::of(&ran.stdout).head.recordings[0].about;
+    let said = about["said"].as_array().unwrap();
+    assert!(
+        said.iter().any(|line| line.as_str().unwrap().contains("1 sample belongs to no event")),
+        "{about}"
+    );
+    assert_eq!(about["doctor"]["verdict"], "suspect");
+    let lost = Fixture::new("recorded/lost.p61.data");
+    let about = &Data::of(&export(&[&lost.path], &[]).stdout).head.recordings[0].about;
+    let stats: Json = serde_json::from_slice(&perfx(args!["stats", "--json", lost.path]).stdout).unwrap();
+    assert_eq!(about["lost"], stats["lost"]);
+    let du: Json = serde_json::from_slice(&perfx(args!["du", "--json", lost.path]).stdout).unwrap();
+    assert_eq!(about["bytes"][0]["rows"].as_array().unwrap().last().unwrap()["bytes"], du["bytes"]);
+}
