@@ -6,11 +6,12 @@
 //! - all of perf's own kinds: HEADER_*, ID_INDEX, AUXTRACE_INFO, TIME_CONV, THREAD_MAP, CPU_MAP, STAT_*,
 //!   FINISHED_* and so on. Readers look for them before they decompress anything, use their file offsets
 //!   (HEADER_TRACING_DATA and AUXTRACE, whose payload follows in the file), or expect them between the
-//!   pieces. `rounds` makes an exception for FINISHED_ROUND, which perf also reads from a stream
-//!   (linux-perf-data does not, and sorts everything at once). An uncompressed round ends a frame, so many
-//!   rounds mean many small frames, which compress badly. Rejected: holding rounds back until a frame is
-//!   full. Several in a row would make perf flush records too early, so all but one would have to be dropped,
-//!   which is a loss, and decompressing would not restore the same bytes;
+//!   pieces;
+//! - FINISHED_ROUND, if at least [`ROUND_AFTER`] bytes precede it, or none. An uncompressed round ends a frame, and small
+//!   frames compress badly, so rounds that follow each other closely are compressed. perf reads these just the
+//!   same. linux-perf-data ignores them, and sorts up to the next uncompressed round. Rejected: compressing all
+//!   rounds, because then linux-perf-data sorts the whole recording at once; and holding rounds back until a
+//!   frame is full, because several in a row would make perf flush records too early;
 //! - AUX, ITRACE_START and AUX_OUTPUT_HW_ID, and samples that hold AUX data, which perf's AUX decoders read
 //!   from the file itself;
 //! - records that zstd does not make smaller.
@@ -55,12 +56,8 @@ const SOLID_PIECE: usize = 64_512;
 /// `mmap_len` must be a multiple of this, or perf 7 refuses the file.
 const PAGE: usize = 4096;
 
-/// If frames hold less than this on average, bytes, because of rounds, the report says so: with twice as much
-/// they compress nearly as well as larger ones. A total below [`LITTLE`] is not worth reporting.
-const SMALL_FRAME: u64 = 16 << 10;
-
-/// See [`SMALL_FRAME`].
-const LITTLE: u64 = 16 << 20;
+/// A round stays uncompressed if the records before it that are to be compressed have at least this many bytes.
+const ROUND_AFTER: usize = 512 << 10;
 
 /// The levels of zstd, except the negative ones, which perf's feature COMPRESSED cannot hold.
 const LEVELS: std::ops::RangeInclusive<i32> = 1..=22;
@@ -93,10 +90,6 @@ pub struct CompressOptions {
     /// Keep one continuous zstd stream, as perf record does: smaller, but only one thread can work on it
     #[arg(long)]
     pub solid: bool,
-    /// Also compress FINISHED_ROUND records, which perf record leaves uncompressed: much smaller if there are
-    /// many
-    #[arg(long)]
-    pub rounds: bool,
     /// Print sizes before and after, and the compression ratio
     #[arg(long)]
     pub ratio: bool,
@@ -104,7 +97,7 @@ pub struct CompressOptions {
 
 impl Default for CompressOptions {
     fn default() -> CompressOptions {
-        CompressOptions { level: 3, compressed2: false, solid: false, rounds: false, ratio: false }
+        CompressOptions { level: 3, compressed2: false, solid: false, ratio: false }
     }
 }
 
@@ -112,7 +105,7 @@ impl PassOptions for CompressOptions {
     const NAME: &'static str = "compress";
     const ABOUT: &'static str =
         "compress the kernel's records into COMPRESSED records; must be the last pass";
-    const EXAMPLES: &'static [&'static str] = &["", "level=19:compressed2", "solid:rounds:ratio"];
+    const EXAMPLES: &'static [&'static str] = &["", "level=19:compressed2", "solid:ratio"];
     const COMMAND: Option<PassCommand> = Some(PassCommand {
         group: "Change the form",
         about: "Compress a recording, as perf record -z does",
@@ -163,17 +156,6 @@ struct Done {
     largest: usize,
     /// Bytes that stay uncompressed.
     clear: u64,
-    /// FINISHED_ROUND records that stay uncompressed.
-    rounds: u64,
-}
-
-impl Done {
-    /// The average contents of a COMPRESSED record, bytes, if they are small because a round follows nearly
-    /// each one.
-    fn cut_short(&self) -> Option<u64> {
-        let average = self.held.checked_div(self.pieces)?;
-        (self.held >= LITTLE && average < SMALL_FRAME && self.rounds > self.pieces / 2).then_some(average)
-    }
 }
 
 /// The state of zstd and its output buffer.
@@ -235,7 +217,7 @@ impl Compress {
 
     fn stays_in_clear(&self, record: &Record<'_>, layouts: &Layouts) -> bool {
         match record.kind() {
-            RecordType::FINISHED_ROUND => !self.options.rounds,
+            RecordType::FINISHED_ROUND => !(1..ROUND_AFTER).contains(&self.run.bytes.len()),
             RecordType::SAMPLE => {
                 layouts.layout_of(record).is_some_and(|layout| layout.sample_type & sample_type::AUX != 0)
             }
@@ -377,7 +359,6 @@ impl Rewrite for Compress {
         }
         self.flush(out)?;
         self.done.clear += (record.bytes().len() + record.payload().len()) as u64;
-        self.done.rounds += u64::from(record.kind() == RecordType::FINISHED_ROUND);
         out.keep(record)
     }
 
@@ -410,14 +391,6 @@ impl Rewrite for Compress {
             count(clear)
         );
         session.report.say(if self.options.ratio { Level::Info } else { Level::Detail }, line);
-        if let Some(average) = self.done.cut_short() {
-            let rounds = counted(self.done.rounds, "FINISHED_ROUND record", "FINISHED_ROUND records");
-            let line = format!(
-                "{rounds} left uncompressed limit a frame to {average} bytes on average; --rounds compresses them, \
-                 too"
-            );
-            session.report.say(Level::Info, line);
-        }
         Ok(())
     }
 }
@@ -434,7 +407,6 @@ impl Fork for Compress {
         self.done.piece_bytes += done.piece_bytes;
         self.done.largest = self.done.largest.max(done.largest);
         self.done.clear += done.clear;
-        self.done.rounds += done.rounds;
         Ok(())
     }
 }

@@ -92,7 +92,7 @@ def compression(name, path):
     subprocess.run(["zstd", "-q", "-f", "-3", "-T0", path, "-o", beside("zst")], check=True)
     opened = [("zstd -dc", ["zstd", "-q", "-f", "-d", beside("zst"), "-o", out])]
     sizes = {"zstd -3": os.path.getsize(beside("zst"))}
-    for options in [[], ["--rounds"], ["--solid"]]:
+    for options in [[], ["--solid"]]:
         small = beside("z" + "".join(options))
         what = " ".join(["compress", *options])
         subprocess.run([perfx, "compress", "-q", "-f", *options, path, "-o", small], check=True)
@@ -154,7 +154,7 @@ for name in ["plain", "chains", "z"]:
     ]
     rows(name, [path], items, slow)
     os.unlink(in_place)
-    for end in ["zst", "z", "z--rounds", "z--solid"]:
+    for end in ["zst", "z", "z--solid"]:
         made = os.path.join(args.dir, f"{name}.{end}")
         if os.path.exists(made):
             os.unlink(made)

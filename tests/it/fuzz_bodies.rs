@@ -533,10 +533,10 @@ pub(crate) fn compress(bytes: &[u8]) {
     if has_late_events(&plain) {
         plain = decompress(&plain, 1).expect("what was written can be copied");
     }
-    let [compressed2, solid, rounds] = [2, 4, 8].map(|bit| length & bit != 0);
+    let [compressed2, solid] = [2, 4].map(|bit| length & bit != 0);
     // A continuous stream of a high level uses a window of many MiB.
     let level = 1 + (length / 16 % if solid { 9 } else { 22 }) as i32;
-    let options = CompressOptions { level, compressed2, solid, rounds, ratio: true };
+    let options = CompressOptions { level, compressed2, solid, ratio: true };
     let compress = |threads| run(&plain, vec![Box::new(Compress::new(options))], form, threads);
     let (outcome, small) = compress(1).expect("what can be copied can be compressed");
     let after = check(&small, form);

@@ -1051,7 +1051,6 @@ fn what_compress_makes_of_any_records_decompress_undoes() {
         let options = CompressOptions {
             level: random.pick(&[1, 3, 7, 19, 22]),
             compressed2: random.once_in(2),
-            rounds: random.once_in(2),
             solid: false,
             ratio: false,
         };
