@@ -73,6 +73,7 @@ enum Command {
     Sort(commands::sort::Sort),
     Split(commands::split::Split),
     Stats(commands::stats::Stats),
+    View(commands::view::View),
 }
 
 /// Parses the process's command line, runs the command, and turns the outcome into an exit code.
@@ -86,7 +87,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("Inject and merge", &["inject", "merge"]),
     ("Cut and join", &["filter", "split", "join", "sort"]),
     ("Check and repair", &["doctor", "repair", "recover", "reindex"]),
-    ("Look", &["info", "list", "stats", "du", "dump", "diff"]),
+    ("Look", &["info", "list", "stats", "du", "view", "dump", "diff"]),
     ("Export", &["export"]),
     ("Change the form", &["copy", "decompress"]),
     ("Passes and documentation", &["run", "passes", "completion", "man", "help"]),
@@ -313,6 +314,7 @@ fn run_command(command: Command) -> Result<u8> {
         Command::Sort(command) => command.run(),
         Command::Split(command) => command.run(),
         Command::Stats(command) => command.run(),
+        Command::View(command) => command.run(),
     }
 }
 

@@ -25,3 +25,4 @@ pub(crate) mod run;
 pub(crate) mod sort;
 pub(crate) mod split;
 pub(crate) mod stats;
+pub(crate) mod view;

@@ -49,6 +49,33 @@ pub(crate) fn period(sample: &Record<'_>, layout: &Layout, event: &EventFacts) -
     layout.period(sample).unwrap_or(event.period)
 }
 
+/// A counter that a sample read, of an event.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reading {
+    pub(crate) event: usize,
+    /// Its id, plus the thread if the event is inherited.
+    pub(crate) key: (u64, u32),
+    pub(crate) value: u64,
+}
+
+/// The counters that a sample read; `None` for those of unknown events.
+pub(crate) fn readings(
+    (sample, event, layout): (&Record<'_>, usize, &Layout),
+    layouts: &Layouts,
+    facts: &Facts,
+) -> impl Iterator<Item = Option<Reading>> {
+    let tid = layout.pid_tid(sample).map_or(0, |(_, tid)| tid);
+    let read = Sample::parse(sample, layout).ok().and_then(|sample| sample.read);
+    read.into_iter().flat_map(|read| read.counts()).map(move |counter| {
+        let event = match counter.id {
+            Some(id) => layouts.event_of_id(id).filter(|&event| event < facts.events.len())?,
+            None => event,
+        };
+        let thread = if facts.events[event].inherit { tid } else { 0 };
+        Some(Reading { event, key: (counter.id.unwrap_or(0), thread), value: counter.value })
+    })
+}
+
 impl<T: Copy> Counters<T> {
     /// Counts a sample of an event. `target` makes from an event what the sample counts for; `count` takes
     /// it with its weight.
@@ -63,25 +90,17 @@ impl<T: Copy> Counters<T> {
         if layout.sample_type & sample_type::READ == 0 {
             return count(target(event as u32), period(sample, layout, &facts.events[event]));
         }
-        let tid = layout.pid_tid(sample).map_or(0, |(_, tid)| tid);
-        let read = Sample::parse(sample, layout).ok().and_then(|sample| sample.read);
-        for counter in read.iter().flat_map(|read| read.counts()) {
-            let event = match counter.id {
-                Some(id) => layouts.event_of_id(id).filter(|&event| event < facts.events.len()),
-                None => Some(event),
-            };
-            let Some(event) = event else {
+        for reading in readings((sample, event, layout), layouts, facts) {
+            let Some(Reading { event, key, value }) = reading else {
                 self.astray += 1;
                 continue;
             };
-            let thread = if facts.events[event].inherit { tid } else { 0 };
-            let key = (counter.id.unwrap_or(0), thread);
             let target = target(event as u32);
-            match self.last.insert(key, counter.value) {
+            match self.last.insert(key, value) {
                 // A counter that gained nothing was not sampled.
-                Some(last) if counter.value == last => {}
-                Some(last) => count(target, counter.value.wrapping_sub(last)),
-                None => self.first.push(First { key, value: counter.value, target }),
+                Some(last) if value == last => {}
+                Some(last) => count(target, value.wrapping_sub(last)),
+                None => self.first.push(First { key, value, target }),
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Writes what a recording holds in the formats of other programs: [`csv`] tables, and call stacks as
-//! [`folded`] lines, a profile of [`pprof`] or a page of [`html`]; and [`list`](list::list)s what it names.
+//! [`folded`] lines, a profile of [`pprof`] or a page of [`html`]; [`list`](list::list)s what it names, and shows
+//! each sample in a [`view`](view::view).
 //!
 //! A recording is read twice: first for what its records mean ([`Facts`]: events, mappings, names), then for
 //! its samples, on all threads. [`Stacks`] holds each distinct stack once, so memory depends on what is
@@ -16,6 +17,7 @@ pub mod list;
 mod naming;
 pub mod pprof;
 mod stacks;
+pub mod view;
 
 pub use facts::{EventFacts, Facts};
 pub use functions::{CodeFile, CodePlace, FunctionId, FunctionTotal, NamedStacks};

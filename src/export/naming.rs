@@ -53,6 +53,8 @@ pub struct FrameName<'n> {
     pub dso: Option<Cow<'n, [u8]>>,
     /// Outermost first; empty if nothing is known.
     pub functions: Vec<Function<'n>>,
+    /// Bytes from the start of the symbol.
+    pub offset: u64,
 }
 
 /// A function.
@@ -101,9 +103,20 @@ pub fn name_frames(
     visit: impl FnMut(u32, Frame, FrameName<'_>) + Send,
 ) -> Result<Named> {
     let frames: Vec<Frame> = frames.collect();
+    with_deep_stack(|| {
+        let names = Names::new(facts, (features, endian), ids, inlined);
+        named(frames, &names, visit)
+    })
+}
+
+/// Runs `work` on a thread with a stack on which DWARF can be read.
+///
+/// # Errors
+///
+/// The thread cannot be started.
+pub(crate) fn with_deep_stack<R: Send>(work: impl FnOnce() -> R + Send) -> Result<R> {
     thread::scope(|scope| {
-        let named = || named(frames, facts, (features, endian), ids, inlined, visit);
-        let spawned = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, named);
+        let spawned = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work);
         let spawned = spawned.context("can't start a thread")?;
         spawned.join().map_err(|_| Error::new("the thread that names functions has died"))
     })
@@ -113,42 +126,84 @@ pub fn name_frames(
 /// calls inside each other by recursion, and a damaged file can nest them as deep as it likes.
 const STACK: usize = 512 << 20;
 
-fn named(
-    frames: Vec<Frame>,
-    facts: &Facts,
-    (features, endian): (&Features, Endian),
-    ids: &IdOptions,
-    inlined: bool,
-    mut visit: impl FnMut(u32, Frame, FrameName<'_>),
-) -> Named {
-    let images = Images::new(facts, features, endian, ids);
-    let maps = PerfMaps::new(ids);
+fn named(frames: Vec<Frame>, names: &Names<'_>, mut visit: impl FnMut(u32, Frame, FrameName<'_>)) -> Named {
     let mut sorted: Vec<(Frame, u32)> = frames.into_iter().zip(0..).collect();
     sorted.sort_unstable_by_key(|(frame, number)| (frame.dso, frame.process, frame.at, *number));
     let mut named = Named::default();
     for frames in sorted.chunk_by(|(a, _), (b, _)| (a.dso, a.process) == (b.dso, b.process)) {
         let (first, _) = frames[0];
-        let dso = first.dso.and_then(|number| images.dso(number)).map(dso_name);
-        // perf names memory without a file after the perf map of its process, whether there is one or not.
-        let dso = match first.process {
-            0 => dso.map(Cow::Borrowed),
-            pid => Some(format!("/tmp/perf-{pid}.map").into_bytes().into()),
-        };
-        let symbols = match first.process {
-            0 => first.dso.and_then(|number| images.of(number)).map(NameSource::image(inlined)),
-            pid => maps.open(pid).ok().map(|(text, _)| NameSource::Map(listed(&text, pid, endian))),
-        };
-        match (&symbols, &dso) {
-            (Some(_), _) => named.with_symbols += 1,
-            (None, Some(dso)) => named.without.push(String::from_utf8_lossy(dso).into_owned()),
-            (None, None) => {}
-        }
+        let place = names.place(first);
+        named.count(&place);
         for &(frame, number) in frames {
-            let functions = symbols.as_ref().map_or_else(Vec::new, |symbols| symbols.functions(frame.at));
-            visit(number, frame, FrameName { dso: dso.clone(), functions });
+            visit(number, frame, place.name(frame.at));
         }
     }
     named
+}
+
+/// Finds the names of DSOs and of the functions in them.
+pub(crate) struct Names<'f> {
+    images: Images<'f>,
+    maps: PerfMaps,
+    endian: Endian,
+    inlined: bool,
+}
+
+/// A DSO, or the memory of a process, with its functions.
+pub(crate) struct NamedPlace<'f> {
+    dso: Option<Cow<'f, [u8]>>,
+    source: Option<NameSource>,
+}
+
+impl<'f> Names<'f> {
+    pub(crate) fn new(
+        facts: &'f Facts,
+        (features, endian): (&Features, Endian),
+        ids: &IdOptions,
+        inlined: bool,
+    ) -> Names<'f> {
+        Names { images: Images::new(facts, features, endian, ids), maps: PerfMaps::new(ids), endian, inlined }
+    }
+
+    /// The DSO of a frame, or the memory of its process.
+    pub(crate) fn place(&self, frame: Frame) -> NamedPlace<'f> {
+        let dso = frame.dso.and_then(|number| self.images.dso(number)).map(dso_name);
+        // perf names memory without a file after the perf map of its process, whether there is one or not.
+        match frame.process {
+            0 => {
+                let image = frame.dso.and_then(|number| self.images.of(number));
+                NamedPlace { dso: dso.map(Cow::Borrowed), source: image.map(NameSource::image(self.inlined)) }
+            }
+            pid => {
+                let map = self.maps.open(pid).ok();
+                let dso = Some(format!("/tmp/perf-{pid}.map").into_bytes().into());
+                NamedPlace {
+                    dso,
+                    source: map.map(|(text, _)| NameSource::Map(listed(&text, pid, self.endian))),
+                }
+            }
+        }
+    }
+}
+
+impl NamedPlace<'_> {
+    /// What is at an offset, as in [`Frame`].
+    pub(crate) fn name(&self, at: u64) -> FrameName<'_> {
+        let (functions, offset) =
+            self.source.as_ref().and_then(|source| source.functions(at)).unwrap_or_default();
+        FrameName { dso: self.dso.clone(), functions, offset }
+    }
+}
+
+impl Named {
+    /// Counts a DSO.
+    pub(crate) fn count(&mut self, place: &NamedPlace<'_>) {
+        match (&place.source, &place.dso) {
+            (Some(_), _) => self.with_symbols += 1,
+            (None, Some(dso)) => self.without.push(String::from_utf8_lossy(dso).into_owned()),
+            (None, None) => {}
+        }
+    }
 }
 
 /// Where the names of a DSO come from.
@@ -166,18 +221,17 @@ impl NameSource {
         }
     }
 
-    /// The functions at a place. As in perf, the outermost has the name of the symbol table, and only what was
-    /// inlined into it those of DWARF; without a symbol, DWARF is not searched.
-    fn functions(&self, at: u64) -> Vec<Function<'_>> {
-        let (symbol, mut calls) = match self {
-            NameSource::Map(symbols) => (symbols.find(at), Vec::new()),
+    /// The functions at a place, and its distance from the start of the symbol. As in perf, the outermost has the
+    /// name of the symbol table, and only what was inlined into it those of DWARF; without a symbol, DWARF is not
+    /// searched.
+    fn functions(&self, at: u64) -> Option<(Vec<Function<'_>>, u64)> {
+        let (symbol, address, mut calls) = match self {
+            NameSource::Map(symbols) => (symbols.find(at)?, at, Vec::new()),
             NameSource::Image(image, dwarf) => {
-                let symbol = image.find(at);
-                let address = symbol.and_then(|_| image.address_of(at));
-                (symbol, dwarf.as_ref().zip(address).map(|(dwarf, at)| dwarf.at(at)).unwrap_or_default())
+                let (symbol, address) = (image.find(at)?, image.address_of(at)?);
+                (symbol, address, dwarf.as_ref().map(|dwarf| dwarf.at(address)).unwrap_or_default())
             }
         };
-        let Some(symbol) = symbol else { return Vec::new() };
         let (file, line) = calls.pop().map_or((None, None), |outer| (outer.file, outer.line));
         let mut functions = vec![Function { name: symbol.shown(), inlined: false, file, line }];
         functions.extend(calls.into_iter().rev().map(|call| Function {
@@ -186,7 +240,7 @@ impl NameSource {
             file: call.file,
             line: call.line,
         }));
-        functions
+        Some((functions, address.wrapping_sub(symbol.start)))
     }
 }
 

@@ -4,7 +4,7 @@
 //! once. The batches are joined in the order of the file, so numbers do not depend on the threads.
 
 use std::collections::{BTreeMap, HashMap};
-use std::ops::AddAssign;
+use std::ops::{AddAssign, Range};
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
@@ -33,6 +33,31 @@ pub struct Frame {
     pub mode: u16,
     /// In memory without a file, where JIT compilers put their code: the process, else 0.
     pub process: u32,
+}
+
+/// The frame at an address of a space, and from when until when it is there.
+fn frame_in(facts: &Facts, space: Space, time: u64, (mode, address): (u16, u64)) -> (Frame, Range<u64>) {
+    let (hit, valid) = facts.spaces.find(space, address, time);
+    let process = if hit.is_some_and(|hit| facts.has_jit(hit.dso, space)) { space.pid } else { 0 };
+    let at = match hit {
+        Some(hit) if process == 0 => facts.files.offset(hit, address),
+        _ => address,
+    };
+    (Frame { dso: hit.map(|hit| hit.dso), at, mode, process }, valid)
+}
+
+/// The frame at an address, given after its cpumode, when a record of process `pid` was written.
+pub(crate) fn frame_at(
+    facts: &Facts,
+    (record, layouts): (&Record<'_>, &Layouts),
+    pid: Option<u32>,
+    time: u64,
+    (mode, address): (u16, u64),
+) -> Frame {
+    match facts.guests.space(record, layouts, pid, mode) {
+        Some(space) => frame_in(facts, space, time, (mode, address)).0,
+        None => Frame { dso: None, at: address, mode, process: 0 },
+    }
 }
 
 /// Distinct stacks as a tree: a node is a frame that was called from the stack of its parent.
@@ -424,13 +449,7 @@ impl<'f> Worker<'f> {
             self.chain.push(known.frame);
             return Ok(());
         }
-        let (hit, valid) = facts.spaces.find(space, address, time);
-        let process = if hit.is_some_and(|hit| facts.has_jit(hit.dso, space)) { space.pid } else { 0 };
-        let at = match hit {
-            Some(hit) if process == 0 => facts.files.offset(hit, address),
-            _ => address,
-        };
-        let frame = Frame { dso: hit.map(|hit| hit.dso), at, mode, process };
+        let (frame, valid) = frame_in(facts, space, time, (mode, address));
         let frame = self.part.stacks.tree.frame(frame)?;
         self.known[slot] = Known { space, address, from: valid.start, until: valid.end, frame };
         self.chain.push(frame);

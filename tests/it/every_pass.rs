@@ -321,6 +321,7 @@ const COMMANDS: &[(&str, &[&str])] = &[
     ("sort", &["-o", "OUT"]),
     ("split", &["--by", "pid", "-o", "OUT"]),
     ("stats", &[]),
+    ("view", &["--no-files"]),
 ];
 
 /// All commands with their arguments: those above, and those made from passes.

@@ -303,7 +303,7 @@ fn code_in_memory_is_named_by_the_perf_map_of_its_process() {
     assert!(names(folder.path())[0].contains("[perf-2441.map]"));
 }
 
-const INLINED: &str = "
+pub(crate) const INLINED: &str = "
 volatile unsigned long sink;
 static inline __attribute__((always_inline)) unsigned long mix(unsigned long x) {
     for (int i = 0; i < 50; i++) x = x * 6364136223846793005UL + 1;

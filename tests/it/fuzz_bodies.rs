@@ -14,6 +14,7 @@ use perfx_export::folded::{Folded, FoldedOptions};
 use perfx_export::html::{Side, pack};
 use perfx_export::list::{What, list};
 use perfx_export::pprof::Profile;
+use perfx_export::view::{ViewOptions, view};
 use perfx_export::{Facts, Grouping, NamedStacks, Row, Stacks, Weight};
 use perfx_format::decode::{decode, decode_attr, issues, misc_names, mmap_build_id};
 use perfx_format::features::{
@@ -703,6 +704,9 @@ pub(crate) fn export(bytes: &[u8]) {
         |_: &str| -> perfx_pipeline::Result<Box<dyn std::io::Write>> { Ok(Box::new(std::io::sink())) };
     let spill = temp_files()().expect("there is space");
     let _ = write_tables(&mut recording, &ids, spill, table, 1, &mut report);
+    let Some(recording) = reread() else { return };
+    let options = ViewOptions { inlined: true, ..ViewOptions::default() };
+    let _ = view(recording, &ids, &all, &options, 1, &mut report, &mut std::io::sink());
     for what in [What::Events, What::BuildIds, What::Threads, What::Cgroups, What::Mappings] {
         let Some(mut recording) = reread() else { return };
         let _ = list(&mut recording, what, 1, &mut report);

@@ -49,3 +49,4 @@ mod terminal;
 mod tiny;
 mod upstream;
 mod validation;
+mod view;

@@ -18,7 +18,7 @@ use crate::term::units::size;
 
 /// The options of exports that print call stacks.
 #[derive(Args, Debug)]
-pub(super) struct StackArgs {
+pub(crate) struct StackArgs {
     #[command(flatten, next_help_heading = "Samples")]
     select: SelectArgs,
     #[command(flatten, next_help_heading = "Symbols")]
@@ -26,7 +26,7 @@ pub(super) struct StackArgs {
     #[command(flatten, next_help_heading = "Options")]
     threads: ThreadArgs,
     #[command(flatten)]
-    pub(super) verbosity: VerbosityArgs,
+    pub(crate) verbosity: VerbosityArgs,
 }
 
 /// What such an export prints from.
@@ -42,12 +42,17 @@ pub(super) struct Collected {
 
 impl StackArgs {
     /// The places where symbols are searched for. The error is one of usage.
-    pub(super) fn ids(&self) -> Result<IdOptions> {
+    pub(crate) fn ids(&self) -> Result<IdOptions> {
         self.search.clone().options(None).map_err(usage)
     }
 
+    /// The samples to take.
+    pub(crate) fn filter(&self) -> Arc<FilterOptions> {
+        Arc::new(self.select.clone().into())
+    }
+
     /// The number of threads.
-    pub(super) fn threads(&self) -> usize {
+    pub(crate) fn threads(&self) -> usize {
         self.threads.count()
     }
 
@@ -61,7 +66,7 @@ impl StackArgs {
     ) -> Result<Collected> {
         let threads = self.threads();
         let mut recording = with_chains(recording, ids, threads, report)?;
-        let filter: Arc<FilterOptions> = Arc::new(self.select.clone().into());
+        let filter = self.filter();
         recording.progress().expect(if filter.is_empty() { 2 } else { 3 });
         let bar = self.verbosity.progress(&recording);
         let facts = Facts::survey(&mut recording, threads, true)?;
@@ -72,7 +77,7 @@ impl StackArgs {
 
 /// The recording with call chains: stacks (perf record --call-graph dwarf) are unwound into a temporary file of about the
 /// size of the rest of the recording.
-fn with_chains(
+pub(crate) fn with_chains(
     recording: Recording,
     ids: &IdOptions,
     threads: usize,

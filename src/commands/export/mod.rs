@@ -4,7 +4,7 @@ mod csv;
 mod folded;
 mod folder;
 mod html;
-mod input;
+pub(crate) mod input;
 mod output;
 mod pprof;
 

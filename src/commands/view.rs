@@ -1,0 +1,117 @@
+//! `perfx view` shows samples in the order of their times, as `perf script` does.
+
+use std::io::{self, BufWriter, Write as _};
+
+use anyhow::Result;
+use clap::Args;
+use perfx_export::view::{Field, FieldChoice, ViewOptions, view};
+use perfx_pipeline::{Level, Report, did_you_mean};
+
+use super::export::input::{StackArgs, with_chains};
+use crate::args::Usage;
+use crate::io::source::{InputArgs, Source};
+use crate::io::target::Named;
+
+/// Show the samples of a recording one after the other, as perf script does
+///
+/// Samples come in the order of their times: a line with the fields, then a line for each frame of a
+/// call chain. The lines are those of perf script 7.3 with the same -F; the fields of tracepoints
+/// (trace) are not shown.
+///
+/// Examples:
+///   perfx view perf.data --head 20
+///   perfx view perf.data -F comm,tid,time,event --event 'sched:.*' --time 10%-20%
+///   perfx view perf.data --comm nginx --count
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct View {
+    #[command(flatten)]
+    input: InputArgs,
+    /// Fields to show: comm, pid, tid, cpu, time, period, event, addr, weight, cgroup, ip, sym, symoff, dso,
+    /// phys_addr, data_page_size, code_page_size; or +FIELD and -FIELD to change those that perf script shows by
+    /// default
+    #[arg(help_heading = "Lines", short = 'F', long, value_name = "FIELD,…", allow_hyphen_values = true)]
+    fields: Option<String>,
+    /// Show times with nine digits after the point
+    #[arg(help_heading = "Lines", long)]
+    ns: bool,
+    /// Leave out calls that the compiler inlined, and don't read DWARF
+    #[arg(help_heading = "Lines", long)]
+    no_inline: bool,
+    /// Show only the first N samples
+    #[arg(help_heading = "Lines", long, value_name = "N")]
+    head: Option<u64>,
+    /// Show only the number of samples
+    #[arg(help_heading = "Lines", long, conflicts_with_all = ["fields", "ns", "no_inline", "head"])]
+    count: bool,
+    #[command(flatten)]
+    stacks: StackArgs,
+}
+
+impl View {
+    pub(crate) fn run(&self) -> Result<u8> {
+        let ids = self.stacks.ids()?;
+        let options = ViewOptions {
+            fields: self.fields.as_deref().map(choice).transpose()?.unwrap_or_default(),
+            nanoseconds: self.ns,
+            inlined: !self.no_inline,
+            head: self.head,
+            count_only: self.count,
+        };
+        let mut report = Report::default();
+        let (filter, threads) = (self.stacks.filter(), self.stacks.threads());
+        let recording = Source::of(&self.input).open_rereadable()?;
+        let recording = with_chains(recording, &ids, threads, &mut report)?;
+        // Not locked, because another thread prints.
+        let mut out =
+            BufWriter::with_capacity(1 << 16, Named::new("standard output".to_owned(), io::stdout()));
+        let viewed = view(recording, &ids, &filter, &options, threads, &mut report, &mut out)?;
+        if self.count {
+            writeln!(out, "{}", viewed.samples)?;
+            out.flush()?;
+        }
+        if viewed.tracepoints && !self.count && self.fields.is_none() {
+            report.say(Level::Detail, "the fields of tracepoints (trace) are not shown");
+        }
+        Ok(self.stacks.verbosity.print(&report))
+    }
+}
+
+/// The fields by the names of perf script.
+const FIELDS: [(&str, Field); 17] = [
+    ("comm", Field::Comm),
+    ("pid", Field::Pid),
+    ("tid", Field::Tid),
+    ("cpu", Field::Cpu),
+    ("time", Field::Time),
+    ("period", Field::Period),
+    ("event", Field::Event),
+    ("addr", Field::Addr),
+    ("weight", Field::Weight),
+    ("cgroup", Field::Cgroup),
+    ("ip", Field::Ip),
+    ("sym", Field::Sym),
+    ("symoff", Field::Symoff),
+    ("dso", Field::Dso),
+    ("phys_addr", Field::PhysAddr),
+    ("data_page_size", Field::DataPageSize),
+    ("code_page_size", Field::CodePageSize),
+];
+
+/// Parses the value of -F.
+fn choice(text: &str) -> Result<FieldChoice> {
+    let mut choice = FieldChoice::default();
+    for part in text.split(',').map(str::trim) {
+        let (list, name) = match part.split_at_checked(1) {
+            Some(("+", name)) => (&mut choice.with, name),
+            Some(("-", name)) => (&mut choice.without, name),
+            _ => (choice.only.get_or_insert_default(), part),
+        };
+        let Some((_, field)) = FIELDS.iter().find(|(known, _)| *known == name) else {
+            let known = FIELDS.iter().map(|(known, _)| *known);
+            return Err(Usage(format!("-F: unknown field `{name}`{}", did_you_mean(name, known))).into());
+        };
+        list.push(*field);
+    }
+    Ok(choice)
+}

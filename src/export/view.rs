@@ -1,0 +1,604 @@
+//! Prints samples in the order of their times as `perf script` does, with chosen fields.
+//!
+//! The layout of a block is that of perf 7.3 (tools/perf/builtin-script.c, `process_event`): a line with the fields,
+//! then a line for each frame of a call chain, and an empty line.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::io::Write;
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+use perfx_format::read::Recording;
+use perfx_format::record::cpumode::{KERNEL, USER};
+use perfx_format::record::deferred::CallchainDeferred;
+use perfx_format::sample::{Marker, Sample, Weight, frames};
+use perfx_format::{Event, Layouts, Record, RecordType, named_pid, sample_type};
+use perfx_look::render::readable;
+use perfx_model::address_space::moment;
+use perfx_passes::{FilterOptions, IdOptions, SelectedSamples};
+use perfx_pipeline::{Level, Report, Result, bail, counted};
+
+use crate::counters::{Reading, event_of, period, readings};
+use crate::facts::Facts;
+use crate::naming::{Named, NamedPlace, Names, with_deep_stack};
+use crate::stacks::{Frame, frame_at};
+
+/// A field of a sample, by perf's name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "the names are those of perf script -F")]
+pub enum Field {
+    Comm,
+    Pid,
+    Tid,
+    Cpu,
+    Time,
+    Period,
+    Event,
+    Addr,
+    Weight,
+    Cgroup,
+    Ip,
+    Sym,
+    Symoff,
+    Dso,
+    PhysAddr,
+    DataPageSize,
+    CodePageSize,
+}
+
+impl Field {
+    /// The bits of `attr.sample_type` of which one is needed, and the option of perf record that sets it; `None` if
+    /// every sample has the field.
+    fn needs(self) -> Option<(u64, &'static str)> {
+        Some(match self {
+            Field::Pid | Field::Tid => (sample_type::TID, "the process"),
+            Field::Cpu => (sample_type::CPU, "the CPU (perf record --sample-cpu)"),
+            Field::Time => (sample_type::TIME, "the time (perf record --timestamp)"),
+            Field::Addr => (sample_type::ADDR, "the address (perf record --data)"),
+            Field::Weight => {
+                (sample_type::WEIGHT | sample_type::WEIGHT_STRUCT, "the weight (perf record --weight)")
+            }
+            Field::Cgroup => (sample_type::CGROUP, "the cgroup (perf record --all-cgroups)"),
+            Field::Ip => (sample_type::IP, "the instruction pointer"),
+            Field::Sym | Field::Symoff | Field::Dso => (sample_type::IP | sample_type::ADDR, "an address"),
+            Field::PhysAddr => (sample_type::PHYS_ADDR, "physical addresses (perf record --phys-data)"),
+            Field::DataPageSize => (sample_type::DATA_PAGE_SIZE, "page sizes (perf record --data-page-size)"),
+            Field::CodePageSize => (sample_type::CODE_PAGE_SIZE, "page sizes (perf record --code-page-size)"),
+            Field::Comm | Field::Period | Field::Event => return None,
+        })
+    }
+
+    fn is_of(self, event: &Event) -> bool {
+        self.needs().is_none_or(|(bits, _)| event.attr().sample_type & bits != 0)
+    }
+}
+
+/// The fields that perf prints by default, except those of tracepoints.
+const DEFAULT: [Field; 10] = [
+    Field::Comm,
+    Field::Tid,
+    Field::Cpu,
+    Field::Time,
+    Field::Period,
+    Field::Event,
+    Field::Ip,
+    Field::Sym,
+    Field::Symoff,
+    Field::Dso,
+];
+
+/// The fields to print.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct FieldChoice {
+    /// Only these, in perf's order; `None`: those that perf prints by default.
+    pub only: Option<Vec<Field>>,
+    /// In addition.
+    pub with: Vec<Field>,
+    /// But not these.
+    pub without: Vec<Field>,
+}
+
+impl FieldChoice {
+    /// The fields of an event.
+    ///
+    /// perf shows the CPU of tracepoints by default, and of other events only their other fields; it shows no period of
+    /// tracepoints, and where they were only with their call chain.
+    fn of(&self, event: &Event) -> Vec<Field> {
+        let attr = event.attr();
+        let (trace, chain) = (attr.type_ == TRACEPOINT, attr.sample_type & sample_type::CALLCHAIN != 0);
+        let by_default = |field: &&Field| match field {
+            Field::Period => !trace,
+            Field::Ip | Field::Sym | Field::Symoff | Field::Dso => !trace || chain,
+            _ => true,
+        };
+        let mut fields = match &self.only {
+            Some(only) => only.clone(),
+            None => DEFAULT.iter().filter(by_default).copied().collect(),
+        };
+        fields.extend(&self.with);
+        fields.retain(|field| !self.without.contains(field) && field.is_of(event));
+        fields
+    }
+
+    /// Fails if a field that the user named is in no sample.
+    fn check(&self, events: &[Event]) -> Result<()> {
+        for field in self.only.iter().flatten().chain(&self.with) {
+            if let Some((_, what)) = field.needs()
+                && !events.is_empty()
+                && !events.iter().any(|event| field.is_of(event))
+            {
+                bail!("no event of this recording records {what}, so it can't be shown");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is printed.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct ViewOptions {
+    /// The fields.
+    pub fields: FieldChoice,
+    /// Times with nine digits after the point in place of six.
+    pub nanoseconds: bool,
+    /// Calls that the compiler inlined, too.
+    pub inlined: bool,
+    /// At most so many samples.
+    pub head: Option<u64>,
+    /// Nothing; the samples are counted.
+    pub count_only: bool,
+}
+
+/// What was printed.
+#[derive(Clone, Default, Debug)]
+pub struct Viewed {
+    /// The number of samples.
+    pub samples: u64,
+    /// How many DSOs have symbols, of those of the frames.
+    pub named: Named,
+    /// True if tracepoints were printed, whose own fields are not.
+    pub tracepoints: bool,
+}
+
+/// PERF_TYPE_TRACEPOINT.
+const TRACEPOINT: u32 = 2;
+
+/// Prints the samples that `filter` selects; if that is empty, all.
+///
+/// # Errors
+///
+/// The recording cannot be read or decompressed, its samples lack what is to be printed or what they are selected by,
+/// or `out` fails.
+pub fn view(
+    mut recording: Recording,
+    ids: &IdOptions,
+    filter: &Arc<FilterOptions>,
+    options: &ViewOptions,
+    threads: usize,
+    report: &mut Report,
+    out: &mut (dyn Write + Send),
+) -> Result<Viewed> {
+    let facts = Facts::survey(&mut recording, threads, true)?;
+    let events = [&recording.events[..], &facts.late].concat();
+    options.fields.check(&events).map_err(|error| error.in_file(&recording.name))?;
+    let selected = match filter.is_empty() {
+        true => None,
+        false => Some(SelectedSamples::survey(&mut recording, &facts.late, filter, threads, report)?),
+    };
+    let name = recording.name.clone();
+    let (features, endian) = (recording.features.clone(), recording.endian);
+    let viewed = with_deep_stack(|| {
+        let names = Names::new(&facts, (&features, endian), ids, options.inlined);
+        Printer::new(&facts, &events, names, options, out).print(recording, selected.as_ref(), report)
+    })??;
+    if let Some(selected) = selected.filter(|_| viewed.samples == 0) {
+        selected.hints(&name).for_each(|hint| report.say(Level::Warning, hint));
+    }
+    Ok(viewed)
+}
+
+/// How the samples of an event are printed.
+struct Form {
+    name: String,
+    fields: Vec<Field>,
+    has_chain: bool,
+    /// perf also shows which symbol the address is in, for events whose address is one of code or data that they
+    /// touched.
+    names_address: bool,
+}
+
+impl Form {
+    fn has(&self, field: Field) -> bool {
+        self.fields.contains(&field)
+    }
+
+    /// The forms of all events.
+    fn all(facts: &Facts, events: &[Event], choice: &FieldChoice) -> Vec<Form> {
+        let form = |(facts, event): (&crate::EventFacts, &Event)| {
+            let attr = event.attr();
+            // PERF_TYPE_SOFTWARE: page-faults, minor-faults, major-faults; PERF_TYPE_HARDWARE: branch-instructions of
+            // period 1, which is BTS.
+            let names_address = match attr.type_ {
+                1 => matches!(attr.config, 2 | 5 | 6),
+                0 => attr.config == 4 && attr.sample_period == 1,
+                _ => false,
+            };
+            Form {
+                name: readable(&facts.name),
+                fields: choice.of(event),
+                has_chain: facts.has_chains,
+                names_address,
+            }
+        };
+        let mut forms: Vec<Form> = facts.events.iter().zip(events).map(form).collect();
+        let width = forms.iter().map(|form| form.name.len()).max().unwrap_or(0);
+        forms
+            .iter_mut()
+            .for_each(|form| form.name = format!("{}{}: ", padding(&form.name, width), form.name));
+        forms
+    }
+}
+
+/// The text of a frame behind its address: the inlined calls, then the function.
+type Texts = Arc<[String]>;
+
+/// A sample whose chain waits for its user part.
+struct Waiting {
+    tid: u32,
+    cookie: u64,
+    blocks: Vec<Block>,
+}
+
+/// The text of a sample before and after the user part of its chain.
+struct Block {
+    event: usize,
+    before: Vec<u8>,
+    after: Vec<u8>,
+}
+
+struct Printer<'f, 'o> {
+    facts: &'f Facts,
+    forms: Vec<Form>,
+    names: Names<'f>,
+    options: &'o ViewOptions,
+    out: &'o mut (dyn Write + Send),
+    /// The DSOs, and the memory of processes, that were needed.
+    places: HashMap<(Option<u32>, u32), NamedPlace<'f>>,
+    /// The texts of frames, by frame and by the parts that are shown.
+    texts: HashMap<(Frame, [bool; 3]), Texts, RandomState>,
+    /// The last value of each counter that samples read.
+    counters: HashMap<(u64, u32), u64>,
+    waiting: Vec<Waiting>,
+    viewed: Viewed,
+    astray: u64,
+}
+
+impl<'f, 'o> Printer<'f, 'o> {
+    fn new(
+        facts: &'f Facts,
+        events: &[Event],
+        names: Names<'f>,
+        options: &'o ViewOptions,
+        out: &'o mut (dyn Write + Send),
+    ) -> Printer<'f, 'o> {
+        Printer {
+            facts,
+            forms: Form::all(facts, events, &options.fields),
+            names,
+            options,
+            out,
+            places: HashMap::new(),
+            texts: HashMap::default(),
+            counters: HashMap::new(),
+            waiting: Vec::new(),
+            viewed: Viewed::default(),
+            astray: 0,
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.options.head.is_some_and(|head| self.viewed.samples >= head)
+    }
+
+    fn print(
+        mut self,
+        recording: Recording,
+        selected: Option<&SelectedSamples>,
+        report: &mut Report,
+    ) -> Result<Viewed> {
+        let mut chooser = selected.map(SelectedSamples::chooser);
+        let mut records = recording.records_by_time()?;
+        while !self.is_full() {
+            let record = match records.next_record() {
+                Ok(Some(record)) => record,
+                Ok(None) => break,
+                // What follows the damage can be read.
+                Err(error) => {
+                    report.say(Level::Loss, error.to_string());
+                    continue;
+                }
+            };
+            let layouts = record.layouts();
+            if let Some(user) = CallchainDeferred::of(&record) {
+                self.user_part(&record, user, layouts)?;
+            } else if record.kind() == RecordType::SAMPLE
+                && chooser.as_mut().is_none_or(|chooser| chooser.takes(&record, layouts))
+            {
+                self.sample(&record, layouts)?;
+            }
+        }
+        for waiting in std::mem::take(&mut self.waiting) {
+            self.complete(waiting, &[])?;
+        }
+        self.out.flush()?;
+        if self.astray > 0 {
+            let samples = counted(self.astray, "sample belongs", "samples belong");
+            report.say(Level::Loss, format!("{samples} to no event of the recording and is not shown"));
+        }
+        self.places.values().for_each(|place| self.viewed.named.count(place));
+        self.viewed.named.without.sort();
+        Ok(self.viewed)
+    }
+
+    /// Prints a sample, or each counter that it read and that has gained.
+    fn sample(&mut self, sample: &Record<'_>, layouts: &Layouts) -> Result<()> {
+        let Some((event, layout)) = event_of(sample, layouts, self.facts) else {
+            self.astray += 1;
+            return Ok(());
+        };
+        let Ok(parts) = Sample::parse(sample, layout) else {
+            self.astray += 1;
+            return Ok(());
+        };
+        let mut shown: Vec<(usize, u64)> = Vec::new();
+        if layout.sample_type & sample_type::READ == 0 {
+            shown.push((event, period(sample, layout, &self.facts.events[event])));
+        } else {
+            for Reading { event, key, value } in
+                readings((sample, event, layout), layouts, self.facts).flatten()
+            {
+                let last = self.counters.insert(key, value).unwrap_or(0);
+                if value != last {
+                    shown.push((event, value.wrapping_sub(last)));
+                }
+            }
+        }
+        let deferred = parts.callchain.and_then(|chain| {
+            let marker = chain.len().checked_sub(2).and_then(|at| chain.get(at));
+            chain.get(chain.len().wrapping_sub(1)).filter(|_| marker == Some(Marker::USER_DEFERRED.0))
+        });
+        let mut blocks = Vec::new();
+        for (event, period) in shown {
+            blocks.push(self.block(sample, layouts, &parts, event, period)?);
+        }
+        let waiting =
+            Waiting { tid: parts.pid_tid.map_or(0, |(_, tid)| tid), cookie: deferred.unwrap_or(0), blocks };
+        match deferred {
+            Some(_) => self.waiting.push(waiting),
+            None => self.complete(waiting, &[])?,
+        }
+        Ok(())
+    }
+
+    fn user_part(
+        &mut self,
+        record: &Record<'_>,
+        user: CallchainDeferred<'_>,
+        layouts: &Layouts,
+    ) -> Result<()> {
+        let layout = layouts.layout_of(record);
+        let Some((pid, tid)) = layout.and_then(|layout| layout.pid_tid(record)) else { return Ok(()) };
+        let time = moment(record, layout, layouts);
+        let entries: Vec<(u64, Frame)> = frames(user.ips, USER)
+            .map(|entry| (entry.1, frame_at(self.facts, (record, layouts), Some(pid), time, entry)))
+            .collect();
+        // perf prints all samples of the thread that wait, also those with another cookie.
+        let (ready, waiting) =
+            std::mem::take(&mut self.waiting).into_iter().partition(|waiting| waiting.tid == tid);
+        self.waiting = waiting;
+        let ready: Vec<Waiting> = ready;
+        for sample in ready {
+            let is_its = sample.cookie == user.cookie;
+            self.complete(sample, if is_its { &entries } else { &[] })?;
+        }
+        Ok(())
+    }
+
+    /// Prints a sample with the user part of its chain.
+    fn complete(&mut self, sample: Waiting, user: &[(u64, Frame)]) -> Result<()> {
+        for Block { event, mut before, after } in sample.blocks {
+            if self.is_full() {
+                break;
+            }
+            self.viewed.samples += 1;
+            self.viewed.tracepoints |= self.facts.events[event].is_tracepoint();
+            if self.options.count_only {
+                continue;
+            }
+            if self.forms[event].has_chain && self.forms[event].has(Field::Ip) {
+                for &(address, frame) in user {
+                    self.frame_lines(&mut before, event, address, frame)?;
+                }
+            }
+            self.out.write_all(&before)?;
+            self.out.write_all(&after)?;
+        }
+        Ok(())
+    }
+
+    fn block(
+        &mut self,
+        sample: &Record<'_>,
+        layouts: &Layouts,
+        parts: &Sample<'_>,
+        event: usize,
+        period: u64,
+    ) -> Result<Block> {
+        let (mut before, mut after) = (Vec::new(), Vec::new());
+        if self.options.count_only {
+            return Ok(Block { event, before, after });
+        }
+        let form = &self.forms[event];
+        let layout = layouts.layout_of(sample);
+        let time = moment(sample, layout, layouts);
+        let pid = parts.pid_tid.map(|(pid, _)| pid);
+        let out = &mut before;
+        if form.has(Field::Comm) {
+            let tid = parts.pid_tid.map_or(u32::MAX, |(_, tid)| tid);
+            let machine = self.facts.guests.machine(sample, layouts, named_pid(sample));
+            let comm = readable(&self.facts.tasks.name(machine, tid, time));
+            match form.has_chain && form.has(Field::Ip) {
+                true => write!(out, "{comm} ")?,
+                false => write!(out, "{}{comm} ", padding(&comm, 16))?,
+            }
+        }
+        let (shown_pid, tid) = parts.pid_tid.map_or((-1, -1), |(pid, tid)| (pid as i32, tid as i32));
+        match (form.has(Field::Pid), form.has(Field::Tid)) {
+            (true, true) => write!(out, "{shown_pid:>7}/{tid:<7} ")?,
+            (true, false) => write!(out, "{shown_pid:>7} ")?,
+            (false, true) => write!(out, "{tid:>7} ")?,
+            (false, false) => {}
+        }
+        if let Some(cpu) = parts.cpu.filter(|_| form.has(Field::Cpu)) {
+            write!(out, "[{:03}] ", cpu as i32)?;
+        }
+        if form.has(Field::Time) {
+            let time = parts.time.unwrap_or(0);
+            let (seconds, rest) = (time / 1_000_000_000, time % 1_000_000_000);
+            match self.options.nanoseconds {
+                true => write!(out, "{seconds:5}.{rest:09}: ")?,
+                false => write!(out, "{:>12}: ", format!("{seconds}.{:06}", rest / 1000))?,
+            }
+        }
+        if form.has(Field::Period) {
+            write!(out, "{period:10} ")?;
+        }
+        if form.has(Field::Event) {
+            out.extend(form.name.as_bytes());
+        }
+        if let Some(address) = parts.addr.filter(|_| form.has(Field::Addr)) {
+            write!(out, "{address:16x}")?;
+            if form.names_address {
+                // perf searches the other side, too, if nothing is mapped there on the side of the sample.
+                let own = sample.cpumode();
+                let other = if own == KERNEL { USER } else { KERNEL };
+                let at = |mode| frame_at(self.facts, (sample, layouts), pid, time, (mode, address));
+                let mut frame =
+                    Some(at(own)).filter(|frame| frame.dso.is_some()).unwrap_or_else(|| at(other));
+                // Memory that is not executed keeps its name.
+                frame.process = 0;
+                let text = self.text(event, frame);
+                out.extend(text.last().map_or("", |text| text).as_bytes());
+            }
+        }
+        let form = &self.forms[event];
+        if form.has(Field::Weight) {
+            let weight = match parts.weight {
+                Some(Weight::Full(weight)) => weight,
+                Some(Weight::Parts { var1_dw, .. }) => var1_dw.into(),
+                None => 0,
+            };
+            write!(out, "{weight:16}")?;
+        }
+        if form.has(Field::Cgroup) {
+            let path = parts.cgroup.and_then(|id| self.facts.cgroups.get(&id));
+            write!(out, " {}", path.map_or_else(|| "unknown".to_owned(), |path| readable(path)))?;
+        }
+        if form.has(Field::PhysAddr) {
+            write!(after, "{:16x}", parts.phys_addr.unwrap_or(0))?;
+        }
+        if form.has(Field::DataPageSize) {
+            write!(after, " {}", page_size(parts.data_page_size.unwrap_or(0)))?;
+        }
+        if form.has(Field::CodePageSize) {
+            write!(after, " {}", page_size(parts.code_page_size.unwrap_or(0)))?;
+        }
+        after.push(b'\n');
+        if form.has(Field::Ip) {
+            let ip = parts.ip.unwrap_or(0);
+            match parts.callchain {
+                Some(chain) => {
+                    out.push(b'\n');
+                    for entry in frames(chain, USER) {
+                        let frame = frame_at(self.facts, (sample, layouts), pid, time, entry);
+                        self.frame_lines(&mut before, event, entry.1, frame)?;
+                    }
+                }
+                None => {
+                    let frame = frame_at(self.facts, (sample, layouts), pid, time, (sample.cpumode(), ip));
+                    let text = self.text(event, frame);
+                    write!(before, " {ip:16x}{}", text.last().map_or("", |text| text))?;
+                }
+            }
+        }
+        Ok(Block { event, before, after })
+    }
+
+    /// Prints the lines of a frame: those of inlined calls, the innermost first, then that of the function.
+    fn frame_lines(&mut self, out: &mut Vec<u8>, event: usize, address: u64, frame: Frame) -> Result<()> {
+        for text in self.text(event, frame).iter() {
+            writeln!(out, "\t{address:16x}{text}")?;
+        }
+        Ok(())
+    }
+
+    /// The texts of a frame, the innermost inlined call first.
+    fn text(&mut self, event: usize, frame: Frame) -> Texts {
+        let shown = [Field::Sym, Field::Symoff, Field::Dso].map(|field| self.forms[event].has(field));
+        if let Some(known) = self.texts.get(&(frame, shown)) {
+            return known.clone();
+        }
+        let place = match self.places.entry((frame.dso, frame.process)) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(self.names.place(frame)),
+        };
+        let [sym, symoff, dso] = shown;
+        let name = place.name(frame.at);
+        let file = name.dso.as_ref().map_or_else(|| "[unknown]".to_owned(), |dso| readable(dso));
+        let mut texts = Vec::new();
+        for function in name.functions.iter().rev() {
+            let mut text = String::new();
+            if sym {
+                text += &format!(" {}", readable(function.name.as_bytes()));
+                if symoff {
+                    text += &format!("+{:#x}", name.offset);
+                }
+            }
+            match function.inlined {
+                true => text += " (inlined)",
+                false if dso => text += &format!(" ({file})"),
+                false => {}
+            }
+            texts.push(text);
+        }
+        if texts.is_empty() {
+            let sym = if sym { " [unknown]" } else { "" };
+            texts.push(if dso { format!("{sym} ({file})") } else { sym.to_owned() });
+        }
+        let texts: Texts = texts.into();
+        self.texts.insert((frame, shown), texts.clone());
+        texts
+    }
+}
+
+/// What fills text up to a width, in bytes as in perf.
+fn padding(text: &str, width: usize) -> String {
+    " ".repeat(width.saturating_sub(text.len()))
+}
+
+/// A size in perf's form: a whole number of the largest unit of which there are at least two.
+fn page_size(mut bytes: u64) -> String {
+    if bytes == 0 {
+        return "N/A".to_owned();
+    }
+    let mut units = "BKMG".chars();
+    let mut unit = units.next();
+    while bytes / 1024 > 1
+        && let Some(next) = units.next()
+    {
+        bytes /= 1024;
+        unit = Some(next);
+    }
+    format!("{bytes}{}", unit.unwrap_or('B'))
+}
