@@ -20,6 +20,7 @@ mod sched_stat;
 mod sort;
 mod strip;
 mod support;
+mod thin;
 
 use perfx_pipeline::{Context as _, Pass, Result, bail, did_you_mean};
 
@@ -50,6 +51,7 @@ pub use support::ids::{
     IdArgs, IdOptions, RecordedIds, SearchArgs, can_have_id, dso_name, object_of, recorded_on,
 };
 pub use support::options::{PassCommand, PassOptions, PassSpec};
+pub use thin::ThinArgs;
 
 /// All passes.
 ///
@@ -83,6 +85,7 @@ pub const REGISTRY: &[PassSpec] = &[
     PassSpec::of::<SchedStatArgs>(),
     PassSpec::of::<SortArgs>(),
     PassSpec::of::<StripArgs>(),
+    PassSpec::of::<ThinArgs>(),
 ];
 
 /// Parses a chain of passes: `NAME[:OPTION[=VALUE]]…[,NAME…]`. In a value, `\` escapes the next character

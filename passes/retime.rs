@@ -64,8 +64,8 @@ fn nanoseconds(text: &str) -> Result<i64> {
 /// A positive decimal number as a fraction of integers, so that a time is rounded only once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Factor {
-    numerator: u64,
-    denominator: u64,
+    pub(crate) numerator: u64,
+    pub(crate) denominator: u64,
 }
 
 impl Default for Factor {

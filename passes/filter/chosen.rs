@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use perfx_format::sample::{Marker, Sample, callchain};
+use perfx_format::sample::{Sample, deferred_cookie};
 use perfx_format::{Layouts, Record, sample_type};
 use perfx_model::tasks::{Process, Processes};
 use perfx_pipeline::Place;
@@ -62,14 +62,7 @@ impl ChosenSamples {
         {
             read.counts().for_each(|count| self.of_event(count.id.and_then(|id| layouts.event_of_id(id))));
         }
-        let chain = layout.and_then(|layout| callchain(record, layout));
-        // The last entry but one marks the last one as the cookie of a later record.
-        if let Some(chain) = chain
-            && let Some(last) = chain.len().checked_sub(1)
-            && last.checked_sub(1).and_then(|at| chain.get(at)) == Some(Marker::USER_DEFERRED.0)
-        {
-            self.cookies.extend(chain.get(last));
-        }
+        self.cookies.extend(layout.and_then(|layout| deferred_cookie(record, layout)));
         self.add(Place::of_record(record).map(|place| (place, place)), Some((time, time)));
     }
 

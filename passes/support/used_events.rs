@@ -84,13 +84,18 @@ pub(crate) fn leave_out_events(session: &mut Session, gone: &HashSet<u64>) -> u6
 
 /// Changes the attrs of all events, also in EVENT_DESC. Attrs keep their size.
 pub(crate) fn change_attrs(session: &mut Session, change: impl Fn(&mut [u8], Endian)) {
+    change_attr_of_each(session, |_, raw, endian| change(raw, endian));
+}
+
+/// Like [`change_attrs`], with the number of the event.
+pub(crate) fn change_attr_of_each(session: &mut Session, change: impl Fn(usize, &mut [u8], Endian)) {
     let endian = session.endian;
-    session.events =
-        session.events.iter().map(|event| event.edited(endian, |raw| change(raw, endian))).collect();
+    let edited = |(number, event): (usize, &Event)| event.edited(endian, |raw| change(number, raw, endian));
+    session.events = session.events.iter().enumerate().map(edited).collect();
     let Some(section) = session.feature(Feature::EVENT_DESC).cloned() else { return };
     let Some(events) = read_event_desc(&section, endian) else { return };
     let mut attrs: Vec<Vec<u8>> = events.iter().map(|event| event.attr.to_vec()).collect();
-    attrs.iter_mut().for_each(|attr| change(attr, endian));
+    attrs.iter_mut().enumerate().for_each(|(number, attr)| change(number, attr, endian));
     let size = attrs.first().map_or(0, |attr| attr.len() as u32);
     let changed: Vec<EventDesc<'_>> =
         events.into_iter().zip(&attrs).map(|(event, attr)| EventDesc { attr, ..event }).collect();

@@ -188,6 +188,11 @@ pub fn set_sample_type(raw: &mut [u8], sample_type: u64, endian: Endian) {
     endian.set_u64(raw, 24, sample_type);
 }
 
+/// Sets the period of an attr, or its frequency if the `freq` flag is set.
+pub fn set_sample_period(raw: &mut [u8], period: u64, endian: Endian) {
+    endian.set_u64(raw, 16, period);
+}
+
 /// Sets the clock of an attr, as for clock_gettime(2); `None` is perf's own clock.
 pub fn set_clockid(raw: &mut [u8], clockid: Option<u32>, endian: Endian) {
     set_attr_flag(raw, 25, clockid.is_some(), endian);

@@ -29,7 +29,7 @@ pub mod write;
 
 pub use attr::{
     ATTR_FLAGS, ATTR_SIZE_MAX, ATTR_SIZE_MIN, Attr, Event, set_attr_flag, set_clockid, set_event,
-    set_sample_type, shorten_attr, with_user_callchains, without_aux_samples,
+    set_sample_period, set_sample_type, shorten_attr, with_user_callchains, without_aux_samples,
 };
 pub use bytes::{Bytes, reset_bus_signal};
 pub use endian::{Cursor, Endian, until_nul};

@@ -649,6 +649,14 @@ pub fn callchain<'a>(record: &Record<'a>, layout: &Layout) -> Option<U64s<'a>> {
     Some(U64s::new(record.body().get(range.start + 8..range.end)?, record.endian()))
 }
 
+/// The cookie of the CALLCHAIN_DEFERRED record that completes the call chain of a sample.
+pub fn deferred_cookie(record: &Record<'_>, layout: &Layout) -> Option<u64> {
+    let chain = callchain(record, layout)?;
+    let last = chain.len().checked_sub(1)?;
+    let marker = chain.get(last.checked_sub(1)?)?;
+    if marker == Marker::USER_DEFERRED.0 { chain.get(last) } else { None }
+}
+
 /// Where the call chain and its length are in the body of a sample.
 #[inline]
 fn callchain_range(record: &Record<'_>, layout: &Layout) -> Option<Range<usize>> {

@@ -46,6 +46,7 @@ mod stats;
 mod strip;
 mod support;
 mod terminal;
+mod thin;
 mod tiny;
 mod upstream;
 mod validation;

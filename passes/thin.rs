@@ -1,0 +1,376 @@
+//! `thin` keeps fewer samples of each event and CPU, and adds the periods of dropped samples to the next one that is
+//! kept, so that sums of periods, which perf report shows, stay the same.
+//!
+//! The last sample of each event and CPU is always kept, so no period is left over. Rejected: multiplying the
+//! periods of kept samples, which keeps sums only on average.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use clap::Args;
+use perfx_format::event_name::names_of;
+use perfx_format::features::SampleTime;
+use perfx_format::read::Recording;
+use perfx_format::record::deferred::CallchainDeferred;
+use perfx_format::record::event_update::name_update;
+use perfx_format::sample::deferred_cookie;
+use perfx_format::{Attr, Feature, Kinds, Layouts, Record, RecordType, sample_type as st, set_sample_period};
+use perfx_pipeline::{
+    Begin, Emit, Level, Needs, Pass, Result, Rewrite, Session, Stage, Survey, bail, count, counted, ensure,
+};
+use regex::bytes::Regex;
+
+use crate::filter::{List, is_event, regexes, written};
+use crate::retime::Factor;
+use crate::support::options::{PassCommand, PassOptions};
+use crate::support::text::list;
+use crate::support::used_events::change_attr_of_each;
+
+/// The options of `thin`.
+#[derive(Args, Clone, Debug)]
+pub struct ThinArgs {
+    /// Keep one of N samples
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    every: Option<u64>,
+    /// Keep at most HZ samples per second
+    #[arg(long, value_name = "HZ", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000), conflicts_with = "every")]
+    rate: Option<u64>,
+    /// Keep this part of the samples, a decimal number below 1, chosen at random
+    #[arg(long, value_name = "P", conflicts_with_all = ["every", "rate"])]
+    fraction: Option<Factor>,
+    /// With --fraction, make another random choice
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "fraction")]
+    seed: u64,
+    /// Thin only events whose name matches
+    #[arg(long, value_name = "REGEX,…", value_parser = regexes)]
+    event: Vec<List<Regex>>,
+}
+
+impl PassOptions for ThinArgs {
+    const NAME: &'static str = "thin";
+    const ABOUT: &'static str = "keep fewer samples of each event and CPU, with longer periods";
+    const EXAMPLES: &'static [&'static str] =
+        &["every=3", "rate=100", "fraction=0.3:seed=7", "every=2:event=.*clock.*"];
+    const COMMAND: Option<PassCommand> = Some(PassCommand {
+        group: "Cut and join",
+        about: "Keep fewer samples, as if the recording had been made at a lower rate",
+        help: "\
+Samples are counted for each event and CPU. The period of a dropped sample is added to the next one
+that is kept, so perf report shows the same sums. Events say their new period or frequency, and one
+whose samples have no period (perf record -c) gets a longer one.
+
+Records other than samples stay.
+
+Examples:
+  perfx thin --every 10 perf.data -o small.data
+  perfx thin --rate 99 perf.data -o 99hz.data
+  perfx thin --fraction 0.01 --event 'sched:.*' perf.data -o few-switches.data",
+    });
+
+    fn pass(self) -> Result<Box<dyn Pass>> {
+        let Factor { numerator, denominator } = self.fraction.unwrap_or_default();
+        ensure!(numerator <= denominator, "--fraction: a part of the samples is at most 1");
+        Ok(Box::new(Thin { args: Arc::new(self) }))
+    }
+}
+
+/// The pass.
+#[derive(Debug)]
+struct Thin {
+    args: Arc<ThinArgs>,
+}
+
+/// Which samples of a stream are kept.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Every(u64),
+    Rate(u64),
+    Fraction(Factor, u64),
+}
+
+/// The samples of an event on a CPU; without the field CPU, all samples of an event.
+type StreamId = (usize, Option<u32>);
+
+/// What is known of a stream at a sample.
+#[derive(Clone, Copy, Default, Debug)]
+struct Stream {
+    /// The samples until now.
+    seen: u64,
+    /// The number of the interval of `--rate` that the last kept sample is in.
+    interval: Option<u128>,
+    /// The sum of the periods of the samples that were dropped since.
+    owed: u64,
+}
+
+/// Simulates the rewrite, to learn what it will keep.
+struct Gather {
+    way: Way,
+    args: Arc<ThinArgs>,
+    streams: HashMap<StreamId, (Stream, u64)>,
+    events: Vec<Found>,
+    /// The names in EVENT_UPDATE records, by event id.
+    names: HashMap<u64, Vec<u8>>,
+}
+
+/// The samples of an event.
+#[derive(Clone, Debug)]
+struct Found {
+    /// The times of the first and the last one, ns: of those that would be kept, and of all.
+    kept: (u64, u64),
+    all: (u64, u64),
+    /// The cookies of deferred call chains of the same.
+    kept_cookies: HashSet<u64>,
+    all_cookies: HashSet<u64>,
+}
+
+/// The rewrite.
+struct KeepFewer {
+    way: Way,
+    /// True for the events that are thinned.
+    events: Vec<bool>,
+    /// The number of samples of each stream.
+    totals: HashMap<StreamId, u64>,
+    /// The cookies of the kept samples.
+    cookies: HashSet<u64>,
+    streams: HashMap<StreamId, Stream>,
+    kept: u64,
+    dropped: u64,
+}
+
+impl ThinArgs {
+    fn way(&self) -> Option<Way> {
+        let fraction = self.fraction.map(|part| Way::Fraction(part, self.seed));
+        self.every.map(Way::Every).or(self.rate.map(Way::Rate)).or(fraction)
+    }
+}
+
+impl Way {
+    /// Counts a sample, and returns whether it is kept.
+    fn keeps(self, stream: &mut Stream, (event, cpu): StreamId, time: u64) -> bool {
+        stream.seen += 1;
+        match self {
+            Way::Every(every) => stream.seen.is_multiple_of(every),
+            Way::Rate(rate) => {
+                let interval = Some(u128::from(time) * u128::from(rate) / 1_000_000_000);
+                std::mem::replace(&mut stream.interval, interval) != interval
+            }
+            Way::Fraction(part, seed) => {
+                let cpu = cpu.map_or(0, |cpu| u64::from(cpu) + 1);
+                let mixed =
+                    [event as u64, cpu, stream.seen].into_iter().fold(seed, |mix, next| random(mix ^ next));
+                u128::from(mixed) * u128::from(part.denominator) < u128::from(part.numerator) << 64
+            }
+        }
+    }
+
+    /// The period of a thinned event, or its frequency.
+    fn period_of(self, attr: &Attr) -> u64 {
+        let period = attr.sample_period;
+        let times = |up: u64, down: u64| {
+            let product = u128::from(period) * u128::from(up) + u128::from(down) / 2;
+            u64::try_from(product / u128::from(down)).unwrap_or(u64::MAX)
+        };
+        match (self, attr.freq()) {
+            _ if period == 0 => 0,
+            (Way::Every(every), true) => times(1, every).max(1),
+            (Way::Every(every), false) => times(every, 1),
+            (Way::Rate(rate), true) => period.min(rate),
+            (Way::Rate(_), false) => period,
+            (Way::Fraction(part, _), true) => times(part.numerator, part.denominator).max(1),
+            (Way::Fraction(part, _), false) => times(part.denominator, part.numerator),
+        }
+    }
+}
+
+/// SplitMix64 (Steele, Lea and Flood, 2014): the next of a sequence of random numbers.
+fn random(state: u64) -> u64 {
+    let state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+/// The stream of a sample.
+fn stream_of(record: &Record<'_>, layouts: &Layouts) -> Option<StreamId> {
+    let event = layouts.event_of(record).filter(|_| record.kind() == RecordType::SAMPLE)?;
+    Some((event, layouts.layout_of(record)?.cpu(record)))
+}
+
+/// True if the samples of the event have a period of their own.
+fn has_period(attr: &Attr) -> bool {
+    attr.sample_type & st::PERIOD != 0
+}
+
+impl Pass for Thin {
+    fn name(&self) -> &'static str {
+        ThinArgs::NAME
+    }
+
+    fn needs(&self, _input: &Recording) -> Needs {
+        let records = Kinds::of(&[RecordType::SAMPLE, RecordType::CALLCHAIN_DEFERRED]);
+        let surveys = vec![Kinds::of(&[RecordType::SAMPLE, RecordType::EVENT_UPDATE])];
+        Needs { records, surveys, decompressed: true, ids: true, ..Needs::default() }
+    }
+
+    fn start(self: Box<Self>, _input: &Recording) -> Stage {
+        let Some(way) = self.args.way() else {
+            return Stage::begin(|_| bail!("nothing to thin: give --every, --rate or --fraction"));
+        };
+        let (streams, events, names) = Default::default();
+        Stage::survey_in_order(Gather { way, args: self.args, streams, events, names })
+    }
+}
+
+impl Default for Found {
+    fn default() -> Found {
+        let (kept_cookies, all_cookies) = Default::default();
+        Found { kept: (u64::MAX, 0), all: (u64::MAX, 0), kept_cookies, all_cookies }
+    }
+}
+
+fn widen(span: &mut (u64, u64), (first, last): (u64, u64)) {
+    *span = (span.0.min(first), span.1.max(last));
+}
+
+impl Survey for Gather {
+    fn record(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
+        self.names.extend(name_update(record).map(|(id, name)| (id, name.to_vec())));
+        let Some(id) = stream_of(record, layouts) else { return Ok(()) };
+        let time = layouts.time(record);
+        let (stream, last) = self.streams.entry(id).or_default();
+        let keeps = self.way.keeps(stream, id, time.unwrap_or(0));
+        if self.events.len() <= id.0 {
+            self.events.resize(id.0 + 1, Found::default());
+        }
+        let found = &mut self.events[id.0];
+        if let Some(time) = time.filter(|&time| time != 0) {
+            *last = time;
+            widen(&mut found.all, (time, time));
+            if keeps {
+                widen(&mut found.kept, (time, time));
+            }
+        }
+        if let Some(cookie) = layouts.layout_of(record).and_then(|layout| deferred_cookie(record, layout)) {
+            found.all_cookies.insert(cookie);
+            if keeps {
+                found.kept_cookies.insert(cookie);
+            }
+        }
+        Ok(())
+    }
+
+    fn end(self, _session: &mut Session) -> Result<Stage> {
+        Ok(Stage::begin(move |begin| Ok(Stage::rewrite_in_order(self.plan(begin)?))))
+    }
+}
+
+impl Gather {
+    /// Decides which events are thinned, and changes their attrs and feature SAMPLE_TIME.
+    fn plan(mut self, session: &mut Begin<'_>) -> Result<KeepFewer> {
+        let events = self.thinned(session)?;
+        let attrs: Vec<Attr> = session.events.iter().map(|event| *event.attr()).collect();
+        for (&(event, _), &(_, last)) in &self.streams {
+            // The last sample of a stream is kept.
+            if attrs.get(event).is_some_and(has_period) && last != 0 {
+                widen(&mut self.events[event].kept, (last, last));
+            }
+        }
+        self.events.resize(attrs.len().max(self.events.len()), Found::default());
+        let (mut times, mut cookies) = ((u64::MAX, 0), HashSet::new());
+        for (number, found) in self.events.into_iter().enumerate() {
+            let is_thinned = events.get(number).is_some_and(|&thinned| thinned);
+            widen(&mut times, if is_thinned { found.kept } else { found.all });
+            cookies.extend(if is_thinned { found.kept_cookies } else { found.all_cookies });
+        }
+        let (first_ns, last_ns) = times;
+        if first_ns <= last_ns && session.feature(Feature::SAMPLE_TIME).is_some() {
+            let section = SampleTime { first_ns, last_ns }.write(session.endian);
+            session.set_feature(Feature::SAMPLE_TIME, section);
+        }
+        let way = self.way;
+        change_attr_of_each(session, |number, raw, endian| {
+            if events.get(number).is_some_and(|&thinned| thinned) {
+                let period = way.period_of(&Attr::decode(raw, endian));
+                set_sample_period(raw, period, endian);
+            }
+        });
+        let totals =
+            self.streams.into_iter().filter(|((event, _), _)| attrs.get(*event).is_some_and(has_period));
+        let totals = totals.map(|(id, (stream, _))| (id, stream.seen)).collect();
+        Ok(KeepFewer { way, events, totals, cookies, streams: HashMap::new(), kept: 0, dropped: 0 })
+    }
+
+    /// True for each event that is thinned.
+    fn thinned(&self, session: &mut Begin<'_>) -> Result<Vec<bool>> {
+        let events = session.events.clone();
+        let names = names_of(&events, session.features(), &[], session.endian, &self.names);
+        let regexes: Vec<&Regex> = self.args.event.iter().flat_map(|List(regexes)| regexes).collect();
+        for regex in regexes.iter().filter(|regex| !names.iter().any(|event| is_event(regex, &event.name))) {
+            let all = list(names.iter().map(|event| String::from_utf8_lossy(&event.name).into_owned()));
+            let what = format!("no event matches `{}`; the events are {all}", written(regex));
+            session.report.say(Level::Warning, what);
+        }
+        let matches = |name: &[u8]| regexes.is_empty() || regexes.iter().any(|regex| is_event(regex, name));
+        let thinned: Vec<bool> = names.iter().map(|event| matches(&event.name)).collect();
+        if let Way::Rate(_) = self.way {
+            let sampled: BTreeSet<usize> = self.streams.keys().map(|(event, _)| *event).collect();
+            let refused = |event: usize, what| {
+                let name = String::from_utf8_lossy(&names[event].name);
+                format!("{}: samples of {name} have no {what}: use --every", session.name)
+            };
+            for event in sampled.into_iter().filter(|&event| thinned.get(event) == Some(&true)) {
+                let attr = events[event].attr();
+                ensure!(
+                    attr.sample_type & st::TIME != 0,
+                    "{}",
+                    refused(event, "time, so their rate is unknown")
+                );
+                ensure!(has_period(attr), "{}", refused(event, "period that could be made longer"));
+            }
+        }
+        Ok(thinned)
+    }
+}
+
+impl Rewrite for KeepFewer {
+    fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
+        if let Some(deferred) = CallchainDeferred::of(&record) {
+            if self.cookies.contains(&deferred.cookie) {
+                return out.keep(record);
+            }
+            out.drop_record(record);
+            return Ok(());
+        }
+        let layouts = out.layouts();
+        let id = stream_of(&record, layouts);
+        let thinned = id.filter(|&(event, _)| self.events.get(event).is_some_and(|&thinned| thinned));
+        let Some((id, layout)) = thinned.zip(layouts.layout_of(&record)) else {
+            self.kept += u64::from(record.kind() == RecordType::SAMPLE);
+            return out.keep(record);
+        };
+        let stream = self.streams.entry(id).or_default();
+        let keeps = self.way.keeps(stream, id, layout.time(&record).unwrap_or(0));
+        let period = layout.period(&record);
+        let sum = stream.owed.saturating_add(period.unwrap_or(0));
+        if !keeps && self.totals.get(&id) != Some(&stream.seen) {
+            stream.owed = sum;
+            self.dropped += 1;
+            out.drop_record(record);
+            return Ok(());
+        }
+        stream.owed = 0;
+        self.kept += 1;
+        if period == Some(sum) || period.is_none() {
+            return out.keep(record);
+        }
+        out.patch(record, |bytes| {
+            let _ = layout.set_period(bytes, sum, record.endian());
+        })
+    }
+
+    fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
+        let all = counted(self.kept + self.dropped, "sample", "samples");
+        session.report.say(Level::Info, format!("kept {} of {all}", count(self.kept)));
+        Ok(())
+    }
+}
