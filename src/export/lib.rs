@@ -1,12 +1,13 @@
 //! Writes what a recording holds in the formats of other programs: [`csv`] tables, and call stacks as
-//! [`folded`] lines, a profile of [`pprof`] or a page of [`html`]; [`list`](list::list)s what it names, and shows
-//! each sample in a [`view`](view::view).
+//! [`folded`] lines, a profile of [`pprof`] or a page of [`html`], and [`branches`] for compilers. Also
+//! [`list`](list::list)s what it names, and shows each sample in a [`view`](view::view).
 //!
 //! A recording is read twice: first for what its records mean ([`Facts`]: events, mappings, names), then for
 //! its samples, on all threads. [`Stacks`] holds each distinct stack once, so memory depends on what is
 //! distinct, not on the number of samples. Each format prints these.
 
 mod batches;
+pub mod branches;
 mod counters;
 pub mod csv;
 mod facts;

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use build_id::{BuildId, Error, Metered};
 use object::elf::{
-    EM_AARCH64, EM_ARM, EM_RISCV, EM_X86_64, FileHeader32, FileHeader64, PT_LOAD, SHN_ABS, SHT_DYNSYM,
+    EM_AARCH64, EM_ARM, EM_RISCV, EM_X86_64, FileHeader32, FileHeader64, PF_X, PT_LOAD, SHN_ABS, SHT_DYNSYM,
     SHT_NOBITS, SHT_SYMTAB, STB_LOCAL, STB_WEAK, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STV_DEFAULT,
     STV_PROTECTED,
 };
@@ -41,6 +41,8 @@ pub struct ElfFile {
     pub stubs: Vec<Symbol>,
     /// PT_LOAD segments: offset in the file, size, address, in bytes.
     segments: Vec<(u64, u64, u64)>,
+    /// Those of code.
+    pub code: Vec<(u64, u64, u64)>,
 }
 
 impl ElfFile {
@@ -93,7 +95,11 @@ where
         if segment.p_type(endian) == PT_LOAD {
             // A debug file keeps the headers of removed segments, with a file size of 0.
             let size = segment.p_filesz(endian).into().max(segment.p_memsz(endian).into());
-            file.segments.push((segment.p_offset(endian).into(), size, segment.p_vaddr(endian).into()));
+            let place = (segment.p_offset(endian).into(), size, segment.p_vaddr(endian).into());
+            file.segments.push(place);
+            if segment.p_flags(endian).contains(PF_X) {
+                file.code.push(place);
+            }
         }
     }
     let sections = header.section_headers(endian, data).unwrap_or_default();

@@ -4,11 +4,13 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Cursor, Read as _, Seek as _, Write as _};
+use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use build_id::{Endianness, KnownIds, from_elf, from_notes};
 use perfx_doctor::{FindingKind, Verdict, examine};
+use perfx_export::branches::{BranchProfile, Program};
 use perfx_export::csv::write_tables;
 use perfx_export::folded::{Folded, FoldedOptions};
 use perfx_export::html::{Side, pack};
@@ -704,6 +706,13 @@ pub(crate) fn export(bytes: &[u8]) {
         |_: &str| -> perfx_pipeline::Result<Box<dyn std::io::Write>> { Ok(Box::new(std::io::sink())) };
     let spill = temp_files()().expect("there is space");
     let _ = write_tables(&mut recording, &ids, spill, table, 1, &mut report);
+    if let (Ok(program), Some(mut recording)) = (Program::open(Path::new("/bin/true")), reread()) {
+        let mut profile = BranchProfile::new(true);
+        if profile.add(&mut recording, &program, &all, 1, &mut report).is_ok() {
+            profile.bolt(&program, &mut std::io::sink()).expect("a sink takes all bytes");
+            profile.profgen(&program, &mut std::io::sink()).expect("a sink takes all bytes");
+        }
+    }
     let Some(recording) = reread() else { return };
     let options = ViewOptions { inlined: true, ..ViewOptions::default() };
     let _ = view(recording, &ids, &all, &options, 1, &mut report, &mut std::io::sink());

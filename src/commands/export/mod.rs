@@ -1,5 +1,6 @@
 //! `perfx export` writes the contents of a recording in the formats of other programs.
 
+mod branches;
 mod csv;
 mod folded;
 mod folder;
@@ -20,15 +21,19 @@ pub(crate) struct Export {
 
 #[derive(Subcommand, Debug)]
 enum Form {
+    Bolt(Box<branches::Bolt>),
     Csv(csv::Csv),
     Folded(Box<folded::Folded>),
     Html(Box<html::Html>),
     Pprof(Box<pprof::Pprof>),
+    Profgen(Box<branches::Profgen>),
 }
 
 impl Export {
     pub(crate) fn run(&self) -> Result<u8> {
         match &self.form {
+            Form::Bolt(bolt) => bolt.run(),
+            Form::Profgen(profgen) => profgen.run(),
             Form::Csv(csv) => csv.run(),
             Form::Folded(folded) => folded.run(),
             Form::Html(html) => html.run(),

@@ -1,0 +1,350 @@
+//! `perfx export bolt` and `export profgen`: perf2bolt and llvm-profgen make the same profiles of their output as of
+//! the recording itself, through perf.
+//!
+//! There is no PMU here, so the branch stacks are those of a simulated run: the branches of a real program, taken by a
+//! fixed sequence of numbers.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use perfx_format::record::cpumode::USER;
+use perfx_format::sample::{Branch, BranchFlags, NewSample};
+use perfx_format::write::RecordingWriter;
+use perfx_format::{Attr, Endian, Event, Inode, MappedFile, Mmap2, sample_type as st};
+
+use regex::Regex;
+
+use crate::args;
+use crate::snapshots::same;
+
+use crate::support::{Fixture, Ran, Stdin, clean, perf, perfx, perfx_command, run, skipped, temp, workloads};
+
+const PROGRAM: &str = "
+volatile unsigned long sink;
+__attribute__((noinline)) unsigned long leaf(unsigned long x) {
+    return x % 3 ? x * 7 : x + 1;
+}
+__attribute__((noinline)) unsigned long loop(unsigned long n) {
+    unsigned long s = 0;
+    for (unsigned long i = 0; i < n; i++) {
+        if (i & 4) s += leaf(i); else s ^= i;
+        if (s % 11 == 3) s += leaf(s);
+    }
+    return s;
+}
+int main(void) {
+    for (int i = 0; i < 1000; i++) sink += loop(i) + leaf(sink);
+    return 0;
+}
+";
+
+/// An instruction that branches: where it goes, and what follows it.
+#[derive(Clone, Copy, Debug)]
+struct Jump {
+    kind: Kind,
+    target: u64,
+    next: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Always,
+    Maybe,
+    Call,
+    Return,
+}
+
+/// The branches of the functions in PROGRAM, and the address of main.
+fn jumps(program: &Path) -> (BTreeMap<u64, Jump>, u64) {
+    let text = run(clean("objdump").args(["-d", "--no-show-raw-insn"]).arg(program), Stdin::Null).text();
+    let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+    let (mut all, mut main, mut own, mut last) = (BTreeMap::<u64, Jump>::new(), 0, false, None);
+    for line in text.lines() {
+        if let Some((address, name)) = line.strip_suffix(">:").and_then(|line| line.split_once(" <")) {
+            own = ["leaf", "loop", "main"].contains(&name);
+            main = if name == "main" { hex(address).unwrap() } else { main };
+        }
+        let Some((address, code)) = line.trim_start().split_once(":\t").filter(|_| own) else { continue };
+        let address = hex(address).unwrap();
+        if let Some(jump) = last.take().and_then(|last| all.get_mut(&last)) {
+            jump.next = address;
+        }
+        let mut words = code.split_whitespace();
+        let (name, target) = (words.next().unwrap(), words.next().and_then(hex));
+        let kind = match name {
+            "ret" => Kind::Return,
+            "call" => Kind::Call,
+            "jmp" => Kind::Always,
+            name if name.starts_with('j') => Kind::Maybe,
+            _ => continue,
+        };
+        all.insert(address, Jump { kind, target: target.unwrap_or(0), next: 0 });
+        last = Some(address);
+    }
+    (all, main)
+}
+
+/// Numbers of which each follows from the one before.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 33) % end
+    }
+}
+
+/// The branches of a run, oldest first, with some of the kernel and of a library.
+fn simulate(program: &Path, base: u64, library: u64, numbers: &mut Numbers) -> Vec<Branch> {
+    let (jumps, main) = jumps(program);
+    let mut branches = Vec::new();
+    let (mut at, mut stack) = (main, Vec::new());
+    for _ in 0..40_000 {
+        let Some((&from, jump)) = jumps.range(at..).next() else { break };
+        let mut take = |from: u64, to: u64, wrong: bool| {
+            let flags = BranchFlags::made(0, 0, if wrong { 1 } else { 2 });
+            branches.push(Branch { from, to, flags });
+        };
+        if numbers.below(50) == 0 {
+            // An interrupt, and a call from outside.
+            let kernel = 0xffff_ffff_8100_0000;
+            take(base + at, kernel, false);
+            take(kernel + 64, base + at, false);
+        }
+        let (taken, to) = match jump.kind {
+            Kind::Maybe => (numbers.below(3) > 0, jump.target),
+            Kind::Call => {
+                stack.push(jump.next);
+                (true, jump.target)
+            }
+            Kind::Return => (true, stack.pop().unwrap_or(0)),
+            Kind::Always => (true, jump.target),
+        };
+        if !taken {
+            at = jump.next;
+            continue;
+        }
+        let wrong = numbers.below(4) == 0;
+        if to == 0 {
+            // main returns into the library, which calls it again.
+            take(base + from, library + 0x100, wrong);
+            take(library + 0x180, library + 0x200, false);
+            take(library + 0x240, base + main, wrong);
+            at = main;
+        } else {
+            take(base + from, base + to, wrong);
+            at = to;
+        }
+    }
+    branches
+}
+
+struct Made {
+    folder: tempfile::TempDir,
+    program: PathBuf,
+    recording: PathBuf,
+}
+
+/// A program, and a recording of two processes of it with stacks of `depth` branches.
+fn made(options: &[&str], depth: usize) -> Option<Made> {
+    workloads()?;
+    let folder = temp();
+    let path = |name: &str| folder.path().join(name);
+    fs::write(path("program.c"), PROGRAM).unwrap();
+    let program = path("program");
+    let mut gcc = clean("gcc");
+    gcc.args(["-O1", "-Wl,-q", "-Wl,--build-id=sha1", "-fcf-protection=none"]).args(options);
+    let ran = run(gcc.arg("-o").args([&program, &path("program.c")]), Stdin::Null);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let is_fixed = options.contains(&"-no-pie");
+    let endian = Endian::Little;
+    let mut attr = Attr::default();
+    attr.sample_type = st::IP | st::TID | st::TIME | st::PERIOD | st::BRANCH_STACK;
+    // PERF_SAMPLE_BRANCH_ANY; sample_id_all, mmap, comm.
+    (attr.branch_sample_type, attr.flags, attr.sample_period) = (1 << 3, 1 << 18 | 1 << 8 | 1 << 9, 1000);
+    let event = Event::made(&attr, vec![1], endian);
+    let recording = path("perf.data");
+    let mut writer = RecordingWriter::create(&recording, std::slice::from_ref(&event), endian).unwrap();
+    let mut numbers = Numbers(depth as u64);
+    let (mut time, elf) = (1_000_000, symbols::ElfFile::read(&program).unwrap());
+    let build_id = elf.build_id.unwrap();
+    for pid in [100, 200] {
+        let base = if is_fixed { 0 } else { 0x5555_0000_0000 + 0x10_0000 * u64::from(pid) };
+        let library = 0x7fff_0000_0000;
+        let trailer = [&[endian.bytes_u32(pid); 2].concat()[..], &endian.bytes_u64(time)].concat();
+        let mut map = |start, len, pgoff, file, name: &[u8]| {
+            let (misc, prot, flags, trailer) = (USER, 5, 2, &trailer[..]);
+            let mapping = Mmap2 { misc, pid, tid: pid, start, len, pgoff, file, prot, flags, name, trailer };
+            writer.write(&mapping.write(endian).unwrap()).unwrap();
+        };
+        let name = std::os::unix::ffi::OsStrExt::as_bytes(program.as_os_str());
+        for &(offset, size, address) in &elf.code {
+            let start = (base + address) & !0xfff;
+            map(
+                start,
+                (size + 0xfff) & !0xfff,
+                offset & !0xfff,
+                MappedFile::BuildId(build_id.as_bytes()),
+                name,
+            );
+        }
+        let inode = MappedFile::Inode(Inode { major: 8, minor: 1, inode: 7, generation: 0 });
+        map(library, 0x10_000, 0, inode, b"/lib/other.so");
+        let branches = simulate(&program, base, library, &mut numbers);
+        for window in branches.windows(depth).step_by(depth.div_ceil(2)) {
+            time += 1000;
+            let stack: Vec<Branch> = window.iter().rev().copied().collect();
+            let ip = stack[0].to;
+            let sample = NewSample {
+                cpumode: USER,
+                ip,
+                pid,
+                tid: pid,
+                time,
+                period: 1000,
+                branches: &stack,
+                ..NewSample::default()
+            };
+            writer.write(&sample.build(&attr, endian).unwrap()).unwrap();
+        }
+    }
+    writer.finish().unwrap();
+    Some(Made { folder, program, recording })
+}
+
+fn tool(names: &[&str], package: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let found = std::env::split_paths(&path)
+        .flat_map(|folder| names.iter().map(move |name| folder.join(name)))
+        .find(|tool| tool.exists());
+    if found.is_none() {
+        skipped(&format!(
+            "what needs {}, which is missing. To install it: apt-get install {package}",
+            names[0]
+        ));
+    }
+    found
+}
+
+/// A tool that runs perf.
+fn run_tool(tool: &Path, line: &[std::ffi::OsString]) -> Ran {
+    let mut command = clean(tool.to_str().unwrap());
+    run(command.env("PATH", std::env::var_os("PATH").unwrap()).args(line), Stdin::Null)
+}
+
+#[test]
+fn perf2bolt_makes_the_same_profile_of_the_export_as_of_the_recording() {
+    let Some(perf2bolt) = tool(&["perf2bolt-19", "perf2bolt"], "bolt-19") else { return };
+    for (options, depth) in
+        [(&["-no-pie"][..], 16), (&["-pie"], 16), (&["-pie", "-Wl,-z,noseparate-code"], 31), (&["-pie"], 32)]
+    {
+        let Some(Made { folder, program, recording }) = made(options, depth) else { return };
+        let path = |name: &str| folder.path().join(name);
+        let preagg = path("perf.preagg");
+        let ran =
+            perfx(args!["export", "bolt", recording, "--binary", program, "-o", preagg]).done().unwrap();
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        let theirs =
+            run_tool(&perf2bolt, &args!["-aggregate-only", "-p", recording, "-o", path("theirs"), program]);
+        assert_eq!(theirs.code, Some(0), "{}", theirs.stderr);
+        let ours =
+            run_tool(&perf2bolt, &args!["-aggregate-only", "-pa", "-p", preagg, "-o", path("ours"), program]);
+        assert_eq!(ours.code, Some(0), "{}", ours.stderr);
+        let [ours, theirs] = ["ours", "theirs"].map(|name| fs::read_to_string(path(name)).unwrap());
+        assert!(theirs.lines().count() > 10, "{theirs}");
+        assert_eq!(ours, theirs, "{options:?}, {depth} branches");
+    }
+}
+
+#[test]
+fn llvm_profgen_makes_the_same_profile_of_the_export_as_of_perf_script() {
+    let Some(profgen) = tool(&["llvm-profgen-19", "llvm-profgen"], "llvm-19") else { return };
+    let Some(perf) = perf("perf") else { return };
+    for options in [&["-no-pie", "-g"][..], &["-pie", "-g"]] {
+        let Some(Made { folder, program, recording }) = made(options, 16) else { return };
+        let path = |name: &str| folder.path().join(name);
+        let ran = perfx(args!["export", "profgen", recording, "--binary", program, "-o", path("ours")]);
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        let script = args!["script", "--show-mmap-events", "-F", "ip,brstack", "-i", recording];
+        fs::write(path("theirs"), perf.run(Stdin::Null, script).stdout).unwrap();
+        let profile = |name: &str| {
+            let out = path(&format!("{name}.prof"));
+            let script = format!("--perfscript={}", path(name).display());
+            let binary = format!("--binary={}", program.display());
+            let out_arg = format!("--output={}", out.display());
+            let ran = run_tool(&profgen, &args!["--format=text", script, binary, out_arg]);
+            assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+            fs::read_to_string(out).unwrap()
+        };
+        let (ours, theirs) = (profile("ours"), profile("theirs"));
+        assert!(theirs.lines().count() > 10, "{theirs}");
+        assert_eq!(ours, theirs, "{options:?}");
+    }
+}
+
+#[test]
+fn recordings_add_up_in_any_form_on_any_number_of_threads() {
+    let Some(Made { folder, program, recording }) = made(&["-pie"], 16) else { return };
+    let path = |name: &str| folder.path().join(name);
+    let write = |export: &str, inputs: &[&Path], more: &[&str]| {
+        let mut line = args!["export", export, "--binary", program].to_vec();
+        line.extend(inputs.iter().map(|input| input.as_os_str().to_owned()));
+        line.extend(more.iter().map(|more| (*more).into()));
+        perfx(line).done().unwrap().text()
+    };
+    fs::write(path("list"), format!("{0}\n{0}\n", recording.display())).unwrap();
+    let list = PathBuf::from(format!("@{}", path("list").display()));
+    let pipe = path("pipe.data");
+    perfx(args!["copy", recording, "--to", "pipe", "-o", pipe]).done().unwrap();
+    for export in ["bolt", "profgen"] {
+        let once = write(export, &[&recording], &["-@1"]);
+        assert_eq!(write(export, &[&recording], &["-@4"]), once);
+        assert_eq!(write(export, &[&pipe], &[]), once);
+        let twice = write(export, &[&list], &[]);
+        assert_eq!(write(export, &[&recording, &pipe], &[]), twice);
+        let half = |line: &str| {
+            let words: Vec<&str> = line.split(' ').collect();
+            let counts = if export == "bolt" { 3..words.len() } else { 0..usize::from(words.len() == 1) };
+            let half = |(at, word): (usize, &&str)| match counts.contains(&at) {
+                true => (word.parse::<u64>().unwrap() / 2).to_string(),
+                false => (*word).to_owned(),
+            };
+            words.iter().enumerate().map(half).collect::<Vec<_>>().join(" ") + "\n"
+        };
+        assert_eq!(twice.lines().map(half).collect::<String>(), once, "{export}");
+    }
+}
+
+#[test]
+fn what_cannot_be_exported_is_said() {
+    let Some(Made { folder, program, recording }) = made(&["-pie"], 16) else { return };
+    let path = |name: &str| folder.path().join(name);
+    fs::copy(Fixture::new("recorded/plain.p61.data").path, path("plain.data")).unwrap();
+    fs::rename(recording, path("branches.data")).unwrap();
+    fs::rename(program, path("old")).unwrap();
+    // The same name, but another file.
+    let mut gcc = clean("gcc");
+    let ran = run(
+        gcc.args(["-O0", "-Wl,--build-id=0x1234", "-o"]).args([&path("program"), &path("program.c")]),
+        Stdin::Null,
+    );
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let say = |line: &str| {
+        let mut command = perfx_command();
+        command.current_dir(folder.path()).args(line.split(' '));
+        let ran = run(&mut command, Stdin::Null);
+        let id = Regex::new("[0-9a-f]{40}").unwrap();
+        format!("$ perfx {line}\n{}(exit code {})\n", id.replace(&ran.stderr, "ID"), ran.code.unwrap())
+    };
+    let lines = [
+        "export bolt plain.data --binary old -o out",
+        "export bolt branches.data --binary none -o out",
+        "export bolt branches.data --binary plain.data -o out",
+        "export bolt branches.data --binary program -o out",
+        "export bolt branches.data --binary old --pid 9 -o out -f",
+        "export profgen branches.data --binary old -o out",
+        "export profgen branches.data -o out",
+    ];
+    same("export", "branches-refusals", &lines.map(say).join("\n"));
+}
