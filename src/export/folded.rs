@@ -62,7 +62,7 @@ impl Count {
 }
 
 /// The lines of a recording, in memory only once for each distinct part.
-#[derive(Debug)]
+#[derive(Default, Debug)]
 pub struct Folded {
     /// The distinct names.
     names: IndexSet<Box<str>, RandomState>,
@@ -136,6 +136,35 @@ impl Folded {
         let mut folded = Folded { names, nodes, lines: Vec::new() };
         folded.lines = folded.sorted(counts);
         Ok((folded, named))
+    }
+
+    /// The lines of several recordings; the counts of equal stacks add up.
+    pub fn joined(parts: Vec<Folded>) -> Folded {
+        let mut parts = parts.into_iter();
+        let mut all = parts.next().unwrap_or_default();
+        if parts.len() == 0 {
+            return all;
+        }
+        let mut counts: HashMap<(u32, u32), u64, RandomState> =
+            all.lines.drain(..).map(|(label, node, count)| ((label, node), count)).collect();
+        for part in parts {
+            let names: Vec<u32> =
+                part.names.into_iter().map(|name| all.names.insert_full(name).0 as u32).collect();
+            // A parent has a lower number than its children.
+            let mut nodes: Vec<u32> = Vec::with_capacity(part.nodes.len());
+            let place =
+                |nodes: &[u32], node: u32| nodes.get(node as usize).copied().unwrap_or(StackTree::ROOT);
+            for (parent, name) in part.nodes {
+                let node = (place(&nodes, parent), names[name as usize]);
+                nodes.push(all.nodes.insert_full(node).0 as u32);
+            }
+            for (label, node, count) in part.lines {
+                let sum = counts.entry((names[label as usize], place(&nodes, node))).or_default();
+                *sum = sum.saturating_add(count);
+            }
+        }
+        all.lines = all.sorted(counts);
+        all
     }
 
     /// The number of lines.

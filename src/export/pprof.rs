@@ -182,6 +182,7 @@ pub struct Function {
 type Mappings = IndexMap<(Option<u32>, u32), (bool, Mapping), RandomState>;
 
 /// Strings by their numbers.
+#[derive(Default)]
 struct Strings(IndexSet<String, RandomState>);
 
 impl Strings {
@@ -346,6 +347,41 @@ impl Profile {
         self.location.retain(|location| used.contains(&location.id));
     }
 
+    /// The profile of several recordings: the values of equal stacks add up, and so do the durations.
+    pub fn joined(parts: Vec<Profile>) -> Profile {
+        if parts.len() == 1 {
+            return parts.into_iter().next().unwrap_or_default();
+        }
+        let mut join = Join::default();
+        join.strings.number("");
+        let mut all = Profile::default();
+        for part in parts {
+            all.duration_nanos = all.duration_nanos.saturating_add(part.duration_nanos);
+            join.add(part, &mut all);
+        }
+        let events: Vec<ValueType> = join.events.into_iter().collect();
+        for event in &events {
+            let name = join.strings.0.get_index(event.r#type as usize).cloned().unwrap_or_default();
+            let samples = if events.len() == 1 { "samples".to_owned() } else { format!("{name}:samples") };
+            let (samples, unit) = (join.strings.number(&samples), join.strings.number("count"));
+            all.sample_type.extend([ValueType { r#type: samples, unit }, *event]);
+        }
+        let width = all.sample_type.len();
+        all.sample = join
+            .samples
+            .into_iter()
+            .map(|((location_id, label), mut value)| {
+                value.resize(width, 0);
+                Sample { location_id, value, label }
+            })
+            .collect();
+        all.mapping = join.mappings.into_values().collect();
+        all.function = join.functions.into_values().collect();
+        all.location = join.locations.into_values().collect();
+        all.string_table = join.strings.0.into_iter().collect();
+        all
+    }
+
     /// Writes the profile, compressed.
     ///
     /// # Errors
@@ -359,7 +395,98 @@ impl Profile {
     }
 }
 
+/// What the profiles of several recordings have in common; ids are from 1, in the order of insertion.
+#[derive(Default)]
+struct Join {
+    strings: Strings,
+    /// The value types of the periods.
+    events: IndexSet<ValueType, RandomState>,
+    /// By path and build-id.
+    mappings: IndexMap<(i64, i64), Mapping, RandomState>,
+    /// By name and file.
+    functions: IndexMap<(i64, i64), Function, RandomState>,
+    /// By mapping, address and functions.
+    locations: IndexMap<(u64, u64, Vec<Line>), Location, RandomState>,
+    samples: IndexMap<(Vec<u64>, Vec<PprofLabel>), Vec<i64>, RandomState>,
+}
+
+impl Join {
+    fn add(&mut self, part: Profile, all: &mut Profile) {
+        let strings: Vec<i64> = part.string_table.iter().map(|text| self.strings.number(text)).collect();
+        let string =
+            |number: i64| usize::try_from(number).ok().and_then(|at| strings.get(at)).copied().unwrap_or(0);
+        let value_type = |of: ValueType| ValueType { r#type: string(of.r#type), unit: string(of.unit) };
+        // Each event has its number of samples, then the sum of its periods.
+        let columns: Vec<usize> = part
+            .sample_type
+            .chunks_exact(2)
+            .map(|pair| self.events.insert_full(value_type(pair[1])).0 * 2)
+            .flat_map(|column| [column, column + 1])
+            .collect();
+        if all.period_type.is_none() {
+            all.period_type = part.period_type.map(value_type);
+            (all.period, all.default_sample_type) = (part.period, string(part.default_sample_type));
+        }
+        for comment in part.comment {
+            let comment = string(comment);
+            if !all.comment.contains(&comment) {
+                all.comment.push(comment);
+            }
+        }
+        let mut mappings = HashMap::from([(0, 0)]);
+        for mapping in part.mapping {
+            let (id, key) =
+                (self.mappings.len() as u64 + 1, (string(mapping.filename), string(mapping.build_id)));
+            let new = Mapping { id, filename: key.0, build_id: key.1, ..mapping };
+            let known = self.mappings.entry(key).or_insert(new);
+            known.join(&new);
+            mappings.insert(mapping.id, known.id);
+        }
+        let mut functions = HashMap::new();
+        for function in part.function {
+            let id = self.functions.len() as u64 + 1;
+            let (name, filename) = (string(function.name), string(function.filename));
+            let new = Function { id, name, filename, system_name: string(function.system_name) };
+            functions.insert(function.id, self.functions.entry((name, filename)).or_insert(new).id);
+        }
+        let mut locations = HashMap::new();
+        for location in part.location {
+            let id = self.locations.len() as u64 + 1;
+            let mapping_id = mappings.get(&location.mapping_id).copied().unwrap_or(0);
+            let line = |line: Line| Line {
+                function_id: functions.get(&line.function_id).copied().unwrap_or(0),
+                ..line
+            };
+            let lines: Vec<Line> = location.line.into_iter().map(line).collect();
+            let key = (mapping_id, location.address, lines.clone());
+            let new = Location { id, mapping_id, address: location.address, line: lines };
+            locations.insert(location.id, self.locations.entry(key).or_insert(new).id);
+        }
+        for sample in part.sample {
+            let places = sample.location_id.iter().filter_map(|id| locations.get(id).copied()).collect();
+            let label = |of: PprofLabel| PprofLabel { key: string(of.key), str: string(of.str), num: of.num };
+            let values =
+                self.samples.entry((places, sample.label.into_iter().map(label).collect())).or_default();
+            for (&column, value) in columns.iter().zip(sample.value) {
+                values.resize(values.len().max(column + 1), 0);
+                values[column] = values[column].saturating_add(value);
+            }
+        }
+    }
+}
+
 impl Mapping {
+    /// Extends the mapping by that of the same file in another recording.
+    fn join(&mut self, other: &Mapping) {
+        self.memory_start = self.memory_start.min(other.memory_start);
+        self.memory_limit = self.memory_limit.max(other.memory_limit);
+        self.file_offset = self.file_offset.min(other.file_offset);
+        self.has_functions |= other.has_functions;
+        self.has_filenames |= other.has_filenames;
+        self.has_line_numbers |= other.has_line_numbers;
+        self.has_inline_frames |= other.has_inline_frames;
+    }
+
     /// Extends the mapping by a frame.
     fn add(&mut self, frame: Frame, name: &FrameName<'_>, is_file: bool) {
         // The caller's address is one byte lower.

@@ -402,3 +402,28 @@ fn an_output_that_can_only_be_a_folder_is_refused_first() {
     assert_eq!((ran.code, ran.stderr.contains("is not a directory")), (Some(1), true), "{}", ran.stderr);
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
+
+#[test]
+fn stacks_of_several_recordings_add_up() {
+    let folder = temp();
+    let list = folder.path().join("list");
+    let paths =
+        ["recorded/fp.p61.data", "recorded/plain.p73.data", "recorded/fp.p73.data", "recorded/fp.p61.data"]
+            .map(|name| Fixture::new(name).path);
+    let lines = paths.each_ref().map(|path| path.display().to_string());
+    fs::write(&list, lines[1..].join("\n")).unwrap();
+    let mut sums: BTreeMap<String, u64> = BTreeMap::new();
+    for line in
+        paths.iter().flat_map(|path| folded(path, &[]).text().lines().map(str::to_owned).collect::<Vec<_>>())
+    {
+        let (stack, count) = line.rsplit_once(' ').unwrap();
+        *sums.entry(stack.to_owned()).or_default() += count.parse::<u64>().unwrap();
+    }
+    let ran = folded(&paths[0], &[&format!("@{}", list.display())]);
+    let expected: String = sums.iter().map(|(stack, count)| format!("{stack} {count}\n")).collect();
+    assert_eq!(ran.text(), expected);
+    assert_eq!(ran.stderr.lines().filter(|line| line.starts_with("perfx: read ")).count(), 4);
+    // One that cannot be read leaves no output.
+    let ran = folded(&paths[0], &["none.data"]);
+    assert_eq!((ran.code, ran.stdout.len()), (Some(1), 0), "{}", ran.stderr);
+}

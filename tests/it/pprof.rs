@@ -160,3 +160,45 @@ fn gos_pprof_reads_it() {
         assert!(row.trim_start().starts_with(&format!("{sum}ns ")), "{name}, {sum}: {text}{}", ran.stderr);
     }
 }
+
+/// The values of each function, by the name of its event.
+fn totals(profile: &Profile) -> BTreeMap<(String, String), i64> {
+    let text = |number: i64| profile.string_table[number as usize].clone();
+    let functions = functions(profile);
+    let mut totals = BTreeMap::new();
+    for sample in &profile.sample {
+        let leaf = sample.location_id.first().map_or(String::new(), |id| functions[id].clone());
+        for (of, value) in profile.sample_type.iter().zip(&sample.value) {
+            // With one event, its samples have no name.
+            let name = text(of.r#type).rsplit_once(':').map_or(text(of.r#type), |(_, last)| last.to_owned());
+            *totals.entry((name, leaf.clone())).or_default() += value;
+        }
+    }
+    totals.retain(|_, value| *value != 0);
+    totals
+}
+
+#[test]
+fn profiles_of_several_recordings_add_up() {
+    let Some(root) = workloads() else { return };
+    let options = ["--root", root.to_str().unwrap(), "--labels", "comm"];
+    let names = ["recorded/fp.p61.data", "recorded/several.p61.data", "recorded/plain.p73.data"];
+    let paths = names.map(|name| Fixture::new(name).path);
+    let mut expected = BTreeMap::new();
+    for path in &paths {
+        for (key, value) in totals(&profile(&export(path, &options).stdout)) {
+            *expected.entry(key).or_default() += value;
+        }
+    }
+    let others = [&options[..], &[paths[1].to_str().unwrap(), paths[2].to_str().unwrap()]].concat();
+    let ran = export(&paths[0], &others).done().unwrap();
+    let joined = profile(&ran.stdout);
+    check(&joined).unwrap();
+    assert_eq!(totals(&joined), expected);
+    let twice = profile(&export(&paths[0], &[&options[..], &[paths[0].to_str().unwrap()]].concat()).stdout);
+    let once = profile(&export(&paths[0], &options).stdout);
+    assert_eq!((twice.sample.len(), twice.location.len()), (once.sample.len(), once.location.len()));
+    assert_eq!(twice.mapping, once.mapping);
+    let doubled: BTreeMap<_, _> = totals(&once).into_iter().map(|(key, value)| (key, value * 2)).collect();
+    assert_eq!(totals(&twice), doubled);
+}

@@ -10,23 +10,24 @@ use perfx_pipeline::{Level, Report, count, counted};
 
 use super::input::{Collected, StackArgs, say_read};
 use super::output::OutputArgs;
-use crate::io::source::{InputArgs, Source};
+use crate::io::source::InputsArgs;
 
 /// Write call stacks as folded lines for flame graphs: comm;outermost;…;innermost COUNT
 ///
 /// The lines are those of perf script | stackcollapse-perf.pl, sorted. Of several events, the first one
 /// sampled with call chains is taken, unless --event selects some. COUNT is the sum of the periods
-/// (for cpu-clock, nanoseconds), or the number of samples of a tracepoint.
+/// (for cpu-clock, nanoseconds), or the number of samples of a tracepoint. Those of several recordings add up.
 ///
 /// Examples:
 ///   perfx export folded perf.data | flamegraph.pl > flame.svg
 ///   perfx export folded perf.data --weight samples --by process -o perf.folded
 ///   perfx export folded perf.data --time 20%-40% --comm 'nginx.*' --kernel
+///   perfx export folded @recordings.txt -o all.folded
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Folded {
     #[command(flatten)]
-    input: InputArgs,
+    inputs: InputsArgs,
     #[command(flatten)]
     output: OutputArgs,
     /// First frames of a line
@@ -86,24 +87,30 @@ enum Unit {
 impl Folded {
     pub(crate) fn run(&self) -> Result<u8> {
         let ids = self.stacks.ids()?;
-        let source = Source::of(&self.input);
-        let output = self.output.open(std::slice::from_ref(&source), true)?;
+        let sources = self.inputs.sources()?;
+        let output = self.output.open(&sources, true)?;
         let mut report = Report::default();
-        let Collected { recording, facts, stacks, chooses_events, bar } =
-            self.stacks.collect(source.open_rereadable()?, &ids, self.grouping(), &mut report)?;
-        // Like stackcollapse-perf.pl: of several events only the first one, unless some are chosen.
-        let only = stacks.first_event(&facts).filter(|_| !chooses_events);
-        let counts = |row: &Row, weight: &Weight| {
-            let event = facts.events.get(row.event as usize);
-            only.is_none_or(|only| only == row.event).then(|| self.count(event, weight))
-        };
-        let features = (&recording.features, recording.endian);
-        let (lines, named) = Lines::new(&stacks, &facts, features, &ids, &self.options(), counts)?;
+        let mut parts = Vec::new();
+        self.stacks.each_recording(&sources, &mut report, |recording, report| {
+            let Collected { recording, facts, stacks, chooses_events, bar } =
+                self.stacks.collect(recording, &ids, self.grouping(), report)?;
+            // Like stackcollapse-perf.pl: of several events only the first one, unless some are chosen.
+            let only = stacks.first_event(&facts).filter(|_| !chooses_events);
+            let counts = |row: &Row, weight: &Weight| {
+                let event = facts.events.get(row.event as usize);
+                only.is_none_or(|only| only == row.event).then(|| self.count(event, weight))
+            };
+            let features = (&recording.features, recording.endian);
+            let (lines, named) = Lines::new(&stacks, &facts, features, &ids, &self.options(), counts)?;
+            parts.push(lines);
+            drop(bar);
+            say_read(report, &recording, &stacks);
+            named.say(report);
+            self.say_events(&stacks, &facts, only, report);
+            Ok(())
+        })?;
+        let lines = Lines::joined(parts);
         output.write(|out| lines.write(out))?;
-        drop(bar);
-        say_read(&mut report, &recording, &stacks);
-        named.say(&mut report);
-        self.say_events(&stacks, &facts, only, &mut report);
         report.say(Level::Info, format!("wrote {}", counted(lines.len() as u64, "stack", "stacks")));
         Ok(self.stacks.verbosity.print(&report))
     }

@@ -11,7 +11,7 @@ use perfx_passes::{ConvertCallchain, FilterOptions, IdOptions, SearchArgs, Selec
 use perfx_pipeline::{Error, Job, Level, Output, OutputForm, Report};
 
 use crate::args::{ThreadArgs, usage};
-use crate::io::source::temp_files;
+use crate::io::source::{Source, temp_files};
 use crate::term::progress::Bar;
 use crate::term::report::VerbosityArgs;
 use crate::term::units::size;
@@ -54,6 +54,21 @@ impl StackArgs {
     /// The number of threads.
     pub(crate) fn threads(&self) -> usize {
         self.threads.count()
+    }
+
+    /// Opens the recordings one after the other; what is reported of each follows what was reported before.
+    pub(super) fn each_recording(
+        &self,
+        sources: &[Source],
+        report: &mut Report,
+        mut work: impl FnMut(Recording, &mut Report) -> Result<()>,
+    ) -> Result<()> {
+        for source in sources {
+            let mut own = Report::default();
+            work(source.open_rereadable()?, &mut own)?;
+            *report = std::mem::take(report).followed_by(own);
+        }
+        Ok(())
     }
 
     /// Reads a recording that can be read again.

@@ -8,12 +8,13 @@ use perfx_pipeline::{Level, Report, counted};
 
 use super::input::{Collected, StackArgs, say_read};
 use super::output::OutputArgs;
-use crate::io::source::{InputArgs, Source};
+use crate::io::source::InputsArgs;
 
 /// Write call stacks as a profile for pprof, with functions, lines and inlined calls
 ///
 /// The profile is what go tool pprof, Pyroscope, Parca and speedscope read (profile.proto, gzip). Each
-/// event has two values: the number of samples and the sum of their periods.
+/// event has two values: the number of samples and the sum of their periods. Those of several recordings
+/// add up.
 ///
 /// Examples:
 ///   perfx export pprof perf.data -o perf.pb.gz && go tool pprof -top perf.pb.gz
@@ -22,7 +23,7 @@ use crate::io::source::{InputArgs, Source};
 #[command(verbatim_doc_comment)]
 pub(crate) struct Pprof {
     #[command(flatten)]
-    input: InputArgs,
+    inputs: InputsArgs,
     #[command(flatten)]
     output: OutputArgs,
     /// Labels of the samples; each distinct combination of stack and labels is a sample of the profile
@@ -53,8 +54,8 @@ enum Label {
 impl Pprof {
     pub(crate) fn run(&self) -> Result<u8> {
         let ids = self.stacks.ids()?;
-        let source = Source::of(&self.input);
-        let output = self.output.open(std::slice::from_ref(&source), false)?;
+        let sources = self.inputs.sources()?;
+        let output = self.output.open(&sources, false)?;
         let mut report = Report::default();
         let has = |label| self.labels.contains(&label);
         let grouping = Grouping {
@@ -65,14 +66,20 @@ impl Pprof {
             cgroup: has(Label::Cgroup),
             time: false,
         };
-        let Collected { recording, facts, stacks, bar, .. } =
-            self.stacks.collect(source.open_rereadable()?, &ids, grouping, &mut report)?;
-        let features = (&recording.features, recording.endian);
-        let (profile, named) = Profile::new(&stacks, &facts, features, &ids, !self.no_inline)?;
+        let mut parts = Vec::new();
+        self.stacks.each_recording(&sources, &mut report, |recording, report| {
+            let Collected { recording, facts, stacks, bar, .. } =
+                self.stacks.collect(recording, &ids, grouping, report)?;
+            let features = (&recording.features, recording.endian);
+            let (profile, named) = Profile::new(&stacks, &facts, features, &ids, !self.no_inline)?;
+            parts.push(profile);
+            drop(bar);
+            say_read(report, &recording, &stacks);
+            named.say(report);
+            Ok(())
+        })?;
+        let profile = Profile::joined(parts);
         output.write(|out| profile.write(out))?;
-        drop(bar);
-        say_read(&mut report, &recording, &stacks);
-        named.say(&mut report);
         let samples = counted(profile.sample.len() as u64, "distinct sample", "distinct samples");
         let events = counted(profile.sample_type.len() as u64 / 2, "event", "events");
         report.say(Level::Info, format!("wrote a profile of {events}: {samples}"));
