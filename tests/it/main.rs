@@ -2,6 +2,7 @@
 //! `tests/data`.
 
 mod branches;
+mod browser;
 mod callchain;
 mod cli;
 mod compress;

@@ -1,0 +1,436 @@
+//! The page of `perfx export html` in headless Chromium: its figures are those of `export folded`; drag, search, zoom and
+//! keys work; it makes no request, and nothing in it fails. chromedriver is asked in WebDriver, JSON over HTTP.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value as Json, json};
+use tempfile::TempDir;
+
+use crate::args;
+use crate::html::hostile;
+use crate::support::{Fixture, clean, perfx, skipped, temp, workloads};
+
+/// A browser with one window.
+struct Browser {
+    driver: Child,
+    port: u16,
+    session: String,
+    /// The browser's profile and home.
+    _folder: TempDir,
+}
+
+impl Browser {
+    /// `None` if there is no browser here, which is reported; in CI that is a failure.
+    fn start() -> Option<Browser> {
+        let folder = temp();
+        let mut driver = clean("chromedriver");
+        driver.arg("--port=0").env("HOME", folder.path());
+        let Ok(mut driver) = driver.stdout(Stdio::piped()).stderr(Stdio::null()).spawn() else {
+            let what =
+                "what needs Chromium, which is missing. To install it: apt-get install chromium-driver";
+            assert!(std::env::var_os("CI").is_none(), "{what}");
+            skipped(what);
+            return None;
+        };
+        let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines();
+        let port = lines.find_map(|line| {
+            let line = line.unwrap();
+            let (_, port) = line.rsplit_once("started successfully on port ")?;
+            port.trim_end_matches('.').parse().ok()
+        });
+        let profile = format!("--user-data-dir={}", folder.path().join("profile").display());
+        let flags = [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-quic",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            "--disable-dev-shm-usage",
+            "--window-size=1400,1000",
+            &profile,
+        ];
+        let mut browser = Browser {
+            driver,
+            port: port.expect("chromedriver says its port"),
+            session: String::new(),
+            _folder: folder,
+        };
+        let wanted = json!({ "capabilities": { "alwaysMatch": {
+            "goog:chromeOptions": { "args": flags },
+            "goog:loggingPrefs": { "browser": "ALL", "performance": "ALL" },
+        } } });
+        let session = browser.call("POST", "/session", &wanted);
+        browser.session = format!("/session/{}", session["sessionId"].as_str().unwrap());
+        Some(browser)
+    }
+
+    fn call(&self, method: &str, path: &str, body: &Json) -> Json {
+        let body = if method == "POST" { body.to_string() } else { String::new() };
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        let path = format!("{}{path}", self.session);
+        let length = body.len();
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{body}"
+        )
+        .unwrap();
+        let mut answer = BufReader::new(stream);
+        let mut length = 0;
+        loop {
+            let mut line = String::new();
+            answer.read_line(&mut line).unwrap();
+            if let Some((_, value)) =
+                line.split_once(':').filter(|(name, _)| name.eq_ignore_ascii_case("content-length"))
+            {
+                length = value.trim().parse().unwrap();
+            }
+            if line.trim().is_empty() {
+                break;
+            }
+        }
+        let mut body = vec![0; length];
+        answer.read_exact(&mut body).unwrap();
+        let answer: Json = serde_json::from_slice(&body).unwrap();
+        assert!(answer["value"].get("error").is_none(), "{method} {path}: {answer}");
+        answer["value"].clone()
+    }
+
+    /// Opens a page and waits until it is drawn.
+    fn open(&self, path: &Path) {
+        self.call("POST", "/url", &json!({ "url": format!("file://{}", path.display()) }));
+        let end = Instant::now() + Duration::from_secs(60);
+        while self.run("return document.body.dataset.ready") != "true" {
+            assert!(Instant::now() < end, "{}", self.run("return document.body.innerText"));
+            sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn run(&self, script: &str) -> Json {
+        self.call("POST", "/execute/sync", &json!({ "script": script, "args": [] }))
+    }
+
+    /// Runs a script, and waits until what it changed is drawn.
+    fn change(&self, script: &str) {
+        let waits = "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(done));";
+        self.call("POST", "/execute/async", &json!({ "script": format!("{script}; {waits}"), "args": [] }));
+    }
+
+    /// Chooses an option of a list as a user does.
+    fn choose(&self, list: &str, value: &str) {
+        self.change(&format!(
+            "const list = document.getElementById('{list}'); list.value = '{value}'; list.dispatchEvent(new Event('change'))"
+        ));
+    }
+
+    fn text(&self, id: &str) -> String {
+        self.run(&format!("return document.getElementById('{id}').textContent")).as_str().unwrap().to_owned()
+    }
+
+    /// Presses the pointer at the first of these parts of an element's width and height, and moves it to the others.
+    fn drag(&self, selector: &str, places: &[(f64, f64)]) {
+        let place = self.run(&format!(
+            "const it = document.querySelector('{selector}'); it.scrollIntoView({{ block: 'center' }}); \
+             const box = it.getBoundingClientRect(); return [box.left, box.top, box.width, box.height]"
+        ));
+        let [left, top, width, height] = [0, 1, 2, 3].map(|at| place[at].as_f64().unwrap());
+        let mut steps = Vec::new();
+        for (x, y) in places {
+            let (x, y) = ((left + width * x) as i64, (top + height * y) as i64);
+            steps.push(json!({ "type": "pointerMove", "duration": 10, "x": x, "y": y }));
+            if steps.len() == 1 {
+                steps.push(json!({ "type": "pointerDown", "button": 0 }));
+            }
+        }
+        steps.push(json!({ "type": "pointerUp", "button": 0 }));
+        let pointer = json!({ "type": "pointer", "id": "mouse", "actions": steps });
+        self.call("POST", "/actions", &json!({ "actions": [pointer] }));
+        self.change("");
+    }
+
+    /// Presses keys one after the other, in the element that has the focus.
+    fn keys(&self, keys: &[char]) {
+        let steps = keys
+            .iter()
+            .flat_map(|key| ["keyDown", "keyUp"].map(|kind| json!({ "type": kind, "value": key })));
+        let keyboard = json!({ "type": "key", "id": "keys", "actions": steps.collect::<Vec<_>>() });
+        self.call("POST", "/actions", &json!({ "actions": [keyboard] }));
+        self.change("");
+    }
+
+    /// The sums of the shown samples, one for each recording.
+    fn sums(&self) -> Vec<u64> {
+        let sums = self.run("return document.getElementById('shown').dataset.sums");
+        sums.as_str().unwrap().split(' ').map(|sum| sum.parse().unwrap()).collect()
+    }
+
+    /// The rows of the table that is shown: what its cells count, or say.
+    fn rows(&self) -> Vec<Vec<String>> {
+        let rows = self.run(
+            "return [...document.querySelectorAll('#panels tbody')[0].rows].map((row) => \
+             [...row.cells].map((cell) => cell.dataset.value ?? cell.textContent))",
+        );
+        serde_json::from_value(rows).unwrap()
+    }
+
+    /// Fails if the page said anything in the console, or requested anything but itself.
+    fn check_silent(&self, page: &Path) {
+        let console = self.call("POST", "/se/log", &json!({ "type": "browser" }));
+        assert_eq!(console, json!([]));
+        let events = self.call("POST", "/se/log", &json!({ "type": "performance" }));
+        let mut requested: Vec<String> = Vec::new();
+        for entry in events.as_array().unwrap() {
+            let event: Json = serde_json::from_str(entry["message"].as_str().unwrap()).unwrap();
+            if event["message"]["method"] == "Network.requestWillBeSent" {
+                requested.push(event["message"]["params"]["request"]["url"].as_str().unwrap().to_owned());
+            }
+        }
+        // The tab was Chromium's own page before.
+        requested.retain(|url| !url.starts_with("data:") && !url.starts_with("chrome:"));
+        assert_eq!(requested, [format!("file://{}", page.display())]);
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        if !self.session.is_empty() {
+            // Closes the browser, which would outlive its driver; by then the test is over.
+            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                self.call("DELETE", "", &Json::Null)
+            }));
+        }
+        let _ = self.driver.kill();
+        let _ = self.driver.wait();
+    }
+}
+
+/// The lines of `export folded`: stack and count.
+fn folded(input: &Path, root: &Path, more: &[&str]) -> Vec<(String, u64)> {
+    let mut line = args!["export", "folded", "--no-files", "--root", root, input].to_vec();
+    line.extend(more.iter().map(Into::into));
+    let text = perfx(line).text();
+    let lines = text.lines().map(|line| line.rsplit_once(' ').unwrap());
+    lines.map(|(stack, count)| (stack.to_owned(), count.parse().unwrap())).collect()
+}
+
+fn total(lines: &[(String, u64)]) -> u64 {
+    lines.iter().map(|(_, count)| count).sum()
+}
+
+fn page(folder: &TempDir, inputs: &[&Path], root: &Path) -> std::path::PathBuf {
+    let page = folder.path().join("page.html");
+    let mut line = args!["export", "html", "--no-files", "--root", root, "-f", "-o", page].to_vec();
+    line.extend(inputs.iter().map(Into::into));
+    perfx(line).done().unwrap();
+    page
+}
+
+#[test]
+fn a_page_shows_what_was_counted_and_follows_pointer_and_keys() {
+    let (Some(root), Some(browser)) = (workloads(), Browser::start()) else { return };
+    let folder = temp();
+    let input = Fixture::new("recorded/fp.p61.data").path;
+    let page = page(&folder, &[&input], root);
+    browser.open(&page);
+    let lines = folded(&input, root, &[]);
+    assert_eq!(browser.sums(), [total(&lines)]);
+    let samples = folded(&input, root, &["--weight", "samples"]);
+    assert!(
+        browser.text("shown").starts_with(&format!("{} samples", total(&samples))),
+        "{}",
+        browser.text("shown")
+    );
+
+    // The functions: what is left of a stack's last frame is its own weight.
+    let mut own = BTreeMap::<String, u64>::new();
+    for (stack, count) in &lines {
+        *own.entry(stack.rsplit(';').next().unwrap().to_owned()).or_default() += count;
+    }
+    let mut shown = BTreeMap::<String, u64>::new();
+    for row in browser.rows() {
+        *shown.entry(row[4].clone()).or_default() += row[1].parse::<u64>().unwrap();
+    }
+    shown.retain(|_, own| *own > 0);
+    assert_eq!(shown, own);
+    browser.choose("unit", "samples");
+    assert_eq!(browser.sums(), [total(&samples)]);
+    browser.choose("unit", "period");
+
+    // Search: the share of the samples with a match on their stack.
+    let name = own.iter().max_by_key(|(_, count)| **count).unwrap().0;
+    let found = lines.iter().filter(|(stack, _)| stack.split(';').skip(1).any(|frame| frame == name));
+    let share = found.map(|(_, count)| count).sum::<u64>() as f64 * 100.0 / total(&lines) as f64;
+    browser.change("document.activeElement.blur()");
+    browser.keys(&['/']);
+    assert_eq!(browser.run("return document.activeElement.id"), "search");
+    browser.keys(&name.chars().collect::<Vec<_>>());
+    assert_eq!(browser.text("found"), format!("found in {share:.2}%"), "{name}");
+    browser.change(
+        "const it = document.getElementById('search'); it.value = ''; it.dispatchEvent(new Event('input'))",
+    );
+
+    // A click zooms, and Escape goes back.
+    let zoomed = || browser.run("return document.querySelectorAll('#path li').length").as_u64().unwrap();
+    browser.drag(
+        "#flame",
+        &[(
+            0.02,
+            1.5 * 19.0
+                / browser.run("return document.getElementById('flame').clientHeight").as_f64().unwrap(),
+        )],
+    );
+    assert_eq!(
+        (zoomed(), browser.run("return document.getElementById('unzoom').disabled")),
+        (2, false.into())
+    );
+    browser.keys(&['\u{e00c}']);
+    assert_eq!(
+        (zoomed(), browser.run("return document.getElementById('unzoom').disabled")),
+        (1, true.into())
+    );
+    // The arrow keys say where they are.
+    browser.keys(&['\u{e015}', '\u{e015}', '\u{e007}']);
+    assert_eq!(zoomed(), 3);
+    assert!(browser.text("flame-said").contains('%'), "{}", browser.text("flame-said"));
+    browser.keys(&['\u{e00c}']);
+    for view in ["flame", "inverted", "icicle"] {
+        browser.choose("view", view);
+        assert_eq!(
+            browser.run("return flame.levels[0][0].values[0]").as_u64(),
+            Some(total(&lines)),
+            "{view}"
+        );
+    }
+    let inverted = browser.run(
+        "document.getElementById('view').value = 'inverted'; layOut(); \
+        return flame.levels[1].map((box) => [nameOf(box), box.values[0]])",
+    );
+    for entry in inverted.as_array().unwrap() {
+        assert_eq!(entry[1].as_u64(), own.get(entry[0].as_str().unwrap()).copied(), "{entry}");
+    }
+    browser.choose("view", "icicle");
+
+    // Dragging over the first half of the time, in which the stacks are those of `--time`.
+    browser.choose("rows", "cpu");
+    browser.drag(".heat canvas", &[(0.1, 0.2), (0.3, 0.2), (0.54, 0.2)]);
+    let said = browser.text("heat-said");
+    let window = said.split_once("--time ").expect("the span is said").1;
+    let part = folded(&input, root, &["--time", window]);
+    assert!(total(&part) > 0 && total(&part) < total(&lines), "{said}");
+    assert_eq!(browser.sums(), [total(&part)]);
+    browser.change("document.getElementById('whole').click()");
+    assert_eq!(browser.sums(), [total(&lines)]);
+    // The same with keys.
+    browser.change("document.querySelector('.heat canvas').focus()");
+    browser.keys(&['\u{e014}', '\u{e007}']);
+    let said = browser.text("heat-said");
+    let part = folded(&input, root, &["--time", said.split_once("--time ").expect("the span is said").1]);
+    assert_eq!(browser.sums(), [total(&part)]);
+    browser.keys(&['\u{e00c}']);
+    assert_eq!(browser.sums(), [total(&lines)]);
+
+    for tab in ["files", "bytes", "recording", "soundness", "functions"] {
+        browser.change(&format!("document.getElementById('tab-{tab}').click()"));
+        assert_eq!(
+            browser.run("return document.querySelectorAll('[role=tabpanel]:not([hidden])').length"),
+            1
+        );
+        assert!(
+            browser
+                .run("return document.querySelector('[role=tabpanel]:not([hidden])').innerText.length")
+                .as_u64()
+                > Some(40)
+        );
+    }
+    // A screen reader has a name for everything that takes input.
+    let nameless = browser.run(
+        "return [...document.querySelectorAll('button, select, input, canvas')].filter((it) => \
+         !(it.labels?.length || it.textContent.trim() || it.ariaLabel)).map((it) => it.outerHTML)",
+    );
+    assert_eq!(nameless, json!([]));
+    let back = || browser.run("return getComputedStyle(document.body).backgroundColor");
+    let light = back();
+    let dark = json!({ "features": [{ "name": "prefers-color-scheme", "value": "dark" }] });
+    browser.call(
+        "POST",
+        "/goog/cdp/execute",
+        &json!({ "cmd": "Emulation.setEmulatedMedia", "params": dark }),
+    );
+    browser.change("");
+    assert_ne!(back(), light);
+    browser.check_silent(&page);
+}
+
+#[test]
+fn a_process_is_chosen_in_its_table() {
+    let (Some(root), Some(browser)) = (workloads(), Browser::start()) else { return };
+    let folder = temp();
+    let input = Fixture::new("recorded/buildid-default.p61.data").path;
+    browser.open(&page(&folder, &[&input], root));
+    let lines = folded(&input, root, &[]);
+    browser.change("document.getElementById('tab-processes').click()");
+    let rows = browser.rows();
+    assert_eq!(rows.iter().map(|row| row[1].parse::<u64>().unwrap()).sum::<u64>(), total(&lines));
+    let pid = rows[0][3].as_str();
+    browser.change("document.querySelector('#panel-processes tbody button').click()");
+    assert_eq!(browser.sums(), [total(&folded(&input, root, &["--pid", pid]))]);
+    browser.choose("process", "");
+    assert_eq!(browser.sums(), [total(&lines)]);
+}
+
+#[test]
+fn hostile_names_are_text_in_a_browser() {
+    let (Some(root), Some(browser)) = (workloads(), Browser::start()) else { return };
+    let folder = temp();
+    let input = folder.path().join("<img src=x onerror=alert(1)>.data");
+    fs::write(&input, hostile()).unwrap();
+    let page = page(&folder, &[&input], root);
+    browser.open(&page);
+    assert_eq!(browser.text("name"), "<img src=x onerror=alert(1)>.data");
+    browser.change("document.getElementById('tab-files').click()");
+    assert!(browser.rows().iter().any(|row| row[4] == "/</script><img src=x o=1>"), "{:?}", browser.rows());
+    for tab in ["functions", "processes", "bytes", "recording", "soundness"] {
+        browser.change(&format!("document.getElementById('tab-{tab}').click()"));
+        assert_eq!(
+            browser.run("return document.querySelectorAll('img, b:not(#tip b), script').length"),
+            1,
+            "{tab}"
+        );
+    }
+    browser.check_silent(&page);
+}
+
+#[test]
+fn a_page_of_two_recordings_shows_their_difference() {
+    let (Some(root), Some(browser)) = (workloads(), Browser::start()) else { return };
+    let folder = temp();
+    let inputs = ["fp.p61", "fp-deep.p61"].map(|name| Fixture::new(&format!("recorded/{name}.data")).path);
+    let page = page(&folder, &[&inputs[0], &inputs[1]], root);
+    browser.open(&page);
+    let lines = [0, 1].map(|at: usize| folded(&inputs[at], root, &[]));
+    assert_eq!(browser.sums(), [total(&lines[0]), total(&lines[1])]);
+    let rows = browser.rows();
+    let number = |cell: &String| cell.parse::<f64>().unwrap();
+    let moved: Vec<f64> = rows.iter().map(|row| number(&row[2]).abs()).collect();
+    assert!(moved.is_sorted_by(|a, b| a >= b), "{rows:?}");
+    for row in &rows {
+        let own = |lines: &[(String, u64)]| {
+            let of = lines.iter().filter(|(stack, _)| stack.rsplit(';').next() == Some(&*row[6]));
+            of.map(|(_, count)| count).sum::<u64>() as f64 / total(lines) as f64
+        };
+        let [before, after] = [own(&lines[0]), own(&lines[1])];
+        let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
+        assert!(near(number(&row[0]), before) && near(number(&row[1]), after), "{row:?}: {before} {after}");
+    }
+    browser.choose("width", "0");
+    browser.check_silent(&page);
+}
