@@ -1,10 +1,13 @@
 //! `perfx diff` compares the contents of two recordings in any form, and shows where they begin to differ.
 
+mod profile;
+
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use clap::Args;
+use perfx_export::shares::ProfileDiff;
 use perfx_format::Feature;
 use perfx_format::read::Recording;
 use perfx_look::json::Document;
@@ -14,6 +17,7 @@ use perfx_pipeline::{Level, Report, counted};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use self::profile::ProfileArgs;
 use crate::args::{ReadArgs, Usage};
 use crate::io::source::{Source, refuse_twice, temp_files};
 
@@ -24,10 +28,15 @@ use crate::io::source::{Source, refuse_twice, temp_files};
 /// attrs, features AUXTRACE, COMPRESSED and DIR_FORMAT, and whether names and build-ids are stored
 /// in the header or among the records. If they are equal, nothing is printed to standard output.
 ///
+/// With --profile, functions are listed whose share of the samples moved by at least --threshold: those
+/// in the function itself, or with --total also those in what it called. Of several events the first
+/// one sampled with call chains is compared, unless --event selects some.
+///
 /// Examples:
 ///   perfx diff a.data b.data
 ///   perfx diff --ignore HOSTNAME,CMDLINE expected.data new.data
 ///   perfx inject -b perf.data | perfx diff --json perf.data -
+///   perfx diff --profile --threshold 2% before.data after.data
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment, after_help = EXIT_CODES)]
 pub(crate) struct Diff {
@@ -41,26 +50,29 @@ pub(crate) struct Diff {
     #[arg(long, value_name = "FEATURE,…", value_delimiter = ',')]
     ignore: Vec<String>,
     #[command(flatten)]
+    profile: ProfileArgs,
+    #[command(flatten)]
     read: ReadArgs,
 }
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  0  equal
+  0  equal; with --profile, no share moved
   1  failed: one of them can't be read
   2  invalid command line
-  3  different, or damaged";
+  3  different, or damaged; with --profile, the share of some function moved";
 
 /// What is printed as JSON.
 pub(crate) type Output<'f> = Document<1, Printed<'f>>;
 
 /// # perfx diff --format json
 ///
-/// The differences between two recordings.
+/// The differences between two recordings, or between their profiles.
 #[derive(Serialize, JsonSchema)]
 #[serde(tag = "what", rename_all = "lowercase")]
 pub(crate) enum Printed<'f> {
     Diff(&'f Found),
+    Profile(&'f ProfileDiff),
 }
 
 /// The characters of a value shown in text; JSON has all.
@@ -78,6 +90,10 @@ impl Diff {
         }
         let sources = [&self.a, &self.b].map(|path| Source::named(path));
         refuse_twice(&sources)?;
+        self.profile.check()?;
+        if self.profile.profile {
+            return self.compare_profiles(&sources);
+        }
         let (mut a, mut b) = (open(&sources[0])?, open(&sources[1])?);
         let mut report = Report::default();
         let bar = self.read.verbosity.progress(&a);
@@ -100,6 +116,15 @@ impl Diff {
         );
         let code = self.read.verbosity.print(&report);
         Ok(if found.equal { code } else { 3 })
+    }
+}
+
+impl Diff {
+    fn compare_profiles(&self, sources: &[Source; 2]) -> Result<u8> {
+        let (found, report) = self.profile.compare(sources, self.read)?;
+        self.read.format.print(|| profile::text(&found), || Output::new(Printed::Profile(&found)))?;
+        let code = self.read.verbosity.print(&report);
+        Ok(if found.moved.is_empty() { code } else { 3 })
     }
 }
 

@@ -25,7 +25,7 @@ pub struct FunctionId {
     pub file: Option<u32>,
     /// Where its code runs.
     pub place: CodePlace,
-    /// True if the compiler inlined it here.
+    /// True if the compiler inlined it here; of recordings that are compared, never.
     pub inlined: bool,
     /// True if `name` is that of the file, because the file's symbols were not found.
     pub nameless: bool,
@@ -112,6 +112,8 @@ impl NamedStacks {
             // A name from a perf map can stand for several functions.
             let inlined = name.functions.iter().map(|function| function.inlined).chain(repeat(false));
             for (name, inlined) in functions(frame, &name, &options).into_iter().zip(inlined) {
+                // Two builds can inline the same function in different places.
+                let inlined = inlined && !self.by_file_name;
                 let function = FunctionId { name: name.into(), file, place, inlined, nameless };
                 of_frames[number as usize].push(self.functions.insert_full(function).0 as u32);
             }

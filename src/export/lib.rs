@@ -17,6 +17,7 @@ pub mod html;
 pub mod list;
 mod naming;
 pub mod pprof;
+pub mod shares;
 mod stacks;
 pub mod view;
 

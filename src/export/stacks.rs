@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::{AddAssign, Range};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::fast::RandomState;
 use indexmap::{IndexMap, IndexSet};
@@ -239,12 +240,25 @@ impl Stacks {
             false => Some(SelectedSamples::survey(recording, &facts.late, filter, threads, report)?),
         };
         let mut all = Joined::default();
+        // Workers round by the latest known step, so that there is less to join. As each step divides the next, the
+        // result is the same.
+        let step = AtomicU64::new(0);
         let work = |batch: &Batch| {
             let chooser = selected.as_ref().map(SelectedSamples::chooser);
-            Worker::new(facts, grouping, chooser).read(batch)
+            let mut worker = Worker::new(facts, grouping, chooser);
+            worker.part.stacks.step = step.load(Ordering::Relaxed);
+            worker.read(batch)
         };
-        all.stacks.bytes = each_batch(recording, threads, report, work, |_, part| all.join(part))?;
-        let stacks = all.finish(report)?;
+        let most = if grouping.time { MOST_ROWS } else { usize::MAX };
+        let bytes = each_batch(recording, threads, report, work, |_, part| {
+            all.join(part)?;
+            all.stacks.round_times(most);
+            step.store(all.stacks.step, Ordering::Relaxed);
+            Ok(())
+        })?;
+        let mut stacks = all.finish(report)?;
+        stacks.round_times(most);
+        stacks.bytes = bytes;
         if let Some(selected) = selected.filter(|_| stacks.rows.is_empty()) {
             selected.hints(&recording.name).for_each(|hint| report.say(Level::Warning, hint));
         }
@@ -560,7 +574,6 @@ impl Joined {
         for (row, period) in late {
             stacks.add(row, Weight { samples: 1, period });
         }
-        stacks.round_times(MOST_ROWS);
         self.torn += part.torn;
         Ok(())
     }
@@ -574,7 +587,6 @@ impl Joined {
             incomplete += samples.len() as u64;
             stacks.complete(samples, StackTree::ROOT)?;
         }
-        stacks.round_times(MOST_ROWS);
         if counters.astray > 0 {
             let samples = counted(counters.astray, "sample belongs", "samples belong");
             report.say(Level::Loss, format!("{samples} to no event of the recording and is not counted"));

@@ -432,5 +432,14 @@ fn a_page_of_two_recordings_shows_their_difference() {
         assert!(near(number(&row[0]), before) && near(number(&row[1]), after), "{row:?}: {before} {after}");
     }
     browser.choose("width", "0");
+    // Flames begin at the bottom: it was empty if the stacks were deeper than what is seen of them.
+    browser.call("POST", "/window/rect", &json!({ "width": 1000, "height": 420 }));
+    browser.choose("view", "flame");
+    let bottom = browser.run(
+        "const box = document.getElementById('flame-box'); box.scrollIntoView({ block: 'end' }); \
+         const place = box.getBoundingClientRect(); \
+         return [box.scrollHeight > box.clientHeight, document.elementFromPoint(place.left + 9, place.bottom - 9).id]",
+    );
+    assert_eq!(bottom, json!([true, "flame"]));
     browser.check_silent(&page);
 }

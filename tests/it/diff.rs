@@ -1,6 +1,7 @@
 //! `perfx diff` reports recordings with the same contents as equal, in any form, and reports every
 //! difference.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -9,7 +10,7 @@ use serde_json::Value as Json;
 use crate::args;
 use crate::snapshots::{Place, same};
 use crate::stats::conforms;
-use crate::support::{Fixture, Form, Stdin, all, each_fixture, perfx, perfx_with, recorded, temp};
+use crate::support::{Fixture, Form, Stdin, all, each_fixture, perfx, perfx_with, recorded, temp, workloads};
 
 /// The diff document of two recordings, and the exit code.
 fn diff(a: &Path, b: &Path) -> Result<(Json, Option<i32>), String> {
@@ -183,4 +184,76 @@ fn what_is_printed() {
         "diff cut.data cut.data",
     ];
     same("diff", "errors", &place.say_all(&lines));
+}
+
+/// The share of each function in folded lines, percent: of samples in it, or of those with it on their stack.
+fn shares(input: &Path, root: &Path, total: bool) -> BTreeMap<String, f64> {
+    let text = perfx(args!["export", "folded", "--no-files", "--root", root, input]).text();
+    let lines: Vec<(&str, f64)> = text
+        .lines()
+        .map(|line| line.rsplit_once(' ').unwrap())
+        .map(|(stack, count)| (stack.split_once(';').unwrap().1, count.parse().unwrap()))
+        .collect();
+    let sum: f64 = lines.iter().map(|(_, count)| count).sum();
+    let mut shares = BTreeMap::new();
+    for (stack, count) in lines {
+        let names = stack.split(';').collect::<BTreeSet<_>>();
+        let own = stack.rsplit(';').next();
+        for name in names.into_iter().filter(|&name| total || Some(name) == own) {
+            *shares.entry(name.to_owned()).or_default() += count * 100.0 / sum;
+        }
+    }
+    shares
+}
+
+#[test]
+fn profiles_are_compared_by_the_shares_of_folded_lines() {
+    let Some(root) = workloads() else { return };
+    let [a, b] = ["fp.p61", "fp.p73"].map(|name| Fixture::new(&format!("recorded/{name}.data")).path);
+    let profile = |more: &[&str]| {
+        let mut line = args!["diff", "--profile", "--json", "--no-files", "--root", root, a, b].to_vec();
+        line.extend(more.iter().map(Into::into));
+        let ran = perfx(line);
+        let document: Json = serde_json::from_slice(&ran.stdout).unwrap();
+        conforms("diff", &document).unwrap();
+        (document, ran.code)
+    };
+    for total in [false, true] {
+        let (document, code) =
+            profile(if total { &["--threshold=0", "--total"] } else { &["--threshold=0%"] });
+        assert_eq!(code, Some(3));
+        let [before, after] = [&a, &b].map(|path| shares(path, root, total));
+        let mut moved = BTreeMap::new();
+        for function in document["moved"].as_array().unwrap() {
+            let [a, b, change] = ["a", "b", "change"].map(|field| function[field].as_f64().unwrap());
+            assert!((b - a - change).abs() < 1e-9);
+            moved.insert(function["function"].as_str().unwrap(), [a, b]);
+        }
+        for name in before.keys().chain(after.keys()) {
+            let share = |of: &BTreeMap<String, f64>| of.get(name).copied().unwrap_or_default();
+            let [a, b] = moved.get(&**name).copied().unwrap_or([share(&before); 2]);
+            let near = (a - share(&before)).abs() < 1e-9 && (b - share(&after)).abs() < 1e-9;
+            assert!(near, "{name}: {a} {b}, folded {} {}", share(&before), share(&after));
+        }
+    }
+    // A threshold that nothing reaches, and no difference at all.
+    let (document, code) = profile(&["--threshold", "100%"]);
+    assert_eq!((document["moved"].as_array().unwrap().len(), code), (0, Some(0)));
+    let ran = perfx(args!["diff", "--profile", "--threshold=0", "--no-files", a, a]);
+    assert_eq!((ran.code, ran.text().as_str()), (Some(0), ""), "{}", ran.stderr);
+    // An event that only one of them has.
+    let other = Fixture::new("recorded/tracepoint.p61.data").path;
+    let ran = perfx(args!["diff", "--profile", "--no-files", a, other]);
+    assert_eq!(ran.code, Some(3));
+    assert!(ran.stderr.contains("no samples of cpu-clock; --event selects events"), "{}", ran.stderr);
+    for wrong in [
+        &["--event", "x"][..],
+        &["--threshold", "2%"],
+        &["--profile", "--threshold", "x"],
+        &["--profile", "--threshold=-1"],
+    ] {
+        let mut line = args!["diff", a, b].to_vec();
+        line.extend(wrong.iter().map(Into::into));
+        assert_eq!(perfx(line).code, Some(2), "{wrong:?}");
+    }
 }

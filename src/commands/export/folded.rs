@@ -8,7 +8,7 @@ use perfx_export::folded::{Count, Folded as Lines, FoldedOptions};
 use perfx_export::{EventFacts, Facts, Grouping, Row, Stacks, Weight};
 use perfx_pipeline::{Level, Report, count, counted};
 
-use super::input::{Collected, StackArgs, say_read};
+use super::input::{Collected, StackArgs, each_recording, say_read};
 use super::output::OutputArgs;
 use crate::io::source::InputsArgs;
 
@@ -91,7 +91,7 @@ impl Folded {
         let output = self.output.open(&sources, true)?;
         let mut report = Report::default();
         let mut parts = Vec::new();
-        self.stacks.each_recording(&sources, &mut report, |recording, report| {
+        each_recording(&sources, &mut report, |recording, report| {
             let Collected { recording, facts, stacks, chooses_events, bar } =
                 self.stacks.collect(recording, &ids, self.grouping(), report)?;
             // Like stackcollapse-perf.pl: of several events only the first one, unless some are chosen.

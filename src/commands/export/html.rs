@@ -7,17 +7,18 @@ use perfx_export::html::{Side, pack, write};
 use perfx_export::{Facts, Grouping, NamedStacks, Stacks};
 use perfx_format::read::Recording;
 use perfx_look::{LostCount, Times, stats_and_du};
+use perfx_passes::IdOptions;
 use perfx_pipeline::{Level, Report, counted};
 use serde::Serialize;
 
-use super::input::{Collected, StackArgs, say_read};
+use super::input::{Collected, StackArgs, each_recording, say_read};
 use super::output::OutputArgs;
 use crate::args::Usage;
 use crate::commands::doctor::FileEntry;
 use crate::commands::du::{ByteTable, tables};
 use crate::commands::info::headings;
-use crate::io::source::{InputsArgs, Source};
-use crate::term::units::size;
+use crate::io::source::InputsArgs;
+use crate::term::units::{duration, size};
 
 /// Write a page for a browser: samples over time, a flame graph and tables
 ///
@@ -75,11 +76,11 @@ impl Html {
         let mut report = Report::default();
         let mut named = NamedStacks::new(sources.len());
         let mut sides = Vec::new();
-        for source in &sources {
-            let (read, said) = self.read(source, &ids, &mut named)?;
-            sides.push(read);
-            report = report.followed_by(said);
-        }
+        each_recording(&sources, &mut report, |recording, report| {
+            sides.push(self.read(recording, &ids, &mut named, report)?);
+            Ok(())
+        })?;
+        let samples = sides.iter().flat_map(|side| side.stacks.rows.values()).map(|of| of.samples).sum();
         let sides: Vec<Side<'_>> = sides
             .iter()
             .map(|Read { about, facts, stacks, placed }| {
@@ -88,23 +89,20 @@ impl Html {
             .collect::<Result<_>>()?;
         let packed = pack(&named, sides)?;
         output.write(|out| write(&packed, out))?;
+        let samples = counted(samples, "sample", "samples");
         let functions = counted(named.functions.len() as u64, "function", "functions");
-        let stacks = counted(named.nodes.len() as u64, "distinct frame", "distinct frames");
-        report.say(
-            Level::Info,
-            format!("wrote a page of {functions} and {stacks}: {} of data", size(packed.len() as u64)),
-        );
+        let data = size(packed.len() as u64);
+        report.say(Level::Info, format!("wrote a page of {samples} in {functions}: {data} of data"));
         Ok(self.stacks.verbosity.print(&report))
     }
 
     fn read(
         &self,
-        source: &Source,
-        ids: &perfx_passes::IdOptions,
+        recording: Recording,
+        ids: &IdOptions,
         named: &mut NamedStacks,
-    ) -> Result<(Read, Report)> {
-        let mut report = Report::default();
-        let recording = source.open_rereadable()?;
+        report: &mut Report,
+    ) -> Result<Read> {
         // The page does not tell where the recording was.
         let name = recording.name.rsplit('/').next().unwrap_or_default().to_owned();
         let threads = self.stacks.threads();
@@ -127,15 +125,20 @@ impl Html {
         };
         let grouping = Grouping { comm: true, pid: true, tid: true, cpu: true, time: true, cgroup: false };
         let Collected { recording, facts, stacks, bar, .. } =
-            self.stacks.collect(recording, ids, grouping, &mut report)?;
+            self.stacks.collect(recording, ids, grouping, report)?;
         let features = (&recording.features, recording.endian);
         let (placed, found) = named.add(&stacks, &facts, features, ids, !self.no_inline)?;
         drop(bar);
-        say_read(&mut report, &recording, &stacks);
-        found.say(&mut report);
+        say_read(report, &recording, &stacks);
+        found.say(report);
+        if stacks.step > 0 {
+            let step = duration(stacks.step);
+            let line = format!("the times of so many samples are rounded down to multiples of {step}");
+            report.say(Level::Info, line);
+        }
         let said = report.lines.iter().filter(|(level, _)| *level <= Level::Warning);
         about.said = said.map(|(_, line)| line.replace(&*recording.name, &about.name)).collect();
-        Ok((Read { about, facts, stacks, placed }, report))
+        Ok(Read { about, facts, stacks, placed })
     }
 }
 

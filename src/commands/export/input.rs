@@ -19,56 +19,48 @@ use crate::term::units::size;
 /// The options of exports that print call stacks.
 #[derive(Args, Debug)]
 pub(crate) struct StackArgs {
-    #[command(flatten, next_help_heading = "Samples")]
-    select: SelectArgs,
-    #[command(flatten, next_help_heading = "Symbols")]
-    search: SearchArgs,
+    #[command(flatten)]
+    chosen: ChosenArgs,
     #[command(flatten, next_help_heading = "Options")]
     threads: ThreadArgs,
     #[command(flatten)]
     pub(crate) verbosity: VerbosityArgs,
 }
 
+/// Which samples, and where to search for symbols.
+#[derive(Args, Debug)]
+pub(crate) struct ChosenArgs {
+    #[command(flatten, next_help_heading = "Samples")]
+    select: SelectArgs,
+    #[command(flatten, next_help_heading = "Symbols")]
+    search: SearchArgs,
+}
+
 /// What such an export prints from.
-pub(super) struct Collected {
-    pub(super) recording: Recording,
-    pub(super) facts: Facts,
-    pub(super) stacks: Stacks,
+pub(crate) struct Collected {
+    pub(crate) recording: Recording,
+    pub(crate) facts: Facts,
+    pub(crate) stacks: Stacks,
     /// True if samples were selected by their event.
-    pub(super) chooses_events: bool,
+    pub(crate) chooses_events: bool,
     /// Shown until it is dropped.
-    pub(super) bar: Bar,
+    pub(crate) bar: Bar,
 }
 
 impl StackArgs {
     /// The places where symbols are searched for. The error is one of usage.
     pub(crate) fn ids(&self) -> Result<IdOptions> {
-        self.search.clone().options(None).map_err(usage)
+        self.chosen.ids()
     }
 
     /// The samples to take.
     pub(crate) fn filter(&self) -> Arc<FilterOptions> {
-        Arc::new(self.select.clone().into())
+        self.chosen.filter()
     }
 
     /// The number of threads.
     pub(crate) fn threads(&self) -> usize {
         self.threads.count()
-    }
-
-    /// Opens the recordings one after the other; what is reported of each follows what was reported before.
-    pub(super) fn each_recording(
-        &self,
-        sources: &[Source],
-        report: &mut Report,
-        mut work: impl FnMut(Recording, &mut Report) -> Result<()>,
-    ) -> Result<()> {
-        for source in sources {
-            let mut own = Report::default();
-            work(source.open_rereadable()?, &mut own)?;
-            *report = std::mem::take(report).followed_by(own);
-        }
-        Ok(())
     }
 
     /// Reads a recording that can be read again.
@@ -79,15 +71,57 @@ impl StackArgs {
         grouping: Grouping,
         report: &mut Report,
     ) -> Result<Collected> {
-        let threads = self.threads();
+        self.chosen.collect(recording, ids, grouping, (self.threads(), self.verbosity), report)
+    }
+}
+
+impl ChosenArgs {
+    /// True if the user chose something.
+    pub(crate) fn is_given(&self) -> bool {
+        self.search.is_given() || !self.filter().is_empty()
+    }
+
+    /// The samples to take.
+    fn filter(&self) -> Arc<FilterOptions> {
+        Arc::new(self.select.clone().into())
+    }
+
+    /// The places where symbols are searched for. The error is one of usage.
+    pub(crate) fn ids(&self) -> Result<IdOptions> {
+        self.search.clone().options(None).map_err(usage)
+    }
+
+    /// Reads a recording that can be read again.
+    pub(crate) fn collect(
+        &self,
+        recording: Recording,
+        ids: &IdOptions,
+        grouping: Grouping,
+        (threads, verbosity): (usize, VerbosityArgs),
+        report: &mut Report,
+    ) -> Result<Collected> {
         let mut recording = with_chains(recording, ids, threads, report)?;
         let filter = self.filter();
         recording.progress().expect(if filter.is_empty() { 2 } else { 3 });
-        let bar = self.verbosity.progress(&recording);
+        let bar = verbosity.progress(&recording);
         let facts = Facts::survey(&mut recording, threads, true)?;
         let stacks = Stacks::collect(&mut recording, &facts, grouping, &filter, threads, report)?;
         Ok(Collected { recording, facts, stacks, chooses_events: filter.chooses_events(), bar })
     }
+}
+
+/// Opens the recordings one after the other; what is reported of each follows what was reported before.
+pub(crate) fn each_recording(
+    sources: &[Source],
+    report: &mut Report,
+    mut work: impl FnMut(Recording, &mut Report) -> Result<()>,
+) -> Result<()> {
+    for source in sources {
+        let mut own = Report::default();
+        work(source.open_rereadable()?, &mut own)?;
+        *report = std::mem::take(report).followed_by(own);
+    }
+    Ok(())
 }
 
 /// The recording with call chains: stacks (perf record --call-graph dwarf) are unwound into a temporary file of about the
@@ -114,7 +148,7 @@ pub(crate) fn with_chains(
 }
 
 /// Adds to the report what was read: of a recording with user stacks its own size, not that of its chains.
-pub(super) fn say_read(report: &mut Report, recording: &Recording, stacks: &Stacks) {
+pub(crate) fn say_read(report: &mut Report, recording: &Recording, stacks: &Stacks) {
     let bytes = if report.bytes > 0 { report.bytes } else { stacks.bytes };
     report.lines.insert(0, (Level::Info, format!("read {}: {}", recording.name, size(bytes))));
     if stacks.rows.is_empty() && !report.lines.iter().any(|(level, _)| *level == Level::Warning) {

@@ -6,7 +6,7 @@ use perfx_export::Grouping;
 use perfx_export::pprof::Profile;
 use perfx_pipeline::{Level, Report, counted};
 
-use super::input::{Collected, StackArgs, say_read};
+use super::input::{Collected, StackArgs, each_recording, say_read};
 use super::output::OutputArgs;
 use crate::io::source::InputsArgs;
 
@@ -67,7 +67,7 @@ impl Pprof {
             time: false,
         };
         let mut parts = Vec::new();
-        self.stacks.each_recording(&sources, &mut report, |recording, report| {
+        each_recording(&sources, &mut report, |recording, report| {
             let Collected { recording, facts, stacks, bar, .. } =
                 self.stacks.collect(recording, &ids, grouping, report)?;
             let features = (&recording.features, recording.endian);

@@ -113,7 +113,8 @@ function drawFlame() {
   holder.style.height = seen + 2 + 'px';
   const width = holder.clientWidth;
   const pen = surface($('flame'), width, seen);
-  $('flame').style.marginBottom = height - seen + 'px';
+  // The canvas stays where it is seen, and only what is seen is drawn.
+  $('flame-tall').style.height = height + 'px';
   pen.font = '12px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace';
   pen.textBaseline = 'middle';
   const char = pen.measureText('0').width;

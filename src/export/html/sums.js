@@ -22,26 +22,26 @@ function addUp(side) {
   const own = new Float64Array(parent.length);
   side.byLabel = new Float64Array(side.labels.length);
   side.samplesByLabel = new Float64Array(side.labels.length);
-  side.sum = side.sampleSum = 0;
+  const { event: events, label: labels, node: nodes, samples, period, byLabel, samplesByLabel } = side;
   for (let row = first; row < end; row++) {
-    if (side.event[row] !== event || !takes[side.label[row]]) continue;
+    const label = labels[row];
+    if (events[row] !== event || !takes[label]) continue;
     // As in folded lines: a sample without a period counts 1.
-    const weight = (periods && side.period[row]) || side.samples[row];
-    if (side.node[row] >= 0) own[side.node[row]] += weight;
-    side.byLabel[side.label[row]] += weight;
-    side.samplesByLabel[side.label[row]] += side.samples[row];
-    side.sum += weight;
-    side.sampleSum += side.samples[row];
+    const weight = (periods && period[row]) || samples[row];
+    if (nodes[row] >= 0) own[nodes[row]] += weight;
+    byLabel[label] += weight;
+    samplesByLabel[label] += samples[row];
   }
+  const sum = (numbers) => numbers.reduce((sum, number) => sum + number, 0);
+  Object.assign(side, { sum: sum(byLabel), sampleSum: sum(samplesByLabel) });
   const total = own.slice();
-  side.ownOf = new Float64Array(functions.length);
-  side.totalOf = new Float64Array(functions.length);
+  const [ownOf, totalOf] = [new Float64Array(functions.length), new Float64Array(functions.length)];
   for (let node = parent.length - 1; node >= 0; node--) {
-    side.ownOf[nodeFunction[node]] += own[node];
-    if (!repeated[node]) side.totalOf[nodeFunction[node]] += total[node];
+    ownOf[nodeFunction[node]] += own[node];
+    if (!repeated[node]) totalOf[nodeFunction[node]] += total[node];
     if (parent[node] >= 0) total[parent[node]] += total[node];
   }
-  Object.assign(side, { own, total });
+  Object.assign(side, { own, total, ownOf, totalOf });
 }
 
 function refresh() {

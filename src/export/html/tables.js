@@ -132,7 +132,9 @@ function perSide(content) {
   return [make('div', { className: 'sides' }, ...sides.map(column))];
 }
 
-const bytesPanel = () => perSide((side) => side.about.bytes.map(({ title, rows }) => {
+const wall = (parts) => make('div', { className: 'wall' }, ...parts);
+
+const bytesPanel = () => perSide((side) => [wall(side.about.bytes.map(({ title, rows }) => {
   const columns = [
     { title: title[0].toUpperCase() + title.slice(1), kind: 'name', value: (row) => row.name },
     { title: 'Bytes', kind: 'count', value: (row) => row.bytes },
@@ -142,15 +144,15 @@ const bytesPanel = () => perSide((side) => side.about.bytes.map(({ title, rows }
   const head = columns.map((column) => make('th', { scope: 'col', className: column.kind === 'name' ? '' : 'number' }, column.title));
   const body = rows.map((row) => make('tr', {}, ...columns.map((column) => cell(column, row))));
   return make('div', { className: 'scroll' }, make('table', {}, make('thead', {}, make('tr', {}, ...head)), make('tbody', {}, ...body)));
-}));
+}))]);
 
 function pairs(rows) {
   const line = ([label, text]) => make('tr', {}, make('th', { scope: 'row' }, label), make('td', {}, text));
   return make('div', { className: 'scroll' }, make('table', { className: 'pair' }, make('tbody', {}, ...rows.map(line))));
 }
 
-const recordingPanel = () => perSide((side) => side.about.info.filter(([, rows]) => rows.length)
-  .flatMap(([heading, rows]) => [make('h3', {}, heading), pairs(rows)]));
+const recordingPanel = () => perSide((side) => [wall(side.about.info.filter(([, rows]) => rows.length)
+  .map(([heading, rows]) => make('div', {}, make('h3', {}, heading), pairs(rows))))]);
 
 const soundnessPanel = () => perSide((side) => {
   const { doctor, lost, said } = side.about;

@@ -10,8 +10,12 @@ function columnWidth(span, most) {
   return unit;
 }
 
+// Counts the samples of each cell, if something else is counted than before.
 function heatOf(side) {
   const mode = $('rows').value;
+  const counted = JSON.stringify([mode, state.event, state.process, state.thread]);
+  if (side.heat.counted === counted) return;
+  side.heat.counted = counted;
   const unit = Math.max(side.step, columnWidth(side.span, mode === 'parts' ? 240 : 400));
   const heat = side.heat;
   heat.unit = unit;
@@ -38,11 +42,13 @@ function heatOf(side) {
   const bins = new Float64Array(heat.columns * heat.rows);
   const takes = side.tasks.map(taken);
   const event = side.events.findIndex((event) => event.name === state.event);
+  const { event: events, label: labels, time, samples } = side;
   for (let row = 0; row < side.timed; row++) {
-    if (side.event[row] !== event || !takes[side.label[row]]) continue;
-    const column = Math.floor(side.time[row] / unit);
-    const part = rowOf ? rowOf[side.label[row]] : Math.floor(((side.time[row] - column * unit) / unit) * heat.rows);
-    bins[column * heat.rows + part] += side.samples[row];
+    const label = labels[row];
+    if (events[row] !== event || !takes[label]) continue;
+    const column = Math.floor(time[row] / unit);
+    const part = rowOf ? rowOf[label] : Math.floor(((time[row] - column * unit) / unit) * heat.rows);
+    bins[column * heat.rows + part] += samples[row];
   }
   heat.bins = bins;
   heat.most = bins.reduce((most, bin) => Math.max(most, bin), 0);
