@@ -80,7 +80,10 @@ fn stat(gathered: &Gathered, out: impl Write) -> Result<u64> {
 fn overview(gathered: Gathered, mut out: impl Write) -> Result<u64> {
     let rows = gathered.overview.records();
     out.write_all(b"nr,kind,pid,tid,time,info\n")?;
-    gathered.overview.write(&mut out)?;
+    gathered.overview.each(|nr, _, row| {
+        write!(out, "{nr},")?;
+        Ok(out.write_all(row)?)
+    })?;
     out.flush()?;
     Ok(rows)
 }

@@ -9,7 +9,7 @@ use perfx_format::record::build_id::BuildIdEntry;
 use perfx_format::record::cgroup::Cgroup;
 use perfx_format::record::event_update::name_update;
 use perfx_format::record::header_records::HeaderRecord;
-use perfx_format::{Event, Kinds, RecordType, named_pid, sample_type};
+use perfx_format::{Event, Kinds, Layouts, Record, RecordType, named_pid, sample_type};
 use perfx_model::address_space::{AddressSpaces, Changes, Machine, Mapping, Space};
 use perfx_model::guests::Guests;
 use perfx_model::mapped_files::MappedFiles;
@@ -53,6 +53,8 @@ pub struct EventFacts {
     varies: bool,
     /// True if its samples have call chains.
     pub(crate) has_chains: bool,
+    /// The most frames in a call chain.
+    pub(crate) max_stack: usize,
 }
 
 impl EventFacts {
@@ -67,6 +69,8 @@ impl EventFacts {
             clock: attr.type_ == 1 && attr.config <= 1,
             varies: attr.freq(),
             has_chains: attr.sample_type & sample_type::CALLCHAIN != 0,
+            // PERF_MAX_STACK_DEPTH is the kernel's default.
+            max_stack: if attr.sample_max_stack == 0 { 127 } else { attr.sample_max_stack.into() },
         }
     }
 
@@ -93,6 +97,17 @@ impl Facts {
     ///
     /// The recording cannot be read or decompressed.
     pub fn survey(recording: &mut Recording, threads: usize, tasks: bool) -> Result<Facts> {
+        Facts::survey_with(recording, threads, tasks, |_, _, _, _| {})
+    }
+
+    /// The same; `look` gets each record that changes address spaces, or with `tasks` tasks: with its machine, and
+    /// the number of the DSO that it maps.
+    pub(crate) fn survey_with(
+        recording: &mut Recording,
+        threads: usize,
+        tasks: bool,
+        mut look: impl FnMut(&Record<'_>, &Layouts, Machine, Option<u32>),
+    ) -> Result<Facts> {
         let endian = recording.endian;
         let mut names = HashMap::new();
         let pipe = recording.form == Form::Pipe;
@@ -137,7 +152,9 @@ impl Facts {
                     }
                     _ => {
                         let machine = guests.machine(&record, &batch.layouts, named_pid(&record));
-                        let Some(dso) = changes.add(&record, &batch.layouts, machine) else { continue };
+                        let dso = changes.add(&record, &batch.layouts, machine);
+                        look(&record, &batch.layouts, machine, dso);
+                        let Some(dso) = dso else { continue };
                         let mapping = Mapping::read(&record, &batch.layouts);
                         let kernel = mapping.is_none_or(|mapping| mapping.dso(&record, machine).kernel);
                         files.learn(dso, mapping.as_ref(), kernel);
@@ -173,9 +190,14 @@ impl Facts {
         Ok(Facts { events, spaces, files, guests, tasks, cgroups, ids, reference, memory, late })
     }
 
+    /// True if it is memory of a process without a file.
+    pub(crate) fn is_memory(&self, dso: u32) -> bool {
+        self.memory.get(dso as usize).is_some_and(|&memory| memory)
+    }
+
     /// True if code of a JIT compiler may be there: in memory of a process of the host, without a file.
     pub(crate) fn has_jit(&self, dso: u32, space: Space) -> bool {
-        space.machine == Machine::Host && self.memory.get(dso as usize).is_some_and(|&memory| memory)
+        space.machine == Machine::Host && self.is_memory(dso)
     }
 }
 

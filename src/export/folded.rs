@@ -17,9 +17,10 @@ use perfx_format::record::cpumode::{GUEST_KERNEL, KERNEL};
 use perfx_passes::IdOptions;
 use perfx_pipeline::Result;
 
+use crate::chains::{Frame, StackTree};
 use crate::facts::{EventFacts, Facts};
 use crate::naming::{FrameName, Named, name_frames};
-use crate::stacks::{Frame, Grouping, Label, Row, StackTree, Stacks, Weight};
+use crate::stacks::{Grouping, Label, Row, Stacks, Weight};
 
 /// What the lines hold.
 #[derive(Clone, Default, Debug)]

@@ -11,10 +11,11 @@ use perfx_format::record::cpumode::{GUEST_KERNEL, KERNEL};
 use perfx_passes::IdOptions;
 use perfx_pipeline::Result;
 
+use crate::chains::StackTree;
 use crate::facts::Facts;
 use crate::folded::{FoldedOptions, functions};
 use crate::naming::{Named, name_frames};
-use crate::stacks::{Row, StackTree, Stacks, Weight};
+use crate::stacks::{Row, Stacks, Weight};
 
 /// A function, by what identifies it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

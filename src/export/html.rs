@@ -20,10 +20,11 @@ use std::io::{self, Write};
 use flate2::{Compression, GzBuilder};
 use serde::{Deserialize, Serialize};
 
+use crate::chains::StackTree;
 use crate::facts::Facts;
 use crate::folded::Count;
 use crate::functions::{CodePlace, NamedStacks};
-use crate::stacks::{Row, StackTree, Stacks, Weight};
+use crate::stacks::{Row, Stacks, Weight};
 
 const TEMPLATE: &str = include_str!("html/page.html");
 const STYLE: &str = include_str!("html/page.css");

@@ -8,6 +8,7 @@
 
 mod batches;
 pub mod branches;
+mod chains;
 mod counters;
 pub mod csv;
 mod facts;
@@ -16,13 +17,16 @@ mod functions;
 pub mod html;
 pub mod list;
 mod naming;
+pub mod parquet;
 pub mod pprof;
 pub mod shares;
+mod sorted;
 mod stacks;
 pub mod view;
 
+pub use chains::{Frame, StackTree};
 pub use facts::{EventFacts, Facts};
 pub use functions::{CodeFile, CodePlace, FunctionId, FunctionTotal, NamedStacks};
 pub use naming::{FrameName, Function, Named, name_frames};
 pub use perfx_pipeline::{Error, Result};
-pub use stacks::{Frame, Grouping, Label, Row, StackTree, Stacks, Weight};
+pub use stacks::{Grouping, Label, Row, Stacks, Weight};

@@ -12,8 +12,8 @@ use perfx_passes::{IdOptions, PerfMaps, can_have_id, dso_name, object_of, record
 use perfx_pipeline::{Context as _, Error, Level, Report, Result, counted};
 use symbols::{Image, Inlined, Sources, Symbol, Symbols};
 
+use crate::chains::Frame;
 use crate::facts::Facts;
-use crate::stacks::Frame;
 
 /// Finds the symbols of a recording's DSOs.
 #[derive(Debug)]

@@ -17,9 +17,10 @@ use perfx_passes::{IdOptions, dso_name};
 use perfx_pipeline::Result;
 use prost::Message;
 
+use crate::chains::{Frame, StackTree};
 use crate::facts::Facts;
 use crate::naming::{FrameName, Named, name_frames};
-use crate::stacks::{Frame, Label, StackTree, Stacks};
+use crate::stacks::{Label, Stacks};
 
 /// A profile.
 #[derive(Clone, PartialEq, Message)]

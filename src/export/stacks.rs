@@ -3,132 +3,25 @@
 //! A worker resolves the addresses of one batch to places in files, and keeps each distinct frame and stack
 //! once. The batches are joined in the order of the file, so numbers do not depend on the threads.
 
-use std::collections::{BTreeMap, HashMap};
-use std::ops::{AddAssign, Range};
+use std::collections::BTreeMap;
+use std::ops::AddAssign;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::fast::RandomState;
 use indexmap::{IndexMap, IndexSet};
 use perfx_format::read::{Batch, Recording};
-use perfx_format::record::cpumode::USER;
 use perfx_format::record::deferred::CallchainDeferred;
-use perfx_format::sample::{Marker, Sample, callchain, frames};
-use perfx_format::{Kinds, Layout, Layouts, Record, RecordType, named_pid, sample_type};
-use perfx_model::address_space::{Machine, Space, moment};
+use perfx_format::sample::Sample;
+use perfx_format::{Kinds, Layout, Layouts, Record, RecordType, named_pid};
+use perfx_model::address_space::moment;
 use perfx_passes::{FilterOptions, SampleChooser, SelectedSamples};
-use perfx_pipeline::{Context as _, Level, Report, Result, counted};
+use perfx_pipeline::{Level, Report, Result};
 
 use crate::batches::each_batch;
+use crate::chains::{At, Deferred, Lack, Resolver, StackTree, Waiting, numbered, say_lacks};
 use crate::counters::{Counters, event_of};
 use crate::facts::Facts;
-
-/// An address in a chain, resolved.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Frame {
-    /// The DSO that was mapped there; `None` if none was.
-    pub dso: Option<u32>,
-    /// The offset in its file, bytes; in a kernel, in no mapping and in memory without a file, the address.
-    pub at: u64,
-    /// The cpumode of the code.
-    pub mode: u16,
-    /// In memory without a file, where JIT compilers put their code: the process, else 0.
-    pub process: u32,
-}
-
-/// The frame at an address of a space, and from when until when it is there.
-fn frame_in(facts: &Facts, space: Space, time: u64, (mode, address): (u16, u64)) -> (Frame, Range<u64>) {
-    let (hit, valid) = facts.spaces.find(space, address, time);
-    let process = if hit.is_some_and(|hit| facts.has_jit(hit.dso, space)) { space.pid } else { 0 };
-    let at = match hit {
-        Some(hit) if process == 0 => facts.files.offset(hit, address),
-        _ => address,
-    };
-    (Frame { dso: hit.map(|hit| hit.dso), at, mode, process }, valid)
-}
-
-/// The frame at an address, given after its cpumode, when a record of process `pid` was written.
-pub(crate) fn frame_at(
-    facts: &Facts,
-    (record, layouts): (&Record<'_>, &Layouts),
-    pid: Option<u32>,
-    time: u64,
-    (mode, address): (u16, u64),
-) -> Frame {
-    match facts.guests.space(record, layouts, pid, mode) {
-        Some(space) => frame_in(facts, space, time, (mode, address)).0,
-        None => Frame { dso: None, at: address, mode, process: 0 },
-    }
-}
-
-/// Distinct stacks as a tree: a node is a frame that was called from the stack of its parent.
-#[derive(Clone, Default, Debug)]
-pub struct StackTree {
-    frames: IndexSet<Frame, RandomState>,
-    /// Parent, or [`StackTree::ROOT`], and frame. A parent has a lower number than its children.
-    nodes: IndexSet<(u32, u32), RandomState>,
-}
-
-impl StackTree {
-    /// The stack without frames.
-    pub const ROOT: u32 = u32::MAX;
-
-    /// The distinct frames, in the order of their numbers.
-    pub fn frames(&self) -> impl ExactSizeIterator<Item = Frame> {
-        self.frames.iter().copied()
-    }
-
-    /// The parent and the frame of each node, in the order of their numbers.
-    pub fn nodes(&self) -> impl ExactSizeIterator<Item = (u32, u32)> {
-        self.nodes.iter().copied()
-    }
-
-    /// Adds the stacks to `nodes`, a tree of names: `names` has those of each frame, outermost first. A name for which
-    /// `restarts` is true drops its callers. Returns the node of each stack.
-    pub(crate) fn renamed(
-        &self,
-        nodes: &mut IndexSet<(u32, u32), RandomState>,
-        names: &[Vec<u32>],
-        restarts: impl Fn(u32) -> bool,
-    ) -> Vec<u32> {
-        let mut placed: Vec<u32> = Vec::with_capacity(self.nodes.len());
-        // A parent has a lower number than its children, so its node is known.
-        for (parent, frame) in self.nodes() {
-            let mut node = placed.get(parent as usize).copied().unwrap_or(Self::ROOT);
-            for &name in &names[frame as usize] {
-                let parent = if restarts(name) { Self::ROOT } else { node };
-                node = nodes.insert_full((parent, name)).0 as u32;
-            }
-            placed.push(node);
-        }
-        placed
-    }
-
-    fn frame(&mut self, frame: Frame) -> Result<u32> {
-        numbered(self.frames.insert_full(frame).0)
-    }
-
-    fn child(&mut self, parent: u32, frame: u32) -> Result<u32> {
-        numbered(self.nodes.insert_full((parent, frame)).0)
-    }
-
-    /// Adds the frames and nodes of another tree; returns their new numbers.
-    fn absorb(&mut self, other: &StackTree) -> Result<(Vec<u32>, Vec<u32>)> {
-        let frames: Vec<u32> = other.frames().map(|frame| self.frame(frame)).collect::<Result<_>>()?;
-        let mut nodes: Vec<u32> = Vec::with_capacity(other.nodes.len());
-        for (parent, frame) in other.nodes() {
-            let parent = if parent == Self::ROOT { parent } else { nodes[parent as usize] };
-            nodes.push(self.child(parent, frames[frame as usize])?);
-        }
-        Ok((frames, nodes))
-    }
-}
-
-/// Numbers have 32 bits to save memory; a tree of so many nodes would take 100 GB.
-fn numbered(index: usize) -> Result<u32> {
-    let number = u32::try_from(index).ok().filter(|&number| number != StackTree::ROOT);
-    number.context("the recording has more than 4 billion distinct stacks; filter it first")
-}
 
 /// How much samples count for.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -309,63 +202,28 @@ struct Target {
     deferred: Option<u32>,
 }
 
-/// A sample whose chain lacks its user part, or that user part.
-#[derive(Debug)]
-enum Deferred {
-    /// The kernel's part, innermost frame first, as numbers of frames. The user part has the cookie of a
-    /// record that comes later, of the same thread.
-    Sample { tid: u32, cookie: u64, kernel: Box<[u32]>, weights: Vec<(Row, Weight)> },
-    /// The stack of the user part.
-    User { tid: u32, cookie: u64, stack: u32 },
-}
-
 /// The stacks of one batch.
 #[derive(Default)]
 struct Part {
     stacks: Stacks,
     counters: Counters<Target>,
-    deferred: Vec<Deferred>,
+    deferred: Vec<Deferred<Vec<(Row, Weight)>>>,
     /// Samples whose chain does not fit into the record.
     torn: u64,
 }
 
-/// Resolves the addresses of one batch.
+/// Reads the samples of one batch.
 struct Worker<'f> {
     facts: &'f Facts,
     grouping: Grouping,
     chooser: Option<SampleChooser>,
-    known: Box<[Known]>,
-    /// Frames of the current chain, innermost first.
-    chain: Vec<u32>,
+    resolver: Resolver<'f>,
     part: Part,
 }
 
-/// The frame at an address of a space between two changes.
-#[derive(Clone, Copy)]
-struct Known {
-    space: Space,
-    address: u64,
-    from: u64,
-    until: u64,
-    frame: u32,
-}
-
-/// The number of known frames, a power of two.
-const KNOWN: usize = 1 << 13;
-
 impl<'f> Worker<'f> {
     fn new(facts: &'f Facts, grouping: Grouping, chooser: Option<SampleChooser>) -> Worker<'f> {
-        let space = Space { machine: Machine::Host, pid: 0 };
-        // `from` above `until` matches no time.
-        let empty = Known { space, address: 0, from: 1, until: 0, frame: 0 };
-        Worker {
-            facts,
-            grouping,
-            chooser,
-            known: vec![empty; KNOWN].into(),
-            chain: Vec::new(),
-            part: Part::default(),
-        }
+        Worker { facts, grouping, chooser, resolver: Resolver::new(facts), part: Part::default() }
     }
 
     fn read(mut self, batch: &Batch) -> Result<Part> {
@@ -373,11 +231,15 @@ impl<'f> Worker<'f> {
         let mut walker = batch.walk();
         while let Some(record) = walker.next_wanted(wanted, usize::MAX)? {
             match CallchainDeferred::of(&record) {
-                Some(deferred) => self.user_part(&record, deferred, &batch.layouts)?,
+                Some(deferred) => {
+                    let user = self.resolver.user_part(&record, deferred, &batch.layouts)?;
+                    self.part.deferred.extend(user.map(Deferred::User));
+                }
                 None if record.kind() == RecordType::SAMPLE => self.sample(&record, &batch.layouts)?,
                 None => {}
             }
         }
+        self.part.stacks.tree = self.resolver.tree;
         Ok(self.part)
     }
 
@@ -391,82 +253,28 @@ impl<'f> Worker<'f> {
         }
         let task = layout.pid_tid(sample);
         let time = moment(sample, Some(layout), layouts);
-        let cookie = self.resolve(sample, layout, layouts, task.map(|(pid, _)| pid), time)?;
+        let at = At { record: sample, layouts, pid: task.map(|(pid, _)| pid), time };
+        let lack = self.resolver.sample(at, layout)?;
         let label = self.label(sample, layout, layouts, task, time)?;
-        let Worker { facts, grouping, chain, part, .. } = self;
-        let Part { stacks, counters, deferred, .. } = part;
+        let Worker { facts, grouping, resolver: Resolver { tree, chain, .. }, part, .. } = self;
+        let Part { stacks, counters, deferred, torn } = part;
+        *torn += u64::from(lack == Lack::Torn);
         stacks.seen(event as u32, (time, time));
-        let place = match cookie {
-            None => None,
-            Some(cookie) => {
+        let place = match lack {
+            Lack::User(cookie) => {
                 let tid = task.map_or(0, |(_, tid)| tid);
                 let kernel = std::mem::take(chain).into();
-                deferred.push(Deferred::Sample { tid, cookie, kernel, weights: Vec::new() });
+                deferred.push(Deferred::Sample { tid, cookie, kernel, sample: Vec::new() });
                 Some(numbered(deferred.len() - 1)?)
             }
+            _ => None,
         };
-        let mut stack = StackTree::ROOT;
-        for &frame in chain.iter().rev() {
-            stack = stacks.tree.child(stack, frame)?;
-        }
+        let stack = tree.push(StackTree::ROOT, chain)?;
         let time = layout.time(sample).filter(|_| grouping.time).unwrap_or(Row::TIMELESS);
         let target = |event| Target { row: Row { event, label, stack, time }, deferred: place };
         counters.sample((sample, event, layout), layouts, facts, target, |target, period| {
             count(stacks, deferred, target, period);
         });
-        Ok(())
-    }
-
-    /// Resolves the addresses of a sample into `chain`; returns the cookie of its user part, if that comes
-    /// later.
-    fn resolve(
-        &mut self,
-        sample: &Record<'_>,
-        layout: &Layout,
-        layouts: &Layouts,
-        pid: Option<u32>,
-        time: u64,
-    ) -> Result<Option<u64>> {
-        self.chain.clear();
-        let Some(addresses) = callchain(sample, layout) else {
-            // perf shows the address of the sample if there is no chain.
-            self.part.torn += u64::from(layout.sample_type & sample_type::CALLCHAIN != 0);
-            let ip = layout.ip(sample).unwrap_or(0);
-            return self.push(sample, layouts, (sample.cpumode(), ip), pid, time).map(|()| None);
-        };
-        // Before the first marker, perf takes addresses for those of a process.
-        for entry in frames(addresses, USER) {
-            self.push(sample, layouts, entry, pid, time)?;
-        }
-        let marker = addresses.len().checked_sub(2).and_then(|at| addresses.get(at));
-        let deferred = marker == Some(Marker::USER_DEFERRED.0);
-        Ok(addresses.get(addresses.len().wrapping_sub(1)).filter(|_| deferred))
-    }
-
-    fn push(
-        &mut self,
-        record: &Record<'_>,
-        layouts: &Layouts,
-        (mode, address): (u16, u64),
-        pid: Option<u32>,
-        time: u64,
-    ) -> Result<()> {
-        let facts = self.facts;
-        let Some(space) = facts.guests.space(record, layouts, pid, mode) else {
-            let frame = self.part.stacks.tree.frame(Frame { dso: None, at: address, mode, process: 0 })?;
-            self.chain.push(frame);
-            return Ok(());
-        };
-        let slot = (address ^ address >> 13 ^ u64::from(space.pid) << 4) as usize % KNOWN;
-        let known = self.known[slot];
-        if known.address == address && known.space == space && known.from <= time && time < known.until {
-            self.chain.push(known.frame);
-            return Ok(());
-        }
-        let (frame, valid) = frame_in(facts, space, time, (mode, address));
-        let frame = self.part.stacks.tree.frame(frame)?;
-        self.known[slot] = Known { space, address, from: valid.start, until: valid.end, frame };
-        self.chain.push(frame);
         Ok(())
     }
 
@@ -497,73 +305,48 @@ impl<'f> Worker<'f> {
         };
         numbered(self.part.stacks.labels.insert_full(label).0)
     }
-
-    fn user_part(
-        &mut self,
-        record: &Record<'_>,
-        user: CallchainDeferred<'_>,
-        layouts: &Layouts,
-    ) -> Result<()> {
-        let layout = layouts.layout_of(record);
-        let Some((pid, tid)) = layout.and_then(|layout| layout.pid_tid(record)) else { return Ok(()) };
-        let time = moment(record, layout, layouts);
-        self.chain.clear();
-        for entry in frames(user.ips, USER) {
-            self.push(record, layouts, entry, Some(pid), time)?;
-        }
-        let mut stack = StackTree::ROOT;
-        for &frame in self.chain.iter().rev() {
-            stack = self.part.stacks.tree.child(stack, frame)?;
-        }
-        self.part.deferred.push(Deferred::User { tid, cookie: user.cookie, stack });
-        Ok(())
-    }
 }
 
 /// Counts a sample, or lets it wait for the user part of its chain.
-fn count(stacks: &mut Stacks, deferred: &mut [Deferred], target: Target, period: u64) {
+fn count(stacks: &mut Stacks, deferred: &mut [Deferred<Vec<(Row, Weight)>>], target: Target, period: u64) {
     let weight = Weight { samples: 1, period };
     match target.deferred.and_then(|place| deferred.get_mut(place as usize)) {
-        Some(Deferred::Sample { weights, .. }) => weights.push((target.row, weight)),
+        Some(Deferred::Sample { sample, .. }) => sample.push((target.row, weight)),
         _ => stacks.add(target.row, weight),
     }
 }
-
-/// A sample that waits for its user part: the kernel's frames, innermost first, and what they count for.
-type Waiting = (Box<[u32]>, Vec<(Row, Weight)>);
 
 /// The stacks of all batches so far.
 #[derive(Default)]
 struct Joined {
     stacks: Stacks,
     counters: Counters<Target>,
-    /// Samples that wait for the user part of their chain, by thread and cookie.
-    waiting: HashMap<(u32, u64), Vec<Waiting>>,
+    waiting: Waiting<Vec<(Row, Weight)>>,
     torn: u64,
 }
 
 impl Joined {
     fn join(&mut self, part: Part) -> Result<()> {
-        let (frames, nodes) = self.stacks.tree.absorb(&part.stacks.tree)?;
+        let numbers = self.stacks.tree.absorb(&part.stacks.tree)?;
         let stacks = &mut self.stacks;
         let labels = part.stacks.labels.into_iter().map(|label| numbered(stacks.labels.insert_full(label).0));
         let labels: Vec<u32> = labels.collect::<Result<_>>()?;
-        let node = |stack: u32| if stack == StackTree::ROOT { stack } else { nodes[stack as usize] };
-        let row = |row: Row| Row { label: labels[row.label as usize], stack: node(row.stack), ..row };
+        let row =
+            |row: Row| Row { label: labels[row.label as usize], stack: numbers.stack(row.stack), ..row };
         for (key, weight) in part.stacks.rows {
             stacks.add(row(key), weight);
         }
         part.stacks.times.into_iter().for_each(|(event, times)| stacks.seen(event, times));
         for deferred in part.deferred {
             match deferred {
-                Deferred::Sample { tid, cookie, kernel, weights } => {
-                    let kernel = kernel.iter().map(|&frame| frames[frame as usize]).collect();
-                    let weights = weights.into_iter().map(|(key, weight)| (row(key), weight)).collect();
-                    self.waiting.entry((tid, cookie)).or_default().push((kernel, weights));
+                Deferred::Sample { tid, cookie, kernel, sample } => {
+                    let weights = sample.into_iter().map(|(key, weight)| (row(key), weight)).collect();
+                    self.waiting.push((tid, cookie), numbers.chain(&kernel), weights);
                 }
-                Deferred::User { tid, cookie, stack } => {
-                    let waiting = self.waiting.remove(&(tid, cookie)).unwrap_or_default();
-                    stacks.complete(waiting, node(stack))?;
+                Deferred::User(user) => {
+                    for (kernel, weights) in self.waiting.take(user) {
+                        stacks.complete(&kernel, weights, numbers.stack(user.stack))?;
+                    }
                 }
             }
         }
@@ -581,40 +364,20 @@ impl Joined {
     fn finish(self, report: &mut Report) -> Result<Stacks> {
         let Joined { mut stacks, counters, waiting, torn } = self;
         let mut incomplete = 0;
-        let mut waiting: Vec<_> = waiting.into_iter().collect();
-        waiting.sort_by_key(|(key, _)| *key);
-        for (_, samples) in waiting {
-            incomplete += samples.len() as u64;
-            stacks.complete(samples, StackTree::ROOT)?;
+        for (kernel, weights) in waiting.rest() {
+            incomplete += 1;
+            stacks.complete(&kernel, weights, StackTree::ROOT)?;
         }
-        if counters.astray > 0 {
-            let samples = counted(counters.astray, "sample belongs", "samples belong");
-            report.say(Level::Loss, format!("{samples} to no event of the recording and is not counted"));
-        }
-        if incomplete > 0 {
-            let chains = counted(incomplete, "call chain lacks its", "call chains lack their");
-            report.say(Level::Warning, format!("{chains} user part: its record is not in the recording"));
-        }
-        if torn > 0 {
-            let chains = counted(torn, "call chain does", "call chains do");
-            report.say(Level::Loss, format!("{chains} not fit into its sample; only the address is used"));
-        }
+        say_lacks(report, counters.astray, incomplete, torn);
         Ok(stacks)
     }
 }
 
 impl Stacks {
-    /// Puts the kernel's frames of samples onto the stack of their user part.
-    fn complete(&mut self, samples: Vec<Waiting>, user: u32) -> Result<()> {
-        for (kernel, weights) in samples {
-            let mut stack = user;
-            for &frame in kernel.iter().rev() {
-                stack = self.tree.child(stack, frame)?;
-            }
-            for (row, weight) in weights {
-                self.add(Row { stack, ..row }, weight);
-            }
-        }
+    /// Puts the kernel's frames of a sample onto the stack of its user part.
+    fn complete(&mut self, kernel: &[u32], weights: Vec<(Row, Weight)>, user: u32) -> Result<()> {
+        let stack = self.tree.push(user, kernel)?;
+        weights.into_iter().for_each(|(row, weight)| self.add(Row { stack, ..row }, weight));
         Ok(())
     }
 }

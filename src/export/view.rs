@@ -19,10 +19,10 @@ use perfx_model::address_space::moment;
 use perfx_passes::{FilterOptions, IdOptions, SelectedSamples};
 use perfx_pipeline::{Level, Report, Result, bail, counted};
 
+use crate::chains::{Frame, frame_at};
 use crate::counters::{Reading, event_of, period, readings};
 use crate::facts::Facts;
 use crate::naming::{Named, NamedPlace, Names, with_deep_stack};
-use crate::stacks::{Frame, frame_at};
 
 /// A field of a sample, by perf's name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

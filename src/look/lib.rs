@@ -13,6 +13,7 @@
 //! | `List` | `[1 2 3]` | an array |
 //! | `Map` | `{a=1 b=2}` | an object; a second entry with the same name is `name_2` |
 
+pub mod clock;
 mod count;
 mod diff;
 mod du;

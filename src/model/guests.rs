@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use perfx_format::record::cpumode::{GUEST_KERNEL, GUEST_USER, KERNEL as KERNEL_MODE, USER};
-use perfx_format::record::id_index::IdIndex;
+use perfx_format::record::id_index::{ANY, IdIndex};
 use perfx_format::{Layouts, Record};
 
 use crate::address_space::{KERNEL, Machine, Space};
@@ -12,19 +12,29 @@ use crate::address_space::{KERNEL, Machine, Space};
 #[derive(Clone, Debug, Default)]
 pub struct Guests {
     machines: HashMap<u64, u32>,
+    /// The CPUs of guests on which events count.
+    vcpus: HashMap<u64, u32>,
 }
 
 impl Guests {
     /// Takes in an ID_INDEX record.
     pub fn learn(&mut self, record: &Record<'_>) {
         let entries = IdIndex::of(record).into_iter().flat_map(|index| index.entries());
-        let guests = entries.filter(|entry| entry.machine_pid != 0);
-        self.machines.extend(guests.map(|entry| (entry.id, entry.machine_pid as u32)));
+        for entry in entries.filter(|entry| entry.machine_pid != 0) {
+            self.machines.insert(entry.id, entry.machine_pid as u32);
+            self.vcpus.extend((entry.vcpu != ANY).then_some((entry.id, entry.vcpu as u32)));
+        }
     }
 
     /// Takes in what was learned from later records.
     pub fn absorb(&mut self, later: Guests) {
         self.machines.extend(later.machines);
+        self.vcpus.extend(later.vcpus);
+    }
+
+    /// The CPU of a guest on which the event with this id counts.
+    pub fn vcpu(&self, id: u64) -> Option<u32> {
+        self.vcpus.get(&id).copied()
     }
 
     /// The machine on which a record happened; `pid` is the record's process.

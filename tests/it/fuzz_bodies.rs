@@ -15,6 +15,7 @@ use perfx_export::csv::write_tables;
 use perfx_export::folded::{Folded, FoldedOptions};
 use perfx_export::html::{Side, pack};
 use perfx_export::list::{What, list};
+use perfx_export::parquet;
 use perfx_export::pprof::Profile;
 use perfx_export::view::{ViewOptions, view};
 use perfx_export::{Facts, Grouping, NamedStacks, Row, Stacks, Weight};
@@ -704,8 +705,8 @@ pub(crate) fn export(bytes: &[u8]) {
     let Some(mut recording) = reread() else { return };
     let table =
         |_: &str| -> perfx_pipeline::Result<Box<dyn std::io::Write>> { Ok(Box::new(std::io::sink())) };
-    let spill = temp_files()().expect("there is space");
-    let _ = write_tables(&mut recording, &ids, spill, table, 1, &mut report);
+    let spill = || temp_files()().expect("there is space");
+    let _ = write_tables(&mut recording, &ids, spill(), table, 1, &mut report);
     if let (Ok(program), Some(mut recording)) = (Program::open(Path::new("/bin/true")), reread()) {
         let mut profile = BranchProfile::new(true);
         if profile.add(&mut recording, &program, &all, 1, &mut report).is_ok() {
@@ -720,6 +721,14 @@ pub(crate) fn export(bytes: &[u8]) {
         let Some(mut recording) = reread() else { return };
         let _ = list(&mut recording, what, 1, &mut report);
     }
+    let Some(mut recording) = reread() else { return };
+    let identity = parquet::Identity::of(&recording).expect("it is in memory");
+    let options = parquet::TableOptions { filter: all, ids, inlined: false, threads: 1 };
+    let table =
+        |_: &'static parquet::Table| -> perfx_pipeline::Result<Option<Box<dyn std::io::Write + Send>>> {
+            Ok(Some(Box::new(std::io::sink())))
+        };
+    let _ = parquet::write_tables(&mut recording, &identity, &options, spill(), table, &mut report);
 }
 
 /// The first byte selects the byte order and the number of attrs (1 to 3) of 144 bytes each; records follow.

@@ -30,6 +30,7 @@ mod list;
 mod merge;
 mod oracle;
 mod pages;
+mod parquet;
 mod parse;
 mod perf_inject;
 mod pprof;

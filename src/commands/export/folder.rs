@@ -44,10 +44,7 @@ impl Folder {
             }
         }
         let name = || format!("can't create {}", path.display());
-        let inside = path.ancestors().find(|above| above.exists()).unwrap_or(Path::new("."));
-        access(inside.join("."), Access::WRITE_OK | Access::EXEC_OK)
-            .map_err(io::Error::from)
-            .with_context(name)?;
+        let inside = writable_above(path)?;
         let files = names.iter().filter(|_| !dry_run).map(|_| NewFile::unfinished(inside));
         let files = files.collect::<io::Result<_>>().map_err(plain).with_context(name)?;
         let existing = if force { Existing::Replace } else { Existing::Keep };
@@ -79,6 +76,15 @@ impl Folder {
     }
 }
 
+/// The folder, or if it does not exist the one in which it can be created.
+pub(super) fn writable_above(path: &Path) -> Result<&Path> {
+    let above = path.ancestors().find(|above| above.exists()).unwrap_or(Path::new("."));
+    access(above.join("."), Access::WRITE_OK | Access::EXEC_OK)
+        .map_err(io::Error::from)
+        .with_context(|| format!("can't create {}", path.display()))?;
+    Ok(above)
+}
+
 /// Refuses to overwrite the input, and to write into a recording's own directory.
 fn refuse_input(input: &Path, path: &Path, names: &[&str]) -> Result<()> {
     let metadata = fs::metadata(input).with_context(|| input.display().to_string())?;
@@ -87,7 +93,12 @@ fn refuse_input(input: &Path, path: &Path, names: &[&str]) -> Result<()> {
         let same = fs::metadata(&output).is_ok_and(|output| identity(&output) == identity(&metadata));
         ensure!(!same, "{} is the input itself", output.display());
     }
-    if metadata.is_dir() {
+    refuse_inside(input, path)
+}
+
+/// Refuses to write into a recording's own directory.
+pub(super) fn refuse_inside(input: &Path, path: &Path) -> Result<()> {
+    if fs::metadata(input).with_context(|| input.display().to_string())?.is_dir() {
         let input = fs::canonicalize(input)?;
         let inside = fs::canonicalize(path).is_ok_and(|path| path.starts_with(&input));
         ensure!(!inside, "{} is inside the input", path.display());

@@ -7,6 +7,7 @@ mod folder;
 mod html;
 pub(crate) mod input;
 mod output;
+mod parquet;
 mod pprof;
 
 use anyhow::Result;
@@ -25,6 +26,7 @@ enum Form {
     Csv(csv::Csv),
     Folded(Box<folded::Folded>),
     Html(Box<html::Html>),
+    Parquet(Box<parquet::Parquet>),
     Pprof(Box<pprof::Pprof>),
     Profgen(Box<branches::Profgen>),
 }
@@ -37,6 +39,7 @@ impl Export {
             Form::Csv(csv) => csv.run(),
             Form::Folded(folded) => folded.run(),
             Form::Html(html) => html.run(),
+            Form::Parquet(parquet) => parquet.run(),
             Form::Pprof(pprof) => pprof.run(),
         }
     }

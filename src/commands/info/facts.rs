@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::time::{Duration, UNIX_EPOCH};
 
-use perfx_format::decode::clock_name;
 use perfx_format::event_name::{EventName, event_names};
-use perfx_format::features::{ClockData, FeatureContext, NrCpus, SampleTime, decode_feature};
+use perfx_format::features::{FeatureContext, NrCpus, SampleTime, decode_feature};
 use perfx_format::read::Recording;
 use perfx_format::{Decoded, Feature};
+use perfx_look::clock::Clock;
 use perfx_pipeline::{Level, Report};
 
 /// The facts to show, in any format.
@@ -68,6 +68,11 @@ impl<'r> InfoFacts<'r> {
         pmu.get("name")?.text()
     }
 
+    /// A time of the recording, in RFC 3339, UTC.
+    pub(super) fn wall(&self, ns: u64) -> Option<String> {
+        Some(rfc3339(self.clock.wall_ns(ns)?))
+    }
+
     pub(super) fn tell_faults(&self, report: &mut Report) {
         for fault in &self.recording.faults {
             report.say_fault(fault, &self.recording.name);
@@ -87,39 +92,6 @@ pub(super) struct Section<'r> {
     pub(super) feature: Feature,
     pub(super) size: u64,
     pub(super) decoded: Decoded<'r>,
-}
-
-/// The clock of the records' times.
-pub(super) struct Clock {
-    /// As for clock_gettime(2); `None` is perf's own clock, which starts near boot.
-    pub(super) id: Option<u32>,
-    /// The clock and the wall clock at the same moment.
-    pub(super) reference: Option<ClockData>,
-}
-
-impl Clock {
-    fn of(recording: &Recording) -> Clock {
-        let asked = recording.events.iter().map(|event| event.attr()).find(|attr| attr.use_clockid());
-        let section = recording.features.get(&Feature::CLOCK_DATA);
-        let reference = section.and_then(|section| ClockData::read(section, recording.endian));
-        let id = asked.map(|attr| attr.clockid);
-        // A reference of another clock does not apply to these times; nor do the zeros of perf stat record.
-        let reference = reference.filter(|reference| id.is_none_or(|id| id == reference.clockid));
-        let reference = reference.filter(|reference| reference.wall_ns > 0);
-        Clock { id: id.or(reference.map(|reference| reference.clockid)), reference }
-    }
-
-    /// A time of the recording, in RFC 3339, UTC.
-    pub(super) fn wall(&self, ns: u64) -> Option<String> {
-        let ns = match self.reference {
-            Some(ClockData { wall_ns, clock_ns, .. }) => {
-                i128::from(wall_ns) + i128::from(ns) - i128::from(clock_ns)
-            }
-            None if self.id.and_then(clock_name) == Some("REALTIME") => ns.into(),
-            None => return None,
-        };
-        Some(rfc3339(u64::try_from(ns).ok()?))
-    }
 }
 
 /// ns since 1970 in RFC 3339, UTC. The largest u64 is in the year 2554, which the library supports.

@@ -309,8 +309,8 @@ impl Time {
             first_ns: Decimal(times.first_ns),
             last_ns: Decimal(times.last_ns),
             duration_ns: times.last_ns.checked_sub(times.first_ns).map(Decimal),
-            first_wall: facts.clock.wall(times.first_ns).map(Wall),
-            last_wall: facts.clock.wall(times.last_ns).map(Wall),
+            first_wall: facts.wall(times.first_ns).map(Wall),
+            last_wall: facts.wall(times.last_ns).map(Wall),
         }
     }
 }

@@ -133,7 +133,7 @@ fn time(facts: &InfoFacts<'_>) -> Rows {
         return rows;
     };
     for (label, ns) in [("first sample", times.first_ns), ("last sample", times.last_ns)] {
-        let wall = clock.wall(ns).map(|wall| format!("  {wall}")).unwrap_or_default();
+        let wall = facts.wall(ns).map(|wall| format!("  {wall}")).unwrap_or_default();
         rows.push(row(label, units::time(ns) + &wall));
     }
     let duration = times.last_ns.checked_sub(times.first_ns);

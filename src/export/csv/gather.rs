@@ -14,10 +14,11 @@ use perfx_model::address_space::{KERNEL, Lookup, moment, name_of_nameless};
 use perfx_pipeline::{Report, Result};
 
 use super::cell::plain;
-use super::overview::{Overview, Rows};
+use super::overview::Rows;
 use crate::batches::each_batch;
 use crate::counters::{Counters, event_of, period};
 use crate::facts::Facts;
+use crate::sorted::Sorted;
 use crate::stacks::Weight;
 
 /// Where a sample hit. The address is an offset in a file; for a kernel or an unknown mapping, the address
@@ -140,7 +141,7 @@ const OPEN: u32 = u32::MAX - 1;
 /// The contents.
 pub(super) struct Gathered {
     pub(super) kinds: BTreeMap<RecordType, u64>,
-    pub(super) overview: Overview,
+    pub(super) overview: Sorted,
     pub(super) hits: Hits,
     pub(super) processes: Processes,
     pub(super) counters: Counters<Target>,
@@ -156,7 +157,7 @@ pub(super) fn gather(
 ) -> Result<Gathered> {
     let mut all = Gathered {
         kinds: BTreeMap::new(),
-        overview: Overview::new(spill),
+        overview: Sorted::new(spill),
         hits: Hits::new(),
         processes: Processes::default(),
         counters: Counters::default(),

@@ -1,204 +1,32 @@
-//! Writes the rows of `overview.csv` in time order in bounded memory: each batch is sorted into a temporary
-//! file, then all batches are merged.
-//!
-//! In memory, it keeps the rows of the current batches and, while merging, [`MERGE_MEMORY`], or [`SMALLEST`]
-//! bytes for each batch of about 4 MiB if that is more: a thousandth of the recording. The temporary file is
-//! about as large as `overview.csv`.
+//! Collects the rows of `overview.csv`.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
-use std::os::unix::fs::FileExt as _;
+use std::io;
 
-use ::csv::ByteRecord;
-use perfx_pipeline::{Context as _, Result};
+use ::csv::{ByteRecord, Writer};
 
-/// The total size of the buffers of a merge.
-const MERGE_MEMORY: u64 = 32 << 20;
-
-/// The smallest buffer.
-const SMALLEST: u64 = 4 << 10;
-
-/// The largest useful one.
-const LARGEST: u64 = 256 << 10;
-
-/// The head of each row in the temporary file: u8 whether there is a time, u64 time, u32 number in the batch,
-/// u32 bytes of the row.
-const HEAD: usize = 17;
+use crate::sorted::{RowEnd, sorted};
 
 /// The rows of one batch.
 pub(super) struct Rows {
-    writer: ::csv::Writer<Vec<u8>>,
-    /// Time and end of each row.
-    rows: Vec<(Option<u64>, usize)>,
+    writer: Writer<Vec<u8>>,
+    rows: Vec<RowEnd>,
 }
 
 impl Rows {
     pub(super) fn new() -> Rows {
-        Rows { writer: ::csv::Writer::from_writer(Vec::new()), rows: Vec::new() }
+        Rows { writer: Writer::from_writer(Vec::new()), rows: Vec::new() }
     }
 
     /// Adds the row of the next record; it begins with the kind.
     pub(super) fn push(&mut self, time: Option<u64>, row: &ByteRecord) -> io::Result<()> {
         self.writer.write_byte_record(row)?;
         self.writer.flush()?;
-        self.rows.push((time, self.writer.get_ref().len()));
+        self.rows.push(RowEnd { time, index: self.rows.len() as u32, end: self.writer.get_ref().len() });
         Ok(())
     }
 
-    /// The rows by time, each with its head. Rows without a time come first; rows with equal times stay in
-    /// file order.
+    /// The rows by time.
     pub(super) fn sorted(self) -> Vec<u8> {
-        let text = self.writer.get_ref();
-        let starts = std::iter::once(0).chain(self.rows.iter().map(|&(_, end)| end));
-        let mut order: Vec<_> = self.rows.iter().zip(starts).zip(0_u32..).collect();
-        order.sort_by_key(|((row, _), _)| row.0);
-        let mut run = Vec::with_capacity(text.len() + order.len() * HEAD);
-        for ((&(time, end), start), index) in order {
-            let row = &text[start..end];
-            run.push(time.is_some().into());
-            run.extend(time.unwrap_or(0).to_le_bytes());
-            run.extend(index.to_le_bytes());
-            run.extend((row.len() as u32).to_le_bytes());
-            run.extend(row);
-        }
-        run
-    }
-}
-
-/// The sorted rows of all batches so far.
-pub(super) struct Overview {
-    spill: BufWriter<File>,
-    len: u64,
-    /// For each batch, the end of its rows in the file, and the number of its first record.
-    runs: Vec<(u64, u64)>,
-    records: u64,
-}
-
-impl Overview {
-    /// Starts without rows; `spill` is an empty file.
-    pub(super) fn new(spill: File) -> Overview {
-        Overview { spill: BufWriter::new(spill), len: 0, runs: Vec::new(), records: 0 }
-    }
-
-    /// The number of rows.
-    pub(super) fn records(&self) -> u64 {
-        self.records
-    }
-
-    /// Adds the rows of the next batch, which has this many records.
-    pub(super) fn push(&mut self, run: &[u8], records: u64) -> Result<()> {
-        self.spill.write_all(run).with_context(full)?;
-        self.len += run.len() as u64;
-        self.runs.push((self.len, self.records));
-        self.records += records;
-        Ok(())
-    }
-
-    /// Writes all rows, each after the number of its record.
-    pub(super) fn write(self, out: &mut impl Write) -> Result<()> {
-        let broken = "can't read a temporary file again";
-        let spill = self.spill.into_inner().map_err(|error| error.into_error()).with_context(full)?;
-        let buffer = (MERGE_MEMORY / (self.runs.len() as u64).max(1)).clamp(SMALLEST, LARGEST);
-        let mut runs = Vec::new();
-        let mut start = 0;
-        for &(end, first) in &self.runs {
-            let part = Part { file: &spill, at: start, end };
-            runs.push(SortedRows {
-                rows: BufReader::with_capacity(buffer as usize, part),
-                first,
-                row: Vec::new(),
-            });
-            start = end;
-        }
-        let mut next = BinaryHeap::new();
-        for (index, run) in runs.iter_mut().enumerate() {
-            next.extend(run.read().context(broken)?.map(|(time, nr)| Reverse((time, index, nr))));
-        }
-        while let Some(Reverse((_, index, nr))) = next.pop() {
-            let run = &mut runs[index];
-            write!(out, "{nr},")?;
-            out.write_all(&run.row)?;
-            next.extend(run.read().context(broken)?.map(|(time, nr)| Reverse((time, index, nr))));
-        }
-        Ok(())
-    }
-}
-
-/// A part of a file.
-struct Part<'a> {
-    file: &'a File,
-    at: u64,
-    end: u64,
-}
-
-impl Read for Part<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let most = usize::try_from(self.end - self.at).unwrap_or(usize::MAX).min(buffer.len());
-        let count = self.file.read_at(&mut buffer[..most], self.at)?;
-        self.at += count as u64;
-        Ok(count)
-    }
-}
-
-/// The rows of a batch being merged.
-struct SortedRows<'a> {
-    rows: BufReader<Part<'a>>,
-    /// The number of its first record.
-    first: u64,
-    /// The next row.
-    row: Vec<u8>,
-}
-
-impl SortedRows<'_> {
-    /// Reads the next row; returns its time and the number of its record.
-    fn read(&mut self) -> io::Result<Option<(Option<u64>, u64)>> {
-        if self.rows.fill_buf()?.is_empty() {
-            return Ok(None);
-        }
-        let (mut has_time, mut time, mut index, mut len) = ([0; 1], [0; 8], [0; 4], [0; 4]);
-        self.rows.read_exact(&mut has_time)?;
-        self.rows.read_exact(&mut time)?;
-        self.rows.read_exact(&mut index)?;
-        self.rows.read_exact(&mut len)?;
-        self.row.resize(u32::from_le_bytes(len) as usize, 0);
-        self.rows.read_exact(&mut self.row)?;
-        let time = (has_time != [0]).then(|| u64::from_le_bytes(time));
-        Ok(Some((time, self.first + u64::from(u32::from_le_bytes(index)))))
-    }
-}
-
-/// The error for a failed write to the temporary file. It has no name, so the error names the folder, which is
-/// probably full.
-fn full() -> String {
-    format!("{} (TMPDIR): can't write a temporary file", std::env::temp_dir().display())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rows_of_all_batches_come_by_time_and_equals_in_the_order_of_the_file() {
-        let batches: [&[Option<u64>]; 4] =
-            [&[Some(5), None, Some(3)], &[], &[Some(3), Some(u64::MAX), None], &[Some(0)]];
-        let mut overview = Overview::new(tempfile::tempfile().unwrap());
-        for batch in batches {
-            let mut rows = Rows::new();
-            for time in batch {
-                let time_text = time.map(|time| time.to_string()).unwrap_or_default();
-                rows.push(*time, &ByteRecord::from(vec!["K", &time_text, "a,b"])).unwrap();
-            }
-            overview.push(&rows.sorted(), batch.len() as u64).unwrap();
-        }
-        assert_eq!(overview.records(), 7);
-        let mut out = Vec::new();
-        overview.write(&mut out).unwrap();
-        let max = u64::MAX;
-        let expected = format!(
-            "1,K,,\"a,b\"\n5,K,,\"a,b\"\n6,K,0,\"a,b\"\n2,K,3,\"a,b\"\n3,K,3,\"a,b\"\n0,K,5,\"a,b\"\n4,K,{max},\"a,b\"\n"
-        );
-        assert_eq!(String::from_utf8(out).unwrap(), expected);
+        sorted(self.writer.get_ref(), &self.rows)
     }
 }

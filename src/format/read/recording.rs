@@ -257,6 +257,14 @@ impl Recording {
         })
     }
 
+    /// The files that contain the records; none if they can be read only once.
+    pub fn files(&self) -> impl Iterator<Item = &File> {
+        self.streams.iter().filter_map(|stream| match &stream.source {
+            Source::Mapped { file, .. } => Some(&**file),
+            Source::Reader { .. } => None,
+        })
+    }
+
     /// Checks that mapped files are still as long as when they were opened. If less than a page was cut off,
     /// the end reads as zeros and no signal comes.
     ///

@@ -110,6 +110,8 @@ impl BranchFlags {
     pub const PREDICTED: u64 = 1 << 1;
     /// Bit 2: the branch was in a transaction.
     pub const IN_TX: u64 = 1 << 2;
+    /// Bit 3: the branch aborted a transaction.
+    pub const ABORT: u64 = 1 << 3;
     /// Bit 33: the branch was not taken.
     pub const NOT_TAKEN: u64 = 1 << 33;
 

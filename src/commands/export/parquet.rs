@@ -1,0 +1,302 @@
+//! `perfx export parquet` writes recordings as tables in Parquet files, all tables of a recording or none.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, BufWriter, Write};
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, ensure};
+use clap::builder::PossibleValuesParser;
+use clap::{ArgAction, Args};
+use perfx_export::parquet::{BRANCHES, Identity, TABLES, Table, TableOptions, Written, write_tables};
+use perfx_passes::IdOptions;
+use perfx_pipeline::{Error, Level, Report, count, counted};
+
+use super::folder::{refuse_inside, writable_above};
+use super::input::{StackArgs, with_chains};
+use crate::args::Usage;
+use crate::io::commit::{Existing, NewFile, Outputs, plain, with_folder};
+use crate::io::signals::Unfinished;
+use crate::io::source::{InputsArgs, Source, temp_files};
+use crate::io::target::Named;
+use crate::term::report::tell_failure;
+use crate::term::units::size;
+
+/// Write recordings as tables in Parquet files, for DuckDB, Spark and pandas
+///
+/// Each recording is a file DIR/TABLE/part-ID.parquet of each table, where ID comes from the bytes of the
+/// recording. So the tables of any number of recordings fit into one folder, and a second run replaces
+/// those of the first. All tables of a recording appear together, or none does. If one of several
+/// recordings fails, the others are written, and the exit code is 1.
+///
+/// docs/guide/tables.md lists the columns. The samples are in `samples`; `frames` has functions, and
+/// `stacks` call chains.
+///
+/// Examples:
+///   perfx export parquet perf.data --dir tables
+///   perfx export parquet @recordings.txt --dir /data/perf --partition-by host,date
+///   duckdb -c "SELECT symbol, sum(period) FROM 'tables/samples/*.parquet'
+///     JOIN 'tables/frames/*.parquet' USING (recording, frame) GROUP BY 1 ORDER BY 2 DESC"
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Parquet {
+    #[command(flatten)]
+    inputs: InputsArgs,
+    /// Folder to write to; it is created if necessary
+    #[arg(help_heading = "Output", short = 'o', long, value_name = "DIR", visible_alias = "output")]
+    dir: PathBuf,
+    /// Put the files into folders KEY=VALUE, as Hive does: by host (the recorded machine), by date (of the first
+    /// sample, UTC), or by a value that you give
+    #[arg(help_heading = "Output", long, value_name = "host,date,KEY=VALUE,…", value_delimiter = ',')]
+    partition_by: Vec<String>,
+    /// Write only these tables
+    #[arg(help_heading = "Output", long, value_name = "TABLE,…", value_delimiter = ',',
+        value_parser = PossibleValuesParser::new(TABLES.map(|table| table.name)))]
+    tables: Vec<String>,
+    /// Write branch stacks, too (table branches)
+    #[arg(help_heading = "Output", long, action = ArgAction::SetTrue)]
+    branches: bool,
+    /// Leave out calls that the compiler inlined and source lines, and don't read DWARF
+    #[arg(help_heading = "Output", long)]
+    no_inline: bool,
+    /// Dry run: report what would be done, write nothing
+    #[arg(help_heading = "Output", short = 'n', long)]
+    dry_run: bool,
+    #[command(flatten)]
+    stacks: StackArgs,
+}
+
+/// A folder into which the tables are divided.
+enum Key {
+    Host,
+    Date,
+    Given(String, String),
+}
+
+/// Hive's name for a missing value.
+const MISSING: &str = "__HIVE_DEFAULT_PARTITION__";
+
+impl Key {
+    fn parse(text: &str) -> Result<Key, Usage> {
+        let wrong = |what: String| Usage(format!("--partition-by {text}: {what}"));
+        match text.split_once('=') {
+            None if text == "host" => Ok(Key::Host),
+            None if text == "date" => Ok(Key::Date),
+            None => Err(wrong("the keys are host, date, and KEY=VALUE".into())),
+            Some((key, value)) => {
+                let is_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+                if key.is_empty() || !key.bytes().all(is_name) {
+                    return Err(wrong("a key has lower-case letters, digits and _".into()));
+                }
+                let is_column = |table: &&Table| table.columns.iter().any(|column| column.name == key);
+                if key == "recording" || TABLES.iter().any(is_column) {
+                    return Err(wrong(format!("a table has a column {key}")));
+                }
+                Ok(Key::Given(key.to_owned(), value.to_owned()))
+            }
+        }
+    }
+
+    fn name(&self) -> &str {
+        match self {
+            Key::Host => "host",
+            Key::Date => "date",
+            Key::Given(key, _) => key,
+        }
+    }
+
+    /// The name of the folder of a recording. Names from the recording are encoded, so they lead nowhere else.
+    fn folder(&self, written: &Written) -> OsString {
+        let value = match self {
+            Key::Host => written.hostname.as_deref().map(encoded),
+            Key::Date => written.first_wall_ns.map(|ns| {
+                let time = std::time::UNIX_EPOCH + std::time::Duration::from_nanos(ns);
+                humantime::format_rfc3339_seconds(time).to_string().into_bytes()[..10].to_vec()
+            }),
+            Key::Given(_, value) => Some(encoded(value.as_bytes())),
+        };
+        let value = value.filter(|value| !value.is_empty()).unwrap_or_else(|| MISSING.into());
+        OsString::from_vec([self.name().as_bytes(), b"=", &value].concat())
+    }
+}
+
+/// A value in the name of a folder, encoded as Hive does: `%XX` for each byte that means something in a path or to a
+/// shell, and for those that are not UTF-8.
+fn encoded(value: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for chunk in value.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            let is_plain = c.is_ascii_alphanumeric() || matches!(c, '-' | '_') || c == '.' && !out.is_empty();
+            if is_plain || !c.is_ascii() && !c.is_control() {
+                out.extend(c.encode_utf8(&mut [0; 4]).as_bytes());
+            } else {
+                c.encode_utf8(&mut [0; 4])
+                    .bytes()
+                    .for_each(|byte| out.extend(format!("%{byte:02X}").as_bytes()));
+            }
+        }
+        chunk.invalid().iter().for_each(|byte| out.extend(format!("%{byte:02X}").as_bytes()));
+    }
+    out
+}
+
+impl Parquet {
+    pub(crate) fn run(&self) -> Result<u8> {
+        let ids = self.stacks.ids()?;
+        let keys = self.partition_by.iter().map(|key| Key::parse(key)).collect::<Result<Vec<_>, _>>()?;
+        let mut names = BTreeSet::new();
+        if let Some(key) = keys.iter().find(|key| !names.insert(key.name())) {
+            return Err(Usage(format!("--partition-by names {} twice", key.name())).into());
+        }
+        let sources = self.inputs.sources()?;
+        ensure!(
+            fs::symlink_metadata(&self.dir).is_err() || self.dir.is_dir(),
+            "{} is not a directory",
+            self.dir.display()
+        );
+        let (mut failed, mut suspect) = (0, false);
+        for source in &sources {
+            match self.export(source, &ids, &keys) {
+                Ok(code) => suspect |= code > 0,
+                Err(error) if sources.len() == 1 => return Err(error),
+                Err(error) => {
+                    tell_failure(&error);
+                    failed += 1;
+                }
+            }
+        }
+        if failed > 0 {
+            let all = counted(sources.len() as u64, "recording", "recordings");
+            anyhow::bail!("{} of {all} failed and have no tables", count(failed));
+        }
+        Ok(if suspect { 3 } else { 0 })
+    }
+
+    fn is_wanted(&self, table: &Table) -> bool {
+        match self.tables.is_empty() {
+            true => table.name != BRANCHES.name || self.branches,
+            false => {
+                self.tables.iter().any(|name| name == table.name)
+                    || table.name == BRANCHES.name && self.branches
+            }
+        }
+    }
+
+    /// Exports one recording; returns the exit code for it.
+    fn export(&self, source: &Source, ids: &IdOptions, keys: &[Key]) -> Result<u8> {
+        let recording = source.open_rereadable()?;
+        if let Source::Path(input) = source {
+            refuse_inside(input, &self.dir)?;
+        }
+        let above = writable_above(&self.dir)?;
+        let identity = Identity::of(&recording)?;
+        let mut report = Report::default();
+        let mut recording = with_chains(recording, ids, self.stacks.threads(), &mut report)?;
+        let filter = self.stacks.filter();
+        recording.progress().expect(if filter.is_empty() { 2 } else { 3 });
+        let bar = self.stacks.verbosity.progress(&recording);
+        let files: RefCell<Vec<(&Table, Unfinished<NewFile>)>> = RefCell::default();
+        let create = |table: &'static Table| -> Result<Option<Box<dyn Write + Send>>, Error> {
+            if !self.is_wanted(table) {
+                return Ok(None);
+            }
+            if self.dry_run {
+                return Ok(Some(Box::new(io::sink())));
+            }
+            let new = NewFile::unfinished(above).map_err(plain)?;
+            let path = self.dir.join(table.name).display().to_string();
+            let out = BufWriter::with_capacity(1 << 16, Named::new(path, new.get().file().try_clone()?));
+            files.borrow_mut().push((table, new));
+            Ok(Some(Box::new(out)))
+        };
+        let options = TableOptions {
+            filter,
+            ids: ids.clone(),
+            inlined: !self.no_inline,
+            threads: self.stacks.threads(),
+        };
+        let spill = temp_files()()?;
+        let written = write_tables(&mut recording, &identity, &options, spill, create, &mut report)?;
+        let folder: PathBuf = keys.iter().map(|key| key.folder(&written)).collect();
+        self.commit(files.into_inner(), &folder, &identity.id)?;
+        drop(bar);
+        report.lines.insert(0, (Level::Info, format!("read {}: {}", recording.name, size(identity.bytes))));
+        if let Some(named) = &written.named {
+            named.say(&mut report);
+        }
+        if written.first_wall_ns.is_none() && keys.iter().any(|key| matches!(key, Key::Date)) {
+            let what =
+                "its date is not known: perf record -k CLOCK_MONOTONIC records it, and date=VALUE gives one";
+            report.say(Level::Warning, what);
+        }
+        let rows: Vec<String> =
+            written.rows.iter().map(|(table, rows)| format!("{table} ({})", count(*rows))).collect();
+        let place = Path::new("*").join(folder).join(format!("part-{}.parquet", identity.id));
+        let done = if self.dry_run { "would write" } else { "wrote" };
+        report.say(
+            Level::Info,
+            format!("{done} {}, rows: {}", self.dir.join(place).display(), rows.join(", ")),
+        );
+        Ok(self.stacks.verbosity.print(&report))
+    }
+
+    /// Gives all tables of a recording their names, `recordings` last.
+    fn commit(&self, files: Vec<(&Table, Unfinished<NewFile>)>, folder: &Path, id: &str) -> Result<()> {
+        if files.is_empty() {
+            return Ok(());
+        }
+        let order = |table: &Table| TABLES.iter().position(|known| known.name == table.name);
+        let mut files = files;
+        files.sort_by_key(|(table, _)| order(table));
+        let folders: Vec<PathBuf> =
+            files.iter().map(|(table, _)| self.dir.join(table.name).join(folder)).collect();
+        let paths = folders.iter().map(|folder| folder.join(format!("part-{id}.parquet"))).collect();
+        with_folders(&folders, || {
+            let outputs = Outputs::new(&self.dir, paths, Existing::Replace, Vec::new())?;
+            for (number, (_, file)) in files.into_iter().enumerate() {
+                outputs.put(number, file)?;
+            }
+            outputs.commit()
+        })
+    }
+}
+
+/// Creates folders as [`with_folder`] does.
+fn with_folders(folders: &[PathBuf], write: impl FnOnce() -> Result<()>) -> Result<()> {
+    fn inner(folders: &[PathBuf], write: Box<dyn FnOnce() -> Result<()> + '_>) -> Result<()> {
+        match folders.split_first() {
+            None => write(),
+            Some((first, rest)) => with_folder(first, || inner(rest, write)),
+        }
+    }
+    inner(folders, Box::new(write))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_from_a_recording_stays_in_its_folder() {
+        let cases: [(&[u8], &str); 7] = [
+            (b"db-1.example.org", "db-1.example.org"),
+            (b"../../etc", "%2E.%2F..%2Fetc"),
+            (b"..", "%2E."),
+            (b"a/b=c%d\n\0", "a%2Fb%3Dc%25d%0A%00"),
+            ("bürn".as_bytes(), "bürn"),
+            (b"\xff x", "%FF%20x"),
+            (b"", ""),
+        ];
+        for (value, expected) in cases {
+            assert_eq!(String::from_utf8(encoded(value)).unwrap(), expected);
+        }
+        let written = Written { hostname: Some(b"/".to_vec()), ..Written::default() };
+        assert_eq!(Key::Host.folder(&written), "host=%2F");
+        assert_eq!(Key::Date.folder(&written), "date=__HIVE_DEFAULT_PARTITION__");
+        let written = Written { first_wall_ns: Some(1_700_000_000_000_000_000), ..written };
+        assert_eq!(Key::Date.folder(&written), "date=2023-11-14");
+    }
+}

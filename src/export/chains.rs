@@ -1,0 +1,345 @@
+//! Resolves the addresses of samples and their call chains to places in files, and keeps each distinct frame and
+//! chain once.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use foldhash::fast::RandomState;
+use indexmap::IndexSet;
+use perfx_format::record::cpumode::USER;
+use perfx_format::record::deferred::CallchainDeferred;
+use perfx_format::sample::{Marker, callchain, frames};
+use perfx_format::{Layout, Layouts, Record, sample_type};
+use perfx_model::address_space::{Machine, Space, moment};
+use perfx_pipeline::{Context as _, Level, Report, Result, counted};
+
+use crate::facts::Facts;
+
+/// An address in a chain, resolved.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Frame {
+    /// The DSO that was mapped there; `None` if none was.
+    pub dso: Option<u32>,
+    /// The offset in its file, bytes; in a kernel, in no mapping and in memory without a file, the address.
+    pub at: u64,
+    /// The cpumode of the code.
+    pub mode: u16,
+    /// In memory without a file, where JIT compilers put their code: the process, else 0.
+    pub process: u32,
+}
+
+/// The frame at an address of a space, and from when until when it is there.
+fn frame_in(facts: &Facts, space: Space, time: u64, (mode, address): (u16, u64)) -> (Frame, Range<u64>) {
+    let (hit, valid) = facts.spaces.find(space, address, time);
+    let process = if hit.is_some_and(|hit| facts.has_jit(hit.dso, space)) { space.pid } else { 0 };
+    let at = match hit {
+        Some(hit) if process == 0 => facts.files.offset(hit, address),
+        _ => address,
+    };
+    (Frame { dso: hit.map(|hit| hit.dso), at, mode, process }, valid)
+}
+
+/// The frame at an address, given after its cpumode, when a record of process `pid` was written.
+pub(crate) fn frame_at(
+    facts: &Facts,
+    (record, layouts): (&Record<'_>, &Layouts),
+    pid: Option<u32>,
+    time: u64,
+    (mode, address): (u16, u64),
+) -> Frame {
+    match facts.guests.space(record, layouts, pid, mode) {
+        Some(space) => frame_in(facts, space, time, (mode, address)).0,
+        None => Frame { dso: None, at: address, mode, process: 0 },
+    }
+}
+
+/// Distinct stacks as a tree: a node is a frame that was called from the stack of its parent.
+#[derive(Clone, Default, Debug)]
+pub struct StackTree {
+    frames: IndexSet<Frame, RandomState>,
+    /// Parent, or [`StackTree::ROOT`], and frame. A parent has a lower number than its children.
+    nodes: IndexSet<(u32, u32), RandomState>,
+}
+
+impl StackTree {
+    /// The stack without frames.
+    pub const ROOT: u32 = u32::MAX;
+
+    /// The distinct frames, in the order of their numbers.
+    pub fn frames(&self) -> impl ExactSizeIterator<Item = Frame> {
+        self.frames.iter().copied()
+    }
+
+    /// The parent and the frame of each node, in the order of their numbers.
+    pub fn nodes(&self) -> impl ExactSizeIterator<Item = (u32, u32)> {
+        self.nodes.iter().copied()
+    }
+
+    /// Adds the stacks to `nodes`, a tree of names: `names` has those of each frame, outermost first. A name for which
+    /// `restarts` is true drops its callers. Returns the node of each stack.
+    pub(crate) fn renamed(
+        &self,
+        nodes: &mut IndexSet<(u32, u32), RandomState>,
+        names: &[Vec<u32>],
+        restarts: impl Fn(u32) -> bool,
+    ) -> Vec<u32> {
+        let mut placed: Vec<u32> = Vec::with_capacity(self.nodes.len());
+        // A parent has a lower number than its children, so its node is known.
+        for (parent, frame) in self.nodes() {
+            let mut node = placed.get(parent as usize).copied().unwrap_or(Self::ROOT);
+            for &name in &names[frame as usize] {
+                let parent = if restarts(name) { Self::ROOT } else { node };
+                node = nodes.insert_full((parent, name)).0 as u32;
+            }
+            placed.push(node);
+        }
+        placed
+    }
+
+    pub(crate) fn frame(&mut self, frame: Frame) -> Result<u32> {
+        numbered(self.frames.insert_full(frame).0)
+    }
+
+    pub(crate) fn child(&mut self, parent: u32, frame: u32) -> Result<u32> {
+        numbered(self.nodes.insert_full((parent, frame)).0)
+    }
+
+    /// Adds a chain of frames, innermost first, that the stack `outer` called.
+    pub(crate) fn push(&mut self, outer: u32, chain: &[u32]) -> Result<u32> {
+        chain.iter().rev().try_fold(outer, |stack, &frame| self.child(stack, frame))
+    }
+
+    /// Adds the frames and nodes of another tree; returns their new numbers.
+    pub(crate) fn absorb(&mut self, other: &StackTree) -> Result<Numbers> {
+        let frames: Vec<u32> = other.frames().map(|frame| self.frame(frame)).collect::<Result<_>>()?;
+        let mut nodes: Vec<u32> = Vec::with_capacity(other.nodes.len());
+        for (parent, frame) in other.nodes() {
+            let parent = if parent == Self::ROOT { parent } else { nodes[parent as usize] };
+            nodes.push(self.child(parent, frames[frame as usize])?);
+        }
+        Ok(Numbers { frames, nodes })
+    }
+}
+
+/// The numbers that frames and nodes of one tree have in another.
+pub(crate) struct Numbers {
+    pub(crate) frames: Vec<u32>,
+    nodes: Vec<u32>,
+}
+
+impl Numbers {
+    /// The new number of a stack.
+    pub(crate) fn stack(&self, stack: u32) -> u32 {
+        if stack == StackTree::ROOT { stack } else { self.nodes[stack as usize] }
+    }
+
+    /// The new numbers of frames.
+    pub(crate) fn chain(&self, frames: &[u32]) -> Box<[u32]> {
+        frames.iter().map(|&frame| self.frames[frame as usize]).collect()
+    }
+}
+
+/// Numbers have 32 bits to save memory; a tree of so many nodes would take 100 GB.
+pub(crate) fn numbered(index: usize) -> Result<u32> {
+    let number = u32::try_from(index).ok().filter(|&number| number != StackTree::ROOT);
+    number.context("the recording has more than 4 billion distinct stacks; filter it first")
+}
+
+/// Resolves the addresses of one batch.
+pub(crate) struct Resolver<'f> {
+    facts: &'f Facts,
+    known: Box<[Known]>,
+    /// The distinct frames and stacks so far.
+    pub(crate) tree: StackTree,
+    /// For each frame the lowest address at which it was found.
+    pub(crate) lowest: Vec<u64>,
+    /// Frames of the current chain, innermost first.
+    pub(crate) chain: Vec<u32>,
+}
+
+/// The frame at an address of a space between two changes.
+#[derive(Clone, Copy)]
+struct Known {
+    space: Space,
+    address: u64,
+    from: u64,
+    until: u64,
+    frame: u32,
+}
+
+/// The number of known frames, a power of two.
+const KNOWN: usize = 1 << 13;
+
+/// The record whose addresses are resolved, and what decides about its address space.
+#[derive(Clone, Copy)]
+pub(crate) struct At<'r, 'a> {
+    pub(crate) record: &'r Record<'a>,
+    pub(crate) layouts: &'r Layouts,
+    pub(crate) pid: Option<u32>,
+    pub(crate) time: u64,
+}
+
+/// What the chain of a sample lacks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Lack {
+    Nothing,
+    /// The user part, which has the cookie of a record that comes later, of the same thread.
+    User(u64),
+    /// The chain: its event records none.
+    Chain,
+    /// The chain: it does not fit into its record.
+    Torn,
+}
+
+impl<'f> Resolver<'f> {
+    pub(crate) fn new(facts: &'f Facts) -> Resolver<'f> {
+        let space = Space { machine: Machine::Host, pid: 0 };
+        // `from` above `until` matches no time.
+        let empty = Known { space, address: 0, from: 1, until: 0, frame: 0 };
+        Resolver {
+            facts,
+            known: vec![empty; KNOWN].into(),
+            tree: StackTree::default(),
+            lowest: Vec::new(),
+            chain: Vec::new(),
+        }
+    }
+
+    /// Resolves the call chain of a sample into `chain`. As in perf, a sample without one has its own address as
+    /// the only frame.
+    pub(crate) fn sample(&mut self, at: At<'_, '_>, layout: &Layout) -> Result<Lack> {
+        self.chain.clear();
+        let sample = at.record;
+        let Some(addresses) = callchain(sample, layout) else {
+            let frame = self.frame(at, sample.cpumode(), layout.ip(sample).unwrap_or(0))?;
+            self.chain.push(frame);
+            let has_chain = layout.sample_type & sample_type::CALLCHAIN != 0;
+            return Ok(if has_chain { Lack::Torn } else { Lack::Chain });
+        };
+        // Before the first marker, perf takes addresses for those of a process.
+        for (mode, address) in frames(addresses, USER) {
+            let frame = self.frame(at, mode, address)?;
+            self.chain.push(frame);
+        }
+        let marker = addresses.len().checked_sub(2).and_then(|at| addresses.get(at));
+        let deferred = marker == Some(Marker::USER_DEFERRED.0);
+        let cookie = addresses.get(addresses.len().wrapping_sub(1)).filter(|_| deferred);
+        Ok(cookie.map_or(Lack::Nothing, Lack::User))
+    }
+
+    /// Resolves the user part of a chain; returns its stack.
+    pub(crate) fn user_part(
+        &mut self,
+        record: &Record<'_>,
+        user: CallchainDeferred<'_>,
+        layouts: &Layouts,
+    ) -> Result<Option<UserPart>> {
+        let layout = layouts.layout_of(record);
+        let Some((pid, tid)) = layout.and_then(|layout| layout.pid_tid(record)) else { return Ok(None) };
+        let at = At { record, layouts, pid: Some(pid), time: moment(record, layout, layouts) };
+        self.chain.clear();
+        for (mode, address) in frames(user.ips, USER) {
+            let frame = self.frame(at, mode, address)?;
+            self.chain.push(frame);
+        }
+        let stack = self.tree.push(StackTree::ROOT, &self.chain)?;
+        Ok(Some(UserPart { tid, cookie: user.cookie, stack }))
+    }
+
+    /// The frame of an address.
+    pub(crate) fn frame(&mut self, at: At<'_, '_>, mode: u16, address: u64) -> Result<u32> {
+        let At { record, layouts, pid, time } = at;
+        let facts = self.facts;
+        let Some(space) = facts.guests.space(record, layouts, pid, mode) else {
+            return self.numbered(Frame { dso: None, at: address, mode, process: 0 }, address);
+        };
+        let slot = (address ^ address >> 13 ^ u64::from(space.pid) << 4) as usize % KNOWN;
+        let known = self.known[slot];
+        if known.address == address && known.space == space && known.from <= time && time < known.until {
+            return Ok(known.frame);
+        }
+        let (frame, valid) = frame_in(facts, space, time, (mode, address));
+        let frame = self.numbered(frame, address)?;
+        self.known[slot] = Known { space, address, from: valid.start, until: valid.end, frame };
+        Ok(frame)
+    }
+
+    fn numbered(&mut self, frame: Frame, address: u64) -> Result<u32> {
+        let number = self.tree.frame(frame)?;
+        match self.lowest.get_mut(number as usize) {
+            Some(lowest) => *lowest = address.min(*lowest),
+            None => self.lowest.push(address),
+        }
+        Ok(number)
+    }
+}
+
+/// The user part of chains that were recorded without it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UserPart {
+    pub(crate) tid: u32,
+    pub(crate) cookie: u64,
+    /// Its stack.
+    pub(crate) stack: u32,
+}
+
+/// A sample whose chain lacks its user part, or that user part.
+#[derive(Debug)]
+pub(crate) enum Deferred<T> {
+    /// The kernel's frames, innermost first. The user part has the cookie of a record that comes later, of the
+    /// same thread.
+    Sample {
+        tid: u32,
+        cookie: u64,
+        kernel: Box<[u32]>,
+        sample: T,
+    },
+    User(UserPart),
+}
+
+/// A sample without the user part of its chain: the frames of the kernel, innermost first, and what it counts for.
+pub(crate) type Incomplete<T> = (Box<[u32]>, T);
+
+/// Samples that wait for the user part of their chain, by thread and cookie.
+#[derive(Debug)]
+pub(crate) struct Waiting<T>(HashMap<(u32, u64), Vec<Incomplete<T>>>);
+
+impl<T> Default for Waiting<T> {
+    fn default() -> Self {
+        Waiting(HashMap::new())
+    }
+}
+
+impl<T> Waiting<T> {
+    pub(crate) fn push(&mut self, task_and_cookie: (u32, u64), kernel: Box<[u32]>, sample: T) {
+        self.0.entry(task_and_cookie).or_default().push((kernel, sample));
+    }
+
+    /// The samples with this user part.
+    pub(crate) fn take(&mut self, user: UserPart) -> Vec<Incomplete<T>> {
+        self.0.remove(&(user.tid, user.cookie)).unwrap_or_default()
+    }
+
+    /// The samples whose user part is not in the recording.
+    pub(crate) fn rest(self) -> impl Iterator<Item = Incomplete<T>> {
+        let mut rest: Vec<_> = self.0.into_iter().collect();
+        rest.sort_by_key(|(key, _)| *key);
+        rest.into_iter().flat_map(|(_, samples)| samples)
+    }
+}
+
+/// Reports samples of no event, chains without their user part, and chains that do not fit into their sample.
+pub(crate) fn say_lacks(report: &mut Report, astray: u64, incomplete: u64, torn: u64) {
+    if astray > 0 {
+        let samples = counted(astray, "sample belongs", "samples belong");
+        report.say(Level::Loss, format!("{samples} to no event of the recording and is not counted"));
+    }
+    if incomplete > 0 {
+        let chains = counted(incomplete, "call chain lacks its", "call chains lack their");
+        report.say(Level::Warning, format!("{chains} user part: its record is not in the recording"));
+    }
+    if torn > 0 {
+        let chains = counted(torn, "call chain does", "call chains do");
+        report.say(Level::Loss, format!("{chains} not fit into its sample; only the address is used"));
+    }
+}

@@ -1,0 +1,523 @@
+//! Writes a recording as tables in Parquet files, for DuckDB, Spark, pandas and others.
+//!
+//! What Spark cannot read is avoided: times have plain numbers, and the table of samples no numbers of 64 bits
+//! without a sign. The bytes of a table depend on the recording and the options only.
+
+mod gather;
+mod history;
+mod row;
+mod schema;
+mod table;
+
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+
+use perfx_format::features::{NrCpus, decode_feature, read_cmdline, read_group_desc, read_str};
+use perfx_format::read::{Form, Recording};
+use perfx_format::record::cpumode;
+use perfx_format::sample::BranchFlags;
+use perfx_format::{Event, Feature};
+use perfx_look::clock::Clock;
+use perfx_model::address_space::{Dso, Machine};
+use perfx_passes::{FilterOptions, IdOptions, dso_name};
+use perfx_pipeline::{Context as _, Report, Result};
+use sha2::{Digest as _, Sha256};
+
+use crate::chains::{Frame, StackTree};
+use crate::facts::Facts;
+use crate::naming::{FrameName, Named, name_frames};
+use gather::{BranchRow, Gathered, Texts, gather};
+use history::{History, signed};
+use row::{Part, SampleRow};
+pub use schema::{
+    BRANCHES, COMMS, Column, DSOS, EVENTS, FRAMES, Kind, MAPPINGS, RECORDINGS, SAMPLES, STACKS, TABLES,
+    THREADS, Table,
+};
+use table::{About, TableWriter};
+
+/// The version of the schema, which increases whenever a query for the old one would misread the new one.
+pub const SCHEMA: u32 = 1;
+
+/// What identifies a recording, whatever it was converted to before it is read.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// The first 16 hex digits of the SHA-256 of its bytes; those of a directory's files one after the other.
+    pub id: String,
+    /// Its name, as it was given.
+    pub path: String,
+    /// Its size, bytes.
+    pub bytes: u64,
+    form: Form,
+    is_compressed: bool,
+}
+
+impl Identity {
+    /// Reads all bytes of a recording that can be read again.
+    ///
+    /// # Errors
+    ///
+    /// A file cannot be read.
+    pub fn of(recording: &Recording) -> Result<Identity> {
+        let mut hash = Sha256::new();
+        let mut bytes = 0;
+        let mut block = vec![0; 1 << 20];
+        for file in recording.files() {
+            let mut at = 0;
+            loop {
+                let count = file.read_at(&mut block, at).with_context(|| recording.name.to_string())?;
+                if count == 0 {
+                    break;
+                }
+                hash.update(&block[..count]);
+                at += count as u64;
+            }
+            bytes += at;
+        }
+        let id = hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        let (path, form) = (recording.name.to_string(), recording.form);
+        Ok(Identity { id, path, bytes, form, is_compressed: recording.is_compressed() })
+    }
+}
+
+/// How the tables are written.
+#[derive(Clone, Debug)]
+pub struct TableOptions {
+    /// The samples that are written.
+    pub filter: Arc<FilterOptions>,
+    /// Where symbols are searched for.
+    pub ids: IdOptions,
+    /// Search for inlined calls and source lines.
+    pub inlined: bool,
+    /// The number of threads.
+    pub threads: usize,
+}
+
+/// What was written.
+#[derive(Clone, Debug, Default)]
+pub struct Written {
+    /// The tables with their numbers of rows.
+    pub rows: Vec<(&'static str, u64)>,
+    /// The recorded machine.
+    pub hostname: Option<Vec<u8>>,
+    /// The time of the first sample, ns since 1970, if the recording relates its clock to it.
+    pub first_wall_ns: Option<u64>,
+    /// How many DSOs have symbols; `None` if their frames were not written.
+    pub named: Option<Named>,
+}
+
+/// Writes tables. `create` opens a table, or returns `None` if it is not wanted; `spill` is an empty file for samples
+/// that wait to be sorted.
+///
+/// # Errors
+///
+/// The recording cannot be read or decompressed, or a table cannot be written.
+pub fn write_tables(
+    recording: &mut Recording,
+    identity: &Identity,
+    options: &TableOptions,
+    spill: File,
+    mut create: impl FnMut(&'static Table) -> Result<Option<Box<dyn Write + Send>>>,
+    report: &mut Report,
+) -> Result<Written> {
+    let TableOptions { filter, ids, inlined, threads } = options;
+    let mut history = History::default();
+    let facts = Facts::survey_with(recording, *threads, true, |record, layouts, machine, dso| {
+        history.add(record, layouts, machine, dso);
+    })?;
+    history.end_mappings();
+    let clock = Clock::of(recording);
+    let hostname = text(recording, Feature::HOSTNAME).map(<[u8]>::to_vec);
+    let about = About {
+        id: identity.id.clone(),
+        facts: vec![
+            ("perfx.schema", SCHEMA.to_string()),
+            ("perfx.version", env!("CARGO_PKG_VERSION").to_owned()),
+            ("recording", identity.id.clone()),
+            ("hostname", String::from_utf8_lossy(hostname.as_deref().unwrap_or_default()).into_owned()),
+        ],
+    };
+    let mut written = Written { hostname, ..Written::default() };
+    let mut open = |table: &'static Table| -> Result<Option<TableWriter>> {
+        let out = create(table)?;
+        out.map(|out| TableWriter::new(table, &about, out, *threads)).transpose()
+    };
+    let mut branches = open(&BRANCHES)?;
+    let has_branches = branches.is_some();
+    let mut branch = |row: BranchRow| match &mut branches {
+        Some(branches) => write_branch(branches, &row),
+        None => Ok(()),
+    };
+    let wanted: Option<&mut dyn FnMut(BranchRow) -> Result<()>> =
+        if has_branches { Some(&mut branch) } else { None };
+    let gathered = gather(recording, &facts, filter, spill, wanted, *threads, report)?;
+    written.first_wall_ns = gathered.times.and_then(|(first, _)| clock.wall_ns(first));
+    let mut done = |table: &Table, rows: u64| written.rows.push((table.name, rows));
+    if let Some(branches) = branches {
+        done(&BRANCHES, branches.close()?);
+    }
+    let all = Tables { recording, identity, facts: &facts, history: &history, gathered: &gathered, clock };
+    let mut symbols = vec![false; facts.spaces.dsos().len()];
+    if let Some(table) = open(&FRAMES)? {
+        let (rows, named) = all.frames(table, ids, *inlined, &mut symbols)?;
+        done(&FRAMES, rows);
+        written.named = Some(named);
+    }
+    type Fill<'t> = &'t dyn Fn(&mut TableWriter) -> Result<()>;
+    let dsos = |out: &mut TableWriter| all.dsos(out, &symbols);
+    let fills: [(&'static Table, Fill<'_>); 7] = [
+        (&EVENTS, &|out| all.events(out)),
+        (&STACKS, &|out| all.stacks(out)),
+        (&DSOS, &dsos),
+        (&MAPPINGS, &|out| all.mappings(out)),
+        (&THREADS, &|out| all.threads(out)),
+        (&COMMS, &|out| all.comms(out)),
+        (&RECORDINGS, &|out| all.recordings(out)),
+    ];
+    for (table, fill) in fills {
+        if let Some(mut out) = open(table)? {
+            fill(&mut out)?;
+            done(table, out.close()?);
+        }
+    }
+    if let Some(mut out) = open(&SAMPLES)? {
+        write_samples(&mut out, clock, gathered)?;
+        done(&SAMPLES, out.close()?);
+    }
+    written.rows.sort_by_key(|(name, _)| TABLES.iter().position(|table| table.name == *name));
+    Ok(written)
+}
+
+fn text(recording: &Recording, feature: Feature) -> Option<&[u8]> {
+    read_str(recording.features.get(&feature)?, recording.endian)
+}
+
+/// What the tables are written from.
+struct Tables<'a> {
+    recording: &'a Recording,
+    identity: &'a Identity,
+    facts: &'a Facts,
+    history: &'a History,
+    gathered: &'a Gathered,
+    clock: Clock,
+}
+
+impl Tables<'_> {
+    fn recordings(&self, out: &mut TableWriter) -> Result<()> {
+        let Tables { recording, identity, facts, gathered, clock, .. } = self;
+        let text = |feature| text(recording, feature);
+        let section = |feature| recording.features.get(&feature);
+        let cpus = section(Feature::NRCPUS).and_then(|section| NrCpus::read(section, recording.endian));
+        let memory = section(Feature::TOTAL_MEM).and_then(|section| {
+            let memory = decode_feature(Feature::TOTAL_MEM, section, recording.endian, Default::default());
+            memory.get("kb").and_then(|kb| kb.number())
+        });
+        let line = section(Feature::CMDLINE).and_then(|section| read_cmdline(section, recording.endian));
+        let is_kernel = |dso: &Dso| dso.machine == Machine::Host && kind(dso) == "kernel";
+        let kernel = facts.spaces.dsos().iter().map(|(dso, _)| dso).find(|dso| is_kernel(dso));
+        let kernel = kernel.and_then(|kernel| facts.ids.get(kernel)).map(|id| id.to_string());
+        let form = match identity.form {
+            Form::File => "file",
+            Form::Pipe => "pipe",
+            Form::Directory { .. } => "directory",
+        };
+        out.text(identity.path.as_bytes())
+            .number(signed(identity.bytes))
+            .text(form.as_bytes())
+            .number(i64::from(identity.is_compressed))
+            .text(text(Feature::HOSTNAME))
+            .text(text(Feature::OSRELEASE))
+            .text(text(Feature::ARCH))
+            .text(text(Feature::CPUDESC))
+            .text(text(Feature::CPUID))
+            .number(cpus.map(|cpus| cpus.online.into()))
+            .number(memory.map(signed))
+            .text(text(Feature::VERSION))
+            .texts(line.into_iter().flatten())
+            .text(kernel.as_ref().map(|id| id.as_bytes()))
+            .number(clock.id.map(i64::from))
+            .number(clock.wall_offset().and_then(|offset| i64::try_from(offset).ok()))
+            .number(gathered.times.map(|(first, _)| signed(first)))
+            .number(gathered.times.map(|(_, last)| signed(last)))
+            .number(signed(gathered.rows))
+            .number(signed(gathered.lost));
+        out.end_row()
+    }
+
+    fn events(&self, out: &mut TableWriter) -> Result<()> {
+        let Tables { recording, facts, gathered, .. } = self;
+        let groups = recording.features.get(&Feature::GROUP_DESC);
+        let groups =
+            groups.and_then(|section| read_group_desc(section, recording.endian)).unwrap_or_default();
+        let events: Vec<&Event> = recording.events.iter().chain(&facts.late).collect();
+        for (number, (event, known)) in events.into_iter().zip(&facts.events).enumerate() {
+            let attr = event.attr();
+            let leader = groups.iter().find(|group| {
+                let members = group.leader..=group.leader.saturating_add(group.members.saturating_sub(1));
+                members.contains(&(number as u32))
+            });
+            let (period, freq) = match attr.freq() {
+                true => (None, Some(signed(attr.sample_period))),
+                false => (Some(signed(attr.sample_period)), None),
+            };
+            let weight = gathered.events[number];
+            out.number(number as i64)
+                .text(&known.name[..])
+                .number(i64::from(attr.type_))
+                .number(attr.config as i64)
+                .number(attr.sample_type as i64)
+                .number(period)
+                .number(freq)
+                .number(i64::from(attr.precise_ip()));
+            for bit in [4, 5, 6, 19, 20] {
+                out.number(i64::from(attr.flag(bit)));
+            }
+            out.numbers(event.ids.iter().map(|&id| id as i64))
+                .number(leader.map(|group| group.leader.into()))
+                .number(signed(weight.samples))
+                .number(signed(weight.period));
+            out.end_row()?;
+        }
+        Ok(())
+    }
+
+    fn stacks(&self, out: &mut TableWriter) -> Result<()> {
+        let Gathered { tree, chains, .. } = self.gathered;
+        let nodes: Vec<(u32, u32)> = tree.nodes().collect();
+        let frames: Vec<Frame> = tree.frames().collect();
+        let mut chain = Vec::new();
+        for (number, &(node, truncated)) in chains.list.iter().enumerate() {
+            chain.clear();
+            let mut next = node;
+            while next != StackTree::ROOT {
+                let (parent, frame) = nodes[next as usize];
+                chain.push(frame);
+                next = parent;
+            }
+            let in_kernel =
+                chain.iter().filter(|&&frame| cpumode::is_kernel(frames[frame as usize].mode)).count();
+            out.number(number as i64)
+                .number(chain.len() as i64)
+                .number(in_kernel as i64)
+                .number(i64::from(truncated))
+                .numbers(chain.iter().map(|&frame| frame.into()));
+            out.end_row()?;
+        }
+        Ok(())
+    }
+
+    /// Writes the frames by DSO and offset, and marks the DSOs that have symbols.
+    fn frames(
+        &self,
+        mut out: TableWriter,
+        ids: &IdOptions,
+        inlined: bool,
+        symbols: &mut [bool],
+    ) -> Result<(u64, Named)> {
+        let Tables { recording, facts, gathered, .. } = self;
+        let mut result = Ok(());
+        let visit = |number: u32, frame: Frame, name: FrameName<'_>| {
+            let outer = name.functions.first();
+            if let Some(has) =
+                frame.dso.filter(|_| outer.is_some()).and_then(|dso| symbols.get_mut(dso as usize))
+            {
+                *has = true;
+            }
+            if result.is_ok() {
+                out.number(i64::from(number))
+                    .text(mode(frame.mode).as_bytes())
+                    .number(frame.dso.map(i64::from))
+                    .number(frame.dso.map(|_| frame.at as i64))
+                    .number(gathered.lowest[number as usize] as i64)
+                    .text(outer.map(|outer| outer.name.as_bytes()))
+                    .number(outer.map(|_| signed(name.offset)))
+                    .text(outer.and_then(|outer| outer.file.as_ref()).map(|file| file.as_bytes()))
+                    .number(outer.and_then(|outer| outer.line).map(i64::from))
+                    .calls(
+                        name.functions
+                            .iter()
+                            .skip(1)
+                            .rev()
+                            .map(|call| (&*call.name, call.file.as_deref(), call.line)),
+                    );
+                result = out.end_row();
+            }
+        };
+        let features = (&recording.features, recording.endian);
+        let named = name_frames(gathered.tree.frames(), facts, features, ids, inlined, visit)?;
+        result?;
+        Ok((out.close()?, named))
+    }
+
+    fn dsos(&self, out: &mut TableWriter, symbols: &[bool]) -> Result<()> {
+        let facts = self.facts;
+        for (number, (dso, _)) in facts.spaces.dsos().iter().enumerate() {
+            let id = facts.ids.get(dso).map(|id| id.to_string());
+            out.number(number as i64)
+                .text(dso_name(dso))
+                .text(id.as_ref().map(|id| id.as_bytes()))
+                .text(if facts.is_memory(number as u32) { "memory" } else { kind(dso) }.as_bytes())
+                .number(machine_pid(dso.machine))
+                .number(i64::from(symbols[number]));
+            out.end_row()?;
+        }
+        Ok(())
+    }
+
+    fn mappings(&self, out: &mut TableWriter) -> Result<()> {
+        for map in &self.history.mappings {
+            let prot = map.prot.map(|(prot, flags)| {
+                let bit = |bit: u32, name: char| if prot & bit != 0 { name } else { '-' };
+                // MAP_SHARED
+                let shared = if flags & 1 != 0 { 's' } else { 'p' };
+                String::from_iter([bit(1, 'r'), bit(2, 'w'), bit(4, 'x'), shared])
+            });
+            out.number(i64::from(map.space.pid as i32))
+                .number(machine_pid(map.space.machine))
+                .number(map.start as i64)
+                .number(map.size as i64)
+                .number(map.offset as i64)
+                .number(i64::from(map.dso))
+                .text(prot.as_ref().map(|prot| prot.as_bytes()))
+                .number(map.from)
+                .number(map.to);
+            out.end_row()?;
+        }
+        Ok(())
+    }
+
+    fn threads(&self, out: &mut TableWriter) -> Result<()> {
+        let Tables { facts, history, gathered, .. } = self;
+        let mut threads = history.threads.clone();
+        for &thread in gathered.threads.keys() {
+            threads.entry(thread).or_default();
+        }
+        for (thread, life) in threads {
+            let (machine, pid, tid) = thread;
+            let name = facts.tasks.name(machine, tid, u64::MAX);
+            let weight = gathered.threads.get(&thread).copied().unwrap_or_default();
+            out.number(i64::from(pid as i32))
+                .number(i64::from(tid as i32))
+                .number(machine_pid(machine))
+                .number(life.parent.map(|parent| i64::from(parent as i32)))
+                .text(&name[..])
+                .number(life.from)
+                .number(life.to)
+                .number(i64::from(life.exec))
+                .number(signed(weight.samples))
+                .number(signed(weight.period));
+            out.end_row()?;
+        }
+        Ok(())
+    }
+
+    fn comms(&self, out: &mut TableWriter) -> Result<()> {
+        for named in &self.history.comms {
+            let (machine, pid, tid) = named.thread;
+            out.number(i64::from(pid as i32))
+                .number(i64::from(tid as i32))
+                .number(machine_pid(machine))
+                .number(named.time)
+                .text(&named.name[..])
+                .number(i64::from(named.exec));
+            out.end_row()?;
+        }
+        Ok(())
+    }
+}
+
+fn write_branch(out: &mut TableWriter, row: &BranchRow) -> Result<()> {
+    let has = |bit: u64| i64::from(row.flags.0 & bit != 0);
+    let kind = row.flags.parts().find(|(name, _)| *name == "type").map(|(_, kind)| kind);
+    out.number(signed(row.sample))
+        .number(i64::from(row.nr))
+        .number(i64::from(row.from))
+        .number(i64::from(row.to))
+        .number(has(BranchFlags::MISPRED))
+        .number(has(BranchFlags::PREDICTED))
+        .number(has(BranchFlags::IN_TX))
+        .number(has(BranchFlags::ABORT))
+        .number(i64::from(row.flags.cycles()))
+        .text(kind.as_ref().map(|kind| kind.as_bytes()));
+    out.end_row()
+}
+
+fn write_samples(out: &mut TableWriter, clock: Clock, gathered: Gathered) -> Result<()> {
+    let Gathered { samples, chains, comms, cgroups, .. } = gathered;
+    let offset = clock.wall_offset();
+    samples.each(|number, time, row| {
+        let row = SampleRow::unpack(row).context("a temporary file has changed")?;
+        let wall = time
+            .zip(offset)
+            .and_then(|(time, offset)| i64::try_from((i128::from(time) + offset).div_euclid(1000)).ok());
+        let stack = row.get(Part::Stack).map(|stack| match row.deferred {
+            true => chains.deferred[stack as usize].into(),
+            false => stack as i64,
+        });
+        out.number(signed(number))
+            .number(time.map(signed))
+            .number(wall)
+            .number(i64::from(row.event))
+            .number(row.get_i32(Part::Cpu))
+            .number(row.get_i32(Part::Pid))
+            .number(row.get_i32(Part::Tid))
+            .text(text_of(&row, Part::Comm, &comms))
+            .text(mode(row.mode.into()).as_bytes())
+            .number(i64::from(row.frame))
+            .number(stack)
+            .number(signed(row.period))
+            .number(row.amount(Part::Weight))
+            .number(row.amount(Part::Weight2))
+            .number(row.amount(Part::Weight3))
+            .number(row.bits(Part::Addr))
+            .number(row.amount(Part::DataFrame))
+            .number(row.bits(Part::PhysAddr))
+            .number(row.bits(Part::DataSrc))
+            .number(row.bits(Part::Transaction))
+            .text(text_of(&row, Part::Cgroup, &cgroups))
+            .number(row.get_i32(Part::MachinePid))
+            .number(row.get_i32(Part::Vcpu))
+            .number(row.amount(Part::CodePageSize))
+            .number(row.amount(Part::DataPageSize));
+        out.end_row()
+    })
+}
+
+fn text_of<'t>(row: &SampleRow, part: Part, texts: &'t Texts) -> Option<&'t [u8]> {
+    texts.get_index(row.get(part)? as usize).map(|text| &text[..])
+}
+
+/// The name of a cpumode.
+fn mode(mode: u16) -> &'static str {
+    match mode {
+        cpumode::USER => "user",
+        cpumode::KERNEL => "kernel",
+        cpumode::HYPERVISOR => "hypervisor",
+        cpumode::GUEST_USER => "guest_user",
+        cpumode::GUEST_KERNEL => "guest_kernel",
+        _ => "unknown",
+    }
+}
+
+fn machine_pid(machine: Machine) -> Option<i64> {
+    match machine {
+        Machine::Host => None,
+        Machine::Guest(pid) => Some(i64::from(pid as i32)),
+    }
+}
+
+/// What a DSO is, if it is not memory.
+fn kind(dso: &Dso) -> &'static str {
+    let name = dso_name(dso);
+    let base = name.rsplit(|&byte| byte == b'/').next().unwrap_or(name);
+    match dso.kernel {
+        true if name.starts_with(b"[kernel") || name.starts_with(b"[guest.kernel") => "kernel",
+        true if name.starts_with(b"bpf_") => "bpf",
+        true if name.starts_with(b"/") || name.starts_with(b"[") => "module",
+        true => "ksymbol",
+        false if name.starts_with(b"[v") => "vdso",
+        false if base.starts_with(b"jitted-") => "jit",
+        false => "file",
+    }
+}

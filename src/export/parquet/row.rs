@@ -1,0 +1,197 @@
+//! Packs a sample into few bytes for the temporary file in which samples are sorted by time.
+//!
+//! | byte | |
+//! |---|---|
+//! | 0 | u32: which parts follow, one bit each, and what the stack is |
+//! | 4 | u32 event, u32 frame, u64 period, u8 cpumode |
+//! | 21 | the parts, in the order of [`PARTS`]: u32 or u64 each |
+
+use super::history::signed;
+
+/// The parts that samples may lack.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Part {
+    /// First those that are numbers within a batch.
+    Stack,
+    Comm,
+    DataFrame,
+    Cgroup,
+    Cpu,
+    Pid,
+    Tid,
+    Weight,
+    Weight2,
+    Weight3,
+    Addr,
+    PhysAddr,
+    DataSrc,
+    Transaction,
+    MachinePid,
+    Vcpu,
+    CodePageSize,
+    DataPageSize,
+}
+
+/// The parts with their sizes, bytes.
+const PARTS: [(Part, usize); 18] = [
+    (Part::Stack, 4),
+    (Part::Comm, 4),
+    (Part::DataFrame, 4),
+    (Part::Cgroup, 4),
+    (Part::Cpu, 4),
+    (Part::Pid, 4),
+    (Part::Tid, 4),
+    (Part::Weight, 8),
+    (Part::Weight2, 4),
+    (Part::Weight3, 4),
+    (Part::Addr, 8),
+    (Part::PhysAddr, 8),
+    (Part::DataSrc, 8),
+    (Part::Transaction, 8),
+    (Part::MachinePid, 4),
+    (Part::Vcpu, 4),
+    (Part::CodePageSize, 8),
+    (Part::DataPageSize, 8),
+];
+
+/// The stack is the number of a sample whose user part comes later.
+const DEFERRED: u32 = 1 << 30;
+/// Outer frames of the stack may be missing.
+const TRUNCATED: u32 = 1 << 31;
+
+/// Where the parts begin, bytes.
+const FRONT: usize = 21;
+
+/// A sample, as far as it is in the table.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct SampleRow {
+    pub(super) event: u32,
+    pub(super) mode: u8,
+    pub(super) frame: u32,
+    pub(super) period: u64,
+    /// True if `Stack` is the number of a sample whose user part comes later.
+    pub(super) deferred: bool,
+    /// True if outer frames of the stack may be missing.
+    pub(super) truncated: bool,
+    pub(super) parts: [Option<u64>; PARTS.len()],
+}
+
+impl SampleRow {
+    pub(super) fn set(&mut self, part: Part, value: impl Into<Option<u64>>) {
+        self.parts[part as usize] = value.into();
+    }
+
+    pub(super) fn get(&self, part: Part) -> Option<u64> {
+        self.parts[part as usize]
+    }
+
+    /// A part of 32 bits that is a number with a sign, such as a pid.
+    pub(super) fn get_i32(&self, part: Part) -> Option<i64> {
+        self.get(part).map(|value| i64::from(value as u32 as i32))
+    }
+
+    /// The bits of a part, as a number with a sign.
+    pub(super) fn bits(&self, part: Part) -> Option<i64> {
+        self.get(part).map(|value| value as i64)
+    }
+
+    /// A size or a cost, as a number with a sign.
+    pub(super) fn amount(&self, part: Part) -> Option<i64> {
+        self.get(part).map(signed)
+    }
+
+    pub(super) fn pack(&self, out: &mut Vec<u8>) {
+        let has = PARTS.iter().filter(|(part, _)| self.get(*part).is_some());
+        let mut bits = has.fold(0, |bits, (part, _)| bits | 1_u32 << *part as u32);
+        bits |= if self.deferred { DEFERRED } else { 0 } | if self.truncated { TRUNCATED } else { 0 };
+        out.extend(bits.to_le_bytes());
+        out.extend(self.event.to_le_bytes());
+        out.extend(self.frame.to_le_bytes());
+        out.extend(self.period.to_le_bytes());
+        out.push(self.mode);
+        for (part, size) in PARTS {
+            out.extend(self.get(part).iter().flat_map(|value| value.to_le_bytes().into_iter().take(size)));
+        }
+    }
+
+    pub(super) fn unpack(row: &[u8]) -> Option<SampleRow> {
+        let mut at = 0;
+        let mut take = |size: usize| {
+            let mut value = [0; 8];
+            value[..size].copy_from_slice(row.get(at..at + size)?);
+            at += size;
+            Some(u64::from_le_bytes(value))
+        };
+        let bits = take(4)? as u32;
+        let (event, frame, period, mode) = (take(4)? as u32, take(4)? as u32, take(8)?, take(1)? as u8);
+        let (deferred, truncated) = (bits & DEFERRED != 0, bits & TRUNCATED != 0);
+        let mut sample =
+            SampleRow { event, mode, frame, period, deferred, truncated, ..SampleRow::default() };
+        for (part, size) in PARTS {
+            if bits >> part as u32 & 1 != 0 {
+                sample.set(part, take(size)?);
+            }
+        }
+        Some(sample)
+    }
+}
+
+/// Changes the numbers within a batch to those within the recording. `stack` also gets whether the stack is
+/// deferred and truncated.
+pub(super) fn renumber(
+    row: &mut [u8],
+    frame: impl Fn(u32) -> u32,
+    mut stack: impl FnMut(u32, bool, bool) -> u32,
+    comm: impl Fn(u32) -> u32,
+    cgroup: impl Fn(u32) -> u32,
+) -> Option<()> {
+    let bits = u32::from_le_bytes(*row.first_chunk()?);
+    let mut change = |at: usize, new: &mut dyn FnMut(u32) -> u32| {
+        let value: &mut [u8; 4] = row.get_mut(at..at + 4)?.try_into().ok()?;
+        *value = new(u32::from_le_bytes(*value)).to_le_bytes();
+        Some(())
+    };
+    change(8, &mut |number| frame(number))?;
+    let mut at = FRONT;
+    for (part, size) in &PARTS[..=Part::Cgroup as usize] {
+        if bits >> *part as u32 & 1 == 0 {
+            continue;
+        }
+        match part {
+            Part::Stack => change(at, &mut |n| stack(n, bits & DEFERRED != 0, bits & TRUNCATED != 0))?,
+            Part::Comm => change(at, &mut |n| comm(n))?,
+            Part::DataFrame => change(at, &mut |n| frame(n))?,
+            _ => change(at, &mut |n| cgroup(n))?,
+        }
+        at += size;
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packed_row_is_the_same_again_and_its_numbers_can_change() {
+        for (at, _) in PARTS.iter().enumerate() {
+            let mut row = SampleRow { event: 3, mode: 2, frame: 7, period: u64::MAX, ..SampleRow::default() };
+            row.deferred = at % 2 == 0;
+            row.truncated = at % 3 == 0;
+            for (part, size) in &PARTS[at..] {
+                row.set(*part, (*part as u64 + 1) << (8 * (size - 1)));
+            }
+            let mut packed = Vec::new();
+            row.pack(&mut packed);
+            let again = SampleRow::unpack(&packed).unwrap();
+            assert_eq!(format!("{row:?}"), format!("{again:?}"));
+            renumber(&mut packed, |n| n + 1, |n, _, _| n + 2, |n| n + 3, |n| n + 4).unwrap();
+            let new = SampleRow::unpack(&packed).unwrap();
+            assert_eq!(new.frame, 8);
+            for (part, by) in [(Part::Stack, 2), (Part::Comm, 3), (Part::DataFrame, 1), (Part::Cgroup, 4)] {
+                assert_eq!(new.get(part), row.get(part).map(|number| number + by));
+            }
+            assert_eq!(new.get(Part::DataPageSize), row.get(Part::DataPageSize));
+        }
+    }
+}

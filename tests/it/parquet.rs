@@ -1,0 +1,449 @@
+//! `perfx export parquet`: the tables agree with `perfx stats`, `export csv` and `export folded`, other programs read
+//! them, and they appear together or not at all.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::path::Path;
+
+use ::parquet::file::reader::{FileReader as _, SerializedFileReader};
+use ::parquet::record::{Field, Row};
+use perfx_export::parquet::TABLES;
+use tempfile::TempDir;
+
+use crate::args;
+use crate::support::{
+    Fixture, Ran, Stdin, all, clean, each_fixture, perfx, perfx_command, perfx_with, recorded, root, run,
+    same_bytes, skipped, takes_all, temp, workloads,
+};
+
+/// The tables of a recording, without this machine's files.
+fn export(input: &Path, more: &[&str]) -> (TempDir, Ran) {
+    let folder = temp();
+    let mut command = perfx_command();
+    command
+        .args(["export", "parquet", "--no-files", "--dir"])
+        .args([&folder.path().join("out"), input])
+        .args(more);
+    let ran = run(&mut command, Stdin::Null);
+    (folder, ran)
+}
+
+/// All files below a folder, by path from there.
+fn files(folder: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut open = vec![folder.to_owned()];
+    while let Some(next) = open.pop() {
+        for entry in fs::read_dir(next).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => open.push(path),
+                false => found.push(path.strip_prefix(folder).unwrap().to_str().unwrap().to_owned()),
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// The rows of a table in a folder of tables.
+fn rows(folder: &TempDir, table: &str) -> Vec<BTreeMap<String, Field>> {
+    let out = folder.path().join("out");
+    let mut rows = Vec::new();
+    for file in files(&out).iter().filter(|file| file.starts_with(&format!("{table}/"))) {
+        let reader = SerializedFileReader::new(File::open(out.join(file)).unwrap()).unwrap();
+        let row =
+            |row: Row| row.get_column_iter().map(|(name, field)| (name.clone(), field.clone())).collect();
+        rows.extend(reader.get_row_iter(None).unwrap().map(|found| row(found.unwrap())));
+    }
+    rows
+}
+
+fn int(row: &BTreeMap<String, Field>, column: &str) -> Option<i64> {
+    match &row[column] {
+        Field::Int(value) => Some((*value).into()),
+        Field::Long(value) => Some(*value),
+        Field::ULong(value) => Some(*value as i64),
+        Field::TimestampMicros(value) => Some(*value),
+        Field::Bool(value) => Some((*value).into()),
+        Field::Null => None,
+        other => panic!("{column}: {other:?}"),
+    }
+}
+
+fn text(row: &BTreeMap<String, Field>, column: &str) -> Option<String> {
+    match &row[column] {
+        Field::Str(text) => Some(text.clone()),
+        Field::Null => None,
+        other => panic!("{column}: {other:?}"),
+    }
+}
+
+fn list(row: &BTreeMap<String, Field>, column: &str) -> Vec<i64> {
+    let Field::ListInternal(list) = &row[column] else { panic!("{column}: {:?}", row[column]) };
+    let element = |field: &Field| if let Field::Long(value) = field { *value } else { panic!("{field:?}") };
+    list.elements().iter().map(element).collect()
+}
+
+/// Rows by a column that identifies them.
+fn by<'r>(rows: &'r [BTreeMap<String, Field>], column: &str) -> BTreeMap<i64, &'r BTreeMap<String, Field>> {
+    let keyed: BTreeMap<_, _> = rows.iter().map(|row| (int(row, column).unwrap(), row)).collect();
+    assert_eq!(keyed.len(), rows.len(), "{column} identifies a row");
+    keyed
+}
+
+/// As in results.csv.
+fn plain(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('\n', "\\x0a")
+}
+
+const READ: i64 = 1 << 4;
+
+/// What a recording has by event: samples, or by place: samples and periods.
+type Totals = BTreeMap<(String, String, String), (i64, i64)>;
+
+fn check(fixture: &Fixture, more: &[&str]) -> Result<(), String> {
+    let (folder, ran) = export(&fixture.path, more);
+    let csv = temp();
+    let line = args!["export", "csv", "--no-files", fixture.path, "-o", csv.path().join("csv")];
+    let tables = perfx(line.into_iter().chain(more.iter().map(Into::into)));
+    if ran.code == Some(1) {
+        let left = files(folder.path());
+        let same = tables.code == Some(1) || ran.stderr.contains("can't be unwound");
+        let same = same && !folder.path().join("out").exists();
+        return if same { Ok(()) } else { Err(format!("{left:?} {}", ran.stderr)) };
+    }
+    let ran = ran.done()?;
+    let written: Vec<&str> =
+        TABLES.iter().map(|table| table.name).filter(|&name| name != "branches").collect();
+    let folders: BTreeSet<String> = files(&folder.path().join("out"))
+        .iter()
+        .map(|file| file.split('/').next().unwrap().to_owned())
+        .collect();
+    if folders != written.iter().map(|&name| name.to_owned()).collect() {
+        return Err(format!("wrote {folders:?}"));
+    }
+    let [recordings, events, samples, stacks, frames, dsos] =
+        ["recordings", "events", "samples", "stacks", "frames", "dsos"].map(|table| rows(&folder, table));
+    // As counted by stats.
+    let stats = perfx(args!["stats", "--json", fixture.path]).done()?;
+    let stats: serde_json::Value =
+        serde_json::from_slice(&stats.stdout).map_err(|error| error.to_string())?;
+    let counted: Vec<i64> =
+        stats["events"].as_array().unwrap().iter().map(|event| event["samples"].as_i64().unwrap()).collect();
+    let unwound = events.iter().any(|event| int(event, "sample_type").unwrap() & 1 << 13 != 0);
+    let mut of_event = vec![(0, 0); events.len()];
+    for sample in &samples {
+        let count = &mut of_event[int(sample, "event").unwrap() as usize];
+        count.0 += 1;
+        count.1 += int(sample, "period").unwrap();
+    }
+    if !unwound && !counted.iter().eq(of_event.iter().take(counted.len()).map(|(count, _)| count)) {
+        return Err(format!("stats counts {counted:?}, the table {of_event:?}"));
+    }
+    for (event, count) in events.iter().zip(&of_event) {
+        assert_eq!(
+            (int(event, "samples").unwrap(), int(event, "period_sum").unwrap()),
+            *count,
+            "{}",
+            ran.stderr
+        );
+    }
+    assert_eq!(int(&recordings[0], "samples"), Some(samples.len() as i64));
+    if !samples.is_sorted_by_key(|sample| int(sample, "time_ns")) {
+        return Err("samples are not sorted by time".into());
+    }
+    by(&samples, "sample");
+    // Where the samples are.
+    let (frames, stacks, dsos) = (by(&frames, "frame"), by(&stacks, "stack"), by(&dsos, "dso"));
+    let mut totals = Totals::new();
+    for sample in &samples {
+        let event = &events[int(sample, "event").unwrap() as usize];
+        let frame = frames[&int(sample, "frame").unwrap()];
+        if let Some(stack) = int(sample, "stack") {
+            let stack = stacks[&stack];
+            let frames: Vec<_> = list(stack, "frames").iter().map(|frame| frames[frame]).collect();
+            let in_kernel =
+                |frame: &&&BTreeMap<String, Field>| text(frame, "mode").unwrap().ends_with("kernel");
+            assert_eq!(int(stack, "depth"), Some(frames.len() as i64));
+            assert_eq!(int(stack, "kernel_depth"), Some(frames.iter().filter(in_kernel).count() as i64));
+        }
+        if int(event, "sample_type").unwrap() & READ != 0 {
+            continue;
+        }
+        let dso = int(frame, "dso").map(|dso| text(dsos[&dso], "path").unwrap());
+        let address = int(frame, "offset").or(int(frame, "ip")).unwrap();
+        let symbol = text(frame, "symbol").unwrap_or_else(|| format!("{address:#x}"));
+        let name = text(event, "name").unwrap();
+        let total =
+            totals.entry((name, plain(&dso.unwrap_or("[unknown]".into())), plain(&symbol))).or_default();
+        total.0 += 1;
+        total.1 += int(sample, "period").unwrap();
+    }
+    // The addresses of memory without a file are those of processes here, and offsets in it there.
+    let memory = |path: &str| {
+        dsos.values()
+            .any(|dso| text(dso, "kind").unwrap() == "memory" && plain(&text(dso, "path").unwrap()) == path)
+    };
+    let with_read: BTreeSet<String> = events
+        .iter()
+        .filter(|event| int(event, "sample_type").unwrap() & READ != 0)
+        .map(|event| text(event, "name").unwrap())
+        .collect();
+    let mut results = Totals::new();
+    let mut reader = csv::Reader::from_path(csv.path().join("csv/results.csv")).unwrap();
+    for row in reader.deserialize() {
+        let (event, dso, symbol, samples, period): (String, String, String, i64, i64) = row.unwrap();
+        if !with_read.contains(&event) && !memory(&dso) {
+            *results.entry((event, dso, symbol)).or_default() = (samples, period);
+        }
+    }
+    totals.retain(|(_, dso, _), _| !memory(dso));
+    if totals != results {
+        let odd: Vec<_> =
+            totals.iter().filter(|(key, total)| results.get(*key) != Some(total)).take(5).collect();
+        let missing: Vec<_> =
+            results.iter().filter(|(key, total)| totals.get(*key) != Some(total)).take(5).collect();
+        return Err(format!("the tables have {odd:?}, results.csv has {missing:?}"));
+    }
+    Ok(())
+}
+
+#[test]
+fn tables_of_every_recording_agree_with_stats_and_results() {
+    let fixtures = if takes_all() { all() } else { recorded() };
+    let root = workloads().map(|root| ["--root", root.to_str().unwrap()]);
+    each_fixture(&fixtures, |fixture| check(fixture, root.as_ref().map_or(&[], |root| root)));
+}
+
+/// The stacks of the tables, as the numbers of samples by the numbers of frames.
+#[test]
+fn stacks_are_those_of_folded_lines() {
+    let Some(files) = workloads().map(|root| root.to_str().unwrap()) else { return };
+    each_fixture(&recorded(), |fixture| {
+        let more = ["--root", files, "--no-inline"];
+        let line = args!["export", "folded", "--no-files", "--weight", "samples", fixture.path];
+        let folded = perfx(line.into_iter().chain(more.map(Into::into)));
+        if folded.code == Some(1) {
+            return Ok(());
+        }
+        let (folder, ran) = export(&fixture.path, &more);
+        ran.done()?;
+        let [events, samples, stacks, frames] =
+            ["events", "samples", "stacks", "frames"].map(|table| rows(&folder, table));
+        // Only the first event with call chains is folded.
+        let chains = |event: i64| int(&events[event as usize], "sample_type").unwrap() & 1 << 5 != 0;
+        let first = samples.iter().map(|sample| int(sample, "event").unwrap()).min_by_key(|&event| {
+            let time = |sample: &&BTreeMap<String, Field>| int(sample, "event") == Some(event);
+            (!chains(event), samples.iter().find(time).and_then(|sample| int(sample, "time_ns")), event)
+        });
+        let Some(first) =
+            first.filter(|&event| int(&events[event as usize], "sample_type").unwrap() & READ == 0)
+        else {
+            return Ok(());
+        };
+        let (stacks, frames) = (by(&stacks, "stack"), by(&frames, "frame"));
+        let mut ours = BTreeMap::<(usize, bool), i64>::new();
+        for sample in samples.iter().filter(|sample| int(sample, "event") == Some(first)) {
+            let stack = int(sample, "stack").map(|stack| list(stacks[&stack], "frames"));
+            let depth = stack.as_ref().map_or(1, Vec::len);
+            let leaf = stack.unwrap_or(vec![int(sample, "frame").unwrap()]).first().copied();
+            let named = leaf.is_some_and(|leaf| text(frames[&leaf], "symbol").is_some());
+            *ours.entry((depth, named)).or_default() += 1;
+        }
+        let mut theirs = BTreeMap::<(usize, bool), i64>::new();
+        for line in folded.text().lines() {
+            let (stack, count) = line.rsplit_once(' ').unwrap();
+            let frames: Vec<_> = stack.split(';').skip(1).collect();
+            let named = frames.last().is_some_and(|leaf| !leaf.starts_with('['));
+            *theirs.entry((frames.len(), named)).or_default() += count.parse::<i64>().unwrap();
+        }
+        if ours == theirs { Ok(()) } else { Err(format!("tables {ours:?}\nfolded {theirs:?}")) }
+    });
+}
+
+/// All files of two folders are the same.
+fn same_tables(one: &TempDir, other: &TempDir) -> Result<(), String> {
+    let (names, others) = (files(one.path()), files(other.path()));
+    if names != others {
+        return Err(format!("{names:?} and {others:?}"));
+    }
+    let read = |folder: &TempDir, name: &String| fs::read(folder.path().join(name)).unwrap();
+    names.iter().try_for_each(|name| same_bytes(name, &read(one, name), &read(other, name)))
+}
+
+#[test]
+fn tables_depend_on_neither_threads_nor_the_form_of_the_input() {
+    let folder = temp();
+    for name in ["fp", "fp-defer", "group-read", "forks"] {
+        let name = if name == "fp-defer" { "fp-defer.p73".to_owned() } else { format!("{name}.p61") };
+        let large = folder.path().join("large.data");
+        fs::write(&large, Fixture::new(&format!("recorded/{name}.data")).repeated(9 << 20)).unwrap();
+        let (one, ran) = export(&large, &["-@1"]);
+        assert!(matches!(ran.code, Some(0 | 3)), "{}", ran.stderr);
+        for threads in ["-@2", "-@4"] {
+            same_tables(&one, &export(&large, &[threads]).0).unwrap();
+        }
+        // A second run replaces the tables of the first.
+        let again = perfx(args!["export", "parquet", "--no-files", "--dir", one.path().join("out"), large]);
+        assert!(matches!(again.code, Some(0 | 3)), "{}", again.stderr);
+        same_tables(&one, &export(&large, &[]).0).unwrap();
+    }
+    // A pipe has no name, but the same id.
+    let fixture = Fixture::new("recorded/fp.p61.data");
+    let (file, _) = export(&fixture.path, &[]);
+    let piped = temp();
+    let line = args!["export", "parquet", "--no-files", "--dir", piped.path().join("out"), "-"];
+    assert_eq!(perfx_with(Stdin::Pipe(&fixture.bytes()), line).code, Some(0));
+    assert_eq!(files(file.path()), files(piped.path()));
+    for table in TABLES.map(|table| table.name).into_iter().filter(|&name| name != "branches") {
+        let (one, mut other) = (rows(&file, table), rows(&piped, table));
+        if table == "recordings" {
+            assert_eq!(text(&other[0], "path").as_deref(), Some("<stdin>"));
+            other[0].insert("path".to_owned(), one[0]["path"].clone());
+        }
+        assert_eq!(one, other, "{table}");
+    }
+}
+
+#[test]
+fn one_folder_has_the_tables_of_many_recordings_and_a_bad_one_leaves_none() {
+    let folder = temp();
+    let path = |name: &str| Fixture::new(&format!("recorded/{name}.data")).path;
+    let list = folder.path().join("list");
+    let names = ["fp.p61", "cut-00050.p61", "forks.p73", "threads.p61"];
+    let lines: Vec<_> = names.map(|name| path(name).display().to_string()).into();
+    fs::write(&list, lines.join("\n")).unwrap();
+    let at = format!("@{}", list.display());
+    let out = folder.path().join("out");
+    let ran =
+        perfx(args!["export", "parquet", "--no-files", "-o", out, at, "--tables", "samples,recordings"]);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.stderr.contains("1 of 4 recordings failed"), "{}", ran.stderr);
+    let found = files(&out);
+    assert_eq!(found.iter().filter(|file| file.starts_with("samples/part-")).count(), 3, "{found:?}");
+    assert_eq!(found.len(), 6, "{found:?}");
+    let recordings = rows(&folder, "recordings");
+    let mut paths: Vec<_> = recordings.iter().map(|row| text(row, "path").unwrap()).collect();
+    paths.sort();
+    let mut expected: Vec<_> = lines.iter().filter(|line| !line.contains("cut-")).cloned().collect();
+    expected.sort();
+    assert_eq!(paths, expected);
+}
+
+#[test]
+fn partitions_are_folders_whose_names_lead_nowhere_else() {
+    let fixture = Fixture::new("recorded/clock-realtime.p73.data");
+    let (folder, ran) =
+        export(&fixture.path, &["--partition-by", "host,date,site=../b", "--tables", "events"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let found = files(&folder.path().join("out"));
+    let [file] = &found[..] else { panic!("{found:?}") };
+    let parts: Vec<_> = file.split('/').collect();
+    assert!(parts[1].starts_with("host=") && parts[2].starts_with("date=20"), "{file}");
+    assert_eq!(parts[3], "site=%2E.%2Fb");
+    for keys in ["place", "pid=1", "Host=1", "=1", "recording=1", "host,host"] {
+        let (folder, ran) = export(&fixture.path, &["--partition-by", keys]);
+        assert_eq!(ran.code, Some(2), "{keys}: {}", ran.stderr);
+        assert!(!folder.path().join("out").exists());
+    }
+}
+
+#[test]
+fn a_selection_keeps_the_numbers_of_samples_and_branches_are_written_on_demand() {
+    let fixture = Fixture::new("recorded/fp.p61.data");
+    let (all, _) = export(&fixture.path, &[]);
+    let (half, ran) = export(&fixture.path, &["--time", "20%-60%"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let (all, half) = (rows(&all, "samples"), rows(&half, "samples"));
+    assert!(!half.is_empty() && half.len() < all.len());
+    let all = by(&all, "sample");
+    for sample in &half {
+        assert_eq!(all[&int(sample, "sample").unwrap()]["time_ns"], sample["time_ns"]);
+    }
+    let (none, ran) = export(&fixture.path, &["--pid", "1"]);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    assert_eq!(rows(&none, "samples").len(), 0);
+    let (folder, ran) = export(&Fixture::new("crafted/sample-all-le.data").path, &["--branches"]);
+    let ran = ran.done().unwrap();
+    let [branches, frames, samples] = ["branches", "frames", "samples"].map(|table| rows(&folder, table));
+    let (frames, samples) = (by(&frames, "frame"), by(&samples, "sample"));
+    assert_eq!(branches.len(), 3, "{}", ran.stderr);
+    for branch in &branches {
+        assert!(samples.contains_key(&int(branch, "sample").unwrap()));
+        assert!(frames.contains_key(&int(branch, "from_frame").unwrap()));
+        assert!(frames.contains_key(&int(branch, "to_frame").unwrap()));
+    }
+}
+
+/// The schema on the page is that of the tables.
+#[test]
+fn the_page_lists_all_columns() {
+    let mut page = String::new();
+    for table in TABLES {
+        page += &format!("### {}\n\n{}.\n\n| column | type | |\n|---|---|---|\n", table.name, table.about);
+        page += "| recording | VARCHAR | the id of the recording |\n";
+        for column in table.columns {
+            let null = if column.nullable { ", null" } else { "" };
+            page += &format!("| {} | {}{null} | {} |\n", column.name, column.kind.name(), column.about);
+        }
+        page += "\n";
+    }
+    let path = root().join("docs/guide/tables.md");
+    let text = fs::read_to_string(&path).unwrap();
+    let (before, rest) = text.split_once("<!-- columns -->\n\n").unwrap();
+    let (listed, after) = rest.split_once("<!-- end -->\n").unwrap();
+    if listed != page && std::env::var("INSTA_UPDATE").is_ok_and(|update| update == "always") {
+        fs::write(&path, format!("{before}<!-- columns -->\n\n{page}<!-- end -->\n{after}")).unwrap();
+        return;
+    }
+    assert_eq!(listed, page);
+}
+
+/// Reads all tables with pyarrow and DuckDB; DuckDB shows the types on the page.
+const READ_ALL: &str = r#"
+import sys, json, duckdb, pyarrow.parquet as pq
+out, tables = sys.argv[1], json.loads(sys.argv[2])
+for table, columns in tables.items():
+    pattern = f"{out}/{table}/**/*.parquet"
+    shown = {name: type for name, type, *_ in duckdb.sql(f"DESCRIBE SELECT * FROM '{pattern}'").fetchall()}
+    assert shown == {**columns, **{k: v for k, v in shown.items() if k == "host"}}, (table, shown, columns)
+    rows = duckdb.sql(f"SELECT count(*) FROM '{pattern}'").fetchall()[0][0]
+    read = pq.read_table(f"{out}/{table}")
+    assert read.num_rows == rows, (table, read.num_rows, rows)
+    print(table, rows)
+top = f"""SELECT symbol, sum(period) p FROM '{out}/samples/**/*.parquet' JOIN '{out}/frames/**/*.parquet'
+    USING (recording, frame) GROUP BY 1 ORDER BY p DESC, symbol"""
+print(duckdb.sql(top).fetchall())
+"#;
+
+#[test]
+fn other_programs_read_the_tables() {
+    let python = std::env::var("PERFX_PYTHON").unwrap_or("python3".to_owned());
+    let python = |code: &str, args: &[&str]| {
+        let mut command = clean(&python);
+        run(command.args(["-c", code]).args(args), Stdin::Null)
+    };
+    let found = std::panic::catch_unwind(|| python("import duckdb, pyarrow", &[]).code == Some(0));
+    if !found.unwrap_or(false) {
+        assert!(std::env::var_os("PERFX_PYTHON").is_none(), "PERFX_PYTHON has no duckdb and pyarrow");
+        return skipped(
+            "what reads tables with DuckDB and pyarrow (pip install duckdb pyarrow, and PERFX_PYTHON)",
+        );
+    }
+    let Some(files) = workloads().map(|root| root.to_str().unwrap()) else { return };
+    let fixture = Fixture::new("recorded/fp.p61.data");
+    let (folder, _) = export(&fixture.path, &["--root", files, "--branches", "--partition-by", "host"]);
+    let mut all = serde_json::Map::new();
+    for table in TABLES {
+        let mut columns = serde_json::Map::from_iter([("recording".to_owned(), "VARCHAR".into())]);
+        columns
+            .extend(table.columns.iter().map(|column| (column.name.to_owned(), column.kind.name().into())));
+        all.insert(table.name.to_owned(), columns.into());
+    }
+    let out = folder.path().join("out");
+    let ran = python(READ_ALL, &[out.to_str().unwrap(), &serde_json::Value::from(all).to_string()]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let shown = ran.text();
+    assert!(shown.contains("samples 33\n"), "{shown}");
+    assert!(shown.contains("('leaf_xor', 3400680)"), "{shown}");
+}
