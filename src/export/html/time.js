@@ -1,6 +1,6 @@
 // Draws samples over time, where a span of time is chosen with the pointer or with keys.
 
-const MARGIN = 120, AXIS = 20, MOST_ROWS = 24;
+const AXIS = 20, MOST_ROWS = 24;
 
 // A round width of columns, ns: one second if that gives a useful number of them.
 function columnWidth(span, most) {
@@ -69,11 +69,13 @@ function drawHeat(side) {
   const { heat } = side;
   const height = heat.names ? Math.max(20, Math.min(18, 320 / heat.rows) * heat.rows) : 200;
   const width = heat.canvas.clientWidth;
+  // Room for the names of rows.
+  const margin = width < 600 ? 70 : 130;
   const pen = surface(heat.canvas, width, height + AXIS);
-  const [cell, line] = [(width - MARGIN) / heat.columns, height / heat.rows];
-  Object.assign(heat, { cell, line, height });
+  const [cell, line] = [(width - margin) / heat.columns, height / heat.rows];
+  Object.assign(heat, { cell, line, height, margin });
   pen.fillStyle = colours['--panel'];
-  pen.fillRect(MARGIN, 0, width - MARGIN, height);
+  pen.fillRect(margin, 0, width - margin, height);
   const gap = cell > 5 && line > 3 ? 0.6 : 0;
   for (let column = 0; column < heat.columns; column++) {
     for (let row = 0; row < heat.rows; row++) {
@@ -82,7 +84,7 @@ function drawHeat(side) {
       const [from, to] = cellSpan(side, column, row);
       pen.globalAlpha = side.from == null || (from < side.to && to > side.from) ? 1 : 0.22;
       pen.fillStyle = hsl(mix(colours['--heat-low'], colours['--heat-high'], Math.sqrt(bin / heat.most)));
-      pen.fillRect(MARGIN + column * cell, heatTop(heat, row), cell - gap, line - gap);
+      pen.fillRect(margin + column * cell, heatTop(heat, row), cell - gap, line - gap);
     }
   }
   pen.globalAlpha = 1;
@@ -91,21 +93,21 @@ function drawHeat(side) {
   pen.textBaseline = 'middle';
   pen.textAlign = 'right';
   const labels = heat.names ?? [];
-  labels.forEach((name, row) => pen.fillText(shortened(name, 19), MARGIN - 8, heatTop(heat, row) + line / 2));
+  labels.forEach((name, row) => pen.fillText(shortened(name, Math.floor(margin / 6.3)), margin - 8, heatTop(heat, row) + line / 2));
   if (!heat.names) {
-    pen.fillText('+' + duration(heat.unit).replace(/\.?0+ /, ' '), MARGIN - 8, 7);
-    pen.fillText('+0', MARGIN - 8, height - 6);
+    pen.fillText('+' + duration(heat.unit).replace(/\.?0+ /, ' '), margin - 8, 7);
+    pen.fillText('+0', margin - 8, height - 6);
   }
   pen.textAlign = 'center';
   const every = [1, 2, 5, 10, 20, 50, 100, 200, 500].find((every) => every * cell > 64) ?? 1000;
   const digits = [0, 1, 2, 3, 4, 5, 6].find((digits) => Number.isInteger(+((heat.unit * every) / 1e9 * 10 ** digits).toFixed(6))) ?? 9;
   for (let column = 0; column < heat.columns; column += every) {
-    pen.fillText(seconds(column * heat.unit, digits) + ' s', MARGIN + column * cell, height + 11);
+    pen.fillText(seconds(column * heat.unit, digits) + ' s', margin + column * cell, height + 11);
   }
   if (heat.cursor && document.activeElement === heat.canvas) {
     pen.strokeStyle = colours['--text'];
     pen.lineWidth = 2;
-    pen.strokeRect(MARGIN + heat.cursor[0] * cell, heatTop(heat, heat.cursor[1]), cell, line);
+    pen.strokeRect(margin + heat.cursor[0] * cell, heatTop(heat, heat.cursor[1]), cell, line);
   }
 }
 
@@ -117,7 +119,7 @@ function cellAt(side, event) {
   const { heat } = side;
   const box = heat.canvas.getBoundingClientRect();
   const within = (value, most) => Math.min(most - 1, Math.max(0, Math.floor(value)));
-  const column = within((event.clientX - box.left - MARGIN) / heat.cell, heat.columns);
+  const column = within((event.clientX - box.left - heat.margin) / heat.cell, heat.columns);
   const row = within((event.clientY - box.top) / heat.line, heat.rows);
   return [column, heat.names ? row : heat.rows - 1 - row];
 }
@@ -155,7 +157,8 @@ function sayCell(side, cell) {
 
 function makeHeat(side) {
   if (!side.timed || side.span <= 0) {
-    $('heats').append(make('p', { className: 'hint' }, `${side.about.name}: its samples have no time.`));
+    const why = side.rows ? 'its samples have no time' : 'it has no samples';
+    $('heats').append(make('p', { className: 'hint' }, `${side.about.name}: ${why}.`));
     return;
   }
   const canvas = make('canvas', { tabIndex: 0 });
