@@ -388,6 +388,17 @@ fn a_process_is_chosen_in_its_table() {
 }
 
 #[test]
+fn samples_of_a_tracepoint_are_counted_by_number_or_period() {
+    let (Some(root), Some(browser)) = (workloads(), Browser::start()) else { return };
+    let folder = temp();
+    let input = Fixture::new("recorded/tracepoint.p61.data").path;
+    browser.open(&page(&folder, &[&input], root));
+    assert_eq!(browser.sums(), [total(&folded(&input, root, &[]))]);
+    browser.choose("unit", "period");
+    assert_eq!(browser.sums(), [total(&folded(&input, root, &["--weight", "period"]))]);
+}
+
+#[test]
 fn hostile_names_are_text_in_a_browser() {
     let (Some(root), Some(browser)) = (workloads(), Browser::start()) else { return };
     let folder = temp();

@@ -21,9 +21,8 @@ const points = (change) => (change > 0 ? '+' : change < 0 ? '−' : '') + percen
 const ratio = (part, whole) => (whole > 0 ? part / whole : 0);
 const duration = (ns) => (ns >= 1e9 ? (ns / 1e9).toFixed(3) + ' s' : ns >= 1e6 ? (ns / 1e6).toFixed(3) + ' ms' : (ns / 1e3).toFixed(3) + ' µs');
 const seconds = (ns, digits = 3) => (ns / 1e9).toFixed(digits);
-const byPeriod = (event) => state.unit === 'period' && event.by_period;
 const currentEvent = () => sides.flatMap((side) => side.events).find((event) => event.name === state.event) ?? {};
-const amount = (number) => (byPeriod(currentEvent()) && currentEvent().is_time ? duration(number) : count(number));
+const amount = (number) => (state.unit === 'period' && currentEvent().is_time ? duration(number) : count(number));
 const basename = (path) => path.slice(path.lastIndexOf('/') + 1) || path;
 
 async function unpack(text) {

@@ -18,8 +18,14 @@ function fillTasks() {
     }
     const names = [...sums.keys()].sort((a, b) => sums.get(b) - sums.get(a) || (a < b ? -1 : 1));
     const all = `all ${count(names.length)}`;
-    fill($(kind), [['', all], ...names.map((name) => [name, `${name}: ${count(sums.get(name))}`])], state[kind]);
+    const shown = names.filter((name, at) => at < 1000 || name === state[kind]);
+    fill($(kind), [['', all], ...shown.map((name) => [name, `${name}: ${count(sums.get(name))}`])], state[kind]);
   }
+}
+
+// An event is counted as in folded lines, unless the user chooses otherwise.
+function chooseUnit() {
+  $('unit').value = state.unit = currentEvent().by_period === false ? 'samples' : 'period';
 }
 
 function makeFront() {
@@ -47,6 +53,7 @@ function makeFront() {
   });
   state.event = sides.map((side) => side.events[side.first_event]?.name).find((name) => name != null) ?? '';
   fill($('event'), [...sums].map(([name, sum]) => [name, `${name}: ${count(sum)}`]), state.event);
+  chooseUnit();
   fillTasks();
   const swatch = (colour, text) => {
     const made = make('span', {}, text);
@@ -63,7 +70,7 @@ function makeFront() {
 function listen() {
   const on = (id, kind, action) => $(id).addEventListener(kind, action);
   const changed = (key) => () => { state[key] = $(key).value; refresh(); };
-  on('event', 'change', changed('event'));
+  on('event', 'change', () => { state.event = $('event').value; chooseUnit(); refresh(); });
   on('unit', 'change', changed('unit'));
   on('thread', 'change', changed('thread'));
   on('process', 'change', () => { Object.assign(state, { process: $('process').value, thread: '' }); fillTasks(); refresh(); });

@@ -65,7 +65,7 @@ function below(box) {
 function layOut() {
   flame.view = $('view').value;
   const shown = compare ? +$('width').value : 0;
-  const root = { index: NONE, depth: 0, up: null, node: NONE, values: sides.map((side) => side.sum), x: 0, width: 1 };
+  const root = { index: NONE, depth: 0, up: null, node: NONE, values: sides.map((side) => side.sum), x: 0, width: 1, onZoom: true };
   root.nodes = flame.view !== 'inverted' ? [] : Array.from(parent.keys())
     .filter((node) => sides.some((side) => side.own[node])).map((node) => [node, node]);
   const least = LEAST / Math.max(1, $('flame-box').clientWidth);
@@ -74,10 +74,9 @@ function layOut() {
   while (open.length) {
     const box = open.pop();
     (flame.levels[box.depth] ??= []).push(box);
-    box.path = box.up ? [...box.up.path, box.index] : [];
     if (box.depth) flame.most = Math.max(flame.most, Math.abs(change(box)));
     const only = state.zoom[box.depth];
-    const within = only != null && box.path.every((index, at) => index === state.zoom[at]);
+    const within = only != null && box.onZoom;
     const kids = within ? below(box).filter((kid) => kid.index === only) : below(box);
     let x = box.x;
     const placed = [];
@@ -85,6 +84,7 @@ function layOut() {
       kid.width = within ? box.width : box.width * ratio(kid.values[shown], box.values[shown]);
       kid.x = x;
       x += kid.width;
+      kid.onZoom = within;
       if (kid.width >= least) placed.push(kid);
     }
     open.push(...placed.reverse());
@@ -98,6 +98,13 @@ function layOut() {
     flame.focus = next;
   }
   $('unzoom').disabled = !state.zoom.length;
+}
+
+// The functions of a box and of those above it, outermost first.
+function pathOf(box) {
+  const path = [];
+  for (let at = box; at.up; at = at.up) path.push(at.index);
+  return path.reverse();
 }
 
 const share = (box, at) => ratio(box.values[at], sides[at].sum);
@@ -184,7 +191,7 @@ function showFocus(say = true) {
 function select(box) {
   if (!box) return;
   flame.focus = box;
-  state.focus = box.path;
+  state.focus = pathOf(box);
   const [holder, top] = [$('flame-box'), flameTop(box.depth)];
   if (top < holder.scrollTop) holder.scrollTop = top;
   if (top + LINE > holder.scrollTop + holder.clientHeight) holder.scrollTop = top + LINE - holder.clientHeight;
@@ -193,7 +200,7 @@ function select(box) {
 }
 
 function zoom(box) {
-  state.zoom = state.focus = box.path;
+  state.zoom = state.focus = pathOf(box);
   layOut();
   if (flame.view === 'flame') $('flame-box').scrollTop = flame.levels.length * LINE;
   select(flame.focus);

@@ -18,7 +18,7 @@ function addUp(side) {
   const [first, end] = all ? [0, side.rows] : [rowAt(side, side.from), rowAt(side, side.to)];
   const takes = side.tasks.map(taken);
   const event = side.events.findIndex((event) => event.name === state.event);
-  const periods = event >= 0 && byPeriod(side.events[event]);
+  const periods = state.unit === 'period';
   const own = new Float64Array(parent.length);
   side.byLabel = new Float64Array(side.labels.length);
   side.samplesByLabel = new Float64Array(side.labels.length);
@@ -48,7 +48,7 @@ function refresh() {
   sides.forEach(addUp);
   const [last] = sides.slice(-1);
   const said = sides.map((side) => count(side.sampleSum) + ' samples');
-  const about = byPeriod(currentEvent()) ? `, ${amount(last.sum)}` : '';
+  const about = state.unit === 'period' ? `, ${amount(last.sum)}` : '';
   $('shown').textContent = compare ? `before ${said[0]}, after ${said[1]}` : said[0] + about;
   $('shown').dataset.sums = sides.map((side) => side.sum).join(' ');
   $('found').textContent = '';
