@@ -444,7 +444,9 @@ fn write_branch(out: &mut TableWriter, row: &BranchRow) -> Result<()> {
 }
 
 fn write_samples(out: &mut TableWriter, clock: Clock, gathered: Gathered) -> Result<()> {
-    let Gathered { samples, chains, comms, cgroups, .. } = gathered;
+    let Gathered { samples, chains, comms, cgroups, tree, lowest, .. } = gathered;
+    // Sorting takes the memory.
+    drop((tree, lowest));
     let offset = clock.wall_offset();
     samples.each(|number, time, row| {
         let row = SampleRow::unpack(row).context("a temporary file has changed")?;

@@ -416,6 +416,8 @@ top = f"""SELECT symbol, sum(period) p FROM '{out}/samples/**/*.parquet' JOIN '{
 print(duckdb.sql(top).fetchall())
 "#;
 
+const RUN: &str = "import sys, duckdb; print(duckdb.sql(sys.argv[1]).fetchall())";
+
 #[test]
 fn other_programs_read_the_tables() {
     let python = std::env::var("PERFX_PYTHON").unwrap_or("python3".to_owned());
@@ -445,5 +447,17 @@ fn other_programs_read_the_tables() {
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     let shown = ran.text();
     assert!(shown.contains("samples 33\n"), "{shown}");
+    // The queries of the page.
+    let page = fs::read_to_string(root().join("docs/guide/tables.md")).unwrap();
+    let queries: Vec<_> =
+        page.split("```sql\n").skip(1).map(|block| block.split("```").next().unwrap()).collect();
+    assert!(queries.len() >= 3);
+    let (folder, _) = export(&fixture.path, &["--root", files]);
+    for query in queries {
+        let tables = format!("'{}/", folder.path().join("out").display());
+        let ran = python(RUN, &[&query.replace("'tables/", &tables)]);
+        assert_eq!(ran.code, Some(0), "{query}: {}", ran.stderr);
+        assert!(ran.text().contains("leaf_xor"), "{query}: {}", ran.text());
+    }
     assert!(shown.contains("('leaf_xor', 3400680)"), "{shown}");
 }
