@@ -48,7 +48,7 @@ pub use sched_stat::{SchedStatArgs, sched_stat};
 pub use sort::{SortArgs, sort};
 pub use strip::{Strip, StripArgs};
 pub use support::ids::{
-    IdArgs, IdOptions, RecordedIds, SearchArgs, can_have_id, dso_name, object_of, recorded_on,
+    IdArgs, IdOptions, RecordedIds, SymbolArgs, can_have_id, dso_name, object_of, recorded_on,
 };
 pub use support::options::{PassCommand, PassOptions, PassSpec};
 pub use thin::ThinArgs;

@@ -17,10 +17,11 @@ use perfx_format::record::cpumode;
 use perfx_format::{Endian, Feature, Kinds, Layouts, Record, RecordType, set_mmap2_build_id};
 use perfx_model::address_space::{Dso, Identity, Machine, Mapping};
 use perfx_pipeline::{Context as _, LISTED, Level, Report, Result, Session, counted, ensure};
+use symbols::Debuginfod;
 
 /// The places to look for files that a recording names.
 #[derive(Args, Clone, Debug)]
-pub struct SearchArgs {
+pub(crate) struct SearchArgs {
     /// Also look in this sysroot or container image; repeatable
     #[arg(help_heading = "Where to search for files", long, value_name = "DIR")]
     root: Vec<PathBuf>,
@@ -34,7 +35,7 @@ pub struct SearchArgs {
 
 impl SearchArgs {
     /// True if the user named a place.
-    pub fn is_given(&self) -> bool {
+    pub(crate) fn is_given(&self) -> bool {
         !self.root.is_empty() || !self.buildid_dir.is_empty() || self.no_files
     }
 
@@ -43,8 +44,39 @@ impl SearchArgs {
     /// # Errors
     ///
     /// The list cannot be read, or a folder does not exist.
-    pub fn options(self, known: Option<&str>) -> Result<IdOptions> {
+    pub(crate) fn options(self, known: Option<&str>) -> Result<IdOptions> {
         IdOptions::new(known, self.root, self.buildid_dir, self.no_files)
+    }
+}
+
+/// The places to look for symbols.
+#[derive(Args, Clone, Debug)]
+pub struct SymbolArgs {
+    #[command(flatten)]
+    search: SearchArgs,
+    /// Download missing files and their symbols from the servers in DEBUGINFOD_URLS
+    #[arg(help_heading = "Where to search for files", long)]
+    debuginfod: bool,
+}
+
+impl SymbolArgs {
+    /// True if the user named a place.
+    pub fn is_given(&self) -> bool {
+        self.search.is_given() || self.debuginfod
+    }
+
+    /// The places to search.
+    ///
+    /// # Errors
+    ///
+    /// A folder does not exist, no server is set, or no client is installed.
+    pub fn options(self) -> Result<IdOptions> {
+        let options = self.search.options(None)?;
+        let debuginfod = match self.debuginfod {
+            true => Some(Debuginfod::download().context("--debuginfod")?),
+            false => (!options.no_files).then(Debuginfod::cache),
+        };
+        Ok(IdOptions { debuginfod, ..options })
     }
 }
 
@@ -82,6 +114,7 @@ pub struct IdOptions {
     roots: Vec<PathBuf>,
     caches: Vec<PathBuf>,
     no_files: bool,
+    debuginfod: Option<Debuginfod>,
 }
 
 impl IdOptions {
@@ -164,6 +197,11 @@ impl IdOptions {
         &self.caches
     }
 
+    /// The files that debuginfod has.
+    pub fn debuginfod(&self) -> Option<&Debuginfod> {
+        self.debuginfod.as_ref()
+    }
+
     /// True if the files of this machine are not the recorded ones.
     pub fn no_files(&self) -> bool {
         self.no_files
@@ -190,7 +228,7 @@ impl IdOptions {
             let there = std::fs::metadata(folder).with_context(|| format!("{what} {}", folder.display()))?;
             ensure!(there.is_dir(), "{what} {} is not a directory", folder.display());
         }
-        Ok(IdOptions { known, roots, caches, no_files })
+        Ok(IdOptions { known, roots, caches, no_files, debuginfod: None })
     }
 }
 

@@ -9,6 +9,7 @@ use perfx_format::record::build_id::BuildIdEntry;
 use perfx_format::record::cgroup::Cgroup;
 use perfx_format::record::event_update::name_update;
 use perfx_format::record::header_records::HeaderRecord;
+use perfx_format::record::ksymbol::Ksymbol;
 use perfx_format::{Event, Kinds, Layouts, Record, RecordType, named_pid, sample_type};
 use perfx_model::address_space::{AddressSpaces, Changes, Machine, Mapping, Space};
 use perfx_model::guests::Guests;
@@ -37,6 +38,8 @@ pub struct Facts {
     pub(crate) late: Vec<Event>,
     /// For each DSO, whether it is memory of a process without a file.
     memory: Vec<bool>,
+    /// The addresses of the DSOs that KSYMBOL records name: BPF programs and other code that the kernel loads.
+    pub(crate) ksymbols: HashMap<u32, u64>,
 }
 
 /// An event.
@@ -116,6 +119,7 @@ impl Facts {
         let mut task_changes = TaskChanges::new(true);
         let mut cgroups = HashMap::new();
         let mut late = Vec::new();
+        let mut ksymbols = HashMap::new();
         let mut recorded_ids: Vec<Vec<u8>> = Vec::new();
         let mut wanted = Changes::kinds().union(Kinds::of(&[
             RecordType::KSYMBOL,
@@ -155,6 +159,7 @@ impl Facts {
                         let dso = changes.add(&record, &batch.layouts, machine);
                         look(&record, &batch.layouts, machine, dso);
                         let Some(dso) = dso else { continue };
+                        ksymbols.extend(Ksymbol::of(&record).map(|symbol| (dso, symbol.address)));
                         let mapping = Mapping::read(&record, &batch.layouts);
                         let kernel = mapping.is_none_or(|mapping| mapping.dso(&record, machine).kernel);
                         files.learn(dso, mapping.as_ref(), kernel);
@@ -187,7 +192,7 @@ impl Facts {
             BuildIdEntry::read(record, endian).iter().for_each(|entry| ids.learn(entry));
         }
         let memory = spaces.dsos().iter().map(|(dso, _)| !dso.kernel && is_memory(&dso.name)).collect();
-        Ok(Facts { events, spaces, files, guests, tasks, cgroups, ids, reference, memory, late })
+        Ok(Facts { events, spaces, files, guests, tasks, cgroups, ids, reference, memory, ksymbols, late })
     }
 
     /// True if it is memory of a process without a file.

@@ -20,6 +20,8 @@ use crate::facts::Facts;
 pub(crate) struct Images<'f> {
     facts: &'f Facts,
     sources: Sources,
+    /// Those of guests: this machine has none of their files.
+    guest_sources: Sources,
 }
 
 impl<'f> Images<'f> {
@@ -28,7 +30,11 @@ impl<'f> Images<'f> {
         // perf searches its own cache without being told.
         let own = std::env::home_dir().filter(|_| !ids.no_files()).map(|home| home.join(".debug"));
         let caches: Vec<_> = ids.caches().iter().cloned().chain(own.filter(|own| own.is_dir())).collect();
-        Images { facts, sources: Sources::new(!ids.no_files(), ids.roots(), &caches, &recorded_on) }
+        let sources = |files: bool| {
+            let sources = Sources::new(files, ids.roots(), &caches, &recorded_on);
+            sources.with_debuginfod(ids.debuginfod().cloned())
+        };
+        Images { facts, sources: sources(!ids.no_files()), guest_sources: sources(false) }
     }
 
     /// A DSO of the recording.
@@ -39,10 +45,14 @@ impl<'f> Images<'f> {
     /// Its symbols, if they can be found.
     pub(crate) fn of(&self, number: u32) -> Option<Image> {
         let (dso, flags) = self.facts.spaces.dsos().get(number as usize)?;
-        // This machine has no files of a guest.
-        let known = dso.machine == Machine::Host && can_have_id(dso, *flags);
-        let object = known.then(|| object_of(dso, self.facts.files.process(number as usize)))?;
-        self.sources.image(&object, self.facts.ids.get(dso), self.facts.reference.as_ref())
+        let object =
+            can_have_id(dso, *flags).then(|| object_of(dso, self.facts.files.process(number as usize)))?;
+        let (id, reference) = (self.facts.ids.get(dso), self.facts.reference.as_ref());
+        if dso.machine == Machine::Host {
+            return self.sources.image(&object, id, reference);
+        }
+        // A root can be that of the host or of a guest, so a name is not enough.
+        id.and_then(|id| self.guest_sources.image(&object, Some(id), None))
     }
 }
 
@@ -171,8 +181,13 @@ impl<'f> Names<'f> {
         // perf names memory without a file after the perf map of its process, whether there is one or not.
         match frame.process {
             0 => {
-                let image = frame.dso.and_then(|number| self.images.of(number));
-                NamedPlace { dso: dso.map(Cow::Borrowed), source: image.map(NameSource::image(self.inlined)) }
+                let source = frame.dso.and_then(|number| {
+                    let name = || String::from_utf8_lossy(dso.unwrap_or_default()).into();
+                    let ksymbol = self.images.facts.ksymbols.get(&number);
+                    let ksymbol = ksymbol.map(|&start| NameSource::Ksymbol(name(), start));
+                    ksymbol.or_else(|| self.images.of(number).map(NameSource::image(self.inlined)))
+                });
+                NamedPlace { dso: dso.map(Cow::Borrowed), source }
             }
             pid => {
                 let map = self.maps.open(pid).ok();
@@ -211,6 +226,8 @@ enum NameSource {
     Image(Image, Option<Box<Inlined>>),
     /// A perf map, by address.
     Map(Symbols),
+    /// A KSYMBOL record: a name, and the address of the code.
+    Ksymbol(Box<str>, u64),
 }
 
 impl NameSource {
@@ -226,6 +243,10 @@ impl NameSource {
     /// searched.
     fn functions(&self, at: u64) -> Option<(Vec<Function<'_>>, u64)> {
         let (symbol, address, mut calls) = match self {
+            NameSource::Ksymbol(name, start) => {
+                let function = Function { name: (&**name).into(), inlined: false, file: None, line: None };
+                return Some((vec![function], at.wrapping_sub(*start)));
+            }
             NameSource::Map(symbols) => (symbols.find(at)?, at, Vec::new()),
             NameSource::Image(image, dwarf) => {
                 let (symbol, address) = (image.find(at)?, image.address_of(at)?);

@@ -3,6 +3,8 @@
 
 use std::cell::Cell;
 use std::fs::File;
+use std::io::{Cursor, Read as _};
+use std::num::NonZeroUsize;
 use std::path::Path;
 
 use build_id::{BuildId, Error, Metered};
@@ -13,6 +15,7 @@ use object::elf::{
 };
 use object::read::elf::{CompressionHeader, FileHeader, ProgramHeader, Rela, SectionHeader, Sym};
 use object::{Endianness, FileKind, ReadCache, ReadRef};
+use xz4rust::{XzDecoder, XzReader};
 
 use crate::Symbol;
 
@@ -35,6 +38,10 @@ pub struct ElfFile {
     pub has_dwarf: bool,
     /// File name and CRC of the file with its stripped symbols.
     pub debug_link: Option<(Vec<u8>, u32)>,
+    /// Path and build-id of the file with the DWARF that several files have in common (dwz(1)).
+    pub alt_link: Option<(Vec<u8>, BuildId)>,
+    /// The compressed ELF file with the symbols that are not the dynamic linker's (`.gnu_debugdata`).
+    mini: Option<Vec<u8>>,
     /// Its symbols in the order of its tables.
     pub symbols: Vec<Symbol>,
     /// The stubs of its procedure linkage table, which a debug file does not have.
@@ -73,6 +80,25 @@ impl ElfFile {
         })
     }
 
+    /// The symbols of `.gnu_debugdata`, once. It has those that the dynamic linker does not need. Data that expands to
+    /// more than [`MOST_MINI`] bytes is ignored.
+    pub fn take_mini_symbols(&mut self) -> Vec<Symbol> {
+        let Some(mini) = self.mini.take() else { return Vec::new() };
+        let decoder = XzDecoder::in_heap_with_alloc_dict_size(0, MOST_DICTIONARY);
+        let unpacked = XzReader::new_with_buffer_size_and_decoder(Cursor::new(mini), BUFFER, decoder);
+        let mut data = Vec::new();
+        if unpacked.take(MOST_MINI + 1).read_to_end(&mut data).is_err() || data.len() as u64 > MOST_MINI {
+            return Vec::new();
+        }
+        let data = &data[..];
+        let file = match FileKind::parse(data) {
+            Ok(FileKind::Elf32) => read::<FileHeader32<Endianness>, _>(data),
+            Ok(FileKind::Elf64) => read::<FileHeader64<Endianness>, _>(data),
+            _ => return Vec::new(),
+        };
+        file.map(|file| file.symbols).unwrap_or_default()
+    }
+
     /// The virtual address of the byte at this offset of the file.
     pub fn address_of(&self, offset: u64) -> Option<u64> {
         let inside = |&&(start, size, _): &&(u64, u64, u64)| offset >= start && offset - start < size;
@@ -80,6 +106,14 @@ impl ElfFile {
         address.checked_add(offset - start)
     }
 }
+
+/// The most that `.gnu_debugdata` may expand to, bytes. That of the largest libraries has some 10 MB.
+const MOST_MINI: u64 = 256 << 20;
+
+/// The largest dictionary that its decoder may allocate, bytes: that of `xz -9`.
+const MOST_DICTIONARY: usize = 64 << 20;
+
+const BUFFER: NonZeroUsize = NonZeroUsize::new(1 << 16).unwrap();
 
 fn read<'data, Elf, R>(data: R) -> Result<ElfFile, Error>
 where
@@ -119,6 +153,12 @@ where
         }
         if name_of(section) == b".gnu_debuglink" {
             file.debug_link = section.data(endian, data).ok().and_then(|link| debug_link(link, endian));
+        }
+        if name == b".gnu_debugaltlink" {
+            file.alt_link = section.data(endian, data).ok().and_then(alt_link);
+        }
+        if name == b".gnu_debugdata" {
+            file.mini = section.data(endian, data).ok().map(<[u8]>::to_vec);
         }
     }
     file.has_dwarf &= is_sound && expanded <= MOST_READ;
@@ -229,6 +269,13 @@ where
 fn text_at(table: &[u8], at: u32) -> &[u8] {
     let rest = table.get(at as usize..).unwrap_or_default();
     rest.split(|&byte| byte == 0).next().unwrap_or_default()
+}
+
+/// A path, NUL, and the build-id of the file.
+fn alt_link(link: &[u8]) -> Option<(Vec<u8>, BuildId)> {
+    let path = text_at(link, 0);
+    let id = BuildId::new(link.get(path.len() + 1..)?)?;
+    (!path.is_empty()).then(|| (path.to_vec(), id))
 }
 
 /// A file name, NUL, padding to 4 bytes, u32 CRC.

@@ -1,12 +1,21 @@
 //! Finds the calls that the compiler inlined at an address, with their source lines, in the DWARF of a file.
 
 use std::fmt;
-use std::path::Path;
+use std::path::PathBuf;
 
 use addr2line::Loader;
 
 /// The most DWARF that is searched: a larger file would take minutes.
 const MOST: u64 = 2 << 30;
+
+/// The files that have the DWARF of an object.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Dwarf {
+    /// The object itself, or its debug file.
+    pub file: PathBuf,
+    /// The DWARF that it has in common with other files (dwz(1)).
+    pub common: Option<PathBuf>,
+}
 
 /// The DWARF of a file.
 pub struct Inlined {
@@ -33,9 +42,11 @@ impl fmt::Debug for Inlined {
 impl Inlined {
     /// Opens the DWARF of a file, if it has any. Units are read when an address of theirs is asked for. A split
     /// `.dwp` is found beside the file.
-    pub(crate) fn open(path: &Path) -> Option<Inlined> {
-        let size = std::fs::metadata(path).ok()?.len();
-        let loader = Loader::new(path).ok().filter(|_| size <= MOST)?;
+    pub(crate) fn open(Dwarf { file, common }: &Dwarf) -> Option<Inlined> {
+        for file in [Some(file), common.as_ref()].into_iter().flatten() {
+            std::fs::metadata(file).ok().filter(|file| file.len() <= MOST)?;
+        }
+        let loader = Loader::new_with_sup(file, common.as_ref()).ok()?;
         Some(Inlined { loader })
     }
 

@@ -5,6 +5,7 @@
 //! Which symbol covers an address is decided here, because the complete symbolizers (blazesym, wholesym,
 //! addr2line) use DWARF first and choose differently among aliases, so totals would not agree with perf's.
 
+mod debuginfod;
 mod elf;
 mod inlined;
 mod kallsyms;
@@ -14,8 +15,9 @@ mod unwind;
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+pub use crate::debuginfod::Debuginfod;
 pub use crate::elf::ElfFile;
-pub use crate::inlined::{Call, Inlined};
+pub use crate::inlined::{Call, Dwarf, Inlined};
 pub use crate::sources::{Image, Reference, Sources};
 pub use crate::unwind::{Arch, Section, UnwindTables};
 

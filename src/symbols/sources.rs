@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 
 use build_id::{Answer, BuildId, Finder, Object, Places, Reason, RecordedOn, Source};
 
+use crate::debuginfod::{Artifact, Debuginfod};
 use crate::elf::ElfFile;
 use crate::unwind::UnwindTables;
-use crate::{Inlined, Symbol, Symbols, kallsyms};
+use crate::{Dwarf, Inlined, Symbol, Symbols, kallsyms};
 
 /// The places where symbols are searched for.
 ///
@@ -36,6 +37,7 @@ pub struct Sources {
     caches: Vec<PathBuf>,
     /// Folders of debug packages.
     debug: Vec<DebugFolder>,
+    debuginfod: Option<Debuginfod>,
 }
 
 /// `/usr/lib/debug` of this machine or of a root.
@@ -46,7 +48,12 @@ struct DebugFolder {
 
 impl DebugFolder {
     fn file(&self, below: &Path) -> Option<PathBuf> {
-        build_id::resolve(&self.root, &Path::new("usr/lib/debug").join(below)).ok()
+        self.anywhere(&Path::new("usr/lib/debug").join(below))
+    }
+
+    /// A file of the machine that the folder belongs to.
+    fn anywhere(&self, below: &Path) -> Option<PathBuf> {
+        build_id::resolve(&self.root, below).ok()
     }
 }
 
@@ -63,8 +70,8 @@ pub struct Reference {
 /// The symbols of an object.
 #[derive(Clone, Debug)]
 pub enum Image {
-    /// The symbols of a file, looked up by file offset, and the file that may have its DWARF.
-    File(ElfFile, Symbols, Option<PathBuf>),
+    /// The symbols of a file, looked up by file offset, and where its DWARF may be.
+    File(Box<ElfFile>, Symbols, Option<Dwarf>),
     /// The symbols of a kernel, looked up by address; `shift` is added to a recorded address first.
     Kernel {
         /// The table.
@@ -120,7 +127,13 @@ impl Sources {
             debug.push(DebugFolder { root: PathBuf::from("/") });
         }
         let running = files.then(|| Finder::new(Places { running_kernel: true, ..places() }));
-        Sources { finders, running, caches: caches.to_vec(), debug }
+        Sources { finders, running, caches: caches.to_vec(), debug, debuginfod: None }
+    }
+
+    /// Also searches the cache of debuginfod's clients, and the servers if `debuginfod` downloads.
+    #[must_use]
+    pub fn with_debuginfod(self, debuginfod: Option<Debuginfod>) -> Sources {
+        Sources { debuginfod, ..self }
     }
 
     /// The symbols of an object; `id` is its build-id, if known.
@@ -139,23 +152,26 @@ impl Sources {
     }
 
     fn file(&self, object: &Object, path: &Path, id: Option<BuildId>) -> Option<Image> {
-        let mut files = self.cached(id, &["elf", "vdso", ""]).into_iter().chain(self.found(object, id));
-        let (place, elf) = files.find_map(|place| {
+        let files = self.cached(id, &["elf", "vdso", ""]).into_iter().chain(self.found(object, id));
+        let mut files = files.chain(std::iter::once_with(|| self.served(id, Artifact::Executable)).flatten());
+        let (place, mut elf) = files.find_map(|place| {
             let elf = ElfFile::read(&place).ok()?;
             fits(id, elf.build_id).then_some((place, elf))
         })?;
         let mut symbols = elf.symbols.clone();
-        let mut dwarf = elf.has_dwarf.then(|| place.clone());
+        let mut dwarf = self.dwarf(&elf, &place);
         if (!elf.has_symtab || !elf.has_dwarf)
             && let Some((debug_place, debug)) = self.debug_file(&elf, &place, path)
         {
+            dwarf = dwarf.or_else(|| self.dwarf(&debug, &debug_place));
             if !elf.has_symtab {
                 symbols = debug.symbols;
             }
-            dwarf = dwarf.or(debug.has_dwarf.then_some(debug_place));
+        } else if !elf.has_symtab {
+            symbols.extend(elf.take_mini_symbols());
         }
         symbols.extend(elf.stubs.iter().cloned());
-        Some(Image::File(elf, Symbols::new(symbols), dwarf))
+        Some(Image::File(Box::new(elf), Symbols::new(symbols), dwarf))
     }
 
     /// What unwinding needs of an object; `id` is its build-id, if known. `map` maps an open file.
@@ -264,31 +280,61 @@ impl Sources {
         files
     }
 
-    /// The file with the symbols stripped from this one: found by its build-id, then by its debug link.
+    /// The file that debuginfod has of a build-id.
+    fn served(&self, id: Option<BuildId>, artifact: Artifact) -> Option<PathBuf> {
+        self.debuginfod.as_ref()?.find(id?, artifact)
+    }
+
+    /// The DWARF of a file at this place. What it has in common with other files must be there, too.
+    fn dwarf(&self, elf: &ElfFile, place: &Path) -> Option<Dwarf> {
+        let file = elf.has_dwarf.then(|| place.to_owned())?;
+        let Some((link, id)) = &elf.alt_link else { return Some(Dwarf { file, common: None }) };
+        let link = Path::new(OsStr::from_bytes(link));
+        let mut files = match link.strip_prefix("/") {
+            Ok(below) => self.debug.iter().filter_map(|folder| folder.anywhere(below)).collect(),
+            Err(_) => vec![place.parent()?.join(link)],
+        };
+        files.extend(self.debug_files(*id));
+        let served = std::iter::once_with(|| self.served(Some(*id), Artifact::DebugInfo)).flatten();
+        let is_common = |file: &PathBuf| {
+            ElfFile::read(file).is_ok_and(|common| common.build_id == Some(*id) && common.has_dwarf)
+        };
+        let common = files.into_iter().chain(served).find(is_common)?;
+        Some(Dwarf { file, common: Some(common) })
+    }
+
+    /// The file with the symbols stripped from this one: found by its build-id, then by its debug link, then by
+    /// debuginfod.
     fn debug_file(&self, elf: &ElfFile, place: &Path, recorded: &Path) -> Option<(PathBuf, ElfFile)> {
         let files: Vec<_> = elf.build_id.into_iter().flat_map(|id| self.debug_files(id)).collect();
         let by_id = files.iter().find_map(|file| {
             let debug = ElfFile::read(file).ok()?;
             (debug.has_symtab && debug.build_id == elf.build_id).then(|| (file.clone(), debug))
         });
-        by_id.or_else(|| {
-            let (name, crc) = elf.debug_link.as_ref()?;
-            let name = OsStr::from_bytes(name);
-            let folder = place.parent()?;
-            let mut files = vec![folder.join(name), folder.join(".debug").join(name)];
-            let below = recorded.parent().and_then(|folder| folder.strip_prefix("/").ok());
-            files.extend(below.into_iter().flat_map(|below| {
-                self.debug.iter().filter_map(|folder| folder.file(&below.join(name))).collect::<Vec<_>>()
-            }));
-            files.iter().find_map(|file| {
-                let debug = ElfFile::read(file).ok()?;
-                let same = match (debug.build_id, elf.build_id) {
-                    (Some(debug), Some(id)) => debug == id,
-                    _ => crc_of(file).ok()? == *crc,
-                };
-                (same && debug.has_symtab).then(|| (file.clone(), debug))
+        by_id
+            .or_else(|| {
+                let (name, crc) = elf.debug_link.as_ref()?;
+                let name = OsStr::from_bytes(name);
+                let folder = place.parent()?;
+                let mut files = vec![folder.join(name), folder.join(".debug").join(name)];
+                let below = recorded.parent().and_then(|folder| folder.strip_prefix("/").ok());
+                files.extend(below.into_iter().flat_map(|below| {
+                    self.debug.iter().filter_map(|folder| folder.file(&below.join(name))).collect::<Vec<_>>()
+                }));
+                files.iter().find_map(|file| {
+                    let debug = ElfFile::read(file).ok()?;
+                    let same = match (debug.build_id, elf.build_id) {
+                        (Some(debug), Some(id)) => debug == id,
+                        _ => crc_of(file).ok()? == *crc,
+                    };
+                    (same && debug.has_symtab).then(|| (file.clone(), debug))
+                })
             })
-        })
+            .or_else(|| {
+                let file = self.served(elf.build_id, Artifact::DebugInfo)?;
+                let debug = ElfFile::read(&file).ok()?;
+                (debug.has_symtab && debug.build_id == elf.build_id).then_some((file, debug))
+            })
     }
 
     fn kernel(&self, id: Option<BuildId>, reference: &Reference) -> Option<Image> {

@@ -48,6 +48,7 @@ mod split;
 mod stats;
 mod strip;
 mod support;
+mod symbols;
 mod terminal;
 mod thin;
 mod tiny;

@@ -356,6 +356,17 @@ pub(crate) fn skipped(what: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED: {what}");
 }
 
+/// True if a program is installed. If not, this is reported; in CI that is a failure.
+pub(crate) fn is_installed(program: &str, how: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let found = env::split_paths(&path).any(|folder| folder.join(program).is_file());
+    if !found {
+        assert!(env::var_os("CI").is_none(), "{program} is missing. To install it: {how}");
+        skipped(&format!("what needs {program}, which is missing. To install it: {how}"));
+    }
+    found
+}
+
 /// A perf that sees nothing of this machine.
 #[derive(Debug)]
 pub(crate) struct Perf {

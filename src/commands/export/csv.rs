@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Args;
 use perfx_export::csv::{TABLES, write_tables};
-use perfx_passes::SearchArgs;
+use perfx_passes::SymbolArgs;
 use perfx_pipeline::{Level, Report, counted};
 
 use super::folder::Folder;
@@ -41,7 +41,7 @@ pub(crate) struct Csv {
     #[arg(short, long)]
     force: bool,
     #[command(flatten)]
-    search: SearchArgs,
+    search: SymbolArgs,
     /// Dry run: report what would be done, write nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
@@ -53,7 +53,7 @@ pub(crate) struct Csv {
 
 impl Csv {
     pub(crate) fn run(&self) -> Result<u8> {
-        let ids = self.search.clone().options(None).map_err(usage)?;
+        let ids = self.search.clone().options().map_err(usage)?;
         let source = Source::of(&self.input);
         let mut recording = source.open()?;
         recording.check_whole()?;

@@ -7,7 +7,7 @@ use clap::Args;
 use perfx_export::{Facts, Grouping, Stacks};
 use perfx_format::read::Recording;
 use perfx_format::{Layouts, sample_type};
-use perfx_passes::{ConvertCallchain, FilterOptions, IdOptions, SearchArgs, SelectArgs};
+use perfx_passes::{ConvertCallchain, FilterOptions, IdOptions, SelectArgs, SymbolArgs};
 use perfx_pipeline::{Error, Job, Level, Output, OutputForm, Report};
 
 use crate::args::{ThreadArgs, usage};
@@ -33,7 +33,7 @@ pub(crate) struct ChosenArgs {
     #[command(flatten, next_help_heading = "Samples")]
     select: SelectArgs,
     #[command(flatten, next_help_heading = "Symbols")]
-    search: SearchArgs,
+    search: SymbolArgs,
 }
 
 /// What such an export prints from.
@@ -88,7 +88,7 @@ impl ChosenArgs {
 
     /// The places where symbols are searched for. The error is one of usage.
     pub(crate) fn ids(&self) -> Result<IdOptions> {
-        self.search.clone().options(None).map_err(usage)
+        self.search.clone().options().map_err(usage)
     }
 
     /// Reads a recording that can be read again.

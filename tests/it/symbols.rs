@@ -1,0 +1,274 @@
+//! Symbols and inlined calls are found wherever they may be: `.gnu_debugdata`, DWARF that dwz(1) moved to a common
+//! file, and the files of debuginfod.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+
+use build_id::{BuildId, Object, RecordedOn};
+use object::{Object as _, ObjectSegment as _, ObjectSymbol as _};
+use perfx_format::record::cpumode;
+use perfx_format::write::RecordingWriter;
+use perfx_format::{Attr, Endian, Event, MappedFile, Mmap2, RecordType, sample_type as st};
+use symbols::{Image, Sources};
+use tempfile::TempDir;
+
+use crate::args;
+use crate::support::{Ran, Stdin, clean, is_installed, perfs, perfx, perfx_command, run, temp, workloads};
+
+const PROGRAM: &str = "
+volatile unsigned long sink;
+static inline unsigned long square(unsigned long x) { sink += x; return x * x; }
+__attribute__((noinline)) static unsigned long hidden(unsigned long n) {
+    unsigned long s = 0;
+    for (unsigned long i = 0; i < n; i++) s += square(i);
+    return s;
+}
+__attribute__((noinline)) unsigned long exported(unsigned long n) { return hidden(n) + 1; }
+int main(int count, char **words) { sink = exported(count); return 0; }
+";
+
+/// A program in pieces.
+struct Workshop(TempDir);
+
+impl Workshop {
+    /// `None` without a compiler, which [`workloads`] reports.
+    fn new() -> Option<Workshop> {
+        workloads()?;
+        let shop = Workshop(temp());
+        fs::write(shop.path("program.c"), PROGRAM).unwrap();
+        let flags = args!["-O1", "-g", "-rdynamic", "-Wl,--build-id", "-o", "program", "program.c"];
+        shop.tool("gcc", &flags);
+        shop.tool("objcopy", &args!["--only-keep-debug", "program", "program.debug"]);
+        shop.tool("objcopy", &args!["--strip-all", "program", "stripped"]);
+        Some(shop)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn tool(&self, name: &str, args: &[OsString]) {
+        let ran = run(clean(name).args(args).current_dir(self.0.path()), Stdin::Null);
+        assert_eq!(ran.code, Some(0), "{name} {args:?}: {}", ran.stderr);
+    }
+
+    fn id(&self) -> BuildId {
+        build_id::of_file(&self.path("program")).unwrap().unwrap()
+    }
+
+    /// The offset of a byte inside a function.
+    fn inside(&self, function: &str) -> u64 {
+        let bytes = fs::read(self.path("program")).unwrap();
+        let file = object::File::parse(&*bytes).unwrap();
+        let symbol = file.symbols().find(|symbol| symbol.name() == Ok(function)).unwrap();
+        let address = symbol.address() + symbol.size() / 2;
+        let holds = |segment: &object::Segment<'_, '_>| {
+            (segment.address()..segment.address() + segment.size()).contains(&address)
+        };
+        let segment = file.segments().find(holds).unwrap();
+        address - segment.address() + segment.file_range().0
+    }
+
+    /// A recording of the program at a path where it is not, with a sample in `hidden`.
+    fn recording(&self) -> PathBuf {
+        let (path, endian) = (self.path("in.data"), Endian::Little);
+        let mut attr = Attr::default();
+        (attr.type_, attr.sample_period, attr.sample_type) = (1, 1, st::IP | st::TID | st::PERIOD);
+        let event = Event::made(&attr, Vec::new(), endian);
+        let mut writer = RecordingWriter::create(&path, std::slice::from_ref(&event), endian).unwrap();
+        let id = self.id();
+        let mapping = Mmap2 {
+            misc: cpumode::USER,
+            pid: 7,
+            tid: 7,
+            start: 0x10_0000,
+            len: 0x10_0000,
+            pgoff: 0,
+            file: MappedFile::BuildId(id.as_bytes()),
+            prot: 5,
+            flags: 2,
+            name: b"/nowhere/program",
+            trailer: &[],
+        };
+        writer.write(&mapping.write(endian).unwrap()).unwrap();
+        let ip = endian.bytes_u64(0x10_0000 + self.inside("hidden"));
+        let parts = [&ip[..], &[7, 0, 0, 0, 7, 0, 0, 0], &endian.bytes_u64(1)];
+        writer.write_parts(RecordType::SAMPLE, cpumode::USER, &parts).unwrap();
+        writer.finish().unwrap();
+        path
+    }
+
+    /// What `export folded` prints with these options and this environment.
+    fn folded(&self, options: &[&str], environment: &[(&str, &Path)]) -> Ran {
+        let mut command = perfx_command();
+        command.env("HOME", self.path("home")).envs(environment.iter().copied());
+        run(command.args(["export", "folded"]).args(options).arg(self.recording()), Stdin::Null)
+    }
+}
+
+fn image(path: &Path) -> Image {
+    let sources = Sources::new(true, &[], &[], &RecordedOn::default());
+    sources.image(&Object::File { path: path.to_owned(), inode: None, pid: None }, None, None).unwrap()
+}
+
+fn name_at(image: &Image, offset: u64) -> Option<String> {
+    image.find(offset).map(|symbol| symbol.shown().into_owned())
+}
+
+#[test]
+fn gnu_debugdata_names_what_the_dynamic_symbols_do_not() {
+    let Some(shop) = Workshop::new() else { return };
+    if !is_installed("xz", "apt-get install xz-utils") {
+        return;
+    }
+    let (stripped, hidden) = (shop.path("stripped"), shop.inside("hidden"));
+    assert_eq!(name_at(&image(&shop.path("program")), hidden).unwrap(), "hidden");
+    assert_ne!(name_at(&image(&stripped), hidden), Some("hidden".into()));
+    // As find-debuginfo of RPM makes it.
+    shop.tool(
+        "objcopy",
+        &args!["-S", "--remove-section=.comment", "--keep-symbol=hidden", "program.debug", "mini"],
+    );
+    shop.tool("xz", &args!["mini"]);
+    let with_mini = shop.path("with-mini");
+    shop.tool("objcopy", &args!["--add-section=.gnu_debugdata=mini.xz", "stripped", "with-mini"]);
+    let found = image(&with_mini);
+    assert_eq!(name_at(&found, hidden).unwrap(), "hidden");
+    assert_eq!(name_at(&found, shop.inside("exported")).unwrap(), "exported");
+    // Damaged data names nothing, or something, and stops nothing.
+    let whole = fs::read(shop.path("mini.xz")).unwrap();
+    for at in 0..whole.len() {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 0x55;
+        fs::write(shop.path("mini.xz"), damaged).unwrap();
+        if at % 40 == 0 {
+            shop.tool("objcopy", &args!["--add-section=.gnu_debugdata=mini.xz", "stripped", "with-mini"]);
+            name_at(&image(&with_mini), hidden);
+        }
+    }
+}
+
+#[test]
+fn dwarf_that_dwz_moved_to_a_common_file_is_found() {
+    let Some(shop) = Workshop::new() else { return };
+    if !is_installed("dwz", "apt-get install dwz") {
+        return;
+    }
+    fs::copy(shop.path("program"), shop.path("other")).unwrap();
+    let plain = image(&shop.path("program"));
+    let hidden = plain.address_of(shop.inside("hidden")).unwrap();
+    let wanted = plain.inlined().unwrap().at(hidden);
+    assert!(wanted.iter().any(|call| call.name == "hidden"), "{wanted:?}");
+    shop.tool("dwz", &args!["-m", "common.debug", "-M", "common.debug", "program", "other"]);
+    assert!(shop.path("common.debug").exists(), "dwz moved nothing");
+    assert_eq!(image(&shop.path("program")).inlined().unwrap().at(hidden), wanted);
+    // Another file of that name is not the one that is meant.
+    fs::copy(shop.path("program.debug"), shop.path("common.debug")).unwrap();
+    assert!(image(&shop.path("program")).inlined().is_none());
+}
+
+#[test]
+fn the_cache_of_debuginfod_is_read() {
+    let Some(shop) = Workshop::new() else { return };
+    let cache = shop.path("cache");
+    let environment = [("DEBUGINFOD_CACHE_PATH", &*cache)];
+    assert_eq!(shop.folded(&[], &environment).text(), ":7;[program] 1\n");
+    let entry = cache.join(shop.id().to_string());
+    fs::create_dir_all(&entry).unwrap();
+    fs::copy(shop.path("stripped"), entry.join("executable")).unwrap();
+    // An empty file says that no server has it.
+    fs::write(entry.join("debuginfo"), "").unwrap();
+    assert!(!shop.folded(&[], &environment).text().contains("hidden"));
+    fs::copy(shop.path("program.debug"), entry.join("debuginfo")).unwrap();
+    assert_eq!(shop.folded(&["--no-inline"], &environment).text(), ":7;hidden 1\n");
+    // Its default place.
+    let default = shop.path("home/.cache/debuginfod_client");
+    fs::create_dir_all(default.parent().unwrap()).unwrap();
+    fs::rename(&cache, &default).unwrap();
+    assert_eq!(shop.folded(&["--no-inline"], &[]).text(), ":7;hidden 1\n");
+    assert_eq!(shop.folded(&["--no-files"], &[]).text(), ":7;[program] 1\n");
+    // A file with another build-id is never used.
+    fs::copy(env!("CARGO_BIN_EXE_perfx"), default.join(shop.id().to_string()).join("executable")).unwrap();
+    assert_eq!(shop.folded(&[], &[]).text(), ":7;[program] 1\n");
+}
+
+/// A server that ends with the test.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn with_debuginfod_files_are_downloaded() {
+    let Some(shop) = Workshop::new() else { return };
+    let ran = shop.folded(&["--debuginfod"], &[]);
+    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+    assert!(ran.stderr.contains("DEBUGINFOD_URLS is not set"), "{}", ran.stderr);
+    if !is_installed("debuginfod-find", "apt-get install debuginfod")
+        || !is_installed("python3", "apt-get install python3")
+    {
+        return;
+    }
+    let served = shop.path("served").join("buildid").join(shop.id().to_string());
+    fs::create_dir_all(&served).unwrap();
+    fs::copy(shop.path("stripped"), served.join("executable")).unwrap();
+    fs::copy(shop.path("program.debug"), served.join("debuginfo")).unwrap();
+    let script = "
+import functools, http.server
+handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory='served')
+server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), handler)
+print(server.server_port, flush=True)
+server.serve_forever()";
+    let mut command = clean("python3");
+    command.args(["-c", script]).current_dir(shop.0.path()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut server = Server(command.spawn().unwrap());
+    let mut port = String::new();
+    BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut port).unwrap();
+    let url = PathBuf::from(format!("http://127.0.0.1:{}", port.trim()));
+    let cache = shop.path("cache");
+    let environment = [("DEBUGINFOD_URLS", &*url), ("DEBUGINFOD_CACHE_PATH", &*cache)];
+    assert_eq!(shop.folded(&[], &environment).text(), ":7;[program] 1\n", "nobody asked for a download");
+    assert_eq!(shop.folded(&["--debuginfod", "--no-inline"], &environment).text(), ":7;hidden 1\n");
+    drop(server);
+    assert_eq!(shop.folded(&["--no-inline"], &environment).text(), ":7;hidden 1\n", "it is in the cache");
+}
+
+/// perf names the code of BPF programs, and of other code that the kernel loads, by KSYMBOL records.
+#[test]
+fn ksymbol_records_name_the_code_that_the_kernel_loads() {
+    let (folder, endian) = (temp(), Endian::Little);
+    let path = folder.path().join("in.data");
+    let mut attr = Attr::default();
+    (attr.type_, attr.sample_period, attr.sample_type) = (1, 1, st::IP | st::TID | st::PERIOD);
+    let event = Event::made(&attr, Vec::new(), endian);
+    let mut writer = RecordingWriter::create(&path, std::slice::from_ref(&event), endian).unwrap();
+    let address = 0xffff_ffff_c012_3000_u64;
+    let symbol =
+        [&endian.bytes_u64(address)[..], &[0, 1, 0, 0, 1, 0, 0, 0], b"bpf_prog_6deef7357e7b4530_demo\0\0"];
+    writer.write_parts(RecordType::KSYMBOL, 0, &symbol).unwrap();
+    for at in [0x10, 0xff, 0x100] {
+        let parts = [&endian.bytes_u64(address + at)[..], &[7, 0, 0, 0, 7, 0, 0, 0], &endian.bytes_u64(1)];
+        writer.write_parts(RecordType::SAMPLE, cpumode::KERNEL, &parts).unwrap();
+    }
+    writer.finish().unwrap();
+    let ran = perfx(args!["export", "folded", "--no-files", path]);
+    assert_eq!(ran.text(), ":7;[unknown] 1\n:7;bpf_prog_6deef7357e7b4530_demo 2\n", "{}", ran.stderr);
+    for perf in perfs(&["perf", "perf-new"]) {
+        let ran = perf.run(Stdin::Null, args!["script", "-f", "-F", "ip,sym", "-i", path]).done().unwrap();
+        let text = ran.text();
+        let names: Vec<&str> = text.lines().filter_map(|line| line.split_whitespace().nth(1)).collect();
+        assert_eq!(
+            names,
+            ["bpf_prog_6deef7357e7b4530_demo", "bpf_prog_6deef7357e7b4530_demo", "[unknown]"],
+            "{}",
+            perf.name
+        );
+    }
+}
