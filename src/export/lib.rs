@@ -1,5 +1,5 @@
 //! Writes what a recording holds in the formats of other programs: [`csv`] tables, and call stacks as
-//! [`folded`] lines, a profile of [`pprof`] or a page of [`html`], and [`branches`] for compilers. Also
+//! [`folded`] lines, a profile of [`pprof`] or [`firefox`] or a page of [`html`], and [`branches`] for compilers. Also
 //! [`list`](list::list)s what it names, and shows each sample in a [`view`](view::view).
 //!
 //! A recording is read twice: first for what its records mean ([`Facts`]: events, mappings, names), then for
@@ -12,6 +12,7 @@ mod chains;
 mod counters;
 pub mod csv;
 mod facts;
+pub mod firefox;
 pub mod folded;
 mod functions;
 pub mod html;

@@ -12,6 +12,7 @@ use build_id::{Endianness, KnownIds, from_elf, from_notes};
 use perfx_doctor::{FindingKind, Verdict, examine};
 use perfx_export::branches::{BranchProfile, Program};
 use perfx_export::csv::write_tables;
+use perfx_export::firefox::FirefoxProfile;
 use perfx_export::folded::{Folded, FoldedOptions};
 use perfx_export::html::{Side, pack};
 use perfx_export::list::{What, list};
@@ -695,6 +696,11 @@ pub(crate) fn export(bytes: &[u8]) {
         let lines: Vec<&str> = text.lines().map(|line| line.rsplit_once(' ').expect("a count").0).collect();
         let (profile, _) = Profile::new(&stacks, &facts, features, &ids, false).expect("a thread starts");
         profile.write(&mut std::io::sink()).expect("a sink takes all bytes");
+        let mut firefox = FirefoxProfile::default();
+        if let Some(mut again) = reread() {
+            let _ = firefox.add(&mut again, &facts, &stacks, (&ids, false), None, 1);
+            firefox.write(&mut std::io::sink()).expect("a sink takes all bytes");
+        }
         let mut named = NamedStacks::new(1);
         let (placed, _) = named.add(&stacks, &facts, features, &ids, false).expect("a thread starts");
         let profile = || Profiled { stacks: &stacks, placed: &placed, events: Vec::new() };

@@ -13,6 +13,7 @@ mod du;
 mod every_pass;
 mod export;
 mod filter;
+mod firefox;
 mod folded;
 mod forms;
 mod fuzz_bodies;

@@ -2,6 +2,7 @@
 
 mod branches;
 mod csv;
+mod firefox;
 mod folded;
 mod folder;
 mod html;
@@ -24,6 +25,7 @@ pub(crate) struct Export {
 enum Form {
     Bolt(Box<branches::Bolt>),
     Csv(csv::Csv),
+    Firefox(Box<firefox::Firefox>),
     Folded(Box<folded::Folded>),
     Html(Box<html::Html>),
     Parquet(Box<parquet::Parquet>),
@@ -37,6 +39,7 @@ impl Export {
             Form::Bolt(bolt) => bolt.run(),
             Form::Profgen(profgen) => profgen.run(),
             Form::Csv(csv) => csv.run(),
+            Form::Firefox(firefox) => firefox.run(),
             Form::Folded(folded) => folded.run(),
             Form::Html(html) => html.run(),
             Form::Parquet(parquet) => parquet.run(),

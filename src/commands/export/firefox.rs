@@ -1,0 +1,71 @@
+//! `perfx export firefox` writes call stacks over time as a profile for the Firefox Profiler.
+
+use anyhow::Result;
+use clap::Args;
+use perfx_export::Grouping;
+use perfx_export::firefox::FirefoxProfile;
+use perfx_pipeline::{Level, Report, counted};
+
+use super::input::{Collected, StackArgs, each_recording, say_read};
+use super::output::OutputArgs;
+use crate::io::source::InputsArgs;
+use crate::term::units::duration;
+
+/// Write call stacks over time as a profile for the Firefox Profiler (profiler.firefox.com), with symbols
+///
+/// The profile has a track for each thread, with functions, source lines and inlined calls inside, so it
+/// can be opened anywhere. Of several events, the stacks of the first one sampled with call chains are
+/// shown, unless --event selects some; the others are counters of their process. What the kernel lost is
+/// shown as markers.
+///
+/// Examples:
+///   perfx export firefox perf.data -o perf.json.gz
+///   perfx export firefox perf.data --time 10%-20% --comm 'nginx.*' -o nginx.json.gz
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Firefox {
+    #[command(flatten)]
+    inputs: InputsArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+    /// Leave out calls that the compiler inlined and source lines, and don't read DWARF
+    #[arg(help_heading = "Profile", long)]
+    no_inline: bool,
+    #[command(flatten)]
+    stacks: StackArgs,
+}
+
+impl Firefox {
+    pub(crate) fn run(&self) -> Result<u8> {
+        let ids = self.stacks.ids()?;
+        let sources = self.inputs.sources()?;
+        let output = self.output.open(&sources, false)?;
+        let mut report = Report::default();
+        let grouping = Grouping { pid: true, tid: true, time: true, ..Grouping::default() };
+        let mut profile = FirefoxProfile::default();
+        each_recording(&sources, &mut report, |recording, report| {
+            let Collected { mut recording, facts, stacks, chooses_events, bar } =
+                self.stacks.collect(recording, &ids, grouping, report)?;
+            let shown = stacks.first_event(&facts).filter(|_| !chooses_events);
+            let (search, threads) = ((&ids, !self.no_inline), self.stacks.threads());
+            let named = profile.add(&mut recording, &facts, &stacks, search, shown, threads)?;
+            drop(bar);
+            say_read(report, &recording, &stacks);
+            named.say(report);
+            if stacks.step > 0 {
+                let step = duration(stacks.step);
+                report.say(
+                    Level::Info,
+                    format!("there are many samples, so their times are multiples of {step}"),
+                );
+            }
+            Ok(())
+        })?;
+        output.write(|out| profile.write(out))?;
+        let samples = counted(profile.samples(), "sample", "samples");
+        let threads = counted(profile.threads() as u64, "thread", "threads");
+        let counters = counted(profile.counter_tracks() as u64, "counter", "counters");
+        report.say(Level::Info, format!("wrote {samples} of {threads}, and {counters}"));
+        Ok(self.stacks.verbosity.print(&report))
+    }
+}

@@ -1,0 +1,722 @@
+//! Writes call stacks over time as a profile for the Firefox Profiler, with functions, lines and inlined calls inside,
+//! so that it needs no symbol server.
+//!
+//! The format is version 62 of the processed profile format of firefox-devtools/profiler (docs-developer), as JSON that
+//! is compressed with gzip. Tables are columns of equal length, and refer to each other by index.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, Write};
+
+use flate2::{Compression, GzBuilder};
+use foldhash::fast::RandomState;
+use indexmap::IndexSet;
+use perfx_format::features::read_cmdline;
+use perfx_format::header::Features;
+use perfx_format::read::{Batch, Recording};
+use perfx_format::record::cpumode::{GUEST_KERNEL, KERNEL};
+use perfx_format::record::lost::Lost;
+use perfx_format::{Endian, Feature, Kinds, RecordType};
+use perfx_model::address_space::{KERNEL as KERNEL_PID, Machine};
+use perfx_passes::{IdOptions, dso_name};
+use perfx_pipeline::{Result, scan};
+use serde::Serialize;
+
+use crate::chains::{Frame, StackTree};
+use crate::facts::Facts;
+use crate::naming::{FrameName, Named, name_frames};
+use crate::stacks::{Row, Stacks};
+
+/// A profile of any number of recordings.
+#[derive(Default, Debug)]
+pub struct FirefoxProfile {
+    shared: Shared,
+    libs: IndexSet<Lib, RandomState>,
+    threads: Vec<Thread>,
+    counters: Vec<Counter>,
+    recordings: usize,
+    command: Option<String>,
+    /// Sum of the distances between samples, ns, and their number.
+    interval: (u64, u64),
+}
+
+/// A file with code.
+#[derive(PartialEq, Eq, Hash, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Lib {
+    arch: Option<String>,
+    breakpad_id: String,
+    code_id: Option<String>,
+    debug_name: String,
+    debug_path: String,
+    name: String,
+    path: String,
+}
+
+/// The tables that all threads share, before they are written as columns.
+#[derive(Default, Debug)]
+struct Shared {
+    strings: IndexSet<String, RandomState>,
+    /// Source files, as strings.
+    sources: IndexSet<u32, RandomState>,
+    /// Files: the number of the lib, and the name.
+    resources: IndexSet<(u32, u32), RandomState>,
+    functions: IndexSet<FunctionRow, RandomState>,
+    frames: IndexSet<FrameRow, RandomState>,
+    /// Parent, or [`StackTree::ROOT`], and frame.
+    stacks: IndexSet<(u32, u32), RandomState>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct FunctionRow {
+    name: u32,
+    resource: Option<u32>,
+    source: Option<u32>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct FrameRow {
+    /// In the file; `None` if it is in none.
+    address: Option<u64>,
+    /// 0 for the function of the symbol table, from 1 for those inlined into it.
+    depth: u32,
+    function: u32,
+    line: Option<u32>,
+    kernel: bool,
+}
+
+impl Shared {
+    fn string(&mut self, text: &str) -> u32 {
+        match self.strings.get_index_of(text) {
+            Some(number) => number as u32,
+            None => self.strings.insert_full(text.to_owned()).0 as u32,
+        }
+    }
+}
+
+/// A track of samples.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Thread {
+    is_main_thread: bool,
+    markers: Markers,
+    name: String,
+    paused_ranges: [u8; 0],
+    pid: String,
+    process_name: String,
+    process_shutdown_time: Option<f64>,
+    process_startup_time: f64,
+    process_type: &'static str,
+    register_time: f64,
+    samples: Samples,
+    show_markers_in_timeline: bool,
+    tid: String,
+    unregister_time: Option<f64>,
+}
+
+#[derive(Default, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Samples {
+    length: usize,
+    stack: Vec<Option<u32>>,
+    time_deltas: Vec<f64>,
+    weight: Vec<u64>,
+    weight_type: &'static str,
+}
+
+#[derive(Default, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Markers {
+    length: usize,
+    category: Vec<u32>,
+    data: Vec<MarkerData>,
+    end_time: Vec<Option<f64>>,
+    name: Vec<u32>,
+    phase: Vec<u32>,
+    start_time: Vec<f64>,
+}
+
+/// The fields of a marker, as its schema says.
+#[derive(Debug, Serialize)]
+struct MarkerData {
+    r#type: &'static str,
+    count: u64,
+}
+
+/// A track of an event whose stacks are not shown.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Counter {
+    category: &'static str,
+    description: String,
+    display: Display,
+    main_thread_index: usize,
+    name: String,
+    pid: String,
+    samples: CounterSamples,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Display {
+    color: &'static str,
+    graph_type: &'static str,
+    label: String,
+    marker_schema_location: Option<&'static str>,
+    sort_weight: u32,
+    unit: &'static str,
+}
+
+#[derive(Default, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CounterSamples {
+    length: usize,
+    count: Vec<u64>,
+    time_deltas: Vec<f64>,
+}
+
+/// The indexes of the categories.
+const USER_CATEGORY: u32 = 1;
+const KERNEL_CATEGORY: u32 = 2;
+
+/// The name of the schema of markers for lost records.
+const LOST: &str = "Lost";
+
+/// Records or samples that the kernel could not write.
+#[derive(Clone, Copy, Debug)]
+struct Loss {
+    time: u64,
+    thread: Option<(u32, u32)>,
+    count: u64,
+    samples: bool,
+}
+
+impl FirefoxProfile {
+    /// Adds a recording, whose `stacks` are grouped by time, process and thread. The times of each recording begin with
+    /// its first sample. With `inlined`, inlined calls and lines are searched for, too. `shown` is the event whose stacks are shown, `None` for all; the others become counters.
+    /// Returns how many DSOs have symbols.
+    ///
+    /// # Errors
+    ///
+    /// The recording cannot be read, or a thread cannot be started.
+    pub fn add(
+        &mut self,
+        recording: &mut Recording,
+        facts: &Facts,
+        stacks: &Stacks,
+        (ids, inlined): (&IdOptions, bool),
+        shown: Option<u32>,
+        threads: usize,
+    ) -> Result<Named> {
+        let features = (&recording.features, recording.endian);
+        let (nodes, named) = self.stacks(facts, stacks, features, ids, inlined)?;
+        self.learn_command(features.0, features.1);
+        let lost = losses(recording, threads)?;
+        let start = stacks.times.values().map(|times| times.0).min().unwrap_or(0);
+        let since_start = |time: u64| if time == Row::TIMELESS { 0 } else { time.saturating_sub(start) };
+        let ms = |time: u64| since_start(time) as f64 / 1e6;
+        // By process and thread.
+        let mut rows: BTreeMap<(u32, u32), Vec<&Row>> = BTreeMap::new();
+        let is_shown = |row: &Row| shown.is_none_or(|shown| shown == row.event);
+        for row in stacks.rows.keys() {
+            let label = &stacks.labels[row.label as usize];
+            let thread = (label.pid.unwrap_or(KERNEL_PID), label.tid.unwrap_or(KERNEL_PID));
+            rows.entry(thread).or_default().push(row);
+        }
+        let mut first_of_process: HashMap<u32, usize> = HashMap::new();
+        let name = |tid| {
+            let name = facts.tasks.name(Machine::Host, tid, u64::MAX);
+            String::from_utf8_lossy(&name).into_owned()
+        };
+        let own_lost: HashMap<(u32, u32), Vec<Loss>> = by_thread(lost, &rows);
+        for (&(pid, tid), rows) in &mut rows {
+            rows.sort_unstable_by_key(|row| (since_start(row.time), row.event, row.stack, row.label));
+            let mut samples = Samples { weight_type: "samples", ..Samples::default() };
+            let mut last = 0.0;
+            for row in rows.iter().filter(|row| is_shown(row)) {
+                let weight = stacks.rows.get(*row).copied().unwrap_or_default();
+                let time = ms(row.time);
+                samples.stack.push(nodes.get(row.stack as usize).copied());
+                samples.time_deltas.push(time - last);
+                samples.weight.push(weight.samples);
+                last = time;
+            }
+            samples.length = samples.stack.len();
+            if let Some((_, distances)) = samples.time_deltas.split_first() {
+                self.interval.0 += (distances.iter().sum::<f64>() * 1e6) as u64;
+                self.interval.1 += distances.len() as u64;
+            }
+            let mut markers = Markers::default();
+            for loss in own_lost.get(&(pid, tid)).into_iter().flatten() {
+                let what = if loss.samples { "lost samples" } else { "lost records" };
+                markers.add(ms(loss.time), self.shared.string(what), loss.count);
+            }
+            let (startup, suffix) = (ms(rows.first().map_or(0, |row| row.time)), self.suffix());
+            first_of_process.entry(pid).or_insert(self.threads.len());
+            self.threads.push(Thread {
+                is_main_thread: pid == tid,
+                markers,
+                name: name(tid),
+                paused_ranges: [],
+                pid: format!("{}{suffix}", pid as i32),
+                process_name: name(pid),
+                process_shutdown_time: None,
+                process_startup_time: startup,
+                process_type: "default",
+                register_time: startup,
+                samples,
+                show_markers_in_timeline: true,
+                tid: format!("{}{suffix}", tid as i32),
+                unregister_time: None,
+            });
+        }
+        self.counters(facts, stacks, &rows, &first_of_process, &|row| !is_shown(row), &since_start);
+        self.recordings += 1;
+        Ok(named)
+    }
+
+    /// What makes the pids of several recordings different.
+    fn suffix(&self) -> String {
+        if self.recordings == 0 { String::new() } else { format!(".{}", self.recordings) }
+    }
+
+    fn learn_command(&mut self, features: &Features, endian: Endian) {
+        let line = features.get(&Feature::CMDLINE).and_then(|section| read_cmdline(section, endian));
+        let words = line.into_iter().flatten().map(|word| String::from_utf8_lossy(word).into_owned());
+        let command = words.collect::<Vec<_>>().join(" ");
+        self.command = self.command.take().or(Some(command).filter(|command| !command.is_empty()));
+    }
+
+    /// Adds the stacks; returns the number of each node's stack.
+    fn stacks(
+        &mut self,
+        facts: &Facts,
+        stacks: &Stacks,
+        features: (&Features, Endian),
+        ids: &IdOptions,
+        inlined: bool,
+    ) -> Result<(Vec<u32>, Named)> {
+        // The frames of each address, outermost first.
+        let mut of_frames: Vec<Vec<u32>> = vec![Vec::new(); stacks.tree.frames().len()];
+        let FirefoxProfile { shared, libs, .. } = self;
+        let named =
+            name_frames(stacks.tree.frames(), facts, features, ids, inlined, |number, frame, name| {
+                of_frames[number as usize] = frames(shared, libs, facts, frame, &name);
+            })?;
+        // A parent has a lower number than its children.
+        let mut nodes: Vec<u32> = Vec::with_capacity(stacks.tree.nodes().len());
+        for (parent, frame) in stacks.tree.nodes() {
+            let mut stack = nodes.get(parent as usize).copied().unwrap_or(StackTree::ROOT);
+            for &frame in &of_frames[frame as usize] {
+                stack = shared.stacks.insert_full((stack, frame)).0 as u32;
+            }
+            nodes.push(stack);
+        }
+        Ok((nodes, named))
+    }
+
+    /// Adds a counter for each event and process whose stacks are not shown.
+    fn counters(
+        &mut self,
+        facts: &Facts,
+        stacks: &Stacks,
+        rows: &BTreeMap<(u32, u32), Vec<&Row>>,
+        first_of_process: &HashMap<u32, usize>,
+        is_counted: &dyn Fn(&Row) -> bool,
+        since_start: &dyn Fn(u64) -> u64,
+    ) {
+        let mut counts: BTreeMap<(u32, u32), BTreeMap<u64, u64>> = BTreeMap::new();
+        for (&(pid, _), rows) in rows {
+            for row in rows.iter().filter(|row| is_counted(row)) {
+                let period = stacks.rows.get(*row).map_or(0, |weight| weight.period);
+                let count =
+                    counts.entry((pid, row.event)).or_default().entry(since_start(row.time)).or_default();
+                *count = count.saturating_add(period);
+            }
+        }
+        for ((pid, event), counts) in counts {
+            let name = facts.events.get(event as usize).map_or(&b""[..], |event| &event.name);
+            let name = String::from_utf8_lossy(name).into_owned();
+            let mut samples = CounterSamples::default();
+            let mut last = 0.0;
+            for (time, count) in counts {
+                let time = time as f64 / 1e6;
+                samples.time_deltas.push(time - last);
+                samples.count.push(count);
+                last = time;
+            }
+            samples.length = samples.count.len();
+            self.counters.push(Counter {
+                category: "Events",
+                description: format!("{name} of the process"),
+                display: Display {
+                    color: "blue",
+                    graph_type: "line-rate",
+                    label: name.clone(),
+                    marker_schema_location: None,
+                    sort_weight: 20,
+                    unit: "",
+                },
+                main_thread_index: first_of_process.get(&pid).copied().unwrap_or(0),
+                name,
+                pid: format!("{}{}", pid as i32, self.suffix()),
+                samples,
+            });
+        }
+    }
+
+    /// The number of threads.
+    pub fn threads(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// The number of samples, where those with the same time and stack are one.
+    pub fn samples(&self) -> u64 {
+        self.threads.iter().map(|thread| thread.samples.length as u64).sum()
+    }
+
+    /// The number of events of processes that are shown as counters.
+    pub fn counter_tracks(&self) -> usize {
+        self.counters.len()
+    }
+
+    /// Writes the profile, compressed.
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`.
+    pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        // Without a time and a name, the same profile has the same bytes.
+        let mut packed = GzBuilder::new().mtime(0).write(out, Compression::default());
+        serde_json::to_writer(&mut packed, &self.document())?;
+        packed.finish()?.flush()
+    }
+
+    fn document(&self) -> impl Serialize {
+        let category =
+            |name, color| serde_json::json!({ "name": name, "color": color, "subcategories": ["Other"] });
+        let interval = match self.interval {
+            (_, 0) | (0, _) => 1.0,
+            (sum, count) => sum as f64 / count as f64 / 1e6,
+        };
+        let lost = serde_json::json!({
+            "name": LOST,
+            "tableLabel": "{marker.name}: {marker.data.count}",
+            "display": ["marker-chart", "marker-table", "timeline-overview"],
+            "fields": [{ "key": "count", "label": "Number", "format": "integer" }],
+            "description": "What the kernel could not write into the recording",
+        });
+        let meta = serde_json::json!({
+            "categories": [category("Other", "grey"), category("User", "yellow"), category("Kernel", "orange")],
+            "debug": false,
+            "extensions": { "baseURL": [], "id": [], "length": 0, "name": [] },
+            "interval": interval,
+            "markerSchema": [lost],
+            "pausedRanges": [],
+            "preprocessedProfileVersion": 62,
+            "processType": 0,
+            "product": self.command.as_deref().unwrap_or("perf record"),
+            "sampleUnits": { "eventDelay": "ms", "threadCPUDelta": "µs", "time": "ms" },
+            "sourceCodeIsNotOnSearchfox": true,
+            "startTime": 0.0,
+            "symbolicated": true,
+            "usesOnlyOneStackType": true,
+            "version": 24,
+        });
+        Document {
+            meta,
+            libs: self.libs.iter().collect(),
+            shared: self.shared.columns(),
+            threads: &self.threads,
+            counters: &self.counters,
+            pages: [],
+            profiler_overhead: [],
+        }
+    }
+}
+
+impl Markers {
+    fn add(&mut self, time: f64, name: u32, count: u64) {
+        self.length += 1;
+        self.category.push(0);
+        self.data.push(MarkerData { r#type: LOST, count });
+        self.end_time.push(None);
+        self.name.push(name);
+        // An instant.
+        self.phase.push(0);
+        self.start_time.push(time);
+    }
+}
+
+/// The losses of each thread that has samples; those of other threads, and of none, are shown in the first.
+fn by_thread(lost: Vec<Loss>, rows: &BTreeMap<(u32, u32), Vec<&Row>>) -> HashMap<(u32, u32), Vec<Loss>> {
+    let mut all: HashMap<(u32, u32), Vec<Loss>> = HashMap::new();
+    for loss in lost {
+        let own = loss.thread.filter(|thread| rows.contains_key(thread));
+        let Some(thread) = own.or_else(|| rows.keys().next().copied()) else { continue };
+        all.entry(thread).or_default().push(loss);
+    }
+    all
+}
+
+/// What the kernel lost, in the order of the file.
+fn losses(recording: &mut Recording, threads: usize) -> Result<Vec<Loss>> {
+    let wanted = Kinds::of(&[RecordType::LOST, RecordType::LOST_SAMPLES]);
+    let mut all = Vec::new();
+    let work = |batch: &Batch| {
+        let mut lost = Vec::new();
+        let mut walker = batch.walk();
+        while batch.kinds.intersects(wanted)
+            && let Some(record) = walker.next_wanted(wanted, usize::MAX)?
+        {
+            let layout = batch.layouts.layout_of(&record);
+            let (count, samples) = match Lost::of(&record) {
+                Some(Lost::Records(count)) => (count, false),
+                Some(Lost::Samples(count)) => (count, true),
+                _ => continue,
+            };
+            let time = layout.and_then(|layout| layout.time(&record)).unwrap_or(Row::TIMELESS);
+            lost.push(Loss {
+                time,
+                thread: layout.and_then(|layout| layout.pid_tid(&record)),
+                count,
+                samples,
+            });
+        }
+        Ok(lost)
+    };
+    // Damage has been reported when the samples were read.
+    scan(recording, threads, true, work, |_, lost| {
+        all.extend(lost);
+        Ok(())
+    })?;
+    Ok(all)
+}
+
+/// The frames of an address, outermost first.
+fn frames(
+    shared: &mut Shared,
+    libs: &mut IndexSet<Lib, RandomState>,
+    facts: &Facts,
+    frame: Frame,
+    name: &FrameName<'_>,
+) -> Vec<u32> {
+    let resource = name.dso.as_ref().map(|dso| {
+        let lib = lib(&String::from_utf8_lossy(dso), build_id(frame, facts));
+        let name = shared.string(&lib.name);
+        let lib = libs.insert_full(lib).0 as u32;
+        shared.resources.insert_full((lib, name)).0 as u32
+    });
+    let kernel = matches!(frame.mode, KERNEL | GUEST_KERNEL);
+    let address = resource.map(|_| frame.at);
+    let mut add = |name: &str, depth, file: Option<&str>, line| {
+        let name = shared.string(name);
+        let source =
+            file.map(|file| shared.string(file)).map(|file| shared.sources.insert_full(file).0 as u32);
+        let function = shared.functions.insert_full(FunctionRow { name, resource, source }).0 as u32;
+        shared.frames.insert_full(FrameRow { address, depth, function, line, kernel }).0 as u32
+    };
+    if name.functions.is_empty() {
+        return vec![add(&format!("{:#x}", frame.at), 0, None, None)];
+    }
+    let functions = (0..).zip(&name.functions);
+    functions
+        .map(|(depth, function)| add(&function.name, depth, function.file.as_deref(), function.line))
+        .collect()
+}
+
+fn build_id(frame: Frame, facts: &Facts) -> Option<String> {
+    let dso = frame.dso.filter(|_| frame.process == 0)?;
+    let (dso, _) = facts.spaces.dsos().get(dso as usize).filter(|(dso, _)| !dso_name(dso).is_empty())?;
+    facts.ids.get(dso).map(|id| id.to_string())
+}
+
+fn lib(path: &str, build_id: Option<String>) -> Lib {
+    let name = path.rsplit('/').next().unwrap_or(path).to_owned();
+    Lib {
+        arch: None,
+        breakpad_id: breakpad_id(build_id.as_deref().unwrap_or("")),
+        code_id: build_id,
+        debug_name: name.clone(),
+        debug_path: path.to_owned(),
+        name,
+        path: path.to_owned(),
+    }
+}
+
+/// Breakpad's id: the first 16 bytes of the build-id as a GUID, whose first three numbers are little-endian, and the
+/// age 0.
+fn breakpad_id(build_id: &str) -> String {
+    let digits = format!("{build_id:0<32}").to_ascii_uppercase();
+    let pair = |at: usize| digits.get(2 * at..2 * at + 2).unwrap_or("00");
+    let order = [3, 2, 1, 0, 5, 4, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15];
+    order.map(pair).concat() + "0"
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Document<'p> {
+    meta: serde_json::Value,
+    libs: Vec<&'p Lib>,
+    shared: Columns<'p>,
+    threads: &'p [Thread],
+    counters: &'p [Counter],
+    pages: [u8; 0],
+    profiler_overhead: [u8; 0],
+}
+
+/// The shared tables as columns.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Columns<'p> {
+    frame_table: FrameTable,
+    func_table: FuncTable,
+    native_symbols: NativeSymbols,
+    resource_table: ResourceTable,
+    sources: SourceTable,
+    stack_table: StackColumns,
+    string_array: Vec<&'p str>,
+}
+
+#[derive(Serialize)]
+struct FrameTable {
+    length: usize,
+    address: Vec<i64>,
+    category: Vec<u32>,
+    column: Vec<Option<u32>>,
+    func: Vec<u32>,
+    #[serde(rename = "inlineDepth")]
+    inline_depth: Vec<u32>,
+    #[serde(rename = "innerWindowID")]
+    inner_window_id: Vec<u32>,
+    line: Vec<Option<u32>>,
+    #[serde(rename = "nativeSymbol")]
+    native_symbol: Vec<Option<u32>>,
+    subcategory: Vec<u32>,
+}
+
+#[derive(Serialize)]
+struct FuncTable {
+    length: usize,
+    #[serde(rename = "columnNumber")]
+    column_number: Vec<Option<u32>>,
+    #[serde(rename = "isJS")]
+    is_js: Vec<bool>,
+    #[serde(rename = "lineNumber")]
+    line_number: Vec<Option<u32>>,
+    name: Vec<u32>,
+    #[serde(rename = "relevantForJS")]
+    relevant_for_js: Vec<bool>,
+    resource: Vec<i64>,
+    source: Vec<Option<u32>>,
+}
+
+#[derive(Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct NativeSymbols {
+    length: usize,
+    address: [u64; 0],
+    function_size: [u64; 0],
+    lib_index: [u32; 0],
+    name: [u32; 0],
+}
+
+#[derive(Serialize)]
+struct ResourceTable {
+    length: usize,
+    host: Vec<Option<u32>>,
+    lib: Vec<u32>,
+    name: Vec<u32>,
+    r#type: Vec<u32>,
+}
+
+#[derive(Serialize)]
+struct SourceTable {
+    length: usize,
+    filename: Vec<u32>,
+    id: Vec<Option<u32>>,
+    #[serde(rename = "sourceMapURL")]
+    source_map_url: Vec<Option<u32>>,
+    #[serde(rename = "startColumn")]
+    start_column: Vec<u32>,
+    #[serde(rename = "startLine")]
+    start_line: Vec<u32>,
+}
+
+#[derive(Serialize)]
+struct StackColumns {
+    length: usize,
+    frame: Vec<u32>,
+    prefix: Vec<Option<u32>>,
+}
+
+impl Shared {
+    fn columns(&self) -> Columns<'_> {
+        let Shared { strings, sources, resources, functions, frames, stacks } = self;
+        let signed = |number: Option<u64>| number.map_or(-1, |number| i64::try_from(number).unwrap_or(-1));
+        Columns {
+            frame_table: FrameTable {
+                length: frames.len(),
+                address: frames.iter().map(|frame| signed(frame.address)).collect(),
+                category: frames
+                    .iter()
+                    .map(|frame| if frame.kernel { KERNEL_CATEGORY } else { USER_CATEGORY })
+                    .collect(),
+                column: vec![None; frames.len()],
+                func: frames.iter().map(|frame| frame.function).collect(),
+                inline_depth: frames.iter().map(|frame| frame.depth).collect(),
+                inner_window_id: vec![0; frames.len()],
+                line: frames.iter().map(|frame| frame.line).collect(),
+                native_symbol: vec![None; frames.len()],
+                subcategory: vec![0; frames.len()],
+            },
+            func_table: FuncTable {
+                length: functions.len(),
+                column_number: vec![None; functions.len()],
+                is_js: vec![false; functions.len()],
+                line_number: vec![None; functions.len()],
+                name: functions.iter().map(|function| function.name).collect(),
+                relevant_for_js: vec![false; functions.len()],
+                resource: functions.iter().map(|function| function.resource.map_or(-1, i64::from)).collect(),
+                source: functions.iter().map(|function| function.source).collect(),
+            },
+            native_symbols: NativeSymbols::default(),
+            resource_table: ResourceTable {
+                length: resources.len(),
+                host: vec![None; resources.len()],
+                lib: resources.iter().map(|&(lib, _)| lib).collect(),
+                name: resources.iter().map(|&(_, name)| name).collect(),
+                // A library.
+                r#type: vec![1; resources.len()],
+            },
+            sources: SourceTable {
+                length: sources.len(),
+                filename: sources.iter().copied().collect(),
+                id: vec![None; sources.len()],
+                source_map_url: vec![None; sources.len()],
+                start_column: vec![1; sources.len()],
+                start_line: vec![1; sources.len()],
+            },
+            stack_table: StackColumns {
+                length: stacks.len(),
+                frame: stacks.iter().map(|&(_, frame)| frame).collect(),
+                prefix: stacks
+                    .iter()
+                    .map(|&(parent, _)| Some(parent).filter(|&parent| parent != StackTree::ROOT))
+                    .collect(),
+            },
+            string_array: strings.iter().map(String::as_str).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn breakpads_id_is_that_of_the_file() {
+        let ids = ["510d0a5c19eadf8043f203b4525be9be3dcb9554", "ab", ""].map(breakpad_id);
+        assert_eq!(ids[0], "5C0A0D51EA1980DF43F203B4525BE9BE0");
+        assert_eq!(ids[1..], ["000000AB0000000000000000000000000", "000000000000000000000000000000000"]);
+    }
+}

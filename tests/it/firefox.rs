@@ -1,0 +1,259 @@
+//! `perfx export firefox`: its tables are sound, and its samples are those of folded lines, for every recording.
+
+use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::path::Path;
+
+use serde_json::Value as Json;
+
+use crate::args;
+use crate::snapshots::same;
+use crate::support::{
+    Fixture, Ran, Stdin, each_fixture, perfx, perfx_command, recorded, run, temp, workloads,
+};
+
+fn export(input: &Path, more: &[&str]) -> Ran {
+    let mut command = perfx_command();
+    command.args(["export", "firefox", "--no-files", "-o", "-"]).arg(input).args(more);
+    run(&mut command, Stdin::Null)
+}
+
+fn profile(bytes: &[u8]) -> Json {
+    let mut plain = Vec::new();
+    flate2::read::GzDecoder::new(bytes).read_to_end(&mut plain).unwrap();
+    serde_json::from_slice(&plain).unwrap()
+}
+
+fn list(value: &Json) -> &[Json] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// The tables of version 62 (src/types/profile.ts of the profiler), with the table to which each column refers.
+const COLUMNS: &[(&str, &[(&str, &str)])] = &[
+    (
+        "frameTable",
+        &[
+            ("address", ""),
+            ("category", "categories"),
+            ("column", ""),
+            ("func", "funcTable"),
+            ("inlineDepth", ""),
+            ("innerWindowID", ""),
+            ("line", ""),
+            ("nativeSymbol", "nativeSymbols"),
+            ("subcategory", ""),
+        ],
+    ),
+    (
+        "funcTable",
+        &[
+            ("columnNumber", ""),
+            ("isJS", ""),
+            ("lineNumber", ""),
+            ("name", "stringArray"),
+            ("relevantForJS", ""),
+            ("resource", "resourceTable"),
+            ("source", "sources"),
+        ],
+    ),
+    (
+        "nativeSymbols",
+        &[("address", ""), ("functionSize", ""), ("libIndex", "libs"), ("name", "stringArray")],
+    ),
+    ("resourceTable", &[("host", ""), ("lib", "libs"), ("name", "stringArray"), ("type", "")]),
+    (
+        "sources",
+        &[
+            ("filename", "stringArray"),
+            ("id", ""),
+            ("sourceMapURL", ""),
+            ("startColumn", ""),
+            ("startLine", ""),
+        ],
+    ),
+    ("stackTable", &[("frame", "frameTable"), ("prefix", "stackTable")]),
+];
+
+const SAMPLES: &[(&str, &str)] = &[("stack", "stackTable"), ("timeDeltas", ""), ("weight", "")];
+
+const MARKERS: &[(&str, &str)] = &[
+    ("category", "categories"),
+    ("data", ""),
+    ("endTime", ""),
+    ("name", "stringArray"),
+    ("phase", ""),
+    ("startTime", ""),
+];
+
+/// Checks the columns of a table: those of the format, of equal length, with indexes into the tables they refer to.
+fn check_table(profile: &Json, name: &str, table: &Json, columns: &[(&str, &str)]) -> Result<(), String> {
+    let length = table["length"].as_u64().ok_or(format!("{name} has no length"))? as usize;
+    let size = |table: &str| match table {
+        "stringArray" => list(&profile["shared"]["stringArray"]).len() as u64,
+        "libs" => list(&profile["libs"]).len() as u64,
+        "categories" => list(&profile["meta"]["categories"]).len() as u64,
+        table => profile["shared"][table]["length"].as_u64().unwrap(),
+    };
+    let mut known: Vec<&str> =
+        columns.iter().map(|&(column, _)| column).chain(["length", "weightType"]).collect();
+    known.sort_unstable();
+    for key in table.as_object().unwrap().keys() {
+        known.binary_search(&key.as_str()).map_err(|_| format!("{name} has {key}"))?;
+    }
+    for &(column, other) in columns {
+        let values = list(&table[column]);
+        if values.len() != length {
+            return Err(format!("{name}.{column} has {} of {length} values", values.len()));
+        }
+        for (at, value) in values.iter().enumerate().filter(|_| !other.is_empty()) {
+            let none = value.is_null() || value.as_i64() == Some(-1);
+            let end = if column == "prefix" { at as u64 } else { size(other) };
+            if !none && value.as_u64().is_none_or(|index| index >= end) {
+                return Err(format!("{name}.{column}[{at}] is {value}, of {end}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check(profile: &Json) -> Result<(), String> {
+    for (name, columns) in COLUMNS {
+        check_table(profile, name, &profile["shared"][name], columns)?;
+    }
+    for thread in list(&profile["threads"]) {
+        check_table(profile, "samples", &thread["samples"], SAMPLES)?;
+        check_table(profile, "markers", &thread["markers"], MARKERS)?;
+        let first = list(&thread["samples"]["timeDeltas"]).iter().find(|delta| delta.as_f64().unwrap() < 0.0);
+        first.map_or(Ok(()), |delta| Err(format!("time goes back by {delta}")))?;
+    }
+    for counter in list(&profile["counters"]) {
+        check_table(profile, "counter", &counter["samples"], &[("count", ""), ("timeDeltas", "")])?;
+        let thread = counter["mainThreadIndex"].as_u64().unwrap() as usize;
+        if list(&profile["threads"]).get(thread).is_none_or(|thread| thread["pid"] != counter["pid"]) {
+            return Err(format!("{counter} is of another process"));
+        }
+    }
+    Ok(())
+}
+
+/// The samples by stack, outermost frame first; a function without a name is that of its file.
+fn stacks(profile: &Json) -> BTreeMap<String, u64> {
+    let shared = &profile["shared"];
+    let text = |index: &Json| shared["stringArray"][index.as_u64().unwrap() as usize].as_str().unwrap();
+    let at = |table: &str, column: &str, index: u64| shared[table][column][index as usize].clone();
+    let mut all = BTreeMap::new();
+    for thread in list(&profile["threads"]) {
+        let samples = &thread["samples"];
+        for (stack, weight) in list(&samples["stack"]).iter().zip(list(&samples["weight"])) {
+            let (mut names, mut next) = (Vec::new(), stack.as_u64());
+            while let Some(stack) = next {
+                let frame = at("stackTable", "frame", stack).as_u64().unwrap();
+                let function = at("frameTable", "func", frame).as_u64().unwrap();
+                let name = text(&at("funcTable", "name", function)).to_owned();
+                let printable = |name: &str| name.replace(char::is_control, "?");
+                names.push(match (name.starts_with("0x"), at("funcTable", "resource", function).as_u64()) {
+                    (false, _) => name,
+                    (true, None) => "[unknown]".to_owned(),
+                    (true, Some(file)) => {
+                        format!("[{}]", printable(text(&at("resourceTable", "name", file))))
+                    }
+                });
+                next = at("stackTable", "prefix", stack).as_u64();
+            }
+            names.reverse();
+            *all.entry(names.join(";")).or_default() += weight.as_u64().unwrap();
+        }
+    }
+    all
+}
+
+#[test]
+fn samples_are_those_of_folded_lines_for_every_recording() {
+    let Some(root) = workloads() else { return };
+    let root = root.to_str().unwrap();
+    each_fixture(&recorded(), |fixture| {
+        let ran = export(&fixture.path, &["--root", root]);
+        if ran.code == Some(1) {
+            return if ran.stdout.is_empty() { Ok(()) } else { Err("an error left output".into()) };
+        }
+        let profile = profile(&ran.stdout);
+        check(&profile)?;
+        let line =
+            args!["export", "folded", "--no-files", "--root", root, "--weight", "samples", fixture.path];
+        let mut theirs: BTreeMap<String, u64> = BTreeMap::new();
+        for line in perfx(line).text().lines() {
+            let (stack, count) = line.rsplit_once(' ').unwrap();
+            let stack = stack.split_once(';').map_or("", |(_, stack)| stack).to_owned();
+            *theirs.entry(stack).or_default() += count.parse::<u64>().unwrap();
+        }
+        let ours = stacks(&profile);
+        if ours == theirs { Ok(()) } else { Err(format!("{ours:?}\n{theirs:?}")) }
+    });
+}
+
+#[test]
+fn counters_and_losses_are_those_of_stats() {
+    let stats = |path: &Path| -> Json {
+        serde_json::from_slice(&perfx(args!["stats", "-q", "--json", path]).stdout).unwrap()
+    };
+    let path = Fixture::new("recorded/lost.p73.data").path;
+    let (profile, stats_of) = (profile(&export(&path, &[]).stdout), stats(&path));
+    let mut lost: BTreeMap<&str, u64> = BTreeMap::new();
+    let strings = list(&profile["shared"]["stringArray"]);
+    for thread in list(&profile["threads"]) {
+        let markers = &thread["markers"];
+        for (name, data) in list(&markers["name"]).iter().zip(list(&markers["data"])) {
+            let name = strings[name.as_u64().unwrap() as usize].as_str().unwrap();
+            *lost.entry(name).or_default() += data["count"].as_u64().unwrap();
+        }
+    }
+    for (name, count) in [("lost records", "records"), ("lost samples", "samples")] {
+        assert_eq!(lost[name].to_string(), stats_of["lost"][count].as_str().unwrap(), "{name}");
+    }
+    let sum = |counter: &Json| {
+        list(&counter["samples"]["count"]).iter().map(|count| count.as_u64().unwrap()).sum::<u64>()
+    };
+    let counters = list(&profile["counters"]);
+    assert_eq!(counters.len(), 1);
+    let event = list(&stats_of["events"]).iter().find(|event| event["name"] == counters[0]["name"]).unwrap();
+    assert_eq!(event["period"].as_str().unwrap(), sum(&counters[0]).to_string());
+}
+
+#[test]
+fn a_profile_does_not_depend_on_form_or_threads_and_recordings_are_side_by_side() {
+    let folder = temp();
+    for name in ["recorded/fp.p61.data", "recorded/group-read.p61.data"] {
+        let large = folder.path().join("large.data");
+        std::fs::write(&large, Fixture::new(name).repeated(9 << 20)).unwrap();
+        assert!(export(&large, &["-@1"]).stdout == export(&large, &["-@4"]).stdout, "{name}");
+        let pipe = folder.path().join("pipe.data");
+        perfx(args!["copy", "-f", Fixture::new(name).path, "--to", "pipe", "-o", pipe]).done().unwrap();
+        let (file, pipe) =
+            (profile(&export(&Fixture::new(name).path, &[]).stdout), profile(&export(&pipe, &[]).stdout));
+        assert_eq!(file["threads"], pipe["threads"], "{name}");
+    }
+    let paths = ["recorded/fp.p61.data", "recorded/threads.p61.data"].map(|name| Fixture::new(name).path);
+    let both = profile(&export(&paths[0], &[paths[1].to_str().unwrap()]).stdout);
+    check(&both).unwrap();
+    let mut sum: BTreeMap<String, u64> = BTreeMap::new();
+    for path in &paths {
+        for (stack, count) in stacks(&profile(&export(path, &[]).stdout)) {
+            *sum.entry(stack).or_default() += count;
+        }
+    }
+    assert_eq!(stacks(&both), sum);
+}
+
+#[test]
+fn what_a_profile_holds() {
+    let Some(root) = workloads() else { return };
+    let ran = export(
+        &Fixture::new("recorded/lost.p61.data").path,
+        &["--root", root.to_str().unwrap(), "--time", "0%-3%"],
+    );
+    let mut profile = profile(&ran.stdout);
+    profile["meta"]["product"] = "perf record …".into();
+    let parts =
+        ["meta", "libs", "shared", "threads", "counters"].map(|part| format!("{part}: {}\n", profile[part]));
+    same("export", "firefox", &parts.concat());
+}
