@@ -191,9 +191,9 @@ struct Loss {
 }
 
 impl FirefoxProfile {
-    /// Adds a recording, whose `stacks` are grouped by time, process and thread. The times of each recording begin with
-    /// its first sample. With `inlined`, inlined calls and lines are searched for, too. `shown` is the event whose stacks are shown, `None` for all; the others become counters.
-    /// Returns how many DSOs have symbols.
+    /// Adds a recording, whose `stacks` are grouped by time, process and thread. The times of each recording begin
+    /// with its first sample. With `inlined`, inlined calls and lines are searched for, too. `shown` is the event
+    /// whose stacks are shown, `None` for all; the others become counters. Returns how many DSOs have symbols.
     ///
     /// # Errors
     ///
