@@ -1,8 +1,8 @@
 //! Collects the branch stacks (`perf record -b`) of one program, and prints them for compilers: [`BranchProfile::bolt`]
 //! for `perf2bolt -pa`, [`BranchProfile::profgen`] for `llvm-profgen --perfscript`.
 //!
-//! A branch stack holds the last branches, newest first. Between the target of a branch and the source of the next newer
-//! one, code ran straight on. Addresses are those of the program's file, so processes and recordings add up. As
+//! A branch stack holds the last branches, newest first. Between the target of a branch and the source of the
+//! next newer one, code ran straight on. Addresses are those of the program's file, so processes and recordings add up. As
 //! perf2bolt does, the profile for it leaves out branches from and to the kernel (interrupts); for llvm-profgen, the
 //! kernel is a place outside of the program.
 //!
@@ -80,7 +80,8 @@ impl Program {
 /// An address in the program; `None`: elsewhere.
 type Place = Option<u64>;
 
-/// A branch, and where the code behind its target ran to: the source of the next branch, if that is in the program, too.
+/// A branch, and where the code behind its target ran to: the source of the next branch, if that is in the program,
+/// too.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 struct Trace {
     from: Place,
