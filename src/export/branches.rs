@@ -45,8 +45,12 @@ impl Program {
     /// It cannot be read, or is no ELF file.
     pub fn open(path: &Path) -> Result<Program> {
         let elf = ElfFile::read(path).map_err(|error| Error::new(format!("{}: {error}", path.display())))?;
+        Ok(Program::new(path.to_owned(), elf))
+    }
+
+    pub(crate) fn new(path: PathBuf, elf: ElfFile) -> Program {
         let functions = Symbols::new(elf.symbols.clone());
-        Ok(Program { path: path.to_owned(), elf, functions })
+        Program { path, elf, functions }
     }
 
     /// True if both addresses are in the same function.
@@ -77,7 +81,7 @@ impl Program {
     }
 }
 
-/// An address in the program; `None`: elsewhere.
+/// An address in the program, or an offset in its file while that is not read; `None`: elsewhere.
 type Place = Option<u64>;
 
 /// A branch, and where the code behind its target ran to: the source of the next branch, if that is in the program,
@@ -122,7 +126,7 @@ pub struct BranchCounts {
 }
 
 impl BranchCounts {
-    fn add(&mut self, other: BranchCounts) {
+    pub(crate) fn add(&mut self, other: BranchCounts) {
         self.samples += other.samples;
         self.branches += other.branches;
         self.outside += other.outside;
@@ -152,16 +156,7 @@ impl BranchProfile {
         threads: usize,
         report: &mut Report,
     ) -> Result<()> {
-        let facts = Facts::survey(recording, threads, true)?;
-        let has_branches = |layout: &Layout| layout.sample_type & sample_type::BRANCH_STACK != 0;
-        let events = [&recording.events[..], &facts.late].concat();
-        if !events.is_empty() && !Layouts::new(&events).all().iter().any(has_branches) {
-            bail!("{}: no event of this recording records branches (perf record -b)", recording.name);
-        }
-        let selected = match filter.is_empty() {
-            true => None,
-            false => Some(SelectedSamples::survey(recording, &facts.late, filter, threads, report)?),
-        };
+        let facts = survey(recording, threads)?;
         let (is_own, others) = program.among(&facts);
         if !is_own.contains(&true) {
             let ids = if others.is_empty() {
@@ -174,35 +169,24 @@ impl BranchProfile {
             let what = if ids.is_empty() { what } else { format!("{what}, but a file of that name{ids}") };
             report.say(Level::Loss, what);
         }
-        let keeps_stacks = self.keeps_stacks;
-        let work = |batch: &Batch| {
-            let part = BranchProfile::new(keeps_stacks);
-            let lookup = Lookup::new(facts.spaces.clone());
-            let chooser = selected.as_ref().map(SelectedSamples::chooser);
-            Worker { facts: &facts, program, is_own: &is_own, lookup, chooser, part }.read(batch)
+        let owners: Vec<Option<u32>> = is_own.iter().map(|is_own| is_own.then_some(0)).collect();
+        let files = Files {
+            facts: &facts,
+            owners: &owners,
+            elf: Some(&program.elf),
+            keeps_stacks: self.keeps_stacks,
         };
-        let mut all = BranchProfile::new(keeps_stacks);
-        report.bytes += each_batch(recording, threads, report, work, |_, part| {
-            all.join(part);
-            Ok(())
-        })?;
-        if let Some(selected) = selected.filter(|_| all.counts.samples == 0) {
-            selected.hints(&recording.name).for_each(|hint| report.say(Level::Warning, hint));
-        }
-        self.join(all);
+        let read = files.read(recording, filter, threads, report)?;
+        self.counts.add(read.counts);
+        read.profiles.into_values().for_each(|profile| self.join(profile));
         Ok(())
     }
 
-    fn join(&mut self, other: BranchProfile) {
-        for (trace, taken) in other.traces {
-            let sum = self.traces.entry(trace).or_default();
-            sum.count += taken.count;
-            sum.mispredicted += taken.mispredicted;
-        }
+    pub(crate) fn join(&mut self, other: BranchProfile) {
+        other.traces.into_iter().for_each(|(trace, taken)| self.take(trace, taken));
         for (stack, count) in other.stacks {
             *self.stacks.entry(stack).or_default() += count;
         }
-        self.counts.add(other.counts);
     }
 
     /// What was read.
@@ -220,19 +204,41 @@ impl BranchProfile {
         self.traces.is_empty()
     }
 
+    /// How many branches are in the program.
+    pub(crate) fn branches(&self) -> u64 {
+        self.traces.values().map(|taken| taken.count).sum()
+    }
+
+    /// The profile with the addresses of the program in place of the offsets in its file.
+    pub(crate) fn at_addresses(&self, program: &Program) -> BranchProfile {
+        let address = |place: Place| program.elf.address_of(place?);
+        let mut moved = BranchProfile::default();
+        for (trace, taken) in &self.traces {
+            let (from, to) = (address(trace.from), address(trace.to));
+            let end = address(trace.end).filter(|_| to.is_some());
+            if from.or(to).is_some() {
+                moved.take(Trace { from, to, end }, *taken);
+            }
+        }
+        moved
+    }
+
+    fn take(&mut self, trace: Trace, taken: Taken) {
+        let sum = self.traces.entry(trace).or_default();
+        sum.count += taken.count;
+        sum.mispredicted += taken.mispredicted;
+    }
+
     /// Adds the traces of a stack of branches, newest first, without those of the kernel.
-    fn add_traces(&mut self, branches: &[(Place, Place, bool)]) {
+    fn add_traces(&mut self, branches: impl Iterator<Item = (Place, Place, bool)>) {
         let mut next: Option<Place> = None;
-        for &(from, to, mispredicted) in branches {
+        for (from, to, mispredicted) in branches {
             let end = next.flatten().filter(|_| to.is_some());
             next = Some(from);
-            if from.is_none() && to.is_none() {
-                self.counts.outside += 1;
-                continue;
+            if from.or(to).is_some() {
+                let taken = Taken { count: 1, mispredicted: u64::from(mispredicted) };
+                self.take(Trace { from, to, end }, taken);
             }
-            let taken = self.traces.entry(Trace { from, to, end }).or_default();
-            taken.count += 1;
-            taken.mispredicted += u64::from(mispredicted);
         }
     }
 
@@ -294,22 +300,97 @@ impl BranchProfile {
     }
 }
 
+/// Learns what the records of a recording mean.
+///
+/// # Errors
+///
+/// The recording cannot be read or decompressed, or none of its events records branches.
+pub(crate) fn survey(recording: &mut Recording, threads: usize) -> Result<Facts> {
+    let facts = Facts::survey(recording, threads, true)?;
+    let has_branches = |layout: &Layout| layout.sample_type & sample_type::BRANCH_STACK != 0;
+    let events = [&recording.events[..], &facts.late].concat();
+    if !events.is_empty() && !Layouts::new(&events).all().iter().any(has_branches) {
+        bail!("{}: no event of this recording records branches (perf record -b)", recording.name);
+    }
+    Ok(facts)
+}
+
+/// The files whose branches are collected from a recording.
+pub(crate) struct Files<'f> {
+    pub(crate) facts: &'f Facts,
+    /// For each DSO, the number of its file, if its branches are wanted.
+    pub(crate) owners: &'f [Option<u32>],
+    /// Of the only file, to collect addresses in place of offsets.
+    pub(crate) elf: Option<&'f ElfFile>,
+    pub(crate) keeps_stacks: bool,
+}
+
+/// The branches of a recording or a part of it.
+#[derive(Default)]
+pub(crate) struct Collected {
+    /// By the numbers of the files.
+    pub(crate) profiles: HashMap<u32, BranchProfile>,
+    pub(crate) counts: BranchCounts,
+}
+
+impl Files<'_> {
+    /// Reads the branches of the samples that `filter` selects; if that is empty, of all.
+    ///
+    /// # Errors
+    ///
+    /// The recording cannot be read or decompressed, or its samples lack what they are selected by.
+    pub(crate) fn read(
+        &self,
+        recording: &mut Recording,
+        filter: &Arc<FilterOptions>,
+        threads: usize,
+        report: &mut Report,
+    ) -> Result<Collected> {
+        let selected = match filter.is_empty() {
+            true => None,
+            false => Some(SelectedSamples::survey(recording, &self.facts.late, filter, threads, report)?),
+        };
+        let work = |batch: &Batch| {
+            let lookup = Lookup::new(self.facts.spaces.clone());
+            let chooser = selected.as_ref().map(SelectedSamples::chooser);
+            Worker { files: self, lookup, chooser, part: Collected::default() }.read(batch)
+        };
+        let mut all = Collected::default();
+        report.bytes += each_batch(recording, threads, report, work, |_, part| {
+            all.counts.add(part.counts);
+            for (owner, profile) in part.profiles {
+                all.profiles.entry(owner).or_default().join(profile);
+            }
+            Ok(())
+        })?;
+        if let Some(selected) = selected.filter(|_| all.counts.samples == 0) {
+            selected.hints(&recording.name).for_each(|hint| report.say(Level::Warning, hint));
+        }
+        Ok(all)
+    }
+}
+
+/// A branch between places in files, each with the number of the file.
+struct Jump {
+    from: Option<(u32, u64)>,
+    to: Option<(u32, u64)>,
+    mispredicted: bool,
+    is_of_kernel: bool,
+}
+
 /// Reads one batch.
 struct Worker<'f> {
-    facts: &'f Facts,
-    program: &'f Program,
-    /// For each DSO, whether it is the program.
-    is_own: &'f [bool],
+    files: &'f Files<'f>,
     lookup: Lookup,
     chooser: Option<SampleChooser>,
-    part: BranchProfile,
+    part: Collected,
 }
 
 impl Worker<'_> {
-    fn read(mut self, batch: &Batch) -> Result<BranchProfile> {
+    fn read(mut self, batch: &Batch) -> Result<Collected> {
         let mut walker = batch.walk();
         while let Some(sample) = walker.next_wanted(Kinds::of(&[RecordType::SAMPLE]), usize::MAX)? {
-            let Some((_, layout)) = event_of(&sample, &batch.layouts, self.facts) else { continue };
+            let Some((_, layout)) = event_of(&sample, &batch.layouts, self.files.facts) else { continue };
             let takes = |chooser: &mut SampleChooser| chooser.takes(&sample, &batch.layouts);
             if layout.sample_type & sample_type::BRANCH_STACK != 0 && self.chooser.as_mut().is_none_or(takes)
             {
@@ -326,38 +407,47 @@ impl Worker<'_> {
             return;
         };
         let (space, time) = (Space { machine: Machine::Host, pid }, moment(sample, Some(layout), layouts));
-        let Worker { facts, program, is_own, lookup, part, .. } = self;
+        let Worker { files, lookup, part, .. } = self;
         part.counts.samples += 1;
-        let mut place = |address| -> Place {
-            let hit = lookup.find(space, address, time).filter(|hit| is_own[hit.dso as usize])?;
-            program.elf.address_of(facts.files.offset(hit, address))
+        let mut place = |address| {
+            let hit = lookup.find(space, address, time)?;
+            let owner = files.owners.get(hit.dso as usize).copied().flatten()?;
+            let offset = files.facts.files.offset(hit, address);
+            Some((owner, files.elf.map_or(Some(offset), |elf| elf.address_of(offset))?))
         };
-        let (mut stack, mut user) = (Vec::new(), Vec::with_capacity(branches.len()));
+        let mut stack = Vec::with_capacity(branches.len());
         for branch in branches.iter() {
-            part.counts.branches += 1;
             let (from, to) = (place(branch.from), place(branch.to));
-            if part.keeps_stacks {
-                stack.push((from, to));
-            }
-            if branch.from >= KERNEL_ADDRESS || branch.to >= KERNEL_ADDRESS {
-                part.counts.kernel += 1;
-            } else {
-                user.push((from, to, branch.flags.mispred()));
-            }
+            let is_of_kernel = branch.from >= KERNEL_ADDRESS || branch.to >= KERNEL_ADDRESS;
+            part.counts.branches += 1;
+            part.counts.kernel += u64::from(is_of_kernel);
+            part.counts.outside += u64::from(!is_of_kernel && from.or(to).is_none());
+            stack.push(Jump { from, to, mispredicted: branch.flags.mispred(), is_of_kernel });
         }
-        part.add_traces(&user);
-        if stack.iter().any(|(from, to)| from.is_some() || to.is_some()) {
-            *part.stacks.entry(stack.into()).or_default() += 1;
+        let mut owners: Vec<u32> =
+            stack.iter().flat_map(|jump| [jump.from, jump.to]).flatten().map(|(owner, _)| owner).collect();
+        owners.sort_unstable();
+        owners.dedup();
+        for owner in owners {
+            let own = |place: Option<(u32, u64)>| place.filter(|&(of, _)| of == owner).map(|(_, at)| at);
+            let profile = part.profiles.entry(owner).or_default();
+            let user = stack.iter().filter(|jump| !jump.is_of_kernel);
+            profile.add_traces(user.map(|jump| (own(jump.from), own(jump.to), jump.mispredicted)));
+            if files.keeps_stacks {
+                let stack: Stack = stack.iter().map(|jump| (own(jump.from), own(jump.to))).collect();
+                *profile.stacks.entry(stack).or_default() += 1;
+            }
         }
     }
 }
 
-/// Adds to the report what was read.
-pub fn say_branches(counts: BranchCounts, report: &mut Report) {
+/// Adds to the report what was read; `program` names what is not outside.
+pub fn say_branches(counts: BranchCounts, program: &str, report: &mut Report) {
     let BranchCounts { samples, branches, outside, kernel } = counts;
     let all = counted(branches, "branch", "branches");
     let mut line = format!("{} with {all}", counted(samples, "sample", "samples"));
-    for (count, what) in [(outside, "outside of the program"), (kernel, "of the kernel")] {
+    let outside_of = format!("outside of {program}");
+    for (count, what) in [(outside, &*outside_of), (kernel, "of the kernel")] {
         if count > 0 {
             line += &format!(", {} {what}", perfx_pipeline::count(count));
         }

@@ -1,5 +1,5 @@
 //! Writes what a recording holds in the formats of other programs: [`csv`] tables, and call stacks as
-//! [`folded`] lines, a profile of [`pprof`] or [`firefox`] or a page of [`html`], and [`branches`] for compilers. Also
+//! [`folded`] lines, a profile of [`pprof`] or [`firefox`] or a page of [`html`], and [`branches`] for compilers ([`branch_files`]: those of all programs). Also
 //! [`list`](list::list)s what it names, and shows each sample in a [`view`](view::view).
 //!
 //! A recording is read twice: first for what its records mean ([`Facts`]: events, mappings, names), then for
@@ -7,6 +7,7 @@
 //! distinct, not on the number of samples. Each format prints these.
 
 mod batches;
+pub mod branch_files;
 pub mod branches;
 mod chains;
 mod counters;

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::thread;
 
+use build_id::RecordedOn;
 use perfx_format::Endian;
 use perfx_format::header::Features;
 use perfx_format::jitdump::Header;
@@ -27,13 +28,7 @@ pub(crate) struct Images<'f> {
 impl<'f> Images<'f> {
     pub(crate) fn new(facts: &'f Facts, features: &Features, endian: Endian, ids: &IdOptions) -> Images<'f> {
         let recorded_on = recorded_on(features, endian);
-        // perf searches its own cache without being told.
-        let own = std::env::home_dir().filter(|_| !ids.no_files()).map(|home| home.join(".debug"));
-        let caches: Vec<_> = ids.caches().iter().cloned().chain(own.filter(|own| own.is_dir())).collect();
-        let sources = |files: bool| {
-            let sources = Sources::new(files, ids.roots(), &caches, &recorded_on);
-            sources.with_debuginfod(ids.debuginfod().cloned())
-        };
+        let sources = |files| sources(ids, files, &recorded_on);
         Images { facts, sources: sources(!ids.no_files()), guest_sources: sources(false) }
     }
 
@@ -54,6 +49,15 @@ impl<'f> Images<'f> {
         // A root can be that of the host or of a guest, so a name is not enough.
         id.and_then(|id| self.guest_sources.image(&object, Some(id), None))
     }
+}
+
+/// The places to search; with `files`, also this machine.
+pub(crate) fn sources(ids: &IdOptions, files: bool, recorded_on: &RecordedOn) -> Sources {
+    // perf searches its own cache without being told.
+    let own = std::env::home_dir().filter(|_| !ids.no_files()).map(|home| home.join(".debug"));
+    let caches: Vec<_> = ids.caches().iter().cloned().chain(own.filter(|own| own.is_dir())).collect();
+    let sources = Sources::new(files, ids.roots(), &caches, recorded_on);
+    sources.with_debuginfod(ids.debuginfod().cloned())
 }
 
 /// The functions of one frame: that of the symbol table, and the calls that the compiler inlined into it.

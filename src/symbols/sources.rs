@@ -151,13 +151,18 @@ impl Sources {
         }
     }
 
-    fn file(&self, object: &Object, path: &Path, id: Option<BuildId>) -> Option<Image> {
+    /// The file of an object itself, not its debug file, with its path; `id` is its build-id, if known.
+    pub fn recorded(&self, object: &Object, id: Option<BuildId>) -> Option<(PathBuf, ElfFile)> {
         let files = self.cached(id, &["elf", "vdso", ""]).into_iter().chain(self.found(object, id));
         let mut files = files.chain(std::iter::once_with(|| self.served(id, Artifact::Executable)).flatten());
-        let (place, mut elf) = files.find_map(|place| {
+        files.find_map(|place| {
             let elf = ElfFile::read(&place).ok()?;
             fits(id, elf.build_id).then_some((place, elf))
-        })?;
+        })
+    }
+
+    fn file(&self, object: &Object, path: &Path, id: Option<BuildId>) -> Option<Image> {
+        let (place, mut elf) = self.recorded(object, id)?;
         let mut symbols = elf.symbols.clone();
         let mut dwarf = self.dwarf(&elf, &place);
         if (!elf.has_symtab || !elf.has_dwarf)

@@ -148,15 +148,26 @@ struct Made {
 
 /// A program, and a recording of two processes of it with stacks of `depth` branches.
 fn made(options: &[&str], depth: usize) -> Option<Made> {
+    made_of(options, depth, false)
+}
+
+/// The same. With `has_library`, the processes map a library made of the same source, too, `library.so`, and each stack
+/// has branches of both.
+fn made_of(options: &[&str], depth: usize, has_library: bool) -> Option<Made> {
     workloads()?;
     let folder = temp();
     let path = |name: &str| folder.path().join(name);
     fs::write(path("program.c"), PROGRAM).unwrap();
     let program = path("program");
-    let mut gcc = clean("gcc");
-    gcc.args(["-O1", "-Wl,-q", "-Wl,--build-id=sha1", "-fcf-protection=none"]).args(options);
-    let ran = run(gcc.arg("-o").args([&program, &path("program.c")]), Stdin::Null);
-    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let compile = |to: &Path, options: &[&str]| {
+        let mut gcc = clean("gcc");
+        gcc.args(["-O1", "-Wl,-q", "-Wl,--build-id=sha1", "-fcf-protection=none"]).args(options);
+        let ran = run(gcc.arg("-o").args([to, &path("program.c")]), Stdin::Null);
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    };
+    compile(&program, options);
+    let own_library = has_library.then(|| path("library.so"));
+    own_library.iter().for_each(|to| compile(to, &["-shared", "-fPIC", "-fvisibility=hidden"]));
     let is_fixed = options.contains(&"-no-pie");
     let endian = Endian::Little;
     let mut attr = Attr::default();
@@ -167,8 +178,9 @@ fn made(options: &[&str], depth: usize) -> Option<Made> {
     let recording = path("perf.data");
     let mut writer = RecordingWriter::create(&recording, std::slice::from_ref(&event), endian).unwrap();
     let mut numbers = Numbers(depth as u64);
-    let (mut time, elf) = (1_000_000, symbols::ElfFile::read(&program).unwrap());
-    let build_id = elf.build_id.unwrap();
+    let mut time = 1_000_000;
+    let elf = |file: &PathBuf| (file.clone(), symbols::ElfFile::read(file).unwrap());
+    let objects: Vec<_> = [Some(&program), own_library.as_ref()].into_iter().flatten().map(elf).collect();
     for pid in [100, 200] {
         let base = if is_fixed { 0 } else { 0x5555_0000_0000 + 0x10_0000 * u64::from(pid) };
         let library = 0x7fff_0000_0000;
@@ -178,20 +190,23 @@ fn made(options: &[&str], depth: usize) -> Option<Made> {
             let mapping = Mmap2 { misc, pid, tid: pid, start, len, pgoff, file, prot, flags, name, trailer };
             writer.write(&mapping.write(endian).unwrap()).unwrap();
         };
-        let name = std::os::unix::ffi::OsStrExt::as_bytes(program.as_os_str());
-        for &(offset, size, address) in &elf.code {
-            let start = (base + address) & !0xfff;
-            map(
-                start,
-                (size + 0xfff) & !0xfff,
-                offset & !0xfff,
-                MappedFile::BuildId(build_id.as_bytes()),
-                name,
-            );
+        let own_base = base + 0x5000_0000;
+        for ((file, elf), base) in objects.iter().zip([base, own_base]) {
+            let name = std::os::unix::ffi::OsStrExt::as_bytes(file.as_os_str());
+            let id = MappedFile::BuildId(elf.build_id.as_ref().unwrap().as_bytes());
+            for &(offset, size, address) in &elf.code {
+                let (start, size) = ((base + address) & !0xfff, (size + 0xfff) & !0xfff);
+                map(start, size, offset & !0xfff, id, name);
+            }
         }
         let inode = MappedFile::Inode(Inode { major: 8, minor: 1, inode: 7, generation: 0 });
         map(library, 0x10_000, 0, inode, b"/lib/other.so");
-        let branches = simulate(&program, base, library, &mut numbers);
+        let mut branches = simulate(&program, base, library, &mut numbers);
+        if let Some(own) = &own_library {
+            let more = simulate(own, own_base, library, &mut numbers);
+            let both = branches.chunks(7).zip(more.chunks(5));
+            branches = both.flat_map(|(one, other)| [one, other].concat()).collect();
+        }
         for window in branches.windows(depth).step_by(depth.div_ceil(2)) {
             time += 1000;
             let stack: Vec<Branch> = window.iter().rev().copied().collect();
@@ -317,6 +332,41 @@ fn recordings_add_up_in_any_form_on_any_number_of_threads() {
 }
 
 #[test]
+fn each_program_and_library_gets_the_profile_that_binary_gives() {
+    let Some(Made { folder, program, recording }) = made_of(&["-pie"], 16, true) else { return };
+    let path = |name: &str| folder.path().join(name);
+    let library = path("library.so");
+    let id = |file: &Path| symbols::ElfFile::read(file).unwrap().build_id.unwrap();
+    fs::write(path("list"), format!("{0}\n{0}\n", recording.display())).unwrap();
+    let list = PathBuf::from(format!("@{}", path("list").display()));
+    for (number, (input, threads)) in
+        [(&recording, "-@1"), (&recording, "-@4"), (&list, "-@3")].iter().enumerate()
+    {
+        let dir = path(&format!("profiles{number}"));
+        let ran = perfx(args!["export", "bolt", input, threads, "--dir", dir]);
+        // /lib/other.so has no build-id.
+        assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+        assert!(ran.stderr.contains("lost: /lib/other.so: "), "{}", ran.stderr);
+        let entries =
+            fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<String> = entries.collect();
+        names.sort();
+        let files = [("library.so", &library), ("program", &program)];
+        assert_eq!(names, files.map(|(name, file)| format!("{name}-{}.preagg", id(file))));
+        for (name, (_, file)) in names.iter().zip(files) {
+            let alone = perfx(args!["export", "bolt", input, "--binary", file]).done().unwrap().text();
+            assert!(alone.lines().count() > 40, "{alone}");
+            assert_eq!(fs::read_to_string(dir.join(name)).unwrap(), alone, "{name}");
+        }
+        let again = |more: &str| perfx(args!["export", "bolt", input, "--dir", dir, more]);
+        let refused = again("-q");
+        assert!(refused.code == Some(1) && refused.stderr.contains("-f overwrites it"), "{}", refused.stderr);
+        assert_eq!(again("-f").code, Some(3));
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 2);
+    }
+}
+
+#[test]
 fn what_cannot_be_exported_is_said() {
     let Some(Made { folder, program, recording }) = made(&["-pie"], 16) else { return };
     let path = |name: &str| folder.path().join(name);
@@ -335,7 +385,8 @@ fn what_cannot_be_exported_is_said() {
         command.current_dir(folder.path()).args(line.split(' '));
         let ran = run(&mut command, Stdin::Null);
         let id = Regex::new("[0-9a-f]{40}").unwrap();
-        format!("$ perfx {line}\n{}(exit code {})\n", id.replace(&ran.stderr, "ID"), ran.code.unwrap())
+        let stderr = ran.stderr.replace(folder.path().to_str().unwrap(), "/folder");
+        format!("$ perfx {line}\n{}(exit code {})\n", id.replace(&stderr, "ID"), ran.code.unwrap())
     };
     let lines = [
         "export bolt plain.data --binary old -o out",
@@ -345,6 +396,12 @@ fn what_cannot_be_exported_is_said() {
         "export bolt branches.data --binary old --pid 9 -o out -f",
         "export profgen branches.data --binary old -o out",
         "export profgen branches.data -o out",
+        "export bolt branches.data",
+        "export bolt branches.data --binary old --dir dir",
+        "export bolt branches.data --binary old --no-files -o out",
+        "export bolt plain.data --dir dir",
+        "export bolt branches.data --dir plain.data",
+        "export bolt branches.data --dir dir",
     ];
     same("export", "branches-refusals", &lines.map(say).join("\n"));
 }

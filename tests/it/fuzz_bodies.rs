@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use build_id::{Endianness, KnownIds, from_elf, from_notes};
 use perfx_doctor::{FindingKind, Verdict, examine};
+use perfx_export::branch_files::BranchFiles;
 use perfx_export::branches::{BranchProfile, Program};
 use perfx_export::csv::write_tables;
 use perfx_export::firefox::FirefoxProfile;
@@ -722,6 +723,11 @@ pub(crate) fn export(bytes: &[u8]) {
             profile.bolt(&program, &mut std::io::sink()).expect("a sink takes all bytes");
             profile.profgen(&program, &mut std::io::sink()).expect("a sink takes all bytes");
         }
+    }
+    let Some(mut recording) = reread() else { return };
+    let mut files = BranchFiles::default();
+    if files.add(&mut recording, &all, 1, &mut report).is_ok() {
+        files.into_bolt(&ids, &mut report).expect("memory takes all bytes");
     }
     let Some(recording) = reread() else { return };
     let options = ViewOptions { inlined: true, ..ViewOptions::default() };

@@ -1,32 +1,46 @@
 //! `perfx export bolt` and `perfx export profgen` write the branch stacks of a program for compilers.
 
-use std::path::PathBuf;
-
-use anyhow::Result;
-use clap::Args;
-use perfx_export::branches::{BranchProfile, Program, say_branches};
-use perfx_passes::{FilterOptions, SelectArgs};
-use perfx_pipeline::{Level, Report, counted};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use anyhow::{Result, bail};
+use clap::Args;
+use perfx_export::branch_files::BranchFiles;
+use perfx_export::branches::{BranchProfile, Program, say_branches};
+use perfx_format::read::Recording;
+use perfx_passes::{FilterOptions, SelectArgs, SymbolArgs};
+use perfx_pipeline::{Level, Report, counted};
+
+use super::folder::{check, writable_above, write_all};
 use super::output::OutputArgs;
-use crate::args::ThreadArgs;
-use crate::io::source::InputsArgs;
+use crate::args::{ThreadArgs, Usage, usage};
+use crate::io::source::{InputsArgs, Source};
 use crate::term::report::VerbosityArgs;
 use crate::term::units::size;
 
 /// Write the branches of a program for BOLT: a pre-aggregated profile for perf2bolt -pa
 ///
-/// perf2bolt makes the same .fdata of it as of the recordings, without perf, in one reading of any number
-/// of recordings. Branches of other programs and of the kernel are left out.
+/// perf2bolt makes the same .fdata of it as of the recordings, without perf, in one reading of
+/// any number of recordings. Branches of other programs and of the kernel are left out. With
+/// --dir, one reading gives a profile of each program and library that has a build-id in the
+/// recording and whose file is found.
 ///
 /// Examples:
 ///   perfx export bolt perf.data --binary ./server -o server.preagg
 ///   perf2bolt -pa -p server.preagg -o server.fdata ./server
 ///   perfx export bolt @recordings.txt --binary ./server --time 10%-90% -o server.preagg
+///   perfx export bolt @recordings.txt --dir profiles
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Bolt {
+    /// The program; its build-id must be the recorded one
+    #[arg(help_heading = "Input", long, value_name = "FILE")]
+    binary: Option<PathBuf>,
+    /// Write a file NAME-BUILDID.preagg of each program and library to this folder; it is created if necessary
+    #[arg(help_heading = "Output", long, value_name = "DIR", conflicts_with_all = ["binary", "output"])]
+    dir: Option<PathBuf>,
+    #[command(flatten)]
+    search: SymbolArgs,
     #[command(flatten)]
     branches: BranchArgs,
 }
@@ -42,17 +56,18 @@ pub(crate) struct Bolt {
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Profgen {
+    /// The program; its build-id must be the recorded one
+    #[arg(help_heading = "Input", long, value_name = "FILE")]
+    binary: PathBuf,
     #[command(flatten)]
     branches: BranchArgs,
 }
 
+/// What both read, and how.
 #[derive(Args, Debug)]
 struct BranchArgs {
     #[command(flatten)]
     inputs: InputsArgs,
-    /// The program; its build-id must be the recorded one
-    #[arg(help_heading = "Input", long, value_name = "FILE")]
-    binary: PathBuf,
     #[command(flatten)]
     output: OutputArgs,
     #[command(flatten, next_help_heading = "Samples")]
@@ -65,39 +80,83 @@ struct BranchArgs {
 
 impl Bolt {
     pub(crate) fn run(&self) -> Result<u8> {
-        self.branches.run(false)
+        match (&self.binary, &self.dir) {
+            (Some(_), _) if self.search.is_given() => {
+                bail!(Usage("with --binary, no other file is searched for".into()))
+            }
+            (Some(binary), _) => self.branches.run(binary, false),
+            (None, Some(dir)) => self.files(dir),
+            (None, None) => bail!(Usage("give --binary FILE or --dir DIR".into())),
+        }
+    }
+
+    /// Writes the profiles of all programs and libraries.
+    fn files(&self, dir: &Path) -> Result<u8> {
+        let BranchArgs { output, threads, verbosity, .. } = &self.branches;
+        let ids = self.search.clone().options().map_err(usage)?;
+        let sources = self.branches.inputs.sources()?;
+        check(dir, &[], &sources, output.force)?;
+        writable_above(dir)?;
+        let mut files = BranchFiles::default();
+        let mut report = Report::default();
+        self.branches.read(&sources, &mut report, |recording, filter, report| {
+            files.add(recording, filter, threads.count(), report)
+        })?;
+        let counts = files.counts();
+        let made = files.into_bolt(&ids, &mut report)?;
+        let names: Vec<&str> = made.texts.keys().map(String::as_str).collect();
+        check(dir, &names, &sources, output.force)?;
+        write_all(dir, &made.texts, output.force)?;
+        say_branches(counts, "programs and libraries", &mut report);
+        let branches = counted(made.branches, "distinct branch", "distinct branches");
+        let written = counted(names.len() as u64, "file", "files");
+        report.say(Level::Info, format!("wrote {branches} into {written} of {}", dir.display()));
+        Ok(verbosity.print(&report))
     }
 }
 
 impl Profgen {
     pub(crate) fn run(&self) -> Result<u8> {
-        self.branches.run(true)
+        self.branches.run(&self.binary, true)
     }
 }
 
 impl BranchArgs {
-    fn run(&self, stacks: bool) -> Result<u8> {
-        let sources = self.inputs.sources()?;
-        let output = self.output.open(&sources, true)?;
-        let program = Program::open(&self.binary)?;
+    /// Reads the recordings one after the other.
+    fn read(
+        &self,
+        sources: &[Source],
+        report: &mut Report,
+        mut add: impl FnMut(&mut Recording, &Arc<FilterOptions>, &mut Report) -> perfx_pipeline::Result<()>,
+    ) -> Result<()> {
         let filter: Arc<FilterOptions> = Arc::new(self.select.clone().into());
-        let mut profile = BranchProfile::new(stacks);
-        let mut report = Report::default();
-        for source in &sources {
+        for source in sources {
             let mut recording = source.open_rereadable()?;
             recording.progress().expect(if filter.is_empty() { 2 } else { 3 });
             let bar = self.verbosity.progress(&recording);
             let before = report.bytes;
-            profile.add(&mut recording, &program, &filter, self.threads.count(), &mut report)?;
+            add(&mut recording, &filter, report)?;
             drop(bar);
             let read = size(report.bytes - before);
             report.say(Level::Info, format!("read {}: {read}", recording.name));
         }
+        Ok(())
+    }
+
+    fn run(&self, binary: &Path, stacks: bool) -> Result<u8> {
+        let sources = self.inputs.sources()?;
+        let output = self.output.open(&sources, true)?;
+        let program = Program::open(binary)?;
+        let mut profile = BranchProfile::new(stacks);
+        let mut report = Report::default();
+        self.read(&sources, &mut report, |recording, filter, report| {
+            profile.add(recording, &program, filter, self.threads.count(), report)
+        })?;
         output
             .write(|out| if stacks { profile.profgen(&program, out) } else { profile.bolt(&program, out) })?;
-        say_branches(profile.counts(), &mut report);
+        say_branches(profile.counts(), "the program", &mut report);
         let branches = counted(profile.len() as u64, "distinct branch", "distinct branches");
-        report.say(Level::Info, format!("wrote {branches} of {}", self.binary.display()));
+        report.say(Level::Info, format!("wrote {branches} of {}", binary.display()));
         Ok(self.verbosity.print(&report))
     }
 }

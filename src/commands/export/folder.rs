@@ -1,5 +1,6 @@
 //! Writes a folder of files that appear together or not at all.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -30,19 +31,7 @@ impl Folder {
         force: bool,
         dry_run: bool,
     ) -> Result<Folder> {
-        let is_new = fs::symlink_metadata(path).is_err();
-        ensure!(is_new || path.is_dir(), "{} is not a directory", path.display());
-        if let Source::Path(input) = source {
-            refuse_input(input, path, names)?;
-        }
-        for path in names.iter().map(|name| path.join(name)) {
-            match fs::metadata(&path) {
-                Ok(metadata) if !metadata.is_file() => bail!("{} is not a file", path.display()),
-                Ok(_) if !force && !is_empty(&path) => bail!("{} exists; -f overwrites it", path.display()),
-                Ok(_) => {}
-                Err(error) => refuse_dangling(&path, &error)?,
-            }
-        }
+        check(path, names, std::slice::from_ref(source), force)?;
         let name = || format!("can't create {}", path.display());
         let inside = writable_above(path)?;
         let files = names.iter().filter(|_| !dry_run).map(|_| NewFile::unfinished(inside));
@@ -74,6 +63,45 @@ impl Folder {
             places.commit()
         })
     }
+}
+
+/// Checks that files of these names may be written to the folder `path`. Without `force`, existing files are an error.
+pub(super) fn check(path: &Path, names: &[&str], sources: &[Source], force: bool) -> Result<()> {
+    let is_new = fs::symlink_metadata(path).is_err();
+    ensure!(is_new || path.is_dir(), "{} is not a directory", path.display());
+    for source in sources {
+        if let Source::Path(input) = source {
+            refuse_input(input, path, names)?;
+        }
+    }
+    for path in names.iter().map(|name| path.join(name)) {
+        match fs::metadata(&path) {
+            Ok(metadata) if !metadata.is_file() => bail!("{} is not a file", path.display()),
+            Ok(_) if !force && !is_empty(&path) => bail!("{} exists; -f overwrites it", path.display()),
+            Ok(_) => {}
+            Err(error) => refuse_dangling(&path, &error)?,
+        }
+    }
+    Ok(())
+}
+
+/// Writes files of these names and contents to the folder `path`, one after the other, so that any number of them can
+/// be.
+pub(super) fn write_all(path: &Path, texts: &BTreeMap<String, Vec<u8>>, force: bool) -> Result<()> {
+    if texts.is_empty() {
+        return Ok(());
+    }
+    with_folder(path, || {
+        let paths = texts.keys().map(|name| path.join(name)).collect();
+        let existing = if force { Existing::Replace } else { Existing::Keep };
+        let places = Outputs::new(path, paths, existing, Vec::new())?;
+        for (number, (name, text)) in texts.iter().enumerate() {
+            let file = NewFile::unfinished(path).map_err(plain)?;
+            Named::new(path.join(name).display().to_string(), file.get().file()).write_all(text)?;
+            places.put(number, file)?;
+        }
+        places.commit()
+    })
 }
 
 /// The folder, or if it does not exist the one in which it can be created.

@@ -21,7 +21,7 @@ pub(super) struct OutputArgs {
     output: Option<PathBuf>,
     /// Overwrite an existing output
     #[arg(help_heading = "Output", short, long)]
-    force: bool,
+    pub(super) force: bool,
 }
 
 /// An output that can be written.

@@ -1,0 +1,181 @@
+//! Collects the branch stacks (`perf record -b`) of all programs and libraries in one reading, and makes a profile for
+//! `perf2bolt -pa` of each that has a build-id and whose file is found.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use build_id::{BuildId, Object, RecordedOn};
+use indexmap::IndexMap;
+use perfx_format::read::Recording;
+use perfx_model::address_space::{Dso, Machine};
+use perfx_passes::{FilterOptions, IdOptions, can_have_id, dso_name, object_of};
+use perfx_pipeline::{Level, Report, Result, counted};
+
+use crate::branches::{BranchCounts, BranchProfile, Files, Program, survey};
+use crate::facts::Facts;
+use crate::naming::sources;
+
+/// The branches of all programs and libraries, over all samples of all recordings.
+#[derive(Default, Debug)]
+pub struct BranchFiles {
+    files: BTreeMap<Key, Mapped>,
+    counts: BranchCounts,
+}
+
+/// What identifies a file in all recordings.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+enum Key {
+    Id(BuildId),
+    /// Without a build-id.
+    Name(Box<[u8]>),
+}
+
+#[derive(Default, Debug)]
+struct Mapped {
+    /// By recorded name. Copies of a file have several.
+    objects: BTreeMap<Box<[u8]>, Object>,
+    branches: BranchProfile,
+}
+
+/// The profiles of some programs and libraries.
+#[derive(Default, Debug)]
+pub struct BoltProfiles {
+    /// By file name, which is safe in any folder: `NAME-BUILDID.preagg`.
+    pub texts: BTreeMap<String, Vec<u8>>,
+    /// The number of distinct branches in them.
+    pub branches: u64,
+}
+
+impl BranchFiles {
+    /// Adds the samples of a recording that `filter` selects; if that is empty, all.
+    ///
+    /// # Errors
+    ///
+    /// The recording cannot be read or decompressed, its samples have no branches or lack what they are selected by.
+    pub fn add(
+        &mut self,
+        recording: &mut Recording,
+        filter: &Arc<FilterOptions>,
+        threads: usize,
+        report: &mut Report,
+    ) -> Result<()> {
+        let facts = survey(recording, threads)?;
+        let mut mapped: IndexMap<Key, BTreeMap<Box<[u8]>, Object>> = IndexMap::new();
+        let owner = |(number, (dso, flags)): (usize, &(Dso, u32))| {
+            let key = key_of(dso, *flags, &facts)?;
+            let entry = mapped.entry(key);
+            let owner = u32::try_from(entry.index()).ok();
+            let object = object_of(dso, facts.files.process(number));
+            entry.or_default().entry(dso_name(dso).into()).or_insert(object);
+            owner
+        };
+        let owners: Vec<Option<u32>> = facts.spaces.dsos().iter().enumerate().map(owner).collect();
+        let files = Files { facts: &facts, owners: &owners, elf: None, keeps_stacks: false };
+        let read = files.read(recording, filter, threads, report)?;
+        self.counts.add(read.counts);
+        for (owner, profile) in read.profiles {
+            let Some((key, objects)) = mapped.get_index_mut(owner as usize) else { continue };
+            let file = self.files.entry(key.clone()).or_default();
+            for (name, object) in std::mem::take(objects) {
+                file.objects.entry(name).or_insert(object);
+            }
+            file.branches.join(profile);
+        }
+        Ok(())
+    }
+
+    /// What was read.
+    pub fn counts(&self) -> BranchCounts {
+        self.counts
+    }
+
+    /// Makes the profiles. The files are searched for in the places of `ids`, and read one after the other. Files
+    /// without a build-id and those that are not found are left out and reported.
+    ///
+    /// # Errors
+    ///
+    /// Memory is full.
+    pub fn into_bolt(self, ids: &IdOptions, report: &mut Report) -> Result<BoltProfiles> {
+        let sources = sources(ids, !ids.no_files(), &RecordedOn::default());
+        let mut made = BoltProfiles::default();
+        for (key, Mapped { objects, branches }) in self.files {
+            let left_out = counted(branches.branches(), "branch", "branches");
+            let id = match key {
+                Key::Id(id) => id,
+                Key::Name(name) => {
+                    let name = String::from_utf8_lossy(&name);
+                    let what = format!("{name}: {left_out} left out, as the recording has no build-id of it");
+                    report.say(Level::Loss, format!("{what}; perfx inject -b may add it"));
+                    continue;
+                }
+            };
+            let found = objects.values().find_map(|object| sources.recorded(object, Some(id)));
+            let Some((path, elf)) = found else {
+                let name = objects.keys().next().map(|name| String::from_utf8_lossy(name).into_owned());
+                let what = format!("{}: {left_out} left out", name.unwrap_or_default());
+                let advice = "--root or --buildid-dir names more places";
+                report.say(Level::Loss, format!("{what}, as no file with build-id {id} was found; {advice}"));
+                continue;
+            };
+            let program = Program::new(path, elf);
+            let profile = branches.at_addresses(&program);
+            if !profile.is_empty() {
+                let mut text = Vec::new();
+                profile.bolt(&program, &mut text)?;
+                made.texts.insert(format!("{}-{id}.preagg", name_of(objects.keys())), text);
+                made.branches += profile.len() as u64;
+            }
+        }
+        Ok(made)
+    }
+}
+
+/// `None` if the DSO is not a program or library of this machine.
+fn key_of(dso: &Dso, flags: u32, facts: &Facts) -> Option<Key> {
+    let is_file = !dso.kernel && dso.machine == Machine::Host && can_have_id(dso, flags);
+    (is_file && &*dso.name != b"[vdso]").then(|| match facts.ids.get(dso) {
+        Some(id) => Key::Id(id),
+        None => Key::Name(dso_name(dso).into()),
+    })
+}
+
+/// The most bytes of a name in the name of a file, which has at most 255: the build-id takes up to 40.
+const MOST_NAME: usize = 200;
+
+/// The first of the names without their folders, with nothing in it that means something in a path or to a terminal.
+fn name_of<'n>(names: impl Iterator<Item = &'n Box<[u8]>>) -> String {
+    let name = names.map(|name| name.rsplit(|&byte| byte == b'/').next().unwrap_or_default()).min();
+    let mut plain = String::new();
+    for c in String::from_utf8_lossy(name.unwrap_or_default()).chars() {
+        let is_plain = c.is_alphanumeric() || c.is_ascii_graphic() && (c != '.' || !plain.is_empty());
+        let c = if is_plain { c } else { '_' };
+        if plain.len() + c.len_utf8() > MOST_NAME {
+            break;
+        }
+        plain.push(c);
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_from_a_recording_stays_in_the_folder() {
+        let long = ["/".repeat(3), "é".repeat(300)].concat();
+        let cases: [(&[&[u8]], String); 7] = [
+            (&[b"/usr/bin/server"], "server".into()),
+            (&[b"/b/z", b"/a/y"], "y".into()),
+            (&[b"/a/../.."], "_.".into()),
+            (&[b"/a/.hidden"], "_hidden".into()),
+            (&[b"/a b\n\x1b[m\xff"], "a_b__[m_".into()),
+            (&[b"/"], String::new()),
+            (&[long.as_bytes()], "é".repeat(100)),
+        ];
+        for (names, expected) in cases {
+            let names: Vec<Box<[u8]>> = names.iter().map(|name| (*name).into()).collect();
+            assert_eq!(name_of(names.iter()), expected);
+        }
+    }
+}
