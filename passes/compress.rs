@@ -117,6 +117,7 @@ Examples:
   perfx compress perf.data -o small.data
   perfx compress -l 19 --in-place perf.data
   perf record -o - ./program | perfx compress | ssh host 'cat > perf.data'",
+        one_of: &[],
     });
 
     fn pass(self) -> Result<Box<dyn Pass>> {

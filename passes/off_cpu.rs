@@ -44,6 +44,7 @@ Examples:
   perfx off-cpu perf.data -o off-cpu.data
   perf record -e sched:sched_switch --switch-events -g -o - ./program |
     perfx off-cpu --blocked | perf report -i -",
+        one_of: &[],
     });
 
     fn pass(self) -> Result<Box<dyn Pass>> {

@@ -49,6 +49,7 @@ A time below 1 ns would be an error, because perf treats 0 as no time. With --ze
 Examples:
   perfx retime --zero perf.data -o from-zero.data
   perfx retime --offset -3600000000000 perf.data -o an-hour-earlier.data",
+        one_of: &["offset", "scale", "zero"],
     });
 
     fn pass(self) -> Result<Box<dyn Pass>> {

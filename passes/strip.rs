@@ -68,6 +68,7 @@ Examples:
   perfx strip --aux --switches perf.data -o plain.data
   perfx strip --events 'dummy.*' perf.data -o without-dummy.data
   perf inject --itrace=i100usle -i perf.data -o decoded.data; perfx strip --recorded decoded.data -o afdo.data",
+        one_of: &["aux", "events", "switches", "recorded"],
     });
 
     fn pass(self) -> Result<Box<dyn Pass>> {

@@ -35,11 +35,11 @@ pub struct ThinArgs {
     /// Keep at most HZ samples per second
     #[arg(long, value_name = "HZ", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000), conflicts_with = "every")]
     rate: Option<u64>,
-    /// Keep this part of the samples, a decimal number below 1, chosen at random
+    /// Keep this part of the samples, a decimal number up to 1, chosen at random
     #[arg(long, value_name = "P", conflicts_with_all = ["every", "rate"])]
     fraction: Option<Factor>,
     /// With --fraction, make another random choice
-    #[arg(long, value_name = "N", default_value_t = 0, requires = "fraction")]
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "fraction", conflicts_with_all = ["every", "rate"])]
     seed: u64,
     /// Thin only events whose name matches
     #[arg(long, value_name = "REGEX,…", value_parser = regexes)]
@@ -56,8 +56,8 @@ impl PassOptions for ThinArgs {
         about: "Keep fewer samples, as if the recording had been made at a lower rate",
         help: "\
 Samples are counted for each event and CPU. The period of a dropped sample is added to the next one
-that is kept, so perf report shows the same sums. Events say their new period or frequency, and one
-whose samples have no period (perf record -c) gets a longer one.
+that is kept, so perf report shows the same sums. Events say their new period or frequency. If the
+samples of an event have no period, only that of the event becomes longer, and sums are estimates.
 
 Records other than samples stay.
 
@@ -65,6 +65,7 @@ Examples:
   perfx thin --every 10 perf.data -o small.data
   perfx thin --rate 99 perf.data -o 99hz.data
   perfx thin --fraction 0.01 --event 'sched:.*' perf.data -o few-switches.data",
+        one_of: &["every", "rate", "fraction"],
     });
 
     fn pass(self) -> Result<Box<dyn Pass>> {

@@ -32,6 +32,8 @@ pub struct PassCommand {
     pub about: &'static str,
     /// The rest of its help, with examples.
     pub help: &'static str,
+    /// Options of which at least one is required, or empty.
+    pub one_of: &'static [&'static str],
 }
 
 /// A pass of the registry.

@@ -1,7 +1,7 @@
 //! Generates the commands that run a single pass from the registry, so that a new pass brings its own.
 
 use anyhow::Result;
-use clap::{ArgMatches, Args as _, Command, FromArgMatches as _};
+use clap::{ArgGroup, ArgMatches, Args as _, Command, FromArgMatches as _};
 use perfx_passes::{PassCommand, PassSpec, REGISTRY};
 
 use crate::args::usage;
@@ -13,8 +13,13 @@ pub(crate) fn all() -> impl Iterator<Item = (&'static PassSpec, PassCommand)> {
 }
 
 /// The command line of a pass's command.
-pub(crate) fn command(spec: &PassSpec, PassCommand { about, help, .. }: PassCommand) -> Command {
+pub(crate) fn command(spec: &PassSpec, PassCommand { about, help, one_of, .. }: PassCommand) -> Command {
     let command = WriteArgs::augment_args(spec.augment(Command::new(spec.name)));
+    // Without any of them, the command would copy its input.
+    let command = match one_of {
+        [] => command,
+        _ => command.group(ArgGroup::new("what").args(one_of).required(true).multiple(true)),
+    };
     command.about(about).long_about(format!("{about}\n\n{help}"))
 }
 

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs::{self, File, Metadata};
-use std::io;
+use std::io::{self, Read as _};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
@@ -82,12 +82,19 @@ impl InputsArgs {
     }
 }
 
+/// The longest list of inputs, bytes.
+const LIST_MAX: u64 = 64 << 20;
+
 /// The inputs listed in a file, one per line. Empty lines and lines that begin with `#` are comments. A name
 /// that begins with `@` or `#` is written `./@name`.
 fn listed(list: &Path) -> Result<Vec<Source>> {
     let wrong = |what: String| Usage(format!("@{}: {what}", list.display()));
-    let text =
-        std::fs::read(list).map_err(|error| wrong(format!("the list of inputs can't be read: {error}")))?;
+    let mut text = Vec::new();
+    let read = File::open(list).and_then(|list| list.take(LIST_MAX + 1).read_to_end(&mut text));
+    read.map_err(|error| wrong(format!("the list of inputs can't be read: {error}")))?;
+    if text.len() as u64 > LIST_MAX || text.contains(&0) {
+        return Err(wrong("it is not a list of inputs, one per line".into()).into());
+    }
     let lines = text.split(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
     let names: Vec<_> = lines.filter(|line| !line.is_empty() && !line.starts_with(b"#")).collect();
     if names.is_empty() {
@@ -201,7 +208,13 @@ const STDIN: &str = "<stdin>";
 
 /// Temporary files are created in `TMPDIR` without a name, so that nothing remains however the process ends.
 pub(crate) fn temp_files() -> TempFiles {
-    Arc::new(tempfile::tempfile)
+    Arc::new(|| {
+        tempfile::tempfile().map_err(|error| {
+            let folder = std::env::temp_dir();
+            let what = format!("can't create a temporary file in {} (TMPDIR): {error}", folder.display());
+            std::io::Error::new(error.kind(), what)
+        })
+    })
 }
 
 #[cfg(test)]

@@ -141,7 +141,7 @@ fn times_that_fall_together_are_counted() {
 fn retime_asks_for_an_option_and_for_nanoseconds() {
     let fixture = Fixture::new("recorded/plain.p61.data");
     let nothing = perfx(args!["retime", fixture.path, "-o", temp().path().join("out.data")]);
-    assert_eq!(nothing.code, Some(1), "{}", nothing.stderr);
+    assert_eq!(nothing.code, Some(2), "{}", nothing.stderr);
     assert!(nothing.stderr.contains("--zero"), "{}", nothing.stderr);
     let unit = perfx(args!["retime", "--offset", "1ms", fixture.path]);
     assert_eq!(unit.code, Some(2), "{}", unit.stderr);

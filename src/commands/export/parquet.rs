@@ -253,8 +253,13 @@ impl Parquet {
         files.sort_by_key(|(table, _)| order(table));
         let folders: Vec<PathBuf> =
             files.iter().map(|(table, _)| self.dir.join(table.name).join(folder)).collect();
-        let paths = folders.iter().map(|folder| folder.join(format!("part-{id}.parquet"))).collect();
+        let paths: Vec<PathBuf> =
+            folders.iter().map(|folder| folder.join(format!("part-{id}.parquet"))).collect();
         with_folders(&folders, || {
+            // Only a file can be from an earlier run.
+            if let Some(path) = paths.iter().find(|path| path.is_dir()) {
+                anyhow::bail!("{} is a directory", path.display());
+            }
             let outputs = Outputs::new(&self.dir, paths, Existing::Replace, Vec::new())?;
             for (number, (_, file)) in files.into_iter().enumerate() {
                 outputs.put(number, file)?;
