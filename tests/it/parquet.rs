@@ -461,3 +461,31 @@ fn other_programs_read_the_tables() {
     }
     assert!(shown.contains("('leaf_xor', 3400680)"), "{shown}");
 }
+
+/// It was replaced, with all that was in it.
+#[test]
+fn a_folder_in_the_way_of_a_table_stays() {
+    let (folder, input) = (temp(), Fixture::new("recorded/plain.p61.data").path);
+    let dir = folder.path().join("tables");
+    let export = || perfx(args!["export", "parquet", "-q", "--no-files", input, "--dir", dir]);
+    export().done().unwrap();
+    let table = fs::read_dir(dir.join("samples")).unwrap().next().unwrap().unwrap().path();
+    fs::remove_file(&table).unwrap();
+    fs::create_dir(&table).unwrap();
+    fs::write(table.join("precious"), "precious").unwrap();
+    let ran = export();
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    assert!(ran.stderr.contains("is a directory"), "{}", ran.stderr);
+    assert_eq!(fs::read_to_string(table.join("precious")).unwrap(), "precious");
+}
+
+#[test]
+fn a_recording_or_a_device_is_not_a_list_of_recordings() {
+    for list in
+        [format!("@{}", Fixture::new("recorded/plain.p61.data").path.display()), "@/dev/zero".to_owned()]
+    {
+        let ran = perfx(args!["export", "folded", list]);
+        assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+        assert!(ran.stderr.contains("it is not a list of inputs"), "{}", ran.stderr);
+    }
+}
