@@ -99,7 +99,7 @@ pub struct EventRow {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct DsoRow {
-    /// Its path, or a name such as [vdso]
+    /// Its path, or a name such as `[vdso]`
     pub name: Text<Vec<u8>>,
     /// The build-id in the recording
     pub build_id: Option<String>,
@@ -185,7 +185,7 @@ pub struct CgroupRow {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct MappingRow {
-    /// The file, or a name such as [vdso]
+    /// The file, or a name such as `[vdso]`
     pub name: Text<Vec<u8>>,
     /// The process; -1: the kernel
     pub pid: i32,

@@ -81,7 +81,7 @@ impl ElfFile {
     }
 
     /// The symbols of `.gnu_debugdata`, once. It has those that the dynamic linker does not need. Data that expands to
-    /// more than [`MOST_MINI`] bytes is ignored.
+    /// more than 256 MiB is ignored.
     pub fn take_mini_symbols(&mut self) -> Vec<Symbol> {
         let Some(mini) = self.mini.take() else { return Vec::new() };
         let decoder = XzDecoder::in_heap_with_alloc_dict_size(0, MOST_DICTIONARY);
