@@ -27,10 +27,11 @@ use crate::term::units::size;
 
 /// Write recordings as tables in Parquet files, for DuckDB, Spark and pandas
 ///
-/// Each recording is a file DIR/TABLE/part-ID.parquet of each table, where ID comes from the bytes of the
-/// recording. So the tables of any number of recordings fit into one folder, and a second run replaces
-/// those of the first. All tables of a recording appear together, or none does. If one of several
-/// recordings fails, the others are written, and the exit code is 1.
+/// Each recording is a file DIR/TABLE/part-ID.parquet of each table, where ID comes from the bytes of
+/// the recording. So the tables of any number of recordings fit into one folder, and a second run
+/// with the same --partition-by replaces those of the first. All tables of a recording appear
+/// together, or none does. If one of several recordings fails, the others are written, and the exit
+/// code is 1.
 ///
 /// docs/guide/tables.md lists the columns. The samples are in `samples`; `frames` has functions, and
 /// `stacks` call chains.
