@@ -34,7 +34,7 @@ use cut::{CutRecords, FilterPlan};
 use gathered::Gathered;
 
 pub use choice::{FilterArgs, FilterOptions, SelectArgs};
-pub(crate) use choice::{List, is_event, regexes, written};
+pub(crate) use choice::{List, named_events, regexes};
 pub use select::{SampleChooser, SelectedSamples};
 pub use split::{Part, PartName, Split, SplitBy};
 

@@ -6,7 +6,7 @@
 //! recorded, at a SWITCH record.
 
 use clap::Args;
-use perfx_format::{Attr, Record, RecordType, SWITCH_OUT, Task, sample_type as st};
+use perfx_format::{Record, RecordType, SWITCH_OUT, Task, sample_type as st};
 use perfx_pipeline::{Begin, Emit, Level, Pass, Report, Result, counted};
 
 use crate::combine::{Combine, Step};
@@ -114,8 +114,7 @@ impl Step for MeasureAway {
             session.report.say(Level::Warning, what);
             return Ok(false);
         }
-        let period = |attr: &Attr| (!attr.freq()).then_some(attr.sample_period);
-        self.periods = session.events.iter().map(|event| period(event.attr())).collect();
+        self.periods = session.events.iter().map(|event| event.attr().fixed_period()).collect();
         Ok(true)
     }
 

@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use clap::Args;
 use perfx_format::event_name::names_of;
-use perfx_format::features::SampleTime;
 use perfx_format::read::Recording;
 use perfx_format::record::aux;
 use perfx_format::record::event_update::{name_update, updated_id};
@@ -23,9 +22,9 @@ use perfx_pipeline::{
 };
 use regex::bytes::Regex;
 
-use crate::filter::{List, is_event, regexes, written};
+use crate::filter::{List, named_events, regexes};
 use crate::support::options::{PassCommand, PassOptions};
-use crate::support::text::list;
+use crate::support::sample_time::set_sample_time;
 use crate::support::used_events::{UsedEvents, change_attrs, leave_out_events, shorten_id_index};
 
 /// The options of `strip`.
@@ -205,11 +204,9 @@ impl Found {
         let both = |(first, last): (u64, u64), (_, span): (usize, &(u64, u64))| {
             (first.min(span.0), last.max(span.1))
         };
-        let (first_ns, last_ns) = stay.fold((u64::MAX, 0), both);
-        let cuts = chosen.iter().any(|&event| self.samples.get(event).is_some_and(|&samples| samples > 0));
-        if cuts && first_ns <= last_ns && session.feature(Feature::SAMPLE_TIME).is_some() {
-            let section = SampleTime { first_ns, last_ns }.write(session.endian);
-            session.set_feature(Feature::SAMPLE_TIME, section);
+        let times = stay.fold((u64::MAX, 0), both);
+        if chosen.iter().any(|&event| self.samples.get(event).is_some_and(|&samples| samples > 0)) {
+            set_sample_time(session, times);
         }
     }
 
@@ -217,18 +214,9 @@ impl Found {
     fn plan(mut self, args: &StripArgs, session: &mut Begin<'_>) -> Result<Plan> {
         let events = session.events.clone();
         let names = names_of(&events, session.features(), &[], session.endian, &self.names);
-        let mut chosen = BTreeSet::new();
-        let regexes = || args.events.iter().flat_map(|List(regexes)| regexes);
-        for regex in regexes().filter(|regex| !names.iter().any(|event| is_event(regex, &event.name))) {
-            let all = list(names.iter().map(|event| String::from_utf8_lossy(&event.name).into_owned()));
-            let what = format!("no event matches `{}`; the events are {all}", written(regex));
-            session.report.say(Level::Warning, what);
-        }
-        for (number, event) in names.iter().enumerate() {
-            let matches = regexes().any(|regex| is_event(regex, &event.name));
-            let recorded = args.recorded && !is_decoded(&events[number]);
-            chosen.extend((matches || recorded).then_some(number));
-        }
+        let named = named_events(&names, &args.events, &mut session.report);
+        let leaves_out = |number: usize| named[number] || args.recorded && !is_decoded(&events[number]);
+        let chosen: BTreeSet<usize> = (0..named.len()).filter(|&number| leaves_out(number)).collect();
         ensure!(
             !args.recorded || chosen.len() < events.len(),
             "{}: there is no event that perf inject --itrace has decoded; use perfx strip --aux to leave out AUX data, \

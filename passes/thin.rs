@@ -9,21 +9,20 @@ use std::sync::Arc;
 
 use clap::Args;
 use perfx_format::event_name::names_of;
-use perfx_format::features::SampleTime;
 use perfx_format::read::Recording;
 use perfx_format::record::deferred::CallchainDeferred;
 use perfx_format::record::event_update::name_update;
 use perfx_format::sample::deferred_cookie;
-use perfx_format::{Attr, Feature, Kinds, Layouts, Record, RecordType, sample_type as st, set_sample_period};
+use perfx_format::{Attr, Kinds, Layouts, Record, RecordType, sample_type as st, set_sample_period};
 use perfx_pipeline::{
     Begin, Emit, Level, Needs, Pass, Result, Rewrite, Session, Stage, Survey, bail, count, counted, ensure,
 };
 use regex::bytes::Regex;
 
-use crate::filter::{List, is_event, regexes, written};
+use crate::filter::{List, named_events, regexes};
 use crate::retime::Factor;
 use crate::support::options::{PassCommand, PassOptions};
-use crate::support::text::list;
+use crate::support::sample_time::set_sample_time;
 use crate::support::used_events::change_attr_of_each;
 
 /// The options of `thin`.
@@ -107,21 +106,27 @@ struct Stream {
 struct Gather {
     way: Way,
     args: Arc<ThinArgs>,
-    streams: HashMap<StreamId, (Stream, u64)>,
+    /// With the time of the last sample, ns.
+    streams: HashMap<StreamId, (Stream, Option<u64>)>,
     events: Vec<Found>,
     /// The names in EVENT_UPDATE records, by event id.
     names: HashMap<u64, Vec<u8>>,
 }
 
 /// The samples of an event.
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 struct Found {
-    /// The times of the first and the last one, ns: of those that would be kept, and of all.
-    kept: (u64, u64),
-    all: (u64, u64),
-    /// The cookies of deferred call chains of the same.
-    kept_cookies: HashSet<u64>,
-    all_cookies: HashSet<u64>,
+    all: Samples,
+    /// Those that stay if the event is thinned.
+    kept: Samples,
+}
+
+#[derive(Clone, Debug)]
+struct Samples {
+    /// The times of the first and the last one, ns; reversed if there is none.
+    times: (u64, u64),
+    /// The cookies of their deferred call chains.
+    cookies: HashSet<u64>,
 }
 
 /// The rewrite.
@@ -197,6 +202,11 @@ fn stream_of(record: &Record<'_>, layouts: &Layouts) -> Option<StreamId> {
     Some((event, layouts.layout_of(record)?.cpu(record)))
 }
 
+/// True if samples of the event are dropped. The event of a sample may be none of the header.
+fn is_thinned(events: &[bool], event: usize) -> bool {
+    events.get(event) == Some(&true)
+}
+
 /// True if the samples of the event have a period of their own.
 fn has_period(attr: &Attr) -> bool {
     attr.sample_type & st::PERIOD != 0
@@ -222,40 +232,42 @@ impl Pass for Thin {
     }
 }
 
-impl Default for Found {
-    fn default() -> Found {
-        let (kept_cookies, all_cookies) = Default::default();
-        Found { kept: (u64::MAX, 0), all: (u64::MAX, 0), kept_cookies, all_cookies }
+impl Default for Samples {
+    fn default() -> Samples {
+        Samples { times: (u64::MAX, 0), cookies: HashSet::new() }
     }
 }
 
-fn widen(span: &mut (u64, u64), (first, last): (u64, u64)) {
-    *span = (span.0.min(first), span.1.max(last));
+impl Samples {
+    fn add(&mut self, time: Option<u64>, cookie: Option<u64>) {
+        if let Some(time) = time {
+            self.times = (self.times.0.min(time), self.times.1.max(time));
+        }
+        self.cookies.extend(cookie);
+    }
+
+    fn absorb(&mut self, other: Samples) {
+        self.times = (self.times.0.min(other.times.0), self.times.1.max(other.times.1));
+        self.cookies.extend(other.cookies);
+    }
 }
 
 impl Survey for Gather {
     fn record(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
         self.names.extend(name_update(record).map(|(id, name)| (id, name.to_vec())));
         let Some(id) = stream_of(record, layouts) else { return Ok(()) };
-        let time = layouts.time(record);
+        let time = layouts.time(record).filter(|&time| time != 0);
         let (stream, last) = self.streams.entry(id).or_default();
         let keeps = self.way.keeps(stream, id, time.unwrap_or(0));
+        *last = time.or(*last);
         if self.events.len() <= id.0 {
             self.events.resize(id.0 + 1, Found::default());
         }
         let found = &mut self.events[id.0];
-        if let Some(time) = time.filter(|&time| time != 0) {
-            *last = time;
-            widen(&mut found.all, (time, time));
-            if keeps {
-                widen(&mut found.kept, (time, time));
-            }
-        }
-        if let Some(cookie) = layouts.layout_of(record).and_then(|layout| deferred_cookie(record, layout)) {
-            found.all_cookies.insert(cookie);
-            if keeps {
-                found.kept_cookies.insert(cookie);
-            }
+        let cookie = layouts.layout_of(record).and_then(|layout| deferred_cookie(record, layout));
+        found.all.add(time, cookie);
+        if keeps {
+            found.kept.add(time, cookie);
         }
         Ok(())
     }
@@ -272,25 +284,18 @@ impl Gather {
         let attrs: Vec<Attr> = session.events.iter().map(|event| *event.attr()).collect();
         for (&(event, _), &(_, last)) in &self.streams {
             // The last sample of a stream is kept.
-            if attrs.get(event).is_some_and(has_period) && last != 0 {
-                widen(&mut self.events[event].kept, (last, last));
+            if attrs.get(event).is_some_and(has_period) {
+                self.events[event].kept.add(last, None);
             }
         }
-        self.events.resize(attrs.len().max(self.events.len()), Found::default());
-        let (mut times, mut cookies) = ((u64::MAX, 0), HashSet::new());
+        let mut stay = Samples::default();
         for (number, found) in self.events.into_iter().enumerate() {
-            let is_thinned = events.get(number).is_some_and(|&thinned| thinned);
-            widen(&mut times, if is_thinned { found.kept } else { found.all });
-            cookies.extend(if is_thinned { found.kept_cookies } else { found.all_cookies });
+            stay.absorb(if is_thinned(&events, number) { found.kept } else { found.all });
         }
-        let (first_ns, last_ns) = times;
-        if first_ns <= last_ns && session.feature(Feature::SAMPLE_TIME).is_some() {
-            let section = SampleTime { first_ns, last_ns }.write(session.endian);
-            session.set_feature(Feature::SAMPLE_TIME, section);
-        }
+        set_sample_time(session, stay.times);
         let way = self.way;
         change_attr_of_each(session, |number, raw, endian| {
-            if events.get(number).is_some_and(|&thinned| thinned) {
+            if is_thinned(&events, number) {
                 let period = way.period_of(&Attr::decode(raw, endian));
                 set_sample_period(raw, period, endian);
             }
@@ -298,6 +303,7 @@ impl Gather {
         let totals =
             self.streams.into_iter().filter(|((event, _), _)| attrs.get(*event).is_some_and(has_period));
         let totals = totals.map(|(id, (stream, _))| (id, stream.seen)).collect();
+        let cookies = stay.cookies;
         Ok(KeepFewer { way, events, totals, cookies, streams: HashMap::new(), kept: 0, dropped: 0 })
     }
 
@@ -305,21 +311,17 @@ impl Gather {
     fn thinned(&self, session: &mut Begin<'_>) -> Result<Vec<bool>> {
         let events = session.events.clone();
         let names = names_of(&events, session.features(), &[], session.endian, &self.names);
-        let regexes: Vec<&Regex> = self.args.event.iter().flat_map(|List(regexes)| regexes).collect();
-        for regex in regexes.iter().filter(|regex| !names.iter().any(|event| is_event(regex, &event.name))) {
-            let all = list(names.iter().map(|event| String::from_utf8_lossy(&event.name).into_owned()));
-            let what = format!("no event matches `{}`; the events are {all}", written(regex));
-            session.report.say(Level::Warning, what);
-        }
-        let matches = |name: &[u8]| regexes.is_empty() || regexes.iter().any(|regex| is_event(regex, name));
-        let thinned: Vec<bool> = names.iter().map(|event| matches(&event.name)).collect();
+        let thinned = match &self.args.event[..] {
+            [] => vec![true; names.len()],
+            chosen => named_events(&names, chosen, &mut session.report),
+        };
         if let Way::Rate(_) = self.way {
             let sampled: BTreeSet<usize> = self.streams.keys().map(|(event, _)| *event).collect();
             let refused = |event: usize, what| {
                 let name = String::from_utf8_lossy(&names[event].name);
                 format!("{}: samples of {name} have no {what}: use --every", session.name)
             };
-            for event in sampled.into_iter().filter(|&event| thinned.get(event) == Some(&true)) {
+            for event in sampled.into_iter().filter(|&event| is_thinned(&thinned, event)) {
                 let attr = events[event].attr();
                 ensure!(
                     attr.sample_type & st::TIME != 0,
@@ -344,7 +346,7 @@ impl Rewrite for KeepFewer {
         }
         let layouts = out.layouts();
         let id = stream_of(&record, layouts);
-        let thinned = id.filter(|&(event, _)| self.events.get(event).is_some_and(|&thinned| thinned));
+        let thinned = id.filter(|&(event, _)| is_thinned(&self.events, event));
         let Some((id, layout)) = thinned.zip(layouts.layout_of(&record)) else {
             self.kept += u64::from(record.kind() == RecordType::SAMPLE);
             return out.keep(record);

@@ -4,12 +4,14 @@ use std::ops::RangeInclusive;
 
 use clap::Args;
 use perfx_format::RecordType;
+use perfx_format::event_name::EventName;
 use perfx_model::address_space::{Dso, Machine};
-use perfx_pipeline::{Context as _, Error, Result, ensure};
+use perfx_pipeline::{Context as _, Error, Level, Report, Result, ensure};
 use regex::bytes::Regex;
 
 use super::time::Window;
 use crate::support::ids::dso_name;
+use crate::support::text;
 
 /// A value is selected if it is in `only`, unless that is empty, and not in `not`.
 #[derive(Clone, Debug)]
@@ -241,7 +243,7 @@ fn machines(text: &str) -> Result<List<Machine>> {
 }
 
 /// A regular expression of [`regexes`], as the user wrote it.
-pub(crate) fn written(regex: &Regex) -> &str {
+pub(super) fn written(regex: &Regex) -> &str {
     regex.as_str().trim_start_matches("^(?:").trim_end_matches(")$")
 }
 
@@ -272,10 +274,21 @@ pub(crate) fn regexes(text: &str) -> Result<List<Regex>> {
 }
 
 /// Matches an event's name, with or without the modifiers after its last colon.
-pub(crate) fn is_event(regex: &Regex, name: &[u8]) -> bool {
+pub(super) fn is_event(regex: &Regex, name: &[u8]) -> bool {
     let modifiers = |part: &[u8]| part.iter().all(|byte| b"ukhGHpPSDIWebR".contains(byte));
     let colon = name.iter().rposition(|&byte| byte == b':').filter(|&colon| modifiers(&name[colon + 1..]));
     regex.is_match(name) || colon.is_some_and(|colon| regex.is_match(&name[..colon]))
+}
+
+/// True for each event whose name matches one of the regular expressions. Warns of those that match no event.
+pub(crate) fn named_events(events: &[EventName], chosen: &[List<Regex>], report: &mut Report) -> Vec<bool> {
+    let regexes = || chosen.iter().flat_map(|List(regexes)| regexes);
+    for regex in regexes().filter(|regex| !events.iter().any(|event| is_event(regex, &event.name))) {
+        let all = text::list(events.iter().map(|event| String::from_utf8_lossy(&event.name).into_owned()));
+        let what = format!("no event matches `{}`; the events are {all}", written(regex));
+        report.say(Level::Warning, what);
+    }
+    events.iter().map(|event| regexes().any(|regex| is_event(regex, &event.name))).collect()
 }
 
 /// Matches a DSO's name in the recording, or the name under which it is shown and has its build-id.

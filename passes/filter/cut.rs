@@ -3,12 +3,11 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use perfx_format::features::SampleTime;
 use perfx_format::read::{Batch, Recording};
 use perfx_format::record::aux::Auxtrace;
 use perfx_format::record::deferred::CallchainDeferred;
 use perfx_format::record::event_update::updated_id;
-use perfx_format::{Event, Feature, Kinds, Layouts, Record, RecordType, Task, named_pid};
+use perfx_format::{Event, Kinds, Layouts, Record, RecordType, Task, named_pid};
 use perfx_model::address_space::{KERNEL, moment};
 use perfx_model::tasks::{Process, Processes, TaskKey};
 use perfx_pipeline::{
@@ -23,6 +22,7 @@ use super::kept_kinds::{CHOSEN, OF_ALL, OF_PROCESS, UNTOLD};
 use super::owner::Owner;
 use super::time::Windows;
 use crate::support::options::PassOptions as _;
+use crate::support::sample_time::set_sample_time;
 use crate::support::used_events::shorten_id_index;
 
 /// Drops the records that are not needed.
@@ -161,11 +161,8 @@ impl CutRecords {
         let cut = &*self.cut;
         let chooser = &*cut.chooser;
         let times = cut.chosen.times.filter(|_| chooser.has_time);
-        if session.feature(Feature::SAMPLE_TIME).is_some()
-            && let Some((first_ns, last_ns)) = times.filter(|_| cut.chosen.samples < chooser.samples)
-        {
-            let section = SampleTime { first_ns, last_ns }.write(session.endian);
-            session.set_feature(Feature::SAMPLE_TIME, section);
+        if let Some(times) = times.filter(|_| cut.chosen.samples < chooser.samples) {
+            set_sample_time(session, times);
         }
         if chooser.options.drop_unused {
             let needed = |process: Process| {

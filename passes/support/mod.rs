@@ -4,6 +4,7 @@ pub(crate) mod event_desc;
 pub(crate) mod event_ids;
 pub(crate) mod ids;
 pub(crate) mod options;
+pub(crate) mod sample_time;
 pub(crate) mod switched_out;
 pub(crate) mod text;
 pub(crate) mod tracepoints;

@@ -15,7 +15,7 @@ pub(crate) fn all() -> impl Iterator<Item = (&'static PassSpec, PassCommand)> {
 /// The command line of a pass's command.
 pub(crate) fn command(spec: &PassSpec, PassCommand { about, help, one_of, .. }: PassCommand) -> Command {
     let command = WriteArgs::augment_args(spec.augment(Command::new(spec.name)));
-    // Without any of them, the command would copy its input.
+    // Without any of them, the pass has nothing to do.
     let command = match one_of {
         [] => command,
         _ => command.group(ArgGroup::new("what").args(one_of).required(true).multiple(true)),

@@ -52,8 +52,8 @@ pub struct EventFacts {
     pub(crate) inherit: bool,
     tracepoint: bool,
     clock: bool,
-    /// True if `period` is a frequency.
-    varies: bool,
+    /// The period of all of its samples; `None` if it varies.
+    fixed_period: Option<u64>,
     /// True if its samples have call chains.
     pub(crate) has_chains: bool,
     /// The most frames in a call chain.
@@ -70,7 +70,7 @@ impl EventFacts {
             tracepoint: attr.type_ == 2,
             // PERF_TYPE_SOFTWARE: PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK.
             clock: attr.type_ == 1 && attr.config <= 1,
-            varies: attr.freq(),
+            fixed_period: attr.fixed_period(),
             has_chains: attr.sample_type & sample_type::CALLCHAIN != 0,
             // PERF_MAX_STACK_DEPTH is the kernel's default.
             max_stack: if attr.sample_max_stack == 0 { 127 } else { attr.sample_max_stack.into() },
@@ -89,7 +89,7 @@ impl EventFacts {
 
     /// The period of all of its samples; `None` if it varies.
     pub fn fixed_period(&self) -> Option<u64> {
-        Some(self.period).filter(|_| !self.varies)
+        self.fixed_period
     }
 }
 

@@ -296,6 +296,11 @@ impl Attr {
         self.flag(10)
     }
 
+    /// The period of all samples; `None` if the kernel sets that of each sample.
+    pub fn fixed_period(&self) -> Option<u64> {
+        (!self.freq()).then_some(self.sample_period)
+    }
+
     /// `use_clockid`: times are those of the clock `clockid`.
     pub fn use_clockid(&self) -> bool {
         self.flag(25)

@@ -256,8 +256,8 @@ fn events(recording: &Recording, counted: &Counted) -> Vec<EventCount> {
         let of_event = counted.tally.events.get(index).copied().unwrap_or_default();
         let attr = recording.events[index].attr();
         let has_period = layouts.all()[index].sample.period.is_some();
-        let fixed = u128::from(attr.sample_period) * u128::from(of_event.samples.records);
-        let period = if has_period { Some(of_event.period) } else { (!attr.freq()).then_some(fixed) };
+        let of_all = |period| u128::from(period) * u128::from(of_event.samples.records);
+        let period = if has_period { Some(of_event.period) } else { attr.fixed_period().map(of_all) };
         EventCount {
             name: Text(name.name.clone()),
             samples: of_event.samples.records,
