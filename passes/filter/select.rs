@@ -25,13 +25,27 @@ pub struct SampleChooser {
 }
 
 impl SelectedSamples {
-    /// Reads the recording once, to learn what the options mean in it. `late` are the events that pipe data defines
-    /// after its head.
+    /// Surveys the recording if the options choose anything.
     ///
     /// # Errors
     ///
     /// The recording cannot be read, or its samples lack what they are selected by.
-    pub fn survey(
+    pub fn if_any(
+        recording: &mut Recording,
+        late: &[Event],
+        options: &Arc<FilterOptions>,
+        threads: usize,
+        report: &mut Report,
+    ) -> Result<Option<SelectedSamples>> {
+        match options.is_empty() {
+            true => Ok(None),
+            false => SelectedSamples::survey(recording, late, options, threads, report).map(Some),
+        }
+    }
+
+    /// Reads the recording once, to learn what the options mean in it. `late` are the events that pipe data defines
+    /// after its head.
+    fn survey(
         recording: &mut Recording,
         late: &[Event],
         options: &Arc<FilterOptions>,
@@ -75,9 +89,9 @@ impl SelectedSamples {
         SampleChooser { chooser: self.chooser.clone(), lookups: self.chooser.lookups() }
     }
 
-    /// If nothing was selected: for each option what the recording of this name has instead.
-    pub fn hints(&self, recording: &str) -> impl Iterator<Item = String> {
-        self.chooser.hints.lines(recording)
+    /// If nothing was selected: reports for each option what the recording of this name has instead.
+    pub fn say_hints(&self, recording: &str, report: &mut Report) {
+        self.chooser.hints.lines(recording).for_each(|hint| report.say(Level::Warning, hint));
     }
 }
 

@@ -1,9 +1,10 @@
 //! Reads all batches of a recording on all threads, and reports its damage as a loss.
 
 use perfx_format::Origin;
-use perfx_format::header::Severity;
 use perfx_format::read::{Batch, Form, Recording};
 use perfx_pipeline::{Level, Report, Result, scan};
+
+use crate::losses::say_faults;
 
 /// Calls `work` for each batch, those of the head first, then `join` in the order of the file. Returns the bytes of
 /// the records behind the head, decompressed.
@@ -14,9 +15,7 @@ pub(crate) fn each_batch<R: Send>(
     work: impl Fn(&Batch) -> Result<R> + Sync,
     mut join: impl FnMut(&Batch, R) -> Result<()>,
 ) -> Result<u64> {
-    for fault in recording.faults.iter().filter(|fault| fault.severity != Severity::Fatal) {
-        report.say_fault(fault, &recording.name);
-    }
+    say_faults(recording, report);
     let pipe = recording.form == Form::Pipe;
     let head = std::mem::take(&mut recording.head);
     head.iter().try_for_each(|batch| join(batch, work(batch)?))?;

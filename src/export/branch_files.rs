@@ -47,19 +47,20 @@ pub struct BoltProfiles {
 }
 
 impl BranchFiles {
-    /// Adds the samples of a recording that `filter` selects; if that is empty, all.
+    /// Adds the samples of a recording that `filter` selects; if that is empty, all. Returns false if no event of the
+    /// recording records branches.
     ///
     /// # Errors
     ///
-    /// The recording cannot be read or decompressed, its samples have no branches or lack what they are selected by.
+    /// The recording cannot be read or decompressed, or its samples lack what they are selected by.
     pub fn add(
         &mut self,
         recording: &mut Recording,
         filter: &Arc<FilterOptions>,
         threads: usize,
         report: &mut Report,
-    ) -> Result<()> {
-        let facts = survey(recording, threads)?;
+    ) -> Result<bool> {
+        let Some(facts) = survey(recording, threads)? else { return Ok(false) };
         let mut mapped: IndexMap<Key, BTreeMap<Box<[u8]>, Object>> = IndexMap::new();
         let owner = |(number, (dso, flags)): (usize, &(Dso, u32))| {
             let key = key_of(dso, *flags, &facts)?;
@@ -81,7 +82,7 @@ impl BranchFiles {
             }
             file.branches.join(profile);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// What was read.
@@ -99,12 +100,13 @@ impl BranchFiles {
         let sources = sources(ids, !ids.no_files(), &RecordedOn::default());
         let mut made = BoltProfiles::default();
         for (key, Mapped { objects, branches }) in self.files {
-            let left_out = counted(branches.branches(), "branch", "branches");
+            let left_out = |count| format!("{} left out", counted(count, "branch", "branches"));
+            let all = branches.branches();
             let id = match key {
                 Key::Id(id) => id,
                 Key::Name(name) => {
                     let name = String::from_utf8_lossy(&name);
-                    let what = format!("{name}: {left_out} left out, as the recording has no build-id of it");
+                    let what = format!("{name}: {}, as the recording has no build-id of it", left_out(all));
                     report.say(Level::Loss, format!("{what}; perfx inject -b may add it"));
                     continue;
                 }
@@ -112,13 +114,18 @@ impl BranchFiles {
             let found = objects.values().find_map(|object| sources.recorded(object, Some(id)));
             let Some((path, elf)) = found else {
                 let name = objects.keys().next().map(|name| String::from_utf8_lossy(name).into_owned());
-                let what = format!("{}: {left_out} left out", name.unwrap_or_default());
+                let what = format!("{}: {}", name.unwrap_or_default(), left_out(all));
                 let advice = "--root or --buildid-dir names more places";
                 report.say(Level::Loss, format!("{what}, as no file with build-id {id} was found; {advice}"));
                 continue;
             };
             let program = Program::new(path, elf);
             let profile = branches.at_addresses(&program);
+            let outside = all - profile.branches();
+            if outside > 0 {
+                let what = format!("{}: {}", program.path().display(), left_out(outside));
+                report.say(Level::Loss, format!("{what}, outside of its segments"));
+            }
             if !profile.is_empty() {
                 let mut text = Vec::new();
                 profile.bolt(&program, &mut text)?;

@@ -22,12 +22,13 @@ use perfx_format::sample::Sample;
 use perfx_format::{Kinds, Layout, Layouts, Record, RecordType, sample_type};
 use perfx_model::address_space::{Lookup, Machine, Space, moment};
 use perfx_passes::{FilterOptions, SampleChooser, SelectedSamples, dso_name};
-use perfx_pipeline::{Error, Level, Report, Result, bail, counted};
+use perfx_pipeline::{Error, Level, Report, Result, counted};
 use symbols::{ElfFile, Symbols};
 
 use crate::batches::each_batch;
 use crate::counters::event_of;
 use crate::facts::Facts;
+use crate::losses::Losses;
 
 /// The program whose branches are collected.
 #[derive(Debug)]
@@ -51,6 +52,10 @@ impl Program {
     pub(crate) fn new(path: PathBuf, elf: ElfFile) -> Program {
         let functions = Symbols::new(elf.symbols.clone());
         Program { path, elf, functions }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// True if both addresses are in the same function.
@@ -143,11 +148,12 @@ impl BranchProfile {
         BranchProfile { keeps_stacks, ..BranchProfile::default() }
     }
 
-    /// Adds the samples of a recording that `filter` selects; if that is empty, all.
+    /// Adds the samples of a recording that `filter` selects; if that is empty, all. Returns false if no event of the
+    /// recording records branches.
     ///
     /// # Errors
     ///
-    /// The recording cannot be read or decompressed, its samples have no branches or lack what they are selected by.
+    /// The recording cannot be read or decompressed, or its samples lack what they are selected by.
     pub fn add(
         &mut self,
         recording: &mut Recording,
@@ -155,8 +161,8 @@ impl BranchProfile {
         filter: &Arc<FilterOptions>,
         threads: usize,
         report: &mut Report,
-    ) -> Result<()> {
-        let facts = survey(recording, threads)?;
+    ) -> Result<bool> {
+        let Some(facts) = survey(recording, threads)? else { return Ok(false) };
         let (is_own, others) = program.among(&facts);
         if !is_own.contains(&true) {
             let ids = if others.is_empty() {
@@ -179,7 +185,7 @@ impl BranchProfile {
         let read = files.read(recording, filter, threads, report)?;
         self.counts.add(read.counts);
         read.profiles.into_values().for_each(|profile| self.join(profile));
-        Ok(())
+        Ok(true)
     }
 
     pub(crate) fn join(&mut self, other: BranchProfile) {
@@ -300,19 +306,16 @@ impl BranchProfile {
     }
 }
 
-/// Learns what the records of a recording mean.
+/// Learns what the records of a recording mean; `None` if none of its events records branches.
 ///
 /// # Errors
 ///
-/// The recording cannot be read or decompressed, or none of its events records branches.
-pub(crate) fn survey(recording: &mut Recording, threads: usize) -> Result<Facts> {
+/// The recording cannot be read or decompressed.
+pub(crate) fn survey(recording: &mut Recording, threads: usize) -> Result<Option<Facts>> {
     let facts = Facts::survey(recording, threads, true)?;
-    let has_branches = |layout: &Layout| layout.sample_type & sample_type::BRANCH_STACK != 0;
     let events = [&recording.events[..], &facts.late].concat();
-    if !events.is_empty() && !Layouts::new(&events).all().iter().any(has_branches) {
-        bail!("{}: no event of this recording records branches (perf record -b)", recording.name);
-    }
-    Ok(facts)
+    let has_branches = events.is_empty() || Layouts::new(&events).any_samples(sample_type::BRANCH_STACK);
+    Ok(has_branches.then_some(facts))
 }
 
 /// The files whose branches are collected from a recording.
@@ -331,6 +334,7 @@ pub(crate) struct Collected {
     /// By the numbers of the files.
     pub(crate) profiles: HashMap<u32, BranchProfile>,
     pub(crate) counts: BranchCounts,
+    losses: Losses,
 }
 
 impl Files<'_> {
@@ -346,10 +350,7 @@ impl Files<'_> {
         threads: usize,
         report: &mut Report,
     ) -> Result<Collected> {
-        let selected = match filter.is_empty() {
-            true => None,
-            false => Some(SelectedSamples::survey(recording, &self.facts.late, filter, threads, report)?),
-        };
+        let selected = SelectedSamples::if_any(recording, &self.facts.late, filter, threads, report)?;
         let work = |batch: &Batch| {
             let lookup = Lookup::new(self.facts.spaces.clone());
             let chooser = selected.as_ref().map(SelectedSamples::chooser);
@@ -358,13 +359,15 @@ impl Files<'_> {
         let mut all = Collected::default();
         report.bytes += each_batch(recording, threads, report, work, |_, part| {
             all.counts.add(part.counts);
+            all.losses += part.losses;
             for (owner, profile) in part.profiles {
                 all.profiles.entry(owner).or_default().join(profile);
             }
             Ok(())
         })?;
+        all.losses.say("not counted", report);
         if let Some(selected) = selected.filter(|_| all.counts.samples == 0) {
-            selected.hints(&recording.name).for_each(|hint| report.say(Level::Warning, hint));
+            selected.say_hints(&recording.name, report);
         }
         Ok(all)
     }
@@ -390,7 +393,10 @@ impl Worker<'_> {
     fn read(mut self, batch: &Batch) -> Result<Collected> {
         let mut walker = batch.walk();
         while let Some(sample) = walker.next_wanted(Kinds::of(&[RecordType::SAMPLE]), usize::MAX)? {
-            let Some((_, layout)) = event_of(&sample, &batch.layouts, self.files.facts) else { continue };
+            let Some((_, layout)) = event_of(&sample, &batch.layouts, self.files.facts) else {
+                self.part.losses.astray += 1;
+                continue;
+            };
             let takes = |chooser: &mut SampleChooser| chooser.takes(&sample, &batch.layouts);
             if layout.sample_type & sample_type::BRANCH_STACK != 0 && self.chooser.as_mut().is_none_or(takes)
             {
@@ -401,8 +407,11 @@ impl Worker<'_> {
     }
 
     fn sample(&mut self, sample: &Record<'_>, layout: &Layout, layouts: &Layouts) {
-        let parsed = Sample::parse(sample, layout).ok();
-        let Some(branches) = parsed.and_then(|sample| sample.branches) else { return };
+        let Ok(parsed) = Sample::parse(sample, layout) else {
+            self.part.losses.short += 1;
+            return;
+        };
+        let Some(branches) = parsed.branches else { return };
         let Some(pid) = layout.pid_tid(sample).map(|(pid, _)| pid).filter(|_| !sample.is_of_guest()) else {
             return;
         };

@@ -8,10 +8,10 @@ use foldhash::fast::RandomState;
 use indexmap::IndexSet;
 use perfx_format::record::cpumode::USER;
 use perfx_format::record::deferred::CallchainDeferred;
-use perfx_format::sample::{Marker, callchain, frames};
+use perfx_format::sample::{callchain, cookie_of, frames};
 use perfx_format::{Layout, Layouts, Record, sample_type};
 use perfx_model::address_space::{Machine, Space, moment};
-use perfx_pipeline::{Context as _, Level, Report, Result, counted};
+use perfx_pipeline::{Context as _, Result};
 
 use crate::facts::Facts;
 
@@ -221,10 +221,7 @@ impl<'f> Resolver<'f> {
             let frame = self.frame(at, mode, address)?;
             self.chain.push(frame);
         }
-        let marker = addresses.len().checked_sub(2).and_then(|at| addresses.get(at));
-        let deferred = marker == Some(Marker::USER_DEFERRED.0);
-        let cookie = addresses.get(addresses.len().wrapping_sub(1)).filter(|_| deferred);
-        Ok(cookie.map_or(Lack::Nothing, Lack::User))
+        Ok(cookie_of(addresses).map_or(Lack::Nothing, Lack::User))
     }
 
     /// Resolves the user part of a chain; returns its stack.
@@ -325,21 +322,5 @@ impl<T> Waiting<T> {
         let mut rest: Vec<_> = self.0.into_iter().collect();
         rest.sort_by_key(|(key, _)| *key);
         rest.into_iter().flat_map(|(_, samples)| samples)
-    }
-}
-
-/// Reports samples of no event, chains without their user part, and chains that do not fit into their sample.
-pub(crate) fn say_lacks(report: &mut Report, astray: u64, incomplete: u64, torn: u64) {
-    if astray > 0 {
-        let samples = counted(astray, "sample belongs", "samples belong");
-        report.say(Level::Loss, format!("{samples} to no event of the recording and is not counted"));
-    }
-    if incomplete > 0 {
-        let chains = counted(incomplete, "call chain lacks its", "call chains lack their");
-        report.say(Level::Warning, format!("{chains} user part: its record is not in the recording"));
-    }
-    if torn > 0 {
-        let chains = counted(torn, "call chain does", "call chains do");
-        report.say(Level::Loss, format!("{chains} not fit into its sample; only the address is used"));
     }
 }

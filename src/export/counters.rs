@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 
-use perfx_format::sample::Sample;
+use perfx_format::sample::{Count, Read};
 use perfx_format::{Layout, Layouts, Record, sample_type};
 
 use crate::facts::{EventFacts, Facts};
+use crate::losses::Losses;
 
 /// Counters that samples read (`attr.sample_type` READ): the sample's weight is what its counters gained
 /// since the previous sample, and it counts as a sample of each event in its group. `T` is what a sample
@@ -16,13 +17,13 @@ pub(crate) struct Counters<T> {
     last: HashMap<(u64, u32), u64>,
     /// The first values in a batch, which need the last values of the previous batch.
     first: Vec<First<T>>,
-    /// Samples and counters of unknown events.
-    pub(crate) astray: u64,
+    /// Samples and counters that are not counted.
+    pub(crate) losses: Losses,
 }
 
 impl<T> Default for Counters<T> {
     fn default() -> Self {
-        Counters { last: HashMap::new(), first: Vec::new(), astray: 0 }
+        Counters { last: HashMap::new(), first: Vec::new(), losses: Losses::default() }
     }
 }
 
@@ -58,21 +59,29 @@ pub(crate) struct Reading {
     pub(crate) value: u64,
 }
 
-/// The counters that a sample read; `None` for those of unknown events.
+/// The counters that a sample read. Those of unknown events, and samples into which they do not fit, are added to
+/// `losses`.
 pub(crate) fn readings(
     (sample, event, layout): (&Record<'_>, usize, &Layout),
     layouts: &Layouts,
     facts: &Facts,
-) -> impl Iterator<Item = Option<Reading>> {
+    losses: &mut Losses,
+) -> impl Iterator<Item = Reading> {
     let tid = layout.pid_tid(sample).map_or(0, |(_, tid)| tid);
-    let read = Sample::parse(sample, layout).ok().and_then(|sample| sample.read);
-    read.into_iter().flat_map(|read| read.counts()).map(move |counter| {
+    let read = Read::of_sample(sample, layout);
+    losses.short += u64::from(read.is_none());
+    let reading = move |counter: Count| {
         let event = match counter.id {
             Some(id) => layouts.event_of_id(id).filter(|&event| event < facts.events.len())?,
             None => event,
         };
         let thread = if facts.events[event].inherit { tid } else { 0 };
         Some(Reading { event, key: (counter.id.unwrap_or(0), thread), value: counter.value })
+    };
+    read.into_iter().flat_map(|read| read.counts()).filter_map(move |counter| {
+        let reading = reading(counter);
+        losses.counters += u64::from(reading.is_none());
+        reading
     })
 }
 
@@ -90,11 +99,9 @@ impl<T: Copy> Counters<T> {
         if layout.sample_type & sample_type::READ == 0 {
             return count(target(event as u32), period(sample, layout, &facts.events[event]));
         }
-        for reading in readings((sample, event, layout), layouts, facts) {
-            let Some(Reading { event, key, value }) = reading else {
-                self.astray += 1;
-                continue;
-            };
+        for Reading { event, key, value } in
+            readings((sample, event, layout), layouts, facts, &mut self.losses)
+        {
             let target = target(event as u32);
             match self.last.insert(key, value) {
                 // A counter that gained nothing was not sampled.
@@ -119,6 +126,6 @@ impl<T: Copy> Counters<T> {
             }
         }
         self.last.extend(later.last);
-        self.astray += later.astray;
+        self.losses += later.losses;
     }
 }

@@ -13,9 +13,10 @@ use perfx_format::RecordType;
 use perfx_format::read::Recording;
 use perfx_look::render::kind_name;
 use perfx_passes::IdOptions;
-use perfx_pipeline::{Error, Level, Report, Result, counted};
+use perfx_pipeline::{Error, Report, Result};
 
 use crate::facts::{EventFacts, Facts};
+use crate::losses::say_cut_off;
 use cell::plain;
 use gather::Gathered;
 use names::Naming;
@@ -45,15 +46,12 @@ pub fn write_tables(
     let facts = Facts::survey(recording, threads, false)?;
     let gathered = gather::gather(recording, &facts, spill, threads, report)?;
     report.records = gathered.overview.records();
-    if gathered.counters.astray > 0 {
-        let samples = counted(gathered.counters.astray, "sample belongs", "samples belong");
-        report.say(
-            Level::Loss,
-            format!("{samples} to no event of the recording, so {RESULTS} does not count them"),
-        );
-    }
+    gathered.counters.losses.say(&format!("not counted in {RESULTS}"), report);
     let naming = names::name_hits(&gathered.hits, &facts, &recording.features, recording.endian, ids);
     naming.dsos.say(report);
+    let of_processes = gathered.processes.named().map(|(.., process)| process.count.period);
+    let of_symbols = naming.results.values().map(|count| count.period);
+    say_cut_off(of_processes.chain(of_symbols), u64::MAX, report);
     let stat = stat(&gathered, create(STAT)?)?;
     let processes = processes(&gathered, create(PROCESSES)?)?;
     let results = results(&naming, &facts.events, create(RESULTS)?)?;

@@ -15,10 +15,11 @@ use perfx_format::Endian;
 use perfx_format::header::Features;
 use perfx_format::record::cpumode::{GUEST_KERNEL, KERNEL};
 use perfx_passes::IdOptions;
-use perfx_pipeline::Result;
+use perfx_pipeline::{Report, Result};
 
 use crate::chains::{Frame, StackTree};
 use crate::facts::{EventFacts, Facts};
+use crate::losses::say_cut_off;
 use crate::naming::{FrameName, Named, name_frames};
 use crate::stacks::{Grouping, Label, Row, Stacks, Weight};
 
@@ -181,6 +182,11 @@ impl Folded {
     /// The sum of all counts.
     pub fn total(&self) -> u64 {
         self.lines.iter().fold(0, |sum, (_, _, count)| sum.saturating_add(*count))
+    }
+
+    /// Reports counts of several recordings that are cut off.
+    pub fn say_cut_off(&self, report: &mut Report) {
+        say_cut_off(self.lines.iter().map(|line| line.2), u64::MAX, report);
     }
 
     /// Writes the lines.

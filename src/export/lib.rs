@@ -18,6 +18,7 @@ pub mod folded;
 mod functions;
 pub mod html;
 pub mod list;
+mod losses;
 mod naming;
 pub mod parquet;
 pub mod pprof;

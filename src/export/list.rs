@@ -20,6 +20,7 @@ use serde::Serialize;
 use crate::batches::each_batch;
 use crate::counters::{Counters, event_of};
 use crate::facts::{EventFacts, Facts};
+use crate::losses::say_cut_off;
 use crate::stacks::Weight;
 
 /// What is listed.
@@ -218,17 +219,33 @@ enum Key {
     Cgroup(Option<u64>),
 }
 
+impl Listing {
+    /// The sums of periods of all rows.
+    fn periods(&self) -> Vec<u64> {
+        match self {
+            Listing::Events { rows } => rows.iter().map(|row| row.period.0).collect(),
+            Listing::Dsos { rows } => rows.iter().map(|row| row.period.0).collect(),
+            Listing::BuildIds { rows } => rows.iter().map(|row| row.period.0).collect(),
+            Listing::Processes { rows } => rows.iter().map(|row| row.period.0).collect(),
+            Listing::Threads { rows } => rows.iter().map(|row| row.period.0).collect(),
+            Listing::Cgroups { rows } => rows.iter().map(|row| row.period.0).collect(),
+            Listing::Mappings { rows } => rows.iter().map(|row| row.period.0).collect(),
+        }
+    }
+}
+
 impl What {
+    /// `None` if the sample is too short to have it.
     fn key(
         self,
         sample: &Record<'_>,
         (event, layout): (usize, &Layout),
         layouts: &Layouts,
         facts: &Facts,
-    ) -> Key {
+    ) -> Option<Key> {
         let task = layout.pid_tid(sample);
         let pid = task.map(|(pid, _)| pid);
-        match self {
+        Some(match self {
             What::Events => Key::Event(event as u32),
             What::Dsos | What::BuildIds | What::Mappings => {
                 let time = moment(sample, Some(layout), layouts);
@@ -241,8 +258,8 @@ impl What {
                 let machine = facts.guests.machine(sample, layouts, pid);
                 Key::Thread(task.map(|(pid, tid)| (Space { machine, pid }, tid)))
             }
-            What::Cgroups => Key::Cgroup(Sample::parse(sample, layout).ok().and_then(|sample| sample.cgroup)),
-        }
+            What::Cgroups => Key::Cgroup(Sample::parse(sample, layout).ok()?.cgroup),
+        })
     }
 
     /// What a sample that counts for nothing does not have.
@@ -299,10 +316,13 @@ pub fn list(recording: &mut Recording, what: What, threads: usize, report: &mut 
         let mut walker = batch.walk();
         while let Some(sample) = walker.next_wanted(Kinds::of(&[RecordType::SAMPLE]), usize::MAX)? {
             let Some((event, layout)) = event_of(&sample, &batch.layouts, &facts) else {
-                counters.astray += u64::from(sample.kind() == RecordType::SAMPLE);
+                counters.losses.astray += u64::from(sample.kind() == RecordType::SAMPLE);
                 continue;
             };
-            let key = what.key(&sample, (event, layout), &batch.layouts, &facts);
+            let Some(key) = what.key(&sample, (event, layout), &batch.layouts, &facts) else {
+                counters.losses.short += 1;
+                continue;
+            };
             let target = |event| if what == What::Events { Key::Event(event) } else { key };
             let count = |key, period| *counts.entry(key).or_default() += Weight { samples: 1, period };
             counters.sample((&sample, event, layout), &batch.layouts, &facts, target, count);
@@ -326,17 +346,16 @@ pub fn list(recording: &mut Recording, what: What, threads: usize, report: &mut 
         Ok(())
     })?;
     let Tally { counts, counters } = all;
-    if counters.astray > 0 {
-        let samples = counted(counters.astray, "sample belongs", "samples belong");
-        report.say(Level::Loss, format!("{samples} to no event of the recording and is not counted"));
-    }
+    counters.losses.say("not counted", report);
     let none = [Key::Mapping(None), Key::Thread(None), Key::Cgroup(None)];
     let missing: u64 = none.iter().filter_map(|key| counts.get(key)).map(|weight| weight.samples).sum();
     if missing > 0 {
         let samples = counted(missing, "sample is", "samples are");
         report.say(Level::Info, format!("{samples} in no row: without {}", what.missing()));
     }
-    Ok(named.rows(what, &counts, &facts))
+    let listing = named.rows(what, &counts, &facts);
+    say_cut_off(listing.periods(), u64::MAX, report);
+    Ok(listing)
 }
 
 impl Named {

@@ -75,10 +75,19 @@ impl Identity {
             }
             bytes += at;
         }
-        let id = hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        let id = shown_hash(hash);
         let (path, form) = (recording.name.to_string(), recording.form);
         Ok(Identity { id, path, bytes, form, is_compressed: recording.is_compressed() })
     }
+}
+
+/// The first 16 hex digits of the SHA-256 of some bytes.
+pub fn short_hash(bytes: &[u8]) -> String {
+    shown_hash(Sha256::new_with_prefix(bytes))
+}
+
+fn shown_hash(hash: Sha256) -> String {
+    hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// How the tables are written.

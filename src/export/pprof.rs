@@ -14,11 +14,12 @@ use perfx_format::header::Features;
 use perfx_format::record::cpumode::{GUEST_KERNEL, KERNEL};
 use perfx_format::{Endian, Feature};
 use perfx_passes::{IdOptions, dso_name};
-use perfx_pipeline::Result;
+use perfx_pipeline::{Report, Result};
 use prost::Message;
 
 use crate::chains::{Frame, StackTree};
 use crate::facts::Facts;
+use crate::losses::say_cut_off;
 use crate::naming::{FrameName, Named, name_frames};
 use crate::stacks::{Label, Stacks};
 
@@ -381,6 +382,12 @@ impl Profile {
         all.location = join.locations.into_values().collect();
         all.string_table = join.strings.0.into_iter().collect();
         all
+    }
+
+    /// Reports sums that are cut off, because they have too many bits for a profile.
+    pub fn say_cut_off(&self, report: &mut Report) {
+        let values = self.sample.iter().flat_map(|sample| &sample.value);
+        say_cut_off(values.map(|value| value.unsigned_abs()), i64::MAX as u64, report);
     }
 
     /// Writes the profile, compressed.

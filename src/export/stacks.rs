@@ -16,12 +16,13 @@ use perfx_format::sample::Sample;
 use perfx_format::{Kinds, Layout, Layouts, Record, RecordType, named_pid};
 use perfx_model::address_space::moment;
 use perfx_passes::{FilterOptions, SampleChooser, SelectedSamples};
-use perfx_pipeline::{Level, Report, Result};
+use perfx_pipeline::{Report, Result};
 
 use crate::batches::each_batch;
-use crate::chains::{At, Deferred, Lack, Resolver, StackTree, Waiting, numbered, say_lacks};
+use crate::chains::{At, Deferred, Lack, Resolver, StackTree, Waiting, numbered};
 use crate::counters::{Counters, event_of};
 use crate::facts::Facts;
+use crate::losses::say_cut_off;
 
 /// How much samples count for.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -128,10 +129,7 @@ impl Stacks {
         threads: usize,
         report: &mut Report,
     ) -> Result<Stacks> {
-        let selected = match filter.is_empty() {
-            true => None,
-            false => Some(SelectedSamples::survey(recording, &facts.late, filter, threads, report)?),
-        };
+        let selected = SelectedSamples::if_any(recording, &facts.late, filter, threads, report)?;
         let mut all = Joined::default();
         // Workers round by the latest known step, so that there is less to join. As each step divides the next, the
         // result is the same.
@@ -153,7 +151,7 @@ impl Stacks {
         stacks.round_times(most);
         stacks.bytes = bytes;
         if let Some(selected) = selected.filter(|_| stacks.rows.is_empty()) {
-            selected.hints(&recording.name).for_each(|hint| report.say(Level::Warning, hint));
+            selected.say_hints(&recording.name, report);
         }
         Ok(stacks)
     }
@@ -208,8 +206,6 @@ struct Part {
     stacks: Stacks,
     counters: Counters<Target>,
     deferred: Vec<Deferred<Vec<(Row, Weight)>>>,
-    /// Samples whose chain does not fit into the record.
-    torn: u64,
 }
 
 /// Reads the samples of one batch.
@@ -245,7 +241,7 @@ impl<'f> Worker<'f> {
 
     fn sample(&mut self, sample: &Record<'_>, layouts: &Layouts) -> Result<()> {
         let Some((event, layout)) = event_of(sample, layouts, self.facts) else {
-            self.part.counters.astray += 1;
+            self.part.counters.losses.astray += 1;
             return Ok(());
         };
         if self.chooser.as_mut().is_some_and(|chooser| !chooser.takes(sample, layouts)) {
@@ -257,8 +253,8 @@ impl<'f> Worker<'f> {
         let lack = self.resolver.sample(at, layout)?;
         let label = self.label(sample, layout, layouts, task, time)?;
         let Worker { facts, grouping, resolver: Resolver { tree, chain, .. }, part, .. } = self;
-        let Part { stacks, counters, deferred, torn } = part;
-        *torn += u64::from(lack == Lack::Torn);
+        let Part { stacks, counters, deferred } = part;
+        counters.losses.torn += u64::from(lack == Lack::Torn);
         stacks.seen(event as u32, (time, time));
         let place = match lack {
             Lack::User(cookie) => {
@@ -286,15 +282,18 @@ impl<'f> Worker<'f> {
         task: Option<(u32, u32)>,
         time: u64,
     ) -> Result<u32> {
-        let Worker { facts, grouping, .. } = self;
+        let Worker { facts, grouping, part, .. } = self;
         let (pid, tid) = task.unzip();
         let comm = |tid| {
             let machine = facts.guests.machine(sample, layouts, named_pid(sample));
             facts.tasks.name(machine, tid, time).into_owned().into()
         };
-        let cgroup = || {
-            let id = Sample::parse(sample, layout).ok()?.cgroup?;
-            facts.cgroups.get(&id).cloned()
+        let cgroup = || match Sample::parse(sample, layout) {
+            Ok(sample) => facts.cgroups.get(&sample.cgroup?).cloned(),
+            Err(_) => {
+                part.counters.losses.partial += 1;
+                None
+            }
         };
         let label = Label {
             comm: tid.filter(|_| grouping.comm).map(comm),
@@ -322,7 +321,6 @@ struct Joined {
     stacks: Stacks,
     counters: Counters<Target>,
     waiting: Waiting<Vec<(Row, Weight)>>,
-    torn: u64,
 }
 
 impl Joined {
@@ -357,18 +355,22 @@ impl Joined {
         for (row, period) in late {
             stacks.add(row, Weight { samples: 1, period });
         }
-        self.torn += part.torn;
         Ok(())
     }
 
     fn finish(self, report: &mut Report) -> Result<Stacks> {
-        let Joined { mut stacks, counters, waiting, torn } = self;
-        let mut incomplete = 0;
+        let Joined { mut stacks, mut counters, waiting } = self;
         for (kernel, weights) in waiting.rest() {
-            incomplete += 1;
+            counters.losses.incomplete += 1;
             stacks.complete(&kernel, weights, StackTree::ROOT)?;
         }
-        say_lacks(report, counters.astray, incomplete, torn);
+        counters.losses.say("not counted", report);
+        let mut sums: BTreeMap<u32, u64> = BTreeMap::new();
+        for (row, weight) in &stacks.rows {
+            let sum = sums.entry(row.event).or_default();
+            *sum = sum.saturating_add(weight.period);
+        }
+        say_cut_off(sums.into_values(), u64::MAX, report);
         Ok(stacks)
     }
 }

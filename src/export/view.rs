@@ -12,16 +12,17 @@ use foldhash::fast::RandomState;
 use perfx_format::read::Recording;
 use perfx_format::record::cpumode::{KERNEL, USER};
 use perfx_format::record::deferred::CallchainDeferred;
-use perfx_format::sample::{Marker, Sample, Weight, frames};
+use perfx_format::sample::{Sample, Weight, cookie_of, frames};
 use perfx_format::{Event, Layouts, Record, RecordType, named_pid, sample_type};
 use perfx_look::render::readable;
 use perfx_model::address_space::moment;
 use perfx_passes::{FilterOptions, IdOptions, SelectedSamples};
-use perfx_pipeline::{Level, Report, Result, bail, counted};
+use perfx_pipeline::{Level, Report, Result, bail};
 
 use crate::chains::{Frame, frame_at};
 use crate::counters::{Reading, event_of, period, readings};
 use crate::facts::Facts;
+use crate::losses::{Losses, say_faults};
 use crate::naming::{Named, NamedPlace, Names, with_deep_stack};
 
 /// A field of a sample, by perf's name.
@@ -182,10 +183,8 @@ pub fn view(
     let facts = Facts::survey(&mut recording, threads, true)?;
     let events = [&recording.events[..], &facts.late].concat();
     options.fields.check(&events).map_err(|error| error.in_file(&recording.name))?;
-    let selected = match filter.is_empty() {
-        true => None,
-        false => Some(SelectedSamples::survey(&mut recording, &facts.late, filter, threads, report)?),
-    };
+    let selected = SelectedSamples::if_any(&mut recording, &facts.late, filter, threads, report)?;
+    say_faults(&recording, report);
     let name = recording.name.clone();
     let (features, endian) = (recording.features.clone(), recording.endian);
     let viewed = with_deep_stack(|| {
@@ -193,7 +192,7 @@ pub fn view(
         Printer::new(&facts, &events, names, options, out).print(recording, selected.as_ref(), report)
     })??;
     if let Some(selected) = selected.filter(|_| viewed.samples == 0) {
-        selected.hints(&name).for_each(|hint| report.say(Level::Warning, hint));
+        selected.say_hints(&name, report);
     }
     Ok(viewed)
 }
@@ -245,7 +244,8 @@ type Texts = Arc<[String]>;
 
 /// A sample whose chain waits for its user part.
 struct Waiting {
-    tid: u32,
+    /// Its place among these samples.
+    number: u64,
     cookie: u64,
     blocks: Vec<Block>,
 }
@@ -269,9 +269,12 @@ struct Printer<'f, 'o> {
     texts: HashMap<(Frame, [bool; 3]), Texts, RandomState>,
     /// The last value of each counter that samples read.
     counters: HashMap<(u64, u32), u64>,
-    waiting: Vec<Waiting>,
+    /// By thread.
+    waiting: HashMap<u32, Vec<Waiting>>,
+    /// The number of samples that have waited or wait.
+    deferred: u64,
     viewed: Viewed,
-    astray: u64,
+    losses: Losses,
 }
 
 impl<'f, 'o> Printer<'f, 'o> {
@@ -291,9 +294,10 @@ impl<'f, 'o> Printer<'f, 'o> {
             places: HashMap::new(),
             texts: HashMap::default(),
             counters: HashMap::new(),
-            waiting: Vec::new(),
+            waiting: HashMap::new(),
+            deferred: 0,
             viewed: Viewed::default(),
-            astray: 0,
+            losses: Losses::default(),
         }
     }
 
@@ -328,14 +332,13 @@ impl<'f, 'o> Printer<'f, 'o> {
                 self.sample(&record, layouts)?;
             }
         }
-        for waiting in std::mem::take(&mut self.waiting) {
-            self.complete(waiting, &[])?;
+        let mut rest: Vec<Waiting> = self.waiting.drain().flat_map(|(_, waiting)| waiting).collect();
+        rest.sort_unstable_by_key(|waiting| waiting.number);
+        for waiting in rest {
+            self.complete(waiting.blocks, None)?;
         }
         self.out.flush()?;
-        if self.astray > 0 {
-            let samples = counted(self.astray, "sample belongs", "samples belong");
-            report.say(Level::Loss, format!("{samples} to no event of the recording and is not shown"));
-        }
+        self.losses.say("not shown", report);
         self.places.values().for_each(|place| self.viewed.named.count(place));
         self.viewed.named.without.sort();
         Ok(self.viewed)
@@ -344,11 +347,11 @@ impl<'f, 'o> Printer<'f, 'o> {
     /// Prints a sample, or each counter that it read and that has gained.
     fn sample(&mut self, sample: &Record<'_>, layouts: &Layouts) -> Result<()> {
         let Some((event, layout)) = event_of(sample, layouts, self.facts) else {
-            self.astray += 1;
+            self.losses.astray += 1;
             return Ok(());
         };
         let Ok(parts) = Sample::parse(sample, layout) else {
-            self.astray += 1;
+            self.losses.short += 1;
             return Ok(());
         };
         let mut shown: Vec<(usize, u64)> = Vec::new();
@@ -356,7 +359,7 @@ impl<'f, 'o> Printer<'f, 'o> {
             shown.push((event, period(sample, layout, &self.facts.events[event])));
         } else {
             for Reading { event, key, value } in
-                readings((sample, event, layout), layouts, self.facts).flatten()
+                readings((sample, event, layout), layouts, self.facts, &mut self.losses)
             {
                 let last = self.counters.insert(key, value).unwrap_or(0);
                 if value != last {
@@ -364,21 +367,20 @@ impl<'f, 'o> Printer<'f, 'o> {
                 }
             }
         }
-        let deferred = parts.callchain.and_then(|chain| {
-            let marker = chain.len().checked_sub(2).and_then(|at| chain.get(at));
-            chain.get(chain.len().wrapping_sub(1)).filter(|_| marker == Some(Marker::USER_DEFERRED.0))
-        });
         let mut blocks = Vec::new();
         for (event, period) in shown {
             blocks.push(self.block(sample, layouts, &parts, event, period)?);
         }
-        let waiting =
-            Waiting { tid: parts.pid_tid.map_or(0, |(_, tid)| tid), cookie: deferred.unwrap_or(0), blocks };
-        match deferred {
-            Some(_) => self.waiting.push(waiting),
-            None => self.complete(waiting, &[])?,
+        match parts.callchain.and_then(cookie_of) {
+            Some(cookie) => {
+                let tid = parts.pid_tid.map_or(0, |(_, tid)| tid);
+                let waiting = Waiting { number: self.deferred, cookie, blocks };
+                self.waiting.entry(tid).or_default().push(waiting);
+                self.deferred += 1;
+                Ok(())
+            }
+            None => self.complete(blocks, Some(&[])),
         }
-        Ok(())
     }
 
     fn user_part(
@@ -394,20 +396,17 @@ impl<'f, 'o> Printer<'f, 'o> {
             .map(|entry| (entry.1, frame_at(self.facts, (record, layouts), Some(pid), time, entry)))
             .collect();
         // perf prints all samples of the thread that wait, also those with another cookie.
-        let (ready, waiting) =
-            std::mem::take(&mut self.waiting).into_iter().partition(|waiting| waiting.tid == tid);
-        self.waiting = waiting;
-        let ready: Vec<Waiting> = ready;
-        for sample in ready {
+        for sample in self.waiting.remove(&tid).unwrap_or_default() {
             let is_its = sample.cookie == user.cookie;
-            self.complete(sample, if is_its { &entries } else { &[] })?;
+            self.complete(sample.blocks, is_its.then_some(&entries))?;
         }
         Ok(())
     }
 
-    /// Prints a sample with the user part of its chain.
-    fn complete(&mut self, sample: Waiting, user: &[(u64, Frame)]) -> Result<()> {
-        for Block { event, mut before, after } in sample.blocks {
+    /// Prints a sample with the user part of its chain, unless the recording lacks that.
+    fn complete(&mut self, blocks: Vec<Block>, user: Option<&[(u64, Frame)]>) -> Result<()> {
+        self.losses.incomplete += u64::from(user.is_none() && !self.is_full());
+        for Block { event, mut before, after } in blocks {
             if self.is_full() {
                 break;
             }
@@ -417,7 +416,7 @@ impl<'f, 'o> Printer<'f, 'o> {
                 continue;
             }
             if self.forms[event].has_chain && self.forms[event].has(Field::Ip) {
-                for &(address, frame) in user {
+                for &(address, frame) in user.into_iter().flatten() {
                     self.frame_lines(&mut before, event, address, frame)?;
                 }
             }

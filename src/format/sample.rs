@@ -651,7 +651,11 @@ pub fn callchain<'a>(record: &Record<'a>, layout: &Layout) -> Option<U64s<'a>> {
 
 /// The cookie of the CALLCHAIN_DEFERRED record that completes the call chain of a sample.
 pub fn deferred_cookie(record: &Record<'_>, layout: &Layout) -> Option<u64> {
-    let chain = callchain(record, layout)?;
+    cookie_of(callchain(record, layout)?)
+}
+
+/// The cookie of the CALLCHAIN_DEFERRED record that completes this call chain.
+pub fn cookie_of(chain: U64s<'_>) -> Option<u64> {
     let last = chain.len().checked_sub(1)?;
     let marker = chain.get(last.checked_sub(1)?)?;
     if marker == Marker::USER_DEFERRED.0 { chain.get(last) } else { None }

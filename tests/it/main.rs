@@ -28,6 +28,7 @@ mod jit;
 mod join;
 mod library;
 mod list;
+mod losses;
 mod merge;
 mod oracle;
 mod pages;

@@ -11,7 +11,8 @@ use perfx_format::read::Recording;
 use perfx_passes::{FilterOptions, SelectArgs, SymbolArgs};
 use perfx_pipeline::{Level, Report, counted};
 
-use super::folder::{check, writable_above, write_all};
+use super::folder::{check, writable_above, write_files};
+use super::input::each_recording;
 use super::output::OutputArgs;
 use crate::args::{ThreadArgs, Usage, usage};
 use crate::io::source::{InputsArgs, Source};
@@ -98,15 +99,14 @@ impl Bolt {
         check(dir, &[], &sources, output.force)?;
         writable_above(dir)?;
         let mut files = BranchFiles::default();
-        let mut report = Report::default();
-        self.branches.read(&sources, &mut report, |recording, filter, report| {
+        let mut report = self.branches.read(&sources, |recording, filter, report| {
             files.add(recording, filter, threads.count(), report)
         })?;
         let counts = files.counts();
         let made = files.into_bolt(&ids, &mut report)?;
         let names: Vec<&str> = made.texts.keys().map(String::as_str).collect();
         check(dir, &names, &sources, output.force)?;
-        write_all(dir, &made.texts, output.force)?;
+        write_files(dir, &made.texts, output.force)?;
         say_branches(counts, "programs and libraries", &mut report);
         let branches = counted(made.branches, "distinct branch", "distinct branches");
         let written = counted(names.len() as u64, "file", "files");
@@ -122,25 +122,35 @@ impl Profgen {
 }
 
 impl BranchArgs {
-    /// Reads the recordings one after the other.
+    /// Reads the recordings one after the other; `add` returns false for those whose events record no branches.
     fn read(
         &self,
         sources: &[Source],
-        report: &mut Report,
-        mut add: impl FnMut(&mut Recording, &Arc<FilterOptions>, &mut Report) -> perfx_pipeline::Result<()>,
-    ) -> Result<()> {
+        mut add: impl FnMut(&mut Recording, &Arc<FilterOptions>, &mut Report) -> perfx_pipeline::Result<bool>,
+    ) -> Result<Report> {
         let filter: Arc<FilterOptions> = Arc::new(self.select.clone().into());
-        for source in sources {
-            let mut recording = source.open_rereadable()?;
+        let mut report = Report::default();
+        let mut with_branches = 0;
+        each_recording(sources, &mut report, |mut recording, report| {
             recording.progress().expect(if filter.is_empty() { 2 } else { 3 });
             let bar = self.verbosity.progress(&recording);
-            let before = report.bytes;
-            add(&mut recording, &filter, report)?;
+            let has_branches = add(&mut recording, &filter, report)?;
             drop(bar);
-            let read = size(report.bytes - before);
-            report.say(Level::Info, format!("read {}: {read}", recording.name));
+            let name = &recording.name;
+            if has_branches {
+                with_branches += 1;
+                report.say(Level::Info, format!("read {name}: {}", size(report.bytes)));
+            } else {
+                let what = "left out, as none of its events records branches (perf record -b)";
+                report.say(Level::Loss, format!("{name}: {what}"));
+            }
+            Ok(())
+        })?;
+        match sources {
+            _ if with_branches > 0 => Ok(report),
+            [one] => bail!("{one}: no event of this recording records branches (perf record -b)"),
+            _ => bail!("no event of these recordings records branches (perf record -b)"),
         }
-        Ok(())
     }
 
     fn run(&self, binary: &Path, stacks: bool) -> Result<u8> {
@@ -148,8 +158,7 @@ impl BranchArgs {
         let output = self.output.open(&sources, true)?;
         let program = Program::open(binary)?;
         let mut profile = BranchProfile::new(stacks);
-        let mut report = Report::default();
-        self.read(&sources, &mut report, |recording, filter, report| {
+        let mut report = self.read(&sources, |recording, filter, report| {
             profile.add(recording, &program, filter, self.threads.count(), report)
         })?;
         output

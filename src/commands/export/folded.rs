@@ -110,6 +110,9 @@ impl Folded {
             Ok(())
         })?;
         let lines = Lines::joined(parts);
+        if sources.len() > 1 {
+            lines.say_cut_off(&mut report);
+        }
         output.write(|out| lines.write(out))?;
         report.say(Level::Info, format!("wrote {}", counted(lines.len() as u64, "stack", "stacks")));
         Ok(self.stacks.verbosity.print(&report))

@@ -87,7 +87,7 @@ pub(super) fn check(path: &Path, names: &[&str], sources: &[Source], force: bool
 
 /// Writes files of these names and contents to the folder `path`, one after the other, so that any number of them can
 /// be.
-pub(super) fn write_all(path: &Path, texts: &BTreeMap<String, Vec<u8>>, force: bool) -> Result<()> {
+pub(super) fn write_files(path: &Path, texts: &BTreeMap<String, Vec<u8>>, force: bool) -> Result<()> {
     if texts.is_empty() {
         return Ok(());
     }

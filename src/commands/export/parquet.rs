@@ -11,7 +11,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, ensure};
 use clap::builder::PossibleValuesParser;
 use clap::{ArgAction, Args};
-use perfx_export::parquet::{BRANCHES, Identity, TABLES, Table, TableOptions, Written, write_tables};
+use perfx_export::parquet::{
+    BRANCHES, Identity, TABLES, Table, TableOptions, Written, short_hash, write_tables,
+};
 use perfx_passes::IdOptions;
 use perfx_pipeline::{Error, Level, Report, count, counted};
 
@@ -77,6 +79,9 @@ enum Key {
     Given(String, String),
 }
 
+/// The most bytes of the name of a file or folder on Linux.
+const MOST_NAME: usize = 255;
+
 /// Hive's name for a missing value.
 const MISSING: &str = "__HIVE_DEFAULT_PARTITION__";
 
@@ -96,7 +101,11 @@ impl Key {
                 if key == "recording" || TABLES.iter().any(is_column) {
                     return Err(wrong(format!("a table has a column {key}")));
                 }
-                Ok(Key::Given(key.to_owned(), value.to_owned()))
+                let given = Key::Given(key.to_owned(), value.to_owned());
+                if given.folder(&Written::default()).len() > MOST_NAME {
+                    return Err(wrong(format!("the name of a folder has at most {MOST_NAME} bytes")));
+                }
+                Ok(given)
             }
         }
     }
@@ -112,7 +121,7 @@ impl Key {
     /// The name of the folder of a recording. Names from the recording are encoded, so they lead nowhere else.
     fn folder(&self, written: &Written) -> OsString {
         let value = match self {
-            Key::Host => written.hostname.as_deref().map(encoded),
+            Key::Host => written.hostname.as_deref().map(host),
             Key::Date => written.first_wall_ns.map(|ns| {
                 let time = std::time::UNIX_EPOCH + std::time::Duration::from_nanos(ns);
                 humantime::format_rfc3339_seconds(time).to_string().into_bytes()[..10].to_vec()
@@ -143,6 +152,20 @@ fn encoded(value: &[u8]) -> Vec<u8> {
     }
     out
 }
+
+/// The name of a host, encoded. If that is too long for a folder, it is a part of the name and a hash of all of it.
+fn host(name: &[u8]) -> Vec<u8> {
+    let all = encoded(name);
+    if "host=".len() + all.len() <= MOST_NAME {
+        return all;
+    }
+    let parts = (0..=name.len().min(MOST_PART)).rev().map(|end| encoded(&name[..end]));
+    let part = parts.into_iter().find(|part| part.len() <= MOST_PART).unwrap_or_default();
+    [&part, &b"-"[..], short_hash(name).as_bytes()].concat()
+}
+
+/// The most bytes of that part.
+const MOST_PART: usize = 200;
 
 impl Parquet {
     pub(crate) fn run(&self) -> Result<u8> {
@@ -299,6 +322,16 @@ mod tests {
         for (value, expected) in cases {
             assert_eq!(String::from_utf8(encoded(value)).unwrap(), expected);
         }
+        let folder = |host: &[u8]| {
+            let written = Written { hostname: Some(host.to_vec()), ..Written::default() };
+            Key::Host.folder(&written).into_string().unwrap()
+        };
+        // A folder's name has at most 255 bytes.
+        assert_eq!(folder(&[b'a'; 250]), format!("host={}", "a".repeat(250)));
+        let hash = "772f911dd9d66928";
+        assert_eq!(folder(&[b'a'; 251]), format!("host={}-{hash}", "a".repeat(200)));
+        assert!(folder(&[b'/'; 84]).starts_with(&format!("host={}-", "%2F".repeat(66))));
+        assert_ne!(folder("ü".repeat(200).as_bytes()), folder("ü".repeat(201).as_bytes()));
         let written = Written { hostname: Some(b"/".to_vec()), ..Written::default() };
         assert_eq!(Key::Host.folder(&written), "host=%2F");
         assert_eq!(Key::Date.folder(&written), "date=__HIVE_DEFAULT_PARTITION__");

@@ -79,6 +79,7 @@ impl Pprof {
             Ok(())
         })?;
         let profile = Profile::joined(parts);
+        profile.say_cut_off(&mut report);
         output.write(|out| profile.write(out))?;
         let samples = counted(profile.sample.len() as u64, "distinct sample", "distinct samples");
         let events = counted(profile.sample_type.len() as u64 / 2, "event", "events");

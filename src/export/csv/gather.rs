@@ -272,7 +272,7 @@ impl Tally {
 
     fn sample(&mut self, record: &Record<'_>, layouts: &Layouts, facts: &Facts, lookup: &mut Lookup) {
         let Some((event, layout)) = event_of(record, layouts, facts) else {
-            self.counters.astray += 1;
+            self.counters.losses.astray += 1;
             return;
         };
         let pid = layout.pid_tid(record).map(|(pid, _)| pid);

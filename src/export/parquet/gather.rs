@@ -14,14 +14,15 @@ use perfx_format::sample::{BranchFlags, Branches, Sample, Weight as Cost};
 use perfx_format::{Kinds, Layout, Layouts, Record, RecordType, sample_type as st};
 use perfx_model::address_space::{Machine, moment};
 use perfx_passes::{FilterOptions, SampleChooser, SelectedSamples};
-use perfx_pipeline::{Level, Report, Result, counted};
+use perfx_pipeline::{Report, Result};
 
 use super::history::{Thread, signed};
 use super::row::{Part, SampleRow, renumber};
 use crate::batches::each_batch;
-use crate::chains::{At, Deferred, Lack, Resolver, StackTree, Waiting, numbered, say_lacks};
+use crate::chains::{At, Deferred, Lack, Resolver, StackTree, Waiting, numbered};
 use crate::counters::{event_of, period};
 use crate::facts::Facts;
+use crate::losses::{Losses, say_cut_off};
 use crate::sorted::{RowEnd, Sorted, rows_mut, sorted};
 use crate::stacks::Weight;
 
@@ -95,10 +96,7 @@ pub(super) fn gather(
     threads: usize,
     report: &mut Report,
 ) -> Result<Gathered> {
-    let selected = match filter.is_empty() {
-        true => None,
-        false => Some(SelectedSamples::survey(recording, &facts.late, filter, threads, report)?),
-    };
+    let selected = SelectedSamples::if_any(recording, &facts.late, filter, threads, report)?;
     let mut joined = Joined {
         all: Gathered {
             samples: Sorted::new(spill),
@@ -114,7 +112,7 @@ pub(super) fn gather(
             rows: 0,
         },
         waiting: Waiting::default(),
-        lacks: Lacks::default(),
+        losses: Losses::default(),
     };
     let with_branches = branch.is_some();
     let work = |batch: &Batch| {
@@ -128,18 +126,9 @@ pub(super) fn gather(
     report.bytes = report.bytes.max(bytes);
     let all = joined.finish(report)?;
     if let Some(selected) = selected.filter(|_| all.rows == 0) {
-        selected.hints(&recording.name).for_each(|hint| report.say(Level::Warning, hint));
+        selected.say_hints(&recording.name, report);
     }
     Ok(all)
-}
-
-/// What samples lack.
-#[derive(Clone, Copy, Default)]
-struct Lacks {
-    astray: u64,
-    torn: u64,
-    /// Samples that are shorter than their parts.
-    short: u64,
 }
 
 /// What is found in one batch.
@@ -160,7 +149,7 @@ struct Found {
     deferred: Vec<Deferred<u32>>,
     deferred_samples: u32,
     branches: Vec<BranchRow>,
-    lacks: Lacks,
+    losses: Losses,
 }
 
 /// Reads one batch.
@@ -219,7 +208,7 @@ impl Worker<'_> {
 
     fn sample(&mut self, sample: &Record<'_>, layouts: &Layouts, index: u64) -> Result<()> {
         let Some((event, layout)) = event_of(sample, layouts, self.facts) else {
-            self.part.lacks.astray += 1;
+            self.part.losses.astray += 1;
             return Ok(());
         };
         if self.chooser.as_mut().is_some_and(|chooser| !chooser.takes(sample, layouts)) {
@@ -280,7 +269,7 @@ impl Worker<'_> {
         row.truncated = chain.len() >= most;
         match lack {
             Lack::Chain => {}
-            Lack::Torn => self.part.lacks.torn += 1,
+            Lack::Torn => self.part.losses.torn += 1,
             Lack::Nothing => row.set(Part::Stack, u64::from(tree.push(StackTree::ROOT, chain)?)),
             Lack::User(cookie) => {
                 let tid = layout.pid_tid(at.record).map_or(0, |(_, tid)| tid);
@@ -310,7 +299,7 @@ impl Worker<'_> {
     /// Reads the parts behind the call chain.
     fn behind(&mut self, at: At<'_, '_>, layout: &Layout, row: &mut SampleRow, index: u64) -> Result<()> {
         let Ok(sample) = Sample::parse(at.record, layout) else {
-            self.part.lacks.short += 1;
+            self.part.losses.partial += 1;
             return Ok(());
         };
         match sample.weight {
@@ -373,7 +362,7 @@ fn spanning(one: Option<(u64, u64)>, other: Option<(u64, u64)>) -> Option<(u64, 
 struct Joined {
     all: Gathered,
     waiting: Waiting<usize>,
-    lacks: Lacks,
+    losses: Losses,
 }
 
 impl Joined {
@@ -427,9 +416,7 @@ impl Joined {
         }
         all.times = spanning(all.times, part.times);
         all.lost = all.lost.saturating_add(part.lost);
-        self.lacks.astray += part.lacks.astray;
-        self.lacks.torn += part.lacks.torn;
-        self.lacks.short += part.lacks.short;
+        self.losses += part.losses;
         for row in part.branches {
             branch(BranchRow {
                 sample: first + row.sample,
@@ -442,20 +429,14 @@ impl Joined {
     }
 
     fn finish(self, report: &mut Report) -> Result<Gathered> {
-        let Joined { mut all, waiting, lacks: Lacks { astray, torn, short } } = self;
-        let mut incomplete = 0;
+        let Joined { mut all, waiting, mut losses } = self;
         for (kernel, sample) in waiting.rest() {
-            incomplete += 1;
+            losses.incomplete += 1;
             all.complete(&kernel, sample, StackTree::ROOT, true)?;
         }
-        say_lacks(report, astray, incomplete, torn);
-        if short > 0 {
-            let samples = counted(short, "sample is", "samples are");
-            report.say(
-                Level::Loss,
-                format!("{samples} shorter than the parts; those behind the chain are null"),
-            );
-        }
+        losses.say("left out", report);
+        // Columns have numbers with a sign.
+        say_cut_off(all.events.iter().map(|weight| weight.period), i64::MAX as u64, report);
         Ok(all)
     }
 }

@@ -1,0 +1,88 @@
+//! Counts what is lost of a recording because it lacks or damages it, and reports that.
+
+use std::ops::AddAssign;
+
+use perfx_format::header::Severity;
+use perfx_format::read::Recording;
+use perfx_pipeline::{Level, Report, count, counted};
+
+/// What samples lack.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Losses {
+    /// Samples of no event of the recording: left out.
+    pub(crate) astray: u64,
+    /// Counters that samples read, of no event of the recording: left out.
+    pub(crate) counters: u64,
+    /// Samples that are shorter than their parts: left out.
+    pub(crate) short: u64,
+    /// The same, but only what they lack is left out.
+    pub(crate) partial: u64,
+    /// Samples whose chain does not fit into them.
+    pub(crate) torn: u64,
+    /// Chains whose user part is not in the recording.
+    pub(crate) incomplete: u64,
+}
+
+impl AddAssign for Losses {
+    fn add_assign(&mut self, other: Losses) {
+        self.astray += other.astray;
+        self.counters += other.counters;
+        self.short += other.short;
+        self.partial += other.partial;
+        self.torn += other.torn;
+        self.incomplete += other.incomplete;
+    }
+}
+
+impl Losses {
+    /// Adds to the report what was lost; `left_out` is what happened to samples that were left out: they are `not
+    /// counted`, say.
+    pub(crate) fn say(self, left_out: &str, report: &mut Report) {
+        let mut say = |level, count: u64, [one, many]: [&str; 2], rest: &str| {
+            if count > 0 {
+                report.say(level, format!("{} {rest}", counted(count, one, many)));
+            }
+        };
+        let astray = [
+            "sample belongs to no event of the recording and is",
+            "samples belong to no event of the recording and are",
+        ];
+        say(Level::Loss, self.astray, astray, left_out);
+        let counters = [
+            "counter in samples belongs to no event of the recording and is",
+            "counters in samples belong to no event of the recording and are",
+        ];
+        say(Level::Loss, self.counters, counters, left_out);
+        let short =
+            ["sample is shorter than its parts and is", "samples are shorter than their parts and are"];
+        say(Level::Loss, self.short, short, left_out);
+        let partial = ["sample is shorter than its parts", "samples are shorter than their parts"];
+        say(Level::Loss, self.partial, partial, "and only partly read");
+        let torn = [
+            "call chain does not fit into its sample; only the address",
+            "call chains do not fit into their samples; only the addresses",
+        ];
+        say(Level::Loss, self.torn, torn, if self.torn == 1 { "is used" } else { "are used" });
+        let incomplete = ["call chain lacks its user part", "call chains lack their user parts"];
+        let record = "because its record is not in the recording";
+        let records = "because their records are not in the recording";
+        let why = if self.incomplete == 1 { record } else { records };
+        say(Level::Warning, self.incomplete, incomplete, why);
+    }
+}
+
+/// Reports faults in the header.
+pub(crate) fn say_faults(recording: &Recording, report: &mut Report) {
+    for fault in recording.faults.iter().filter(|fault| fault.severity != Severity::Fatal) {
+        report.say_fault(fault, &recording.name);
+    }
+}
+
+/// Reports those sums of periods that are cut off at `most`, the largest number that can be written.
+pub(crate) fn say_cut_off(sums: impl IntoIterator<Item = u64>, most: u64, report: &mut Report) {
+    let cut_off = sums.into_iter().filter(|&sum| sum >= most).count() as u64;
+    if cut_off > 0 {
+        let sums = counted(cut_off, "sum of periods is", "sums of periods are");
+        report.say(Level::Loss, format!("{sums} cut off at {}, the largest number", count(most)));
+    }
+}
