@@ -14,6 +14,7 @@ mod mmap2_build_ids;
 mod off_cpu;
 mod recover;
 mod reindex;
+mod remap;
 mod repair;
 mod retime;
 mod sched_stat;
@@ -42,6 +43,7 @@ pub use mmap2_build_ids::{Mmap2BuildIds, Mmap2BuildIdsArgs, Mmap2BuildIdsOptions
 pub use off_cpu::OffCpu;
 pub use recover::{Recover, RecoverOptions};
 pub use reindex::{ReindexAux, ReindexBuildIds, ReindexIds, ReindexTimes};
+pub use remap::RemapArgs;
 pub use repair::{Mend, Repair, RepairOptions};
 pub use retime::Retime;
 pub use sched_stat::{SchedStatArgs, sched_stat};
@@ -80,6 +82,7 @@ pub const REGISTRY: &[PassSpec] = &[
     PassSpec::of::<ReindexBuildIds>(),
     PassSpec::of::<ReindexIds>(),
     PassSpec::of::<ReindexTimes>(),
+    PassSpec::of::<RemapArgs>(),
     PassSpec::of::<RepairOptions>(),
     PassSpec::of::<Retime>(),
     PassSpec::of::<SchedStatArgs>(),

@@ -83,9 +83,10 @@ pub fn main() -> ExitCode {
 
 /// The groups of `perfx --help`, in order, with the commands of this package. Passes name their group
 /// themselves.
-const GROUPS: [(&str, &[&str]); 7] = [
+const GROUPS: [(&str, &[&str]); 8] = [
     ("Inject and merge", &["inject", "merge"]),
     ("Cut and join", &["filter", "split", "join", "sort"]),
+    ("Share", &[]),
     ("Check and repair", &["doctor", "repair", "recover", "reindex"]),
     ("Look", &["info", "list", "stats", "du", "view", "dump", "diff"]),
     ("Export", &["export"]),

@@ -15,7 +15,8 @@ mod tracing_data;
 pub use build_id::{BUILD_ID_NAME_MAX, BuildIds, NamedIds, trimmed_id};
 pub use mended::{Mended, mend};
 pub use numbered::{ListedBy, numbered_entries, write_numbered};
-use section::{Int, Section, put_str};
+pub(crate) use section::put_str;
+use section::{Int, Section};
 pub use tracing_data::TracingData;
 
 use crate::decode::decode_attr;

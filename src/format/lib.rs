@@ -15,6 +15,7 @@ pub mod jitdump;
 mod journal;
 mod kinds;
 mod layout;
+pub mod names;
 mod origin;
 pub mod parts;
 pub mod read;

@@ -41,6 +41,7 @@ mod promises;
 mod properties;
 mod recover;
 mod reindex;
+mod remap;
 mod repair;
 mod retime;
 mod sched;

@@ -34,7 +34,7 @@ impl Int for u64 {
 
 /// Appends a STR as perf writes it: u32 length, then the text, a NUL and zeros up to a multiple of 64; the
 /// length includes them. perf's reader of CPU_TOPOLOGY relies on the 64. The text ends at its first NUL.
-pub(super) fn put_str(text: &[u8], endian: Endian, out: &mut Vec<u8>) {
+pub(crate) fn put_str(text: &[u8], endian: Endian, out: &mut Vec<u8>) {
     let text = until_nul(text);
     let length = (text.len() + 1).next_multiple_of(64);
     (length as u32).put(endian, out);

@@ -2,6 +2,9 @@
 
 use crate::{Record, RecordType, until_nul};
 
+/// The offset of the path in a CGROUP.
+pub(crate) const CGROUP_PATH: usize = 16;
+
 /// A CGROUP record (include/uapi/linux/perf_event.h, `PERF_RECORD_CGROUP`).
 ///
 /// | byte | |
@@ -19,7 +22,7 @@ pub struct Cgroup<'a> {
 impl<'a> Cgroup<'a> {
     /// Parses a CGROUP record; `None` for other kinds, and for a record that is too short.
     pub fn of(record: &Record<'a>) -> Option<Cgroup<'a>> {
-        let path = record.bytes().get(16..).filter(|_| record.kind() == RecordType::CGROUP)?;
+        let path = record.bytes().get(CGROUP_PATH..).filter(|_| record.kind() == RecordType::CGROUP)?;
         Some(Cgroup { id: record.u64(8)?, path: until_nul(path) })
     }
 }

@@ -2,6 +2,9 @@
 
 use crate::{Record, RecordType, until_nul};
 
+/// The offset of the name in a KSYMBOL.
+pub(crate) const KSYMBOL_NAME: usize = 24;
+
 /// A KSYMBOL record (include/uapi/linux/perf_event.h, `PERF_RECORD_KSYMBOL`).
 ///
 /// | byte | |
@@ -34,7 +37,7 @@ impl<'a> Ksymbol<'a> {
         }
         let (address, length) = (record.u64(8)?, record.u32(16)?);
         let (kind, flags) = (record.u16(20)?, record.u16(22)?);
-        Some(Ksymbol { address, length, kind, flags, name: until_nul(record.bytes().get(24..)?) })
+        Some(Ksymbol { address, length, kind, flags, name: until_nul(record.bytes().get(KSYMBOL_NAME..)?) })
     }
 
     /// True if the code is removed.

@@ -11,7 +11,7 @@ pub const COMM_EXEC: u16 = 1 << 13;
 pub const SWITCH_OUT: u16 = 1 << 13;
 
 /// The offset of the name in a COMM.
-const COMM_NAME: usize = 16;
+pub(crate) const COMM_NAME: usize = 16;
 
 /// A COMM record (include/uapi/linux/perf_event.h, `PERF_RECORD_COMM`).
 ///
