@@ -32,6 +32,6 @@ pub mod view;
 pub use chains::{Frame, StackTree};
 pub use facts::{EventFacts, Facts};
 pub use functions::{CodeFile, CodePlace, FunctionId, FunctionTotal, NamedStacks};
-pub use naming::{FrameName, Function, Named, name_frames};
+pub use naming::{FrameName, Function, Named, Search, name_frames};
 pub use perfx_pipeline::{Error, Result};
 pub use stacks::{Grouping, Label, Row, Stacks, Weight};

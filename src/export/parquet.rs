@@ -27,7 +27,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::chains::{Frame, StackTree};
 use crate::facts::Facts;
-use crate::naming::{FrameName, Named, name_frames};
+use crate::naming::{FrameName, Named, Search, name_frames};
 use gather::{BranchRow, Gathered, Texts, gather};
 use history::{History, signed};
 use row::{Part, SampleRow};
@@ -353,8 +353,9 @@ impl Tables<'_> {
                 result = out.end_row();
             }
         };
-        let features = (&recording.features, recording.endian);
-        let named = name_frames(gathered.tree.frames(), facts, features, ids, inlined, visit)?;
+        let (features, endian) = (&recording.features, recording.endian);
+        let search = Search { facts, features, endian, ids, inlined };
+        let named = name_frames(gathered.tree.frames(), search, visit)?;
         result?;
         Ok((out.close()?, named))
     }

@@ -24,7 +24,7 @@ use crate::chains::{Frame, frame_at};
 use crate::counters::{Reading, event_of, period, readings};
 use crate::facts::Facts;
 use crate::losses::{Losses, say_faults};
-use crate::naming::{NamedPlace, Names, with_deep_stack};
+use crate::naming::{NamedPlace, Names, Search, with_deep_stack};
 
 /// A field of a sample, by perf's name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -185,8 +185,12 @@ pub fn view(
     let name = recording.name.clone();
     let (features, endian) = (recording.features.clone(), recording.endian);
     let viewed = with_deep_stack(|| {
-        let names = Names::new(&facts, (&features, endian), ids, options.inlined);
-        Printer::new(&facts, &events, names, options, out).print(recording, selected.as_ref(), report)
+        let search = Search { facts: &facts, features: &features, endian, ids, inlined: options.inlined };
+        Printer::new(&facts, &events, Names::new(search), options, out).print(
+            recording,
+            selected.as_ref(),
+            report,
+        )
     })??;
     if let Some(selected) = selected.filter(|_| viewed.samples == 0) {
         selected.say_hints(&name, report);
