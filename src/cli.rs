@@ -65,6 +65,7 @@ enum Command {
     List(commands::list::List),
     Man(commands::man::Man),
     Merge(commands::merge::Merge),
+    Pack(commands::pack::Pack),
     Passes(commands::passes::Passes),
     Recover(commands::recover::Recover),
     Reindex(commands::reindex::Reindex),
@@ -73,6 +74,7 @@ enum Command {
     Sort(commands::sort::Sort),
     Split(commands::split::Split),
     Stats(commands::stats::Stats),
+    Unpack(commands::unpack::Unpack),
     View(commands::view::View),
 }
 
@@ -86,10 +88,10 @@ pub fn main() -> ExitCode {
 const GROUPS: [(&str, &[&str]); 8] = [
     ("Inject and merge", &["inject", "merge"]),
     ("Cut and join", &["filter", "split", "join", "sort"]),
-    ("Share", &[]),
     ("Check and repair", &["doctor", "repair", "recover", "reindex"]),
     ("Look", &["info", "list", "stats", "du", "view", "dump", "diff"]),
     ("Export", &["export"]),
+    ("Share", &["pack", "unpack"]),
     ("Change the form", &["copy", "decompress"]),
     ("Passes and documentation", &["run", "passes", "completion", "man", "help"]),
 ];
@@ -307,6 +309,7 @@ fn run_command(command: Command) -> Result<u8> {
         Command::List(command) => command.run(),
         Command::Man(command) => command.run(command_line()),
         Command::Merge(command) => command.run(),
+        Command::Pack(command) => command.run(),
         Command::Passes(command) => command.run(),
         Command::Recover(command) => command.run(),
         Command::Reindex(command) => command.run(),
@@ -315,6 +318,7 @@ fn run_command(command: Command) -> Result<u8> {
         Command::Sort(command) => command.run(),
         Command::Split(command) => command.run(),
         Command::Stats(command) => command.run(),
+        Command::Unpack(command) => command.run(),
         Command::View(command) => command.run(),
     }
 }

@@ -19,6 +19,7 @@ pub fn schemas() -> Vec<(&'static str, serde_json::Value)> {
         ("dump", schema::<commands::dump::Output<'_>>()),
         ("info", schema::<commands::info::Output<'_>>()),
         ("list", schema::<commands::list::Output>()),
+        ("pack", schema::<commands::pack::Output<'_>>()),
         ("passes", schema::<commands::passes::Output>()),
         ("schedule", schema::<commands::run::Output>()),
         ("stats", schema::<commands::stats::Output<'_>>()),

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::thread;
 
-use build_id::RecordedOn;
+use build_id::{Object, RecordedOn};
 use perfx_format::Endian;
 use perfx_format::header::Features;
 use perfx_format::jitdump::Header;
@@ -11,25 +11,10 @@ use perfx_jit::Functions;
 use perfx_model::address_space::{Dso, Machine};
 use perfx_passes::{IdOptions, PerfMaps, can_have_id, dso_name, object_of, recorded_on};
 use perfx_pipeline::{Context as _, Error, Level, Report, Result, counted};
-use symbols::{Image, Inlined, Sources, Symbol, Symbols};
+use symbols::{Image, Inlined, Sources, Symbol, SymbolFile, Symbols};
 
 use crate::chains::Frame;
 use crate::facts::Facts;
-
-/// The recording whose code is named, and where symbols are searched for.
-#[derive(Clone, Copy, Debug)]
-pub struct Search<'s> {
-    /// What its records mean.
-    pub facts: &'s Facts,
-    /// Its features, of which some name the recorded machine.
-    pub features: &'s Features,
-    /// Their byte order.
-    pub endian: Endian,
-    /// The places to search.
-    pub ids: &'s IdOptions,
-    /// Inlined calls and source lines are searched for, too.
-    pub inlined: bool,
-}
 
 /// Finds the symbols of a recording's DSOs.
 #[derive(Debug)]
@@ -41,7 +26,7 @@ pub(crate) struct Images<'f> {
 }
 
 impl<'f> Images<'f> {
-    pub(crate) fn new(Search { facts, features, endian, ids, .. }: Search<'f>) -> Images<'f> {
+    pub(crate) fn new(facts: &'f Facts, features: &Features, endian: Endian, ids: &IdOptions) -> Images<'f> {
         let recorded_on = recorded_on(features, endian);
         let sources = |files| sources(ids, files, &recorded_on);
         Images { facts, sources: sources(!ids.no_files()), guest_sources: sources(false) }
@@ -52,11 +37,27 @@ impl<'f> Images<'f> {
         self.facts.spaces.dsos().get(number as usize).map(|(dso, _)| dso)
     }
 
+    /// What is searched for to find its symbols; `None` if it has no file.
+    fn object(&self, number: u32) -> Option<(&'f Dso, Object)> {
+        let (dso, flags) = self.facts.spaces.dsos().get(number as usize)?;
+        let object = || object_of(dso, self.facts.files.process(number as usize));
+        can_have_id(dso, *flags).then(|| (dso, object()))
+    }
+
+    /// The files of its symbols; `None` if it has no file. The error says why none can be used.
+    pub(crate) fn files(&self, number: u32) -> Option<Result<Vec<SymbolFile>, &'static str>> {
+        let (dso, object) = self.object(number)?;
+        let Some(id) = self.facts.ids.get(dso) else {
+            return Some(Err("the recording has no build-id of it"));
+        };
+        let sources = if dso.machine == Machine::Host { &self.sources } else { &self.guest_sources };
+        let files = sources.files(&object, id);
+        Some(if files.is_empty() { Err("no file with this build-id was found") } else { Ok(files) })
+    }
+
     /// Its symbols, if they can be found.
     pub(crate) fn of(&self, number: u32) -> Option<Image> {
-        let (dso, flags) = self.facts.spaces.dsos().get(number as usize)?;
-        let object =
-            can_have_id(dso, *flags).then(|| object_of(dso, self.facts.files.process(number as usize)))?;
+        let (dso, object) = self.object(number)?;
         let (id, reference) = (self.facts.ids.get(dso), self.facts.reference.as_ref());
         if dso.machine == Machine::Host {
             return self.sources.image(&object, id, reference);
@@ -118,18 +119,24 @@ impl Named {
 }
 
 /// Passes the names of all frames to `visit`, DSO by DSO, with the numbers of the frames. The symbols of one
-/// DSO are in memory at a time.
+/// DSO are in memory at a time. With `inlined`, inlined calls and source lines are searched for, too.
 ///
 /// # Errors
 ///
 /// A thread cannot be started.
 pub fn name_frames(
     frames: impl Iterator<Item = Frame>,
-    search: Search<'_>,
+    facts: &Facts,
+    (features, endian): (&Features, Endian),
+    ids: &IdOptions,
+    inlined: bool,
     visit: impl FnMut(u32, Frame, FrameName<'_>) + Send,
 ) -> Result<Named> {
     let frames: Vec<Frame> = frames.collect();
-    with_deep_stack(|| named(frames, &Names::new(search), visit))
+    with_deep_stack(|| {
+        let names = Names::new(facts, (features, endian), ids, inlined);
+        named(frames, &names, visit)
+    })
 }
 
 /// Runs `work` on a thread with a stack on which DWARF can be read.
@@ -179,9 +186,13 @@ pub(crate) struct NamedPlace<'f> {
 }
 
 impl<'f> Names<'f> {
-    pub(crate) fn new(search: Search<'f>) -> Names<'f> {
-        let Search { endian, ids, inlined, .. } = search;
-        Names { images: Images::new(search), maps: PerfMaps::new(ids), endian, inlined }
+    pub(crate) fn new(
+        facts: &'f Facts,
+        (features, endian): (&Features, Endian),
+        ids: &IdOptions,
+        inlined: bool,
+    ) -> Names<'f> {
+        Names { images: Images::new(facts, features, endian, ids), maps: PerfMaps::new(ids), endian, inlined }
     }
 
     /// The DSO of a frame, or the memory of its process.

@@ -147,28 +147,33 @@ impl<'a> OutputPath<'a> {
     /// Writes a directory with the recording as `data` and the input's other entries next to it; without such
     /// entries, a file.
     pub(crate) fn write_directory(&self, job: Job, extras: &[PathBuf]) -> Result<Outcome> {
-        let name = || self.path.display().to_string();
         let (data, outcome) = self.make_file(job, OutputForm::DirectoryData)?;
         if extras.is_empty() && outcome.beside.is_empty() {
             self.commit(data)?;
             return Ok(outcome);
         }
+        self.make_folder(|folder| {
+            OutputPath::new(&folder.join("data"), Existing::Keep).commit(data)?;
+            for extra in extras {
+                if let Some(name) = extra.file_name() {
+                    copy_tree(extra, &folder.join(name))?;
+                }
+            }
+            outcome.beside.iter().try_for_each(|(from, name)| copy_tree(from, &folder.join(name)))
+        })?;
+        Ok(outcome)
+    }
+
+    /// Makes a folder, and gives it its name when `fill` has put everything into it.
+    pub(crate) fn make_folder(&self, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+        let name = || self.path.display().to_string();
         // The mode of perf's directories.
         let owner_only = Permissions::from_mode(0o700);
         let temporary =
             Unfinished::folder(|| temporary().permissions(owner_only).tempdir_in(folder(self.path)));
         let temporary = temporary.map_err(plain).with_context(name)?;
-        OutputPath::new(&temporary.path().join("data"), Existing::Keep).commit(data)?;
-        for extra in extras {
-            if let Some(name) = extra.file_name() {
-                copy_tree(extra, &temporary.path().join(name))?;
-            }
-        }
-        for (from, name) in &outcome.beside {
-            copy_tree(from, &temporary.path().join(name))?;
-        }
-        temporary.finish(|temporary| self.commit_directory(temporary)).map_err(plain).with_context(name)?;
-        Ok(outcome)
+        fill(temporary.path())?;
+        temporary.finish(|temporary| self.commit_directory(temporary)).map_err(plain).with_context(name)
     }
 
     fn commit_directory(&self, temporary: TempDir) -> io::Result<()> {

@@ -10,6 +10,9 @@ use crate::{Symbol, Symbols};
 /// The most that is read: ten times the size of any kernel's table.
 const MOST_READ: u64 = 256 << 20;
 
+/// The symbols of the running kernel.
+pub(crate) const RUNNING: &str = "/proc/kallsyms";
+
 /// The symbols of a module, or of the kernel itself. Empty if the kernel hides addresses (kptr_restrict).
 pub(crate) fn read(file: &Path, module: Option<&[u8]>) -> io::Result<Symbols> {
     let mut symbols = Vec::new();

@@ -18,7 +18,7 @@ use std::collections::HashMap;
 pub use crate::debuginfod::Debuginfod;
 pub use crate::elf::ElfFile;
 pub use crate::inlined::{Call, Dwarf, Inlined};
-pub use crate::sources::{Image, Reference, Sources};
+pub use crate::sources::{Content, Image, Reference, Sources, SymbolFile};
 pub use crate::unwind::{Arch, Section, UnwindTables};
 
 /// A function, or any other symbol that a sample may hit.

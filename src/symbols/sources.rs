@@ -81,6 +81,26 @@ pub enum Image {
     },
 }
 
+/// One of the files from which the symbols of an object come.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SymbolFile {
+    /// Its build-id.
+    pub id: BuildId,
+    /// Its name in the entry of this build-id in perf's build-id cache: `elf`, `debug`, `vdso` or `kallsyms`.
+    pub entry: &'static str,
+    /// Where its bytes are.
+    pub content: Content,
+}
+
+/// The bytes of a file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Content {
+    /// Those of a regular file.
+    File(PathBuf),
+    /// These: the running kernel's list of its symbols, or its vdso.
+    Bytes(Vec<u8>),
+}
+
 impl Image {
     /// The symbol that covers a byte: of a file by offset, of a kernel by address.
     pub fn find(&self, at: u64) -> Option<&Symbol> {
@@ -159,6 +179,60 @@ impl Sources {
             let elf = ElfFile::read(&place).ok()?;
             fits(id, elf.build_id).then_some((place, elf))
         })
+    }
+
+    /// The files that another machine needs to name the functions of an object: its own, which comes first, its
+    /// debug file, and what dwz(1) moved to a common file. Only files with the right build-id; none if its own is
+    /// not found.
+    pub fn files(&self, object: &Object, id: BuildId) -> Vec<SymbolFile> {
+        let own = |entry, content| vec![SymbolFile { id, entry, content }];
+        match object {
+            Object::Kernel => self.kernel_file(id).into_iter().collect(),
+            Object::Vdso | Object::Vdso32 => {
+                let found = self.recorded(object, Some(id)).map(|(place, _)| Content::File(place));
+                let image = found.or_else(|| {
+                    let image = self.running.as_ref().filter(|_| *object == Object::Vdso)?.vdso_image()?;
+                    let found = build_id::from_elf(&image).ok()?;
+                    fits(Some(id), found).then_some(Content::Bytes(image))
+                });
+                image.map_or_else(Vec::new, |image| own("vdso", image))
+            }
+            Object::File { path, .. } | Object::Module(path) => {
+                let Some((place, elf)) = self.recorded(object, Some(id)) else { return Vec::new() };
+                let mut files = own("elf", Content::File(place.clone()));
+                let mut dwarf = self.dwarf(&elf, &place);
+                if (!elf.has_symtab || !elf.has_dwarf)
+                    && let Some((debug_place, debug)) = self.debug_file(&elf, &place, path)
+                {
+                    dwarf = dwarf.or_else(|| self.dwarf(&debug, &debug_place));
+                    files.extend(own("debug", Content::File(debug_place)));
+                }
+                let common = dwarf.and_then(|dwarf| dwarf.common);
+                files.extend(common.and_then(|common| {
+                    let id = build_id::of_file(&common).ok()??;
+                    Some(SymbolFile { id, entry: "debug", content: Content::File(common) })
+                }));
+                files
+            }
+        }
+    }
+
+    /// The symbols of a kernel as a file: those that perf has cached, vmlinux, or those of the running kernel.
+    fn kernel_file(&self, id: BuildId) -> Option<SymbolFile> {
+        let cached = self.cached(Some(id), &["kallsyms", ""]).into_iter();
+        let mut cached = cached
+            .filter(|file| kallsyms::read(file, None).is_ok_and(|symbols| !symbols.is_empty()))
+            .map(|file| ("kallsyms", Content::File(file)));
+        let found = self.found(&Object::Kernel, Some(id)).into_iter();
+        let mut found = found
+            .filter(|file| ElfFile::read(file).is_ok_and(|elf| elf.has_symtab))
+            .map(|file| ("elf", Content::File(file)));
+        let running = || {
+            self.running(&Object::Kernel, Some(id), None)?;
+            Some(("kallsyms", Content::Bytes(std::fs::read(kallsyms::RUNNING).ok()?)))
+        };
+        let (entry, content) = cached.next().or_else(|| found.next()).or_else(running)?;
+        Some(SymbolFile { id, entry, content })
     }
 
     fn file(&self, object: &Object, path: &Path, id: Option<BuildId>) -> Option<Image> {
@@ -322,10 +396,19 @@ impl Sources {
                 let name = OsStr::from_bytes(name);
                 let folder = place.parent()?;
                 let mut files = vec![folder.join(name), folder.join(".debug").join(name)];
+                // The file itself may come from a cache.
                 let below = recorded.parent().and_then(|folder| folder.strip_prefix("/").ok());
-                files.extend(below.into_iter().flat_map(|below| {
-                    self.debug.iter().filter_map(|folder| folder.file(&below.join(name))).collect::<Vec<_>>()
-                }));
+                let all =
+                    || below.into_iter().flat_map(|below| self.debug.iter().map(move |all| (below, all)));
+                files.extend(
+                    all()
+                        .flat_map(|(below, all)| {
+                            [below.join(name), below.join(".debug").join(name)]
+                                .map(|file| all.anywhere(&file))
+                        })
+                        .flatten(),
+                );
+                files.extend(all().filter_map(|(below, all)| all.file(&below.join(name))));
                 files.iter().find_map(|file| {
                     let debug = ElfFile::read(file).ok()?;
                     let same = match (debug.build_id, elf.build_id) {
@@ -376,7 +459,7 @@ impl Sources {
 
     fn running(&self, object: &Object, id: Option<BuildId>, module: Option<&[u8]>) -> Option<Symbols> {
         let answer = self.running.as_ref()?.find(object);
-        let symbols = || kallsyms::read(Path::new("/proc/kallsyms"), module).ok();
+        let symbols = || kallsyms::read(Path::new(kallsyms::RUNNING), module).ok();
         fits(id, Some(answer.id()?)).then(symbols).flatten().filter(|symbols| !symbols.is_empty())
     }
 }

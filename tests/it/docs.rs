@@ -136,12 +136,12 @@ fn the_schemas_are_those_of_the_printed_types() {
     assert_eq!(found, files);
 }
 
-fn schema(name: &str) -> jsonschema::Validator {
+pub(crate) fn schema(name: &str) -> jsonschema::Validator {
     let text = fs::read_to_string(root().join(format!("schemas/{name}.schema.json"))).unwrap();
     jsonschema::draft202012::new(&serde_json::from_str(&text).unwrap()).unwrap()
 }
 
-fn check(schema: &jsonschema::Validator, json: &Json) -> Result<(), String> {
+pub(crate) fn check(schema: &jsonschema::Validator, json: &Json) -> Result<(), String> {
     let shown = || json.to_string().chars().take(400).collect::<String>();
     schema.validate(json).map_err(|error| format!("{error} in {}", shown()))
 }

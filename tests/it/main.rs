@@ -31,6 +31,7 @@ mod list;
 mod losses;
 mod merge;
 mod oracle;
+mod pack;
 mod pages;
 mod parquet;
 mod parse;

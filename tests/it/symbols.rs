@@ -31,11 +31,11 @@ int main(int count, char **words) { sink = exported(count); return 0; }
 ";
 
 /// A program in pieces.
-struct Workshop(TempDir);
+pub(crate) struct Workshop(TempDir);
 
 impl Workshop {
     /// `None` without a compiler, which [`workloads`] reports.
-    fn new() -> Option<Workshop> {
+    pub(crate) fn new() -> Option<Workshop> {
         workloads()?;
         let shop = Workshop(temp());
         fs::write(shop.path("program.c"), PROGRAM).unwrap();
@@ -46,7 +46,7 @@ impl Workshop {
         Some(shop)
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
@@ -55,7 +55,7 @@ impl Workshop {
         assert_eq!(ran.code, Some(0), "{name} {args:?}: {}", ran.stderr);
     }
 
-    fn id(&self) -> BuildId {
+    pub(crate) fn id(&self) -> BuildId {
         build_id::of_file(&self.path("program")).unwrap().unwrap()
     }
 
@@ -73,7 +73,7 @@ impl Workshop {
     }
 
     /// A recording of the program at a path where it is not, with a sample in `hidden`.
-    fn recording(&self) -> PathBuf {
+    pub(crate) fn recording(&self) -> PathBuf {
         let (path, endian) = (self.path("in.data"), Endian::Little);
         let mut attr = Attr::default();
         (attr.type_, attr.sample_period, attr.sample_type) = (1, 1, st::IP | st::TID | st::PERIOD);

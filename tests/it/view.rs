@@ -69,7 +69,20 @@ fn lines_are_those_of_perf_script_for_every_recording() {
                 if is_pipe && !fields.contains("sym") {
                     continue;
                 }
-                let theirs = perf.script(&fixture.path, root, &["-F", fields]);
+                let options = args![
+                    "script",
+                    "--symfs",
+                    root,
+                    "--kallsyms",
+                    "/dev/null",
+                    "--no-inline",
+                    "-f",
+                    "-F",
+                    fields,
+                    "-i",
+                    fixture.path
+                ];
+                let theirs = perf.run(Stdin::Null, options);
                 if theirs.code != Some(0) {
                     continue;
                 }

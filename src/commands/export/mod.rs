@@ -7,7 +7,7 @@ mod folded;
 mod folder;
 mod html;
 pub(crate) mod input;
-mod output;
+pub(crate) mod output;
 mod parquet;
 mod pprof;
 

@@ -15,17 +15,17 @@ use crate::io::target::{Named, refuse_dangling};
 
 /// The output of an export.
 #[derive(Args, Debug, Clone)]
-pub(super) struct OutputArgs {
+pub(crate) struct OutputArgs {
     /// Write to this file; - is standard output [default: standard output]
     #[arg(help_heading = "Output", short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Overwrite an existing output
     #[arg(help_heading = "Output", short, long)]
-    pub(super) force: bool,
+    pub(crate) force: bool,
 }
 
 /// An output that can be written.
-pub(super) enum Output {
+pub(crate) enum Output {
     Stdout,
     Device(PathBuf),
     File { path: PathBuf, existing: Existing, new: Unfinished<NewFile> },
@@ -33,7 +33,7 @@ pub(super) enum Output {
 
 impl OutputArgs {
     /// Checks the output before any input is read. Only text goes to a terminal.
-    pub(super) fn open(&self, sources: &[Source], is_text: bool) -> Result<Output> {
+    pub(crate) fn open(&self, sources: &[Source], is_text: bool) -> Result<Output> {
         let Some(path) = self.output.as_deref().filter(|path| *path != Path::new("-")) else {
             if !is_text && io::stdout().is_terminal() {
                 bail!(Usage("refusing to write binary data to a terminal: give -o FILE or a pipe".into()));
@@ -63,7 +63,7 @@ impl OutputArgs {
 
 impl Output {
     /// Writes the output, and gives the file its name.
-    pub(super) fn write<E: Into<anyhow::Error>>(
+    pub(crate) fn write<E: Into<anyhow::Error>>(
         self,
         body: impl FnOnce(&mut dyn Write) -> Result<(), E>,
     ) -> Result<()> {

@@ -1,0 +1,331 @@
+//! `perfx pack` puts a recording and the files that name its functions into one archive, for another machine.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use clap::Args;
+use perfx_export::pack::{SymbolFiles, map_name};
+use perfx_export::{Facts, Grouping, Stacks};
+use perfx_format::read::Recording;
+use perfx_look::json::Document;
+use perfx_passes::{FilterOptions, SymbolArgs};
+use perfx_pipeline::{Level, Report, counted};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use symbols::Content;
+use tar::{Builder, EntryType, Header};
+
+use zstd::stream::write::Encoder;
+
+use crate::args::{ThreadArgs, usage};
+use crate::commands::export::input::{say_read, with_chains};
+use crate::commands::export::output::OutputArgs;
+use crate::io::source::{InputArgs, Source};
+use crate::term::report::VerbosityArgs;
+use crate::term::units::size;
+
+/// Pack a recording with the files that name its functions: OUT.tar.zst
+///
+/// The archive has the recording as it is, and of each file that the samples or their call chains hit:
+/// the file itself, its debug file, the symbols of the kernel, images of JIT code, and perf maps. Only
+/// files with the recorded build-id are taken; what is missing is reported. Record with build-ids
+/// (not -B), or use perfx inject -b first.
+///
+/// perfx unpack makes a folder of it, in which perf and perfx name the functions as they do here. The
+/// layout is that of perf archive, so tar xf OUT.tar.zst -C ~/.debug works as well.
+///
+/// The archive holds your programs, and the addresses of your kernel.
+///
+/// Examples:
+///   perfx pack perf.data -o perf.tar.zst
+///   perfx pack -n perf.data
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Pack {
+    #[command(flatten)]
+    input: InputArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+    /// Dry run: list the files, write nothing
+    #[arg(help_heading = "Output", short = 'n', long)]
+    dry_run: bool,
+    #[command(flatten, next_help_heading = "Symbols")]
+    search: SymbolArgs,
+    #[command(flatten, next_help_heading = "Options")]
+    threads: ThreadArgs,
+    #[command(flatten)]
+    verbosity: VerbosityArgs,
+}
+
+/// The last file of a pack, [`MANIFEST`], which `perfx unpack` checks the others by.
+pub(crate) type Output<'m> = Document<1, &'m Manifest>;
+
+/// The name of the manifest in a pack.
+pub(crate) const MANIFEST: &str = "manifest.json";
+
+/// The name of the recording in a pack: a file, or a folder of files.
+pub(crate) const RECORDING: &str = "perf.data";
+
+/// What a pack holds.
+#[derive(Serialize, Deserialize, JsonSchema, Debug)]
+#[serde(tag = "what", rename_all = "kebab-case")]
+#[schemars(deny_unknown_fields)]
+pub(crate) enum Manifest {
+    /// A pack.
+    Pack {
+        /// In the order of the archive
+        files: Vec<PackedFile>,
+        /// Files that name functions of the recording, but are not in the pack
+        missing: Vec<Missing>,
+    },
+}
+
+/// A file of a pack.
+#[derive(Serialize, Deserialize, JsonSchema, Debug)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct PackedFile {
+    /// Its path in the archive
+    pub(crate) path: String,
+    /// Its size
+    pub(crate) bytes: u64,
+    /// The SHA-256 of its content
+    pub(crate) sha256: String,
+}
+
+/// A file that is not in the pack.
+#[derive(Serialize, Deserialize, JsonSchema, Debug)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Missing {
+    /// Its name in the recording
+    pub(crate) name: String,
+    /// Why it is missing
+    pub(crate) why: String,
+}
+
+/// A file to put into the archive.
+struct Entry {
+    path: String,
+    bytes: Bytes,
+}
+
+/// The content of an entry.
+enum Bytes {
+    /// Of a file that is open already.
+    Open(Arc<File>),
+    /// Of a file at a path.
+    At(PathBuf),
+    /// These bytes.
+    Here(Vec<u8>),
+}
+
+impl Pack {
+    pub(crate) fn run(&self) -> Result<u8> {
+        let ids = self.search.clone().options().map_err(usage)?;
+        let source = Source::of(&self.input);
+        let output = match self.dry_run {
+            true => None,
+            false => Some(self.output.open(std::slice::from_ref(&source), false)?),
+        };
+        let (mut report, threads) = (Report::default(), self.threads.count());
+        let recording = source.open_rereadable()?;
+        let mut entries = recorded_files(&source, &recording)?;
+        let mut recording = with_chains(recording, &ids, threads, &mut report)?;
+        recording.progress().expect(2);
+        let bar = self.verbosity.progress(&recording);
+        let facts = Facts::survey(&mut recording, threads, true)?;
+        let all = Arc::new(FilterOptions::default());
+        let stacks =
+            Stacks::collect(&mut recording, &facts, Grouping::default(), &all, threads, &mut report)?;
+        let features = (&recording.features, recording.endian);
+        let found = SymbolFiles::find(&stacks, &facts, features, &ids);
+        drop(bar);
+        say_read(&mut report, &recording, &stacks);
+        let missing = found.missing.iter().map(|(name, why)| Missing {
+            name: String::from_utf8_lossy(name).into_owned(),
+            why: why.clone(),
+        });
+        let missing: Vec<Missing> = missing.collect();
+        let links = put_files(found, &mut entries);
+        for Missing { name, why } in &missing {
+            report.say(Level::Warning, format!("{name}: {why}, so its functions have no names elsewhere"));
+        }
+        match output {
+            None => {
+                for Entry { path, bytes } in &entries {
+                    report.say(Level::Info, format!("would pack {path}: {}", size(bytes.len()?)));
+                }
+            }
+            Some(output) => {
+                let mut packed = String::new();
+                output.write(|out| {
+                    let Manifest::Pack { files, .. } = write(out, entries, &links, missing)?;
+                    packed = about(&files);
+                    Ok::<(), anyhow::Error>(())
+                })?;
+                report.say(Level::Info, format!("packed {packed}"));
+            }
+        }
+        Ok(self.verbosity.print(&report))
+    }
+}
+
+/// The files of the recording itself.
+fn recorded_files(source: &Source, recording: &Recording) -> Result<Vec<Entry>> {
+    if let Source::Path(folder) = source
+        && folder.is_dir()
+    {
+        let mut entries = Vec::new();
+        add_folder(folder, RECORDING, &mut entries)?;
+        return Ok(entries);
+    }
+    let file = recording.main_file().context("the recording can't be read again")?;
+    Ok(vec![Entry { path: RECORDING.to_owned(), bytes: Bytes::Open(file) }])
+}
+
+/// Adds the files of a folder, in order of their names.
+fn add_folder(folder: &Path, path: &str, entries: &mut Vec<Entry>) -> Result<()> {
+    let name = || folder.display().to_string();
+    let inside = fs::read_dir(folder).with_context(name)?.collect::<io::Result<Vec<_>>>();
+    let mut inside = inside.with_context(name)?;
+    inside.sort_by_key(fs::DirEntry::file_name);
+    for entry in inside {
+        let (place, kind) = (entry.path(), entry.file_type().with_context(name)?);
+        let path = match entry.file_name().to_str() {
+            Some(name) => format!("{path}/{name}"),
+            None => bail!("{}: its name is not UTF-8", place.display()),
+        };
+        ensure!(kind.is_file() || kind.is_dir(), "{} is not a regular file", place.display());
+        match kind.is_dir() {
+            true => add_folder(&place, &path, entries)?,
+            false => entries.push(Entry { path, bytes: Bytes::At(place) }),
+        }
+    }
+    Ok(())
+}
+
+/// Adds the files that were found; returns the links of the build-id cache, each with its target.
+fn put_files(found: SymbolFiles, entries: &mut Vec<Entry>) -> BTreeMap<String, String> {
+    let mut links = BTreeMap::new();
+    for (id, dso) in found.dsos {
+        let (folder, hex) = (dso.folder(id), id.to_string());
+        for (name, content) in dso.files {
+            let bytes = match content {
+                Content::File(place) => Bytes::At(place),
+                Content::Bytes(bytes) => Bytes::Here(bytes),
+            };
+            entries.push(Entry { path: format!("{folder}/{name}"), bytes });
+        }
+        links.insert(format!(".build-id/{}/{}", &hex[..2], &hex[2..]), format!("../../{folder}"));
+    }
+    for (pid, place) in found.maps {
+        let path = map_name(pid).trim_start_matches('/').to_owned();
+        entries.push(Entry { path, bytes: Bytes::At(place) });
+    }
+    links
+}
+
+impl Bytes {
+    fn len(&self) -> Result<u64> {
+        Ok(match self {
+            Bytes::Open(file) => file.metadata()?.len(),
+            Bytes::At(place) => fs::metadata(place).with_context(|| place.display().to_string())?.len(),
+            Bytes::Here(bytes) => bytes.len() as u64,
+        })
+    }
+
+    /// The bytes from the first one on.
+    fn reader(&self) -> Result<Box<dyn Read + '_>> {
+        Ok(match self {
+            Bytes::Open(file) => Box::new(FromStart { file, at: 0 }),
+            Bytes::At(place) => {
+                Box::new(build_id::open(place).with_context(|| place.display().to_string())?.0)
+            }
+            Bytes::Here(bytes) => Box::new(&bytes[..]),
+        })
+    }
+}
+
+/// Reads an open file without moving its position, which standard input shares with other programs.
+struct FromStart<'f> {
+    file: &'f File,
+    at: u64,
+}
+
+impl Read for FromStart<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read_at(into, self.at)?;
+        self.at += count as u64;
+        Ok(count)
+    }
+}
+
+/// Hashes what is read.
+struct Hashed<R> {
+    inner: R,
+    hash: Sha256,
+}
+
+impl<R: Read> Read for Hashed<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(into)?;
+        self.hash.update(&into[..count]);
+        Ok(count)
+    }
+}
+
+/// Writes the archive, and returns its manifest. Nothing of this machine but the contents of the files is in it: no
+/// times, owners or modes.
+fn write(
+    out: &mut dyn Write,
+    entries: Vec<Entry>,
+    links: &BTreeMap<String, String>,
+    missing: Vec<Missing>,
+) -> Result<Manifest> {
+    let mut files = Vec::new();
+    let mut archive = Builder::new(Encoder::new(out, LEVEL)?);
+    let header = |kind, bytes| {
+        let mut header = Header::new_gnu();
+        header.set_entry_type(kind);
+        header.set_mode(0o644);
+        header.set_size(bytes);
+        header
+    };
+    for Entry { path, bytes } in entries {
+        let size = bytes.len()?;
+        let mut content = Hashed { inner: bytes.reader()?.take(size), hash: Sha256::new() };
+        let put = archive.append_data(&mut header(EntryType::Regular, size), &path, &mut content);
+        put.with_context(|| path.clone())?;
+        ensure!(content.inner.limit() == 0, "{path}: the file was cut short while it was read");
+        let sha256 = hex(&content.hash.finalize());
+        files.push(PackedFile { path, bytes: size, sha256 });
+    }
+    for (link, target) in links {
+        archive.append_link(&mut header(EntryType::Symlink, 0), link, target)?;
+    }
+    let manifest = Manifest::Pack { files, missing };
+    let text = serde_json::to_vec_pretty(&Output::new(&manifest))?;
+    archive.append_data(&mut header(EntryType::Regular, text.len() as u64), MANIFEST, &*text)?;
+    archive.into_inner()?.finish()?;
+    Ok(manifest)
+}
+
+/// The number of files, and their size.
+pub(crate) fn about(files: &[PackedFile]) -> String {
+    let bytes = files.iter().map(|file| file.bytes).fold(0, u64::saturating_add);
+    format!("{} of {}", counted(files.len() as u64, "file", "files"), size(bytes))
+}
+
+/// Hexadecimal digits, as sha256sum prints them.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The level of `zstd`: that of `perfx compress`. Higher ones take several times as long for programs that are a tenth
+/// smaller.
+const LEVEL: i32 = 3;

@@ -1,0 +1,120 @@
+//! Finds the files that name the functions in a recording's stacks, for a pack with which another machine names
+//! them the same.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use build_id::BuildId;
+use perfx_format::Endian;
+use perfx_format::header::Features;
+use perfx_passes::{IdOptions, PerfMaps, dso_name};
+use symbols::{Content, SymbolFile};
+
+use crate::facts::Facts;
+use crate::naming::Images;
+use crate::stacks::Stacks;
+
+/// The files of a pack besides the recording.
+#[derive(Default, Debug)]
+pub struct SymbolFiles {
+    /// The DSOs whose files were found, by build-id.
+    pub dsos: BTreeMap<BuildId, PackedDso>,
+    /// The perf maps of processes, by pid.
+    pub maps: BTreeMap<u32, PathBuf>,
+    /// What has no file that can be used, and why.
+    pub missing: BTreeSet<(Vec<u8>, String)>,
+}
+
+/// An entry of perf's build-id cache.
+#[derive(Debug)]
+pub struct PackedDso {
+    /// The name in the recording; of a common file of dwz(1), its path.
+    pub name: Vec<u8>,
+    /// The files, by their names in the entry: `elf`, `debug`, `vdso`, `kallsyms`.
+    pub files: BTreeMap<&'static str, Content>,
+}
+
+impl SymbolFiles {
+    /// Finds the files of all DSOs that the stacks hit.
+    ///
+    /// ```no_run
+    /// use perfx_export::pack::SymbolFiles;
+    /// use perfx_export::{Facts, Grouping, Stacks};
+    /// use perfx_format::read::Recording;
+    /// use perfx_passes::{FilterOptions, IdOptions};
+    /// use perfx_pipeline::Report;
+    ///
+    /// let mut recording = Recording::open("perf.data")?;
+    /// let facts = Facts::survey(&mut recording, 1, true)?;
+    /// let (all, mut report) = (FilterOptions::default().into(), Report::default());
+    /// let stacks = Stacks::collect(&mut recording, &facts, Grouping::default(), &all, 1, &mut report)?;
+    /// let features = (&recording.features, recording.endian);
+    /// let files = SymbolFiles::find(&stacks, &facts, features, &IdOptions::default());
+    /// for (id, dso) in &files.dsos {
+    ///     println!("{id} {}", dso.name.escape_ascii());
+    /// }
+    /// # Ok::<(), perfx_pipeline::Error>(())
+    /// ```
+    pub fn find(
+        stacks: &Stacks,
+        facts: &Facts,
+        (features, endian): (&Features, Endian),
+        ids: &IdOptions,
+    ) -> SymbolFiles {
+        let images = Images::new(facts, features, endian, ids);
+        let maps = PerfMaps::new(ids);
+        let mut found = SymbolFiles::default();
+        let of_processes: BTreeSet<u32> =
+            stacks.tree.frames().map(|frame| frame.process).filter(|&process| process != 0).collect();
+        for pid in of_processes {
+            match maps.open(pid) {
+                Ok((_, place)) => drop(found.maps.insert(pid, place)),
+                Err(why) => drop(found.missing.insert((map_name(pid).into_bytes(), why))),
+            }
+        }
+        let in_files = stacks.tree.frames().filter(|frame| frame.process == 0);
+        let dsos: BTreeSet<u32> = in_files.filter_map(|frame| frame.dso).collect();
+        for number in dsos {
+            let Some(dso) = images.dso(number) else { continue };
+            let name = dso_name(dso);
+            match images.files(number) {
+                None => {}
+                Some(Err(why)) => drop(found.missing.insert((name.to_vec(), why.to_owned()))),
+                Some(Ok(files)) => files.into_iter().enumerate().for_each(|(n, file)| {
+                    found.add(if n == 0 { Some(name) } else { None }, file);
+                }),
+            }
+        }
+        found
+    }
+
+    /// Adds a file; without a name it is one that the file before refers to.
+    fn add(&mut self, name: Option<&[u8]>, file: SymbolFile) {
+        let SymbolFile { id, entry, content } = file;
+        let name = || match (name, &content) {
+            (None, Content::File(place)) => place.as_os_str().as_bytes().to_vec(),
+            (name, _) => name.unwrap_or_default().to_vec(),
+        };
+        let dso = self.dsos.entry(id).or_insert_with(|| PackedDso { name: name(), files: BTreeMap::new() });
+        dso.files.entry(entry).or_insert(content);
+    }
+}
+
+impl PackedDso {
+    /// The folder of the entry in the cache, as perf names it: the DSO's path, then the build-id.
+    pub fn folder(&self, id: BuildId) -> String {
+        let path = String::from_utf8_lossy(&self.name);
+        // A recorded name could lead out of the cache with `..`.
+        let below = Path::new(&*path).components().filter_map(|part| match part {
+            Component::Normal(part) => part.to_str(),
+            _ => None,
+        });
+        below.chain([&*id.to_string()]).collect::<Vec<_>>().join("/")
+    }
+}
+
+/// The recorded place of the perf map of a process.
+pub fn map_name(pid: u32) -> String {
+    format!("/tmp/perf-{pid}.map")
+}

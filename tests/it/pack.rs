@@ -1,0 +1,347 @@
+//! What `pack` packs names the same functions after `unpack`, for perf and perfx; `unpack` writes all of a pack and
+//! nothing else, or nothing.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::Read as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+
+use perfx_format::record::cpumode;
+use perfx_format::write::RecordingWriter;
+use perfx_format::{Attr, Endian, Event, Inode, MappedFile, Mmap2, RecordType, sample_type as st};
+use serde_json::Value as Json;
+use tar::{Archive, Builder, EntryType, Header};
+
+use crate::args;
+use crate::support::{Fixture, Ran, Stdin, clean, is_installed, perfs, perfx, perfx_with, run, temp};
+use crate::symbols::Workshop;
+
+/// Packs into `out`.
+fn pack(recording: &Path, options: &[OsString], out: &Path) -> Ran {
+    let mut args = args!["pack", recording, "-o", out].to_vec();
+    args.extend_from_slice(options);
+    perfx(args)
+}
+
+fn unpack(pack: &Path, into: &Path) -> Ran {
+    perfx(args!["unpack", pack, "-o", into])
+}
+
+/// The archive without compression.
+fn opened(pack: &Path) -> Vec<u8> {
+    zstd::decode_all(&*fs::read(pack).unwrap()).unwrap()
+}
+
+/// The names in an archive.
+fn names(archive: &[u8]) -> Vec<String> {
+    let mut archive = Archive::new(archive);
+    let entries = archive.entries().unwrap();
+    entries.map(|entry| entry.unwrap().path().unwrap().to_str().unwrap().to_owned()).collect()
+}
+
+/// A build-id cache with the stripped program and its debug file.
+fn cache(shop: &Workshop) -> PathBuf {
+    let (cache, hex) = (shop.path("cache"), shop.id().to_string());
+    let entry = cache.join(".build-id").join(&hex[..2]).join(&hex[2..]);
+    fs::create_dir_all(&entry).unwrap();
+    fs::copy(shop.path("stripped"), entry.join("elf")).unwrap();
+    fs::copy(shop.path("program.debug"), entry.join("debug")).unwrap();
+    cache
+}
+
+#[test]
+fn functions_have_the_same_names_after_a_pack_is_unpacked() {
+    let Some(shop) = Workshop::new() else { return };
+    let (recording, cache, id) = (shop.recording(), cache(&shop), shop.id().to_string());
+    let (pack_at, folder) = (shop.path("out.tar.zst"), shop.path("out"));
+    let places = args!["--no-files", "--buildid-dir", cache];
+    let listed = perfx([&args!["pack", "-n", recording][..], &places].concat());
+    assert_eq!(listed.code, Some(0), "{}", listed.stderr);
+    assert!(listed.stderr.contains(&format!("would pack nowhere/program/{id}/elf: ")), "{}", listed.stderr);
+    let ran = pack(&recording, &places, &pack_at);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let archive = opened(&pack_at);
+    let entry = |name| format!("nowhere/program/{id}/{name}");
+    let link = format!(".build-id/{}/{}", &id[..2], &id[2..]);
+    assert_eq!(names(&archive), ["perf.data", &entry("debug"), &entry("elf"), &link, "manifest.json"]);
+    fs::rename(&cache, shop.path("away")).unwrap();
+
+    let ran = perfx(args!["unpack", pack_at]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert_eq!(fs::read(folder.join("perf.data")).unwrap(), fs::read(&recording).unwrap());
+    let args = args![
+        "export",
+        "folded",
+        "--no-files",
+        "--no-inline",
+        "--buildid-dir",
+        folder,
+        folder.join("perf.data")
+    ];
+    assert_eq!(perfx(args).text(), ":7;hidden 1\n");
+    for perf in perfs(&["perf", "perf-new"]) {
+        let args =
+            args!["--buildid-dir", folder, "script", "-f", "-F", "ip,sym", "-i", folder.join("perf.data")];
+        let ran = perf.run(Stdin::Null, args);
+        assert!(ran.text().trim().ends_with(" hidden"), "{}: {} {}", perf.name, ran.text(), ran.stderr);
+    }
+    // As the users of perf archive unpack it.
+    if is_installed("zstd", "apt-get install zstd") {
+        let home = shop.path("home/.debug");
+        fs::create_dir_all(&home).unwrap();
+        let ran = run(clean("tar").args(args!["--zstd", "-xf", pack_at, "-C", home]), Stdin::Null);
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        let args = args!["export", "folded", "--no-files", "--no-inline", "--buildid-dir", home, recording];
+        assert_eq!(perfx(args).text(), ":7;hidden 1\n");
+    }
+    let ran = unpack(&pack_at, &folder);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.stderr.contains("exists: give another folder"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_pack_has_the_same_bytes_each_time_and_a_manifest_of_its_schema() {
+    let Some(shop) = Workshop::new() else { return };
+    let (recording, cache) = (shop.recording(), cache(&shop));
+    let (first, second) = (shop.path("1.tar.zst"), shop.path("2.tar.zst"));
+    let places = args!["--no-files", "--buildid-dir", cache];
+    pack(&recording, &places, &first);
+    fs::set_permissions(&recording, fs::Permissions::from_mode(0o777)).unwrap();
+    pack(&recording, &[&places[..], &args!["-@", "1"]].concat(), &second);
+    assert_eq!(fs::read(&first).unwrap(), fs::read(&second).unwrap());
+    let folder = shop.path("out");
+    unpack(&first, &folder);
+    let manifest: Json = serde_json::from_slice(&fs::read(folder.join("manifest.json")).unwrap()).unwrap();
+    crate::docs::check(&crate::docs::schema("pack"), &manifest).unwrap();
+    if is_installed("sha256sum", "apt-get install coreutils") {
+        for file in manifest["files"].as_array().unwrap() {
+            let path = folder.join(file["path"].as_str().unwrap());
+            let ran = run(clean("sha256sum").arg(&path), Stdin::Null);
+            assert_eq!(ran.text().split(' ').next(), file["sha256"].as_str());
+            assert_eq!(fs::metadata(&path).unwrap().len(), file["bytes"].as_u64().unwrap());
+        }
+    }
+}
+
+#[test]
+fn what_is_missing_is_said_and_in_the_manifest() {
+    let Some(shop) = Workshop::new() else { return };
+    let pack_at = shop.path("out.tar.zst");
+    // Another file is at the recorded place of the cache.
+    fs::copy(env!("CARGO_BIN_EXE_perfx"), shop.path("stripped")).unwrap();
+    let ran = pack(&shop.recording(), &args!["--no-files", "--buildid-dir", cache(&shop)], &pack_at);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    let why = "/nowhere/program: no file with this build-id was found";
+    assert!(ran.stderr.contains(why), "{}", ran.stderr);
+    assert_eq!(names(&opened(&pack_at)), ["perf.data", "manifest.json"]);
+    let ran = perfx(args!["unpack", pack_at]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(ran.stderr.contains(&format!("not in the pack: {why}")), "{}", ran.stderr);
+}
+
+/// JIT compilers list their code in /tmp/perf-PID.map.
+#[test]
+fn a_pack_has_the_perf_maps_of_the_processes() {
+    let (folder, endian) = (temp(), Endian::Little);
+    let at = |name: &str| folder.path().join(name);
+    let mut attr = Attr::default();
+    (attr.type_, attr.sample_period, attr.sample_type) = (1, 1, st::IP | st::TID | st::PERIOD);
+    let event = Event::made(&attr, Vec::new(), endian);
+    let mut writer = RecordingWriter::create(at("in.data"), std::slice::from_ref(&event), endian).unwrap();
+    let memory = Mmap2 {
+        misc: cpumode::USER,
+        pid: 7,
+        tid: 7,
+        start: 0x10_0000,
+        len: 0x1000,
+        pgoff: 0,
+        file: MappedFile::Inode(Inode { major: 0, minor: 0, inode: 0, generation: 0 }),
+        prot: 5,
+        flags: 2,
+        name: b"//anon",
+        trailer: &[],
+    };
+    writer.write(&memory.write(endian).unwrap()).unwrap();
+    let parts = [&endian.bytes_u64(0x10_0010)[..], &[7, 0, 0, 0, 7, 0, 0, 0], &endian.bytes_u64(1)];
+    writer.write_parts(RecordType::SAMPLE, cpumode::USER, &parts).unwrap();
+    writer.finish().unwrap();
+    fs::create_dir_all(at("root/tmp")).unwrap();
+    fs::write(at("root/tmp/perf-7.map"), "100000 100 compiled\n").unwrap();
+    let root = args!["--no-files", "--root", at("root")];
+    let ran = pack(&at("in.data"), &root, &at("p.tar.zst"));
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let ran = perfx(args!["unpack", at("p.tar.zst")]);
+    assert!(ran.stderr.contains("perf reads perf maps from /tmp only"), "{}", ran.stderr);
+    let args = args!["export", "folded", "--no-files", "--root", at("p"), at("p/perf.data")];
+    assert_eq!(perfx(args).text(), ":7;compiled 1\n");
+    // Without it, the pack lacks names, and says so.
+    let ran = pack(&at("in.data"), &args!["--no-files"], &at("q.tar.zst"));
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    assert!(ran.stderr.contains("/tmp/perf-7.map: its recorded path is not searched"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_recording_of_any_form_is_packed_as_it_is() {
+    let folder = temp();
+    let at = |name: &str| folder.path().join(name);
+    for (number, name) in ["plain.p61.data", "pipe.p61.data", "z.p73.data"].into_iter().enumerate() {
+        let (fixture, pack_at) =
+            (Fixture::new(&format!("recorded/{name}")), at(&format!("{number}.tar.zst")));
+        let bytes = fixture.bytes();
+        for stdin in [Stdin::Pipe(&bytes), Stdin::File(&fixture.path)] {
+            let ran = perfx_with(stdin, args!["pack", "--no-files", "-", "-f", "-o", pack_at]);
+            assert!(matches!(ran.code, Some(0 | 3)), "{name}: {}", ran.stderr);
+            let (archive, mut packed) = (opened(&pack_at), Vec::new());
+            let mut archive = Archive::new(&*archive);
+            archive.entries().unwrap().next().unwrap().unwrap().read_to_end(&mut packed).unwrap();
+            assert!(packed == bytes, "{name}");
+        }
+    }
+    let fixture = Fixture::new("crafted/dir-kcore.data");
+    pack(&fixture.path, &args!["--no-files"], &at("d.tar.zst"));
+    let ran = perfx(args!["unpack", at("d.tar.zst")]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let ran = run(clean("diff").args(args!["-r", fixture.path, at("d/perf.data")]), Stdin::Null);
+    assert_eq!(ran.code, Some(0), "{}", ran.text());
+}
+
+/// An entry of an archive: its type, its path, and the content or the target of a link.
+type Entry<'a> = (EntryType, &'a str, &'a str);
+
+fn archive(entries: &[Entry<'_>]) -> Vec<u8> {
+    let mut archive = Builder::new(Vec::new());
+    for &(kind, path, content) in entries {
+        let mut header = Header::new_gnu();
+        // Paths that the crate would refuse.
+        header.as_gnu_mut().unwrap().name[..path.len()].copy_from_slice(path.as_bytes());
+        header.set_entry_type(kind);
+        header.set_size(0);
+        if kind == EntryType::Symlink || kind == EntryType::Link {
+            header.as_gnu_mut().unwrap().linkname[..content.len()].copy_from_slice(content.as_bytes());
+        } else {
+            header.set_size(content.len() as u64);
+        }
+        header.set_cksum();
+        let content = if header.size().unwrap() == 0 { "" } else { content };
+        archive.append(&header, content.as_bytes()).unwrap();
+    }
+    archive.into_inner().unwrap()
+}
+
+const FILE: EntryType = EntryType::Regular;
+const LINK: EntryType = EntryType::Symlink;
+
+/// A manifest of the file `a`, which holds `x`.
+const MANIFEST: &str = r#"{"schema":1,"what":"pack","files":[{"path":"a","bytes":1,"sha256":"2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881"}],"missing":[]}"#;
+
+#[test]
+fn what_is_not_a_pack_leaves_nothing_behind() {
+    let folder = temp();
+    let inside = folder.path().join("inside");
+    fs::create_dir(&inside).unwrap();
+    let long = "n".repeat(5000);
+    let manifest = (FILE, "manifest.json", MANIFEST);
+    let cases: [(&str, &[Entry<'_>]); 22] = [
+        ("has no manifest.json", &[(FILE, "a", "x")]),
+        ("a is missing", &[manifest]),
+        ("a is damaged", &[(FILE, "a", "y"), manifest]),
+        ("a is damaged", &[(FILE, "a", "xx"), manifest]),
+        ("b is not in the manifest", &[(FILE, "a", "x"), (FILE, "b", "x"), manifest]),
+        ("behind manifest.json", &[(FILE, "a", "x"), manifest, (FILE, "b", "x")]),
+        ("`../a` is not a path inside", &[(FILE, "../a", "x")]),
+        ("`/tmp/a` is not a path inside", &[(FILE, "/tmp/a", "x")]),
+        ("`b/../../a` is not a path inside", &[(FILE, "b/../../a", "x")]),
+        ("`` is not a path inside", &[(FILE, "", "x")]),
+        ("`a/` is not a path inside", &[(FILE, "a/", "x")]),
+        ("exists", &[(FILE, "a", "x"), (FILE, "a", "x")]),
+        ("manifest.json: ", &[(FILE, "manifest.json", "[1]")]),
+        ("neither a file nor a link", &[(EntryType::Fifo, "a", "")]),
+        ("neither a file nor a link", &[(EntryType::Link, "a", "/etc/passwd")]),
+        ("it links a to /etc/passwd", &[(LINK, "a", "/etc/passwd")]),
+        ("to ../../../b", &[(LINK, ".build-id/aa/bb", "../../../b")]),
+        ("to ../../.build-id/aa", &[(LINK, ".build-id/aa/bb", "../../.build-id/aa")]),
+        ("it links .build-id/aa to", &[(LINK, ".build-id/aa", "../../b")]),
+        (".build-id/aa/bb/elf is not a link", &[(FILE, ".build-id/aa/bb/elf", "x")]),
+        ("a name is too long", &[(EntryType::GNULongName, "././@LongLink", &long), (FILE, "a", "x")]),
+        ("not a pack", &[]),
+    ];
+    for (wrong, entries) in cases {
+        let pack_at = folder.path().join("p.tar.zst");
+        let bytes = if wrong == "not a pack" { vec![7; 600] } else { archive(entries) };
+        fs::write(&pack_at, zstd::encode_all(&*bytes, 1).unwrap()).unwrap();
+        let ran = unpack(&pack_at, &inside.join("out"));
+        assert_eq!(ran.code, Some(1), "{wrong}: {}", ran.stderr);
+        assert!(ran.stderr.contains(wrong), "{wrong}: {}", ran.stderr);
+        assert_eq!(fs::read_dir(&inside).unwrap().count(), 0, "{wrong}");
+    }
+    assert!(!folder.path().join("a").exists());
+    // What is not compressed is not a pack either; neither is a name from which no folder follows.
+    let plain = folder.path().join("plain.tar");
+    fs::write(&plain, archive(&[(FILE, "a", "x"), manifest])).unwrap();
+    assert_eq!(unpack(&plain, &inside.join("out")).code, Some(1));
+    assert_eq!(perfx(args!["unpack", plain]).code, Some(2));
+    // But these entries are a pack, also into an empty folder.
+    let good = folder.path().join("good.tar.zst");
+    let entries = [(FILE, "a", "x"), (LINK, ".build-id/aa/bb", "../../b"), manifest];
+    fs::write(&good, zstd::encode_all(&*archive(&entries), 1).unwrap()).unwrap();
+    let ran = unpack(&good, &inside);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert_eq!(fs::read(inside.join("a")).unwrap(), b"x");
+}
+
+#[test]
+fn damaged_packs_fail_and_write_nothing() {
+    let Some(shop) = Workshop::new() else { return };
+    let (whole, folder) = (shop.path("out.tar.zst"), shop.path("inside"));
+    fs::create_dir(&folder).unwrap();
+    pack(&shop.recording(), &args!["--no-files", "--buildid-dir", cache(&shop)], &whole);
+    let archive = opened(&whole);
+    let damaged = shop.path("damaged.tar.zst");
+    for at in (0..archive.len()).step_by(archive.len() / 60) {
+        let mut bytes = archive.clone();
+        bytes[at] ^= 0x41;
+        fs::write(&damaged, zstd::encode_all(&*bytes, 1).unwrap()).unwrap();
+        let ran = unpack(&damaged, &folder.join("out"));
+        // The padding of an entry is not checked by anything.
+        if ran.code == Some(0) {
+            fs::remove_dir_all(folder.join("out")).unwrap();
+        } else {
+            assert_eq!(ran.code, Some(1), "{at}: {}", ran.stderr);
+        }
+        // What follows the manifest is empty.
+        let cut = at.min(archive.len() - 2048);
+        fs::write(&damaged, zstd::encode_all(&archive[..cut], 1).unwrap()).unwrap();
+        assert_eq!(unpack(&damaged, &folder.join("out")).code, Some(1), "cut at {at}");
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+    }
+}
+
+/// Found by its debug link beside the recorded path, although the file itself comes from a cache.
+#[test]
+fn a_debug_file_beside_the_recorded_path_is_found_for_a_file_of_a_cache() {
+    let Some(shop) = Workshop::new() else { return };
+    let (cache, root) = (cache(&shop), shop.path("root/nowhere"));
+    let hex = shop.id().to_string();
+    fs::remove_file(cache.join(".build-id").join(&hex[..2]).join(&hex[2..]).join("debug")).unwrap();
+    fs::create_dir_all(&root).unwrap();
+    let ran = run(
+        clean("objcopy")
+            .args(args!["--add-gnu-debuglink=program.debug", "stripped"])
+            .current_dir(shop.path("").as_path()),
+        Stdin::Null,
+    );
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    fs::copy(shop.path("stripped"), cache.join(".build-id").join(&hex[..2]).join(&hex[2..]).join("elf"))
+        .unwrap();
+    fs::copy(shop.path("program.debug"), root.join("program.debug")).unwrap();
+    let root = shop.path("root");
+    let args = args!["export", "folded", "--no-files", "--no-inline", "--buildid-dir", cache, "--root", root];
+    let ran = perfx([&args[..], &args![shop.recording()]].concat());
+    assert_eq!(ran.text(), ":7;hidden 1\n", "{}", ran.stderr);
+    // Links are not followed out of the root.
+    fs::remove_file(root.join("nowhere/program.debug")).unwrap();
+    symlink("../../program.debug", root.join("nowhere/program.debug")).unwrap();
+    let ran = perfx([&args[..], &args![shop.recording()]].concat());
+    assert_eq!(ran.text(), ":7;[program] 1\n", "{}", ran.stderr);
+}
