@@ -76,6 +76,7 @@ enum Command {
     Stats(commands::stats::Stats),
     Unpack(commands::unpack::Unpack),
     View(commands::view::View),
+    Watch(commands::watch::Watch),
 }
 
 /// Parses the process's command line, runs the command, and turns the outcome into an exit code.
@@ -89,7 +90,7 @@ const GROUPS: [(&str, &[&str]); 8] = [
     ("Inject and merge", &["inject", "merge"]),
     ("Cut and join", &["filter", "split", "join", "sort"]),
     ("Check and repair", &["doctor", "repair", "recover", "reindex"]),
-    ("Look", &["info", "list", "stats", "du", "view", "dump", "diff"]),
+    ("Look", &["info", "list", "stats", "du", "view", "dump", "diff", "watch"]),
     ("Export", &["export"]),
     ("Share", &["pack", "unpack"]),
     ("Change the form", &["copy", "decompress"]),
@@ -320,6 +321,7 @@ fn run_command(command: Command) -> Result<u8> {
         Command::Stats(command) => command.run(),
         Command::Unpack(command) => command.run(),
         Command::View(command) => command.run(),
+        Command::Watch(command) => command.run(),
     }
 }
 

@@ -28,3 +28,4 @@ pub(crate) mod split;
 pub(crate) mod stats;
 pub(crate) mod unpack;
 pub(crate) mod view;
+pub(crate) mod watch;

@@ -2,6 +2,9 @@
 //! with its offset.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
 
 use crate::journal::Journal;
 use crate::section::{SLOT_SIZE, Section, feature_bitmap, feature_bits};
@@ -198,6 +201,19 @@ pub struct FileHeader {
     pub trailing: Bytes,
     /// Deviations from the format.
     pub faults: Vec<Fault>,
+}
+
+/// Where the data section of a file ends; `None` while perf record still writes it (`data.size` is 0).
+///
+/// # Errors
+///
+/// The file cannot be read, or has no header.
+pub fn data_end(file: &File) -> io::Result<Option<u64>> {
+    let mut header = [0; FILE_HEADER_SIZE_OLD];
+    file.read_exact_at(&mut header, 0)?;
+    let magic = Magic::read(&header).map_err(io::Error::other)?;
+    let data = Section::read(&header, 40, magic.endian);
+    Ok((data.size > 0).then(|| data.offset.saturating_add(data.size)))
 }
 
 impl FileHeader {

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, TryLockError, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -97,11 +98,20 @@ pub(crate) fn survive_file_size_limit() {
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
 }
 
+/// The next SIGINT is ignored.
+static SURVIVES: AtomicBool = AtomicBool::new(false);
+
 /// Runs work that must not be interrupted: a signal that would end the process waits for it.
 pub(crate) fn undisturbed<R>(work: impl FnOnce() -> R) -> R {
     watch();
     let _held = lock();
     work()
+}
+
+/// Ignores the next SIGINT, which Ctrl-C also sends to the program whose output is read: that ends, and then this
+/// process does. A second one ends this process.
+pub(crate) fn survive_interrupt() {
+    SURVIVES.store(true, Ordering::Relaxed);
 }
 
 /// Signals that were ignored when the process started (nohup, background jobs) stay ignored.
@@ -117,7 +127,9 @@ pub(crate) fn watch() {
             [SIGHUP, SIGINT, SIGQUIT, SIGTERM].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
         let (sender, receiver) = mpsc::channel::<Signals>();
         let spawned = thread::Builder::new().spawn(move || {
-            let Some(signal) = receiver.recv().ok().and_then(|mut signals| signals.forever().next()) else {
+            let ends = |signal: &i32| *signal != SIGINT || !SURVIVES.swap(false, Ordering::Relaxed);
+            let Some(signal) = receiver.recv().ok().and_then(|mut signals| signals.forever().find(ends))
+            else {
                 return;
             };
             let shrunk = if signal == SIGBUS { shrunk() } else { Vec::new() };

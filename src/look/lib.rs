@@ -18,12 +18,14 @@ mod count;
 mod diff;
 mod du;
 pub mod json;
+mod live;
 pub mod render;
 mod stats;
 
 pub use count::{Count, TimeSpan};
 pub use diff::{Diff, Difference, FirstRecord, RecordPlace, Shown, Side, diff};
 pub use du::{Du, EventBytes, FeatureBytes, Hole, KindBytes, Part, Process, du, stats_and_du};
+pub use live::LiveCount;
 pub use perfx_pipeline::{Error, Result};
 pub use stats::{
     AuxBuffer, AuxCount, CompressedCount, EventCount, KindCount, LargestRecord, LostCount, NewValues,

@@ -1,6 +1,5 @@
 //! Shows a progress bar on a terminal after two seconds. Readers count the bytes anyway, so it costs nothing.
 
-use std::io::{self, IsTerminal as _};
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
@@ -26,9 +25,6 @@ impl Bar {
 
     /// Shows how many bytes of a recording have been read.
     pub(crate) fn of(recording: &Recording) -> Bar {
-        if !io::stderr().is_terminal() {
-            return Bar::none();
-        }
         let (progress, size) = (recording.progress().clone(), recording.data_size());
         let (ended, end) = mpsc::channel();
         let thread = thread::Builder::new().spawn(move || {

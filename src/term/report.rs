@@ -1,6 +1,6 @@
 //! Prints reports and errors on standard error, as much as was requested, coloured on a terminal.
 
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 
 use anstream::AutoStream;
 use clap::builder::styling::{AnsiColor, Style, Styles};
@@ -71,7 +71,12 @@ impl VerbosityArgs {
     /// Shows the reading progress of a recording on a terminal until the bar is dropped, which must be before
     /// other output.
     pub(crate) fn progress(self, recording: &Recording) -> Bar {
-        if self.quiet || self.no_progress { Bar::none() } else { Bar::of(recording) }
+        if self.shows_progress() { Bar::of(recording) } else { Bar::none() }
+    }
+
+    /// True if the user sees a display of what is going on.
+    pub(crate) fn shows_progress(self) -> bool {
+        !self.quiet && !self.no_progress && io::stderr().is_terminal()
     }
 
     /// Prints a report's lines and returns the exit code for them.

@@ -59,3 +59,4 @@ mod tiny;
 mod upstream;
 mod validation;
 mod view;
+mod watch;

@@ -418,6 +418,11 @@ fn kallsyms() -> String {
 }
 
 impl Perf {
+    /// The program.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Runs it.
     pub(crate) fn run<A: AsRef<OsStr>>(&self, stdin: Stdin<'_>, args: impl IntoIterator<Item = A>) -> Ran {
         let home = self.home.path();

@@ -43,6 +43,7 @@ impl Recording {
             chain: None,
             streams: Vec::new(),
             lenient: false,
+            live: false,
             progress: Arc::default(),
             extents: Arc::default(),
         };

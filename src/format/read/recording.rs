@@ -62,6 +62,8 @@ pub struct Recording {
     pub(super) streams: Vec<Stream>,
     /// True if reading continues after damage.
     pub(super) lenient: bool,
+    /// True to hand out what has arrived: see [`Recording::live`].
+    pub(super) live: bool,
     pub(super) progress: Arc<Progress>,
     /// The batch extents found by the first reading, so that later ones need no walk.
     pub(super) extents: Arc<OnceLock<Vec<BatchExtent>>>,
@@ -182,6 +184,13 @@ impl Recording {
         self
     }
 
+    /// The recording, with batches that hold what has arrived of a pipe, however little, so that a slow one can be
+    /// followed. Otherwise they have the same extents as those of a file.
+    pub fn live(mut self) -> Recording {
+        self.live = true;
+        self
+    }
+
     /// The same recording for another reading. `None` if its records can be read only once.
     pub fn try_clone(&self) -> Option<Recording> {
         let again = |stream: &Stream| match &stream.source {
@@ -206,6 +215,7 @@ impl Recording {
             chain: self.chain.clone(),
             streams: self.streams.iter().map(again).collect::<Option<_>>()?,
             lenient: self.lenient,
+            live: self.live,
             progress: self.progress.clone(),
             extents: self.extents.clone(),
         })
@@ -327,6 +337,7 @@ impl Recording {
                 source: Source::Mapped { bytes: data, file, offset },
             }],
             lenient: false,
+            live: false,
             progress: Arc::default(),
             extents: Arc::default(),
             file: Some(header),
@@ -428,7 +439,7 @@ impl Recording {
             };
             let stream = Stream { name: stream.name.clone(), index: stream.index, source };
             let cutter = Cutter::new(stream, self.endian, layouts.clone());
-            cutters.push(Cutter { lenient: self.lenient, ..cutter });
+            cutters.push(Cutter { lenient: self.lenient, eager: self.live, ..cutter });
         }
         Batches {
             cutters,

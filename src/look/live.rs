@@ -1,0 +1,62 @@
+//! Counts samples and losses of a recording while it is recorded.
+
+use perfx_format::read::Batch;
+use perfx_format::record::lost::Lost;
+use perfx_format::{Kinds, RecordType};
+
+use crate::Result;
+
+/// The counts so far.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct LiveCount {
+    /// The number of samples of each event, in the order of the attrs.
+    pub samples: Vec<u64>,
+    /// The number of samples of unknown events.
+    pub of_unknown_events: u64,
+    /// Lost records, from LOST records.
+    pub lost_records: u64,
+    /// Lost samples, from LOST_SAMPLES records.
+    pub lost_samples: u64,
+}
+
+impl LiveCount {
+    /// Adds the records of a batch.
+    ///
+    /// # Errors
+    ///
+    /// The batch holds bytes that are not records.
+    pub fn add(&mut self, batch: &Batch) -> Result<()> {
+        let wanted = Kinds::of(&[RecordType::SAMPLE, RecordType::LOST, RecordType::LOST_SAMPLES]);
+        let mut walker = batch.walk();
+        while let Some(record) = walker.next_wanted(wanted, usize::MAX)? {
+            match Lost::of(&record) {
+                Some(Lost::Records(number)) => self.lost_records = self.lost_records.saturating_add(number),
+                Some(Lost::Samples(number)) => self.lost_samples = self.lost_samples.saturating_add(number),
+                Some(Lost::Filtered(_)) => {}
+                None if record.kind() == RecordType::SAMPLE => match batch.layouts.event_of(&record) {
+                    Some(event) => {
+                        self.samples.resize(self.samples.len().max(event + 1), 0);
+                        self.samples[event] += 1;
+                    }
+                    None => self.of_unknown_events += 1,
+                },
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the counts of another stream of the same recording.
+    pub fn join(&mut self, other: &LiveCount) {
+        self.samples.resize(self.samples.len().max(other.samples.len()), 0);
+        self.samples.iter_mut().zip(&other.samples).for_each(|(all, more)| *all += more);
+        self.of_unknown_events += other.of_unknown_events;
+        self.lost_records = self.lost_records.saturating_add(other.lost_records);
+        self.lost_samples = self.lost_samples.saturating_add(other.lost_samples);
+    }
+
+    /// All samples.
+    pub fn total(&self) -> u64 {
+        self.samples.iter().sum::<u64>() + self.of_unknown_events
+    }
+}
