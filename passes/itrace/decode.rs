@@ -149,9 +149,6 @@ pub(super) struct Decoder {
 /// The approximate size of a batch, bytes.
 const BATCH: usize = 1 << 20;
 
-/// The lowest address of a kernel.
-const KERNEL_START: u64 = 1 << 63;
-
 impl Decoder {
     /// Decodes these buffers, and adds what it found to `total` when everything is decoded.
     pub(super) fn new(context: Arc<Context>, buffers: Vec<Buffer>, total: Arc<Mutex<Counts>>) -> Decoder {
@@ -210,7 +207,7 @@ impl Decoder {
         for event in events.of_record(record) {
             let is_of_code = event.kind.is_of_code();
             let sample = NewSample {
-                cpumode: if record.pc >= KERNEL_START { cpumode::KERNEL } else { cpumode::USER },
+                cpumode: if record.pc >= cpumode::KERNEL_START { cpumode::KERNEL } else { cpumode::USER },
                 ip: record.pc,
                 pid: Auxtrace::ANY,
                 tid: buffer.tid,

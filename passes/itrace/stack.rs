@@ -1,15 +1,7 @@
 //! Makes the branch stack of an SPE record: the branch itself, and where the branch before it went.
 
-use perfx_format::sample::{Branch, BranchFlags};
+use perfx_format::sample::{Branch, BranchFlags, branch_kind};
 use perfx_format::spe::{Link, SpeRecord, events};
-
-/// Kinds of branches (include/uapi/linux/perf_event.h, `PERF_BR_*`).
-const CONDITIONAL: u8 = 1;
-const UNCONDITIONAL: u8 = 2;
-const CALL: u8 = 4;
-const RETURN: u8 = 6;
-const CONDITIONAL_CALL: u8 = 9;
-const CONDITIONAL_RETURN: u8 = 10;
 
 /// At most two branches.
 #[derive(Clone, Copy, Debug)]
@@ -49,13 +41,13 @@ fn flags(record: &SpeRecord) -> BranchFlags {
         // perf takes a branch to a register for a return if it is not a call.
         || operation.is_indirect && operation.link != Some(Link::Call);
     let kind = match (operation.link, operation.is_conditional) {
-        (Some(Link::Call), false) => CALL,
-        (Some(Link::Call), true) => CONDITIONAL_CALL,
-        (_, false) if is_return => RETURN,
-        (_, true) if is_return => CONDITIONAL_RETURN,
-        (_, true) => CONDITIONAL,
-        (Some(_), false) => UNCONDITIONAL,
-        (None, false) => 0,
+        (Some(Link::Call), false) => branch_kind::CALL,
+        (Some(Link::Call), true) => branch_kind::COND_CALL,
+        (_, false) if is_return => branch_kind::RET,
+        (_, true) if is_return => branch_kind::COND_RET,
+        (_, true) => branch_kind::COND,
+        (Some(_), false) => branch_kind::UNCOND,
+        (None, false) => branch_kind::UNKNOWN,
     };
     let bit = |event, bit| if happened(event) { bit } else { 0 };
     let predicted =

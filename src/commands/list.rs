@@ -1,7 +1,7 @@
 //! `perfx list` lists what a recording names: events, DSOs, build-ids, processes, threads, cgroups or mappings.
 
 use anyhow::Result;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use perfx_export::list::{Listing, What, list};
 use perfx_look::json::{Document, Text};
 use perfx_look::render;
@@ -25,30 +25,11 @@ use crate::term::units::{count, table};
 pub(crate) struct List {
     /// What to list
     #[arg(value_enum, value_name = "WHAT")]
-    what: Kind,
+    what: What,
     #[command(flatten)]
     input: InputArgs,
     #[command(flatten)]
     read: ReadArgs,
-}
-
-/// What can be listed.
-#[derive(ValueEnum, Debug, Clone, Copy)]
-enum Kind {
-    /// Events, also those without samples
-    Events,
-    /// Mapped files, kernels and other code, with the number of their mappings
-    Dsos,
-    /// Build-ids in the recording
-    BuildIds,
-    /// Processes, with the numbers of their threads and mappings
-    Processes,
-    /// Threads
-    Threads,
-    /// Cgroups (perf record --all-cgroups)
-    Cgroups,
-    /// Mappings, with their addresses
-    Mappings,
 }
 
 /// What is printed as JSON.
@@ -56,20 +37,11 @@ pub(crate) type Output = Document<1, Listing>;
 
 impl List {
     pub(crate) fn run(&self) -> Result<u8> {
-        let what = match self.what {
-            Kind::Events => What::Events,
-            Kind::Dsos => What::Dsos,
-            Kind::BuildIds => What::BuildIds,
-            Kind::Processes => What::Processes,
-            Kind::Threads => What::Threads,
-            Kind::Cgroups => What::Cgroups,
-            Kind::Mappings => What::Mappings,
-        };
         let mut recording = Source::of(&self.input).open_rereadable()?;
         let mut report = Report::default();
         recording.progress().expect(2);
         let bar = self.read.verbosity.progress(&recording);
-        let listing = list(&mut recording, what, self.read.threads.count(), &mut report)?;
+        let listing = list(&mut recording, self.what, self.read.threads.count(), &mut report)?;
         drop(bar);
         self.read.format.print(|| text(&listing), || Output::new(listing.clone()))?;
         Ok(self.read.verbosity.print(&report))

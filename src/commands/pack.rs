@@ -10,7 +10,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 use perfx_export::pack::{SymbolFiles, map_name};
-use perfx_export::{Facts, Grouping, Stacks};
+use perfx_export::{Facts, Grouping, Search, Stacks};
 use perfx_format::read::Recording;
 use perfx_look::json::Document;
 use perfx_passes::{FilterOptions, SymbolArgs};
@@ -142,8 +142,9 @@ impl Pack {
         let all = Arc::new(FilterOptions::default());
         let stacks =
             Stacks::collect(&mut recording, &facts, Grouping::default(), &all, threads, &mut report)?;
-        let features = (&recording.features, recording.endian);
-        let found = SymbolFiles::find(&stacks, &facts, features, &ids);
+        let (features, endian) = (&recording.features, recording.endian);
+        let search = Search { facts: &facts, features, endian, ids: &ids, inlined: true };
+        let found = SymbolFiles::find(&stacks, search);
         drop(bar);
         say_read(&mut report, &recording, &stacks);
         let missing = found.missing.iter().map(|(name, why)| Missing {

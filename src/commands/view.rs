@@ -3,7 +3,8 @@
 use std::io::{self, BufWriter, Write as _};
 
 use anyhow::Result;
-use clap::Args;
+use clap::builder::PossibleValue;
+use clap::{Args, ValueEnum as _};
 use perfx_export::view::{Field, FieldChoice, ViewOptions, view};
 use perfx_pipeline::{Level, Report, did_you_mean};
 
@@ -77,27 +78,6 @@ impl View {
     }
 }
 
-/// The fields by the names of perf script.
-const FIELDS: [(&str, Field); 17] = [
-    ("comm", Field::Comm),
-    ("pid", Field::Pid),
-    ("tid", Field::Tid),
-    ("cpu", Field::Cpu),
-    ("time", Field::Time),
-    ("period", Field::Period),
-    ("event", Field::Event),
-    ("addr", Field::Addr),
-    ("weight", Field::Weight),
-    ("cgroup", Field::Cgroup),
-    ("ip", Field::Ip),
-    ("sym", Field::Sym),
-    ("symoff", Field::Symoff),
-    ("dso", Field::Dso),
-    ("phys_addr", Field::PhysAddr),
-    ("data_page_size", Field::DataPageSize),
-    ("code_page_size", Field::CodePageSize),
-];
-
 /// Parses the value of -F.
 fn choice(text: &str) -> Result<FieldChoice> {
     let mut choice = FieldChoice::default();
@@ -107,11 +87,12 @@ fn choice(text: &str) -> Result<FieldChoice> {
             Some(("-", name)) => (&mut choice.without, name),
             _ => (choice.only.get_or_insert_default(), part),
         };
-        let Some((_, field)) = FIELDS.iter().find(|(known, _)| *known == name) else {
-            let known = FIELDS.iter().map(|(known, _)| *known);
+        let Ok(field) = Field::from_str(name, false) else {
+            let known: Vec<_> = Field::value_variants().iter().filter_map(Field::to_possible_value).collect();
+            let known = known.iter().map(PossibleValue::get_name);
             return Err(Usage(format!("-F: unknown field `{name}`{}", did_you_mean(name, known))).into());
         };
-        list.push(*field);
+        list.push(field);
     }
     Ok(choice)
 }

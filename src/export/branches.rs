@@ -1,7 +1,6 @@
-//! Collects the branch stacks (`perf record -b`) of one program, and prints them for compilers: [`BranchProfile::bolt`]
-//! for `perf2bolt -pa`, [`BranchProfile::profgen`] for `llvm-profgen --perfscript`.
+//! Collects the branch stacks (`perf record -b`) of a program, and prints them for compilers.
 //!
-//! A branch stack holds the last branches, newest first. Between the target of a branch and the source of the
+//! [`BranchProfile::bolt`] is for `perf2bolt -pa`, and [`BranchProfile::profgen`] for `llvm-profgen --perfscript`. A branch stack holds the last branches, newest first. Between the target of a branch and the source of the
 //! next newer one, code ran straight on. Addresses are those of the program's file, so processes and recordings add up. As
 //! perf2bolt does, the profile for it leaves out branches from and to the kernel (interrupts); for llvm-profgen, the
 //! kernel is a place outside of the program.
@@ -18,6 +17,7 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use perfx_format::read::{Batch, Recording};
+use perfx_format::record::cpumode::KERNEL_START;
 use perfx_format::sample::Sample;
 use perfx_format::{Kinds, Layout, Layouts, Record, RecordType, sample_type};
 use perfx_model::address_space::{Lookup, Machine, Space, moment};
@@ -138,9 +138,6 @@ impl BranchCounts {
         self.kernel += other.kernel;
     }
 }
-
-/// The lowest address of a kernel, on all machines with branch stacks.
-const KERNEL_ADDRESS: u64 = 1 << 63;
 
 impl BranchProfile {
     /// An empty profile. Whole stacks are needed only for [`BranchProfile::profgen`].
@@ -427,7 +424,7 @@ impl Worker<'_> {
         let mut stack = Vec::with_capacity(branches.len());
         for branch in branches.iter() {
             let (from, to) = (place(branch.from), place(branch.to));
-            let is_of_kernel = branch.from >= KERNEL_ADDRESS || branch.to >= KERNEL_ADDRESS;
+            let is_of_kernel = branch.from >= KERNEL_START || branch.to >= KERNEL_START;
             part.counts.branches += 1;
             part.counts.kernel += u64::from(is_of_kernel);
             part.counts.outside += u64::from(!is_of_kernel && from.or(to).is_none());

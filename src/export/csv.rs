@@ -17,6 +17,7 @@ use perfx_pipeline::{Error, Report, Result};
 
 use crate::facts::{EventFacts, Facts};
 use crate::losses::say_cut_off;
+use crate::naming::Search;
 use cell::plain;
 use gather::Gathered;
 use names::Naming;
@@ -47,7 +48,9 @@ pub fn write_tables(
     let gathered = gather::gather(recording, &facts, spill, threads, report)?;
     report.records = gathered.overview.records();
     gathered.counters.losses.say(&format!("not counted in {RESULTS}"), report);
-    let naming = names::name_hits(&gathered.hits, &facts, &recording.features, recording.endian, ids);
+    let (features, endian) = (&recording.features, recording.endian);
+    let search = Search { facts: &facts, features, endian, ids, inlined: false };
+    let naming = names::name_hits(&gathered.hits, search);
     naming.dsos.say(report);
     let of_processes = gathered.processes.named().map(|(.., process)| process.count.period);
     let of_symbols = naming.results.values().map(|count| count.period);

@@ -67,7 +67,7 @@ impl EventFacts {
             name: Vec::new(),
             period: attr.sample_period,
             inherit: attr.flag(1),
-            tracepoint: attr.type_ == 2,
+            tracepoint: attr.is_tracepoint(),
             // PERF_TYPE_SOFTWARE: PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK.
             clock: attr.type_ == 1 && attr.config <= 1,
             fixed_period: attr.fixed_period(),

@@ -17,13 +17,13 @@ use perfx_format::record::cpumode::{GUEST_KERNEL, KERNEL};
 use perfx_format::record::lost::Lost;
 use perfx_format::{Endian, Feature, Kinds, RecordType};
 use perfx_model::address_space::{KERNEL as KERNEL_PID, Machine};
-use perfx_passes::{IdOptions, dso_name};
+use perfx_passes::dso_name;
 use perfx_pipeline::{Result, scan};
 use serde::Serialize;
 
 use crate::chains::{Frame, StackTree};
 use crate::facts::Facts;
-use crate::naming::{FrameName, Named, name_frames};
+use crate::naming::{FrameName, Named, Search, name_frames};
 use crate::stacks::{Row, Stacks};
 
 /// A profile of any number of recordings.
@@ -183,7 +183,7 @@ const LOST: &str = "Lost";
 
 /// Records or samples that the kernel could not write.
 #[derive(Clone, Copy, Debug)]
-struct Loss {
+pub struct Loss {
     time: u64,
     thread: Option<(u32, u32)>,
     count: u64,
@@ -191,26 +191,23 @@ struct Loss {
 }
 
 impl FirefoxProfile {
-    /// Adds a recording, whose `stacks` are grouped by time, process and thread. The times of each recording begin
-    /// with its first sample. With `inlined`, inlined calls and lines are searched for, too. `shown` is the event
-    /// whose stacks are shown, `None` for all; the others become counters. Returns how many DSOs have symbols.
+    /// Adds a recording, whose `stacks` are grouped by time, process and thread, with what the kernel lost of it. The
+    /// times of each recording begin with its first sample. `shown` is the event whose stacks are shown, `None` for
+    /// all; the others become counters. Returns how many DSOs have symbols.
     ///
     /// # Errors
     ///
-    /// The recording cannot be read, or a thread cannot be started.
+    /// A thread cannot be started.
     pub fn add(
         &mut self,
-        recording: &mut Recording,
-        facts: &Facts,
         stacks: &Stacks,
-        (ids, inlined): (&IdOptions, bool),
+        search: Search<'_>,
+        lost: Vec<Loss>,
         shown: Option<u32>,
-        threads: usize,
     ) -> Result<Named> {
-        let features = (&recording.features, recording.endian);
-        let (nodes, named) = self.stacks(facts, stacks, features, ids, inlined)?;
-        self.learn_command(features.0, features.1);
-        let lost = losses(recording, threads)?;
+        let facts = search.facts;
+        let (nodes, named) = self.stacks(stacks, search)?;
+        self.learn_command(search.features, search.endian);
         let start = stacks.times.values().map(|times| times.0).min().unwrap_or(0);
         let since_start = |time: u64| if time == Row::TIMELESS { 0 } else { time.saturating_sub(start) };
         let ms = |time: u64| since_start(time) as f64 / 1e6;
@@ -287,31 +284,14 @@ impl FirefoxProfile {
     }
 
     /// Adds the stacks; returns the number of each node's stack.
-    fn stacks(
-        &mut self,
-        facts: &Facts,
-        stacks: &Stacks,
-        features: (&Features, Endian),
-        ids: &IdOptions,
-        inlined: bool,
-    ) -> Result<(Vec<u32>, Named)> {
+    fn stacks(&mut self, stacks: &Stacks, search: Search<'_>) -> Result<(Vec<u32>, Named)> {
         // The frames of each address, outermost first.
         let mut of_frames: Vec<Vec<u32>> = vec![Vec::new(); stacks.tree.frames().len()];
         let FirefoxProfile { shared, libs, .. } = self;
-        let named =
-            name_frames(stacks.tree.frames(), facts, features, ids, inlined, |number, frame, name| {
-                of_frames[number as usize] = frames(shared, libs, facts, frame, &name);
-            })?;
-        // A parent has a lower number than its children.
-        let mut nodes: Vec<u32> = Vec::with_capacity(stacks.tree.nodes().len());
-        for (parent, frame) in stacks.tree.nodes() {
-            let mut stack = nodes.get(parent as usize).copied().unwrap_or(StackTree::ROOT);
-            for &frame in &of_frames[frame as usize] {
-                stack = shared.stacks.insert_full((stack, frame)).0 as u32;
-            }
-            nodes.push(stack);
-        }
-        Ok((nodes, named))
+        let named = name_frames(stacks.tree.frames(), search, |number, frame, name| {
+            of_frames[number as usize] = frames(shared, libs, search.facts, frame, &name);
+        })?;
+        Ok((stacks.tree.renamed(&mut shared.stacks, &of_frames, |_| false), named))
     }
 
     /// Adds a counter for each event and process whose stacks are not shown.
@@ -459,7 +439,11 @@ fn by_thread(lost: Vec<Loss>, rows: &BTreeMap<(u32, u32), Vec<&Row>>) -> HashMap
 }
 
 /// What the kernel lost, in the order of the file.
-fn losses(recording: &mut Recording, threads: usize) -> Result<Vec<Loss>> {
+///
+/// # Errors
+///
+/// The recording cannot be read.
+pub fn losses(recording: &mut Recording, threads: usize) -> Result<Vec<Loss>> {
     let wanted = Kinds::of(&[RecordType::LOST, RecordType::LOST_SAMPLES]);
     let mut all = Vec::new();
     let work = |batch: &Batch| {

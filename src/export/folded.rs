@@ -11,16 +11,13 @@ use std::io::{self, Write};
 
 use foldhash::fast::RandomState;
 use indexmap::IndexSet;
-use perfx_format::Endian;
-use perfx_format::header::Features;
 use perfx_format::record::cpumode::{GUEST_KERNEL, KERNEL};
-use perfx_passes::IdOptions;
 use perfx_pipeline::{Report, Result};
 
 use crate::chains::{Frame, StackTree};
-use crate::facts::{EventFacts, Facts};
+use crate::facts::EventFacts;
 use crate::losses::say_cut_off;
-use crate::naming::{FrameName, Named, name_frames};
+use crate::naming::{FrameName, Named, Search, name_frames};
 use crate::stacks::{Grouping, Label, Row, Stacks, Weight};
 
 /// What the lines hold.
@@ -34,8 +31,6 @@ pub struct FoldedOptions {
     pub jit: bool,
     /// Show the address of a frame without a symbol: its offset in the file, or its address if there is none.
     pub addresses: bool,
-    /// Show calls that the compiler inlined.
-    pub inlined: bool,
     /// Leave out the callers of these functions.
     pub skip_after: Vec<String>,
 }
@@ -82,31 +77,22 @@ impl Folded {
     /// A thread cannot be started.
     pub fn new(
         stacks: &Stacks,
-        facts: &Facts,
-        features: (&Features, Endian),
-        ids: &IdOptions,
+        search: Search<'_>,
         options: &FoldedOptions,
         mut count: impl FnMut(&Row, &Weight) -> Option<u64>,
     ) -> Result<(Folded, Named)> {
         let mut names: IndexSet<Box<str>, RandomState> = IndexSet::default();
         // The names of each frame, outermost function first: for any thread, and for threads of Java.
         let mut of_frames = [(); 2].map(|()| vec![Vec::new(); stacks.tree.frames().len()]);
-        let named = name_frames(
-            stacks.tree.frames(),
-            facts,
-            features,
-            ids,
-            options.inlined,
-            |number, frame, name| {
-                for function in functions(frame, &name, options) {
-                    let java = function.strip_prefix('L').filter(|rest| rest.contains('/'));
-                    let java = java.map(|rest| names.insert_full(rest.into()).0 as u32);
-                    let any = names.insert_full(function.into()).0 as u32;
-                    of_frames[0][number as usize].push(any);
-                    of_frames[1][number as usize].push(java.unwrap_or(any));
-                }
-            },
-        )?;
+        let named = name_frames(stacks.tree.frames(), search, |number, frame, name| {
+            for function in functions(frame, &name, options) {
+                let java = function.strip_prefix('L').filter(|rest| rest.contains('/'));
+                let java = java.map(|rest| names.insert_full(rest.into()).0 as u32);
+                let any = names.insert_full(function.into()).0 as u32;
+                of_frames[0][number as usize].push(any);
+                of_frames[1][number as usize].push(java.unwrap_or(any));
+            }
+        })?;
         let skipped: Vec<u32> = options
             .skip_after
             .iter()

@@ -5,16 +5,12 @@ use std::iter::repeat;
 
 use foldhash::fast::RandomState;
 use indexmap::{IndexMap, IndexSet};
-use perfx_format::Endian;
-use perfx_format::header::Features;
 use perfx_format::record::cpumode::{GUEST_KERNEL, KERNEL};
-use perfx_passes::IdOptions;
 use perfx_pipeline::Result;
 
 use crate::chains::StackTree;
-use crate::facts::Facts;
 use crate::folded::{FoldedOptions, functions};
-use crate::naming::{Named, name_frames};
+use crate::naming::{Named, Search, name_frames};
 use crate::stacks::{Row, Stacks, Weight};
 
 /// A function, by what identifies it.
@@ -76,19 +72,11 @@ impl NamedStacks {
     /// # Errors
     ///
     /// A thread cannot be started.
-    pub fn add(
-        &mut self,
-        stacks: &Stacks,
-        facts: &Facts,
-        features: (&Features, Endian),
-        ids: &IdOptions,
-        inlined: bool,
-    ) -> Result<(Vec<u32>, Named)> {
-        let options = FoldedOptions { inlined, ..FoldedOptions::default() };
+    pub fn add(&mut self, stacks: &Stacks, search: Search<'_>) -> Result<(Vec<u32>, Named)> {
+        let options = FoldedOptions::default();
         let mut of_frames = vec![Vec::new(); stacks.tree.frames().len()];
         let mut seen = HashSet::new();
-        let frames = stacks.tree.frames();
-        let named = name_frames(frames, facts, features, ids, inlined, |number, frame, name| {
+        let named = name_frames(stacks.tree.frames(), search, |number, frame, name| {
             let place = match frame.mode {
                 KERNEL | GUEST_KERNEL => CodePlace::Kernel,
                 _ if frame.process != 0 => CodePlace::Jit,

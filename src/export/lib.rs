@@ -1,6 +1,8 @@
-//! Writes what a recording holds in the formats of other programs: [`csv`] tables, and call stacks as
-//! [`folded`] lines, a profile of [`pprof`] or [`firefox`] or a page of [`html`], and [`branches`] for compilers ([`branch_files`]: those of all programs). Also
-//! [`list`](list::list)s what it names, and shows each sample in a [`view`](view::view).
+//! Writes what a recording holds in the formats of other programs, and shows and lists it.
+//!
+//! There are tables ([`csv`], [`parquet`]), call stacks ([`folded`] lines, profiles of [`pprof`] and [`firefox`], a page
+//! of [`html`]), and branches for compilers ([`branches`] of a program, [`branch_files`] of all programs).
+//! [`list::list`] lists what a recording names, and [`view::view`] shows each sample.
 //!
 //! A recording is read twice: first for what its records mean ([`Facts`]: events, mappings, names), then for
 //! its samples, on all threads. [`Stacks`] holds each distinct stack once, so memory depends on what is
@@ -31,6 +33,6 @@ pub mod view;
 pub use chains::{Frame, StackTree};
 pub use facts::{EventFacts, Facts};
 pub use functions::{CodeFile, CodePlace, FunctionId, FunctionTotal, NamedStacks};
-pub use naming::{FrameName, Function, Named, name_frames};
+pub use naming::{FrameName, Function, Named, Search, name_frames};
 pub use perfx_pipeline::{Error, Result};
 pub use stacks::{Grouping, Label, Row, Stacks, Weight};

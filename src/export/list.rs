@@ -4,14 +4,14 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use clap::ValueEnum;
 use indexmap::IndexMap;
 use perfx_format::read::{Batch, Recording};
 use perfx_format::record::ksymbol::Ksymbol;
 use perfx_format::sample::Sample;
-use perfx_format::{Comm, Kinds, Layout, Layouts, Mmap, Record, RecordType, Task, named_pid};
+use perfx_format::{Comm, Kinds, Layout, Layouts, Mmap, Record, RecordType, Task};
 use perfx_look::json::{Decimal, Hex, Text};
-use perfx_model::address_space::{Changes, Dso, Identity, KERNEL, Machine, Mapping, Space, moment};
-use perfx_model::tasks::TaskChanges;
+use perfx_model::address_space::{Dso, Identity, KERNEL, Machine, Mapping, Space, moment};
 use perfx_passes::dso_name;
 use perfx_pipeline::{Level, Report, Result, counted};
 use schemars::JsonSchema;
@@ -24,21 +24,21 @@ use crate::losses::say_cut_off;
 use crate::stacks::Weight;
 
 /// What is listed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum What {
-    /// The events, in the order of the recording.
+    /// Events, also those without samples
     Events,
-    /// The files, kernels and other code that is mapped.
+    /// Mapped files, kernels and other code, with the number of their mappings
     Dsos,
-    /// The build-ids that the recording has.
+    /// Build-ids in the recording
     BuildIds,
-    /// The processes.
+    /// Processes, with the numbers of their threads and mappings
     Processes,
-    /// The threads.
+    /// Threads
     Threads,
-    /// The cgroups.
+    /// Cgroups (perf record --all-cgroups)
     Cgroups,
-    /// The mappings, in the order of the recording.
+    /// Mappings, with their addresses
     Mappings,
 }
 
@@ -306,10 +306,11 @@ struct Named {
 ///
 /// The recording cannot be read or decompressed.
 pub fn list(recording: &mut Recording, what: What, threads: usize, report: &mut Report) -> Result<Listing> {
-    let facts = Facts::survey(recording, threads, true)?;
-    let mut all = Tally::default();
     let mut named = Named::default();
-    let wanted = Changes::kinds().union(TaskChanges::kinds()).union(Kinds::of(&[RecordType::KSYMBOL]));
+    let facts = Facts::survey_with(recording, threads, true, |record, layouts, machine, _| {
+        named.learn(record, layouts, machine);
+    })?;
+    let mut all = Tally::default();
     let work = |batch: &Batch| {
         let mut part = Tally::default();
         let Tally { counts, counters } = &mut part;
@@ -329,7 +330,7 @@ pub fn list(recording: &mut Recording, what: What, threads: usize, report: &mut 
         }
         Ok(part)
     };
-    each_batch(recording, threads, report, work, |batch, part| {
+    each_batch(recording, threads, report, work, |_, part| {
         for (key, weight) in part.counts {
             *all.counts.entry(key).or_default() += weight;
         }
@@ -337,12 +338,6 @@ pub fn list(recording: &mut Recording, what: What, threads: usize, report: &mut 
         all.counters.join(part.counters, |key, period| {
             *counts.entry(key).or_default() += Weight { samples: 1, period };
         });
-        let mut walker = batch.walk();
-        while batch.kinds.intersects(wanted)
-            && let Some(record) = walker.next_wanted(wanted, usize::MAX)?
-        {
-            named.learn(&record, &batch.layouts, &facts);
-        }
         Ok(())
     })?;
     let Tally { counts, counters } = all;
@@ -359,8 +354,7 @@ pub fn list(recording: &mut Recording, what: What, threads: usize, report: &mut 
 }
 
 impl Named {
-    fn learn(&mut self, record: &Record<'_>, layouts: &Layouts, facts: &Facts) {
-        let machine = facts.guests.machine(record, layouts, named_pid(record));
+    fn learn(&mut self, record: &Record<'_>, layouts: &Layouts, machine: Machine) {
         let layout = layouts.layout_of(record);
         let time = layout.and_then(|layout| layout.time(record));
         if let Some(task) = Task::of(record) {
@@ -380,7 +374,7 @@ impl Named {
                 self.threads.entry(Space { machine, pid }).or_default();
             }
             let Mapping { start, len: size, pgoff: offset, .. } = mapping;
-            let access = Mmap::of(record).and_then(|mmap| mmap.prot_and_flags()).map(access);
+            let access = Mmap::of(record).and_then(|mmap| mmap.access());
             self.mappings.push(Mapped { dso, pid, time, start, size, offset, access });
         }
     }
@@ -409,7 +403,7 @@ impl Named {
                 let row = |(dso, (mappings, Weight { samples, period })): (Dso, (u64, Weight))| DsoRow {
                     name: Text(dso_name(&dso).to_vec()),
                     build_id: facts.ids.get(&dso).map(|id| id.to_string()),
-                    guest: guest(dso.machine),
+                    guest: dso.machine.guest(),
                     mappings,
                     samples,
                     period: Decimal(period),
@@ -450,7 +444,7 @@ impl Named {
                     threads.values().for_each(|&weight| sum += weight);
                     ProcessRow {
                         pid: process.pid as i32,
-                        guest: guest(process.machine),
+                        guest: process.machine.guest(),
                         comm: name(process, process.pid),
                         threads: threads.len() as u64,
                         mappings: mappings.get(&process).copied().unwrap_or(0),
@@ -466,7 +460,7 @@ impl Named {
                 let row = |process: Space, (tid, Weight { samples, period }): (u32, Weight)| ThreadRow {
                     tid: tid as i32,
                     pid: process.pid as i32,
-                    guest: guest(process.machine),
+                    guest: process.machine.guest(),
                     comm: name(process, tid),
                     samples,
                     period: Decimal(period),
@@ -499,7 +493,7 @@ impl Named {
                     MappingRow {
                         name: Text(mapping.dso.name.to_vec()),
                         pid: mapping.pid as i32,
-                        guest: guest(mapping.dso.machine),
+                        guest: mapping.dso.machine.guest(),
                         time: mapping.time.map(Decimal),
                         start: Hex(mapping.start),
                         size: Hex(mapping.size),
@@ -524,18 +518,4 @@ impl Named {
         }
         dsos.into_iter().map(|(dso, counts)| (dso.clone(), counts)).collect()
     }
-}
-
-fn guest(machine: Machine) -> Option<u32> {
-    match machine {
-        Machine::Host => None,
-        Machine::Guest(pid) => Some(pid),
-    }
-}
-
-/// `r-xp`, as in `/proc/PID/maps`, from PROT_ and MAP_ bits (include/uapi/asm-generic/mman-common.h).
-fn access((prot, flags): (u32, u32)) -> String {
-    let bit = |set: bool, shown: char| if set { shown } else { '-' };
-    let kind = if flags & 1 != 0 { 's' } else { 'p' };
-    [bit(prot & 1 != 0, 'r'), bit(prot & 2 != 0, 'w'), bit(prot & 4 != 0, 'x'), kind].iter().collect()
 }

@@ -16,6 +16,21 @@ use symbols::{Image, Inlined, Sources, Symbol, SymbolFile, Symbols};
 use crate::chains::Frame;
 use crate::facts::Facts;
 
+/// The recording whose code is named, and where symbols are searched for.
+#[derive(Clone, Copy, Debug)]
+pub struct Search<'s> {
+    /// What its records mean.
+    pub facts: &'s Facts,
+    /// Its features, of which some name the recorded machine.
+    pub features: &'s Features,
+    /// Their byte order.
+    pub endian: Endian,
+    /// The places to search.
+    pub ids: &'s IdOptions,
+    /// Inlined calls and source lines are searched for, too.
+    pub inlined: bool,
+}
+
 /// Finds the symbols of a recording's DSOs.
 #[derive(Debug)]
 pub(crate) struct Images<'f> {
@@ -26,7 +41,7 @@ pub(crate) struct Images<'f> {
 }
 
 impl<'f> Images<'f> {
-    pub(crate) fn new(facts: &'f Facts, features: &Features, endian: Endian, ids: &IdOptions) -> Images<'f> {
+    pub(crate) fn new(Search { facts, features, endian, ids, .. }: Search<'f>) -> Images<'f> {
         let recorded_on = recorded_on(features, endian);
         let sources = |files| sources(ids, files, &recorded_on);
         Images { facts, sources: sources(!ids.no_files()), guest_sources: sources(false) }
@@ -119,24 +134,18 @@ impl Named {
 }
 
 /// Passes the names of all frames to `visit`, DSO by DSO, with the numbers of the frames. The symbols of one
-/// DSO are in memory at a time. With `inlined`, inlined calls and source lines are searched for, too.
+/// DSO are in memory at a time.
 ///
 /// # Errors
 ///
 /// A thread cannot be started.
 pub fn name_frames(
     frames: impl Iterator<Item = Frame>,
-    facts: &Facts,
-    (features, endian): (&Features, Endian),
-    ids: &IdOptions,
-    inlined: bool,
+    search: Search<'_>,
     visit: impl FnMut(u32, Frame, FrameName<'_>) + Send,
 ) -> Result<Named> {
     let frames: Vec<Frame> = frames.collect();
-    with_deep_stack(|| {
-        let names = Names::new(facts, (features, endian), ids, inlined);
-        named(frames, &names, visit)
-    })
+    with_deep_stack(|| named(frames, &Names::new(search), visit))
 }
 
 /// Runs `work` on a thread with a stack on which DWARF can be read.
@@ -186,13 +195,9 @@ pub(crate) struct NamedPlace<'f> {
 }
 
 impl<'f> Names<'f> {
-    pub(crate) fn new(
-        facts: &'f Facts,
-        (features, endian): (&Features, Endian),
-        ids: &IdOptions,
-        inlined: bool,
-    ) -> Names<'f> {
-        Names { images: Images::new(facts, features, endian, ids), maps: PerfMaps::new(ids), endian, inlined }
+    pub(crate) fn new(search: Search<'f>) -> Names<'f> {
+        let Search { endian, ids, inlined, .. } = search;
+        Names { images: Images::new(search), maps: PerfMaps::new(ids), endian, inlined }
     }
 
     /// The DSO of a frame, or the memory of its process.

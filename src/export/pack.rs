@@ -6,13 +6,10 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use build_id::BuildId;
-use perfx_format::Endian;
-use perfx_format::header::Features;
-use perfx_passes::{IdOptions, PerfMaps, dso_name};
+use perfx_passes::{PerfMaps, dso_name};
 use symbols::{Content, SymbolFile};
 
-use crate::facts::Facts;
-use crate::naming::Images;
+use crate::naming::{Images, Search};
 use crate::stacks::Stacks;
 
 /// The files of a pack besides the recording.
@@ -40,7 +37,7 @@ impl SymbolFiles {
     ///
     /// ```no_run
     /// use perfx_export::pack::SymbolFiles;
-    /// use perfx_export::{Facts, Grouping, Stacks};
+    /// use perfx_export::{Facts, Grouping, Search, Stacks};
     /// use perfx_format::read::Recording;
     /// use perfx_passes::{FilterOptions, IdOptions};
     /// use perfx_pipeline::Report;
@@ -49,21 +46,17 @@ impl SymbolFiles {
     /// let facts = Facts::survey(&mut recording, 1, true)?;
     /// let (all, mut report) = (FilterOptions::default().into(), Report::default());
     /// let stacks = Stacks::collect(&mut recording, &facts, Grouping::default(), &all, 1, &mut report)?;
-    /// let features = (&recording.features, recording.endian);
-    /// let files = SymbolFiles::find(&stacks, &facts, features, &IdOptions::default());
+    /// let (features, endian, ids) = (&recording.features, recording.endian, &IdOptions::default());
+    /// let search = Search { facts: &facts, features, endian, ids, inlined: true };
+    /// let files = SymbolFiles::find(&stacks, search);
     /// for (id, dso) in &files.dsos {
     ///     println!("{id} {}", dso.name.escape_ascii());
     /// }
     /// # Ok::<(), perfx_pipeline::Error>(())
     /// ```
-    pub fn find(
-        stacks: &Stacks,
-        facts: &Facts,
-        (features, endian): (&Features, Endian),
-        ids: &IdOptions,
-    ) -> SymbolFiles {
-        let images = Images::new(facts, features, endian, ids);
-        let maps = PerfMaps::new(ids);
+    pub fn find(stacks: &Stacks, search: Search<'_>) -> SymbolFiles {
+        let images = Images::new(search);
+        let maps = PerfMaps::new(search.ids);
         let mut found = SymbolFiles::default();
         let of_processes: BTreeSet<u32> =
             stacks.tree.frames().map(|frame| frame.process).filter(|&process| process != 0).collect();

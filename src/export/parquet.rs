@@ -27,7 +27,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::chains::{Frame, StackTree};
 use crate::facts::Facts;
-use crate::naming::{FrameName, Named, name_frames};
+use crate::naming::{FrameName, Named, Search, name_frames};
 use gather::{BranchRow, Gathered, Texts, gather};
 use history::{History, signed};
 use row::{Part, SampleRow};
@@ -353,8 +353,9 @@ impl Tables<'_> {
                 result = out.end_row();
             }
         };
-        let features = (&recording.features, recording.endian);
-        let named = name_frames(gathered.tree.frames(), facts, features, ids, inlined, visit)?;
+        let (features, endian) = (&recording.features, recording.endian);
+        let search = Search { facts, features, endian, ids, inlined };
+        let named = name_frames(gathered.tree.frames(), search, visit)?;
         result?;
         Ok((out.close()?, named))
     }
@@ -376,19 +377,13 @@ impl Tables<'_> {
 
     fn mappings(&self, out: &mut TableWriter) -> Result<()> {
         for map in &self.history.mappings {
-            let prot = map.prot.map(|(prot, flags)| {
-                let bit = |bit: u32, name: char| if prot & bit != 0 { name } else { '-' };
-                // MAP_SHARED
-                let shared = if flags & 1 != 0 { 's' } else { 'p' };
-                String::from_iter([bit(1, 'r'), bit(2, 'w'), bit(4, 'x'), shared])
-            });
             out.number(i64::from(map.space.pid as i32))
                 .number(machine_pid(map.space.machine))
                 .number(map.start as i64)
                 .number(map.size as i64)
                 .number(map.offset as i64)
                 .number(i64::from(map.dso))
-                .text(prot.as_ref().map(|prot| prot.as_bytes()))
+                .text(map.access.as_ref().map(|access| access.as_bytes()))
                 .number(map.from)
                 .number(map.to);
             out.end_row()?;
@@ -438,7 +433,7 @@ impl Tables<'_> {
 
 fn write_branch(out: &mut TableWriter, row: &BranchRow) -> Result<()> {
     let has = |bit: u64| i64::from(row.flags.0 & bit != 0);
-    let kind = row.flags.parts().find(|(name, _)| *name == "type").map(|(_, kind)| kind);
+    let kind = row.flags.kind_name();
     out.number(signed(row.sample))
         .number(i64::from(row.nr))
         .number(i64::from(row.from))
@@ -512,10 +507,7 @@ fn mode(mode: u16) -> &'static str {
 }
 
 fn machine_pid(machine: Machine) -> Option<i64> {
-    match machine {
-        Machine::Host => None,
-        Machine::Guest(pid) => Some(i64::from(pid as i32)),
-    }
+    machine.guest().map(|pid| i64::from(pid as i32))
 }
 
 /// What a DSO is, if it is not memory.

@@ -9,18 +9,17 @@ use std::io::{self, Write};
 use flate2::{Compression, GzBuilder};
 use foldhash::fast::RandomState;
 use indexmap::{IndexMap, IndexSet};
+use perfx_format::Feature;
 use perfx_format::features::{read_cmdline, read_str};
-use perfx_format::header::Features;
 use perfx_format::record::cpumode::{GUEST_KERNEL, KERNEL};
-use perfx_format::{Endian, Feature};
-use perfx_passes::{IdOptions, dso_name};
+use perfx_passes::dso_name;
 use perfx_pipeline::{Report, Result};
 use prost::Message;
 
 use crate::chains::{Frame, StackTree};
 use crate::facts::Facts;
 use crate::losses::say_cut_off;
-use crate::naming::{FrameName, Named, name_frames};
+use crate::naming::{FrameName, Named, Search, name_frames};
 use crate::stacks::{Label, Stacks};
 
 /// A profile.
@@ -202,13 +201,8 @@ impl Profile {
     /// # Errors
     ///
     /// A thread cannot be started.
-    pub fn new(
-        stacks: &Stacks,
-        facts: &Facts,
-        (features, endian): (&Features, Endian),
-        ids: &IdOptions,
-        inlined: bool,
-    ) -> Result<(Profile, Named)> {
+    pub fn new(stacks: &Stacks, search: Search<'_>) -> Result<(Profile, Named)> {
+        let Search { facts, features, endian, .. } = search;
         let mut strings = Strings(IndexSet::default());
         strings.number("");
         let mut profile = Profile::default();
@@ -225,8 +219,7 @@ impl Profile {
         ) {
             profile.duration_nanos = i64::try_from(end - start).unwrap_or(i64::MAX);
         }
-        let (locations, named) =
-            profile.locations(stacks, facts, (features, endian), ids, inlined, &mut strings)?;
+        let (locations, named) = profile.locations(stacks, search, &mut strings)?;
         profile.samples(stacks, &events, &locations, &mut strings);
         let text = |feature| features.get(&feature).and_then(|section| read_str(section, endian));
         let mut comment = |text: String| profile.comment.push(strings.number(&text));
@@ -264,42 +257,34 @@ impl Profile {
     fn locations(
         &mut self,
         stacks: &Stacks,
-        facts: &Facts,
-        features: (&Features, Endian),
-        ids: &IdOptions,
-        inlined: bool,
+        search: Search<'_>,
         strings: &mut Strings,
     ) -> Result<(Vec<[u64; 2]>, Named)> {
         let mut mappings = Mappings::default();
         let mut functions: IndexMap<(i64, i64), Function, RandomState> = IndexMap::default();
         let mut of_frames = vec![[0; 2]; stacks.tree.frames().len()];
-        let named =
-            name_frames(stacks.tree.frames(), facts, features, ids, inlined, |number, frame, name| {
-                let lines = lines(&name, &mut functions, strings);
-                let mapping = name.dso.as_ref().map(|dso| {
-                    let id = mappings.len() as u64 + 1;
-                    let path = strings.number(&String::from_utf8_lossy(dso));
-                    let (is_file, mapping) =
-                        mappings.entry((frame.dso, frame.process)).or_insert_with(|| {
-                            let build_id = build_id(frame, facts, strings);
-                            let is_file = dso.starts_with(b"/") && frame.process == 0 && !is_kernel(frame);
-                            let memory_start = frame.at;
-                            (
-                                is_file,
-                                Mapping { id, memory_start, filename: path, build_id, ..Mapping::default() },
-                            )
-                        });
-                    mapping.add(frame, &name, *is_file);
-                    mapping.id
+        let named = name_frames(stacks.tree.frames(), search, |number, frame, name| {
+            let lines = lines(&name, &mut functions, strings);
+            let mapping = name.dso.as_ref().map(|dso| {
+                let id = mappings.len() as u64 + 1;
+                let path = strings.number(&String::from_utf8_lossy(dso));
+                let (is_file, mapping) = mappings.entry((frame.dso, frame.process)).or_insert_with(|| {
+                    let build_id = build_id(frame, search.facts, strings);
+                    let is_file = dso.starts_with(b"/") && frame.process == 0 && !is_kernel(frame);
+                    let memory_start = frame.at;
+                    (is_file, Mapping { id, memory_start, filename: path, build_id, ..Mapping::default() })
                 });
-                let mapping_id = mapping.unwrap_or(0);
-                // The call is before the address to which it returns.
-                for (at, address) in [frame.at, frame.at.saturating_sub(1)].into_iter().enumerate() {
-                    let id = self.location.len() as u64 + 1;
-                    of_frames[number as usize][at] = id;
-                    self.location.push(Location { id, mapping_id, address, line: lines.clone() });
-                }
-            })?;
+                mapping.add(frame, &name, *is_file);
+                mapping.id
+            });
+            let mapping_id = mapping.unwrap_or(0);
+            // The call is before the address to which it returns.
+            for (at, address) in [frame.at, frame.at.saturating_sub(1)].into_iter().enumerate() {
+                let id = self.location.len() as u64 + 1;
+                of_frames[number as usize][at] = id;
+                self.location.push(Location { id, mapping_id, address, line: lines.clone() });
+            }
+        })?;
         self.number_mappings(mappings);
         self.function = functions.into_values().collect();
         Ok((of_frames, named))

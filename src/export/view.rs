@@ -8,6 +8,7 @@ use std::collections::hash_map::Entry;
 use std::io::Write;
 use std::sync::Arc;
 
+use clap::ValueEnum;
 use foldhash::fast::RandomState;
 use perfx_format::read::Recording;
 use perfx_format::record::cpumode::{KERNEL, USER};
@@ -23,10 +24,11 @@ use crate::chains::{Frame, frame_at};
 use crate::counters::{Reading, event_of, period, readings};
 use crate::facts::Facts;
 use crate::losses::{Losses, say_faults};
-use crate::naming::{Named, NamedPlace, Names, with_deep_stack};
+use crate::naming::{NamedPlace, Names, Search, with_deep_stack};
 
 /// A field of a sample, by perf's name.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+#[value(rename_all = "snake_case")]
 #[allow(missing_docs, reason = "the names are those of perf script -F")]
 pub enum Field {
     Comm,
@@ -107,7 +109,7 @@ impl FieldChoice {
     /// tracepoints, and where they were only with their call chain.
     fn of(&self, event: &Event) -> Vec<Field> {
         let attr = event.attr();
-        let (trace, chain) = (attr.type_ == TRACEPOINT, attr.sample_type & sample_type::CALLCHAIN != 0);
+        let (trace, chain) = (attr.is_tracepoint(), attr.sample_type & sample_type::CALLCHAIN != 0);
         let by_default = |field: &&Field| match field {
             Field::Period => !trace,
             Field::Ip | Field::Sym | Field::Symoff | Field::Dso => !trace || chain,
@@ -156,14 +158,9 @@ pub struct ViewOptions {
 pub struct Viewed {
     /// The number of samples.
     pub samples: u64,
-    /// How many DSOs have symbols, of those of the frames.
-    pub named: Named,
     /// True if tracepoints were printed, whose own fields are not.
     pub tracepoints: bool,
 }
-
-/// PERF_TYPE_TRACEPOINT.
-const TRACEPOINT: u32 = 2;
 
 /// Prints the samples that `filter` selects; if that is empty, all.
 ///
@@ -188,8 +185,12 @@ pub fn view(
     let name = recording.name.clone();
     let (features, endian) = (recording.features.clone(), recording.endian);
     let viewed = with_deep_stack(|| {
-        let names = Names::new(&facts, (&features, endian), ids, options.inlined);
-        Printer::new(&facts, &events, names, options, out).print(recording, selected.as_ref(), report)
+        let search = Search { facts: &facts, features: &features, endian, ids, inlined: options.inlined };
+        Printer::new(&facts, &events, Names::new(search), options, out).print(
+            recording,
+            selected.as_ref(),
+            report,
+        )
     })??;
     if let Some(selected) = selected.filter(|_| viewed.samples == 0) {
         selected.say_hints(&name, report);
@@ -339,8 +340,6 @@ impl<'f, 'o> Printer<'f, 'o> {
         }
         self.out.flush()?;
         self.losses.say("not shown", report);
-        self.places.values().for_each(|place| self.viewed.named.count(place));
-        self.viewed.named.without.sort();
         Ok(self.viewed)
     }
 

@@ -11,7 +11,7 @@ mod tests;
 use std::fmt;
 use std::ops::Range;
 
-pub use bits::{BranchFlags, DataSrc};
+pub use bits::{BranchFlags, DataSrc, branch_kind};
 pub use made::{BRANCH_HW_INDEX, NewSample};
 
 use crate::record::builder::build;

@@ -7,6 +7,7 @@ use std::path::Path;
 use serde_json::Value as Json;
 
 use crate::args;
+use crate::folded::samples_by;
 use crate::snapshots::same;
 use crate::support::{
     Fixture, Ran, Stdin, each_fixture, perfx, perfx_command, recorded, run, temp, workloads,
@@ -178,14 +179,7 @@ fn samples_are_those_of_folded_lines_for_every_recording() {
         }
         let profile = profile(&ran.stdout);
         check(&profile)?;
-        let line =
-            args!["export", "folded", "--no-files", "--root", root, "--weight", "samples", fixture.path];
-        let mut theirs: BTreeMap<String, u64> = BTreeMap::new();
-        for line in perfx(line).text().lines() {
-            let (stack, count) = line.rsplit_once(' ').unwrap();
-            let stack = stack.split_once(';').map_or("", |(_, stack)| stack).to_owned();
-            *theirs.entry(stack).or_default() += count.parse::<u64>().unwrap();
-        }
+        let theirs = samples_by(&fixture.path, root, |stack| stack);
         let ours = stacks(&profile);
         if ours == theirs { Ok(()) } else { Err(format!("{ours:?}\n{theirs:?}")) }
     });

@@ -119,18 +119,7 @@ fn lines_are_those_of_stackcollapse_for_every_recording() {
                 return Ok(());
             }
             for root in [nowhere.path(), root] {
-                let line = args![
-                    "script",
-                    "--symfs",
-                    root,
-                    "--kallsyms",
-                    "/dev/null",
-                    "--no-inline",
-                    "-f",
-                    "-i",
-                    fixture.path
-                ];
-                let text = perf.run(Stdin::Null, line).text();
+                let text = perf.script(&fixture.path, root, &[]).text();
                 // A tracepoint's line ends with its fields, and has no address.
                 if text
                     .lines()
@@ -170,6 +159,18 @@ fn lines_do_not_depend_on_form_or_threads() {
         perfx(args!["compress", "-f", Fixture::new(name).path, "-o", packed]).done().unwrap();
         assert!(folded(&packed, &["--by", "thread"]).stdout == small, "{name} compressed");
     }
+}
+
+/// The samples in the folded lines of a recording, by what `key` makes of a stack without the name of the thread.
+pub(crate) fn samples_by(input: &Path, root: &str, key: impl Fn(&str) -> &str) -> BTreeMap<String, u64> {
+    let line = args!["export", "folded", "--no-files", "--root", root, "--weight", "samples", input];
+    let mut sums = BTreeMap::new();
+    for line in perfx(line).text().lines() {
+        let (stack, count) = line.rsplit_once(' ').unwrap();
+        let stack = stack.split_once(';').map_or("", |(_, stack)| stack);
+        *sums.entry(key(stack).to_owned()).or_default() += count.parse::<u64>().unwrap();
+    }
+    sums
 }
 
 #[test]

@@ -13,7 +13,7 @@ use perfx_doctor::{FindingKind, Verdict, examine};
 use perfx_export::branch_files::BranchFiles;
 use perfx_export::branches::{BranchProfile, Program};
 use perfx_export::csv::write_tables;
-use perfx_export::firefox::FirefoxProfile;
+use perfx_export::firefox::{FirefoxProfile, losses};
 use perfx_export::folded::{Folded, FoldedOptions};
 use perfx_export::html::{Side, pack};
 use perfx_export::list::{What, list};
@@ -21,7 +21,7 @@ use perfx_export::parquet;
 use perfx_export::pprof::Profile;
 use perfx_export::shares::{Profile as Profiled, compare};
 use perfx_export::view::{ViewOptions, view};
-use perfx_export::{Facts, Grouping, NamedStacks, Row, Stacks, Weight};
+use perfx_export::{Facts, Grouping, NamedStacks, Row, Search, Stacks, Weight};
 use perfx_format::decode::{decode, decode_attr, issues, misc_names, mmap_build_id};
 use perfx_format::features::{
     BuildIds as Entries, FeatureContext, NrCpus, decode_feature, read_auxtrace_index, read_event_desc,
@@ -688,22 +688,24 @@ pub(crate) fn export(bytes: &[u8]) {
     let stacks = Stacks::collect(&mut recording, &facts, by, &all, 1, &mut report);
     if let Ok(stacks) = stacks {
         let samples = |_: &Row, weight: &Weight| Some(weight.samples);
-        let features = (&recording.features, recording.endian);
-        let (folded, _) = Folded::new(&stacks, &facts, features, &ids, &FoldedOptions::default(), samples)
-            .expect("a thread starts");
+        let (features, endian) = (&recording.features, recording.endian);
+        let search = Search { facts: &facts, features, endian, ids: &ids, inlined: false };
+        let (folded, _) =
+            Folded::new(&stacks, search, &FoldedOptions::default(), samples).expect("a thread starts");
         let mut text = Vec::new();
         folded.write(&mut text).expect("memory takes all bytes");
         let text = String::from_utf8(text).expect("names are UTF-8");
         let lines: Vec<&str> = text.lines().map(|line| line.rsplit_once(' ').expect("a count").0).collect();
-        let (profile, _) = Profile::new(&stacks, &facts, features, &ids, false).expect("a thread starts");
+        let (profile, _) = Profile::new(&stacks, search).expect("a thread starts");
         profile.write(&mut std::io::sink()).expect("a sink takes all bytes");
         let mut firefox = FirefoxProfile::default();
         if let Some(mut again) = reread() {
-            let _ = firefox.add(&mut again, &facts, &stacks, (&ids, false), None, 1);
+            let lost = losses(&mut again, 1).unwrap_or_default();
+            firefox.add(&stacks, search, lost, None).expect("a thread starts");
             firefox.write(&mut std::io::sink()).expect("a sink takes all bytes");
         }
         let mut named = NamedStacks::new(1);
-        let (placed, _) = named.add(&stacks, &facts, features, &ids, false).expect("a thread starts");
+        let (placed, _) = named.add(&stacks, search).expect("a thread starts");
         let profile = || Profiled { stacks: &stacks, placed: &placed, events: Vec::new() };
         let samples = |_: usize, _: &Row, weight: &Weight| Some(weight.samples);
         let same = compare(&named, [profile(), profile()], samples, 0.0, true);

@@ -9,6 +9,7 @@ use perfx_export::pprof::{Mapping, Profile};
 use prost::Message as _;
 
 use crate::args;
+use crate::folded::samples_by;
 use crate::snapshots::same;
 use crate::support::{
     Fixture, Ran, Stdin, clean, each_fixture, perfx, perfx_command, recorded, run, skipped, temp, workloads,
@@ -70,20 +71,15 @@ fn a_profile_counts_what_folded_lines_count() {
         let profile = profile(&ran.stdout);
         check(&profile)?;
         let functions = functions(&profile);
-        let line =
-            args!["export", "folded", "--no-files", "--root", root, "--weight", "samples", fixture.path];
-        let mut theirs = BTreeMap::<String, i64>::new();
-        for line in perfx(line).text().lines() {
-            let (stack, count) = line.rsplit_once(' ').unwrap();
-            let leaf = stack.split_once(';').map_or("", |(_, stack)| stack.rsplit(';').next().unwrap());
+        let theirs = samples_by(&fixture.path, root, |stack| {
+            let leaf = stack.rsplit(';').next().unwrap_or_default();
             // Frames without a name have that of their file.
-            let leaf = if leaf.starts_with('[') { "" } else { leaf };
-            *theirs.entry(leaf.to_owned()).or_default() += count.parse::<i64>().unwrap();
-        }
-        let mut ours = BTreeMap::<String, i64>::new();
+            if leaf.starts_with('[') { "" } else { leaf }
+        });
+        let mut ours = BTreeMap::<String, u64>::new();
         for sample in profile.sample.iter().filter(|sample| sample.value[0] > 0) {
             let leaf = sample.location_id.first().map_or("", |id| &functions[id]);
-            *ours.entry(leaf.to_owned()).or_default() += sample.value[0];
+            *ours.entry(leaf.to_owned()).or_default() += sample.value[0] as u64;
         }
         if ours == theirs { Ok(()) } else { Err(format!("pprof {ours:?}\nfolded {theirs:?}")) }
     });

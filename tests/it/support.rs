@@ -10,7 +10,7 @@
 
 #![allow(dead_code, reason = "each module of this binary uses a part")]
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::Write as _;
@@ -436,6 +436,13 @@ impl Perf {
             command.arg(subcommand).arg("--kallsyms").arg(home.join("kallsyms")).arg("--symfs").arg(symfs);
         }
         run(command.args(args), stdin)
+    }
+
+    /// Runs `perf script` without inlined calls, with the programs below `root` and no symbols of a kernel.
+    pub(crate) fn script(&self, input: &Path, root: &Path, more: &[&str]) -> Ran {
+        let mut line = args!["script", "--symfs", root, "--kallsyms", "/dev/null"].to_vec();
+        line.extend(args!["--no-inline", "-f", "-i", input]);
+        self.run(Stdin::Null, line.into_iter().chain(more.iter().map(OsString::from)))
     }
 
     /// Whether perf shows this recording, which perfx did not write. A failure or crash is reported.

@@ -69,20 +69,7 @@ fn lines_are_those_of_perf_script_for_every_recording() {
                 if is_pipe && !fields.contains("sym") {
                     continue;
                 }
-                let options = args![
-                    "script",
-                    "--symfs",
-                    root,
-                    "--kallsyms",
-                    "/dev/null",
-                    "--no-inline",
-                    "-f",
-                    "-F",
-                    fields,
-                    "-i",
-                    fixture.path
-                ];
-                let theirs = perf.run(Stdin::Null, options);
+                let theirs = perf.script(&fixture.path, root, &["-F", fields]);
                 if theirs.code != Some(0) {
                     continue;
                 }

@@ -9,7 +9,7 @@ use perfx_look::render::readable;
 use perfx_pipeline::{Level, Report, counted};
 
 use crate::args::{ReadArgs, Usage};
-use crate::commands::export::input::{ChosenArgs, each_recording, say_read};
+use crate::commands::export::input::{ChosenArgs, Collected, each_recording, say_read};
 use crate::io::source::Source;
 use crate::term::units::table;
 
@@ -63,13 +63,12 @@ impl ProfileArgs {
                 (read.threads.count(), read.verbosity),
                 said,
             )?;
-            let (recording, facts, stacks) = (collected.recording, collected.facts, collected.stacks);
-            let features = (&recording.features, recording.endian);
-            let (placed, found) = named.add(&stacks, &facts, features, &ids, !self.no_inline)?;
-            drop(collected.bar);
+            let (placed, found) = named.add(&collected.stacks, collected.search(&ids, !self.no_inline))?;
+            let Collected { recording, facts, stacks, chooses_events, bar } = collected;
+            drop(bar);
             say_read(said, &recording, &stacks);
             found.say(said);
-            if sides.is_empty() && !collected.chooses_events {
+            if sides.is_empty() && !chooses_events {
                 only = stacks.first_event(&facts).map(|event| facts.events[event as usize].name.clone());
             }
             sides.push((stacks, facts, placed));

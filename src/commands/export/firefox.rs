@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::Args;
 use perfx_export::Grouping;
-use perfx_export::firefox::FirefoxProfile;
+use perfx_export::firefox::{FirefoxProfile, losses};
 use perfx_pipeline::{Level, Report, counted};
 
 use super::input::{Collected, StackArgs, each_recording, say_read};
@@ -44,11 +44,12 @@ impl Firefox {
         let grouping = Grouping { pid: true, tid: true, time: true, ..Grouping::default() };
         let mut profile = FirefoxProfile::default();
         each_recording(&sources, &mut report, |recording, report| {
-            let Collected { mut recording, facts, stacks, chooses_events, bar } =
-                self.stacks.collect(recording, &ids, grouping, report)?;
-            let shown = stacks.first_event(&facts).filter(|_| !chooses_events);
-            let (search, threads) = ((&ids, !self.no_inline), self.stacks.threads());
-            let named = profile.add(&mut recording, &facts, &stacks, search, shown, threads)?;
+            let mut collected = self.stacks.collect(recording, &ids, grouping, report)?;
+            let lost = losses(&mut collected.recording, self.stacks.threads())?;
+            let shown = collected.stacks.first_event(&collected.facts).filter(|_| !collected.chooses_events);
+            let search = collected.search(&ids, !self.no_inline);
+            let named = profile.add(&collected.stacks, search, lost, shown)?;
+            let Collected { recording, stacks, bar, .. } = collected;
             drop(bar);
             say_read(report, &recording, &stacks);
             named.say(report);

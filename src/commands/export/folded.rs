@@ -92,21 +92,20 @@ impl Folded {
         let mut report = Report::default();
         let mut parts = Vec::new();
         each_recording(&sources, &mut report, |recording, report| {
-            let Collected { recording, facts, stacks, chooses_events, bar } =
-                self.stacks.collect(recording, &ids, self.grouping(), report)?;
+            let collected = self.stacks.collect(recording, &ids, self.grouping(), report)?;
+            let search = collected.search(&ids, !self.no_inline);
+            let Collected { recording, facts, stacks, chooses_events, .. } = &collected;
             // Like stackcollapse-perf.pl: of several events only the first one, unless some are chosen.
-            let only = stacks.first_event(&facts).filter(|_| !chooses_events);
+            let only = stacks.first_event(facts).filter(|_| !chooses_events);
             let counts = |row: &Row, weight: &Weight| {
                 let event = facts.events.get(row.event as usize);
                 only.is_none_or(|only| only == row.event).then(|| self.count(event, weight))
             };
-            let features = (&recording.features, recording.endian);
-            let (lines, named) = Lines::new(&stacks, &facts, features, &ids, &self.options(), counts)?;
+            let (lines, named) = Lines::new(stacks, search, &self.options(), counts)?;
             parts.push(lines);
-            drop(bar);
-            say_read(report, &recording, &stacks);
+            say_read(report, recording, stacks);
             named.say(report);
-            self.say_events(&stacks, &facts, only, report);
+            self.say_events(stacks, facts, only, report);
             Ok(())
         })?;
         let lines = Lines::joined(parts);
@@ -135,7 +134,6 @@ impl Folded {
             kernel: self.kernel || self.all,
             jit: self.jit || self.all,
             addresses: self.addrs,
-            inlined: !self.no_inline,
             skip_after: self.skip_after.clone(),
         }
     }

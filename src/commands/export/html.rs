@@ -124,10 +124,9 @@ impl Html {
             name,
         };
         let grouping = Grouping { comm: true, pid: true, tid: true, cpu: true, time: true, cgroup: false };
-        let Collected { recording, facts, stacks, bar, .. } =
-            self.stacks.collect(recording, ids, grouping, report)?;
-        let features = (&recording.features, recording.endian);
-        let (placed, found) = named.add(&stacks, &facts, features, ids, !self.no_inline)?;
+        let collected = self.stacks.collect(recording, ids, grouping, report)?;
+        let (placed, found) = named.add(&collected.stacks, collected.search(ids, !self.no_inline))?;
+        let Collected { recording, facts, stacks, bar, .. } = collected;
         drop(bar);
         say_read(report, &recording, &stacks);
         found.say(report);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Args;
-use perfx_export::{Facts, Grouping, Stacks};
+use perfx_export::{Facts, Grouping, Search, Stacks};
 use perfx_format::read::Recording;
 use perfx_format::{Layouts, sample_type};
 use perfx_passes::{ConvertCallchain, FilterOptions, IdOptions, SelectArgs, SymbolArgs};
@@ -45,6 +45,14 @@ pub(crate) struct Collected {
     pub(crate) chooses_events: bool,
     /// Shown until it is dropped.
     pub(crate) bar: Bar,
+}
+
+impl Collected {
+    /// How to name its code.
+    pub(crate) fn search<'c>(&'c self, ids: &'c IdOptions, inlined: bool) -> Search<'c> {
+        let Collected { recording, facts, .. } = self;
+        Search { facts, features: &recording.features, endian: recording.endian, ids, inlined }
+    }
 }
 
 impl StackArgs {

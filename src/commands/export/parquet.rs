@@ -9,8 +9,8 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
+use clap::Args;
 use clap::builder::PossibleValuesParser;
-use clap::{ArgAction, Args};
 use perfx_export::parquet::{
     BRANCHES, Identity, TABLES, Table, TableOptions, Written, short_hash, write_tables,
 };
@@ -60,7 +60,7 @@ pub(crate) struct Parquet {
         value_parser = PossibleValuesParser::new(TABLES.map(|table| table.name)))]
     tables: Vec<String>,
     /// Write branch stacks, too (table branches)
-    #[arg(help_heading = "Output", long, action = ArgAction::SetTrue)]
+    #[arg(help_heading = "Output", long)]
     branches: bool,
     /// Leave out calls that the compiler inlined and source lines, and don't read DWARF
     #[arg(help_heading = "Output", long)]

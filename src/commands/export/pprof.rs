@@ -6,7 +6,7 @@ use perfx_export::Grouping;
 use perfx_export::pprof::Profile;
 use perfx_pipeline::{Level, Report, counted};
 
-use super::input::{Collected, StackArgs, each_recording, say_read};
+use super::input::{StackArgs, each_recording, say_read};
 use super::output::OutputArgs;
 use crate::io::source::InputsArgs;
 
@@ -68,13 +68,11 @@ impl Pprof {
         };
         let mut parts = Vec::new();
         each_recording(&sources, &mut report, |recording, report| {
-            let Collected { recording, facts, stacks, bar, .. } =
-                self.stacks.collect(recording, &ids, grouping, report)?;
-            let features = (&recording.features, recording.endian);
-            let (profile, named) = Profile::new(&stacks, &facts, features, &ids, !self.no_inline)?;
+            let collected = self.stacks.collect(recording, &ids, grouping, report)?;
+            let search = collected.search(&ids, !self.no_inline);
+            let (profile, named) = Profile::new(&collected.stacks, search)?;
             parts.push(profile);
-            drop(bar);
-            say_read(report, &recording, &stacks);
+            say_read(report, &collected.recording, &collected.stacks);
             named.say(report);
             Ok(())
         })?;

@@ -2,14 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use perfx_format::Endian;
-use perfx_format::header::Features;
-use perfx_passes::{IdOptions, dso_name};
+use perfx_passes::dso_name;
 
 use super::cell::plain;
 use super::gather::Hits;
-use crate::facts::Facts;
-use crate::naming::{Images, Named as Tally};
+use crate::naming::{Images, Named as Tally, Search};
 use crate::stacks::Weight;
 
 /// A row of `results.csv`: event, DSO, symbol or address.
@@ -27,14 +24,8 @@ pub(super) struct Naming {
 const UNKNOWN: &str = "[unknown]";
 
 /// Gives every hit its DSO and symbol. The symbols of one DSO are in memory at a time.
-pub(super) fn name_hits(
-    hits: &Hits,
-    facts: &Facts,
-    features: &Features,
-    endian: Endian,
-    ids: &IdOptions,
-) -> Naming {
-    let images = Images::new(facts, features, endian, ids);
+pub(super) fn name_hits(hits: &Hits, search: Search<'_>) -> Naming {
+    let images = Images::new(search);
     let mut sorted: Vec<_> = hits.iter().collect();
     sorted.sort_unstable_by_key(|(hit_key, _)| (hit_key.dso, hit_key.address, hit_key.event));
     let mut naming = Naming::default();

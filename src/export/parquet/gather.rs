@@ -7,12 +7,12 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 use indexmap::IndexSet;
 use perfx_format::read::{Batch, Recording};
-use perfx_format::record::cpumode::{GUEST_KERNEL, GUEST_USER, KERNEL, USER};
+use perfx_format::record::cpumode::{GUEST_KERNEL, GUEST_USER, KERNEL, KERNEL_START, USER};
 use perfx_format::record::deferred::CallchainDeferred;
 use perfx_format::record::lost::Lost;
 use perfx_format::sample::{BranchFlags, Branches, Sample, Weight as Cost};
 use perfx_format::{Kinds, Layout, Layouts, Record, RecordType, sample_type as st};
-use perfx_model::address_space::{Machine, moment};
+use perfx_model::address_space::moment;
 use perfx_passes::{FilterOptions, SampleChooser, SelectedSamples};
 use perfx_pipeline::{Report, Result};
 
@@ -122,8 +122,7 @@ pub(super) fn gather(
     };
     let mut ignore = |_| Ok(());
     let branch = branch.unwrap_or(&mut ignore);
-    let bytes = each_batch(recording, threads, report, work, |_, part| joined.join(part, branch))?;
-    report.bytes = report.bytes.max(bytes);
+    each_batch(recording, threads, report, work, |_, part| joined.join(part, branch))?;
     let all = joined.finish(report)?;
     if let Some(selected) = selected.filter(|_| all.rows == 0) {
         selected.say_hints(&recording.name, report);
@@ -238,7 +237,7 @@ impl Worker<'_> {
             let name = facts.tasks.name(machine, tid, at.time);
             row.set(Part::Comm, u64::from(text(&mut self.part.comms, &name)?));
         }
-        if let Machine::Guest(pid) = machine {
+        if let Some(pid) = machine.guest() {
             row.set(Part::MachinePid, u64::from(pid));
             row.set(Part::Vcpu, layout.id(sample).and_then(|id| facts.guests.vcpu(id)).map(u64::from));
         }
@@ -329,9 +328,6 @@ impl Worker<'_> {
         Ok(())
     }
 }
-
-/// The lowest address of a kernel.
-const KERNEL_START: u64 = 1 << 63;
 
 /// The cpumode of an address that was not executed: only the address shows whether it is in a kernel.
 fn mode_of(record: &Record<'_>, address: u64) -> u16 {

@@ -28,8 +28,8 @@ pub(super) struct Mapped {
     pub(super) size: u64,
     pub(super) offset: u64,
     pub(super) dso: u32,
-    /// Protection and flags, if the record has them.
-    pub(super) prot: Option<(u32, u32)>,
+    /// As in /proc/PID/maps, if the record has it.
+    pub(super) access: Option<String>,
     pub(super) from: Option<i64>,
     pub(super) to: Option<i64>,
     /// For sorting.
@@ -183,25 +183,16 @@ fn mapped(
     moment: u64,
 ) -> Option<Mapped> {
     let kernel = Space { machine, pid: KERNEL };
+    let (access, to) = (None, None);
     if let Some(symbol) = Ksymbol::of(record) {
         let (start, size) = (symbol.address, symbol.length.into());
-        return Some(Mapped {
-            space: kernel,
-            start,
-            size,
-            offset: 0,
-            dso,
-            prot: None,
-            from,
-            to: None,
-            moment,
-        });
+        return Some(Mapped { space: kernel, start, size, offset: 0, dso, access, from, to, moment });
     }
     let map = Mapping::read(record, layouts)?;
     let space = if map.dso(record, machine).kernel { kernel } else { Space { machine, pid: map.pid } };
-    let prot = Mmap::of(record).and_then(|map| map.prot_and_flags());
+    let access = Mmap::of(record).and_then(|map| map.access());
     let (start, size, offset) = (map.start, map.len, map.pgoff);
-    Some(Mapped { space, start, size, offset, dso, prot, from, to: None, moment })
+    Some(Mapped { space, start, size, offset, dso, access, from, to, moment })
 }
 
 #[cfg(test)]
@@ -217,7 +208,7 @@ mod tests {
             size,
             offset: 0,
             dso: 0,
-            prot: None,
+            access: None,
             from: Some(time as i64),
             to: None,
             moment: time,

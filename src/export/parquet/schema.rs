@@ -69,8 +69,6 @@ pub struct Table {
     pub columns: &'static [Column],
     /// The column by which it is sorted.
     pub(crate) sorted_by: Option<usize>,
-    /// True if a column has build-ids, which a bloom filter finds.
-    pub(crate) has_build_id: bool,
 }
 
 const fn column(name: &'static str, kind: Kind, about: &'static str) -> Column {
@@ -93,7 +91,6 @@ pub const RECORDINGS: Table = Table {
     name: "recordings",
     about: "What was recorded",
     sorted_by: None,
-    has_build_id: false,
     columns: &[
         column("path", Kind::Text, "Its name, as it was given"),
         column("bytes", Kind::I64, "Its size"),
@@ -123,7 +120,6 @@ pub const EVENTS: Table = Table {
     name: "events",
     about: "The events",
     sorted_by: None,
-    has_build_id: false,
     columns: &[
         column("event", Kind::I32, "Its number, from 0"),
         column("name", Kind::Text, "Its name"),
@@ -150,7 +146,6 @@ pub const SAMPLES: Table = Table {
     name: "samples",
     about: "The samples, sorted by time",
     sorted_by: Some(1),
-    has_build_id: false,
     columns: &[
         column(
             "sample",
@@ -198,7 +193,6 @@ pub const STACKS: Table = Table {
     name: "stacks",
     about: "The distinct call chains",
     sorted_by: None,
-    has_build_id: false,
     columns: &[
         column("stack", Kind::I64, "Its number, from 0").rising(),
         column("depth", Kind::I32, "The number of frames"),
@@ -217,7 +211,6 @@ pub const FRAMES: Table = Table {
     name: "frames",
     about: "The distinct places in files and kernels, by DSO and offset",
     sorted_by: None,
-    has_build_id: false,
     columns: &[
         column("frame", Kind::I64, "Its number, from 0"),
         column("mode", Kind::Text, "What ran there, as in `samples`"),
@@ -245,7 +238,6 @@ pub const DSOS: Table = Table {
     name: "dsos",
     about: "The files, kernels and memory that processes mapped",
     sorted_by: None,
-    has_build_id: true,
     columns: &[
         column("dso", Kind::I32, "Its number, from 0"),
         column("path", Kind::Text, "Its name in the recording"),
@@ -261,7 +253,6 @@ pub const MAPPINGS: Table = Table {
     name: "mappings",
     about: "The MMAP records; a forked process also has the mappings of its parent",
     sorted_by: None,
-    has_build_id: false,
     columns: &[
         column("pid", Kind::I32, "The process; -1 is the kernel"),
         maybe("machine_pid", Kind::I32, "For a guest's, the process that runs the guest"),
@@ -284,7 +275,6 @@ pub const THREADS: Table = Table {
     name: "threads",
     about: "The threads; a thread that got the number of an ended one counts as the same",
     sorted_by: None,
-    has_build_id: false,
     columns: &[
         column("pid", Kind::I32, "Its process"),
         column("tid", Kind::I32, "Its number"),
@@ -304,7 +294,6 @@ pub const COMMS: Table = Table {
     name: "comms",
     about: "The names that threads took",
     sorted_by: None,
-    has_build_id: false,
     columns: &[
         column("pid", Kind::I32, "The process"),
         column("tid", Kind::I32, "The thread"),
@@ -320,7 +309,6 @@ pub const BRANCHES: Table = Table {
     name: "branches",
     about: "The branch stacks of samples, an entry a row; only with --branches",
     sorted_by: None,
-    has_build_id: false,
     columns: &[
         column("sample", Kind::I64, "The sample: a row of `samples`").rising(),
         column("nr", Kind::I32, "Its place in the stack; 0 is the newest"),

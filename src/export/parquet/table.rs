@@ -304,7 +304,7 @@ fn properties(table: &Table, about: &About) -> Result<WriterProperties, ParquetE
             .set_column_dictionary_enabled(path.clone(), false)
             .set_column_encoding(path, Encoding::DELTA_BINARY_PACKED);
     }
-    if table.has_build_id {
+    if table.columns.iter().any(|column| column.name == "build_id") {
         properties = properties.set_column_bloom_filter_enabled(ColumnPath::from("build_id"), true);
     }
     if let Some(at) = table.sorted_by {

@@ -10,7 +10,9 @@ pub const MMAP_DATA: u16 = 1 << 13;
 pub const MMAP_BUILD_ID: u16 = 1 << 14;
 
 const PROT_READ: u32 = 1;
+const PROT_WRITE: u32 = 2;
 const PROT_EXEC: u32 = 4;
+const MAP_SHARED: u32 = 1;
 
 /// An MMAP or MMAP2 record (include/uapi/linux/perf_event.h, `PERF_RECORD_MMAP` and `PERF_RECORD_MMAP2`).
 ///
@@ -99,6 +101,15 @@ impl<'a> Mmap<'a> {
     /// `PROT_*` and `MAP_*` of mmap(2). `None` for an MMAP, and for an MMAP2 without these fields.
     pub fn prot_and_flags(&self) -> Option<(u32, u32)> {
         (self.name_at == 72).then(|| (self.u32(64), self.u32(68)))
+    }
+
+    /// `r-xp`, as in `/proc/PID/maps`. `None` for a record without these fields.
+    pub fn access(&self) -> Option<String> {
+        let (prot, flags) = self.prot_and_flags()?;
+        let bit = |set: bool, shown: char| if set { shown } else { '-' };
+        let kind = if flags & MAP_SHARED != 0 { 's' } else { 'p' };
+        let bits = [(PROT_READ, 'r'), (PROT_WRITE, 'w'), (PROT_EXEC, 'x')];
+        Some(bits.into_iter().map(|(mask, shown)| bit(prot & mask != 0, shown)).chain([kind]).collect())
     }
 
     /// Like [`Mmap::prot_and_flags`], with plausible values if the record has none.

@@ -82,6 +82,18 @@ const BRANCH_TYPES: &[&str] = &[
     "EXTEND_ABI",
 ];
 
+/// Kinds of branches (include/uapi/linux/perf_event.h, `PERF_BR_*`).
+#[allow(missing_docs, reason = "the names are those of the kernel")]
+pub mod branch_kind {
+    pub const UNKNOWN: u8 = 0;
+    pub const COND: u8 = 1;
+    pub const UNCOND: u8 = 2;
+    pub const CALL: u8 = 4;
+    pub const RET: u8 = 6;
+    pub const COND_CALL: u8 = 9;
+    pub const COND_RET: u8 = 10;
+}
+
 /// The flags of a branch, numbered as on a little-endian machine: 0 mispred, 1 predicted, 2 in_tx, 3 abort,
 /// 4-19 cycles, 20-23 type, 24-25 spec, 26-29 new_type, 30-32 priv, 33 not_taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -115,7 +127,7 @@ impl BranchFlags {
     /// Bit 33: the branch was not taken.
     pub const NOT_TAKEN: u64 = 1 << 33;
 
-    /// A branch of this kind (PERF_BR_*), with these of the bits above.
+    /// A branch of this kind, one of [`branch_kind`], with these of the bits above.
     pub fn made(kind: u8, cycles: u16, bits: u64) -> BranchFlags {
         BranchFlags(bits | u64::from(cycles) << 4 | u64::from(kind & 15) << 20)
     }
@@ -148,9 +160,14 @@ impl BranchFlags {
         get(self.0, &BRANCH[4]) as u16
     }
 
-    /// The kind of branch: 0 unknown, 1 conditional, … (PERF_BR_*).
+    /// The kind of branch, one of [`branch_kind`].
     pub fn kind(self) -> u8 {
         get(self.0, &BRANCH[5]) as u8
+    }
+
+    /// The name of its kind, without PERF_BR_; `None` if that is unknown.
+    pub fn kind_name(self) -> Option<Cow<'static, str>> {
+        self.parts().find(|(name, _)| *name == "type").map(|(_, kind)| kind)
     }
 
     /// The fields that are not 0, constants by name.

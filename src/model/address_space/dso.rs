@@ -32,6 +32,14 @@ impl Machine {
             Machine::Guest(pid) => pid as i32,
         }
     }
+
+    /// Of a guest, the pid of the process that runs it.
+    pub fn guest(self) -> Option<u32> {
+        match self {
+            Machine::Host => None,
+            Machine::Guest(pid) => Some(pid),
+        }
+    }
 }
 
 /// An address space: a process of a machine, or its kernel (pid [`KERNEL`]).
