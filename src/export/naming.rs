@@ -233,6 +233,25 @@ impl NamedPlace<'_> {
             self.source.as_ref().and_then(|source| source.functions(at)).unwrap_or_default();
         FrameName { dso: self.dso.clone(), functions, offset }
     }
+
+    /// The source file and line of the code at an offset, inlined or not.
+    pub(crate) fn line(&self, at: u64) -> Option<(String, u32)> {
+        let Some(NameSource::Image(image, Some(dwarf))) = &self.source else { return None };
+        let innermost = dwarf.at(image.address_of(at)?).into_iter().next()?;
+        innermost.file.zip(innermost.line)
+    }
+
+    /// The virtual address in its file of the code at an offset, if the file was found.
+    pub(crate) fn address(&self, at: u64) -> Option<u64> {
+        match &self.source {
+            Some(NameSource::Image(image, _)) => image.address_of(at),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn dso(&self) -> Option<&[u8]> {
+        self.dso.as_deref()
+    }
 }
 
 impl Named {

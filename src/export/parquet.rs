@@ -443,7 +443,7 @@ fn write_branch(out: &mut TableWriter, row: &BranchRow) -> Result<()> {
         .number(has(BranchFlags::IN_TX))
         .number(has(BranchFlags::ABORT))
         .number(i64::from(row.flags.cycles()))
-        .text(kind.as_ref().map(|kind| kind.as_bytes()));
+        .text(kind.map(str::as_bytes));
     out.end_row()
 }
 

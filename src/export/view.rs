@@ -13,7 +13,7 @@ use foldhash::fast::RandomState;
 use perfx_format::read::Recording;
 use perfx_format::record::cpumode::{KERNEL, USER};
 use perfx_format::record::deferred::CallchainDeferred;
-use perfx_format::sample::{Sample, Weight, cookie_of, frames};
+use perfx_format::sample::{Branch, BranchFlags, Sample, Weight, cookie_of, frames};
 use perfx_format::{Event, Layouts, Record, RecordType, named_pid, sample_type};
 use perfx_look::render::readable;
 use perfx_model::address_space::moment;
@@ -45,6 +45,8 @@ pub enum Field {
     Sym,
     Symoff,
     Dso,
+    Srcline,
+    Brstack,
     PhysAddr,
     DataPageSize,
     CodePageSize,
@@ -65,6 +67,8 @@ impl Field {
             Field::Cgroup => (sample_type::CGROUP, "the cgroup (perf record --all-cgroups)"),
             Field::Ip => (sample_type::IP, "the instruction pointer"),
             Field::Sym | Field::Symoff | Field::Dso => (sample_type::IP | sample_type::ADDR, "an address"),
+            Field::Srcline => (sample_type::IP, "the instruction pointer"),
+            Field::Brstack => (sample_type::BRANCH_STACK, "branches (perf record -b)"),
             Field::PhysAddr => (sample_type::PHYS_ADDR, "physical addresses (perf record --phys-data)"),
             Field::DataPageSize => (sample_type::DATA_PAGE_SIZE, "page sizes (perf record --data-page-size)"),
             Field::CodePageSize => (sample_type::CODE_PAGE_SIZE, "page sizes (perf record --code-page-size)"),
@@ -124,8 +128,16 @@ impl FieldChoice {
         fields
     }
 
+    /// True if the user named the field.
+    fn names(&self, field: Field) -> bool {
+        self.only.iter().flatten().chain(&self.with).any(|named| *named == field)
+    }
+
     /// Fails if a field that the user named is in no sample.
     fn check(&self, events: &[Event]) -> Result<()> {
+        if self.only.is_some() && self.names(Field::Srcline) && !self.names(Field::Ip) {
+            bail!("srcline is the line of an address; -F needs ip, too");
+        }
         for field in self.only.iter().flatten().chain(&self.with) {
             if let Some((_, what)) = field.needs()
                 && !events.is_empty()
@@ -185,7 +197,9 @@ pub fn view(
     let name = recording.name.clone();
     let (features, endian) = (recording.features.clone(), recording.endian);
     let viewed = with_deep_stack(|| {
-        let search = Search { facts: &facts, features: &features, endian, ids, inlined: options.inlined };
+        // Source lines are in the same DWARF.
+        let inlined = options.inlined || options.fields.names(Field::Srcline);
+        let search = Search { facts: &facts, features: &features, endian, ids, inlined };
         Printer::new(&facts, &events, Names::new(search), options, out).print(
             recording,
             selected.as_ref(),
@@ -243,6 +257,19 @@ impl Form {
 /// The text of a frame behind its address: the inlined calls, then the function.
 type Texts = Arc<[String]>;
 
+/// Which source lines the text of a frame has.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Lines {
+    None,
+    /// That of each function.
+    Each,
+    /// Only that of the code.
+    Innermost,
+}
+
+/// A frame, whether its symbol, offset and DSO are shown, and its lines. The address is 0 if it is not shown.
+type TextKey = (Frame, [bool; 3], Lines, u64);
+
 /// A sample whose chain waits for its user part.
 struct Waiting {
     /// Its place among these samples.
@@ -266,8 +293,8 @@ struct Printer<'f, 'o> {
     out: &'o mut (dyn Write + Send),
     /// The DSOs, and the memory of processes, that were needed.
     places: HashMap<(Option<u32>, u32), NamedPlace<'f>>,
-    /// The texts of frames, by frame and by the parts that are shown.
-    texts: HashMap<(Frame, [bool; 3]), Texts, RandomState>,
+    /// The texts of frames.
+    texts: HashMap<TextKey, Texts, RandomState>,
     /// The last value of each counter that samples read.
     counters: HashMap<(u64, u32), u64>,
     /// By thread.
@@ -486,7 +513,7 @@ impl<'f, 'o> Printer<'f, 'o> {
                     Some(at(own)).filter(|frame| frame.dso.is_some()).unwrap_or_else(|| at(other));
                 // Memory that is not executed keeps its name.
                 frame.process = 0;
-                let text = self.text(event, frame);
+                let text = self.text(event, frame, address, Lines::None);
                 out.extend(text.last().map_or("", |text| text).as_bytes());
             }
         }
@@ -502,6 +529,11 @@ impl<'f, 'o> Printer<'f, 'o> {
         if form.has(Field::Cgroup) {
             let path = parts.cgroup.and_then(|id| self.facts.cgroups.get(&id));
             write!(out, " {}", path.map_or_else(|| "unknown".to_owned(), |path| readable(path)))?;
+        }
+        if let Some(branches) = parts.branches.filter(|_| form.has(Field::Brstack)) {
+            for Branch { from, to, flags } in branches.iter() {
+                write!(after, " {from:#x}/{to:#x}/{} ", shown_flags(flags))?;
+            }
         }
         if form.has(Field::PhysAddr) {
             write!(after, "{:16x}", parts.phys_addr.unwrap_or(0))?;
@@ -525,7 +557,7 @@ impl<'f, 'o> Printer<'f, 'o> {
                 }
                 None => {
                     let frame = frame_at(self.facts, (sample, layouts), pid, time, (sample.cpumode(), ip));
-                    let text = self.text(event, frame);
+                    let text = self.text(event, frame, ip, self.lines(event, Lines::Innermost));
                     write!(before, " {ip:16x}{}", text.last().map_or("", |text| text))?;
                 }
             }
@@ -535,16 +567,26 @@ impl<'f, 'o> Printer<'f, 'o> {
 
     /// Prints the lines of a frame: those of inlined calls, the innermost first, then that of the function.
     fn frame_lines(&mut self, out: &mut Vec<u8>, event: usize, address: u64, frame: Frame) -> Result<()> {
-        for text in self.text(event, frame).iter() {
+        for text in self.text(event, frame, address, self.lines(event, Lines::Each)).iter() {
             writeln!(out, "\t{address:16x}{text}")?;
         }
         Ok(())
     }
 
+    /// The lines that are shown of an event, if any are.
+    fn lines(&self, event: usize, lines: Lines) -> Lines {
+        match (self.forms[event].has(Field::Srcline), self.options.inlined) {
+            (false, _) => Lines::None,
+            (true, false) => Lines::Innermost,
+            (true, true) => lines,
+        }
+    }
+
     /// The texts of a frame, the innermost inlined call first.
-    fn text(&mut self, event: usize, frame: Frame) -> Texts {
+    fn text(&mut self, event: usize, frame: Frame, address: u64, lines: Lines) -> Texts {
         let shown = [Field::Sym, Field::Symoff, Field::Dso].map(|field| self.forms[event].has(field));
-        if let Some(known) = self.texts.get(&(frame, shown)) {
+        let key = (frame, shown, lines, if lines == Lines::None { 0 } else { address });
+        if let Some(known) = self.texts.get(&key) {
             return known.clone();
         }
         let place = match self.places.entry((frame.dso, frame.process)) {
@@ -554,8 +596,10 @@ impl<'f, 'o> Printer<'f, 'o> {
         let [sym, symoff, dso] = shown;
         let name = place.name(frame.at);
         let file = name.dso.as_ref().map_or_else(|| "[unknown]".to_owned(), |dso| readable(dso));
+        let innermost = || place_line(place.line(frame.at), place, frame, address);
         let mut texts = Vec::new();
-        for function in name.functions.iter().rev() {
+        let outer_only = lines == Lines::Innermost || !self.options.inlined;
+        for function in name.functions.iter().take(if outer_only { 1 } else { usize::MAX }).rev() {
             let mut text = String::new();
             if sym {
                 text += &format!(" {}", readable(function.name.as_bytes()));
@@ -563,21 +607,62 @@ impl<'f, 'o> Printer<'f, 'o> {
                     text += &format!("+{:#x}", name.offset);
                 }
             }
-            match function.inlined {
-                true => text += " (inlined)",
-                false if dso => text += &format!(" ({file})"),
-                false => {}
+            if !function.inlined && dso {
+                text += &format!(" ({file})");
+            }
+            match lines {
+                Lines::None => {}
+                Lines::Innermost => text += &innermost(),
+                Lines::Each => {
+                    let line = function.file.clone().zip(function.line);
+                    text += &place_line(line, place, frame, address);
+                }
+            }
+            if function.inlined {
+                text += " (inlined)";
             }
             texts.push(text);
         }
         if texts.is_empty() {
             let sym = if sym { " [unknown]" } else { "" };
-            texts.push(if dso { format!("{sym} ({file})") } else { sym.to_owned() });
+            let mut text = if dso { format!("{sym} ({file})") } else { sym.to_owned() };
+            if lines != Lines::None {
+                text += &innermost();
+            }
+            texts.push(text);
         }
         let texts: Texts = texts.into();
-        self.texts.insert((frame, shown), texts.clone());
+        self.texts.insert(key, texts.clone());
         texts
     }
+}
+
+/// The source line of a frame; as in perf, without one the name of the DSO and the address.
+fn place_line(line: Option<(String, u32)>, place: &NamedPlace<'_>, frame: Frame, address: u64) -> String {
+    let base = |name: &str| name.rsplit('/').next().unwrap_or_default().to_owned();
+    match (line, place.dso()) {
+        (Some((file, line)), _) => format!("\n  {}:{line}", base(&readable(file.as_bytes()))),
+        (None, Some(dso)) => {
+            format!("\n  {}[{:x}]", base(&readable(dso)), place.address(frame.at).unwrap_or(address))
+        }
+        (None, None) => String::new(),
+    }
+}
+
+/// The flags of a branch, as in perf.
+fn shown_flags(flags: BranchFlags) -> String {
+    let part = |name: &str| flags.parts().find(|(known, _)| *known == name).map(|(_, value)| value);
+    let bit = |mask: u64, shown: &'static str| if flags.0 & mask != 0 { shown } else { "-" };
+    let predicted = match (flags.predicted(), flags.mispred()) {
+        (true, _) => "P",
+        (_, true) => "M",
+        _ => "-",
+    };
+    let not_taken = if flags.0 & BranchFlags::NOT_TAKEN != 0 { "N" } else { "" };
+    let (in_tx, abort) = (bit(BranchFlags::IN_TX, "X"), bit(BranchFlags::ABORT, "A"));
+    let kind = flags.kind_name().unwrap_or_default();
+    let spec = part("spec").unwrap_or("-".into());
+    format!("{predicted}{not_taken}/{in_tx}/{abort}/{}/{kind}/{spec}", flags.cycles())
 }
 
 /// What fills text up to a width, in bytes as in perf.

@@ -4,13 +4,17 @@ use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use perfx_format::record::cpumode::USER;
+use perfx_format::sample::{Branch, BranchFlags, NewSample};
+use perfx_format::write::RecordingWriter;
+use perfx_format::{Attr, Endian, Event, sample_type as st};
 use regex::Regex;
 
 use crate::args;
 use crate::folded::INLINED;
 use crate::snapshots::same;
 use crate::support::{
-    Fixture, Ran, Stdin, clean, each_fixture, perfs, perfx, perfx_command, perfx_with, recorded, run,
+    Fixture, Ran, Stdin, clean, each_fixture, perf, perfs, perfx, perfx_command, perfx_with, recorded, run,
     same_lines, skipped, temp, workloads,
 };
 
@@ -157,9 +161,81 @@ fn inlined_calls_and_offsets_are_those_of_perf() {
         skipped("perf record does not work here");
         return;
     }
-    let theirs = perf.run(Stdin::Null, args!["script", "--symfs", "/", "-i", recording]).text();
-    let ours = perfx(args!["view", recording]).text();
-    assert!(ours.contains(" mix+0x") && ours.contains("(inlined)"), "{ours}");
-    let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
-    same_lines("perf script", &lines(&ours), &lines(&theirs)).unwrap();
+    // For some code without a line, perf shows `:0` in place of the file's name and the address.
+    let no_line = Regex::new(r"^  (:0|\S+\[[0-9a-f]+\])$").unwrap();
+    let lines =
+        |text: &str| text.lines().map(|line| no_line.replace(line, "  ?").into_owned()).collect::<Vec<_>>();
+    for more in [&[][..], &["-F", "+srcline"], &["-F", "+srcline", "--no-inline"]] {
+        let line = args!["script", "--symfs", "/", "-i", recording];
+        let theirs = perf.run(Stdin::Null, line.into_iter().chain(more.iter().map(Into::into))).text();
+        let ours = perfx(args!["view", recording].into_iter().chain(more.iter().map(Into::into))).text();
+        let (inlined, with_lines) = (ours.contains("(inlined)"), ours.contains("\n  inlined.c:"));
+        assert_eq!((inlined, with_lines), (!more.contains(&"--no-inline"), !more.is_empty()), "{ours}");
+        same_lines("perf script", &lines(&ours), &lines(&theirs)).unwrap();
+    }
+}
+
+#[test]
+fn branch_stacks_are_those_of_perf() {
+    let Some(perf) = perf("perf-new") else { return };
+    let folder = temp();
+    let mut attr = Attr::default();
+    attr.sample_type = st::IP | st::TID | st::TIME | st::BRANCH_STACK;
+    // PERF_SAMPLE_BRANCH_ANY; sample_id_all.
+    (attr.branch_sample_type, attr.flags, attr.sample_period) = (1 << 3, 1 << 18, 1000);
+    let event = Event::made(&attr, vec![1], Endian::Little);
+    let made = folder.path().join("made.data");
+    let mut writer = RecordingWriter::create(&made, &[event], Endian::Little).unwrap();
+    // Each bit alone, and each kind of branch with each kind of speculation. perf has no name for fields above.
+    let bits = (0..26)
+        .map(|bit| 1 << bit)
+        .chain((0..64).map(|kinds| kinds << 20 | 1))
+        .chain([1 << 33 | 1, 1 << 33 | 2])
+        .chain((0..8).map(|kind| kind << 26 | 15 << 20));
+    for (at, bits) in bits.enumerate() {
+        let branch = Branch { from: 0x40_0000 + at as u64, to: 0, flags: BranchFlags(bits) };
+        let sample = NewSample {
+            cpumode: USER,
+            ip: 1,
+            time: at as u64,
+            branches: &[branch; 2],
+            ..NewSample::default()
+        };
+        writer.write(&sample.build(&attr, Endian::Little).unwrap()).unwrap();
+    }
+    writer.finish().unwrap();
+    // perf cannot read the others.
+    let crafted =
+        ["", "-counters", "-hw-index"].into_iter().flat_map(|what| ["le", "be"].map(|order| (what, order)));
+    let crafted =
+        crafted.map(|(what, order)| Fixture::new(&format!("crafted/sample-branch{what}-{order}.data")).path);
+    for path in crafted.chain([made]) {
+        let theirs = perf.run(Stdin::Null, args!["script", "-F", "ip,time,brstack", "-i", path]).text();
+        let ours = view(&path, &["-F", "ip,time,brstack"]).text();
+        let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
+        same_lines(path.to_str().unwrap(), &lines(&ours), &lines(&theirs)).unwrap();
+    }
+}
+
+#[test]
+fn code_without_a_line_has_perfs_name_for_its_place() {
+    let Some(root) = workloads() else { return };
+    // The lines of frames in the kernel, and in programs without DWARF. perf also searches this machine for others.
+    let places = |text: &str| {
+        let lines: Vec<&str> = text.lines().collect();
+        let pairs = lines.windows(2).filter(|pair| pair[0].starts_with('\t') && pair[1].starts_with("  "));
+        let own = pairs.filter(|pair| pair[0].contains("kernel.kallsyms") || pair[0].contains("/work/"));
+        own.map(|pair| pair.join("\n")).collect::<Vec<_>>()
+    };
+    for perf in perfs(&["perf-new"]) {
+        for name in ["recorded/fp.p61.data", "recorded/fp.p73.data"] {
+            let fixture = Fixture::new(name);
+            let fields = ["-F", "ip,sym,dso,srcline"];
+            let theirs = places(&perf.script(&fixture.path, root, &fields).text());
+            let more = ["--no-inline", "--root", root.to_str().unwrap()];
+            let ours = places(&view(&fixture.path, &[&more[..], &fields].concat()).text());
+            assert!(ours.len() > 100, "{} places", ours.len());
+            same_lines(name, &ours, &theirs).unwrap();
+        }
+    }
 }

@@ -82,6 +82,9 @@ const BRANCH_TYPES: &[&str] = &[
     "EXTEND_ABI",
 ];
 
+const NEW_BRANCH_TYPES: &[&str] =
+    &["FAULT_ALGN", "FAULT_DATA", "FAULT_INST", "ARCH_1", "ARCH_2", "ARCH_3", "ARCH_4", "ARCH_5"];
+
 /// Kinds of branches (include/uapi/linux/perf_event.h, `PERF_BR_*`).
 #[allow(missing_docs, reason = "the names are those of the kernel")]
 pub mod branch_kind {
@@ -92,6 +95,8 @@ pub mod branch_kind {
     pub const RET: u8 = 6;
     pub const COND_CALL: u8 = 9;
     pub const COND_RET: u8 = 10;
+    /// `new_type` has the kind.
+    pub const EXTEND_ABI: u8 = 15;
 }
 
 /// The flags of a branch, numbered as on a little-endian machine: 0 mispred, 1 predicted, 2 in_tx, 3 abort,
@@ -165,9 +170,13 @@ impl BranchFlags {
         get(self.0, &BRANCH[5]) as u8
     }
 
-    /// The name of its kind, without PERF_BR_; `None` if that is unknown.
-    pub fn kind_name(self) -> Option<Cow<'static, str>> {
-        self.parts().find(|(name, _)| *name == "type").map(|(_, kind)| kind)
+    /// The name of its kind, without PERF_BR_ and PERF_BR_NEW_; `None` if that is unknown.
+    pub fn kind_name(self) -> Option<&'static str> {
+        let name = match self.kind() {
+            branch_kind::EXTEND_ABI => *NEW_BRANCH_TYPES.get(get(self.0, &BRANCH[7]) as usize)?,
+            kind => *BRANCH_TYPES.get(usize::from(kind))?,
+        };
+        (!name.is_empty()).then_some(name)
     }
 
     /// The fields that are not 0, constants by name.
