@@ -13,6 +13,7 @@ mod merge;
 mod mmap2_build_ids;
 mod off_cpu;
 mod recover;
+mod redact;
 mod reindex;
 mod remap;
 mod repair;
@@ -42,6 +43,7 @@ pub use merge::{GuestSpec, Merge, MergeArgs, MergeOptions};
 pub use mmap2_build_ids::{Mmap2BuildIds, Mmap2BuildIdsArgs, Mmap2BuildIdsOptions};
 pub use off_cpu::OffCpu;
 pub use recover::{Recover, RecoverOptions};
+pub use redact::{Category, Redact, RedactArgs};
 pub use reindex::{ReindexAux, ReindexBuildIds, ReindexIds, ReindexTimes};
 pub use remap::RemapArgs;
 pub use repair::{Mend, Repair, RepairOptions};
@@ -78,6 +80,7 @@ pub const REGISTRY: &[PassSpec] = &[
     PassSpec::of::<Mmap2BuildIdsArgs>(),
     PassSpec::of::<OffCpu>(),
     PassSpec::of::<RecoverOptions>(),
+    PassSpec::of::<RedactArgs>(),
     PassSpec::of::<ReindexAux>(),
     PassSpec::of::<ReindexBuildIds>(),
     PassSpec::of::<ReindexIds>(),

@@ -20,6 +20,7 @@ pub(crate) mod pack;
 pub(crate) mod pass;
 pub(crate) mod passes;
 pub(crate) mod recover;
+pub(crate) mod redact;
 pub(crate) mod reindex;
 pub(crate) mod repair;
 pub(crate) mod run;

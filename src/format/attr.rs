@@ -208,6 +208,27 @@ pub fn without_aux_samples(raw: &mut [u8], endian: Endian) {
     set_attr_flag(raw, 31, false, endian);
 }
 
+/// Changes an attr so that its samples do not have these parts, bits of `sample_type`: of registers, user stack
+/// and AUX data, also the fields that say how much of them is recorded.
+pub fn without_parts(raw: &mut [u8], parts: u64, endian: Endian) {
+    use crate::sample_type as st;
+    if parts & st::AUX != 0 {
+        without_aux_samples(raw, endian);
+    }
+    if let Some(sample_type) = endian.u64(raw, 24) {
+        set_sample_type(raw, sample_type & !parts, endian);
+    }
+    if parts & st::REGS_USER != 0 {
+        endian.set_u64(raw, 80, 0);
+    }
+    if parts & st::STACK_USER != 0 {
+        endian.set_u32(raw, 88, 0);
+    }
+    if parts & st::REGS_INTR != 0 {
+        endian.set_u64(raw, 96, 0);
+    }
+}
+
 /// Makes an attr one whose samples hold user call chains; if `stacks` is false, without the user registers and
 /// stacks that they were unwound from.
 pub fn with_user_callchains(raw: &mut [u8], stacks: bool, endian: Endian) {

@@ -114,6 +114,28 @@ pub(crate) fn made_name(attr: &Attr) -> String {
     name + &modifiers(attr)
 }
 
+/// Other names that perf takes for an event.
+const ALIASES: [(&str, &str); 7] = [
+    ("cpu-cycles", "cycles"),
+    ("branch-instructions", "branches"),
+    ("faults", "page-faults"),
+    ("cs", "context-switches"),
+    ("migrations", "cpu-migrations"),
+    ("idle-cycles-frontend", "stalled-cycles-frontend"),
+    ("idle-cycles-backend", "stalled-cycles-backend"),
+];
+
+/// True if the name says what the attr counts, as perf writes it: `cycles`, `cs`, `cpu_core/cycles/P`.
+pub(crate) fn says_what_counts(name: &str, attr: &Attr) -> bool {
+    // The PMU of a hybrid CPU is in the upper half.
+    let attr = Attr { config: attr.config & u64::from(u32::MAX), ..*attr };
+    let made = made_name(&attr);
+    let made = made.split(':').next().unwrap_or_default();
+    let event = name.split_once('/').map_or(name, |(_, event)| event.split('/').next().unwrap_or_default());
+    let event = ALIASES.iter().find(|(alias, _)| *alias == event).map_or(event, |(_, event)| event);
+    matches!(attr.type_, 0 | 1 | 3) && event == made
+}
+
 /// `:u`, `:kpp`, `:H`: the measured levels unless all are measured, the precision, then host or guest unless
 /// both are measured.
 fn modifiers(attr: &Attr) -> String {

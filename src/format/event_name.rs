@@ -3,11 +3,11 @@
 
 use std::collections::HashMap;
 
-use crate::attr_name::made_name;
+use crate::attr_name::{made_name, says_what_counts};
 use crate::features::{read_event_desc, trace_formats};
 use crate::header::{EVENT_TYPE_SIZE, Features};
 use crate::read::Recording;
-use crate::{Endian, Event, Feature, until_nul};
+use crate::{Attr, Endian, Event, Feature, until_nul};
 
 /// Where a name comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,6 +72,25 @@ pub fn names_of(
             .unwrap_or_else(|| EventName { name: made_name(attr).into_bytes(), source: NameSource::Attr })
     };
     events.iter().enumerate().map(name).collect()
+}
+
+/// True if the name says only what the attr counts, in the words of perf, and nothing that a user chose:
+/// `cycles:u`, `r1a8`, `mem:0x1000:rw`. False for tracepoints and for events of other PMUs.
+pub fn is_own_name(name: &[u8], attr: &Attr) -> bool {
+    let Ok(name) = str::from_utf8(name) else { return false };
+    let hex = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if attr.type_ == 5 {
+        let address = name.strip_prefix("mem:0x").unwrap_or("-");
+        return address.bytes().all(|byte| byte.is_ascii_hexdigit() || b"x/:rwukhpPGH".contains(&byte));
+    }
+    let (bare, modifiers) = name.split_once(':').unwrap_or((name, ""));
+    if !modifiers.bytes().all(|byte| b"ukhpPGHSDIWebRX".contains(&byte)) {
+        return false;
+    }
+    match attr.type_ {
+        4 => bare.strip_prefix('r').is_some_and(hex) || bare.strip_prefix("raw 0x").is_some_and(hex),
+        _ => says_what_counts(bare, attr),
+    }
 }
 
 /// `system:name` of each tracepoint by its id.

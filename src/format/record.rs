@@ -1,6 +1,7 @@
 //! A record is a `Copy` view of bytes owned elsewhere, with their origin.
 
 pub mod aux;
+pub mod bpf_event;
 pub mod build_id;
 pub mod builder;
 pub mod cgroup;
@@ -15,6 +16,7 @@ pub mod ids;
 pub mod ksymbol;
 pub mod lost;
 pub(crate) mod mmap;
+pub mod namespaces;
 pub mod spe_info;
 pub(crate) mod task;
 #[cfg(test)]

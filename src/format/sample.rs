@@ -605,11 +605,62 @@ impl<'a> Sample<'a> {
 ///
 /// The record is not a sample, or is shorter than its parts say.
 pub fn without_aux(record: &Record<'_>, layout: &Layout) -> Result<Vec<u8>> {
-    let Sample { aux, rest, .. } = Sample::parse(record, layout)?;
-    let cut = aux.map_or(0, |aux| aux.len() + 8) + rest.len();
-    let kept = &record.body()[..record.body().len().saturating_sub(cut)];
-    let without = build(RecordType::SAMPLE, record.misc(), &[kept, rest], record.endian());
+    without_parts(record, layout, st::AUX)
+}
+
+/// The sample that its event would record without these bits of `sample_type`, out of REGS_USER, STACK_USER,
+/// REGS_INTR, AUX, and those that have no name yet, whose parts are the last.
+///
+/// # Errors
+///
+/// The record is not a sample, or is shorter than its parts say.
+pub fn without_parts(record: &Record<'_>, layout: &Layout, parts: u64) -> Result<Vec<u8>> {
+    let sample = Sample::parse(record, layout)?;
+    let body = record.body();
+    let regs = |regs: Option<Regs<'_>>| regs.map_or(0, |regs| 8 + regs.values.bytes().len());
+    let words = [sample.phys_addr, sample.cgroup, sample.data_page_size, sample.code_page_size];
+    let words = 8 * words.iter().flatten().count();
+    let aux = sample.aux.map_or(0, |aux| 8 + aux.len());
+    let [user, behind_user] = sample.behind_user.map(|behind| body.len().saturating_sub(behind));
+    let stack = user + regs(sample.regs_user);
+    let rest = body.len() - sample.rest.len();
+    let aux = rest.saturating_sub(aux);
+    let intr_end = aux.saturating_sub(words);
+    let intr = intr_end.saturating_sub(regs(sample.regs_intr));
+    let mut kept = Vec::with_capacity(body.len());
+    let mut done = 0;
+    for (bits, part) in [
+        (st::REGS_USER, user..stack),
+        (st::STACK_USER, stack..behind_user),
+        (st::REGS_INTR, intr..intr_end),
+        (st::AUX, aux..rest),
+        (st::UNNAMED, rest..body.len()),
+    ] {
+        if parts & bits & layout.sample_type != 0 {
+            kept.extend_from_slice(body.get(done..part.start).unwrap_or_default());
+            done = part.end;
+        }
+    }
+    kept.extend_from_slice(&body[done..]);
+    let without = build(RecordType::SAMPLE, record.misc(), &[&kept], record.endian());
     without.ok_or_else(|| record.error("it is larger than a record can be"))
+}
+
+/// Where the raw data of a sample is in the record's bytes, without its size. `None` if there is none or it
+/// does not fit.
+pub fn raw_range(record: &Record<'_>, layout: &Layout) -> Option<Range<usize>> {
+    if layout.sample_type & st::RAW == 0 || record.kind() != RecordType::SAMPLE {
+        return None;
+    }
+    let start = match layout.sample_type & st::CALLCHAIN {
+        0 => behind_read(record, layout)?,
+        _ => callchain_range(record, layout)?.end,
+    };
+    let mut cursor = Cursor::new(record.body().get(start..)?, record.endian());
+    let size = usize::try_from(cursor.u32()?).ok()?;
+    cursor.bytes(size)?;
+    let start = HEADER_SIZE + start + 4;
+    Some(start..start + size)
 }
 
 /// The sample with another call chain, and without its user registers and stack: as its event records it
@@ -667,14 +718,22 @@ fn callchain_range(record: &Record<'_>, layout: &Layout) -> Option<Range<usize>>
     if layout.sample_type & st::CALLCHAIN == 0 || record.kind() != RecordType::SAMPLE {
         return None;
     }
+    let start = behind_read(record, layout)?;
+    let body = record.body();
+    let mut cursor = Cursor::new(body.get(start..)?, record.endian());
+    let length = usize::try_from(cursor.u64()?).ok()?.checked_mul(8)?;
+    cursor.bytes(length)?;
+    Some(start..body.len() - cursor.rest().len())
+}
+
+/// Where in the body of a sample its counters end.
+#[inline]
+fn behind_read(record: &Record<'_>, layout: &Layout) -> Option<usize> {
     let body = record.body();
     let start = usize::from(layout.sample.size).checked_sub(HEADER_SIZE)?;
     let mut cursor = Cursor::new(body.get(start..)?, record.endian());
     if layout.sample_type & st::READ != 0 {
         Read::take(&mut cursor, layout.read_format)?;
     }
-    let start = body.len() - cursor.rest().len();
-    let length = usize::try_from(cursor.u64()?).ok()?.checked_mul(8)?;
-    cursor.bytes(length)?;
-    Some(start..body.len() - cursor.rest().len())
+    Some(body.len() - cursor.rest().len())
 }

@@ -27,3 +27,6 @@ pub const CGROUP: u64 = 1 << 21;
 pub const DATA_PAGE_SIZE: u64 = 1 << 22;
 pub const CODE_PAGE_SIZE: u64 = 1 << 23;
 pub const WEIGHT_STRUCT: u64 = 1 << 24;
+
+/// The bits that have no name yet. Their parts would follow all others.
+pub const UNNAMED: u64 = !((WEIGHT_STRUCT << 1) - 1);

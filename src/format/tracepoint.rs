@@ -25,7 +25,91 @@ pub struct TraceField {
     pub size: usize,
 }
 
+/// What a field of a tracepoint's raw data holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TraceFieldKind {
+    /// A number, or several.
+    Numbers,
+    /// Bytes: text, or an address of a network.
+    Bytes,
+    /// The address of something.
+    Pointer,
+    /// The place of data behind the fields: u16 offset, u16 length, from the start of the raw data (`__data_loc`) or
+    /// from the end of this field (`__rel_loc`).
+    Located {
+        /// True for `__rel_loc`.
+        relative: bool,
+    },
+}
+
+/// A field of a tracepoint with its name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NamedField<'a> {
+    /// Its name. The fields that all tracepoints have begin with `common_`.
+    pub name: &'a str,
+    /// Its place.
+    pub field: TraceField,
+    /// What it holds.
+    pub kind: TraceFieldKind,
+}
+
+impl<'a> NamedField<'a> {
+    /// Parses a line `field:TYPE NAME;offset:N;size:N;signed:0;`, where `[8]` may follow the name.
+    fn parse(line: &'a str) -> Option<NamedField<'a>> {
+        let mut parts = line.trim().strip_prefix("field:")?.split(';').map(str::trim);
+        let declared = parts.next()?;
+        let before = declared.split_once('[').filter(|(before, _)| before.contains(' '));
+        let located = declared.starts_with("__data_loc") || declared.starts_with("__rel_loc");
+        // `__data_loc char[] name` has its brackets in the type.
+        let named = if located { declared } else { before.map_or(declared, |(before, _)| before) };
+        let name = named.rsplit([' ', '*']).next()?;
+        let mut number = |title| parts.next()?.strip_prefix(title)?.parse().ok();
+        let (offset, size) = (number("offset:")?, number("size:")?);
+        let words = || named.split([' ', '*']);
+        let bytes = ["char", "u8", "__u8", "uint8_t", "s8", "bool"];
+        let kind = match () {
+            () if located => TraceFieldKind::Located { relative: declared.starts_with("__rel_loc") },
+            () if named.contains('*') => TraceFieldKind::Pointer,
+            () if before.is_some() && words().any(|word| bytes.contains(&word)) => TraceFieldKind::Bytes,
+            () if before.is_some() || matches!(size, 1 | 2 | 4 | 8) => TraceFieldKind::Numbers,
+            () => TraceFieldKind::Bytes,
+        };
+        Some(NamedField { name, field: TraceField { offset, size }, kind })
+    }
+}
+
 impl<'a> TraceFormat<'a> {
+    /// All fields, in the order of the text.
+    pub fn fields(&self) -> impl Iterator<Item = NamedField<'a>> + use<'a> {
+        str::from_utf8(self.text).unwrap_or_default().lines().filter_map(NamedField::parse)
+    }
+
+    /// The text with another name of the tracepoint, with numbers as the names of its own fields, and without a format
+    /// for printing.
+    pub fn with_name(&self, name: &str) -> Vec<u8> {
+        let mut number = 0;
+        let text = String::from_utf8_lossy(self.text);
+        let line = |line: &str| match NamedField::parse(line) {
+            _ if line.starts_with("name: ") => format!("name: {name}\n"),
+            _ if line.starts_with("print fmt:") => "print fmt: \"\"\n".to_owned(),
+            Some(field) if !field.name.starts_with("common_") => {
+                number += 1;
+                let end = line.find(';').unwrap_or(line.len());
+                let (declared, rest) = line.split_at(end);
+                let at = declared.rfind(field.name).unwrap_or(end);
+                let behind = &declared[at + field.name.len().min(end - at)..];
+                format!("{}field{number}{behind}{rest}\n", &declared[..at])
+            }
+            _ => format!("{line}\n"),
+        };
+        // The condition of the format for printing may have several lines.
+        let mut lines: Vec<&str> = text.lines().collect();
+        let last =
+            lines.iter().position(|line| line.starts_with("print fmt:")).map_or(lines.len(), |at| at + 1);
+        lines.truncate(last);
+        lines.into_iter().map(line).collect::<String>().into_bytes()
+    }
+
     /// Parses the text of a file `format`, which begins with the lines `name: NAME` and `ID: NUMBER`.
     pub(crate) fn parse(system: &'a [u8], text: &'a [u8]) -> Option<TraceFormat<'a>> {
         let mut lines = text.strip_prefix(b"name: ")?.split(|&byte| byte == b'\n');
@@ -39,18 +123,9 @@ impl<'a> TraceFormat<'a> {
         [self.system, b":", self.name].concat()
     }
 
-    /// The field of this name. Its line reads `field:TYPE NAME;offset:N;size:N;signed:0;`, where `[8]` may
-    /// follow the name.
+    /// The field of this name.
     pub fn field(&self, name: &str) -> Option<TraceField> {
-        let lines = str::from_utf8(self.text).ok()?.lines();
-        lines.filter_map(|line| line.trim().strip_prefix("field:")).find_map(|line| {
-            let mut parts = line.split(';').map(str::trim);
-            let declared = parts.next()?.split('[').next()?;
-            let declared = declared.rsplit([' ', '*']).next()?;
-            let mut number = |title| parts.next()?.strip_prefix(title)?.parse().ok();
-            let (offset, size) = (number("offset:")?, number("size:")?);
-            (declared == name).then_some(TraceField { offset, size })
-        })
+        self.fields().find(|field| field.name == name).map(|field| field.field)
     }
 }
 
@@ -90,6 +165,30 @@ mod tests {
         assert_eq!(field("what"), Some((28, 8)));
         assert_eq!(field("next_pid"), Some((36, 4)));
         assert_eq!((field("pid"), field("x"), field("")), (None, None, None));
+        let kinds: Vec<_> = format.fields().map(|field| field.kind).collect();
+        let located = TraceFieldKind::Located { relative: false };
+        use TraceFieldKind::{Bytes, Numbers, Pointer};
+        assert_eq!(kinds, [Numbers, Bytes, located, Pointer, Numbers]);
+    }
+
+    #[test]
+    fn a_renamed_format_has_the_same_fields_under_other_names() {
+        let format = TraceFormat::parse(b"probe_app", FORMAT).unwrap();
+        let text = format.with_name("other");
+        let new = TraceFormat::parse(b"probe", &text).unwrap();
+        assert_eq!((new.full_name(), new.id), (b"probe:other".to_vec(), Some(316)));
+        let names: Vec<_> = new.fields().map(|field| field.name).collect();
+        assert_eq!(names, ["common_type", "field1", "field2", "field3", "field4"]);
+        let places = |format: &TraceFormat<'_>| {
+            format.fields().map(|field| (field.field, field.kind)).collect::<Vec<_>>()
+        };
+        assert_eq!(places(&new), places(&format));
+        let text = String::from_utf8(text).unwrap();
+        assert!(
+            text.contains("char field1[16];\toffset:8;") && text.ends_with("print fmt: \"\"\n"),
+            "{text}"
+        );
+        assert!(!text.contains("comm[") && !text.contains("REC->"), "{text}");
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub struct Session {
     /// The feature sections of the output.
     features: Features,
     /// Event names as perf before 3.3 stored them, for the output.
-    pub(crate) event_types: Vec<u8>,
+    pub event_types: Vec<u8>,
     /// Entries of HEADER_BUILD_ID records among the records of pipe data.
     late_build_ids: Vec<u8>,
     /// Features set by a pass.

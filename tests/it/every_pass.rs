@@ -316,6 +316,8 @@ const COMMANDS: &[(&str, &[&str])] = &[
     ("merge", &["-o", "OUT"]),
     ("passes", &[]),
     ("recover", &["-o", "OUT"]),
+    ("redact", &["-o", "OUT"]),
+    ("redact", &["--check"]),
     ("reindex", &["-o", "OUT"]),
     ("repair", &["-v", "-o", "OUT"]),
     ("run", &["-p", "sort,reindex-times:add", "-o", "OUT"]),

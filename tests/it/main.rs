@@ -41,6 +41,7 @@ mod promises;
 #[allow(clippy::type_complexity, reason = "a naive model is plainer with its tuples spelled out")]
 mod properties;
 mod recover;
+mod redact;
 mod reindex;
 mod remap;
 mod repair;

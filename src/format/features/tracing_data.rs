@@ -58,6 +58,15 @@ impl<'a> TracingData<'a> {
         Some(TracingData { endian, head, ftrace, systems, kallsyms, printk, tail: cursor.rest() })
     }
 
+    /// The section without what it says of the machine apart from formats: addresses and names of kernel
+    /// functions, formats of printk, and command names.
+    #[must_use]
+    pub fn without_texts(self) -> TracingData<'a> {
+        // The length of the command names, which the section has since version 0.6.
+        let tail = if self.tail.len() >= 8 { &[0; 8][..] } else { &[] };
+        TracingData { kallsyms: &[], printk: &[], tail, ..self }
+    }
+
     /// The section's bytes; `None` if a list or text is too long.
     pub fn write(&self) -> Option<Vec<u8>> {
         let mut out = self.head.to_vec();

@@ -4,7 +4,9 @@
 use super::build_id::BuildIdEntry;
 use super::tracing_data::tracing_data;
 use crate::header::{EVENT_TYPE_SIZE, are_event_types};
-use crate::{ATTR_SIZE_MAX, ATTR_SIZE_MIN, Bytes, Cursor, Event, Feature, Record, RecordType, Result};
+use crate::{
+    ATTR_SIZE_MAX, ATTR_SIZE_MIN, Bytes, Cursor, Event, Feature, HEADER_SIZE, Record, RecordType, Result,
+};
 
 /// Longest name in a HEADER_EVENT_TYPE, bytes.
 pub(crate) const EVENT_TYPE_NAME: usize = EVENT_TYPE_SIZE - 8;
@@ -116,6 +118,15 @@ impl HeaderRecord {
             _ => return Ok(None),
         }))
     }
+}
+
+/// A HEADER_ATTR record with its attr changed; `None` for any other record, and for a damaged one. The attr keeps
+/// its size.
+pub fn with_attr(record: &Record<'_>, change: impl FnOnce(&mut [u8])) -> Option<Vec<u8>> {
+    let Ok(Some(HeaderRecord::Event(event))) = HeaderRecord::read(record) else { return None };
+    let mut bytes = record.bytes().to_vec();
+    change(bytes.get_mut(HEADER_SIZE..HEADER_SIZE + event.raw().len())?);
+    Some(bytes)
 }
 
 /// The feature number in a HEADER_FEATURE record (which need not be a valid [`Feature`]), and the section.

@@ -232,6 +232,16 @@ pub fn set_mmap2_build_id(record: &mut [u8], id: &[u8], endian: Endian) -> Optio
     endian.set_u16(record, 4, misc | MMAP_BUILD_ID)
 }
 
+/// Replaces device and inode of an MMAP2 record. Returns `None` and changes nothing if it is too short.
+pub fn set_mmap2_inode(record: &mut [u8], file: Inode, endian: Endian) -> Option<()> {
+    let Inode { major, minor, inode, generation } = file;
+    record.get(40..64)?;
+    endian.set_u32(record, 40, major)?;
+    endian.set_u32(record, 44, minor)?;
+    endian.set_u64(record, 48, inode)?;
+    endian.set_u64(record, 56, generation)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

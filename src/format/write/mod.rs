@@ -6,6 +6,6 @@ mod recording;
 mod tail;
 
 pub use in_place::*;
-pub use pipe::{Unsaid, event_type_record, feature_record, pipe_front};
+pub use pipe::{Unsaid, event_type_record, feature_record, pipe_front, tracing_data_record};
 pub use recording::RecordingWriter;
 pub use tail::write_tail;

@@ -56,19 +56,12 @@ pub fn pipe_front(events: &[Event], features: &Features, endian: Endian) -> Resu
         out.extend(feature_record(feature, section, endian));
     }
     if let Some(section) = features.get(&Feature::TRACING_DATA) {
-        let padding = section.len().next_multiple_of(8) - section.len();
-        match u32::try_from(section.len() + padding) {
-            Ok(size) => {
-                record(
-                    &mut out,
-                    RecordType::HEADER_TRACING_DATA,
-                    &[&endian.bytes_u32(size), &[0; 4]],
-                    endian,
-                );
-                out.extend_from_slice(section);
-                out.resize(out.len() + padding, 0);
+        match tracing_data_record(section, endian) {
+            Some((record, payload)) => {
+                out.extend(record);
+                out.extend(payload);
             }
-            Err(_) => {
+            None => {
                 let why = format!("it has {} bytes, and pipe data holds {}", section.len(), u32::MAX);
                 unsaid.push((Feature::TRACING_DATA, why));
             }
@@ -103,6 +96,17 @@ pub fn feature_record(feature: Feature, section: &[u8], endian: Endian) -> Vec<u
     let mut out = Vec::new();
     record(&mut out, RecordType::HEADER_FEATURE, &[&endian.bytes_u64(feature.0.into()), section], endian);
     out
+}
+
+/// A HEADER_TRACING_DATA record and the payload that follows it: the section, padded to 8 bytes. `None` if it is too
+/// long.
+pub fn tracing_data_record(section: &[u8], endian: Endian) -> Option<(Vec<u8>, Vec<u8>)> {
+    let mut payload = section.to_vec();
+    payload.resize(section.len().next_multiple_of(8), 0);
+    let size = u32::try_from(payload.len()).ok()?;
+    let mut out = Vec::new();
+    record(&mut out, RecordType::HEADER_TRACING_DATA, &[&endian.bytes_u32(size), &[0; 4]], endian);
+    Some((out, payload))
 }
 
 /// The HEADER_EVENT_TYPE record for an entry of a file's event types.

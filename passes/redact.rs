@@ -1,0 +1,878 @@
+//! `redact` removes from a recording what tells of its user and machine, so that it can be published: names become
+//! pseudonyms, and data that may hold anything is zeroed or cut out. Samples stay, with their addresses and times.
+//!
+//! What this version of perfx does not know is left out and reported as a loss, because it may hold anything.
+
+mod key;
+mod names;
+mod raw;
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use clap::{Args, ValueEnum};
+use perfx_format::decode::{MmapBuildId, mmap_build_id};
+use perfx_format::event_name::{is_own_name, names_of};
+use perfx_format::features::{BuildIds, TracingData, numbered_entries, read_str, trace_formats};
+use perfx_format::features::{ListedBy, trimmed_id};
+use perfx_format::names::{Name, NameKind, rename_event_types, rename_feature, rename_record};
+use perfx_format::read::Recording;
+use perfx_format::record::bpf_event::{bpf_tag, set_bpf_tag};
+use perfx_format::record::build_id::{BuildIdEntry, set_build_id};
+use perfx_format::record::header_records::{feature_section, with_attr};
+use perfx_format::record::namespaces::change_namespaces;
+use perfx_format::record::tracing_data::tracing_data;
+use perfx_format::sample::{raw_range, without_parts as sample_without};
+use perfx_format::tracepoint::TraceFormat;
+use perfx_format::write::{feature_record, tracing_data_record};
+use perfx_format::{
+    Attr, Endian, Feature, Inode, Kinds, Layouts, Mmap, Record, RecordType, sample_type as st,
+    set_mmap2_build_id, set_mmap2_inode, without_parts,
+};
+use perfx_pipeline::{
+    Begin, Damage, Emit, Fork, LISTED, Level, Needs, OutputForm, Pass, Result, Rewrite, Session, Stage,
+    Survey, bail, counted,
+};
+
+use crate::support::options::PassOptions;
+use crate::support::text::by_kind;
+use crate::support::used_events::change_attrs;
+use key::Key;
+use names::{CommandLine, HOST, is_public};
+use raw::{Stays, is_made_by_users, redacted, stays};
+
+/// What can be redacted, or kept.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Category {
+    /// The command line that made the recording
+    Cmdline,
+    /// The name of the machine
+    Host,
+    /// Paths of files outside the system's folders
+    Paths,
+    /// Build-ids of these files
+    BuildIds,
+    /// Devices and inodes of files
+    Inodes,
+    /// Names of threads
+    Comms,
+    /// Paths of cgroups
+    Cgroups,
+    /// Inodes of namespaces
+    Namespaces,
+    /// Names of events that a user chose, and of probes
+    Events,
+    /// Raw data of samples
+    Raw,
+    /// User stacks and registers
+    Stacks,
+    /// BPF programs
+    Bpf,
+    /// AUX data
+    Aux,
+    /// Wall-clock time
+    Clock,
+    /// Copies of the kernel's memory and symbols beside the records
+    Kcore,
+    /// Records and features that this version of perfx does not know
+    Unknown,
+}
+
+impl Category {
+    /// Its name on the command line, one of it, several, and what is done with it.
+    fn words(self) -> (&'static str, &'static str, &'static str, &'static str) {
+        match self {
+            Category::Cmdline => ("cmdline", "word", "words", "replaced"),
+            Category::Host => ("host", "name", "names", "replaced"),
+            Category::Paths => ("paths", "path", "paths", "replaced"),
+            Category::BuildIds => ("build-ids", "id", "ids", "replaced"),
+            Category::Inodes => ("inodes", "file", "files", "renumbered"),
+            Category::Comms => ("comms", "name", "names", "replaced"),
+            Category::Cgroups => ("cgroups", "path", "paths", "replaced"),
+            Category::Namespaces => ("namespaces", "namespace", "namespaces", "renumbered"),
+            Category::Events => ("events", "name", "names", "replaced"),
+            Category::Raw => ("raw", "sample", "samples", "zeroed except for what is known"),
+            Category::Stacks => ("stacks", "sample", "samples", "cut"),
+            Category::Bpf => ("bpf", "name", "names", "replaced"),
+            Category::Aux => ("aux", "sample", "samples", "cut"),
+            Category::Clock => ("clock", "feature", "features", "left out"),
+            Category::Kcore => ("kcore", "file", "files", "left out"),
+            Category::Unknown => ("unknown", "sample", "samples", "cut"),
+        }
+    }
+}
+
+/// The options of `redact`.
+#[derive(Args, Clone, Debug, Default)]
+pub struct RedactArgs {
+    /// Keep these as they are
+    #[arg(long, value_name = "CATEGORY,…", value_delimiter = ',')]
+    keep: Vec<Category>,
+    /// The key of pseudonyms: recordings with the same one have equal pseudonyms for equal names [default: made from
+    /// what is removed]
+    #[arg(long, value_name = "TEXT")]
+    seed: Option<String>,
+}
+
+impl RedactArgs {
+    /// True if the user keeps this category.
+    pub fn keeps(&self, category: Category) -> bool {
+        self.keep.contains(&category)
+    }
+}
+
+impl PassOptions for RedactArgs {
+    const NAME: &'static str = "redact";
+    const ABOUT: &'static str =
+        "replace names by pseudonyms, and remove data that tells of the user or the machine";
+    const EXAMPLES: &'static [&'static str] =
+        &["", "seed=a key", r"keep=raw\,stacks\,aux\,unknown", r"seed=x:keep=paths\,comms\,bpf\,build-ids"];
+
+    fn pass(self) -> Result<Box<dyn Pass>> {
+        Ok(Box::new(Redact::new(self)))
+    }
+}
+
+/// The pass.
+#[derive(Clone, Debug)]
+pub struct Redact {
+    args: Arc<RedactArgs>,
+    /// True to report what there is to redact as a warning.
+    checks: bool,
+    /// The names of files beside the records that the caller leaves out.
+    beside: Vec<String>,
+}
+
+impl Redact {
+    /// The pass with these options.
+    pub fn new(args: RedactArgs) -> Redact {
+        Redact { args: Arc::new(args), checks: false, beside: Vec::new() }
+    }
+
+    /// Reports what the recording still tells, as warnings, instead of what was done.
+    #[must_use]
+    pub fn checking(self) -> Redact {
+        Redact { checks: true, ..self }
+    }
+
+    /// Also reports that these files beside the records are left out.
+    #[must_use]
+    pub fn leaving_out(self, beside: Vec<String>) -> Redact {
+        Redact { beside, ..self }
+    }
+}
+
+/// The survey: makes the key from what will be removed.
+struct MakeKey {
+    redact: Redact,
+    key: Key,
+}
+
+/// What the rewrite needs to know.
+#[derive(Debug)]
+struct Plan {
+    redact: Redact,
+    key: Key,
+    /// The parts that samples lose, as bits of `sample_type`.
+    parts: u64,
+    /// What stays of the raw data of each event.
+    raw: Vec<Stays>,
+    /// The names of events that stay.
+    events: HashSet<Vec<u8>>,
+    /// The names of PMUs.
+    pmus: BTreeSet<Vec<u8>>,
+}
+
+/// What was found and replaced.
+#[derive(Clone, Default, Debug)]
+struct Done {
+    /// Each name with its pseudonym.
+    names: BTreeMap<(Category, Vec<u8>), Vec<u8>>,
+    /// Devices and inodes of files and namespaces.
+    numbers: BTreeSet<(Category, Vec<u8>)>,
+    /// Samples that were changed, by category.
+    samples: BTreeMap<Category, u64>,
+    /// Features that were left out.
+    features: BTreeSet<(Category, Feature)>,
+    /// Features that were damaged, and so were left out.
+    damaged: BTreeSet<Feature>,
+    /// Records of unknown kinds.
+    unknown: BTreeMap<RecordType, u64>,
+    /// Samples that do not fit their attr.
+    unreadable: u64,
+}
+
+/// The rewrite.
+struct Remove {
+    plan: Arc<Plan>,
+    done: Done,
+    /// The pseudonyms of tasks, which are in every sample of some tracepoints.
+    comms: HashMap<Vec<u8>, Vec<u8>>,
+}
+
+/// Records of AUX data.
+const AUX: Kinds = Kinds::of(&[
+    RecordType::AUXTRACE,
+    RecordType::AUXTRACE_INFO,
+    RecordType::AUXTRACE_ERROR,
+    RecordType::AUX,
+    RecordType::ITRACE_START,
+    RecordType::AUX_OUTPUT_HW_ID,
+]);
+
+/// Known kinds without names or data: addresses, numbers and times.
+const HARMLESS: [RecordType; 24] = [
+    RecordType::LOST,
+    RecordType::EXIT,
+    RecordType::THROTTLE,
+    RecordType::UNTHROTTLE,
+    RecordType::FORK,
+    RecordType::READ,
+    RecordType::LOST_SAMPLES,
+    RecordType::SWITCH,
+    RecordType::SWITCH_CPU_WIDE,
+    RecordType::TEXT_POKE,
+    RecordType::CALLCHAIN_DEFERRED,
+    RecordType::FINISHED_ROUND,
+    RecordType::ID_INDEX,
+    RecordType::CPU_MAP,
+    RecordType::STAT_CONFIG,
+    RecordType::STAT,
+    RecordType::STAT_ROUND,
+    RecordType::TIME_CONV,
+    RecordType::FINISHED_INIT,
+    RecordType::SCHEDSTAT_CPU,
+    RecordType::SCHEDSTAT_DOMAIN,
+    RecordType::COMPRESSED,
+    RecordType::COMPRESSED2,
+    RecordType::SAMPLE,
+];
+
+/// Records from whose contents the key is made.
+const KEYED: Kinds = Kinds::of(&[RecordType::MMAP, RecordType::MMAP2, RecordType::COMM, RecordType::CGROUP]);
+
+/// Features from whose contents the key is made.
+const KEYED_FEATURES: [Feature; 4] =
+    [Feature::HOSTNAME, Feature::CMDLINE, Feature::BUILD_ID, Feature::BPF_PROG_INFO];
+
+/// What becomes of a feature.
+enum Fate {
+    Stays,
+    Becomes(Vec<u8>),
+    Goes,
+}
+
+impl Pass for Redact {
+    fn name(&self) -> &'static str {
+        RedactArgs::NAME
+    }
+
+    fn needs(&self, _input: &Recording) -> Needs {
+        Needs {
+            records: Kinds::ALL,
+            surveys: if self.args.seed.is_some() { Vec::new() } else { vec![KEYED] },
+            decompressed: true,
+            ids: true,
+            // What cannot be decompressed cannot be redacted.
+            damage: Damage::Refuse,
+            ..Needs::default()
+        }
+    }
+
+    fn start(self: Box<Self>, _input: &Recording) -> Stage {
+        match &self.args.seed {
+            Some(seed) => {
+                let key = Key::of_seed(seed);
+                Remove::stage(*self, key)
+            }
+            None => Stage::survey(MakeKey { redact: *self, key: Key::default() }),
+        }
+    }
+}
+
+impl Survey for MakeKey {
+    fn record(&mut self, record: &Record<'_>, _layouts: &Layouts) -> Result<()> {
+        self.key.add(record.bytes());
+        Ok(())
+    }
+
+    fn end(mut self, session: &mut Session) -> Result<Stage> {
+        let sections = KEYED_FEATURES.iter().filter_map(|feature| session.feature(*feature));
+        sections.for_each(|section| self.key.add(section));
+        Ok(Remove::stage(self.redact, self.key))
+    }
+}
+
+impl Fork for MakeKey {
+    fn fork(&self) -> MakeKey {
+        MakeKey { redact: self.redact.clone(), key: Key::default() }
+    }
+
+    fn absorb(&mut self, later: MakeKey) -> Result<()> {
+        self.key.join(&later.key);
+        Ok(())
+    }
+}
+
+impl Plan {
+    fn new(redact: Redact, key: Key, session: &Session) -> Plan {
+        let keeps = |category| redact.args.keeps(category);
+        let parts = [
+            (Category::Stacks, st::REGS_USER | st::STACK_USER | st::REGS_INTR),
+            (Category::Aux, st::AUX),
+            (Category::Unknown, st::UNNAMED),
+        ];
+        let parts =
+            parts.iter().filter(|(category, _)| !keeps(*category)).fold(0, |all, (_, bits)| all | bits);
+        let endian = session.endian;
+        let section = |feature| session.feature(feature).map(|section| &section[..]).unwrap_or_default();
+        let formats = trace_formats(section(Feature::TRACING_DATA), endian);
+        // If several formats have the same id, the first one counts.
+        let by_id = formats.iter().rev().filter_map(|format| Some((format.id?, format)));
+        let by_id: HashMap<u64, &TraceFormat<'_>> = by_id.collect();
+        let names =
+            names_of(&session.events, session.features(), &session.event_types, endian, &HashMap::new());
+        let of_events = || session.events.iter().zip(&names);
+        let raw = of_events().map(|(event, name)| {
+            let attr = event.attr();
+            let format = by_id.get(&attr.config).filter(|_| attr.is_tracepoint());
+            if keeps(Category::Raw) { Stays::All } else { stays(attr, &name.name, format.copied()) }
+        });
+        let known = formats.iter().filter(|format| !is_made_by_users(format.system));
+        let mut events: HashSet<Vec<u8>> = known.map(TraceFormat::full_name).collect();
+        events.extend([&b""[..], b"offcpu-time", b"__augmented_syscalls__"].map(<[u8]>::to_vec));
+        let mappings = numbered_entries(section(Feature::PMU_MAPPINGS), ListedBy::Number, endian);
+        let pmus = mappings.unwrap_or_default().into_iter();
+        let pmus = pmus.filter_map(|(_, entry)| read_str(entry.get(4..)?, endian)).map(<[u8]>::to_vec);
+        // The names of their events have paths and functions.
+        let pmus = pmus.filter(|pmu| pmu != b"kprobe" && pmu != b"uprobe").collect();
+        let raw = raw.collect();
+        Plan { raw, parts, events, pmus, redact, key }
+    }
+
+    fn keeps(&self, category: Category) -> bool {
+        self.redact.args.keeps(category)
+    }
+
+    /// True if the name of an event says only what it counts.
+    fn is_known_event(&self, name: &[u8], attrs: &[Attr]) -> bool {
+        let mut bare = name.split(|&byte| byte == b':');
+        let tracepoint = [bare.next().unwrap_or_default(), bare.next().unwrap_or_default()].join(&b':');
+        let pmu = name.iter().position(|&byte| byte == b'/').map(|at| name.split_at(at));
+        let of_pmu = pmu.is_some_and(|(pmu, terms)| {
+            self.pmus.contains(pmu) && !terms.windows(5).any(|term| term == b"name=")
+        });
+        let is_own = || attrs.iter().any(|attr| is_own_name(name, attr));
+        self.events.contains(name) || self.events.contains(&tracepoint) || of_pmu || is_own()
+    }
+
+    /// The pseudonym of an event's name.
+    fn event(&self, name: &[u8], attrs: &[Attr]) -> Vec<u8> {
+        if self.is_known_event(name, attrs) {
+            return name.to_vec();
+        }
+        let system = name.iter().position(|&byte| byte == b':').map(|at| name.split_at(at));
+        match system.filter(|(system, _)| is_made_by_users(system)) {
+            Some((_, probe)) => [b"probe:", &self.probe(&probe[1..])[..]].concat(),
+            None => self.key.word("event", name),
+        }
+    }
+
+    /// The pseudonym of a tracepoint that a user made.
+    fn probe(&self, name: &[u8]) -> Vec<u8> {
+        let name = name.split(|&byte| byte == b':').next().unwrap_or_default();
+        // perf takes `-` for an operator here.
+        let word = self.key.word("event", &swapped(name, b'_', b'-'));
+        swapped(&word, b'-', b'_')
+    }
+
+    fn sees(&self, layouts: &Layouts) -> bool {
+        let raw = self.raw.iter().any(|stays| *stays != Stays::All);
+        layouts.any_samples(self.parts) || raw && layouts.any_samples(st::RAW)
+    }
+}
+
+impl Done {
+    /// The pseudonym of a name, and a note of it if it differs.
+    fn note(&mut self, category: Category, old: &[u8], new: Vec<u8>) -> Vec<u8> {
+        if old != new {
+            self.names.entry((category, old.to_vec())).or_insert_with(|| new.clone());
+        }
+        new
+    }
+
+    fn join(&mut self, later: Done) {
+        self.names.extend(later.names);
+        self.numbers.extend(later.numbers);
+        self.features.extend(later.features);
+        self.damaged.extend(later.damaged);
+        self.unreadable += later.unreadable;
+        for (category, count) in later.samples {
+            *self.samples.entry(category).or_default() += count;
+        }
+        for (kind, count) in later.unknown {
+            *self.unknown.entry(kind).or_default() += count;
+        }
+    }
+
+    fn report(&self, plan: &Plan, session: &mut Session) {
+        let mut counts = self.samples.clone();
+        let named = self.names.keys().map(|(category, _)| category);
+        let numbered = self.numbers.iter().map(|(category, _)| category);
+        named.chain(numbered).for_each(|category| *counts.entry(*category).or_default() += 1);
+        if !plan.redact.beside.is_empty() {
+            counts.insert(Category::Kcore, plan.redact.beside.len() as u64);
+        }
+        let checks = plan.redact.checks;
+        let report = &mut session.report;
+        for (category, count) in counts {
+            let (name, one, many, done) = category.words();
+            let listed = if self.names.keys().any(|(listed, _)| *listed == category) { LISTED } else { "" };
+            let what = counted(count, one, many);
+            match checks {
+                true => report.say(Level::Warning, format!("{name}: {what} as recorded{listed}")),
+                false => report.say(Level::Info, format!("{name}: {what} {done}{listed}")),
+            }
+            for ((_, old), new) in self.names.iter().filter(|((listed, _), _)| *listed == category) {
+                let new = if checks { String::new() } else { format!(" is now {}", new.escape_ascii()) };
+                report.say(Level::Detail, format!("{name}: {}{new}", old.escape_ascii()));
+            }
+        }
+        let level = if checks { Level::Warning } else { Level::Info };
+        let done = if checks { "is there" } else { "left out" };
+        for (category, feature) in self.features.iter().filter(|(category, _)| *category != Category::Unknown)
+        {
+            report.say(level, format!("{}: feature {feature} {done}", category.words().0));
+        }
+        let level = if checks { Level::Warning } else { Level::Loss };
+        let done = if checks { "" } else { " left out" };
+        let unknown = self.features.iter().filter(|(category, _)| *category == Category::Unknown);
+        for feature in unknown.map(|(_, feature)| feature) {
+            report.say(level, format!("unknown: feature {feature}{done}: it may hold anything"));
+        }
+        for feature in &self.damaged {
+            report.say(level, format!("feature {feature}{done}: it is damaged and may hold anything"));
+        }
+        if !self.unknown.is_empty() {
+            report.say(level, format!("unknown: {}{done}: they may hold anything", by_kind(&self.unknown)));
+        }
+        if self.unreadable > 0 {
+            let samples = counted(self.unreadable, "sample", "samples");
+            report.say(level, format!("{samples}{done}: they do not fit their event"));
+        }
+        let is_clean = |level: Level| level > Level::Warning;
+        if checks && report.lines.iter().all(|(level, _)| is_clean(*level)) && report.dropped.is_empty() {
+            report.say(Level::Info, "nothing to redact");
+        }
+    }
+}
+
+impl Remove {
+    fn stage(redact: Redact, key: Key) -> Stage {
+        Stage::begin(move |begin| {
+            if begin.form == OutputForm::DirectoryData && !redact.args.keeps(Category::Kcore) {
+                bail!(
+                    "{}: the output would have the files beside the records, such as the kernel's memory: use perfx \
+                     redact, or keep category kcore",
+                    begin.name
+                );
+            }
+            let plan = Arc::new(Plan::new(redact, key, begin));
+            let mut remove = Remove { plan, done: Done::default(), comms: HashMap::new() };
+            remove.begin(begin);
+            Ok(Stage::rewrite(remove))
+        })
+    }
+
+    /// Redacts features, attrs and event types.
+    fn begin(&mut self, session: &mut Begin<'_>) {
+        let endian = session.endian;
+        let attrs = attrs_of(session);
+        let features: Vec<_> =
+            session.features().iter().map(|(feature, section)| (*feature, section.clone())).collect();
+        for (feature, section) in features {
+            match self.feature(feature, &section, &attrs, endian) {
+                Fate::Stays => {}
+                Fate::Becomes(section) => session.set_feature(feature, section),
+                Fate::Goes => session.clear_feature(feature),
+            }
+        }
+        let mut event_types = std::mem::take(&mut session.event_types);
+        rename_event_types(&mut event_types, |name| Some(self.name(name, &attrs)));
+        session.event_types = event_types;
+        let layouts = Layouts::new(&session.events);
+        let parts = self.plan.parts;
+        change_attrs(session, |raw, endian| without_parts(raw, parts, endian));
+        let mut kinds = HARMLESS.iter().fold(Kinds::ALL, |kinds, kind| kinds.without(*kind));
+        if self.plan.sees(&layouts) {
+            kinds.insert(RecordType::SAMPLE);
+        }
+        session.want_only(kinds);
+    }
+
+    /// The name as it is in the output.
+    fn name(&mut self, name: Name<'_>, attrs: &[Attr]) -> Vec<u8> {
+        let Remove { plan, done, .. } = self;
+        let (key, text) = (&plan.key, name.text);
+        let (category, new) = match name.kind {
+            NameKind::Path => (Category::Paths, names::path(key, text).unwrap_or_else(|| text.to_vec())),
+            NameKind::Comm => (Category::Comms, names::comm(key, text)),
+            NameKind::Cgroup => (Category::Cgroups, names::cgroup(key, text)),
+            NameKind::Symbol => (Category::Bpf, names::symbol(key, text)),
+            NameKind::Event => (Category::Events, plan.event(text, attrs)),
+            NameKind::Group if text == b"{anon_group}" || text.is_empty() => return text.to_vec(),
+            NameKind::Group => (Category::Events, key.word("group", text)),
+            NameKind::Host => (Category::Host, HOST.to_vec()),
+            // A new kind of name, which is not known.
+            _ => (Category::Unknown, key.word("name", text)),
+        };
+        if plan.keeps(category) { text.to_vec() } else { done.note(category, text, new) }
+    }
+
+    /// The id of a file as it is in the output.
+    fn build_id<'i>(&mut self, path: &[u8], id: &'i [u8]) -> Cow<'i, [u8]> {
+        let id = trimmed_id(id);
+        if id.is_empty() || is_public(path) || self.plan.keeps(Category::BuildIds) {
+            return id.into();
+        }
+        let new = names::build_id(&self.plan.key, id);
+        if new[..] != *id {
+            self.done.names.entry((Category::BuildIds, hex(id))).or_insert_with(|| hex(&new));
+        }
+        new.to_vec().into()
+    }
+
+    fn leaves_out(&mut self, category: Category, feature: Feature) -> Fate {
+        if self.plan.keeps(category) {
+            return Fate::Stays;
+        }
+        self.done.features.insert((category, feature));
+        Fate::Goes
+    }
+
+    fn feature(&mut self, feature: Feature, section: &[u8], attrs: &[Attr], endian: Endian) -> Fate {
+        let plan = self.plan.clone();
+        let new = match feature {
+            Feature::BPF_PROG_INFO | Feature::BPF_BTF => return self.leaves_out(Category::Bpf, feature),
+            Feature::AUXTRACE => return self.leaves_out(Category::Aux, feature),
+            Feature::CLOCK_DATA => return self.leaves_out(Category::Clock, feature),
+            Feature::BUILD_ID => self.build_ids(section, endian),
+            Feature::TRACING_DATA if plan.keeps(Category::Events) => return Fate::Stays,
+            Feature::TRACING_DATA => self.tracing_data(section, endian),
+            Feature::CMDLINE if plan.keeps(Category::Cmdline) => return Fate::Stays,
+            Feature::CMDLINE => {
+                let (mut line, done) = (CommandLine::default(), &mut self.done);
+                let is_event = |word: &[u8]| {
+                    word.split(|&byte| byte == b',')
+                        .all(|event| !event.is_empty() && plan.is_known_event(event, attrs))
+                };
+                let renamed = rename_feature(feature, section, endian, |name| {
+                    Some(done.note(Category::Cmdline, name.text, line.word(&plan.key, name.text, is_event)))
+                });
+                renamed.filter(|renamed| renamed.whole).map(|renamed| renamed.section)
+            }
+            Feature::HOSTNAME | Feature::EVENT_DESC | Feature::GROUP_DESC => {
+                let renamed = rename_feature(feature, section, endian, |name| Some(self.name(name, attrs)));
+                renamed.filter(|renamed| renamed.whole).map(|renamed| renamed.section)
+            }
+            _ if feature.name().is_none() => return self.leaves_out(Category::Unknown, feature),
+            _ => return Fate::Stays,
+        };
+        match new {
+            Some(new) if new == section => Fate::Stays,
+            Some(new) => Fate::Becomes(new),
+            None => {
+                self.done.damaged.insert(feature);
+                Fate::Goes
+            }
+        }
+    }
+
+    /// Feature BUILD_ID with pseudonyms; `None` if it is damaged.
+    fn build_ids(&mut self, section: &[u8], endian: Endian) -> Option<Vec<u8>> {
+        let mut entries = BuildIds::new(section, endian);
+        // Entries of perf before 2.6.34 have another layout.
+        if entries.without_pid() {
+            return None;
+        }
+        let mut new = Vec::new();
+        while let Some((bytes, entry)) = entries.split() {
+            let name = Name { kind: NameKind::Path, text: entry.filename, build_id: None };
+            let filename = self.name(name, &[]);
+            let id = self.build_id(entry.filename, entry.id);
+            if filename == entry.filename && *id == *trimmed_id(entry.id) {
+                new.extend_from_slice(bytes);
+            } else {
+                let id = if *id == *trimmed_id(entry.id) { entry.id } else { &id };
+                BuildIdEntry { filename: &filename, id, ..entry }.write_section(endian, &mut new)?;
+            }
+        }
+        let rest = entries.rest();
+        new.extend_from_slice(rest);
+        rest.iter().all(|&byte| byte == 0).then_some(new)
+    }
+
+    /// Feature TRACING_DATA with pseudonyms of the tracepoints that users made, and without what else it says of the
+    /// machine; `None` if it is damaged.
+    fn tracing_data(&mut self, section: &[u8], endian: Endian) -> Option<Vec<u8>> {
+        let data = TracingData::read(section)?.without_texts();
+        let formats = trace_formats(section, endian);
+        let by_text: HashMap<&[u8], &TraceFormat<'_>> = formats
+            .iter()
+            .filter(|format| is_made_by_users(format.system))
+            .map(|format| (format.text, format))
+            .collect();
+        let mut texts: Vec<Vec<u8>> = Vec::new();
+        for (system, events) in data.systems.iter().filter(|(system, _)| is_made_by_users(system)) {
+            for text in events {
+                let format = by_text.get(text)?;
+                let new = self.plan.probe(format.name);
+                self.done.note(Category::Events, &format.full_name(), [b"probe:", &new[..]].concat());
+                texts.push(match *system == b"probe" && new == format.name {
+                    true => text.to_vec(),
+                    false => format.with_name(&String::from_utf8_lossy(&new)),
+                });
+            }
+        }
+        let mut texts = texts.iter().map(|text| &text[..]);
+        let systems = data.systems.iter().map(|(system, events)| match is_made_by_users(system) {
+            true => (&b"probe"[..], texts.by_ref().take(events.len()).collect()),
+            false => (*system, events.clone()),
+        });
+        let mut new = data.clone();
+        new.systems = systems.collect();
+        new.write()
+    }
+
+    /// A sample without what tells something.
+    fn sample(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
+        let plan = self.plan.clone();
+        let layouts = out.layouts();
+        let Some(layout) = layouts.layout_of(&record) else { return self.drop_sample(record, out) };
+        let mut bytes = Cow::Borrowed(record.bytes());
+        let event = layouts.event_of(&record);
+        let stays = event.and_then(|event| plan.raw.get(event));
+        if layout.sample_type & st::RAW != 0 && stays != Some(&Stays::All) {
+            let Some(range) = raw_range(&record, layout) else { return self.drop_sample(record, out) };
+            let old = &record.bytes()[range.clone()];
+            let kept = match stays {
+                Some(Stays::Fields(kept)) => &kept[..],
+                _ => &[],
+            };
+            let new = redacted(old, kept, record.endian(), |name| self.comm(name));
+            if new != old {
+                *self.done.samples.entry(Category::Raw).or_default() += 1;
+                bytes.to_mut()[range].copy_from_slice(&new);
+            }
+        }
+        let parts = layout.sample_type & plan.parts;
+        if parts != 0 {
+            let whole = Record::new(&bytes, &[], record.origin(), record.endian())?;
+            let Ok(cut) = sample_without(&whole, layout, parts) else { return self.drop_sample(record, out) };
+            let stacks = parts & !(st::AUX | st::UNNAMED) != 0;
+            let categories = [
+                (stacks, Category::Stacks),
+                (parts & st::AUX != 0, Category::Aux),
+                (parts & st::UNNAMED != 0, Category::Unknown),
+            ];
+            for (_, category) in categories.iter().filter(|(is_cut, _)| *is_cut) {
+                *self.done.samples.entry(*category).or_default() += 1;
+            }
+            return out.replace(&record, &cut);
+        }
+        match bytes {
+            Cow::Borrowed(_) => out.keep(record),
+            Cow::Owned(bytes) => out.replace(&record, &bytes),
+        }
+    }
+
+    fn drop_sample(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
+        self.done.unreadable += 1;
+        out.drop_record(record);
+        Ok(())
+    }
+
+    /// The pseudonym of a task in raw data.
+    fn comm(&mut self, name: &[u8]) -> Vec<u8> {
+        if let Some(known) = self.comms.get(name) {
+            return known.clone();
+        }
+        let new = self.name(Name { kind: NameKind::Comm, text: name, build_id: None }, &[]);
+        self.comms.insert(name.to_vec(), new.clone());
+        new
+    }
+
+    /// A record with names or numbers that tell something.
+    fn renamed(&mut self, record: &Record<'_>, layouts: &Layouts, attrs: &[Attr]) -> Result<Option<Vec<u8>>> {
+        let endian = record.endian();
+        let mut new = rename_record(record, layouts, |name| Some(self.name(name, attrs)))?;
+        let mut bytes = || new.take().unwrap_or_else(|| record.bytes().to_vec());
+        let changed = match record.kind() {
+            RecordType::MMAP2 => {
+                let path =
+                    Mmap::of(record).map(|mmap| mmap.name(layouts.trailer_size(record))).unwrap_or_default();
+                let mut bytes = bytes();
+                match mmap_build_id(record, layouts) {
+                    Some(MmapBuildId::BuildId(id)) => {
+                        let new = self.build_id(path, id);
+                        if *new != *trimmed_id(id) {
+                            set_mmap2_build_id(&mut bytes, &new, endian);
+                        }
+                    }
+                    _ => {
+                        if let Some(inode) = Mmap::of(record).and_then(|mmap| mmap.file()) {
+                            set_mmap2_inode(&mut bytes, self.inode(inode), endian);
+                        }
+                    }
+                }
+                bytes
+            }
+            RecordType::HEADER_BUILD_ID => {
+                let mut bytes = bytes();
+                if let Some(entry) = BuildIdEntry::read(record.bytes(), endian) {
+                    let new = self.build_id(entry.filename, entry.id);
+                    if *new != *trimmed_id(entry.id) {
+                        set_build_id(&mut bytes, &new, endian);
+                    }
+                }
+                bytes
+            }
+            RecordType::NAMESPACES if !self.plan.keeps(Category::Namespaces) => {
+                let (mut bytes, mut seen) = (bytes(), Vec::new());
+                let seen_here = std::cell::RefCell::new(&mut seen);
+                change_namespaces(&mut bytes, endian, |device, inode| {
+                    let new = namespace(&self.plan.key, device, inode);
+                    if new != (device, inode) {
+                        seen_here.borrow_mut().push([device.to_le_bytes(), inode.to_le_bytes()].concat());
+                    }
+                    new
+                });
+                self.done.numbers.extend(seen.into_iter().map(|id| (Category::Namespaces, id)));
+                bytes
+            }
+            RecordType::BPF_EVENT if !self.plan.keeps(Category::Bpf) => {
+                let mut bytes = bytes();
+                if let Some(tag) = bpf_tag(record) {
+                    let new = names::tag(&self.plan.key, tag);
+                    self.done.note(Category::Bpf, &hex(&tag), hex(&new));
+                    set_bpf_tag(&mut bytes, new, endian);
+                }
+                bytes
+            }
+            _ => return Ok(new),
+        };
+        Ok((changed != record.bytes()).then_some(changed))
+    }
+
+    /// Device and inode of a file as they are in the output: device 0, which no file has, and a number.
+    fn inode(&mut self, file: Inode) -> Inode {
+        let Inode { major, minor, inode, generation } = file;
+        let is_done = major == 0 && minor == 0 && generation == 0;
+        if self.plan.keeps(Category::Inodes) || inode == 0 || is_done {
+            return file;
+        }
+        let words = [u64::from(major) << 32 | u64::from(minor), inode, generation].map(u64::to_le_bytes);
+        let number = self.plan.key.number("inode", words.as_flattened());
+        self.done.numbers.insert((Category::Inodes, words.concat()));
+        Inode { major: 0, minor: 0, inode: number >> 24 | 1 << 40, generation: 0 }
+    }
+}
+
+/// Device and inode of a namespace as they are in the output. The kernel's first namespaces are the same everywhere.
+fn namespace(key: &Key, device: u64, inode: u64) -> (u64, u64) {
+    const INITIAL: std::ops::RangeInclusive<u64> = 0xefff_fff0..=0xefff_ffff;
+    let number = || {
+        let words = [device, inode].map(u64::to_le_bytes);
+        key.number("namespace", words.as_flattened()) >> 24 | 1 << 40
+    };
+    let is_done = device == 0 && inode >> 40 == 1;
+    (0, if inode == 0 || INITIAL.contains(&inode) || is_done { inode } else { number() })
+}
+
+fn swapped(name: &[u8], from: u8, to: u8) -> Vec<u8> {
+    name.iter().map(|&byte| if byte == from { to } else { byte }).collect()
+}
+
+fn hex(bytes: &[u8]) -> Vec<u8> {
+    bytes.iter().flat_map(|byte| format!("{byte:02x}").into_bytes()).collect()
+}
+
+fn attrs_of(session: &Session) -> Vec<Attr> {
+    session.events.iter().map(|event| *event.attr()).collect()
+}
+
+impl Rewrite for Remove {
+    fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
+        let (plan, kind) = (self.plan.clone(), record.kind());
+        let drops = AUX.contains(kind) && !plan.keeps(Category::Aux)
+            || kind == RecordType::BPF_METADATA && !plan.keeps(Category::Bpf);
+        if drops {
+            out.drop_record(record);
+            return Ok(());
+        }
+        if kind.name().is_none() && !plan.keeps(Category::Unknown) {
+            *self.done.unknown.entry(kind).or_default() += 1;
+            out.drop_record(record);
+            return Ok(());
+        }
+        match kind {
+            RecordType::SAMPLE => self.sample(record, out),
+            RecordType::HEADER_ATTR => {
+                let attr = with_attr(&record, |raw| without_parts(raw, plan.parts, record.endian()));
+                match attr {
+                    Some(bytes) => out.replace(&record, &bytes),
+                    None => out.keep(record),
+                }
+            }
+            RecordType::HEADER_FEATURE | RecordType::HEADER_TRACING_DATA => self.late_feature(record, out),
+            _ => match self.renamed(&record, out.layouts(), &[])? {
+                Some(bytes) => out.replace(&record, &bytes),
+                None => out.keep(record),
+            },
+        }
+    }
+
+    fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
+        self.done.report(&self.plan, session);
+        Ok(())
+    }
+}
+
+impl Remove {
+    /// A feature among the records of pipe data.
+    fn late_feature(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
+        let endian = record.endian();
+        let (feature, section) = match feature_section(&record) {
+            Some((number, section)) => (u8::try_from(number).map(Feature), section),
+            None => (Ok(Feature::TRACING_DATA), tracing_data(&record)),
+        };
+        // The mark after the last feature has no section.
+        let Some(feature) = feature.ok().filter(|_| !section.is_empty()) else { return out.keep(record) };
+        match self.feature(feature, section, &[], endian) {
+            Fate::Stays => out.keep(record),
+            Fate::Goes => {
+                out.drop_record(record);
+                Ok(())
+            }
+            Fate::Becomes(section) if feature == Feature::TRACING_DATA => {
+                let made = tracing_data_record(&section, endian);
+                let (bytes, payload) =
+                    made.ok_or_else(|| record.error("it is larger than a record can be"))?;
+                out.keep(Record::new(&bytes, &payload, record.origin(), endian)?)
+            }
+            Fate::Becomes(section) => out.replace(&record, &feature_record(feature, &section, endian)),
+        }
+    }
+}
+
+impl Fork for Remove {
+    fn fork(&self) -> Remove {
+        Remove { plan: self.plan.clone(), done: Done::default(), comms: HashMap::new() }
+    }
+
+    fn absorb(&mut self, later: Remove) -> Result<()> {
+        self.done.join(later.done);
+        Ok(())
+    }
+}

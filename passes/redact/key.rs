@@ -1,0 +1,84 @@
+//! Makes pseudonyms: a word and ten hex digits of a keyed hash, so that equal names stay equal, and nobody without
+//! the key can check a guess.
+
+use sha2::{Digest as _, Sha256};
+
+/// The number of hex digits: 40 bits. With the longest word, a thread's name fits into its 15 bytes.
+const DIGITS: usize = 10;
+
+/// The key of all pseudonyms of a recording.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Key([u8; 32]);
+
+impl Key {
+    /// The key that a user's text stands for.
+    pub(super) fn of_seed(seed: &str) -> Key {
+        Key(Sha256::digest(seed).into())
+    }
+
+    /// Adds something that only the recording itself has. The order does not matter, so threads can share the work.
+    pub(super) fn add(&mut self, bytes: &[u8]) {
+        self.join(&Key(Sha256::digest(bytes).into()));
+    }
+
+    /// Adds all that another key has taken in.
+    pub(super) fn join(&mut self, other: &Key) {
+        for (word, other) in self.0.chunks_exact_mut(8).zip(other.0.chunks_exact(8)) {
+            let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap_or_default());
+            let sum = number(word).wrapping_add(number(other));
+            word.copy_from_slice(&sum.to_le_bytes());
+        }
+    }
+
+    /// A number that stands for these bytes.
+    pub(super) fn number(&self, what: &str, bytes: &[u8]) -> u64 {
+        let hash =
+            Sha256::new().chain_update(self.0).chain_update(what).chain_update([0]).chain_update(bytes);
+        let hash: [u8; 32] = hash.finalize().into();
+        hash.iter().take(8).fold(0, |number, &byte| number << 8 | u64::from(byte))
+    }
+
+    /// `word-0123456789`. A pseudonym of this word stays.
+    pub(super) fn word(&self, word: &str, text: &[u8]) -> Vec<u8> {
+        if is_word(word, text) {
+            return text.to_vec();
+        }
+        let digits = format!("{:016x}", self.number(word, text));
+        format!("{word}-{}", &digits[..DIGITS]).into_bytes()
+    }
+}
+
+/// True for a pseudonym of this word.
+pub(super) fn is_word(word: &str, text: &[u8]) -> bool {
+    let digits = text.strip_prefix(word.as_bytes()).and_then(|rest| rest.strip_prefix(b"-"));
+    let is_hex = |digit: &u8| digit.is_ascii_digit() || (b'a'..=b'f').contains(digit);
+    digits.is_some_and(|digits| digits.len() == DIGITS && digits.iter().all(is_hex))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_names_have_equal_pseudonyms_which_depend_on_the_key() {
+        let (one, other) = (Key::of_seed("one"), Key::of_seed("other"));
+        let word = one.word("file", b"server");
+        assert_eq!(word, one.word("file", b"server"));
+        assert!(is_word("file", &word) && word.len() == 15, "{word:?}");
+        assert_eq!(one.word("file", &word), word, "a pseudonym stays");
+        let others = [other.word("file", b"server"), one.word("comm", b"server"), one.word("file", b"serve")];
+        assert!(others.iter().all(|other| other[5..] != word[5..]));
+    }
+
+    #[test]
+    fn a_key_does_not_depend_on_the_order_of_what_is_added() {
+        let (mut one, mut two, mut three) = (Key::default(), Key::default(), Key::default());
+        one.add(b"a");
+        one.add(b"b");
+        two.add(b"b");
+        three.add(b"a");
+        two.join(&three);
+        assert_eq!(one, two);
+        assert_ne!(one, three);
+    }
+}

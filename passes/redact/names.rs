@@ -1,0 +1,427 @@
+//! Decides which names tell of a user or a machine, and makes their pseudonyms. Names that every machine has stay.
+
+use super::key::{Key, is_word};
+
+/// The pseudonym of the recorded machine.
+pub(super) const HOST: &[u8] = b"host";
+
+/// perf record adds this to the name of a file that is gone.
+const DELETED: &[u8] = b" (deleted)";
+
+/// Folders whose files come with the distribution or the kernel.
+const SYSTEM: [&[u8]; 17] = [
+    b"/usr/bin/",
+    b"/usr/sbin/",
+    b"/usr/lib/",
+    b"/usr/lib32/",
+    b"/usr/lib64/",
+    b"/usr/libx32/",
+    b"/usr/libexec/",
+    b"/usr/share/",
+    b"/bin/",
+    b"/sbin/",
+    b"/lib/",
+    b"/lib32/",
+    b"/lib64/",
+    b"/boot/",
+    b"/dev/",
+    b"/proc/",
+    b"/sys/",
+];
+
+/// Folders that every machine has, at the beginning of a path.
+const FOLDERS: [&[u8]; 11] =
+    [b"", b"home", b"root", b"tmp", b"var", b"opt", b"srv", b"mnt", b"media", b"run", b"usr"];
+
+/// The ends of file names that readers recognise. A version may follow `.so`, a compression `.ko`.
+const ENDS: [&str; 22] = [
+    ".so", ".ko", ".o", ".a", ".exe", ".dll", ".jar", ".node", ".wasm", ".py", ".dump", ".map", ".oat",
+    ".dex", ".odex", ".vdex", ".art", ".bin", ".debug", ".dwo", ".img", ".dylib",
+];
+
+/// Cgroups that systemd and container runtimes make everywhere.
+const CGROUPS: [&[u8]; 10] = [
+    b"",
+    b"init.scope",
+    b"system.slice",
+    b"user.slice",
+    b"machine.slice",
+    b"kubepods",
+    b"kubepods.slice",
+    b"docker",
+    b"lxc",
+    b"actions_job",
+];
+
+/// What systemd puts at the end of the name of a cgroup.
+const UNITS: [&str; 6] = [".slice", ".scope", ".service", ".mount", ".socket", ".swap"];
+
+/// Threads of the kernel, by the beginning of their name, and perf itself.
+const THREADS: [&[u8]; 18] = [
+    b"swapper",
+    b"kthreadd",
+    b"kworker/",
+    b"ksoftirqd/",
+    b"migration/",
+    b"cpuhp/",
+    b"idle_inject/",
+    b"irq/",
+    b"rcu_",
+    b"rcuc/",
+    b"rcuop/",
+    b"rcuog/",
+    b"kswapd",
+    b"kcompactd",
+    b"khugepaged",
+    b"kauditd",
+    b"watchdog/",
+    b"oom_reaper",
+];
+
+/// Code that the kernel makes on every machine.
+const SYMBOLS: [&[u8]; 6] = [
+    b"bpf_trampoline_",
+    b"bpf_dispatcher_",
+    b"ftrace_trampoline",
+    b"kprobe_insn_page",
+    b"kprobe_optinsn_page",
+    b"__bpf_prog_",
+];
+
+/// What perf calls BPF programs: this, the tag in hex, and `_` with the name if there is one.
+const BPF: &[u8] = b"bpf_prog_";
+
+/// Subcommands of perf that record, and values of their options.
+const PERF_WORDS: [&[u8]; 14] = [
+    b"perf", b"record", b"stat", b"top", b"mem", b"kvm", b"kmem", b"sched", b"lock", b"trace", b"c2c", b"fp",
+    b"dwarf", b"lbr",
+];
+
+/// The pseudonym of a path; `None` if it has none, because it is the same on every machine.
+pub(super) fn path(key: &Key, name: &[u8]) -> Option<Vec<u8>> {
+    if is_public(name) {
+        return None;
+    }
+    let path = name.strip_suffix(DELETED).unwrap_or(name);
+    let gone = &name[path.len()..];
+    let new = if let Some(inner) = path.strip_prefix(b"[anon:") {
+        [b"[anon:", &key.word("name", inner.strip_suffix(b"]").unwrap_or(inner))[..], b"]"].concat()
+    } else if let Some(inner) = path.strip_prefix(b"/memfd:") {
+        [b"/memfd:", &file(key, inner)[..]].concat()
+    } else if let Some(at) = end_of_release(path) {
+        // A module that did not come with the kernel.
+        let (front, rest) = path.split_at(at);
+        [front, &folders(key, rest, &[])].concat()
+    } else {
+        folders(key, path, &FOLDERS)
+    };
+    Some([&new, gone].concat())
+}
+
+/// True if the file is the same on every machine with the same distribution, or if it is no file.
+pub(super) fn is_public(name: &[u8]) -> bool {
+    let path = name.strip_suffix(DELETED).unwrap_or(name);
+    let is_memory = path.is_empty()
+        || path.starts_with(b"//")
+        || path.starts_with(b"[") && !path.starts_with(b"[anon:")
+        || path.starts_with(b"anon_inode:")
+        || path == b"/anon_hugepage";
+    let is_of_system = || {
+        SYSTEM.iter().any(|folder| path.starts_with(folder))
+            && !path.starts_with(b"/dev/shm/")
+            && !path.windows(4).any(|window| window == b"/../")
+            && end_of_release(path).is_none()
+    };
+    is_memory || is_of_system()
+}
+
+/// Where the kernel's release ends in the path of a module that did not come with the kernel:
+/// `/lib/modules/6.1.0/extra/x.ko`.
+fn end_of_release(path: &[u8]) -> Option<usize> {
+    let folder =
+        [&b"/lib/modules/"[..], b"/usr/lib/modules/"].into_iter().find(|folder| path.starts_with(folder))?;
+    let release = path[folder.len()..].iter().position(|&byte| byte == b'/')?;
+    let end = folder.len() + release;
+    let is_of_kernel =
+        [&b"/kernel/"[..], b"/vdso/", b"/build/"].iter().any(|folder| path[end..].starts_with(folder));
+    (!is_of_kernel).then_some(end)
+}
+
+/// Pseudonyms for the folders and the file of a path; a first folder out of `kept` stays.
+fn folders(key: &Key, path: &[u8], kept: &[&[u8]]) -> Vec<u8> {
+    let parts: Vec<&[u8]> = path.split(|&byte| byte == b'/').collect();
+    let last = parts.len() - 1;
+    let part = |(number, part): (usize, &&[u8])| match number {
+        _ if part.is_empty() => Vec::new(),
+        _ if number == last => file(key, part),
+        1 if kept.contains(part) => part.to_vec(),
+        _ => key.word("dir", part),
+    };
+    parts.iter().enumerate().map(part).collect::<Vec<_>>().join(&b'/')
+}
+
+/// The pseudonym of a file name, with its end. Names that perf and JIT compilers make of a pid stay.
+fn file(key: &Key, name: &[u8]) -> Vec<u8> {
+    let stem = name.len() - end(name).len();
+    let (stem, end) = name.split_at(stem);
+    let numbers = |prefix: &[u8]| {
+        let rest = stem.strip_prefix(prefix).filter(|rest| !rest.is_empty());
+        rest.is_some_and(|rest| rest.iter().all(|byte| byte.is_ascii_digit() || *byte == b'-'))
+    };
+    if numbers(b"perf-") || numbers(b"jit-") || numbers(b"jitted-") {
+        return name.to_vec();
+    }
+    [&key.word("file", stem)[..], end].concat()
+}
+
+/// The end of a file name by which readers recognise what it is.
+fn end(name: &[u8]) -> &[u8] {
+    let text = str::from_utf8(name).unwrap_or_default();
+    let versioned = text.rfind(".so.").filter(|at| {
+        text[at + 4..].bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') && text.len() > at + 4
+    });
+    let packed = [".ko.xz", ".ko.zst", ".ko.gz"].into_iter().find(|end| text.ends_with(end));
+    let known = packed.or_else(|| ENDS.into_iter().find(|end| text.ends_with(end)));
+    let at = versioned.or(known.map(|end| text.len() - end.len())).filter(|&at| at > 0);
+    at.map_or(&[], |at| &name[at..])
+}
+
+/// The pseudonym of a cgroup's path, folder by folder.
+pub(super) fn cgroup(key: &Key, path: &[u8]) -> Vec<u8> {
+    let part = |part: &[u8]| {
+        if CGROUPS.contains(&part) {
+            return part.to_vec();
+        }
+        let end = UNITS.into_iter().find(|end| part.ends_with(end.as_bytes())).unwrap_or_default();
+        let stem = &part[..part.len() - end.len()];
+        [&key.word("group", stem)[..], end.as_bytes()].concat()
+    };
+    path.split(|&byte| byte == b'/').map(part).collect::<Vec<_>>().join(&b'/')
+}
+
+/// The pseudonym of a thread's name, which has at most 15 bytes.
+pub(super) fn comm(key: &Key, name: &[u8]) -> Vec<u8> {
+    let is_number = name.strip_prefix(b":").is_some_and(|tid| tid.iter().all(u8::is_ascii_digit));
+    let is_known = THREADS.iter().any(|thread| name.starts_with(thread));
+    let is_perf = name == b"perf" || name == b"perf-exec";
+    if name.is_empty() || is_number || is_known || is_perf { name.to_vec() } else { key.word("comm", name) }
+}
+
+/// The pseudonym of a BPF program's tag, which begins with four zeros.
+pub(super) fn tag(key: &Key, tag: [u8; 8]) -> [u8; 8] {
+    if tag[..4] == [0; 4] {
+        return tag;
+    }
+    (key.number("tag", &tag) & u64::from(u32::MAX)).to_be_bytes()
+}
+
+/// The pseudonym of code that the kernel makes at run time.
+pub(super) fn symbol(key: &Key, name: &[u8]) -> Vec<u8> {
+    if SYMBOLS.iter().any(|known| name.starts_with(known)) {
+        return name.to_vec();
+    }
+    let Some((hex, rest)) = name.strip_prefix(BPF).and_then(|program| program.split_at_checked(16)) else {
+        return key.word("symbol", name);
+    };
+    let Some(number) = str::from_utf8(hex).ok().and_then(|hex| u64::from_str_radix(hex, 16).ok()) else {
+        return key.word("symbol", name);
+    };
+    let tag = u64::from_be_bytes(tag(key, number.to_be_bytes()));
+    let rest =
+        rest.strip_prefix(b"_").map_or(Vec::new(), |name| [b"_", &key.word("prog", name)[..]].concat());
+    [BPF, format!("{tag:016x}").as_bytes(), &rest].concat()
+}
+
+/// The pseudonym of a build-id: 12 zeros and a number, so that it can be recognised and is no inode.
+pub(super) fn build_id(key: &Key, id: &[u8]) -> [u8; 20] {
+    let mut new = [0; 20];
+    if id.len() == 20 && id[..12] == [0; 12] {
+        new.copy_from_slice(id);
+    } else {
+        new[12..].copy_from_slice(&key.number("build-id", id).to_be_bytes());
+        // Zeros at the end of an id are padding.
+        new[19] |= 1;
+    }
+    new
+}
+
+/// Words of a command line, taken one after the other.
+#[derive(Debug, Default)]
+pub(super) struct CommandLine {
+    /// The number of words before this one.
+    words: usize,
+    /// True from the recorded program on.
+    in_program: bool,
+    after_option: bool,
+}
+
+impl CommandLine {
+    /// The pseudonym of the next word. perf's own options, numbers and event names stay.
+    pub(super) fn word(&mut self, key: &Key, word: &[u8], is_event: impl Fn(&[u8]) -> bool) -> Vec<u8> {
+        self.words += 1;
+        if self.words == 1 {
+            return if word == b"perf" {
+                word.to_vec()
+            } else {
+                path(key, word).unwrap_or_else(|| word.to_vec())
+            };
+        }
+        let is_known = is_option(word) || is_value(word) || is_event(word);
+        let is_program = word.contains(&b'/') && !is_event(word);
+        // What follows an option may be its value; anything else that is unknown begins the program.
+        if word == b"--" || !is_known && (is_program || !self.after_option) {
+            self.in_program = true;
+        }
+        self.after_option = is_option(word);
+        if word == b"--" || is_known && !self.in_program {
+            return word.to_vec();
+        }
+        if is_word("arg", word) { word.to_vec() } else { key.word("arg", word) }
+    }
+}
+
+/// True for an option of perf that tells nothing: `-g`, `-F99`, `--all-cpus`, `--freq=99`.
+fn is_option(word: &[u8]) -> bool {
+    match word {
+        [b'-', b'-', rest @ ..] => {
+            let (name, value) = match rest.iter().position(|&byte| byte == b'=') {
+                Some(at) => (&rest[..at], &rest[at + 1..]),
+                None => (rest, &rest[..0]),
+            };
+            let is_name = name.iter().all(|byte| byte.is_ascii_lowercase() || *byte == b'-');
+            is_name && !name.is_empty() && (value.is_empty() || is_value(value))
+        }
+        [b'-', letter, value @ ..] => letter.is_ascii_alphabetic() && (value.is_empty() || is_value(value)),
+        _ => false,
+    }
+}
+
+/// True for numbers and words of perf, separated by commas: `99`, `0-3,7`, `dwarf,8192`.
+fn is_value(word: &[u8]) -> bool {
+    let is_number = |part: &[u8]| part.iter().all(|byte| byte.is_ascii_digit() || b".-".contains(byte));
+    word.split(|&byte| byte == b',')
+        .all(|part| !part.is_empty() && part != b"--" && (is_number(part) || PERF_WORDS.contains(&part)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The name with each pseudonym as its word alone.
+    fn shown(name: &[u8]) -> String {
+        let mut text = String::from_utf8(name.to_vec()).unwrap();
+        while let Some(at) = text.find('-').filter(|&at| {
+            let digits = text.as_bytes().get(at + 1..at + 11);
+            digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+        }) {
+            text.replace_range(at..at + 11, "~");
+        }
+        text
+    }
+
+    #[test]
+    fn paths_of_users_have_pseudonyms_and_those_of_the_system_do_not() {
+        let key = Key::of_seed("");
+        let new = |path: &str| super::path(&key, path.as_bytes()).map(|new| shown(&new));
+        for stays in [
+            "",
+            "//anon",
+            "[vdso]",
+            "[kernel.kallsyms]_text",
+            "[heap]",
+            "anon_inode:[perf_event]",
+            "/usr/lib/x86_64-linux-gnu/libc.so.6",
+            "/usr/bin/python3.11 (deleted)",
+            "/dev/zero (deleted)",
+            "/lib/modules/6.1.0-1/kernel/fs/ext4/ext4.ko.xz",
+        ] {
+            assert_eq!(new(stays), None, "{stays}");
+        }
+        for (path, expected) in [
+            ("/home/alice/secret/bin/server", "/home/dir~/dir~/dir~/file~"),
+            ("/home/alice/libx.so.1.2 (deleted)", "/home/dir~/file~.so.1.2 (deleted)"),
+            ("/opt/acme/lib/acme.node", "/opt/dir~/dir~/file~.node"),
+            ("/data/x", "/dir~/file~"),
+            ("/tmp/perf-123.map", "/tmp/perf-123.map"),
+            ("/tmp/jitted-123-4.so", "/tmp/jitted-123-4.so"),
+            ("/root/.debug/jit/x/jit-9.dump", "/root/dir~/dir~/dir~/jit-9.dump"),
+            ("/usr/lib/../../home/bob/x", "/usr/dir~/dir~/dir~/dir~/dir~/file~"),
+            ("/usr/local/bin/x", "/usr/dir~/dir~/file~"),
+            ("/dev/shm/secret", "/dir~/dir~/file~"),
+            ("/memfd:secret (deleted)", "/memfd:file~ (deleted)"),
+            ("[anon:secret]", "[anon:name~]"),
+            ("/lib/modules/6.1.0/extra/acme.ko.xz", "/lib/modules/6.1.0/dir~/file~.ko.xz"),
+            ("secret", "file~"),
+        ] {
+            assert_eq!(new(path).as_deref(), Some(expected), "{path}");
+            let once = super::path(&key, path.as_bytes()).unwrap();
+            assert_eq!(super::path(&key, &once), Some(once.clone()), "{path}");
+        }
+    }
+
+    #[test]
+    fn of_a_command_line_options_and_numbers_of_perf_stay() {
+        let key = Key::of_seed("");
+        let new = |line: &str| {
+            let mut words = CommandLine::default();
+            let word = |word: &str| {
+                shown(&words.word(&key, word.as_bytes(), |word| word == b"cycles" || word == b"cpu/x/"))
+            };
+            line.split(' ').map(word).collect::<Vec<_>>().join(" ")
+        };
+        for (line, expected) in [
+            ("perf record -F 99 -g -- ./server --password=x 5", "perf record -F 99 -g -- arg~ arg~ arg~"),
+            (
+                "/home/a/perf record -F99 --call-graph dwarf,512 x -g 7",
+                "/home/dir~/file~ record -F99 --call-graph dwarf,512 arg~ arg~ arg~",
+            ),
+            (
+                "perf record -e cycles -o out -c 5 -e cpu/x/ -a",
+                "perf record -e cycles -o arg~ -c 5 -e cpu/x/ -a",
+            ),
+            ("perf record -g ./server --pin 1234", "perf record -g arg~ arg~ arg~"),
+            ("perf record --output=secret sleep", "perf record arg~ arg~"),
+            ("perf record -p 12,13 --freq=99", "perf record -p 12,13 --freq=99"),
+        ] {
+            assert_eq!(new(line), expected);
+        }
+    }
+
+    #[test]
+    fn other_names_keep_what_every_machine_has() {
+        let key = Key::of_seed("");
+        for (path, expected) in [
+            ("/", "/"),
+            ("/system.slice/secret.service", "/system.slice/group~.service"),
+            ("/user.slice/user-1000.slice", "/user.slice/group~.slice"),
+        ] {
+            let new = cgroup(&key, path.as_bytes());
+            assert_eq!(shown(&new), expected);
+            assert_eq!(cgroup(&key, &new), new);
+        }
+        for (name, expected) in [
+            ("perf-exec", "perf-exec"),
+            ("kworker/0:1-ev", "kworker/0:1-ev"),
+            (":131", ":131"),
+            ("server", "comm~"),
+            ("perf.secret", "comm~"),
+        ] {
+            let new = comm(&key, name.as_bytes());
+            assert!(new.len() <= 15);
+            assert_eq!((shown(&new), comm(&key, &new)), (expected.to_owned(), new));
+        }
+        let program = symbol(&key, b"bpf_prog_0123456789abcdef_secret");
+        assert!(
+            shown(&program).ends_with("_prog~") && program.starts_with(b"bpf_prog_00000000"),
+            "{program:?}"
+        );
+        assert_eq!(symbol(&key, &program), program);
+        let bytes = tag(&key, [1, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef]);
+        assert_eq!(program[9..25], *format!("{:016x}", u64::from_be_bytes(bytes)).as_bytes());
+        assert_eq!(symbol(&key, b"bpf_trampoline_6442"), b"bpf_trampoline_6442");
+        assert_eq!(shown(&symbol(&key, b"secret")), "symbol~");
+        let id = build_id(&key, &[7; 20]);
+        assert_eq!((build_id(&key, &id), &id[..12]), (id, &[0; 12][..]));
+        assert_eq!((end(b".so"), end(b"a.so."), end(b"x.secret")), (&b""[..], &b""[..], &b""[..]));
+    }
+}

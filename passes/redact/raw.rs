@@ -1,0 +1,223 @@
+//! Decides what stays of the raw data of samples: of tracepoints that the kernel itself has, numbers and the names of
+//! tasks; of everything else, nothing but what all tracepoints have.
+
+use perfx_format::Attr;
+use perfx_format::tracepoint::{NamedField, TraceField, TraceFieldKind, TraceFormat};
+
+/// The systems of tracepoints whose numbers tell what the kernel does, and not with what data.
+const SYSTEMS: [&[u8]; 27] = [
+    b"block",
+    b"clk",
+    b"compaction",
+    b"context_tracking",
+    b"cpuhp",
+    b"exceptions",
+    b"hrtimer",
+    b"huge_memory",
+    b"ipi",
+    b"irq",
+    b"irq_vectors",
+    b"kmem",
+    b"lock",
+    b"migrate",
+    b"mmap_lock",
+    b"page_isolation",
+    b"power",
+    b"raw_syscalls",
+    b"rcu",
+    b"sched",
+    b"signal",
+    b"syscalls",
+    b"thermal",
+    b"timer",
+    b"tlb",
+    b"vmscan",
+    b"workqueue",
+];
+
+/// True if users make the tracepoints of this system, so that their names and fields tell something.
+pub(super) fn is_made_by_users(system: &[u8]) -> bool {
+    let known: [&[u8]; 6] = [b"probe", b"uprobes", b"kprobes", b"eprobes", b"synthetic", b"user_events"];
+    known.contains(&system) || system.starts_with(b"probe_") || system.starts_with(b"sdt_")
+}
+
+/// What stays of the raw data of an event's samples.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Stays {
+    /// Everything.
+    All,
+    /// These fields; the rest becomes zeros.
+    Fields(Vec<Kept>),
+}
+
+/// A field that stays.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kept {
+    /// Its bytes.
+    Bytes(TraceField),
+    /// The name of a task, which gets a pseudonym.
+    Comm(TraceField),
+    /// The place of data; of the data itself, only the name of a task, which gets a pseudonym.
+    Located { field: TraceField, relative: bool, is_comm: bool },
+}
+
+/// What stays of the raw data of an event with this attr, name and format, if it is a tracepoint.
+pub(super) fn stays(attr: &Attr, name: &[u8], format: Option<&TraceFormat<'_>>) -> Stays {
+    // A sample that a BPF program of perf made, in which perf 7 looks for the parts of a sample.
+    let is_off_cpu = attr.type_ == 1
+        && attr.config == 10
+        && name.split(|&byte| byte == b':').next() == Some(b"offcpu-time");
+    if is_off_cpu {
+        return Stays::All;
+    }
+    let Some(format) = format.filter(|_| attr.is_tracepoint()) else { return Stays::Fields(Vec::new()) };
+    let is_known = SYSTEMS.contains(&format.system);
+    let by_users = is_made_by_users(format.system);
+    let kept = |NamedField { name, field, kind }: NamedField<'_>| {
+        let is_comm = name.ends_with("comm") && !by_users;
+        match kind {
+            _ if name.starts_with("common_") => Some(Kept::Bytes(field)),
+            TraceFieldKind::Bytes if is_comm => Some(Kept::Comm(field)),
+            TraceFieldKind::Located { relative } => Some(Kept::Located { field, relative, is_comm }),
+            TraceFieldKind::Numbers | TraceFieldKind::Pointer if is_known => Some(Kept::Bytes(field)),
+            _ => None,
+        }
+    };
+    Stays::Fields(format.fields().filter_map(kept).collect())
+}
+
+/// The raw data with zeros in place of all that does not stay.
+pub(super) fn redacted(
+    raw: &[u8],
+    kept: &[Kept],
+    endian: perfx_format::Endian,
+    mut comm: impl FnMut(&[u8]) -> Vec<u8>,
+) -> Vec<u8> {
+    let mut new = vec![0; raw.len()];
+    let mut put = |at: usize, bytes: &[u8]| {
+        let end = at.checked_add(bytes.len());
+        if let Some(place) = end.and_then(|end| new.get_mut(at..end)) {
+            place.copy_from_slice(bytes);
+        }
+    };
+    let bytes = |at: usize, size: usize| raw.get(at..at.checked_add(size)?);
+    for kept in kept {
+        match *kept {
+            Kept::Bytes(TraceField { offset, size }) => {
+                put(offset, bytes(offset, size).unwrap_or_default());
+            }
+            Kept::Comm(TraceField { offset, size }) => {
+                let name = perfx_format::until_nul(bytes(offset, size).unwrap_or_default());
+                let new = comm(name);
+                // Only a pseudonym that fits with its NUL can be told from others.
+                put(offset, if new.len() < size { &new } else { &[] });
+            }
+            Kept::Located { field, relative, is_comm } => {
+                let Some(place) = field.number(raw, endian) else { continue };
+                put(field.offset, bytes(field.offset, field.size).unwrap_or_default());
+                let (offset, size) = ((place & 0xffff) as usize, (place >> 16 & 0xffff) as usize);
+                let from = if relative { field.offset.saturating_add(field.size) } else { 0 };
+                let at = from.saturating_add(offset);
+                let name = bytes(at, size).filter(|_| is_comm);
+                if let Some(name) = name {
+                    let new = comm(perfx_format::until_nul(name));
+                    put(at, if new.len() < size { &new } else { &[] });
+                }
+            }
+        }
+    }
+    new
+}
+
+#[cfg(test)]
+mod tests {
+    use perfx_format::Endian;
+    use perfx_format::features::{TracingData, trace_formats};
+
+    use super::*;
+
+    /// A TRACING_DATA section with one format.
+    fn section(system: &str, text: &str) -> Vec<u8> {
+        let head = [
+            b"\x17\x08\x44tracing0.6\0\0\x08\0\x10\0\0",
+            &b"header_page\0"[..],
+            &[0; 8],
+            b"header_event\0",
+            &[0; 8],
+        ];
+        let head = head.concat();
+        let (head, systems) = (&head[..], vec![(system.as_bytes(), vec![text.as_bytes()])]);
+        let data = [head, &[0; 12], &[0; 8]].concat();
+        let mut read = TracingData::read(&data).unwrap();
+        read.systems = systems;
+        read.write().unwrap()
+    }
+
+    fn tracepoint() -> Attr {
+        let mut attr = Attr::default();
+        attr.type_ = 2;
+        attr
+    }
+
+    const TEXT: &str = "name: x\nID: 0\nformat:\n\
+        \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+        \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\
+        \tfield:char next_comm[16];\toffset:8;\tsize:16;\tsigned:0;\n\
+        \tfield:__data_loc char[] filename;\toffset:24;\tsize:4;\tsigned:0;\n\
+        \tfield:__data_loc char[] comm;\toffset:28;\tsize:4;\tsigned:0;\n\
+        \tfield:pid_t pid;\toffset:32;\tsize:4;\tsigned:1;\n\
+        \tfield:__u8 saddr[4];\toffset:36;\tsize:4;\tsigned:0;\n\n\
+        print fmt: \"\"\n";
+
+    fn raw() -> Vec<u8> {
+        let mut raw = vec![9; 8];
+        raw.extend(b"a-thread\0left..!");
+        raw.extend([40, 0, 8, 0]);
+        raw.extend([48, 0, 16, 0]);
+        raw.extend([1, 2, 3, 4, 10, 0, 0, 1]);
+        raw.extend(b"/secret\0a-thread\0left..!pad.");
+        raw
+    }
+
+    #[test]
+    fn numbers_and_tasks_of_the_kernels_tracepoints_stay() {
+        for (system, pid) in [("sched", [1, 2, 3, 4]), ("net", [0; 4])] {
+            let section = section(system, TEXT);
+            let formats = trace_formats(&section, Endian::Little);
+            let Stays::Fields(kept) = stays(&tracepoint(), b"", formats.first()) else { panic!("not all") };
+            let new = redacted(&raw(), &kept, Endian::Little, |name| {
+                assert_eq!(name, b"a-thread");
+                b"task".to_vec()
+            });
+            let mut expected = vec![9, 9, 0, 0, 9, 9, 9, 9];
+            expected.extend(b"task\0\0\0\0\0\0\0\0\0\0\0\0");
+            expected.extend([40, 0, 8, 0, 48, 0, 16, 0]);
+            expected.extend(pid);
+            expected.extend([0; 4 + 8]);
+            expected.extend(b"task\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
+            assert_eq!(new, expected, "{system}");
+        }
+    }
+
+    #[test]
+    fn of_other_data_nothing_stays() {
+        let mut attr = Attr::default();
+        attr.type_ = 1;
+        attr.config = 10;
+        assert_eq!(stays(&attr, b"secret", None), Stays::Fields(Vec::new()));
+        assert_eq!(stays(&attr, b"offcpu-time:u", None), Stays::All);
+        assert_eq!(stays(&tracepoint(), b"offcpu-time", None), Stays::Fields(Vec::new()));
+        assert_eq!(redacted(b"secret", &[], Endian::Big, |name| name.to_vec()), [0; 6]);
+        let section = section("probe_x", TEXT);
+        let formats = trace_formats(&section, Endian::Little);
+        let Stays::Fields(kept) = stays(&tracepoint(), b"", formats.first()) else { panic!("not all") };
+        let new = redacted(&raw(), &kept, Endian::Little, |_| panic!("a name of a user's tracepoint"));
+        assert!(new[8..24].iter().chain(&new[32..]).all(|&byte| byte == 0), "{new:?}");
+        // Places that lead out of the data lead nowhere.
+        for end in 0..raw().len() {
+            let mut raw = raw();
+            raw[28..32].fill(0xff);
+            redacted(&raw[..end], &kept, Endian::Little, |name| name.to_vec());
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! BPF_EVENT records say that a BPF program came or went.
+
+use crate::{Endian, Record, RecordType};
+
+/// The offset of the tag in a BPF_EVENT (include/uapi/linux/perf_event.h, `PERF_RECORD_BPF_EVENT`): u16 type, u16
+/// flags, u32 id, u8 tag\[8\].
+const TAG: usize = 16;
+
+/// The tag of the program, which the kernel makes from its instructions. `None` for other kinds, and for a record
+/// that is too short.
+pub fn bpf_tag(record: &Record<'_>) -> Option<[u8; 8]> {
+    let tag = record.bytes().get(TAG..TAG + 8).filter(|_| record.kind() == RecordType::BPF_EVENT)?;
+    tag.try_into().ok()
+}
+
+/// Replaces the tag in the bytes of a record. Returns `None` and changes nothing if it is not a BPF_EVENT.
+pub fn set_bpf_tag(record: &mut [u8], tag: [u8; 8], endian: Endian) -> Option<()> {
+    if endian.u32(record, 0) != Some(RecordType::BPF_EVENT.0) {
+        return None;
+    }
+    record.get_mut(TAG..TAG + 8)?.copy_from_slice(&tag);
+    Some(())
+}

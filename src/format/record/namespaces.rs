@@ -1,0 +1,53 @@
+//! NAMESPACES records name the namespaces of a task by device and inode.
+
+use crate::{Endian, RecordType};
+
+/// The offset of the first namespace, and the size of each.
+const ENTRIES: usize = 24;
+const ENTRY: usize = 16;
+
+/// Replaces device and inode of each namespace in the bytes of a NAMESPACES record
+/// (include/uapi/linux/perf_event.h, `PERF_RECORD_NAMESPACES`). Nothing changes in other records.
+///
+/// | byte | |
+/// |---|---|
+/// | 8 | u32 pid, u32 tid, u64 count |
+/// | 24 | for each: u64 device, u64 inode; then the trailer |
+pub fn change_namespaces(record: &mut [u8], endian: Endian, change: impl Fn(u64, u64) -> (u64, u64)) {
+    if endian.u32(record, 0) != Some(RecordType::NAMESPACES.0) {
+        return;
+    }
+    let said = endian.u64(record, 16).and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
+    let count = said.min(record.len().saturating_sub(ENTRIES) / ENTRY);
+    for entry in record.get_mut(ENTRIES..).unwrap_or_default().chunks_exact_mut(ENTRY).take(count) {
+        if let Some((device, inode)) = endian.u64(entry, 0).zip(endian.u64(entry, 8)) {
+            let (device, inode) = change(device, inode);
+            endian.set_u64(entry, 0, device);
+            endian.set_u64(entry, 8, inode);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::builder::build;
+
+    #[test]
+    fn only_the_namespaces_that_are_counted_and_there_change() {
+        for endian in [Endian::Little, Endian::Big] {
+            for (said, changed) in [(0, 0), (1, 1), (2, 2), (99, 3), (u64::MAX, 3)] {
+                let words = [5, said, 1, 2, 3, 4, 5, 6].map(|word| endian.bytes_u64(word));
+                let mut record = build(RecordType::NAMESPACES, 0, &[words.as_flattened()], endian).unwrap();
+                change_namespaces(&mut record, endian, |device, inode| (device + 100, inode + 1000));
+                let word = |at: usize| endian.u64(&record, 24 + at * 8).unwrap();
+                let inodes: Vec<u64> = (0..3).map(|entry| word(entry * 2 + 1)).collect();
+                let expected = (0..3).map(|entry| entry * 2 + 2 + if entry < changed { 1000 } else { 0 });
+                assert_eq!(inodes, expected.collect::<Vec<_>>());
+                assert_eq!(word(0), if changed > 0 { 101 } else { 1 });
+            }
+            let mut short = build(RecordType::NAMESPACES, 0, &[&[9; 4]], endian).unwrap();
+            change_namespaces(&mut short, endian, |_, _| (0, 0));
+        }
+    }
+}

@@ -1,0 +1,427 @@
+//! `redact` leaves nothing that tells of the user and the machine, and perf still shows the same samples.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use perfx_format::decode::decode;
+use perfx_format::features::{FeatureContext, TracingData, decode_feature, trace_formats};
+use perfx_format::record::cpumode;
+use perfx_format::sample::Sample;
+use perfx_format::write::RecordingWriter;
+use perfx_format::{Attr, Endian, Event, Feature, RecordType, Value, sample_type as st};
+
+use crate::args;
+use crate::promises::Input;
+use crate::snapshots::{Place, same};
+use crate::support::{
+    Fixture, Form, Perf, Stdin, each_fixture, named, perfs, perfx, recorded, same_bytes, same_lines, temp,
+};
+
+/// Texts of a decoded field, also those inside others.
+fn texts(value: &Value<'_>, found: &mut BTreeSet<Vec<u8>>) {
+    match value {
+        Value::Text(text) => drop(found.insert(text.to_vec())),
+        Value::List(values) => values.iter().for_each(|value| texts(value, found)),
+        Value::Map(fields) => fields.iter().for_each(|(_, value)| texts(value, found)),
+        _ => {}
+    }
+}
+
+/// Runs of printable bytes, as strings(1) finds them.
+fn strings(bytes: &[u8], found: &mut BTreeSet<Vec<u8>>) {
+    let runs = bytes.split(|byte| !byte.is_ascii_graphic());
+    found.extend(runs.filter(|run| run.len() >= 6).map(<[u8]>::to_vec));
+}
+
+/// The strings of a recording that must not be in its redacted copy. What is taken is decided here again, by simpler
+/// rules than those of the pass: whatever is not in a list of what every machine has.
+fn secrets(fixture: &Fixture) -> BTreeSet<String> {
+    let bytes = fixture.bytes();
+    let input =
+        if fixture.form == Form::Directory { Input::Directory(&fixture.path) } else { Input::Bytes(&bytes) };
+    let mut recording = input.open().unwrap();
+    let mut found = BTreeSet::new();
+    let with_names = [
+        Feature::HOSTNAME,
+        Feature::CMDLINE,
+        Feature::BUILD_ID,
+        Feature::BPF_PROG_INFO,
+        Feature::GROUP_DESC,
+        Feature::EVENT_DESC,
+    ];
+    for feature in with_names {
+        let section = recording.features.get(&feature).cloned().unwrap_or_default();
+        let decoded = decode_feature(feature, &section, recording.endian, FeatureContext::default());
+        decoded.fields.iter().for_each(|(_, value)| texts(value, &mut found));
+    }
+    if let Some(data) = recording.features.get(&Feature::BPF_BTF) {
+        strings(data, &mut found);
+    }
+    for batch in recording.decompressed() {
+        let batch = batch.unwrap();
+        let mut walker = batch.walk();
+        while let Some(record) = walker.next_record().unwrap() {
+            decode(&record, &batch.layouts).fields.iter().for_each(|(_, value)| texts(value, &mut found));
+            let layout = batch.layouts.layout_of(&record).filter(|_| record.kind() == RecordType::SAMPLE);
+            if let Some(sample) = layout.and_then(|layout| Sample::parse(&record, layout).ok()) {
+                strings(sample.raw.unwrap_or_default(), &mut found);
+                strings(sample.stack_user.map(|stack| stack.bytes).unwrap_or_default(), &mut found);
+            }
+        }
+    }
+    let parts = |text: Vec<u8>| {
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let stays = text.starts_with("//")
+            || text.starts_with("/usr/lib/")
+            || text.starts_with("/usr/bin/")
+            || text.starts_with('[');
+        let parts = text.split('/').map(str::to_owned).collect::<Vec<_>>();
+        if stays { Vec::new() } else { [parts, vec![text]].concat() }
+    };
+    found.into_iter().flat_map(parts).filter(|text| text.len() >= 3 && !is_everywhere(text)).collect()
+}
+
+/// Words that every recording may have: parts of paths, events, options and values of perf, kernel threads.
+fn is_everywhere(text: &str) -> bool {
+    let words = [
+        "tmp",
+        "home",
+        "root",
+        "opt",
+        "usr",
+        "lib",
+        "bin",
+        "dev",
+        "zero",
+        "perf",
+        "perf-exec",
+        "record",
+        "stat",
+        "//anon",
+        "inode:[perf_event]",
+        "swapper",
+        "dwarf",
+        "(deleted)",
+        "zero (deleted)",
+        "{anon_group}",
+        "user.slice",
+        "msec",
+        "x86_64",
+        "rcu_preempt",
+        "trace",
+        "system.slice",
+    ];
+    let events = [
+        "cpu-clock",
+        "task-clock",
+        "page-faults",
+        "faults",
+        "context-switches",
+        "cs",
+        "dummy",
+        "cycles",
+        "instructions",
+        "bpf-output",
+        "offcpu-time",
+        "minor-faults",
+        "major-faults",
+        "cpu-migrations",
+        "migrations",
+        "mem:0x",
+        "alignment-faults",
+        "emulation-faults",
+        "duration_time",
+    ];
+    let numbers = text.bytes().all(|byte| byte.is_ascii_digit() || b",.-:".contains(&byte));
+    let tracepoint =
+        ["sched:", "syscalls:", "raw_syscalls:", "exceptions:", "timer:", "irq:", "signal:", "task:"];
+    numbers
+        || text.starts_with('-')
+        || text.starts_with("dwarf,")
+        || words.contains(&text)
+        || events.iter().any(|event| text.starts_with(event) && !text.contains("perfx"))
+        || tracepoint.iter().any(|system| text.starts_with(system))
+        || text.starts_with("x86_64") && text.contains('-')
+}
+
+/// True if the word is in the bytes, not as a part of a longer one.
+fn has_word(bytes: &[u8], word: &str) -> bool {
+    let is_part = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
+    let found = bytes.windows(word.len()).enumerate().filter(|(_, window)| *window == word.as_bytes());
+    found.into_iter().any(|(at, _)| {
+        !is_part(at.checked_sub(1).and_then(|before| bytes.get(before)))
+            && !is_part(bytes.get(at + word.len()))
+    })
+}
+
+/// A redacted copy as pipe data, without the formats of tracepoints, which have many words.
+fn searched(path: &Path) -> Vec<u8> {
+    let mut bytes = fs::read(path).unwrap();
+    let recording = Input::Bytes(&bytes).open().unwrap();
+    let section = recording.features.get(&Feature::TRACING_DATA).map(|section| section.to_vec());
+    if let Some(section) = section {
+        let at = bytes.windows(section.len()).position(|window| window == section).unwrap();
+        bytes.drain(at..at + section.len());
+    }
+    bytes
+}
+
+#[test]
+fn no_string_that_was_to_go_is_in_the_output() {
+    let mut found = 0;
+    let counted = std::sync::Mutex::new(&mut found);
+    let mut fixtures = recorded();
+    fixtures.retain(|fixture| !fixture.name.contains("/cut-") && !fixture.name.contains("killed-"));
+    each_fixture(&fixtures, |fixture| {
+        let folder = temp();
+        let out = folder.path().join("out.data");
+        let ran = perfx(args!["redact", "-q", fixture.path, "-o", out]);
+        // Some of them are damaged.
+        if ran.code == Some(1) {
+            return Ok(());
+        }
+        ran.done()?;
+        let (secrets, bytes) = (secrets(fixture), searched(&out));
+        let left: Vec<_> = secrets.iter().filter(|secret| has_word(&bytes, secret)).collect();
+        **counted.lock().unwrap() += secrets.len();
+        if !left.is_empty() {
+            return Err(format!("of {} strings these are left: {left:?}", secrets.len()));
+        }
+        let recording = Input::Bytes(&fs::read(&out).unwrap()).open().unwrap();
+        for feature in [Feature::BPF_PROG_INFO, Feature::BPF_BTF, Feature::CLOCK_DATA, Feature::AUXTRACE] {
+            assert!(!recording.features.contains_key(&feature), "{feature}");
+        }
+        let memory = st::REGS_USER | st::REGS_INTR | st::STACK_USER | st::AUX;
+        assert!(recording.events.iter().all(|event| event.attr().sample_type & memory == 0));
+        let check = perfx(args!["redact", "--check", out]);
+        let rest =
+            check.stderr.lines().filter(|line| !line.contains("perf record was killed")).collect::<Vec<_>>();
+        assert!(rest.len() == 2 && rest[1] == "perfx: nothing to redact", "{}", check.stderr);
+        Ok(())
+    });
+    assert!(found > 1000, "only {found} strings were searched for");
+}
+
+/// What `redact -v` says: each name with its pseudonym.
+fn pseudonyms(stderr: &str) -> BTreeMap<String, String> {
+    let pair = |line: &str| {
+        let (category, names) = line.strip_prefix("perfx: ")?.split_once(": ")?;
+        let (old, new) = names.split_once(" is now ").filter(|_| category != "cmdline")?;
+        Some((old.to_owned(), new.to_owned()))
+    };
+    stderr.lines().filter_map(pair).collect()
+}
+
+/// The shares that perf report shows by thread name and file, with pseudonyms of both.
+fn shares(perf: &Perf, recording: &Path, names: &BTreeMap<String, String>) -> Result<Vec<String>, String> {
+    let line = args![
+        "report",
+        "-f",
+        "-v",
+        "--stdio",
+        "-n",
+        "--no-children",
+        "-g",
+        "none",
+        "--sort",
+        "comm,dso",
+        "-t",
+        "\t",
+        "-i",
+        recording
+    ];
+    let ran = perf.run(Stdin::Null, line).done()?;
+    let word = |word: &str| {
+        let word = word.trim();
+        // perf copies the vdso to a file with a random name.
+        let word = if word.starts_with("/tmp/perf-vdso") { "[vdso]" } else { word };
+        names.get(word).cloned().unwrap_or_else(|| word.to_owned())
+    };
+    let text = ran.text();
+    let lines = text.lines().filter(|line| line.contains('%') && !line.starts_with('#'));
+    let mut lines: Vec<_> =
+        lines.map(|line| line.split('\t').map(word).collect::<Vec<_>>().join(" ")).collect();
+    lines.sort();
+    Ok(lines)
+}
+
+#[test]
+fn perf_report_shows_the_same_shares_of_the_pseudonyms() {
+    let perfs = perfs(&["perf", "perf-new"]);
+    let parts = [
+        "forks",
+        "fp.",
+        "dwarf.",
+        "allbits",
+        "several",
+        "buildid-",
+        "pipe.",
+        "pipe-group",
+        "pipe-tracepoint",
+        "z.",
+        "threads.",
+        "sched-stat",
+        "tracepoint",
+        "cgroups",
+        "namespaces",
+        "user-regs",
+        "intr-regs",
+        "switch.",
+        "mixed-callgraph",
+        "off-cpu",
+    ];
+    let mut fixtures = recorded();
+    fixtures.retain(|fixture| {
+        let name = fixture.name.trim_start_matches("recorded/");
+        parts.iter().any(|part| name.starts_with(part))
+            && matches!(fixture.recorded_by(), Some("p61" | "p73"))
+    });
+    assert!(fixtures.len() > 40);
+    each_fixture(&fixtures, |fixture| {
+        let folder = temp();
+        let out = folder.path().join("out.data");
+        let ran = perfx(args!["redact", "-v", fixture.path, "-o", out]);
+        let names = pseudonyms(&ran.stderr);
+        ran.done()?;
+        // perf 6.1 refuses attrs of later versions in a file.
+        let old = fixture.recorded_by() == Some("p61");
+        let perfs = perfs.iter().filter(|perf| old || perf.name == "perf-new");
+        for perf in perfs.filter(|perf| perf.can_read(&fixture.path)) {
+            let (wanted, shown) =
+                (shares(perf, &fixture.path, &names)?, shares(perf, &out, &BTreeMap::new())?);
+            same_lines(perf.name, &wanted, &shown)?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn the_same_seed_gives_the_same_pseudonyms_and_a_second_run_changes_nothing() {
+    let folder = temp();
+    let path = |name: &str| folder.path().join(name);
+    let redact = |name: &str, options: &[&str]| {
+        let input = Fixture::new(name).path;
+        let options = options.iter().map(Into::into);
+        let ran = perfx(args!["redact", "-v", "-f", input, "-o", path("out")].into_iter().chain(options));
+        pseudonyms(&ran.stderr)
+    };
+    let names = ["recorded/forks.p61.data", "recorded/forks.p73.data"];
+    let [one, other] = names.map(|name| redact(name, &["--seed", "a"]));
+    let common: Vec<_> = one.keys().filter(|name| other.contains_key(*name)).collect();
+    assert!(common.len() > 10 && common.iter().all(|name| one[*name] == other[*name]), "{common:?}");
+    for options in [&["--seed", "b"][..], &[]] {
+        let third = redact(names[0], options);
+        assert!(common.iter().all(|name| third[*name] != one[*name] || third[*name] == "host"), "{third:?}");
+    }
+    for fixture in [named("recorded/forks"), named("recorded/bpf"), named("recorded/pipe-trace")].concat() {
+        perfx(args!["redact", "-q", "-f", fixture.path, "-o", path("once")]).done().unwrap();
+        perfx(args!["redact", "-q", "-f", path("once"), "-o", path("twice")]).done().unwrap();
+        let [once, twice] = ["once", "twice"].map(|name| fs::read(path(name)).unwrap());
+        same_bytes(&fixture.name, &once, &twice).unwrap();
+    }
+}
+
+/// Formats of tracepoints that users made are renamed with their events, and perf still finds them.
+#[test]
+fn a_probe_has_neither_its_name_nor_its_arguments() {
+    let folder = temp();
+    let (input, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
+    let fixture = Fixture::new("recorded/tracepoint.p61.data");
+    let bytes = fixture.bytes();
+    let recording = Input::Bytes(&bytes).open().unwrap();
+    let section = &recording.features[&Feature::TRACING_DATA];
+    let format = "name: handle_password\nID: 4321\nformat:\n\
+        \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+        \tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;\n\
+        \tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;\n\
+        \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\
+        \tfield:unsigned long __probe_ip;\toffset:8;\tsize:8;\tsigned:0;\n\
+        \tfield:u64 customer;\toffset:16;\tsize:8;\tsigned:0;\n\n\
+        print fmt: \"(%lx) customer=%Lu\", REC->__probe_ip, REC->customer\n";
+    let mut data = TracingData::read(section).unwrap();
+    data.systems = vec![(b"probe_bank", vec![format.as_bytes()])];
+    let endian = Endian::Little;
+    let mut attr = Attr::default();
+    (attr.type_, attr.config, attr.sample_period) = (2, 4321, 1);
+    attr.sample_type = st::IP | st::TID | st::TIME | st::CPU | st::RAW;
+    attr.flags = 1 << 18;
+    let event = Event::made(&attr, vec![1], endian);
+    let mut writer = RecordingWriter::create(&input, std::slice::from_ref(&event), endian).unwrap();
+    writer.set_feature(Feature::TRACING_DATA, data.write().unwrap()).unwrap();
+    let words = |words: &[u64]| words.iter().flat_map(|&word| endian.bytes_u64(word)).collect::<Vec<u8>>();
+    let raw =
+        [&[28, 0, 0, 0][..], &[0xe1, 0x10, 0, 0, 7, 0, 0, 0], &words(&[0x1234_5678, 0x0bad_cafe]), &[0; 4]]
+            .concat();
+    let sample = [words(&[0x1000, 7 << 32 | 7, 5, 0]), raw].concat();
+    writer.write_parts(RecordType::SAMPLE, cpumode::USER, &[&sample]).unwrap();
+    writer.finish().unwrap();
+    let ran = perfx(args!["redact", "-v", input, "-o", out]).done().unwrap();
+    assert!(ran.stderr.contains("events: probe_bank:handle_password is now probe:event_"), "{}", ran.stderr);
+    let bytes = fs::read(&out).unwrap();
+    for secret in ["password", "customer", "bank"] {
+        assert!(!bytes.windows(secret.len()).any(|window| window == secret.as_bytes()), "{secret}");
+    }
+    assert!(!bytes.windows(4).any(|window| window == endian.bytes_u32(0x0bad_cafe)));
+    let recording = Input::Bytes(&bytes).open().unwrap();
+    let section = &recording.features[&Feature::TRACING_DATA];
+    assert_eq!(trace_formats(section, endian).iter().map(|format| format.id).next_back(), Some(Some(4321)));
+    for perf in perfs(&["perf", "perf-new"]) {
+        let text =
+            perf.run(Stdin::Null, args!["script", "-f", "-F", "tid,event", "-i", out]).done().unwrap().text();
+        assert!(text.contains("probe:event_"), "{}: {text}", perf.name);
+    }
+}
+
+#[test]
+fn a_copy_of_the_kernel_is_not_kept_by_any_command() {
+    let folder = temp();
+    let out = folder.path().join("out.data");
+    let input = Fixture::new("recorded/kcore.p61.data").path;
+    let ran = perfx(args!["run", "-p", "redact", input, "-o", out]);
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("use perfx redact, or keep category kcore") && !out.exists(),
+        "{}",
+        ran.stderr
+    );
+    perfx(args!["redact", "-q", input, "-o", out]).done().unwrap();
+    assert!(out.is_file());
+    perfx(args!["redact", "-q", "-f", "--keep", "kcore", input, "-o", out]).done().unwrap();
+    assert!(out.join("kcore_dir").is_dir());
+}
+
+#[test]
+fn what_redact_says() {
+    let place = Place::new(&[
+        ("forks.data", "recorded/forks.p61.data"),
+        ("dwarf.data", "recorded/dwarf.p61.data"),
+        ("trace.data", "recorded/tracepoint.p61.data"),
+        ("bpf.data", "recorded/bpf.p73.data"),
+        ("kcore.data", "recorded/kcore.p61.data"),
+        ("cgroups.data", "recorded/cgroups.p61.data"),
+        ("unknown.data", "crafted/kind-63-payload.data"),
+        ("aux.data", "crafted/aux-samples.data"),
+        ("torn.data", "crafted/z-corrupt-block-le.data"),
+        ("features.data", "crafted/features-unknown-le.data"),
+    ]);
+    let lines = [
+        "redact --seed x forks.data -o a.data",
+        "redact --check a.data",
+        "redact --check forks.data",
+        "redact --check -v --keep comms,paths bpf.data",
+        "redact --seed x -v dwarf.data -o b.data",
+        "redact -n trace.data",
+        "redact kcore.data -o c.data",
+        "redact --seed x -v cgroups.data -o d.data",
+        "redact unknown.data -o e.data",
+        "redact --keep unknown unknown.data -o f.data",
+        "redact --check unknown.data",
+        "redact aux.data -o g.data",
+        "redact torn.data -o h.data",
+        "redact features.data -o i.data",
+        "redact --keep nothing forks.data -o x",
+        "redact --check forks.data -o x",
+    ];
+    same("redact", "says", &place.say_all(&lines));
+}
