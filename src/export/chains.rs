@@ -155,6 +155,8 @@ pub(crate) struct Resolver<'f> {
     pub(crate) lowest: Vec<u64>,
     /// Frames of the current chain, innermost first.
     pub(crate) chain: Vec<u32>,
+    /// The frames of the previous stack with their nodes, outermost first.
+    previous: Vec<(u32, u32)>,
 }
 
 /// The frame at an address of a space between two changes.
@@ -202,7 +204,22 @@ impl<'f> Resolver<'f> {
             tree: StackTree::default(),
             lowest: Vec::new(),
             chain: Vec::new(),
+            previous: Vec::new(),
         }
+    }
+
+    /// Adds the current chain to the tree; returns its stack. Most stacks begin like the previous one, whose nodes
+    /// need not be searched for.
+    pub(crate) fn stack(&mut self) -> Result<u32> {
+        let both = self.previous.iter().zip(self.chain.iter().rev());
+        let shared = both.take_while(|((known, _), frame)| known == *frame).count();
+        self.previous.truncate(shared);
+        let mut stack = self.previous.last().map_or(StackTree::ROOT, |&(_, node)| node);
+        for &frame in self.chain.iter().rev().skip(shared) {
+            stack = self.tree.child(stack, frame)?;
+            self.previous.push((frame, stack));
+        }
+        Ok(stack)
     }
 
     /// Resolves the call chain of a sample into `chain`. As in perf, a sample without one has its own address as
@@ -239,7 +256,7 @@ impl<'f> Resolver<'f> {
             let frame = self.frame(at, mode, address)?;
             self.chain.push(frame);
         }
-        let stack = self.tree.push(StackTree::ROOT, &self.chain)?;
+        let stack = self.stack()?;
         Ok(Some(UserPart { tid, cookie: user.cookie, stack }))
     }
 

@@ -11,14 +11,13 @@ mod table;
 
 use std::fs::File;
 use std::io::Write;
-use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
 use perfx_format::features::{NrCpus, decode_feature, read_cmdline, read_group_desc, read_str};
 use perfx_format::read::{Form, Recording};
 use perfx_format::record::cpumode;
 use perfx_format::sample::BranchFlags;
-use perfx_format::{Event, Feature};
+use perfx_format::{Bytes, Event, Feature};
 use perfx_look::clock::Clock;
 use perfx_model::address_space::{Dso, Machine};
 use perfx_passes::{FilterOptions, IdOptions, dso_name};
@@ -62,18 +61,10 @@ impl Identity {
     pub fn of(recording: &Recording) -> Result<Identity> {
         let mut hash = Sha256::new();
         let mut bytes = 0;
-        let mut block = vec![0; 1 << 20];
         for file in recording.files() {
-            let mut at = 0;
-            loop {
-                let count = file.read_at(&mut block, at).with_context(|| recording.name.to_string())?;
-                if count == 0 {
-                    break;
-                }
-                hash.update(&block[..count]);
-                at += count as u64;
-            }
-            bytes += at;
+            let file = Bytes::map(file).map_err(|error| error.file(&recording.name))?;
+            hash.update(&*file);
+            bytes += file.len() as u64;
         }
         let id = shown_hash(hash);
         let (path, form) = (recording.name.to_string(), recording.form);
@@ -468,8 +459,8 @@ fn write_samples(out: &mut TableWriter, clock: Clock, gathered: Gathered) -> Res
             .number(row.get_i32(Part::Cpu))
             .number(row.get_i32(Part::Pid))
             .number(row.get_i32(Part::Tid))
-            .text(text_of(&row, Part::Comm, &comms))
-            .text(mode(row.mode.into()).as_bytes())
+            .numbered_text(text_of(&row, Part::Comm, &comms))
+            .numbered_text((u32::from(row.mode), mode(row.mode.into()).as_bytes()))
             .number(i64::from(row.frame))
             .number(stack)
             .number(signed(row.period))
@@ -481,7 +472,7 @@ fn write_samples(out: &mut TableWriter, clock: Clock, gathered: Gathered) -> Res
             .number(row.bits(Part::PhysAddr))
             .number(row.bits(Part::DataSrc))
             .number(row.bits(Part::Transaction))
-            .text(text_of(&row, Part::Cgroup, &cgroups))
+            .numbered_text(text_of(&row, Part::Cgroup, &cgroups))
             .number(row.get_i32(Part::MachinePid))
             .number(row.get_i32(Part::Vcpu))
             .number(row.amount(Part::CodePageSize))
@@ -490,8 +481,9 @@ fn write_samples(out: &mut TableWriter, clock: Clock, gathered: Gathered) -> Res
     })
 }
 
-fn text_of<'t>(row: &SampleRow, part: Part, texts: &'t Texts) -> Option<&'t [u8]> {
-    texts.get_index(row.get(part)? as usize).map(|text| &text[..])
+fn text_of<'t>(row: &SampleRow, part: Part, texts: &'t Texts) -> Option<(u32, &'t [u8])> {
+    let number = row.get(part)? as u32;
+    texts.get_index(number as usize).map(|text| (number, &text[..]))
 }
 
 /// The name of a cpumode.

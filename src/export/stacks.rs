@@ -252,20 +252,20 @@ impl<'f> Worker<'f> {
         let at = At { record: sample, layouts, pid: task.map(|(pid, _)| pid), time };
         let lack = self.resolver.sample(at, layout)?;
         let label = self.label(sample, layout, layouts, task, time)?;
-        let Worker { facts, grouping, resolver: Resolver { tree, chain, .. }, part, .. } = self;
+        let Worker { facts, grouping, resolver, part, .. } = self;
         let Part { stacks, counters, deferred } = part;
         counters.losses.torn += u64::from(lack == Lack::Torn);
         stacks.seen(event as u32, (time, time));
         let place = match lack {
             Lack::User(cookie) => {
                 let tid = task.map_or(0, |(_, tid)| tid);
-                let kernel = std::mem::take(chain).into();
+                let kernel = std::mem::take(&mut resolver.chain).into();
                 deferred.push(Deferred::Sample { tid, cookie, kernel, sample: Vec::new() });
                 Some(numbered(deferred.len() - 1)?)
             }
             _ => None,
         };
-        let stack = tree.push(StackTree::ROOT, chain)?;
+        let stack = resolver.stack()?;
         let time = layout.time(sample).filter(|_| grouping.time).unwrap_or(Row::TIMELESS);
         let target = |event| Target { row: Row { event, label, stack, time }, deferred: place };
         counters.sample((sample, event, layout), layouts, facts, target, |target, period| {

@@ -264,17 +264,16 @@ impl Worker<'_> {
 
     fn stack(&mut self, at: At<'_, '_>, layout: &Layout, row: &mut SampleRow, most: usize) -> Result<()> {
         let lack = self.resolver.sample(at, layout)?;
-        let Resolver { tree, chain, .. } = &mut self.resolver;
-        row.truncated = chain.len() >= most;
+        row.truncated = self.resolver.chain.len() >= most;
         match lack {
             Lack::Chain => {}
             Lack::Torn => self.part.losses.torn += 1,
-            Lack::Nothing => row.set(Part::Stack, u64::from(tree.push(StackTree::ROOT, chain)?)),
+            Lack::Nothing => row.set(Part::Stack, u64::from(self.resolver.stack()?)),
             Lack::User(cookie) => {
                 let tid = layout.pid_tid(at.record).map_or(0, |(_, tid)| tid);
                 let number = self.part.deferred_samples;
                 self.part.deferred_samples += 1;
-                let kernel = std::mem::take(chain).into();
+                let kernel = std::mem::take(&mut self.resolver.chain).into();
                 self.part.deferred.push(Deferred::Sample { tid, cookie, kernel, sample: number });
                 row.set(Part::Stack, u64::from(number));
                 row.deferred = true;

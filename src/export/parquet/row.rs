@@ -110,7 +110,9 @@ impl SampleRow {
         out.extend(self.period.to_le_bytes());
         out.push(self.mode);
         for (part, size) in PARTS {
-            out.extend(self.get(part).iter().flat_map(|value| value.to_le_bytes().into_iter().take(size)));
+            if let Some(value) = self.get(part) {
+                out.extend_from_slice(&value.to_le_bytes()[..size]);
+            }
         }
     }
 

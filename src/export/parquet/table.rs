@@ -64,9 +64,20 @@ enum Values {
     Bool(Vec<bool>),
     I32(Vec<i32>),
     I64(Vec<i64>),
-    /// Numbers of the distinct texts.
-    Text(Vec<u32>, IndexSet<Box<[u8]>, RandomState>),
+    Text(TextValues),
 }
+
+/// Texts, of which each distinct one is stored once.
+#[derive(Default)]
+struct TextValues {
+    /// For each value the number of its text.
+    codes: Vec<u32>,
+    texts: IndexSet<Box<[u8]>, RandomState>,
+    /// The codes of texts by the numbers that they have elsewhere, or [`NONE`].
+    by_number: Vec<u32>,
+}
+
+const NONE: u32 = u32::MAX;
 
 /// Levels, of which those in front are often equal: a column may be all null.
 #[derive(Default)]
@@ -103,7 +114,7 @@ impl Leaf {
     /// The leaves of a column.
     fn of(column: &Column) -> Vec<Leaf> {
         let i64s = || Values::I64(Vec::new());
-        let texts = || Values::Text(Vec::new(), IndexSet::default());
+        let texts = || Values::Text(TextValues::default());
         let single = |values| vec![Leaf::new(values, i16::from(column.nullable), false)];
         match column.kind {
             Kind::Bool => single(Values::Bool(Vec::new())),
@@ -132,7 +143,7 @@ impl Leaf {
     }
 
     fn text(&mut self, text: &[u8]) -> usize {
-        let Values::Text(codes, texts) = &mut self.values else { return 0 };
+        let Values::Text(TextValues { codes, texts, .. }) = &mut self.values else { return 0 };
         let known = texts.len();
         let code = match texts.get_index_of(text) {
             Some(code) => code,
@@ -140,6 +151,22 @@ impl Leaf {
         };
         codes.push(code as u32);
         4 + if texts.len() > known { text.len() + 32 } else { 0 }
+    }
+
+    /// A text that always has the same number, by which it is found faster.
+    fn numbered_text(&mut self, number: u32, text: &[u8]) -> usize {
+        let Values::Text(values) = &mut self.values else { return 0 };
+        let at = number as usize;
+        if let Some(&code) = values.by_number.get(at).filter(|&&code| code != NONE) {
+            values.codes.push(code);
+            return 4;
+        }
+        let bytes = self.text(text);
+        if let Values::Text(TextValues { codes, by_number, .. }) = &mut self.values {
+            by_number.resize(by_number.len().max(at + 1), NONE);
+            by_number[at] = codes.last().copied().unwrap_or(NONE);
+        }
+        bytes
     }
 
     fn i64(&mut self, value: i64) -> usize {
@@ -173,7 +200,7 @@ impl Leaf {
             (ColumnWriter::Int64ColumnWriter(writer), Values::I64(values)) => {
                 writer.write_batch(&values, levels.0, levels.1)?;
             }
-            (ColumnWriter::ByteArrayColumnWriter(writer), Values::Text(codes, texts)) => {
+            (ColumnWriter::ByteArrayColumnWriter(writer), Values::Text(TextValues { codes, texts, .. })) => {
                 let texts: Vec<ByteArray> =
                     texts.into_iter().map(|text| ByteArray::from(Bytes::from(text))).collect();
                 let mut codes = codes.into_iter();
@@ -381,6 +408,15 @@ impl TableWriter {
         self
     }
 
+    /// A text with its number among the texts of this column.
+    pub(super) fn numbered_text<'t>(&mut self, value: impl Into<Option<(u32, &'t [u8])>>) -> &mut Self {
+        let (leaf, value) = (self.leaf(), value.into());
+        let mut bytes = leaf.level(value.is_some().into(), true);
+        bytes += value.map_or(0, |(number, text)| leaf.numbered_text(number, text));
+        self.bytes += bytes;
+        self
+    }
+
     /// A list of numbers.
     pub(super) fn numbers(&mut self, values: impl IntoIterator<Item = i64>) -> &mut Self {
         let (leaf, mut bytes, mut is_first) = (self.leaf(), 0, true);
@@ -447,14 +483,15 @@ impl TableWriter {
                 Values::Bool(_) => Values::Bool(Vec::new()),
                 Values::I32(_) => Values::I32(Vec::new()),
                 Values::I64(_) => Values::I64(Vec::new()),
-                Values::Text(..) => Values::Text(Vec::new(), IndexSet::default()),
+                Values::Text(_) => Values::Text(TextValues::default()),
             };
             Leaf::new(values, leaf.full, leaf.is_repeated)
         };
         let new = self.leaves.iter().map(empty).collect();
         let leaves = mem::replace(&mut self.leaves, new);
         let id = IndexSet::from_iter([self.recording.clone()]);
-        let recording = Leaf::new(Values::Text(vec![0; self.rows], id), 0, false);
+        let ids = TextValues { codes: vec![0; self.rows], texts: id, by_number: Vec::new() };
+        let recording = Leaf::new(Values::Text(ids), 0, false);
         self.total += self.rows as u64;
         (self.rows, self.bytes) = (0, 0);
         let columns = std::iter::once(recording).chain(leaves).collect();
