@@ -20,6 +20,8 @@ use perfx_format::names::{Name, NameKind, rename_event_types, rename_feature, re
 use perfx_format::read::Recording;
 use perfx_format::record::bpf_event::{bpf_tag, set_bpf_tag};
 use perfx_format::record::build_id::{BuildIdEntry, set_build_id};
+use perfx_format::record::cpumode::is_kernel;
+use perfx_format::record::frames::change_frames;
 use perfx_format::record::header_records::{feature_section, with_attr};
 use perfx_format::record::namespaces::change_namespaces;
 use perfx_format::record::tracing_data::tracing_data;
@@ -27,7 +29,7 @@ use perfx_format::sample::{raw_range, without_parts as sample_without};
 use perfx_format::tracepoint::TraceFormat;
 use perfx_format::write::{feature_record, tracing_data_record};
 use perfx_format::{
-    Attr, Endian, Feature, Inode, Kinds, Layouts, Mmap, Record, RecordType, sample_type as st,
+    Attr, Endian, Feature, Inode, Kinds, Layout, Layouts, Mmap, Record, RecordType, sample_type as st,
     set_mmap2_build_id, set_mmap2_inode, without_parts,
 };
 use perfx_pipeline::{
@@ -182,6 +184,9 @@ struct Plan {
     events: HashSet<Vec<u8>>,
     /// The names of PMUs.
     pmus: BTreeSet<Vec<u8>>,
+    attrs: Vec<Attr>,
+    /// No address of user code is as large.
+    user_end: u64,
 }
 
 /// What was found and replaced.
@@ -191,6 +196,8 @@ struct Done {
     names: BTreeMap<(Category, Vec<u8>), Vec<u8>>,
     /// Devices and inodes of files and namespaces.
     numbers: BTreeSet<(Category, Vec<u8>)>,
+    /// Entries of call chains that were memory.
+    entries: u64,
     /// Samples that were changed, by category.
     samples: BTreeMap<Category, u64>,
     /// Features that were left out.
@@ -222,7 +229,7 @@ const AUX: Kinds = Kinds::of(&[
 ]);
 
 /// Known kinds without names or data: addresses, numbers and times.
-const HARMLESS: [RecordType; 24] = [
+const HARMLESS: [RecordType; 23] = [
     RecordType::LOST,
     RecordType::EXIT,
     RecordType::THROTTLE,
@@ -233,7 +240,6 @@ const HARMLESS: [RecordType; 24] = [
     RecordType::SWITCH,
     RecordType::SWITCH_CPU_WIDE,
     RecordType::TEXT_POKE,
-    RecordType::CALLCHAIN_DEFERRED,
     RecordType::FINISHED_ROUND,
     RecordType::ID_INDEX,
     RecordType::CPU_MAP,
@@ -348,7 +354,11 @@ impl Plan {
         // The names of their events have paths and functions.
         let pmus = pmus.filter(|pmu| pmu != b"kprobe" && pmu != b"uprobe").collect();
         let raw = raw.collect();
-        Plan { raw, parts, events, pmus, redact, key }
+        let attrs = session.events.iter().map(|event| *event.attr()).collect();
+        let arch = read_str(section(Feature::ARCH), endian);
+        // 47 bits, or as many as any other machine uses.
+        let user_end = if arch == Some(b"x86_64") { 1 << 47 } else { 1 << 52 };
+        Plan { raw, parts, events, pmus, attrs, user_end, redact, key }
     }
 
     fn keeps(&self, category: Category) -> bool {
@@ -356,20 +366,20 @@ impl Plan {
     }
 
     /// True if the name of an event says only what it counts.
-    fn is_known_event(&self, name: &[u8], attrs: &[Attr]) -> bool {
+    fn is_known_event(&self, name: &[u8]) -> bool {
         let mut bare = name.split(|&byte| byte == b':');
         let tracepoint = [bare.next().unwrap_or_default(), bare.next().unwrap_or_default()].join(&b':');
         let pmu = name.iter().position(|&byte| byte == b'/').map(|at| name.split_at(at));
         let of_pmu = pmu.is_some_and(|(pmu, terms)| {
             self.pmus.contains(pmu) && !terms.windows(5).any(|term| term == b"name=")
         });
-        let is_own = || attrs.iter().any(|attr| is_own_name(name, attr));
+        let is_own = || self.attrs.iter().any(|attr| is_own_name(name, attr));
         self.events.contains(name) || self.events.contains(&tracepoint) || of_pmu || is_own()
     }
 
     /// The pseudonym of an event's name.
-    fn event(&self, name: &[u8], attrs: &[Attr]) -> Vec<u8> {
-        if self.is_known_event(name, attrs) {
+    fn event(&self, name: &[u8]) -> Vec<u8> {
+        if self.is_known_event(name) {
             return name.to_vec();
         }
         let system = name.iter().position(|&byte| byte == b':').map(|at| name.split_at(at));
@@ -389,7 +399,8 @@ impl Plan {
 
     fn sees(&self, layouts: &Layouts) -> bool {
         let raw = self.raw.iter().any(|stays| *stays != Stays::All);
-        layouts.any_samples(self.parts) || raw && layouts.any_samples(st::RAW)
+        let chains = if self.keeps(Category::Stacks) { 0 } else { st::CALLCHAIN };
+        layouts.any_samples(self.parts | chains) || raw && layouts.any_samples(st::RAW)
     }
 }
 
@@ -407,6 +418,7 @@ impl Done {
         self.numbers.extend(later.numbers);
         self.features.extend(later.features);
         self.damaged.extend(later.damaged);
+        self.entries += later.entries;
         self.unreadable += later.unreadable;
         for (category, count) in later.samples {
             *self.samples.entry(category).or_default() += count;
@@ -440,6 +452,11 @@ impl Done {
             }
         }
         let level = if checks { Level::Warning } else { Level::Info };
+        if self.entries > 0 {
+            let (one, many) = ("entry of call chains is memory", "entries of call chains are memory");
+            let done = if checks { "" } else { ", now 0" };
+            report.say(level, format!("stacks: {}{done}", counted(self.entries, one, many)));
+        }
         let done = if checks { "is there" } else { "left out" };
         for (category, feature) in self.features.iter().filter(|(category, _)| *category != Category::Unknown)
         {
@@ -488,18 +505,17 @@ impl Remove {
     /// Redacts features, attrs and event types.
     fn begin(&mut self, session: &mut Begin<'_>) {
         let endian = session.endian;
-        let attrs = attrs_of(session);
         let features: Vec<_> =
             session.features().iter().map(|(feature, section)| (*feature, section.clone())).collect();
         for (feature, section) in features {
-            match self.feature(feature, &section, &attrs, endian) {
+            match self.feature(feature, &section, endian) {
                 Fate::Stays => {}
                 Fate::Becomes(section) => session.set_feature(feature, section),
                 Fate::Goes => session.clear_feature(feature),
             }
         }
         let mut event_types = std::mem::take(&mut session.event_types);
-        rename_event_types(&mut event_types, |name| Some(self.name(name, &attrs)));
+        rename_event_types(&mut event_types, |name| Some(self.name(name)));
         session.event_types = event_types;
         let layouts = Layouts::new(&session.events);
         let parts = self.plan.parts;
@@ -512,7 +528,7 @@ impl Remove {
     }
 
     /// The name as it is in the output.
-    fn name(&mut self, name: Name<'_>, attrs: &[Attr]) -> Vec<u8> {
+    fn name(&mut self, name: Name<'_>) -> Vec<u8> {
         let Remove { plan, done, .. } = self;
         let (key, text) = (&plan.key, name.text);
         let (category, new) = match name.kind {
@@ -520,7 +536,7 @@ impl Remove {
             NameKind::Comm => (Category::Comms, names::comm(key, text)),
             NameKind::Cgroup => (Category::Cgroups, names::cgroup(key, text)),
             NameKind::Symbol => (Category::Bpf, names::symbol(key, text)),
-            NameKind::Event => (Category::Events, plan.event(text, attrs)),
+            NameKind::Event => (Category::Events, plan.event(text)),
             NameKind::Group if text == b"{anon_group}" || text.is_empty() => return text.to_vec(),
             NameKind::Group => (Category::Events, key.word("group", text)),
             NameKind::Host => (Category::Host, HOST.to_vec()),
@@ -551,7 +567,7 @@ impl Remove {
         Fate::Goes
     }
 
-    fn feature(&mut self, feature: Feature, section: &[u8], attrs: &[Attr], endian: Endian) -> Fate {
+    fn feature(&mut self, feature: Feature, section: &[u8], endian: Endian) -> Fate {
         let plan = self.plan.clone();
         let new = match feature {
             Feature::BPF_PROG_INFO | Feature::BPF_BTF => return self.leaves_out(Category::Bpf, feature),
@@ -565,7 +581,7 @@ impl Remove {
                 let (mut line, done) = (CommandLine::default(), &mut self.done);
                 let is_event = |word: &[u8]| {
                     word.split(|&byte| byte == b',')
-                        .all(|event| !event.is_empty() && plan.is_known_event(event, attrs))
+                        .all(|event| !event.is_empty() && plan.is_known_event(event))
                 };
                 let renamed = rename_feature(feature, section, endian, |name| {
                     Some(done.note(Category::Cmdline, name.text, line.word(&plan.key, name.text, is_event)))
@@ -573,7 +589,7 @@ impl Remove {
                 renamed.filter(|renamed| renamed.whole).map(|renamed| renamed.section)
             }
             Feature::HOSTNAME | Feature::EVENT_DESC | Feature::GROUP_DESC => {
-                let renamed = rename_feature(feature, section, endian, |name| Some(self.name(name, attrs)));
+                let renamed = rename_feature(feature, section, endian, |name| Some(self.name(name)));
                 renamed.filter(|renamed| renamed.whole).map(|renamed| renamed.section)
             }
             _ if feature.name().is_none() => return self.leaves_out(Category::Unknown, feature),
@@ -599,7 +615,7 @@ impl Remove {
         let mut new = Vec::new();
         while let Some((bytes, entry)) = entries.split() {
             let name = Name { kind: NameKind::Path, text: entry.filename, build_id: None };
-            let filename = self.name(name, &[]);
+            let filename = self.name(name);
             let id = self.build_id(entry.filename, entry.id);
             if filename == entry.filename && *id == *trimmed_id(entry.id) {
                 new.extend_from_slice(bytes);
@@ -666,6 +682,7 @@ impl Remove {
                 bytes.to_mut()[range].copy_from_slice(&new);
             }
         }
+        self.done.entries += self.clear_memory(&record, Some(layout), &mut bytes);
         let parts = layout.sample_type & plan.parts;
         if parts != 0 {
             let whole = Record::new(&bytes, &[], record.origin(), record.endian())?;
@@ -687,6 +704,18 @@ impl Remove {
         }
     }
 
+    /// Clears the entries of a call chain that are no addresses of user code. In code without frame pointers, the
+    /// kernel takes parts of the stack for return addresses.
+    fn clear_memory(&self, record: &Record<'_>, layout: Option<&Layout>, bytes: &mut Cow<'_, [u8]>) -> u64 {
+        if self.plan.keeps(Category::Stacks) {
+            return 0;
+        }
+        let end = self.plan.user_end;
+        change_frames(record, layout, bytes, |cpumode, entry| {
+            (!is_kernel(cpumode) && entry >= end).then_some(0)
+        })
+    }
+
     fn drop_sample(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
         self.done.unreadable += 1;
         out.drop_record(record);
@@ -698,15 +727,15 @@ impl Remove {
         if let Some(known) = self.comms.get(name) {
             return known.clone();
         }
-        let new = self.name(Name { kind: NameKind::Comm, text: name, build_id: None }, &[]);
+        let new = self.name(Name { kind: NameKind::Comm, text: name, build_id: None });
         self.comms.insert(name.to_vec(), new.clone());
         new
     }
 
     /// A record with names or numbers that tell something.
-    fn renamed(&mut self, record: &Record<'_>, layouts: &Layouts, attrs: &[Attr]) -> Result<Option<Vec<u8>>> {
+    fn renamed(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<Option<Vec<u8>>> {
         let endian = record.endian();
-        let mut new = rename_record(record, layouts, |name| Some(self.name(name, attrs)))?;
+        let mut new = rename_record(record, layouts, |name| Some(self.name(name)))?;
         let mut bytes = || new.take().unwrap_or_else(|| record.bytes().to_vec());
         let changed = match record.kind() {
             RecordType::MMAP2 => {
@@ -798,10 +827,6 @@ fn hex(bytes: &[u8]) -> Vec<u8> {
     bytes.iter().flat_map(|byte| format!("{byte:02x}").into_bytes()).collect()
 }
 
-fn attrs_of(session: &Session) -> Vec<Attr> {
-    session.events.iter().map(|event| *event.attr()).collect()
-}
-
 impl Rewrite for Remove {
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
         let (plan, kind) = (self.plan.clone(), record.kind());
@@ -818,6 +843,11 @@ impl Rewrite for Remove {
         }
         match kind {
             RecordType::SAMPLE => self.sample(record, out),
+            RecordType::CALLCHAIN_DEFERRED => {
+                let mut bytes = Cow::Borrowed(record.bytes());
+                self.done.entries += self.clear_memory(&record, None, &mut bytes);
+                out.replace(&record, &bytes)
+            }
             RecordType::HEADER_ATTR => {
                 let attr = with_attr(&record, |raw| without_parts(raw, plan.parts, record.endian()));
                 match attr {
@@ -826,7 +856,7 @@ impl Rewrite for Remove {
                 }
             }
             RecordType::HEADER_FEATURE | RecordType::HEADER_TRACING_DATA => self.late_feature(record, out),
-            _ => match self.renamed(&record, out.layouts(), &[])? {
+            _ => match self.renamed(&record, out.layouts())? {
                 Some(bytes) => out.replace(&record, &bytes),
                 None => out.keep(record),
             },
@@ -849,7 +879,7 @@ impl Remove {
         };
         // The mark after the last feature has no section.
         let Some(feature) = feature.ok().filter(|_| !section.is_empty()) else { return out.keep(record) };
-        match self.feature(feature, section, &[], endian) {
+        match self.feature(feature, section, endian) {
             Fate::Stays => out.keep(record),
             Fate::Goes => {
                 out.drop_record(record);

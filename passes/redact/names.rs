@@ -9,7 +9,7 @@ pub(super) const HOST: &[u8] = b"host";
 const DELETED: &[u8] = b" (deleted)";
 
 /// Folders whose files come with the distribution or the kernel.
-const SYSTEM: [&[u8]; 17] = [
+const SYSTEM: [&[u8]; 14] = [
     b"/usr/bin/",
     b"/usr/sbin/",
     b"/usr/lib/",
@@ -24,9 +24,6 @@ const SYSTEM: [&[u8]; 17] = [
     b"/lib32/",
     b"/lib64/",
     b"/boot/",
-    b"/dev/",
-    b"/proc/",
-    b"/sys/",
 ];
 
 /// Folders that every machine has, at the beginning of a path.
@@ -104,8 +101,8 @@ pub(super) fn path(key: &Key, name: &[u8]) -> Option<Vec<u8>> {
     }
     let path = name.strip_suffix(DELETED).unwrap_or(name);
     let gone = &name[path.len()..];
-    let new = if let Some(inner) = path.strip_prefix(b"[anon:") {
-        [b"[anon:", &key.word("name", inner.strip_suffix(b"]").unwrap_or(inner))[..], b"]"].concat()
+    let new = if let Some((front, inner)) = named_memory(path) {
+        [front, &key.word("name", inner), b"]"].concat()
     } else if let Some(inner) = path.strip_prefix(b"/memfd:") {
         [b"/memfd:", &file(key, inner)[..]].concat()
     } else if let Some(at) = end_of_release(path) {
@@ -123,16 +120,24 @@ pub(super) fn is_public(name: &[u8]) -> bool {
     let path = name.strip_suffix(DELETED).unwrap_or(name);
     let is_memory = path.is_empty()
         || path.starts_with(b"//")
-        || path.starts_with(b"[") && !path.starts_with(b"[anon:")
+        || path.starts_with(b"[") && named_memory(path).is_none()
         || path.starts_with(b"anon_inode:")
         || path == b"/anon_hugepage";
     let is_of_system = || {
         SYSTEM.iter().any(|folder| path.starts_with(folder))
-            && !path.starts_with(b"/dev/shm/")
             && !path.windows(4).any(|window| window == b"/../")
             && end_of_release(path).is_none()
     };
-    is_memory || is_of_system()
+    // Folders in /dev have names of users and disks.
+    let is_device = path.strip_prefix(b"/dev/").is_some_and(|name| !name.contains(&b'/'));
+    is_memory || is_device || is_of_system()
+}
+
+/// The parts of `[anon:NAME]` and `[anon_shmem:NAME]`, memory that a program has named.
+fn named_memory(path: &[u8]) -> Option<(&[u8], &[u8])> {
+    let start = path.iter().position(|&byte| byte == b':').filter(|_| path.starts_with(b"[anon"))? + 1;
+    let (front, inner) = path.split_at(start);
+    Some((front, inner.strip_suffix(b"]").unwrap_or(inner)))
 }
 
 /// Where the kernel's release ends in the path of a module that did not come with the kernel:
@@ -349,7 +354,10 @@ mod tests {
             ("/usr/local/bin/x", "/usr/dir~/dir~/file~"),
             ("/dev/shm/secret", "/dir~/dir~/file~"),
             ("/memfd:secret (deleted)", "/memfd:file~ (deleted)"),
+            ("/dev/mapper/secret", "/dir~/dir~/file~"),
+            ("/proc/7/root/home/alice/x", "/dir~/dir~/dir~/dir~/dir~/file~"),
             ("[anon:secret]", "[anon:name~]"),
+            ("[anon_shmem:secret]", "[anon_shmem:name~]"),
             ("/lib/modules/6.1.0/extra/acme.ko.xz", "/lib/modules/6.1.0/dir~/file~.ko.xz"),
             ("secret", "file~"),
         ] {

@@ -9,6 +9,7 @@ pub mod compressed;
 pub mod cpumode;
 pub mod deferred;
 pub mod event_update;
+pub mod frames;
 pub mod header_records;
 pub mod id_index;
 pub mod identifier;

@@ -714,7 +714,7 @@ pub fn cookie_of(chain: U64s<'_>) -> Option<u64> {
 
 /// Where the call chain and its length are in the body of a sample.
 #[inline]
-fn callchain_range(record: &Record<'_>, layout: &Layout) -> Option<Range<usize>> {
+pub(crate) fn callchain_range(record: &Record<'_>, layout: &Layout) -> Option<Range<usize>> {
     if layout.sample_type & st::CALLCHAIN == 0 || record.kind() != RecordType::SAMPLE {
         return None;
     }

@@ -66,6 +66,7 @@ fn secrets(fixture: &Fixture) -> BTreeSet<String> {
             let layout = batch.layouts.layout_of(&record).filter(|_| record.kind() == RecordType::SAMPLE);
             if let Some(sample) = layout.and_then(|layout| Sample::parse(&record, layout).ok()) {
                 strings(sample.raw.unwrap_or_default(), &mut found);
+                strings(sample.callchain.map(|chain| chain.bytes()).unwrap_or_default(), &mut found);
                 strings(sample.stack_user.map(|stack| stack.bytes).unwrap_or_default(), &mut found);
             }
         }
@@ -371,6 +372,37 @@ fn a_probe_has_neither_its_name_nor_its_arguments() {
             perf.run(Stdin::Null, args!["script", "-f", "-F", "tid,event", "-i", out]).done().unwrap().text();
         assert!(text.contains("probe:event_"), "{}: {text}", perf.name);
     }
+}
+
+/// A call chain of code without frame pointers had words of the stack, such as parts of a path.
+#[test]
+fn text_in_a_call_chain_is_cleared() {
+    let folder = temp();
+    let (input, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
+    let endian = Endian::Little;
+    let mut attr = Attr::default();
+    (attr.type_, attr.sample_period, attr.flags) = (1, 1, 1 << 18);
+    attr.sample_type = st::IP | st::TID | st::TIME | st::CALLCHAIN;
+    let event = Event::made(&attr, vec![1], endian);
+    let mut writer = RecordingWriter::create(&input, std::slice::from_ref(&event), endian).unwrap();
+    let text = u64::from_le_bytes(*b"/llvm-un");
+    let chain = [-128_i64 as u64, 0xffff_ffff_8100_0000, -512_i64 as u64, 0x40_0000, text, 0x7fff_ffff_f000];
+    let words = [&[0x40_0000, 7 << 32 | 7, 5, chain.len() as u64][..], &chain].concat();
+    let sample: Vec<u8> = words.iter().flat_map(|&word| endian.bytes_u64(word)).collect();
+    writer.write_parts(RecordType::SAMPLE, cpumode::USER, &[&sample]).unwrap();
+    writer.finish().unwrap();
+    let check = perfx(args!["redact", "--check", input]);
+    assert_eq!(check.code, Some(3));
+    assert!(check.stderr.contains("stacks: 1 entry of call chains is memory\n"), "{}", check.stderr);
+    perfx(args!["redact", "-q", input, "-o", out]).done().unwrap();
+    let bytes = fs::read(&out).unwrap();
+    let zeroed: Vec<u8> = chain
+        .iter()
+        .map(|&entry| if entry == text { 0 } else { entry })
+        .flat_map(|entry| endian.bytes_u64(entry))
+        .collect();
+    assert!(bytes.windows(zeroed.len()).any(|window| window == zeroed));
+    assert_eq!(perfx(args!["redact", "--check", out]).code, Some(0));
 }
 
 #[test]

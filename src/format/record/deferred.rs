@@ -4,6 +4,9 @@
 use crate::sample::U64s;
 use crate::{Record, RecordType};
 
+/// The offset of the first address.
+pub(crate) const IPS: usize = 24;
+
 /// A CALLCHAIN_DEFERRED record (include/uapi/linux/perf_event.h, since Linux 6.19).
 ///
 /// | byte | |
@@ -25,7 +28,7 @@ impl<'a> CallchainDeferred<'a> {
             return None;
         }
         let count = usize::try_from(record.u64(16).unwrap_or(0)).unwrap_or(usize::MAX);
-        let ips = record.bytes().get(24..).unwrap_or_default();
+        let ips = record.bytes().get(IPS..).unwrap_or_default();
         let ips = ips.get(..count.saturating_mul(8)).unwrap_or_default();
         Some(CallchainDeferred { cookie: record.u64(8)?, ips: U64s::new(ips, record.endian()) })
     }
