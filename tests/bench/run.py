@@ -7,9 +7,10 @@ usage: run.py [--runs N] [--perf PERF] [--only REGEX] [DIR]      (DIR of record.
 Every command runs N times (default 5). The commands of a group run alternately, so that other load affects all of them
 alike; the fastest run counts, with a warm page cache. Compression is compared with zstd, for the same bytes or the same
 zstd stream. Memory is the peak of private (anonymous) memory, polled every 2 ms from /proc/PID/status. Outputs go to
-DIR/out. perf inject runs only once, because it is slow. The last table compares CPU seconds on one thread.
+DIR/out. perf runs only once, because it is slow. The last tables compare CPU seconds: of exports, and on one thread of
+what reads other files. stackcollapse-perf.pl and inferno-collapse-perf are run if they are in PATH.
 """
-import argparse, os, re, resource, struct, subprocess, sys, time
+import argparse, os, re, resource, shutil, struct, subprocess, sys, time
 
 here = os.path.dirname(os.path.abspath(__file__))
 parser = argparse.ArgumentParser()
@@ -175,6 +176,34 @@ if os.path.exists(host):
         ("merge, two guests", merge + [f"{guest},31188,{clock}", f"{guest},1,{clock},vcpu=0:31314,vcpu=1:31315"]),
     ]
     rows("pair", [host, guest], items, [("merge, offset given", perf_inject(host, f"--guest-data={guest},31188,{clock}"))])
+
+# CPU time of exports, beside other programs that make folded lines, and the least that tables take: a reading of the
+# recording, and zstd of what is written.
+chains = os.path.join(args.dir, "chains.data")
+if os.path.exists(chains) and re.search(args.only, "export"):
+    tables, script = out + ".tables", f"{args.perf} script -i {chains}"
+    export = lambda kind: [perfx, "export", kind, "-q", chains, "-o", out]
+    items = [(f"export {kind}", export(kind)) for kind in ["folded", "pprof", "firefox", "html"]]
+    items.append(("export parquet", [perfx, "export", "parquet", "-q", chains, "--dir", tables]))
+    subprocess.run(items[-1][1], check=False)
+    zstd = f"find {tables} -name '*.parquet' -exec cat {{}} + | zstd -q -3 -c > {out}"
+    items.append(("stats, and zstd -3 of the tables", ["sh", "-c", f"{perfx} stats -q {chains}; {zstd}"]))
+    best = {label: (1e9, 0) for label, _ in items}
+    for _ in range(args.runs):
+        for label, command in items:
+            seconds, memory = cpu(command)
+            best[label] = (min(best[label][0], seconds), max(best[label][1], memory))
+    report = [args.perf, "report", "--no-children", "-g", "folded", "-s", "comm", "--stdio", "-i", chains]
+    best["perf report -g folded"] = cpu(report)
+    for collapse in ["stackcollapse-perf.pl", "inferno-collapse-perf"]:
+        if shutil.which(collapse):
+            best[f"perf script \\| {collapse}"] = (cpu(["sh", "-c", f"{script} | {collapse} > {out}"])[0], 0)
+    folded = best["export folded"][0]
+    print("\n| chains | CPU time | × folded | private memory |\n|---|---|---|---|")
+    for label, (seconds, memory) in best.items():
+        shown = f"{memory:.0f} MiB" if memory else ""
+        print(f"| `{label}` | {seconds:.2f} s | {seconds / folded:.2f} | {shown} |", flush=True)
+    shutil.rmtree(tables)
 
 # CPU time of what reads other files than the recording; jit.py is the program in jit.data.
 on_one_thread = [("jit", ["-j"]), ("stacks", ["--convert-callchain"])]
