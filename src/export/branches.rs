@@ -17,8 +17,8 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use perfx_format::read::{Batch, Recording};
-use perfx_format::record::cpumode::KERNEL_START;
-use perfx_format::sample::Sample;
+use perfx_format::record::cpumode::{KERNEL_START, USER};
+use perfx_format::sample::{Sample, frames};
 use perfx_format::{Kinds, Layout, Layouts, Record, RecordType, sample_type};
 use perfx_model::address_space::{Lookup, Machine, Space, moment};
 use perfx_passes::{FilterOptions, SampleChooser, SelectedSamples, dso_name};
@@ -105,8 +105,14 @@ struct Taken {
     mispredicted: u64,
 }
 
-/// The branches of a stack, newest first.
-type Stack = Box<[(Place, Place)]>;
+/// What a sample says of the code that ran.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+struct Stack {
+    /// The call chain, innermost first; empty if the event records none.
+    chain: Box<[Place]>,
+    /// The branches, newest first.
+    branches: Box<[(Place, Place)]>,
+}
 
 /// The branches of a program, over all samples of all recordings.
 #[derive(Clone, Default, Debug)]
@@ -275,7 +281,7 @@ impl BranchProfile {
     }
 
     /// Writes what `perf script -F ip,brstack --show-mmap-events` shows of the program, each distinct stack once with
-    /// its count. The program is mapped at the addresses of its file.
+    /// its count, with its call chain if there is one. The program is mapped at the addresses of its file.
     ///
     /// # Errors
     ///
@@ -291,10 +297,15 @@ impl BranchProfile {
         }
         let mut stacks: Vec<_> = self.stacks.iter().collect();
         stacks.sort_unstable();
-        for (stack, count) in stacks {
+        for (Stack { chain, branches }, count) in stacks {
             writeln!(out, "{count}")?;
-            write!(out, " {:x}", stack.first().and_then(|(from, _)| *from).unwrap_or(0))?;
-            for (from, to) in stack {
+            if chain.is_empty() {
+                write!(out, " {:x}", branches.first().and_then(|(from, _)| *from).unwrap_or(0))?;
+            }
+            for place in chain {
+                writeln!(out, "\t{:16x}", place.unwrap_or(0))?;
+            }
+            for (from, to) in branches {
                 write!(out, " {:#x}/{:#x}/P/-/-/0", from.unwrap_or(0), to.unwrap_or(0))?;
             }
             writeln!(out)?;
@@ -421,6 +432,11 @@ impl Worker<'_> {
             let offset = files.facts.files.offset(hit, address);
             Some((owner, files.elf.map_or(Some(offset), |elf| elf.address_of(offset))?))
         };
+        let mut chain = Vec::new();
+        if let Some(addresses) = parsed.callchain.filter(|_| files.keeps_stacks) {
+            let of_user = |(mode, address)| if mode == USER { place(address) } else { None };
+            chain.extend(frames(addresses, USER).map(of_user));
+        }
         let mut stack = Vec::with_capacity(branches.len());
         for branch in branches.iter() {
             let (from, to) = (place(branch.from), place(branch.to));
@@ -440,8 +456,9 @@ impl Worker<'_> {
             let user = stack.iter().filter(|jump| !jump.is_of_kernel);
             profile.add_traces(user.map(|jump| (own(jump.from), own(jump.to), jump.mispredicted)));
             if files.keeps_stacks {
-                let stack: Stack = stack.iter().map(|jump| (own(jump.from), own(jump.to))).collect();
-                *profile.stacks.entry(stack).or_default() += 1;
+                let chain = chain.iter().map(|&place| own(place)).collect();
+                let branches = stack.iter().map(|jump| (own(jump.from), own(jump.to))).collect();
+                *profile.stacks.entry(Stack { chain, branches }).or_default() += 1;
             }
         }
     }

@@ -8,10 +8,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use perfx_format::record::builder::build;
 use perfx_format::record::cpumode::USER;
-use perfx_format::sample::{Branch, BranchFlags, NewSample};
+use perfx_format::sample::{Branch, BranchFlags, Marker, NewSample};
 use perfx_format::write::RecordingWriter;
-use perfx_format::{Attr, Endian, Event, Inode, MappedFile, Mmap2, sample_type as st};
+use perfx_format::{Attr, Endian, Event, Inode, MappedFile, Mmap2, RecordType, sample_type as st};
 
 use regex::Regex;
 
@@ -95,22 +96,24 @@ impl Numbers {
     }
 }
 
-/// The branches of a run, oldest first, with some of the kernel and of a library.
-fn simulate(program: &Path, base: u64, library: u64, numbers: &mut Numbers) -> Vec<Branch> {
+/// The branches of a run, oldest first, with some of the kernel and of a library; each with the return addresses on the
+/// stack behind it, innermost first.
+fn simulate(program: &Path, base: u64, library: u64, numbers: &mut Numbers) -> Vec<(Branch, Vec<u64>)> {
     let (jumps, main) = jumps(program);
     let mut branches = Vec::new();
-    let (mut at, mut stack) = (main, Vec::new());
+    let (mut at, mut stack) = (main, Vec::<u64>::new());
     for _ in 0..40_000 {
         let Some((&from, jump)) = jumps.range(at..).next() else { break };
-        let mut take = |from: u64, to: u64, wrong: bool| {
+        let mut take = |stack: &[u64], from: u64, to: u64, wrong: bool| {
             let flags = BranchFlags::made(0, 0, if wrong { 1 } else { 2 });
-            branches.push(Branch { from, to, flags });
+            let callers = stack.iter().rev().map(|address| base + address).chain([library + 0x180]);
+            branches.push((Branch { from, to, flags }, callers.collect()));
         };
         if numbers.below(50) == 0 {
             // An interrupt, and a call from outside.
             let kernel = 0xffff_ffff_8100_0000;
-            take(base + at, kernel, false);
-            take(kernel + 64, base + at, false);
+            take(&stack, base + at, kernel, false);
+            take(&stack, kernel + 64, base + at, false);
         }
         let (taken, to) = match jump.kind {
             Kind::Maybe => (numbers.below(3) > 0, jump.target),
@@ -128,12 +131,12 @@ fn simulate(program: &Path, base: u64, library: u64, numbers: &mut Numbers) -> V
         let wrong = numbers.below(4) == 0;
         if to == 0 {
             // main returns into the library, which calls it again.
-            take(base + from, library + 0x100, wrong);
-            take(library + 0x180, library + 0x200, false);
-            take(library + 0x240, base + main, wrong);
+            take(&stack, base + from, library + 0x100, wrong);
+            take(&stack, library + 0x180, library + 0x200, false);
+            take(&stack, library + 0x240, base + main, wrong);
             at = main;
         } else {
-            take(base + from, base + to, wrong);
+            take(&stack, base + from, base + to, wrong);
             at = to;
         }
     }
@@ -148,12 +151,12 @@ struct Made {
 
 /// A program, and a recording of two processes of it with stacks of `depth` branches.
 fn made(options: &[&str], depth: usize) -> Option<Made> {
-    made_of(options, depth, false)
+    made_of(options, depth, false, false)
 }
 
 /// The same. With `has_library`, the processes map a library made of the same source, too, `library.so`, and each stack
-/// has branches of both.
-fn made_of(options: &[&str], depth: usize, has_library: bool) -> Option<Made> {
+/// has branches of both. With `has_chains`, samples have call chains.
+fn made_of(options: &[&str], depth: usize, has_library: bool, has_chains: bool) -> Option<Made> {
     workloads()?;
     let folder = temp();
     let path = |name: &str| folder.path().join(name);
@@ -172,6 +175,7 @@ fn made_of(options: &[&str], depth: usize, has_library: bool) -> Option<Made> {
     let endian = Endian::Little;
     let mut attr = Attr::default();
     attr.sample_type = st::IP | st::TID | st::TIME | st::PERIOD | st::BRANCH_STACK;
+    attr.sample_type |= if has_chains { st::CALLCHAIN } else { 0 };
     // PERF_SAMPLE_BRANCH_ANY; sample_id_all, mmap, comm.
     (attr.branch_sample_type, attr.flags, attr.sample_period) = (1 << 3, 1 << 18 | 1 << 8 | 1 << 9, 1000);
     let event = Event::made(&attr, vec![1], endian);
@@ -209,8 +213,17 @@ fn made_of(options: &[&str], depth: usize, has_library: bool) -> Option<Made> {
         }
         for window in branches.windows(depth).step_by(depth.div_ceil(2)) {
             time += 1000;
-            let stack: Vec<Branch> = window.iter().rev().copied().collect();
+            let stack: Vec<Branch> = window.iter().rev().map(|(branch, _)| *branch).collect();
             let ip = stack[0].to;
+            if has_chains {
+                let callers = &window[depth - 1].1;
+                let head = [ip, u64::from(pid) << 32 | u64::from(pid), time, 1000, callers.len() as u64 + 2];
+                let mut words = [&head[..], &[Marker::USER.0, ip], callers, &[depth as u64]].concat();
+                words.extend(stack.iter().flat_map(|it| [it.from, it.to, it.flags.to_word(endian)]));
+                let body: Vec<u8> = words.into_iter().flat_map(|word| endian.bytes_u64(word)).collect();
+                writer.write(&build(RecordType::SAMPLE, USER, &[&body], endian).unwrap()).unwrap();
+                continue;
+            }
             let sample = NewSample {
                 cpumode: USER,
                 ip,
@@ -275,9 +288,17 @@ fn perf2bolt_makes_the_same_profile_of_the_export_as_of_the_recording() {
 #[test]
 fn llvm_profgen_makes_the_same_profile_of_the_export_as_of_perf_script() {
     let Some(profgen) = tool(&["llvm-profgen-19", "llvm-profgen"], "llvm-19") else { return };
-    let Some(perf) = perf("perf") else { return };
-    for options in [&["-no-pie", "-g"][..], &["-pie", "-g"]] {
-        let Some(Made { folder, program, recording }) = made(options, 16) else { return };
+    // With call chains, the profile tells callers apart (CSSPGO). perf 6.1 shows offsets in place of their addresses.
+    for (options, has_chains) in [
+        (&["-no-pie", "-g"][..], false),
+        (&["-pie", "-g"], false),
+        (&["-no-pie", "-g"], true),
+        (&["-pie", "-g"], true),
+    ] {
+        let Some(Made { folder, program, recording }) = made_of(options, 16, false, has_chains) else {
+            return;
+        };
+        let Some(perf) = perf(if has_chains { "perf-new" } else { "perf" }) else { continue };
         let path = |name: &str| folder.path().join(name);
         let ran = perfx(args!["export", "profgen", recording, "--binary", program, "-o", path("ours")]);
         assert_eq!(ran.code, Some(0), "{}", ran.stderr);
@@ -295,6 +316,7 @@ fn llvm_profgen_makes_the_same_profile_of_the_export_as_of_perf_script() {
         let (ours, theirs) = (profile("ours"), profile("theirs"));
         assert!(theirs.lines().count() > 10, "{theirs}");
         assert_eq!(ours, theirs, "{options:?}");
+        assert_eq!(fs::read_to_string(path("ours")).unwrap().contains("\n\t"), has_chains);
     }
 }
 
@@ -333,7 +355,7 @@ fn recordings_add_up_in_any_form_on_any_number_of_threads() {
 
 #[test]
 fn each_program_and_library_gets_the_profile_that_binary_gives() {
-    let Some(Made { folder, program, recording }) = made_of(&["-pie"], 16, true) else { return };
+    let Some(Made { folder, program, recording }) = made_of(&["-pie"], 16, true, false) else { return };
     let path = |name: &str| folder.path().join(name);
     let library = path("library.so");
     let id = |file: &Path| symbols::ElfFile::read(file).unwrap().build_id.unwrap();

@@ -49,7 +49,8 @@ pub(crate) struct Bolt {
 /// Write the branches of a program for llvm-profgen, which makes a profile for clang (AutoFDO)
 ///
 /// The output is what llvm-profgen reads with --perfscript: the lines of perf script with mappings and
-/// branch stacks, each distinct stack once with its count.
+/// branch stacks, each distinct stack once with its count. If samples have call chains, too (perf record
+/// -b -g), they are written with them, and the profile tells the callers of a function apart (CSSPGO).
 ///
 /// Examples:
 ///   perfx export profgen perf.data --binary ./server -o server.script
