@@ -397,7 +397,7 @@ impl Plan {
         swapped(&word, b'-', b'_')
     }
 
-    fn sees(&self, layouts: &Layouts) -> bool {
+    fn changes_samples(&self, layouts: &Layouts) -> bool {
         let raw = self.raw.iter().any(|stays| *stays != Stays::All);
         let chains = if self.keeps(Category::Stacks) { 0 } else { st::CALLCHAIN };
         layouts.any_samples(self.parts | chains) || raw && layouts.any_samples(st::RAW)
@@ -521,7 +521,7 @@ impl Remove {
         let parts = self.plan.parts;
         change_attrs(session, |raw, endian| without_parts(raw, parts, endian));
         let mut kinds = HARMLESS.iter().fold(Kinds::ALL, |kinds, kind| kinds.without(*kind));
-        if self.plan.sees(&layouts) {
+        if self.plan.changes_samples(&layouts) {
             kinds.insert(RecordType::SAMPLE);
         }
         session.want_only(kinds);
@@ -768,16 +768,15 @@ impl Remove {
                 bytes
             }
             RecordType::NAMESPACES if !self.plan.keeps(Category::Namespaces) => {
-                let (mut bytes, mut seen) = (bytes(), Vec::new());
-                let seen_here = std::cell::RefCell::new(&mut seen);
+                let (mut bytes, key, numbers) = (bytes(), self.plan.key, &mut self.done.numbers);
                 change_namespaces(&mut bytes, endian, |device, inode| {
-                    let new = namespace(&self.plan.key, device, inode);
+                    let new = namespace(&key, device, inode);
                     if new != (device, inode) {
-                        seen_here.borrow_mut().push([device.to_le_bytes(), inode.to_le_bytes()].concat());
+                        let words = [device, inode].map(u64::to_le_bytes);
+                        numbers.insert((Category::Namespaces, words.concat()));
                     }
                     new
                 });
-                self.done.numbers.extend(seen.into_iter().map(|id| (Category::Namespaces, id)));
                 bytes
             }
             RecordType::BPF_EVENT if !self.plan.keeps(Category::Bpf) => {

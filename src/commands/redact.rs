@@ -20,8 +20,9 @@ use crate::io::target::{WriteArgs, read_line};
 /// addresses, pids, times since boot, kernel release and CPU. Build-ids of the system's files stay,
 /// too, so their symbols can be found. The output is not compressed.
 ///
-/// Pseudonyms come from a keyed hash. Without --seed, the key is made from what is removed, so no guess
-/// can be checked. With a secret --seed, equal names have equal pseudonyms in several recordings.
+/// Pseudonyms come from a keyed hash. Without --seed, the key is made from all that is removed, so a
+/// guess of one name can't be checked. With a secret --seed, equal names have equal pseudonyms in
+/// several recordings.
 ///
 /// Examples:
 ///   perfx redact perf.data -o public.data

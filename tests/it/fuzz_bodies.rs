@@ -29,6 +29,7 @@ use perfx_format::features::{
 };
 use perfx_format::header::{self, Features};
 use perfx_format::jitdump::Dump;
+use perfx_format::names::{rename_feature, rename_record};
 use perfx_format::read::{Batch, Chain, Expand, Form, Recording};
 use perfx_format::sample::{Sample, callchain, frames};
 use perfx_format::spe::{Packets, Records};
@@ -763,6 +764,16 @@ pub(crate) fn records(bytes: &[u8]) {
     let mut walker = Walker::new(rest, &origins, endian);
     while let Ok(Some(record)) = walker.next_record() {
         look_at(&record, &layouts);
+        // A new name is found where the old one was.
+        if let Ok(Some(new)) = rename_record(&record, &layouts, |_| Some(b"/new".to_vec())) {
+            let new =
+                Record::new(&new, record.payload(), record.origin(), endian).expect("it was just written");
+            let kept = rename_record(&new, &layouts, |name| {
+                assert!(b"/new".starts_with(name.text), "{:?} is left", name.text);
+                None
+            });
+            assert!(matches!(kept, Ok(None)), "{kept:?}");
+        }
     }
 }
 
@@ -775,6 +786,13 @@ pub(crate) fn features(bytes: &[u8]) {
     let fields = with_odd(decode_feature(Feature(feature), section, endian, context));
     std::hint::black_box(indented(&fields, 1, Style::default()).to_string());
     serde_json::to_string(&Fields::from(&fields)).expect("fields have names");
+    if let Some(renamed) = rename_feature(Feature(feature), section, endian, |_| Some(b"/new".to_vec())) {
+        let again = rename_feature(Feature(feature), &renamed.section, endian, |name| {
+            assert!(!renamed.whole || name.text == b"/new", "{:?} is left", name.text);
+            None
+        });
+        assert!(again.is_some_and(|again| again.section == renamed.section));
+    }
     // What can be read can be written, and is the same when read again.
     if let Some(index) = read_auxtrace_index(section, endian) {
         assert_eq!(read_auxtrace_index(&write_auxtrace_index(&index, endian), endian), Some(index));

@@ -13,7 +13,7 @@ const ENTRY: usize = 16;
 /// |---|---|
 /// | 8 | u32 pid, u32 tid, u64 count |
 /// | 24 | for each: u64 device, u64 inode; then the trailer |
-pub fn change_namespaces(record: &mut [u8], endian: Endian, change: impl Fn(u64, u64) -> (u64, u64)) {
+pub fn change_namespaces(record: &mut [u8], endian: Endian, mut change: impl FnMut(u64, u64) -> (u64, u64)) {
     if endian.u32(record, 0) != Some(RecordType::NAMESPACES.0) {
         return;
     }
