@@ -38,6 +38,8 @@ pub struct Facts {
     pub(crate) late: Vec<Event>,
     /// For each DSO, whether it is memory of a process without a file.
     memory: Vec<bool>,
+    /// Where kernel modules were loaded; `None` for those that were at several addresses.
+    pub(crate) modules: HashMap<u32, Option<u64>>,
     /// The addresses of the DSOs that KSYMBOL records name: BPF programs and other code that the kernel loads.
     pub(crate) ksymbols: HashMap<u32, u64>,
 }
@@ -120,6 +122,7 @@ impl Facts {
         let mut cgroups = HashMap::new();
         let mut late = Vec::new();
         let mut ksymbols = HashMap::new();
+        let mut modules: HashMap<u32, Option<u64>> = HashMap::new();
         let mut recorded_ids: Vec<Vec<u8>> = Vec::new();
         let mut wanted = Changes::kinds().union(Kinds::of(&[
             RecordType::KSYMBOL,
@@ -163,6 +166,10 @@ impl Facts {
                         let mapping = Mapping::read(&record, &batch.layouts);
                         let kernel = mapping.is_none_or(|mapping| mapping.dso(&record, machine).kernel);
                         files.learn(dso, mapping.as_ref(), kernel);
+                        if let Some(mapping) = mapping.as_ref().filter(|_| kernel) {
+                            let start = modules.entry(dso).or_insert(Some(mapping.start));
+                            *start = start.filter(|start| *start == mapping.start);
+                        }
                         if let Some(mapping) = mapping.filter(|_| kernel && machine == Machine::Host) {
                             reference = reference.take().or_else(|| kernel_reference(&mapping));
                         }
@@ -192,7 +199,20 @@ impl Facts {
             BuildIdEntry::read(record, endian).iter().for_each(|entry| ids.learn(entry));
         }
         let memory = spaces.dsos().iter().map(|(dso, _)| !dso.kernel && is_memory(&dso.name)).collect();
-        Ok(Facts { events, spaces, files, guests, tasks, cgroups, ids, reference, memory, ksymbols, late })
+        Ok(Facts {
+            events,
+            spaces,
+            files,
+            guests,
+            tasks,
+            cgroups,
+            ids,
+            reference,
+            memory,
+            modules,
+            ksymbols,
+            late,
+        })
     }
 
     /// True if it is memory of a process without a file.

@@ -74,11 +74,16 @@ impl<'f> Images<'f> {
     pub(crate) fn of(&self, number: u32) -> Option<Image> {
         let (dso, object) = self.object(number)?;
         let (id, reference) = (self.facts.ids.get(dso), self.facts.reference.as_ref());
+        let module = |sources: &Sources| {
+            let start = self.facts.modules.get(&number).copied().flatten()?;
+            sources.module_file(&object, id?, start)
+        };
         if dso.machine == Machine::Host {
-            return self.sources.image(&object, id, reference);
+            return self.sources.image(&object, id, reference).or_else(|| module(&self.sources));
         }
         // A root can be that of the host or of a guest, so a name is not enough.
-        id.and_then(|id| self.guest_sources.image(&object, Some(id), None))
+        let image = self.guest_sources.image(&object, Some(id?), None);
+        image.or_else(|| module(&self.guest_sources))
     }
 }
 

@@ -9,9 +9,9 @@ use std::path::Path;
 
 use build_id::{BuildId, Error, Metered};
 use object::elf::{
-    EM_AARCH64, EM_ARM, EM_RISCV, EM_X86_64, FileHeader32, FileHeader64, PF_X, PT_LOAD, SHN_ABS, SHT_DYNSYM,
-    SHT_NOBITS, SHT_SYMTAB, STB_LOCAL, STB_WEAK, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STV_DEFAULT,
-    STV_PROTECTED,
+    EM_AARCH64, EM_ARM, EM_RISCV, EM_X86_64, ET_REL, FileHeader32, FileHeader64, PF_X, PT_LOAD,
+    SHF_EXECINSTR, SHN_ABS, SHT_DYNSYM, SHT_NOBITS, SHT_SYMTAB, STB_LOCAL, STB_WEAK, STT_FUNC, STT_GNU_IFUNC,
+    STT_NOTYPE, STV_DEFAULT, STV_PROTECTED,
 };
 use object::read::elf::{CompressionHeader, FileHeader, ProgramHeader, Rela, SectionHeader, Sym};
 use object::{Endianness, FileKind, ReadCache, ReadRef};
@@ -42,8 +42,10 @@ pub struct ElfFile {
     pub alt_link: Option<(Vec<u8>, BuildId)>,
     /// The compressed ELF file with the symbols that are not the dynamic linker's (`.gnu_debugdata`).
     mini: Option<Vec<u8>>,
-    /// Its symbols in the order of its tables.
+    /// Its symbols in the order of its tables. Those of a kernel module have addresses from the start of `.text` on.
     pub symbols: Vec<Symbol>,
+    /// True if it is relocatable, as kernel modules are.
+    pub is_relocatable: bool,
     /// The stubs of its procedure linkage table, which a debug file does not have.
     pub stubs: Vec<Symbol>,
     /// PT_LOAD segments: offset in the file, size, address, in bytes.
@@ -124,7 +126,8 @@ where
     let header = Elf::parse(data).map_err(damaged)?;
     let endian = header.endian().map_err(damaged)?;
     let machine = header.e_machine(endian);
-    let mut file = ElfFile::default();
+    let is_relocatable = header.e_type(endian) == ET_REL;
+    let mut file = ElfFile { is_relocatable, ..ElfFile::default() };
     for segment in header.program_headers(endian, data).unwrap_or_default() {
         if segment.p_type(endian) == PT_LOAD {
             // A debug file keeps the headers of removed segments, with a file size of 0.
@@ -162,6 +165,8 @@ where
         }
     }
     file.has_dwarf &= is_sound && expanded <= MOST_READ;
+    let text = sections.iter().find(|section| name_of(section) == b".text");
+    let module = text.filter(|_| is_relocatable).map(|text| text.sh_offset(endian).into());
     for kind in [SHT_SYMTAB, SHT_DYNSYM] {
         let Some(table) = sections.iter().find(|section| section.sh_type(endian) == kind) else { continue };
         let Ok(symbols) = table.data_as_array::<Elf::Sym, _>(endian, data) else { continue };
@@ -199,14 +204,23 @@ where
                 continue;
             }
             let mut start: u64 = symbol.st_value(endian).into();
+            let mut section_start = section.map_or(0, |section| section.sh_addr(endian).into());
+            if is_relocatable {
+                let place = section.zip(module).and_then(|(section, text)| {
+                    let of_text = name_of(section) == b".text";
+                    let distance = section.sh_offset(endian).into().checked_sub(text)?;
+                    (of_text || follows_text::<Elf>(section, name_of(section), endian)).then_some(distance)
+                });
+                let Some(place) = place else { continue };
+                start = start.saturating_add(place);
+                section_start = place;
+            }
             if machine == EM_ARM && kind == STT_FUNC {
                 // The lowest bit marks Thumb code.
                 start &= !1;
             }
-            let limit = section.map_or(u64::MAX, |section| {
-                let (at, size): (u64, u64) = (section.sh_addr(endian).into(), section.sh_size(endian).into());
-                at.saturating_add(size)
-            });
+            let limit = section
+                .map_or(u64::MAX, |section| section_start.saturating_add(section.sh_size(endian).into()));
             file.symbols.push(Symbol {
                 start,
                 end: start.saturating_add(symbol.st_size(endian).into()),
@@ -219,6 +233,18 @@ where
     }
     file.stubs = plt_symbols::<Elf, R>(sections, &name_of, (machine, endian), data);
     Ok(file)
+}
+
+/// True for code that the kernel loads behind the `.text` of a module as it is in the file: not for that of its
+/// initialisation and its end, and not in a debug file, which has no code (`max_text_section` in perf's symbol-elf.c).
+fn follows_text<Elf: FileHeader<Endian = Endianness>>(
+    section: &Elf::SectionHeader,
+    name: &[u8],
+    endian: Endianness,
+) -> bool {
+    let is_code = section.sh_flags(endian).contains(SHF_EXECINSTR);
+    let is_other = [&b".init"[..], b".exit"].iter().any(|part| name.starts_with(part));
+    is_code && !is_other && section.sh_type(endian) != SHT_NOBITS
 }
 
 /// The stubs through which a program calls the functions of libraries, `NAME@plt` as perf names them: the

@@ -440,7 +440,18 @@ impl Sources {
         })
     }
 
-    /// Modules are at other addresses after each boot, and only the running kernel knows them.
+    /// The symbols of a kernel module, by its file with this build-id: `start` is where the kernel loaded its `.text`.
+    /// [`Sources::image`] finds those of the running kernel.
+    pub fn module_file(&self, object: &Object, id: BuildId, start: u64) -> Option<Image> {
+        let Object::Module(path) = object else { return None };
+        let (place, elf) = self.recorded(object, Some(id))?;
+        let debug = || self.debug_file(&elf, &place, path).map(|(_, debug)| debug);
+        let elf = if elf.has_symtab { elf } else { debug()? };
+        let symbols = elf.is_relocatable.then(|| Symbols::new(elf.symbols))?;
+        Some(Image::Kernel { symbols, shift: start.wrapping_neg() })
+    }
+
+    /// Modules are at other addresses after each boot, and only the running kernel knows all of them.
     fn module(
         &self,
         object: &Object,

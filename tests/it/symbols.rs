@@ -1,18 +1,20 @@
 //! Symbols and inlined calls are found wherever they may be: `.gnu_debugdata`, DWARF that dwz(1) moved to a common
-//! file, and the files of debuginfod.
+//! file, the files of debuginfod, and kernel modules.
 
 use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use build_id::{BuildId, Object, RecordedOn};
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _};
+use perfx_format::features::write_str;
 use perfx_format::record::cpumode;
+use perfx_format::sample::NewSample;
 use perfx_format::write::RecordingWriter;
-use perfx_format::{Attr, Endian, Event, MappedFile, Mmap2, RecordType, sample_type as st};
-use symbols::{Image, Sources};
+use perfx_format::{Attr, Endian, Event, Feature, MappedFile, Mmap2, RecordType, sample_type as st};
+use symbols::{ElfFile, Image, Sources};
 use tempfile::TempDir;
 
 use crate::args;
@@ -270,5 +272,85 @@ fn ksymbol_records_name_the_code_that_the_kernel_loads() {
             "{}",
             perf.name
         );
+    }
+}
+
+const MODULE: &str = "
+int first(int x) { return x * 3 + 1; }
+int second(int x) { return x * 5 + 2; }
+__attribute__((section(\".text.unlikely\"))) int third(int x) { return x * 7 + 3; }
+__attribute__((section(\".init.text\"))) int init(int x) { return x * 9 + 4; }
+";
+
+/// A module of a kernel that does not run: its file says where functions are behind the address of the recording.
+#[test]
+fn modules_of_another_boot_are_named_by_their_files() {
+    if workloads().is_none() || !is_installed("ld", "apt-get install binutils") {
+        return;
+    }
+    let folder = temp();
+    let path = |name: &str| folder.path().join(name);
+    let name = "/lib/modules/6.0.0-none/kernel/drivers/fake.ko";
+    let module = path("root").join(&name[1..]);
+    fs::create_dir_all(module.parent().unwrap()).unwrap();
+    fs::write(path("fake.c"), MODULE).unwrap();
+    let done = |command: &mut Command| {
+        let ran = run(command, Stdin::Null);
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    };
+    done(clean("gcc").args(["-O1", "-c", "-o"]).args([path("fake.o"), path("fake.c")]));
+    done(clean("ld").args(["-r", "--build-id=sha1", "-o"]).args([module.clone(), path("fake.o")]));
+    let elf = ElfFile::read(&module).unwrap();
+    let address = |name: &str| {
+        elf.symbols.iter().find(|symbol| &*symbol.name == name.as_bytes()).map(|symbol| symbol.start)
+    };
+    assert_eq!((address("first"), address("init")), (Some(0), None));
+    let (start, kernel) = (0xffff_ffff_c012_0000, 0xffff_ffff_8100_0000);
+    let mut attr = Attr::default();
+    attr.sample_type = st::IP | st::TID | st::TIME;
+    // sample_id_all, mmap.
+    (attr.flags, attr.sample_period) = (1 << 18 | 1 << 8, 1000);
+    let event = Event::made(&attr, vec![1], Endian::Little);
+    let recording = path("module.data");
+    let mut writer = RecordingWriter::create(&recording, &[event], Endian::Little).unwrap();
+    writer.set_feature(Feature::OSRELEASE, write_str(b"6.0.0-none", Endian::Little)).unwrap();
+    let trailer = [0; 16];
+    let id = elf.build_id.unwrap();
+    for (start, name, id) in [(kernel, "[kernel.kallsyms]_text", &[7; 20][..]), (start, name, id.as_bytes())]
+    {
+        let mapping = Mmap2 {
+            misc: cpumode::KERNEL,
+            pid: u32::MAX,
+            tid: 0,
+            start,
+            len: 0x1_0000,
+            pgoff: if start == kernel { kernel } else { 0 },
+            file: MappedFile::BuildId(id),
+            prot: 5,
+            flags: 2,
+            name: name.as_bytes(),
+            trailer: &trailer,
+        };
+        writer.write(&mapping.write(Endian::Little).unwrap()).unwrap();
+    }
+    let expected = ["first", "second", "third"];
+    for (name, time) in expected.iter().zip(1..) {
+        let ip = start + address(name).unwrap() + 2;
+        let sample = NewSample { cpumode: cpumode::KERNEL, ip, pid: 1, tid: 1, time, ..NewSample::default() };
+        writer.write(&sample.build(&attr, Endian::Little).unwrap()).unwrap();
+    }
+    writer.finish().unwrap();
+    let root = path("root").display().to_string();
+    let view = |more: &[&str]| {
+        let line = ["view", "--no-files", "-F", "ip,sym,symoff"];
+        run(perfx_command().args(line).args(more).arg(&recording), Stdin::Null).text()
+    };
+    let named: Vec<String> = view(&["--root", &root]).lines().map(|line| line[18..].to_owned()).collect();
+    assert_eq!(named, expected.map(|name| format!("{name}+0x2")));
+    assert!(view(&[]).lines().all(|line| line.ends_with("[unknown]")));
+    for perf in perfs(&["perf-new"]) {
+        let fields = ["-F", "ip,sym,symoff"];
+        let theirs = perf.script(&recording, &path("root"), &fields).text();
+        assert_eq!(view(&["--root", &root]), theirs, "{}", perf.name);
     }
 }
