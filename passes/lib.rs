@@ -1,5 +1,6 @@
 //! Contains the transformations of perfx, one file for each, and their registry, one line for each.
 
+mod aslr;
 mod build_ids;
 mod combine;
 mod compress;
@@ -26,6 +27,7 @@ mod thin;
 
 use perfx_pipeline::{Context as _, Pass, Result, bail, did_you_mean};
 
+pub use aslr::Aslr;
 pub use build_ids::{BuildIds, BuildIdsArgs, BuildIdsOptions};
 pub use combine::spec::InputSpec;
 pub use combine::{Combine, CombineOptions, IN_ORDER, Joined, in_time_order};
@@ -68,6 +70,7 @@ pub use thin::ThinArgs;
 /// # Ok::<(), perfx_pipeline::Error>(())
 /// ```
 pub const REGISTRY: &[PassSpec] = &[
+    PassSpec::of::<Aslr>(),
     PassSpec::of::<BuildIdsArgs>(),
     PassSpec::of::<CompressOptions>(),
     PassSpec::of::<ConvertCallchainArgs>(),

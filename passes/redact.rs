@@ -40,7 +40,7 @@ use perfx_pipeline::{
 use crate::support::options::PassOptions;
 use crate::support::text::by_kind;
 use crate::support::used_events::change_attrs;
-use key::Key;
+pub(crate) use key::Key;
 use names::{CommandLine, HOST, is_public};
 use raw::{Stays, is_made_by_users, redacted, stays};
 

@@ -8,21 +8,21 @@ const DIGITS: usize = 10;
 
 /// The key of all pseudonyms of a recording.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(super) struct Key([u8; 32]);
+pub(crate) struct Key([u8; 32]);
 
 impl Key {
     /// The key that a user's text stands for.
-    pub(super) fn of_seed(seed: &str) -> Key {
+    pub(crate) fn of_seed(seed: &str) -> Key {
         Key(Sha256::digest(seed).into())
     }
 
     /// Adds something that only the recording itself has. The order does not matter, so threads can share the work.
-    pub(super) fn add(&mut self, bytes: &[u8]) {
+    pub(crate) fn add(&mut self, bytes: &[u8]) {
         self.join(&Key(Sha256::digest(bytes).into()));
     }
 
     /// Adds all that another key has taken in.
-    pub(super) fn join(&mut self, other: &Key) {
+    pub(crate) fn join(&mut self, other: &Key) {
         for (word, other) in self.0.chunks_exact_mut(8).zip(other.0.chunks_exact(8)) {
             let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap_or_default());
             let sum = number(word).wrapping_add(number(other));
@@ -31,7 +31,7 @@ impl Key {
     }
 
     /// A number that stands for these bytes.
-    pub(super) fn number(&self, what: &str, bytes: &[u8]) -> u64 {
+    pub(crate) fn number(&self, what: &str, bytes: &[u8]) -> u64 {
         let hash =
             Sha256::new().chain_update(self.0).chain_update(what).chain_update([0]).chain_update(bytes);
         let hash: [u8; 32] = hash.finalize().into();
@@ -39,7 +39,7 @@ impl Key {
     }
 
     /// `word-0123456789`. A pseudonym of this word stays.
-    pub(super) fn word(&self, word: &str, text: &[u8]) -> Vec<u8> {
+    pub(crate) fn word(&self, word: &str, text: &[u8]) -> Vec<u8> {
         if is_word(word, text) {
             return text.to_vec();
         }
@@ -49,7 +49,7 @@ impl Key {
 }
 
 /// True for a pseudonym of this word.
-pub(super) fn is_word(word: &str, text: &[u8]) -> bool {
+pub(crate) fn is_word(word: &str, text: &[u8]) -> bool {
     let digits = text.strip_prefix(word.as_bytes()).and_then(|rest| rest.strip_prefix(b"-"));
     let is_hex = |digit: &u8| digit.is_ascii_digit() || (b'a'..=b'f').contains(digit);
     digits.is_some_and(|digits| digits.len() == DIGITS && digits.iter().all(is_hex))

@@ -18,14 +18,12 @@ use crate::io::target::WriteArgs;
 
 /// Options that only perf inject has, and why perfx refuses them.
 pub(crate) const PERF_ONLY: [(&str, &str); 2] = [
-    ("--aslr", NOT_YET),
+    ("--aslr", "perfx run -p aslr moves addresses, and keeps the samples that perf inject --aslr drops"),
     (
         "--vm-time-correlation",
         "perf 5.13 to 6.11 do that; later versions crash, and perfx inject does not do it",
     ),
 ];
-
-const NOT_YET: &str = "perfx inject does not do that";
 
 /// Add build-ids and more to a recording, as perf inject does
 ///

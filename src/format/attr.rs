@@ -241,6 +241,12 @@ pub fn with_user_callchains(raw: &mut [u8], stacks: bool, endian: Endian) {
     }
 }
 
+/// Clears `config1` and `config2` of an attr: the address of a breakpoint or of a probe.
+pub fn clear_address(raw: &mut [u8], endian: Endian) {
+    endian.set_u64(raw, 56, 0);
+    endian.set_u64(raw, 64, 0);
+}
+
 /// Sets the `type` and `config` of an attr.
 pub fn set_event(raw: &mut [u8], type_: u32, config: u64, endian: Endian) {
     endian.set_u32(raw, 0, type_);

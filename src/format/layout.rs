@@ -288,6 +288,16 @@ impl Layout {
         sample.u64(self.sample.addr? as usize)
     }
 
+    /// Sets the instruction pointer in the bytes of a sample.
+    pub fn set_ip(&self, sample: &mut [u8], ip: u64, endian: Endian) -> Option<()> {
+        endian.set_u64(sample, self.sample.ip?.into(), ip)
+    }
+
+    /// Sets the address in the bytes of a sample.
+    pub fn set_addr(&self, sample: &mut [u8], addr: u64, endian: Endian) -> Option<()> {
+        endian.set_u64(sample, self.sample.addr?.into(), addr)
+    }
+
     /// The instruction pointer of a sample.
     #[inline]
     pub fn ip(&self, record: &Record<'_>) -> Option<u64> {

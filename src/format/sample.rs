@@ -247,6 +247,11 @@ impl<'a> Branches<'a> {
         self.entries.is_empty()
     }
 
+    /// The words of the branches: from, to and flags of each.
+    pub(crate) fn words(&self) -> U64s<'a> {
+        self.entries
+    }
+
     /// All branches, newest first.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Branch> + Clone + use<'a> {
         let entries = self.entries;
@@ -609,7 +614,7 @@ pub fn without_aux(record: &Record<'_>, layout: &Layout) -> Result<Vec<u8>> {
 }
 
 /// The sample that its event would record without these bits of `sample_type`, out of REGS_USER, STACK_USER,
-/// REGS_INTR, AUX, and those that have no name yet, whose parts are the last.
+/// REGS_INTR, PHYS_ADDR, AUX, and those that have no name yet, whose parts are the last.
 ///
 /// # Errors
 ///
@@ -633,6 +638,7 @@ pub fn without_parts(record: &Record<'_>, layout: &Layout, parts: u64) -> Result
         (st::REGS_USER, user..stack),
         (st::STACK_USER, stack..behind_user),
         (st::REGS_INTR, intr..intr_end),
+        (st::PHYS_ADDR, intr_end..intr_end + 8),
         (st::AUX, aux..rest),
         (st::UNNAMED, rest..body.len()),
     ] {

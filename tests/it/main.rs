@@ -1,6 +1,7 @@
 //! The integration tests, in one binary: the promises of the whole program, on the recordings of
 //! `tests/data`.
 
+mod aslr;
 mod branches;
 mod browser;
 mod callchain;

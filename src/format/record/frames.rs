@@ -1,11 +1,11 @@
-//! Changes addresses in the call chains of SAMPLE and CALLCHAIN_DEFERRED records.
+//! Changes addresses in the call chains and branch stacks of SAMPLE and CALLCHAIN_DEFERRED records.
 
 use std::borrow::Cow;
 
 use super::cpumode::USER;
 use super::deferred::{CallchainDeferred, IPS};
-use crate::sample::{Marker, U64s, callchain_range};
-use crate::{HEADER_SIZE, Layout, Record};
+use crate::sample::{Marker, Sample, U64s, callchain_range};
+use crate::{HEADER_SIZE, Layout, Record, Result};
 
 /// Changes the addresses of the call chain of a sample or CALLCHAIN_DEFERRED record for which `change` returns another
 /// one; it takes the cpumode and the address. `bytes` are those of the record, perhaps with other changes of the same
@@ -40,6 +40,27 @@ pub fn change_frames(
         }
     }
     changed
+}
+
+/// Changes the addresses of the branch stack of a sample, source and target, as [`change_frames`] does.
+///
+/// # Errors
+///
+/// The record is not a sample, or is shorter than its parts say.
+pub fn change_branches(
+    record: &Record<'_>,
+    layout: &Layout,
+    bytes: &mut Cow<'_, [u8]>,
+    change: impl Fn(u64) -> u64,
+) -> Result<()> {
+    let Some(branches) = Sample::parse(record, layout)?.branches else { return Ok(()) };
+    let words = branches.words();
+    // They are a part of the record's bytes.
+    let start = (words.bytes().as_ptr() as usize).wrapping_sub(record.bytes().as_ptr() as usize);
+    for (at, word) in words.iter().enumerate().filter(|(at, _)| at % 3 != 2) {
+        record.endian().set_u64(bytes.to_mut(), start.wrapping_add(at * 8), change(word));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

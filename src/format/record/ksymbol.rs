@@ -1,6 +1,6 @@
 //! KSYMBOL records report code that the kernel creates or removes at run time.
 
-use crate::{Record, RecordType, until_nul};
+use crate::{Endian, Record, RecordType, until_nul};
 
 /// The offset of the name in a KSYMBOL.
 pub(crate) const KSYMBOL_NAME: usize = 24;
@@ -44,4 +44,9 @@ impl<'a> Ksymbol<'a> {
     pub fn is_gone(&self) -> bool {
         self.flags & 1 != 0
     }
+}
+
+/// Replaces the address in the bytes of a KSYMBOL record. Returns `None` and changes nothing if it is too short.
+pub fn set_ksymbol_address(record: &mut [u8], address: u64, endian: Endian) -> Option<()> {
+    endian.set_u64(record, 8, address)
 }

@@ -232,6 +232,14 @@ pub fn set_mmap2_build_id(record: &mut [u8], id: &[u8], endian: Endian) -> Optio
     endian.set_u16(record, 4, misc | MMAP_BUILD_ID)
 }
 
+/// Replaces start and `pgoff` in the bytes of an MMAP or MMAP2 record. Returns `None` and changes nothing if it is too
+/// short.
+pub fn set_mmap_place(record: &mut [u8], start: u64, pgoff: u64, endian: Endian) -> Option<()> {
+    record.get(16..40)?;
+    endian.set_u64(record, 16, start)?;
+    endian.set_u64(record, 32, pgoff)
+}
+
 /// Replaces device and inode of an MMAP2 record. Returns `None` and changes nothing if it is too short.
 pub fn set_mmap2_inode(record: &mut [u8], file: Inode, endian: Endian) -> Option<()> {
     let Inode { major, minor, inode, generation } = file;

@@ -1,0 +1,639 @@
+//! `aslr` moves all addresses, so that nothing tells where kernels and programs put their memory: mappings,
+//! instruction pointers, call chains and branches move together, region by region, and everything still resolves.
+//!
+//! A region is a run of mapped memory without a gap, in any process, so a child keeps the regions of its parent.
+//! Regions are laid out anew in an order that a key decides. Other addresses move in blocks of 2 MiB to places that
+//! the key decides. What may hold other addresses is left out: registers, stacks, physical addresses, AUX data,
+//! kernel text that was changed, and what this version of perfx does not know.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use clap::Args;
+use perfx_format::features::{ListedBy, TracingData, numbered_entries, read_str, trace_formats};
+use perfx_format::names::{NameKind, rename_feature, rename_record};
+use perfx_format::read::Recording;
+use perfx_format::record::cpumode::is_kernel;
+use perfx_format::record::frames::{change_branches, change_frames};
+use perfx_format::record::header_records::{is_feature, with_attr};
+use perfx_format::record::ksymbol::{Ksymbol, set_ksymbol_address};
+use perfx_format::record::tracing_data::tracing_data;
+use perfx_format::sample::{raw_range, without_parts as sample_without};
+use perfx_format::tracepoint::{NamedField, TraceField, TraceFieldKind};
+use perfx_format::write::tracing_data_record;
+use perfx_format::{
+    Attr, Endian, Feature, Kinds, Layout, Layouts, Mmap, Record, RecordType, clear_address,
+    sample_type as st, set_mmap_place, without_parts,
+};
+use perfx_pipeline::{
+    Begin, Damage, Emit, Fork, Level, Needs, OutputForm, Pass, Result, Rewrite, Session, Stage, Survey, bail,
+    counted,
+};
+
+use crate::redact::Key;
+use crate::support::options::PassOptions;
+use crate::support::text::by_kind;
+use crate::support::used_events::change_attrs;
+
+/// The pass and its options.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Aslr {
+    /// The key of the new places: recordings of one run with the same key can be compared [default: made from the old
+    /// addresses]
+    #[arg(long, value_name = "TEXT")]
+    seed: Option<String>,
+}
+
+impl PassOptions for Aslr {
+    const NAME: &'static str = "aslr";
+    const ABOUT: &'static str = "move all addresses, so that nothing tells where memory was";
+    const EXAMPLES: &'static [&'static str] = &["", "seed=a key"];
+
+    fn pass(self) -> Result<Box<dyn Pass>> {
+        Ok(Box::new(self))
+    }
+}
+
+/// Pages of memory: the lower bits of an address stay.
+const PAGE: u64 = 1 << 12;
+
+/// Unknown addresses move together with those in the same block of this size.
+const BLOCK: u64 = 1 << 21;
+
+/// The parts of samples that may hold any address.
+const PARTS: u64 = st::REGS_USER | st::STACK_USER | st::REGS_INTR | st::PHYS_ADDR | st::AUX | st::UNNAMED;
+
+/// A larger mapping is none: perf once mapped all addresses above the kernel's start.
+const LARGEST: u64 = 1 << 44;
+
+/// Where regions of one kind go, and blocks of other addresses.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    /// The first new address, as perf inject --aslr chooses it, and the end of the room for regions.
+    regions: (u64, u64),
+    /// The first block of other addresses, and the number of blocks.
+    blocks: (u64, u64),
+}
+
+const USER: Room = Room { regions: (1 << 21, 1 << 46), blocks: (1 << 46, 1 << 25) };
+const KERNEL: Room = Room {
+    regions: (0xffff_8000_1000_0000, 0xffff_a000_0000_0000),
+    blocks: (0xffff_c000_0000_0000, 1 << 24),
+};
+const KERNEL_32: Room = Room { regions: (0x8000_0000, 0xc000_0000), blocks: (0xc000_0000, 1 << 8) };
+
+/// Memory that moves together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Region {
+    start: u64,
+    end: u64,
+    new: u64,
+}
+
+/// The regions of all processes, or of all kernels.
+#[derive(Clone, Debug)]
+struct Regions {
+    sorted: Vec<Region>,
+    room: Room,
+    key: Key,
+}
+
+impl Regions {
+    /// Lays out the regions that these ranges make. Returns the number of ranges for which there is no room.
+    fn new(ranges: &BTreeSet<(u64, u64)>, room: Room, key: Key) -> (Regions, u64) {
+        let mut sorted: Vec<Region> = Vec::new();
+        for &(start, end) in ranges {
+            match sorted.last_mut() {
+                Some(last) if start <= last.end => last.end = last.end.max(end),
+                _ => sorted.push(Region { start, end, new: 0 }),
+            }
+        }
+        let mut order: Vec<usize> = (0..sorted.len()).collect();
+        order.sort_by_key(|&number| (key.number("region", &sorted[number].start.to_le_bytes()), number));
+        let (mut next, mut without) = (room.regions.0, BTreeSet::new());
+        for number in order {
+            let region = &mut sorted[number];
+            let end = next.checked_add(region.end - region.start).filter(|&end| end <= room.regions.1);
+            match end {
+                Some(end) => {
+                    region.new = next;
+                    next = end + PAGE;
+                }
+                None => drop(without.insert(number)),
+            }
+        }
+        let mut numbers = 0..;
+        sorted.retain(|_| numbers.next().is_some_and(|number| !without.contains(&number)));
+        (Regions { sorted, room, key }, without.len() as u64)
+    }
+
+    fn region(&self, address: u64) -> Option<&Region> {
+        let next = self.sorted.partition_point(|region| region.start <= address);
+        // The end belongs to it: return addresses and symbols may be there.
+        self.sorted.get(next.checked_sub(1)?).filter(|region| address <= region.end)
+    }
+
+    fn known(&self, address: u64) -> Option<u64> {
+        self.region(address).map(|region| region.new + (address - region.start))
+    }
+
+    /// The new place of an address in no region.
+    fn other(&self, address: u64) -> u64 {
+        let (first, count) = self.room.blocks;
+        let block = self.key.number("block", &(address / BLOCK).to_le_bytes()) % count;
+        first + block * BLOCK + address % BLOCK
+    }
+}
+
+/// All addresses, old to new.
+#[derive(Clone, Debug)]
+struct Moves {
+    user: Regions,
+    kernel: Regions,
+}
+
+/// True for the addresses of a 64-bit kernel.
+fn is_high(address: u64) -> bool {
+    address >= 1 << 63
+}
+
+impl Moves {
+    /// The new address; 0 stays, because it is none.
+    fn address(&self, address: u64, of_kernel: bool) -> u64 {
+        if address == 0 {
+            return 0;
+        }
+        let (first, second) = if of_kernel { (&self.kernel, &self.user) } else { (&self.user, &self.kernel) };
+        let known = first.known(address).or_else(|| second.known(address));
+        known.unwrap_or_else(|| {
+            if of_kernel || is_high(address) { self.kernel.other(address) } else { self.user.other(address) }
+        })
+    }
+
+    /// True if a number in raw data may be an address.
+    fn may_be(&self, number: u64) -> bool {
+        let known = || self.user.region(number).is_some() || self.kernel.region(number).is_some();
+        // Small numbers below 0 are errors. Memory of programs is far above 1 TiB.
+        let high = is_high(number) && number < -4096_i64 as u64;
+        high || (1 << 40..1 << 52).contains(&number) || number >= 1 << 32 && known()
+    }
+}
+
+/// The survey: learns what is mapped.
+#[derive(Default)]
+struct Gather {
+    pass: Aslr,
+    user: BTreeSet<(u64, u64)>,
+    kernel: BTreeSet<(u64, u64)>,
+    too_large: u64,
+}
+
+/// What the rewrite needs to know.
+struct Plan {
+    moves: Moves,
+    /// For each tracepoint, the fields of its raw data that are addresses; nothing is known of other raw data.
+    raw: Vec<Option<Vec<TraceField>>>,
+    /// The types of the PMUs of probes.
+    probes: BTreeSet<u32>,
+}
+
+/// What was done.
+#[derive(Clone, Default, Debug)]
+struct Done {
+    cut: u64,
+    raw: u64,
+    unknown: BTreeMap<RecordType, u64>,
+    unreadable: u64,
+}
+
+/// The rewrite.
+struct Move {
+    plan: Arc<Plan>,
+    done: Done,
+}
+
+/// Records of AUX data, and of kernel text that was changed.
+const DROPPED: Kinds = Kinds::of(&[
+    RecordType::AUXTRACE,
+    RecordType::AUXTRACE_INFO,
+    RecordType::AUXTRACE_ERROR,
+    RecordType::AUX,
+    RecordType::AUX_OUTPUT_HW_ID,
+    RecordType::TEXT_POKE,
+]);
+
+const MAPPED: Kinds = Kinds::of(&[RecordType::MMAP, RecordType::MMAP2, RecordType::KSYMBOL]);
+
+impl Pass for Aslr {
+    fn name(&self) -> &'static str {
+        Aslr::NAME
+    }
+
+    fn needs(&self, _input: &Recording) -> Needs {
+        Needs {
+            records: Kinds::ALL,
+            surveys: vec![MAPPED],
+            decompressed: true,
+            ids: true,
+            // What cannot be decompressed keeps its addresses.
+            damage: Damage::Refuse,
+            ..Needs::default()
+        }
+    }
+
+    fn start(self: Box<Self>, _input: &Recording) -> Stage {
+        Stage::survey(Gather { pass: *self, ..Gather::default() })
+    }
+}
+
+impl Gather {
+    fn add(&mut self, start: u64, len: u64, of_kernel: bool) {
+        let first = start & !(PAGE - 1);
+        let end = start.checked_add(len).and_then(|end| end.checked_next_multiple_of(PAGE));
+        let range = end.map(|end| (first, end)).filter(|(start, end)| len > 0 && end - start <= LARGEST);
+        match range {
+            Some(range) if of_kernel => drop(self.kernel.insert(range)),
+            Some(range) => drop(self.user.insert(range)),
+            None => self.too_large += u64::from(len > 0),
+        }
+    }
+}
+
+impl Survey for Gather {
+    fn record(&mut self, record: &Record<'_>, _layouts: &Layouts) -> Result<()> {
+        if let Some(mmap) = Mmap::of(record) {
+            self.add(mmap.start(), mmap.len(), is_kernel(record.cpumode()) || mmap.pid() == u32::MAX);
+        } else if let Some(symbol) = Ksymbol::of(record) {
+            self.add(symbol.address, symbol.length.into(), true);
+        }
+        Ok(())
+    }
+
+    fn end(self, _session: &mut Session) -> Result<Stage> {
+        Ok(Stage::begin(move |begin| {
+            if begin.form == OutputForm::DirectoryData {
+                bail!(
+                    "{}: the output would have the files beside the records, such as the kernel's symbols with their \
+                     addresses: give --to file",
+                    begin.name
+                );
+            }
+            Ok(Stage::rewrite(self.begin(begin)))
+        }))
+    }
+}
+
+impl Fork for Gather {
+    fn fork(&self) -> Gather {
+        Gather { pass: self.pass.clone(), ..Gather::default() }
+    }
+
+    fn absorb(&mut self, later: Gather) -> Result<()> {
+        self.user.extend(later.user);
+        self.kernel.extend(later.kernel);
+        self.too_large += later.too_large;
+        Ok(())
+    }
+}
+
+impl Gather {
+    fn begin(self, session: &mut Begin<'_>) -> Move {
+        let key = self.pass.seed.as_deref().map_or_else(|| self.own_key(), Key::of_seed);
+        let room = if self.kernel.iter().all(|(_, end)| *end <= 1 << 32) && !self.kernel.is_empty() {
+            KERNEL_32
+        } else {
+            KERNEL
+        };
+        let (user, no_room) = Regions::new(&self.user, USER, key);
+        let (kernel, none_either) = Regions::new(&self.kernel, room, key);
+        let too_large = self.too_large + no_room + none_either;
+        if too_large > 0 {
+            let mappings = counted(too_large, "mapping is", "mappings are");
+            session.report.say(Level::Warning, format!("{mappings} too large to move as a whole"));
+        }
+        let regions = counted(user.sorted.len() as u64, "region", "regions");
+        let what = format!("moved {regions} of programs and {} of kernels", kernel.sorted.len());
+        session.report.say(Level::Info, what);
+        let plan = Plan::new(Moves { user, kernel }, session);
+        plan.features(session);
+        let probes = plan.probes.clone();
+        change_attrs(session, |raw, endian| redact_attr(raw, &probes, endian));
+        Move { plan: Arc::new(plan), done: Done::default() }
+    }
+
+    /// The key that the old addresses make.
+    fn own_key(&self) -> Key {
+        let mut key = Key::default();
+        for (start, end) in self.user.iter().chain(&self.kernel) {
+            key.add([*start, *end].map(u64::to_le_bytes).as_flattened());
+        }
+        key
+    }
+}
+
+/// Removes the parts of samples that go from an attr, and the address of a breakpoint or probe.
+fn redact_attr(raw: &mut [u8], probes: &BTreeSet<u32>, endian: Endian) {
+    let attr = Attr::decode(raw, endian);
+    without_parts(raw, PARTS, endian);
+    if attr.type_ == 5 || probes.contains(&attr.type_) {
+        clear_address(raw, endian);
+    }
+}
+
+/// The name of a breakpoint's event without its address.
+fn without_address(name: &[u8]) -> Option<Vec<u8>> {
+    let rest = name.strip_prefix(b"mem:0x")?;
+    let digits = rest.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+    Some([b"mem:0x0", &rest[digits..]].concat())
+}
+
+impl Plan {
+    fn new(moves: Moves, session: &Session) -> Plan {
+        let endian = session.endian;
+        let section = |feature| session.feature(feature).map(|section| &section[..]).unwrap_or_default();
+        let formats = trace_formats(section(Feature::TRACING_DATA), endian);
+        let by_id: HashMap<u64, _> =
+            formats.iter().rev().filter_map(|format| Some((format.id?, format))).collect();
+        let is_pointer = |field: &NamedField<'_>| {
+            let named = [
+                "ip",
+                "addr",
+                "address",
+                "caller",
+                "parent_ip",
+                "function",
+                "call_site",
+                "__probe_ip",
+                "__probe_func",
+            ];
+            field.kind == TraceFieldKind::Pointer || named.contains(&field.name)
+        };
+        let raw = session.events.iter().map(|event| {
+            let format = by_id.get(&event.attr().config).filter(|_| event.attr().is_tracepoint())?;
+            Some(format.fields().filter(is_pointer).map(|field| field.field).collect())
+        });
+        let pmus =
+            numbered_entries(section(Feature::PMU_MAPPINGS), ListedBy::Number, endian).unwrap_or_default();
+        let is_probe = |entry: &[u8]| {
+            let name = entry.get(4..).and_then(|text| read_str(text, endian));
+            name == Some(b"kprobe") || name == Some(b"uprobe")
+        };
+        let probes =
+            pmus.into_iter().filter(|(_, entry)| is_probe(entry)).map(|(number, _)| number).collect();
+        Plan { raw: raw.collect(), moves, probes }
+    }
+
+    /// Removes what features say about addresses.
+    fn features(&self, session: &mut Begin<'_>) {
+        let endian = session.endian;
+        for feature in [Feature::BPF_PROG_INFO, Feature::AUXTRACE] {
+            if session.feature(feature).is_some() {
+                session.clear_feature(feature);
+                session.report.say(Level::Info, format!("feature {feature} left out"));
+            }
+        }
+        let unknown: Vec<_> =
+            session.features().keys().copied().filter(|feature| feature.name().is_none()).collect();
+        for feature in unknown {
+            session.clear_feature(feature);
+            session.report.say(Level::Loss, format!("feature {feature} left out: it may hold anything"));
+        }
+        if let Some(section) = session.feature(Feature::TRACING_DATA).cloned() {
+            match TracingData::read(&section).and_then(|data| data.without_texts().write()) {
+                Some(new) => session.set_feature(Feature::TRACING_DATA, new),
+                None => {
+                    session.clear_feature(Feature::TRACING_DATA);
+                    let what = format!(
+                        "feature {} left out: it is damaged and may hold anything",
+                        Feature::TRACING_DATA
+                    );
+                    session.report.say(Level::Loss, what);
+                }
+            }
+        }
+        for feature in [Feature::EVENT_DESC, Feature::CMDLINE] {
+            let Some(section) = session.feature(feature).cloned() else { continue };
+            let renamed = rename_feature(feature, &section, endian, |name| without_address(name.text));
+            if let Some(renamed) = renamed.filter(|renamed| renamed.section[..] != section[..]) {
+                session.set_feature(feature, renamed.section);
+            }
+        }
+    }
+
+    /// The raw data of a sample without addresses.
+    fn raw(&self, raw: &[u8], event: Option<usize>, endian: Endian) -> Vec<u8> {
+        let Some(pointers) = event.and_then(|event| self.raw.get(event)?.as_ref()) else {
+            return vec![0; raw.len()];
+        };
+        let mut new = raw.to_vec();
+        for TraceField { offset, size } in pointers {
+            let end = offset.saturating_add(*size);
+            new.get_mut(*offset..end).unwrap_or_default().fill(0);
+        }
+        for at in (0..new.len()).step_by(4) {
+            if endian.u64(&new, at).is_some_and(|number| self.moves.may_be(number)) {
+                new[at..at + 8].fill(0);
+            }
+        }
+        new
+    }
+}
+
+impl Move {
+    fn sample(&mut self, record: Record<'_>, layout: &Layout, event: Option<usize>) -> Result<Vec<u8>> {
+        let (plan, endian) = (&*self.plan, record.endian());
+        let moves = &plan.moves;
+        let of_kernel = is_kernel(record.cpumode());
+        let mut bytes = Cow::Borrowed(record.bytes());
+        if let Some(ip) = layout.ip(&record) {
+            layout.set_ip(bytes.to_mut(), moves.address(ip, of_kernel), endian);
+        }
+        if let Some(addr) = layout.addr(&record) {
+            layout.set_addr(bytes.to_mut(), moves.address(addr, is_high(addr)), endian);
+        }
+        change_frames(&record, Some(layout), &mut bytes, |cpumode, address| {
+            Some(moves.address(address, is_kernel(cpumode)))
+        });
+        if layout.sample_type & st::BRANCH_STACK != 0 {
+            change_branches(&record, layout, &mut bytes, |address| moves.address(address, is_high(address)))?;
+        }
+        if layout.sample_type & st::RAW != 0 {
+            let range =
+                raw_range(&record, layout).ok_or_else(|| record.error("its raw data does not fit in it"))?;
+            let old = &record.bytes()[range.clone()];
+            let new = plan.raw(old, event, endian);
+            self.done.raw += u64::from(new != old);
+            bytes.to_mut()[range].copy_from_slice(&new);
+        }
+        let parts = layout.sample_type & PARTS;
+        if parts != 0 {
+            self.done.cut += 1;
+            let whole = Record::new(&bytes, &[], record.origin(), endian)?;
+            return Ok(sample_without(&whole, layout, parts)?);
+        }
+        Ok(bytes.into_owned())
+    }
+}
+
+impl Rewrite for Move {
+    fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
+        let (kind, endian, layouts) = (record.kind(), record.endian(), out.layouts());
+        let moves = &self.plan.moves;
+        match kind {
+            _ if DROPPED.contains(kind) => {
+                out.drop_record(record);
+                Ok(())
+            }
+            _ if kind.name().is_none() => {
+                *self.done.unknown.entry(kind).or_default() += 1;
+                out.drop_record(record);
+                Ok(())
+            }
+            RecordType::HEADER_FEATURE if is_feature(&record, Feature::BPF_PROG_INFO) => {
+                out.drop_record(record);
+                Ok(())
+            }
+            RecordType::HEADER_TRACING_DATA => {
+                let section =
+                    TracingData::read(tracing_data(&record)).and_then(|data| data.without_texts().write());
+                let section = section.ok_or_else(|| record.error("its formats can't be read"))?;
+                let made = tracing_data_record(&section, endian);
+                let (bytes, payload) =
+                    made.ok_or_else(|| record.error("it is larger than a record can be"))?;
+                out.keep(Record::new(&bytes, &payload, record.origin(), endian)?)
+            }
+            RecordType::SAMPLE => {
+                let event = layouts.event_of(&record);
+                match layouts.layout_of(&record).map(|layout| self.sample(record, layout, event)) {
+                    Some(Ok(bytes)) => out.replace(&record, &bytes),
+                    _ => {
+                        self.done.unreadable += 1;
+                        out.drop_record(record);
+                        Ok(())
+                    }
+                }
+            }
+            RecordType::CALLCHAIN_DEFERRED => {
+                let mut bytes = Cow::Borrowed(record.bytes());
+                change_frames(&record, None, &mut bytes, |_, address| Some(moves.address(address, false)));
+                out.replace(&record, &bytes)
+            }
+            RecordType::MMAP | RecordType::MMAP2 => {
+                let Some(mmap) = Mmap::of(&record) else { return out.keep(record) };
+                let of_kernel = is_kernel(record.cpumode()) || mmap.pid() == u32::MAX;
+                let name = mmap.name(layouts.trailer_size(&record));
+                let is_file = name.starts_with(b"/") && !name.starts_with(b"//");
+                let pgoff = match mmap.pgoff() {
+                    // The offset in a file is no address, but a kernel's file may have one.
+                    pgoff if is_file && !(of_kernel && is_high(pgoff)) => pgoff,
+                    pgoff => moves.address(pgoff, of_kernel),
+                };
+                let start = moves.address(mmap.start(), of_kernel);
+                out.patch(record, |bytes| {
+                    set_mmap_place(bytes, start, pgoff, endian);
+                })
+            }
+            RecordType::KSYMBOL => {
+                let Some(symbol) = Ksymbol::of(&record) else { return out.keep(record) };
+                let address = moves.address(symbol.address, true);
+                out.patch(record, |bytes| {
+                    set_ksymbol_address(bytes, address, endian);
+                })
+            }
+            RecordType::HEADER_ATTR => {
+                let probes = &self.plan.probes;
+                let attr = with_attr(&record, |raw| redact_attr(raw, probes, endian));
+                match attr {
+                    Some(bytes) => out.replace(&record, &bytes),
+                    None => out.keep(record),
+                }
+            }
+            RecordType::EVENT_UPDATE => {
+                let renamed = rename_record(&record, layouts, |name| {
+                    (name.kind == NameKind::Event).then(|| without_address(name.text)).flatten()
+                });
+                match renamed? {
+                    Some(bytes) => out.replace(&record, &bytes),
+                    None => out.keep(record),
+                }
+            }
+            _ => out.keep(record),
+        }
+    }
+
+    fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
+        let Done { cut, raw, unknown, unreadable } = &self.done;
+        let report = &mut session.report;
+        if *cut > 0 {
+            let what =
+                format!("cut registers, stacks and the like out of {}", counted(*cut, "sample", "samples"));
+            report.say(Level::Info, what);
+        }
+        if *raw > 0 {
+            let samples = counted(*raw, "sample", "samples");
+            report.say(Level::Info, format!("zeroed addresses in the raw data of {samples}"));
+        }
+        if !unknown.is_empty() {
+            report.say(Level::Loss, format!("{} left out: they may hold anything", by_kind(unknown)));
+        }
+        if *unreadable > 0 {
+            let samples = counted(*unreadable, "sample", "samples");
+            report.say(Level::Loss, format!("{samples} left out: they do not fit their event"));
+        }
+        Ok(())
+    }
+}
+
+impl Fork for Move {
+    fn fork(&self) -> Move {
+        Move { plan: self.plan.clone(), done: Done::default() }
+    }
+
+    fn absorb(&mut self, later: Move) -> Result<()> {
+        self.done.cut += later.done.cut;
+        self.done.raw += later.done.raw;
+        self.done.unreadable += later.done.unreadable;
+        for (kind, count) in later.done.unknown {
+            *self.done.unknown.entry(kind).or_default() += count;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regions_move_as_a_whole_and_do_not_overlap() {
+        let ranges: BTreeSet<_> = [
+            (0x1000, 0x3000),
+            (0x3000, 0x4000),
+            (0x8000, 0x9000),
+            (0x8000, 0xa000),
+            (1 << 40, (1 << 40) + PAGE),
+        ]
+        .into();
+        let (regions, without) = Regions::new(&ranges, USER, Key::of_seed("a"));
+        assert_eq!((regions.sorted.len(), without), (3, 0));
+        let new = |address| regions.known(address);
+        assert_eq!(new(0x3500).unwrap() - new(0x1000).unwrap(), 0x2500);
+        assert_eq!((new(0x5000), new(0xfff)), (None, None));
+        let mut places: Vec<_> =
+            regions.sorted.iter().map(|region| (region.new, region.end - region.start)).collect();
+        places.sort_unstable();
+        assert!(places.windows(2).all(|pair| pair[0].0 + pair[0].1 < pair[1].0), "{places:x?}");
+        let other = regions.other(0x7ffe_1234_5678);
+        assert_eq!(other % BLOCK, 0x7ffe_1234_5678 % BLOCK);
+        assert_eq!(regions.other(0x7ffe_1234_5000), other - 0x678);
+        let (_, without) = Regions::new(&[(0, 1 << 46)].into(), USER, Key::default());
+        assert_eq!(without, 1);
+    }
+
+    #[test]
+    fn the_address_of_a_breakpoint_is_not_in_its_name() {
+        assert_eq!(without_address(b"mem:0x55d0aa:rw"), Some(b"mem:0x0:rw".to_vec()));
+        assert_eq!(without_address(b"cycles"), None);
+    }
+}

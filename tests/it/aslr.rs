@@ -1,0 +1,183 @@
+//! `aslr` moves all addresses, and perf still finds the same functions.
+
+use std::fs;
+use std::path::Path;
+
+use perfx_format::{Mmap, RecordType, sample_type as st};
+
+use crate::args;
+use crate::promises::Input;
+use crate::snapshots::{Place, same};
+use crate::support::{
+    Fixture, Form, Perf, Stdin, each_fixture, perfs, perfx, recorded, same_bytes, same_lines, temp,
+};
+
+/// Recordings with mappings, of every form and with every kind of address.
+fn fixtures() -> Vec<Fixture> {
+    let parts = [
+        "addresses.",
+        "allbits",
+        "bpf.",
+        "breakpoint",
+        "buildid-mmap",
+        "callgraph-user",
+        "dwarf.",
+        "forkexec",
+        "fp",
+        "forks.",
+        "group.",
+        "intr-regs",
+        "mixed-callgraph",
+        "pipe.",
+        "pipe-group",
+        "pipe-tracepoint",
+        "replaced",
+        "several",
+        "sched-stat",
+        "threads.",
+        "trace.",
+        "tracepoint",
+        "user-regs",
+        "z.",
+        "z-tracepoint",
+    ];
+    let mut fixtures = recorded();
+    fixtures.retain(|fixture| {
+        let name = fixture.name.trim_start_matches("recorded/");
+        parts.iter().any(|part| name.starts_with(part))
+            && matches!(fixture.recorded_by(), Some("p61" | "p73"))
+    });
+    assert!(fixtures.len() > 40);
+    fixtures
+}
+
+/// The shares that perf report shows by thread name, file and function; addresses without a name are `0x…`.
+fn shares(perf: &Perf, recording: &Path) -> Result<Vec<String>, String> {
+    let line = args![
+        "report",
+        "-f",
+        "--stdio",
+        "-n",
+        "--no-children",
+        "-g",
+        "none",
+        "--sort",
+        "comm,dso,sym",
+        "-i",
+        recording
+    ];
+    let ran = perf.run(Stdin::Null, line).done()?;
+    let word = |word: &str| if word.starts_with("0x") { "0x…".to_owned() } else { word.to_owned() };
+    let text = ran.text();
+    let lines = text.lines().filter(|line| line.contains('%') && !line.starts_with('#'));
+    let mut lines: Vec<_> =
+        lines.map(|line| line.split_whitespace().map(word).collect::<Vec<_>>().join(" ")).collect();
+    lines.sort();
+    Ok(lines)
+}
+
+#[test]
+fn perf_report_finds_the_same_functions() {
+    let perfs = perfs(&["perf", "perf-new"]);
+    each_fixture(&fixtures(), |fixture| {
+        let folder = temp();
+        let out = folder.path().join("out.data");
+        perfx(args!["run", "-q", "-p", "aslr", fixture.path, "-o", out]).done()?;
+        let old = fixture.recorded_by() == Some("p61");
+        let perfs = perfs.iter().filter(|perf| old || perf.name == "perf-new");
+        for perf in perfs.filter(|perf| perf.can_read(&fixture.path)) {
+            same_lines(perf.name, &shares(perf, &fixture.path)?, &shares(perf, &out)?)?;
+        }
+        Ok(())
+    });
+}
+
+/// Where programs and kernels have mapped something, without small addresses, which other numbers may equal.
+fn mapped(input: &Input<'_>) -> Vec<(u64, u64)> {
+    let mut recording = input.open().unwrap();
+    let mut ranges = Vec::new();
+    for batch in recording.decompressed() {
+        let batch = batch.unwrap();
+        let mut walker = batch.walk();
+        while let Some(record) = walker.next_record().unwrap() {
+            let mmap = Mmap::of(&record).filter(|mmap| mmap.start() >= 1 << 40);
+            ranges.extend(mmap.map(|mmap| (mmap.start(), mmap.start().saturating_add(mmap.len()))));
+        }
+    }
+    ranges
+}
+
+#[test]
+fn no_old_address_is_in_any_byte_of_the_output() {
+    let mut searched = 0;
+    let counted = std::sync::Mutex::new(&mut searched);
+    each_fixture(&fixtures(), |fixture| {
+        let folder = temp();
+        let out = folder.path().join("out.data");
+        perfx(args!["run", "-q", "-p", "aslr", fixture.path, "-o", out]).done()?;
+        let before = fixture.bytes();
+        let input = if fixture.form == Form::Directory {
+            Input::Directory(&fixture.path)
+        } else {
+            Input::Bytes(&before)
+        };
+        let ranges = mapped(&input);
+        let bytes = fs::read(&out).unwrap();
+        let endian = input.open().unwrap().endian;
+        for at in 0..bytes.len().saturating_sub(7) {
+            let word = endian.u64(&bytes, at).unwrap();
+            let is_in = |(start, end): &&(u64, u64)| (*start..*end).contains(&word);
+            if let Some((start, end)) = ranges.iter().find(is_in) {
+                return Err(format!("at {at:#x} is {word:#x} out of {start:#x} to {end:#x}"));
+            }
+        }
+        **counted.lock().unwrap() += ranges.len();
+        let recording = Input::Bytes(&bytes).open().unwrap();
+        let memory = st::REGS_USER | st::REGS_INTR | st::STACK_USER | st::AUX | st::PHYS_ADDR;
+        assert!(recording.events.iter().all(|event| event.attr().sample_type & memory == 0));
+        Ok(())
+    });
+    assert!(searched > 100, "only {searched} mappings were searched for");
+}
+
+/// perf inject --aslr drops the samples of tracepoints and those with stacks.
+#[test]
+fn every_sample_stays_and_the_seed_decides_where_everything_is() {
+    each_fixture(&fixtures(), |fixture| {
+        let folder = temp();
+        let path = |name: &str| folder.path().join(name);
+        for (name, chain) in [("a", "aslr:seed=a"), ("again", "aslr:seed=a"), ("b", "aslr:seed=b")] {
+            perfx(args!["run", "-q", "-p", chain, fixture.path, "-o", path(name)]).done()?;
+        }
+        let [a, again, b] = ["a", "again", "b"].map(|name| fs::read(path(name)).unwrap());
+        same_bytes("with the same seed", &a, &again)?;
+        // Few regions may have the same order.
+        assert!(a != b || fixture.name != "recorded/forks.p61.data");
+        let count = |path: &Path| {
+            let text = perfx(args!["dump", "--only", "SAMPLE", path]).text();
+            text.lines().filter(|line| line.contains(RecordType::SAMPLE.name().unwrap_or_default())).count()
+        };
+        assert_eq!(count(&path("a")), count(&fixture.path));
+        Ok(())
+    });
+}
+
+#[test]
+fn what_aslr_says() {
+    let place = Place::new(&[
+        ("dwarf.data", "recorded/dwarf.p61.data"),
+        ("trace.data", "recorded/trace.p61.data"),
+        ("kcore.data", "recorded/kcore.p61.data"),
+        ("unknown.data", "crafted/kind-63-payload.data"),
+        ("aux.data", "crafted/aux-samples.data"),
+    ]);
+    let lines = [
+        "run -p aslr dwarf.data -o a.data",
+        "run -p aslr:seed=x trace.data -o b.data",
+        "run -p aslr kcore.data -o c.data",
+        "run -p aslr --to file kcore.data -o d.data",
+        "run -p aslr unknown.data -o e.data",
+        "run -p aslr aux.data -o f.data",
+    ];
+    same("aslr", "says", &place.say_all(&lines));
+}
