@@ -5,7 +5,7 @@
 //! is compressed with gzip. Tables are columns of equal length, and refer to each other by index.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::{self, Write};
+use std::io::{self, BufWriter, IntoInnerError, Write};
 
 use flate2::{Compression, GzBuilder};
 use foldhash::fast::RandomState;
@@ -366,9 +366,11 @@ impl FirefoxProfile {
     /// Those of `out`.
     pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         // Without a time and a name, the same profile has the same bytes.
-        let mut packed = GzBuilder::new().mtime(0).write(out, Compression::default());
-        serde_json::to_writer(&mut packed, &self.document())?;
-        packed.finish()?.flush()
+        let packed = GzBuilder::new().mtime(0).write(out, Compression::default());
+        // Each write to the encoder costs much, and JSON is written in small pieces.
+        let mut buffered = BufWriter::with_capacity(1 << 16, packed);
+        serde_json::to_writer(&mut buffered, &self.document())?;
+        buffered.into_inner().map_err(IntoInnerError::into_error)?.finish()?.flush()
     }
 
     fn document(&self) -> impl Serialize {
