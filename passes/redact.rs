@@ -42,7 +42,7 @@ use crate::support::text::by_kind;
 use crate::support::used_events::change_attrs;
 pub(crate) use key::Key;
 use names::{CommandLine, HOST, is_public};
-use raw::{Stays, is_made_by_users, redacted, stays};
+use raw::{Stays, is_for_users, made_by_users, redacted, stays};
 
 /// What can be redacted, or kept.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -180,6 +180,8 @@ struct Plan {
     parts: u64,
     /// What stays of the raw data of each event.
     raw: Vec<Stays>,
+    /// The systems of tracepoints that users have made.
+    systems: BTreeSet<Vec<u8>>,
     /// The names of events that stay.
     events: HashSet<Vec<u8>>,
     /// The names of PMUs.
@@ -345,7 +347,8 @@ impl Plan {
             let format = by_id.get(&attr.config).filter(|_| attr.is_tracepoint());
             if keeps(Category::Raw) { Stays::All } else { stays(attr, &name.name, format.copied()) }
         });
-        let known = formats.iter().filter(|format| !is_made_by_users(format.system));
+        let by_users = made_by_users(&formats);
+        let known = formats.iter().filter(|format| !by_users.contains(format.system));
         let mut events: HashSet<Vec<u8>> = known.map(TraceFormat::full_name).collect();
         events.extend([&b""[..], b"offcpu-time", b"__augmented_syscalls__"].map(<[u8]>::to_vec));
         let mappings = numbered_entries(section(Feature::PMU_MAPPINGS), ListedBy::Number, endian);
@@ -358,7 +361,8 @@ impl Plan {
         let arch = read_str(section(Feature::ARCH), endian);
         // 47 bits, or as many as any other machine uses.
         let user_end = if arch == Some(b"x86_64") { 1 << 47 } else { 1 << 52 };
-        Plan { raw, parts, events, pmus, attrs, user_end, redact, key }
+        let systems = by_users.into_iter().map(<[u8]>::to_vec).collect();
+        Plan { raw, parts, systems, events, pmus, attrs, user_end, redact, key }
     }
 
     fn keeps(&self, category: Category) -> bool {
@@ -383,7 +387,7 @@ impl Plan {
             return name.to_vec();
         }
         let system = name.iter().position(|&byte| byte == b':').map(|at| name.split_at(at));
-        match system.filter(|(system, _)| is_made_by_users(system)) {
+        match system.filter(|(system, _)| is_for_users(system) || self.systems.contains(*system)) {
             Some((_, probe)) => [b"probe:", &self.probe(&probe[1..])[..]].concat(),
             None => self.key.word("event", name),
         }
@@ -634,13 +638,14 @@ impl Remove {
     fn tracing_data(&mut self, section: &[u8], endian: Endian) -> Option<Vec<u8>> {
         let data = TracingData::read(section)?.without_texts();
         let formats = trace_formats(section, endian);
+        let by_users = made_by_users(&formats);
         let by_text: HashMap<&[u8], &TraceFormat<'_>> = formats
             .iter()
-            .filter(|format| is_made_by_users(format.system))
+            .filter(|format| by_users.contains(format.system))
             .map(|format| (format.text, format))
             .collect();
         let mut texts: Vec<Vec<u8>> = Vec::new();
-        for (system, events) in data.systems.iter().filter(|(system, _)| is_made_by_users(system)) {
+        for (system, events) in data.systems.iter().filter(|(system, _)| by_users.contains(system)) {
             for text in events {
                 let format = by_text.get(text)?;
                 let new = self.plan.probe(format.name);
@@ -652,7 +657,7 @@ impl Remove {
             }
         }
         let mut texts = texts.iter().map(|text| &text[..]);
-        let systems = data.systems.iter().map(|(system, events)| match is_made_by_users(system) {
+        let systems = data.systems.iter().map(|(system, events)| match by_users.contains(system) {
             true => (&b"probe"[..], texts.by_ref().take(events.len()).collect()),
             false => (*system, events.clone()),
         });

@@ -1,6 +1,8 @@
 //! Decides what stays of the raw data of samples: of tracepoints that the kernel itself has, numbers and the names of
 //! tasks; of everything else, nothing but what all tracepoints have.
 
+use std::collections::BTreeSet;
+
 use perfx_format::Attr;
 use perfx_format::tracepoint::{NamedField, TraceField, TraceFieldKind, TraceFormat};
 
@@ -35,8 +37,20 @@ const SYSTEMS: [&[u8]; 27] = [
     b"workqueue",
 ];
 
-/// True if users make the tracepoints of this system, so that their names and fields tell something.
-pub(super) fn is_made_by_users(system: &[u8]) -> bool {
+/// The systems of tracepoints that users have made, so that their names and fields tell something. A user can choose
+/// any name for the system of a probe.
+pub(super) fn made_by_users<'a>(formats: &[TraceFormat<'a>]) -> BTreeSet<&'a [u8]> {
+    let made = formats.iter().filter(|format| is_made_by_users(format));
+    made.map(|format| format.system).collect()
+}
+
+fn is_made_by_users(format: &TraceFormat<'_>) -> bool {
+    let is_probe = |field: NamedField<'_>| field.name == "__probe_ip" || field.name == "__probe_func";
+    is_for_users(format.system) || format.fields().any(is_probe)
+}
+
+/// True if the system is meant for the tracepoints of users.
+pub(super) fn is_for_users(system: &[u8]) -> bool {
     let known: [&[u8]; 6] = [b"probe", b"uprobes", b"kprobes", b"eprobes", b"synthetic", b"user_events"];
     known.contains(&system) || system.starts_with(b"probe_") || system.starts_with(b"sdt_")
 }
@@ -72,7 +86,7 @@ pub(super) fn stays(attr: &Attr, name: &[u8], format: Option<&TraceFormat<'_>>) 
     }
     let Some(format) = format.filter(|_| attr.is_tracepoint()) else { return Stays::Fields(Vec::new()) };
     let is_known = SYSTEMS.contains(&format.system);
-    let by_users = is_made_by_users(format.system);
+    let by_users = is_made_by_users(format);
     let kept = |NamedField { name, field, kind }: NamedField<'_>| {
         let is_comm = name.ends_with("comm") && !by_users;
         match kind {
