@@ -12,6 +12,7 @@ mod jit;
 mod join;
 mod merge;
 mod mmap2_build_ids;
+mod normalize;
 mod off_cpu;
 mod recover;
 mod redact;
@@ -43,6 +44,7 @@ pub use jit::{Jit, JitArgs, JitLayout, JitOptions, PerfMaps};
 pub use join::{JoinArgs, join};
 pub use merge::{GuestSpec, Merge, MergeArgs, MergeOptions};
 pub use mmap2_build_ids::{Mmap2BuildIds, Mmap2BuildIdsArgs, Mmap2BuildIdsOptions};
+pub use normalize::NormalizeArgs;
 pub use off_cpu::OffCpu;
 pub use recover::{Recover, RecoverOptions};
 pub use redact::{Category, Redact, RedactArgs};
@@ -81,6 +83,7 @@ pub const REGISTRY: &[PassSpec] = &[
     PassSpec::of::<JoinArgs>(),
     PassSpec::of::<MergeArgs>(),
     PassSpec::of::<Mmap2BuildIdsArgs>(),
+    PassSpec::of::<NormalizeArgs>(),
     PassSpec::of::<OffCpu>(),
     PassSpec::of::<RecoverOptions>(),
     PassSpec::of::<RedactArgs>(),

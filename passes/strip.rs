@@ -242,7 +242,7 @@ impl Found {
             if session.feature(Feature::AUXTRACE).is_some() {
                 session.clear_feature(Feature::AUXTRACE);
             }
-            change_attrs(session, without_aux_samples);
+            change_attrs(session, |raw, endian| without_aux_samples(raw, endian));
         }
         Ok(Plan { dropped: args.dropped(), events: chosen, gone, aux: args.aux })
     }

@@ -82,13 +82,13 @@ pub(crate) fn leave_out_events(session: &mut Session, gone: &HashSet<u64>) -> u6
     left_out
 }
 
-/// Changes the attrs of all events, also in EVENT_DESC. Attrs keep their size.
-pub(crate) fn change_attrs(session: &mut Session, change: impl Fn(&mut [u8], Endian)) {
+/// Changes the attrs of all events, also in EVENT_DESC.
+pub(crate) fn change_attrs(session: &mut Session, change: impl Fn(&mut Vec<u8>, Endian)) {
     change_attr_of_each(session, |_, raw, endian| change(raw, endian));
 }
 
 /// Like [`change_attrs`], with the number of the event.
-pub(crate) fn change_attr_of_each(session: &mut Session, change: impl Fn(usize, &mut [u8], Endian)) {
+pub(crate) fn change_attr_of_each(session: &mut Session, change: impl Fn(usize, &mut Vec<u8>, Endian)) {
     let endian = session.endian;
     let edited = |(number, event): (usize, &Event)| event.edited(endian, |raw| change(number, raw, endian));
     session.events = session.events.iter().enumerate().map(edited).collect();

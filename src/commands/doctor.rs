@@ -7,10 +7,13 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use perfx_doctor::{
-    CODES, Code, Diagnosis, Finding, FindingKind, Location, Reaction, Verdict, examine, unopened,
+    CODES, Code, Diagnosis, Finding, FindingKind, Location, Obstacle, Reaction, Verdict, examine, obstacles,
+    unopened,
 };
 use perfx_format::Origin;
+use perfx_format::readers::{READERS, Reader};
 use perfx_look::json::{Decimal, Document, Offset};
 use perfx_look::render::printable;
 use perfx_pipeline::counted;
@@ -37,6 +40,7 @@ use crate::term::units::count;
 ///   perfx doctor --format ndjson *.data
 ///   perf record -o - ./program | perfx doctor -
 ///   perfx doctor --list
+///   perfx doctor --for perf-5.10 perf.data
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Doctor {
@@ -45,6 +49,11 @@ pub(crate) struct Doctor {
     /// List the codes and what they mean
     #[arg(long, conflicts_with_all = ["positional", "input", "places", "quiet", "verbose"])]
     list: bool,
+    /// List what this program refuses or misreads, in place of faults: perf-6.12, perf-6.1, perf-5.10, hotspot or
+    /// quipper
+    #[arg(long = "for", value_name = "READER", hide_possible_values = true, conflicts_with_all = ["list", "places", "verbose"],
+        value_parser = PossibleValuesParser::new(READERS.each_ref().map(|reader| reader.name)))]
+    reader: Option<String>,
     /// Print the first N places of each fault
     #[arg(long, value_name = "N", default_value_t = 3)]
     places: u16,
@@ -74,6 +83,28 @@ pub(crate) enum Printed {
     DoctorFile(FileEntry),
     DoctorCodes { codes: Vec<CodeEntry> },
     DoctorCode(CodeEntry),
+    DoctorFor { files: Vec<ReaderEntry> },
+    DoctorForFile(ReaderEntry),
+}
+
+/// What a program refuses or misreads of a recording.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct ReaderEntry {
+    /// The name that the user gave
+    file: String,
+    /// The program
+    reader: &'static str,
+    obstacles: Vec<ObstacleEntry>,
+}
+
+/// Something that the program refuses or misreads.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct ObstacleEntry {
+    what: String,
+    /// The number of records or events that have it
+    count: Decimal<u64>,
 }
 
 /// A recording.
@@ -159,6 +190,9 @@ impl Doctor {
             stdout().write_all(list(format)?.as_bytes())?;
             return Ok(0);
         }
+        if let Some(reader) = self.reader.as_deref().and_then(Reader::named) {
+            return self.examine_for(reader);
+        }
         let mut worst = Verdict::Sound;
         let mut failed = false;
         let mut files = Vec::new();
@@ -194,6 +228,44 @@ impl Doctor {
             Verdict::Sound => 0,
             Verdict::Suspect => 3,
             Verdict::Unreadable => 1,
+        })
+    }
+
+    /// Lists what a reader refuses or misreads.
+    fn examine_for(&self, reader: &'static Reader) -> Result<u8> {
+        let format = self.format.format();
+        let (mut refuses, mut failed, mut files) = (false, false, Vec::new());
+        for source in self.inputs.sources()? {
+            let mut recording = match source.open_rereadable() {
+                Ok(recording) => recording,
+                Err(error) => {
+                    writeln!(io::stderr(), "perfx: {}", printable(&message(&error)))?;
+                    failed = true;
+                    continue;
+                }
+            };
+            let obstacles = obstacles(&mut recording, reader, self.threads.count())?;
+            refuses |= !obstacles.is_empty();
+            if self.quiet && obstacles.is_empty() {
+                continue;
+            }
+            let entry = ReaderEntry::of(&recording.name, reader, obstacles);
+            match format {
+                Format::Text => stdout().write_all(entry.text().as_bytes())?,
+                Format::Json => files.push(entry),
+                Format::Ndjson => {
+                    let line = Output::new(Printed::DoctorForFile(entry));
+                    stdout().write_all(json_line(&line)?.as_bytes())?;
+                }
+            }
+        }
+        if format == Format::Json {
+            stdout().write_all(json_document(&Output::new(Printed::DoctorFor { files }))?.as_bytes())?;
+        }
+        Ok(match (failed, refuses) {
+            (true, _) => 1,
+            (_, true) => 3,
+            _ => 0,
         })
     }
 
@@ -285,6 +357,28 @@ fn finding_text(diagnosis: &Diagnosis, finding: &Finding) -> String {
         let _ = writeln!(text, "    {place}{colon}{}", location.what);
     }
     text
+}
+
+impl ReaderEntry {
+    fn of(file: &str, reader: &Reader, obstacles: Vec<Obstacle>) -> ReaderEntry {
+        let obstacles = obstacles.into_iter();
+        let obstacles =
+            obstacles.map(|Obstacle { what, count }| ObstacleEntry { what, count: Decimal(count) });
+        ReaderEntry { file: file.to_owned(), reader: reader.name, obstacles: obstacles.collect() }
+    }
+
+    fn text(&self) -> String {
+        let ReaderEntry { file, reader, obstacles } = self;
+        let file = printable(file);
+        if obstacles.is_empty() {
+            return format!("{file}: {reader} reads it\n");
+        }
+        let mut text = format!("{file}: {reader} refuses or misreads\n");
+        for ObstacleEntry { what, count: number } in obstacles {
+            let _ = writeln!(text, "  {}: {}", printable(what), count(number.0));
+        }
+        text + &format!("    perfx normalize --for {reader} takes this away\n")
+    }
 }
 
 impl FileEntry {

@@ -6,9 +6,11 @@ mod compressed;
 mod examine;
 mod finding;
 mod front;
+mod obstacles;
 mod order;
 mod records;
 
 pub use codes::{CODES, Code, FindingKind, Reaction, code};
 pub use examine::{examine, unopened};
 pub use finding::{Diagnosis, Finding, Findings, Location, Verdict};
+pub use obstacles::{Obstacle, obstacles};

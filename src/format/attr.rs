@@ -260,6 +260,38 @@ pub fn shorten_attr(raw: &mut Vec<u8>, size: usize, endian: Endian) {
     endian.set_u32(raw, 4, size);
 }
 
+/// What a reader knows of attrs: the largest size, bytes, and for each field the bits that it knows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "the names are those of the fields")]
+pub struct KnownAttr {
+    pub size: usize,
+    /// The flags behind `read_format`, by their bit numbers.
+    pub flags: u64,
+    pub sample_type: u64,
+    pub read_format: u64,
+    pub branch_sample_type: u64,
+}
+
+impl KnownAttr {
+    /// Shortens an attr, and clears the bits that are not known. Returns true if bytes other than zero were cut off.
+    pub fn narrow(&self, raw: &mut Vec<u8>, endian: Endian) -> bool {
+        let unknown = !self.sample_type & endian.u64(raw, 24).unwrap_or(0);
+        without_parts(raw, unknown, endian);
+        if raw.len() >= 48 {
+            let known = flags(raw, endian) & self.flags;
+            raw[40..48].copy_from_slice(&flag_bytes(known, endian));
+        }
+        for (at, known) in [(32, self.read_format), (72, self.branch_sample_type)] {
+            if let Some(bits) = endian.u64(raw, at) {
+                endian.set_u64(raw, at, bits & known);
+            }
+        }
+        let cuts = raw.get(self.size..).is_some_and(|rest| rest.iter().any(|&byte| byte != 0));
+        shorten_attr(raw, self.size, endian);
+        cuts
+    }
+}
+
 /// The flags of an attr by bit number. Bits 15 and 16 are the two bits of `precise_ip`.
 pub const ATTR_FLAGS: &[(u32, &str)] = &[
     (0, "disabled"),

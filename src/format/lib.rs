@@ -19,6 +19,7 @@ pub mod names;
 mod origin;
 pub mod parts;
 pub mod read;
+pub mod readers;
 pub mod record;
 pub mod sample;
 pub mod sample_type;
@@ -29,9 +30,9 @@ mod value;
 pub mod write;
 
 pub use attr::{
-    ATTR_FLAGS, ATTR_SIZE_MAX, ATTR_SIZE_MIN, Attr, Event, clear_address, set_attr_flag, set_clockid,
-    set_event, set_sample_period, set_sample_type, shorten_attr, with_user_callchains, without_aux_samples,
-    without_parts,
+    ATTR_FLAGS, ATTR_SIZE_MAX, ATTR_SIZE_MIN, Attr, Event, KnownAttr, clear_address, set_attr_flag,
+    set_clockid, set_event, set_sample_period, set_sample_type, shorten_attr, with_user_callchains,
+    without_aux_samples, without_parts,
 };
 pub use bytes::{Bytes, reset_bus_signal};
 pub use endian::{Cursor, Endian, until_nul};

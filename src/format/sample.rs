@@ -194,6 +194,25 @@ impl<'a> Read<'a> {
         has_read.then(|| Read::take(&mut Cursor::new(behind, sample.endian()), layout.read_format))?
     }
 
+    /// Its size, bytes.
+    pub fn size(&self) -> usize {
+        let times = (self.read_format & (Self::ENABLED | Self::RUNNING)).count_ones() as usize;
+        8 + 8 * times + self.counts.bytes().len()
+    }
+
+    /// The same without the numbers of lost samples: the bytes for a `read_format` without bit LOST.
+    pub fn without_lost(&self, endian: Endian) -> Vec<u8> {
+        let mut out = endian.bytes_u64(self.value).to_vec();
+        let mut put = |word: Option<u64>| out.extend(word.iter().flat_map(|&word| endian.bytes_u64(word)));
+        put(self.enabled);
+        put(self.running);
+        for count in self.counts() {
+            put(self.group.then_some(count.value));
+            put(count.id);
+        }
+        out
+    }
+
     /// The counters; exactly one without GROUP.
     pub fn counts(&self) -> impl Iterator<Item = Count> + use<'a> {
         let Read { group, read_format, counts, value, .. } = *self;
@@ -613,43 +632,92 @@ pub fn without_aux(record: &Record<'_>, layout: &Layout) -> Result<Vec<u8>> {
     without_parts(record, layout, st::AUX)
 }
 
-/// The sample that its event would record without these bits of `sample_type`, out of REGS_USER, STACK_USER,
-/// REGS_INTR, PHYS_ADDR, AUX, and those that have no name yet, whose parts are the last.
+/// The sample that its event would record without these bits of `sample_type`: see [`LeftOut::parts`].
 ///
 /// # Errors
 ///
 /// The record is not a sample, or is shorter than its parts say.
 pub fn without_parts(record: &Record<'_>, layout: &Layout, parts: u64) -> Result<Vec<u8>> {
+    without(record, layout, LeftOut { parts, ..LeftOut::default() })
+}
+
+/// What [`without`] leaves out.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct LeftOut {
+    /// Bits of `sample_type` out of REGS_USER, STACK_USER, WEIGHT_STRUCT, REGS_INTR, PHYS_ADDR, CGROUP,
+    /// DATA_PAGE_SIZE, CODE_PAGE_SIZE, AUX, and those that have no name yet, whose parts are the last.
+    pub parts: u64,
+    /// The number of lost samples of each counter: bit LOST of `read_format`.
+    pub lost: bool,
+    /// The counters of branches: bit COUNTERS of `branch_sample_type`.
+    pub branch_counters: bool,
+}
+
+/// The sample that its event would record without these parts.
+///
+/// # Errors
+///
+/// The record is not a sample, or is shorter than its parts say.
+pub fn without(record: &Record<'_>, layout: &Layout, left_out: LeftOut) -> Result<Vec<u8>> {
     let sample = Sample::parse(record, layout)?;
-    let body = record.body();
-    let regs = |regs: Option<Regs<'_>>| regs.map_or(0, |regs| 8 + regs.values.bytes().len());
-    let words = [sample.phys_addr, sample.cgroup, sample.data_page_size, sample.code_page_size];
-    let words = 8 * words.iter().flatten().count();
-    let aux = sample.aux.map_or(0, |aux| 8 + aux.len());
+    let (body, endian) = (record.body(), record.endian());
+    let mut changes: Vec<(Range<usize>, Vec<u8>)> = Vec::new();
+    if let Some(read) = sample.read.filter(|_| left_out.lost) {
+        let start = usize::from(layout.sample.size).saturating_sub(HEADER_SIZE);
+        changes.push((start..start + read.size(), read.without_lost(endian)));
+    }
     let [user, behind_user] = sample.behind_user.map(|behind| body.len().saturating_sub(behind));
-    let stack = user + regs(sample.regs_user);
-    let rest = body.len() - sample.rest.len();
-    let aux = rest.saturating_sub(aux);
-    let intr_end = aux.saturating_sub(words);
-    let intr = intr_end.saturating_sub(regs(sample.regs_intr));
+    let counters = sample.branches.and_then(|branches| branches.counters);
+    if let Some(counters) = counters.filter(|_| left_out.branch_counters) {
+        changes.push((user.saturating_sub(counters.bytes().len())..user, Vec::new()));
+    }
+    let mut at = user;
+    let mut part = |bits: u64, size: usize| {
+        let part = at..at + size;
+        at = part.end;
+        if left_out.parts & layout.sample_type & bits != 0 {
+            changes.push((part, Vec::new()));
+        }
+    };
+    let regs = |regs: Option<Regs<'_>>| regs.map_or(0, |regs| 8 + regs.values.bytes().len());
+    let word = |present: bool| if present { 8 } else { 0 };
+    let user_regs = regs(sample.regs_user);
+    part(st::REGS_USER, user_regs);
+    part(st::STACK_USER, behind_user.saturating_sub(user + user_regs));
+    part(st::WEIGHT_STRUCT, word(sample.weight.is_some()));
+    part(0, word(sample.data_src.is_some()) + word(sample.transaction.is_some()));
+    part(st::REGS_INTR, regs(sample.regs_intr));
+    part(st::PHYS_ADDR, word(sample.phys_addr.is_some()));
+    part(st::CGROUP, word(sample.cgroup.is_some()));
+    part(st::DATA_PAGE_SIZE, word(sample.data_page_size.is_some()));
+    part(st::CODE_PAGE_SIZE, word(sample.code_page_size.is_some()));
+    part(st::AUX, sample.aux.map_or(0, |aux| 8 + aux.len()));
+    part(st::UNNAMED, sample.rest.len());
     let mut kept = Vec::with_capacity(body.len());
     let mut done = 0;
-    for (bits, part) in [
-        (st::REGS_USER, user..stack),
-        (st::STACK_USER, stack..behind_user),
-        (st::REGS_INTR, intr..intr_end),
-        (st::PHYS_ADDR, intr_end..intr_end + 8),
-        (st::AUX, aux..rest),
-        (st::UNNAMED, rest..body.len()),
-    ] {
-        if parts & bits & layout.sample_type != 0 {
-            kept.extend_from_slice(body.get(done..part.start).unwrap_or_default());
-            done = part.end;
-        }
+    for (range, with) in changes {
+        kept.extend_from_slice(body.get(done..range.start).unwrap_or_default());
+        kept.extend(with);
+        done = range.end;
     }
-    kept.extend_from_slice(&body[done..]);
-    let without = build(RecordType::SAMPLE, record.misc(), &[&kept], record.endian());
+    kept.extend_from_slice(body.get(done..).unwrap_or_default());
+    let without = build(RecordType::SAMPLE, record.misc(), &[&kept], endian);
     without.ok_or_else(|| record.error("it is larger than a record can be"))
+}
+
+/// A READ record without the number of lost samples: as its event would record it without bit LOST of `read_format`.
+/// `None` if it is not one, or is too short.
+///
+/// | byte | |
+/// |---|---|
+/// | 8 | u32 pid, u32 tid |
+/// | 16 | [`Read`], then the trailer |
+pub fn read_record_without_lost(record: &Record<'_>, layout: &Layout) -> Option<Vec<u8>> {
+    let (endian, body) = (record.endian(), record.body());
+    let mut cursor = Cursor::new(body.get(8..)?, endian);
+    let read = Read::take(&mut cursor, layout.read_format)?;
+    let parts = [&body[..8], &read.without_lost(endian), cursor.rest()];
+    (record.kind() == RecordType::READ).then(|| build(RecordType::READ, record.misc(), &parts, endian))?
 }
 
 /// Where the raw data of a sample is in the record's bytes, without its size. `None` if there is none or it

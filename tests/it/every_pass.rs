@@ -314,6 +314,7 @@ const COMMANDS: &[(&str, &[&str])] = &[
     ("list", &["mappings"]),
     ("man", &["--dir", "OUT"]),
     ("merge", &["-o", "OUT"]),
+    ("pack", &["--no-files", "-o", "OUT"]),
     ("passes", &[]),
     ("recover", &["-o", "OUT"]),
     ("redact", &["-o", "OUT"]),
@@ -324,7 +325,9 @@ const COMMANDS: &[(&str, &[&str])] = &[
     ("sort", &["-o", "OUT"]),
     ("split", &["--by", "pid", "-o", "OUT"]),
     ("stats", &[]),
+    ("unpack", &["-o", "OUT"]),
     ("view", &["--no-files"]),
+    ("watch", &["--", "test", "-e"]),
 ];
 
 /// All commands with their arguments: those above, and those made from passes.

@@ -31,6 +31,7 @@ mod library;
 mod list;
 mod losses;
 mod merge;
+mod normalize;
 mod oracle;
 mod pack;
 mod pages;

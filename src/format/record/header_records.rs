@@ -2,11 +2,10 @@
 //! use.
 
 use super::build_id::BuildIdEntry;
+use super::builder::build;
 use super::tracing_data::tracing_data;
 use crate::header::{EVENT_TYPE_SIZE, are_event_types};
-use crate::{
-    ATTR_SIZE_MAX, ATTR_SIZE_MIN, Bytes, Cursor, Event, Feature, HEADER_SIZE, Record, RecordType, Result,
-};
+use crate::{ATTR_SIZE_MAX, ATTR_SIZE_MIN, Bytes, Cursor, Event, Feature, Record, RecordType, Result};
 
 /// Longest name in a HEADER_EVENT_TYPE, bytes.
 pub(crate) const EVENT_TYPE_NAME: usize = EVENT_TYPE_SIZE - 8;
@@ -120,13 +119,13 @@ impl HeaderRecord {
     }
 }
 
-/// A HEADER_ATTR record with its attr changed; `None` for any other record, and for a damaged one. The attr keeps
-/// its size.
-pub fn with_attr(record: &Record<'_>, change: impl FnOnce(&mut [u8])) -> Option<Vec<u8>> {
+/// A HEADER_ATTR record with its attr changed; `None` for any other record, and for a damaged one.
+pub fn with_attr(record: &Record<'_>, change: impl FnOnce(&mut Vec<u8>)) -> Option<Vec<u8>> {
     let Ok(Some(HeaderRecord::Event(event))) = HeaderRecord::read(record) else { return None };
-    let mut bytes = record.bytes().to_vec();
-    change(bytes.get_mut(HEADER_SIZE..HEADER_SIZE + event.raw().len())?);
-    Some(bytes)
+    let (attr, ids) = record.body().split_at_checked(event.raw().len())?;
+    let mut attr = attr.to_vec();
+    change(&mut attr);
+    build(record.kind(), record.misc(), &[&attr, ids], record.endian())
 }
 
 /// The feature number in a HEADER_FEATURE record (which need not be a valid [`Feature`]), and the section.

@@ -240,14 +240,17 @@ pub fn set_mmap_place(record: &mut [u8], start: u64, pgoff: u64, endian: Endian)
     endian.set_u64(record, 32, pgoff)
 }
 
-/// Replaces device and inode of an MMAP2 record. Returns `None` and changes nothing if it is too short.
+/// Replaces device and inode, or the build-id, of an MMAP2 record with this device and inode. Returns `None` and changes
+/// nothing if it is too short.
 pub fn set_mmap2_inode(record: &mut [u8], file: Inode, endian: Endian) -> Option<()> {
     let Inode { major, minor, inode, generation } = file;
     record.get(40..64)?;
     endian.set_u32(record, 40, major)?;
     endian.set_u32(record, 44, minor)?;
     endian.set_u64(record, 48, inode)?;
-    endian.set_u64(record, 56, generation)
+    endian.set_u64(record, 56, generation)?;
+    let misc = endian.u16(record, 4)?;
+    endian.set_u16(record, 4, misc & !MMAP_BUILD_ID)
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! The AUXTRACE_INFO record of Arm SPE says which event made the data, and describes the CPUs.
 
 use super::aux::AuxtraceInfo;
-use crate::Record;
+use super::builder::build;
+use crate::{HEADER_SIZE, Record};
 
 /// The private part of an AUXTRACE_INFO record of Arm SPE (tools/perf/util/arm-spe.h).
 ///
@@ -63,10 +64,19 @@ impl SpeInfo {
     }
 }
 
+/// The AUXTRACE_INFO record of Arm SPE in version 1, which perf before 6.13 knows: the words are only the PMU's type and
+/// 1, so what is known of each CPU is lost. `None` if it is not one, or is version 1 already.
+pub fn spe_info_v1(record: &Record<'_>) -> Option<Vec<u8>> {
+    let SpeInfo { pmu_type, .. } = SpeInfo::of(record).filter(|info| info.cpus.is_some())?;
+    let endian = record.endian();
+    let parts =
+        [record.bytes().get(HEADER_SIZE..PRIVATE)?, &endian.bytes_u64(pmu_type), &endian.bytes_u64(1)];
+    build(record.kind(), record.misc(), &parts, endian)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::builder::build;
     use crate::{Endian, Origin, RecordType};
 
     fn info(kind: u32, words: &[u64]) -> Option<SpeInfo> {

@@ -352,3 +352,96 @@ fn call_chains_are_addresses_and_markers() {
     assert_eq!(Marker::of(-2560_i64 as u64), Some(Marker::GUEST_USER));
     assert_eq!((Marker::GUEST_USER.name(), Marker::GUEST_USER.cpumode()), (Some("GUEST_USER"), 5));
 }
+
+/// The words of each part of a sample, in their order.
+fn parts(lost: bool, counters: bool) -> Vec<(u64, Vec<u64>)> {
+    let mut read = vec![2, 100, 50, 1000, 11];
+    read.extend(lost.then_some(7));
+    read.extend([2000, 12]);
+    read.extend(lost.then_some(8));
+    let mut branches = vec![2, u64::MAX, 0x10, 0x20, 0, 0x30, 0x40, 1];
+    branches.extend(counters.then_some([3, 4]).into_iter().flatten());
+    vec![
+        (st::IDENTIFIER, vec![11]),
+        (st::IP, vec![0x1000]),
+        (st::TID, vec![7]),
+        (st::PERIOD, vec![5]),
+        (st::READ, read),
+        (st::CALLCHAIN, vec![1, 0x1000]),
+        // u32 size 4, then 4 bytes.
+        (st::RAW, vec![4 | 0xabcd << 32]),
+        (st::BRANCH_STACK, branches),
+        (st::REGS_USER, vec![2, 1, 2]),
+        (st::STACK_USER, vec![8, 0x55, 8]),
+        (st::WEIGHT_STRUCT, vec![13]),
+        (st::DATA_SRC, vec![14]),
+        (st::TRANSACTION, vec![15]),
+        (st::REGS_INTR, vec![2, 3]),
+        (st::PHYS_ADDR, vec![16]),
+        (st::CGROUP, vec![17]),
+        (st::DATA_PAGE_SIZE, vec![4096]),
+        (st::CODE_PAGE_SIZE, vec![8192]),
+        (st::AUX, vec![8, 0x77]),
+        (1 << 30, vec![99, 98]),
+    ]
+}
+
+fn sample_of(parts: &[(u64, Vec<u64>)], kept: u64) -> Vec<u8> {
+    let words = parts.iter().filter(|(bit, _)| kept & bit != 0).flat_map(|(_, words)| words);
+    let body: Vec<u8> = words.flat_map(|word| word.to_le_bytes()).collect();
+    build(RecordType::SAMPLE, 2, &[&body], Endian::Little).unwrap()
+}
+
+#[test]
+fn a_sample_without_parts_is_what_its_event_would_record_without_them() {
+    let all = parts(true, true).iter().fold(0, |all, (bit, _)| all | bit);
+    let attr = Attr {
+        sample_type: all,
+        read_format: 0b11111,
+        branch_sample_type: 1 << 17 | 1 << 19,
+        sample_regs_user: 0b11,
+        sample_regs_intr: 0b1,
+        ..Attr::default()
+    };
+    let layout = Layout::new(&attr);
+    let whole = sample_of(&parts(true, true), all);
+    let record = Record::new(&whole, &[], Origin::Synthetic, Endian::Little).unwrap();
+    let can_go = [
+        st::REGS_USER,
+        st::STACK_USER,
+        st::WEIGHT_STRUCT,
+        st::REGS_INTR,
+        st::PHYS_ADDR,
+        st::CGROUP,
+        st::DATA_PAGE_SIZE,
+        st::CODE_PAGE_SIZE,
+        st::AUX,
+        st::UNNAMED,
+    ];
+    for number in 0..1 << can_go.len() {
+        let gone = can_go.iter().enumerate().filter(|(bit, _)| number >> bit & 1 != 0);
+        let gone = gone.fold(0, |gone, (_, part)| gone | part);
+        for (lost, branch_counters) in [(false, false), (true, false), (false, true), (true, true)] {
+            let left_out = LeftOut { parts: gone, lost, branch_counters };
+            let wanted = sample_of(&parts(!lost, !branch_counters), all & !gone);
+            assert_eq!(without(&record, &layout, left_out).unwrap(), wanted, "{left_out:?}");
+        }
+    }
+}
+
+#[test]
+fn a_read_record_loses_only_the_numbers_of_lost_samples() {
+    let attr = Attr { read_format: 0b10111, ..Attr::default() };
+    let words = |words: &[u64]| {
+        let body: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+        build(RecordType::READ, 0, &[&body], Endian::Big).unwrap()
+    };
+    // pid and tid, value, enabled, running, id, lost; then a trailer of two words.
+    let whole = words(&[7 << 32 | 8, 1, 2, 3, 4, 5, 6, 7]);
+    let record = Record::new(&whole, &[], Origin::Synthetic, Endian::Big).unwrap();
+    let layout = Layout::new(&attr);
+    assert_eq!(read_record_without_lost(&record, &layout).unwrap(), words(&[7 << 32 | 8, 1, 2, 3, 4, 6, 7]));
+    let short = words(&[1, 2]);
+    let record = Record::new(&short, &[], Origin::Synthetic, Endian::Big).unwrap();
+    assert_eq!(read_record_without_lost(&record, &layout), None);
+}

@@ -1,0 +1,299 @@
+//! `normalize` takes from a recording what an older reader refuses or misreads, and rewrites what can be said in an
+//! older way. Everything that is lost is reported.
+//!
+//! Rejected: merging deferred call chains into their samples. A sample can't grow in place, so all samples with such a
+//! chain would have to wait for it, in an order that the rounds forbid.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
+use perfx_format::read::Recording;
+use perfx_format::readers::{READERS, Reader};
+use perfx_format::record::header_records::with_attr;
+use perfx_format::record::spe_info::spe_info_v1;
+use perfx_format::sample::{
+    LeftOut, Sample, callchain, deferred_cookie, read_record_without_lost, with_callchain, without,
+};
+use perfx_format::{
+    Attr, Inode, Kinds, Layout, Layouts, MMAP_BUILD_ID, Record, RecordType, sample_type as st,
+    set_mmap2_inode,
+};
+use perfx_model::address_space::{Machine, Mapping};
+use perfx_model::guests::Guests;
+use perfx_pipeline::{
+    Begin, Emit, Fork, Level, Needs, Pass, Result, Rewrite, Session, Stage, Survey, bail, counted,
+};
+
+use crate::support::ids::MappedIds;
+use crate::support::options::{PassCommand, PassOptions};
+use crate::support::used_events::change_attrs;
+
+/// The options of `normalize`.
+#[derive(Args, Clone, Debug, Default)]
+pub struct NormalizeArgs {
+    /// The program that shall read the recording
+    #[arg(long = "for", value_name = "READER", value_parser = names().try_map(|name| Reader::named(&name).ok_or("unknown")))]
+    reader: Option<&'static Reader>,
+}
+
+/// The names of the readers.
+fn names() -> PossibleValuesParser {
+    PossibleValuesParser::new(READERS.each_ref().map(|reader| reader.name))
+}
+
+impl PassOptions for NormalizeArgs {
+    const NAME: &'static str = "normalize";
+    const ABOUT: &'static str = "take away what an older reader refuses, or say it in an older way";
+    const EXAMPLES: &'static [&'static str] =
+        &["for=perf-5.10", "for=perf-6.1", "for=quipper", "for=hotspot"];
+    const COMMAND: Option<PassCommand> = Some(PassCommand {
+        group: "Share",
+        about: "Make a recording readable for an older perf, hotspot or quipper",
+        help: "\
+Attrs become as small as the reader knows them, and lose the bits that it does not know; samples lose
+the parts that these bits stand for. Compressed records are decompressed. Records of kinds that the
+reader refuses are left out. For perf 5.10 and hotspot, build-ids move from MMAP2 records to feature
+BUILD_ID. For perf before 6.13, the description of Arm SPE becomes version 1. The user part of
+deferred call chains (perf record --call-graph fp,defer) is lost.
+
+What is lost is said, and the exit code is 3. perfx doctor --for READER lists what a reader refuses.
+
+Examples:
+  perfx normalize --for perf-5.10 perf.data -o old.data
+  perfx normalize --for quipper perf.data -o - | create_llvm_prof --profile=/dev/stdin …",
+        one_of: &["reader"],
+    });
+
+    fn pass(self) -> Result<Box<dyn Pass>> {
+        Ok(Box::new(Normalize { reader: self.reader }))
+    }
+}
+
+/// The pass.
+#[derive(Clone, Copy, Debug)]
+struct Normalize {
+    reader: Option<&'static Reader>,
+}
+
+/// The survey: finds the build-ids in MMAP2 records.
+struct FindIds {
+    reader: &'static Reader,
+    guests: Guests,
+    ids: MappedIds,
+}
+
+/// The rewrite.
+struct Narrow {
+    reader: &'static Reader,
+    /// What is left out of the samples of each event.
+    of_events: Arc<Vec<LeftOut>>,
+    lost: Lost,
+}
+
+/// What is lost: the number of records of each kind of loss.
+#[derive(Clone, Default, Debug)]
+struct Lost {
+    parts: u64,
+    deferred: u64,
+    kinds: BTreeMap<RecordType, u64>,
+    spe: u64,
+}
+
+impl Pass for Normalize {
+    fn name(&self) -> &'static str {
+        NormalizeArgs::NAME
+    }
+
+    fn needs(&self, _input: &Recording) -> Needs {
+        let surveys = match self.reader {
+            Some(reader) if !reader.mmap_build_ids => {
+                vec![Kinds::of(&[RecordType::MMAP2, RecordType::ID_INDEX])]
+            }
+            _ => Vec::new(),
+        };
+        Needs { records: Kinds::ALL, surveys, decompressed: true, ids: true, ..Needs::default() }
+    }
+
+    fn start(self: Box<Self>, _input: &Recording) -> Stage {
+        let Some(reader) = self.reader else {
+            return Stage::begin(|_| bail!("it is not said for which reader: give --for"));
+        };
+        if reader.mmap_build_ids {
+            return Stage::begin(|begin| Ok(Narrow::stage(reader, begin)));
+        }
+        Stage::survey_in_order(FindIds { reader, guests: Guests::default(), ids: MappedIds::default() })
+    }
+}
+
+impl Survey for FindIds {
+    fn record(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
+        self.guests.learn(record);
+        if let Some(mapping) = Mapping::read(record, layouts) {
+            let machine = self.guests.machine(record, layouts, Some(mapping.pid));
+            self.ids.learn(&mapping.dso(record, machine));
+        }
+        Ok(())
+    }
+
+    fn end(self, _session: &mut Session) -> Result<Stage> {
+        Ok(Stage::begin(move |begin| {
+            let entries = self.ids.entries(Machine::Host, begin.endian);
+            begin.add_build_ids(&entries);
+            Ok(Narrow::stage(self.reader, begin))
+        }))
+    }
+}
+
+impl Narrow {
+    /// Changes the events, and begins the rewrite.
+    fn stage(reader: &'static Reader, begin: &mut Begin<'_>) -> Stage {
+        let of_event = |attr: &Attr| left_out(reader, attr);
+        let of_events = begin.events.iter().map(|event| of_event(event.attr())).collect();
+        let (endian, known) = (begin.endian, reader.attr);
+        let cuts =
+            begin.events.iter().filter(|event| known.narrow(&mut event.raw().to_vec(), endian)).count();
+        change_attrs(begin, |raw, endian| {
+            known.narrow(raw, endian);
+        });
+        if cuts > 0 {
+            let events = counted(cuts as u64, "event", "events");
+            let what = format!(
+                "what {} does not know of the attrs of {events} (config3 and later fields)",
+                reader.name
+            );
+            begin.report.say(Level::Loss, what);
+        }
+        Stage::rewrite(Narrow { reader, of_events: Arc::new(of_events), lost: Lost::default() })
+    }
+
+    fn sample(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
+        let layouts = out.layouts();
+        let Some(layout) = layouts.layout_of(&record) else { return out.keep(record) };
+        let shortened = self.without_deferred(&record, layout)?;
+        let record = match &shortened {
+            Some(bytes) => Record::new(bytes, record.payload(), record.origin(), record.endian())?,
+            None => record,
+        };
+        let left_out = layouts.event_of(&record).and_then(|event| self.of_events.get(event)).copied();
+        match left_out.filter(|left_out| *left_out != LeftOut::default()) {
+            Some(left_out) => {
+                self.lost.parts += 1;
+                out.replace(&record, &without(&record, layout, left_out)?)
+            }
+            None if shortened.is_some() => out.replace(&record, record.bytes()),
+            None => out.keep(record),
+        }
+    }
+
+    /// The sample without the mark of a deferred chain.
+    fn without_deferred(&mut self, record: &Record<'_>, layout: &Layout) -> Result<Option<Vec<u8>>> {
+        if self.reader.deferred_chains || deferred_cookie(record, layout).is_none() {
+            return Ok(None);
+        }
+        self.lost.deferred += 1;
+        let chain = callchain(record, layout).into_iter().flat_map(|chain| chain.iter().collect::<Vec<_>>());
+        let mut chain: Vec<u64> = chain.collect();
+        chain.truncate(chain.len().saturating_sub(2));
+        let sample = Sample::parse(record, layout)?;
+        Ok(Some(with_callchain(record, layout, &sample, &chain, false)?))
+    }
+}
+
+/// What is left out of the samples of an event.
+fn left_out(reader: &Reader, attr: &Attr) -> LeftOut {
+    LeftOut {
+        parts: attr.sample_type & !reader.attr.sample_type,
+        lost: reader.loses_lost(attr.read_format) && attr.sample_type & st::READ != 0,
+        branch_counters: reader.loses_branch_counters(attr.branch_sample_type)
+            && attr.sample_type & st::BRANCH_STACK != 0,
+    }
+}
+
+impl Rewrite for Narrow {
+    fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
+        let (reader, kind) = (self.reader, record.kind());
+        if !reader.deferred_chains && kind == RecordType::CALLCHAIN_DEFERRED {
+            // Their number is that of the samples that lack them.
+            out.drop_record(record);
+            return Ok(());
+        }
+        if (reader.refused)(kind) {
+            *self.lost.kinds.entry(kind).or_default() += 1;
+            out.drop_record(record);
+            return Ok(());
+        }
+        match kind {
+            RecordType::SAMPLE => self.sample(record, out),
+            RecordType::READ => {
+                let layout = out.layouts().layout_of(&record);
+                let shorter = layout.filter(|layout| reader.loses_lost(layout.read_format));
+                match shorter.and_then(|layout| read_record_without_lost(&record, layout)) {
+                    Some(bytes) => out.replace(&record, &bytes),
+                    None => out.keep(record),
+                }
+            }
+            RecordType::HEADER_ATTR => {
+                let endian = record.endian();
+                let narrow = |raw: &mut Vec<u8>| {
+                    reader.attr.narrow(raw, endian);
+                };
+                match with_attr(&record, narrow) {
+                    Some(bytes) => out.replace(&record, &bytes),
+                    None => out.keep(record),
+                }
+            }
+            RecordType::MMAP2 if !reader.mmap_build_ids && record.misc() & MMAP_BUILD_ID != 0 => {
+                let none = Inode { major: 0, minor: 0, inode: 0, generation: 0 };
+                let endian = record.endian();
+                out.patch(record, |bytes| {
+                    set_mmap2_inode(bytes, none, endian);
+                })
+            }
+            RecordType::AUXTRACE_INFO if !reader.spe_v2 => match spe_info_v1(&record) {
+                Some(bytes) => {
+                    self.lost.spe += 1;
+                    out.replace(&record, &bytes)
+                }
+                None => out.keep(record),
+            },
+            _ => out.keep(record),
+        }
+    }
+
+    fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
+        let Lost { parts, deferred, kinds, spe } = &self.lost;
+        let name = self.reader.name;
+        let mut say = |level, count: u64, one: &str, several: &str, what: &str| {
+            if count > 0 {
+                session.report.say(level, format!("{what}{}", counted(count, one, several)));
+            }
+        };
+        say(Level::Loss, *parts, "sample", "samples", &format!("parts that {name} does not know of "));
+        say(Level::Loss, *deferred, "sample", "samples", "the deferred user call chains of ");
+        say(Level::Loss, *spe, "record", "records", "what perf 6.13 added to the description of Arm SPE in ");
+        for (kind, &count) in kinds {
+            // FINISHED_INIT says only where the first records end.
+            let level = if *kind == RecordType::FINISHED_INIT { Level::Detail } else { Level::Loss };
+            let kind = kind.name().map_or_else(|| kind.to_string(), str::to_owned);
+            say(level, count, &format!("{kind} record"), &format!("{kind} records"), "");
+        }
+        Ok(())
+    }
+}
+
+impl Fork for Narrow {
+    fn fork(&self) -> Narrow {
+        Narrow { of_events: self.of_events.clone(), lost: Lost::default(), ..*self }
+    }
+
+    fn absorb(&mut self, later: Narrow) -> Result<()> {
+        let Lost { parts, deferred, kinds, spe } = later.lost;
+        self.lost.parts += parts;
+        self.lost.deferred += deferred;
+        self.lost.spe += spe;
+        kinds.into_iter().for_each(|(kind, count)| *self.lost.kinds.entry(kind).or_default() += count);
+        Ok(())
+    }
+}

@@ -1,0 +1,155 @@
+//! Programs that read recordings, and what they know of the format. The facts are from include/uapi/linux/perf_event.h
+//! and tools/perf of these versions (`perf_attr_check` in util/header.c, which refuses unknown bits), from
+//! hotspot-perfparser 1.3 and from quipper's sample_info_reader.cc; perf and hotspot-perfparser were tried.
+
+use crate::attr::KnownAttr;
+use crate::sample_type as st;
+use crate::{Kinds, RecordType};
+
+/// A program that reads recordings.
+#[derive(Clone, Copy, Debug)]
+pub struct Reader {
+    /// Its name, as users give it.
+    pub name: &'static str,
+    /// What it knows of attrs. Larger attrs, and other bits, it refuses or misreads.
+    pub attr: KnownAttr,
+    /// The kinds of records that it refuses, or at which it aborts.
+    pub refused: fn(RecordType) -> bool,
+    /// True if it reads build-ids in MMAP2 records.
+    pub mmap_build_ids: bool,
+    /// The kinds of compressed records that it reads.
+    pub compressed: Kinds,
+    /// True if it reads version 2 of the description of Arm SPE.
+    pub spe_v2: bool,
+    /// True if it reads [`deferred`](crate::record::deferred) call chains.
+    pub deferred_chains: bool,
+}
+
+/// PERF_FORMAT_LOST.
+const LOST: u64 = 1 << 4;
+
+/// PERF_SAMPLE_BRANCH_COUNTERS.
+const BRANCH_COUNTERS: u64 = 1 << 19;
+
+/// What perf 5.2 to 6.15 decompress.
+const ZSTD: Kinds = Kinds::of(&[RecordType::COMPRESSED]);
+
+/// All bits of a field.
+const ALL: u64 = u64::MAX;
+
+/// The bits below this one.
+const fn below(bit: u32) -> u64 {
+    (1 << bit) - 1
+}
+
+/// Kinds of the kernel from this number on, and kinds of perf from that number on.
+const fn newer(kind: u32, kernel: u32, perf: u32) -> bool {
+    kind >= kernel && kind < 64 || kind >= perf
+}
+
+/// The programs that are known.
+pub static READERS: [Reader; 5] = [
+    Reader {
+        name: "perf-6.12",
+        // PERF_ATTR_SIZE_VER8; the last flag is sigtrap, the last branch bit COUNTERS.
+        attr: KnownAttr {
+            size: 136,
+            flags: below(38),
+            sample_type: below(25),
+            read_format: below(5),
+            branch_sample_type: below(20),
+        },
+        refused: |kind| newer(kind.0, 22, 83),
+        mmap_build_ids: true,
+        compressed: ZSTD,
+        spe_v2: false,
+        deferred_chains: false,
+    },
+    Reader {
+        name: "perf-6.1",
+        // PERF_ATTR_SIZE_VER7; the last branch bit is PRIV_SAVE.
+        attr: KnownAttr {
+            size: 128,
+            flags: below(38),
+            sample_type: below(25),
+            read_format: below(5),
+            branch_sample_type: below(19),
+        },
+        refused: |kind| newer(kind.0, 22, 83),
+        mmap_build_ids: true,
+        compressed: ZSTD,
+        spe_v2: false,
+        deferred_chains: false,
+    },
+    Reader {
+        name: "perf-5.10",
+        // PERF_ATTR_SIZE_VER6; the last flag is text_poke, the last part CGROUP, the last branch bit HW_INDEX.
+        attr: KnownAttr {
+            size: 120,
+            flags: below(34),
+            sample_type: below(22),
+            read_format: below(4),
+            branch_sample_type: below(18),
+        },
+        refused: |kind| newer(kind.0, 21, 82),
+        mmap_build_ids: false,
+        compressed: ZSTD,
+        spe_v2: false,
+        deferred_chains: false,
+    },
+    Reader {
+        name: "hotspot",
+        attr: KnownAttr {
+            size: usize::MAX,
+            flags: ALL,
+            sample_type: ALL,
+            read_format: ALL,
+            branch_sample_type: ALL,
+        },
+        refused: |_| false,
+        mmap_build_ids: false,
+        compressed: Kinds::NONE,
+        spe_v2: true,
+        deferred_chains: false,
+    },
+    Reader {
+        name: "quipper",
+        // It fails at registers and stacks, and does not know the parts behind PHYS_ADDR.
+        attr: KnownAttr {
+            size: usize::MAX,
+            flags: ALL,
+            sample_type: below(20) & !(st::REGS_USER | st::STACK_USER | st::REGS_INTR),
+            read_format: below(4),
+            branch_sample_type: below(19),
+        },
+        refused: |_| false,
+        mmap_build_ids: true,
+        compressed: Kinds::NONE,
+        spe_v2: true,
+        deferred_chains: false,
+    },
+];
+
+impl Reader {
+    /// The program with this name.
+    pub fn named(name: &str) -> Option<&'static Reader> {
+        READERS.iter().find(|reader| reader.name == name)
+    }
+
+    /// True if it does not know the numbers of lost samples that counters of this `read_format` have.
+    pub fn loses_lost(&self, read_format: u64) -> bool {
+        read_format & !self.attr.read_format & LOST != 0
+    }
+
+    /// True if it does not know the counters that branches of this `branch_sample_type` have.
+    pub fn loses_branch_counters(&self, branch_sample_type: u64) -> bool {
+        branch_sample_type & !self.attr.branch_sample_type & BRANCH_COUNTERS != 0
+    }
+
+    /// The kinds of records that it refuses, or at which it aborts. COMPRESSED2 is not among them: its contents are
+    /// what counts.
+    pub fn refused_kinds(&self) -> Kinds {
+        let refused = (1..=127).map(RecordType).filter(|&kind| (self.refused)(kind) && !kind.is_compressed());
+        refused.fold(Kinds::NONE, |kinds, kind| kinds.union(Kinds::of(&[kind])))
+    }
+}
