@@ -65,10 +65,16 @@ impl Folder {
     }
 }
 
-/// Checks that files of these names may be written to the folder `path`. Without `force`, existing files are an error.
-pub(super) fn check(path: &Path, names: &[&str], sources: &[Source], force: bool) -> Result<()> {
+/// Checks that there is a folder at `path`, or nothing.
+pub(super) fn check_folder(path: &Path) -> Result<()> {
     let is_new = fs::symlink_metadata(path).is_err();
     ensure!(is_new || path.is_dir(), "{} is not a directory", path.display());
+    Ok(())
+}
+
+/// Checks that files of these names may be written to the folder `path`. Without `force`, existing files are an error.
+pub(super) fn check(path: &Path, names: &[&str], sources: &[Source], force: bool) -> Result<()> {
+    check_folder(path)?;
     for source in sources {
         if let Source::Path(input) = source {
             refuse_input(input, path, names)?;

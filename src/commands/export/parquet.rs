@@ -3,12 +3,11 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::fs;
 use std::io::{self, BufWriter, Write};
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use perfx_export::parquet::{
@@ -17,7 +16,7 @@ use perfx_export::parquet::{
 use perfx_passes::IdOptions;
 use perfx_pipeline::{Error, Level, Report, count, counted};
 
-use super::folder::{refuse_inside, writable_above};
+use super::folder::{check_folder, refuse_inside, writable_above};
 use super::input::{StackArgs, with_chains};
 use crate::args::Usage;
 use crate::io::commit::{Existing, NewFile, Outputs, plain, with_folder};
@@ -176,11 +175,7 @@ impl Parquet {
             return Err(Usage(format!("--partition-by names {} twice", key.name())).into());
         }
         let sources = self.inputs.sources()?;
-        ensure!(
-            fs::symlink_metadata(&self.dir).is_err() || self.dir.is_dir(),
-            "{} is not a directory",
-            self.dir.display()
-        );
+        check_folder(&self.dir)?;
         let (mut failed, mut suspect) = (0, false);
         for source in &sources {
             match self.export(source, &ids, &keys) {
