@@ -45,6 +45,13 @@ pub struct Aslr {
     seed: Option<String>,
 }
 
+impl Aslr {
+    /// The pass with this key; without one, it is made from the old addresses.
+    pub fn new(seed: Option<String>) -> Aslr {
+        Aslr { seed }
+    }
+}
+
 impl PassOptions for Aslr {
     const NAME: &'static str = "aslr";
     const ABOUT: &'static str = "move all addresses, so that nothing tells where memory was";
@@ -64,7 +71,7 @@ const BLOCK: u64 = 1 << 21;
 /// The parts of samples that may hold any address.
 const PARTS: u64 = st::REGS_USER | st::STACK_USER | st::REGS_INTR | st::PHYS_ADDR | st::AUX | st::UNNAMED;
 
-/// A larger mapping is none: perf once mapped all addresses above the kernel's start.
+/// A larger mapping is not real: perf once mapped all addresses above the kernel's start.
 const LARGEST: u64 = 1 << 44;
 
 /// Where regions of one kind go, and blocks of other addresses.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail, ensure};
 use clap::Args;
 use perfx_passes::{
-    BuildIds, BuildIdsOptions, ConvertCallchain, IdArgs, IdOptions, Itrace, Jit, JitLayout, JitOptions,
+    Aslr, BuildIds, BuildIdsOptions, ConvertCallchain, IdArgs, IdOptions, Itrace, Jit, JitLayout, JitOptions,
     MergeOptions, Mmap2BuildIds, Mmap2BuildIdsOptions, Strip, sched_stat,
 };
 use perfx_pipeline::{Level, Pass, Report};
@@ -17,13 +17,10 @@ use crate::io::source::Source;
 use crate::io::target::WriteArgs;
 
 /// Options that only perf inject has, and why perfx refuses them.
-pub(crate) const PERF_ONLY: [(&str, &str); 2] = [
-    ("--aslr", "perfx run -p aslr moves addresses, and keeps the samples that perf inject --aslr drops"),
-    (
-        "--vm-time-correlation",
-        "perf 5.13 to 6.11 do that; later versions crash, and perfx inject does not do it",
-    ),
-];
+pub(crate) const PERF_ONLY: [(&str, &str); 1] = [(
+    "--vm-time-correlation",
+    "perf 5.13 to 6.11 do that; later versions crash, and perfx inject does not do it",
+)];
 
 /// Add build-ids and more to a recording, as perf inject does
 ///
@@ -105,6 +102,12 @@ pub(crate) struct Inject {
     /// With --itrace, or of its output, leave out the recorded events, as perfx strip --recorded does
     #[arg(long)]
     strip: bool,
+    /// Move all addresses, so that nothing tells where memory was; samples with stacks or raw data stay
+    #[arg(long)]
+    aslr: bool,
+    /// The key of the new places: the output of one key can be compared [default: made from the old addresses]
+    #[arg(long, value_name = "TEXT", requires = "aslr")]
+    seed: Option<String>,
     #[command(flatten)]
     ids: IdArgs,
     /// Merge a guest's recording, as perfx merge does: PATH,PID[,OFFSET[,SCALE]]; repeatable
@@ -167,9 +170,9 @@ impl Inject {
         let merge = !self.guest_data.is_empty();
         let aux = self.itrace.is_some() || self.strip;
         let convert = self.convert_callchain;
-        if !mmap2 && !build_ids && !merge && !self.jit && !self.sched_stat && !aux && !convert {
+        if !mmap2 && !build_ids && !merge && !self.jit && !self.sched_stat && !aux && !convert && !self.aslr {
             let modes = "--buildids, --buildid-all, --mmap2-buildids, --mmap2-buildid-all, --jit, \
-                         --convert-callchain, --sched-stat, --strip or --guest-data";
+                         --convert-callchain, --sched-stat, --strip, --aslr or --guest-data";
             ensure!(
                 !self.ids.is_given(),
                 Usage(format!(
@@ -186,7 +189,15 @@ impl Inject {
         let pass = |feature_only| -> Box<dyn Pass> {
             Box::new(BuildIds::new(BuildIdsOptions { all: self.buildid_all, feature_only, ids: ids.clone() }))
         };
-        if self.write.in_place && !mmap2 && !merge && !self.jit && !self.sched_stat && !aux && !convert {
+        if self.write.in_place
+            && !mmap2
+            && !merge
+            && !self.jit
+            && !self.sched_stat
+            && !aux
+            && !convert
+            && !self.aslr
+        {
             // To readers, the feature means the same as such records, which would require moving the data.
             let passes = if build_ids { vec![pass(true)] } else { Vec::new() };
             if let Some(code) = self.write.rewrite_features_in_place(passes)? {
@@ -229,6 +240,10 @@ impl Inject {
             let options =
                 MergeOptions { guests, guestmount: self.guestmount.clone(), ..MergeOptions::default() };
             passes.push(guest_pass(options)?);
+        }
+        // This runs last, because the others find files and code by addresses.
+        if self.aslr {
+            passes.push(Box::new(Aslr::new(self.seed.clone())));
         }
         self.write.transform_into("inject", passes, has_kcore(&self.guest_data))
     }

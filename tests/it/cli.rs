@@ -898,7 +898,6 @@ fn a_tip_never_leads_to_an_option_of_another_meaning() {
     let folder = place();
     for (line, tip) in [
         ("inject --vm-time-correlation -b", Some("perf 5.13 to 6.11 do that; later versions crash")),
-        ("inject --aslr", Some("perf inject has --aslr")),
         ("filter --drop-unusd", Some("'--drop-unused'")),
         ("copy a.data b.data", Some("to write to b.data, give -o b.data")),
         ("compress perf.data small.data", Some("to write to small.data, give -o small.data")),
