@@ -194,15 +194,26 @@ struct Gather {
     user: BTreeSet<(u64, u64)>,
     kernel: BTreeSet<(u64, u64)>,
     too_large: u64,
+    /// True if a process wrote a jitdump, or ran code in memory without a file.
+    has_jit: bool,
 }
 
 /// What the rewrite needs to know.
 struct Plan {
     moves: Moves,
-    /// For each tracepoint, the fields of its raw data that are addresses; nothing is known of other raw data.
-    raw: Vec<Option<Vec<TraceField>>>,
+    /// For each tracepoint, the fields of its raw data; nothing is known of other raw data.
+    raw: Vec<Option<RawFields>>,
     /// The types of the PMUs of probes.
     probes: BTreeSet<u32>,
+}
+
+/// The fields of a tracepoint's raw data.
+struct RawFields {
+    /// Those that are addresses.
+    pointers: Vec<TraceField>,
+    /// Those that can't hold one: numbers of less than 8 bytes, what all tracepoints have, and names of tasks. Two
+    /// such fields beside each other can look like an address.
+    harmless: Vec<TraceField>,
 }
 
 /// What was done.
@@ -270,6 +281,11 @@ impl Gather {
 impl Survey for Gather {
     fn record(&mut self, record: &Record<'_>, _layouts: &Layouts) -> Result<()> {
         if let Some(mmap) = Mmap::of(record) {
+            let name = mmap.name(0);
+            let is_dump = name.ends_with(b".dump") && name.windows(5).any(|part| part == b"/jit-");
+            // PROT_EXEC.
+            let is_code = mmap.prot_and_flags().is_some_and(|(prot, _)| prot & 4 != 0);
+            self.has_jit |= is_dump || is_code && name.starts_with(b"//anon");
             self.add(mmap.start(), mmap.len(), is_kernel(record.cpumode()) || mmap.pid() == u32::MAX);
         } else if let Some(symbol) = Ksymbol::of(record) {
             self.add(symbol.address, symbol.length.into(), true);
@@ -300,6 +316,7 @@ impl Fork for Gather {
         self.user.extend(later.user);
         self.kernel.extend(later.kernel);
         self.too_large += later.too_large;
+        self.has_jit |= later.has_jit;
         Ok(())
     }
 }
@@ -318,6 +335,11 @@ impl Gather {
         if too_large > 0 {
             let mappings = counted(too_large, "mapping is", "mappings are");
             session.report.say(Level::Warning, format!("{mappings} too large to move as a whole"));
+        }
+        if self.has_jit {
+            let what = "a process ran code without a file: jitdumps and perf maps have its old addresses, so its names are \
+                        found only if perfx inject --jit has run before";
+            session.report.say(Level::Warning, what);
         }
         let regions = counted(user.sorted.len() as u64, "region", "regions");
         let what = format!("moved {regions} of programs and {} of kernels", kernel.sorted.len());
@@ -376,9 +398,17 @@ impl Plan {
             ];
             field.kind == TraceFieldKind::Pointer || named.contains(&field.name)
         };
+        let is_harmless = |NamedField { name, field, kind }: &NamedField<'_>| match kind {
+            _ if name.starts_with("common_") => true,
+            TraceFieldKind::Numbers => field.size < 8,
+            TraceFieldKind::Bytes => name.ends_with("comm"),
+            TraceFieldKind::Pointer | TraceFieldKind::Located { .. } => false,
+        };
         let raw = session.events.iter().map(|event| {
             let format = by_id.get(&event.attr().config).filter(|_| event.attr().is_tracepoint())?;
-            Some(format.fields().filter(is_pointer).map(|field| field.field).collect())
+            let pointers = format.fields().filter(is_pointer).map(|field| field.field).collect();
+            let harmless = format.fields().filter(|field| !is_pointer(field) && is_harmless(field));
+            Some(RawFields { pointers, harmless: harmless.map(|field| field.field).collect() })
         });
         let pmus =
             numbered_entries(section(Feature::PMU_MAPPINGS), ListedBy::Number, endian).unwrap_or_default();
@@ -430,16 +460,21 @@ impl Plan {
 
     /// The raw data of a sample without addresses.
     fn raw(&self, raw: &[u8], event: Option<usize>, endian: Endian) -> Vec<u8> {
-        let Some(pointers) = event.and_then(|event| self.raw.get(event)?.as_ref()) else {
+        let Some(fields) = event.and_then(|event| self.raw.get(event)?.as_ref()) else {
             return vec![0; raw.len()];
         };
         let mut new = raw.to_vec();
-        for TraceField { offset, size } in pointers {
+        for TraceField { offset, size } in &fields.pointers {
             let end = offset.saturating_add(*size);
             new.get_mut(*offset..end).unwrap_or_default().fill(0);
         }
+        let is_harmless = |at: usize| {
+            let touches =
+                |field: &TraceField| field.offset < at + 8 && at < field.offset.saturating_add(field.size);
+            fields.harmless.iter().any(touches)
+        };
         for at in (0..new.len()).step_by(4) {
-            if endian.u64(&new, at).is_some_and(|number| self.moves.may_be(number)) {
+            if endian.u64(&new, at).is_some_and(|number| self.moves.may_be(number)) && !is_harmless(at) {
                 new[at..at + 8].fill(0);
             }
         }

@@ -11,19 +11,20 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use perfx_format::read::Recording;
 use perfx_format::readers::{READERS, Reader};
-use perfx_format::record::header_records::with_attr;
+use perfx_format::record::header_records::{feature_section, with_attr};
 use perfx_format::record::spe_info::spe_info_v1;
 use perfx_format::sample::{
     LeftOut, Sample, callchain, deferred_cookie, read_record_without_lost, with_callchain, without,
 };
 use perfx_format::{
-    Attr, Inode, Kinds, Layout, Layouts, MMAP_BUILD_ID, Record, RecordType, sample_type as st,
-    set_mmap2_inode,
+    Attr, Feature, Inode, Kinds, Layout, Layouts, MMAP_BUILD_ID, Record, RecordType, mmap2_as_mmap,
+    sample_type as st, set_mmap2_inode,
 };
 use perfx_model::address_space::{Machine, Mapping};
 use perfx_model::guests::Guests;
+use perfx_model::hits::FirstUse;
 use perfx_pipeline::{
-    Begin, Emit, Fork, Level, Needs, Pass, Result, Rewrite, Session, Stage, Survey, bail, counted,
+    Begin, Emit, Fork, Level, Needs, OutputForm, Pass, Result, Rewrite, Session, Stage, Survey, bail, counted,
 };
 
 use crate::support::ids::MappedIds;
@@ -157,6 +158,15 @@ impl Narrow {
         change_attrs(begin, |raw, endian| {
             known.narrow(raw, endian);
         });
+        let unknown = |feature: &Feature| u32::from(feature.0) >= reader.first_unknown_feature;
+        let unknown: Vec<Feature> = begin.features().keys().copied().filter(unknown).collect();
+        let to_pipe = begin.form == OutputForm::Pipe;
+        for feature in unknown.into_iter().filter(|_| to_pipe) {
+            begin.clear_feature(feature);
+            begin
+                .report
+                .say(Level::Loss, format!("feature {feature}: {} refuses it in pipe data", reader.name));
+        }
         if cuts > 0 {
             let events = counted(cuts as u64, "event", "events");
             let what = format!(
@@ -201,6 +211,11 @@ impl Narrow {
     }
 }
 
+/// True for a HEADER_FEATURE record of a feature that the reader does not know.
+fn out_of_reach(record: &Record<'_>, reader: &Reader) -> bool {
+    feature_section(record).is_some_and(|(number, _)| number >= reader.first_unknown_feature.into())
+}
+
 /// What is left out of the samples of an event.
 fn left_out(reader: &Reader, attr: &Attr) -> LeftOut {
     LeftOut {
@@ -240,6 +255,18 @@ impl Rewrite for Narrow {
                     reader.attr.narrow(raw, endian);
                 };
                 match with_attr(&record, narrow) {
+                    Some(bytes) => out.replace(&record, &bytes),
+                    None => out.keep(record),
+                }
+            }
+            RecordType::HEADER_FEATURE if out_of_reach(&record, reader) => {
+                *self.lost.kinds.entry(kind).or_default() += 1;
+                out.drop_record(record);
+                Ok(())
+            }
+            RecordType::MMAP2 if !reader.kernel_mmap2 && record.is_of_kernel() => {
+                let trailer = FirstUse::of_mapping(&record, out.layouts()).trailer;
+                match mmap2_as_mmap(&record, &trailer) {
                     Some(bytes) => out.replace(&record, &bytes),
                     None => out.keep(record),
                 }

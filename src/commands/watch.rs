@@ -137,6 +137,9 @@ fn totals(figures: &Figures, report: &mut Report) {
     for (name, &samples) in names.iter().zip(&count.samples).filter(|(_, samples)| **samples > 0) {
         report.say(Level::Info, format!("{name}: {}", counted(samples, "sample", "samples")));
     }
+    if count.torn {
+        report.say(Level::Warning, "it is damaged, or ends inside a record: perfx doctor says where");
+    }
     let mut lost = Vec::new();
     if count.lost_records > 0 {
         lost.push(counted(count.lost_records, "record", "records"));

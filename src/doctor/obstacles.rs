@@ -78,6 +78,11 @@ fn of_events(recording: &Recording, reader: &Reader) -> Vec<Obstacle> {
             }
         }
     }
+    let unknown =
+        recording.features.keys().filter(|feature| u32::from(feature.0) >= reader.first_unknown_feature);
+    for feature in unknown.filter(|_| recording.form == Form::Pipe) {
+        found.insert(format!("feature {feature} in pipe data"), 1);
+    }
     found.into_iter().map(|(what, count)| Obstacle { what, count }).collect()
 }
 
@@ -95,6 +100,9 @@ fn of_records(batch: &Batch, reader: &Reader) -> Result<BTreeMap<String, u64>> {
         let what = match kind {
             RecordType::SAMPLE if !reader.deferred_chains && is_deferred() => {
                 "samples with deferred call chains".to_owned()
+            }
+            RecordType::MMAP2 if !reader.kernel_mmap2 && record.is_of_kernel() => {
+                "MMAP2 records of the kernel".to_owned()
             }
             RecordType::MMAP2 if !reader.mmap_build_ids && record.misc() & MMAP_BUILD_ID != 0 => {
                 "MMAP2 records with build-ids".to_owned()

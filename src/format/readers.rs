@@ -17,6 +17,10 @@ pub struct Reader {
     pub refused: fn(RecordType) -> bool,
     /// True if it reads build-ids in MMAP2 records.
     pub mmap_build_ids: bool,
+    /// The first feature that it does not know. It refuses pipe data with such a feature, and skips it in a file.
+    pub first_unknown_feature: u32,
+    /// True if it reads MMAP2 records of the kernel. perf before 5.12 takes them for MMAP records.
+    pub kernel_mmap2: bool,
     /// The kinds of compressed records that it reads.
     pub compressed: Kinds,
     /// True if it reads version 2 of the description of Arm SPE.
@@ -61,6 +65,8 @@ pub static READERS: [Reader; 5] = [
         },
         refused: |kind| newer(kind.0, 22, 83),
         mmap_build_ids: true,
+        first_unknown_feature: 32,
+        kernel_mmap2: true,
         compressed: ZSTD,
         spe_v2: false,
         deferred_chains: false,
@@ -77,6 +83,8 @@ pub static READERS: [Reader; 5] = [
         },
         refused: |kind| newer(kind.0, 22, 83),
         mmap_build_ids: true,
+        first_unknown_feature: 32,
+        kernel_mmap2: true,
         compressed: ZSTD,
         spe_v2: false,
         deferred_chains: false,
@@ -93,6 +101,8 @@ pub static READERS: [Reader; 5] = [
         },
         refused: |kind| newer(kind.0, 21, 82),
         mmap_build_ids: false,
+        first_unknown_feature: 30,
+        kernel_mmap2: false,
         compressed: ZSTD,
         spe_v2: false,
         deferred_chains: false,
@@ -108,6 +118,8 @@ pub static READERS: [Reader; 5] = [
         },
         refused: |_| false,
         mmap_build_ids: false,
+        first_unknown_feature: u32::MAX,
+        kernel_mmap2: true,
         compressed: Kinds::NONE,
         spe_v2: true,
         deferred_chains: false,
@@ -124,6 +136,8 @@ pub static READERS: [Reader; 5] = [
         },
         refused: |_| false,
         mmap_build_ids: true,
+        first_unknown_feature: u32::MAX,
+        kernel_mmap2: true,
         compressed: Kinds::NONE,
         spe_v2: true,
         deferred_chains: false,

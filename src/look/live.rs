@@ -17,6 +17,8 @@ pub struct LiveCount {
     pub lost_records: u64,
     /// Lost samples, from LOST_SAMPLES records.
     pub lost_samples: u64,
+    /// True if a record is cut short, or bytes are not records.
+    pub torn: bool,
 }
 
 impl LiveCount {
@@ -27,6 +29,7 @@ impl LiveCount {
     /// The batch holds bytes that are not records.
     pub fn add(&mut self, batch: &Batch) -> Result<()> {
         let wanted = Kinds::of(&[RecordType::SAMPLE, RecordType::LOST, RecordType::LOST_SAMPLES]);
+        self.torn |= batch.fragment.is_some();
         let mut walker = batch.walk();
         while let Some(record) = walker.next_wanted(wanted, usize::MAX)? {
             match Lost::of(&record) {
@@ -53,6 +56,7 @@ impl LiveCount {
         self.of_unknown_events += other.of_unknown_events;
         self.lost_records = self.lost_records.saturating_add(other.lost_records);
         self.lost_samples = self.lost_samples.saturating_add(other.lost_samples);
+        self.torn |= other.torn;
     }
 
     /// All samples.

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use perfx_format::sample::raw_range;
 use perfx_format::{Mmap, RecordType, sample_type as st};
 
 use crate::args;
@@ -180,4 +181,36 @@ fn what_aslr_says() {
         "run -p aslr aux.data -o f.data",
     ];
     same("aslr", "says", &place.say_all(&lines));
+}
+
+/// A type of 0x174 beside a pid of 0x4fcb looks like an address; without it, perf 6.1 crashes.
+#[test]
+fn small_numbers_beside_each_other_are_not_taken_for_an_address() {
+    let fixture = Fixture::new("recorded/sched-stat.p61.data");
+    let mut bytes = fixture.bytes();
+    let mut recording = Input::Bytes(&bytes).open().unwrap();
+    let mut places = Vec::new();
+    for batch in recording.batches() {
+        let batch = batch.unwrap();
+        let mut walker = batch.walk();
+        while let Some(record) = walker.next_record().unwrap() {
+            let Some(layout) = batch.layouts.layout_of(&record) else { continue };
+            let Some((_, at)) = record.origin().stored_at() else { continue };
+            places.extend(raw_range(&record, layout).map(|raw| at as usize + raw.start));
+        }
+    }
+    assert!(places.len() > 10);
+    // common_pid, behind common_type, common_flags and common_preempt_count.
+    places.iter().for_each(|&at| bytes[at + 4..at + 8].copy_from_slice(&0x4fcb_u32.to_le_bytes()));
+    let folder = temp();
+    let (input, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
+    fs::write(&input, &bytes).unwrap();
+    let ran = perfx(args!["inject", "--aslr", input, "-o", out]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let shown = |path: &Path| {
+        let text = perfx(args!["dump", "--only", "SAMPLE", "--raw", path]).text();
+        text.matches("cb4f0000").count()
+    };
+    assert!(shown(&input) >= places.len());
+    assert_eq!(shown(&out), shown(&input));
 }

@@ -125,3 +125,38 @@ fn a_deferred_call_chain_loses_its_user_part() {
         assert_eq!(lines(&old, &out).map(|lines| lines.len()), Some(6));
     }
 }
+
+/// perf refuses pipe data with a feature that it does not know, and skips it in a file.
+#[test]
+fn pipe_data_has_no_feature_that_its_reader_refuses() {
+    let Some(old) = perf("perf-bullseye") else { return };
+    let fixture = crate::support::Fixture::new("recorded/fp.p73.data");
+    let folder = temp();
+    let out = folder.path().join("out.pipe");
+    let ran = perfx(args!["normalize", "--for", "perf-5.10", fixture.path, "--to", "pipe", "-o", out]);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    assert!(ran.stderr.contains("perf-5.10 refuses it in pipe data"), "{}", ran.stderr);
+    let ran = old.run(Stdin::Null, args!["report", "-f", "--stdio", "-i", out]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert_eq!(perfx(args!["doctor", "--for", "perf-5.10", out]).code, Some(0));
+    let ran = perfx(args!["doctor", "--for", "perf-5.10", fixture.path]);
+    assert!(!ran.text().contains("feature"), "{}", ran.text());
+}
+
+/// perf before 5.12 read MMAP2 records of the kernel as if they were MMAP records, and then had no names for it.
+#[test]
+fn perf_5_10_names_the_kernel_of_a_newer_recording() {
+    let Some(old) = perf("perf-bullseye") else { return };
+    let fixture = crate::support::Fixture::new("recorded/fp.p73.data");
+    let folder = temp();
+    let out = folder.path().join("out.data");
+    perfx(args!["normalize", "--for", "perf-5.10", fixture.path, "-o", out]);
+    let ran = old.run(Stdin::Null, args!["script", "-f", "--show-mmap-events", "-i", out]);
+    let kernel = ran.text().lines().filter(|line| line.contains("[kernel.kallsyms]_text")).count();
+    assert_eq!(kernel, 1, "{}", ran.text());
+    let dump = perfx(args!["dump", "--only", "MMAP,MMAP2", out]).text();
+    assert!(
+        dump.lines().any(|line| line.contains(" MMAP ") && line.contains("[kernel.kallsyms]_text")),
+        "{dump}"
+    );
+}

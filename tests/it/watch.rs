@@ -137,3 +137,11 @@ fn what_perf_records_is_counted_as_stats_counts_it() {
         assert!(samples(&stats) > 10 && ran.stderr.contains(&count), "{count}: {}", ran.stderr);
     }
 }
+
+#[test]
+fn a_torn_stream_is_told() {
+    let bytes = Fixture::new("recorded/pipe.p61.data").bytes();
+    let ran = perfx_with(Stdin::Pipe(&bytes[..bytes.len() - 5]), ["watch"]);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    assert!(ran.stderr.contains("ends inside a record"), "{}", ran.stderr);
+}

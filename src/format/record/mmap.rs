@@ -1,6 +1,7 @@
 //! MMAP and MMAP2 records describe mappings of a process or the kernel. This file has one view for both, and
 //! a writer for MMAP2.
 
+use super::builder::build;
 use crate::{Endian, HEADER_SIZE, RECORD_SIZE_MAX, Record, RecordType, until_nul};
 
 /// Bit 13 of `misc`: a mapping of data, not of code.
@@ -144,6 +145,15 @@ impl<'a> Mmap<'a> {
         };
         mmap2.write(self.record.endian())
     }
+}
+
+/// The MMAP record of the same mapping as an MMAP2 record, without what only MMAP2 says. `None` for other records.
+pub fn mmap2_as_mmap(record: &Record<'_>, trailer: &[u8]) -> Option<Vec<u8>> {
+    let mmap = Mmap::of(record).filter(|_| record.kind() == RecordType::MMAP2)?;
+    let mut name = mmap.name(trailer.len()).to_vec();
+    name.resize((name.len() + 1).next_multiple_of(8), 0);
+    let parts = [record.bytes().get(HEADER_SIZE..40)?, &name, trailer];
+    build(RecordType::MMAP, record.misc() & !MMAP_BUILD_ID, &parts, record.endian())
 }
 
 /// True if the kernel left out `prot` and `flags`. The name is then in their place, and no `prot` looks like
