@@ -424,6 +424,7 @@ impl Plan {
     /// Removes what features say about addresses.
     fn features(&self, session: &mut Begin<'_>) {
         let endian = session.endian;
+        session.leave_out_unnamed();
         for feature in [Feature::BPF_PROG_INFO, Feature::AUXTRACE] {
             if session.feature(feature).is_some() {
                 session.clear_feature(feature);

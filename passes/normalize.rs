@@ -11,11 +11,12 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use perfx_format::read::Recording;
 use perfx_format::readers::{READERS, Reader};
-use perfx_format::record::header_records::{feature_section, with_attr};
+use perfx_format::record::header_records::{feature_section, is_feature, with_attr};
 use perfx_format::record::spe_info::spe_info_v1;
 use perfx_format::sample::{
     LeftOut, Sample, callchain, deferred_cookie, read_record_without_lost, with_callchain, without,
 };
+use perfx_format::write::feature_record;
 use perfx_format::{
     Attr, Feature, Inode, Kinds, Layout, Layouts, MMAP_BUILD_ID, Record, RecordType, mmap2_as_mmap,
     sample_type as st, set_mmap2_inode,
@@ -29,7 +30,7 @@ use perfx_pipeline::{
 
 use crate::support::ids::MappedIds;
 use crate::support::options::{PassCommand, PassOptions};
-use crate::support::used_events::change_attrs;
+use crate::support::used_events::{change_attrs, changed_event_desc};
 
 /// The options of `normalize`.
 #[derive(Args, Clone, Debug, Default)]
@@ -216,6 +217,16 @@ fn out_of_reach(record: &Record<'_>, reader: &Reader) -> bool {
     feature_section(record).is_some_and(|(number, _)| number >= reader.first_unknown_feature.into())
 }
 
+/// The HEADER_FEATURE record of EVENT_DESC with narrow attrs; `None` for other records.
+fn narrowed_event_desc(record: &Record<'_>, reader: &Reader) -> Option<Vec<u8>> {
+    let section = feature_section(record).filter(|_| is_feature(record, Feature::EVENT_DESC))?.1;
+    let narrow = |_, raw: &mut Vec<u8>, endian| {
+        reader.attr.narrow(raw, endian);
+    };
+    let section = changed_event_desc(section, record.endian(), narrow)?;
+    Some(feature_record(Feature::EVENT_DESC, &section, record.endian()))
+}
+
 /// What is left out of the samples of an event.
 fn left_out(reader: &Reader, attr: &Attr) -> LeftOut {
     LeftOut {
@@ -264,6 +275,10 @@ impl Rewrite for Narrow {
                 out.drop_record(record);
                 Ok(())
             }
+            RecordType::HEADER_FEATURE => match narrowed_event_desc(&record, reader) {
+                Some(bytes) => out.replace(&record, &bytes),
+                None => out.keep(record),
+            },
             RecordType::MMAP2 if !reader.kernel_mmap2 && record.is_of_kernel() => {
                 let trailer = FirstUse::of_mapping(&record, out.layouts()).trailer;
                 match mmap2_as_mmap(&record, &trailer) {

@@ -16,6 +16,7 @@ use perfx_format::decode::{MmapBuildId, mmap_build_id};
 use perfx_format::event_name::{is_own_name, names_of};
 use perfx_format::features::{BuildIds, TracingData, numbered_entries, read_str, trace_formats};
 use perfx_format::features::{ListedBy, trimmed_id};
+use perfx_format::header::FileHeader;
 use perfx_format::names::{Name, NameKind, rename_event_types, rename_feature, rename_record};
 use perfx_format::read::Recording;
 use perfx_format::record::bpf_event::{bpf_tag, set_bpf_tag};
@@ -144,12 +145,14 @@ pub struct Redact {
     checks: bool,
     /// The names of files beside the records that the caller leaves out.
     beside: Vec<String>,
+    /// The number of bytes outside all sections.
+    unnamed: u64,
 }
 
 impl Redact {
     /// The pass with these options.
     pub fn new(args: RedactArgs) -> Redact {
-        Redact { args: Arc::new(args), checks: false, beside: Vec::new() }
+        Redact { args: Arc::new(args), checks: false, beside: Vec::new(), unnamed: 0 }
     }
 
     /// Reports what the recording still tells, as warnings, instead of what was done.
@@ -210,6 +213,8 @@ struct Done {
     unknown: BTreeMap<RecordType, u64>,
     /// Samples that do not fit their attr.
     unreadable: u64,
+    /// Bytes outside all sections.
+    unnamed: u64,
 }
 
 /// The rewrite.
@@ -288,7 +293,8 @@ impl Pass for Redact {
         }
     }
 
-    fn start(self: Box<Self>, _input: &Recording) -> Stage {
+    fn start(mut self: Box<Self>, input: &Recording) -> Stage {
+        self.unnamed = input.file.as_ref().map_or(0, FileHeader::unnamed) as u64;
         match &self.args.seed {
             Some(seed) => {
                 let key = Key::of_seed(seed);
@@ -478,6 +484,10 @@ impl Done {
         if !self.unknown.is_empty() {
             report.say(level, format!("unknown: {}{done}: they may hold anything", by_kind(&self.unknown)));
         }
+        if self.unnamed > 0 {
+            let bytes = counted(self.unnamed, "byte", "bytes");
+            report.say(level, format!("unknown: {bytes} outside all sections{done}: they may hold anything"));
+        }
         if self.unreadable > 0 {
             let samples = counted(self.unreadable, "sample", "samples");
             report.say(level, format!("{samples}{done}: they do not fit their event"));
@@ -509,6 +519,10 @@ impl Remove {
     /// Redacts features, attrs and event types.
     fn begin(&mut self, session: &mut Begin<'_>) {
         let endian = session.endian;
+        if !self.plan.redact.args.keeps(Category::Unknown) {
+            self.done.unnamed = self.plan.redact.unnamed;
+            session.leave_out_unnamed();
+        }
         let features: Vec<_> =
             session.features().iter().map(|(feature, section)| (*feature, section.clone())).collect();
         for (feature, section) in features {

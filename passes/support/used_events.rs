@@ -93,17 +93,24 @@ pub(crate) fn change_attr_of_each(session: &mut Session, change: impl Fn(usize, 
     let edited = |(number, event): (usize, &Event)| event.edited(endian, |raw| change(number, raw, endian));
     session.events = session.events.iter().enumerate().map(edited).collect();
     let Some(section) = session.feature(Feature::EVENT_DESC).cloned() else { return };
-    let Some(events) = read_event_desc(&section, endian) else { return };
+    if let Some(changed) = changed_event_desc(&section, endian, change) {
+        session.set_feature(Feature::EVENT_DESC, changed);
+    }
+}
+
+/// Feature EVENT_DESC with the attrs changed; `None` if it stays the same, or can't be read.
+pub(crate) fn changed_event_desc(
+    section: &[u8],
+    endian: Endian,
+    change: impl Fn(usize, &mut Vec<u8>, Endian),
+) -> Option<Vec<u8>> {
+    let events = read_event_desc(section, endian)?;
     let mut attrs: Vec<Vec<u8>> = events.iter().map(|event| event.attr.to_vec()).collect();
     attrs.iter_mut().enumerate().for_each(|(number, attr)| change(number, attr, endian));
     let size = attrs.first().map_or(0, |attr| attr.len() as u32);
     let changed: Vec<EventDesc<'_>> =
         events.into_iter().zip(&attrs).map(|(event, attr)| EventDesc { attr, ..event }).collect();
-    if let Some(changed) =
-        write_event_desc(size, &changed, endian).filter(|changed| changed[..] != section[..])
-    {
-        session.set_feature(Feature::EVENT_DESC, changed);
-    }
+    write_event_desc(size, &changed, endian).filter(|changed| changed[..] != *section)
 }
 
 /// Removes events from EVENT_DESC and GROUP_DESC, which refer to events by their position among the attrs.

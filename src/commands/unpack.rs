@@ -8,7 +8,7 @@ use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
-use perfx_pipeline::{Level, Report};
+use perfx_pipeline::{Level, Report, count};
 use sha2::{Digest as _, Sha256};
 use tar::{Archive, EntryType};
 use zstd::stream::read::Decoder;
@@ -60,8 +60,14 @@ impl Unpack {
         let mut report = Report::default();
         let dir = dir.display();
         report.say(Level::Info, format!("unpacked {} into {dir}", about(&files)));
-        for Missing { name, why } in &missing {
+        for Missing { name, why } in missing.iter().take(LISTED_MAX) {
             report.say(Level::Info, format!("not in the pack: {name}: {why}"));
+        }
+        if missing.len() > LISTED_MAX {
+            report.say(
+                Level::Info,
+                format!("{MANIFEST} lists all {} missing files", count(missing.len() as u64)),
+            );
         }
         report.say(Level::Info, format!("try: perf --buildid-dir {dir} report -i {dir}/{RECORDING}"));
         if files.iter().any(|file| file.path.starts_with("tmp/perf-")) {
@@ -83,7 +89,7 @@ impl Unpack {
 fn unpack(pack: impl Read, folder: &Path) -> Result<Manifest> {
     let mut archive = Archive::new(Decoder::new(BufReader::new(pack))?);
     let (mut files, mut links, mut manifest) = (BTreeMap::new(), BTreeMap::new(), None);
-    let (mut long_path, mut long_link) = (None, None);
+    let (mut long_path, mut long_link, mut names) = (None, None, 0);
     // Raw, because otherwise the crate reads long names into memory, however long they are.
     let entries = archive.entries().context(NOT_A_PACK)?.raw(true);
     for entry in entries {
@@ -101,7 +107,10 @@ fn unpack(pack: impl Read, folder: &Path) -> Result<Manifest> {
             }
             _ => {}
         }
+        let long_link = long_link.take();
         let path = long_path.take().unwrap_or_else(|| entry.path_bytes().into_owned());
+        names += path.len() + long_link.as_ref().map_or(0, Vec::len);
+        ensure!(names <= NAMES_MAX, "{NOT_A_PACK}: it has too many names");
         let path = inside(path).context(NOT_A_PACK)?;
         match kind {
             EntryType::Regular if path == MANIFEST => {
@@ -116,8 +125,7 @@ fn unpack(pack: impl Read, folder: &Path) -> Result<Manifest> {
                 files.insert(path, written);
             }
             EntryType::Symlink => {
-                let target =
-                    long_link.take().or_else(|| entry.link_name_bytes().map(|name| name.into_owned()));
+                let target = long_link.or_else(|| entry.link_name_bytes().map(|name| name.into_owned()));
                 let target = String::from_utf8(target.unwrap_or_default())?;
                 ensure!(is_of_cache(&path, &target), "{NOT_A_PACK}: it links {path} to {target}");
                 links.insert(path, target);
@@ -128,6 +136,8 @@ fn unpack(pack: impl Read, folder: &Path) -> Result<Manifest> {
     let manifest: Manifest =
         manifest.with_context(|| format!("the pack is incomplete: it has no {MANIFEST}"))?;
     let Manifest::Pack { files: listed, .. } = &manifest;
+    let is_recording = |file: &PackedFile| Path::new(&file.path).starts_with(RECORDING);
+    ensure!(listed.iter().any(is_recording), "{NOT_A_PACK}: it has no {RECORDING}");
     for PackedFile { path, bytes, sha256 } in listed {
         let (size, hash) =
             files.remove(path).with_context(|| format!("the pack is incomplete: {path} is missing"))?;
@@ -151,8 +161,14 @@ fn unpack(pack: impl Read, folder: &Path) -> Result<Manifest> {
 /// Why an archive is refused.
 const NOT_A_PACK: &str = "not a pack of perfx";
 
-/// The longest manifest, bytes.
-const MANIFEST_MAX: u64 = 64 << 20;
+/// The longest manifest, bytes; it has some 200 for each file.
+const MANIFEST_MAX: u64 = 8 << 20;
+
+/// What all names in an archive have together at most, bytes.
+const NAMES_MAX: usize = 16 << 20;
+
+/// The most missing files to list.
+const LISTED_MAX: usize = 20;
 
 /// The longest name in an archive, bytes: PATH_MAX.
 const NAME_MAX: u64 = 4096;

@@ -21,7 +21,7 @@ use crate::args::Usage;
 use crate::io::signals::survive_interrupt;
 use crate::io::source::temp_files;
 use crate::io::target::stdout;
-use crate::term::report::VerbosityArgs;
+use crate::term::report::{VerbosityArgs, message};
 use crate::term::units::size;
 
 /// Show samples, bytes and losses a second while a recording is made
@@ -120,9 +120,13 @@ impl Watch {
         }
         let exact = Seen::default();
         for found in found {
-            let recording = found.open()?;
-            exact.add_bytes(recording.files().filter_map(|file| Some(file.metadata().ok()?.len())).sum());
-            exact.count(recording.lenient())?;
+            let counted = found.open().and_then(|recording| {
+                exact.add_bytes(recording.files().filter_map(|file| Some(file.metadata().ok()?.len())).sum());
+                exact.count(recording.lenient())
+            });
+            if let Err(error) = counted {
+                report.say(Level::Warning, format!("not all of it can be counted: {}", message(&error)));
+            }
         }
         totals(&exact.now(), &mut report);
         Ok((report, status))

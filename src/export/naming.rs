@@ -63,7 +63,7 @@ impl<'f> Images<'f> {
     pub(crate) fn files(&self, number: u32) -> Option<Result<Vec<SymbolFile>, &'static str>> {
         let (dso, object) = self.object(number)?;
         let Some(id) = self.facts.ids.get(dso) else {
-            return Some(Err("the recording has no build-id of it"));
+            return Some(Err("the recording has no build-id of it (perfx inject -b adds it)"));
         };
         let sources = if dso.machine == Machine::Host { &self.sources } else { &self.guest_sources };
         let files = sources.files(&object, id);

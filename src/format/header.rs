@@ -203,6 +203,15 @@ pub struct FileHeader {
     pub faults: Vec<Fault>,
 }
 
+impl FileHeader {
+    /// The number of bytes that belong to no section: those after the last one, and those after the feature table that
+    /// are not zero.
+    pub fn unnamed(&self) -> usize {
+        let spare = self.spare_slots.iter().filter(|&&byte| byte != 0);
+        self.trailing.len() + spare.count()
+    }
+}
+
 /// Where the data section of a file ends; `None` while perf record still writes it (`data.size` is 0).
 ///
 /// # Errors

@@ -49,6 +49,8 @@ pub struct Session {
     pub(crate) stored: bool,
     /// True if feature AUXTRACE must be rebuilt.
     pub(crate) list_aux: bool,
+    /// True if bytes of the input outside all sections stay out of the output.
+    pub(crate) drops_unnamed: bool,
     /// The number of threads that passes may use; with 1, only the calling thread works.
     pub threads: usize,
     temp_files: Opener,
@@ -110,6 +112,7 @@ impl Session {
             made: Vec::new(),
             stored,
             list_aux: false,
+            drops_unnamed: false,
             threads,
             temp_files: Opener(temp_files),
         }
@@ -247,6 +250,12 @@ impl<'s> Begin<'s> {
     /// none.
     pub fn list_aux(&mut self) {
         self.session.list_aux = true;
+    }
+
+    /// Leaves out the bytes of the input that belong to no section: those after the last one, and those after the
+    /// feature table.
+    pub fn leave_out_unnamed(&mut self) {
+        self.session.drops_unnamed = true;
     }
 
     /// Makes the rewrite see these kinds instead of [`Needs::records`](crate::Needs::records), which was

@@ -225,6 +225,9 @@ impl<'a> Writer<'a> {
             say_refused(session);
         }
         let features = session.features().clone();
+        if session.drops_unnamed {
+            (self.trailing, self.spare_slots) = (Bytes::default(), Vec::new());
+        }
         let types =
             write_tail(&mut self.sink, data, &features, &self.spare_slots, &session.event_types, endian)
                 .map_err(|e| Error::io("the output can't be written", e))?;

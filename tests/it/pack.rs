@@ -233,7 +233,7 @@ const FILE: EntryType = EntryType::Regular;
 const LINK: EntryType = EntryType::Symlink;
 
 /// A manifest of the file `a`, which holds `x`.
-const MANIFEST: &str = r#"{"schema":1,"what":"pack","files":[{"path":"a","bytes":1,"sha256":"2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881"}],"missing":[]}"#;
+const MANIFEST: &str = r#"{"schema":1,"what":"pack","files":[{"path":"perf.data","bytes":0,"sha256":"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},{"path":"a","bytes":1,"sha256":"2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881"}],"missing":[]}"#;
 
 #[test]
 fn what_is_not_a_pack_leaves_nothing_behind() {
@@ -242,13 +242,17 @@ fn what_is_not_a_pack_leaves_nothing_behind() {
     fs::create_dir(&inside).unwrap();
     let long = "n".repeat(5000);
     let manifest = (FILE, "manifest.json", MANIFEST);
-    let cases: [(&str, &[Entry<'_>]); 22] = [
+    let cases: [(&str, &[Entry<'_>]); 23] = [
         ("has no manifest.json", &[(FILE, "a", "x")]),
-        ("a is missing", &[manifest]),
-        ("a is damaged", &[(FILE, "a", "y"), manifest]),
-        ("a is damaged", &[(FILE, "a", "xx"), manifest]),
-        ("b is not in the manifest", &[(FILE, "a", "x"), (FILE, "b", "x"), manifest]),
-        ("behind manifest.json", &[(FILE, "a", "x"), manifest, (FILE, "b", "x")]),
+        ("it has no perf.data", &[(FILE, "manifest.json", r#"{"what":"pack","files":[],"missing":[]}"#)]),
+        ("a is missing", &[(FILE, "perf.data", ""), manifest]),
+        ("a is damaged", &[(FILE, "perf.data", ""), (FILE, "a", "y"), manifest]),
+        ("a is damaged", &[(FILE, "perf.data", ""), (FILE, "a", "xx"), manifest]),
+        (
+            "b is not in the manifest",
+            &[(FILE, "perf.data", ""), (FILE, "a", "x"), (FILE, "b", "x"), manifest],
+        ),
+        ("behind manifest.json", &[(FILE, "perf.data", ""), (FILE, "a", "x"), manifest, (FILE, "b", "x")]),
         ("`../a` is not a path inside", &[(FILE, "../a", "x")]),
         ("`/tmp/a` is not a path inside", &[(FILE, "/tmp/a", "x")]),
         ("`b/../../a` is not a path inside", &[(FILE, "b/../../a", "x")]),
@@ -278,12 +282,12 @@ fn what_is_not_a_pack_leaves_nothing_behind() {
     assert!(!folder.path().join("a").exists());
     // What is not compressed is not a pack either; neither is a name from which no folder follows.
     let plain = folder.path().join("plain.tar");
-    fs::write(&plain, archive(&[(FILE, "a", "x"), manifest])).unwrap();
+    fs::write(&plain, archive(&[(FILE, "perf.data", ""), (FILE, "a", "x"), manifest])).unwrap();
     assert_eq!(unpack(&plain, &inside.join("out")).code, Some(1));
     assert_eq!(perfx(args!["unpack", plain]).code, Some(2));
     // But these entries are a pack, also into an empty folder.
     let good = folder.path().join("good.tar.zst");
-    let entries = [(FILE, "a", "x"), (LINK, ".build-id/aa/bb", "../../b"), manifest];
+    let entries = [(FILE, "perf.data", ""), (FILE, "a", "x"), (LINK, ".build-id/aa/bb", "../../b"), manifest];
     fs::write(&good, zstd::encode_all(&*archive(&entries), 1).unwrap()).unwrap();
     let ran = unpack(&good, &inside);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);

@@ -463,3 +463,22 @@ fn what_redact_says() {
     ];
     same("redact", "says", &place.say_all(&lines));
 }
+
+#[test]
+fn bytes_outside_all_sections_do_not_stay() {
+    let folder = temp();
+    let (input, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
+    let bytes = Fixture::new("recorded/fp.p61.data").bytes();
+    fs::write(&input, [&bytes[..], b"MARKER of a host"].concat()).unwrap();
+    for command in [&["redact"][..], &["inject", "--aslr"]] {
+        let mut line: Vec<std::ffi::OsString> = command.iter().map(Into::into).collect();
+        line.extend(args![input, "-f", "-o", out]);
+        let ran = perfx(line);
+        assert!(matches!(ran.code, Some(0 | 3)), "{}", ran.stderr);
+        let left = fs::read(&out).unwrap();
+        assert!(!left.windows(6).any(|part| part == b"MARKER"), "{command:?}");
+    }
+    let ran = perfx(args!["redact", "--check", input]);
+    assert_eq!(ran.code, Some(3));
+    assert!(ran.stderr.contains("16 bytes outside all sections"), "{}", ran.stderr);
+}
