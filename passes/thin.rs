@@ -8,6 +8,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use clap::Args;
+use foldhash::fast::RandomState;
 use perfx_format::event_name::names_of;
 use perfx_format::read::Recording;
 use perfx_format::record::deferred::CallchainDeferred;
@@ -91,6 +92,9 @@ enum Way {
 /// The samples of an event on a CPU; without the field CPU, all samples of an event.
 type StreamId = (usize, Option<u32>);
 
+/// One for each stream; every sample looks its own up, so the hash is a fast one.
+type ByStream<T> = HashMap<StreamId, T, RandomState>;
+
 /// What is known of a stream at a sample.
 #[derive(Clone, Copy, Default, Debug)]
 struct Stream {
@@ -107,7 +111,7 @@ struct Gather {
     way: Way,
     args: Arc<ThinArgs>,
     /// With the time of the last sample, ns.
-    streams: HashMap<StreamId, (Stream, Option<u64>)>,
+    streams: ByStream<(Stream, Option<u64>)>,
     events: Vec<Found>,
     /// The names in EVENT_UPDATE records, by event id.
     names: HashMap<u64, Vec<u8>>,
@@ -135,10 +139,10 @@ struct KeepFewer {
     /// True for the events that are thinned.
     events: Vec<bool>,
     /// The number of samples of each stream.
-    totals: HashMap<StreamId, u64>,
+    totals: ByStream<u64>,
     /// The cookies of the kept samples.
     cookies: HashSet<u64>,
-    streams: HashMap<StreamId, Stream>,
+    streams: ByStream<Stream>,
     kept: u64,
     dropped: u64,
 }
@@ -304,7 +308,7 @@ impl Gather {
             self.streams.into_iter().filter(|((event, _), _)| attrs.get(*event).is_some_and(has_period));
         let totals = totals.map(|(id, (stream, _))| (id, stream.seen)).collect();
         let cookies = stay.cookies;
-        Ok(KeepFewer { way, events, totals, cookies, streams: HashMap::new(), kept: 0, dropped: 0 })
+        Ok(KeepFewer { way, events, totals, cookies, streams: ByStream::default(), kept: 0, dropped: 0 })
     }
 
     /// True for each event that is thinned.
