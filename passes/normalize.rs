@@ -64,7 +64,7 @@ What is lost is said, and the exit code is 3. perfx doctor --for READER lists wh
 
 Examples:
   perfx normalize --for perf-5.10 perf.data -o old.data
-  perfx normalize --for quipper perf.data -o - | create_llvm_prof --profile=/dev/stdin …",
+  perf record -o - ./program | perfx normalize --for perf-6.1 > old.pipe",
         one_of: &["reader"],
     });
 
@@ -91,6 +91,8 @@ struct Narrow {
     reader: &'static Reader,
     /// What is left out of the samples of each event.
     of_events: Arc<Vec<LeftOut>>,
+    /// True if the output is pipe data, where unknown features are refused.
+    to_pipe: bool,
     lost: Lost,
 }
 
@@ -120,7 +122,7 @@ impl Pass for Normalize {
 
     fn start(self: Box<Self>, _input: &Recording) -> Stage {
         let Some(reader) = self.reader else {
-            return Stage::begin(|_| bail!("it is not said for which reader: give --for"));
+            return Stage::begin(|_| bail!("give --for READER, the program that shall read the recording"));
         };
         if reader.mmap_build_ids {
             return Stage::begin(|begin| Ok(Narrow::stage(reader, begin)));
@@ -164,9 +166,8 @@ impl Narrow {
         let to_pipe = begin.form == OutputForm::Pipe;
         for feature in unknown.into_iter().filter(|_| to_pipe) {
             begin.clear_feature(feature);
-            begin
-                .report
-                .say(Level::Loss, format!("feature {feature}: {} refuses it in pipe data", reader.name));
+            let what = format!("feature {feature}: {} refuses it in pipe data", reader.name);
+            begin.report.say(Level::Loss, what);
         }
         if cuts > 0 {
             let events = counted(cuts as u64, "event", "events");
@@ -176,7 +177,7 @@ impl Narrow {
             );
             begin.report.say(Level::Loss, what);
         }
-        Stage::rewrite(Narrow { reader, of_events: Arc::new(of_events), lost: Lost::default() })
+        Stage::rewrite(Narrow { reader, of_events: Arc::new(of_events), to_pipe, lost: Lost::default() })
     }
 
     fn sample(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
@@ -246,7 +247,10 @@ impl Rewrite for Narrow {
             return Ok(());
         }
         if (reader.refused)(kind) {
-            *self.lost.kinds.entry(kind).or_default() += 1;
+            // FINISHED_INIT says only where the first records end.
+            if kind != RecordType::FINISHED_INIT {
+                *self.lost.kinds.entry(kind).or_default() += 1;
+            }
             out.drop_record(record);
             return Ok(());
         }
@@ -270,7 +274,7 @@ impl Rewrite for Narrow {
                     None => out.keep(record),
                 }
             }
-            RecordType::HEADER_FEATURE if out_of_reach(&record, reader) => {
+            RecordType::HEADER_FEATURE if self.to_pipe && out_of_reach(&record, reader) => {
                 *self.lost.kinds.entry(kind).or_default() += 1;
                 out.drop_record(record);
                 Ok(())
@@ -307,19 +311,17 @@ impl Rewrite for Narrow {
     fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
         let Lost { parts, deferred, kinds, spe } = &self.lost;
         let name = self.reader.name;
-        let mut say = |level, count: u64, one: &str, several: &str, what: &str| {
+        let mut say = |count: u64, one: &str, several: &str, what: &str| {
             if count > 0 {
-                session.report.say(level, format!("{what}{}", counted(count, one, several)));
+                session.report.say(Level::Loss, format!("{what}{}", counted(count, one, several)));
             }
         };
-        say(Level::Loss, *parts, "sample", "samples", &format!("parts that {name} does not know of "));
-        say(Level::Loss, *deferred, "sample", "samples", "the deferred user call chains of ");
-        say(Level::Loss, *spe, "record", "records", "what perf 6.13 added to the description of Arm SPE in ");
+        say(*parts, "sample", "samples", &format!("parts that {name} does not know of "));
+        say(*deferred, "sample", "samples", "the deferred user call chains of ");
+        say(*spe, "record", "records", "what perf 6.13 added to the description of Arm SPE in ");
         for (kind, &count) in kinds {
-            // FINISHED_INIT says only where the first records end.
-            let level = if *kind == RecordType::FINISHED_INIT { Level::Detail } else { Level::Loss };
             let kind = kind.name().map_or_else(|| kind.to_string(), str::to_owned);
-            say(level, count, &format!("{kind} record"), &format!("{kind} records"), "");
+            say(count, &format!("{kind} record"), &format!("{kind} records"), "");
         }
         Ok(())
     }

@@ -49,6 +49,11 @@ impl PerfMaps {
         PerfMaps(Places { folders: Vec::new(), roots: ids.roots().to_vec(), no_files: ids.no_files() })
     }
 
+    /// The path at which a process writes its perf map. perf shows it as the name of the memory that it lists.
+    pub fn path(pid: u32) -> String {
+        format!("/tmp/perf-{pid}.map")
+    }
+
     /// Opens the perf map of a process.
     ///
     /// # Errors
@@ -62,7 +67,7 @@ impl PerfMaps {
 impl Places {
     /// Opens the perf map of a process.
     pub(super) fn perf_map(&self, pid: u32) -> Result<(Bytes, PathBuf), String> {
-        self.open(format!("/tmp/perf-{pid}.map").as_bytes(), None)
+        self.open(PerfMaps::path(pid).as_bytes(), None)
     }
 
     /// Opens the dump that was mapped at this path; if that fails, the error is the reason. `mapped` is the

@@ -193,32 +193,25 @@ impl Doctor {
         if let Some(reader) = self.reader.as_deref().and_then(Reader::named) {
             return self.examine_for(reader);
         }
-        let mut worst = Verdict::Sound;
-        let mut failed = false;
-        let mut files = Vec::new();
-        for source in self.inputs.sources()? {
-            let diagnosis = match self.examine(&source) {
-                Ok(diagnosis) => diagnosis,
-                // A missing recording does not stop the check of the others.
-                Err(error) => {
-                    writeln!(io::stderr(), "perfx: {}", printable(&message(&error)))?;
-                    failed = true;
-                    continue;
+        let (mut worst, mut files) = (Verdict::Sound, Vec::new());
+        let failed = self.each(
+            |source| self.examine(source),
+            |diagnosis| {
+                worst = worst.max(diagnosis.verdict);
+                if self.quiet && diagnosis.verdict == Verdict::Sound {
+                    return Ok(());
                 }
-            };
-            worst = worst.max(diagnosis.verdict);
-            if self.quiet && diagnosis.verdict == Verdict::Sound {
-                continue;
-            }
-            match format {
-                Format::Text => stdout().write_all(text(&diagnosis, self.verbose).as_bytes())?,
-                Format::Json => files.push(FileEntry::of(&diagnosis)),
-                Format::Ndjson => {
-                    let line = Output::new(Printed::DoctorFile(FileEntry::of(&diagnosis)));
-                    stdout().write_all(json_line(&line)?.as_bytes())?;
+                match format {
+                    Format::Text => stdout().write_all(text(&diagnosis, self.verbose).as_bytes())?,
+                    Format::Json => files.push(FileEntry::of(&diagnosis)),
+                    Format::Ndjson => {
+                        let line = Output::new(Printed::DoctorFile(FileEntry::of(&diagnosis)));
+                        stdout().write_all(json_line(&line)?.as_bytes())?;
+                    }
                 }
-            }
-        }
+                Ok(())
+            },
+        )?;
         if format == Format::Json {
             let document = Output::new(Printed::Doctor { files });
             stdout().write_all(json_document(&document)?.as_bytes())?;
@@ -231,25 +224,41 @@ impl Doctor {
         })
     }
 
-    /// Lists what a reader refuses or misreads.
-    fn examine_for(&self, reader: &'static Reader) -> Result<u8> {
-        let format = self.format.format();
-        let (mut refuses, mut failed, mut files) = (false, false, Vec::new());
+    /// Reads each input, and passes the result to `say`. One that can't be read is reported, and does not stop the
+    /// check of the others; returns true if there was one.
+    fn each<T>(
+        &self,
+        read: impl Fn(&Source) -> Result<T>,
+        mut say: impl FnMut(T) -> Result<()>,
+    ) -> Result<bool> {
+        let mut failed = false;
         for source in self.inputs.sources()? {
-            let mut recording = match source.open_rereadable() {
-                Ok(recording) => recording,
+            match read(&source) {
+                Ok(found) => say(found)?,
                 Err(error) => {
                     writeln!(io::stderr(), "perfx: {}", printable(&message(&error)))?;
                     failed = true;
-                    continue;
                 }
-            };
+            }
+        }
+        Ok(failed)
+    }
+
+    /// Lists what a reader refuses or misreads.
+    fn examine_for(&self, reader: &'static Reader) -> Result<u8> {
+        let format = self.format.format();
+        let (mut refuses, mut files) = (false, Vec::new());
+        let read = |source: &Source| {
+            let mut recording = source.open_rereadable()?;
             let obstacles = obstacles(&mut recording, reader, self.threads.count())?;
+            Ok((recording.name, obstacles))
+        };
+        let failed = self.each(read, |(name, obstacles)| {
             refuses |= !obstacles.is_empty();
             if self.quiet && obstacles.is_empty() {
-                continue;
+                return Ok(());
             }
-            let entry = ReaderEntry::of(&recording.name, reader, obstacles);
+            let entry = ReaderEntry::of(&name, reader, obstacles);
             match format {
                 Format::Text => stdout().write_all(entry.text().as_bytes())?,
                 Format::Json => files.push(entry),
@@ -258,7 +267,8 @@ impl Doctor {
                     stdout().write_all(json_line(&line)?.as_bytes())?;
                 }
             }
-        }
+            Ok(())
+        })?;
         if format == Format::Json {
             stdout().write_all(json_document(&Output::new(Printed::DoctorFor { files }))?.as_bytes())?;
         }

@@ -9,11 +9,12 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
-use perfx_export::pack::{SymbolFiles, map_name};
+use perfx_export::pack::SymbolFiles;
 use perfx_export::{Facts, Grouping, Search, Stacks};
 use perfx_format::read::Recording;
 use perfx_look::json::Document;
-use perfx_passes::{FilterOptions, SymbolArgs};
+use perfx_look::render::hex;
+use perfx_passes::{FilterOptions, PerfMaps, SymbolArgs};
 use perfx_pipeline::{Level, Report, counted};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -121,17 +122,15 @@ enum Bytes {
     /// Of a file at a path.
     At(PathBuf),
     /// These bytes.
-    Here(Vec<u8>),
+    Here(perfx_format::Bytes),
 }
 
 impl Pack {
     pub(crate) fn run(&self) -> Result<u8> {
         let ids = self.search.clone().options().map_err(usage)?;
         let source = Source::of(&self.input);
-        let output = match self.dry_run {
-            true => None,
-            false => Some(self.output.open(std::slice::from_ref(&source), false)?),
-        };
+        let open = || self.output.open(std::slice::from_ref(&source), false);
+        let output = (!self.dry_run).then(open).transpose()?;
         let (mut report, threads) = (Report::default(), self.threads.count());
         let recording = source.open_rereadable()?;
         let mut entries = recorded_files(&source, &recording)?;
@@ -201,10 +200,11 @@ fn add_folder(folder: &Path, path: &str, entries: &mut Vec<Entry>) -> Result<()>
             Some(name) => format!("{path}/{name}"),
             None => bail!("{}: its name is not UTF-8", place.display()),
         };
-        ensure!(kind.is_file() || kind.is_dir(), "{} is not a regular file", place.display());
-        match kind.is_dir() {
-            true => add_folder(&place, &path, entries)?,
-            false => entries.push(Entry { path, bytes: Bytes::At(place) }),
+        if kind.is_dir() {
+            add_folder(&place, &path, entries)?;
+        } else {
+            ensure!(kind.is_file(), "{} is not a regular file", place.display());
+            entries.push(Entry { path, bytes: Bytes::At(place) });
         }
     }
     Ok(())
@@ -218,15 +218,15 @@ fn put_files(found: SymbolFiles, entries: &mut Vec<Entry>) -> BTreeMap<String, S
         for (name, content) in dso.files {
             let bytes = match content {
                 Content::File(place) => Bytes::At(place),
-                Content::Bytes(bytes) => Bytes::Here(bytes),
+                Content::Bytes(bytes) => Bytes::Here(bytes.into()),
             };
             entries.push(Entry { path: format!("{folder}/{name}"), bytes });
         }
         links.insert(format!(".build-id/{}/{}", &hex[..2], &hex[2..]), format!("../../{folder}"));
     }
-    for (pid, place) in found.maps {
-        let path = map_name(pid).trim_start_matches('/').to_owned();
-        entries.push(Entry { path, bytes: Bytes::At(place) });
+    for (pid, map) in found.maps {
+        let path = PerfMaps::path(pid).trim_start_matches('/').to_owned();
+        entries.push(Entry { path, bytes: Bytes::Here(map) });
     }
     links
 }
@@ -267,9 +267,20 @@ impl Read for FromStart<'_> {
 }
 
 /// Hashes what is read.
-struct Hashed<R> {
+pub(crate) struct Hashed<R> {
     inner: R,
     hash: Sha256,
+}
+
+impl<R> Hashed<R> {
+    pub(crate) fn new(inner: R) -> Hashed<R> {
+        Hashed { inner, hash: Sha256::new() }
+    }
+
+    /// The hash of all that was read, as sha256sum prints it.
+    pub(crate) fn sha256(self) -> String {
+        hex(&self.hash.finalize())
+    }
 }
 
 impl<R: Read> Read for Hashed<R> {
@@ -299,12 +310,11 @@ fn write(
     };
     for Entry { path, bytes } in entries {
         let size = bytes.len()?;
-        let mut content = Hashed { inner: bytes.reader()?.take(size), hash: Sha256::new() };
+        let mut content = Hashed::new(bytes.reader()?.take(size));
         let put = archive.append_data(&mut header(EntryType::Regular, size), &path, &mut content);
         put.with_context(|| path.clone())?;
         ensure!(content.inner.limit() == 0, "{path}: the file was cut short while it was read");
-        let sha256 = hex(&content.hash.finalize());
-        files.push(PackedFile { path, bytes: size, sha256 });
+        files.push(PackedFile { path, bytes: size, sha256: content.sha256() });
     }
     for (link, target) in links {
         archive.append_link(&mut header(EntryType::Symlink, 0), link, target)?;
@@ -320,11 +330,6 @@ fn write(
 pub(crate) fn about(files: &[PackedFile]) -> String {
     let bytes = files.iter().map(|file| file.bytes).fold(0, u64::saturating_add);
     format!("{} of {}", counted(files.len() as u64, "file", "files"), size(bytes))
-}
-
-/// Hexadecimal digits, as sha256sum prints them.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The level of `zstd`: that of `perfx compress`. Higher ones take several times as long for programs that are a tenth

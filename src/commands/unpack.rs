@@ -2,18 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, BufReader, Read, Write as _};
+use std::io::{self, BufReader, Read};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, symlink};
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 use perfx_pipeline::{Level, Report, count};
-use sha2::{Digest as _, Sha256};
 use tar::{Archive, EntryType};
 use zstd::stream::read::Decoder;
 
-use super::pack::{MANIFEST, Manifest, Missing, PackedFile, RECORDING, about, hex};
+use super::pack::{Hashed, MANIFEST, Manifest, Missing, PackedFile, RECORDING, about};
 use crate::args::Usage;
 use crate::io::commit::{Existing, OutputPath, folder, is_empty};
 use crate::term::report::VerbosityArgs;
@@ -47,9 +46,10 @@ impl Unpack {
         let is_free = dir.symlink_metadata().is_err() || dir.is_dir() && is_empty(&dir);
         ensure!(is_free, "{} exists: give another folder with -o", dir.display());
         let name = self.pack.display().to_string();
-        let pack: Box<dyn Read> = match self.pack == Path::new("-") {
-            true => Box::new(io::stdin().lock()),
-            false => Box::new(File::open(&self.pack).with_context(|| name.clone())?),
+        let pack: Box<dyn Read> = if self.pack == Path::new("-") {
+            Box::new(io::stdin().lock())
+        } else {
+            Box::new(File::open(&self.pack).with_context(|| name.clone())?)
         };
         let (mut files, mut missing) = (Vec::new(), Vec::new());
         OutputPath::new(&dir, Existing::Keep).make_folder(|folder| {
@@ -207,17 +207,9 @@ fn write(from: &mut impl Read, path: &Path) -> Result<(u64, String)> {
     create_above(path)?;
     // The mode of perf's files.
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    let (mut hash, mut bytes, mut block) = (Sha256::new(), 0, vec![0; 1 << 16]);
-    loop {
-        match from.read(&mut block)? {
-            0 => return Ok((bytes, hex(&hash.finalize()))),
-            count => {
-                hash.update(&block[..count]);
-                file.write_all(&block[..count])?;
-                bytes += count as u64;
-            }
-        }
-    }
+    let mut from = Hashed::new(from);
+    let bytes = io::copy(&mut from, &mut file)?;
+    Ok((bytes, from.sha256()))
 }
 
 /// Creates the folder of a file.

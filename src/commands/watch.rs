@@ -52,7 +52,7 @@ Exit codes:
   0  the stream was passed on to its end, and nothing was lost
   1  failed
   2  invalid command line
-  3  the stream was passed on, but the kernel lost something; standard error says how much
+  3  the stream was passed on, but it is damaged or the kernel lost something; standard error says what
   otherwise, with COMMAND: its own";
 
 impl Watch {

@@ -59,9 +59,10 @@ impl<'f> Images<'f> {
         can_have_id(dso, *flags).then(|| (dso, object()))
     }
 
-    /// The files of its symbols; `None` if it has no file. The error says why none can be used.
+    /// The files of its symbols; `None` if it needs none. The error says why none can be used.
     pub(crate) fn files(&self, number: u32) -> Option<Result<Vec<SymbolFile>, &'static str>> {
-        let (dso, object) = self.object(number)?;
+        let is_named_by_records = self.facts.ksymbols.contains_key(&number);
+        let (dso, object) = self.object(number).filter(|_| !is_named_by_records)?;
         let Some(id) = self.facts.ids.get(dso) else {
             return Some(Err("the recording has no build-id of it (perfx inject -b adds it)"));
         };
@@ -221,7 +222,7 @@ impl<'f> Names<'f> {
             }
             pid => {
                 let map = self.maps.open(pid).ok();
-                let dso = Some(format!("/tmp/perf-{pid}.map").into_bytes().into());
+                let dso = Some(PerfMaps::path(pid).into_bytes().into());
                 NamedPlace {
                     dso,
                     source: map.map(|(text, _)| NameSource::Map(listed(&text, pid, self.endian))),

@@ -3,9 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Component, Path};
 
 use build_id::BuildId;
+use perfx_format::Bytes;
 use perfx_passes::{PerfMaps, dso_name};
 use symbols::{Content, SymbolFile};
 
@@ -18,7 +19,7 @@ pub struct SymbolFiles {
     /// The DSOs whose files were found, by build-id.
     pub dsos: BTreeMap<BuildId, PackedDso>,
     /// The perf maps of processes, by pid.
-    pub maps: BTreeMap<u32, PathBuf>,
+    pub maps: BTreeMap<u32, Bytes>,
     /// What has no file that can be used, and why.
     pub missing: BTreeSet<(Vec<u8>, String)>,
 }
@@ -62,8 +63,8 @@ impl SymbolFiles {
             stacks.tree.frames().map(|frame| frame.process).filter(|&process| process != 0).collect();
         for pid in of_processes {
             match maps.open(pid) {
-                Ok((_, place)) => drop(found.maps.insert(pid, place)),
-                Err(why) => drop(found.missing.insert((map_name(pid).into_bytes(), why))),
+                Ok((map, _)) => drop(found.maps.insert(pid, map)),
+                Err(why) => drop(found.missing.insert((PerfMaps::path(pid).into_bytes(), why))),
             }
         }
         let in_files = stacks.tree.frames().filter(|frame| frame.process == 0);
@@ -74,9 +75,11 @@ impl SymbolFiles {
             match images.files(number) {
                 None => {}
                 Some(Err(why)) => drop(found.missing.insert((name.to_vec(), why.to_owned()))),
-                Some(Ok(files)) => files.into_iter().enumerate().for_each(|(n, file)| {
-                    found.add(if n == 0 { Some(name) } else { None }, file);
-                }),
+                Some(Ok(files)) => {
+                    // The first is its own; the others are what that refers to.
+                    let names = std::iter::once(Some(name)).chain(std::iter::repeat(None));
+                    names.zip(files).for_each(|(name, file)| found.add(name, file));
+                }
             }
         }
         found
@@ -105,9 +108,4 @@ impl PackedDso {
         });
         below.chain([&*id.to_string()]).collect::<Vec<_>>().join("/")
     }
-}
-
-/// The recorded place of the perf map of a process.
-pub fn map_name(pid: u32) -> String {
-    format!("/tmp/perf-{pid}.map")
 }

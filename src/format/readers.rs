@@ -35,12 +35,6 @@ const LOST: u64 = 1 << 4;
 /// PERF_SAMPLE_BRANCH_COUNTERS.
 const BRANCH_COUNTERS: u64 = 1 << 19;
 
-/// What perf 5.2 to 6.15 decompress.
-const ZSTD: Kinds = Kinds::of(&[RecordType::COMPRESSED]);
-
-/// All bits of a field.
-const ALL: u64 = u64::MAX;
-
 /// The bits below this one.
 const fn below(bit: u32) -> u64 {
     (1 << bit) - 1
@@ -51,43 +45,51 @@ const fn newer(kind: u32, kernel: u32, perf: u32) -> bool {
     kind >= kernel && kind < 64 || kind >= perf
 }
 
+const PERF_6_12: Reader = Reader {
+    name: "perf-6.12",
+    // PERF_ATTR_SIZE_VER8; the last flag is sigtrap, the last branch bit COUNTERS.
+    attr: KnownAttr {
+        size: 136,
+        flags: below(38),
+        sample_type: below(25),
+        read_format: below(5),
+        branch_sample_type: below(20),
+    },
+    refused: |kind| newer(kind.0, 22, 83),
+    mmap_build_ids: true,
+    first_unknown_feature: 32,
+    kernel_mmap2: true,
+    compressed: Kinds::of(&[RecordType::COMPRESSED]),
+    spe_v2: false,
+    deferred_chains: false,
+};
+
+const HOTSPOT: Reader = Reader {
+    name: "hotspot",
+    attr: KnownAttr {
+        size: usize::MAX,
+        flags: u64::MAX,
+        sample_type: u64::MAX,
+        read_format: u64::MAX,
+        branch_sample_type: u64::MAX,
+    },
+    refused: |_| false,
+    mmap_build_ids: false,
+    first_unknown_feature: u32::MAX,
+    kernel_mmap2: true,
+    compressed: Kinds::NONE,
+    spe_v2: true,
+    deferred_chains: false,
+};
+
 /// The programs that are known.
 pub static READERS: [Reader; 5] = [
-    Reader {
-        name: "perf-6.12",
-        // PERF_ATTR_SIZE_VER8; the last flag is sigtrap, the last branch bit COUNTERS.
-        attr: KnownAttr {
-            size: 136,
-            flags: below(38),
-            sample_type: below(25),
-            read_format: below(5),
-            branch_sample_type: below(20),
-        },
-        refused: |kind| newer(kind.0, 22, 83),
-        mmap_build_ids: true,
-        first_unknown_feature: 32,
-        kernel_mmap2: true,
-        compressed: ZSTD,
-        spe_v2: false,
-        deferred_chains: false,
-    },
+    PERF_6_12,
     Reader {
         name: "perf-6.1",
         // PERF_ATTR_SIZE_VER7; the last branch bit is PRIV_SAVE.
-        attr: KnownAttr {
-            size: 128,
-            flags: below(38),
-            sample_type: below(25),
-            read_format: below(5),
-            branch_sample_type: below(19),
-        },
-        refused: |kind| newer(kind.0, 22, 83),
-        mmap_build_ids: true,
-        first_unknown_feature: 32,
-        kernel_mmap2: true,
-        compressed: ZSTD,
-        spe_v2: false,
-        deferred_chains: false,
+        attr: KnownAttr { size: 128, branch_sample_type: below(19), ..PERF_6_12.attr },
+        ..PERF_6_12
     },
     Reader {
         name: "perf-5.10",
@@ -103,44 +105,20 @@ pub static READERS: [Reader; 5] = [
         mmap_build_ids: false,
         first_unknown_feature: 30,
         kernel_mmap2: false,
-        compressed: ZSTD,
-        spe_v2: false,
-        deferred_chains: false,
+        ..PERF_6_12
     },
-    Reader {
-        name: "hotspot",
-        attr: KnownAttr {
-            size: usize::MAX,
-            flags: ALL,
-            sample_type: ALL,
-            read_format: ALL,
-            branch_sample_type: ALL,
-        },
-        refused: |_| false,
-        mmap_build_ids: false,
-        first_unknown_feature: u32::MAX,
-        kernel_mmap2: true,
-        compressed: Kinds::NONE,
-        spe_v2: true,
-        deferred_chains: false,
-    },
+    HOTSPOT,
     Reader {
         name: "quipper",
         // It fails at registers and stacks, and does not know the parts behind PHYS_ADDR.
         attr: KnownAttr {
-            size: usize::MAX,
-            flags: ALL,
             sample_type: below(20) & !(st::REGS_USER | st::STACK_USER | st::REGS_INTR),
             read_format: below(4),
             branch_sample_type: below(19),
+            ..HOTSPOT.attr
         },
-        refused: |_| false,
         mmap_build_ids: true,
-        first_unknown_feature: u32::MAX,
-        kernel_mmap2: true,
-        compressed: Kinds::NONE,
-        spe_v2: true,
-        deferred_chains: false,
+        ..HOTSPOT
     },
 ];
 

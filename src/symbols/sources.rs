@@ -199,14 +199,9 @@ impl Sources {
             }
             Object::File { path, .. } | Object::Module(path) => {
                 let Some((place, elf)) = self.recorded(object, Some(id)) else { return Vec::new() };
-                let mut files = own("elf", Content::File(place.clone()));
-                let mut dwarf = self.dwarf(&elf, &place);
-                if (!elf.has_symtab || !elf.has_dwarf)
-                    && let Some((debug_place, debug)) = self.debug_file(&elf, &place, path)
-                {
-                    dwarf = dwarf.or_else(|| self.dwarf(&debug, &debug_place));
-                    files.extend(own("debug", Content::File(debug_place)));
-                }
+                let (debug, dwarf) = self.debug(&elf, &place, path);
+                let mut files = own("elf", Content::File(place));
+                files.extend(debug.into_iter().flat_map(|(place, _)| own("debug", Content::File(place))));
                 let common = dwarf.and_then(|dwarf| dwarf.common);
                 files.extend(common.and_then(|common| {
                     let id = build_id::of_file(&common).ok()??;
@@ -235,19 +230,28 @@ impl Sources {
         Some(SymbolFile { id, entry, content })
     }
 
+    /// The debug file of a file at this place, if it lacks something, and the DWARF of either.
+    fn debug(
+        &self,
+        elf: &ElfFile,
+        place: &Path,
+        recorded: &Path,
+    ) -> (Option<(PathBuf, ElfFile)>, Option<Dwarf>) {
+        let lacks = !elf.has_symtab || !elf.has_dwarf;
+        let debug = lacks.then(|| self.debug_file(elf, place, recorded)).flatten();
+        let in_debug = || debug.as_ref().and_then(|(place, debug)| self.dwarf(debug, place));
+        let dwarf = self.dwarf(elf, place).or_else(in_debug);
+        (debug, dwarf)
+    }
+
     fn file(&self, object: &Object, path: &Path, id: Option<BuildId>) -> Option<Image> {
         let (place, mut elf) = self.recorded(object, id)?;
+        let (debug, dwarf) = self.debug(&elf, &place, path);
         let mut symbols = elf.symbols.clone();
-        let mut dwarf = self.dwarf(&elf, &place);
-        if (!elf.has_symtab || !elf.has_dwarf)
-            && let Some((debug_place, debug)) = self.debug_file(&elf, &place, path)
-        {
-            dwarf = dwarf.or_else(|| self.dwarf(&debug, &debug_place));
-            if !elf.has_symtab {
-                symbols = debug.symbols;
-            }
-        } else if !elf.has_symtab {
-            symbols.extend(elf.take_mini_symbols());
+        match debug {
+            _ if elf.has_symtab => {}
+            Some((_, debug)) => symbols = debug.symbols,
+            None => symbols.extend(elf.take_mini_symbols()),
         }
         symbols.extend(elf.stubs.iter().cloned());
         Some(Image::File(Box::new(elf), Symbols::new(symbols), dwarf))

@@ -349,3 +349,23 @@ fn a_debug_file_beside_the_recorded_path_is_found_for_a_file_of_a_cache() {
     let ran = perfx([&args[..], &args![shop.recording()]].concat());
     assert_eq!(ran.text(), ":7;[program] 1\n", "{}", ran.stderr);
 }
+
+/// perf names such code by its KSYMBOL records, so it needs no file.
+#[test]
+fn code_that_records_name_is_not_missing() {
+    let (folder, endian) = (temp(), Endian::Little);
+    let at = |name: &str| folder.path().join(name);
+    let mut attr = Attr::default();
+    (attr.type_, attr.sample_period, attr.sample_type) = (1, 1, st::IP | st::TID | st::PERIOD);
+    let event = Event::made(&attr, Vec::new(), endian);
+    let mut writer = RecordingWriter::create(at("in.data"), std::slice::from_ref(&event), endian).unwrap();
+    let address = 0xffff_ffff_c012_3000_u64;
+    let symbol =
+        [&endian.bytes_u64(address)[..], &[0, 1, 0, 0, 1, 0, 0, 0], b"bpf_prog_6deef7357e7b4530_demo\0\0"];
+    writer.write_parts(RecordType::KSYMBOL, 0, &symbol).unwrap();
+    let parts = [&endian.bytes_u64(address + 16)[..], &[7, 0, 0, 0, 7, 0, 0, 0], &endian.bytes_u64(1)];
+    writer.write_parts(RecordType::SAMPLE, cpumode::KERNEL, &parts).unwrap();
+    writer.finish().unwrap();
+    let ran = pack(&at("in.data"), &args!["--no-files"], &at("p.tar.zst"));
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+}

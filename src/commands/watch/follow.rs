@@ -12,13 +12,14 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use perfx_format::header::{Magic, data_end};
+use perfx_format::header::data_end;
 use perfx_format::read::Recording;
 use perfx_format::write::pipe_front;
 use rustix::fs::OFlags;
 
 use super::seen::Seen;
 use crate::io::source::{identity, temp_files};
+use crate::io::target::is_recording;
 
 /// How often a file is looked at when it has nothing new.
 const TICK: Duration = Duration::from_millis(100);
@@ -33,9 +34,10 @@ impl Found {
     /// The whole recording.
     pub(super) fn open(self) -> Result<Recording> {
         let name = self.path.display().to_string();
-        Ok(match self.path.is_dir() {
-            true => Recording::open(&self.path)?,
-            false => Recording::from_file(self.file, name.into(), temp_files())?,
+        Ok(if self.path.is_dir() {
+            Recording::open(&self.path)?
+        } else {
+            Recording::from_file(self.file, name.into(), temp_files())?
         })
     }
 }
@@ -49,7 +51,8 @@ pub(super) fn until_exit(child: &mut Child, seen: &Seen) -> Result<(ExitStatus, 
         let status = child.try_wait().context("can't wait for the command")?;
         for path in written_by(child.id()) {
             let Ok(file) = File::open(&path) else { continue };
-            let identity = identity(&file.metadata().context("can't be examined")?);
+            let Ok(metadata) = file.metadata() else { continue };
+            let identity = identity(&metadata);
             if known.contains(&identity) {
                 continue;
             }
@@ -83,7 +86,7 @@ fn written_by(pid: u32) -> Vec<PathBuf> {
         for entry in fs::read_dir(process.join("fd")).into_iter().flatten().flatten() {
             let Ok(path) = fs::read_link(entry.path()) else { continue };
             let info = fs::read_to_string(process.join("fdinfo").join(entry.file_name())).unwrap_or_default();
-            if is_written(&info) && is_recording(&path) {
+            if path.is_absolute() && is_written(&info) && is_recording(&path) {
                 recordings.push(path);
             }
         }
@@ -97,14 +100,6 @@ fn is_written(info: &str) -> bool {
     let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok()).unwrap_or(0);
     let mode = OFlags::from_bits_retain(flags) & OFlags::RWMODE;
     mode == OFlags::WRONLY || mode == OFlags::RDWR
-}
-
-fn is_recording(path: &Path) -> bool {
-    let mut magic = [0; 16];
-    path.is_absolute()
-        && fs::metadata(path).is_ok_and(|file| file.is_file())
-        && File::open(path).and_then(|file| file.read_exact_at(&mut magic, 0)).is_ok()
-        && Magic::read(&magic).is_ok()
 }
 
 /// The recording that a file belongs to: of a directory's `data`, the directory.
