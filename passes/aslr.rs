@@ -7,21 +7,19 @@
 //! kernel text that was changed, and what this version of perfx does not know.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use clap::Args;
-use perfx_format::features::{ListedBy, TracingData, numbered_entries, read_str, trace_formats};
-use perfx_format::names::{NameKind, rename_feature, rename_record};
+use perfx_format::features::{TracingData, formats_by_id, is_probe_pmu, pmu_names, trace_formats};
+use perfx_format::names::{Name, is_memory, rename_event_types, rename_record};
 use perfx_format::read::Recording;
-use perfx_format::record::cpumode::is_kernel;
+use perfx_format::record::cpumode::{KERNEL_START, is_kernel};
 use perfx_format::record::frames::{change_branches, change_frames};
-use perfx_format::record::header_records::{is_feature, with_attr};
+use perfx_format::record::header_records::with_attr;
 use perfx_format::record::ksymbol::{Ksymbol, set_ksymbol_address};
-use perfx_format::record::tracing_data::tracing_data;
 use perfx_format::sample::{raw_range, without_parts as sample_without};
 use perfx_format::tracepoint::{NamedField, TraceField, TraceFieldKind};
-use perfx_format::write::tracing_data_record;
 use perfx_format::{
     Attr, Endian, Feature, Kinds, Layout, Layouts, Mmap, Record, RecordType, clear_address,
     sample_type as st, set_mmap_place, without_parts,
@@ -31,7 +29,11 @@ use perfx_pipeline::{
     counted,
 };
 
+use crate::jit::{holds_code, pid_in};
 use crate::redact::Key;
+use crate::support::features::{
+    Fate, change_features, change_late_feature, changed_events, is_unknown, renamed,
+};
 use crate::support::options::PassOptions;
 use crate::support::text::by_kind;
 use crate::support::used_events::change_attrs;
@@ -116,23 +118,18 @@ impl Regions {
                 _ => sorted.push(Region { start, end, new: 0 }),
             }
         }
-        let mut order: Vec<usize> = (0..sorted.len()).collect();
-        order.sort_by_key(|&number| (key.number("region", &sorted[number].start.to_le_bytes()), number));
-        let (mut next, mut without) = (room.regions.0, BTreeSet::new());
-        for number in order {
-            let region = &mut sorted[number];
+        let (count, mut next) = (sorted.len(), room.regions.0);
+        // The sort is stable, so regions with the same number keep their order.
+        sorted.sort_by_cached_key(|region| key.number("region", &region.start.to_le_bytes()));
+        sorted.retain_mut(|region| {
             let end = next.checked_add(region.end - region.start).filter(|&end| end <= room.regions.1);
-            match end {
-                Some(end) => {
-                    region.new = next;
-                    next = end + PAGE;
-                }
-                None => drop(without.insert(number)),
-            }
-        }
-        let mut numbers = 0..;
-        sorted.retain(|_| numbers.next().is_some_and(|number| !without.contains(&number)));
-        (Regions { sorted, room, key }, without.len() as u64)
+            region.new = next;
+            next = end.map_or(next, |end| end + PAGE);
+            end.is_some()
+        });
+        sorted.sort_by_key(|region| region.start);
+        let without = (count - sorted.len()) as u64;
+        (Regions { sorted, room, key }, without)
     }
 
     fn region(&self, address: u64) -> Option<&Region> {
@@ -160,11 +157,6 @@ struct Moves {
     kernel: Regions,
 }
 
-/// True for the addresses of a 64-bit kernel.
-fn is_high(address: u64) -> bool {
-    address >= 1 << 63
-}
-
 impl Moves {
     /// The new address; 0 stays, because it is none.
     fn address(&self, address: u64, of_kernel: bool) -> u64 {
@@ -174,7 +166,11 @@ impl Moves {
         let (first, second) = if of_kernel { (&self.kernel, &self.user) } else { (&self.user, &self.kernel) };
         let known = first.known(address).or_else(|| second.known(address));
         known.unwrap_or_else(|| {
-            if of_kernel || is_high(address) { self.kernel.other(address) } else { self.user.other(address) }
+            if of_kernel || address >= KERNEL_START {
+                self.kernel.other(address)
+            } else {
+                self.user.other(address)
+            }
         })
     }
 
@@ -182,7 +178,7 @@ impl Moves {
     fn may_be(&self, number: u64) -> bool {
         let known = || self.user.region(number).is_some() || self.kernel.region(number).is_some();
         // Small numbers below 0 are errors. Memory of programs is far above 1 TiB.
-        let high = is_high(number) && number < -4096_i64 as u64;
+        let high = (KERNEL_START..-4096_i64 as u64).contains(&number);
         high || (1 << 40..1 << 52).contains(&number) || number >= 1 << 32 && known()
     }
 }
@@ -219,6 +215,10 @@ struct RawFields {
 /// What was done.
 #[derive(Clone, Default, Debug)]
 struct Done {
+    /// Features that were left out.
+    features: BTreeSet<Feature>,
+    /// Features that were damaged, and so were left out.
+    damaged: BTreeSet<Feature>,
     cut: u64,
     raw: u64,
     unknown: BTreeMap<RecordType, u64>,
@@ -232,14 +232,7 @@ struct Move {
 }
 
 /// Records of AUX data, and of kernel text that was changed.
-const DROPPED: Kinds = Kinds::of(&[
-    RecordType::AUXTRACE,
-    RecordType::AUXTRACE_INFO,
-    RecordType::AUXTRACE_ERROR,
-    RecordType::AUX,
-    RecordType::AUX_OUTPUT_HW_ID,
-    RecordType::TEXT_POKE,
-]);
+const DROPPED: Kinds = Kinds::AUX.union(Kinds::of(&[RecordType::TEXT_POKE]));
 
 const MAPPED: Kinds = Kinds::of(&[RecordType::MMAP, RecordType::MMAP2, RecordType::KSYMBOL]);
 
@@ -279,14 +272,11 @@ impl Gather {
 }
 
 impl Survey for Gather {
-    fn record(&mut self, record: &Record<'_>, _layouts: &Layouts) -> Result<()> {
+    fn record(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
         if let Some(mmap) = Mmap::of(record) {
-            let name = mmap.name(0);
-            let is_dump = name.ends_with(b".dump") && name.windows(5).any(|part| part == b"/jit-");
-            // PROT_EXEC.
-            let is_code = mmap.prot_and_flags().is_some_and(|(prot, _)| prot & 4 != 0);
-            self.has_jit |= is_dump || is_code && name.starts_with(b"//anon");
-            self.add(mmap.start(), mmap.len(), is_kernel(record.cpumode()) || mmap.pid() == u32::MAX);
+            let name = mmap.name(layouts.trailer_size(record));
+            self.has_jit |= pid_in(name).is_some() || mmap.is_code() && holds_code(name);
+            self.add(mmap.start(), mmap.len(), mmap.is_of_kernel());
         } else if let Some(symbol) = Ksymbol::of(record) {
             self.add(symbol.address, symbol.length.into(), true);
         }
@@ -344,11 +334,13 @@ impl Gather {
         let regions = counted(user.sorted.len() as u64, "region", "regions");
         let what = format!("moved {regions} of programs and {} of kernels", kernel.sorted.len());
         session.report.say(Level::Info, what);
-        let plan = Plan::new(Moves { user, kernel }, session);
-        plan.features(session);
-        let probes = plan.probes.clone();
-        change_attrs(session, |raw, endian| redact_attr(raw, &probes, endian));
-        Move { plan: Arc::new(plan), done: Done::default() }
+        let plan = Arc::new(Plan::new(Moves { user, kernel }, session));
+        let (mut movement, endian) = (Move { plan, done: Done::default() }, session.endian);
+        session.leave_out_unnamed();
+        change_features(session, |feature, section| movement.feature(feature, section, endian));
+        rename_event_types(&mut session.event_types, without_address);
+        change_attrs(session, |raw, endian| movement.plan.change_attr(raw, endian));
+        movement
     }
 
     /// The key that the old addresses make.
@@ -361,20 +353,17 @@ impl Gather {
     }
 }
 
-/// Removes the parts of samples that go from an attr, and the address of a breakpoint or probe.
-fn redact_attr(raw: &mut [u8], probes: &BTreeSet<u32>, endian: Endian) {
-    let attr = Attr::decode(raw, endian);
-    without_parts(raw, PARTS, endian);
-    if attr.type_ == 5 || probes.contains(&attr.type_) {
-        clear_address(raw, endian);
+/// A name without the addresses of breakpoints; a list of events can have several.
+fn without_address(name: Name<'_>) -> Option<Vec<u8>> {
+    const BEFORE: &[u8] = b"mem:0x";
+    let (mut new, mut rest) = (Vec::new(), name.text);
+    while let Some(at) = rest.windows(BEFORE.len()).position(|window| window == BEFORE) {
+        let (before, address) = rest.split_at(at + BEFORE.len());
+        let digits = address.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+        new.extend([before, b"0"].concat());
+        rest = &address[digits..];
     }
-}
-
-/// The name of a breakpoint's event without its address.
-fn without_address(name: &[u8]) -> Option<Vec<u8>> {
-    let rest = name.strip_prefix(b"mem:0x")?;
-    let digits = rest.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
-    Some([b"mem:0x0", &rest[digits..]].concat())
+    (!new.is_empty()).then(|| [&new, rest].concat())
 }
 
 impl Plan {
@@ -382,8 +371,7 @@ impl Plan {
         let endian = session.endian;
         let section = |feature| session.feature(feature).map(|section| &section[..]).unwrap_or_default();
         let formats = trace_formats(section(Feature::TRACING_DATA), endian);
-        let by_id: HashMap<u64, _> =
-            formats.iter().rev().filter_map(|format| Some((format.id?, format))).collect();
+        let by_id = formats_by_id(&formats);
         let is_pointer = |field: &NamedField<'_>| {
             let named = [
                 "ip",
@@ -410,52 +398,17 @@ impl Plan {
             let harmless = format.fields().filter(|field| !is_pointer(field) && is_harmless(field));
             Some(RawFields { pointers, harmless: harmless.map(|field| field.field).collect() })
         });
-        let pmus =
-            numbered_entries(section(Feature::PMU_MAPPINGS), ListedBy::Number, endian).unwrap_or_default();
-        let is_probe = |entry: &[u8]| {
-            let name = entry.get(4..).and_then(|text| read_str(text, endian));
-            name == Some(b"kprobe") || name == Some(b"uprobe")
-        };
-        let probes =
-            pmus.into_iter().filter(|(_, entry)| is_probe(entry)).map(|(number, _)| number).collect();
+        let pmus = pmu_names(section(Feature::PMU_MAPPINGS), endian).unwrap_or_default().into_iter();
+        let probes = pmus.filter(|(_, pmu)| is_probe_pmu(pmu)).map(|(number, _)| number).collect();
         Plan { raw: raw.collect(), moves, probes }
     }
 
-    /// Removes what features say about addresses.
-    fn features(&self, session: &mut Begin<'_>) {
-        let endian = session.endian;
-        session.leave_out_unnamed();
-        for feature in [Feature::BPF_PROG_INFO, Feature::AUXTRACE] {
-            if session.feature(feature).is_some() {
-                session.clear_feature(feature);
-                session.report.say(Level::Info, format!("feature {feature} left out"));
-            }
-        }
-        let unknown: Vec<_> =
-            session.features().keys().copied().filter(|feature| feature.name().is_none()).collect();
-        for feature in unknown {
-            session.clear_feature(feature);
-            session.report.say(Level::Loss, format!("feature {feature} left out: it may hold anything"));
-        }
-        if let Some(section) = session.feature(Feature::TRACING_DATA).cloned() {
-            match TracingData::read(&section).and_then(|data| data.without_texts().write()) {
-                Some(new) => session.set_feature(Feature::TRACING_DATA, new),
-                None => {
-                    session.clear_feature(Feature::TRACING_DATA);
-                    let what = format!(
-                        "feature {} left out: it is damaged and may hold anything",
-                        Feature::TRACING_DATA
-                    );
-                    session.report.say(Level::Loss, what);
-                }
-            }
-        }
-        for feature in [Feature::EVENT_DESC, Feature::CMDLINE] {
-            let Some(section) = session.feature(feature).cloned() else { continue };
-            let renamed = rename_feature(feature, &section, endian, |name| without_address(name.text));
-            if let Some(renamed) = renamed.filter(|renamed| renamed.section[..] != section[..]) {
-                session.set_feature(feature, renamed.section);
-            }
+    /// Removes the parts of samples that go from an attr, and the address of a breakpoint or probe.
+    fn change_attr(&self, raw: &mut [u8], endian: Endian) {
+        let attr = Attr::decode(raw, endian);
+        without_parts(raw, PARTS, endian);
+        if attr.is_breakpoint() || self.probes.contains(&attr.type_) {
+            clear_address(raw, endian);
         }
     }
 
@@ -484,6 +437,31 @@ impl Plan {
 }
 
 impl Move {
+    /// A feature without what it says about addresses.
+    fn feature(&mut self, feature: Feature, section: &[u8], endian: Endian) -> Fate {
+        let new = match feature {
+            Feature::TRACING_DATA => TracingData::read(section).and_then(|data| data.without_texts().write()),
+            Feature::EVENT_DESC => {
+                let attr = |raw: &mut Vec<u8>, endian| self.plan.change_attr(raw, endian);
+                changed_events(section, endian, without_address, attr)
+            }
+            Feature::CMDLINE => renamed(feature, section, endian, without_address),
+            Feature::BPF_PROG_INFO | Feature::AUXTRACE => {
+                self.done.features.insert(feature);
+                return Fate::Goes;
+            }
+            _ if feature.name().is_none() => {
+                self.done.features.insert(feature);
+                return Fate::Goes;
+            }
+            _ => return Fate::Stays,
+        };
+        if new.is_none() {
+            self.done.damaged.insert(feature);
+        }
+        Fate::of(section, new)
+    }
+
     fn sample(&mut self, record: Record<'_>, layout: &Layout, event: Option<usize>) -> Result<Vec<u8>> {
         let (plan, endian) = (&*self.plan, record.endian());
         let moves = &plan.moves;
@@ -493,13 +471,15 @@ impl Move {
             layout.set_ip(bytes.to_mut(), moves.address(ip, of_kernel), endian);
         }
         if let Some(addr) = layout.addr(&record) {
-            layout.set_addr(bytes.to_mut(), moves.address(addr, is_high(addr)), endian);
+            layout.set_addr(bytes.to_mut(), moves.address(addr, addr >= KERNEL_START), endian);
         }
         change_frames(&record, Some(layout), &mut bytes, |cpumode, address| {
             Some(moves.address(address, is_kernel(cpumode)))
         });
         if layout.sample_type & st::BRANCH_STACK != 0 {
-            change_branches(&record, layout, &mut bytes, |address| moves.address(address, is_high(address)))?;
+            change_branches(&record, layout, &mut bytes, |address| {
+                moves.address(address, address >= KERNEL_START)
+            })?;
         }
         if layout.sample_type & st::RAW != 0 {
             let range =
@@ -528,23 +508,13 @@ impl Rewrite for Move {
                 out.drop_record(record);
                 Ok(())
             }
-            _ if kind.name().is_none() => {
+            _ if is_unknown(&record) => {
                 *self.done.unknown.entry(kind).or_default() += 1;
                 out.drop_record(record);
                 Ok(())
             }
-            RecordType::HEADER_FEATURE if is_feature(&record, Feature::BPF_PROG_INFO) => {
-                out.drop_record(record);
-                Ok(())
-            }
-            RecordType::HEADER_TRACING_DATA => {
-                let section =
-                    TracingData::read(tracing_data(&record)).and_then(|data| data.without_texts().write());
-                let section = section.ok_or_else(|| record.error("its formats can't be read"))?;
-                let made = tracing_data_record(&section, endian);
-                let (bytes, payload) =
-                    made.ok_or_else(|| record.error("it is larger than a record can be"))?;
-                out.keep(Record::new(&bytes, &payload, record.origin(), endian)?)
+            RecordType::HEADER_FEATURE | RecordType::HEADER_TRACING_DATA => {
+                change_late_feature(record, out, |feature, section| self.feature(feature, section, endian))
             }
             RecordType::SAMPLE => {
                 let event = layouts.event_of(&record);
@@ -564,12 +534,12 @@ impl Rewrite for Move {
             }
             RecordType::MMAP | RecordType::MMAP2 => {
                 let Some(mmap) = Mmap::of(&record) else { return out.keep(record) };
-                let of_kernel = is_kernel(record.cpumode()) || mmap.pid() == u32::MAX;
+                let of_kernel = mmap.is_of_kernel();
                 let name = mmap.name(layouts.trailer_size(&record));
-                let is_file = name.starts_with(b"/") && !name.starts_with(b"//");
+                let is_file = name.starts_with(b"/") && !is_memory(name);
                 let pgoff = match mmap.pgoff() {
                     // The offset in a file is no address, but a kernel's file may have one.
-                    pgoff if is_file && !(of_kernel && is_high(pgoff)) => pgoff,
+                    pgoff if is_file && !(of_kernel && pgoff >= KERNEL_START) => pgoff,
                     pgoff => moves.address(pgoff, of_kernel),
                 };
                 let start = moves.address(mmap.start(), of_kernel);
@@ -585,29 +555,28 @@ impl Rewrite for Move {
                 })
             }
             RecordType::HEADER_ATTR => {
-                let probes = &self.plan.probes;
-                let attr = with_attr(&record, |raw| redact_attr(raw, probes, endian));
-                match attr {
-                    Some(bytes) => out.replace(&record, &bytes),
-                    None => out.keep(record),
-                }
+                out.replace_if(record, with_attr(&record, |raw| self.plan.change_attr(raw, endian)))
             }
-            RecordType::EVENT_UPDATE => {
-                let renamed = rename_record(&record, layouts, |name| {
-                    (name.kind == NameKind::Event).then(|| without_address(name.text)).flatten()
-                });
-                match renamed? {
-                    Some(bytes) => out.replace(&record, &bytes),
-                    None => out.keep(record),
-                }
+            RecordType::EVENT_UPDATE | RecordType::HEADER_EVENT_TYPE => {
+                out.replace_if(record, rename_record(&record, layouts, without_address)?)
             }
             _ => out.keep(record),
         }
     }
 
     fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
-        let Done { cut, raw, unknown, unreadable } = &self.done;
+        let Done { features, damaged, cut, raw, unknown, unreadable } = &self.done;
         let report = &mut session.report;
+        for feature in features {
+            match feature.name() {
+                Some(_) => report.say(Level::Info, format!("feature {feature} left out")),
+                None => report.say(Level::Loss, format!("feature {feature} left out: it may hold anything")),
+            }
+        }
+        for feature in damaged {
+            let what = format!("feature {feature} left out: it is damaged and may hold anything");
+            report.say(Level::Loss, what);
+        }
         if *cut > 0 {
             let what =
                 format!("cut registers, stacks and the like out of {}", counted(*cut, "sample", "samples"));
@@ -634,6 +603,8 @@ impl Fork for Move {
     }
 
     fn absorb(&mut self, later: Move) -> Result<()> {
+        self.done.features.extend(later.done.features);
+        self.done.damaged.extend(later.done.damaged);
         self.done.cut += later.done.cut;
         self.done.raw += later.done.raw;
         self.done.unreadable += later.done.unreadable;
@@ -646,6 +617,8 @@ impl Fork for Move {
 
 #[cfg(test)]
 mod tests {
+    use perfx_format::names::NameKind;
+
     use super::*;
 
     #[test]
@@ -676,7 +649,9 @@ mod tests {
 
     #[test]
     fn the_address_of_a_breakpoint_is_not_in_its_name() {
-        assert_eq!(without_address(b"mem:0x55d0aa:rw"), Some(b"mem:0x0:rw".to_vec()));
-        assert_eq!(without_address(b"cycles"), None);
+        let new = |text: &[u8]| without_address(Name { kind: NameKind::Event, text, build_id: None });
+        assert_eq!(new(b"mem:0x55d0aa:rw"), Some(b"mem:0x0:rw".to_vec()));
+        assert_eq!(new(b"x,mem:0x5/8:w,mem:0x6"), Some(b"x,mem:0x0/8:w,mem:0x0".to_vec()));
+        assert_eq!(new(b"cycles"), None);
     }
 }

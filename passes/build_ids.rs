@@ -392,7 +392,7 @@ impl Rewrite for Stream {
         if record.kind() == RecordType::HEADER_BUILD_ID {
             self.found.learn(&record);
         } else if let Some(mapping) = Mapping::read(&record, layouts) {
-            let dso = mapping.dso(&record, self.guests.machine(&record, layouts, Some(mapping.pid)));
+            let dso = mapping.dso(self.guests.machine(&record, layouts, Some(mapping.pid)));
             if !self.seen.contains(&dso) {
                 let first_use = FirstUse::of_mapping(&record, layouts);
                 let new = self.found.take(&dso, mapping.flags, &first_use, record.endian());

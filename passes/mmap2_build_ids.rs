@@ -109,7 +109,7 @@ impl RewriteMaps {
     /// The record with a build-id, if one is found and the record has none yet.
     fn with_id(&mut self, record: &Record<'_>, layouts: &Layouts) -> Option<Vec<u8>> {
         let mapping = Mapping::read(record, layouts)?;
-        let dso = mapping.dso(record, self.guests.machine(record, layouts, Some(mapping.pid)));
+        let dso = mapping.dso(self.guests.machine(record, layouts, Some(mapping.pid)));
         // The kernel's own mapping shows its relocation, and readers recognise it by its name and the form of
         // MMAP.
         if dso.kernel || dso.tells_id() {

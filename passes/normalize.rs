@@ -136,7 +136,7 @@ impl Survey for FindIds {
         self.guests.learn(record);
         if let Some(mapping) = Mapping::read(record, layouts) {
             let machine = self.guests.machine(record, layouts, Some(mapping.pid));
-            self.ids.learn(&mapping.dso(record, machine));
+            self.ids.learn(&mapping.dso(machine));
         }
         Ok(())
     }
@@ -225,7 +225,7 @@ fn narrowed_event_desc(record: &Record<'_>, reader: &Reader) -> Option<Vec<u8>> 
         reader.attr.narrow(raw, endian);
     };
     let section = changed_event_desc(section, record.endian(), narrow)?;
-    Some(feature_record(Feature::EVENT_DESC, &section, record.endian()))
+    feature_record(Feature::EVENT_DESC, &section, record.endian())
 }
 
 /// What is left out of the samples of an event.
@@ -259,36 +259,24 @@ impl Rewrite for Narrow {
             RecordType::READ => {
                 let layout = out.layouts().layout_of(&record);
                 let shorter = layout.filter(|layout| reader.loses_lost(layout.read_format));
-                match shorter.and_then(|layout| read_record_without_lost(&record, layout)) {
-                    Some(bytes) => out.replace(&record, &bytes),
-                    None => out.keep(record),
-                }
+                out.replace_if(record, shorter.and_then(|layout| read_record_without_lost(&record, layout)))
             }
             RecordType::HEADER_ATTR => {
                 let endian = record.endian();
                 let narrow = |raw: &mut Vec<u8>| {
                     reader.attr.narrow(raw, endian);
                 };
-                match with_attr(&record, narrow) {
-                    Some(bytes) => out.replace(&record, &bytes),
-                    None => out.keep(record),
-                }
+                out.replace_if(record, with_attr(&record, narrow))
             }
             RecordType::HEADER_FEATURE if self.to_pipe && out_of_reach(&record, reader) => {
                 *self.lost.kinds.entry(kind).or_default() += 1;
                 out.drop_record(record);
                 Ok(())
             }
-            RecordType::HEADER_FEATURE => match narrowed_event_desc(&record, reader) {
-                Some(bytes) => out.replace(&record, &bytes),
-                None => out.keep(record),
-            },
+            RecordType::HEADER_FEATURE => out.replace_if(record, narrowed_event_desc(&record, reader)),
             RecordType::MMAP2 if !reader.kernel_mmap2 && record.is_of_kernel() => {
                 let trailer = FirstUse::of_mapping(&record, out.layouts()).trailer;
-                match mmap2_as_mmap(&record, &trailer) {
-                    Some(bytes) => out.replace(&record, &bytes),
-                    None => out.keep(record),
-                }
+                out.replace_if(record, mmap2_as_mmap(&record, &trailer))
             }
             RecordType::MMAP2 if !reader.mmap_build_ids && record.misc() & MMAP_BUILD_ID != 0 => {
                 let none = Inode { major: 0, minor: 0, inode: 0, generation: 0 };

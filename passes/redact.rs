@@ -14,21 +14,20 @@ use std::sync::Arc;
 use clap::{Args, ValueEnum};
 use perfx_format::decode::{MmapBuildId, mmap_build_id};
 use perfx_format::event_name::{is_own_name, names_of};
-use perfx_format::features::{BuildIds, TracingData, numbered_entries, read_str, trace_formats};
-use perfx_format::features::{ListedBy, trimmed_id};
+use perfx_format::features::{
+    TracingData, formats_by_id, is_probe_pmu, pmu_names, read_str, trace_formats, trimmed_id,
+};
 use perfx_format::header::FileHeader;
-use perfx_format::names::{Name, NameKind, rename_event_types, rename_feature, rename_record};
+use perfx_format::names::{Name, NameKind, change_build_ids, rename_event_types, rename_record};
 use perfx_format::read::Recording;
 use perfx_format::record::bpf_event::{bpf_tag, set_bpf_tag};
 use perfx_format::record::build_id::{BuildIdEntry, set_build_id};
 use perfx_format::record::cpumode::is_kernel;
 use perfx_format::record::frames::change_frames;
-use perfx_format::record::header_records::{feature_section, with_attr};
+use perfx_format::record::header_records::with_attr;
 use perfx_format::record::namespaces::change_namespaces;
-use perfx_format::record::tracing_data::tracing_data;
 use perfx_format::sample::{raw_range, without_parts as sample_without};
 use perfx_format::tracepoint::TraceFormat;
-use perfx_format::write::{feature_record, tracing_data_record};
 use perfx_format::{
     Attr, Endian, Feature, Inode, Kinds, Layout, Layouts, Mmap, Record, RecordType, sample_type as st,
     set_mmap2_build_id, set_mmap2_inode, without_parts,
@@ -38,6 +37,9 @@ use perfx_pipeline::{
     Survey, bail, counted,
 };
 
+use crate::support::features::{
+    Fate, change_features, change_late_feature, changed_events, is_unknown, renamed,
+};
 use crate::support::options::PassOptions;
 use crate::support::text::by_kind;
 use crate::support::used_events::change_attrs;
@@ -225,18 +227,8 @@ struct Remove {
     comms: HashMap<Vec<u8>, Vec<u8>>,
 }
 
-/// Records of AUX data.
-const AUX: Kinds = Kinds::of(&[
-    RecordType::AUXTRACE,
-    RecordType::AUXTRACE_INFO,
-    RecordType::AUXTRACE_ERROR,
-    RecordType::AUX,
-    RecordType::ITRACE_START,
-    RecordType::AUX_OUTPUT_HW_ID,
-]);
-
 /// Known kinds without names or data: addresses, numbers and times.
-const HARMLESS: [RecordType; 23] = [
+const HARMLESS: [RecordType; 22] = [
     RecordType::LOST,
     RecordType::EXIT,
     RecordType::THROTTLE,
@@ -259,7 +251,6 @@ const HARMLESS: [RecordType; 23] = [
     RecordType::SCHEDSTAT_DOMAIN,
     RecordType::COMPRESSED,
     RecordType::COMPRESSED2,
-    RecordType::SAMPLE,
 ];
 
 /// Records from whose contents the key is made.
@@ -268,13 +259,6 @@ const KEYED: Kinds = Kinds::of(&[RecordType::MMAP, RecordType::MMAP2, RecordType
 /// Features from whose contents the key is made.
 const KEYED_FEATURES: [Feature; 4] =
     [Feature::HOSTNAME, Feature::CMDLINE, Feature::BUILD_ID, Feature::BPF_PROG_INFO];
-
-/// What becomes of a feature.
-enum Fate {
-    Stays,
-    Becomes(Vec<u8>),
-    Goes,
-}
 
 impl Pass for Redact {
     fn name(&self) -> &'static str {
@@ -342,26 +326,21 @@ impl Plan {
         let endian = session.endian;
         let section = |feature| session.feature(feature).map(|section| &section[..]).unwrap_or_default();
         let formats = trace_formats(section(Feature::TRACING_DATA), endian);
-        // If several formats have the same id, the first one counts.
-        let by_id = formats.iter().rev().filter_map(|format| Some((format.id?, format)));
-        let by_id: HashMap<u64, &TraceFormat<'_>> = by_id.collect();
+        let by_id = formats_by_id(&formats);
         let names =
             names_of(&session.events, session.features(), &session.event_types, endian, &HashMap::new());
         let of_events = || session.events.iter().zip(&names);
         let raw = of_events().map(|(event, name)| {
             let attr = event.attr();
             let format = by_id.get(&attr.config).filter(|_| attr.is_tracepoint());
-            if keeps(Category::Raw) { Stays::All } else { stays(attr, &name.name, format.copied()) }
+            if keeps(Category::Raw) { Stays::All } else { stays(attr, &name.name, format) }
         });
         let by_users = made_by_users(&formats);
         let known = formats.iter().filter(|format| !by_users.contains(format.system));
         let mut events: HashSet<Vec<u8>> = known.map(TraceFormat::full_name).collect();
         events.extend([&b""[..], b"offcpu-time", b"__augmented_syscalls__"].map(<[u8]>::to_vec));
-        let mappings = numbered_entries(section(Feature::PMU_MAPPINGS), ListedBy::Number, endian);
-        let pmus = mappings.unwrap_or_default().into_iter();
-        let pmus = pmus.filter_map(|(_, entry)| read_str(entry.get(4..)?, endian)).map(<[u8]>::to_vec);
-        // The names of their events have paths and functions.
-        let pmus = pmus.filter(|pmu| pmu != b"kprobe" && pmu != b"uprobe").collect();
+        let pmus = pmu_names(section(Feature::PMU_MAPPINGS), endian).unwrap_or_default().into_iter();
+        let pmus = pmus.map(|(_, pmu)| pmu).filter(|pmu| !is_probe_pmu(pmu)).map(<[u8]>::to_vec).collect();
         let raw = raw.collect();
         let attrs = session.events.iter().map(|event| *event.attr()).collect();
         let arch = read_str(section(Feature::ARCH), endian);
@@ -407,6 +386,36 @@ impl Plan {
         swapped(&word, b'-', b'_')
     }
 
+    /// The name as it is in the output.
+    fn name(&self, done: &mut Done, name: Name<'_>) -> Vec<u8> {
+        let (key, text) = (&self.key, name.text);
+        let (category, new) = match name.kind {
+            NameKind::Path => (Category::Paths, names::path(key, text).unwrap_or_else(|| text.to_vec())),
+            NameKind::Comm => (Category::Comms, names::comm(key, text)),
+            NameKind::Cgroup => (Category::Cgroups, names::cgroup(key, text)),
+            NameKind::Symbol => (Category::Bpf, names::symbol(key, text)),
+            NameKind::Event => (Category::Events, self.event(text)),
+            NameKind::Group if text == b"{anon_group}" || text.is_empty() => return text.to_vec(),
+            NameKind::Group => (Category::Events, key.word("group", text)),
+            NameKind::Host => (Category::Host, HOST.to_vec()),
+            // A new kind of name, which is not known.
+            _ => (Category::Unknown, key.word("name", text)),
+        };
+        if self.keeps(category) { text.to_vec() } else { done.note(category, text, new) }
+    }
+
+    /// Clears the entries of a call chain that are no addresses of user code. In code without frame pointers, the
+    /// kernel takes parts of the stack for return addresses.
+    fn clear_memory(&self, record: &Record<'_>, layout: Option<&Layout>, bytes: &mut Cow<'_, [u8]>) -> u64 {
+        if self.keeps(Category::Stacks) {
+            return 0;
+        }
+        let end = self.user_end;
+        change_frames(record, layout, bytes, |cpumode, entry| {
+            (!is_kernel(cpumode) && entry >= end).then_some(0)
+        })
+    }
+
     fn changes_samples(&self, layouts: &Layouts) -> bool {
         let raw = self.raw.iter().any(|stays| *stays != Stays::All);
         let chains = if self.keeps(Category::Stacks) { 0 } else { st::CALLCHAIN };
@@ -421,6 +430,12 @@ impl Done {
             self.names.entry((category, old.to_vec())).or_insert_with(|| new.clone());
         }
         new
+    }
+
+    fn drop_sample(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
+        self.unreadable += 1;
+        out.drop_record(record);
+        Ok(())
     }
 
     fn join(&mut self, later: Done) {
@@ -523,45 +538,18 @@ impl Remove {
             self.done.unnamed = self.plan.redact.unnamed;
             session.leave_out_unnamed();
         }
-        let features: Vec<_> =
-            session.features().iter().map(|(feature, section)| (*feature, section.clone())).collect();
-        for (feature, section) in features {
-            match self.feature(feature, &section, endian) {
-                Fate::Stays => {}
-                Fate::Becomes(section) => session.set_feature(feature, section),
-                Fate::Goes => session.clear_feature(feature),
-            }
-        }
+        change_features(session, |feature, section| self.feature(feature, section, endian));
         let mut event_types = std::mem::take(&mut session.event_types);
-        rename_event_types(&mut event_types, |name| Some(self.name(name)));
+        rename_event_types(&mut event_types, |name| Some(self.plan.name(&mut self.done, name)));
         session.event_types = event_types;
         let layouts = Layouts::new(&session.events);
         let parts = self.plan.parts;
         change_attrs(session, |raw, endian| without_parts(raw, parts, endian));
         let mut kinds = HARMLESS.iter().fold(Kinds::ALL, |kinds, kind| kinds.without(*kind));
-        if self.plan.changes_samples(&layouts) {
-            kinds.insert(RecordType::SAMPLE);
+        if !self.plan.changes_samples(&layouts) {
+            kinds = kinds.without(RecordType::SAMPLE);
         }
         session.want_only(kinds);
-    }
-
-    /// The name as it is in the output.
-    fn name(&mut self, name: Name<'_>) -> Vec<u8> {
-        let Remove { plan, done, .. } = self;
-        let (key, text) = (&plan.key, name.text);
-        let (category, new) = match name.kind {
-            NameKind::Path => (Category::Paths, names::path(key, text).unwrap_or_else(|| text.to_vec())),
-            NameKind::Comm => (Category::Comms, names::comm(key, text)),
-            NameKind::Cgroup => (Category::Cgroups, names::cgroup(key, text)),
-            NameKind::Symbol => (Category::Bpf, names::symbol(key, text)),
-            NameKind::Event => (Category::Events, plan.event(text)),
-            NameKind::Group if text == b"{anon_group}" || text.is_empty() => return text.to_vec(),
-            NameKind::Group => (Category::Events, key.word("group", text)),
-            NameKind::Host => (Category::Host, HOST.to_vec()),
-            // A new kind of name, which is not known.
-            _ => (Category::Unknown, key.word("name", text)),
-        };
-        if plan.keeps(category) { text.to_vec() } else { done.note(category, text, new) }
     }
 
     /// The id of a file as it is in the output.
@@ -601,50 +589,35 @@ impl Remove {
                     word.split(|&byte| byte == b',')
                         .all(|event| !event.is_empty() && plan.is_known_event(event))
                 };
-                let renamed = rename_feature(feature, section, endian, |name| {
+                renamed(feature, section, endian, |name| {
                     Some(done.note(Category::Cmdline, name.text, line.word(&plan.key, name.text, is_event)))
-                });
-                renamed.filter(|renamed| renamed.whole).map(|renamed| renamed.section)
+                })
             }
-            Feature::HOSTNAME | Feature::EVENT_DESC | Feature::GROUP_DESC => {
-                let renamed = rename_feature(feature, section, endian, |name| Some(self.name(name)));
-                renamed.filter(|renamed| renamed.whole).map(|renamed| renamed.section)
+            Feature::EVENT_DESC => {
+                let attr = |raw: &mut Vec<u8>, endian| without_parts(raw, plan.parts, endian);
+                changed_events(section, endian, |name| Some(plan.name(&mut self.done, name)), attr)
+            }
+            Feature::HOSTNAME | Feature::GROUP_DESC => {
+                renamed(feature, section, endian, |name| Some(plan.name(&mut self.done, name)))
             }
             _ if feature.name().is_none() => return self.leaves_out(Category::Unknown, feature),
             _ => return Fate::Stays,
         };
-        match new {
-            Some(new) if new == section => Fate::Stays,
-            Some(new) => Fate::Becomes(new),
-            None => {
-                self.done.damaged.insert(feature);
-                Fate::Goes
-            }
+        if new.is_none() {
+            self.done.damaged.insert(feature);
         }
+        Fate::of(section, new)
     }
 
     /// Feature BUILD_ID with pseudonyms; `None` if it is damaged.
     fn build_ids(&mut self, section: &[u8], endian: Endian) -> Option<Vec<u8>> {
-        let mut entries = BuildIds::new(section, endian);
-        // Entries of perf before 2.6.34 have another layout.
-        if entries.without_pid() {
-            return None;
-        }
-        let mut new = Vec::new();
-        while let Some((bytes, entry)) = entries.split() {
+        let changed = change_build_ids(section, endian, |entry| {
             let name = Name { kind: NameKind::Path, text: entry.filename, build_id: None };
-            let filename = self.name(name);
             let id = self.build_id(entry.filename, entry.id);
-            if filename == entry.filename && *id == *trimmed_id(entry.id) {
-                new.extend_from_slice(bytes);
-            } else {
-                let id = if *id == *trimmed_id(entry.id) { entry.id } else { &id };
-                BuildIdEntry { filename: &filename, id, ..entry }.write_section(endian, &mut new)?;
-            }
-        }
-        let rest = entries.rest();
-        new.extend_from_slice(rest);
-        rest.iter().all(|&byte| byte == 0).then_some(new)
+            let id = if *id == *trimmed_id(entry.id) { entry.id.to_vec() } else { id.into_owned() };
+            Some((self.plan.name(&mut self.done, name), id))
+        });
+        changed.whole.then_some(changed.section)
     }
 
     /// Feature TRACING_DATA with pseudonyms of the tracepoints that users made, and without what else it says of the
@@ -682,30 +655,37 @@ impl Remove {
 
     /// A sample without what tells something.
     fn sample(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
-        let plan = self.plan.clone();
+        let Remove { plan, done, comms } = self;
         let layouts = out.layouts();
-        let Some(layout) = layouts.layout_of(&record) else { return self.drop_sample(record, out) };
+        let Some(layout) = layouts.layout_of(&record) else { return done.drop_sample(record, out) };
         let mut bytes = Cow::Borrowed(record.bytes());
         let event = layouts.event_of(&record);
         let stays = event.and_then(|event| plan.raw.get(event));
         if layout.sample_type & st::RAW != 0 && stays != Some(&Stays::All) {
-            let Some(range) = raw_range(&record, layout) else { return self.drop_sample(record, out) };
+            let Some(range) = raw_range(&record, layout) else { return done.drop_sample(record, out) };
             let old = &record.bytes()[range.clone()];
             let kept = match stays {
                 Some(Stays::Fields(kept)) => &kept[..],
                 _ => &[],
             };
-            let new = redacted(old, kept, record.endian(), |name| self.comm(name));
+            let new = redacted(old, kept, record.endian(), |name| {
+                // The pseudonyms of tasks are in every sample of some tracepoints.
+                if let Some(known) = comms.get(name) {
+                    return known.clone();
+                }
+                let new = plan.name(done, Name { kind: NameKind::Comm, text: name, build_id: None });
+                comms.entry(name.to_vec()).or_insert(new).clone()
+            });
             if new != old {
-                *self.done.samples.entry(Category::Raw).or_default() += 1;
+                *done.samples.entry(Category::Raw).or_default() += 1;
                 bytes.to_mut()[range].copy_from_slice(&new);
             }
         }
-        self.done.entries += self.clear_memory(&record, Some(layout), &mut bytes);
+        done.entries += plan.clear_memory(&record, Some(layout), &mut bytes);
         let parts = layout.sample_type & plan.parts;
         if parts != 0 {
             let whole = Record::new(&bytes, &[], record.origin(), record.endian())?;
-            let Ok(cut) = sample_without(&whole, layout, parts) else { return self.drop_sample(record, out) };
+            let Ok(cut) = sample_without(&whole, layout, parts) else { return done.drop_sample(record, out) };
             let stacks = parts & !(st::AUX | st::UNNAMED) != 0;
             let categories = [
                 (stacks, Category::Stacks),
@@ -713,7 +693,7 @@ impl Remove {
                 (parts & st::UNNAMED != 0, Category::Unknown),
             ];
             for (_, category) in categories.iter().filter(|(is_cut, _)| *is_cut) {
-                *self.done.samples.entry(*category).or_default() += 1;
+                *done.samples.entry(*category).or_default() += 1;
             }
             return out.replace(&record, &cut);
         }
@@ -723,38 +703,10 @@ impl Remove {
         }
     }
 
-    /// Clears the entries of a call chain that are no addresses of user code. In code without frame pointers, the
-    /// kernel takes parts of the stack for return addresses.
-    fn clear_memory(&self, record: &Record<'_>, layout: Option<&Layout>, bytes: &mut Cow<'_, [u8]>) -> u64 {
-        if self.plan.keeps(Category::Stacks) {
-            return 0;
-        }
-        let end = self.plan.user_end;
-        change_frames(record, layout, bytes, |cpumode, entry| {
-            (!is_kernel(cpumode) && entry >= end).then_some(0)
-        })
-    }
-
-    fn drop_sample(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
-        self.done.unreadable += 1;
-        out.drop_record(record);
-        Ok(())
-    }
-
-    /// The pseudonym of a task in raw data.
-    fn comm(&mut self, name: &[u8]) -> Vec<u8> {
-        if let Some(known) = self.comms.get(name) {
-            return known.clone();
-        }
-        let new = self.name(Name { kind: NameKind::Comm, text: name, build_id: None });
-        self.comms.insert(name.to_vec(), new.clone());
-        new
-    }
-
     /// A record with names or numbers that tell something.
     fn renamed(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<Option<Vec<u8>>> {
         let endian = record.endian();
-        let mut new = rename_record(record, layouts, |name| Some(self.name(name)))?;
+        let mut new = rename_record(record, layouts, |name| Some(self.plan.name(&mut self.done, name)))?;
         let mut bytes = || new.take().unwrap_or_else(|| record.bytes().to_vec());
         let changed = match record.kind() {
             RecordType::MMAP2 => {
@@ -847,14 +799,14 @@ fn hex(bytes: &[u8]) -> Vec<u8> {
 
 impl Rewrite for Remove {
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
-        let (plan, kind) = (self.plan.clone(), record.kind());
-        let drops = AUX.contains(kind) && !plan.keeps(Category::Aux)
+        let (plan, kind) = (&self.plan, record.kind());
+        let drops = Kinds::AUX.contains(kind) && !plan.keeps(Category::Aux)
             || kind == RecordType::BPF_METADATA && !plan.keeps(Category::Bpf);
         if drops {
             out.drop_record(record);
             return Ok(());
         }
-        if kind.name().is_none() && !plan.keeps(Category::Unknown) {
+        if is_unknown(&record) && !plan.keeps(Category::Unknown) {
             *self.done.unknown.entry(kind).or_default() += 1;
             out.drop_record(record);
             return Ok(());
@@ -863,54 +815,24 @@ impl Rewrite for Remove {
             RecordType::SAMPLE => self.sample(record, out),
             RecordType::CALLCHAIN_DEFERRED => {
                 let mut bytes = Cow::Borrowed(record.bytes());
-                self.done.entries += self.clear_memory(&record, None, &mut bytes);
+                self.done.entries += self.plan.clear_memory(&record, None, &mut bytes);
                 out.replace(&record, &bytes)
             }
-            RecordType::HEADER_ATTR => {
-                let attr = with_attr(&record, |raw| without_parts(raw, plan.parts, record.endian()));
-                match attr {
-                    Some(bytes) => out.replace(&record, &bytes),
-                    None => out.keep(record),
-                }
+            RecordType::HEADER_ATTR => out.replace_if(
+                record,
+                with_attr(&record, |raw| without_parts(raw, plan.parts, record.endian())),
+            ),
+            RecordType::HEADER_FEATURE | RecordType::HEADER_TRACING_DATA => {
+                let endian = record.endian();
+                change_late_feature(record, out, |feature, section| self.feature(feature, section, endian))
             }
-            RecordType::HEADER_FEATURE | RecordType::HEADER_TRACING_DATA => self.late_feature(record, out),
-            _ => match self.renamed(&record, out.layouts())? {
-                Some(bytes) => out.replace(&record, &bytes),
-                None => out.keep(record),
-            },
+            _ => out.replace_if(record, self.renamed(&record, out.layouts())?),
         }
     }
 
     fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
         self.done.report(&self.plan, session);
         Ok(())
-    }
-}
-
-impl Remove {
-    /// A feature among the records of pipe data.
-    fn late_feature(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
-        let endian = record.endian();
-        let (feature, section) = match feature_section(&record) {
-            Some((number, section)) => (u8::try_from(number).map(Feature), section),
-            None => (Ok(Feature::TRACING_DATA), tracing_data(&record)),
-        };
-        // The mark after the last feature has no section.
-        let Some(feature) = feature.ok().filter(|_| !section.is_empty()) else { return out.keep(record) };
-        match self.feature(feature, section, endian) {
-            Fate::Stays => out.keep(record),
-            Fate::Goes => {
-                out.drop_record(record);
-                Ok(())
-            }
-            Fate::Becomes(section) if feature == Feature::TRACING_DATA => {
-                let made = tracing_data_record(&section, endian);
-                let (bytes, payload) =
-                    made.ok_or_else(|| record.error("it is larger than a record can be"))?;
-                out.keep(Record::new(&bytes, &payload, record.origin(), endian)?)
-            }
-            Fate::Becomes(section) => out.replace(&record, &feature_record(feature, &section, endian)),
-        }
     }
 }
 

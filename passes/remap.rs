@@ -13,7 +13,7 @@ use std::sync::Arc;
 use build_id::BuildId;
 use clap::Args;
 use perfx_format::features::trimmed_id;
-use perfx_format::names::{Name, NameKind, rename_feature, rename_record};
+use perfx_format::names::{Name, NameKind, is_memory, rename_feature, rename_record, without_deleted};
 use perfx_format::read::Recording;
 use perfx_format::{Feature, Kinds, Layouts, Record, RecordType};
 use perfx_pipeline::{
@@ -199,13 +199,10 @@ struct Replace {
 impl Rules {
     /// The new path, and the rule that makes it.
     fn replace(&self, name: Name<'_>) -> Option<(Vec<u8>, Rule)> {
-        let is_memory = name.text.starts_with(b"[") || name.text.starts_with(b"//");
-        if name.kind != NameKind::Path || is_memory {
+        if name.kind != NameKind::Path || is_memory(name.text) {
             return None;
         }
-        // perf record adds this to the name of a file that is gone.
-        let gone = b" (deleted)";
-        let path = name.text.strip_suffix(gone).unwrap_or(name.text);
+        let path = without_deleted(name.text);
         let id = name.build_id.map(trimmed_id);
         let id = id.or_else(|| self.ids.get(name.text).and_then(Option::as_deref));
         if let Some((id, new)) = id.and_then(|id| self.by_id.get_key_value(id)) {
@@ -378,13 +375,9 @@ impl Replace {
 impl Rewrite for Replace {
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
         let Replace { rules, done } = self;
-        match rename_record(&record, out.layouts(), |name| done.take(name, rules))? {
-            Some(new) => {
-                done.records += 1;
-                out.replace(&record, &new)
-            }
-            None => out.keep(record),
-        }
+        let new = rename_record(&record, out.layouts(), |name| done.take(name, rules))?;
+        done.records += u64::from(new.is_some());
+        out.replace_if(record, new)
     }
 
     fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
@@ -428,7 +421,18 @@ mod tests {
         assert_eq!((new(&two, "/usrlib"), new(&two, "usr/lib")), (None, None));
         let all = rules(&["/=/root"]);
         assert_eq!(new(&all, "/a"), some("/root/a"));
-        assert_eq!([new(&all, "//anon"), new(&all, "[vdso]"), new(&all, "a")], [None, None, None]);
+        for memory in [
+            "//anon",
+            "[vdso]",
+            "/memfd:x (deleted)",
+            "/SYSV00000000 (deleted)",
+            "/dev/zero (deleted)",
+            "/anon_hugepage (deleted)",
+            "anon_inode:[perf_event]",
+        ] {
+            assert_eq!(new(&all, memory), None, "{memory} is no file");
+        }
+        assert_eq!(new(&all, "a"), None);
         let cut = rules(&["/a/b="]);
         assert_eq!((new(&cut, "/a/b/c"), new(&cut, "/a/b")), (some("/c"), some("/")));
         for wrong in ["", "x", "=x", "/a=b"] {

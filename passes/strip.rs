@@ -13,10 +13,8 @@ use perfx_format::event_name::names_of;
 use perfx_format::read::Recording;
 use perfx_format::record::aux;
 use perfx_format::record::event_update::{name_update, updated_id};
-use perfx_format::sample::without_aux;
-use perfx_format::{
-    Event, Feature, Kinds, Layouts, Record, RecordType, sample_type as st, without_aux_samples,
-};
+use perfx_format::sample::without_parts as sample_without;
+use perfx_format::{Event, Feature, Kinds, Layouts, Record, RecordType, sample_type as st, without_parts};
 use perfx_pipeline::{
     Begin, Emit, Fork, Level, Needs, Pass, Result, Rewrite, Session, Stage, Survey, bail, counted, ensure,
 };
@@ -127,16 +125,6 @@ struct Plan {
     aux: bool,
 }
 
-/// The kinds of records that belong to AUX data.
-const AUX: Kinds = Kinds::of(&[
-    RecordType::AUXTRACE,
-    RecordType::AUXTRACE_INFO,
-    RecordType::AUXTRACE_ERROR,
-    RecordType::AUX,
-    RecordType::ITRACE_START,
-    RecordType::AUX_OUTPUT_HW_ID,
-]);
-
 const SWITCHES: Kinds = Kinds::of(&[RecordType::SWITCH, RecordType::SWITCH_CPU_WIDE]);
 
 /// The kinds of records that are dropped together with their event.
@@ -153,7 +141,7 @@ fn is_decoded(event: &Event) -> bool {
 
 impl StripArgs {
     fn dropped(&self) -> Kinds {
-        let aux = if self.aux { AUX } else { Kinds::NONE };
+        let aux = if self.aux { Kinds::AUX } else { Kinds::NONE };
         if self.switches || self.recorded { aux.union(SWITCHES) } else { aux }
     }
 
@@ -166,7 +154,7 @@ impl Found {
     fn look_at(&mut self, record: &Record<'_>, layouts: &Layouts, args: &StripArgs) {
         let kind = record.kind();
         let event = layouts.event_of(record).filter(|_| kind.is_kernel());
-        self.has_aux |= AUX.contains(kind) || layouts.any_samples(st::AUX);
+        self.has_aux |= Kinds::AUX.contains(kind) || layouts.any_samples(st::AUX);
         self.has_switches |= SWITCHES.contains(kind);
         if args.aux && aux::KERNEL_KINDS.contains(&kind) {
             self.traced.extend(event);
@@ -242,7 +230,7 @@ impl Found {
             if session.feature(Feature::AUXTRACE).is_some() {
                 session.clear_feature(Feature::AUXTRACE);
             }
-            change_attrs(session, |raw, endian| without_aux_samples(raw, endian));
+            change_attrs(session, |raw, endian| without_parts(raw, st::AUX, endian));
         }
         Ok(Plan { dropped: args.dropped(), events: chosen, gone, aux: args.aux })
     }
@@ -336,7 +324,7 @@ impl Rewrite for LeaveOut {
         match layout.filter(|layout| layout.sample_type & st::AUX != 0) {
             Some(layout) => {
                 self.cut += 1;
-                out.replace(&record, &without_aux(&record, layout)?)
+                out.replace(&record, &sample_without(&record, layout, st::AUX)?)
             }
             None => out.keep(record),
         }

@@ -10,7 +10,9 @@ use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::record::identifier::with_identifier;
 use perfx_format::record::ids::{replace_ids, set_missing_ids};
 use perfx_format::record::time::replace_times;
-use perfx_format::{Endian, Event, Kinds, Layouts, Mmap, Origin, Record, RecordType, sample_type as st};
+use perfx_format::{
+    Endian, Event, KERNEL_PID, Kinds, Layouts, Mmap, Origin, Record, RecordType, sample_type as st,
+};
 use perfx_pipeline::{Result, ahead, bail, scan};
 
 use super::index::Indexed;
@@ -90,7 +92,7 @@ impl InputFacts {
         }
         match record.kind() {
             RecordType::MMAP if self.kernel.is_none() => {
-                let kernel = Mmap::of(record).filter(|mmap| mmap.pid() == KERNEL);
+                let kernel = Mmap::of(record).filter(|mmap| mmap.pid() == KERNEL_PID);
                 let kernel = kernel.map(|mmap| (mmap.start(), mmap.name(0)));
                 self.kernel = kernel
                     .filter(|(_, name)| name.starts_with(b"[kernel.kallsyms]"))
@@ -183,9 +185,6 @@ impl InputFacts {
         first.into_iter().rev().zip(watermarks).collect()
     }
 }
-
-/// The `pid` of the kernel's mappings.
-const KERNEL: u32 = u32::MAX;
 
 /// A time on the common clock; `None` if it would be before its start, or a value that means no time.
 pub(super) fn shifted(time: u64, offset: i64) -> Option<u64> {

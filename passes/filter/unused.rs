@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use perfx_format::features::BuildIds;
 use perfx_format::{Event, Feature, Layouts, Record};
-use perfx_model::address_space::{KERNEL, Mapping, moment};
+use perfx_model::address_space::{Mapping, moment};
 use perfx_model::tasks::TaskKey;
 use perfx_pipeline::{Level, Session, counted};
 
@@ -28,8 +28,7 @@ impl Unused {
     pub(super) fn look_at(&mut self, record: &Record<'_>, layouts: &Layouts) {
         self.events.look_at(record, layouts);
         if let Some(mapping) = Mapping::read(record, layouts) {
-            let kernel = mapping.pid == KERNEL || record.is_of_kernel();
-            let who = (!kernel).then(|| TaskKey::of(record, layouts, mapping.pid));
+            let who = (!mapping.kernel).then(|| TaskKey::of(record, layouts, mapping.pid));
             let time = moment(record, layouts.layout_of(record), layouts);
             self.files.entry(mapping.name.into()).or_default().push((who, time));
         }

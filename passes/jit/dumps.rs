@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use perfx_format::names::without_deleted;
 use perfx_format::{Bytes, Inode};
 use rustix::fs::OFlags;
 use rustix::process::geteuid;
@@ -16,16 +17,18 @@ use crate::support::ids::IdOptions;
 /// exhaust memory.
 const DUMP_MAX: u64 = 4 << 30;
 
-/// The suffix that the kernel appends to the name of a mapped file that was deleted.
-const DELETED: &[u8] = b" (deleted)";
-
 /// The pid in the name of a dump, `…/jit-4711.dump`. perf recognises a mapped dump by this name.
-pub(super) fn pid_in(path: &[u8]) -> Option<u32> {
-    let path = path.strip_suffix(DELETED).unwrap_or(path);
+pub(crate) fn pid_in(path: &[u8]) -> Option<u32> {
+    let path = without_deleted(path);
     let slash = path.iter().rposition(|&byte| byte == b'/')?;
     let digits = path[slash + 1..].strip_prefix(b"jit-")?.strip_suffix(b".dump")?;
     let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
     std::str::from_utf8(digits).ok().filter(|_| is_number)?.parse().ok()
+}
+
+/// True for the names of memory in which JIT compilers put code.
+pub(crate) fn holds_code(name: &[u8]) -> bool {
+    [&b"//anon"[..], b"[anon:", b"/memfd:"].iter().any(|memory| name.starts_with(memory))
 }
 
 /// The places where dumps are searched for.
@@ -73,7 +76,7 @@ impl Places {
     /// Opens the dump that was mapped at this path; if that fails, the error is the reason. `mapped` is the
     /// inode of the mapped file, if the recording contains it.
     pub(super) fn open(&self, path: &[u8], mapped: Option<Inode>) -> Result<(Bytes, PathBuf), String> {
-        let path = Path::new(OsStr::from_bytes(path.strip_suffix(DELETED).unwrap_or(path)));
+        let path = Path::new(OsStr::from_bytes(without_deleted(path)));
         let name = path.file_name().unwrap_or_default();
         let below_root = path.strip_prefix("/").unwrap_or(path);
         let in_folders = self.folders.iter().map(|folder| folder.join(name));

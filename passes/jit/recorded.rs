@@ -5,10 +5,10 @@ use std::ops::Range;
 
 use perfx_format::record::time_conv::TimeConv;
 use perfx_format::{COMM_EXEC, Inode, Kinds, Layout, Layouts, Origin, Record, RecordType, Task, named_pid};
-use perfx_model::address_space::{Identity, KERNEL, Mapping, moment};
+use perfx_model::address_space::{Identity, Mapping, moment};
 use perfx_model::hits::FirstUse;
 
-use super::dumps::pid_in;
+use super::dumps::{holds_code, pid_in};
 
 /// A marker: the record of a jitdump that a process mapped.
 #[derive(Clone, Debug)]
@@ -127,13 +127,12 @@ impl Recorded {
     fn map(&mut self, record: &Record<'_>, layouts: &Layouts, moment: u64) {
         let Some(mapping) = Mapping::read(record, layouts) else { return };
         let Mapping { pid, start, len, name, .. } = mapping;
-        if pid == KERNEL || record.is_of_kernel() {
+        if mapping.kernel {
             return;
         }
         let origin = record.origin();
         let Some((named, layout)) = pid_in(name).zip(layouts.layout_of(record)) else {
-            let memory: [&[u8]; 3] = [b"//anon", b"[anon:", b"/memfd:"];
-            let is_memory = memory.iter().any(|prefix| name.starts_with(prefix));
+            let is_memory = holds_code(name);
             let map = Map { pid, moment, start, end: start.saturating_add(len), origin, is_memory };
             self.maps.push(map);
             if is_memory && self.keeps_memory {

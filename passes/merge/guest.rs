@@ -262,7 +262,7 @@ impl GuestFacts {
             counts[usize::from(taken)] += 1;
         }
         if let Some(mapping) = Mapping::read(record, &batch.layouts).filter(|_| taken) {
-            let dso = mapping.dso(record, Machine::Host);
+            let dso = mapping.dso(Machine::Host);
             self.mapped_ids.learn(&dso);
             let runs = dso.kernel || record.cpumode() == USER && mapping.name.starts_with(b"/");
             if runs && !dso.tells_id() {

@@ -1,12 +1,12 @@
 //! Decides which names tell of a user or a machine, and makes their pseudonyms. Names that every machine has stay.
 
+use perfx_format::PATH_MAX;
+use perfx_format::names::without_deleted;
+
 use super::key::{Key, is_word};
 
 /// The pseudonym of the recorded machine.
 pub(super) const HOST: &[u8] = b"host";
-
-/// perf record adds this to the name of a file that is gone.
-const DELETED: &[u8] = b" (deleted)";
 
 /// Folders whose files come with the distribution or the kernel.
 const SYSTEM: [&[u8]; 14] = [
@@ -99,7 +99,7 @@ pub(super) fn path(key: &Key, name: &[u8]) -> Option<Vec<u8>> {
     if is_public(name) {
         return None;
     }
-    let path = name.strip_suffix(DELETED).unwrap_or(name);
+    let path = without_deleted(name);
     let gone = &name[path.len()..];
     let new = if let Some((front, inner)) = named_memory(path) {
         [front, &key.word("name", inner), b"]"].concat()
@@ -112,12 +112,16 @@ pub(super) fn path(key: &Key, name: &[u8]) -> Option<Vec<u8>> {
     } else {
         folders(key, path, &FOLDERS)
     };
-    Some([&new, gone].concat())
+    let new = [&new, gone].concat();
+    // Pseudonyms of folders can be longer than their names.
+    let at = path.iter().rposition(|&byte| byte == b'/').filter(|_| new.len() >= PATH_MAX);
+    let Some((folder, name)) = at.map(|at| path.split_at(at)) else { return Some(new) };
+    Some([b"/", &key.word("dir", folder)[..], b"/", &file(key, &name[1..]), gone].concat())
 }
 
 /// True if the file is the same on every machine with the same distribution, or if it is no file.
 pub(super) fn is_public(name: &[u8]) -> bool {
-    let path = name.strip_suffix(DELETED).unwrap_or(name);
+    let path = without_deleted(name);
     let is_memory = path.is_empty()
         || path.starts_with(b"//")
         || path.starts_with(b"[") && named_memory(path).is_none()

@@ -78,10 +78,7 @@ pub(super) enum Kept {
 /// What stays of the raw data of an event with this attr, name and format, if it is a tracepoint.
 pub(super) fn stays(attr: &Attr, name: &[u8], format: Option<&TraceFormat<'_>>) -> Stays {
     // A sample that a BPF program of perf made, in which perf 7 looks for the parts of a sample.
-    let is_off_cpu = attr.type_ == 1
-        && attr.config == 10
-        && name.split(|&byte| byte == b':').next() == Some(b"offcpu-time");
-    if is_off_cpu {
+    if attr.is_bpf_output() && name.split(|&byte| byte == b':').next() == Some(b"offcpu-time") {
         return Stays::All;
     }
     let Some(format) = format.filter(|_| attr.is_tracepoint()) else { return Stays::Fields(Vec::new()) };
@@ -127,15 +124,13 @@ pub(super) fn redacted(
                 put(offset, if new.len() < size { &new } else { &[] });
             }
             Kept::Located { field, relative, is_comm } => {
-                let Some(place) = field.number(raw, endian) else { continue };
+                let Some(TraceField { offset, size }) = field.located(relative, raw, endian) else {
+                    continue;
+                };
                 put(field.offset, bytes(field.offset, field.size).unwrap_or_default());
-                let (offset, size) = ((place & 0xffff) as usize, (place >> 16 & 0xffff) as usize);
-                let from = if relative { field.offset.saturating_add(field.size) } else { 0 };
-                let at = from.saturating_add(offset);
-                let name = bytes(at, size).filter(|_| is_comm);
-                if let Some(name) = name {
+                if let Some(name) = bytes(offset, size).filter(|_| is_comm) {
                     let new = comm(perfx_format::until_nul(name));
-                    put(at, if new.len() < size { &new } else { &[] });
+                    put(offset, if new.len() < size { &new } else { &[] });
                 }
             }
         }

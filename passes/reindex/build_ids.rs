@@ -5,10 +5,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use clap::Args;
-use perfx_format::features::{BUILD_ID_NAME_MAX, BuildIds, trimmed_id};
+use perfx_format::features::{BuildIds, trimmed_id};
 use perfx_format::read::{Form, Recording};
 use perfx_format::record::build_id::{BuildIdEntry, aligned};
-use perfx_format::{Endian, Feature, Kinds, Layouts, Record, RecordType};
+use perfx_format::{Endian, Feature, Kinds, Layouts, PATH_MAX, Record, RecordType};
 use perfx_model::address_space::{Identity, Mapping};
 use perfx_pipeline::{Emit, Fork, Level, Needs, Pass, Result, Rewrite, Session, Stage, Survey, counted};
 
@@ -112,8 +112,7 @@ fn mend_section(section: &[u8], endian: Endian) -> Option<(Vec<u8>, Mended)> {
     while let Some((bytes, entry)) = entries.split() {
         if entries.every_perf_reads(bytes, &entry) {
             new.extend(bytes);
-        } else if entry.filename.len() < BUILD_ID_NAME_MAX && entry.write_section(endian, &mut new).is_some()
-        {
+        } else if entry.filename.len() < PATH_MAX && entry.write_section(endian, &mut new).is_some() {
             mended.rewritten += 1;
         } else {
             mended.lost += bytes.len() as u64;
@@ -175,7 +174,7 @@ impl Survey for RecordSurvey {
         } else if let Some(mapping) = Mapping::read(record, layouts)
             && let Identity::BuildId { id, len } = mapping.identity
         {
-            let dso = mapping.dso(record, self.guests.machine(record, layouts, Some(mapping.pid)));
+            let dso = mapping.dso(self.guests.machine(record, layouts, Some(mapping.pid)));
             let id = id.get(..len.into()).unwrap_or_default();
             let entry = BuildIdEntry::new(cpumode_of(&dso), dso.machine.pid(), id, dso_name(&dso));
             self.learn(&entry, endian);

@@ -12,6 +12,7 @@ use build_id::{Answer, BuildId, Finder, KnownIds, Object, Places, Reason, Record
 use clap::Args;
 use perfx_format::features::{BuildIds, read_str, trimmed_id};
 use perfx_format::header::Features;
+use perfx_format::names::is_memory;
 use perfx_format::record::build_id::{BuildIdEntry, set_build_id};
 use perfx_format::record::cpumode;
 use perfx_format::{Endian, Feature, Kinds, Layouts, Record, RecordType, set_mmap2_build_id};
@@ -136,7 +137,7 @@ impl IdOptions {
         {
             return self.correction_of(entry.filename, entry.id);
         }
-        let dso = Mapping::read(record, layouts)?.dso(record, Machine::Host);
+        let dso = Mapping::read(record, layouts)?.dso(Machine::Host);
         self.correction_of(dso_name(&dso), dso.identity.build_id()?)
     }
 
@@ -368,7 +369,7 @@ impl MappedIds {
             && !record.is_of_guest()
             && let Some(mapping) = Mapping::read(record, layouts)
         {
-            self.learn(&mapping.dso(record, Machine::Host));
+            self.learn(&mapping.dso(Machine::Host));
         }
     }
 
@@ -619,11 +620,7 @@ pub fn can_have_id(dso: &Dso, flags: u32) -> bool {
     if dso.kernel || name == b"[vdso]" {
         return !name.is_empty();
     }
-    let memory: [&[u8]; 7] =
-        [b"//anon", b"/dev/zero", b"/anon_hugepage", b"/SYSV", b"/memfd:", b"//toolong", b"//enomem"];
-    name.starts_with(b"/")
-        && flags & MAP_HUGETLB == 0
-        && !memory.iter().any(|prefix| name.starts_with(prefix))
+    name.starts_with(b"/") && flags & MAP_HUGETLB == 0 && !is_memory(name)
 }
 
 /// The name under which a build-id is stored: the kernel's mapping is named after its first symbol

@@ -1,10 +1,8 @@
 //! Finds the tracepoints of the scheduler among the events of a recording, and the fields in their raw data.
 
-use std::collections::HashMap;
-
-use perfx_format::features::trace_formats;
+use perfx_format::features::{formats_by_id, trace_formats};
 use perfx_format::sample::Sample;
-use perfx_format::tracepoint::{TraceField, TraceFormat};
+use perfx_format::tracepoint::TraceField;
 use perfx_format::{Feature, Layouts, Record, RecordType, sample_type as st};
 use perfx_pipeline::{Context as _, Result, Session, bail};
 
@@ -52,9 +50,7 @@ impl<R: Role> Tracepoints<R> {
     pub(crate) fn of(session: &Session) -> Result<Tracepoints<R>> {
         let section = session.feature(Feature::TRACING_DATA);
         let formats = section.map(|section| trace_formats(section, session.endian)).unwrap_or_default();
-        // If several formats have the same id, the first one counts.
-        let formats = formats.into_iter().rev().filter_map(|format| Some((format.id?, format)));
-        let formats: HashMap<u64, TraceFormat<'_>> = formats.collect();
+        let formats = formats_by_id(&formats);
         let mut found = Vec::new();
         for (number, event) in session.events.iter().enumerate() {
             let attr = event.attr();

@@ -164,7 +164,7 @@ impl Facts {
                         let Some(dso) = dso else { continue };
                         ksymbols.extend(Ksymbol::of(&record).map(|symbol| (dso, symbol.address)));
                         let mapping = Mapping::read(&record, &batch.layouts);
-                        let kernel = mapping.is_none_or(|mapping| mapping.dso(&record, machine).kernel);
+                        let kernel = mapping.is_none_or(|mapping| mapping.kernel);
                         files.learn(dso, mapping.as_ref(), kernel);
                         if let Some(mapping) = mapping.as_ref().filter(|_| kernel) {
                             let start = modules.entry(dso).or_insert(Some(mapping.start));

@@ -368,7 +368,7 @@ impl Named {
             let (start, size) = (symbol.address, symbol.length.into());
             self.mappings.push(Mapped { dso, pid: KERNEL, time, start, size, offset: 0, access: None });
         } else if let Some(mapping) = Mapping::read(record, layouts) {
-            let dso = mapping.dso(record, machine);
+            let dso = mapping.dso(machine);
             let pid = if dso.kernel { KERNEL } else { mapping.pid };
             if !dso.kernel {
                 self.threads.entry(Space { machine, pid }).or_default();

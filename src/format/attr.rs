@@ -199,24 +199,16 @@ pub fn set_clockid(raw: &mut [u8], clockid: Option<u32>, endian: Endian) {
     endian.set_u32(raw, 92, clockid.unwrap_or(0));
 }
 
-/// Changes an attr so that its samples hold no AUX data and don't go into an AUX buffer.
-pub fn without_aux_samples(raw: &mut [u8], endian: Endian) {
-    if let Some(sample_type) = endian.u64(raw, 24) {
-        set_sample_type(raw, sample_type & !crate::sample_type::AUX, endian);
-    }
-    endian.set_u32(raw, 112, 0);
-    set_attr_flag(raw, 31, false, endian);
-}
-
 /// Changes an attr so that its samples do not have these parts, bits of `sample_type`: of registers, user stack
-/// and AUX data, also the fields that say how much of them is recorded.
+/// and AUX data, also the fields that say how much of them is recorded, and that they go into an AUX buffer.
 pub fn without_parts(raw: &mut [u8], parts: u64, endian: Endian) {
     use crate::sample_type as st;
-    if parts & st::AUX != 0 {
-        without_aux_samples(raw, endian);
-    }
     if let Some(sample_type) = endian.u64(raw, 24) {
         set_sample_type(raw, sample_type & !parts, endian);
+    }
+    if parts & st::AUX != 0 {
+        endian.set_u32(raw, 112, 0);
+        set_attr_flag(raw, 31, false, endian);
     }
     if parts & st::REGS_USER != 0 {
         endian.set_u64(raw, 80, 0);
@@ -338,6 +330,16 @@ impl Attr {
     /// PERF_TYPE_TRACEPOINT: only the recording's TRACING_DATA says how to read the raw data of its samples.
     pub fn is_tracepoint(&self) -> bool {
         self.type_ == 2
+    }
+
+    /// PERF_TYPE_BREAKPOINT: `config1` is an address.
+    pub fn is_breakpoint(&self) -> bool {
+        self.type_ == 5
+    }
+
+    /// PERF_COUNT_SW_BPF_OUTPUT: a BPF program makes its samples.
+    pub fn is_bpf_output(&self) -> bool {
+        self.type_ == 1 && self.config == 10
     }
 
     /// The value of the flag with this bit number.

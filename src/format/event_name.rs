@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use crate::attr_name::{made_name, says_what_counts};
-use crate::features::{read_event_desc, trace_formats};
+use crate::features::{formats_by_id, read_event_desc, trace_formats};
 use crate::header::{EVENT_TYPE_SIZE, Features};
 use crate::read::Recording;
 use crate::{Attr, Endian, Event, Feature, until_nul};
@@ -61,7 +61,7 @@ pub fn names_of(
         let updated = event.ids.iter().chain(first).find_map(|id| updates.get(id)).cloned();
         let desc = || described.get(index).map(|desc| desc.name.to_vec());
         let typed = || types.iter().find(|(id, _)| *id == Some(attr.config)).map(|(_, name)| name.to_vec());
-        let traced = || tracing.get(&attr.config).filter(|_| attr.type_ == 2).cloned();
+        let traced = || tracing.get(&attr.config).filter(|_| attr.is_tracepoint()).cloned();
         let found = |name: Option<Vec<u8>>, source| {
             name.filter(|name| !name.is_empty()).map(|name| EventName { name, source })
         };
@@ -79,7 +79,7 @@ pub fn names_of(
 pub fn is_own_name(name: &[u8], attr: &Attr) -> bool {
     let Ok(name) = str::from_utf8(name) else { return false };
     let hex = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if attr.type_ == 5 {
+    if attr.is_breakpoint() {
         let address = name.strip_prefix("mem:0x").unwrap_or("-");
         return address.bytes().all(|byte| byte.is_ascii_hexdigit() || b"x/:rwukhpPGH".contains(&byte));
     }
@@ -95,6 +95,6 @@ pub fn is_own_name(name: &[u8], attr: &Attr) -> bool {
 
 /// `system:name` of each tracepoint by its id.
 fn tracepoints(section: &[u8], endian: Endian) -> HashMap<u64, Vec<u8>> {
-    let formats = trace_formats(section, endian).into_iter();
-    formats.filter_map(|format| Some((format.id?, format.full_name()))).collect()
+    let formats = formats_by_id(&trace_formats(section, endian));
+    formats.into_iter().map(|(id, format)| (id, format.full_name())).collect()
 }

@@ -12,12 +12,14 @@ mod section;
 mod tests;
 mod tracing_data;
 
-pub use build_id::{BUILD_ID_NAME_MAX, BuildIds, NamedIds, trimmed_id};
+pub use build_id::{BuildIds, NamedIds, trimmed_id};
 pub use mended::{Mended, mend};
-pub use numbered::{ListedBy, numbered_entries, write_numbered};
+pub use numbered::{ListedBy, is_probe_pmu, numbered_entries, pmu_names, write_numbered};
 pub(crate) use section::put_str;
 use section::{Int, Section};
 pub use tracing_data::TracingData;
+
+use std::collections::HashMap;
 
 use crate::decode::decode_attr;
 use crate::record::build_id::BUILD_ID_SIZE_VALID;
@@ -368,6 +370,11 @@ pub fn trace_formats(section: &[u8], endian: Endian) -> Vec<TraceFormat<'_>> {
     let mut formats = Vec::new();
     let _ = tracing_data(&mut Section::new(section, endian), &mut formats);
     formats
+}
+
+/// Formats by the `attr.config` of their events. If several have the same id, the first one counts.
+pub fn formats_by_id<'a>(formats: &[TraceFormat<'a>]) -> HashMap<u64, TraceFormat<'a>> {
+    formats.iter().rev().filter_map(|format| Some((format.id?, *format))).collect()
 }
 
 /// The text of a HOSTNAME, OSRELEASE, VERSION, ARCH, CPUDESC or CPUID section.

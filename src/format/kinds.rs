@@ -219,6 +219,16 @@ impl Kinds {
     /// The kinds that hold parts of a zstd stream of records.
     pub const COMPRESSED: Kinds = Kinds::of(&[RecordType::COMPRESSED, RecordType::COMPRESSED2]);
 
+    /// The kinds that hold AUX data or describe it.
+    pub const AUX: Kinds = Kinds::of(&[
+        RecordType::AUXTRACE,
+        RecordType::AUXTRACE_INFO,
+        RecordType::AUXTRACE_ERROR,
+        RecordType::AUX,
+        RecordType::ITRACE_START,
+        RecordType::AUX_OUTPUT_HW_ID,
+    ]);
+
     /// The set of these kinds.
     pub const fn of(kinds: &[RecordType]) -> Kinds {
         let (mut set, mut at) = (0, 0);
@@ -231,7 +241,7 @@ impl Kinds {
 
     /// The union of both sets.
     #[must_use]
-    pub fn union(self, other: Kinds) -> Kinds {
+    pub const fn union(self, other: Kinds) -> Kinds {
         Kinds(self.0 | other.0)
     }
 

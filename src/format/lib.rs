@@ -32,7 +32,7 @@ pub mod write;
 pub use attr::{
     ATTR_FLAGS, ATTR_SIZE_MAX, ATTR_SIZE_MIN, Attr, Event, KnownAttr, clear_address, set_attr_flag,
     set_clockid, set_event, set_sample_period, set_sample_type, shorten_attr, with_user_callchains,
-    without_aux_samples, without_parts,
+    without_parts,
 };
 pub use bytes::{Bytes, reset_bus_signal};
 pub use endian::{Cursor, Endian, until_nul};
@@ -42,8 +42,8 @@ pub use layout::{Fields, Layout, Layouts, READ_FORMAT_NAMES, SAMPLE_TYPE_NAMES};
 pub(crate) use layout::{sample_fields, trailer_fields};
 pub use origin::{Origin, Origins};
 pub use record::mmap::{
-    Inode, MMAP_BUILD_ID, MMAP_DATA, MappedFile, Mmap, Mmap2, mmap2_as_mmap, set_mmap_place,
-    set_mmap2_build_id, set_mmap2_inode,
+    Inode, KERNEL_PID, MMAP_BUILD_ID, MMAP_DATA, MappedFile, Mmap, Mmap2, PATH_MAX, mmap2_as_mmap,
+    set_mmap_place, set_mmap2_build_id, set_mmap2_inode,
 };
 pub use record::task::{COMM_EXEC, Comm, SWITCH_OUT, Task, named_pid, named_task, next_task};
 pub use record::{BadFrame, Frame, HEADER_SIZE, RECORD_SIZE_MAX, Record, Walker};

@@ -35,12 +35,29 @@ use crate::record::ksymbol::KSYMBOL_NAME;
 use crate::record::task::COMM_NAME;
 use crate::write::feature_record;
 use crate::{
-    Cursor, Endian, Feature, HEADER_SIZE, Layouts, Mmap, RECORD_SIZE_MAX, Record, RecordType, Result,
-    until_nul,
+    Cursor, Endian, Feature, HEADER_SIZE, Layouts, Mmap, PATH_MAX, Record, RecordType, Result, until_nul,
 };
 
-/// PATH_MAX: the longest path that perf reads, with its NUL, bytes.
-const PATH_MAX: usize = 4096;
+/// What the kernel adds to the name of a mapped file that was deleted.
+pub const DELETED: &[u8] = b" (deleted)";
+
+/// The name without [`DELETED`].
+pub fn without_deleted(name: &[u8]) -> &[u8] {
+    name.strip_suffix(DELETED).unwrap_or(name)
+}
+
+/// True for the names of memory without a file: `[vdso]`, `//anon`, memfds and other shared memory.
+///
+/// ```
+/// use perfx_format::names::is_memory;
+///
+/// assert!(is_memory(b"[heap]") && is_memory(b"/memfd:pool (deleted)") && !is_memory(b"/usr/bin/perf"));
+/// ```
+pub fn is_memory(name: &[u8]) -> bool {
+    let memory: [&[u8]; 7] =
+        [b"[", b"//", b"anon_inode:", b"/dev/zero", b"/anon_hugepage", b"/SYSV", b"/memfd:"];
+    memory.iter().any(|prefix| name.starts_with(prefix))
+}
 
 /// The offset of the first entry in a THREAD_MAP record, and the size of each: u64 pid, char comm\[16\].
 const THREAD_MAP_ENTRIES: usize = 16;
@@ -127,8 +144,7 @@ pub fn rename_record(
                 .and_then(|feature| Some((feature, rename_feature(feature, section, record.endian(), new)?)));
             let changed = renamed.filter(|(_, renamed)| renamed.section != section);
             let Some((feature, Renamed { section, .. })) = changed else { return Ok(None) };
-            let made = feature_record(feature, &section, record.endian());
-            return if made.len() <= RECORD_SIZE_MAX { Ok(Some(made)) } else { Err(too_long()) };
+            Some(feature_record(feature, &section, record.endian()).ok_or_else(too_long)?)
         }
         RecordType::HEADER_BUILD_ID => {
             let entry = BuildIdEntry::read(record.bytes(), record.endian());
@@ -259,6 +275,13 @@ pub fn rename_feature(
     endian: Endian,
     mut new: impl FnMut(Name<'_>) -> Option<Vec<u8>>,
 ) -> Option<Renamed> {
+    if feature == Feature::BUILD_ID {
+        return Some(change_build_ids(section, endian, |entry| {
+            let name = Name { build_id: Some(entry.id), ..Name::new(NameKind::Path, entry.filename) };
+            let filename = new(name).filter(|name| name != entry.filename)?;
+            Some((filename, entry.id.to_vec()))
+        }));
+    }
     let mut copier = Copier { cursor: Cursor::new(section, endian), out: Vec::new(), new: &mut new };
     let done = match feature {
         Feature::HOSTNAME => copier.text(NameKind::Host),
@@ -268,13 +291,50 @@ pub fn rename_feature(
             copier.copy(8)
         }),
         Feature::EVENT_DESC => copier.event_desc(),
-        Feature::BUILD_ID => copier.build_ids(),
         _ => return None,
     };
     let Copier { cursor, mut out, .. } = copier;
     let rest = cursor.rest();
     out.extend_from_slice(rest);
     Some(Renamed { section: out, whole: done.is_some() && rest.iter().all(|&byte| byte == 0) })
+}
+
+/// Changes the entries of a BUILD_ID section for which `change` returns another file name and id. An entry that stays
+/// the same in both keeps its size, but has no other bytes behind its name than zeros.
+pub fn change_build_ids(
+    section: &[u8],
+    endian: Endian,
+    mut change: impl FnMut(&BuildIdEntry<'_>) -> Option<(Vec<u8>, Vec<u8>)>,
+) -> Renamed {
+    let mut entries = BuildIds::new(section, endian);
+    let mut out = Vec::with_capacity(section.len());
+    loop {
+        let rest = entries.rest();
+        let Some((bytes, entry)) = entries.split() else {
+            out.extend_from_slice(rest);
+            return Renamed { section: out, whole: rest.iter().all(|&byte| byte == 0) };
+        };
+        let Some((filename, id)) = change(&entry) else {
+            out.extend_from_slice(bytes);
+            continue;
+        };
+        // Entries without a pid have another layout; no program has written them since 2010.
+        let fits = !entries.without_pid() && filename.len() < PATH_MAX;
+        let end = out.len() + bytes.len();
+        let written = if !fits {
+            None
+        } else if filename == entry.filename && id == entry.id {
+            out.extend_from_slice(&bytes[..entry.size().min(bytes.len())]);
+            out.resize(end, 0);
+            Some(())
+        } else {
+            BuildIdEntry { filename: &filename, id: &id, ..entry }.write_section(endian, &mut out)
+        };
+        if written.is_none() {
+            out.extend_from_slice(rest);
+            return Renamed { section: out, whole: false };
+        }
+    }
 }
 
 /// Copies a section field by field. `None` means that the next field does not fit.
@@ -327,33 +387,12 @@ impl Copier<'_, '_> {
             self.copy(ids.checked_mul(8)?)
         })
     }
-
-    fn build_ids(&mut self) -> Option<()> {
-        let endian = self.cursor.endian();
-        let mut entries = BuildIds::new(self.cursor.rest(), endian);
-        while let Some((bytes, entry)) = entries.split() {
-            let name = Name { build_id: Some(entry.id), ..Name::new(NameKind::Path, entry.filename) };
-            match (self.new)(name).filter(|name| name != entry.filename) {
-                // Entries without a pid have another layout; no program has written them since 2010.
-                Some(filename) if !entries.without_pid() && filename.len() < PATH_MAX => {
-                    let entry = BuildIdEntry { filename: &filename, ..entry };
-                    entry.write_section(endian, &mut self.out)?;
-                    self.cursor.bytes(bytes.len())?;
-                }
-                Some(_) => return None,
-                None => self.copy(bytes.len())?,
-            }
-        }
-        Some(())
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::features::{
-        BUILD_ID_NAME_MAX, EventDesc, GroupDesc, write_event_desc, write_group_desc, write_str,
-    };
+    use crate::features::{EventDesc, GroupDesc, write_event_desc, write_group_desc, write_str};
     use crate::record::builder::build;
     use crate::{Attr, Comm, Event, MappedFile, Mmap2, Origin, sample_type as st};
 
@@ -474,7 +513,6 @@ mod tests {
         assert_eq!(error.what(), "with its new name it would be larger than perf reads");
         let mmap = build(RecordType::MMAP, 0, &[&[0; 40]], endian).unwrap();
         assert!(rename_record(&view(&mmap, endian), &layouts, |_| Some(vec![b'x'; PATH_MAX])).is_err());
-        assert_eq!(PATH_MAX, BUILD_ID_NAME_MAX);
     }
 
     #[test]

@@ -622,16 +622,6 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// The sample without its last part, the AUX data and its size: the sample that its event would record
-/// without the bit AUX.
-///
-/// # Errors
-///
-/// The record is not a sample, or is shorter than its parts say.
-pub fn without_aux(record: &Record<'_>, layout: &Layout) -> Result<Vec<u8>> {
-    without_parts(record, layout, st::AUX)
-}
-
 /// The sample that its event would record without these bits of `sample_type`: see [`LeftOut::parts`].
 ///
 /// # Errors
@@ -735,6 +725,20 @@ pub fn raw_range(record: &Record<'_>, layout: &Layout) -> Option<Range<usize>> {
     cursor.bytes(size)?;
     let start = HEADER_SIZE + start + 4;
     Some(start..start + size)
+}
+
+/// The place of the branches in the bytes of a sample, without what is stored before and behind them. `None` if it has
+/// none.
+///
+/// # Errors
+///
+/// The record is not a sample, or is shorter than its parts say.
+pub(crate) fn branches_range(record: &Record<'_>, layout: &Layout) -> Result<Option<Range<usize>>> {
+    let sample = Sample::parse(record, layout)?;
+    let Some(branches) = sample.branches else { return Ok(None) };
+    let counters = branches.counters.map_or(0, |counters| counters.bytes().len());
+    let end = record.bytes().len().saturating_sub(sample.behind_user[0] + counters);
+    Ok(Some(end.saturating_sub(branches.words().bytes().len())..end))
 }
 
 /// The sample with another call chain, and without its user registers and stack: as its event records it

@@ -140,6 +140,15 @@ impl TraceField {
             _ => None,
         }
     }
+
+    /// The place in the raw data of what a field of [`TraceFieldKind::Located`] names; it need not be inside. `None` if
+    /// the raw data ends before the field.
+    pub fn located(&self, relative: bool, raw: &[u8], endian: Endian) -> Option<TraceField> {
+        let place = self.number(raw, endian)?;
+        let (offset, size) = ((place & 0xffff) as usize, (place >> 16 & 0xffff) as usize);
+        let from = if relative { self.offset.saturating_add(self.size) } else { 0 };
+        Some(TraceField { offset: from.saturating_add(offset), size })
+    }
 }
 
 #[cfg(test)]

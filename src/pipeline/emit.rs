@@ -106,6 +106,18 @@ impl<'e> Emit<'e> {
         self.keep(Record::new(bytes, &[], record.origin(), record.endian())?)
     }
 
+    /// Passes another record on in place of this one, or this one if there is no other.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Emit::put`].
+    pub fn replace_if(&mut self, record: Record<'_>, bytes: Option<Vec<u8>>) -> Result<()> {
+        match bytes {
+            Some(bytes) => self.replace(&record, &bytes),
+            None => self.keep(record),
+        }
+    }
+
     /// Passes on an edited copy of the same size.
     ///
     /// # Errors

@@ -15,7 +15,7 @@ use perfx_format::write::{event_type_record, feature_record, pipe_front, write_t
 use perfx_format::{Bytes, Endian, Error, Event, Feature, Kinds, Layouts, Origin, RecordType};
 
 use crate::ensure;
-use crate::error::Result;
+use crate::error::{Context as _, Result};
 use crate::output::{Output, OutputForm};
 use crate::plan::{Mark, Piece, Plan};
 use crate::report::Level;
@@ -165,7 +165,8 @@ impl<'a> Writer<'a> {
             }
         }
         let Some(section) = session.feature(Feature::COMPRESSED) else { return Ok(()) };
-        self.append(&feature_record(Feature::COMPRESSED, section, endian))
+        let record = feature_record(Feature::COMPRESSED, section, endian);
+        self.append(&record.context("feature COMPRESSED is longer than a record of pipe data can be")?)
     }
 
     fn append(&mut self, bytes: &[u8]) -> Result<()> {

@@ -3,8 +3,10 @@
 use std::fs;
 use std::path::Path;
 
+use perfx_format::features::{EventDesc, write_event_desc, write_str};
 use perfx_format::sample::raw_range;
-use perfx_format::{Mmap, RecordType, sample_type as st};
+use perfx_format::write::{feature_record, tracing_data_record};
+use perfx_format::{Attr, Endian, Feature, Mmap, RecordType, sample_type as st};
 
 use crate::args;
 use crate::promises::Input;
@@ -213,4 +215,58 @@ fn small_numbers_beside_each_other_are_not_taken_for_an_address() {
     };
     assert!(shown(&input) >= places.len());
     assert_eq!(shown(&out), shown(&input));
+}
+
+/// A feature of pipe data can come after records; a pass sees it only then.
+#[test]
+fn late_features_lose_their_addresses_too() {
+    const ADDRESS: u64 = 0x5511_2233_4455;
+    let (endian, name) = (Endian::Little, format!("mem:{ADDRESS:#x}:rw"));
+    let mut attr = Attr::default();
+    (attr.type_, attr.config1, attr.config2) = (5, ADDRESS, 8);
+    let attr = attr.encode(endian);
+    let event = EventDesc { attr: &attr, name: name.as_bytes(), ids: vec![1] };
+    let events = write_event_desc(attr.len() as u32, &[event], endian).unwrap();
+    let words = ["perf", "record", "-e", &format!("cycles,{name}")];
+    let words: Vec<u8> = words.iter().flat_map(|word| write_str(word.as_bytes(), endian)).collect();
+    let command_line = [&endian.bytes_u32(4)[..], &words].concat();
+    let address = [endian.bytes_u64(1), endian.bytes_u64(ADDRESS)].concat();
+    let features = [
+        (Feature::EVENT_DESC, &events[..]),
+        (Feature::CMDLINE, &command_line),
+        (Feature::AUXTRACE, &address),
+        (Feature::BPF_PROG_INFO, &address),
+        (Feature(200), &address),
+    ];
+    let mut bytes = Fixture::new("recorded/pipe.p61.data").bytes();
+    for (feature, section) in features {
+        bytes.extend(feature_record(feature, section, endian).unwrap());
+    }
+    // A number that no file can have.
+    let mut large = feature_record(Feature(0), &address, endian).unwrap();
+    large[9] = 1;
+    bytes.extend(large);
+    let (record, payload) = tracing_data_record(&[&b"damaged "[..], &address].concat(), endian).unwrap();
+    bytes.extend([record, payload].concat());
+    let folder = temp();
+    let (input, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
+    fs::write(&input, &bytes).unwrap();
+    let has = |bytes: &[u8], part: &[u8]| bytes.windows(part.len()).any(|window| window == part);
+    let (number, text) = (ADDRESS.to_le_bytes(), format!("{ADDRESS:x}"));
+    assert!(has(&bytes, &number) && has(&bytes, text.as_bytes()));
+    for form in ["pipe", "file"] {
+        let ran = perfx(args!["run", "-f", "-p", "aslr", "--to", form, input, "-o", out]);
+        assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+        for what in [
+            "feature unknown (200) left out: it may hold anything",
+            "feature TRACING_DATA (1) left out: it is damaged and may hold anything",
+            "1 HEADER_FEATURE left out: they may hold anything",
+            "feature AUXTRACE (18) left out",
+        ] {
+            assert!(ran.stderr.contains(what), "{what}: {}", ran.stderr);
+        }
+        let bytes = fs::read(&out).unwrap();
+        assert!(!has(&bytes, &number[..6]) && !has(&bytes, text.as_bytes()), "to {form}");
+        assert!(has(&bytes, b"cycles,mem:0x0:rw") && has(&bytes, b"\0mem:0x0:rw\0"), "to {form}");
+    }
 }

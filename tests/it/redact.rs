@@ -5,11 +5,12 @@ use std::fs;
 use std::path::Path;
 
 use perfx_format::decode::decode;
-use perfx_format::features::{FeatureContext, TracingData, decode_feature, trace_formats};
+use perfx_format::features::{BuildIds, FeatureContext, TracingData, decode_feature, trace_formats};
+use perfx_format::record::build_id::BuildIdEntry;
 use perfx_format::record::cpumode;
 use perfx_format::sample::Sample;
 use perfx_format::write::RecordingWriter;
-use perfx_format::{Attr, Endian, Event, Feature, RecordType, Value, sample_type as st};
+use perfx_format::{Attr, Endian, Event, Feature, MappedFile, Mmap2, RecordType, Value, sample_type as st};
 
 use crate::args;
 use crate::promises::Input;
@@ -409,6 +410,43 @@ fn text_in_a_call_chain_is_cleared() {
         .collect();
     assert!(bytes.windows(zeroed.len()).any(|window| window == zeroed));
     assert_eq!(perfx(args!["redact", "--check", out]).code, Some(0));
+}
+
+/// Each folder becomes a longer word, and perf refuses a BUILD_ID section and an MMAP2 with a path above PATH_MAX.
+#[test]
+fn a_pseudonym_is_not_longer_than_perf_reads() {
+    let endian = Endian::Little;
+    let long = format!("/home{}/server.so.1", "/a".repeat(400));
+    let mut attr = Attr::default();
+    (attr.type_, attr.sample_period, attr.flags) = (1, 1, 1 << 18);
+    attr.sample_type = st::IP | st::TID | st::TIME;
+    let event = Event::made(&attr, vec![1], endian);
+    let folder = temp();
+    let (input, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
+    let mut writer = RecordingWriter::create(&input, std::slice::from_ref(&event), endian).unwrap();
+    let mut ids = Vec::new();
+    for path in [&long[..], "/home/x"] {
+        BuildIdEntry::new(cpumode::USER, -1, &[3; 20], path.as_bytes())
+            .write_section(endian, &mut ids)
+            .unwrap();
+    }
+    writer.set_feature(Feature::BUILD_ID, ids).unwrap();
+    let file = MappedFile::BuildId(&[3; 20]);
+    let (misc, pid, tid, start, len, pgoff, prot, flags) = (cpumode::USER, 7, 7, 0x40_0000, 0x1000, 0, 5, 2);
+    let (name, trailer) = (long.as_bytes(), &[0; 16]);
+    let mmap = Mmap2 { misc, pid, tid, start, len, pgoff, file, prot, flags, name, trailer }.write(endian);
+    writer.write(&mmap.unwrap()).unwrap();
+    writer.finish().unwrap();
+    perfx(args!["redact", input, "-o", out]).done().unwrap();
+    let bytes = fs::read(&out).unwrap();
+    let recording = Input::Bytes(&bytes).open().unwrap();
+    let entries: Vec<_> = BuildIds::new(&recording.features[&Feature::BUILD_ID], endian)
+        .map(|entry| String::from_utf8(entry.filename.to_vec()).unwrap())
+        .collect();
+    assert_eq!(entries.len(), 2);
+    assert!(entries[0].ends_with(".so.1") && entries[0].len() < 100, "{}", entries[0]);
+    let dump = perfx(args!["dump", "--only", "MMAP2", out]).text();
+    assert!(dump.contains(&format!("filename={} ", entries[0])), "{dump}");
 }
 
 #[test]

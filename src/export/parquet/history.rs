@@ -189,7 +189,7 @@ fn mapped(
         return Some(Mapped { space: kernel, start, size, offset: 0, dso, access, from, to, moment });
     }
     let map = Mapping::read(record, layouts)?;
-    let space = if map.dso(record, machine).kernel { kernel } else { Space { machine, pid: map.pid } };
+    let space = if map.kernel { kernel } else { Space { machine, pid: map.pid } };
     let access = Mmap::of(record).and_then(|map| map.access());
     let (start, size, offset) = (map.start, map.len, map.pgoff);
     Some(Mapped { space, start, size, offset, dso, access, from, to, moment })

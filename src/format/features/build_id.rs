@@ -3,10 +3,7 @@
 use std::collections::HashSet;
 
 use crate::record::build_id::{BUILD_ID_SIZE_VALID, BuildIdEntry};
-use crate::{Endian, Record, RecordType, until_nul};
-
-/// PATH_MAX: the longest file name in an entry, with its NUL, bytes.
-pub const BUILD_ID_NAME_MAX: usize = 4096;
+use crate::{Endian, PATH_MAX, Record, RecordType, until_nul};
 
 /// The entries of a BUILD_ID section. Stops at the first entry with an impossible size; [`BuildIds::rest`]
 /// then returns the remaining bytes.
@@ -43,7 +40,7 @@ impl<'a> BuildIds<'a> {
     pub fn every_perf_reads(&self, bytes: &[u8], entry: &BuildIdEntry<'_>) -> bool {
         let name = bytes.get(36..).unwrap_or_default();
         let sized = entry.misc & BUILD_ID_SIZE_VALID == 0 || bytes.get(32).is_some_and(|&size| size <= 20);
-        self.without_pid || sized && name.contains(&0) && name.len() <= BUILD_ID_NAME_MAX
+        self.without_pid || sized && name.contains(&0) && name.len() <= PATH_MAX
     }
 
     /// The bytes that are not entries, after the iterator has ended.

@@ -1,7 +1,7 @@
 //! Reads and writes features that are a list of numbered entries: BPF_PROG_INFO, BPF_BTF and PMU_MAPPINGS
 //! (u32 count, entries).
 
-use crate::{Cursor, Endian};
+use crate::{Cursor, Endian, until_nul};
 
 /// The fields before the bytes of an entry, in a list whose entries have a number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,6 +30,20 @@ pub fn numbered_entries(section: &[u8], by: ListedBy, endian: Endian) -> Option<
         Some((number, section.get(start..cursor.at())?))
     };
     (0..count).map(|_| entry(&mut cursor)).collect()
+}
+
+/// The PMUs of a PMU_MAPPINGS section: each `attr.type` and name. `None` if the section ends inside an entry.
+pub fn pmu_names(section: &[u8], endian: Endian) -> Option<Vec<(u32, &[u8])>> {
+    let entries = numbered_entries(section, ListedBy::Number, endian)?;
+    // The number and the size come before the name.
+    let names =
+        entries.iter().map(|&(number, entry)| (number, until_nul(entry.get(8..).unwrap_or_default())));
+    Some(names.collect())
+}
+
+/// True for the PMUs of probes: the names and attrs of their events have paths, functions and addresses.
+pub fn is_probe_pmu(name: &[u8]) -> bool {
+    name == b"kprobe" || name == b"uprobe"
 }
 
 /// A section of these entries; `None` if there are too many.

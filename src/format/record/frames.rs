@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::cpumode::USER;
 use super::deferred::{CallchainDeferred, IPS};
-use crate::sample::{Marker, Sample, U64s, callchain_range};
+use crate::sample::{Marker, U64s, branches_range, callchain_range};
 use crate::{HEADER_SIZE, Layout, Record, Result};
 
 /// Changes the addresses of the call chain of a sample or CALLCHAIN_DEFERRED record for which `change` returns another
@@ -53,12 +53,11 @@ pub fn change_branches(
     bytes: &mut Cow<'_, [u8]>,
     change: impl Fn(u64) -> u64,
 ) -> Result<()> {
-    let Some(branches) = Sample::parse(record, layout)?.branches else { return Ok(()) };
-    let words = branches.words();
-    // They are a part of the record's bytes.
-    let start = (words.bytes().as_ptr() as usize).wrapping_sub(record.bytes().as_ptr() as usize);
+    let range = branches_range(record, layout)?.unwrap_or_default();
+    let words = U64s::new(record.bytes().get(range.clone()).unwrap_or_default(), record.endian());
+    // The third word of each has its flags.
     for (at, word) in words.iter().enumerate().filter(|(at, _)| at % 3 != 2) {
-        record.endian().set_u64(bytes.to_mut(), start.wrapping_add(at * 8), change(word));
+        record.endian().set_u64(bytes.to_mut(), range.start + at * 8, change(word));
     }
     Ok(())
 }

@@ -10,6 +10,12 @@ pub const MMAP_DATA: u16 = 1 << 13;
 /// Bit 14 of an MMAP2's `misc`: a build-id replaces device and inode.
 pub const MMAP_BUILD_ID: u16 = 1 << 14;
 
+/// The longest path that perf reads, with its NUL, bytes.
+pub const PATH_MAX: usize = 4096;
+
+/// The pid in mappings of the kernel.
+pub const KERNEL_PID: u32 = u32::MAX;
+
 const PROT_READ: u32 = 1;
 const PROT_WRITE: u32 = 2;
 const PROT_EXEC: u32 = 4;
@@ -59,9 +65,19 @@ impl<'a> Mmap<'a> {
         self.record.u64(at).unwrap_or(0)
     }
 
-    /// The process; -1 for the kernel.
+    /// The process; [`KERNEL_PID`] for the kernel.
     pub fn pid(&self) -> u32 {
         self.u32(8)
+    }
+
+    /// True if the kernel is mapped there, of the host or of a guest.
+    pub fn is_of_kernel(&self) -> bool {
+        self.record.is_of_kernel() || self.pid() == KERNEL_PID
+    }
+
+    /// True if the mapping is known to be of code; false for a record without `prot`.
+    pub fn is_code(&self) -> bool {
+        self.prot_and_flags().is_some_and(|(prot, _)| prot & PROT_EXEC != 0)
     }
 
     /// The thread that made the mapping.

@@ -45,15 +45,16 @@ pub fn pipe_front(events: &[Event], features: &Features, endian: Endian) -> Resu
             unsaid.push((feature, "it is empty".to_owned()));
             continue;
         }
-        if section.len() > SECTION_MAX {
-            let why = format!(
-                "it has {} bytes, and a record of pipe data holds at most {SECTION_MAX}",
-                section.len()
-            );
-            unsaid.push((feature, why));
-            continue;
+        match feature_record(feature, section, endian) {
+            Some(record) => out.extend(record),
+            None => {
+                let why = format!(
+                    "it has {} bytes, and a record of pipe data holds at most {SECTION_MAX}",
+                    section.len()
+                );
+                unsaid.push((feature, why));
+            }
         }
-        out.extend(feature_record(feature, section, endian));
     }
     if let Some(section) = features.get(&Feature::TRACING_DATA) {
         match tracing_data_record(section, endian) {
@@ -91,11 +92,14 @@ pub fn pipe_front(events: &[Event], features: &Features, endian: Endian) -> Resu
     Ok((out, unsaid))
 }
 
-/// A HEADER_FEATURE record of a section that fits in one.
-pub fn feature_record(feature: Feature, section: &[u8], endian: Endian) -> Vec<u8> {
-    let mut out = Vec::new();
-    record(&mut out, RecordType::HEADER_FEATURE, &[&endian.bytes_u64(feature.0.into()), section], endian);
-    out
+/// A HEADER_FEATURE record of a section; `None` if it is too long.
+pub fn feature_record(feature: Feature, section: &[u8], endian: Endian) -> Option<Vec<u8>> {
+    let fits = section.len() <= SECTION_MAX;
+    fits.then(|| {
+        let mut out = Vec::new();
+        record(&mut out, RecordType::HEADER_FEATURE, &[&endian.bytes_u64(feature.0.into()), section], endian);
+        out
+    })
 }
 
 /// A HEADER_TRACING_DATA record and the payload that follows it: the section, padded to 8 bytes. `None` if it is too

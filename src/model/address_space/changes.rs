@@ -93,7 +93,7 @@ impl Changes {
             }
             _ => {
                 let mapping = Mapping::read(record, layouts)?;
-                let dso = mapping.dso(record, machine);
+                let dso = mapping.dso(machine);
                 let pid = if dso.kernel { KERNEL } else { mapping.pid };
                 Some(self.map(time, Space { machine, pid }, mapping.start, mapping.len, dso, mapping.flags))
             }

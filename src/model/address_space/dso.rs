@@ -1,10 +1,10 @@
 //! Describes what an MMAP record maps, and into which address space.
 
 use perfx_format::decode::{MmapBuildId, mmap_build_id};
-use perfx_format::{Inode, Layouts, Mmap, Record};
+use perfx_format::{Inode, KERNEL_PID, Layouts, Mmap, Record};
 
 /// The pid of a kernel's address space.
-pub const KERNEL: u32 = u32::MAX;
+pub const KERNEL: u32 = KERNEL_PID;
 
 /// perf's name for a thread that no COMM names: `swapper` for the idle thread of each CPU, tid 0
 /// (`perf_session__register_idle_thread`), and the tid for others, as in `:131` (`thread__new`).
@@ -134,6 +134,8 @@ impl Dso {
 pub struct Mapping<'a> {
     /// The process, or [`KERNEL`].
     pub pid: u32,
+    /// True if the kernel is mapped there, whatever the pid.
+    pub kernel: bool,
     /// Start address.
     pub start: u64,
     /// Length, bytes.
@@ -170,6 +172,7 @@ impl<'a> Mapping<'a> {
         };
         Some(Mapping {
             pid: mmap.pid(),
+            kernel: mmap.is_of_kernel(),
             start: mmap.start(),
             len: mmap.len(),
             pgoff: mmap.pgoff(),
@@ -180,9 +183,8 @@ impl<'a> Mapping<'a> {
     }
 
     /// The DSO that the record maps.
-    pub fn dso(&self, record: &Record<'_>, machine: Machine) -> Dso {
-        let kernel = self.pid == KERNEL || record.is_of_kernel();
-        Dso { machine, kernel, name: self.name.into(), identity: self.identity }
+    pub fn dso(&self, machine: Machine) -> Dso {
+        Dso { machine, kernel: self.kernel, name: self.name.into(), identity: self.identity }
     }
 }
 

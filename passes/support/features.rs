@@ -1,0 +1,104 @@
+//! Changes feature sections by one rule, wherever they are: in the header, or among the records of pipe data.
+
+use perfx_format::features::read_event_desc;
+use perfx_format::names::{Name, rename_feature};
+use perfx_format::record::header_records::feature_section;
+use perfx_format::record::tracing_data::tracing_data;
+use perfx_format::write::{feature_record, tracing_data_record};
+use perfx_format::{Endian, Feature, Record};
+use perfx_pipeline::{Emit, Result, Session};
+
+use super::used_events::changed_event_desc;
+
+/// What becomes of a feature.
+pub(crate) enum Fate {
+    Stays,
+    Becomes(Vec<u8>),
+    Goes,
+}
+
+impl Fate {
+    /// That of a section from which this one is made; if none is, it goes.
+    pub(crate) fn of(section: &[u8], new: Option<Vec<u8>>) -> Fate {
+        match new {
+            Some(new) if new == section => Fate::Stays,
+            Some(new) => Fate::Becomes(new),
+            None => Fate::Goes,
+        }
+    }
+}
+
+/// Changes the features that the session has when a pass begins.
+pub(crate) fn change_features(session: &mut Session, mut change: impl FnMut(Feature, &[u8]) -> Fate) {
+    let features: Vec<_> =
+        session.features().iter().map(|(feature, section)| (*feature, section.clone())).collect();
+    for (feature, section) in features {
+        match change(feature, &section) {
+            Fate::Stays => {}
+            Fate::Becomes(section) => session.set_feature(feature, section),
+            Fate::Goes => session.clear_feature(feature),
+        }
+    }
+}
+
+/// Changes the feature in a HEADER_FEATURE or HEADER_TRACING_DATA record.
+pub(crate) fn change_late_feature(
+    record: Record<'_>,
+    out: &mut Emit<'_>,
+    change: impl FnOnce(Feature, &[u8]) -> Fate,
+) -> Result<()> {
+    let endian = record.endian();
+    let (feature, section) = match feature_section(&record) {
+        Some((number, section)) => (u8::try_from(number).ok().map(Feature), section),
+        None => (Some(Feature::TRACING_DATA), tracing_data(&record)),
+    };
+    // The mark after the last feature has no section.
+    let Some(feature) = feature.filter(|_| !section.is_empty()) else { return out.keep(record) };
+    let too_large = || record.error("it is larger than a record can be");
+    match change(feature, section) {
+        Fate::Stays => out.keep(record),
+        Fate::Goes => {
+            out.drop_record(record);
+            Ok(())
+        }
+        Fate::Becomes(section) if feature == Feature::TRACING_DATA => {
+            let (bytes, payload) = tracing_data_record(&section, endian).ok_or_else(too_large)?;
+            out.keep(Record::new(&bytes, &payload, record.origin(), endian)?)
+        }
+        Fate::Becomes(section) => {
+            out.replace(&record, &feature_record(feature, &section, endian).ok_or_else(too_large)?)
+        }
+    }
+}
+
+/// True if perfx does not know what is in the record: its kind has no name, or its feature has a number that is too
+/// large for a file.
+pub(crate) fn is_unknown(record: &Record<'_>) -> bool {
+    let is_too_large = |(number, section): (u64, &[u8])| number > u8::MAX.into() && !section.is_empty();
+    record.kind().name().is_none() || feature_section(record).is_some_and(is_too_large)
+}
+
+/// A section with other names; `None` if it is damaged.
+pub(crate) fn renamed(
+    feature: Feature,
+    section: &[u8],
+    endian: Endian,
+    new: impl FnMut(Name<'_>) -> Option<Vec<u8>>,
+) -> Option<Vec<u8>> {
+    rename_feature(feature, section, endian, new)
+        .filter(|renamed| renamed.whole)
+        .map(|renamed| renamed.section)
+}
+
+/// Feature EVENT_DESC with other names and attrs; `None` if it is damaged.
+pub(crate) fn changed_events(
+    section: &[u8],
+    endian: Endian,
+    name: impl FnMut(Name<'_>) -> Option<Vec<u8>>,
+    attr: impl Fn(&mut Vec<u8>, Endian),
+) -> Option<Vec<u8>> {
+    let named = renamed(Feature::EVENT_DESC, section, endian, name)?;
+    read_event_desc(&named, endian)?;
+    let changed = changed_event_desc(&named, endian, |_, raw, endian| attr(raw, endian));
+    Some(changed.unwrap_or(named))
+}
