@@ -5,30 +5,26 @@
 //! one of memory, as perf 7.3 does if the branch is a call or a return, because it tests a bit that means
 //! something else there.
 
-mod cpus;
-mod data_source;
 mod decode;
 mod events;
 mod options;
 mod stack;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::Args;
 use perfx_format::read::{Recording, StoredBytes};
-use perfx_format::record::aux::{Auxtrace, AuxtraceInfo};
+use perfx_format::record::aux::Auxtrace;
 use perfx_format::record::event_update::name_update;
-use perfx_format::record::spe_info::SpeInfo;
-use perfx_format::record::time_conv::TimeConv;
-use perfx_format::{Feature, Kinds, Layouts, Record, RecordType, SWITCH_OUT, named_task, next_task};
+use perfx_format::{Feature, Kinds, Layouts, Record, RecordType};
+use perfx_model::spe::{AuxData, Running, SpeCounts, SpeRecords, TaskChange};
 use perfx_pipeline::{
     Begin, Context as _, Emit, Fork, Level, Needs, Pass, Report, Result, Session, Stage, Survey, bail, count,
     counted,
 };
 
-use self::cpus::Cpus;
-use self::decode::{Buffer, Chunk, Context, Counts, Decoder};
+use self::decode::{Context, Counts, Decoder};
 use self::events::Events;
 use self::options::ItraceOptions;
 use crate::combine::{Batches, Combine, Step};
@@ -86,21 +82,10 @@ struct Traces {
 
 #[derive(Debug, Default)]
 struct Found {
-    tracers: BTreeSet<Option<&'static str>>,
-    spe: Option<SpeInfo>,
-    conv: Option<TimeConv>,
-    chunks: Vec<Chunk>,
+    aux: AuxData,
     /// The names in EVENT_UPDATE records.
     names: HashMap<u64, Vec<u8>>,
 }
-
-/// The kinds that describe AUX data.
-const SURVEYED: Kinds = Kinds::of(&[
-    RecordType::AUXTRACE_INFO,
-    RecordType::AUXTRACE,
-    RecordType::TIME_CONV,
-    RecordType::EVENT_UPDATE,
-]);
 
 /// The kinds that mean nothing without AUX data.
 const DROPPED: Kinds = Kinds::of(&[
@@ -117,9 +102,11 @@ impl Pass for Itrace {
     }
 
     fn needs(&self, _input: &Recording) -> Needs {
+        // AUX data, and the names of events.
+        let described = AuxData::KINDS.union(Kinds::of(&[RecordType::EVENT_UPDATE]));
         Needs {
             records: Kinds::ALL,
-            surveys: vec![SURVEYED, Kinds::ALL],
+            surveys: vec![described, Kinds::ALL],
             decompressed: true,
             ids: true,
             ..Needs::default()
@@ -134,18 +121,7 @@ impl Pass for Itrace {
 impl Survey for Traces {
     fn record(&mut self, record: &Record<'_>, _layouts: &Layouts) -> Result<()> {
         let found = &mut self.found;
-        if let Some(info) = AuxtraceInfo::of(record) {
-            found.tracers.insert(info.tracer());
-            if info.is_spe() && found.spe.is_none() {
-                let spe = SpeInfo::of(record);
-                found.spe = Some(spe.ok_or_else(|| record.error("its description of the CPUs is damaged"))?);
-            }
-        }
-        found.conv = found.conv.or_else(|| TimeConv::of(record));
-        if let Some(auxtrace) = Auxtrace::of(record) {
-            let (origin, header) = (record.origin(), record.bytes().len());
-            found.chunks.push(Chunk { auxtrace, origin, header });
-        }
+        found.aux.add(record)?;
         found.names.extend(name_update(record).map(|(id, name)| (id, name.to_vec())));
         Ok(())
     }
@@ -153,39 +129,36 @@ impl Survey for Traces {
     fn end(self, session: &mut Session) -> Result<Stage> {
         let Traces { pass, stored, found } = self;
         let name = &session.name;
-        if found.tracers.is_empty() && found.chunks.is_empty() {
+        if found.aux.is_empty() {
             session.report.say(Level::Warning, "there is no AUX data to decode");
             return Ok(Stage::begin(|begin| {
                 begin.want_only(Kinds::NONE);
                 Ok(Stage::copy())
             }));
         }
-        let Some(spe) = found.spe.clone().filter(|_| found.tracers.len() == 1) else {
-            let tracers: Vec<_> =
-                found.tracers.into_iter().map(|tracer| tracer.unwrap_or("an unknown tracer")).collect();
-            let of = if tracers.is_empty() { "an unknown tracer".to_owned() } else { tracers.join(" and ") };
+        let Some(spe) = found.aux.spe() else {
             let like_perf = pass.like_perf;
             bail!(
-                "{name}: contains AUX data of {of}, which perf must decode: perf inject {like_perf} -i {name} \
-                 -o FILE; perfx strip --aux leaves the data out"
+                "{name}: contains AUX data of {}, which perf must decode: perf inject {like_perf} -i {name} \
+                 -o FILE; perfx strip --aux leaves the data out",
+                found.aux.tracers()
             );
         };
         let events = pass.options.check_for_spe();
         let events = events.and_then(|()| Events::of(&pass.options, spe.pmu_type, &session.events));
         let events = events.with_context(|| name.to_string())?;
-        let cpus = Cpus::of(spe, session);
-        let buffers = Buffer::of(&found.chunks, &cpus);
-        let context = Context { stored, events, conv: found.conv, endian: session.endian };
+        let context = Context { conv: found.aux.conv(), endian: session.endian, events };
+        let has_time = context.events.has_time;
+        let cpuid = session.feature(Feature::CPUID).map(|section| &section[..]);
+        let records = found.aux.records(stored, cpuid, session.endian, has_time);
         let decode = Decode {
             context: Arc::new(context),
-            buffers,
+            records: Some(records),
             names: found.names,
             index: Vec::new(),
             layouts: Layouts::new(&[]),
             decoded_from: session.events.len(),
-            running: HashMap::new(),
-            processes: HashMap::new(),
-            has_context: false,
+            running: Running::default(),
             unknown: 0,
             counts: Arc::default(),
         };
@@ -200,12 +173,8 @@ impl Fork for Traces {
     }
 
     fn absorb(&mut self, later: Traces) -> Result<()> {
-        let Found { tracers, spe, conv, chunks, names } = later.found;
-        self.found.tracers.extend(tracers);
-        self.found.spe = self.found.spe.take().or(spe);
-        self.found.conv = self.found.conv.or(conv);
-        self.found.chunks.extend(chunks);
-        self.found.names.extend(names);
+        self.found.aux.absorb(later.found.aux);
+        self.found.names.extend(later.found.names);
         Ok(())
     }
 }
@@ -214,19 +183,14 @@ impl Fork for Traces {
 #[derive(Debug)]
 struct Decode {
     context: Arc<Context>,
-    buffers: Vec<Buffer>,
+    records: Option<SpeRecords>,
     names: HashMap<u64, Vec<u8>>,
     /// ID_INDEX records that go behind the first one.
     index: Vec<Vec<u8>>,
     /// The layouts of the output's records, and the number of the first decoded event.
     layouts: Layouts,
     decoded_from: usize,
-    /// The thread that runs on each CPU.
-    running: HashMap<u32, u32>,
-    /// The process of each thread.
-    processes: HashMap<u32, u32>,
-    /// True if records have said which thread runs; SWITCH records are not needed then.
-    has_context: bool,
+    running: Running,
     /// The number of samples whose thread is not known.
     unknown: u64,
     counts: Arc<Mutex<Counts>>,
@@ -238,30 +202,12 @@ impl Decode {
         let endian = record.endian();
         let Some(layout) = self.layouts.layout_of(&record).copied() else { return out.keep(record) };
         let cpu = layout.cpu(&record).unwrap_or(Auxtrace::ANY);
-        let (_, mut tid) = layout.pid_tid(&record).unwrap_or((Auxtrace::ANY, Auxtrace::ANY));
-        if tid == Auxtrace::ANY {
-            tid = self.running.get(&cpu).copied().unwrap_or(tid);
-        } else if cpu != Auxtrace::ANY {
-            self.running.insert(cpu, tid);
-            self.has_context = true;
-        }
+        let (_, tid) = layout.pid_tid(&record).unwrap_or((Auxtrace::ANY, Auxtrace::ANY));
+        let (pid, tid) = self.running.task(cpu, tid);
         self.unknown += u64::from(tid == Auxtrace::ANY);
-        let pid = self.processes.get(&tid).copied().unwrap_or(Auxtrace::ANY);
         out.patch(record, |bytes| {
             layout.set_pid_tid(bytes, pid, tid, endian);
         })
-    }
-
-    /// Learns which thread runs on a CPU from now on.
-    fn switch(&mut self, record: &Record<'_>) {
-        let layout = self.layouts.layout_of(record);
-        let Some(cpu) = layout.and_then(|layout| layout.cpu(record)) else { return };
-        let enters =
-            (record.misc() & SWITCH_OUT == 0).then(|| layout.and_then(|layout| layout.pid_tid(record)));
-        if let Some((pid, tid)) = next_task(record).or(enters.flatten()) {
-            self.running.insert(cpu, tid);
-            self.processes.insert(tid, pid);
-        }
     }
 }
 
@@ -282,8 +228,8 @@ impl Step for Decode {
     }
 
     fn made(&mut self) -> Option<Batches> {
-        let buffers = std::mem::take(&mut self.buffers);
-        Some(Box::new(Decoder::new(self.context.clone(), buffers, self.counts.clone())))
+        let decoder = Decoder::new(self.context.clone(), self.records.take()?, self.counts.clone());
+        Some(Box::new(decoder))
     }
 
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<bool> {
@@ -300,11 +246,8 @@ impl Step for Decode {
             }
             return Ok(true);
         }
-        if let Some((pid, tid)) = named_task(&record) {
-            self.processes.insert(tid, pid);
-        }
-        if !self.has_context && matches!(kind, RecordType::SWITCH | RecordType::SWITCH_CPU_WIDE) {
-            self.switch(&record);
+        if let Some(change) = TaskChange::of(&record, &self.layouts) {
+            self.running.learn(change);
         }
         if name_update(&record).is_some_and(|(id, _)| self.names.contains_key(&id)) {
             // The name is in feature EVENT_DESC now.
@@ -319,28 +262,37 @@ impl Step for Decode {
     }
 
     fn finish(&mut self, report: &mut Report) {
-        let Counts { records, samples, bad_bytes, broken, unreadable } =
-            *self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let (records, samples) =
-            (counted(records, "record", "records"), counted(samples, "sample", "samples"));
+        let (counts, samples) = *self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let samples = counted(samples, "sample", "samples");
+        let records = counted(counts.records, "record", "records");
         report.say(Level::Info, format!("made {samples} of {records} of Arm SPE"));
-        if bad_bytes + broken > 0 {
-            let bytes = counted(bad_bytes, "byte of the AUX data is", "bytes of the AUX data are");
-            let broken = counted(broken, "record", "records");
-            let what = format!("{bytes} no packet of Arm SPE; {broken} with such damage were left out");
-            report.say(Level::Loss, what);
-        }
-        if unreadable > 0 {
-            let chunks = counted(unreadable, "piece", "pieces");
-            report
-                .say(Level::Loss, format!("{chunks} of AUX data inside compressed records can't be decoded"));
-        }
-        if self.unknown > 0 {
-            let what = format!(
-                "the threads of {} samples are unknown: neither CONTEXT packets nor SWITCH records name them",
-                count(self.unknown)
-            );
-            report.say(Level::Warning, what);
-        }
+        say_spe_losses(counts, report);
+        say_unknown_threads(self.unknown, "samples", report);
+    }
+}
+
+/// Reports how many decoded `samples`, or what else they are called, belong to threads that are not known.
+pub fn say_unknown_threads(unknown: u64, samples: &str, report: &mut Report) {
+    if unknown > 0 {
+        let what = format!(
+            "the threads of {} {samples} are unknown: neither CONTEXT packets nor SWITCH records name them",
+            count(unknown)
+        );
+        report.say(Level::Warning, what);
+    }
+}
+
+/// Reports what could not be decoded.
+pub fn say_spe_losses(counts: SpeCounts, report: &mut Report) {
+    let SpeCounts { bad_bytes, broken, unreadable, .. } = counts;
+    if bad_bytes + broken > 0 {
+        let bytes = counted(bad_bytes, "byte of the AUX data is", "bytes of the AUX data are");
+        let broken = counted(broken, "record", "records");
+        let what = format!("{bytes} no packet of Arm SPE; {broken} with such damage were left out");
+        report.say(Level::Loss, what);
+    }
+    if unreadable > 0 {
+        let chunks = counted(unreadable, "piece", "pieces");
+        report.say(Level::Loss, format!("{chunks} of AUX data inside compressed records can't be decoded"));
     }
 }

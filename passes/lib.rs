@@ -39,7 +39,7 @@ pub use filter::{
     Filter, FilterArgs, FilterOptions, Part, PartName, SampleChooser, SelectArgs, SelectedSamples, Split,
     SplitBy,
 };
-pub use itrace::{Itrace, ItraceArgs};
+pub use itrace::{Itrace, ItraceArgs, say_spe_losses, say_unknown_threads};
 pub use jit::{Jit, JitArgs, JitLayout, JitOptions, PerfMaps};
 pub use join::{JoinArgs, join};
 pub use merge::{GuestSpec, Merge, MergeArgs, MergeOptions};

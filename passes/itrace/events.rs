@@ -7,9 +7,9 @@ use perfx_format::record::id_index::{ANY, IdEntry, write_id_index};
 use perfx_format::sample::BRANCH_HW_INDEX;
 use perfx_format::spe::{SpeRecord, events};
 use perfx_format::{Attr, Event, Feature, sample_type as st};
+use perfx_model::spe::is_of_memory;
 use perfx_pipeline::{Result, Session, ensure};
 
-use super::data_source::is_of_memory;
 use super::options::ItraceOptions;
 use crate::support::event_desc::event_desc;
 use crate::support::event_ids::{FreeIds, lacks_identifier};

@@ -16,10 +16,12 @@ impl Stack {
         let none = Branch { from: 0, to: 0, flags: BranchFlags(0) };
         let mut stack = Stack { branches: [none; 2], len: 0 };
         if record.operation.is_branch && most > 0 {
-            stack.push(Branch { from: record.pc, to: record.target, flags: flags(record) });
+            let (from, to) = (record.pc.unwrap_or(0), record.target.unwrap_or(0));
+            stack.push(Branch { from, to, flags: flags(record) });
         }
-        if record.previous_target != 0 && most > stack.len as u64 {
-            stack.push(Branch { to: record.previous_target, ..none });
+        let previous = record.previous_target.filter(|&target| target != 0);
+        if let Some(to) = previous.filter(|_| most > stack.len as u64) {
+            stack.push(Branch { to, ..none });
         }
         stack
     }
@@ -55,5 +57,5 @@ fn flags(record: &SpeRecord) -> BranchFlags {
     let bits = predicted
         | bit(events::TRANSACTIONAL, BranchFlags::IN_TX)
         | bit(events::NOT_TAKEN, BranchFlags::NOT_TAKEN);
-    BranchFlags::made(kind, record.latency, bits)
+    BranchFlags::made(kind, record.latency.unwrap_or(0), bits)
 }

@@ -263,8 +263,18 @@ impl<'f> Resolver<'f> {
     /// The frame of an address.
     pub(crate) fn frame(&mut self, at: At<'_, '_>, mode: u16, address: u64) -> Result<u32> {
         let At { record, layouts, pid, time } = at;
-        let facts = self.facts;
-        let Some(space) = facts.guests.space(record, layouts, pid, mode) else {
+        let space = self.facts.guests.space(record, layouts, pid, mode);
+        self.frame_in(space, time, (mode, address))
+    }
+
+    /// The frame of an address of a space, given after its cpumode; in no space, nothing is mapped.
+    pub(crate) fn frame_in(
+        &mut self,
+        space: Option<Space>,
+        time: u64,
+        (mode, address): (u16, u64),
+    ) -> Result<u32> {
+        let Some(space) = space else {
             return self.numbered(Frame { dso: None, at: address, mode, process: 0 }, address);
         };
         let slot = (address ^ address >> 13 ^ u64::from(space.pid) << 4) as usize % KNOWN;
@@ -272,7 +282,7 @@ impl<'f> Resolver<'f> {
         if known.address == address && known.space == space && known.from <= time && time < known.until {
             return Ok(known.frame);
         }
-        let (frame, valid) = frame_in(facts, space, time, (mode, address));
+        let (frame, valid) = frame_in(self.facts, space, time, (mode, address));
         let frame = self.numbered(frame, address)?;
         self.known[slot] = Known { space, address, from: valid.start, until: valid.end, frame };
         Ok(frame)

@@ -7,33 +7,35 @@ mod gather;
 mod history;
 mod row;
 mod schema;
+mod spe;
 mod table;
 
-use std::fs::File;
 use std::io::Write;
+use std::mem;
 use std::sync::Arc;
 
 use perfx_format::features::{NrCpus, decode_feature, read_cmdline, read_group_desc, read_str};
-use perfx_format::read::{Form, Recording};
+use perfx_format::read::{Form, Recording, TempFiles};
 use perfx_format::record::cpumode;
 use perfx_format::sample::BranchFlags;
 use perfx_format::{Bytes, Event, Feature};
 use perfx_look::clock::Clock;
 use perfx_model::address_space::{Dso, Machine};
 use perfx_passes::{FilterOptions, IdOptions, dso_name};
-use perfx_pipeline::{Context as _, Report, Result};
+use perfx_pipeline::{Context as _, Error, Report, Result};
 use sha2::{Digest as _, Sha256};
 
-use crate::chains::{Frame, StackTree};
+use crate::chains::{Frame, Resolver, StackTree};
 use crate::facts::Facts;
 use crate::naming::{FrameName, Named, Search, name_frames};
 use gather::{BranchRow, Gathered, Texts, gather};
 use history::{History, signed};
 use row::{Part, SampleRow};
 pub use schema::{
-    BRANCHES, COMMS, Column, DSOS, EVENTS, FRAMES, Kind, MAPPINGS, RECORDINGS, SAMPLES, STACKS, TABLES,
-    THREADS, Table,
+    BRANCHES, COMMS, Column, DSOS, EVENTS, FRAMES, Kind, MAPPINGS, RECORDINGS, SAMPLES, SPE, STACKS,
+    TABLES, THREADS, Table,
 };
+use spe::Traced;
 use table::{About, TableWriter};
 
 /// The version of the schema, which increases whenever a query for the old one would misread the new one.
@@ -107,8 +109,8 @@ pub struct Written {
     pub named: Option<Named>,
 }
 
-/// Writes tables. `create` opens a table, or returns `None` if it is not wanted; `spill` is an empty file for samples
-/// that wait to be sorted.
+/// Writes tables. `create` opens a table, or returns `None` if it is not wanted; samples that wait to be sorted go into
+/// `temp_files`.
 ///
 /// # Errors
 ///
@@ -117,7 +119,7 @@ pub fn write_tables(
     recording: &mut Recording,
     identity: &Identity,
     options: &TableOptions,
-    spill: File,
+    temp_files: &TempFiles,
     mut create: impl FnMut(&'static Table) -> Result<Option<Box<dyn Write + Send>>>,
     report: &mut Report,
 ) -> Result<Written> {
@@ -143,6 +145,7 @@ pub fn write_tables(
         let out = create(table)?;
         out.map(|out| TableWriter::new(table, &about, out, *threads)).transpose()
     };
+    let open_spe = open(&SPE)?;
     let mut branches = open(&BRANCHES)?;
     let has_branches = branches.is_some();
     let mut branch = |row: BranchRow| match &mut branches {
@@ -151,11 +154,21 @@ pub fn write_tables(
     };
     let wanted: Option<&mut dyn FnMut(BranchRow) -> Result<()>> =
         if has_branches { Some(&mut branch) } else { None };
-    let gathered = gather(recording, &facts, filter, spill, wanted, *threads, report)?;
+    let spill = || temp_files().map_err(Error::from);
+    let spe = open_spe.map(|out| Traced::survey(recording, spill()?, *threads).map(|traced| (out, traced)));
+    let spe = spe.transpose()?;
+    let mut gathered = gather(recording, &facts, filter, spill()?, wanted, *threads, report)?;
     written.first_wall_ns = gathered.times.and_then(|(first, _)| clock.wall_ns(first));
     let mut done = |table: &Table, rows: u64| written.rows.push((table.name, rows));
     if let Some(branches) = branches {
         done(&BRANCHES, branches.close()?);
+    }
+    if let Some((mut out, traced)) = spe {
+        let mut resolver = Resolver::new(&facts);
+        (resolver.tree, resolver.lowest) = (mem::take(&mut gathered.tree), mem::take(&mut gathered.lowest));
+        traced.write(recording, &mut resolver, &mut out, report)?;
+        (gathered.tree, gathered.lowest) = (resolver.tree, resolver.lowest);
+        done(&SPE, out.close()?);
     }
     let all = Tables { recording, identity, facts: &facts, history: &history, gathered: &gathered, clock };
     let mut symbols = vec![false; facts.spaces.dsos().len()];

@@ -66,6 +66,7 @@ pub enum Packet {
 /// The bits of [`Packet::Events`].
 #[allow(missing_docs, reason = "the names are those of the manual")]
 pub mod events {
+    pub const RETIRED: u64 = 1 << 1;
     pub const L1D_ACCESS: u64 = 1 << 2;
     pub const L1D_REFILL: u64 = 1 << 3;
     pub const TLB_ACCESS: u64 = 1 << 4;
@@ -174,6 +175,8 @@ pub struct Operation {
     pub is_indirect: bool,
     /// What the branch does to the link register, if the CPU reports it.
     pub link: Option<Link>,
+    /// Class and payload of its last packet ([`operation_name`], [`operation_details`]).
+    pub packet: Option<(u8, u8)>,
 }
 
 /// What a branch does to the link register.
@@ -192,11 +195,8 @@ impl Operation {
     fn add(&mut self, class: u8, payload: u8) -> Option<()> {
         let bit = |number: u8| payload >> number & 1 != 0;
         match class {
-            0 => {
-                let (is_sve, is_sme) = (payload & 0x89 == 0x08, payload & 0x89 == 0x88);
-                // Bit 2 of a plain operation: Advanced SIMD.
-                self.is_vector |= is_sve || is_sme || payload & 0xf8 == 0 && bit(2);
-            }
+            // Bit 2 of a plain operation: Advanced SIMD.
+            0 => self.is_vector |= is_sve(payload) || is_sme(payload) || is_plain(payload) && bit(2),
             1 => {
                 self.is_store |= bit(0);
                 self.is_load |= !bit(0);
@@ -214,11 +214,79 @@ impl Operation {
             }
             _ => return None,
         }
+        self.packet = Some((class, payload));
         Some(())
     }
 }
 
-/// A record: what the CPU reports about one operation. A field that it does not report is 0 or `None`.
+/// True for a payload of class 0 that is about no vectors, or about Advanced SIMD.
+fn is_plain(payload: u8) -> bool {
+    payload & 0xf8 == 0
+}
+
+/// True for one of the Scalable Vector Extension.
+fn is_sve(payload: u8) -> bool {
+    payload & 0x89 == 0x08
+}
+
+/// True for one of the Scalable Matrix Extension.
+fn is_sme(payload: u8) -> bool {
+    payload & 0x89 == 0x88
+}
+
+/// What an operation is, as perf names it: `LD`, `ST`, `B` (a branch) or `OTHER`.
+pub fn operation_name(class: u8, payload: u8) -> &'static str {
+    match class {
+        1 if payload & 1 == 0 => "LD",
+        1 => "ST",
+        2 => "B",
+        _ => "OTHER",
+    }
+}
+
+/// What kind of load, store, branch or other operation it is, in the words of `perf report -D` (7.3); empty for a
+/// payload that has no meaning.
+pub fn operation_details(class: u8, payload: u8) -> String {
+    let flag = |number: u8, word: &str| (payload >> number & 1 != 0).then(|| word.to_owned());
+    let word = |word: &str| Some(word.to_owned());
+    let length = |name: &str, least: u32, power: u8| Some(format!("{name} {}", least << power));
+    let vector_length = |name| length(name, 32, payload >> 4 & 7);
+    let words = match class {
+        0 if is_plain(payload) => {
+            let select = if payload & 1 == 0 { "INSN-OTHER" } else { "COND-SELECT" };
+            vec![flag(2, "ASE"), flag(1, "FP"), word(select)]
+        }
+        0 if is_sve(payload) => vec![vector_length("SVE-OTHER EVLEN"), flag(1, "FP"), flag(2, "PRED")],
+        0 if is_sme(payload) => {
+            let size = length("SME-OTHER ETS", 128, payload >> 3 & 0xe | payload >> 2 & 1);
+            vec![size, flag(1, "FP")]
+        }
+        1 => match payload & 0xfe {
+            0x00 => vec![word("GP-REG")],
+            0x04 => vec![word("SIMD-FP")],
+            0x10 => vec![word("UNSPEC-REG")],
+            0x14 => vec![word("MTE-TAG")],
+            0x20 => vec![word("MEMCPY")],
+            0x24 if payload & 1 != 0 => vec![word("MEMSET")],
+            0x30 => vec![word("NV-SYSREG")],
+            0x40 | 0x44 => vec![word("GCS"), flag(2, "COMM")],
+            other if other & 0xe2 == 0x02 => vec![flag(2, "AT"), flag(3, "EXCL"), flag(4, "AR")],
+            other if other & 0x0a == 0x08 => {
+                vec![vector_length("SVE-SME-REG EVLEN"), flag(2, "PRED"), flag(7, "SG")]
+            }
+            _ => Vec::new(),
+        },
+        2 => {
+            let link = ["", "CR-BL", "CR-RET", "CR-NON-BL-RET"][usize::from(payload >> 3 & 3)];
+            let link = word(link).filter(|link| !link.is_empty());
+            vec![flag(0, "COND"), flag(1, "IND"), flag(2, "GCS"), link]
+        }
+        _ => Vec::new(),
+    };
+    words.into_iter().flatten().collect::<Vec<_>>().join(" ")
+}
+
+/// A record: what the CPU reports about one operation. A field that it does not report is `None`.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
 pub struct SpeRecord {
@@ -228,22 +296,28 @@ pub struct SpeRecord {
     pub context: Option<u32>,
     /// The kind of operation.
     pub operation: Operation,
-    /// What happened ([`events`]).
+    /// What happened ([`events`]); 0 if it does not report that.
     pub events: u64,
     /// Address of the instruction.
-    pub pc: u64,
+    pub pc: Option<u64>,
+    /// The exception level at which it ran, 0 to 3.
+    pub exception_level: Option<u8>,
     /// Address that a branch went to.
-    pub target: u64,
+    pub target: Option<u64>,
     /// Address that the branch before it went to.
-    pub previous_target: u64,
+    pub previous_target: Option<u64>,
     /// Virtual address of the data.
-    pub virtual_address: u64,
+    pub virtual_address: Option<u64>,
     /// Physical address of the data.
-    pub physical_address: u64,
+    pub physical_address: Option<u64>,
     /// Cycles from the dispatch to the end of the operation.
-    pub latency: u16,
+    pub latency: Option<u16>,
+    /// Cycles from the dispatch to the issue.
+    pub issue_latency: Option<u16>,
+    /// Cycles that the translation of the virtual address took.
+    pub translation_latency: Option<u16>,
     /// Where the data came from.
-    pub source: u16,
+    pub source: Option<u16>,
 }
 
 /// Bits 0-55 of an address.
@@ -254,8 +328,13 @@ const KERNEL: u64 = !ADDRESS;
 /// The address of an instruction: the highest byte is that of a kernel address at exception levels 1 and 2
 /// (bits 61-62) of the non-secure state (bit 63).
 fn code_address(payload: u64) -> u64 {
-    let is_kernel = payload >> 63 == 1 && matches!(payload >> 61 & 3, 1 | 2);
+    let is_kernel = payload >> 63 == 1 && matches!(exception_level(payload), 1 | 2);
     payload & ADDRESS | if is_kernel { KERNEL } else { 0 }
+}
+
+/// The exception level of an address of an instruction.
+fn exception_level(payload: u64) -> u8 {
+    (payload >> 61 & 3) as u8
 }
 
 /// The virtual address of data: the highest byte is a tag.
@@ -288,21 +367,28 @@ impl Records {
                 return self.end();
             }
             Packet::Events(bits) => record.events = bits,
-            Packet::DataSource(source) => record.source = source,
+            Packet::DataSource(source) => record.source = Some(source),
             Packet::Context(id) => record.context = Some(id),
             Packet::Operation { class, payload } => {
                 self.is_broken |= record.operation.add(class, payload).is_none();
             }
             Packet::Address { number, payload } => match number {
-                0 => record.pc = code_address(payload),
-                1 => record.target = code_address(payload),
-                2 => record.virtual_address = data_address(payload),
-                3 => record.physical_address = payload & ADDRESS,
-                4 => record.previous_target = code_address(payload),
+                0 => {
+                    record.pc = Some(code_address(payload));
+                    record.exception_level = Some(exception_level(payload));
+                }
+                1 => record.target = Some(code_address(payload)),
+                2 => record.virtual_address = Some(data_address(payload)),
+                3 => record.physical_address = Some(payload & ADDRESS),
+                4 => record.previous_target = Some(code_address(payload)),
                 _ => {}
             },
-            Packet::Counter { number: 0, cycles } => record.latency = cycles,
-            Packet::Counter { .. } => {}
+            Packet::Counter { number, cycles } => match number {
+                0 => record.latency = Some(cycles),
+                1 => record.issue_latency = Some(cycles),
+                2 => record.translation_latency = Some(cycles),
+                _ => {}
+            },
             Packet::Bad => {
                 self.bad_bytes += 1;
                 self.is_broken = true;
@@ -370,22 +456,29 @@ mod tests {
         let load = SpeRecord {
             timestamp: Some(44_731_163_950),
             context: Some(0x5f80),
-            operation: Operation { is_load: true, ..Operation::default() },
+            operation: Operation { is_load: true, packet: Some((1, 0)), ..Operation::default() },
             events: 0x16,
-            pc: 0xffff_ba66_eda1_c2d0,
-            virtual_address: 0xffff_0e37_0309_6b28,
-            latency: 12,
+            pc: Some(0xffff_ba66_eda1_c2d0),
+            exception_level: Some(2),
+            virtual_address: Some(0xffff_0e37_0309_6b28),
+            latency: Some(12),
+            issue_latency: Some(4),
+            translation_latency: Some(1),
+            source: Some(0),
             ..SpeRecord::default()
         };
-        let operation = Operation { is_branch: true, is_conditional: true, ..Operation::default() };
+        let packet = Some((2, 1));
+        let operation = Operation { is_branch: true, is_conditional: true, packet, ..Operation::default() };
         let branch = SpeRecord {
             timestamp: Some(44_731_164_045),
             context: Some(14),
             operation,
             events: 0x42,
-            pc: 0xffff_ba66_edef_b0e0,
-            target: 0xffff_ba66_edef_b0e4,
-            latency: 17,
+            pc: Some(0xffff_ba66_edef_b0e0),
+            exception_level: Some(2),
+            target: Some(0xffff_ba66_edef_b0e4),
+            latency: Some(17),
+            issue_latency: Some(16),
             ..SpeRecord::default()
         };
         assert_eq!(found, [load, branch]);
@@ -397,7 +490,7 @@ mod tests {
         // An unassigned header, a class of operation that does not exist, and a payload without room.
         let (found, state) =
             records(&bytes("98 01 00 ff 98 02 00 01 98 03 00 01 4b 00 01 98 04 00 01 b0 00"));
-        assert_eq!(found.iter().map(|record| record.latency).collect::<Vec<_>>(), [3, 4]);
+        assert_eq!(found.iter().map(|record| record.latency).collect::<Vec<_>>(), [Some(3), Some(4)]);
         assert_eq!((state.bad_bytes, state.broken), (2, 2));
     }
 
@@ -405,7 +498,7 @@ mod tests {
     fn pieces_are_the_records_without_the_padding_between_them() {
         let data = bytes("00 98 01 00 01 00 00 98 02 00 00 01 ff 01 98 03");
         let found: Vec<_> =
-            pieces(&data, 0).map(|(range, record)| (range, record.map(|record| record.latency))).collect();
+            pieces(&data, 0).map(|(range, record)| (range, record.and_then(|record| record.latency))).collect();
         assert_eq!(found, [(1..5, Some(1)), (7..12, Some(2)), (12..14, None)]);
     }
 

@@ -1,8 +1,9 @@
-//! Interprets records together: finds the DSO of an address, tasks and their names, the events of guests, and
-//! the mappings that samples hit.
+//! Interprets records together: finds the DSO of an address, tasks and their names, the events of guests, the
+//! mappings that samples hit, and the records of Arm SPE with their threads.
 
 pub mod address_space;
 pub mod guests;
 pub mod hits;
 pub mod mapped_files;
+pub mod spe;
 pub mod tasks;

@@ -305,7 +305,7 @@ const COMMANDS: &[(&str, &[&str])] = &[
     ("dump", &["--raw"]),
     ("dump", &["--format", "ndjson"]),
     ("export", &["csv", "--no-files", "--dir", "OUT"]),
-    ("export", &["parquet", "--no-files", "--dir", "OUT"]),
+    ("export", &["parquet", "--no-files", "--spe", "--dir", "OUT"]),
     ("filter", &["--time", "20%-60%", "--drop-unused", "-o", "OUT"]),
     ("info", &["-v"]),
     ("inject", &["--buildids", "--no-files", "-v", "-o", "OUT"]),

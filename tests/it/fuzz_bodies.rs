@@ -746,7 +746,7 @@ pub(crate) fn export(bytes: &[u8]) {
         |_: &'static parquet::Table| -> perfx_pipeline::Result<Option<Box<dyn std::io::Write + Send>>> {
             Ok(Some(Box::new(std::io::sink())))
         };
-    let _ = parquet::write_tables(&mut recording, &identity, &options, spill(), table, &mut report);
+    let _ = parquet::write_tables(&mut recording, &identity, &options, &temp_files(), table, &mut report);
 }
 
 /// The first byte selects the byte order and the number of attrs (1 to 3) of 144 bytes each; records follow.

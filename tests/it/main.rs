@@ -36,6 +36,7 @@ mod oracle;
 mod pack;
 mod pages;
 mod parquet;
+mod parquet_spe;
 mod parse;
 mod perf_inject;
 mod pprof;

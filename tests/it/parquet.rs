@@ -17,7 +17,7 @@ use crate::support::{
 };
 
 /// The tables of a recording, without this machine's files.
-fn export(input: &Path, more: &[&str]) -> (TempDir, Ran) {
+pub(crate) fn export(input: &Path, more: &[&str]) -> (TempDir, Ran) {
     let folder = temp();
     let mut command = perfx_command();
     command
@@ -46,7 +46,7 @@ fn files(folder: &Path) -> Vec<String> {
 }
 
 /// The rows of a table in a folder of tables.
-fn rows(folder: &TempDir, table: &str) -> Vec<BTreeMap<String, Field>> {
+pub(crate) fn rows(folder: &TempDir, table: &str) -> Vec<BTreeMap<String, Field>> {
     let out = folder.path().join("out");
     let mut rows = Vec::new();
     for file in files(&out).iter().filter(|file| file.starts_with(&format!("{table}/"))) {
@@ -58,7 +58,7 @@ fn rows(folder: &TempDir, table: &str) -> Vec<BTreeMap<String, Field>> {
     rows
 }
 
-fn int(row: &BTreeMap<String, Field>, column: &str) -> Option<i64> {
+pub(crate) fn int(row: &BTreeMap<String, Field>, column: &str) -> Option<i64> {
     match &row[column] {
         Field::Int(value) => Some((*value).into()),
         Field::Long(value) => Some(*value),
@@ -70,7 +70,7 @@ fn int(row: &BTreeMap<String, Field>, column: &str) -> Option<i64> {
     }
 }
 
-fn text(row: &BTreeMap<String, Field>, column: &str) -> Option<String> {
+pub(crate) fn text(row: &BTreeMap<String, Field>, column: &str) -> Option<String> {
     match &row[column] {
         Field::Str(text) => Some(text.clone()),
         Field::Null => None,
@@ -85,7 +85,7 @@ fn list(row: &BTreeMap<String, Field>, column: &str) -> Vec<i64> {
 }
 
 /// Rows by a column that identifies them.
-fn by<'r>(rows: &'r [BTreeMap<String, Field>], column: &str) -> BTreeMap<i64, &'r BTreeMap<String, Field>> {
+pub(crate) fn by<'r>(rows: &'r [BTreeMap<String, Field>], column: &str) -> BTreeMap<i64, &'r BTreeMap<String, Field>> {
     let keyed: BTreeMap<_, _> = rows.iter().map(|row| (int(row, column).unwrap(), row)).collect();
     assert_eq!(keyed.len(), rows.len(), "{column} identifies a row");
     keyed
@@ -94,6 +94,11 @@ fn by<'r>(rows: &'r [BTreeMap<String, Field>], column: &str) -> BTreeMap<i64, &'
 /// As in results.csv.
 fn plain(text: &str) -> String {
     text.replace('\\', "\\\\").replace('\n', "\\x0a")
+}
+
+/// The tables that are written without an option.
+fn unasked() -> Vec<&'static str> {
+    TABLES.iter().map(|table| table.name).filter(|name| !["branches", "spe"].contains(name)).collect()
 }
 
 const READ: i64 = 1 << 4;
@@ -113,8 +118,7 @@ fn check(fixture: &Fixture, more: &[&str]) -> Result<(), String> {
         return if same { Ok(()) } else { Err(format!("{left:?} {}", ran.stderr)) };
     }
     let ran = ran.done()?;
-    let written: Vec<&str> =
-        TABLES.iter().map(|table| table.name).filter(|&name| name != "branches").collect();
+    let written = unasked();
     let folders: BTreeSet<String> = files(&folder.path().join("out"))
         .iter()
         .map(|file| file.split('/').next().unwrap().to_owned())
@@ -295,7 +299,7 @@ fn tables_depend_on_neither_threads_nor_the_form_of_the_input() {
     let line = args!["export", "parquet", "--no-files", "--dir", piped.path().join("out"), "-"];
     assert_eq!(perfx_with(Stdin::Pipe(&fixture.bytes()), line).code, Some(0));
     assert_eq!(files(file.path()), files(piped.path()));
-    for table in TABLES.map(|table| table.name).into_iter().filter(|&name| name != "branches") {
+    for table in unasked() {
         let (one, mut other) = (rows(&file, table), rows(&piped, table));
         if table == "recordings" {
             assert_eq!(text(&other[0], "path").as_deref(), Some("<stdin>"));
@@ -418,23 +422,24 @@ print(duckdb.sql(top).fetchall())
 
 const RUN: &str = "import sys, duckdb; print(duckdb.sql(sys.argv[1]).fetchall())";
 
-#[test]
-fn other_programs_read_the_tables() {
+/// Python with DuckDB and pyarrow, if there is one.
+fn python() -> Option<impl Fn(&str, &[&str]) -> Ran> {
     let python = std::env::var("PERFX_PYTHON").unwrap_or("python3".to_owned());
-    let python = |code: &str, args: &[&str]| {
+    let python = move |code: &str, args: &[&str]| {
         let mut command = clean(&python);
         run(command.args(["-c", code]).args(args), Stdin::Null)
     };
     let found = std::panic::catch_unwind(|| python("import duckdb, pyarrow", &[]).code == Some(0));
     if !found.unwrap_or(false) {
         assert!(std::env::var_os("PERFX_PYTHON").is_none(), "PERFX_PYTHON has no duckdb and pyarrow");
-        return skipped(
-            "what reads tables with DuckDB and pyarrow (pip install duckdb pyarrow, and PERFX_PYTHON)",
-        );
+        skipped("what reads tables with DuckDB and pyarrow (pip install duckdb pyarrow, and PERFX_PYTHON)");
+        return None;
     }
-    let Some(files) = workloads().map(|root| root.to_str().unwrap()) else { return };
-    let fixture = Fixture::new("recorded/fp.p61.data");
-    let (folder, _) = export(&fixture.path, &["--root", files, "--branches", "--partition-by", "host"]);
+    Some(python)
+}
+
+/// The columns of all tables with the types that DuckDB shows.
+fn columns() -> serde_json::Value {
     let mut all = serde_json::Map::new();
     for table in TABLES {
         let mut columns = serde_json::Map::from_iter([("recording".to_owned(), "VARCHAR".into())]);
@@ -442,11 +447,21 @@ fn other_programs_read_the_tables() {
             .extend(table.columns.iter().map(|column| (column.name.to_owned(), column.kind.name().into())));
         all.insert(table.name.to_owned(), columns.into());
     }
+    all.into()
+}
+
+#[test]
+fn other_programs_read_the_tables() {
+    let Some(python) = python() else { return };
+    let Some(files) = workloads().map(|root| root.to_str().unwrap()) else { return };
+    let fixture = Fixture::new("recorded/fp.p61.data");
+    let (folder, _) =
+        export(&fixture.path, &["--root", files, "--branches", "--spe", "--partition-by", "host"]);
     let out = folder.path().join("out");
-    let ran = python(READ_ALL, &[out.to_str().unwrap(), &serde_json::Value::from(all).to_string()]);
+    let ran = python(READ_ALL, &[out.to_str().unwrap(), &columns().to_string()]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     let shown = ran.text();
-    assert!(shown.contains("samples 33\n"), "{shown}");
+    assert!(shown.contains("samples 33\n") && shown.contains("spe 0\n"), "{shown}");
     // The queries of the page.
     let page = fs::read_to_string(root().join("docs/guide/tables.md")).unwrap();
     let queries: Vec<_> =
@@ -460,6 +475,31 @@ fn other_programs_read_the_tables() {
         assert!(ran.text().contains("leaf_xor"), "{query}: {}", ran.text());
     }
     assert!(shown.contains("('leaf_xor', 3400680)"), "{shown}");
+}
+
+#[test]
+fn other_programs_read_records_of_spe() {
+    let Some(python) = python() else { return };
+    let (folder, _) = export(&Fixture::new("crafted/spe-v2.data").path, &["--branches", "--spe"]);
+    let out = folder.path().join("out");
+    let ran = python(READ_ALL, &[out.to_str().unwrap(), &columns().to_string()]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(ran.text().contains("spe 240\n"), "{}", ran.text());
+    let query = format!(
+        "SELECT op, count(*), sum(latency) FROM '{0}/spe/*.parquet' JOIN '{0}/frames/*.parquet' \
+         USING (recording, frame) GROUP BY 1 ORDER BY 1 NULLS LAST",
+        out.display()
+    );
+    let ran = python(RUN, &[&query]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let mut expected = std::collections::BTreeMap::<String, (i64, i64)>::new();
+    for row in rows(&folder, "spe") {
+        let sums = expected.entry(text(&row, "op").unwrap()).or_default();
+        *sums = (sums.0 + 1, sums.1 + int(&row, "latency").unwrap());
+    }
+    let expected: Vec<_> =
+        expected.iter().map(|(op, (count, latency))| format!("('{op}', {count}, {latency})")).collect();
+    assert_eq!(ran.text().trim(), format!("[{}]", expected.join(", ")));
 }
 
 /// It was replaced, with all that was in it.

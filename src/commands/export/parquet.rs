@@ -11,7 +11,7 @@ use anyhow::Result;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use perfx_export::parquet::{
-    BRANCHES, Identity, TABLES, Table, TableOptions, Written, short_hash, write_tables,
+    BRANCHES, Identity, SPE, TABLES, Table, TableOptions, Written, short_hash, write_tables,
 };
 use perfx_passes::IdOptions;
 use perfx_pipeline::{Error, Level, Report, count, counted};
@@ -61,6 +61,9 @@ pub(crate) struct Parquet {
     /// Write branch stacks, too (table branches)
     #[arg(help_heading = "Output", long)]
     branches: bool,
+    /// Decode the AUX data of Arm SPE, and write its records, too (table spe)
+    #[arg(help_heading = "Output", long)]
+    spe: bool,
     /// Leave out calls that the compiler inlined and source lines, and don't read DWARF
     #[arg(help_heading = "Output", long)]
     no_inline: bool,
@@ -195,12 +198,11 @@ impl Parquet {
     }
 
     fn is_wanted(&self, table: &Table) -> bool {
-        match self.tables.is_empty() {
-            true => table.name != BRANCHES.name || self.branches,
-            false => {
-                self.tables.iter().any(|name| name == table.name)
-                    || table.name == BRANCHES.name && self.branches
-            }
+        let extra = [(&BRANCHES, self.branches), (&SPE, self.spe)];
+        match extra.into_iter().find(|(extra, _)| extra.name == table.name) {
+            Some((_, true)) => true,
+            extra if self.tables.is_empty() => extra.is_none(),
+            _ => self.tables.iter().any(|name| name == table.name),
         }
     }
 
@@ -215,7 +217,8 @@ impl Parquet {
         let mut report = Report::default();
         let mut recording = with_chains(recording, ids, self.stacks.threads(), &mut report)?;
         let filter = self.stacks.filter();
-        recording.progress().expect(if filter.is_empty() { 2 } else { 3 });
+        let readings = 2 + u64::from(!filter.is_empty()) + u64::from(self.is_wanted(&SPE));
+        recording.progress().expect(readings);
         let bar = self.stacks.verbosity.progress(&recording);
         let files: RefCell<Vec<(&Table, Unfinished<NewFile>)>> = RefCell::default();
         let create = |table: &'static Table| -> Result<Option<Box<dyn Write + Send>>, Error> {
@@ -237,8 +240,8 @@ impl Parquet {
             inlined: !self.no_inline,
             threads: self.stacks.threads(),
         };
-        let spill = temp_files()()?;
-        let written = write_tables(&mut recording, &identity, &options, spill, create, &mut report)?;
+        let written =
+            write_tables(&mut recording, &identity, &options, &temp_files(), create, &mut report)?;
         let folder: PathBuf = keys.iter().map(|key| key.folder(&written)).collect();
         self.commit(files.into_inner(), &folder, &identity.id)?;
         drop(bar);

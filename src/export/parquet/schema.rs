@@ -323,6 +323,45 @@ pub const BRANCHES: Table = Table {
     ],
 };
 
+/// The table `spe`.
+pub const SPE: Table = Table {
+    name: "spe",
+    about: "The records of Arm SPE in the AUX data, by time; only with --spe",
+    sorted_by: None,
+    columns: &[
+        maybe("time_ns", Kind::I64, "Its time").rising(),
+        maybe("cpu", Kind::I32, "The CPU"),
+        maybe("pid", Kind::I32, "The process"),
+        maybe("tid", Kind::I32, "The thread"),
+        maybe("op", Kind::Text, "The operation: `LD`, `ST`, `B` (a branch) or `OTHER`"),
+        maybe("sub", Kind::Text, "The kind of operation, as in `perf report -D`: `GP-REG`, `COND IND`"),
+        maybe("frame", Kind::I64, "The instruction: a row of `frames`"),
+        maybe("el", Kind::I32, "The exception level, 0 to 3"),
+        maybe("target_frame", Kind::I64, "Where a branch went: a row of `frames`"),
+        maybe("prev_target_frame", Kind::I64, "Where the branch before it went: a row of `frames`"),
+        maybe("addr", Kind::I64, "The address of data; the bits of 64 without a sign"),
+        maybe("phys_addr", Kind::I64, "Its physical address"),
+        column("events", Kind::I64, "All events of the operation, as bits: those below, and others that the CPU defines"),
+        column("retired", Kind::Bool, "It was executed for good"),
+        column("l1d_access", Kind::Bool, "It accessed the first-level data cache"),
+        column("l1d_miss", Kind::Bool, "It missed this cache"),
+        column("llc_access", Kind::Bool, "It accessed the last-level cache"),
+        column("llc_miss", Kind::Bool, "It missed this cache"),
+        column("tlb_access", Kind::Bool, "It accessed the TLB"),
+        column("tlb_miss", Kind::Bool, "It caused a walk of page tables"),
+        column("not_taken", Kind::Bool, "A branch that was not taken"),
+        column("mispredicted", Kind::Bool, "A branch that was predicted wrongly"),
+        column("remote", Kind::Bool, "It accessed memory of another socket"),
+        maybe("source", Kind::I32, "Where the data came from; the CPU defines the values"),
+        maybe("data_src", Kind::I64, "The same as `union perf_mem_data_src`, as perf derives it"),
+        maybe("latency", Kind::I32, "Cycles from dispatch to completion"),
+        maybe("issue_latency", Kind::I32, "Cycles from dispatch to issue"),
+        maybe("xlat_latency", Kind::I32, "Cycles of the translation of the address"),
+        maybe("context", Kind::I64, "What the CPU had in CONTEXTIDR: on Linux, the thread"),
+    ],
+};
+
 /// All tables. A recording is complete when its row is in `recordings`, which appears last.
-pub const TABLES: [&Table; 10] =
-    [&EVENTS, &SAMPLES, &STACKS, &FRAMES, &DSOS, &MAPPINGS, &THREADS, &COMMS, &BRANCHES, &RECORDINGS];
+pub const TABLES: [&Table; 11] = [
+    &EVENTS, &SAMPLES, &STACKS, &FRAMES, &DSOS, &MAPPINGS, &THREADS, &COMMS, &BRANCHES, &SPE, &RECORDINGS,
+];

@@ -145,6 +145,20 @@ def call_or_return(n, time, context):
     return branch(0x401000, 0x402000, n.of(0x08, 0x0A, 0x09, 0x12, 0x13), time, context, n.of(0x02, 0x82, 0x42))
 
 
+def every_operation():
+    """A record of each class and payload of an operation, in this order, with a target for branches."""
+    operations = iter(range(3 * 256))
+
+    def record(n, time, context):
+        kind, payload = divmod(next(operations), 256)
+        out = packet([0xB0], 0xA000000000401000 if payload & 1 else 0x401000, 8) + packet([0x64], context, 4)
+        out += bytes([0x48 + kind, payload]) + packet([0x52], 0x2, 2) + packet([0x98], 1 + payload, 2)
+        if kind == 2:
+            out += packet([0xB1], 0x401040, 8)
+        return out + packet([0x71], counter(time), 8)
+    return record
+
+
 def arm_spe():
     group("Arm SPE")
     two = Spe(LE)
@@ -157,6 +171,7 @@ def arm_spe():
     add("spe-threads", Spe(LE, contexts=None, threads=True, version=1, each=10).file(), "a buffer for each thread")
     add("spe-damaged", Spe(LE, damage=True, each=10).file(), "bytes that are no packets")
     add("spe-calls", Spe(LE, each=5, record=call_or_return).file(), "calls and returns")
+    add("spe-operations", Spe(LE, rounds=1, each=192, record=every_operation()).file(), "every kind of operation")
     small = Spe(LE, each=10)
     small.features[F.COMPRESSED] = F.compressed(LE)
 

@@ -127,7 +127,7 @@ const LEVEL: u64 = ((1 << 14) - 1) << 5;
 const SNOOP: u64 = 31 << 19;
 
 /// True if the record is about data: a load or store, or, as in perf, an operation on vectors.
-pub(super) fn is_of_memory(record: &SpeRecord) -> bool {
+pub fn is_of_memory(record: &SpeRecord) -> bool {
     let operation = &record.operation;
     operation.is_load || operation.is_store || operation.is_vector
 }
@@ -147,7 +147,7 @@ pub(super) fn data_source(record: &SpeRecord, midr: Option<u64>, reported: u64) 
         mem::OP_NA
     };
     if let Some(encoding) = midr.and_then(Encoding::of) {
-        let load = encoding.load(record.source);
+        let load = encoding.load(record.source.unwrap_or(0));
         // The source of a store says nothing, except whether an AmpereOne reports one.
         let is_known = encoding != Encoding::AmpereOne || load != 0;
         source |= if operation.is_store && is_known { NOT_KNOWN | mem::SNOOP_NA } else { load };

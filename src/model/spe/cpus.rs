@@ -1,25 +1,19 @@
 //! Knows the kind of each CPU, from AUXTRACE_INFO, or else from feature CPUID.
 
+use perfx_format::Endian;
 use perfx_format::features::read_str;
 use perfx_format::record::aux::Auxtrace;
-use perfx_format::record::spe_info::{SpeCpu, SpeInfo};
-use perfx_format::{Endian, Feature};
-use perfx_pipeline::Session;
+use perfx_format::record::spe_info::SpeCpu;
 
 /// The kinds of CPUs.
 #[derive(Debug)]
 pub(super) struct Cpus {
-    cpus: Option<Vec<SpeCpu>>,
+    pub(super) cpus: Option<Vec<SpeCpu>>,
     /// The main id register of all CPUs, if there is no list.
-    midr: Option<u64>,
+    pub(super) midr: Option<u64>,
 }
 
 impl Cpus {
-    pub(super) fn of(info: SpeInfo, session: &Session) -> Cpus {
-        let section = session.feature(Feature::CPUID);
-        Cpus { midr: section.and_then(|section| midr(section, session.endian)), cpus: info.cpus }
-    }
-
     /// The main id register and the reported events of a CPU, or of all if they are alike.
     pub(super) fn get(&self, cpu: u32) -> (Option<u64>, u64) {
         let Some(cpus) = &self.cpus else { return (self.midr, 0) };
@@ -34,7 +28,7 @@ impl Cpus {
 }
 
 /// Feature CPUID of an Arm machine: the main id register of CPU 0, hexadecimal.
-fn midr(section: &[u8], endian: Endian) -> Option<u64> {
+pub(super) fn midr(section: &[u8], endian: Endian) -> Option<u64> {
     let text = std::str::from_utf8(read_str(section, endian)?).ok()?.trim();
     u64::from_str_radix(text.trim_start_matches("0x"), 16).ok()
 }

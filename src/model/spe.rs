@@ -1,0 +1,110 @@
+//! Decodes the AUX data of Arm SPE: finds it in a recording, yields its records in the order of their timestamps,
+//! and knows which threads they belong to.
+
+mod cpus;
+mod data_source;
+mod records;
+mod running;
+
+use std::collections::BTreeSet;
+
+use perfx_format::read::StoredBytes;
+use perfx_format::record::aux::{Auxtrace, AuxtraceInfo};
+use perfx_format::record::spe_info::SpeInfo;
+use perfx_format::record::time_conv::TimeConv;
+use perfx_format::{Endian, Kinds, Record, RecordType, Result};
+
+use self::cpus::{Cpus, midr};
+use self::records::{Buffer, Chunk};
+
+pub use self::data_source::is_of_memory;
+pub use self::records::{SpeCounts, SpeRecords, TracedRecord};
+pub use self::running::{Running, TaskChange};
+
+/// Where the AUX data of a recording is, and what describes it.
+#[derive(Debug, Default)]
+pub struct AuxData {
+    tracers: BTreeSet<Option<&'static str>>,
+    info: Option<SpeInfo>,
+    conv: Option<TimeConv>,
+    chunks: Vec<Chunk>,
+}
+
+impl AuxData {
+    /// The kinds of records that [`AuxData::add`] reads.
+    pub const KINDS: Kinds =
+        Kinds::of(&[RecordType::AUXTRACE_INFO, RecordType::AUXTRACE, RecordType::TIME_CONV]);
+
+    /// Takes in a record.
+    ///
+    /// # Errors
+    ///
+    /// The record describes Arm SPE, and is damaged.
+    pub fn add(&mut self, record: &Record<'_>) -> Result<()> {
+        if let Some(info) = AuxtraceInfo::of(record) {
+            self.tracers.insert(info.tracer());
+            if info.is_spe() && self.info.is_none() {
+                let info = SpeInfo::of(record);
+                self.info = Some(info.ok_or_else(|| record.error("its description of the CPUs is damaged"))?);
+            }
+        }
+        self.conv = self.conv.or_else(|| TimeConv::of(record));
+        if let Some(auxtrace) = Auxtrace::of(record) {
+            let (origin, header) = (record.origin(), record.bytes().len());
+            self.chunks.push(Chunk { auxtrace, origin, header });
+        }
+        Ok(())
+    }
+
+    /// Adds what was found in a later part of the recording.
+    pub fn absorb(&mut self, later: AuxData) {
+        let AuxData { tracers, info, conv, chunks } = later;
+        self.tracers.extend(tracers);
+        self.info = self.info.take().or(info);
+        self.conv = self.conv.or(conv);
+        self.chunks.extend(chunks);
+    }
+
+    /// True if the recording has no AUX data.
+    pub fn is_empty(&self) -> bool {
+        self.tracers.is_empty() && self.chunks.is_empty()
+    }
+
+    /// True if the data is of tracers that are known, and none of them is Arm SPE.
+    pub fn is_of_others(&self) -> bool {
+        self.info.is_none() && !self.tracers.is_empty() && !self.tracers.contains(&None)
+    }
+
+    /// The names of the tracers.
+    pub fn tracers(&self) -> String {
+        let names: Vec<_> = self.tracers.iter().map(|name| name.unwrap_or("an unknown tracer")).collect();
+        if names.is_empty() { "an unknown tracer".to_owned() } else { names.join(" and ") }
+    }
+
+    /// What describes the data, if all of it is of Arm SPE.
+    pub fn spe(&self) -> Option<&SpeInfo> {
+        self.info.as_ref().filter(|_| self.tracers.len() == 1)
+    }
+
+    /// What turns timestamps into times.
+    pub fn conv(&self) -> Option<TimeConv> {
+        self.conv
+    }
+
+    /// Decodes the data; there are no records unless all of it is of Arm SPE. `cpuid` is feature CPUID, and `has_time`
+    /// says whether the other records of the recording have times.
+    pub fn records(
+        mut self,
+        stored: StoredBytes,
+        cpuid: Option<&[u8]>,
+        endian: Endian,
+        has_time: bool,
+    ) -> SpeRecords {
+        let info = self.info.take().filter(|_| self.tracers.len() == 1);
+        let buffers = info.map(|info| {
+            let midr = cpuid.and_then(|section| midr(section, endian));
+            Buffer::of(&self.chunks, &Cpus { cpus: info.cpus, midr })
+        });
+        SpeRecords::new(stored, buffers.unwrap_or_default(), self.conv, has_time)
+    }
+}

@@ -1,0 +1,91 @@
+//! Knows which thread runs on each CPU, from decoded records or else from SWITCH records, and the process of each
+//! thread.
+
+use std::collections::HashMap;
+
+use perfx_format::record::aux::Auxtrace;
+use perfx_format::{Kinds, Layouts, Record, RecordType, SWITCH_OUT, named_task, next_task};
+
+/// What a record says about threads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TaskChange {
+    /// A thread belongs to a process.
+    Belongs {
+        /// The process.
+        pid: u32,
+        /// The thread.
+        tid: u32,
+    },
+    /// A SWITCH record says that a thread runs on a CPU from now on.
+    Runs {
+        /// The CPU.
+        cpu: u32,
+        /// The process.
+        pid: u32,
+        /// The thread.
+        tid: u32,
+    },
+}
+
+impl TaskChange {
+    /// The kinds of records that say something about threads.
+    pub const KINDS: Kinds = Kinds::of(&[
+        RecordType::COMM,
+        RecordType::FORK,
+        RecordType::MMAP,
+        RecordType::MMAP2,
+        RecordType::NAMESPACES,
+        RecordType::SWITCH,
+        RecordType::SWITCH_CPU_WIDE,
+    ]);
+
+    /// What a record says.
+    pub fn of(record: &Record<'_>, layouts: &Layouts) -> Option<TaskChange> {
+        if !matches!(record.kind(), RecordType::SWITCH | RecordType::SWITCH_CPU_WIDE) {
+            return named_task(record).map(|(pid, tid)| TaskChange::Belongs { pid, tid });
+        }
+        let layout = layouts.layout_of(record)?;
+        let cpu = layout.cpu(record)?;
+        let enters = (record.misc() & SWITCH_OUT == 0).then(|| layout.pid_tid(record));
+        let (pid, tid) = next_task(record).or(enters.flatten())?;
+        Some(TaskChange::Runs { cpu, pid, tid })
+    }
+}
+
+/// The threads that run. It must learn and be asked in the order of time.
+#[derive(Debug, Default)]
+pub struct Running {
+    /// The thread that runs on each CPU.
+    running: HashMap<u32, u32>,
+    /// The process of each thread.
+    processes: HashMap<u32, u32>,
+    /// True if decoded records have said which thread runs; SWITCH records are not needed then.
+    has_context: bool,
+}
+
+impl Running {
+    /// Learns what a record said.
+    pub fn learn(&mut self, change: TaskChange) {
+        match change {
+            TaskChange::Belongs { pid, tid } => drop(self.processes.insert(tid, pid)),
+            TaskChange::Runs { cpu, pid, tid } if !self.has_context => {
+                self.running.insert(cpu, tid);
+                self.processes.insert(tid, pid);
+            }
+            TaskChange::Runs { .. } => {}
+        }
+    }
+
+    /// The process and thread of a decoded record, which itself names this CPU and thread, or neither. Each is
+    /// [`Auxtrace::ANY`] if it is not known.
+    pub fn task(&mut self, cpu: u32, tid: u32) -> (u32, u32) {
+        let mut tid = tid;
+        if tid == Auxtrace::ANY {
+            tid = self.running.get(&cpu).copied().unwrap_or(tid);
+        } else if cpu != Auxtrace::ANY {
+            self.running.insert(cpu, tid);
+            self.has_context = true;
+        }
+        (self.processes.get(&tid).copied().unwrap_or(Auxtrace::ANY), tid)
+    }
+}
