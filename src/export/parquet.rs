@@ -32,8 +32,8 @@ use gather::{BranchRow, Gathered, Texts, gather};
 use history::{History, signed};
 use row::{Part, SampleRow};
 pub use schema::{
-    BRANCHES, COMMS, Column, DSOS, EVENTS, FRAMES, Kind, MAPPINGS, RECORDINGS, SAMPLES, SPE, STACKS,
-    TABLES, THREADS, Table,
+    BRANCHES, COMMS, Column, DSOS, EVENTS, FRAMES, Kind, MAPPINGS, RECORDINGS, SAMPLES, SPE, STACKS, TABLES,
+    THREADS, Table,
 };
 use spe::Traced;
 use table::{About, TableWriter};

@@ -497,8 +497,9 @@ mod tests {
     #[test]
     fn pieces_are_the_records_without_the_padding_between_them() {
         let data = bytes("00 98 01 00 01 00 00 98 02 00 00 01 ff 01 98 03");
-        let found: Vec<_> =
-            pieces(&data, 0).map(|(range, record)| (range, record.and_then(|record| record.latency))).collect();
+        let found: Vec<_> = pieces(&data, 0)
+            .map(|(range, record)| (range, record.and_then(|record| record.latency)))
+            .collect();
         assert_eq!(found, [(1..5, Some(1)), (7..12, Some(2)), (12..14, None)]);
     }
 

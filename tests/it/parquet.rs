@@ -85,7 +85,10 @@ fn list(row: &BTreeMap<String, Field>, column: &str) -> Vec<i64> {
 }
 
 /// Rows by a column that identifies them.
-pub(crate) fn by<'r>(rows: &'r [BTreeMap<String, Field>], column: &str) -> BTreeMap<i64, &'r BTreeMap<String, Field>> {
+pub(crate) fn by<'r>(
+    rows: &'r [BTreeMap<String, Field>],
+    column: &str,
+) -> BTreeMap<i64, &'r BTreeMap<String, Field>> {
     let keyed: BTreeMap<_, _> = rows.iter().map(|row| (int(row, column).unwrap(), row)).collect();
     assert_eq!(keyed.len(), rows.len(), "{column} identifies a row");
     keyed

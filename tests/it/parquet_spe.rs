@@ -92,8 +92,7 @@ fn records_are_those_of_inject() {
                 let target = here(int(record, "target_frame"));
                 assert_eq!(target, there(int(sample, "data_frame")).or(target.clone()));
             }
-            let memory: Vec<_> =
-                records.iter().filter(|record| int(record, "data_src").is_some()).collect();
+            let memory: Vec<_> = records.iter().filter(|record| int(record, "data_src").is_some()).collect();
             for (record, sample) in memory.iter().zip(of("memory")) {
                 assert_eq!(int(record, "addr").unwrap_or(0), int(sample, "addr").unwrap());
             }
@@ -180,7 +179,8 @@ fn packets_are_those_that_perf_shows() {
             ("REMOTE-ACCESS", "remote"),
         ];
         for (word, column) in words {
-            let has = |packet: &&String| packet.starts_with("EV ") && packet.split(' ').any(|each| each == word);
+            let has =
+                |packet: &&String| packet.starts_with("EV ") && packet.split(' ').any(|each| each == word);
             assert_eq!(sum(&records, column), packets.iter().filter(has).count() as i64, "{name} {word}");
         }
     }
@@ -244,9 +244,11 @@ fn records_depend_on_neither_threads_nor_the_form_of_the_input() {
 fn damage_is_counted_and_other_recordings_have_an_empty_table() {
     let (folder, ran) = export(&fixture("spe-damaged").path, &["--tables", "spe"]);
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
-    let lost = "lost: 9 bytes of the AUX data are no packet of Arm SPE; 12 records with such damage were left out";
+    let lost =
+        "lost: 9 bytes of the AUX data are no packet of Arm SPE; 12 records with such damage were left out";
     assert!(ran.stderr.contains(lost), "{}", ran.stderr);
-    let injected = perfx(args!["inject", "--itrace=i1i", fixture("spe-damaged").path, "-o", "/dev/null", "-f"]);
+    let injected =
+        perfx(args!["inject", "--itrace=i1i", fixture("spe-damaged").path, "-o", "/dev/null", "-f"]);
     assert!(injected.stderr.contains(lost), "{}", injected.stderr);
     assert!(injected.stderr.contains("made 113 samples of 113 records"), "{}", injected.stderr);
     assert_eq!(rows(&folder, "spe").len(), 113);

@@ -240,8 +240,7 @@ impl Parquet {
             inlined: !self.no_inline,
             threads: self.stacks.threads(),
         };
-        let written =
-            write_tables(&mut recording, &identity, &options, &temp_files(), create, &mut report)?;
+        let written = write_tables(&mut recording, &identity, &options, &temp_files(), create, &mut report)?;
         let folder: PathBuf = keys.iter().map(|key| key.folder(&written)).collect();
         self.commit(files.into_inner(), &folder, &identity.id)?;
         drop(bar);

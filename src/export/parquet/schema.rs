@@ -341,7 +341,11 @@ pub const SPE: Table = Table {
         maybe("prev_target_frame", Kind::I64, "Where the branch before it went: a row of `frames`"),
         maybe("addr", Kind::I64, "The address of data; the bits of 64 without a sign"),
         maybe("phys_addr", Kind::I64, "Its physical address"),
-        column("events", Kind::I64, "All events of the operation, as bits: those below, and others that the CPU defines"),
+        column(
+            "events",
+            Kind::I64,
+            "All events of the operation, as bits: those below, and others that the CPU defines",
+        ),
         column("retired", Kind::Bool, "It was executed for good"),
         column("l1d_access", Kind::Bool, "It accessed the first-level data cache"),
         column("l1d_miss", Kind::Bool, "It missed this cache"),
@@ -362,6 +366,5 @@ pub const SPE: Table = Table {
 };
 
 /// All tables. A recording is complete when its row is in `recordings`, which appears last.
-pub const TABLES: [&Table; 11] = [
-    &EVENTS, &SAMPLES, &STACKS, &FRAMES, &DSOS, &MAPPINGS, &THREADS, &COMMS, &BRANCHES, &SPE, &RECORDINGS,
-];
+pub const TABLES: [&Table; 11] =
+    [&EVENTS, &SAMPLES, &STACKS, &FRAMES, &DSOS, &MAPPINGS, &THREADS, &COMMS, &BRANCHES, &SPE, &RECORDINGS];

@@ -113,8 +113,15 @@ impl Traced {
         let has_time = Layouts::new(&recording.events).has_time();
         let cpuid = recording.features.get(&Feature::CPUID).map(|section| &section[..]);
         let mut records = aux.records(recording.stored_bytes(), cpuid, recording.endian, has_time);
-        let mut rows =
-            Rows { out, resolver, conv, has_time, running: Running::default(), details: details(), unknown: 0 };
+        let mut rows = Rows {
+            out,
+            resolver,
+            conv,
+            has_time,
+            running: Running::default(),
+            details: details(),
+            unknown: 0,
+        };
         let mut next = records.next();
         tasks.each(|_, time, row| {
             while let Some(traced) = next.filter(|traced| traced.key < time.unwrap_or(0)) {
