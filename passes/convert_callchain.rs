@@ -25,7 +25,8 @@ use crate::support::ids::{IdOptions, RecordedIds, SearchArgs, recorded_on};
 use crate::support::options::PassOptions;
 use crate::support::used_events::change_attrs;
 use arch::{AARCH64, Architecture, X86_64};
-use convert::{Convert, has_stacks};
+use convert::Convert;
+pub(crate) use convert::has_stacks;
 use images::Images;
 use walk::Shared;
 

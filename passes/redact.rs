@@ -18,7 +18,9 @@ use perfx_format::features::{
     TracingData, formats_by_id, is_probe_pmu, pmu_names, read_str, trace_formats, trimmed_id,
 };
 use perfx_format::header::FileHeader;
-use perfx_format::names::{Name, NameKind, change_build_ids, rename_event_types, rename_record};
+use perfx_format::names::{
+    Name, NameKind, change_build_ids, rename_event_types, rename_record, without_bytes_behind_name,
+};
 use perfx_format::read::Recording;
 use perfx_format::record::bpf_event::{bpf_tag, set_bpf_tag};
 use perfx_format::record::build_id::{BuildIdEntry, set_build_id};
@@ -29,7 +31,7 @@ use perfx_format::record::namespaces::change_namespaces;
 use perfx_format::sample::{raw_range, without_parts as sample_without};
 use perfx_format::tracepoint::TraceFormat;
 use perfx_format::{
-    Attr, Endian, Feature, Inode, Kinds, Layout, Layouts, Mmap, Record, RecordType, sample_type as st,
+    Attr, Endian, Feature, Inode, Kinds, Layout, Layouts, Mmap, Record, RecordType, hex, sample_type as st,
     set_mmap2_build_id, set_mmap2_inode, without_parts,
 };
 use perfx_pipeline::{
@@ -37,6 +39,7 @@ use perfx_pipeline::{
     Survey, bail, counted,
 };
 
+use crate::convert_callchain::has_stacks;
 use crate::support::features::{
     Fate, change_features, change_late_feature, changed_events, is_unknown, renamed,
 };
@@ -454,6 +457,9 @@ impl Done {
     }
 
     fn report(&self, plan: &Plan, session: &mut Session) {
+        // The call chains of --call-graph dwarf are in them.
+        let unwinds = self.samples.contains_key(&Category::Stacks)
+            && plan.attrs.iter().any(|attr| has_stacks(attr.sample_type));
         let mut counts = self.samples.clone();
         let named = self.names.keys().map(|(category, _)| category);
         let numbered = self.numbers.iter().map(|(category, _)| category);
@@ -475,6 +481,11 @@ impl Done {
                 let new = if checks { String::new() } else { format!(" is now {}", new.escape_ascii()) };
                 report.say(Level::Detail, format!("{name}: {}{new}", old.escape_ascii()));
             }
+        }
+        if unwinds && !checks {
+            let what = "call chains end where user code begins, because they were in the stacks: perfx inject \
+                        --convert-callchain, run before, keeps them";
+            report.say(Level::Info, what);
         }
         let level = if checks { Level::Warning } else { Level::Info };
         if self.entries > 0 {
@@ -560,7 +571,8 @@ impl Remove {
         }
         let new = names::build_id(&self.plan.key, id);
         if new[..] != *id {
-            self.done.names.entry((Category::BuildIds, hex(id))).or_insert_with(|| hex(&new));
+            let old = hex(id).into_bytes();
+            self.done.note(Category::BuildIds, &old, hex(&new).into_bytes());
         }
         new.to_vec().into()
     }
@@ -704,8 +716,13 @@ impl Remove {
     }
 
     /// A record with names or numbers that tell something.
-    fn renamed(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<Option<Vec<u8>>> {
-        let endian = record.endian();
+    fn renamed(&mut self, old: &Record<'_>, layouts: &Layouts) -> Result<Option<Vec<u8>>> {
+        let endian = old.endian();
+        let cleared = without_bytes_behind_name(old, layouts).filter(|_| !self.plan.keeps(Category::Unknown));
+        let record = &match &cleared {
+            Some(bytes) => Record::new(bytes, old.payload(), old.origin(), endian)?,
+            None => *old,
+        };
         let mut new = rename_record(record, layouts, |name| Some(self.plan.name(&mut self.done, name)))?;
         let mut bytes = || new.take().unwrap_or_else(|| record.bytes().to_vec());
         let changed = match record.kind() {
@@ -754,14 +771,14 @@ impl Remove {
                 let mut bytes = bytes();
                 if let Some(tag) = bpf_tag(record) {
                     let new = names::tag(&self.plan.key, tag);
-                    self.done.note(Category::Bpf, &hex(&tag), hex(&new));
+                    self.done.note(Category::Bpf, hex(&tag).as_bytes(), hex(&new).into_bytes());
                     set_bpf_tag(&mut bytes, new, endian);
                 }
                 bytes
             }
-            _ => return Ok(new),
+            _ => return Ok(new.or(cleared)),
         };
-        Ok((changed != record.bytes()).then_some(changed))
+        Ok((changed != old.bytes()).then_some(changed))
     }
 
     /// Device and inode of a file as they are in the output: device 0, which no file has, and a number.
@@ -791,10 +808,6 @@ fn namespace(key: &Key, device: u64, inode: u64) -> (u64, u64) {
 
 fn swapped(name: &[u8], from: u8, to: u8) -> Vec<u8> {
     name.iter().map(|&byte| if byte == from { to } else { byte }).collect()
-}
-
-fn hex(bytes: &[u8]) -> Vec<u8> {
-    bytes.iter().flat_map(|byte| format!("{byte:02x}").into_bytes()).collect()
 }
 
 impl Rewrite for Remove {

@@ -5,12 +5,11 @@
 //! readers find files.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use build_id::BuildId;
+use build_id::{BuildId, read_list};
 use clap::Args;
 use perfx_format::features::trimmed_id;
 use perfx_format::names::{Name, NameKind, is_memory, rename_feature, rename_record, without_deleted};
@@ -124,7 +123,7 @@ impl FromStr for Prefix {
 /// Reads a build-id map: for each build-id, its path.
 fn read_map(file: &Path) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
     let name = file.display();
-    let text = fs::read(file).with_context(|| format!("--build-id-map: can't read {name}"))?;
+    let text = read_list(file).with_context(|| format!("--build-id-map: can't read {name}"))?;
     let mut paths = BTreeMap::<Vec<u8>, Vec<u8>>::new();
     for (number, line) in text.split(|&byte| byte == b'\n').enumerate() {
         let line = line.trim_ascii();

@@ -16,7 +16,7 @@ use super::arch::Registers;
 use super::walk::{End, Shared, Stack, Walker};
 
 /// True if samples of this type have a call chain, and the registers and the stack to complete it.
-pub(super) fn has_stacks(sample_type: u64) -> bool {
+pub(crate) fn has_stacks(sample_type: u64) -> bool {
     let all = st::CALLCHAIN | st::REGS_USER | st::STACK_USER;
     sample_type & all == all
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use perfx_format::jitdump::{ARCH_TIMESTAMP, Dump, Header};
 use perfx_format::record::cpumode::USER;
 use perfx_format::record::time_conv::TimeConv;
-use perfx_format::{Attr, Endian, MappedFile, Mmap2, Origin, sample_type as st};
+use perfx_format::{Attr, Endian, MappedFile, Mmap2, Origin, hex, sample_type as st};
 use perfx_jit::{Arena, Function, Functions, Image, Target, arenas};
 use perfx_pipeline::{Cached, Context as _, LISTED, Level, Made, Report, Result, Session, bail, counted};
 
@@ -361,10 +361,11 @@ impl<'r> Planner<'r> {
         let written = image.write(&spool, self.spooled).with_context(in_file)?;
         let range = self.spooled..self.spooled + written.len;
         self.spooled = range.end.next_multiple_of(PAGE);
-        let cached = self.options.cache.as_ref().map(|cache| {
-            let build_id = written.build_id.iter().map(|byte| format!("{byte:02x}")).collect();
-            Cached { cache: cache.clone(), build_id }
-        });
+        let cached = self
+            .options
+            .cache
+            .as_ref()
+            .map(|cache| Cached { cache: cache.clone(), build_id: hex(&written.build_id) });
         self.plan.files.push(Made { path: path.clone(), from: spool, range, cached });
         Ok(Written { image, build_id: written.build_id, path })
     }

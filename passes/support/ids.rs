@@ -15,7 +15,7 @@ use perfx_format::header::Features;
 use perfx_format::names::is_memory;
 use perfx_format::record::build_id::{BuildIdEntry, set_build_id};
 use perfx_format::record::cpumode;
-use perfx_format::{Endian, Feature, Kinds, Layouts, Record, RecordType, set_mmap2_build_id};
+use perfx_format::{Endian, Feature, Kinds, Layouts, Record, RecordType, hex, set_mmap2_build_id};
 use perfx_model::address_space::{Dso, Identity, Machine, Mapping};
 use perfx_pipeline::{Context as _, LISTED, Level, Report, Result, Session, counted, ensure};
 use symbols::Debuginfod;
@@ -341,7 +341,7 @@ impl Correction {
         let count = counted(corrections.len() as u64, "build-id", "build-ids");
         report.say(Level::Info, format!("{count} of the recording replaced with the ones you gave{LISTED}"));
         for Correction { name, own, id } in corrections {
-            let own: String = own.iter().map(|byte| format!("{byte:02x}")).collect();
+            let own = hex(own);
             report.say(Level::Detail, format!("{}: {id} in place of {own}", name.escape_ascii()));
         }
     }

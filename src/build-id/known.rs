@@ -3,12 +3,30 @@
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fmt;
-use std::fs;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::BuildId;
+
+/// The longest list in a file, bytes.
+const LIST_MAX: u64 = 64 << 20;
+
+/// Reads a list with an entry in each line.
+///
+/// # Errors
+///
+/// The file cannot be read, or has more than 64 MiB, as devices have.
+pub fn read_list(file: &Path) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    File::open(file)?.take(LIST_MAX + 1).read_to_end(&mut text)?;
+    match text.len() as u64 > LIST_MAX {
+        true => Err(io::Error::other("it has more than 64 MiB, too many for a list")),
+        false => Ok(text),
+    }
+}
 
 /// Build-ids by path, in the syntax of `perf inject --known-build-ids` and of `perf buildid-list`.
 ///
@@ -86,8 +104,8 @@ impl KnownIds {
     }
 
     fn add_file(&mut self, file: &Path, entry: &Spot) -> Result<(), KnownError> {
-        let text =
-            fs::read(file).map_err(|error| entry.error(format!("can't read {}: {error}", file.display())))?;
+        let text = read_list(file)
+            .map_err(|error| entry.error(format!("can't read {}: {error}", file.display())))?;
         let file = Arc::from(file);
         for (n, line) in text.split(|&byte| byte == b'\n').enumerate() {
             let line = trim_start(line.strip_suffix(b"\r").unwrap_or(line));
@@ -154,6 +172,8 @@ impl std::error::Error for KnownError {}
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     const ID: &str = "00112233445566778899aabbccddeeff00112233";

@@ -23,7 +23,7 @@ pub use crate::answer::{Answer, Reason, Source};
 pub use crate::elf::{Error, Metered, from_elf, from_notes, of_file, of_open, open};
 pub use crate::finder::{Finder, Object, Places, RecordedOn};
 pub use crate::installed::module_name;
-pub use crate::known::{KnownError, KnownIds};
+pub use crate::known::{KnownError, KnownIds, read_list};
 pub use crate::root::resolve;
 pub use object::Endianness;
 

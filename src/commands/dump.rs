@@ -9,7 +9,7 @@ use perfx_format::decode::{decode, decode_attr, misc_names};
 use perfx_format::features::{FeatureContext, NrCpus, decode_feature, read_event_desc};
 use perfx_format::header::Severity;
 use perfx_format::read::{Batch, Expand, Form, Recording};
-use perfx_format::{Endian, Feature, Kinds, Origin, Record, RecordType, Value, ValueFields};
+use perfx_format::{Endian, Feature, Kinds, Origin, Record, RecordType, Value, ValueFields, hex};
 use perfx_look::json::{Document, Fields, HexDigits, Kind, Offset, Place};
 use perfx_look::render::{self, Style};
 use perfx_pipeline::{Level, Report};
@@ -406,7 +406,7 @@ impl Dump {
                 write!(out, " {line}")?;
             }
             if self.raw {
-                write!(out, " raw={}", render::hex(record.bytes()))?;
+                write!(out, " raw={}", hex(record.bytes()))?;
             }
             writeln!(out)?;
         } else {

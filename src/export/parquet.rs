@@ -18,7 +18,7 @@ use perfx_format::features::{NrCpus, decode_feature, read_cmdline, read_group_de
 use perfx_format::read::{Form, Recording, TempFiles};
 use perfx_format::record::cpumode;
 use perfx_format::sample::BranchFlags;
-use perfx_format::{Bytes, Event, Feature};
+use perfx_format::{Bytes, Event, Feature, hex};
 use perfx_look::clock::Clock;
 use perfx_model::address_space::{Dso, Machine};
 use perfx_passes::{FilterOptions, IdOptions, dso_name};
@@ -80,7 +80,7 @@ pub fn short_hash(bytes: &[u8]) -> String {
 }
 
 fn shown_hash(hash: Sha256) -> String {
-    hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    hex(&hash.finalize()[..8])
 }
 
 /// How the tables are written.

@@ -214,6 +214,15 @@ mod tests {
     }
 
     #[test]
+    fn located_data_is_counted_from_the_start_or_from_its_field() {
+        let field = TraceField { offset: 4, size: 4 };
+        let raw = [9, 9, 9, 9, 8, 0, 3, 0, b'a', b'b', 0];
+        let place = |relative| field.located(relative, &raw, Endian::Little).map(|at| (at.offset, at.size));
+        assert_eq!((place(false), place(true)), (Some((8, 3)), Some((16, 3))));
+        assert_eq!(field.located(false, &raw[..7], Endian::Little), None);
+    }
+
+    #[test]
     fn what_is_not_a_format_is_none() {
         assert_eq!([&b""[..], b"ID: 4\nname: x\n"].map(|text| TraceFormat::parse(b"sched", text)), [None; 2]);
         for text in [&b"name: x"[..], b"name: x\nID: y\n", b"name: x\nID: \xff\n"] {

@@ -26,6 +26,12 @@ pub enum Value<'a> {
     Map(Fields<'a>),
 }
 
+/// Bytes as hex digits without separators.
+pub fn hex(bytes: &[u8]) -> String {
+    let digit = |digit: u8| char::from_digit(digit.into(), 16).unwrap_or_default();
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
 /// Named values in the order of the record.
 pub type Fields<'a> = Vec<(&'static str, Value<'a>)>;
 

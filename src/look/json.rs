@@ -5,14 +5,14 @@ use std::borrow::Cow;
 use std::fmt;
 
 use perfx_format::read::Form;
-use perfx_format::{Endian, Origin, RecordType, Value, ValueFields};
+use perfx_format::{Endian, Origin, RecordType, Value, ValueFields, hex};
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value as Json};
 
-use crate::render::{form_name, hex, kind_name};
+use crate::render::{form_name, kind_name};
 
 /// A JSON document, or a line of NDJSON: the version of its form, then the fields of `T`. This is an enum whose
 /// tag, `what`, names the form. The version increases whenever a reader of the old form would misread the new

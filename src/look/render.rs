@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Write};
 
+use perfx_format::hex;
 use perfx_format::read::Form;
 use perfx_format::{Decoded, RecordType, Value, ValueFields as Fields};
 
@@ -91,14 +92,6 @@ pub fn is_hidden(char: char) -> bool {
         )
 }
 
-/// Hex digits without separators.
-pub fn hex(bytes: &[u8]) -> String {
-    let mut out = String::with_capacity(bytes.len() * 2);
-    // Writing to a String cannot fail.
-    let _ = write_hex(&mut out, bytes);
-    out
-}
-
 /// A `Display` from a function.
 fn shown(write: impl Fn(&mut fmt::Formatter<'_>) -> fmt::Result) -> impl fmt::Display {
     struct Shown<F>(F);
@@ -131,10 +124,10 @@ fn write_value(f: &mut impl Write, value: &Value<'_>, style: Style) -> fmt::Resu
         Value::Text(text) => write_text(f, text),
         Value::Name(name) => write_text(f, name.as_bytes()),
         Value::Bytes([]) => f.write_str("<0 bytes>"),
-        Value::Bytes(bytes) if style.all_bytes || bytes.len() <= SHORT => write_hex(f, bytes),
+        Value::Bytes(bytes) if style.all_bytes || bytes.len() <= SHORT => f.write_str(&hex(bytes)),
         Value::Bytes(bytes) => {
             write!(f, "<{} bytes ", bytes.len())?;
-            write_hex(f, &bytes[..FIRST])?;
+            f.write_str(&hex(&bytes[..FIRST]))?;
             f.write_str("…>")
         }
         Value::List(values) => {
@@ -176,10 +169,6 @@ fn write_text(f: &mut impl Write, text: &[u8]) -> fmt::Result {
 
 fn write_escaped(f: &mut impl Write, bytes: &[u8]) -> fmt::Result {
     bytes.iter().try_for_each(|byte| write!(f, "\\x{byte:02x}"))
-}
-
-fn write_hex(f: &mut impl Write, bytes: &[u8]) -> fmt::Result {
-    bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
 }
 
 /// Writes all fields, indented by `depth` steps; the first one gets a dash if they are an item of a list.

@@ -10,10 +10,9 @@ use perfx_format::{Attr, Endian, Feature, Mmap, RecordType, sample_type as st};
 
 use crate::args;
 use crate::promises::Input;
+use crate::shares::{of_two_perfs, readers, shares};
 use crate::snapshots::{Place, same};
-use crate::support::{
-    Fixture, Form, Perf, Stdin, each_fixture, perfs, perfx, recorded, same_bytes, same_lines, temp,
-};
+use crate::support::{Fixture, each_fixture, holds, perfs, perfx, same_bytes, same_lines, temp};
 
 /// Recordings with mappings, of every form and with every kind of address.
 fn fixtures() -> Vec<Fixture> {
@@ -44,39 +43,7 @@ fn fixtures() -> Vec<Fixture> {
         "z.",
         "z-tracepoint",
     ];
-    let mut fixtures = recorded();
-    fixtures.retain(|fixture| {
-        let name = fixture.name.trim_start_matches("recorded/");
-        parts.iter().any(|part| name.starts_with(part))
-            && matches!(fixture.recorded_by(), Some("p61" | "p73"))
-    });
-    assert!(fixtures.len() > 40);
-    fixtures
-}
-
-/// The shares that perf report shows by thread name, file and function; addresses without a name are `0x…`.
-fn shares(perf: &Perf, recording: &Path) -> Result<Vec<String>, String> {
-    let line = args![
-        "report",
-        "-f",
-        "--stdio",
-        "-n",
-        "--no-children",
-        "-g",
-        "none",
-        "--sort",
-        "comm,dso,sym",
-        "-i",
-        recording
-    ];
-    let ran = perf.run(Stdin::Null, line).done()?;
-    let word = |word: &str| if word.starts_with("0x") { "0x…".to_owned() } else { word.to_owned() };
-    let text = ran.text();
-    let lines = text.lines().filter(|line| line.contains('%') && !line.starts_with('#'));
-    let mut lines: Vec<_> =
-        lines.map(|line| line.split_whitespace().map(word).collect::<Vec<_>>().join(" ")).collect();
-    lines.sort();
-    Ok(lines)
+    of_two_perfs(&parts)
 }
 
 #[test]
@@ -86,10 +53,12 @@ fn perf_report_finds_the_same_functions() {
         let folder = temp();
         let out = folder.path().join("out.data");
         perfx(args!["run", "-q", "-p", "aslr", fixture.path, "-o", out]).done()?;
-        let old = fixture.recorded_by() == Some("p61");
-        let perfs = perfs.iter().filter(|perf| old || perf.name == "perf-new");
-        for perf in perfs.filter(|perf| perf.can_read(&fixture.path)) {
-            same_lines(perf.name, &shares(perf, &fixture.path)?, &shares(perf, &out)?)?;
+        // Addresses without a name differ.
+        let address = |word: &str| if word.starts_with("0x") { "0x…".to_owned() } else { word.to_owned() };
+        let cell = |text: &str| text.split_whitespace().map(address).collect::<Vec<_>>().join(" ");
+        let shown = |perf, path| shares(perf, path, &["--sort", "comm,dso,sym"], cell);
+        for perf in readers(&perfs, fixture) {
+            same_lines(perf.name, &shown(perf, &fixture.path)?, &shown(perf, &out)?)?;
         }
         Ok(())
     });
@@ -119,11 +88,7 @@ fn no_old_address_is_in_any_byte_of_the_output() {
         let out = folder.path().join("out.data");
         perfx(args!["run", "-q", "-p", "aslr", fixture.path, "-o", out]).done()?;
         let before = fixture.bytes();
-        let input = if fixture.form == Form::Directory {
-            Input::Directory(&fixture.path)
-        } else {
-            Input::Bytes(&before)
-        };
+        let input = Input::of(fixture, &before);
         let ranges = mapped(&input);
         let bytes = fs::read(&out).unwrap();
         let endian = input.open().unwrap().endian;
@@ -251,9 +216,8 @@ fn late_features_lose_their_addresses_too() {
     let folder = temp();
     let (input, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
     fs::write(&input, &bytes).unwrap();
-    let has = |bytes: &[u8], part: &[u8]| bytes.windows(part.len()).any(|window| window == part);
     let (number, text) = (ADDRESS.to_le_bytes(), format!("{ADDRESS:x}"));
-    assert!(has(&bytes, &number) && has(&bytes, text.as_bytes()));
+    assert!(holds(&bytes, number) && holds(&bytes, &text));
     for form in ["pipe", "file"] {
         let ran = perfx(args!["run", "-f", "-p", "aslr", "--to", form, input, "-o", out]);
         assert_eq!(ran.code, Some(3), "{}", ran.stderr);
@@ -266,7 +230,7 @@ fn late_features_lose_their_addresses_too() {
             assert!(ran.stderr.contains(what), "{what}: {}", ran.stderr);
         }
         let bytes = fs::read(&out).unwrap();
-        assert!(!has(&bytes, &number[..6]) && !has(&bytes, text.as_bytes()), "to {form}");
-        assert!(has(&bytes, b"cycles,mem:0x0:rw") && has(&bytes, b"\0mem:0x0:rw\0"), "to {form}");
+        assert!(!holds(&bytes, &number[..6]) && !holds(&bytes, &text), "to {form}");
+        assert!(holds(&bytes, b"cycles,mem:0x0:rw") && holds(&bytes, b"\0mem:0x0:rw\0"), "to {form}");
     }
 }

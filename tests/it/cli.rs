@@ -16,7 +16,9 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tempfile::TempDir;
 
 use crate::args;
-use crate::support::{Fixture, Ran, Stdin, clean, crafted, each, each_fixture, perfx_command, run, temp};
+use crate::support::{
+    Fixture, Ran, Stdin, clean, crafted, each, each_fixture, holds, perfx_command, run, temp,
+};
 
 const PLAIN: &str = "recorded/plain.p61.data";
 pub(crate) const PIPE: &str = "recorded/pipe.p61.data";
@@ -795,7 +797,6 @@ fn nothing_of_this_machine_gets_into_an_output() {
         |name: &str| fs::read_to_string(format!("/proc/sys/kernel/{name}")).unwrap().trim().to_owned();
     let secrets =
         [kernel("hostname"), kernel("osrelease"), std::env::current_dir().unwrap().display().to_string()];
-    let holds = |bytes: &[u8], text: &str| bytes.windows(text.len()).any(|window| window == text.as_bytes());
     let made: Vec<_> =
         crafted().into_iter().filter(|f| f.path.is_file() && f.bytes().len() < 16 << 10).collect();
     each_fixture(&made, |fixture| {

@@ -47,7 +47,7 @@ fn number(what: impl std::hash::Hash) -> usize {
 fn shaped(fixture: &Fixture, shape: Shape) -> Option<Vec<u8>> {
     let made = |chain: &str, form| {
         let passes = if chain.is_empty() { Vec::new() } else { parse_chain(chain).unwrap() };
-        Some(run(fixture_input(fixture, &bytes(fixture)?).open().ok()?, passes, form, 1).ok()?.1)
+        Some(run(Input::of(fixture, &bytes(fixture)?).open().ok()?, passes, form, 1).ok()?.1)
     };
     let same = if fixture.form == Form::Pipe { OutputForm::Pipe } else { OutputForm::File };
     match shape {
@@ -70,13 +70,6 @@ fn bytes(fixture: &Fixture) -> Option<Vec<u8>> {
     match fixture.form {
         Form::Directory => Some(Vec::new()),
         _ => fs::read(&fixture.path).ok(),
-    }
-}
-
-fn fixture_input<'a>(fixture: &'a Fixture, bytes: &'a [u8]) -> Input<'a> {
-    match fixture.form {
-        Form::Directory => Input::Directory(&fixture.path),
-        _ => Input::Bytes(bytes),
     }
 }
 
@@ -110,7 +103,7 @@ fn every_pass_keeps_the_promises_on_every_recording_in_every_form() {
         }
         let Some(bytes) = shaped(fixture, *shape) else { return Ok(()) };
         let input = match shape {
-            Shape::AsItIs => fixture_input(fixture, &bytes),
+            Shape::AsItIs => Input::of(fixture, &bytes),
             _ => Input::Bytes(&bytes),
         };
         let Some(before) = Holds::of(&input) else { return Ok(()) };

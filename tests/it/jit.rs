@@ -18,7 +18,9 @@ use perfx_pipeline::OutputForm;
 
 use crate::args;
 use crate::promises::{Holds, Input, chain, kept, run as run_chain};
-use crate::support::{Fixture, Perf, Ran, Stdin, each, perfs, perfx, perfx_with, root, same_bytes, temp};
+use crate::support::{
+    Fixture, Perf, Ran, Stdin, each, holds, perfs, perfx, perfx_with, root, same_bytes, temp,
+};
 
 /// Recordings, and the functions that their samples hit. All but the last one were recorded with
 /// CLOCK_MONOTONIC.
@@ -279,10 +281,7 @@ fn a_damaged_dump_costs_no_more_than_what_is_damaged() {
     let dump = fs::read_dir(data()).unwrap().map(|entry| entry.unwrap().path());
     let bytes = fs::read(recording("reuse")).unwrap();
     let name = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().to_owned();
-    let is_of_reuse = |path: &PathBuf| {
-        name(path).ends_with(".dump")
-            && bytes.windows(name(path).len()).any(|part| part == name(path).as_bytes())
-    };
+    let is_of_reuse = |path: &PathBuf| name(path).ends_with(".dump") && holds(&bytes, name(path));
     let dump = dump.into_iter().find(is_of_reuse).unwrap();
     let whole = fs::read(&dump).unwrap();
     let chain = format!("jit:no-files:output=images:dir={}", folder.path().display());

@@ -51,6 +51,7 @@ mod repair;
 mod retime;
 mod sched;
 mod second_opinion;
+mod shares;
 mod snapshots;
 mod split;
 mod stats;

@@ -14,9 +14,10 @@ use perfx_format::{Attr, Endian, Event, Feature, MappedFile, Mmap2, RecordType, 
 
 use crate::args;
 use crate::promises::Input;
+use crate::shares::{of_two_perfs, readers, shares};
 use crate::snapshots::{Place, same};
 use crate::support::{
-    Fixture, Form, Perf, Stdin, each_fixture, named, perfs, perfx, recorded, same_bytes, same_lines, temp,
+    Fixture, Stdin, each_fixture, holds, named, perfs, perfx, recorded, same_bytes, same_lines, temp,
 };
 
 /// Texts of a decoded field, also those inside others.
@@ -39,9 +40,7 @@ fn strings(bytes: &[u8], found: &mut BTreeSet<Vec<u8>>) {
 /// rules than those of the pass: whatever is not in a list of what every machine has.
 fn secrets(fixture: &Fixture) -> BTreeSet<String> {
     let bytes = fixture.bytes();
-    let input =
-        if fixture.form == Form::Directory { Input::Directory(&fixture.path) } else { Input::Bytes(&bytes) };
-    let mut recording = input.open().unwrap();
+    let mut recording = Input::of(fixture, &bytes).open().unwrap();
     let mut found = BTreeSet::new();
     let with_names = [
         Feature::HOSTNAME,
@@ -215,39 +214,6 @@ fn pseudonyms(stderr: &str) -> BTreeMap<String, String> {
     stderr.lines().filter_map(pair).collect()
 }
 
-/// The shares that perf report shows by thread name and file, with pseudonyms of both.
-fn shares(perf: &Perf, recording: &Path, names: &BTreeMap<String, String>) -> Result<Vec<String>, String> {
-    let line = args![
-        "report",
-        "-f",
-        "-v",
-        "--stdio",
-        "-n",
-        "--no-children",
-        "-g",
-        "none",
-        "--sort",
-        "comm,dso",
-        "-t",
-        "\t",
-        "-i",
-        recording
-    ];
-    let ran = perf.run(Stdin::Null, line).done()?;
-    let word = |word: &str| {
-        let word = word.trim();
-        // perf copies the vdso to a file with a random name.
-        let word = if word.starts_with("/tmp/perf-vdso") { "[vdso]" } else { word };
-        names.get(word).cloned().unwrap_or_else(|| word.to_owned())
-    };
-    let text = ran.text();
-    let lines = text.lines().filter(|line| line.contains('%') && !line.starts_with('#'));
-    let mut lines: Vec<_> =
-        lines.map(|line| line.split('\t').map(word).collect::<Vec<_>>().join(" ")).collect();
-    lines.sort();
-    Ok(lines)
-}
-
 #[test]
 fn perf_report_shows_the_same_shares_of_the_pseudonyms() {
     let perfs = perfs(&["perf", "perf-new"]);
@@ -273,26 +239,17 @@ fn perf_report_shows_the_same_shares_of_the_pseudonyms() {
         "mixed-callgraph",
         "off-cpu",
     ];
-    let mut fixtures = recorded();
-    fixtures.retain(|fixture| {
-        let name = fixture.name.trim_start_matches("recorded/");
-        parts.iter().any(|part| name.starts_with(part))
-            && matches!(fixture.recorded_by(), Some("p61" | "p73"))
-    });
-    assert!(fixtures.len() > 40);
-    each_fixture(&fixtures, |fixture| {
+    each_fixture(&of_two_perfs(&parts), |fixture| {
         let folder = temp();
         let out = folder.path().join("out.data");
         let ran = perfx(args!["redact", "-v", fixture.path, "-o", out]);
         let names = pseudonyms(&ran.stderr);
         ran.done()?;
-        // perf 6.1 refuses attrs of later versions in a file.
-        let old = fixture.recorded_by() == Some("p61");
-        let perfs = perfs.iter().filter(|perf| old || perf.name == "perf-new");
-        for perf in perfs.filter(|perf| perf.can_read(&fixture.path)) {
-            let (wanted, shown) =
-                (shares(perf, &fixture.path, &names)?, shares(perf, &out, &BTreeMap::new())?);
-            same_lines(perf.name, &wanted, &shown)?;
+        let pseudonym = |name: &str| names.get(name).map_or(name, String::as_str).to_owned();
+        for perf in readers(&perfs, fixture) {
+            let options = ["-v", "--sort", "comm,dso"];
+            let wanted = shares(perf, &fixture.path, &options, pseudonym)?;
+            same_lines(perf.name, &wanted, &shares(perf, &out, &options, str::to_owned)?)?;
         }
         Ok(())
     });
@@ -368,9 +325,9 @@ fn neither_its_name_nor_its_arguments(system: &str) {
     assert!(ran.stderr.contains(&renamed), "{}", ran.stderr);
     let bytes = fs::read(&out).unwrap();
     for secret in ["password", "customer", "bank"] {
-        assert!(!bytes.windows(secret.len()).any(|window| window == secret.as_bytes()), "{secret}");
+        assert!(!holds(&bytes, secret), "{secret}");
     }
-    assert!(!bytes.windows(4).any(|window| window == endian.bytes_u32(0x0bad_cafe)));
+    assert!(!holds(&bytes, endian.bytes_u32(0x0bad_cafe)));
     let recording = Input::Bytes(&bytes).open().unwrap();
     let section = &recording.features[&Feature::TRACING_DATA];
     assert_eq!(trace_formats(section, endian).iter().map(|format| format.id).next_back(), Some(Some(4321)));
@@ -408,7 +365,7 @@ fn text_in_a_call_chain_is_cleared() {
         .map(|&entry| if entry == text { 0 } else { entry })
         .flat_map(|entry| endian.bytes_u64(entry))
         .collect();
-    assert!(bytes.windows(zeroed.len()).any(|window| window == zeroed));
+    assert!(holds(&bytes, zeroed));
     assert_eq!(perfx(args!["redact", "--check", out]).code, Some(0));
 }
 
@@ -514,7 +471,7 @@ fn bytes_outside_all_sections_do_not_stay() {
         let ran = perfx(line);
         assert!(matches!(ran.code, Some(0 | 3)), "{}", ran.stderr);
         let left = fs::read(&out).unwrap();
-        assert!(!left.windows(6).any(|part| part == b"MARKER"), "{command:?}");
+        assert!(!holds(&left, "MARKER"), "{command:?}");
     }
     let ran = perfx(args!["redact", "--check", input]);
     assert_eq!(ran.code, Some(3));

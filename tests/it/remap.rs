@@ -8,8 +8,9 @@ use perfx_format::features::BuildIds;
 
 use crate::args;
 use crate::promises::Input;
+use crate::shares::shares;
 use crate::snapshots::{Place, same};
-use crate::support::{Fixture, Perf, Stdin, each_fixture, perfs, perfx, same_bytes, temp};
+use crate::support::{Fixture, each_fixture, perfs, perfx, same_bytes, temp};
 
 const OLD: &str = "/tmp/perfx-data/work";
 const NEW: &str = "/srv/a folder/with a longer name";
@@ -30,21 +31,6 @@ fn fixtures() -> Vec<Fixture> {
     names.map(Fixture::new).to_vec()
 }
 
-/// The shares that perf report shows by thread name and file, with the whole path of the file.
-fn shares(perf: &Perf, recording: &Path) -> Result<Vec<String>, String> {
-    let line = args!["report", "-f", "-v", "--stdio", "-n", "--sort", "comm,dso", "-i", recording];
-    let ran = perf.run(Stdin::Null, line).done()?;
-    // perf copies the vdso to a file with a random name.
-    fn word(word: &str) -> &str {
-        if word.starts_with("/tmp/perf-vdso") { "[vdso]" } else { word }
-    }
-    let words = |line: &str| line.split_whitespace().map(word).collect::<Vec<_>>().join(" ");
-    let mut lines: Vec<_> = ran.text().lines().filter(|line| line.contains('%')).map(words).collect();
-    // perf sorts lines of one share by name.
-    lines.sort();
-    Ok(lines)
-}
-
 #[test]
 fn perf_report_shows_the_same_shares_of_the_new_paths() {
     let perfs = perfs(&["perf", "perf-new"]);
@@ -55,11 +41,12 @@ fn perf_report_shows_the_same_shares_of_the_new_paths() {
         perfx(args!["remap", "-q", "-f", "--path", pair, fixture.path, "-o", out]).done()?;
         let mut compared = 0;
         for perf in perfs.iter().filter(|perf| perf.can_read(&fixture.path)) {
-            let mut wanted = shares(perf, &fixture.path)?;
+            let shown = |path| shares(perf, path, &["-v", "--sort", "comm,dso"], str::to_owned);
+            let mut wanted = shown(&fixture.path)?;
             compared += wanted.iter().filter(|line| line.contains(OLD)).count();
             wanted.iter_mut().for_each(|line| *line = line.replace(OLD, NEW));
             wanted.sort();
-            assert_eq!(shares(perf, &out)?, wanted, "{}", perf.name);
+            assert_eq!(shown(&out)?, wanted, "{}", perf.name);
         }
         assert!(compared > 0 || perfs.is_empty(), "perf shows no path");
         let count =
@@ -152,6 +139,7 @@ fn what_remap_says() {
         "remap --build-id-map odd.txt forks.data -o x",
         "remap --build-id-map empty.txt forks.data -o x",
         "remap --build-id-map nowhere.txt forks.data -o x",
+        "remap --build-id-map /dev/zero forks.data -o x",
     ];
     same("remap", "says", &place.say_all(&lines));
 }

@@ -304,6 +304,12 @@ pub(crate) fn same_bytes(what: &str, left: &[u8], right: &[u8]) -> Result<(), St
     Err(format!("{what}: {} and {} bytes, which differ from {at:#x} on", left.len(), right.len()))
 }
 
+/// True if these bytes are somewhere among the others.
+pub(crate) fn holds(bytes: &[u8], part: impl AsRef<[u8]>) -> bool {
+    let part = part.as_ref();
+    bytes.windows(part.len()).any(|window| window == part)
+}
+
 /// Checks that both are equal; the error shows the first lines that differ.
 pub(crate) fn same_lines(what: &str, left: &[String], right: &[String]) -> Result<(), String> {
     if left == right {
