@@ -539,7 +539,7 @@ mod tests {
             };
             let cleared = |bytes: &[u8]| without_bytes_behind_name(&view(bytes, endian), &layouts);
             assert_eq!(
-                cleared(&made(b"sh\0secret in memory\0\0")),
+                cleared(&made(b"sh\0secret in memory\0\0\0\0\0")),
                 Some(made(&[&b"sh"[..], &[0; 22]].concat()))
             );
             assert_eq!(cleared(&made(b"sh\0\0\0\0\0\0")), None);
