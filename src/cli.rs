@@ -59,6 +59,7 @@ enum Command {
     Dump(commands::dump::Dump),
     Export(commands::export::Export),
     Filter(commands::filter::Filter),
+    Index(commands::index::Index),
     Info(commands::info::Info),
     Inject(commands::inject::Inject),
     Join(commands::join::Join),
@@ -89,7 +90,7 @@ pub fn main() -> ExitCode {
 /// themselves.
 const GROUPS: [(&str, &[&str]); 8] = [
     ("Inject and merge", &["inject", "merge"]),
-    ("Cut and join", &["filter", "split", "join", "sort"]),
+    ("Cut and join", &["filter", "split", "join", "sort", "index"]),
     ("Check and repair", &["doctor", "repair", "recover", "reindex"]),
     ("Look", &["info", "list", "stats", "du", "view", "dump", "diff", "watch"]),
     ("Export", &["export"]),
@@ -305,6 +306,7 @@ fn run_command(command: Command) -> Result<u8> {
         Command::Dump(command) => command.run(),
         Command::Export(command) => command.run(),
         Command::Filter(command) => command.run(),
+        Command::Index(command) => command.run(),
         Command::Info(command) => command.run(),
         Command::Inject(command) => command.run(),
         Command::Join(command) => command.run(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use perfx_format::event_name::names_of;
 use perfx_format::features::{ClockData, SampleTime};
 use perfx_format::header::Features;
-use perfx_format::read::Batch;
+use perfx_format::read::{Batch, SampleSpan};
 use perfx_format::sample::Sample;
 use perfx_format::{Endian, Event, Feature, Layouts, Record, RecordType, sample_type};
 use perfx_model::address_space::{AddressSpaces, Lookup, moment};
@@ -17,7 +17,7 @@ use regex::bytes::Regex;
 
 use super::aux::Chunks;
 use super::choice::{self, FilterOptions};
-use super::gathered::{Gathered, Samples};
+use super::gathered::Gathered;
 use super::hints::Hints;
 use super::time::{Window, Windows};
 use super::unused::Unused;
@@ -41,7 +41,7 @@ pub(super) struct Chooser {
     pub(super) chunks: Chunks,
     pub(super) unused: Unused,
     pub(super) samples: u64,
-    pub(super) batches: BTreeMap<Place, Samples>,
+    pub(super) batches: BTreeMap<Place, Arc<SampleSpan>>,
     pub(super) has_time: bool,
     pub(super) hints: Hints,
     /// Why the recording's own statement about the times of its samples is not believed.
@@ -148,10 +148,19 @@ impl Chooser {
         self.spaces.clone().map(Lookup::new)
     }
 
-    /// True if a batch may hold samples in the windows.
+    /// The samples of a batch; `None` if it has none.
+    pub(super) fn samples_of(&self, batch: &Batch) -> Option<&SampleSpan> {
+        self.batches.get(&Place::of_batch(batch)?).map(|samples| &**samples)
+    }
+
+    /// True if a batch may hold samples that are kept: some are in the windows, and of the processes if those are known.
     pub(super) fn may_choose_of(&self, batch: &Batch) -> bool {
-        let samples = Place::of_batch(batch).and_then(|place| self.batches.get(&place));
-        samples.is_some_and(|samples| self.windows.meet(samples.first, samples.last))
+        let pid = &self.options.pid;
+        let of_pid = |pids: &[u32]| pids.iter().any(|known| pid.allows(|wanted| wanted == known));
+        self.samples_of(batch).is_some_and(|samples| {
+            self.windows.meet(samples.first, samples.last)
+                && (!pid.is_set() || samples.pids.as_deref().is_none_or(of_pid))
+        })
     }
 
     /// For a sample or another event record that is kept, its process and its time.

@@ -238,7 +238,7 @@ impl Rewrite for CutRecords {
         self.rounds = false;
         let (cut, place) = (&*self.cut, Place::of_batch(batch));
         let stay = place.and_then(|place| cut.chosen.batches.get(&place).copied());
-        let there = place.and_then(|place| cut.chooser.batches.get(&place));
+        let there = cut.chooser.samples_of(batch);
         match stay {
             None => Interest::DropRest(UNTOLD.into_iter().fold(Kinds::ALL, Kinds::without)),
             Some(count) if there.is_some_and(|there| there.count == count) => {

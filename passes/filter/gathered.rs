@@ -2,8 +2,9 @@
 //! each batch.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
-use perfx_format::read::Batch;
+use perfx_format::read::{Batch, SampleSpan};
 use perfx_format::record::cgroup::Cgroup;
 use perfx_format::record::event_update::name_update;
 use perfx_format::{Kinds, Layouts, Record, RecordType, named_pid};
@@ -33,16 +34,7 @@ pub(super) struct Gathered {
     pub(super) unused: Unused,
     pub(super) samples: u64,
     /// The samples of each batch that has any.
-    pub(super) batches: BTreeMap<Place, Samples>,
-}
-
-/// The samples of a batch.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Samples {
-    /// Times of the earliest and the latest one.
-    pub(super) first: u64,
-    pub(super) last: u64,
-    pub(super) count: u64,
+    pub(super) batches: BTreeMap<Place, Arc<SampleSpan>>,
 }
 
 impl Gathered {
@@ -108,18 +100,10 @@ impl Gathered {
     }
 
     /// Takes in all samples of a batch at once, because only a little of each is needed and there are many.
-    /// Unreadable bytes are reported when the other records are read.
     pub(super) fn count_samples(&mut self, batch: &Batch) {
-        let (mut walker, samples) = (batch.walk(), Kinds::of(&[RecordType::SAMPLE]));
-        let (mut first, mut last, mut count) = (u64::MAX, 0, 0);
-        while let Ok(Some(record)) = walker.next_wanted(samples, usize::MAX) {
-            let time = batch.layouts.time(&record).unwrap_or(0);
-            (first, last) = (first.min(time), last.max(time));
-            count += 1;
-        }
-        self.samples += count;
-        let samples = (count > 0).then_some(Samples { first, last, count });
-        self.batches.extend(Place::of_batch(batch).zip(samples));
+        let span = batch.sample_span();
+        self.samples += span.count;
+        self.batches.extend(Place::of_batch(batch).zip((span.count > 0).then_some(span)));
     }
 
     pub(super) fn join(&mut self, later: Gathered) {

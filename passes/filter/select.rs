@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use perfx_format::read::{Batch, Recording};
-use perfx_format::{Event, Layouts, Record, RecordType};
+use perfx_format::{Event, Kinds, Layouts, Record, RecordType};
 use perfx_model::address_space::Changes;
 use perfx_pipeline::{Level, Report, Result, scan};
 
@@ -89,6 +89,11 @@ impl SelectedSamples {
         SampleChooser { chooser: self.chooser.clone(), lookups: self.chooser.lookups() }
     }
 
+    /// Leaves the batches out of later readings in which no sample is selected and which hold none of `others`.
+    pub fn narrow(&self, recording: &mut Recording, others: Kinds) {
+        recording.retain_batches(|batch| batch.kinds.intersects(others) || self.chooser.may_choose_of(batch));
+    }
+
     /// If nothing was selected: reports for each option what the recording of this name has instead.
     pub fn say_hints(&self, recording: &str, report: &mut Report) {
         self.chooser.hints.lines(recording).for_each(|hint| report.say(Level::Warning, hint));
@@ -96,6 +101,16 @@ impl SelectedSamples {
 }
 
 impl SampleChooser {
+    /// Takes SAMPLE out of `wanted` if no sample of the batch can be selected; returns the number of samples that need
+    /// not be read.
+    pub fn leave_out(&self, batch: &Batch, wanted: &mut Kinds) -> u64 {
+        if self.chooser.may_choose_of(batch) {
+            return 0;
+        }
+        *wanted = wanted.without(RecordType::SAMPLE);
+        self.chooser.samples_of(batch).map_or(0, |samples| samples.count)
+    }
+
     /// True if the sample is selected.
     pub fn takes(&mut self, sample: &Record<'_>, layouts: &Layouts) -> bool {
         self.chooser.choose(sample, layouts, &mut self.lookups).is_some()

@@ -74,7 +74,7 @@ impl Decompress {
 
     /// Decompresses one file after the other; no output gets its name before all are written.
     fn decompress_chain(&self, folder: Option<&Path>) -> Result<u8> {
-        let (mut made, mut reports) = (Vec::new(), Vec::new());
+        let (mut made, mut targets, mut reports) = (Vec::new(), Vec::new(), Vec::new());
         let mut chain = Chain::default();
         for (index, path) in self.chain.iter().enumerate() {
             let target = self.target(path, folder)?;
@@ -115,10 +115,14 @@ impl Decompress {
             let would = if self.write.dry_run { "would write" } else { "wrote" };
             report.say(Level::Info, format!("{would} {}: {}", target.display(), size(outcome.written)));
             reports.push(report);
+            targets.push(target);
         }
         // The last one first: a file can be read as long as all files before it are still compressed.
         for (temporary, target) in made.into_iter().rev() {
             OutputPath::new(&target, self.write.existing()).commit(temporary)?;
+        }
+        for (target, report) in targets.iter().zip(&mut reports) {
+            self.write.make_index(target, report);
         }
         // The reports say what was written, so they are printed last.
         Ok(reports.iter().map(|report| self.write.verbosity.print(report)).max().unwrap_or(0))

@@ -10,6 +10,7 @@ pub(crate) mod du;
 pub(crate) mod dump;
 pub(crate) mod export;
 pub(crate) mod filter;
+pub(crate) mod index;
 pub(crate) mod info;
 pub(crate) mod inject;
 pub(crate) mod join;

@@ -17,6 +17,7 @@ use rustix::fs::{Access, access};
 
 use crate::args::{ThreadArgs, Usage, usage};
 use crate::io::commit::{Existing, Outputs, folder, with_folder};
+use crate::io::make_index::make_index;
 use crate::io::source::{InputArgs, Source, temp_files};
 use crate::io::target::{check_new, is_recording, read_line};
 use crate::term::report::VerbosityArgs;
@@ -64,6 +65,9 @@ pub(crate) struct Split {
     /// Overwrite existing parts
     #[arg(short, long)]
     force: bool,
+    /// Also write an index of each part, as perfx index does
+    #[arg(long)]
+    index: bool,
     /// Dry run: report which parts there would be, write nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
@@ -164,6 +168,10 @@ impl Split {
         })?;
         if let Some(places) = places {
             places.commit()?;
+            for path in paths.iter().filter(|_| self.index) {
+                let recording = Source::Path(path.clone()).open_without_index()?;
+                lines.push(make_index(path, recording, threads)?);
+            }
         }
         report.lines.insert(0, read_line(&read, &report));
         report.lines.extend(lines);

@@ -399,8 +399,11 @@ struct Worker<'f> {
 
 impl Worker<'_> {
     fn read(mut self, batch: &Batch) -> Result<Collected> {
-        let mut walker = batch.walk();
-        while let Some(sample) = walker.next_wanted(Kinds::of(&[RecordType::SAMPLE]), usize::MAX)? {
+        let (mut walker, mut wanted) = (batch.walk(), Kinds::of(&[RecordType::SAMPLE]));
+        if let Some(chooser) = &self.chooser {
+            chooser.leave_out(batch, &mut wanted);
+        }
+        while let Some(sample) = walker.next_wanted(wanted, usize::MAX)? {
             let Some((_, layout)) = event_of(&sample, &batch.layouts, self.files.facts) else {
                 self.part.losses.astray += 1;
                 continue;

@@ -223,7 +223,10 @@ impl<'f> Worker<'f> {
     }
 
     fn read(mut self, batch: &Batch) -> Result<Part> {
-        let wanted = Kinds::of(&[RecordType::SAMPLE, RecordType::CALLCHAIN_DEFERRED]);
+        let mut wanted = Kinds::of(&[RecordType::SAMPLE, RecordType::CALLCHAIN_DEFERRED]);
+        if let Some(chooser) = &self.chooser {
+            chooser.leave_out(batch, &mut wanted);
+        }
         let mut walker = batch.walk();
         while let Some(record) = walker.next_wanted(wanted, usize::MAX)? {
             match CallchainDeferred::of(&record) {

@@ -14,7 +14,7 @@ use perfx_format::read::Recording;
 use perfx_format::record::cpumode::{KERNEL, USER};
 use perfx_format::record::deferred::CallchainDeferred;
 use perfx_format::sample::{Branch, BranchFlags, Sample, Weight, cookie_of, frames};
-use perfx_format::{Event, Layouts, Record, RecordType, named_pid, sample_type};
+use perfx_format::{Event, Kinds, Layouts, Record, RecordType, named_pid, sample_type};
 use perfx_look::render::readable;
 use perfx_model::address_space::moment;
 use perfx_passes::{FilterOptions, IdOptions, SelectedSamples};
@@ -193,6 +193,9 @@ pub fn view(
     let events = [&recording.events[..], &facts.late].concat();
     options.fields.check(&events).map_err(|error| error.in_file(&recording.name))?;
     let selected = SelectedSamples::if_any(&mut recording, &facts.late, filter, threads, report)?;
+    if let Some(selected) = &selected {
+        selected.narrow(&mut recording, Kinds::of(&[RecordType::CALLCHAIN_DEFERRED]));
+    }
     say_faults(&recording, report);
     let name = recording.name.clone();
     let (features, endian) = (recording.features.clone(), recording.endian);

@@ -59,6 +59,15 @@ impl Bytes {
         }
     }
 
+    /// All of the mapped file or buffer.
+    pub(crate) fn whole(&self) -> Bytes {
+        let len = match &*self.owner {
+            Owner::Map(map) => map.len(),
+            Owner::Heap(bytes) => bytes.len(),
+        };
+        Bytes { owner: self.owner.clone(), range: 0..len }
+    }
+
     /// A part of these bytes, clamped to their length.
     pub fn slice(&self, range: Range<usize>) -> Bytes {
         let start = self.range.start + range.start.min(self.range.len());

@@ -239,6 +239,16 @@ impl Kinds {
         Kinds(set)
     }
 
+    /// The set as bits: see [`Kinds::from_bits`].
+    pub(crate) fn bits(self) -> u128 {
+        self.0
+    }
+
+    /// The set of the kinds whose number's bit is set. The last bit stands for all kinds from 127 on.
+    pub(crate) fn from_bits(bits: u128) -> Kinds {
+        Kinds(bits)
+    }
+
     /// The union of both sets.
     #[must_use]
     pub const fn union(self, other: Kinds) -> Kinds {

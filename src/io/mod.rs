@@ -1,6 +1,8 @@
 //! Turns arguments into inputs, and writes outputs completely or not at all.
 
 pub(crate) mod commit;
+pub(crate) mod index_file;
+pub(crate) mod make_index;
 pub(crate) mod signals;
 pub(crate) mod source;
 pub(crate) mod target;

@@ -16,6 +16,7 @@ use clap::{Arg, ArgAction, Args};
 use perfx_format::read::{Recording, TempFiles};
 
 use crate::args::Usage;
+use crate::io::index_file::use_index;
 
 /// Which recording to read.
 #[derive(Args, Debug, Clone)]
@@ -171,7 +172,17 @@ impl Source {
         }
     }
 
+    /// Opens the recording, with its index if there is one.
     pub(crate) fn open(&self) -> Result<Recording> {
+        let mut recording = self.open_without_index()?;
+        if let Source::Path(path) = self {
+            use_index(&mut recording, path);
+        }
+        Ok(recording)
+    }
+
+    /// Opens the recording.
+    pub(crate) fn open_without_index(&self) -> Result<Recording> {
         Ok(match self {
             Source::Path(path) if path == Path::new(PERF_DATA) && !path.exists() => {
                 bail!("no {PERF_DATA} in this directory: give a file, or make one with `perf record`")

@@ -18,9 +18,11 @@ use rustix::process::geteuid;
 
 use crate::args::{ThreadArgs, Usage};
 use crate::io::commit::{Existing, OutputPath, folder, is_empty, put_made};
+use crate::io::index_file::index_path;
+use crate::io::make_index::make_index;
 use crate::io::signals::undisturbed;
 use crate::io::source::{InputArgs, Source, identity, temp_files};
-use crate::term::report::VerbosityArgs;
+use crate::term::report::{VerbosityArgs, message};
 use crate::term::units::size;
 
 /// How to write a recording.
@@ -43,6 +45,9 @@ pub(crate) struct WriteArgs {
     /// Change the input file itself; if that fails or is interrupted, nothing in it is lost
     #[arg(help_heading = "Output", long, conflicts_with_all = ["output", "to"])]
     pub(crate) in_place: bool,
+    /// Also write an index of the output, as perfx index does
+    #[arg(help_heading = "Output", long)]
+    pub(crate) index: bool,
     /// Dry run: report what would be done, write nothing
     #[arg(help_heading = "Output", short = 'n', long)]
     pub(crate) dry_run: bool,
@@ -221,6 +226,7 @@ impl WriteArgs {
             }
         };
         report.say(Level::Info, done);
+        self.make_index(&path, report);
         Ok(Some(self.verbosity.print(report)))
     }
 
@@ -252,6 +258,9 @@ impl WriteArgs {
         directory: bool,
     ) -> Result<u8> {
         let (target, why) = self.target(command, source)?;
+        if self.index && !matches!(target, Target::Path { .. }) {
+            bail!(Usage(format!("{target} is not a file, so there is no place for an index: give -o FILE")));
+        }
         let name = recording.name.clone();
         let is_directory = matches!(recording.form, Form::Directory { .. });
         let extras = recording.extras.clone();
@@ -337,7 +346,28 @@ impl WriteArgs {
         if let Some(kept) = kept {
             report.say(Level::Info, format!("{keeps} the old file as {}", kept.display()));
         }
+        if let Target::Path { at, .. } = &target {
+            self.make_index(at, report);
+        }
         Ok(self.verbosity.print(&outcome.report))
+    }
+
+    /// With `--index`, writes the index of the output at this path. The output is complete, so a failure is only
+    /// reported.
+    pub(crate) fn make_index(&self, path: &Path, report: &mut Report) {
+        if !self.index {
+            return;
+        }
+        if self.dry_run {
+            return report.say(Level::Info, format!("would write {}", index_path(path).display()));
+        }
+        let open = || Source::Path(path.to_owned()).open_without_index();
+        let made = open().and_then(|recording| make_index(path, recording, self.threads.count()));
+        report.lines.push(
+            made.unwrap_or_else(|error| {
+                (Level::Warning, format!("no index was written: {}", message(&error)))
+            }),
+        );
     }
 
     /// Writes to a stream or device, which gets no name at the end.

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::hash::{DefaultHasher, Hasher as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{env, fs};
@@ -300,6 +300,7 @@ const COMMANDS: &[(&str, &[&str])] = &[
     ("export", &["csv", "--no-files", "--dir", "OUT"]),
     ("export", &["parquet", "--no-files", "--spe", "--dir", "OUT"]),
     ("filter", &["--time", "20%-60%", "--drop-unused", "-o", "OUT"]),
+    ("index", &[]),
     ("info", &["-v"]),
     ("inject", &["--buildids", "--no-files", "-v", "-o", "OUT"]),
     ("inject", &["--mmap2-buildid-all", "--no-files", "--to", "pipe", "-o", "OUT"]),
@@ -360,6 +361,9 @@ fn files(folder: &Path, below: &str, found: &mut BTreeMap<String, Vec<u8>>) {
 fn done(command: &str, args: &[&str], threads: &str, input: &Path) -> Done {
     let folder = temp();
     let other = Fixture::new("recorded/switch.p61.data").path;
+    // An index is written beside its recording.
+    let beside = (command == "index").then(temp);
+    let input = beside.as_ref().map_or_else(|| input.to_owned(), |beside| copied(input, beside.path()));
     let mut all: Vec<OsString> = vec![command.into()];
     all.extend(args.iter().map(|arg| match *arg {
         "OUT" => folder.path().join("out").into(),
@@ -368,7 +372,7 @@ fn done(command: &str, args: &[&str], threads: &str, input: &Path) -> Done {
     }));
     if !WITHOUT_INPUT.contains(&command) {
         // The host precedes its guest.
-        all.push(input.into());
+        all.push(input.clone().into());
         all.extend((command == "merge").then(|| other.into()));
     }
     let command_line = perfx::command_line();
@@ -382,8 +386,30 @@ fn done(command: &str, args: &[&str], threads: &str, input: &Path) -> Done {
     let ran = perfx(all);
     let mut left = BTreeMap::new();
     files(folder.path(), "", &mut left);
-    let place = folder.path().to_str().unwrap();
-    (ran.code, ran.stdout, ran.stderr.replace(place, "PLACE"), left)
+    let mut stderr = ran.stderr.replace(folder.path().to_str().unwrap(), "PLACE");
+    if let Some(beside) = beside {
+        files(beside.path(), "", &mut left);
+        left.retain(|name, _| name.ends_with(".pfi"));
+        stderr = stderr.replace(beside.path().to_str().unwrap(), "PLACE");
+    }
+    (ran.code, ran.stdout, stderr, left)
+}
+
+/// A copy of a recording in a folder.
+fn copied(recording: &Path, folder: &Path) -> PathBuf {
+    let copy = folder.join(recording.file_name().unwrap());
+    if recording.is_dir() {
+        let mut found = BTreeMap::new();
+        files(recording, "", &mut found);
+        for (name, bytes) in found {
+            let place = copy.join(name.trim_start_matches('/'));
+            fs::create_dir_all(place.parent().unwrap()).unwrap();
+            fs::write(place, bytes).unwrap();
+        }
+    } else {
+        fs::copy(recording, &copy).unwrap();
+    }
+    copy
 }
 
 /// Names in a recording must not reach the terminal unescaped.

@@ -30,7 +30,7 @@ use perfx_format::features::{
 use perfx_format::header::{self, Features};
 use perfx_format::jitdump::Dump;
 use perfx_format::names::{rename_feature, rename_record};
-use perfx_format::read::{Batch, Chain, Expand, Form, Recording};
+use perfx_format::read::{Batch, Chain, Expand, Form, Index, IndexedBatch, Recording, SampleSpan};
 use perfx_format::sample::{Sample, callchain, frames};
 use perfx_format::spe::{Packets, Records};
 use perfx_format::write::{Changes, replace_sections};
@@ -94,6 +94,7 @@ pub(crate) const RECORDINGS: &[Body] = &[
     ("merge", merge),
     ("join", join),
     ("split", split),
+    ("index", index),
     ("recover", recover),
     ("du", du),
     ("diff", diff),
@@ -399,6 +400,39 @@ pub(crate) fn recover(bytes: &[u8]) {
         );
         summary(&written).expect("what came back can be read");
     }
+}
+
+/// With its index, a recording has the same records, batches and samples.
+pub(crate) fn index(bytes: &[u8]) {
+    let Some(mut recording) = open(bytes).and_then(|recording| recording.spooled(&temp_files())).ok() else {
+        return;
+    };
+    let read: Result<Vec<_>> = recording.batches().map(|batch| IndexedBatch::of(&batch?)).collect();
+    let Ok(read) = read else { return };
+    let index = Index::new(&recording, read).expect("all batches were read");
+    let written = index.to_bytes();
+    let index = Index::read(&written).expect("perfx reads its own output");
+    assert!(index.to_bytes() == written && index.belongs_to(&recording, true));
+    let records = |recording: &mut Recording| {
+        let mut all = Vec::new();
+        let walked = walk(recording, false, |record, _| all.push((record.kind(), record.origin())));
+        (walked.is_ok(), all)
+    };
+    let before = records(&mut recording);
+    let mut again = recording.try_clone().expect("it is in a file");
+    again.use_index(index);
+    assert_eq!(records(&mut again), before);
+    let spans = |recording: &mut Recording| -> Result<Vec<_>> {
+        recording.batches().map(|batch| batch.map(|batch| batch.sample_span())).collect()
+    };
+    let known = spans(&mut again).expect("they are known");
+    let found = spans(&mut recording).expect("they were read before");
+    assert!(
+        known
+            .iter()
+            .zip(&found)
+            .all(|(known, found)| SampleSpan { pids: None, ..(**known).clone() } == **found)
+    );
 }
 
 /// The rows add up to the total, and the number of threads makes no difference.

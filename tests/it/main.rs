@@ -22,6 +22,7 @@ mod house;
 mod html;
 mod identity;
 mod in_place;
+mod index;
 mod info;
 mod injected;
 mod itrace;

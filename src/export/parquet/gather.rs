@@ -180,8 +180,11 @@ const BEHIND: u64 = st::BRANCH_STACK
 
 impl Worker<'_> {
     fn read(mut self, batch: &Batch) -> Result<Found> {
-        let mut walker = batch.walk();
-        while let Some(record) = walker.next_wanted(WANTED, usize::MAX)? {
+        let (mut walker, mut wanted) = (batch.walk(), WANTED);
+        if let Some(chooser) = &self.chooser {
+            self.part.samples += chooser.leave_out(batch, &mut wanted);
+        }
+        while let Some(record) = walker.next_wanted(wanted, usize::MAX)? {
             match record.kind() {
                 RecordType::SAMPLE => {
                     let index = self.part.samples;

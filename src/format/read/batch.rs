@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::fragment::{Fragment, Lost};
 use super::framed::Framed;
+use super::sample_span::SampleSpan;
 use crate::decode::decode;
 use crate::{
     Bytes, Endian, Error, HEADER_SIZE, Issue, Kinds, Layouts, Origin, Origins, Record, RecordType, Result,
@@ -36,6 +37,8 @@ pub struct Batch {
     pub records: u64,
     /// The positions of records of rare kinds; `None` if there are too many or they are unknown.
     pub(crate) sparse_index: Option<SparseIndex>,
+    /// Its samples, if the recording has an index: see [`Batch::sample_span`].
+    pub(super) samples: Option<Arc<SampleSpan>>,
     /// True if all records are known to be without oddities.
     pub(crate) sound: bool,
     /// The file and offset of the same bytes, if they are mapped.
@@ -103,6 +106,11 @@ impl Batch {
         Walker::new(&self.bytes, &self.origins, self.endian).with_sparse_index(self.sparse_index.as_deref())
     }
 
+    /// Describes its samples: from the recording's index, or by reading their times.
+    pub fn sample_span(&self) -> Arc<SampleSpan> {
+        self.samples.clone().unwrap_or_else(|| Arc::new(SampleSpan::of_times((self.walk(), &self.layouts))))
+    }
+
     /// Appends `bytes`, as far as they are whole records.
     pub(super) fn hold(&mut self, bytes: Bytes, framed: &Framed) {
         (self.bytes, self.kinds, self.records) = (bytes, framed.kinds, framed.records);
@@ -119,6 +127,7 @@ impl Batch {
             kinds: Kinds::NONE,
             records: 0,
             sparse_index: None,
+            samples: None,
             stored: self.stored.as_ref().map(|(file, offset)| (file.clone(), offset + range.start as u64)),
             fragment: None,
             opened: Vec::new(),

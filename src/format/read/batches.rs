@@ -7,6 +7,7 @@ use super::batch::{BATCH_SIZE, Batch, SparseIndex};
 use super::cutter::Cutter;
 use super::fragment::Fragment;
 use super::resync::likely_start;
+use super::sample_span::SampleSpan;
 use super::stream::Source;
 use crate::header::EVENTS_MAX;
 use crate::record::header_records::HeaderRecord;
@@ -39,21 +40,26 @@ impl Progress {
 /// The extent of a batch of a mapped stream, without its bytes.
 #[derive(Clone, Debug)]
 pub struct BatchExtent {
-    stream: usize,
-    start: usize,
-    len: usize,
-    kinds: Kinds,
-    records: u64,
-    sparse_index: Option<SparseIndex>,
-    fragment: Option<Fragment>,
-    sound: bool,
+    /// The number of its stream.
+    pub(super) stream: usize,
+    /// Where it begins, counted from the first byte of the stream.
+    pub(super) start: usize,
+    pub(super) len: usize,
+    pub(super) kinds: Kinds,
+    pub(super) records: u64,
+    pub(super) sparse_index: Option<SparseIndex>,
+    pub(super) fragment: Option<Fragment>,
+    pub(super) sound: bool,
+    /// From an index.
+    pub(super) samples: Option<Arc<SampleSpan>>,
 }
 
 impl BatchExtent {
     fn of(batch: &Batch, stream: usize, start: usize) -> BatchExtent {
         let Batch { kinds, records, fragment, sound, .. } = *batch;
-        let (len, sparse_index) = (batch.bytes.len(), batch.sparse_index.clone());
-        BatchExtent { stream, start, len, kinds, records, sparse_index, fragment, sound }
+        let (len, sparse_index, samples) =
+            (batch.bytes.len(), batch.sparse_index.clone(), batch.samples.clone());
+        BatchExtent { stream, start, len, kinds, records, sparse_index, fragment, sound, samples }
     }
 }
 
@@ -218,6 +224,7 @@ impl Batches {
             kinds: extent.kinds,
             records: extent.records,
             sparse_index: extent.sparse_index.clone(),
+            samples: extent.samples.clone(),
             stored: Some((file.clone(), at)),
             fragment: extent.fragment,
             sound: extent.sound,

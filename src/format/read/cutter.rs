@@ -62,6 +62,7 @@ impl Cutter {
             kinds: Kinds::NONE,
             records: 0,
             sparse_index: None,
+            samples: None,
             sound: false,
             stored: None,
             name: self.stream.name.clone(),

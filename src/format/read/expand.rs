@@ -363,6 +363,7 @@ impl Output {
             kinds: Kinds::NONE,
             records: 0,
             sparse_index: None,
+            samples: None,
             sound: false,
             stored: None,
             fragment: None,

@@ -16,7 +16,7 @@ use crate::features::Compressed;
 use crate::header::{Fault, Features, FileHeader, Magic, PIPE_HEADER_SIZE, Severity, TEXT_MAX};
 use crate::record::compressed::begins_frame;
 use crate::section::Section;
-use crate::{Bytes, Endian, Error, Event, Feature, Kinds, Layouts, Origin, Result};
+use crate::{Bytes, Endian, Error, Event, Feature, Kinds, Layouts, Origin, RecordType, Result};
 
 /// The form a recording was stored in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -452,6 +452,19 @@ impl Recording {
             extents: self.extents.clone(),
             progress: self.progress.clone(),
         }
+    }
+
+    /// Leaves batches out of all later readings, of those that hold only records; their ends, compressed records and
+    /// late events of pipe data stay. Does nothing before all batches have been read once.
+    pub fn retain_batches(&mut self, keep: impl Fn(&Batch) -> bool) {
+        let Some(extents) = self.extents.get().cloned() else { return };
+        let always = Kinds::COMPRESSED.union(Kinds::of(&[RecordType::HEADER_ATTR]));
+        let stays = |batch: &Result<Batch>| {
+            let whole = batch.as_ref().ok().filter(|batch| batch.fragment.is_none());
+            whole.is_none_or(|batch| batch.kinds.intersects(always) || keep(batch))
+        };
+        let kept = self.batches().zip(extents).filter(|(batch, _)| stays(batch)).map(|(_, extent)| extent);
+        self.extents = Arc::new(OnceLock::from(kept.collect::<Vec<_>>()));
     }
 
     /// All batches with COMPRESSED records replaced by their contents, in file order, expanded on the calling

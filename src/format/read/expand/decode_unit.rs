@@ -82,6 +82,7 @@ fn open(stored: &Batch, size: usize) -> Option<Batch> {
         kinds,
         records,
         sparse_index: None,
+        samples: None,
         sound: false,
         stored: None,
         opened,

@@ -1,0 +1,54 @@
+//! `perfx index` writes an index beside a recording, with which a part of the recording is found without reading the
+//! rest.
+
+use anyhow::{Result, bail};
+use clap::Args;
+use perfx_pipeline::Report;
+
+use crate::args::{ThreadArgs, Usage};
+use crate::io::make_index::make_index;
+use crate::io::source::{InputsArgs, Source};
+use crate::term::report::VerbosityArgs;
+
+/// Write an index beside a recording, so that a part of it is found without reading the rest
+///
+/// The index of perf.data is perf.data.pfi. It says of every 4 MiB of the recording from when to when
+/// and of which processes its samples are, and where its other records are. filter, view, split and
+/// the exports use it by themselves: with --time or --pid, they read little more than what they keep.
+/// Their output does not depend on it.
+///
+/// An index belongs to one recording, whose size and checksum it has. If the recording changes, its old
+/// index is not used, and a message says so. Compressed recordings can't be indexed; --index of
+/// perfx decompress and of other commands indexes what they write.
+///
+/// Examples:
+///   perfx index perf.data
+///   perfx view --time 10.5,11 perf.data
+///   perfx decompress --index perf.data -o plain.data
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Index {
+    #[command(flatten)]
+    inputs: InputsArgs,
+    #[command(flatten)]
+    threads: ThreadArgs,
+    #[command(flatten)]
+    verbosity: VerbosityArgs,
+}
+
+impl Index {
+    pub(crate) fn run(&self) -> Result<u8> {
+        let mut report = Report::default();
+        for source in self.inputs.sources()? {
+            let Source::Path(path) = &source else {
+                bail!(Usage("standard input has no name, and so no place for an index: give a file".into()))
+            };
+            let recording = source.open_without_index()?;
+            let bar = self.verbosity.progress(&recording);
+            let line = make_index(path, recording, self.threads.count())?;
+            drop(bar);
+            report.lines.push(line);
+        }
+        Ok(self.verbosity.print(&report))
+    }
+}

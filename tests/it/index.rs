@@ -1,0 +1,271 @@
+//! With the index that `perfx index` writes, every command does what it does without; an index that does not belong to
+//! the recording is not used.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::fs::{FileExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use perfx_format::write::RecordingWriter;
+use perfx_format::{Attr, Endian, Event, RecordType, sample_type as st};
+
+use crate::args;
+use crate::support::{Fixture, Ran, Stdin, each, perfx, perfx_with, recorded, temp};
+
+fn index_of(recording: &Path) -> PathBuf {
+    let mut path = OsString::from(recording);
+    path.push(".pfi");
+    path.into()
+}
+
+/// What a command prints, reports and writes.
+fn outcome(folder: &Path, recording: &Path, command: &[&str]) -> (Ran, Vec<(PathBuf, Vec<u8>)>) {
+    let out = folder.join("out");
+    fs::create_dir(&out).unwrap();
+    let args = command.iter().map(|arg| OsString::from(arg.replace("OUT", out.to_str().unwrap())));
+    let ran = perfx(args.chain([recording.into()]));
+    let mut written: Vec<PathBuf> = fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().path()).collect();
+    written.sort();
+    let written = written.into_iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect();
+    fs::remove_dir_all(&out).unwrap();
+    (ran, written)
+}
+
+/// Fails if the command does anything else with an index.
+fn is_same(recording: &Path, command: &[&str]) -> Result<(), String> {
+    let folder = temp();
+    let index = index_of(recording);
+    assert!(index.exists());
+    let with = outcome(folder.path(), recording, command);
+    let away = folder.path().join("away.pfi");
+    fs::rename(&index, &away).unwrap();
+    let without = outcome(folder.path(), recording, command);
+    fs::rename(&away, &index).unwrap();
+    let what = |(ran, _): &(Ran, _)| format!("{:?} {}", ran.code, ran.stderr);
+    if what(&with) != what(&without) {
+        return Err(format!("{command:?} says {} with an index, {} without", what(&with), what(&without)));
+    }
+    match with.0.stdout == without.0.stdout && with.1 == without.1 {
+        true => Ok(()),
+        false => Err(format!("{command:?} writes something else with an index")),
+    }
+}
+
+const COMMANDS: [&[&str]; 14] = [
+    &["filter", "-o", "OUT/out.data", "--time", "30%-40%"],
+    &["filter", "-o", "OUT/out.data", "--time", "0%-10%,95%-100%"],
+    &["filter", "-o", "OUT/out.data", "--pid", "102,1337"],
+    &["filter", "-o", "OUT/out.data", "--exclude-pid", "101", "--drop-unused"],
+    &["filter", "-o", "OUT/out.data", "--time", "+1ms,", "--dso", ".*lib.*"],
+    &["split", "-o", "OUT/", "--time", "50ms"],
+    &["split", "-o", "OUT/", "--by", "pid"],
+    &["stats"],
+    &["view", "--no-files", "--time", "30%-31%"],
+    &["view", "--no-files", "--pid", "103", "--count"],
+    &["export", "folded", "--no-files", "--time", "30%-40%"],
+    &["export", "folded", "--no-files", "--pid", "101", "--all"],
+    &["inject", "--no-files", "-b", "-o", "OUT/out.data"],
+    &["sort", "-o", "OUT/out.data"],
+];
+
+#[test]
+fn commands_do_the_same_with_an_index() {
+    let fixtures: Vec<_> = recorded().into_iter().filter(|fixture| fixture.path.is_file()).collect();
+    let fixtures: Vec<&Fixture> = fixtures.iter().collect();
+    each(
+        &fixtures,
+        |fixture| fixture.name.clone(),
+        |fixture| {
+            let folder = temp();
+            let copy = folder.path().join("in.data");
+            fs::copy(&fixture.path, &copy).unwrap();
+            let ran = perfx(args!["index", copy]);
+            if ran.code != Some(0) {
+                // It is damaged or compressed.
+                let why =
+                    ["perfx recover", "perfx decompress", "copy the file again", "header", "not a perf.data"];
+                return if why.iter().any(|why| ran.stderr.contains(why)) { Ok(()) } else { Err(ran.stderr) };
+            }
+            let number = fixture.name.bytes().fold(0, |sum, byte| sum + usize::from(byte));
+            let mut some = COMMANDS.iter().skip(number % 7).step_by(7);
+            some.try_for_each(|command| is_same(&copy, command))
+        },
+    );
+}
+
+/// A recording of several batches, with samples of other processes at other times, and forks among them.
+fn several_batches(path: &Path) {
+    let endian = Endian::Little;
+    let mut attr = Attr::default();
+    (attr.type_, attr.sample_period, attr.sample_type) = (1, 1, st::IP | st::TID | st::TIME | st::PERIOD);
+    let event = Event::made(&attr, Vec::new(), endian);
+    let mut writer = RecordingWriter::create(path, std::slice::from_ref(&event), endian).unwrap();
+    for number in 0..300_000_u32 {
+        let (pid, time) = (100 + number / 40_000, u64::from(number) * 1000 + 5_000_000);
+        if number % 40_000 == 0 {
+            let ids = [pid, pid - 1, pid, pid - 1].map(|id| endian.bytes_u32(id)).concat();
+            writer.write_parts(RecordType::FORK, 0, &[&ids, &endian.bytes_u64(time)]).unwrap();
+            let task = [pid, pid].map(|id| endian.bytes_u32(id)).concat();
+            writer
+                .write_parts(RecordType::COMM, 0, &[&task, format!("task-{}", pid % 10).as_bytes(), &[0; 2]])
+                .unwrap();
+        }
+        let fields = [0x40_0000 + u64::from(number % 64), u64::from(pid) << 32 | u64::from(pid), time, 1];
+        let parts = fields.map(|field| endian.bytes_u64(field)).concat();
+        writer.write_parts(RecordType::SAMPLE, 2, &[&parts]).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
+#[test]
+fn parts_of_several_batches_are_the_same_with_an_index() {
+    let folder = temp();
+    let recording = folder.path().join("in.data");
+    several_batches(&recording);
+    let ran = perfx(args!["index", recording]);
+    assert!(ran.stderr.contains("in.data.pfi: 3 batches, 300,000 samples"), "{}", ran.stderr);
+    for command in COMMANDS {
+        is_same(&recording, command).unwrap();
+    }
+    // The batches outside of the window are not even read.
+    let file = File::options().write(true).open(&recording).unwrap();
+    let size = file.metadata().unwrap().len();
+    file.write_all_at(&[0xff; 1 << 16], size - (2 << 20)).unwrap();
+    let index = File::options().write(true).open(index_of(&recording)).unwrap();
+    index.set_modified(SystemTime::now() + Duration::from_secs(60)).unwrap();
+    let read = |option: &[&str]| {
+        perfx(
+            [&["view", "--count", "--no-files"], option]
+                .concat()
+                .into_iter()
+                .map(OsString::from)
+                .chain([recording.clone().into()]),
+        )
+    };
+    assert_eq!(read(&["--time", "0.01,0.02"]).text().trim(), "10000");
+    assert_eq!(read(&["--pid", "101"]).text().trim(), "40000");
+    assert_ne!(read(&[]).code, Some(0));
+}
+
+/// A copy of a recording with its index.
+fn indexed(folder: &Path, name: &str) -> PathBuf {
+    let copy = folder.join("in.data");
+    fs::copy(Fixture::new(name).path, &copy).unwrap();
+    let ran = perfx(args!["index", copy]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    copy
+}
+
+const NOT_USED: &str = "in.data.pfi is not used: ";
+
+#[test]
+fn a_stale_index_is_not_used() {
+    let folder = temp();
+    let recording = indexed(folder.path(), "recorded/fp.p61.data");
+    let says = || perfx(args!["stats", recording]).stderr;
+    assert_eq!(says(), "");
+    // A byte of the last sample changes, and the time of the change is hidden as well as a user can.
+    let file = File::options().read(true).write(true).open(&recording).unwrap();
+    let (modified, mut byte) = (file.metadata().unwrap().modified().unwrap(), [0]);
+    file.read_exact_at(&mut byte, 3000).unwrap();
+    file.write_all_at(&[byte[0] ^ 1], 3000).unwrap();
+    file.set_modified(modified).unwrap();
+    assert!(says().contains(NOT_USED), "{}", says());
+    assert!(says().contains("the recording has changed since"), "{}", says());
+    assert!(says().contains("perfx index"), "{}", says());
+    file.write_all_at(&byte, 3000).unwrap();
+    // The content is what was indexed.
+    assert_eq!(says(), "");
+    file.set_len(file.metadata().unwrap().len() + 8).unwrap();
+    assert!(says().contains(NOT_USED), "{}", says());
+    // Another recording takes its name.
+    fs::copy(Fixture::new("recorded/several.p61.data").path, &recording).unwrap();
+    assert!(says().contains(NOT_USED), "{}", says());
+    assert_eq!(perfx(args!["index", recording]).code, Some(0));
+    assert_eq!(says(), "");
+    for damage in [&b""[..], b"PERFXIDX", b"PERFXIDX\x02\0\0\0", b"something else"] {
+        fs::write(index_of(&recording), damage).unwrap();
+        assert!(says().contains(NOT_USED), "{}", says());
+    }
+}
+
+#[test]
+fn an_index_goes_with_copies_of_its_recording() {
+    let folder = temp();
+    let recording = indexed(folder.path(), "recorded/fp.p61.data");
+    let copy = folder.path().join("copy.data");
+    fs::copy(index_of(&recording), index_of(&copy)).unwrap();
+    fs::copy(&recording, &copy).unwrap();
+    assert_eq!(perfx(args!["stats", copy]).stderr, "");
+    // Whoever calls it by a link has no index, and needs none.
+    symlink(&recording, folder.path().join("link.data")).unwrap();
+    assert_eq!(perfx(args!["stats", folder.path().join("link.data")]).stderr, "");
+}
+
+#[test]
+fn an_index_is_deterministic_and_replaces_only_an_index() {
+    let folder = temp();
+    let recording = indexed(folder.path(), "recorded/several.p61.data");
+    let first = fs::read(index_of(&recording)).unwrap();
+    assert_eq!(perfx(args!["index", recording, "-@", "1"]).code, Some(0));
+    assert_eq!(fs::read(index_of(&recording)).unwrap(), first);
+    fs::write(index_of(&recording), "notes").unwrap();
+    let ran = perfx(args!["index", recording]);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.stderr.contains("is not an index and is not overwritten"), "{}", ran.stderr);
+    assert_eq!(fs::read(index_of(&recording)).unwrap(), b"notes");
+}
+
+#[test]
+fn directories_and_pipe_data_have_indexes_and_streams_have_none() {
+    let folder = temp();
+    let copy = folder.path().join("dir");
+    fs::create_dir(&copy).unwrap();
+    for entry in fs::read_dir(Fixture::new("recorded/threads.p61.data").path).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), copy.join(entry.file_name())).unwrap();
+    }
+    let ran = perfx(args!["index", format!("{}/", copy.display())]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(index_of(&copy).is_file());
+    for command in COMMANDS {
+        is_same(&copy, command).unwrap();
+    }
+    let part = File::options().append(true).open(copy.join("data.0")).unwrap();
+    (&part).write_all(&[0; 8]).unwrap();
+    assert!(perfx(args!["stats", copy]).stderr.contains("is not used"));
+    let folder = temp();
+    let pipe = indexed(folder.path(), "recorded/pipe.p61.data");
+    for command in COMMANDS {
+        is_same(&pipe, command).unwrap();
+    }
+    let ran = perfx_with(Stdin::Null, args!["index", "-"]);
+    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+    let ran = perfx(args!["index", Fixture::new("recorded/z.p61.data").path]);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.stderr.contains("perfx decompress first"), "{}", ran.stderr);
+}
+
+#[test]
+fn commands_write_an_index_of_their_output_on_request() {
+    let folder = temp();
+    let (input, out) = (Fixture::new("recorded/z.p61.data").path, folder.path().join("out.data"));
+    let ran = perfx(args!["decompress", "--index", input, "-o", out]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let made = fs::read(index_of(&out)).unwrap();
+    assert_eq!(perfx(args!["index", out]).code, Some(0));
+    assert_eq!(fs::read(index_of(&out)).unwrap(), made);
+    let ran = perfx(args!["compress", "--index", out, "-o", folder.path().join("z.data")]);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    assert!(ran.stderr.contains("no index was written: "), "{}", ran.stderr);
+    let ran = perfx(args!["copy", "--index", out, "-o", "-"]);
+    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+    assert!(ran.stdout.is_empty());
+    let ran = perfx(args!["split", "--index", "--by", "event", out, "-o", folder.path().join("parts/")]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let indexes = fs::read_dir(folder.path().join("parts")).unwrap();
+    let indexes = indexes.filter(|entry| entry.as_ref().unwrap().path().extension() == Some("pfi".as_ref()));
+    assert!(indexes.count() > 0);
+}
