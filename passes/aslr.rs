@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use perfx_format::features::{TracingData, formats_by_id, is_probe_pmu, pmu_names, trace_formats};
-use perfx_format::names::{Name, is_memory, rename_event_types, rename_record};
+use perfx_format::names::{Name, rename_event_types, rename_record};
 use perfx_format::read::Recording;
 use perfx_format::record::cpumode::{KERNEL_START, is_kernel};
 use perfx_format::record::frames::{change_branches, change_frames};
@@ -29,7 +29,7 @@ use perfx_pipeline::{
     counted,
 };
 
-use crate::jit::{holds_code, pid_in};
+use crate::jit::pid_in;
 use crate::redact::Key;
 use crate::support::features::{
     Fate, change_features, change_late_feature, changed_events, is_unknown, renamed,
@@ -183,6 +183,32 @@ impl Moves {
     }
 }
 
+/// The number of addresses that [`Recent`] has room for, as a power of two: 64 KiB each for users and kernels.
+const RECENT_BITS: u32 = 12;
+
+/// Addresses that were moved before: samples of a thread share most of their call chains. Each address has one place.
+struct Recent(Box<[[(u64, u64); 1 << RECENT_BITS]; 2]>);
+
+impl Default for Recent {
+    fn default() -> Recent {
+        // Address 0 is 0 there, too.
+        Recent(Box::new([[(0, 0); 1 << RECENT_BITS]; 2]))
+    }
+}
+
+impl Recent {
+    /// As [`Moves::address`].
+    fn address(&mut self, moves: &Moves, address: u64, of_kernel: bool) -> u64 {
+        // Fibonacci hashing: the upper bits of the product depend on all bits of the address.
+        let place = address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - RECENT_BITS);
+        let (old, new) = &mut self.0[usize::from(of_kernel)][place as usize];
+        if *old != address {
+            (*old, *new) = (address, moves.address(address, of_kernel));
+        }
+        *new
+    }
+}
+
 /// The survey: learns what is mapped.
 #[derive(Default)]
 struct Gather {
@@ -228,6 +254,7 @@ struct Done {
 /// The rewrite.
 struct Move {
     plan: Arc<Plan>,
+    recent: Recent,
     done: Done,
 }
 
@@ -275,7 +302,7 @@ impl Survey for Gather {
     fn record(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
         if let Some(mmap) = Mmap::of(record) {
             let name = mmap.name(layouts.trailer_size(record));
-            self.has_jit |= pid_in(name).is_some() || mmap.is_code() && holds_code(name);
+            self.has_jit |= pid_in(name).is_some() || mmap.is_code() && name.starts_with(b"//anon");
             self.add(mmap.start(), mmap.len(), mmap.is_of_kernel());
         } else if let Some(symbol) = Ksymbol::of(record) {
             self.add(symbol.address, symbol.length.into(), true);
@@ -335,7 +362,8 @@ impl Gather {
         let what = format!("moved {regions} of programs and {} of kernels", kernel.sorted.len());
         session.report.say(Level::Info, what);
         let plan = Arc::new(Plan::new(Moves { user, kernel }, session));
-        let (mut movement, endian) = (Move { plan, done: Done::default() }, session.endian);
+        let (mut movement, endian) =
+            (Move { plan, recent: Recent::default(), done: Done::default() }, session.endian);
         session.leave_out_unnamed();
         change_features(session, |feature, section| movement.feature(feature, section, endian));
         rename_event_types(&mut session.event_types, without_address);
@@ -463,35 +491,34 @@ impl Move {
     }
 
     fn sample(&mut self, record: Record<'_>, layout: &Layout, event: Option<usize>) -> Result<Vec<u8>> {
-        let (plan, endian) = (&*self.plan, record.endian());
-        let moves = &plan.moves;
+        let Move { plan, recent, done } = self;
+        let (plan, endian) = (&**plan, record.endian());
+        let mut moved = |address, of_kernel| recent.address(&plan.moves, address, of_kernel);
         let of_kernel = is_kernel(record.cpumode());
         let mut bytes = Cow::Borrowed(record.bytes());
         if let Some(ip) = layout.ip(&record) {
-            layout.set_ip(bytes.to_mut(), moves.address(ip, of_kernel), endian);
+            layout.set_ip(bytes.to_mut(), moved(ip, of_kernel), endian);
         }
         if let Some(addr) = layout.addr(&record) {
-            layout.set_addr(bytes.to_mut(), moves.address(addr, addr >= KERNEL_START), endian);
+            layout.set_addr(bytes.to_mut(), moved(addr, addr >= KERNEL_START), endian);
         }
         change_frames(&record, Some(layout), &mut bytes, |cpumode, address| {
-            Some(moves.address(address, is_kernel(cpumode)))
+            Some(moved(address, is_kernel(cpumode)))
         });
         if layout.sample_type & st::BRANCH_STACK != 0 {
-            change_branches(&record, layout, &mut bytes, |address| {
-                moves.address(address, address >= KERNEL_START)
-            })?;
+            change_branches(&record, layout, &mut bytes, |address| moved(address, address >= KERNEL_START))?;
         }
         if layout.sample_type & st::RAW != 0 {
             let range =
                 raw_range(&record, layout).ok_or_else(|| record.error("its raw data does not fit in it"))?;
             let old = &record.bytes()[range.clone()];
             let new = plan.raw(old, event, endian);
-            self.done.raw += u64::from(new != old);
+            done.raw += u64::from(new != old);
             bytes.to_mut()[range].copy_from_slice(&new);
         }
         let parts = layout.sample_type & PARTS;
         if parts != 0 {
-            self.done.cut += 1;
+            done.cut += 1;
             let whole = Record::new(&bytes, &[], record.origin(), endian)?;
             return Ok(sample_without(&whole, layout, parts)?);
         }
@@ -536,9 +563,9 @@ impl Rewrite for Move {
                 let Some(mmap) = Mmap::of(&record) else { return out.keep(record) };
                 let of_kernel = mmap.is_of_kernel();
                 let name = mmap.name(layouts.trailer_size(&record));
-                let is_file = name.starts_with(b"/") && !is_memory(name);
+                let is_file = name.starts_with(b"/") && !name.starts_with(b"//");
                 let pgoff = match mmap.pgoff() {
-                    // The offset in a file is no address, but a kernel's file may have one.
+                    // The offset in a file or in shared memory is no address, but a kernel's file may have one.
                     pgoff if is_file && !(of_kernel && pgoff >= KERNEL_START) => pgoff,
                     pgoff => moves.address(pgoff, of_kernel),
                 };
@@ -599,7 +626,7 @@ impl Rewrite for Move {
 
 impl Fork for Move {
     fn fork(&self) -> Move {
-        Move { plan: self.plan.clone(), done: Done::default() }
+        Move { plan: self.plan.clone(), recent: Recent::default(), done: Done::default() }
     }
 
     fn absorb(&mut self, later: Move) -> Result<()> {

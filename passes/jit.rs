@@ -23,7 +23,7 @@ use perfx_pipeline::{Emit, Fork, Needs, Pass, Place, Result, Rewrite, Session, S
 
 use crate::support::options::PassOptions;
 pub use dumps::PerfMaps;
-pub(crate) use dumps::{holds_code, pid_in};
+pub(crate) use dumps::pid_in;
 pub use options::{JitLayout, JitOptions};
 use plan::{Plan, Planner};
 use recorded::Recorded;

@@ -26,11 +26,6 @@ pub(crate) fn pid_in(path: &[u8]) -> Option<u32> {
     std::str::from_utf8(digits).ok().filter(|_| is_number)?.parse().ok()
 }
 
-/// True for the names of memory in which JIT compilers put code.
-pub(crate) fn holds_code(name: &[u8]) -> bool {
-    [&b"//anon"[..], b"[anon:", b"/memfd:"].iter().any(|memory| name.starts_with(memory))
-}
-
 /// The places where dumps are searched for.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Places {

@@ -8,7 +8,7 @@ use perfx_format::{COMM_EXEC, Inode, Kinds, Layout, Layouts, Origin, Record, Rec
 use perfx_model::address_space::{Identity, Mapping, moment};
 use perfx_model::hits::FirstUse;
 
-use super::dumps::{holds_code, pid_in};
+use super::dumps::pid_in;
 
 /// A marker: the record of a jitdump that a process mapped.
 #[derive(Clone, Debug)]
@@ -132,7 +132,8 @@ impl Recorded {
         }
         let origin = record.origin();
         let Some((named, layout)) = pid_in(name).zip(layouts.layout_of(record)) else {
-            let is_memory = holds_code(name);
+            let memory: [&[u8]; 3] = [b"//anon", b"[anon:", b"/memfd:"];
+            let is_memory = memory.iter().any(|prefix| name.starts_with(prefix));
             let map = Map { pid, moment, start, end: start.saturating_add(len), origin, is_memory };
             self.maps.push(map);
             if is_memory && self.keeps_memory {

@@ -14,7 +14,7 @@ pub fn change_frames(
     record: &Record<'_>,
     layout: Option<&Layout>,
     bytes: &mut Cow<'_, [u8]>,
-    change: impl Fn(u16, u64) -> Option<u64>,
+    mut change: impl FnMut(u16, u64) -> Option<u64>,
 ) -> u64 {
     let (start, chain, mut cpumode) = match (CallchainDeferred::of(record), layout) {
         (Some(deferred), _) => (IPS, deferred.ips, USER),
@@ -51,7 +51,7 @@ pub fn change_branches(
     record: &Record<'_>,
     layout: &Layout,
     bytes: &mut Cow<'_, [u8]>,
-    change: impl Fn(u64) -> u64,
+    mut change: impl FnMut(u64) -> u64,
 ) -> Result<()> {
     let range = branches_range(record, layout)?.unwrap_or_default();
     let words = U64s::new(record.bytes().get(range.clone()).unwrap_or_default(), record.endian());
