@@ -7,6 +7,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::FileExt as _;
@@ -111,10 +112,15 @@ impl Sorted {
         for (index, run) in runs.iter_mut().enumerate() {
             next.extend(run.read().context(broken)?.map(|(time, nr)| Reverse((time, index, nr))));
         }
-        while let Some(Reverse((time, index, nr))) = next.pop() {
+        while let Some(mut first) = next.peek_mut() {
+            let Reverse((time, index, nr)) = *first;
             let run = &mut runs[index];
             row(nr, time, &run.row)?;
-            next.extend(run.read().context(broken)?.map(|(time, nr)| Reverse((time, index, nr))));
+            // The next row of the same batch takes its place, which is often the first one.
+            match run.read().context(broken)? {
+                Some((time, nr)) => *first = Reverse((time, index, nr)),
+                None => drop(PeekMut::pop(first)),
+            }
         }
         Ok(())
     }
@@ -151,11 +157,14 @@ impl SortedRows<'_> {
         if self.rows.fill_buf()?.is_empty() {
             return Ok(None);
         }
+        let mut head = [0; HEAD];
+        self.rows.read_exact(&mut head)?;
+        let mut head = &head[..];
         let (mut has_time, mut time, mut index, mut len) = ([0; 1], [0; 8], [0; 4], [0; 4]);
-        self.rows.read_exact(&mut has_time)?;
-        self.rows.read_exact(&mut time)?;
-        self.rows.read_exact(&mut index)?;
-        self.rows.read_exact(&mut len)?;
+        head.read_exact(&mut has_time)?;
+        head.read_exact(&mut time)?;
+        head.read_exact(&mut index)?;
+        head.read_exact(&mut len)?;
         self.row.resize(u32::from_le_bytes(len) as usize, 0);
         self.rows.read_exact(&mut self.row)?;
         let time = (has_time != [0]).then(|| u64::from_le_bytes(time));

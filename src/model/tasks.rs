@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
+use std::ops::Range;
 
 use crate::address_space::{KERNEL, Key, Machine, Space, moment, name_of_nameless};
 use perfx_format::{Comm, Kinds, Layouts, Record, RecordType, Task, until_nul};
@@ -307,11 +308,20 @@ impl Tasks {
 
     /// perf's name for the thread at that time.
     pub fn name(&self, machine: Machine, tid: u32, time: u64) -> Cow<'_, [u8]> {
+        self.name_during(machine, tid, time).0
+    }
+
+    /// The same, and from when until when it is the thread's name.
+    pub fn name_during(&self, machine: Machine, tid: u32, time: u64) -> (Cow<'_, [u8]>, Range<u64>) {
         let thread = Space { machine, pid: tid }.key();
-        match find(&self.names, thread, time).map(|at| self.names[at].name) {
-            Some(Name::Given(at)) => Cow::Borrowed(self.text.get(at..).map_or(&[], until_nul)),
+        let after = named_until(&self.names, thread, time);
+        let of_thread = |at: usize| self.names.get(at).filter(|naming| naming.thread == thread);
+        let (given, until) = (after.checked_sub(1).and_then(of_thread), of_thread(after));
+        let name = match given.map(|naming| naming.name) {
+            Some(Name::Given(at)) => Cow::Borrowed(self.text.get(at..).map_or(&[][..], until_nul)),
             _ => name_of_nameless(tid).into(),
-        }
+        };
+        (name, given.map_or(0, |naming| naming.time)..until.map_or(u64::MAX, |naming| naming.time))
     }
 }
 
@@ -360,9 +370,14 @@ fn lives(mut births: &[Birth], mut deaths: &[Death]) -> Vec<Life> {
     }
 }
 
+/// How many names come before those that a thread was given after a time.
+fn named_until(names: &[Naming], thread: Key, time: u64) -> usize {
+    names.partition_point(|naming| (naming.thread, naming.time) <= (thread, time))
+}
+
 /// The last name given to a thread up to a time.
 fn find(names: &[Naming], thread: Key, time: u64) -> Option<usize> {
-    let after = names.partition_point(|naming| (naming.thread, naming.time) <= (thread, time));
+    let after = named_until(names, thread, time);
     after.checked_sub(1).filter(|&at| names[at].thread == thread)
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
+use std::ops::Range;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
@@ -12,7 +13,7 @@ use perfx_format::record::deferred::CallchainDeferred;
 use perfx_format::record::lost::Lost;
 use perfx_format::sample::{BranchFlags, Branches, Sample, Weight as Cost};
 use perfx_format::{Kinds, Layout, Layouts, Record, RecordType, sample_type as st};
-use perfx_model::address_space::moment;
+use perfx_model::address_space::{Machine, moment};
 use perfx_passes::{FilterOptions, SampleChooser, SelectedSamples};
 use perfx_pipeline::{Report, Result};
 
@@ -117,8 +118,8 @@ pub(super) fn gather(
     let with_branches = branch.is_some();
     let work = |batch: &Batch| {
         let chooser = selected.as_ref().map(SelectedSamples::chooser);
-        Worker { facts, chooser, with_branches, resolver: Resolver::new(facts), part: Found::default() }
-            .read(batch)
+        let (resolver, part) = (Resolver::new(facts), Found::default());
+        Worker { facts, chooser, with_branches, resolver, comm: None, thread: None, part }.read(batch)
     };
     let mut ignore = |_| Ok(());
     let branch = branch.unwrap_or(&mut ignore);
@@ -151,12 +152,25 @@ struct Found {
     losses: Losses,
 }
 
+impl Found {
+    /// Adds to the sum of a thread.
+    fn add(&mut self, thread: Option<(Thread, Weight)>) {
+        if let Some((thread, weight)) = thread {
+            *self.threads.entry(thread).or_default() += weight;
+        }
+    }
+}
+
 /// Reads one batch.
 struct Worker<'f> {
     facts: &'f Facts,
     chooser: Option<SampleChooser>,
     with_branches: bool,
     resolver: Resolver<'f>,
+    /// The name of the last sample's thread, and when it is its name. Most samples have the thread of the one before.
+    comm: Option<(Machine, u32, Range<u64>, u32)>,
+    /// The last sample's thread, and what is not yet in the sums.
+    thread: Option<(Thread, Weight)>,
     part: Found,
 }
 
@@ -204,6 +218,7 @@ impl Worker<'_> {
                 },
             }
         }
+        self.part.add(self.thread);
         (self.part.tree, self.part.lowest) = (self.resolver.tree, self.resolver.lowest);
         Ok(self.part)
     }
@@ -237,8 +252,7 @@ impl Worker<'_> {
         row.set(Part::Tid, task.map(|(_, tid)| u64::from(tid)));
         row.set(Part::Cpu, layout.cpu(sample).map(u64::from));
         if let Some((_, tid)) = task {
-            let name = facts.tasks.name(machine, tid, at.time);
-            row.set(Part::Comm, u64::from(text(&mut self.part.comms, &name)?));
+            row.set(Part::Comm, u64::from(self.comm(machine, tid, at.time)?));
         }
         if let Some(pid) = machine.guest() {
             row.set(Part::MachinePid, u64::from(pid));
@@ -260,9 +274,30 @@ impl Worker<'_> {
         let weight = Weight { samples: 1, period: row.period };
         *part.events.entry(row.event).or_default() += weight;
         if let Some((pid, tid)) = task {
-            *part.threads.entry((machine, pid, tid)).or_default() += weight;
+            let thread = (machine, pid, tid);
+            match &mut self.thread {
+                Some((last, sum)) if *last == thread => *sum += weight,
+                last => part.add(last.replace((thread, weight))),
+            }
         }
         Ok(())
+    }
+
+    /// The number of the name of a thread.
+    fn comm(&mut self, machine: Machine, tid: u32, time: u64) -> Result<u32> {
+        match &self.comm {
+            Some((of, thread, during, comm))
+                if (*of, *thread) == (machine, tid) && during.contains(&time) =>
+            {
+                Ok(*comm)
+            }
+            _ => {
+                let (name, during) = self.facts.tasks.name_during(machine, tid, time);
+                let comm = text(&mut self.part.comms, &name)?;
+                self.comm = Some((machine, tid, during, comm));
+                Ok(comm)
+            }
+        }
     }
 
     fn stack(&mut self, at: At<'_, '_>, layout: &Layout, row: &mut SampleRow, most: usize) -> Result<()> {

@@ -73,16 +73,32 @@ pub(super) struct SampleRow {
     pub(super) deferred: bool,
     /// True if outer frames of the stack may be missing.
     pub(super) truncated: bool,
-    pub(super) parts: [Option<u64>; PARTS.len()],
+    /// Which parts it has, one bit each.
+    pub(super) has: u32,
+    pub(super) parts: [u64; PARTS.len()],
+}
+
+/// The parts of these bits.
+fn present(has: u32) -> impl Iterator<Item = (Part, usize)> {
+    let mut rest = has & ((1 << PARTS.len()) - 1);
+    std::iter::from_fn(move || {
+        let part = PARTS.get(rest.trailing_zeros() as usize)?;
+        rest &= rest - 1;
+        Some(*part)
+    })
 }
 
 impl SampleRow {
+    /// Adds a part, if there is a value.
     pub(super) fn set(&mut self, part: Part, value: impl Into<Option<u64>>) {
-        self.parts[part as usize] = value.into();
+        if let Some(value) = value.into() {
+            self.has |= 1 << part as u32;
+            self.parts[part as usize] = value;
+        }
     }
 
     pub(super) fn get(&self, part: Part) -> Option<u64> {
-        self.parts[part as usize]
+        (self.has >> part as u32 & 1 != 0).then(|| self.parts[part as usize])
     }
 
     /// A part of 32 bits that is a number with a sign, such as a pid.
@@ -101,18 +117,14 @@ impl SampleRow {
     }
 
     pub(super) fn pack(&self, out: &mut Vec<u8>) {
-        let has = PARTS.iter().filter(|(part, _)| self.get(*part).is_some());
-        let mut bits = has.fold(0, |bits, (part, _)| bits | 1_u32 << *part as u32);
-        bits |= if self.deferred { DEFERRED } else { 0 } | if self.truncated { TRUNCATED } else { 0 };
-        out.extend(bits.to_le_bytes());
+        let stack = if self.deferred { DEFERRED } else { 0 } | if self.truncated { TRUNCATED } else { 0 };
+        out.extend((self.has | stack).to_le_bytes());
         out.extend(self.event.to_le_bytes());
         out.extend(self.frame.to_le_bytes());
         out.extend(self.period.to_le_bytes());
         out.push(self.mode);
-        for (part, size) in PARTS {
-            if let Some(value) = self.get(part) {
-                out.extend_from_slice(&value.to_le_bytes()[..size]);
-            }
+        for (part, size) in present(self.has) {
+            out.extend_from_slice(&self.parts[part as usize].to_le_bytes()[..size]);
         }
     }
 
@@ -129,10 +141,8 @@ impl SampleRow {
         let (deferred, truncated) = (bits & DEFERRED != 0, bits & TRUNCATED != 0);
         let mut sample =
             SampleRow { event, mode, frame, period, deferred, truncated, ..SampleRow::default() };
-        for (part, size) in PARTS {
-            if bits >> part as u32 & 1 != 0 {
-                sample.set(part, take(size)?);
-            }
+        for (part, size) in present(bits) {
+            sample.set(part, take(size)?);
         }
         Some(sample)
     }

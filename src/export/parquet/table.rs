@@ -39,6 +39,7 @@ const TEXTS: usize = 1 << 13;
 pub(super) struct TableWriter {
     file: SerializedFileWriter<Box<dyn Write + Send>>,
     properties: WriterPropertiesPtr,
+    columns: &'static [Column],
     recording: Box<[u8]>,
     /// Leaves, in the order of the schema, without that of `recording`.
     leaves: Vec<Leaf>,
@@ -88,6 +89,7 @@ struct Levels {
 }
 
 impl Levels {
+    #[inline]
     fn push(&mut self, level: i16) {
         if self.equal == 0 {
             self.first = level;
@@ -132,6 +134,7 @@ impl Leaf {
     }
 
     /// Adds a level, and says how many bytes that takes.
+    #[inline]
     fn level(&mut self, definition: i16, is_first: bool) -> usize {
         if self.full > 0 {
             self.definition.push(definition);
@@ -169,6 +172,7 @@ impl Leaf {
         bytes
     }
 
+    #[inline]
     fn i64(&mut self, value: i64) -> usize {
         match &mut self.values {
             Values::I64(values) => values.push(value),
@@ -203,16 +207,20 @@ impl Leaf {
             (ColumnWriter::ByteArrayColumnWriter(writer), Values::Text(TextValues { codes, texts, .. })) => {
                 let texts: Vec<ByteArray> =
                     texts.into_iter().map(|text| ByteArray::from(Bytes::from(text))).collect();
-                let mut codes = codes.into_iter();
+                // Many pieces are equal to the one before: a column may have one text only.
+                let (mut codes, mut last): (&[u32], &[u32]) = (&codes, &[]);
+                let mut values: Vec<ByteArray> = Vec::new();
                 for (definition, repetition) in pieces(levels, codes.len()) {
-                    let present = match (definition, &repetition) {
-                        (Some(definition), _) => {
-                            definition.iter().filter(|&&level| level == self.full).count()
-                        }
-                        (None, _) => TEXTS.min(codes.len()),
+                    let present = match definition {
+                        Some(definition) => definition.iter().filter(|&&level| level == self.full).count(),
+                        None => TEXTS.min(codes.len()),
                     };
-                    let values: Vec<ByteArray> =
-                        codes.by_ref().take(present).map(|code| texts[code as usize].clone()).collect();
+                    let piece;
+                    (piece, codes) = codes.split_at(present.min(codes.len()));
+                    if piece != last {
+                        values = piece.iter().map(|&code| texts[code as usize].clone()).collect();
+                        last = piece;
+                    }
                     writer.write_batch(&values, definition, repetition)?;
                 }
             }
@@ -375,6 +383,7 @@ impl TableWriter {
             file,
             properties,
             recording: about.id.as_bytes().into(),
+            columns: table.columns,
             leaves: table.columns.iter().flat_map(Leaf::of).collect(),
             next: 0,
             rows: 0,
@@ -384,65 +393,57 @@ impl TableWriter {
         })
     }
 
-    fn leaf(&mut self) -> &mut Leaf {
+    /// A value that may be null; `add` says how many bytes it takes.
+    #[inline]
+    fn value<V>(&mut self, value: Option<V>, add: impl FnOnce(&mut Leaf, V) -> usize) -> &mut Self {
         let leaf = &mut self.leaves[self.next];
         self.next += 1;
-        leaf
+        self.bytes += leaf.level(value.is_some().into(), true);
+        self.bytes += value.map_or(0, |value| add(leaf, value));
+        self
+    }
+
+    /// A list of values; `add` says how many bytes each takes.
+    fn list<V>(
+        &mut self,
+        values: impl IntoIterator<Item = V>,
+        add: impl Fn(&mut Leaf, V) -> usize,
+    ) -> &mut Self {
+        let (leaf, mut is_first) = (&mut self.leaves[self.next], true);
+        self.next += 1;
+        for value in values {
+            self.bytes += leaf.level(1, is_first) + add(leaf, value);
+            is_first = false;
+        }
+        if is_first {
+            self.bytes += leaf.level(0, true);
+        }
+        self
     }
 
     /// A number, or the bits of one of 64 bits without a sign; also a flag.
     pub(super) fn number(&mut self, value: impl Into<Option<i64>>) -> &mut Self {
-        let (leaf, value) = (self.leaf(), value.into());
-        let mut bytes = leaf.level(value.is_some().into(), true);
-        bytes += value.map_or(0, |value| leaf.i64(value));
-        self.bytes += bytes;
-        self
+        self.value(value.into(), Leaf::i64)
     }
 
     /// A text.
     pub(super) fn text<'t>(&mut self, value: impl Into<Option<&'t [u8]>>) -> &mut Self {
-        let (leaf, value) = (self.leaf(), value.into());
-        let mut bytes = leaf.level(value.is_some().into(), true);
-        bytes += value.map_or(0, |value| leaf.text(value));
-        self.bytes += bytes;
-        self
+        self.value(value.into(), Leaf::text)
     }
 
     /// A text with its number among the texts of this column.
     pub(super) fn numbered_text<'t>(&mut self, value: impl Into<Option<(u32, &'t [u8])>>) -> &mut Self {
-        let (leaf, value) = (self.leaf(), value.into());
-        let mut bytes = leaf.level(value.is_some().into(), true);
-        bytes += value.map_or(0, |(number, text)| leaf.numbered_text(number, text));
-        self.bytes += bytes;
-        self
+        self.value(value.into(), |leaf, (number, text)| leaf.numbered_text(number, text))
     }
 
     /// A list of numbers.
     pub(super) fn numbers(&mut self, values: impl IntoIterator<Item = i64>) -> &mut Self {
-        let (leaf, mut bytes, mut is_first) = (self.leaf(), 0, true);
-        for value in values {
-            bytes += leaf.level(1, is_first) + leaf.i64(value);
-            is_first = false;
-        }
-        if is_first {
-            bytes += leaf.level(0, true);
-        }
-        self.bytes += bytes;
-        self
+        self.list(values, Leaf::i64)
     }
 
     /// A list of texts.
     pub(super) fn texts<'t>(&mut self, values: impl IntoIterator<Item = &'t [u8]>) -> &mut Self {
-        let (leaf, mut bytes, mut is_first) = (self.leaf(), 0, true);
-        for value in values {
-            bytes += leaf.level(1, is_first) + leaf.text(value);
-            is_first = false;
-        }
-        if is_first {
-            bytes += leaf.level(0, true);
-        }
-        self.bytes += bytes;
-        self
+        self.list(values, Leaf::text)
     }
 
     /// A list of calls: function, source file, line.
@@ -478,16 +479,7 @@ impl TableWriter {
 
     /// Writes a row group.
     fn flush(&mut self) -> Result<()> {
-        let empty = |leaf: &Leaf| {
-            let values = match &leaf.values {
-                Values::Bool(_) => Values::Bool(Vec::new()),
-                Values::I32(_) => Values::I32(Vec::new()),
-                Values::I64(_) => Values::I64(Vec::new()),
-                Values::Text(_) => Values::Text(TextValues::default()),
-            };
-            Leaf::new(values, leaf.full, leaf.is_repeated)
-        };
-        let new = self.leaves.iter().map(empty).collect();
+        let new = self.columns.iter().flat_map(Leaf::of).collect();
         let leaves = mem::replace(&mut self.leaves, new);
         let id = IndexSet::from_iter([self.recording.clone()]);
         let ids = TextValues { codes: vec![0; self.rows], texts: id, by_number: Vec::new() };
