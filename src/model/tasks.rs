@@ -442,6 +442,26 @@ mod tests {
     }
 
     #[test]
+    fn a_name_is_known_with_the_time_during_which_a_thread_has_it() {
+        let names = [(5, 7, 0), (5, 7, 4), (9, 7, 8), (2, 8, 12)];
+        let names = names.map(|(time, tid, at)| naming(time, tid, Name::Given(at)));
+        let changes = TaskChanges {
+            named: true,
+            names: names.into(),
+            text: b"one\0two\0new\0own\0".to_vec(),
+            ..TaskChanges::default()
+        };
+        let tasks = Tasks::new(changes, &Guests::default());
+        let name = |tid, time| tasks.name_during(Machine::Host, tid, time);
+        assert_eq!(name(7, 4), (name_of_nameless(7).into(), 0..5));
+        assert_eq!(name(7, 5), (b"two"[..].into(), 5..9));
+        assert_eq!(name(7, 8), (b"two"[..].into(), 5..9));
+        assert_eq!(name(7, 9), (b"new"[..].into(), 9..u64::MAX));
+        assert_eq!(name(8, 1), (name_of_nameless(8).into(), 0..2));
+        assert_eq!(name(9, 1), (name_of_nameless(9).into(), 0..u64::MAX));
+    }
+
+    #[test]
     fn a_fork_and_its_exit_take_at_most_100_bytes() {
         let collected = size_of::<Birth>() + size_of::<Death>();
         assert!(collected + size_of::<Life>() <= 100, "{collected} bytes and the life");
