@@ -17,6 +17,7 @@ mod hints;
 mod kept_kinds;
 mod owner;
 mod select;
+mod sideband;
 mod split;
 mod time;
 mod unused;

@@ -8,8 +8,8 @@ use perfx_format::features::{ClockData, SampleTime};
 use perfx_format::header::Features;
 use perfx_format::read::{Batch, SampleSpan};
 use perfx_format::sample::Sample;
-use perfx_format::{Endian, Event, Feature, Layouts, Record, RecordType, sample_type};
-use perfx_model::address_space::{AddressSpaces, Lookup, moment};
+use perfx_format::{Endian, Event, Feature, Layouts, Record, RecordType, Task, named_pid, sample_type};
+use perfx_model::address_space::{AddressSpaces, KERNEL, Lookup, moment};
 use perfx_model::guests::Guests;
 use perfx_model::tasks::{Process, TaskKey, Tasks};
 use perfx_pipeline::{Place, Result, bail};
@@ -19,6 +19,7 @@ use super::aux::Chunks;
 use super::choice::{self, FilterOptions};
 use super::gathered::Gathered;
 use super::hints::Hints;
+use super::kept_kinds::OF_PROCESS;
 use super::time::{Window, Windows};
 use super::unused::Unused;
 use crate::support::ids::dso_name;
@@ -218,6 +219,20 @@ impl Chooser {
             cgroup.map_or_else(nowhere, |id| self.cgroups.contains(&id)).then_some(())?;
         }
         Some((process, time))
+    }
+
+    /// The process whose samples need a record of kinds [`OF_PROCESS`] or [`OF_ALL`](super::kept_kinds::OF_ALL); `None`
+    /// if those of all processes do.
+    pub(super) fn process_that_needs(&self, record: &Record<'_>, layouts: &Layouts) -> Option<Process> {
+        let kind = record.kind();
+        let pid = named_pid(record).filter(|&pid| OF_PROCESS.contains(&kind) && pid != KERNEL)?;
+        if matches!(kind, RecordType::MMAP | RecordType::MMAP2) && record.is_of_kernel() {
+            return None;
+        }
+        let forked = Task::of(record).filter(|_| kind == RecordType::FORK && layouts.has_time());
+        let time =
+            forked.map_or_else(|| moment(record, layouts.layout_of(record), layouts), |task| task.time);
+        Some(self.process_of(record, layouts, pid, time))
     }
 
     /// The process of a record.

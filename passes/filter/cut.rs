@@ -7,8 +7,8 @@ use perfx_format::read::{Batch, Recording};
 use perfx_format::record::aux::Auxtrace;
 use perfx_format::record::deferred::CallchainDeferred;
 use perfx_format::record::event_update::updated_id;
-use perfx_format::{Event, Kinds, Layouts, Record, RecordType, Task, named_pid};
-use perfx_model::address_space::{KERNEL, moment};
+use perfx_format::{Event, Kinds, Layouts, Record, RecordType};
+use perfx_model::address_space::moment;
 use perfx_model::tasks::{Process, Processes, TaskKey};
 use perfx_pipeline::{
     Emit, Fork, Interest, Level, Needs, Pass, Place, Result, Rewrite, Session, Stage, count, counted, seconds,
@@ -127,8 +127,7 @@ impl FilterPlan {
             RecordType::EVENT_UPDATE => return updated_id(record).is_none_or(|id| !self.gone.contains(&id)),
             _ => {}
         }
-        let of_process = OF_PROCESS.contains(&kind);
-        if !of_process && !OF_ALL.contains(&kind) || options.keep_all_sideband {
+        if !OF_PROCESS.contains(&kind) && !OF_ALL.contains(&kind) || options.keep_all_sideband {
             return true;
         }
         if owner.is_some_and(|owner| owner.owns(record, layouts)) {
@@ -139,13 +138,7 @@ impl FilterPlan {
         if layouts.has_time() && time >= self.windows.end() {
             return false;
         }
-        let Some(pid) = named_pid(record).filter(|&pid| of_process && pid != KERNEL) else { return true };
-        if matches!(kind, RecordType::MMAP | RecordType::MMAP2) && record.is_of_kernel() {
-            return true;
-        }
-        let forked = Task::of(record).filter(|_| kind == RecordType::FORK && layouts.has_time());
-        let time = forked.map_or(time, |task| task.time);
-        let process = chooser.process_of(record, layouts, pid, time);
+        let Some(process) = chooser.process_that_needs(record, layouts) else { return true };
         self.needed.contains(process) || self.timeless && matches!(process, Process::Timeless(_))
     }
 }

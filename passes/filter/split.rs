@@ -23,6 +23,7 @@ use super::cut::{CutRecords, FilterPlan};
 use super::gathered::Gathered;
 use super::kept_kinds::CHOSEN;
 use super::owner::{Owner, Rule};
+use super::sideband::{BatchNeeders, SideBand};
 use super::time::parse_duration;
 
 /// How a recording is split.
@@ -113,6 +114,9 @@ pub struct Split {
     chooser: Arc<Chooser>,
     parts: Vec<(PartName, ChosenSamples)>,
     cookies: Arc<HashSet<u64>>,
+    sideband: SideBand,
+    /// The records of the whole recording, and their bytes.
+    pub read: (u64, u64),
 }
 
 /// The results of the first survey.
@@ -131,6 +135,8 @@ struct Counted {
     /// The number of samples of each event.
     samples: Vec<u64>,
     aux: bool,
+    /// Records and their bytes.
+    read: (u64, u64),
 }
 
 impl Counted {
@@ -178,6 +184,8 @@ impl Counted {
         self.samples.resize(self.samples.len().max(later.samples.len()), 0);
         self.samples.iter_mut().zip(later.samples).for_each(|(all, later)| *all += later);
         self.aux |= later.aux;
+        self.read.0 += later.read.0;
+        self.read.1 += later.read.1;
     }
 }
 
@@ -210,6 +218,9 @@ impl Split {
         });
         let (gathered, counted) = first_look(recording, by, &options, threads)?;
         ensure!(gathered.samples > 0, "{} has no samples to split by", recording.name);
+        let head = |batch: &Batch| (batch.records, batch.bytes.len() as u64);
+        let sum = |all: (u64, u64), more: (u64, u64)| (all.0 + more.0, all.1 + more.1);
+        let read = recording.head.iter().map(head).fold(counted.read, sum);
         let (rule, parts) = match by {
             SplitBy::Pid => by_pid(counted),
             SplitBy::Event => by_event(recording, &gathered.names, &counted),
@@ -220,9 +231,9 @@ impl Split {
         let known = (&recording.events[..], &recording.features, recording.endian);
         let chooser = Arc::new(Chooser::new(gathered, &options, known)?);
         let mut parts: Vec<_> = parts.into_iter().map(|part| (part, ChosenSamples::default())).collect();
-        second_look(recording, &rule, &chooser, &mut parts, threads)?;
+        let sideband = second_look(recording, &rule, &chooser, &mut parts, threads)?;
         let cookies = parts.iter().flat_map(|(_, chosen)| chosen.cookies.iter().copied()).collect();
-        Ok(Split { rule: Arc::new(rule), chooser, parts, cookies: Arc::new(cookies) })
+        Ok(Split { rule: Arc::new(rule), chooser, parts, cookies: Arc::new(cookies), sideband, read })
     }
 
     /// The parts, in order.
@@ -235,14 +246,19 @@ impl Split {
         })
     }
 
-    /// The passes that write the parts of `recording`, one after the other.
-    pub fn passes(self, recording: &Recording) -> impl Iterator<Item = Box<dyn Pass>> + use<> {
-        let Split { rule, chooser, parts, cookies } = self;
-        let events = recording.events.clone();
+    /// For each part the recording, without batches that the part does not need, and the pass that writes it.
+    pub fn passes(self, recording: Recording) -> impl Iterator<Item = (Option<Recording>, Box<dyn Pass>)> {
+        let Split { rule, chooser, parts, cookies, sideband, .. } = self;
         parts.into_iter().enumerate().map(move |(number, (_, chosen))| {
             let owner = Owner { rule: rule.clone(), number, cookies: cookies.clone() };
-            let cut = FilterPlan::new(chooser.clone(), chosen, Some(owner), &events);
-            Box::new(CutRecords::new(cut)) as Box<dyn Pass>
+            let plan = FilterPlan::new(chooser.clone(), chosen, Some(owner), &recording.events);
+            let needed = sideband.needed_by(number, &plan);
+            let part = recording.try_clone().map(|mut part| {
+                let is_needed = |place| needed.contains(&place) || plan.chosen.batches.contains_key(&place);
+                part.retain_batches(|batch| Place::of_batch(batch).is_none_or(is_needed));
+                part
+            });
+            (part, Box::new(CutRecords::new(plan)) as Box<dyn Pass>)
         })
     }
 }
@@ -262,7 +278,8 @@ fn first_look(
     let work = |batch: &Batch| -> Result<(Gathered, Counted)> {
         let mut gathered = Gathered { has_windows, ..Gathered::new(options) };
         gathered.count_samples(batch);
-        let mut counted = Counted::default();
+        let read = (batch.records, batch.bytes.len() as u64);
+        let mut counted = Counted { read, ..Counted::default() };
         let mut walker = batch.walk();
         while let Some(record) = walker.next_wanted(wanted, usize::MAX)? {
             if gather.contains(record.kind()) {
@@ -281,20 +298,26 @@ fn first_look(
     Ok((gathered, counted))
 }
 
-/// Surveys the samples of each part.
+/// Surveys the samples of each part, and who needs the other records.
 fn second_look(
     recording: &mut Recording,
     rule: &Rule,
     chooser: &Chooser,
     parts: &mut [(PartName, ChosenSamples)],
     threads: usize,
-) -> Result<()> {
-    let work = |batch: &Batch| -> Result<BTreeMap<usize, ChosenSamples>> {
+) -> Result<SideBand> {
+    let work = |batch: &Batch| -> Result<(BTreeMap<usize, ChosenSamples>, BatchNeeders)> {
         let mut found: BTreeMap<usize, ChosenSamples> = BTreeMap::new();
+        let mut needers = BatchNeeders::default();
         let place = Place::of_batch(batch);
+        let wanted = Kinds::ALL.without(RecordType::FINISHED_ROUND);
         let mut walker = batch.walk();
-        while let Some(record) = walker.next_wanted(Kinds::of(&[RecordType::SAMPLE]), usize::MAX)? {
+        while let Some(record) = walker.next_wanted(wanted, usize::MAX)? {
             let layouts = &*batch.layouts;
+            if record.kind() != RecordType::SAMPLE {
+                needers.look_at(&record, layouts, chooser, rule);
+                continue;
+            }
             let layout = layouts.layout_of(&record);
             let time = moment(&record, layout, layouts);
             let pid = layout.and_then(|layout| layout.pid_tid(&record)).map(|(pid, _)| pid);
@@ -303,16 +326,21 @@ fn second_look(
             let chosen = chosen.or_insert_with(|| ChosenSamples { batch: place, ..ChosenSamples::default() });
             chosen.take(&record, layouts, process, time);
         }
-        Ok(found)
+        Ok((found, needers))
     };
-    scan(recording, threads, true, work, |_, found| {
+    let mut sideband = SideBand::default();
+    scan(recording, threads, true, work, |batch, (found, needers)| {
         for (number, chosen) in found {
             if let Some((_, all)) = parts.get_mut(number) {
                 all.join(chosen);
             }
         }
+        if let Some(place) = Place::of_batch(batch) {
+            sideband.join(place, needers);
+        }
         Ok(())
-    })
+    })?;
+    Ok(sideband)
 }
 
 fn by_pid(counted: Counted) -> (Rule, Vec<PartName>) {

@@ -105,7 +105,9 @@ impl Split {
         access(if named { there } else { folder }.join("."), Access::WRITE_OK | Access::EXEC_OK)
             .map_err(std::io::Error::from)
             .with_context(|| folder.display().to_string())?;
-        recording.progress().expect(2 + called.len() as u64);
+        // The third time, each part reads its batches.
+        recording.progress().expect(3);
+        (report.records, report.bytes) = parts.read;
         let write = || self.write(recording, parts, called, paths, older, report);
         let report = if named && !self.dry_run { with_folder(folder, write) } else { write() }?;
         drop(bar);
@@ -148,13 +150,10 @@ impl Split {
             }
         };
         let mut made = called.iter().zip(&paths);
-        let passes = parts.passes(&recording);
-        let jobs = passes.map(move |pass| (recording.try_clone(), pass)).enumerate();
+        let jobs = parts.passes(recording).enumerate();
         ordered(jobs, &mut vec![(); makers], makers == 1, make, |outcome| -> Result<()> {
             let (outcome, Some((part, path))) = (outcome?, made.next()) else { return Ok(()) };
             let name = path.display().to_string();
-            report.records = outcome.report.records;
-            report.bytes = outcome.report.bytes;
             let wrote = if self.dry_run { "would write" } else { "wrote" };
             lines.push((Level::Info, format!("{wrote} {name}: {}, {}", about(part), size(outcome.written))));
             for (level, line) in outcome.report.lines {

@@ -355,7 +355,6 @@ pub(crate) fn doctor(bytes: &[u8]) {
 
 /// Every sample is in one part, and each part is a valid recording.
 pub(crate) fn split(bytes: &[u8]) {
-    let Ok(mut recording) = open(bytes) else { return };
     let ways = [
         SplitBy::Samples(3),
         SplitBy::Time(1_000_000),
@@ -364,12 +363,23 @@ pub(crate) fn split(bytes: &[u8]) {
         SplitBy::Size(1 << 14),
         SplitBy::Time(1),
     ];
-    let by = ways[bytes.len() / 2 % ways.len()];
+    split_by(bytes, ways[bytes.len() / 2 % ways.len()]);
+}
+
+/// The same, for one way to split.
+pub(crate) fn split_by(bytes: &[u8], by: SplitBy) {
+    let Ok(mut recording) = open(bytes) else { return };
     let Ok(split) = Split::new(&mut recording, by, bytes.len().is_multiple_of(3), 1) else { return };
     let parts: Vec<_> = split.parts().collect();
     // Writing all files takes too long, and the first ones are as good as the others.
-    for (part, pass) in parts.iter().zip(split.passes(&recording)).take(20) {
-        let Some((_, written)) = run(bytes, vec![pass], OutputForm::File, 1) else { return };
+    let whole = Split::new(&mut recording, by, bytes.len().is_multiple_of(3), 1).expect("it was just split");
+    let whole = whole.passes(recording.try_clone().expect("it is in a file"));
+    let passes = split.passes(recording).zip(whole);
+    for (part, ((narrow, pass), (_, same))) in parts.iter().zip(passes).take(20) {
+        let Some((_, written)) = run(bytes, vec![same], OutputForm::File, 1) else { return };
+        let narrow = narrow.expect("as before");
+        let (_, narrow) = promises::run(narrow, vec![pass], OutputForm::File, 1).expect("all of it was read");
+        assert!(narrow == written, "the batches that are left out are not needed");
         if let SplitBy::Size(most) = by {
             assert!(written.len() as u64 <= most, "a part of {} bytes", written.len());
         }

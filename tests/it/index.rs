@@ -95,26 +95,44 @@ fn commands_do_the_same_with_an_index() {
     );
 }
 
-/// A recording of several batches, with samples of other processes at other times, and forks among them.
-fn several_batches(path: &Path) {
+/// A recording of several batches with samples of other processes at other times, and other records among them.
+pub(crate) fn several_batches(path: &Path) {
     let endian = Endian::Little;
     let mut attr = Attr::default();
     (attr.type_, attr.sample_period, attr.sample_type) = (1, 1, st::IP | st::TID | st::TIME | st::PERIOD);
+    // sample_id_all
+    attr.flags = 1 << 18;
     let event = Event::made(&attr, Vec::new(), endian);
     let mut writer = RecordingWriter::create(path, std::slice::from_ref(&event), endian).unwrap();
+    let words = |words: &[u32]| words.iter().flat_map(|&word| endian.bytes_u32(word)).collect::<Vec<u8>>();
     for number in 0..300_000_u32 {
         let (pid, time) = (100 + number / 40_000, u64::from(number) * 1000 + 5_000_000);
+        let time = endian.bytes_u64(time);
+        let trailer = [&words(&[pid, pid])[..], &time].concat();
+        let mut write = |kind: RecordType, fields: &[&[u8]]| {
+            writer.write_parts(kind, 0, &[&fields.concat(), &trailer]).unwrap();
+        };
         if number % 40_000 == 0 {
-            let ids = [pid, pid - 1, pid, pid - 1].map(|id| endian.bytes_u32(id)).concat();
-            writer.write_parts(RecordType::FORK, 0, &[&ids, &endian.bytes_u64(time)]).unwrap();
-            let task = [pid, pid].map(|id| endian.bytes_u32(id)).concat();
-            writer
-                .write_parts(RecordType::COMM, 0, &[&task, format!("task-{}", pid % 10).as_bytes(), &[0; 2]])
-                .unwrap();
+            write(RecordType::FORK, &[&words(&[pid, pid - 1, pid, pid - 1]), &time]);
+            write(RecordType::COMM, &[&words(&[pid, pid]), format!("task-{}", pid % 10).as_bytes(), &[0; 2]]);
         }
-        let fields = [0x40_0000 + u64::from(number % 64), u64::from(pid) << 32 | u64::from(pid), time, 1];
-        let parts = fields.map(|field| endian.bytes_u64(field)).concat();
-        writer.write_parts(RecordType::SAMPLE, 2, &[&parts]).unwrap();
+        match number % 50_000 {
+            10 => {
+                write(RecordType::MMAP, &[&words(&[pid, pid, 0x40_0000, 0, 0x1000, 0, 0, 0]), b"/bin/a\0\0"])
+            }
+            20 => write(RecordType::MMAP, &[&words(&[u32::MAX, 0, 0, 9, 0x1000, 0, 0, 0]), b"[kern]\0\0"]),
+            30 => write(RecordType::CGROUP, &[&words(&[number, 0]), b"/group\0\0"]),
+            40 => write(RecordType::LOST, &[&words(&[0, 0, 1, 0])]),
+            50 => write(RecordType(4000), &[b"unknown!"]),
+            60 => write(RecordType::SWITCH, &[]),
+            // Of a process without samples.
+            70 => write(RecordType::EXIT, &[&words(&[9, 1, 9, 1]), &time]),
+            80 => write(RecordType::FINISHED_ROUND, &[]),
+            _ => {}
+        }
+        let ip = endian.bytes_u64(0x40_0000 + u64::from(number % 64));
+        let parts = [&ip[..], &words(&[pid, pid]), &time, &endian.bytes_u64(1)];
+        writer.write_parts(RecordType::SAMPLE, 2, &parts).unwrap();
     }
     writer.finish().unwrap();
 }

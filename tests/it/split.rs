@@ -7,13 +7,43 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use perfx_passes::SplitBy;
+
 use crate::args;
 use crate::filter::{Line, records, samples, seconds};
+use crate::fuzz_bodies::split_by;
+use crate::index::several_batches;
 use crate::snapshots::{Place, same};
 use crate::support::{
     Fixture, Form, Stdin, all, each, each_fixture, perfs, perfx, perfx_with, recorded, same_bytes,
     same_lines, some_of, temp,
 };
+
+/// Each part is written from the batches that it needs, and is the same as if it were written from all.
+#[test]
+fn a_part_needs_no_batch_that_is_left_out() {
+    let folder = temp();
+    let path = folder.path().join("in.data");
+    several_batches(&path);
+    let bytes = fs::read(&path).unwrap();
+    let ways = [
+        SplitBy::Samples(20_000),
+        SplitBy::Time(30_000_000),
+        SplitBy::Time(1_000_000_000),
+        SplitBy::Pid,
+        SplitBy::Event,
+        SplitBy::Size(2_000_000),
+    ];
+    for by in ways {
+        split_by(&bytes, by);
+    }
+    for name in ["forks.p61", "fp-defer.p73", "cgroups.p73"] {
+        let bytes = Fixture::new(&format!("recorded/{name}.data")).repeated(5 << 20);
+        for by in [SplitBy::Samples(30_000), SplitBy::Time(1_000_000), SplitBy::Pid] {
+            split_by(&bytes, by);
+        }
+    }
+}
 
 /// Every way to split, with parts of a size that fits a small recording.
 fn ways(lines: &[Line]) -> Vec<[String; 2]> {

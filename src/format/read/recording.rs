@@ -463,8 +463,11 @@ impl Recording {
             let whole = batch.as_ref().ok().filter(|batch| batch.fragment.is_none());
             whole.is_none_or(|batch| batch.kinds.intersects(always) || keep(batch))
         };
+        // This is not a reading.
+        let progress = std::mem::take(&mut self.progress);
         let kept = self.batches().zip(extents).filter(|(batch, _)| stays(batch)).map(|(_, extent)| extent);
         self.extents = Arc::new(OnceLock::from(kept.collect::<Vec<_>>()));
+        self.progress = progress;
     }
 
     /// All batches with COMPRESSED records replaced by their contents, in file order, expanded on the calling
