@@ -52,7 +52,14 @@ pub(super) struct Owner {
 impl Owner {
     /// True if the record belongs to this part and no other.
     pub(super) fn owns(&self, record: &Record<'_>, layouts: &Layouts) -> bool {
-        self.rule.part_of(record, layouts) == self.number
+        match self.times() {
+            // With thousands of parts, the search for the right one takes longer than all else.
+            Some((begin, end)) => {
+                let time = moment(record, layouts.layout_of(record), layouts);
+                begin <= time && end.is_none_or(|end| time < end)
+            }
+            None => self.rule.part_of(record, layouts) == self.number,
+        }
     }
 
     /// True if no part has the sample whose call chain this record completes.
@@ -61,17 +68,18 @@ impl Owner {
     }
 
     pub(super) fn windows(&self) -> Windows {
-        match &*self.rule {
-            Rule::Times(starts) => {
-                let start = self.number.checked_sub(1).and_then(|before| starts.get(before).copied());
-                Windows::one(start.unwrap_or(0), starts.get(self.number).copied())
-            }
-            Rule::Pids(_) | Rule::Events(_) => Windows::all(),
-        }
+        self.times().map_or_else(Windows::all, |(begin, end)| Windows::one(begin, end))
+    }
+
+    /// When a part of times begins, and when the next one does, if there is one.
+    fn times(&self) -> Option<(u64, Option<u64>)> {
+        let Rule::Times(starts) = &*self.rule else { return None };
+        let begin = self.number.checked_sub(1).and_then(|before| starts.get(before));
+        Some((begin.copied().unwrap_or(0), starts.get(self.number).copied()))
     }
 
     /// True if processes alive in the part's time are needed.
     pub(super) fn is_of_time(&self) -> bool {
-        matches!(*self.rule, Rule::Times(_))
+        self.times().is_some()
     }
 }
