@@ -8,6 +8,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use clap::Args;
@@ -233,9 +234,24 @@ struct Plan {
 struct RawFields {
     /// Those that are addresses.
     pointers: Vec<TraceField>,
-    /// Those that can't hold one: numbers of less than 8 bytes, what all tracepoints have, and names of tasks. Two
-    /// such fields beside each other can look like an address.
-    harmless: Vec<TraceField>,
+    /// Where numbers of 8 bytes are that do not touch a field which can't hold an address: the ranges of their offsets.
+    /// Two such fields beside each other can look like an address.
+    suspect: Vec<Range<usize>>,
+}
+
+/// The offsets, ascending, of numbers of 8 bytes that do not touch these fields.
+fn between(mut fields: Vec<TraceField>) -> Vec<Range<usize>> {
+    fields.sort_unstable_by_key(|field| field.offset);
+    let mut start = 0;
+    let mut ranges = Vec::with_capacity(fields.len() + 1);
+    for TraceField { offset, size } in fields {
+        ranges.push(start..offset.saturating_sub(7));
+        // Numbers are looked for at multiples of 4.
+        start = start.max(offset.saturating_add(size).div_ceil(4).saturating_mul(4));
+    }
+    ranges.push(start..usize::MAX);
+    ranges.retain(|range| !range.is_empty());
+    ranges
 }
 
 /// What was done.
@@ -255,6 +271,8 @@ struct Done {
 struct Move {
     plan: Arc<Plan>,
     recent: Recent,
+    /// The sample that was moved last; its memory is used again.
+    buffer: Vec<u8>,
     done: Done,
 }
 
@@ -362,8 +380,10 @@ impl Gather {
         let what = format!("moved {regions} of programs and {} of kernels", kernel.sorted.len());
         session.report.say(Level::Info, what);
         let plan = Arc::new(Plan::new(Moves { user, kernel }, session));
-        let (mut movement, endian) =
-            (Move { plan, recent: Recent::default(), done: Done::default() }, session.endian);
+        let (mut movement, endian) = (
+            Move { plan, recent: Recent::default(), buffer: Vec::new(), done: Done::default() },
+            session.endian,
+        );
         session.leave_out_unnamed();
         change_features(session, |feature, section| movement.feature(feature, section, endian));
         rename_event_types(&mut session.event_types, without_address);
@@ -414,6 +434,7 @@ impl Plan {
             ];
             field.kind == TraceFieldKind::Pointer || named.contains(&field.name)
         };
+        // Numbers of less than 8 bytes, what all tracepoints have, and names of tasks.
         let is_harmless = |NamedField { name, field, kind }: &NamedField<'_>| match kind {
             _ if name.starts_with("common_") => true,
             TraceFieldKind::Numbers => field.size < 8,
@@ -424,7 +445,7 @@ impl Plan {
             let format = by_id.get(&event.attr().config).filter(|_| event.attr().is_tracepoint())?;
             let pointers = format.fields().filter(is_pointer).map(|field| field.field).collect();
             let harmless = format.fields().filter(|field| !is_pointer(field) && is_harmless(field));
-            Some(RawFields { pointers, harmless: harmless.map(|field| field.field).collect() })
+            Some(RawFields { pointers, suspect: between(harmless.map(|field| field.field).collect()) })
         });
         let pmus = pmu_names(section(Feature::PMU_MAPPINGS), endian).unwrap_or_default().into_iter();
         let probes = pmus.filter(|(_, pmu)| is_probe_pmu(pmu)).map(|(number, _)| number).collect();
@@ -440,27 +461,22 @@ impl Plan {
         }
     }
 
-    /// The raw data of a sample without addresses.
-    fn raw(&self, raw: &[u8], event: Option<usize>, endian: Endian) -> Vec<u8> {
+    /// Clears the addresses in the raw data of a sample.
+    fn clear_raw(&self, raw: &mut [u8], event: Option<usize>, endian: Endian) {
         let Some(fields) = event.and_then(|event| self.raw.get(event)?.as_ref()) else {
-            return vec![0; raw.len()];
+            return raw.fill(0);
         };
-        let mut new = raw.to_vec();
         for TraceField { offset, size } in &fields.pointers {
             let end = offset.saturating_add(*size);
-            new.get_mut(*offset..end).unwrap_or_default().fill(0);
+            raw.get_mut(*offset..end).unwrap_or_default().fill(0);
         }
-        let is_harmless = |at: usize| {
-            let touches =
-                |field: &TraceField| field.offset < at + 8 && at < field.offset.saturating_add(field.size);
-            fields.harmless.iter().any(touches)
-        };
-        for at in (0..new.len()).step_by(4) {
-            if endian.u64(&new, at).is_some_and(|number| self.moves.may_be(number)) && !is_harmless(at) {
-                new[at..at + 8].fill(0);
+        for range in &fields.suspect {
+            for at in (range.start..range.end.min(raw.len())).step_by(4) {
+                if endian.u64(raw, at).is_some_and(|number| self.moves.may_be(number)) {
+                    raw[at..at + 8].fill(0);
+                }
             }
         }
-        new
     }
 }
 
@@ -491,11 +507,13 @@ impl Move {
     }
 
     fn sample(&mut self, record: Record<'_>, layout: &Layout, event: Option<usize>) -> Result<Vec<u8>> {
-        let Move { plan, recent, done } = self;
+        let Move { plan, recent, done, buffer } = self;
         let (plan, endian) = (&**plan, record.endian());
         let mut moved = |address, of_kernel| recent.address(&plan.moves, address, of_kernel);
         let of_kernel = is_kernel(record.cpumode());
-        let mut bytes = Cow::Borrowed(record.bytes());
+        buffer.clear();
+        buffer.extend_from_slice(record.bytes());
+        let mut bytes: Cow<'_, [u8]> = Cow::Owned(std::mem::take(buffer));
         if let Some(ip) = layout.ip(&record) {
             layout.set_ip(bytes.to_mut(), moved(ip, of_kernel), endian);
         }
@@ -511,10 +529,9 @@ impl Move {
         if layout.sample_type & st::RAW != 0 {
             let range =
                 raw_range(&record, layout).ok_or_else(|| record.error("its raw data does not fit in it"))?;
-            let old = &record.bytes()[range.clone()];
-            let new = plan.raw(old, event, endian);
-            done.raw += u64::from(new != old);
-            bytes.to_mut()[range].copy_from_slice(&new);
+            let raw = &mut bytes.to_mut()[range.clone()];
+            plan.clear_raw(raw, event, endian);
+            done.raw += u64::from(*raw != record.bytes()[range]);
         }
         let parts = layout.sample_type & PARTS;
         if parts != 0 {
@@ -546,7 +563,10 @@ impl Rewrite for Move {
             RecordType::SAMPLE => {
                 let event = layouts.event_of(&record);
                 match layouts.layout_of(&record).map(|layout| self.sample(record, layout, event)) {
-                    Some(Ok(bytes)) => out.replace(&record, &bytes),
+                    Some(Ok(bytes)) => {
+                        self.buffer = bytes;
+                        out.replace(&record, &self.buffer)
+                    }
                     _ => {
                         self.done.unreadable += 1;
                         out.drop_record(record);
@@ -626,7 +646,7 @@ impl Rewrite for Move {
 
 impl Fork for Move {
     fn fork(&self) -> Move {
-        Move { plan: self.plan.clone(), recent: Recent::default(), done: Done::default() }
+        Move { plan: self.plan.clone(), recent: Recent::default(), buffer: Vec::new(), done: Done::default() }
     }
 
     fn absorb(&mut self, later: Move) -> Result<()> {
@@ -672,6 +692,30 @@ mod tests {
         assert_eq!(regions.other(0x7ffe_1234_5000), other - 0x678);
         let (_, without) = Regions::new(&[(0, 1 << 46)].into(), USER, Key::default());
         assert_eq!(without, 1);
+    }
+
+    #[test]
+    fn numbers_that_touch_no_harmless_field_are_suspect() {
+        let lists: [&[(usize, usize)]; 6] = [
+            &[],
+            &[(0, 8)],
+            &[(0, 2), (2, 1), (4, 4), (8, 16), (32, 4)],
+            &[(40, 4), (16, 0), (9, 3)],
+            &[(0, 60), (4, 4), (usize::MAX, 8)],
+            &[(20, usize::MAX)],
+        ];
+        for list in lists {
+            let fields: Vec<_> = list.iter().map(|&(offset, size)| TraceField { offset, size }).collect();
+            let touches = |at: usize| {
+                fields
+                    .iter()
+                    .any(|field| field.offset < at + 8 && at < field.offset.saturating_add(field.size))
+            };
+            let expected: Vec<_> = (0..80).step_by(4).filter(|&at| !touches(at)).collect();
+            let ranges = between(fields.clone());
+            let found = ranges.iter().flat_map(|range| (range.start..range.end.min(80)).step_by(4));
+            assert_eq!(found.collect::<Vec<_>>(), expected, "{list:?}");
+        }
     }
 
     #[test]
