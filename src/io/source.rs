@@ -14,6 +14,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::builder::Resettable;
 use clap::{Arg, ArgAction, Args};
 use perfx_format::read::{Recording, TempFiles};
+use rustix::pipe::fcntl_setpipe_size;
 
 use crate::args::Usage;
 use crate::io::index_file::use_index;
@@ -191,6 +192,8 @@ impl Source {
             Source::Stdin => {
                 let stdin =
                     io::stdin().as_fd().try_clone_to_owned().context("standard input can't be used")?;
+                // If it is a pipe, it need not run empty while we work on what came.
+                let _ = fcntl_setpipe_size(&stdin, PIPE_SIZE);
                 Recording::from_file(File::from(stdin), STDIN.into(), temp_files())?
             }
         })
@@ -213,6 +216,9 @@ impl fmt::Display for Source {
         }
     }
 }
+
+/// What an unprivileged process may set a pipe's capacity to, bytes (/proc/sys/fs/pipe-max-size).
+const PIPE_SIZE: usize = 1 << 20;
 
 /// The name of standard input.
 const STDIN: &str = "<stdin>";

@@ -10,7 +10,7 @@ use super::batches::{BatchExtent, Batches, Progress};
 use super::cutter::Cutter;
 use super::expand::{Chain, DecodeUnit, Expand, expand_alone};
 use super::records::Records;
-use super::stream::{Source, Stream, TempFiles};
+use super::stream::{Source, Stream, TempFiles, copy_rest};
 use super::time_order::TimeOrder;
 use crate::features::Compressed;
 use crate::header::{Fault, Features, FileHeader, Magic, PIPE_HEADER_SIZE, Severity, TEXT_MAX};
@@ -166,7 +166,7 @@ impl Recording {
         let fail = |e| Error::io("can't be copied to a temporary file", e).file(&name);
         let mut file = temp_files().map_err(fail)?;
         file.write_all(&head).map_err(fail)?;
-        io::copy(&mut reader, &mut file).map_err(fail)?;
+        copy_rest(&mut reader, &mut file).map_err(fail)?;
         Recording::from_mapped(file, name)
     }
 
@@ -240,7 +240,7 @@ impl Recording {
         }
         if let Source::Reader { mut reader, pending, .. } = self.streams.remove(0).source {
             file.write_all(&pending).map_err(fail)?;
-            io::copy(&mut reader, &mut file).map_err(fail)?;
+            copy_rest(&mut reader, &mut file).map_err(fail)?;
         }
         // The fragments found before are not in the copy.
         let Recording { mut faults, progress, .. } = self;
