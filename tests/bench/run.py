@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Compares perfx with cp and perf inject on the recordings of record.sh and pair.py (in DIR/pair), and prints a Markdown
-table.
+"""Compares perfx with cp and perf inject on the recordings of record.sh and pair.py (in DIR/pair), and prints Markdown
+tables. Exits with 1 if a figure is more than 10 % worse than in docs/benchmarks.md; --write puts the tables there.
 
-usage: run.py [--runs N] [--perf PERF] [--only REGEX] [DIR]      (DIR of record.sh: /tmp/perfx-data/big)
+usage: run.py [--runs N] [--perf PERF] [--only REGEX] [--write] [DIR]      (DIR of record.sh: /tmp/perfx-data/big)
 
 Every command runs N times (default 5). The commands of a group run alternately, so that other load affects all of them
-alike; the fastest run counts, with a warm page cache. Compression is compared with zstd, for the same bytes or the same
+alike; the fastest run counts, with a warm page cache, and the median is shown. Compression is compared with zstd, for the same bytes or the same
 zstd stream. Memory is the peak of private (anonymous) memory, polled every 2 ms from /proc/PID/status. Outputs go to
 DIR/out. perf runs only once, because it is slow. The last tables compare CPU seconds: of exports, and on one thread of
 what reads other files. stackcollapse-perf.pl and inferno-collapse-perf are run if they are in PATH.
 """
-import argparse, os, re, resource, shutil, struct, subprocess, sys, time
+import argparse, json, os, re, resource, shutil, statistics, struct, subprocess, sys, time
 
 here = os.path.dirname(os.path.abspath(__file__))
 parser = argparse.ArgumentParser()
@@ -18,9 +18,31 @@ parser.add_argument("dir", nargs="?", default="/tmp/perfx-data/big")
 parser.add_argument("--runs", type=int, default=5)
 parser.add_argument("--perf", default="perf")
 parser.add_argument("--only", default="")
+parser.add_argument("--write", action="store_true")
 args = parser.parse_args()
 perfx = os.path.join(here, "../../target/dist/perfx")
 out = os.path.join(args.dir, "out")
+page = os.path.join(here, "../../docs/benchmarks.md")
+begin, end = "<!-- tests/bench/run.py --write begins here -->", "<!-- and ends here -->"
+tables = []
+
+
+def show(line):
+    """Prints a line of the tables, and keeps it."""
+    print(line, flush=True)
+    tables.append(line)
+
+
+def figures(lines):
+    """The figures of tables that are compared, by table and work: how many times as long as cp (or folded) it takes."""
+    found, table = {}, ""
+    for line in lines:
+        cells = [cell.strip() for cell in line.split(" | ")]
+        if not line.startswith("|"):
+            table = line.split(":")[0] or table
+        elif len(cells) > 3 and re.fullmatch(r"[0-9.]+", cells[3]):
+            found[table, cells[0].strip("| `")] = float(cells[3])
+    return found
 
 
 def run(command):
@@ -49,23 +71,28 @@ def run(command):
 
 def rows(name, paths, items, slow):
     items = [item for item in items if re.search(args.only, item[0])]
-    best = {"cp": (1e9, 0)} | {label: (1e9, 0) for label, _ in items}
+    if not items:
+        return
+    times = {"cp": []} | {label: [] for label, _ in items}
+    peaks = dict.fromkeys(times, 0)
     copy = ["cp", paths[0], out] if len(paths) == 1 else ["sh", "-c", f"cat {' '.join(paths)} > {out}"]
     commands = [("cp", copy)] + items
     run(commands[0][1])
     for _ in range(args.runs):
         for label, command in commands:
             seconds, memory = run(command)
-            best[label] = (min(best[label][0], seconds), max(best[label][1], memory))
+            times[label].append(seconds)
+            peaks[label] = max(peaks[label], memory)
     slow = {label: run(command) for label, command in slow if re.search(args.only, label)}
-    cp = best["cp"][0]
-    print(f"\n{name}: {sum(map(os.path.getsize, paths)) / 1e9:.2f} GB, cp {cp:.2f} s\n")
-    print("| work | time | × cp | private memory | perf inject | perf ÷ perfx |\n|---|---|---|---|---|---|")
+    cp = min(times["cp"])
+    size = sum(map(os.path.getsize, paths)) / 1e9
+    show(f"\n{name}: {size:.2f} GB, cp {cp:.2f} s (median {statistics.median(times['cp']):.2f})\n")
+    show("| work | best | median | × cp | private memory | perf inject | perf ÷ perfx |\n|---|---|---|---|---|---|---|")
     for label, _ in items:
-        seconds, memory = best[label]
+        best, median = min(times[label]), statistics.median(times[label])
         perf = slow.get(label)
-        beside = f"{perf[0]:.1f} s, {perf[1]:.0f} MiB | {perf[0] / seconds:.0f}" if perf else " | "
-        print(f"| `{label}` | {seconds:.2f} s | {seconds / cp:.2f} | {memory:.0f} MiB | {beside} |", flush=True)
+        beside = f"{perf[0]:.1f} s, {perf[1]:.0f} MiB | {perf[0] / best:.0f}" if perf else " | "
+        show(f"| `{label}` | {best:.2f} s | {median:.2f} s | {best / cp:.2f} | {peaks[label]:.0f} MiB | {beside} |")
 
 
 def cpu(command):
@@ -100,8 +127,14 @@ def compression(name, path):
         sizes[what] = os.path.getsize(small)
         items.append((what, [perfx, "compress", *options, path, "-o", out]))
         opened.append((f"decompress of {what}", [perfx, "decompress", small, "-o", out]))
-    print(", ".join(f"{what}: {size / 1e6:.1f} MB" for what, size in sizes.items()))
+    show("\n" + ", ".join(f"{what}: {size / 1e6:.1f} MB" for what, size in sizes.items()))
     return items + opened
+
+
+def samples_of(path):
+    """The number of a recording's samples."""
+    stats = json.loads(subprocess.run([perfx, "stats", "--json", path], check=True, stdout=subprocess.PIPE).stdout)
+    return next(kind["records"] for kind in stats["kinds"] if kind["kind"] == "SAMPLE")
 
 
 def payload(path, into):
@@ -121,6 +154,8 @@ def payload(path, into):
         # perf never ends its frame: an empty last block does.
         stream.write(b"\1\0\0")
 
+
+SHARE = ["remap --path /usr=/x", "normalize --for perf-5.10", "redact", "thin --every 3", "inject --aslr"]
 
 for name in ["plain", "chains", "z"]:
     path = os.path.join(args.dir, name + ".data")
@@ -146,6 +181,16 @@ for name in ["plain", "chains", "z"]:
     items += [("reindex", [perfx, "reindex", path, "-o", out]), ("reindex --in-place", [perfx, "reindex", "--in-place", in_place])] + compression(name, path)
     read = [(what, [perfx, what, "-q", path]) for what in ["info", "stats", "du", "doctor"]]
     cut = lambda time: [perfx, "filter", "--time", time, path, "-o", out]
+    read += [(what, [perfx, *what.split(), path, "-o", out]) for what in SHARE]
+    indexed = os.path.join(args.dir, "indexed.data")
+    if name != "z":
+        subprocess.run(["ln", "-f", path, indexed], check=True)
+        subprocess.run([perfx, "index", "-q", indexed], check=True)
+        window = ["filter", "--time", "50%-51%"]
+        read += [("index", [perfx, "index", "-q", indexed]), ("filter, indexed", [perfx, *window, indexed, "-o", out])]
+        samples = samples_of(path)
+        split = lambda parts: [perfx, "split", "-q", "-f", "--samples", str(samples // parts), path, "-o", out + ".parts/"]
+        read += [(f"split into {parts} parts", split(parts)) for parts in [100, 1000]]
     read += [("filter --time 50%-51%", cut("50%-51%")), ("filter --time 25%-75%", cut("25%-75%")), ("sort", [perfx, "sort", path, "-o", out])]
     items += read if name != "z" else []
     slow = [
@@ -154,11 +199,11 @@ for name in ["plain", "chains", "z"]:
         ("inject -b", perf_inject(path, "-b")),
     ]
     rows(name, [path], items, slow)
-    os.unlink(in_place)
-    for end in ["zst", "z", "z--solid"]:
-        made = os.path.join(args.dir, f"{name}.{end}")
-        if os.path.exists(made):
-            os.unlink(made)
+    made = [f"{name}.zst", f"{name}.z", f"{name}.z--solid", "in-place.data", "indexed.data", "indexed.data.pfi"]
+    for path in [os.path.join(args.dir, name) for name in made]:
+        if os.path.exists(path):
+            os.unlink(path)
+    shutil.rmtree(out + ".parts", ignore_errors=True)
 
 several = [os.path.join(args.dir, name + ".data") for name in ["plain", "chains"]]
 if all(map(os.path.exists, several)):
@@ -181,12 +226,12 @@ if os.path.exists(host):
 # recording, and zstd of what is written.
 chains = os.path.join(args.dir, "chains.data")
 if os.path.exists(chains) and re.search(args.only, "export"):
-    tables, script = out + ".tables", f"{args.perf} script -i {chains}"
+    folder, script = out + ".tables", f"{args.perf} script -i {chains}"
     export = lambda kind: [perfx, "export", kind, "-q", chains, "-o", out]
     items = [(f"export {kind}", export(kind)) for kind in ["folded", "pprof", "firefox", "html"]]
-    items.append(("export parquet", [perfx, "export", "parquet", "-q", chains, "--dir", tables]))
+    items.append(("export parquet", [perfx, "export", "parquet", "-q", chains, "--dir", folder]))
     subprocess.run(items[-1][1], check=False)
-    zstd = f"find {tables} -name '*.parquet' -exec cat {{}} + | zstd -q -3 -c > {out}"
+    zstd = f"find {folder} -name '*.parquet' -exec cat {{}} + | zstd -q -3 -c > {out}"
     items.append(("stats, and zstd -3 of the tables", ["sh", "-c", f"{perfx} stats -q {chains}; {zstd}"]))
     best = {label: (1e9, 0) for label, _ in items}
     for _ in range(args.runs):
@@ -199,21 +244,37 @@ if os.path.exists(chains) and re.search(args.only, "export"):
         if shutil.which(collapse):
             best[f"perf script \\| {collapse}"] = (cpu(["sh", "-c", f"{script} | {collapse} > {out}"])[0], 0)
     folded = best["export folded"][0]
-    print("\n| chains | CPU time | × folded | private memory |\n|---|---|---|---|")
+    show("\nexports of chains: CPU time\n")
+    show("| work | CPU time | private memory | × folded |\n|---|---|---|---|")
     for label, (seconds, memory) in best.items():
         shown = f"{memory:.0f} MiB" if memory else ""
-        print(f"| `{label}` | {seconds:.2f} s | {seconds / folded:.2f} | {shown} |", flush=True)
-    shutil.rmtree(tables)
+        show(f"| `{label}` | {seconds:.2f} s | {shown} | {seconds / folded:.2f} |")
+    shutil.rmtree(folder)
 
 # CPU time of what reads other files than the recording; jit.py is the program in jit.data.
 on_one_thread = [("jit", ["-j"]), ("stacks", ["--convert-callchain"])]
 on_one_thread = [(name, options, os.path.join(args.dir, name + ".data")) for name, options in on_one_thread]
 on_one_thread = [item for item in on_one_thread if os.path.exists(item[2]) and re.search(args.only, item[0])]
 if on_one_thread:
-    print("\n| recording | work | CPU time | private memory | perf inject | perf ÷ perfx |\n|---|---|---|---|---|---|")
+    show("\non one thread: CPU time\n")
+    show("| work | CPU time | private memory | perf inject | perf ÷ perfx |\n|---|---|---|---|---|")
 for name, options, path in on_one_thread:
     inject = [perfx, "inject", *options, "-@", "1", "-f", path, "-o", out]
     perfs, ours = perf_inject(path, *options), [cpu(inject) for _ in range(args.runs)]
     seconds, memory = min(ours)[0], max(memory for _, memory in ours)
     slow = cpu(perfs)
-    print(f"| {name} | `inject {options[0]}` | {seconds:.2f} s | {memory:.0f} MiB | {slow[0]:.1f} s, {slow[1]:.0f} MiB | {slow[0] / seconds:.0f} |")
+    beside = f"{slow[0]:.1f} s, {slow[1]:.0f} MiB | {slow[0] / seconds:.0f}"
+    show(f"| `inject {options[0]}` of {name} | {seconds:.2f} s | {memory:.0f} MiB | {beside} |")
+
+with open(page) as file:
+    text = file.read()
+front, rest = text.split(begin)
+known, rest = rest.split(end)
+known, now = figures(known.splitlines()), figures(tables)
+worse = [key for key in now if key in known and now[key] > 1.1 * known[key]]
+for table, work in worse:
+    print(f"{table}: {work} takes {now[table, work]:.2f} times as long as what it is compared with, not {known[table, work]:.2f}")
+if args.write:
+    with open(page, "w") as file:
+        file.write("\n".join([front + begin, *tables, "", end + rest]))
+sys.exit(1 if worse and not args.write else 0)
