@@ -34,6 +34,9 @@ impl Filter {
         if options.is_empty() {
             bail!(Usage("no filter given; see --help".into()));
         }
-        self.write.transform("filter", vec![Box::new(Pass::new(options))])
+        let source = self.write.source()?;
+        let mut recording = source.open()?;
+        source.use_index(&mut recording);
+        self.write.write_recording("filter", &source, recording, vec![Box::new(Pass::new(options))], false)
     }
 }

@@ -3,19 +3,19 @@
 
 use anyhow::{Result, bail};
 use clap::Args;
-use perfx_pipeline::Report;
+use perfx_pipeline::{Level, Report};
 
 use crate::args::{ThreadArgs, Usage};
 use crate::io::make_index::make_index;
 use crate::io::source::{InputsArgs, Source};
-use crate::term::report::VerbosityArgs;
+use crate::term::report::{VerbosityArgs, tell_failure};
 
 /// Write an index beside a recording, so that a part of it is found without reading the rest
 ///
 /// The index of perf.data is perf.data.pfi. It says of every 4 MiB of the recording from when to when
-/// and of which processes its samples are, and where its other records are. filter, view, split and
-/// the exports use it by themselves: with --time or --pid, they read little more than what they keep.
-/// Their output does not depend on it.
+/// and of which processes its samples are, and where its other records are. filter, split, view, list
+/// and the exports use it by themselves: with --time or --pid, they read little more than what they
+/// keep. Their output does not depend on it.
 ///
 /// An index belongs to one recording, whose size and checksum it has. If the recording changes, its old
 /// index is not used, and a message says so. Compressed recordings can't be indexed; --index of
@@ -38,17 +38,28 @@ pub(crate) struct Index {
 
 impl Index {
     pub(crate) fn run(&self) -> Result<u8> {
-        let mut report = Report::default();
+        let (mut report, mut failed) = (Report::default(), false);
         for source in self.inputs.sources()? {
-            let Source::Path(path) = &source else {
-                bail!(Usage("standard input has no name, and so no place for an index: give a file".into()))
-            };
-            let recording = source.open_without_index()?;
-            let bar = self.verbosity.progress(&recording);
-            let line = make_index(path, recording, self.threads.count())?;
-            drop(bar);
-            report.lines.push(line);
+            match self.index(&source) {
+                Ok(line) => report.lines.push(line),
+                Err(error) if error.is::<Usage>() => return Err(error),
+                // The others get theirs.
+                Err(error) => {
+                    tell_failure(&error);
+                    failed = true;
+                }
+            }
         }
-        Ok(self.verbosity.print(&report))
+        let code = self.verbosity.print(&report);
+        Ok(if failed { 1 } else { code })
+    }
+
+    fn index(&self, source: &Source) -> Result<(Level, String)> {
+        let Source::Path(path) = source else {
+            bail!(Usage("standard input has no name, and so no place for an index: give a file".into()))
+        };
+        let recording = source.open()?;
+        let _bar = self.verbosity.progress(&recording);
+        make_index(path, recording, self.threads.count())
     }
 }

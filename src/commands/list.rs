@@ -37,7 +37,7 @@ pub(crate) type Output = Document<1, Listing>;
 
 impl List {
     pub(crate) fn run(&self) -> Result<u8> {
-        let mut recording = Source::of(&self.input).open_rereadable()?;
+        let mut recording = Source::of(&self.input).open_indexed()?;
         let mut report = Report::default();
         recording.progress().expect(2);
         let bar = self.read.verbosity.progress(&recording);

@@ -84,7 +84,9 @@ impl Split {
         let source = Source::of(&self.input);
         let threads = self.threads.count();
         let mut report = Report::default();
-        let mut recording = expanded(source.open()?, threads, &mut report)?;
+        let mut recording = source.open()?;
+        source.use_index(&mut recording);
+        let mut recording = expanded(recording, threads, &mut report)?;
         let bar = self.verbosity.progress(&recording);
         let parts = Parts::new(&mut recording, by, self.drop_unused, threads)?;
         let called: Vec<Part> = parts.parts().collect();
@@ -168,7 +170,7 @@ impl Split {
         if let Some(places) = places {
             places.commit()?;
             for path in paths.iter().filter(|_| self.index) {
-                let recording = Source::Path(path.clone()).open_without_index()?;
+                let recording = Source::Path(path.clone()).open()?;
                 lines.push(make_index(path, recording, threads)?);
             }
         }

@@ -2,9 +2,10 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata};
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use perfx_format::Bytes;
 use perfx_format::read::{Index, Recording};
@@ -25,37 +26,48 @@ pub(crate) fn use_index(recording: &mut Recording, path: &Path) {
     match read(&place, &metadata, recording) {
         Ok(index) => recording.use_index(index),
         Err(why) => {
-            let (place, path) = (place.display(), path.display());
-            let what = printable(&format!("{place} is not used: {why}; perfx index {path} renews it"));
-            let _ = writeln!(anstream::stderr(), "perfx: {what}");
+            let renews =
+                is_replaceable(&place).then(|| format!("; perfx index {} renews it", path.display()));
+            let what = format!("{} is not used: {why}{}", place.display(), renews.unwrap_or_default());
+            let _ = writeln!(anstream::stderr(), "perfx: {}", printable(&what));
         }
     }
 }
 
 fn read(place: &Path, metadata: &Metadata, recording: &Recording) -> Result<Index, String> {
+    // An index of more than one byte in a hundred would be of no use; small recordings have some room.
+    if metadata.len() > recording.data_size().unwrap_or(0).saturating_add(1 << 16) {
+        return Err("it is larger than the recording".to_owned());
+    }
     let open = || Index::read(&Bytes::map(&File::open(place)?)?).map_err(anyhow::Error::from);
     let index = open().map_err(|error| error.to_string())?;
-    // No program can set a file's time of last change, so a recording that changed last before the index was written is
-    // the one that was indexed. Otherwise it may be a copy, which only its content tells.
-    let written = (metadata.mtime(), metadata.mtime_nsec());
-    let is_older = |file: &File| {
-        file.metadata().is_ok_and(|metadata| (metadata.ctime(), metadata.ctime_nsec()) < written)
-    };
-    let thorough = !recording.files().all(is_older);
-    match index.belongs_to(recording, thorough) {
+    let is_unchanged =
+        metadata.modified().ok().is_some_and(|made_for| last_change(recording) == Some(made_for));
+    match index.belongs_to(recording, !is_unchanged) {
         true => Ok(index),
         false => Err("the recording has changed since, or it is the index of another one".to_owned()),
     }
 }
 
-/// True if the file at this path may be replaced by an index: it is one, or there is none.
+/// When the recording last changed. An index has the same time as its own time of modification: as no program can set
+/// the time of a file's last change, a recording with that time is the one that was indexed. Any other may be a copy,
+/// which only its content tells. An index that is newer than its recording proves nothing: it may be a copy, too.
+pub(crate) fn last_change(recording: &Recording) -> Option<SystemTime> {
+    let changes = recording.files().map(|file| {
+        let metadata = file.metadata().ok()?;
+        let since = Duration::new(metadata.ctime().try_into().ok()?, metadata.ctime_nsec().try_into().ok()?);
+        SystemTime::UNIX_EPOCH.checked_add(since)
+    });
+    changes.collect::<Option<Vec<_>>>()?.into_iter().max()
+}
+
+/// True if the file at this path may be replaced by an index: it is one, or is empty, or there is none.
 pub(crate) fn is_replaceable(place: &Path) -> bool {
+    let begins_well =
+        |file: File| Bytes::map(&file).is_ok_and(|bytes| bytes.is_empty() || Index::is_index(&bytes));
     match fs::metadata(place) {
-        Ok(metadata) => {
-            let bytes =
-                File::open(place).ok().filter(|_| metadata.is_file()).and_then(|file| Bytes::map(&file).ok());
-            bytes.is_some_and(|bytes| bytes.is_empty() || Index::is_index(&bytes))
-        }
-        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+        // Opening a FIFO would wait for a writer.
+        Ok(metadata) => metadata.is_file() && File::open(place).is_ok_and(begins_well),
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
     }
 }

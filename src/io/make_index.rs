@@ -1,9 +1,8 @@
 //! Makes the index of a recording, in one read on all threads, and writes it beside the recording.
 
-use std::fs::{File, Metadata};
 use std::io::Write as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::thread;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, ensure};
@@ -11,7 +10,7 @@ use perfx_format::read::{Index, IndexedBatch, Recording};
 use perfx_pipeline::{Level, counted, scan};
 
 use crate::io::commit::{Existing, NewFile, OutputPath, folder};
-use crate::io::index_file::{index_path, is_replaceable};
+use crate::io::index_file::{index_path, is_replaceable, last_change};
 use crate::term::units::size;
 
 /// How exactly a kernel notes the time of a change, at worst.
@@ -27,8 +26,10 @@ pub(crate) fn make_index(path: &Path, mut recording: Recording, threads: usize) 
         "{} can be read only once: write it to a file first (perfx copy)",
         recording.name
     );
-    let before = changes(&recording)?;
-    wait_for_tick(&before);
+    let before = last_change(&recording).with_context(|| recording.name.to_string())?;
+    // Any further change then gets another time.
+    let ago = SystemTime::now().duration_since(before).unwrap_or(TICK);
+    thread::sleep(TICK.saturating_sub(ago));
     let mut batches = Vec::new();
     let read = |batch: &_| IndexedBatch::of(batch).map_err(perfx_pipeline::Error::from);
     scan(&mut recording, threads, false, read, |_, batch| {
@@ -36,11 +37,13 @@ pub(crate) fn make_index(path: &Path, mut recording: Recording, threads: usize) 
         Ok(())
     })?;
     let index = Index::new(&recording, batches)?;
-    let unchanged = before.iter().zip(&changes(&recording)?).all(|(before, now)| key(before) == key(now));
-    ensure!(unchanged, "{}: another program has changed it while it was read: try again", path.display());
+    let is_unchanged = last_change(&recording) == Some(before);
+    ensure!(is_unchanged, "{}: another program has changed it while it was read: try again", path.display());
     let bytes = index.to_bytes();
     let new = NewFile::unfinished(folder(&place)).with_context(|| place.display().to_string())?;
-    new.get().file().write_all(&bytes).with_context(|| place.display().to_string())?;
+    let mut file = new.get().file();
+    let written = file.write_all(&bytes).and_then(|()| file.set_modified(before));
+    written.with_context(|| place.display().to_string())?;
     OutputPath::new(&place, Existing::Replace).commit(new)?;
     let (batches, samples) =
         (counted(index.batches() as u64, "batch", "batches"), counted(index.samples(), "sample", "samples"));
@@ -48,28 +51,4 @@ pub(crate) fn make_index(path: &Path, mut recording: Recording, threads: usize) 
         Level::Info,
         format!("wrote {}: {batches}, {samples}, {}", place.display(), size(bytes.len() as u64)),
     ))
-}
-
-fn changes(recording: &Recording) -> Result<Vec<Metadata>> {
-    recording
-        .files()
-        .map(File::metadata)
-        .collect::<Result<_, _>>()
-        .with_context(|| recording.name.to_string())
-}
-
-/// What is different after a change.
-fn key(metadata: &Metadata) -> (u64, i64, i64) {
-    (metadata.len(), metadata.ctime(), metadata.ctime_nsec())
-}
-
-/// Waits until any further change gets another time than the last one.
-fn wait_for_tick(files: &[Metadata]) {
-    let last = files.iter().filter_map(|file| {
-        let since = Duration::new(file.ctime().try_into().ok()?, file.ctime_nsec().try_into().ok()?);
-        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH + since).ok()
-    });
-    if let Some(left) = last.min().and_then(|ago| TICK.checked_sub(ago)) {
-        std::thread::sleep(left);
-    }
 }

@@ -173,17 +173,8 @@ impl Source {
         }
     }
 
-    /// Opens the recording, with its index if there is one.
-    pub(crate) fn open(&self) -> Result<Recording> {
-        let mut recording = self.open_without_index()?;
-        if let Source::Path(path) = self {
-            use_index(&mut recording, path);
-        }
-        Ok(recording)
-    }
-
     /// Opens the recording.
-    pub(crate) fn open_without_index(&self) -> Result<Recording> {
+    pub(crate) fn open(&self) -> Result<Recording> {
         Ok(match self {
             Source::Path(path) if path == Path::new(PERF_DATA) && !path.exists() => {
                 bail!("no {PERF_DATA} in this directory: give a file, or make one with `perf record`")
@@ -197,6 +188,21 @@ impl Source {
                 Recording::from_file(File::from(stdin), STDIN.into(), temp_files())?
             }
         })
+    }
+
+    /// Like [`Source::open_rereadable`], with the recording's index.
+    pub(crate) fn open_indexed(&self) -> Result<Recording> {
+        let mut recording = self.open_rereadable()?;
+        self.use_index(&mut recording);
+        Ok(recording)
+    }
+
+    /// Uses the recording's index, if there is one: for commands that select samples. Those that change or judge all
+    /// records must not believe another file.
+    pub(crate) fn use_index(&self, recording: &mut Recording) {
+        if let Source::Path(path) = self {
+            use_index(recording, path);
+        }
     }
 
     /// Opens a whole recording that can be read more than once.

@@ -361,7 +361,7 @@ impl WriteArgs {
         if self.dry_run {
             return report.say(Level::Info, format!("would write {}", index_path(path).display()));
         }
-        let open = || Source::Path(path.to_owned()).open_without_index();
+        let open = || Source::Path(path.to_owned()).open();
         let made = open().and_then(|recording| make_index(path, recording, self.threads.count()));
         report.lines.push(
             made.unwrap_or_else(|error| {

@@ -4,12 +4,13 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::Write as _;
-use std::os::unix::fs::{FileExt as _, symlink};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use perfx_format::write::RecordingWriter;
 use perfx_format::{Attr, Endian, Event, RecordType, sample_type as st};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use crate::args;
 use crate::support::{Fixture, Ran, Stdin, each, perfx, perfx_with, recorded, temp};
@@ -152,7 +153,9 @@ fn parts_of_several_batches_are_the_same_with_an_index() {
     let size = file.metadata().unwrap().len();
     file.write_all_at(&[0xff; 1 << 16], size - (2 << 20)).unwrap();
     let index = File::options().write(true).open(index_of(&recording)).unwrap();
-    index.set_modified(SystemTime::now() + Duration::from_secs(60)).unwrap();
+    let metadata = file.metadata().unwrap();
+    let changed = Duration::new(metadata.ctime() as u64, metadata.ctime_nsec() as u32);
+    index.set_modified(SystemTime::UNIX_EPOCH + changed).unwrap();
     let read = |option: &[&str]| {
         perfx(
             [&["view", "--count", "--no-files"], option]
@@ -182,7 +185,7 @@ const NOT_USED: &str = "in.data.pfi is not used: ";
 fn a_stale_index_is_not_used() {
     let folder = temp();
     let recording = indexed(folder.path(), "recorded/fp.p61.data");
-    let says = || perfx(args!["stats", recording]).stderr;
+    let says = || perfx(args!["view", "--count", "--no-files", recording]).stderr;
     assert_eq!(says(), "");
     // A byte of the last sample changes, and the time of the change is hidden as well as a user can.
     let file = File::options().read(true).write(true).open(&recording).unwrap();
@@ -193,6 +196,13 @@ fn a_stale_index_is_not_used() {
     assert!(says().contains(NOT_USED), "{}", says());
     assert!(says().contains("the recording has changed since"), "{}", says());
     assert!(says().contains("perfx index"), "{}", says());
+    // The index of a copy is newer than the changed recording, too.
+    let copy = folder.path().join("copy");
+    fs::create_dir(&copy).unwrap();
+    fs::copy(&recording, copy.join("in.data")).unwrap();
+    fs::copy(index_of(&recording), copy.join("in.data.pfi")).unwrap();
+    let ran = perfx(args!["view", "--count", "--no-files", copy.join("in.data")]);
+    assert!(ran.stderr.contains(NOT_USED), "{}", ran.stderr);
     file.write_all_at(&byte, 3000).unwrap();
     // The content is what was indexed.
     assert_eq!(says(), "");
@@ -207,6 +217,52 @@ fn a_stale_index_is_not_used() {
         fs::write(index_of(&recording), damage).unwrap();
         assert!(says().contains(NOT_USED), "{}", says());
     }
+    assert!(!says().contains("renews it"), "{}", says());
+    File::create(index_of(&recording)).unwrap().set_len(1 << 40).unwrap();
+    assert!(says().contains("larger than the recording"), "{}", says());
+}
+
+/// Otherwise, whoever can put a file beside a recording decides what `redact` leaves in it.
+#[test]
+fn commands_that_change_or_judge_all_records_use_no_index() {
+    let folder = temp();
+    let recording = indexed(folder.path(), "recorded/fp.p61.data");
+    fs::write(index_of(&recording), "something else").unwrap();
+    let out = folder.path().join("out.data");
+    for command in
+        ["redact", "copy", "sort", "doctor", "stats", "du", "pack", "remap --path /a=/b", "inject --aslr"]
+    {
+        let mut args: Vec<OsString> = command.split(' ').map(OsString::from).collect();
+        args.push(recording.clone().into());
+        if !["doctor", "stats", "du"].contains(&command) {
+            args.extend(args!["-f", "-o", out]);
+        }
+        let ran = perfx(args);
+        assert!(!ran.stderr.contains("pfi") && ran.code != Some(2), "{command}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn a_fifo_in_the_place_of_an_index_is_not_opened() {
+    let folder = temp();
+    let recording = indexed(folder.path(), "recorded/fp.p61.data");
+    fs::remove_file(index_of(&recording)).unwrap();
+    mknodat(CWD, index_of(&recording), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let ran = perfx(args!["index", recording]);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.stderr.contains("is not an index and is not overwritten"), "{}", ran.stderr);
+    assert_eq!(perfx(args!["view", "--count", "--no-files", recording]).stderr, "");
+}
+
+#[test]
+fn the_others_of_several_recordings_get_their_index() {
+    let folder = temp();
+    let recording = indexed(folder.path(), "recorded/fp.p61.data");
+    fs::remove_file(index_of(&recording)).unwrap();
+    let ran = perfx(args!["index", folder.path().join("nope.data"), recording]);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.stderr.contains("nope.data: ") && ran.stderr.contains("wrote "), "{}", ran.stderr);
+    assert!(index_of(&recording).is_file());
 }
 
 #[test]
@@ -216,10 +272,10 @@ fn an_index_goes_with_copies_of_its_recording() {
     let copy = folder.path().join("copy.data");
     fs::copy(index_of(&recording), index_of(&copy)).unwrap();
     fs::copy(&recording, &copy).unwrap();
-    assert_eq!(perfx(args!["stats", copy]).stderr, "");
+    assert_eq!(perfx(args!["view", "--count", "--no-files", copy]).stderr, "");
     // Whoever calls it by a link has no index, and needs none.
     symlink(&recording, folder.path().join("link.data")).unwrap();
-    assert_eq!(perfx(args!["stats", folder.path().join("link.data")]).stderr, "");
+    assert_eq!(perfx(args!["view", "--count", "--no-files", folder.path().join("link.data")]).stderr, "");
 }
 
 #[test]
@@ -253,7 +309,7 @@ fn directories_and_pipe_data_have_indexes_and_streams_have_none() {
     }
     let part = File::options().append(true).open(copy.join("data.0")).unwrap();
     (&part).write_all(&[0; 8]).unwrap();
-    assert!(perfx(args!["stats", copy]).stderr.contains("is not used"));
+    assert!(perfx(args!["view", "--count", "--no-files", copy]).stderr.contains("is not used"));
     let folder = temp();
     let pipe = indexed(folder.path(), "recorded/pipe.p61.data");
     for command in COMMANDS {

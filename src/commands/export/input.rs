@@ -126,7 +126,7 @@ pub(crate) fn each_recording(
 ) -> Result<()> {
     for source in sources {
         let mut own = Report::default();
-        work(source.open_rereadable()?, &mut own)?;
+        work(source.open_indexed()?, &mut own)?;
         *report = std::mem::take(report).followed_by(own);
     }
     Ok(())

@@ -208,7 +208,7 @@ impl Parquet {
 
     /// Exports one recording; returns the exit code for it.
     fn export(&self, source: &Source, ids: &IdOptions, keys: &[Key]) -> Result<u8> {
-        let recording = source.open_rereadable()?;
+        let recording = source.open_indexed()?;
         if let Source::Path(input) = source {
             refuse_inside(input, &self.dir)?;
         }
