@@ -154,7 +154,7 @@ impl Chooser {
         self.batches.get(&Place::of_batch(batch)?).map(|samples| &**samples)
     }
 
-    /// True if a batch may hold samples that are kept: some are in the windows, and of the processes if those are known.
+    /// True if a batch may hold samples that are kept, by their times, and by their processes if an index lists these.
     pub(super) fn may_choose_of(&self, batch: &Batch) -> bool {
         let pid = &self.options.pid;
         let of_pid = |pids: &[u32]| pids.iter().any(|known| pid.allows(|wanted| wanted == known));

@@ -89,7 +89,7 @@ impl SelectedSamples {
         SampleChooser { chooser: self.chooser.clone(), lookups: self.chooser.lookups() }
     }
 
-    /// Leaves the batches out of later readings in which no sample is selected and which hold none of `others`.
+    /// Leaves batches without a selected sample out of later readings, unless they hold records of the kinds `others`.
     pub fn narrow(&self, recording: &mut Recording, others: Kinds) {
         recording.retain_batches(|batch| batch.kinds.intersects(others) || self.chooser.may_choose_of(batch));
     }

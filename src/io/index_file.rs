@@ -35,7 +35,7 @@ pub(crate) fn use_index(recording: &mut Recording, path: &Path) {
 }
 
 fn read(place: &Path, metadata: &Metadata, recording: &Recording) -> Result<Index, String> {
-    // An index of more than one byte in a hundred would be of no use; small recordings have some room.
+    // Reading it must not take longer than reading the recording; the index of a small one may be larger than that.
     if metadata.len() > recording.data_size().unwrap_or(0).saturating_add(1 << 16) {
         return Err("it is larger than the recording".to_owned());
     }

@@ -140,15 +140,20 @@ fn what_is_missing_is_said_and_in_the_manifest() {
     assert!(ran.stderr.contains(&format!("not in the pack: {why}")), "{}", ran.stderr);
 }
 
+/// Begins a recording whose samples have an address, a task and a period.
+fn recording_of_addresses(path: &Path, endian: Endian) -> RecordingWriter<fs::File> {
+    let mut attr = Attr::default();
+    (attr.type_, attr.sample_period, attr.sample_type) = (1, 1, st::IP | st::TID | st::PERIOD);
+    let event = Event::made(&attr, Vec::new(), endian);
+    RecordingWriter::create(path, std::slice::from_ref(&event), endian).unwrap()
+}
+
 /// JIT compilers list their code in /tmp/perf-PID.map.
 #[test]
 fn a_pack_has_the_perf_maps_of_the_processes() {
     let (folder, endian) = (temp(), Endian::Little);
     let at = |name: &str| folder.path().join(name);
-    let mut attr = Attr::default();
-    (attr.type_, attr.sample_period, attr.sample_type) = (1, 1, st::IP | st::TID | st::PERIOD);
-    let event = Event::made(&attr, Vec::new(), endian);
-    let mut writer = RecordingWriter::create(at("in.data"), std::slice::from_ref(&event), endian).unwrap();
+    let mut writer = recording_of_addresses(&at("in.data"), endian);
     let memory = Mmap2 {
         misc: cpumode::USER,
         pid: 7,
@@ -355,10 +360,7 @@ fn a_debug_file_beside_the_recorded_path_is_found_for_a_file_of_a_cache() {
 fn code_that_records_name_is_not_missing() {
     let (folder, endian) = (temp(), Endian::Little);
     let at = |name: &str| folder.path().join(name);
-    let mut attr = Attr::default();
-    (attr.type_, attr.sample_period, attr.sample_type) = (1, 1, st::IP | st::TID | st::PERIOD);
-    let event = Event::made(&attr, Vec::new(), endian);
-    let mut writer = RecordingWriter::create(at("in.data"), std::slice::from_ref(&event), endian).unwrap();
+    let mut writer = recording_of_addresses(&at("in.data"), endian);
     let address = 0xffff_ffff_c012_3000_u64;
     let symbol =
         [&endian.bytes_u64(address)[..], &[0, 1, 0, 0, 1, 0, 0, 0], b"bpf_prog_6deef7357e7b4530_demo\0\0"];

@@ -454,8 +454,8 @@ impl Recording {
         }
     }
 
-    /// Leaves batches out of all later readings, of those that hold only records; their ends, compressed records and
-    /// late events of pipe data stay. Does nothing before all batches have been read once.
+    /// Leaves the batches that `keep` refuses out of all later readings. Those with compressed records, with events that
+    /// pipe data names late, or with a damaged end stay. Does nothing before all batches have been read once.
     pub fn retain_batches(&mut self, keep: impl Fn(&Batch) -> bool) {
         let Some(extents) = self.extents.get().cloned() else { return };
         let always = Kinds::COMPRESSED.union(Kinds::of(&[RecordType::HEADER_ATTR]));
