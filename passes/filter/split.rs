@@ -14,7 +14,9 @@ use perfx_format::read::{Batch, Form, Recording};
 use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::{HEADER_SIZE, Kinds, Layouts, Record, RecordType};
 use perfx_model::address_space::moment;
-use perfx_pipeline::{Context as _, Error, Pass, Place, Result, bail, count, ensure, scan};
+use perfx_pipeline::{
+    Context as _, Error, Pass, Place, Result, bail, count, ensure, scan, zeros_before_data,
+};
 
 use super::choice::FilterOptions;
 use super::chooser::Chooser;
@@ -385,7 +387,7 @@ fn by_moment(recording: &Recording, by: SplitBy, counted: Counted) -> Result<(Ru
             let spare = |file: &FileHeader| file.spare_slots.len() + file.trailing.len();
             let spare = recording.file.as_ref().map_or(0, spare);
             let sections = recording.features.values().map(|section| 16 + section.len() as u64);
-            let rest = (front + spare + recording.event_types.len()) as u64;
+            let rest = (front + spare + recording.event_types.len()) as u64 + zeros_before_data(most);
             // A part has at most as many rounds as the whole recording, and at most one after each of its own
             // records.
             let round = HEADER_SIZE as u64;

@@ -74,6 +74,12 @@ impl Bytes {
         let end = self.range.start + range.end.min(self.range.len());
         Bytes { owner: self.owner.clone(), range: start..end.max(start) }
     }
+
+    /// These bytes and the next ones together, if those follow in the same file or buffer.
+    pub fn joined(&self, next: &Bytes) -> Option<Bytes> {
+        let follows = Arc::ptr_eq(&self.owner, &next.owner) && next.range.start == self.range.end;
+        follows.then(|| Bytes { owner: self.owner.clone(), range: self.range.start..next.range.end })
+    }
 }
 
 /// Resets SIGBUS to its default action, so that only the next registered handler runs. SIGBUS arrives when

@@ -186,7 +186,7 @@ impl Job {
             let mut planner = Planner::new(None, needs);
             let finished = stage.rewrite.finish(&mut session, &mut Emit::new(rest, &mut planner, &layouts));
             finished.with_context(|| format!("pass {}", stage.name))?;
-            writer.plan(&planner.done(), &[], &mut session)?;
+            writer.plan(&planner.done(), None, &mut session)?;
         }
         drop_stale(schedule, &mut session);
         let nothing = writer.is_empty() && session.features().is_empty();

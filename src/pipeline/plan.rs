@@ -55,6 +55,19 @@ impl Plan {
             _ => false,
         }
     }
+
+    /// The first range of the batch with at least this length: its place in the plan and in the batch.
+    pub(crate) fn first_stored(&self, least: usize) -> Option<(u64, usize)> {
+        let mut at = 0;
+        for piece in &self.pieces {
+            let range = match piece {
+                Piece::Stored(range) if range.len() >= least => return Some((at, range.start)),
+                Piece::Stored(range) | Piece::Made(range) => range,
+            };
+            at += range.len() as u64;
+        }
+        None
+    }
 }
 
 /// What the form of the output requires for every record, in addition to the passes.

@@ -43,7 +43,7 @@ pub(crate) fn write_records(
         hidden.look(batch)?;
         nested.look(batch)?;
         writer.kinds = writer.kinds.union(batch.kinds);
-        writer.plan(&plan, &batch.bytes, session)?;
+        writer.plan(&plan, Some(batch), session)?;
         plan.absorbed.into_iter().for_each(|header| session.absorb(header));
         Ok(())
     };
@@ -197,7 +197,7 @@ pub(crate) fn write_drained(
             more.with_context(|| format!("pass {}", stage.name)).map(|_| planner.done())
         })
     };
-    let mut write = |plan: Result<Plan>| writer.plan(&plan?, &[], session);
+    let mut write = |plan: Result<Plan>| writer.plan(&plan?, None, session);
     if threads <= 1 {
         return std::iter::from_fn(|| next(&mut draining)).try_for_each(write);
     }

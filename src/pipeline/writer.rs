@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 
 use perfx_format::features::{AuxtraceEntry, read_auxtrace_index, write_auxtrace_index};
 use perfx_format::header::{EVENT_TYPE_SIZE, FILE_HEADER_SIZE, Features, FileFront, FileHeader, Magic};
-use perfx_format::read::{Form, Recording};
+use perfx_format::read::{Batch, Form, Recording};
 use perfx_format::record::header_records::is_feature;
 use perfx_format::section::Section;
 use perfx_format::write::{event_type_record, feature_record, pipe_front, write_tail};
@@ -20,6 +20,7 @@ use crate::output::{Output, OutputForm};
 use crate::plan::{Mark, Piece, Plan};
 use crate::report::Level;
 use crate::session::Session;
+use crate::share::{Sharing, WORTH_SHARING};
 use crate::sink::Sink;
 use crate::text::counted;
 
@@ -29,9 +30,15 @@ const PAGE: usize = 4096;
 /// The most bytes moved at once.
 const MOVED_AT_ONCE: u64 = 1 << 20;
 
+/// The most zeros before the data of an output of this length, in bytes. A long unchanged range keeps its place in a
+/// page, so that file systems can share it with the input.
+pub fn zeros_before_data(len: u64) -> u64 {
+    if len < WORTH_SHARING as u64 { 0 } else { PAGE as u64 - 1 }
+}
+
 /// Writes front, records and features, and tracks the new positions of records.
 pub(crate) struct Writer<'a> {
-    sink: Sink<Box<dyn Write + 'a>>,
+    sink: Sink<'a>,
     file: Option<&'a File>,
     front: Option<FileFront>,
     events: Vec<Event>,
@@ -63,7 +70,7 @@ impl<'a> Writer<'a> {
         };
         let named = recording.file.as_ref();
         let mut writer = Writer {
-            sink: Sink::new(inner),
+            sink: Sink::new(inner, file.and_then(Sharing::with)),
             file,
             front: None,
             events: session.events.clone(),
@@ -93,6 +100,10 @@ impl<'a> Writer<'a> {
         if session.events.len() > recording.events.len() {
             // perf starts the data on a page boundary when it adds events, and tests compare with perf.
             front.bytes.resize(front.bytes.len().next_multiple_of(PAGE), 0);
+        }
+        // Pipe data has other places in a file than in a pipe, and both are to give the same output.
+        if form != OutputForm::InPlace && recording.form != Form::Pipe {
+            writer.sink.hold();
         }
         writer.append(&front.bytes)?;
         writer.front = Some(front);
@@ -170,17 +181,24 @@ impl<'a> Writer<'a> {
     }
 
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        self.sink.append(bytes).map_err(|e| Error::io("can't write the output", e).into())
+        self.sink.append(bytes).map_err(unwritable)
     }
 
-    pub(crate) fn plan(&mut self, plan: &Plan, stored: &[u8], session: &mut Session) -> Result<()> {
+    /// Writes the plan of a batch, or of records outside any batch.
+    pub(crate) fn plan(&mut self, plan: &Plan, batch: Option<&Batch>, session: &mut Session) -> Result<()> {
+        let none = Bytes::default();
+        let (stored, place) = batch.map_or((&none, None), |batch| (&batch.bytes, batch.stored.as_ref()));
+        if let Some((_, offset)) = place.filter(|_| self.sink.is_held()) {
+            self.align(plan, *offset);
+        }
         let start = self.sink.position();
         self.moved |= !plan.is_all_of(stored.len());
         for piece in &plan.pieces {
             match piece {
-                Piece::Stored(range) => self.append(&stored[range.clone()])?,
-                Piece::Made(range) => self.append(&plan.arena[range.clone()])?,
+                Piece::Stored(range) => self.sink.append_stored(place, stored, range.clone()),
+                Piece::Made(range) => self.sink.append(&plan.arena[range.clone()]),
             }
+            .map_err(unwritable)?;
         }
         ensure!(
             self.sink.position() == start + plan.len,
@@ -196,6 +214,18 @@ impl<'a> Writer<'a> {
             *self.misplaced.entry(kind).or_default() += count;
         }
         Ok(())
+    }
+
+    /// Moves the data so that the first long range of the input begins at the same place of a page as it does there:
+    /// only then can it be shared. The zeros before the data do not depend on the file system, so that the same input
+    /// gives the same output everywhere. perf leaves such zeros, too.
+    fn align(&mut self, plan: &Plan, offset: u64) {
+        let Some((before, start)) = plan.first_stored(WORTH_SHARING) else { return };
+        let (from, to) = (offset + start as u64, self.sink.position() + before);
+        let by = from.wrapping_sub(to) % PAGE as u64;
+        self.sink.insert(self.data_offset, by);
+        self.data_offset += by;
+        self.marks.iter_mut().for_each(|mark| mark.at += by);
     }
 
     /// True if it is a file without records so far.
@@ -244,7 +274,7 @@ impl<'a> Writer<'a> {
         self.flush()?;
         if let Some(file) = self.file {
             let header = front.header(data, types, features.keys().copied());
-            file.write_all_at(&header, 0).map_err(|e| Error::io("can't write the output", e))?;
+            file.write_all_at(&header, 0).map_err(unwritable)?;
         }
         Ok((self.sink.position(), self.moved))
     }
@@ -264,7 +294,7 @@ impl<'a> Writer<'a> {
             let moved = move_back(file, self.data_offset..self.sink.position(), by)
                 .and_then(|()| file.write_all_at(&front.bytes, 0))
                 .and_then(|()| file.seek(SeekFrom::Current(by as i64)));
-            moved.map_err(|e| Error::io("can't write the output", e))?;
+            moved.map_err(unwritable)?;
         }
         self.sink.skip(by);
         self.data_offset += by;
@@ -273,7 +303,7 @@ impl<'a> Writer<'a> {
     }
 
     fn flush(&mut self) -> Result<()> {
-        self.sink.flush().map_err(|e| Error::io("can't write the output", e).into())
+        self.sink.flush().map_err(unwritable)
     }
 
     /// Rebuilds feature AUXTRACE, which contains file offsets, if records moved: an entry follows its record;
@@ -359,6 +389,10 @@ fn say_refused(session: &mut Session) {
         let what = format!("{}: perf refuses such a file, but reads pipe data (--to pipe)", error.what());
         session.report.say(Level::Loss, what);
     }
+}
+
+fn unwritable(error: io::Error) -> crate::Error {
+    Error::io("can't write the output", error).into()
 }
 
 /// Moves bytes of a file towards its end.

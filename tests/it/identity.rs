@@ -4,8 +4,9 @@
 use std::fs;
 
 use crate::args;
+use crate::index::several_batches;
 use crate::parse::{Contents, Order};
-use crate::support::{Fixture, Form, all, each_fixture, perfx, recorded, same_bytes, temp};
+use crate::support::{Fixture, Form, all, each, each_fixture, perfx, recorded, same_bytes, temp};
 
 /// perf was killed before these were complete, or they were truncated: `validation.rs` tests them.
 fn is_whole(fixture: &Fixture) -> bool {
@@ -94,4 +95,39 @@ fn what_is_dumped_does_not_depend_on_the_run() {
         let [one, two] = [(); 2].map(|()| perfx(args!["dump", "--raw", fixture.path]));
         same_bytes("a second dump", &one.stdout, &two.stdout)
     });
+}
+
+#[test]
+fn what_stays_unchanged_keeps_its_place_in_a_page() {
+    // Otherwise file systems that share blocks could not share it with the input.
+    let folder = temp();
+    let input = folder.path().join("in.data");
+    several_batches(&input);
+    let time_of = |number: u64| (number * 1000 + 5_000_000).to_le_bytes();
+    let place = |file: &[u8], number| {
+        file.windows(8).position(|word| word == time_of(number)).ok_or(format!("sample {number} is missing"))
+    };
+    // Records before this sample grow or are left out. Others grow after sample 50,000.
+    let cases = [(["remap", "--path", "/bin=/another"], 40_001), (["filter", "--time", "50%-100%"], 200_001)];
+    each(
+        &cases,
+        |case| format!("{case:?}"),
+        |(command, number)| {
+            let folder = temp();
+            let [out, again] = ["out.data", "again.data"].map(|name| folder.path().join(name));
+            perfx(args![command[0], command[1], command[2], "-o", out, input]).done()?;
+            let [before, after] = [&input, &out].map(|path| fs::read(path).unwrap());
+            let (from, to) = (place(&before, *number)?, place(&after, *number)?);
+            if from == to || from % 4096 != to % 4096 {
+                return Err(format!("sample {number} moved from {from} to {to}"));
+            }
+            perfx(args![command[0], command[1], command[2], "-@", "1", "-o", again, input]).done()?;
+            same_bytes("on one thread", &after, &fs::read(&again).unwrap())?;
+            perfx(args!["copy", "-f", "-o", again, out]).done()?;
+            same_bytes("a copy", &after, &fs::read(&again).unwrap())?;
+            fs::copy(&input, &again).unwrap();
+            perfx(args![command[0], command[1], command[2], "--in-place", again]).done()?;
+            same_bytes("in place", &after, &fs::read(&again).unwrap())
+        },
+    );
 }

@@ -1,0 +1,155 @@
+//! Gives the output the input's own blocks instead of a copy of them, where a file system lets files share blocks
+//! (btrfs, XFS).
+
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::MetadataExt as _;
+use std::sync::Arc;
+
+use perfx_format::Bytes;
+use rustix::fs::{copy_file_range, ioctl_ficlone};
+
+/// Fewer bytes are copied: sharing them would save little, and each shared range is one more extent in both files.
+pub(crate) const WORTH_SHARING: usize = 1 << 20;
+
+/// Fewer bytes do not become part of a run: copying them costs less than keeping a run.
+const WORTH_JOINING: usize = 64 << 10;
+
+/// An output that can share blocks with other files.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sharing<'a> {
+    output: &'a File,
+    /// Size of a block, bytes.
+    block: u64,
+}
+
+/// Bytes of an input file that go into the output as they are.
+#[derive(Debug)]
+pub(crate) struct Run {
+    file: Arc<File>,
+    /// Their place in the file, bytes from its start.
+    offset: u64,
+    pub(crate) bytes: Bytes,
+}
+
+impl<'a> Sharing<'a> {
+    /// `None` if the file system of this empty file can't share blocks.
+    pub(crate) fn with(output: &'a File) -> Option<Sharing<'a>> {
+        // An empty file that is to share all its blocks with itself stays as it is; a file system that can't share
+        // refuses. copy_file_range would not tell, because it copies instead.
+        ioctl_ficlone(output, output).ok()?;
+        let block = output.metadata().ok()?.blksize();
+        (block > 0).then_some(Sharing { output, block })
+    }
+
+    /// The range of bytes that are stored at a place, as a run that the output can share from `to` on. A block is
+    /// shared whole, so it must begin there in both files.
+    pub(crate) fn run(
+        &self,
+        (file, offset): &(Arc<File>, u64),
+        bytes: &Bytes,
+        range: Range<usize>,
+        to: u64,
+    ) -> Option<Run> {
+        let offset = offset + range.start as u64;
+        let can = range.len() >= WORTH_JOINING && offset % self.block == to % self.block;
+        can.then(|| Run { file: file.clone(), offset, bytes: bytes.slice(range) })
+    }
+
+    /// The range of the run's bytes that is worth sharing: whole blocks.
+    pub(crate) fn blocks(&self, run: &Run) -> Option<Range<usize>> {
+        let before = run.offset.next_multiple_of(self.block) - run.offset;
+        let after = (run.offset + run.bytes.len() as u64) % self.block;
+        let blocks = before as usize..run.bytes.len().saturating_sub(after as usize);
+        (blocks.len() >= WORTH_SHARING).then_some(blocks)
+    }
+
+    /// Shares a range of the run's bytes, which goes to the output's file position. Returns the number of bytes that
+    /// it has put there; copying the rest will show why it was not more.
+    pub(crate) fn share(&self, run: &Run, range: &Range<usize>) -> usize {
+        let mut from = run.offset + range.start as u64;
+        let mut done = 0;
+        while done < range.len() {
+            // FICLONERANGE does the same, but rustix has no safe function for it.
+            match copy_file_range(&run.file, Some(&mut from), self.output, None, range.len() - done) {
+                Ok(some @ 1..) => done += some,
+                Ok(0) | Err(_) => break,
+            }
+        }
+        done
+    }
+}
+
+impl Run {
+    /// Appends a run, if it follows this one in their file.
+    pub(crate) fn join(&mut self, next: &Run) -> bool {
+        let joined = self.bytes.joined(&next.bytes);
+        joined.map(|joined| self.bytes = joined).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::os::unix::fs::FileExt as _;
+
+    use super::*;
+
+    impl<'a> Sharing<'a> {
+        /// Also on a file system that cannot share, where the kernel copies.
+        pub(crate) fn in_blocks(output: &'a File, block: u64) -> Sharing<'a> {
+            Sharing { output, block }
+        }
+    }
+
+    fn run(offset: u64, len: usize) -> Run {
+        Run { file: Arc::new(tempfile::tempfile().unwrap()), offset, bytes: vec![0; len].into() }
+    }
+
+    #[test]
+    fn only_whole_blocks_are_shared_and_not_a_few() {
+        let output = tempfile::tempfile().unwrap();
+        for (block, offset, len, expected) in [
+            (4096, 0, 1 << 20, Some(0..1 << 20)),
+            (4096, 4096, (1 << 20) + 4095, Some(0..1 << 20)),
+            (4096, 744, 2 << 20, Some(3352..(2 << 20) - 744)),
+            (4096, 4095, (1 << 20) + 1, Some(1..(1 << 20) + 1)),
+            (65536, 744, 2 << 20, Some(64792..(2 << 20) - 744)),
+            (4096, 0, (1 << 20) - 1, None),
+            (4096, 744, 1 << 20, None),
+            (4096, 1, 0, None),
+            (1 << 30, 1, 1 << 20, None),
+        ] {
+            let found = Sharing::in_blocks(&output, block).blocks(&run(offset, len));
+            assert_eq!(found, expected, "blocks of {block}, {len} bytes at {offset}");
+        }
+    }
+
+    #[test]
+    fn a_run_begins_at_the_same_place_of_a_block_in_both_files() {
+        let output = tempfile::tempfile().unwrap();
+        let sharing = Sharing::in_blocks(&output, 4096);
+        let place = (Arc::new(tempfile::tempfile().unwrap()), 744);
+        let bytes = Bytes::from(vec![0; 1 << 20]);
+        let can = |start: usize, to| sharing.run(&place, &bytes, start..bytes.len(), to).is_some();
+        assert!(can(0, 744) && can(0, 4096 + 744) && can(100, 844));
+        assert!(!can(0, 0) && !can(0, 745) && !can(1, 744));
+        assert!(!can(bytes.len() - 4096, 744 + bytes.len() as u64 - 4096), "too short");
+    }
+
+    #[test]
+    fn of_a_truncated_file_less_is_shared() {
+        let (mut input, mut output) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+        let bytes: Vec<u8> = (0..3 << 20).map(|at: usize| (at / 4096) as u8).collect();
+        input.write_all(&bytes).unwrap();
+        output.write_all(&bytes[..4096]).unwrap();
+        let run = Run { bytes: Bytes::map(&input).unwrap(), file: Arc::new(input), offset: 0 };
+        let sharing = Sharing::in_blocks(&output, 4096);
+        assert_eq!(sharing.share(&run, &(4096..1 << 20)), (1 << 20) - 4096);
+        run.file.set_len(2 << 20).unwrap();
+        assert_eq!(sharing.share(&run, &(1 << 20..3 << 20)), 1 << 20);
+        let mut found = vec![0; 2 << 20];
+        output.read_exact_at(&mut found, 0).unwrap();
+        assert!(found == bytes[..2 << 20]);
+    }
+}
