@@ -1,6 +1,7 @@
 //! `perfx dump` shows the whole recording, one record a line. The text is the same on every machine, so that
 //! it can be used for snapshots.
 
+use std::borrow::Cow;
 use std::io::{self, BufWriter, IsTerminal as _, Write};
 
 use anyhow::Result;
@@ -8,18 +9,18 @@ use clap::Args;
 use perfx_format::decode::{decode, decode_attr, misc_names};
 use perfx_format::features::{FeatureContext, NrCpus, decode_feature, read_event_desc};
 use perfx_format::header::Severity;
-use perfx_format::read::{Batch, Expand, Form, Recording};
-use perfx_format::{Endian, Feature, Kinds, Origin, Record, RecordType, Value, ValueFields, hex};
+use perfx_format::read::{Batch, Form, Recording};
+use perfx_format::{Endian, Feature, Kinds, Origin, Record, RecordType, Value, ValueFields, push_hex};
 use perfx_look::json::{Document, Fields, HexDigits, Kind, Offset, Place};
-use perfx_look::render::{self, Style};
-use perfx_pipeline::{Level, Report};
+use perfx_look::render::{self, Style, push_line, push_number};
+use perfx_pipeline::{Level, Report, scan_past};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::args::{Format, FormatArgs, record_kind};
+use crate::args::{Format, ReadArgs, record_kind};
 use crate::io::source::{InputArgs, Source};
 use crate::io::target::stdout;
-use crate::term::report::{VerbosityArgs, heading, message};
+use crate::term::report::{heading, message};
 
 /// Show a recording: header, events, features, then a line for each record
 ///
@@ -47,9 +48,7 @@ pub(crate) struct Dump {
     #[arg(long)]
     stored: bool,
     #[command(flatten)]
-    format: FormatArgs,
-    #[command(flatten)]
-    verbosity: VerbosityArgs,
+    read: ReadArgs,
 }
 
 /// What is printed as JSON.
@@ -134,7 +133,7 @@ pub(crate) struct RecordEntry<'r> {
     /// header.size, bytes
     #[schemars(range(min = 8))]
     size: u16,
-    misc: String,
+    misc: Cow<'static, str>,
     fields: Fields<'r>,
     /// With --raw: the bytes of the record
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -169,8 +168,7 @@ impl<W: Write> Shown<W> {
             Printed::Fault(fault) => self.member(1, fault),
             Printed::Event(event) => self.member(2, event),
             Printed::Feature(feature) => self.member(3, feature),
-            Printed::Record(record) => self.member(4, record),
-            Printed::Dump { .. } | Printed::Error { .. } => Ok(()),
+            Printed::Record(_) | Printed::Dump { .. } | Printed::Error { .. } => Ok(()),
         }
     }
 
@@ -182,6 +180,22 @@ impl<W: Write> Shown<W> {
             self.out.write_all(if std::mem::replace(begun, true) { b",\n" } else { b"\n" })?;
         }
         Ok(serde_json::to_writer(&mut self.out, part)?)
+    }
+
+    /// Writes the text of whole records.
+    fn records(&mut self, mut text: &[u8]) -> io::Result<()> {
+        if text.is_empty() {
+            return Ok(());
+        }
+        if self.format == Format::Json {
+            self.advance(MEMBERS.len() - 1)?;
+            if let Some((_, begun)) = &mut self.member
+                && !std::mem::replace(begun, true)
+            {
+                text = text.strip_prefix(b",").unwrap_or(text);
+            }
+        }
+        self.out.write_all(text)
     }
 
     /// Ends members, and writes empty ones, until this one is open.
@@ -238,61 +252,65 @@ impl Dump {
         }
         let mut recording = Source::of(&self.input).open()?;
         // Records scrolling on a terminal already show progress.
-        let bar = (!io::stdout().is_terminal()).then(|| self.verbosity.progress(&recording));
-        let mut out = Shown::new(BufWriter::with_capacity(1 << 16, stdout()), self.format.format());
+        let bar = (!io::stdout().is_terminal()).then(|| self.read.verbosity.progress(&recording));
+        let format = self.read.format.format();
+        let mut out = Shown::new(BufWriter::with_capacity(1 << 16, stdout()), format);
         let mut report = Report::default();
-        let shown = self.records(&mut recording, &only, &mut out, &mut report);
+        let wanted = if only.is_empty() { Kinds::ALL } else { Kinds::of(&only) };
+        let records = Records { wanted, only, raw: self.raw, format };
+        let shown = self.show(&mut recording, &records, &mut out, &mut report);
         out.end(shown.as_ref().err())?;
         drop(bar);
         shown?;
-        if !self.stored && only.iter().any(|kind| kind.is_compressed()) {
+        if !self.stored && records.only.iter().any(|kind| kind.is_compressed()) {
             let what = "COMPRESSED records are shown expanded; --stored shows the records themselves";
             report.say(Level::Info, what);
         }
-        Ok(self.verbosity.print(&report))
+        Ok(self.read.verbosity.print(&report))
     }
 
-    fn records(
+    fn show(
         &self,
         recording: &mut Recording,
-        only: &[RecordType],
+        records: &Records,
         out: &mut Shown<impl Write>,
         report: &mut Report,
     ) -> Result<()> {
-        if only.is_empty() {
+        if records.only.is_empty() {
             self.header(recording, out)?;
         }
-        let wanted = if only.is_empty() { Kinds::ALL } else { Kinds::of(only) };
         let head = std::mem::take(&mut recording.head);
         for batch in head {
-            self.batch(&batch, wanted, only, out)?;
+            records.write(&batch, Page::default(), out)?;
         }
         for fault in recording.faults.iter().filter(|fault| fault.severity != Severity::Fatal) {
             report.say_fault(fault, &recording.name);
         }
         let pipe = recording.form == Form::Pipe;
-        let mut show = |batch: perfx_format::Result<Batch>| -> Result<()> {
-            let batch = batch?;
-            self.batch(&batch, wanted, only, out)?;
-            if let Some(fragment) = &batch.fragment {
-                let error = fragment.to_error().file(&batch.name);
-                if !pipe && matches!(fragment.origin, Origin::Input { .. }) {
-                    return Err(error.into());
+        // Other threads would read on while the first ones show what there is: when `head` closes the output,
+        // they may wait for the next records of `perf record -o -`.
+        let threads = if recording.is_rereadable() { self.read.threads.count() } else { 1 };
+        let shown = scan_past(
+            recording,
+            threads,
+            !self.stored,
+            |batch| records.page(batch, 0),
+            |read| {
+                let (batch, page) = read?;
+                records.write(batch, page, out)?;
+                if let Some(fragment) = &batch.fragment {
+                    let error = fragment.to_error().file(&batch.name);
+                    if !pipe && matches!(fragment.origin, Origin::Input { .. }) {
+                        return Err(error.into());
+                    }
+                    report.say(Level::Warning, error.to_string());
                 }
-                report.say(Level::Warning, error.to_string());
-            }
-            Ok(())
-        };
-        let mmap_len = recording.compressed().map_or(0, |compressed| compressed.mmap_len);
-        let batches = recording.batches();
-        let shown = if self.stored {
-            batches.into_iter().try_for_each(&mut show)
-        } else {
-            Expand::new(batches, recording.endian, mmap_len).try_for_each(&mut show)
-        };
+                Ok(())
+            },
+        );
         // The error explains why there is something else in the place of records.
         recording.check_whole()?;
-        shown
+        Ok(shown?)
     }
 
     fn header(&self, recording: &Recording, out: &mut Shown<impl Write>) -> Result<()> {
@@ -361,64 +379,131 @@ impl Dump {
         part: impl FnOnce(Fields<'f>) -> Printed<'f>,
     ) -> Result<()> {
         if out.format == Format::Text {
-            write!(out.out, "{}\n{}", heading(name), render::indented(fields, 1, self.style()))?;
+            write!(
+                out.out,
+                "{}\n{}",
+                heading(name),
+                render::indented(fields, 1, Style { all_bytes: self.raw })
+            )?;
         } else {
             out.json(part(fields.into()))?;
         }
         Ok(())
     }
+}
 
-    fn style(&self) -> Style {
-        Style { all_bytes: self.raw }
+/// How records are shown.
+struct Records {
+    /// The kinds that are shown, and those that share a bit of the set with them.
+    wanted: Kinds,
+    /// The kinds that are shown; all if it is empty.
+    only: Vec<RecordType>,
+    raw: bool,
+    format: Format,
+}
+
+/// The text of consecutive records of a batch.
+struct Page {
+    text: Vec<u8>,
+    /// The position of the record to continue with; `None` at the end of the batch.
+    next: perfx_format::Result<Option<usize>>,
+}
+
+impl Default for Page {
+    /// The text before the first record.
+    fn default() -> Page {
+        Page { text: Vec::new(), next: Ok(Some(0)) }
     }
+}
 
-    fn batch(
+/// A page ends after so many bytes, so that memory does not depend on how much longer records are as text.
+const PAGE: usize = 16 << 20;
+
+impl Records {
+    /// Writes a batch of which the first page is already there.
+    fn write(
         &self,
         batch: &Batch,
-        wanted: Kinds,
-        only: &[RecordType],
+        mut page: Page,
         out: &mut Shown<impl Write>,
-    ) -> Result<()> {
-        let mut walker = batch.walk();
-        while let Some(record) = walker.next_wanted(wanted, usize::MAX).map_err(|e| e.file(&batch.name))? {
-            // Kinds from 127 on share a bit of the set.
-            if only.is_empty() || only.contains(&record.kind()) {
-                self.record(&record, batch, out)?;
+    ) -> perfx_pipeline::Result<()> {
+        loop {
+            out.records(&page.text)?;
+            match page.next.map_err(|error| error.file(&batch.name))? {
+                Some(at) => page = self.page(batch, at),
+                None => return Ok(()),
             }
         }
-        Ok(())
     }
 
-    fn record(&self, record: &Record<'_>, batch: &Batch, out: &mut Shown<impl Write>) -> Result<()> {
+    /// The text of a batch from this position on.
+    fn page(&self, batch: &Batch, from: usize) -> Page {
+        let mut text = Vec::new();
+        let mut walker = batch.walk();
+        walker.seek(from);
+        let mut fill = || {
+            while let Some(record) = walker.next_wanted(self.wanted, usize::MAX)? {
+                // Kinds from 127 on share a bit of the set.
+                if self.only.is_empty() || self.only.contains(&record.kind()) {
+                    self.push(&mut text, &record, batch);
+                }
+                if text.len() >= PAGE {
+                    return Ok(Some(walker.position()));
+                }
+            }
+            Ok(None)
+        };
+        let next = fill();
+        Page { text, next }
+    }
+
+    /// Appends a record: a line, or a comma and a member of the JSON document.
+    fn push(&self, text: &mut Vec<u8>, record: &Record<'_>, batch: &Batch) {
         let kind = record.kind();
         let misc = misc_names(kind, record.misc());
         let fields = render::with_odd(decode(record, &batch.layouts));
-        if out.format == Format::Text {
-            let out = &mut out.out;
-            let size = record.bytes().len();
-            let line = render::line(&fields, self.style());
-            match record.origin().stored_at() {
-                Some((stream, _)) if stream > 0 => write!(out, "{stream}:")?,
-                _ => {}
-            }
-            write!(out, "{} {} size={size} misc={misc}", Offset(record.origin()), render::kind_name(kind))?;
-            if !fields.is_empty() {
-                write!(out, " {line}")?;
-            }
-            if self.raw {
-                write!(out, " raw={}", hex(record.bytes()))?;
-            }
-            writeln!(out)?;
-        } else {
-            out.json(Printed::Record(RecordEntry {
-                place: Place(record.origin()),
-                kind: Kind(kind),
-                size: record.bytes().len() as u16,
-                misc,
-                fields: fields.into(),
-                raw: self.raw.then_some(HexDigits(record.bytes())),
-            }))?;
+        if self.format == Format::Text {
+            self.push_line(text, record, &misc, &fields);
+            return;
         }
-        Ok(())
+        let entry = RecordEntry {
+            place: Place(record.origin()),
+            kind: Kind(kind),
+            size: record.bytes().len() as u16,
+            misc,
+            fields: fields.into(),
+            raw: self.raw.then_some(HexDigits(record.bytes())),
+        };
+        // Writing to memory cannot fail.
+        if self.format == Format::Json {
+            text.extend_from_slice(b",\n");
+            let _ = serde_json::to_writer(text, &entry);
+        } else {
+            let _ = serde_json::to_writer(&mut *text, &Output::new(Printed::Record(entry)));
+            text.push(b'\n');
+        }
+    }
+
+    fn push_line(&self, text: &mut Vec<u8>, record: &Record<'_>, misc: &str, fields: &ValueFields<'_>) {
+        if let Some((stream, _)) = record.origin().stored_at().filter(|&(stream, _)| stream > 0) {
+            push_number(text, stream);
+            text.push(b':');
+        }
+        let _ = write!(text, "{}", Offset(record.origin()));
+        text.push(b' ');
+        text.extend_from_slice(render::kind_name(record.kind()).as_bytes());
+        text.extend_from_slice(b" size=");
+        push_number(text, record.bytes().len());
+        text.extend_from_slice(b" misc=");
+        text.extend_from_slice(misc.as_bytes());
+        if !fields.is_empty() {
+            text.push(b' ');
+            push_line(text, fields, Style { all_bytes: self.raw });
+        }
+        if self.raw {
+            text.extend_from_slice(b" raw=");
+            push_hex(text, record.bytes());
+        }
+        text.push(b'\n');
     }
 }

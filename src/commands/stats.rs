@@ -70,7 +70,7 @@ fn text(counts: &Counts) -> String {
         vec![name, units::count(of.records), share, units::size(of.bytes), units::count(of.largest)]
     };
     let mut rows = vec![line(&["kind", "records", "", "bytes", "largest"])];
-    rows.extend(counts.kinds.iter().map(|of| row(kind_name(of.kind.0), of.count)));
+    rows.extend(counts.kinds.iter().map(|of| row(kind_name(of.kind.0).into_owned(), of.count)));
     rows.push(row("all".to_owned(), total));
     let mut text = table(&rows);
 

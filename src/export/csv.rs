@@ -72,7 +72,7 @@ fn stat(gathered: &Gathered, out: impl Write) -> Result<u64> {
     let mut table = Writer::from_writer(out);
     table.write_record(["kind", "count"]).map_err(failed)?;
     for (kind, count) in &kinds {
-        table.write_record([kind_name(*kind), count.to_string()]).map_err(failed)?;
+        table.write_record([&*kind_name(*kind), &count.to_string()]).map_err(failed)?;
     }
     table.flush()?;
     Ok(kinds.len() as u64)

@@ -9,6 +9,8 @@ mod sample;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
+
 pub use attr::{BRANCH_SAMPLE_TYPE_NAMES, attr_as_perf, attr_issues, clock_name, decode_attr};
 use reader::{Reader, any};
 use sample::{callchain, counters, sample, sample_id, sample_issues};
@@ -242,7 +244,7 @@ fn fields<'a>(
             d.number::<u64>("aux_size")?;
             let flags = d.int::<u64>("flags")?;
             let names = [(0, "TRUNCATED"), (1, "OVERWRITE"), (2, "PARTIAL"), (3, "COLLISION")];
-            d.note("flags", Value::Name(bit_names(flags & !0xff00, &names).into()));
+            d.note("flags", Value::Name(bit_names(flags & !0xff00, &names)));
             // The meaning depends on the PMU.
             d.note("format", Value::Number(flags >> 8 & 0xff));
             Some(())
@@ -761,9 +763,9 @@ fn schedstat_domain(d: &mut Reader<'_>) -> Option<()> {
 
 /// The names of the bits in `misc`: the cpumode, if the kind has one, then the meaning of bits 12 to 15 for
 /// this kind; unknown bits are `bitN`; `-` for none.
-pub fn misc_names(kind: RecordType, misc: u16) -> String {
+pub fn misc_names(kind: RecordType, misc: u16) -> Cow<'static, str> {
     use RecordType as T;
-    let high: &[(u32, &str)] = match kind {
+    let high: &[(u32, &'static str)] = match kind {
         T::MMAP => &[(13, "MMAP_DATA")],
         T::MMAP2 => &[(12, "PROC_MAP_PARSE_TIMEOUT"), (13, "MMAP_DATA"), (14, "MMAP_BUILD_ID")],
         T::COMM => &[(13, "COMM_EXEC")],
@@ -780,7 +782,7 @@ pub fn misc_names(kind: RecordType, misc: u16) -> String {
     match modes[usize::from(cpumode)] {
         // Most records written by perf itself have no cpumode.
         _ if cpumode == 0 && !kind.is_kernel() => bits,
-        mode if misc & !7 == 0 => mode.to_owned(),
-        mode => format!("{mode}|{bits}"),
+        mode if misc & !7 == 0 => mode.into(),
+        mode => format!("{mode}|{bits}").into(),
     }
 }

@@ -26,10 +26,64 @@ pub enum Value<'a> {
     Map(Fields<'a>),
 }
 
+/// The hex digits of every byte.
+const DIGITS: [[u8; 2]; 256] = {
+    let (mut all, mut byte) = ([[0; 2]; 256], 0);
+    while byte < all.len() {
+        all[byte] = [b"0123456789abcdef"[byte >> 4], b"0123456789abcdef"[byte & 15]];
+        byte += 1;
+    }
+    all
+};
+
 /// Bytes as hex digits without separators.
 pub fn hex(bytes: &[u8]) -> String {
-    let digit = |digit: u8| char::from_digit(digit.into(), 16).unwrap_or_default();
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+    let mut text = Vec::new();
+    push_hex(&mut text, bytes);
+    String::from_utf8(text).unwrap_or_default()
+}
+
+/// Appends [`hex`] of these bytes to text.
+pub fn push_hex(text: &mut Vec<u8>, bytes: &[u8]) {
+    let start = text.len();
+    text.resize(start + 2 * bytes.len(), 0);
+    for (digits, &byte) in text[start..].as_chunks_mut().0.iter_mut().zip(bytes) {
+        *digits = DIGITS[usize::from(byte)];
+    }
+}
+
+/// A number in hexadecimal with `0x` and without leading zeros, as `{:#x}` writes it, in a fraction of the time.
+#[derive(Clone, Copy, Debug)]
+pub struct HexNumber {
+    /// The text is at the end.
+    bytes: [[u8; 2]; 9],
+    length: usize,
+}
+
+impl HexNumber {
+    /// The text of this number.
+    pub fn new(number: u64) -> HexNumber {
+        let digits = (16 - number.leading_zeros() as usize / 4).max(1);
+        let mut text = HexNumber { bytes: [*b"0x"; 9], length: 2 + digits };
+        for (digits, byte) in text.bytes[1..].iter_mut().zip(number.to_be_bytes()) {
+            *digits = DIGITS[usize::from(byte)];
+        }
+        let start = 16 - digits;
+        text.bytes.as_flattened_mut()[start..start + 2].copy_from_slice(b"0x");
+        text
+    }
+
+    /// The text as bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        let bytes = self.bytes.as_flattened();
+        &bytes[bytes.len() - self.length..]
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        // It is ASCII.
+        str::from_utf8(self.as_bytes()).unwrap_or_default()
+    }
 }
 
 /// Named values in the order of the record.
@@ -106,15 +160,48 @@ impl<'a> Decoded<'a> {
 }
 
 /// The names of the set bits joined by `|`, unknown bits as `bitN`; `-` if none is set.
-pub fn bit_names(mut bits: u64, names: &[(u32, &str)]) -> String {
-    let mut words = Vec::new();
+pub fn bit_names(mut bits: u64, names: &[(u32, &'static str)]) -> Cow<'static, str> {
+    let mut all = Cow::Borrowed("");
     while bits != 0 {
         let bit = bits.trailing_zeros();
         bits &= bits - 1;
-        match names.iter().find(|(number, _)| *number == bit) {
-            Some((_, name)) => words.push((*name).to_owned()),
-            None => words.push(format!("bit{bit}")),
+        let name = match names.iter().find(|(number, _)| *number == bit) {
+            Some((_, name)) => Cow::Borrowed(*name),
+            None => format!("bit{bit}").into(),
+        };
+        if all.is_empty() {
+            all = name;
+        } else {
+            *all.to_mut() += "|";
+            *all.to_mut() += &name;
         }
     }
-    if words.is_empty() { "-".to_owned() } else { words.join("|") }
+    if all.is_empty() { "-".into() } else { all }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hex_numbers_are_those_of_fmt() {
+        let edges =
+            (0..64).flat_map(|bit| [(1u64 << bit) - 1, 1 << bit, 0x1234_5678_9abc_def0 >> bit, !0 << bit]);
+        for number in edges {
+            assert_eq!(HexNumber::new(number).as_str(), format!("{number:#x}"));
+        }
+        let mut text = b"=".to_vec();
+        push_hex(&mut text, &[0, 0x9f, 0xa0, 0xff]);
+        assert_eq!(text, b"=009fa0ff");
+        assert_eq!(hex(&[0, 0x9f, 0xa0, 0xff]), "009fa0ff");
+    }
+
+    #[test]
+    fn names_of_bits_are_joined() {
+        let names = [(0, "READ"), (2, "EXEC")];
+        assert_eq!(
+            [0, 1, 2, 5, 7].map(|bits| bit_names(bits, &names)),
+            ["-", "READ", "bit1", "READ|EXEC", "READ|bit1|EXEC"]
+        );
+    }
 }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use perfx_format::read::Form;
-use perfx_format::{Endian, Origin, RecordType, Value, ValueFields, hex};
+use perfx_format::{Endian, HexNumber, Origin, RecordType, Value, ValueFields, hex};
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::ser::SerializeMap as _;
@@ -118,7 +118,7 @@ pub struct Hex(pub u64);
 
 impl Serialize for Hex {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&format_args!("{:#x}", self.0))
+        serializer.serialize_str(HexNumber::new(self.0).as_str())
     }
 }
 
@@ -174,8 +174,8 @@ pub struct ShownValue<'v>(pub &'v Value<'v>);
 impl Serialize for ShownValue<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.0 {
-            Value::Number(number) => serializer.collect_str(number),
-            Value::Signed(number) => serializer.collect_str(number),
+            Value::Number(number) => serializer.serialize_str(itoa::Buffer::new().format(*number)),
+            Value::Signed(number) => serializer.serialize_str(itoa::Buffer::new().format(*number)),
             Value::Hex(number) => Hex(*number).serialize(serializer),
             Value::Float(number) if number.is_finite() => serializer.serialize_f64(*number),
             Value::Float(number) => serializer.collect_str(number),
@@ -268,10 +268,7 @@ pub struct KindName(pub RecordType);
 
 impl Serialize for KindName {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.0.name() {
-            Some(name) => serializer.serialize_str(name),
-            None => serializer.serialize_str(&kind_name(self.0)),
-        }
+        serializer.serialize_str(&kind_name(self.0))
     }
 }
 
@@ -306,6 +303,9 @@ pub struct Offset(pub Origin);
 
 impl fmt::Display for Offset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Origin::Input { offset, .. } = self.0 {
+            return f.write_str(HexNumber::new(offset).as_str());
+        }
         let text = self.0.to_string();
         f.write_str(text.strip_prefix("offset ").unwrap_or(&text))
     }

@@ -1,10 +1,9 @@
 //! Shows decoded values as one line or as indented lines, and text for a terminal.
 
-use std::fmt::{self, Write};
+use std::borrow::Cow;
 
-use perfx_format::hex;
 use perfx_format::read::Form;
-use perfx_format::{Decoded, RecordType, Value, ValueFields as Fields};
+use perfx_format::{Decoded, HexNumber, RecordType, Value, ValueFields as Fields, push_hex};
 
 /// Options for text.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -33,24 +32,24 @@ pub fn with_odd(decoded: Decoded<'_>) -> Fields<'_> {
 }
 
 /// `name=value` pairs separated by a space.
-pub fn line<'v>(fields: &'v Fields<'_>, style: Style) -> impl fmt::Display + 'v {
-    shown(move |f| write_pairs(f, fields, style))
+pub fn line(fields: &Fields<'_>, style: Style) -> String {
+    made(|text| push_line(text, fields, style))
 }
 
 /// A value as in [`line()`].
-pub fn value<'v>(value: &'v Value<'_>, style: Style) -> impl fmt::Display + 'v {
-    shown(move |f| write_value(f, value, style))
+pub fn value(value: &Value<'_>, style: Style) -> String {
+    made(|text| push_value(text, value, style))
 }
 
 /// One `name: value` per line, each line ended by a newline; nested values follow, indented by two more
 /// spaces. `depth` is the indentation of the outermost fields, in such steps.
-pub fn indented<'v>(fields: &'v Fields<'_>, depth: usize, style: Style) -> impl fmt::Display + 'v {
-    shown(move |f| write_indented(f, fields, depth, false, style))
+pub fn indented(fields: &Fields<'_>, depth: usize, style: Style) -> String {
+    made(|text| push_indented(text, fields, depth, false, style))
 }
 
 /// The name of a record kind, `unknown(4000)` for an unknown one.
-pub fn kind_name(kind: RecordType) -> String {
-    kind.name().map_or_else(|| format!("unknown({})", kind.0), str::to_owned)
+pub fn kind_name(kind: RecordType) -> Cow<'static, str> {
+    kind.name().map_or_else(|| format!("unknown({})", kind.0).into(), Cow::Borrowed)
 }
 
 /// The name of a recording's form: `file`, `pipe`, `directory (version 1)`.
@@ -64,13 +63,12 @@ pub fn form_name(form: Form) -> String {
 
 /// Text for a person, without quotes; invalid UTF-8 and characters that could harm a terminal are escaped.
 pub fn readable(text: &[u8]) -> String {
-    let mut out = String::new();
-    for chunk in text.utf8_chunks() {
-        out += &printable(chunk.valid());
-        // Writing to a String cannot fail.
-        let _ = write_escaped(&mut out, chunk.invalid());
-    }
-    out
+    made(|out| {
+        for chunk in text.utf8_chunks() {
+            out.extend_from_slice(printable(chunk.valid()).as_bytes());
+            push_escaped(out, chunk.invalid());
+        }
+    })
 }
 
 /// Escapes text: names in a recording can contain anything, including terminal commands and characters that
@@ -92,136 +90,143 @@ pub fn is_hidden(char: char) -> bool {
         )
 }
 
-/// A `Display` from a function.
-fn shown(write: impl Fn(&mut fmt::Formatter<'_>) -> fmt::Result) -> impl fmt::Display {
-    struct Shown<F>(F);
-    impl<F: Fn(&mut fmt::Formatter<'_>) -> fmt::Result> fmt::Display for Shown<F> {
-        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            self.0(f)
-        }
-    }
-    Shown(write)
+/// The text that a function appends to nothing.
+fn made(push: impl FnOnce(&mut Vec<u8>)) -> String {
+    let mut text = Vec::new();
+    push(&mut text);
+    String::from_utf8(text).unwrap_or_default()
 }
 
-fn write_pairs(f: &mut impl Write, fields: &Fields<'_>, style: Style) -> fmt::Result {
+/// Appends [`line()`] to text, which stays UTF-8.
+pub fn push_line(text: &mut Vec<u8>, fields: &Fields<'_>, style: Style) {
     for (index, (name, value)) in fields.iter().enumerate() {
         if index > 0 {
-            f.write_char(' ')?;
+            text.push(b' ');
         }
-        write!(f, "{name}=")?;
-        write_value(f, value, style)?;
+        text.extend_from_slice(name.as_bytes());
+        text.push(b'=');
+        push_value(text, value, style);
     }
-    Ok(())
 }
 
-fn write_value(f: &mut impl Write, value: &Value<'_>, style: Style) -> fmt::Result {
+fn push_value(text: &mut Vec<u8>, value: &Value<'_>, style: Style) {
     match value {
-        Value::Number(number) => write!(f, "{number}"),
-        Value::Signed(number) => write!(f, "{number}"),
-        Value::Hex(number) => write!(f, "{number:#x}"),
+        Value::Number(number) => push_number(text, *number),
+        Value::Signed(number) => push_number(text, *number),
+        Value::Hex(number) => text.extend_from_slice(HexNumber::new(*number).as_bytes()),
         // `Debug` uses an exponent where `Display` would write hundreds of zeros.
-        Value::Float(number) => write!(f, "{number:?}"),
-        Value::Text(text) => write_text(f, text),
-        Value::Name(name) => write_text(f, name.as_bytes()),
-        Value::Bytes([]) => f.write_str("<0 bytes>"),
-        Value::Bytes(bytes) if style.all_bytes || bytes.len() <= SHORT => f.write_str(&hex(bytes)),
+        Value::Float(number) => text.extend_from_slice(format!("{number:?}").as_bytes()),
+        Value::Text(bytes) => push_text(text, bytes),
+        Value::Name(name) => push_text(text, name.as_bytes()),
+        Value::Bytes([]) => text.extend_from_slice(b"<0 bytes>"),
+        Value::Bytes(bytes) if style.all_bytes || bytes.len() <= SHORT => push_hex(text, bytes),
         Value::Bytes(bytes) => {
-            write!(f, "<{} bytes ", bytes.len())?;
-            f.write_str(&hex(&bytes[..FIRST]))?;
-            f.write_str("…>")
+            text.extend_from_slice(format!("<{} bytes ", bytes.len()).as_bytes());
+            push_hex(text, &bytes[..FIRST]);
+            text.extend_from_slice("…>".as_bytes());
         }
         Value::List(values) => {
-            f.write_char('[')?;
+            text.push(b'[');
             for (index, value) in values.iter().enumerate() {
                 if index > 0 {
-                    f.write_char(' ')?;
+                    text.push(b' ');
                 }
-                write_value(f, value, style)?;
+                push_value(text, value, style);
             }
-            f.write_char(']')
+            text.push(b']');
         }
         Value::Map(fields) => {
-            f.write_char('{')?;
-            write_pairs(f, fields, style)?;
-            f.write_char('}')
+            text.push(b'{');
+            push_line(text, fields, style);
+            text.push(b'}');
         }
     }
 }
 
-fn write_text(f: &mut impl Write, text: &[u8]) -> fmt::Result {
+/// Appends a number in decimal.
+pub fn push_number(text: &mut Vec<u8>, number: impl itoa::Integer) {
+    text.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+}
+
+fn push_text(out: &mut Vec<u8>, text: &[u8]) {
     let plain = |c: char| !c.is_whitespace() && !is_hidden(c) && c != '"';
-    match str::from_utf8(text) {
-        Ok(text) if !text.is_empty() && text.chars().all(plain) => return f.write_str(text),
-        _ => f.write_char('"')?,
+    let is_plain = match text {
+        [] => false,
+        // Nearly all text.
+        _ if text.iter().all(|&byte| byte.is_ascii_graphic() && byte != b'"') => true,
+        _ => str::from_utf8(text).is_ok_and(|text| text.chars().all(plain)),
+    };
+    if is_plain {
+        return out.extend_from_slice(text);
     }
+    out.push(b'"');
     for chunk in text.utf8_chunks() {
         for c in chunk.valid().chars() {
+            let mut bytes = [0; 4];
+            let bytes = c.encode_utf8(&mut bytes).as_bytes();
             match c {
-                '"' | '\\' => write!(f, "\\{c}")?,
-                c if is_hidden(c) => write_escaped(f, c.encode_utf8(&mut [0; 4]).as_bytes())?,
-                c => f.write_char(c)?,
+                '"' | '\\' => out.extend_from_slice(&[b'\\', bytes[0]]),
+                c if is_hidden(c) => push_escaped(out, bytes),
+                _ => out.extend_from_slice(bytes),
             }
         }
-        write_escaped(f, chunk.invalid())?;
+        push_escaped(out, chunk.invalid());
     }
-    f.write_char('"')
+    out.push(b'"');
 }
 
-fn write_escaped(f: &mut impl Write, bytes: &[u8]) -> fmt::Result {
-    bytes.iter().try_for_each(|byte| write!(f, "\\x{byte:02x}"))
+fn push_escaped(text: &mut Vec<u8>, bytes: &[u8]) {
+    for byte in bytes {
+        text.extend_from_slice(b"\\x");
+        push_hex(text, &[*byte]);
+    }
 }
 
-/// Writes all fields, indented by `depth` steps; the first one gets a dash if they are an item of a list.
-fn write_indented(
-    f: &mut impl Write,
-    fields: &Fields<'_>,
-    depth: usize,
-    dash: bool,
-    style: Style,
-) -> fmt::Result {
+/// Appends all fields, indented by `depth` steps; the first one gets a dash if they are an item of a list.
+fn push_indented(text: &mut Vec<u8>, fields: &Fields<'_>, depth: usize, dash: bool, style: Style) {
     for (index, (name, value)) in fields.iter().enumerate() {
-        write_margin(f, depth, dash && index == 0)?;
-        write!(f, "{name}:")?;
+        push_margin(text, depth, dash && index == 0);
+        text.extend_from_slice(name.as_bytes());
+        text.push(b':');
         match value {
             Value::Map(fields) if nests(value) => {
-                f.write_char('\n')?;
-                write_indented(f, fields, depth + 1, false, style)?;
+                text.push(b'\n');
+                push_indented(text, fields, depth + 1, false, style);
             }
             Value::List(values) if nests(value) => {
-                f.write_char('\n')?;
+                text.push(b'\n');
                 for value in values {
                     match value {
                         Value::Map(fields) if fields.iter().any(|(_, value)| nests(value)) => {
-                            write_indented(f, fields, depth + 2, true, style)?;
+                            push_indented(text, fields, depth + 2, true, style);
                             continue;
                         }
                         Value::Map(fields) => {
-                            write_margin(f, depth + 2, true)?;
-                            write_pairs(f, fields, style)?;
+                            push_margin(text, depth + 2, true);
+                            push_line(text, fields, style);
                         }
                         value => {
-                            write_margin(f, depth + 2, true)?;
-                            write_value(f, value, style)?;
+                            push_margin(text, depth + 2, true);
+                            push_value(text, value, style);
                         }
                     }
-                    f.write_char('\n')?;
+                    text.push(b'\n');
                 }
             }
             value => {
-                f.write_char(' ')?;
-                write_value(f, value, style)?;
-                f.write_char('\n')?;
+                text.push(b' ');
+                push_value(text, value, style);
+                text.push(b'\n');
             }
         }
     }
-    Ok(())
 }
 
-/// Writes two spaces per step; a dash replaces the last two.
-fn write_margin(f: &mut impl Write, depth: usize, dash: bool) -> fmt::Result {
+/// Appends two spaces per step; a dash replaces the last two.
+fn push_margin(text: &mut Vec<u8>, depth: usize, dash: bool) {
     let width = depth * 2;
     let mark = if dash { "- " } else { "" };
-    write!(f, "{mark:>width$}")
+    text.extend_from_slice(format!("{mark:>width$}").as_bytes());
 }
 
 /// True if the value needs lines of its own.
@@ -256,13 +261,13 @@ pub(crate) mod tests {
     }
 
     fn text(bytes: &[u8]) -> String {
-        value(&Value::Text(bytes), Style::default()).to_string()
+        value(&Value::Text(bytes), Style::default())
     }
 
     #[test]
     fn a_line_holds_every_kind() {
         assert_eq!(
-            line(&all(), Style::default()).to_string(),
+            line(&all(), Style::default()),
             "pid=18446744073709551615 cpu=-1 addr=0xffffffff81000000 scale=1e-9 comm=perf flags=A|B id=0001fe ids=[5 6] \
              sample_id={time=7 cpu=0} none=[] nothing={}"
         );
@@ -282,7 +287,7 @@ pub(crate) mod tests {
 
     #[test]
     fn long_bytes_are_cut_unless_all_are_asked_for() {
-        let show = |bytes, all_bytes| value(&Value::Bytes(bytes), Style { all_bytes }).to_string();
+        let show = |bytes, all_bytes| value(&Value::Bytes(bytes), Style { all_bytes });
         assert_eq!(show(&[], true), "<0 bytes>");
         assert_eq!(show(&[0xab; 32], false), "ab".repeat(32));
         assert_eq!(show(&[0xab; 33], false), format!("<33 bytes {}…>", "ab".repeat(16)));
@@ -291,7 +296,7 @@ pub(crate) mod tests {
 
     #[test]
     fn floats_have_no_long_rows_of_zeros() {
-        let show = |number| value(&Value::Float(number), Style::default()).to_string();
+        let show = |number| value(&Value::Float(number), Style::default());
         assert_eq!([1.0, 1e300, f64::NAN, f64::NEG_INFINITY].map(show), ["1.0", "1e300", "NaN", "-inf"]);
     }
 
@@ -329,7 +334,7 @@ pub(crate) mod tests {
     - name=cs ids=[]
     - 3
 "#;
-        assert_eq!(indented(&fields, 1, Style::default()).to_string(), expected[1..]);
+        assert_eq!(indented(&fields, 1, Style::default()), expected[1..]);
     }
 
     #[test]
@@ -337,7 +342,7 @@ pub(crate) mod tests {
         let issues = vec![Issue { code: "section-short", what: "2 bytes left".to_owned() }];
         let decoded = Decoded { fields: vec![("version", Value::Number(1))], issues };
         assert_eq!(
-            line(&with_odd(decoded), Style::default()).to_string(),
+            line(&with_odd(decoded), Style::default()),
             r#"version=1 odd=[{code=section-short what="2 bytes left"}]"#
         );
         assert_eq!(with_odd(Decoded::default()), vec![]);

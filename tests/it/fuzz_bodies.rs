@@ -149,7 +149,7 @@ fn look_at(record: &Record<'_>, layouts: &Layouts) {
     let decoded = decode(record, layouts);
     assert_eq!(decoded.issues, issues(record, layouts), "{record:?}");
     let fields = with_odd(decoded);
-    std::hint::black_box(line(&fields, Style::default()).to_string());
+    std::hint::black_box(line(&fields, Style::default()));
     serde_json::to_string(&Fields::from(&fields)).expect("fields have names");
     std::hint::black_box(misc_names(record.kind(), record.misc()));
     std::hint::black_box(mmap_build_id(record, layouts));
@@ -174,12 +174,12 @@ fn read(opened: Result<Recording>) {
     let Ok(mut recording) = opened else { return };
     let endian = recording.endian;
     for event in &recording.events {
-        std::hint::black_box(indented(&decode_attr(event.raw(), endian), 1, Style::default()).to_string());
+        std::hint::black_box(indented(&decode_attr(event.raw(), endian), 1, Style::default()));
     }
     let cpus = recording.features.get(&Feature::NRCPUS).and_then(|section| NrCpus::read(section, endian));
     for (&feature, section) in &recording.features {
         let fields = with_odd(decode_feature(feature, section, endian, FeatureContext { cpus }));
-        std::hint::black_box(indented(&fields, 1, Style::default()).to_string());
+        std::hint::black_box(indented(&fields, 1, Style::default()));
     }
     for batch in std::mem::take(&mut recording.head) {
         let mut walker = batch.walk();
@@ -828,7 +828,7 @@ pub(crate) fn features(bytes: &[u8]) {
     let cpus = u32::from(how >> 1);
     let context = FeatureContext { cpus: (cpus > 0).then_some(NrCpus { available: cpus, online: cpus / 2 }) };
     let fields = with_odd(decode_feature(Feature(feature), section, endian, context));
-    std::hint::black_box(indented(&fields, 1, Style::default()).to_string());
+    std::hint::black_box(indented(&fields, 1, Style::default()));
     serde_json::to_string(&Fields::from(&fields)).expect("fields have names");
     if let Some(renamed) = rename_feature(Feature(feature), section, endian, |_| Some(b"/new".to_vec())) {
         let again = rename_feature(Feature(feature), &renamed.section, endian, |name| {

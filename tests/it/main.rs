@@ -11,6 +11,7 @@ mod diff;
 mod docs;
 mod doctor;
 mod du;
+mod dump;
 mod every_pass;
 mod export;
 mod filter;

@@ -230,7 +230,7 @@ fn plain(value: Option<&Value<'_>>) -> String {
     match value {
         None => "?".to_owned(),
         Some(Value::Text(text)) => readable(text),
-        Some(value) => render::value(value, Style::default()).to_string(),
+        Some(value) => render::value(value, Style::default()),
     }
 }
 
@@ -258,7 +258,7 @@ fn rows(section: &Section<'_>) -> Rows {
         // Quoted where a shell would need it.
         Feature::CMDLINE => {
             let words = items("arguments").iter();
-            let words = words.map(|word| render::value(word, Style::default()).to_string());
+            let words = words.map(|word| render::value(word, Style::default()));
             one("command", words.collect::<Vec<_>>().join(" "))
         }
         Feature::CPU_TOPOLOGY => topology(decoded, &list),

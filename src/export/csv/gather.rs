@@ -322,7 +322,7 @@ impl Row {
             (pid, tid) = (number("pid").or(pid), number("tid").or(tid));
             // These have cells of their own.
             fields.retain(|(name, _)| !matches!(*name, "pid" | "tid" | "time" | "sample_id"));
-            self.text = render::line(&fields, Style::default()).to_string();
+            self.text = render::line(&fields, Style::default());
         }
         for number in [pid, tid] {
             // As perf shows them: -1 is no process, or the kernel.

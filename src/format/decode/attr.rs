@@ -76,7 +76,7 @@ fn attr(d: &mut Reader<'_>, attr: &Attr) -> Option<()> {
     d.bits::<u64>("sample_type", SAMPLE_TYPE_NAMES)?;
     d.bits::<u64>("read_format", READ_FORMAT_NAMES)?;
     d.skip("flags", 8)?;
-    d.note("flags", Value::Name(bit_names(attr.flags & !PRECISE_IP, ATTR_FLAGS).into()));
+    d.note("flags", Value::Name(bit_names(attr.flags & !PRECISE_IP, ATTR_FLAGS)));
     d.note("precise_ip", Value::Number(attr.precise_ip().into()));
     d.number::<u32>(if flag("watermark") { "wakeup_watermark" } else { "wakeup_events" })?;
     d.hex::<u32>("bp_type")?;
@@ -117,10 +117,11 @@ pub fn attr_as_perf(attr: &Attr) -> Vec<(&'static str, String)> {
     };
     let number = |value: u64| (value, value.to_string());
     let hex = |value: u64| (value, plain_hex(value));
+    let bits = |value: u64, names| (value, bit_names(value, names).into_owned());
     let mut all = vec![
         ("{ sample_period, sample_freq }", number(attr.sample_period)),
-        ("sample_type", (attr.sample_type, bit_names(attr.sample_type, SAMPLE_TYPE_NAMES))),
-        ("read_format", (attr.read_format, bit_names(attr.read_format, READ_FORMAT_NAMES))),
+        ("sample_type", bits(attr.sample_type, SAMPLE_TYPE_NAMES)),
+        ("read_format", bits(attr.read_format, READ_FORMAT_NAMES)),
     ];
     let flag = |&(bit, name): &(u32, &'static str)| (name, number(attr.flag(bit).into()));
     // Its two bits are between `watermark` and `mmap_data`.
@@ -133,10 +134,7 @@ pub fn attr_as_perf(attr: &Attr) -> Vec<(&'static str, String)> {
         ("bp_type", number(attr.bp_type.into())),
         ("{ bp_addr, config1 }", hex(attr.config1)),
         ("{ bp_len, config2 }", hex(attr.config2)),
-        (
-            "branch_sample_type",
-            (attr.branch_sample_type, bit_names(attr.branch_sample_type, BRANCH_SAMPLE_TYPE_NAMES)),
-        ),
+        ("branch_sample_type", bits(attr.branch_sample_type, BRANCH_SAMPLE_TYPE_NAMES)),
         ("sample_regs_user", hex(attr.sample_regs_user)),
         ("sample_stack_user", number(attr.sample_stack_user.into())),
         // A clockid of clock_getcpuclockid(3) is negative.

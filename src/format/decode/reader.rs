@@ -124,8 +124,8 @@ impl<'a> Reader<'a> {
     }
 
     /// A set of bits, noted by their names.
-    pub(super) fn bits<T: Int>(&mut self, name: &'static str, names: &[(u32, &str)]) -> Option<T> {
-        self.noted(name, |value| Value::Name(bit_names(value, names).into()))
+    pub(super) fn bits<T: Int>(&mut self, name: &'static str, names: &[(u32, &'static str)]) -> Option<T> {
+        self.noted(name, |value| Value::Name(bit_names(value, names)))
     }
 
     /// Takes bytes without noting them.

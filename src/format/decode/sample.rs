@@ -26,50 +26,45 @@ const TRANSACTION: &[(u32, &str)] = &[
 /// Decodes the parts that the sample has.
 pub(super) fn sample<'a>(record: &Record<'a>, layouts: &Layouts, layout: &Layout) -> Decoded<'a> {
     let (sample, short) = Sample::read(record, layout);
-    let mut d = Decoded::default();
+    // Room for the usual parts.
+    let mut d = Decoded { fields: Vec::with_capacity(12), issues: Vec::new() };
+    let mut add = |name, value: Option<Value<'a>>| d.fields.extend(value.map(|value| (name, value)));
     let number = |value: Option<u64>| value.map(Value::Number);
     let hex = |value: Option<u64>| value.map(Value::Hex);
     let (pid, tid) = sample.pid_tid.unzip();
-    let parts = [
-        ("identifier", number(sample.identifier)),
-        ("ip", hex(sample.ip)),
-        ("pid", pid.map(any)),
-        ("tid", tid.map(any)),
-        ("time", number(sample.time)),
-        ("addr", hex(sample.addr)),
-        ("id", number(sample.id)),
-        ("stream_id", number(sample.stream_id)),
-        ("cpu", sample.cpu.map(any)),
-        ("period", number(sample.period)),
-        ("read", sample.read.map(|read| Value::Map(counters(&read)))),
-        ("callchain", sample.callchain.map(callchain)),
-        ("raw", sample.raw.map(Value::Bytes)),
-        ("branch_stack", sample.branches.map(branch_stack)),
-        ("regs_user", sample.regs_user.map(regs)),
-        (
-            "stack_user",
-            sample.stack_user.map(|stack| {
-                let size = stack.dyn_size.map(|size| ("dyn_size", Value::Number(size)));
-                Value::Map(size.into_iter().chain([("bytes", Value::Bytes(stack.bytes))]).collect())
-            }),
-        ),
-        ("weight", sample.weight.map(weight)),
-        (
-            "data_src",
-            sample.data_src.map(|source| {
-                let parts = source.parts().map(|(name, value)| (name, Value::Name(value)));
-                Value::Map([("val", Value::Hex(source.0))].into_iter().chain(parts).collect())
-            }),
-        ),
-        ("transaction", sample.transaction.map(transaction)),
-        ("regs_intr", sample.regs_intr.map(regs)),
-        ("phys_addr", hex(sample.phys_addr)),
-        ("cgroup", number(sample.cgroup)),
-        ("data_page_size", number(sample.data_page_size)),
-        ("code_page_size", number(sample.code_page_size)),
-        ("aux", sample.aux.map(Value::Bytes)),
-    ];
-    d.fields.extend(parts.into_iter().filter_map(|(name, value)| Some((name, value?))));
+    add("identifier", number(sample.identifier));
+    add("ip", hex(sample.ip));
+    add("pid", pid.map(any));
+    add("tid", tid.map(any));
+    add("time", number(sample.time));
+    add("addr", hex(sample.addr));
+    add("id", number(sample.id));
+    add("stream_id", number(sample.stream_id));
+    add("cpu", sample.cpu.map(any));
+    add("period", number(sample.period));
+    add("read", sample.read.map(|read| Value::Map(counters(&read))));
+    add("callchain", sample.callchain.map(callchain));
+    add("raw", sample.raw.map(Value::Bytes));
+    add("branch_stack", sample.branches.map(branch_stack));
+    add("regs_user", sample.regs_user.map(regs));
+    let stack_user = sample.stack_user.map(|stack| {
+        let size = stack.dyn_size.map(|size| ("dyn_size", Value::Number(size)));
+        Value::Map(size.into_iter().chain([("bytes", Value::Bytes(stack.bytes))]).collect())
+    });
+    add("stack_user", stack_user);
+    add("weight", sample.weight.map(weight));
+    let data_src = sample.data_src.map(|source| {
+        let parts = source.parts().map(|(name, value)| (name, Value::Name(value)));
+        Value::Map([("val", Value::Hex(source.0))].into_iter().chain(parts).collect())
+    });
+    add("data_src", data_src);
+    add("transaction", sample.transaction.map(transaction));
+    add("regs_intr", sample.regs_intr.map(regs));
+    add("phys_addr", hex(sample.phys_addr));
+    add("cgroup", number(sample.cgroup));
+    add("data_page_size", number(sample.data_page_size));
+    add("code_page_size", number(sample.code_page_size));
+    add("aux", sample.aux.map(Value::Bytes));
     sample_issues(record, layouts, layout, &sample, short, &mut d.issues);
     if !sample.rest.is_empty() {
         d.push("rest", Value::Bytes(sample.rest));
@@ -196,7 +191,7 @@ fn weight<'a>(weight: Weight) -> Value<'a> {
 
 fn transaction<'a>(word: u64) -> Value<'a> {
     Value::Map(vec![
-        ("flags", Value::Name(bit_names(word & 0xffff_ffff, TRANSACTION).into())),
+        ("flags", Value::Name(bit_names(word & 0xffff_ffff, TRANSACTION))),
         ("abort_code", Value::Hex(word >> 32)),
     ])
 }

@@ -34,7 +34,7 @@ fn parts(word: u64, fields: &'static [Field]) -> impl Iterator<Item = (&'static 
             Names::One(names) => {
                 names.get(value as usize).filter(|name| !name.is_empty()).map(|&name| name.into())
             }
-            Names::Any(names) => Some(bit_names(value, names).into()),
+            Names::Any(names) => Some(bit_names(value, names)),
         };
         Some((field.0, named.unwrap_or_else(|| value.to_string().into())))
     });

@@ -252,7 +252,7 @@ impl FirstRecord {
 /// The fields shown of a record that differs.
 fn record_fields<'a>(record: &Record<'a>, layouts: &Layouts) -> ValueFields<'a> {
     let misc = misc_names(record.kind(), record.misc());
-    let mut fields: ValueFields<'a> = vec![("misc", Value::Name(misc.into()))];
+    let mut fields: ValueFields<'a> = vec![("misc", Value::Name(misc))];
     fields.extend(with_odd(decode(record, layouts)));
     fields
 }

@@ -43,7 +43,7 @@ impl Serialize for Shown {
 
 impl Shown {
     pub(super) fn new(value: &Value<'_>) -> Shown {
-        Shown { text: render::value(value, Style::default()).to_string(), json: json!(ShownValue(value)) }
+        Shown { text: render::value(value, Style::default()), json: json!(ShownValue(value)) }
     }
 
     /// A number of bytes that are not shown.

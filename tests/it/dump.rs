@@ -1,0 +1,58 @@
+//! `perfx dump` shows every record once and in the order of the file, on any number of threads; what its lines
+//! say is in `snapshots/dump` and `src/look/render.rs`.
+
+use std::fs;
+use std::path::Path;
+
+use crate::args;
+use crate::cli::PIPE;
+use crate::support::{Fixture, Ran, perfx, temp};
+
+/// Writes a recording with `count` FINISHED_ROUND records at its end, of 8 bytes each, whose text is much longer.
+fn write_rounds(path: &Path, count: usize) {
+    let mut bytes = Fixture::new(PIPE).bytes();
+    let round = [&68_u32.to_le_bytes()[..], &0_u16.to_le_bytes(), &8_u16.to_le_bytes()].concat();
+    bytes.extend(round.repeat(count));
+    fs::write(path, bytes).unwrap();
+}
+
+fn dump(path: &Path, format: &str, threads: &str) -> Ran {
+    perfx(args!["dump", "--format", format, "-@", threads, path])
+}
+
+#[test]
+fn json_records_are_the_same_in_a_document_and_in_lines() {
+    let folder = temp();
+    let path = folder.path().join("perf.data");
+    // More text than is kept of a batch.
+    write_rounds(&path, 200_000);
+    let [document, lines] = ["json", "ndjson"].map(|format| dump(&path, format, "1"));
+    assert_eq!(dump(&path, "json", "3").stdout, document.stdout);
+    assert_eq!(dump(&path, "ndjson", "3").stdout, lines.stdout);
+    let (document, lines) = (document.text(), lines.text());
+    let records = document.strip_suffix("\n]}\n").unwrap().split_once("\n\"records\": [\n").unwrap().1;
+    let mut lines = lines.lines().filter_map(|line| line.strip_prefix("{\"schema\":1,\"what\":\"record\","));
+    for record in records.split(",\n") {
+        assert_eq!(record.strip_prefix('{'), lines.next());
+    }
+    assert_eq!(lines.next(), None);
+}
+
+#[test]
+fn records_before_an_error_are_shown() {
+    let folder = temp();
+    let path = folder.path().join("perf.data");
+    // Several batches.
+    write_rounds(&path, 600_000);
+    let whole = dump(&path, "text", "1");
+    assert_eq!(whole.code, Some(0), "{}", whole.stderr);
+    let mut bytes = fs::read(&path).unwrap();
+    bytes.extend([68, 0, 0, 0, 0, 0, 4, 0]);
+    fs::write(&path, bytes).unwrap();
+    for threads in ["1", "3"] {
+        let ran = dump(&path, "text", threads);
+        assert_eq!(ran.code, Some(1));
+        assert!(ran.stderr.contains("FINISHED_ROUND (68): size 4 is below"), "{}", ran.stderr);
+        assert!(ran.stdout == whole.stdout);
+    }
+}
