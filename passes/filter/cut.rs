@@ -232,12 +232,17 @@ impl Rewrite for CutRecords {
         let (cut, place) = (&*self.cut, Place::of_batch(batch));
         let stay = place.and_then(|place| cut.chosen.batches.get(&place).copied());
         let there = cut.chooser.samples_of(batch);
-        match stay {
-            None => Interest::DropRest(UNTOLD.into_iter().fold(Kinds::ALL, Kinds::without)),
-            Some(count) if there.is_some_and(|there| there.count == count) => {
-                Interest::KeepRest(Kinds::ALL.without(RecordType::SAMPLE))
+        if stay.is_some_and(|count| there.is_some_and(|there| there.count == count)) {
+            return Interest::KeepRest(Kinds::ALL.without(RecordType::SAMPLE));
+        }
+        match &cut.owner {
+            Some(owner) => {
+                let own = place.and_then(|place| owner.ranges.get(&place).cloned());
+                let elsewhere = CHOSEN.into_iter().fold(Kinds::ALL, Kinds::without);
+                Interest::DropOutside(own.unwrap_or_default(), elsewhere.without(RecordType::FINISHED_ROUND))
             }
-            Some(_) => Interest::AsDeclared,
+            None if stay.is_some() => Interest::AsDeclared,
+            None => Interest::DropRest(UNTOLD.into_iter().fold(Kinds::ALL, Kinds::without)),
         }
     }
 

@@ -1,10 +1,12 @@
 //! Determines to which part of a split recording a record belongs.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use perfx_format::{Layouts, Record, named_pid};
 use perfx_model::address_space::moment;
+use perfx_pipeline::Place;
 
 use super::kept_kinds::OF_PROCESS;
 use super::time::Windows;
@@ -21,6 +23,19 @@ pub(super) enum Rule {
 }
 
 impl Rule {
+    /// The same as [`Rule::part_of`], faster if it is the part of the record before.
+    pub(super) fn part_after(&self, before: usize, record: &Record<'_>, layouts: &Layouts) -> usize {
+        match self {
+            Rule::Times(starts) => {
+                let time = moment(record, layouts.layout_of(record), layouts);
+                let (begin, end) = extent(starts, before);
+                let same = begin <= time && end.is_none_or(|end| time < end);
+                if same { before } else { starts.partition_point(|&start| start <= time) }
+            }
+            _ => self.part_of(record, layouts),
+        }
+    }
+
     pub(super) fn part_of(&self, record: &Record<'_>, layouts: &Layouts) -> usize {
         let layout = layouts.layout_of(record);
         match self {
@@ -40,11 +55,55 @@ impl Rule {
     }
 }
 
+/// When the part with this number begins, and when the next one does, if there is one.
+fn extent(starts: &[u64], number: usize) -> (u64, Option<u64>) {
+    let begin = number.checked_sub(1).and_then(|before| starts.get(before));
+    (begin.copied().unwrap_or(0), starts.get(number).copied())
+}
+
+/// Something for each part that occurs. Neighbouring records are mostly of the same part, so the last one is found
+/// without a look into the map.
+#[derive(Debug)]
+pub(super) struct OfParts<T> {
+    parts: Vec<(usize, T)>,
+    places: HashMap<usize, usize>,
+    last: usize,
+}
+
+impl<T> Default for OfParts<T> {
+    fn default() -> OfParts<T> {
+        OfParts { parts: Vec::new(), places: HashMap::new(), last: 0 }
+    }
+}
+
+impl<T> OfParts<T> {
+    /// That of this part, which `new` makes the first time.
+    pub(super) fn of(&mut self, part: usize, new: impl FnOnce() -> T) -> &mut T {
+        if self.parts.get(self.last).is_none_or(|last| last.0 != part) {
+            self.last = *self.places.entry(part).or_insert(self.parts.len());
+            if self.last == self.parts.len() {
+                self.parts.push((part, new()));
+            }
+        }
+        &mut self.parts[self.last].1
+    }
+
+    /// All of them, with the numbers of their parts.
+    pub(super) fn all(self) -> impl Iterator<Item = (usize, T)> {
+        self.parts.into_iter()
+    }
+}
+
+/// Ranges of positions in a batch.
+pub(super) type Ranges = Arc<[Range<usize>]>;
+
 /// The records of one part.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Owner {
     pub(super) rule: Arc<Rule>,
     pub(super) number: usize,
+    /// Where its event records are: samples, and the other kinds of [`CHOSEN`](super::kept_kinds::CHOSEN).
+    pub(super) ranges: HashMap<Place, Ranges>,
     /// Shared by all parts: cookies of call chains whose user part comes later.
     pub(super) cookies: Arc<HashSet<u64>>,
 }
@@ -71,11 +130,10 @@ impl Owner {
         self.times().map_or_else(Windows::all, |(begin, end)| Windows::one(begin, end))
     }
 
-    /// When a part of times begins, and when the next one does, if there is one.
+    /// The extent of a part of times.
     fn times(&self) -> Option<(u64, Option<u64>)> {
         let Rule::Times(starts) = &*self.rule else { return None };
-        let begin = self.number.checked_sub(1).and_then(|before| starts.get(before));
-        Some((begin.copied().unwrap_or(0), starts.get(self.number).copied()))
+        Some(extent(starts, self.number))
     }
 
     /// True if processes alive in the part's time are needed.

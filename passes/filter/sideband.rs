@@ -1,7 +1,8 @@
-//! Remembers which batches hold records that a part of a split recording may need besides its samples, so that the
-//! part is written without reading the others.
+//! Remembers where the records of each part of a split recording are, and which batches hold others that it may need,
+//! so that the part is written without reading the rest.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 use perfx_format::record::deferred::CallchainDeferred;
 use perfx_format::{Layouts, Record, RecordType};
@@ -11,8 +12,8 @@ use perfx_pipeline::Place;
 
 use super::chooser::Chooser;
 use super::cut::FilterPlan;
-use super::kept_kinds::{CHOSEN, OF_ALL, OF_PROCESS, UNTOLD};
-use super::owner::Rule;
+use super::kept_kinds::{OF_ALL, OF_PROCESS};
+use super::owner::{OfParts, Ranges, Rule};
 
 /// Who may need a record.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -28,23 +29,62 @@ enum Needer {
     Cookie(u64),
 }
 
+/// Records of a part that are at most this far apart, in bytes, are in one range: to walk over what is between them
+/// takes no longer than to begin another range.
+const GAP: usize = 1 << 10;
+
+/// Where in a batch the event records of one part are, with the end of the round that the last of them is in.
+#[derive(Default, Debug)]
+struct OwnRanges {
+    ranges: Vec<Range<usize>>,
+    /// True until the round ends.
+    open: bool,
+}
+
+impl OwnRanges {
+    fn add(&mut self, record: Range<usize>) {
+        match self.ranges.last_mut() {
+            Some(last) if record.start - last.end <= GAP => last.end = record.end,
+            _ => self.ranges.push(record),
+        }
+    }
+}
+
 /// The records of one batch.
 #[derive(Default, Debug)]
 pub(super) struct BatchNeeders {
     needers: HashSet<Needer>,
     /// The earliest time of a record that later parts need.
     earliest: u64,
+    own: OfParts<OwnRanges>,
+    /// The parts with event records since the last end of a round.
+    open: Vec<usize>,
 }
 
 impl BatchNeeders {
-    /// Takes in a record, by the rules of [`FilterPlan::keeps`].
+    /// Takes in an event record of the part, which is in this range of positions.
+    pub(super) fn own(&mut self, part: usize, record: Range<usize>) {
+        let own = self.own.of(part, OwnRanges::default);
+        own.add(record);
+        if !std::mem::replace(&mut own.open, true) {
+            self.open.push(part);
+        }
+    }
+
+    /// Takes in the end of a round.
+    pub(super) fn end_round(&mut self, record: Range<usize>) {
+        for part in self.open.drain(..) {
+            let own = self.own.of(part, OwnRanges::default);
+            own.add(record.clone());
+            own.open = false;
+        }
+    }
+
+    /// Takes in a record of another kind, by the rules of [`FilterPlan::keeps`].
     pub(super) fn look_at(&mut self, record: &Record<'_>, layouts: &Layouts, chooser: &Chooser, rule: &Rule) {
         let kind = record.kind();
-        if UNTOLD.contains(&kind) {
-            return;
-        }
         let part = Needer::Part(rule.part_of(record, layouts));
-        if CHOSEN.contains(&kind) || kind == RecordType::LOST_SAMPLES {
+        if kind == RecordType::LOST_SAMPLES {
             self.needers.insert(part);
         } else if let Some(deferred) = CallchainDeferred::of(record) {
             self.needers.extend([part, Needer::Cookie(deferred.cookie)]);
@@ -75,6 +115,7 @@ impl BatchNeeders {
 pub(super) struct SideBand {
     batches: HashMap<Needer, Vec<Place>>,
     later: Vec<(u64, Place)>,
+    own: HashMap<usize, HashMap<Place, Ranges>>,
 }
 
 impl SideBand {
@@ -86,9 +127,17 @@ impl SideBand {
                 _ => self.batches.entry(needer).or_default().push(batch),
             }
         }
+        for (part, own) in found.own.all() {
+            self.own.entry(part).or_default().insert(batch, own.ranges.into());
+        }
     }
 
-    /// The batches that the part with this number may need besides those with its samples.
+    /// Where the event records of the part with this number are; the next call returns nothing.
+    pub(super) fn take_own(&mut self, part: usize) -> HashMap<Place, Ranges> {
+        self.own.remove(&part).unwrap_or_default()
+    }
+
+    /// The batches that the part with this number may need besides those with its event records.
     pub(super) fn needed_by(&self, part: usize, plan: &FilterPlan) -> HashSet<Place> {
         let everyone = [Needer::Everyone, Needer::Part(part)].into_iter();
         let needers = everyone.chain(plan.timeless.then_some(Needer::Timeless));

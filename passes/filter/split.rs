@@ -24,7 +24,7 @@ use super::chosen::ChosenSamples;
 use super::cut::{CutRecords, FilterPlan};
 use super::gathered::Gathered;
 use super::kept_kinds::CHOSEN;
-use super::owner::{Owner, Rule};
+use super::owner::{OfParts, Owner, Rule};
 use super::sideband::{BatchNeeders, SideBand};
 use super::time::parse_duration;
 
@@ -249,15 +249,27 @@ impl Split {
     }
 
     /// For each part the recording, without batches that the part does not need, and the pass that writes it.
-    pub fn passes(self, recording: Recording) -> impl Iterator<Item = (Option<Recording>, Box<dyn Pass>)> {
-        let Split { rule, chooser, parts, cookies, sideband, .. } = self;
+    pub fn passes(
+        self,
+        mut recording: Recording,
+    ) -> impl Iterator<Item = (Option<Recording>, Box<dyn Pass>)> {
+        let Split { rule, chooser, parts, cookies, mut sideband, .. } = self;
+        let (mut numbers, mut always) = (HashMap::new(), Vec::new());
+        recording.number_batches(|number, batch| match batch.and_then(Place::of_batch) {
+            Some(place) => drop(numbers.insert(place, number)),
+            None => always.push(number),
+        });
         parts.into_iter().enumerate().map(move |(number, (_, chosen))| {
-            let owner = Owner { rule: rule.clone(), number, cookies: cookies.clone() };
+            let ranges = sideband.take_own(number);
+            let mut needed: HashSet<Place> = ranges.keys().copied().collect();
+            let owner = Owner { rule: rule.clone(), number, ranges, cookies: cookies.clone() };
             let plan = FilterPlan::new(chooser.clone(), chosen, Some(owner), &recording.events);
-            let needed = sideband.needed_by(number, &plan);
+            needed.extend(sideband.needed_by(number, &plan));
+            let needed = needed.iter().filter_map(|place| numbers.get(place));
+            let mut needed: Vec<usize> = needed.chain(&always).copied().collect();
+            needed.sort_unstable();
             let part = recording.try_clone().map(|mut part| {
-                let is_needed = |place| needed.contains(&place) || plan.chosen.batches.contains_key(&place);
-                part.retain_batches(|batch| Place::of_batch(batch).is_none_or(is_needed));
+                part.retain_numbered(&needed);
                 part
             });
             (part, Box::new(CutRecords::new(plan)) as Box<dyn Pass>)
@@ -308,31 +320,41 @@ fn second_look(
     parts: &mut [(PartName, ChosenSamples)],
     threads: usize,
 ) -> Result<SideBand> {
-    let work = |batch: &Batch| -> Result<(BTreeMap<usize, ChosenSamples>, BatchNeeders)> {
-        let mut found: BTreeMap<usize, ChosenSamples> = BTreeMap::new();
+    let work = |batch: &Batch| -> Result<(OfParts<ChosenSamples>, BatchNeeders)> {
+        let mut found: OfParts<ChosenSamples> = OfParts::default();
         let mut needers = BatchNeeders::default();
+        let mut part = 0;
         let place = Place::of_batch(batch);
-        let wanted = Kinds::ALL.without(RecordType::FINISHED_ROUND);
+        let layouts = &*batch.layouts;
         let mut walker = batch.walk();
-        while let Some(record) = walker.next_wanted(wanted, usize::MAX)? {
-            let layouts = &*batch.layouts;
-            if record.kind() != RecordType::SAMPLE {
+        while let Some(record) = walker.next_record()? {
+            let kind = record.kind();
+            let end = walker.position();
+            let range = || end - record.bytes().len()..end;
+            if kind == RecordType::FINISHED_ROUND {
+                needers.end_round(range());
+                continue;
+            } else if !CHOSEN.contains(&kind) {
                 needers.look_at(&record, layouts, chooser, rule);
+                continue;
+            }
+            part = rule.part_after(part, &record, layouts);
+            needers.own(part, range());
+            if kind != RecordType::SAMPLE {
                 continue;
             }
             let layout = layouts.layout_of(&record);
             let time = moment(&record, layout, layouts);
             let pid = layout.and_then(|layout| layout.pid_tid(&record)).map(|(pid, _)| pid);
             let process = pid.map(|pid| chooser.process_of(&record, layouts, pid, time));
-            let chosen = found.entry(rule.part_of(&record, layouts));
-            let chosen = chosen.or_insert_with(|| ChosenSamples { batch: place, ..ChosenSamples::default() });
+            let chosen = found.of(part, || ChosenSamples { batch: place, ..ChosenSamples::default() });
             chosen.take(&record, layouts, process, time);
         }
         Ok((found, needers))
     };
     let mut sideband = SideBand::default();
     scan(recording, threads, true, work, |batch, (found, needers)| {
-        for (number, chosen) in found {
+        for (number, chosen) in found.all() {
             if let Some((_, all)) = parts.get_mut(number) {
                 all.join(chosen);
             }

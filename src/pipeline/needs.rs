@@ -1,14 +1,20 @@
 //! Describes what a pass needs from the pipeline: which records, which walks, and what to do about damage.
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use perfx_format::{Feature, Kinds};
 
 /// The records of a batch that a rewrite needs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Interest {
     /// The kinds in its [`Needs::records`]; all others are copied.
     AsDeclared,
     /// Only these kinds. All others are dropped unseen and not counted, so the pass must report them.
     DropRest(Kinds),
+    /// All records in these ranges of positions, which are ascending and begin and end at record boundaries;
+    /// elsewhere only these kinds. All others are dropped as with `DropRest`.
+    DropOutside(Arc<[Range<usize>]>, Kinds),
     /// Only these kinds; all others are copied. Passes after it still see the records that they need.
     KeepRest(Kinds),
 }

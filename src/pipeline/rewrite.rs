@@ -1,6 +1,7 @@
 //! The core of a run: every batch goes through the chain of passes and becomes a plan, and the writer takes
 //! the plans in file order.
 
+use std::ops::Range;
 use std::slice;
 
 use perfx_format::read::{Batch, Form, Recording};
@@ -166,7 +167,8 @@ fn plan_batch(chain: &mut [Rewriting], batch: &Batch, wanted: &Wanted, needs: Ou
         return Ok(plan_all(batch, needs));
     }
     match chain.first_mut().map(|stage| stage.rewrite.begin_batch(batch)) {
-        Some(Interest::DropRest(kinds)) => plan_only(chain, batch, kinds, needs),
+        Some(Interest::DropRest(kinds)) => plan_only(chain, batch, &[], kinds, needs),
+        Some(Interest::DropOutside(ranges, kinds)) => plan_only(chain, batch, &ranges, kinds, needs),
         Some(Interest::KeepRest(kinds)) => {
             let (wanted, stops) = (kinds.union(wanted.behind_first), wanted.stops(batch));
             if !batch.kinds.intersects(wanted) && stops.is_empty() {
@@ -214,12 +216,29 @@ fn plan_all(batch: &Batch, needs: OutputNeeds) -> Plan {
     planner.done()
 }
 
-/// Sends the records of these kinds through the chain; all others are dropped.
-fn plan_only(chain: &mut [Rewriting], batch: &Batch, kinds: Kinds, needs: OutputNeeds) -> Result<Plan> {
+/// Sends the records in the ranges, and elsewhere those of these kinds, through the chain; all others are dropped.
+fn plan_only(
+    chain: &mut [Rewriting],
+    batch: &Batch,
+    ranges: &[Range<usize>],
+    kinds: Kinds,
+    needs: OutputNeeds,
+) -> Result<Plan> {
     let mut planner = Planner::new(Some(batch), needs);
-    if batch.kinds.intersects(kinds) {
-        let mut walker = batch.walk();
-        while let Some(record) = walker.next_wanted(kinds, usize::MAX)? {
+    let mut stretches = Vec::with_capacity(2 * ranges.len() + 1);
+    let mut done = 0;
+    for range in ranges {
+        stretches.extend([(done..range.start, kinds), (range.clone(), Kinds::ALL)]);
+        done = range.end;
+    }
+    stretches.push((done..batch.bytes.len(), kinds));
+    let mut walker = batch.walk();
+    for (stretch, kinds) in stretches.into_iter().filter(|(_, kinds)| batch.kinds.intersects(*kinds)) {
+        walker.seek(stretch.start);
+        while walker.position() < stretch.end
+            && let Some(record) = walker.next_wanted(kinds, usize::MAX)?
+            && walker.position() <= stretch.end
+        {
             Emit::new(chain, &mut planner, &batch.layouts).keep(record)?;
         }
     }

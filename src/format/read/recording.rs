@@ -454,20 +454,42 @@ impl Recording {
         }
     }
 
-    /// Leaves the batches that `keep` refuses out of all later readings. Those with compressed records, with events that
-    /// pipe data names late, or with a damaged end stay. Does nothing before all batches have been read once.
+    /// Leaves the batches that `keep` refuses out of all later readings; those that every reading needs stay. Does
+    /// nothing before all batches have been read once.
     pub fn retain_batches(&mut self, keep: impl Fn(&Batch) -> bool) {
-        let Some(extents) = self.extents.get().cloned() else { return };
+        let mut numbers = Vec::new();
+        self.number_batches(|number, batch| {
+            if batch.is_none_or(&keep) {
+                numbers.push(number);
+            }
+        });
+        self.retain_numbered(&numbers);
+    }
+
+    /// Calls `see` with the number of each batch, and the batch, or `None` if every reading needs it: because of
+    /// compressed records, events that pipe data names late, or a damaged end. Does nothing before all batches have
+    /// been read once.
+    pub fn number_batches(&mut self, mut see: impl FnMut(usize, Option<&Batch>)) {
+        if self.extents.get().is_none() {
+            return;
+        }
         let always = Kinds::COMPRESSED.union(Kinds::of(&[RecordType::HEADER_ATTR]));
-        let stays = |batch: &Result<Batch>| {
-            let whole = batch.as_ref().ok().filter(|batch| batch.fragment.is_none());
-            whole.is_none_or(|batch| batch.kinds.intersects(always) || keep(batch))
-        };
         // This is not a reading.
         let progress = std::mem::take(&mut self.progress);
-        let kept = self.batches().zip(extents).filter(|(batch, _)| stays(batch)).map(|(_, extent)| extent);
-        self.extents = Arc::new(OnceLock::from(kept.collect::<Vec<_>>()));
+        for (number, batch) in self.batches().enumerate() {
+            let batch =
+                batch.ok().filter(|batch| batch.fragment.is_none() && !batch.kinds.intersects(always));
+            see(number, batch.as_ref());
+        }
         self.progress = progress;
+    }
+
+    /// Leaves all batches but those with these numbers out of all later readings.
+    pub fn retain_numbered(&mut self, numbers: &[usize]) {
+        if let Some(extents) = self.extents.get() {
+            let kept = numbers.iter().filter_map(|&number| extents.get(number).cloned());
+            self.extents = Arc::new(OnceLock::from(kept.collect::<Vec<_>>()));
+        }
     }
 
     /// All batches with COMPRESSED records replaced by their contents, in file order, expanded on the calling
