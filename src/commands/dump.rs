@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::io::{self, BufWriter, IsTerminal as _, Write};
+use std::sync::Mutex;
 
 use anyhow::Result;
 use clap::Args;
@@ -10,7 +11,9 @@ use perfx_format::decode::{decode, decode_attr, misc_names};
 use perfx_format::features::{FeatureContext, NrCpus, decode_feature, read_event_desc};
 use perfx_format::header::Severity;
 use perfx_format::read::{Batch, Form, Recording};
-use perfx_format::{Endian, Feature, Kinds, Origin, Record, RecordType, Value, ValueFields, push_hex};
+use perfx_format::{
+    Endian, Feature, HexNumber, Kinds, Origin, Record, RecordType, Value, ValueFields, push_hex,
+};
 use perfx_look::json::{Document, Fields, HexDigits, Kind, Offset, Place};
 use perfx_look::render::{self, Style, push_line, push_number};
 use perfx_pipeline::{Level, Report, scan_past};
@@ -257,7 +260,7 @@ impl Dump {
         let mut out = Shown::new(BufWriter::with_capacity(1 << 16, stdout()), format);
         let mut report = Report::default();
         let wanted = if only.is_empty() { Kinds::ALL } else { Kinds::of(&only) };
-        let records = Records { wanted, only, raw: self.raw, format };
+        let records = Records { wanted, only, raw: self.raw, format, spare: Mutex::default() };
         let shown = self.show(&mut recording, &records, &mut out, &mut report);
         out.end(shown.as_ref().err())?;
         drop(bar);
@@ -400,6 +403,8 @@ struct Records {
     only: Vec<RecordType>,
     raw: bool,
     format: Format,
+    /// Memory of pages that have been written: the kernel would have to clear new memory for each.
+    spare: Mutex<Vec<Vec<u8>>>,
 }
 
 /// The text of consecutive records of a batch.
@@ -429,6 +434,10 @@ impl Records {
     ) -> perfx_pipeline::Result<()> {
         loop {
             out.records(&page.text)?;
+            page.text.clear();
+            if let Ok(mut spare) = self.spare.lock() {
+                spare.push(page.text);
+            }
             match page.next.map_err(|error| error.file(&batch.name))? {
                 Some(at) => page = self.page(batch, at),
                 None => return Ok(()),
@@ -438,7 +447,7 @@ impl Records {
 
     /// The text of a batch from this position on.
     fn page(&self, batch: &Batch, from: usize) -> Page {
-        let mut text = Vec::new();
+        let mut text = self.spare.lock().ok().and_then(|mut spare| spare.pop()).unwrap_or_default();
         let mut walker = batch.walk();
         walker.seek(from);
         let mut fill = || {
@@ -489,7 +498,10 @@ impl Records {
             push_number(text, stream);
             text.push(b':');
         }
-        let _ = write!(text, "{}", Offset(record.origin()));
+        match record.origin() {
+            Origin::Input { offset, .. } => text.extend_from_slice(HexNumber::new(offset).as_bytes()),
+            origin => text.extend_from_slice(Offset(origin).to_string().as_bytes()),
+        }
         text.push(b' ');
         text.extend_from_slice(render::kind_name(record.kind()).as_bytes());
         text.extend_from_slice(b" size=");

@@ -778,11 +778,11 @@ pub fn misc_names(kind: RecordType, misc: u16) -> Cow<'static, str> {
     };
     let modes =
         ["unknown", "kernel", "user", "hypervisor", "guest_kernel", "guest_user", "cpumode6", "cpumode7"];
-    let (cpumode, bits) = (misc & 7, bit_names((misc & !7).into(), high));
+    let (cpumode, bits) = (misc & 7, (misc & !7).into());
     match modes[usize::from(cpumode)] {
         // Most records written by perf itself have no cpumode.
-        _ if cpumode == 0 && !kind.is_kernel() => bits,
-        mode if misc & !7 == 0 => mode.into(),
-        mode => format!("{mode}|{bits}").into(),
+        _ if cpumode == 0 && !kind.is_kernel() => bit_names(bits, high),
+        mode if bits == 0 => mode.into(),
+        mode => format!("{mode}|{}", bit_names(bits, high)).into(),
     }
 }

@@ -303,9 +303,6 @@ pub struct Offset(pub Origin);
 
 impl fmt::Display for Offset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Origin::Input { offset, .. } = self.0 {
-            return f.write_str(HexNumber::new(offset).as_str());
-        }
         let text = self.0.to_string();
         f.write_str(text.strip_prefix("offset ").unwrap_or(&text))
     }
@@ -313,7 +310,10 @@ impl fmt::Display for Offset {
 
 impl Serialize for Offset {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        match self.0 {
+            Origin::Input { offset, .. } => Hex(offset).serialize(serializer),
+            _ => serializer.collect_str(self),
+        }
     }
 }
 

@@ -121,7 +121,9 @@ fn push_value(text: &mut Vec<u8>, value: &Value<'_>, style: Style) {
         Value::Bytes([]) => text.extend_from_slice(b"<0 bytes>"),
         Value::Bytes(bytes) if style.all_bytes || bytes.len() <= SHORT => push_hex(text, bytes),
         Value::Bytes(bytes) => {
-            text.extend_from_slice(format!("<{} bytes ", bytes.len()).as_bytes());
+            text.push(b'<');
+            push_number(text, bytes.len());
+            text.extend_from_slice(b" bytes ");
             push_hex(text, &bytes[..FIRST]);
             text.extend_from_slice("…>".as_bytes());
         }

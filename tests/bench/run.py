@@ -179,7 +179,8 @@ for name in ["plain", "chains", "z"]:
         ("copy --to pipe \\| inject -b -", ([perfx, "copy", "--to", "pipe", path], [perfx, "inject", "-b", "-", "-o", out])),
     ]
     items += [("reindex", [perfx, "reindex", path, "-o", out]), ("reindex --in-place", [perfx, "reindex", "--in-place", in_place])] + compression(name, path)
-    read = [(what, [perfx, what, "-q", path]) for what in ["info", "stats", "du", "doctor"]]
+    shows = ["info", "stats", "du", "doctor", "dump", "dump --format ndjson"]
+    read = [(what, [perfx, *what.split(), "-q", path]) for what in shows]
     cut = lambda time: [perfx, "filter", "--time", time, path, "-o", out]
     read += [(what, [perfx, *what.split(), path, "-o", out]) for what in SHARE]
     indexed = os.path.join(args.dir, "indexed.data")
