@@ -51,6 +51,12 @@ impl<'a> U64s<'a> {
         self.endian.u64(self.bytes, index.checked_mul(8)?)
     }
 
+    /// The first `count` u64, all if there are fewer.
+    pub fn first(&self, count: usize) -> U64s<'a> {
+        let end = count.saturating_mul(8).min(self.bytes.len());
+        U64s { bytes: &self.bytes[..end], endian: self.endian }
+    }
+
     /// All u64, in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = u64> + ExactSizeIterator + Clone + use<'a> {
         let endian = self.endian;
@@ -133,6 +139,13 @@ pub fn frames<'a>(chain: U64s<'a>, mut cpumode: u16) -> impl Iterator<Item = (u1
         cookie = marker == Marker::USER_DEFERRED;
         None
     })
+}
+
+/// The cpumode of the address that would follow these entries of a call chain; `None` if a cookie follows, or may be
+/// among them. `cpumode` is the record's.
+pub fn cpumode_behind(chain: U64s<'_>, cpumode: u16) -> Option<u16> {
+    let mut markers = chain.iter().filter_map(Marker::of);
+    markers.try_fold(cpumode, |_, marker| (marker != Marker::USER_DEFERRED).then(|| marker.cpumode()))
 }
 
 /// The value of one counter.

@@ -55,22 +55,35 @@ impl Lookup {
     /// The mapping at `address` of a space at `time`.
     #[inline]
     pub fn find(&mut self, space: Space, address: u64, time: u64) -> Option<Hit> {
+        self.find_during(space, address, time).0
+    }
+
+    /// The mapping at `address` of a space at `time`, and the times for which this is the answer.
+    #[inline]
+    pub fn find_during(&mut self, space: Space, address: u64, time: u64) -> (Option<Hit>, Range<u64>) {
         let page = address >> PAGE_BITS;
         let slot = (page ^ page >> 10 ^ u64::from(space.pid) << 3) as usize % PAGES;
         let known = &self.pages[slot];
         if known.page == page && known.space == space && known.from <= time && time < known.until {
-            return known.hit;
+            return (known.hit, known.from..known.until);
         }
         self.find_slowly(space, address, time, slot)
     }
 
     #[cold]
-    fn find_slowly(&mut self, space: Space, address: u64, time: u64, slot: usize) -> Option<Hit> {
-        let (hit, Range { start: from, end: until }) = self.spaces.find(space, address, time);
+    fn find_slowly(
+        &mut self,
+        space: Space,
+        address: u64,
+        time: u64,
+        slot: usize,
+    ) -> (Option<Hit>, Range<u64>) {
+        let (hit, times) = self.spaces.find(space, address, time);
+        let Range { start: from, end: until } = times;
         let page = address >> PAGE_BITS;
         if !self.spaces.splits(page) {
             self.pages[slot] = Page { space, page, from, until, hit };
         }
-        hit
+        (hit, from..until)
     }
 }

@@ -2,13 +2,14 @@
 //! them.
 
 use std::collections::{BTreeSet, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::address_space::{AddressSpaces, Changes, Hit, KERNEL, Lookup, Space, moment};
 use crate::guests::Guests;
-use perfx_format::record::cpumode::{GUEST_USER, USER};
+use perfx_format::record::cpumode::{GUEST_KERNEL, GUEST_USER, USER};
 use perfx_format::record::deferred::CallchainDeferred;
-use perfx_format::sample::{Branches, Sample, U64s, callchain, frames};
+use perfx_format::sample::{Branches, Sample, U64s, callchain, cpumode_behind, frames};
 use perfx_format::{Kinds, Layout, Layouts, Origin, Record, RecordType, Task, named_pid, sample_type as st};
 
 /// The first record that maps or hits a DSO, with the sample_id trailer of that moment.
@@ -144,6 +145,36 @@ pub struct Hits {
     /// The processes whose user stacks are in samples: readers unwind these stacks with all mappings of the
     /// process.
     unwound: HashSet<Space>,
+    last: Chain,
+}
+
+/// A call chain of which all mappings are marked. Neighbouring samples of a thread share most of their callers, which
+/// are then not looked up again.
+#[derive(Debug, Default)]
+struct Chain {
+    pid: Option<u32>,
+    /// The cpumode of its record.
+    cpumode: u16,
+    /// The times at which its addresses belong to the same mappings, ns.
+    times: Range<u64>,
+    /// Its entries, as recorded.
+    words: Vec<u8>,
+}
+
+impl Chain {
+    /// How many of the outermost entries it shares with a chain of another sample, and belong to the same mappings.
+    fn shared(&self, at: &At<'_, '_>, chain: U64s<'_>, cpumode: u16) -> usize {
+        if self.pid != at.pid || !self.times.contains(&at.time) {
+            return 0;
+        }
+        let own = U64s::new(&self.words, at.record.endian());
+        let (old, _) = own.bytes().as_chunks::<8>();
+        let (new, _) = chain.bytes().as_chunks::<8>();
+        let shared = old.iter().rev().zip(new.iter().rev()).take_while(|(old, new)| old == new).count();
+        let behind = |chain: U64s<'_>, cpumode| cpumode_behind(chain.first(chain.len() - shared), cpumode);
+        let cpumode = behind(chain, cpumode);
+        if cpumode.is_some() && cpumode == behind(own, self.cpumode) { shared } else { 0 }
+    }
 }
 
 impl Hits {
@@ -157,6 +188,7 @@ impl Hits {
             first: Vec::new(),
             processes,
             unwound: HashSet::new(),
+            last: Chain::default(),
         }
     }
 
@@ -251,32 +283,45 @@ impl Hits {
     /// needs no symbols. Only the address shows whether it belongs to the kernel, whose mappings are all
     /// kept.
     fn touch(&mut self, at: &At<'_, '_>, address: u64) {
-        if let Some(hit) = self.find(at, at.user(), address) {
+        if let (Some(hit), _) = self.find(at, at.user(), address) {
             mark(&mut self.mappings, hit.mapping as usize);
         }
     }
 
     fn chain(&mut self, at: &At<'_, '_>, chain: U64s<'_>, cpumode: u16) {
-        for (cpumode, ip) in frames(chain, cpumode) {
-            self.hit(at, cpumode, ip);
+        let shared = self.last.shared(at, chain, cpumode);
+        let mut times = if shared > 0 { self.last.times.clone() } else { 0..u64::MAX };
+        for (cpumode, ip) in frames(chain.first(chain.len() - shared), cpumode) {
+            let during = self.hit(at, cpumode, ip);
+            // The guest also depends on the event.
+            let is_guest = matches!(cpumode, GUEST_KERNEL | GUEST_USER);
+            times = times.start.max(during.start)..if is_guest { 0 } else { times.end.min(during.end) };
         }
+        self.last.words.clear();
+        self.last.words.extend_from_slice(chain.bytes());
+        (self.last.pid, self.last.cpumode, self.last.times) = (at.pid, cpumode, times);
     }
 
+    /// Marks what the address hits; returns the times at which it hits the same.
     #[inline(always)]
-    fn hit(&mut self, at: &At<'_, '_>, cpumode: u16, ip: u64) {
-        let Some(hit) = self.find(at, cpumode, ip) else { return };
+    fn hit(&mut self, at: &At<'_, '_>, cpumode: u16, ip: u64) -> Range<u64> {
+        let (hit, times) = self.find(at, cpumode, ip);
+        let Some(hit) = hit else { return times };
         mark(&mut self.mappings, hit.mapping as usize);
         if !self.dsos[hit.dso as usize] {
             self.dsos[hit.dso as usize] = true;
             let trailer = at.layout.trailer_of_sample(at.record).into();
             self.first.push((hit.dso, FirstUse { origin: at.record.origin(), trailer, pid: at.pid }));
         }
+        times
     }
 
     #[inline(always)]
-    fn find(&mut self, at: &At<'_, '_>, cpumode: u16, address: u64) -> Option<Hit> {
-        let space = self.guests.space(at.record, at.layouts, at.pid, cpumode)?;
-        self.lookup.find(space, address, at.time)
+    fn find(&mut self, at: &At<'_, '_>, cpumode: u16, address: u64) -> (Option<Hit>, Range<u64>) {
+        match self.guests.space(at.record, at.layouts, at.pid, cpumode) {
+            Some(space) => self.lookup.find_during(space, address, at.time),
+            None => (None, 0..u64::MAX),
+        }
     }
 }
 
@@ -301,5 +346,81 @@ impl At<'_, '_> {
     /// The cpumode of user code in the sampled process.
     fn user(&self) -> u16 {
         if self.record.is_of_guest() { GUEST_USER } else { USER }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use perfx_format::record::builder::build;
+    use perfx_format::sample::Marker;
+    use perfx_format::{Attr, Endian, Event};
+
+    use super::*;
+
+    const ENDIAN: Endian = Endian::Little;
+
+    fn bytes(words: &[u64]) -> Vec<u8> {
+        words.iter().flat_map(|&word| ENDIAN.bytes_u64(word)).collect()
+    }
+
+    /// Two u32 as a word.
+    fn pair(low: u32, high: u32) -> u64 {
+        u64::from(high) << 32 | u64::from(low)
+    }
+
+    /// An MMAP of 64 KiB with a name of 8 bytes.
+    fn mmap(pid: u32, time: u64, start: u64, name: &[u8; 8]) -> Vec<u8> {
+        let name = u64::from_le_bytes(*name);
+        let words = [pair(pid, pid), start, 0x1_0000, 0, name, pair(pid, pid), time];
+        build(RecordType::MMAP, 2, &[&bytes(&words)], ENDIAN).unwrap()
+    }
+
+    fn sample(pid: u32, time: u64, chain: &[u64]) -> Vec<u8> {
+        let front = bytes(&[0, pair(pid, pid), time, chain.len() as u64]);
+        build(RecordType::SAMPLE, 1, &[&front, &bytes(chain)], ENDIAN).unwrap()
+    }
+
+    fn record(bytes: &[u8]) -> Record<'_> {
+        Record::new(bytes, &[], Origin::Synthetic, ENDIAN).unwrap()
+    }
+
+    #[test]
+    fn callers_that_neighbouring_samples_share_hit_what_they_would_hit_alone() {
+        let sample_type = st::IP | st::TID | st::TIME | st::CALLCHAIN;
+        let mut attr = Attr::default();
+        // sample_id_all
+        (attr.sample_type, attr.flags) = (sample_type, 1 << 18);
+        let layouts = Layouts::new(&[Event::made(&attr, Vec::new(), ENDIAN)]);
+        let markers = [Marker::KERNEL, Marker::USER, Marker::USER_DEFERRED, Marker::GUEST_USER].map(|m| m.0);
+        let mut state = 1_u64;
+        let mut random = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        let mut shared = 0;
+        for _ in 0..200 {
+            let mut mapped = Mapped::default();
+            for number in 0..8 {
+                let (pid, time, start) = (1 + random(2) as u32, random(40), random(4) * 0x1_0000);
+                let name = [b'a' + number, 0, 0, 0, 0, 0, 0, 0];
+                mapped.learn(&record(&mmap(pid, time, start, &name)), &layouts);
+            }
+            let (_, mut hits) = mapped.into_hits();
+            let mut alone = hits.fork();
+            let mut chain: Vec<u64> = Vec::new();
+            for _ in 0..20 {
+                let keep = random(chain.len() as u64 + 1) as usize;
+                let entry = |word| if word < 4 { markers[word as usize] } else { word * 0x2000 };
+                let new: Vec<u64> = (0..random(5)).map(|_| entry(random(32))).collect();
+                chain = [new, chain.split_off(keep)].concat();
+                let sample = sample(1 + random(2) as u32, random(40), &chain);
+                hits.look_at(&record(&sample), &layouts);
+                alone.last = Chain::default();
+                alone.look_at(&record(&sample), &layouts);
+                assert_eq!((&hits.mappings, &hits.dsos), (&alone.mappings, &alone.dsos));
+                shared += u64::from(!hits.last.times.is_empty());
+            }
+        }
+        assert!(shared > 100, "{shared}");
     }
 }
