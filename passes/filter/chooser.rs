@@ -24,8 +24,14 @@ use super::time::{Window, Windows};
 use super::unused::Unused;
 use crate::support::ids::dso_name;
 
-/// A thread's cache for address lookups; only with `--dso`.
-pub(super) type Lookups = Option<Lookup>;
+/// What looks up the samples of one batch.
+#[derive(Debug)]
+pub(super) struct Lookups {
+    /// Finds the file of an address, if samples are chosen by it.
+    files: Option<Lookup>,
+    /// The process of the record before.
+    last: Option<Process>,
+}
 
 /// The state for deciding whether a sample is kept.
 #[derive(Debug)]
@@ -146,7 +152,7 @@ impl Chooser {
     }
 
     pub(super) fn lookups(&self) -> Lookups {
-        self.spaces.clone().map(Lookup::new)
+        Lookups { files: self.spaces.clone().map(Lookup::new), last: None }
     }
 
     /// The samples of a batch; `None` if it has none.
@@ -186,7 +192,8 @@ impl Chooser {
             options.cpu.allows(|cpus| cpu.is_some_and(|cpu| cpus.contains(&cpu))).then_some(())?;
         }
         let task = layout.pid_tid(record);
-        let process = task.map(|(pid, _)| self.process_of(record, layouts, pid, time));
+        let process = task.map(|(pid, _)| self.process_of(record, layouts, pid, time, lookups.last));
+        lookups.last = process;
         // The process of lost records is unknown.
         if record.kind() == RecordType::LOST {
             return Some((None, time));
@@ -208,7 +215,7 @@ impl Chooser {
         if options.dso.is_set() && is_sample {
             let pid = task.map(|task| task.0);
             let space = self.guests.space(record, layouts, pid, record.cpumode());
-            let hit = lookups.as_mut().zip(space).zip(layout.ip(record));
+            let hit = lookups.files.as_mut().zip(space).zip(layout.ip(record));
             let hit = hit.and_then(|((lookup, space), ip)| lookup.find(space, ip, time));
             let nowhere = || options.dso.allows(|_| false);
             hit.map_or_else(nowhere, |hit| self.dsos[hit.dso as usize]).then_some(())?;
@@ -232,11 +239,18 @@ impl Chooser {
         let forked = Task::of(record).filter(|_| kind == RecordType::FORK && layouts.has_time());
         let time =
             forked.map_or_else(|| moment(record, layouts.layout_of(record), layouts), |task| task.time);
-        Some(self.process_of(record, layouts, pid, time))
+        Some(self.process_of(record, layouts, pid, time, None))
     }
 
-    /// The process of a record.
-    pub(super) fn process_of(&self, record: &Record<'_>, layouts: &Layouts, pid: u32, time: u64) -> Process {
-        self.tasks.process(TaskKey::of(record, layouts, pid).space(&self.guests), time)
+    /// The process of a record. `last` is that of the record before.
+    pub(super) fn process_of(
+        &self,
+        record: &Record<'_>,
+        layouts: &Layouts,
+        pid: u32,
+        time: u64,
+        last: Option<Process>,
+    ) -> Process {
+        self.tasks.process_after(last, TaskKey::of(record, layouts, pid).space(&self.guests), time)
     }
 }

@@ -63,7 +63,11 @@ impl ChosenSamples {
             read.counts().for_each(|count| self.of_event(count.id.and_then(|id| layouts.event_of_id(id))));
         }
         self.cookies.extend(layout.and_then(|layout| deferred_cookie(record, layout)));
-        self.add(Place::of_record(record).map(|place| (place, place)), Some((time, time)));
+        // Samples are taken in the order of the file.
+        if let Some(here) = Place::of_record(record) {
+            self.places = Some((self.places.map_or(here, |(first, _)| first), here));
+        }
+        self.times = Some(self.times.map_or((time, time), |(first, last)| (first.min(time), last.max(time))));
     }
 
     /// Continues with another batch, or with none.
@@ -80,7 +84,7 @@ impl ChosenSamples {
         }
     }
 
-    pub(super) fn add(&mut self, places: Option<(Place, Place)>, times: Option<(u64, u64)>) {
+    fn add(&mut self, places: Option<(Place, Place)>, times: Option<(u64, u64)>) {
         fn widen<T: Ord + Copy>(all: &mut Option<(T, T)>, more: Option<(T, T)>) {
             *all = match (*all, more) {
                 (Some((a, b)), Some((c, d))) => Some((a.min(c), b.max(d))),

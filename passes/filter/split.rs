@@ -323,7 +323,7 @@ fn second_look(
     let work = |batch: &Batch| -> Result<(OfParts<ChosenSamples>, BatchNeeders)> {
         let mut found: OfParts<ChosenSamples> = OfParts::default();
         let mut needers = BatchNeeders::default();
-        let mut part = 0;
+        let (mut part, mut last) = (0, None);
         let place = Place::of_batch(batch);
         let layouts = &*batch.layouts;
         let mut walker = batch.walk();
@@ -346,9 +346,9 @@ fn second_look(
             let layout = layouts.layout_of(&record);
             let time = moment(&record, layout, layouts);
             let pid = layout.and_then(|layout| layout.pid_tid(&record)).map(|(pid, _)| pid);
-            let process = pid.map(|pid| chooser.process_of(&record, layouts, pid, time));
+            last = pid.map(|pid| chooser.process_of(&record, layouts, pid, time, last));
             let chosen = found.of(part, || ChosenSamples { batch: place, ..ChosenSamples::default() });
-            chosen.take(&record, layouts, process, time);
+            chosen.take(&record, layouts, last, time);
         }
         Ok((found, needers))
     };

@@ -10,7 +10,7 @@ zstd stream. Memory is the peak of private (anonymous) memory, polled every 2 ms
 DIR/out. perf runs only once, because it is slow. The last tables compare CPU seconds: of exports, and on one thread of
 what reads other files. stackcollapse-perf.pl and inferno-collapse-perf are run if they are in PATH.
 """
-import argparse, json, os, re, resource, shutil, statistics, struct, subprocess, sys, time
+import argparse, json, os, re, resource, shutil, statistics, struct, subprocess, sys, tempfile, time
 
 here = os.path.dirname(os.path.abspath(__file__))
 parser = argparse.ArgumentParser()
@@ -49,6 +49,11 @@ def run(command):
     """Seconds and the peak of private memory in MiB of a command, or of the last of a (producer, consumer) pair."""
     if os.path.isfile(out):
         os.unlink(out)
+    if out + ".parts/" in command:
+        # A new folder, because old parts would be written to disk before they are replaced.
+        os.makedirs(out + ".parts", exist_ok=True)
+        folder = tempfile.mkdtemp(dir=out + ".parts") + "/"
+        command = [folder if part == out + ".parts/" else part for part in command]
     peak = 0
     start = time.monotonic()
     source = subprocess.DEVNULL
@@ -191,7 +196,7 @@ for name in ["plain", "chains", "z"]:
         read += [("index", [perfx, "index", "-q", indexed]), ("filter, indexed", [perfx, *window, indexed, "-o", out])]
         samples = samples_of(path)
         split = lambda parts: [perfx, "split", "-q", "-f", "--samples", str(samples // parts), path, "-o", out + ".parts/"]
-        read += [(f"split into {parts} parts", split(parts)) for parts in [100, 1000]]
+        read += [(f"split into {parts} parts", split(parts)) for parts in [100, 1000, 9000]]
     read += [("filter --time 50%-51%", cut("50%-51%")), ("filter --time 25%-75%", cut("25%-75%")), ("sort", [perfx, "sort", path, "-o", out])]
     items += read if name != "z" else []
     slow = [

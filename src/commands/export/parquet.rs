@@ -61,7 +61,8 @@ pub(crate) struct Parquet {
     /// Write branch stacks, too (table branches)
     #[arg(help_heading = "Output", long)]
     branches: bool,
-    /// Decode the AUX data of Arm SPE, and write its records, too (table spe)
+    /// Decode the AUX data of Arm SPE, and write its records, too (table spe); --time does not cut them, but perfx
+    /// filter --time does
     #[arg(help_heading = "Output", long)]
     spe: bool,
     /// Leave out calls that the compiler inlined and source lines, and don't read DWARF
