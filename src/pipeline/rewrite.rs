@@ -6,7 +6,7 @@ use std::slice;
 
 use perfx_format::read::{Batch, Form, Recording};
 use perfx_format::record::header_records::HeaderRecord;
-use perfx_format::{Error, Kinds, Layouts, Origin};
+use perfx_format::{Error, Kinds, Layouts, Origin, Record};
 
 use crate::each_batch::{Reading, each_batch};
 use crate::emit::{Emit, Rewriting};
@@ -225,21 +225,29 @@ fn plan_only(
     needs: OutputNeeds,
 ) -> Result<Plan> {
     let mut planner = Planner::new(Some(batch), needs);
-    let mut stretches = Vec::with_capacity(2 * ranges.len() + 1);
-    let mut done = 0;
-    for range in ranges {
-        stretches.extend([(done..range.start, kinds), (range.clone(), Kinds::ALL)]);
-        done = range.end;
-    }
-    stretches.push((done..batch.bytes.len(), kinds));
-    let mut walker = batch.walk();
-    for (stretch, kinds) in stretches.into_iter().filter(|(_, kinds)| batch.kinds.intersects(*kinds)) {
-        walker.seek(stretch.start);
-        while walker.position() < stretch.end
-            && let Some(record) = walker.next_wanted(kinds, usize::MAX)?
-            && walker.position() <= stretch.end
+    let (mut inside, mut outside) = (batch.walk(), batch.walk());
+    let wanted = batch.kinds.intersects(kinds);
+    let mut next = |from: usize| -> Result<Option<(usize, Record<'_>)>> {
+        outside.seek(outside.position().max(from));
+        let record = if wanted { outside.next_wanted(kinds, usize::MAX)? } else { None };
+        Ok(record.map(|record| (outside.position() - record.whole_size() as usize, record)))
+    };
+    // It is kept until its place is reached: another search from each range on would take quadratic time.
+    let mut rare = next(0)?;
+    let end = batch.bytes.len();
+    for range in ranges.iter().cloned().chain([end..end]) {
+        while let Some((_, record)) = rare.filter(|(start, _)| *start < range.start) {
+            Emit::new(chain, &mut planner, &batch.layouts).keep(record)?;
+            rare = next(0)?;
+        }
+        inside.seek(range.start);
+        while inside.position() < range.end
+            && let Some(record) = inside.next_record()?
         {
             Emit::new(chain, &mut planner, &batch.layouts).keep(record)?;
+        }
+        if rare.is_some_and(|(start, _)| start < range.end) {
+            rare = next(range.end)?;
         }
     }
     end_batch(chain, batch, &mut planner)?;

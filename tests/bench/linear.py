@@ -205,6 +205,19 @@ def rounds(path, n):
     write(path, (sample(1, 0x10010, 1000 + number) + end for number in range(n)))
 
 
+def interleaved(path, n):
+    """lost samples of 100 processes in turns, and a mapping behind them"""
+    lost = struct.Struct("<IHHQQIIQ")
+    def records():
+        for number in range(n):
+            pid = 1 + number % 100
+            if number < 100:
+                yield sample(pid, 0x10010, 1000)
+            yield lost.pack(2, 0, lost.size, 1, 1, pid, pid, 1001 + number)
+        yield mmap(1, 0x20000, 0x1000, b"/last", 1001 + n)
+    write(path, records())
+
+
 def alike(path, n):
     """two recordings with the same names at the same time"""
     tell = lambda: (comm(number % 4_000_000, b"name%d" % number, 1000) for number in range(n))
@@ -335,6 +348,7 @@ FAMILIES = [
     (equal_times, 200_000, READ | COPY | SORT | COMPRESS, False),
     (backwards, 200_000, READ | COPY | SORT, False),
     (rounds, 200_000, READ | COPY | SORT | COMPRESS, False),
+    (interleaved, 10_000, {"split by pid": "split --by pid IN -o OUT/"}, False),
     (alike, 100_000, JOIN, False),
     (alike_samples, 100_000, JOIN, False),
     (events, 300, ALL | REST, False),
