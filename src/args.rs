@@ -45,7 +45,7 @@ pub(crate) struct FormatArgs {
 pub(crate) enum Format {
     /// For people
     Text,
-    /// One JSON document; 64-bit values are strings
+    /// One JSON document; numbers in "fields", and others that may exceed 2^53, are strings
     Json,
     /// One JSON object per line
     Ndjson,

@@ -254,6 +254,9 @@ impl Dump {
             only.push(record_kind(kind)?);
         }
         let mut recording = Source::of(&self.input).open()?;
+        if !recording.is_rereadable() {
+            recording = recording.live();
+        }
         // Records scrolling on a terminal already show progress.
         let bar = (!io::stdout().is_terminal()).then(|| self.read.verbosity.progress(&recording));
         let format = self.read.format.format();
@@ -292,7 +295,11 @@ impl Dump {
         let pipe = recording.form == Form::Pipe;
         // Other threads would read on while the first ones show what there is: when `head` closes the output,
         // they may wait for the next records of `perf record -o -`.
-        let threads = if recording.is_rereadable() { self.read.threads.count() } else { 1 };
+        let live = !recording.is_rereadable();
+        let threads = if live { 1 } else { self.read.threads.count() };
+        if live {
+            out.out.flush()?;
+        }
         let shown = scan_past(
             recording,
             threads,
@@ -307,6 +314,10 @@ impl Dump {
                         return Err(error.into());
                     }
                     report.say(Level::Warning, error.to_string());
+                }
+                if live {
+                    // What has been recorded is shown while more is recorded.
+                    out.out.flush()?;
                 }
                 Ok(())
             },

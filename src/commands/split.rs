@@ -62,7 +62,7 @@ pub(crate) struct Split {
     /// In each part, drop events without samples and build-ids of files that no process maps
     #[arg(long)]
     drop_unused: bool,
-    /// Overwrite existing parts
+    /// Overwrite existing parts, and remove further ones of an older split
     #[arg(short, long)]
     force: bool,
     /// Also write an index of each part, as perfx index does

@@ -2,7 +2,9 @@
 //! say is in `snapshots/dump` and `src/look/render.rs`.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use crate::args;
 use crate::cli::PIPE;
@@ -55,4 +57,17 @@ fn records_before_an_error_are_shown() {
         assert!(ran.stderr.contains("FINISHED_ROUND (68): size 4 is below"), "{}", ran.stderr);
         assert!(ran.stdout == whole.stdout);
     }
+}
+
+#[test]
+fn records_of_a_pipe_are_shown_before_it_ends() {
+    let mut dump = Command::new(env!("CARGO_BIN_EXE_perfx"));
+    let mut dump = dump.arg("dump").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut pipe = dump.stdin.take().unwrap();
+    pipe.write_all(&Fixture::new(PIPE).bytes()).unwrap();
+    let shown = BufReader::new(dump.stdout.take().unwrap());
+    // The pipe is still open: if dump waited for its end, the test would never end.
+    assert!(shown.lines().any(|line| line.unwrap().contains(" SAMPLE ")));
+    drop(pipe);
+    dump.wait().unwrap();
 }
