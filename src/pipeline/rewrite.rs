@@ -235,7 +235,7 @@ fn plan_only(
     // It is kept until its place is reached: another search from each range on would take quadratic time.
     let mut rare = next(0)?;
     let end = batch.bytes.len();
-    for range in ranges.iter().cloned().chain([end..end]) {
+    for range in ranges.iter().cloned().chain(std::iter::once(end..end)) {
         while let Some((_, record)) = rare.filter(|(start, _)| *start < range.start) {
             Emit::new(chain, &mut planner, &batch.layouts).keep(record)?;
             rare = next(0)?;
