@@ -45,12 +45,15 @@ COMMANDS = [
 def called(frame):
     """A function's name without types, hashes and all but its module; None for one of Rust's own libraries."""
     frame = frame.replace("->", "")
-    frame = re.sub(r"^<(.*) as .*>::", lambda of: re.sub(r"<.*", "", of[1]) + "::", frame)
-    while re.search(r"<[^<>]*>", frame):
-        frame = re.sub(r"(::)?<[^<>]*>", "", frame)
-    if re.match(r"(&|\(|core::|std::|alloc::|hashbrown::|__rust|_start|__libc_start|main$|clone|start_thread|thread_start|.*vtable)", frame):
+    while inner := re.search(r"(::)?<([^<>]*)>", frame):
+        kept = inner[2].split(" as ")[0] if " as " in inner[2] else ""
+        frame = frame[:inner.start()] + kept + frame[inner.end():]
+    frame = frame.split("<")[0]
+    parts = [part for part in frame.split("::") if not part.startswith("{")]
+    of_rust = {"core", "std", "alloc", "hashbrown", "crossbeam_channel", "_start", "main", "clone3", "call_once"}
+    if not parts or parts[0].strip("&( ") in of_rust or parts[0].startswith(("__libc_start", "start_thread", "__rust")):
         return None
-    return "::".join(part for part in frame.split("::")[-3:] if part != "{{closure}}")
+    return "::".join(parts[-3:])
 
 
 ENTRY = r"(entry_SYSCALL|do_syscall_64|x64_sys_call|asm_|ret_from_fork|exc_|sysvec_|error_entry)"
@@ -102,10 +105,12 @@ def profile(command):
         path = lambda name: os.path.join(folder, name)
         command = [perfx] + [part.replace("OUT", path("out")) for part in command]
         record = ["perf", "record", "-q", "-F", "997", "--call-graph", "dwarf,16384", "-o", path("stacks")]
-        subprocess.run(record + ["--", *command], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        quiet = {"check": True, "stderr": subprocess.DEVNULL}
-        subprocess.run([perfx, "inject", "--convert-callchain", path("stacks"), "-o", path("chains")], **quiet)
-        folded = subprocess.run([perfx, "export", "folded", "--kernel", path("chains")], stdout=subprocess.PIPE, text=True, **quiet)
+        subprocess.run(record + ["--", *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        # Exit code 3: the stack of a sample is missing.
+        convert = [perfx, "inject", "-q", "--convert-callchain", path("stacks"), "-o", path("chains")]
+        subprocess.run(convert, stderr=subprocess.DEVNULL)
+        folded = [perfx, "export", "folded", "-q", "--kernel", path("chains")]
+        folded = subprocess.run(folded, check=True, stdout=subprocess.PIPE, text=True)
     return folded.stdout.splitlines()
 
 

@@ -407,7 +407,10 @@ impl Sorter {
         let number = (ready.entry.chunk & !TIMELESS).wrapping_sub(self.first);
         if let Some(chunk) = self.chunks.get_mut(number as usize) {
             chunk.left = chunk.left.saturating_sub(1);
-            if chunk.left == 0 && number == 0 {
+            if chunk.left == 0 {
+                // A record of an earlier chunk may wait for long.
+                self.heap -= if chunk.bytes.is_mapped() { 0 } else { chunk.bytes.len() };
+                chunk.bytes = Bytes::default();
                 self.free();
             }
         }
@@ -502,6 +505,16 @@ mod tests {
         let mut expected: Vec<u64> = batches.iter().flatten().flatten().copied().collect();
         expected.sort_unstable();
         assert_eq!(out, expected);
+    }
+
+    #[test]
+    fn one_late_record_keeps_no_others_in_memory() {
+        let batch = |number: u64| (0..300_000).map(|at| Some(1 + number * 300_000 + at)).collect();
+        let mut batches: Vec<Vec<Option<u64>>> = (0..6).map(batch).collect();
+        batches[0][0] = Some(u64::MAX - 1);
+        let (out, runs) = sorted(&batches, false);
+        assert_eq!((out.len(), out.last(), runs), (1_800_000, Some(&(u64::MAX - 1)), 0));
+        assert!(out.is_sorted());
     }
 
     #[test]
