@@ -34,14 +34,17 @@ def make(count):
     with open(whole, "wb") as file:
         file.write(front)
         for number in range(count):
-            subprocess.run([perfx, "retime", "-q", "-f", "--offset", str(number * 10**10), plain, "-o", later], check=True)
-            with open(later, "rb") as part:
+            if number > 0:
+                shift = ["--offset", str(number * 10**10)]
+                subprocess.run([perfx, "retime", "-q", "-f", *shift, plain, "-o", later], check=True)
+            with open(later if number > 0 else plain, "rb") as part:
                 start, size = section(part, 40)
                 part.seek(start)
                 while size > 0:
                     size -= file.write(part.read(min(size, 1 << 24)))
         file.write(tail)
-    os.unlink(later)
+    if count > 1:
+        os.unlink(later)
 
 
 def run(command):
