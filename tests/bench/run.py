@@ -12,6 +12,8 @@ what reads other files. stackcollapse-perf.pl and inferno-collapse-perf are run 
 """
 import argparse, json, os, re, resource, shutil, statistics, struct, subprocess, sys, tempfile, time
 
+from peak import peak
+
 here = os.path.dirname(os.path.abspath(__file__))
 parser = argparse.ArgumentParser()
 parser.add_argument("dir", nargs="?", default="/tmp/perfx-data/big")
@@ -54,24 +56,17 @@ def run(command):
         os.makedirs(out + ".parts", exist_ok=True)
         folder = tempfile.mkdtemp(dir=out + ".parts") + "/"
         command = [folder if part == out + ".parts/" else part for part in command]
-    peak = 0
     start = time.monotonic()
     source = subprocess.DEVNULL
     if isinstance(command, tuple):
         producer, command = command
         source = subprocess.Popen(producer, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
     process = subprocess.Popen(command, stdin=source, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    while process.poll() is None:
-        try:
-            status = open(f"/proc/{process.pid}/status").read()
-            peak = max(peak, *[int(kb) for kb in re.findall(r"RssAnon:\s+(\d+)", status)] or [0])
-        except (FileNotFoundError, ProcessLookupError):
-            pass
-        time.sleep(0.002)
+    memory = peak(process)
     seconds = time.monotonic() - start
     if process.returncode not in (0, 3):
         sys.exit(f"{command} failed: {process.stderr.read().decode()}")
-    return seconds, peak / 1024
+    return seconds, memory
 
 
 def rows(name, paths, items, slow):

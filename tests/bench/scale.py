@@ -6,7 +6,9 @@ usage: scale.py [N] [DIR]      (N: 15, which takes 35 GB of disk; DIR of record.
 The larger ones hold the records of plain.data several times, each time 10 s later. Each command runs once on each, with
 all that was written before on disk. Private memory is the peak for the largest one.
 """
-import os, re, struct, subprocess, sys, time
+import os, struct, subprocess, sys, time
+
+from peak import peak
 
 times = int(sys.argv[1]) if len(sys.argv) > 1 else 15
 folder = sys.argv[2] if len(sys.argv) > 2 else "/tmp/perfx-data/big"
@@ -50,21 +52,15 @@ def make(count):
 def run(command):
     """Seconds, and the peak of private memory in MiB."""
     subprocess.run(["sync"], check=True)
-    peak, start = 0, time.monotonic()
+    start = time.monotonic()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while process.poll() is None:
-        try:
-            status = open(f"/proc/{process.pid}/status").read()
-            peak = max(peak, *[int(kb) for kb in re.findall(r"RssAnon:\s+(\d+)", status)] or [0])
-        except (FileNotFoundError, ProcessLookupError):
-            pass
-        time.sleep(0.01)
+    memory = peak(process)
+    seconds = time.monotonic() - start
     if process.returncode not in (0, 3):
         sys.exit(f"{command} failed")
-    seconds = time.monotonic() - start
     if os.path.exists(out):
         os.unlink(out)
-    return seconds, peak / 1024
+    return seconds, memory
 
 
 write = lambda *command: [perfx, *command, whole, "-q", "-o", out]
