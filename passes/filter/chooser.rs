@@ -24,10 +24,10 @@ use super::time::{Window, Windows};
 use super::unused::Unused;
 use crate::support::ids::dso_name;
 
-/// What looks up the samples of one batch.
+/// A thread's caches for finding the process and the file of a sample.
 #[derive(Debug)]
 pub(super) struct Lookups {
-    /// Finds the file of an address, if samples are chosen by it.
+    /// Only with `--dso`.
     files: Option<Lookup>,
     /// The process of the record before.
     last: Option<Process>,

@@ -23,19 +23,7 @@ pub(super) enum Rule {
 }
 
 impl Rule {
-    /// The same as [`Rule::part_of`], faster if it is the part of the record before.
-    pub(super) fn part_after(&self, before: usize, record: &Record<'_>, layouts: &Layouts) -> usize {
-        match self {
-            Rule::Times(starts) => {
-                let time = moment(record, layouts.layout_of(record), layouts);
-                let (begin, end) = extent(starts, before);
-                let same = begin <= time && end.is_none_or(|end| time < end);
-                if same { before } else { starts.partition_point(|&start| start <= time) }
-            }
-            _ => self.part_of(record, layouts),
-        }
-    }
-
+    /// The number of the record's part.
     pub(super) fn part_of(&self, record: &Record<'_>, layouts: &Layouts) -> usize {
         let layout = layouts.layout_of(record);
         match self {
@@ -53,12 +41,27 @@ impl Rule {
             }
         }
     }
-}
 
-/// When the part with this number begins, and when the next one does, if there is one.
-fn extent(starts: &[u64], number: usize) -> (u64, Option<u64>) {
-    let begin = number.checked_sub(1).and_then(|before| starts.get(before));
-    (begin.copied().unwrap_or(0), starts.get(number).copied())
+    /// The same, faster if it is the part of the record before: with thousands of parts, the search for the right one
+    /// takes longer than all else.
+    pub(super) fn part_after(&self, before: usize, record: &Record<'_>, layouts: &Layouts) -> usize {
+        let same = self.is_of_times(before, record, layouts) == Some(true);
+        if same { before } else { self.part_of(record, layouts) }
+    }
+
+    /// Whether the record belongs to the part with this number; `None` if that is not decided by times.
+    fn is_of_times(&self, number: usize, record: &Record<'_>, layouts: &Layouts) -> Option<bool> {
+        let (begin, end) = self.times(number)?;
+        let time = moment(record, layouts.layout_of(record), layouts);
+        Some(begin <= time && end.is_none_or(|end| time < end))
+    }
+
+    /// When a part of times begins, and when the next one does, if there is one.
+    fn times(&self, number: usize) -> Option<(u64, Option<u64>)> {
+        let Rule::Times(starts) = self else { return None };
+        let begin = number.checked_sub(1).and_then(|before| starts.get(before));
+        Some((begin.copied().unwrap_or(0), starts.get(number).copied()))
+    }
 }
 
 /// Something for each part that occurs. Neighbouring records are mostly of the same part, so the last one is found
@@ -111,14 +114,8 @@ pub(super) struct Owner {
 impl Owner {
     /// True if the record belongs to this part and no other.
     pub(super) fn owns(&self, record: &Record<'_>, layouts: &Layouts) -> bool {
-        match self.times() {
-            // With thousands of parts, the search for the right one takes longer than all else.
-            Some((begin, end)) => {
-                let time = moment(record, layouts.layout_of(record), layouts);
-                begin <= time && end.is_none_or(|end| time < end)
-            }
-            None => self.rule.part_of(record, layouts) == self.number,
-        }
+        let of_times = self.rule.is_of_times(self.number, record, layouts);
+        of_times.unwrap_or_else(|| self.rule.part_of(record, layouts) == self.number)
     }
 
     /// True if no part has the sample whose call chain this record completes.
@@ -127,17 +124,11 @@ impl Owner {
     }
 
     pub(super) fn windows(&self) -> Windows {
-        self.times().map_or_else(Windows::all, |(begin, end)| Windows::one(begin, end))
-    }
-
-    /// The extent of a part of times.
-    fn times(&self) -> Option<(u64, Option<u64>)> {
-        let Rule::Times(starts) = &*self.rule else { return None };
-        Some(extent(starts, self.number))
+        self.rule.times(self.number).map_or_else(Windows::all, |(begin, end)| Windows::one(begin, end))
     }
 
     /// True if processes alive in the part's time are needed.
     pub(super) fn is_of_time(&self) -> bool {
-        self.times().is_some()
+        matches!(*self.rule, Rule::Times(_))
     }
 }

@@ -137,7 +137,7 @@ impl SideBand {
         self.own.remove(&part).unwrap_or_default()
     }
 
-    /// The batches that the part with this number may need besides those with its event records.
+    /// The batches that the part with this number may need.
     pub(super) fn needed_by(&self, part: usize, plan: &FilterPlan) -> HashSet<Place> {
         let everyone = [Needer::Everyone, Needer::Part(part)].into_iter();
         let needers = everyone.chain(plan.timeless.then_some(Needer::Timeless));
@@ -146,6 +146,7 @@ impl SideBand {
         let places = needers.filter_map(|needer| self.batches.get(&needer)).flatten().copied();
         let end = plan.windows.end();
         let later = self.later.iter().filter(|&&(time, _)| !plan.chooser.has_time || time < end);
-        places.chain(later.map(|&(_, place)| place)).collect()
+        let own = plan.owner.iter().flat_map(|owner| owner.ranges.keys().copied());
+        places.chain(later.map(|&(_, place)| place)).chain(own).collect()
     }
 }

@@ -261,10 +261,9 @@ impl Split {
         });
         parts.into_iter().enumerate().map(move |(number, (_, chosen))| {
             let ranges = sideband.take_own(number);
-            let mut needed: HashSet<Place> = ranges.keys().copied().collect();
             let owner = Owner { rule: rule.clone(), number, ranges, cookies: cookies.clone() };
             let plan = FilterPlan::new(chooser.clone(), chosen, Some(owner), &recording.events);
-            needed.extend(sideband.needed_by(number, &plan));
+            let needed = sideband.needed_by(number, &plan);
             let needed = needed.iter().filter_map(|place| numbers.get(place));
             let mut needed: Vec<usize> = needed.chain(&always).copied().collect();
             needed.sort_unstable();

@@ -78,8 +78,7 @@ impl Lookup {
         time: u64,
         slot: usize,
     ) -> (Option<Hit>, Range<u64>) {
-        let (hit, times) = self.spaces.find(space, address, time);
-        let Range { start: from, end: until } = times;
+        let (hit, Range { start: from, end: until }) = self.spaces.find(space, address, time);
         let page = address >> PAGE_BITS;
         if !self.spaces.splits(page) {
             self.pages[slot] = Page { space, page, from, until, hit };

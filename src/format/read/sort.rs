@@ -172,6 +172,11 @@ struct SortedRun {
     next: usize,
 }
 
+/// How much memory the bytes take.
+fn in_memory(bytes: &Bytes) -> usize {
+    if bytes.is_mapped() { 0 } else { bytes.len() }
+}
+
 /// A record that is ready to be written.
 #[derive(Clone, Copy, Debug)]
 pub struct Ready {
@@ -317,7 +322,8 @@ impl Sorter {
     }
 
     fn push(&mut self, bytes: Bytes, origins: Origins, left: usize) {
-        self.heap += if bytes.is_mapped() { 0 } else { bytes.len() };
+        let bytes = if left > 0 { bytes } else { Bytes::default() };
+        self.heap += in_memory(&bytes);
         self.chunks.push_back(Chunk { bytes, origins, left: left as u32 });
     }
 
@@ -409,17 +415,15 @@ impl Sorter {
             chunk.left = chunk.left.saturating_sub(1);
             if chunk.left == 0 {
                 // A record of an earlier chunk may wait for long.
-                self.heap -= if chunk.bytes.is_mapped() { 0 } else { chunk.bytes.len() };
-                chunk.bytes = Bytes::default();
+                self.heap -= in_memory(&std::mem::take(&mut chunk.bytes));
                 self.free();
             }
         }
     }
 
-    /// Drops chunks without waiting records.
+    /// Drops chunks without waiting records, whose bytes are gone already.
     fn free(&mut self) {
-        while let Some(chunk) = self.chunks.front().filter(|chunk| chunk.left == 0) {
-            self.heap -= if chunk.bytes.is_mapped() { 0 } else { chunk.bytes.len() };
+        while self.chunks.front().is_some_and(|chunk| chunk.left == 0) {
             self.first += 1;
             self.chunks.pop_front();
         }
