@@ -36,7 +36,7 @@ use gathered::Gathered;
 
 pub use choice::{FilterArgs, FilterOptions, SelectArgs};
 pub(crate) use choice::{List, named_events, regexes};
-pub use select::{SampleChooser, SelectedSamples};
+pub use select::{KeptRecords, SampleChooser, SelectedSamples};
 pub use split::{Part, PartName, Split, SplitBy};
 
 /// The pass.

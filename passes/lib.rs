@@ -36,8 +36,8 @@ pub use compress::{Compress, CompressOptions};
 pub use convert_callchain::{ConvertCallchain, ConvertCallchainArgs};
 pub use decompress::{Decompress, DecompressOptions};
 pub use filter::{
-    Filter, FilterArgs, FilterOptions, Part, PartName, SampleChooser, SelectArgs, SelectedSamples, Split,
-    SplitBy,
+    Filter, FilterArgs, FilterOptions, KeptRecords, Part, PartName, SampleChooser, SelectArgs,
+    SelectedSamples, Split, SplitBy,
 };
 pub use itrace::{Itrace, ItraceArgs, say_spe_losses, say_unknown_threads};
 pub use jit::{Jit, JitArgs, JitLayout, JitOptions, PerfMaps};

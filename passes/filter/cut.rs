@@ -18,7 +18,7 @@ use super::aux::Kept;
 use super::choice::FilterArgs;
 use super::chooser::{Chooser, Lookups};
 use super::chosen::ChosenSamples;
-use super::kept_kinds::{CHOSEN, OF_ALL, OF_PROCESS, UNTOLD};
+use super::kept_kinds::{CHOSEN, OF_ALL, OF_PROCESS, UNTOLD, told};
 use super::owner::Owner;
 use super::time::Windows;
 use crate::support::options::PassOptions as _;
@@ -141,6 +141,27 @@ impl FilterPlan {
         let Some(process) = chooser.process_that_needs(record, layouts) else { return true };
         self.needed.contains(process) || self.timeless && matches!(process, Process::Timeless(_))
     }
+
+    /// What is kept of an AUXTRACE record.
+    pub(super) fn kept_aux<'r>(&self, record: &Record<'r>) -> Kept<'r> {
+        let options = &self.chooser.options;
+        if options.kind.excludes(|&excluded| excluded == RecordType::AUXTRACE) {
+            return Kept::Nothing;
+        }
+        self.chooser.chunks.cut(record, options, &self.windows, self.owner.is_some())
+    }
+}
+
+/// Calls `keep` with an AUXTRACE record that has only a part of its data, which was at this offset of the AUX stream.
+pub(super) fn with_part(
+    record: &Record<'_>,
+    offset: u64,
+    data: &[u8],
+    keep: impl FnOnce(Record<'_>) -> Result<()>,
+) -> Result<()> {
+    let mut bytes = record.bytes().to_vec();
+    Auxtrace::set_part(&mut bytes, offset, data.len() as u64, record.endian());
+    keep(Record::new(&bytes, data, record.origin(), record.endian())?)
 }
 
 impl CutRecords {
@@ -181,15 +202,7 @@ impl CutRecords {
 
     /// Keeps what is selected of an AUXTRACE record.
     fn cut_aux(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
-        let (cut, endian) = (&*self.cut, record.endian());
-        let options = &cut.chooser.options;
-        let excluded = options.kind.excludes(|&excluded| excluded == RecordType::AUXTRACE);
-        let kept = if excluded {
-            Kept::Nothing
-        } else {
-            cut.chooser.chunks.cut(&record, options, &cut.windows, cut.owner.is_some())
-        };
-        match kept {
+        match self.cut.kept_aux(&record) {
             Kept::All => out.keep(record),
             Kept::Nothing => {
                 out.drop_record(record);
@@ -199,9 +212,7 @@ impl CutRecords {
                 self.aux.chunks += 1;
                 self.aux.kept += data.len() as u64;
                 self.aux.all += record.payload().len() as u64;
-                let mut bytes = record.bytes().to_vec();
-                Auxtrace::set_part(&mut bytes, offset, data.len() as u64, endian);
-                out.keep(Record::new(&bytes, &data, record.origin(), endian)?)
+                with_part(&record, offset, &data, |part| out.keep(part))
             }
         }
     }
@@ -242,7 +253,7 @@ impl Rewrite for CutRecords {
                 Interest::DropOutside(own.unwrap_or_default(), elsewhere.without(RecordType::FINISHED_ROUND))
             }
             None if stay.is_some() => Interest::AsDeclared,
-            None => Interest::DropRest(UNTOLD.into_iter().fold(Kinds::ALL, Kinds::without)),
+            None => Interest::DropRest(told(batch)),
         }
     }
 

@@ -1,7 +1,8 @@
 //! Lists the kinds of records that `filter` selects like samples, and those that it keeps because they
 //! describe one or all processes.
 
-use perfx_format::RecordType;
+use perfx_format::read::Batch;
+use perfx_format::{Kinds, RecordType};
 
 /// Kinds of event records that are selected like samples.
 pub(super) const CHOSEN: [RecordType; 7] = [
@@ -17,6 +18,12 @@ pub(super) const CHOSEN: [RecordType; 7] = [
 /// Kinds that are dropped without a report: the number of kept samples is reported anyway, and a round only
 /// says that the records before it may be sorted, as does the round after the next kept sample.
 pub(super) const UNTOLD: [RecordType; 2] = [RecordType::SAMPLE, RecordType::FINISHED_ROUND];
+
+/// The kinds that are read of a batch without a kept sample. Only those that it has: if none of them is common, the
+/// walk leaps from one to the next.
+pub(super) fn told(batch: &Batch) -> Kinds {
+    UNTOLD.into_iter().fold(batch.kinds, Kinds::without)
+}
 
 /// A process's records that readers need to understand its samples.
 pub(super) const OF_PROCESS: [RecordType; 7] = [

@@ -2,14 +2,19 @@
 
 use std::sync::Arc;
 
-use perfx_format::read::{Batch, Recording};
-use perfx_format::{Event, Kinds, Layouts, Record, RecordType};
+use perfx_format::read::{Batch, Form, Recording};
+use perfx_format::record::header_records::HeaderRecord;
+use perfx_format::{Kinds, Layouts, Record, RecordType};
 use perfx_model::address_space::Changes;
-use perfx_pipeline::{Level, Report, Result, scan};
+use perfx_pipeline::{Level, Place, Report, Result, count, counted, scan};
 
+use super::aux::Kept;
 use super::choice::FilterOptions;
 use super::chooser::{Chooser, Lookups};
+use super::chosen::ChosenSamples;
+use super::cut::{FilterPlan, with_part};
 use super::gathered::Gathered;
+use super::kept_kinds::told;
 
 /// The samples of a recording that a filter keeps.
 #[derive(Debug)]
@@ -24,6 +29,12 @@ pub struct SampleChooser {
     lookups: Lookups,
 }
 
+/// The records of a recording that a filter keeps: the selected samples, and what readers need for them.
+#[derive(Debug)]
+pub struct KeptRecords {
+    plan: FilterPlan,
+}
+
 impl SelectedSamples {
     /// Surveys the recording if the options choose anything.
     ///
@@ -32,22 +43,19 @@ impl SelectedSamples {
     /// The recording cannot be read, or its samples lack what they are selected by.
     pub fn if_any(
         recording: &mut Recording,
-        late: &[Event],
         options: &Arc<FilterOptions>,
         threads: usize,
         report: &mut Report,
     ) -> Result<Option<SelectedSamples>> {
         match options.is_empty() {
             true => Ok(None),
-            false => SelectedSamples::survey(recording, late, options, threads, report).map(Some),
+            false => SelectedSamples::survey(recording, options, threads, report).map(Some),
         }
     }
 
-    /// Reads the recording once, to learn what the options mean in it. `late` are the events that pipe data defines
-    /// after its head.
+    /// Reads the recording once, to learn what the options mean in it.
     fn survey(
         recording: &mut Recording,
-        late: &[Event],
         options: &Arc<FilterOptions>,
         threads: usize,
         report: &mut Report,
@@ -74,8 +82,22 @@ impl SelectedSamples {
             Ok(())
         };
         recording.head.iter().try_for_each(|batch| join(batch, read(batch)?))?;
-        scan(recording, threads, true, read, join)?;
-        let events = [&recording.events[..], late].concat();
+        let mut events = recording.events.clone();
+        let attrs = Kinds::of(&[RecordType::HEADER_ATTR]);
+        let is_pipe = recording.form == Form::Pipe;
+        scan(recording, threads, true, read, |batch, part| {
+            let mut walker = batch.walk();
+            // Pipe data may define events after its head. An attr that cannot be read belongs to no record.
+            while is_pipe
+                && batch.kinds.intersects(attrs)
+                && let Some(record) = walker.next_wanted(attrs, usize::MAX)?
+            {
+                if let Ok(Some(HeaderRecord::Event(event))) = HeaderRecord::read(&record) {
+                    events.push(event);
+                }
+            }
+            join(batch, part)
+        })?;
         let known = (&events[..], &recording.features, recording.endian);
         let chooser = Chooser::new(all, options, known).map_err(|error| error.in_file(&recording.name))?;
         if let Some(doubt) = &chooser.doubt {
@@ -94,9 +116,84 @@ impl SelectedSamples {
         recording.retain_batches(|batch| batch.kinds.intersects(others) || self.chooser.may_choose_of(batch));
     }
 
-    /// If nothing was selected: reports for each option what the recording of this name has instead.
-    pub fn say_hints(&self, recording: &str, report: &mut Report) {
-        self.chooser.hints.lines(recording).for_each(|hint| report.say(Level::Warning, hint));
+    /// Reads the selected samples, to learn which other records `filter` keeps.
+    ///
+    /// # Errors
+    ///
+    /// The recording cannot be read.
+    pub fn with_records(self, recording: &mut Recording, threads: usize) -> Result<KeptRecords> {
+        let chooser = self.chooser;
+        let read = |batch: &Batch| -> Result<ChosenSamples> {
+            let mut chosen = ChosenSamples::default();
+            chosen.turn_to(Place::of_batch(batch));
+            if chooser.may_choose_of(batch) {
+                let (mut walker, mut lookups) = (batch.walk(), chooser.lookups());
+                while let Some(sample) = walker.next_wanted(Kinds::of(&[RecordType::SAMPLE]), usize::MAX)? {
+                    chosen.look_at(&sample, &batch.layouts, &chooser, &mut lookups);
+                }
+            }
+            Ok(chosen)
+        };
+        let mut all = ChosenSamples::default();
+        scan(recording, threads, true, read, |_, chosen| {
+            all.join(chosen);
+            Ok(())
+        })?;
+        Ok(KeptRecords { plan: FilterPlan::new(chooser, all, None, &recording.events) })
+    }
+
+    /// Reports that no sample was selected, and for each option what the recording of this name has instead.
+    pub fn say_none(&self, recording: &str, report: &mut Report) {
+        self.chooser.say_none(recording, report);
+    }
+}
+
+impl Chooser {
+    fn say_none(&self, recording: &str, report: &mut Report) {
+        if self.samples == 0 {
+            report.say(Level::Warning, "the recording has no samples");
+            return;
+        }
+        let line = format!("selected {} of {}", count(0), counted(self.samples, "sample", "samples"));
+        report.say(Level::Warning, line);
+        self.hints.lines(recording).for_each(|hint| report.say(Level::Warning, hint));
+    }
+}
+
+impl KeptRecords {
+    /// Calls `see` for each record of the batch that `filter` keeps, as it writes it.
+    ///
+    /// # Errors
+    ///
+    /// The batch holds bytes that are not records.
+    pub fn each(&self, batch: &Batch, mut see: impl FnMut(&Record<'_>)) -> Result<()> {
+        let plan = &self.plan;
+        let mut lookups = plan.chooser.lookups();
+        let has_chosen = Place::of_batch(batch).is_some_and(|place| plan.chosen.batches.contains_key(&place));
+        let wanted = if has_chosen { Kinds::ALL } else { told(batch) };
+        let mut walker = batch.walk();
+        while let Some(record) = walker.next_wanted(wanted, usize::MAX)? {
+            if record.kind() == RecordType::AUXTRACE {
+                match plan.kept_aux(&record) {
+                    Kept::All => see(&record),
+                    Kept::Nothing => {}
+                    Kept::Part(offset, data) => with_part(&record, offset, &data, |part| {
+                        see(&part);
+                        Ok(())
+                    })?,
+                }
+            } else if plan.keeps(&record, &batch.layouts, &mut lookups) {
+                see(&record);
+            }
+        }
+        Ok(())
+    }
+
+    /// If no sample is kept: reports that, and for each option what the recording of this name has instead.
+    pub fn say_if_none(&self, recording: &str, report: &mut Report) {
+        if self.plan.chosen.samples == 0 {
+            self.plan.chooser.say_none(recording, report);
+        }
     }
 }
 

@@ -13,9 +13,9 @@ use crate::term::report::{VerbosityArgs, tell_failure};
 /// Write an index beside a recording, so that a part of it is found without reading the rest
 ///
 /// The index of perf.data is perf.data.pfi. It says of every 4 MiB of the recording from when to when
-/// and of which processes its samples are, and where its other records are. filter, split, view, list
-/// and the exports use it by themselves: with --time or --pid, they read little more than what they
-/// keep. Their output does not depend on it.
+/// and of which processes its samples are, and where its other records are. filter, split, view,
+/// stats, list and the exports use it by themselves: with --time or --pid, they read little more than
+/// what they keep. Their output does not depend on it.
 ///
 /// An index belongs to one recording, whose size and checksum it has. If the recording changes, its old
 /// index is not used, and a message says so. Compressed recordings can't be indexed; --index of

@@ -1,12 +1,16 @@
 //! `perfx stats` counts the contents of a recording: records by kind, samples by event, losses, compressed
 //! and AUX data.
 
+use std::sync::Arc;
+
 use anyhow::Result;
 use clap::Args;
-use perfx_format::RecordType;
+use perfx_format::read::Batch;
+use perfx_format::{Record, RecordType};
 use perfx_look::json::Document;
 use perfx_look::render::{self, kind_name};
-use perfx_look::{AuxCount, Count, Stats as Counts, TimeSpan};
+use perfx_look::{AuxCount, Count, Stats as Counts, TimeSpan, stats, stats_of};
+use perfx_passes::{FilterOptions, SelectArgs, SelectedSamples};
 use perfx_pipeline::Report;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -22,16 +26,22 @@ use crate::term::units::{self, percent, table};
 /// the records they hold, as in perf. If samples hold counters (perf record -e '{…}:S'), "new values"
 /// is how often a sample found a changed value of that event's counter; perf counts these as samples.
 ///
+/// Options that select samples, such as --time and --pid, count the records that perfx filter would
+/// keep with them, decompressed. With an index (perfx index), little more than these is read.
+///
 /// Examples:
 ///   perfx stats perf.data
 ///   perfx stats --json perf.data | jq '.kinds[] | select(.kind == "SAMPLE").records'
+///   perfx stats --time 50%-51% perf.data
 ///   perf record -o - ./program | perfx stats
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Stats {
     #[command(flatten)]
     input: InputArgs,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Samples")]
+    select: SelectArgs,
+    #[command(flatten, next_help_heading = "Options")]
     read: ReadArgs,
 }
 
@@ -52,10 +62,22 @@ const SHOWN: usize = 16;
 
 impl Stats {
     pub(crate) fn run(&self) -> Result<u8> {
-        let mut recording = Source::of(&self.input).open()?;
-        let mut report = Report::default();
+        let options = Arc::new(FilterOptions::from(self.select.clone()));
+        let source = Source::of(&self.input);
+        let mut recording = if options.is_empty() { source.open()? } else { source.open_indexed()? };
+        recording.progress().expect(if options.is_empty() { 1 } else { 3 });
+        let (mut report, threads) = (Report::default(), self.read.threads.count());
         let bar = self.read.verbosity.progress(&recording);
-        let counts = perfx_look::stats(&mut recording, self.read.threads.count(), &mut report)?;
+        let counts = match SelectedSamples::if_any(&mut recording, &options, threads, &mut report)? {
+            None => stats(&mut recording, threads, &mut report)?,
+            Some(selected) => {
+                let kept = selected.with_records(&mut recording, threads)?;
+                let each = |batch: &Batch, see: &mut dyn FnMut(&Record<'_>)| kept.each(batch, see);
+                let counts = stats_of(&mut recording, threads, &mut report, each)?;
+                kept.say_if_none(&recording.name, &mut report);
+                counts
+            }
+        };
         drop(bar);
         self.read.format.print(|| text(&counts), || Output::new(Printed::Stats(&counts)))?;
         Ok(self.read.verbosity.print(&report))

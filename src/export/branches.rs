@@ -358,7 +358,7 @@ impl Files<'_> {
         threads: usize,
         report: &mut Report,
     ) -> Result<Collected> {
-        let selected = SelectedSamples::if_any(recording, &self.facts.late, filter, threads, report)?;
+        let selected = SelectedSamples::if_any(recording, filter, threads, report)?;
         let work = |batch: &Batch| {
             let lookup = Lookup::new(self.facts.spaces.clone());
             let chooser = selected.as_ref().map(SelectedSamples::chooser);
@@ -375,7 +375,7 @@ impl Files<'_> {
         })?;
         all.losses.say("not counted", report);
         if let Some(selected) = selected.filter(|_| all.counts.samples == 0) {
-            selected.say_hints(&recording.name, report);
+            selected.say_none(&recording.name, report);
         }
         Ok(all)
     }

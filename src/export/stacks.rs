@@ -129,7 +129,7 @@ impl Stacks {
         threads: usize,
         report: &mut Report,
     ) -> Result<Stacks> {
-        let selected = SelectedSamples::if_any(recording, &facts.late, filter, threads, report)?;
+        let selected = SelectedSamples::if_any(recording, filter, threads, report)?;
         let mut all = Joined::default();
         // Workers round by the latest known step, so that there is less to join. As each step divides the next, the
         // result is the same.
@@ -151,7 +151,7 @@ impl Stacks {
         stacks.round_times(most);
         stacks.bytes = bytes;
         if let Some(selected) = selected.filter(|_| stacks.rows.is_empty()) {
-            selected.say_hints(&recording.name, report);
+            selected.say_none(&recording.name, report);
         }
         Ok(stacks)
     }

@@ -192,7 +192,7 @@ pub fn view(
     let facts = Facts::survey(&mut recording, threads, true)?;
     let events = [&recording.events[..], &facts.late].concat();
     options.fields.check(&events).map_err(|error| error.in_file(&recording.name))?;
-    let selected = SelectedSamples::if_any(&mut recording, &facts.late, filter, threads, report)?;
+    let selected = SelectedSamples::if_any(&mut recording, filter, threads, report)?;
     if let Some(selected) = &selected {
         selected.narrow(&mut recording, Kinds::of(&[RecordType::CALLCHAIN_DEFERRED]));
     }
@@ -210,7 +210,7 @@ pub fn view(
         )
     })??;
     if let Some(selected) = selected.filter(|_| viewed.samples == 0) {
-        selected.say_hints(&name, report);
+        selected.say_none(&name, report);
     }
     Ok(viewed)
 }

@@ -365,6 +365,11 @@ impl Tally {
         &mut self.events[event]
     }
 
+    /// Counts the records inside compressed ones as if they were not compressed.
+    pub(crate) fn count_as_stored(&mut self) {
+        self.stored.join(&std::mem::take(&mut self.expanded));
+    }
+
     /// The count of each kind, both as stored and inside compressed records.
     pub(crate) fn kinds(&self) -> ByKind {
         let mut kinds = self.stored.clone();
@@ -443,6 +448,19 @@ pub(crate) fn count_with<R: Send>(
     threads: usize,
     report: &mut Report,
     work: impl Fn(&Batch) -> Result<R> + Sync,
+    join: impl FnMut(R),
+) -> Result<Counted> {
+    count_by(recording, threads, report, true, |batch| Ok((Tally::of(batch)?, work(batch)?)), join)
+}
+
+/// Like [`count_with`], but `work` also counts what it wants of each batch; compressed records are counted only
+/// if `stored`.
+pub(crate) fn count_by<R: Send>(
+    recording: &mut Recording,
+    threads: usize,
+    report: &mut Report,
+    stored: bool,
+    work: impl Fn(&Batch) -> Result<(Tally, R)> + Sync,
     mut join: impl FnMut(R),
 ) -> Result<Counted> {
     for fault in &recording.faults {
@@ -450,13 +468,15 @@ pub(crate) fn count_with<R: Send>(
     }
     let mut tally = Tally::default();
     for batch in &recording.head {
-        tally.join(Tally::of(batch)?);
-        join(work(batch)?);
+        let (counted, learned) = work(batch)?;
+        tally.join(counted);
+        join(learned);
     }
     let mut closed = Tally::default();
     let look = |batch: &Batch| {
         let mut walker = batch.walk();
-        while batch.kinds.intersects(Kinds::COMPRESSED)
+        while stored
+            && batch.kinds.intersects(Kinds::COMPRESSED)
             // A batch holds whole records only.
             && let Ok(Some(record)) = walker.next_wanted(Kinds::COMPRESSED, usize::MAX)
         {
@@ -483,8 +503,7 @@ pub(crate) fn count_with<R: Send>(
         }
         Ok(())
     };
-    let both = |batch: &Batch| Ok((Tally::of(batch)?, work(batch)?));
-    scan_both(recording, threads, look, both, done)?;
+    scan_both(recording, threads, look, work, done)?;
     closed.join(tally);
     // In pipe data, the contents of a file's header may be among the records.
     for header in late {

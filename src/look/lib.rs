@@ -1,4 +1,4 @@
-//! Tells what a recording holds: [`stats()`] counts its records, [`du()`] its bytes, [`diff()`] compares two. The
+//! Tells what a recording holds: [`stats()`] counts its records and [`stats_of()`] some of them, [`du()`] its bytes, [`diff()`] compares two. The
 //! results are types, which serde prints as JSON, and which schemars describes.
 //!
 //! Decoded values are shown the same on every machine, so that snapshots and scripts can rely on it:
@@ -29,5 +29,5 @@ pub use live::LiveCount;
 pub use perfx_pipeline::{Error, Result};
 pub use stats::{
     AuxBuffer, AuxCount, CompressedCount, EventCount, KindCount, LargestRecord, LostCount, NewValues,
-    SampleCount, Stats, Times, TornRecord, stats,
+    SampleCount, Stats, Times, TornRecord, stats, stats_of,
 };

@@ -3,8 +3,8 @@
 pub(crate) mod aux;
 
 use perfx_format::event_name::EventName;
-use perfx_format::read::{Fragment, Recording};
-use perfx_format::{Layouts, RecordType};
+use perfx_format::read::{Batch, Fragment, Recording};
+use perfx_format::{Layouts, Record, RecordType};
 use perfx_pipeline::Report;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -12,7 +12,7 @@ use serde::Serialize;
 use self::aux::AuxData;
 pub use self::aux::{AuxBuffer, AuxCount};
 use crate::Result;
-use crate::count::{Count, Counted, Largest, TimeSpan, count_with};
+use crate::count::{Count, Counted, Largest, Tally, TimeSpan, count_by, count_with};
 use crate::json::{Decimal, FormName, Kind, KindName, Place, Text};
 
 /// The counts of a recording, which [`stats()`] returns.
@@ -181,6 +181,32 @@ pub struct TornRecord {
 pub fn stats(recording: &mut Recording, threads: usize, report: &mut Report) -> Result<Stats> {
     let mut aux = AuxData::default();
     let counted = count_with(recording, threads, report, AuxData::of, |later| aux.join(later))?;
+    Ok(Stats::new(recording, &counted, &aux))
+}
+
+/// Counts some records of a recording: `each` calls its second argument for each record of a batch that counts. Records
+/// inside compressed ones count as if they were not compressed.
+///
+/// # Errors
+///
+/// The recording cannot be read, or `each` fails.
+pub fn stats_of(
+    recording: &mut Recording,
+    threads: usize,
+    report: &mut Report,
+    each: impl Fn(&Batch, &mut dyn FnMut(&Record<'_>)) -> Result<()> + Sync,
+) -> Result<Stats> {
+    let mut aux = AuxData::default();
+    let work = |batch: &Batch| {
+        let (mut tally, mut aux) = (Tally::default(), AuxData::default());
+        each(batch, &mut |record| {
+            tally.add(record, &batch.layouts);
+            aux.look_at(record, &batch.layouts);
+        })?;
+        tally.count_as_stored();
+        Ok((tally, aux))
+    };
+    let counted = count_by(recording, threads, report, false, work, |later| aux.join(later))?;
     Ok(Stats::new(recording, &counted, &aux))
 }
 

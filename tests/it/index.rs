@@ -54,7 +54,7 @@ fn is_same(recording: &Path, command: &[&str]) -> Result<(), String> {
     }
 }
 
-const COMMANDS: [&[&str]; 14] = [
+const COMMANDS: [&[&str]; 17] = [
     &["filter", "-o", "OUT/out.data", "--time", "30%-40%"],
     &["filter", "-o", "OUT/out.data", "--time", "0%-10%,95%-100%"],
     &["filter", "-o", "OUT/out.data", "--pid", "102,1337"],
@@ -63,6 +63,9 @@ const COMMANDS: [&[&str]; 14] = [
     &["split", "-o", "OUT/", "--time", "50ms"],
     &["split", "-o", "OUT/", "--by", "pid"],
     &["stats"],
+    &["stats", "--time", "30%-40%"],
+    &["stats", "--pid", "102,1337", "--json"],
+    &["stats", "--time", "+1ms,", "--exclude-dso", ".*lib.*"],
     &["view", "--no-files", "--time", "30%-31%"],
     &["view", "--no-files", "--pid", "103", "--count"],
     &["export", "folded", "--no-files", "--time", "30%-40%"],
@@ -125,7 +128,8 @@ pub(crate) fn several_batches(path: &Path) {
             30 => write(RecordType::CGROUP, &[&words(&[number, 0]), b"/group\0\0"]),
             40 => write(RecordType::LOST, &[&words(&[0, 0, 1, 0])]),
             50 => write(RecordType(4000), &[b"unknown!"]),
-            60 => write(RecordType::SWITCH, &[]),
+            // Batches without any are walked in leaps.
+            60 if number < 100_000 => write(RecordType::SWITCH, &[]),
             // Of a process without samples.
             70 => write(RecordType::EXIT, &[&words(&[9, 1, 9, 1]), &time]),
             80 => write(RecordType::FINISHED_ROUND, &[]),
@@ -156,18 +160,18 @@ fn parts_of_several_batches_are_the_same_with_an_index() {
     let metadata = file.metadata().unwrap();
     let changed = Duration::new(metadata.ctime() as u64, metadata.ctime_nsec() as u32);
     index.set_modified(SystemTime::UNIX_EPOCH + changed).unwrap();
-    let read = |option: &[&str]| {
-        perfx(
-            [&["view", "--count", "--no-files"], option]
-                .concat()
-                .into_iter()
-                .map(OsString::from)
-                .chain([recording.clone().into()]),
-        )
-    };
-    assert_eq!(read(&["--time", "0.01,0.02"]).text().trim(), "10000");
-    assert_eq!(read(&["--pid", "101"]).text().trim(), "40000");
-    assert_ne!(read(&[]).code, Some(0));
+    let read = |command: &[&str]| perfx(command.iter().map(OsString::from).chain([recording.clone().into()]));
+    let view = |option: &[&str]| read(&[&["view", "--count", "--no-files"], option].concat());
+    assert_eq!(view(&["--time", "0.01,0.02"]).text().trim(), "10000");
+    assert_eq!(view(&["--pid", "101"]).text().trim(), "40000");
+    assert_ne!(view(&[]).code, Some(0));
+    let stats = read(&["stats", "--time", "0.01,0.02"]);
+    assert!(stats.text().contains("cpu-clock   10,000  100.00%"), "{} {}", stats.text(), stats.stderr);
+    assert_ne!(read(&["stats"]).code, Some(0));
+    let (part, all) = (folder.path().join("part.data"), folder.path().join("all.data"));
+    let filter = |window: &str, out: &Path| perfx(args!["filter", "--time", window, "-o", out, recording]);
+    assert_eq!(filter("0.01,0.02", &part).code, Some(0));
+    assert_ne!(filter("0,", &all).code, Some(0));
 }
 
 /// A copy of a recording with its index.

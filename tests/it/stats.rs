@@ -2,6 +2,7 @@
 //! [`expected`] describes where the two perfs differ.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value as Json;
@@ -308,6 +309,56 @@ fn many_batches_are_counted_as_one() {
     }
 }
 
+/// Options that select samples.
+const SELECTIONS: [&[&str]; 6] = [
+    &["--time", "20%-60%"],
+    &["--time", "+1ms,", "--cpu", "0"],
+    &["--exclude-comm", "a.*"],
+    &["--event", ".*clock.*"],
+    &["--exclude-dso", ".*lib.*"],
+    &["--pid", "101"],
+];
+
+/// A file does not have the header records of pipe data.
+fn without_headers(stats: &Json) -> (Vec<Json>, [Json; 6]) {
+    let is_header = |kind: &&Json| kind["kind"].as_str().is_some_and(|name| name.starts_with("HEADER_"));
+    let kinds = list(&stats["kinds"]).iter().filter(|kind| !is_header(kind)).cloned().collect();
+    let facts = ["events", "of_unknown_events", "lost", "aux", "compressed", "time"];
+    (kinds, facts.map(|fact| stats[fact].clone()))
+}
+
+#[test]
+fn of_selected_samples_it_counts_what_filter_keeps() {
+    let compared = AtomicUsize::new(0);
+    each_fixture(&all(), |fixture| {
+        let number = fixture.name.bytes().fold(0, |sum, byte| sum + usize::from(byte));
+        for selection in [SELECTIONS[0], SELECTIONS[1 + number % 5]] {
+            let folder = temp();
+            let kept = folder.path().join("kept.data");
+            let with = |args: &[OsString]| {
+                let selection = selection.iter().map(OsString::from);
+                perfx(args.iter().cloned().chain(selection).chain([fixture.path.clone().into()]))
+            };
+            let filtered = with(&args!["filter", "-q", "-o", kept]);
+            if !matches!(filtered.code, Some(0 | 3)) {
+                continue;
+            }
+            let ran = with(&args!["stats", "-q", "--json"]);
+            let counted: Json = serde_json::from_slice(&ran.stdout).map_err(|_| ran.stderr.clone())?;
+            conforms("stats", &counted)?;
+            let kept = Fixture { path: kept, ..fixture.clone() };
+            let expected = json_of("stats", &kept)?.ok_or("stats cannot read what filter wrote")?;
+            if without_headers(&counted) != without_headers(&expected) {
+                return Err(format!("{selection:?}: {counted}\nof what filter keeps: {expected}"));
+            }
+            compared.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    });
+    let compared = compared.into_inner();
+    assert!(compared > 800, "{compared}");
+}
+
 #[test]
 fn the_same_is_read_from_a_pipe() {
     for name in ["recorded/pipe.p73.data", "recorded/pipe-z.p61.data", "recorded/pipe-cut.p61.data"] {
@@ -344,6 +395,15 @@ fn what_is_printed() {
     same("stats", "text", &place.say_all(&lines));
     same("stats", "json", &place.say("stats --json group.data"));
     same("stats", "ndjson", &place.say("stats --format ndjson cut.data"));
+    let lines = [
+        "stats --time 20%-60%",
+        "stats --time 20%-60% --event .*enter --format ndjson",
+        "stats --time 1,2",
+        "stats --pid 7 < pipe.data",
+        "stats --time 1,2 empty.data",
+        "stats --time 50% cut.data",
+    ];
+    same("stats", "selected", &place.say_all(&lines));
     let lines = [
         "stats empty.data",
         "stats cut.data",

@@ -97,7 +97,7 @@ pub(super) fn gather(
     threads: usize,
     report: &mut Report,
 ) -> Result<Gathered> {
-    let selected = SelectedSamples::if_any(recording, &facts.late, filter, threads, report)?;
+    let selected = SelectedSamples::if_any(recording, filter, threads, report)?;
     let mut joined = Joined {
         all: Gathered {
             samples: Sorted::new(spill),
@@ -126,7 +126,7 @@ pub(super) fn gather(
     each_batch(recording, threads, report, work, |_, part| joined.join(part, branch))?;
     let all = joined.finish(report)?;
     if let Some(selected) = selected.filter(|_| all.rows == 0) {
-        selected.say_hints(&recording.name, report);
+        selected.say_none(&recording.name, report);
     }
     Ok(all)
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use perfx_format::intel_pt::psbs;
 use perfx_format::read::Batch;
 use perfx_format::record::aux::{Auxtrace, AuxtraceInfo};
-use perfx_format::{Kinds, RecordType};
+use perfx_format::{Kinds, Layouts, Record, RecordType};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -96,20 +96,31 @@ impl AuxData {
         }
         let mut walker = batch.walk();
         while let Some(record) = walker.next_wanted(kinds, usize::MAX)? {
-            data.tracers.extend(AuxtraceInfo::of(&record).map(|info| info.kind));
-            if record.kind() == RecordType::AUX
-                && let Some(time) = batch.layouts.time(&record)
-            {
-                data.times.add(time);
+            data.look_at(&record, &batch.layouts);
+        }
+        Ok(data)
+    }
+
+    /// Takes in a record.
+    pub(crate) fn look_at(&mut self, record: &Record<'_>, layouts: &Layouts) {
+        match record.kind() {
+            RecordType::AUXTRACE_INFO => {
+                self.tracers.extend(AuxtraceInfo::of(record).map(|info| info.kind));
             }
-            if let Some(Auxtrace { cpu, tid, .. }) = Auxtrace::of(&record) {
+            RecordType::AUX => {
+                if let Some(time) = layouts.time(record) {
+                    self.times.add(time);
+                }
+            }
+            RecordType::AUXTRACE => {
+                let Some(Auxtrace { cpu, tid, .. }) = Auxtrace::of(record) else { return };
                 let payload = record.payload();
                 let held =
                     Held { records: 1, bytes: payload.len() as u64, psb: psbs(payload).count() as u64 };
-                data.add((cpu, tid), held);
+                self.add((cpu, tid), held);
             }
+            _ => {}
         }
-        Ok(data)
     }
 
     /// Adds to the counts of a buffer. Buffers beyond the limit are counted together, without CPU and thread.
