@@ -14,8 +14,16 @@ use crate::term::report::VerbosityArgs;
 #[derive(Args, Debug, Clone, Copy)]
 pub(crate) struct ThreadArgs {
     /// Number of threads; 0 means one per processor. The output does not depend on it
-    #[arg(short = '@', long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=1024))]
+    #[arg(short = '@', long, value_name = "N", default_value_t = 0, value_parser = threads, allow_negative_numbers = true)]
     threads: u16,
+}
+
+/// The most threads that can be asked for.
+const THREADS_MAX: u16 = 1024;
+
+fn threads(text: &str) -> Result<u16, String> {
+    let number = text.parse().ok().filter(|number| *number <= THREADS_MAX);
+    number.ok_or_else(|| format!("give a number from 1 to {THREADS_MAX}, or 0 for one thread per processor"))
 }
 
 impl ThreadArgs {

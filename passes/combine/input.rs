@@ -422,7 +422,9 @@ pub(super) fn check_times(name: &str, events: &[Event], facts: &InputFacts) -> R
         && let Some(index) = events.iter().position(|event| event.attr().sample_type & st::TIME == 0)
     {
         bail!(
-            "{name}: event {index} gives its records no time, so they can't be sorted: record with --timestamp"
+            "{name}: the records of event {index} have no time, so their order among those of another recording is \
+             unknown: record with perf record --timestamp (--per-thread leaves times out), and keep a split recording \
+             as a whole"
         );
     }
     Ok(())

@@ -421,8 +421,8 @@ fn by_moment(recording: &Recording, by: SplitBy, counted: Counted) -> Result<(Ru
             let largest = moments.chunk_by(|a, b| a.0 == b.0).map(moment).max().unwrap_or(0);
             ensure!(
                 fixed + largest <= most,
-                "a part has up to {} bytes of mappings, names and features before its samples, so {} bytes are too \
-                 few: give at least {}",
+                "a part has up to {} bytes of mappings, names and features before its samples, so --size {} is too small: \
+                 give at least {}",
                 count(fixed),
                 count(most),
                 count(fixed + largest)

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use clap::{ArgGroup, Args};
-use perfx_format::Feature;
 use perfx_format::read::Recording;
+use perfx_format::{Feature, sample_type};
 use perfx_passes::{Decompress, DecompressOptions, Part, PartName, Split as Parts, SplitBy};
 use perfx_pipeline::{Job, Level, Outcome, Output, OutputForm, Pass, Report, counted, ordered, seconds};
 use rustix::fs::{Access, access};
@@ -93,6 +93,13 @@ impl Split {
         let paths = paths(&prefix, &called);
         for path in &paths {
             check_new(&source, path, self.force)?;
+        }
+        let lacks_times =
+            recording.events.iter().any(|event| event.attr().sample_type & sample_type::TIME == 0);
+        if lacks_times && called.len() > 1 {
+            let what =
+                "some records have no time, so perfx join can't join the parts again: keep the recording";
+            report.say(Level::Info, what);
         }
         let older = Older::find(&prefix, &paths, by, &recording)?;
         if let (Some(part), false) = (older.parts.first(), self.force) {
@@ -186,7 +193,7 @@ impl Split {
                 count => format!(" and {}", counted(count as u64 - 1, "other recording", "other recordings")),
             };
             let what = "named like a part but not written by this split; leave it out of `perfx join`";
-            report.say(Level::Info, format!("{}{more}: {what}", first.display()));
+            report.say(Level::Warning, format!("{}{more}: {what}", first.display()));
         }
         Ok(report)
     }
@@ -251,7 +258,7 @@ impl Older {
         let start = prefix.file_name().unwrap_or_default().as_bytes();
         let Ok(entries) = fs::read_dir(folder(prefix)) else { return Ok(older) };
         for entry in entries {
-            let path = folder(prefix).join(entry?.file_name());
+            let path = prefix.with_file_name(entry?.file_name());
             let name = path.file_name().unwrap_or_default().as_bytes();
             let label = name.strip_prefix(start).and_then(|rest| rest.strip_prefix(b"."));
             let label = label.and_then(|rest| rest.strip_suffix(b".data"));

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum as _};
 use perfx_export::view::{Field, FieldChoice, ViewOptions, view};
 use perfx_pipeline::{Level, Report, did_you_mean};
 
-use super::export::input::{StackArgs, with_chains};
+use super::export::input::{StackArgs, say_no_samples, with_chains};
 use crate::args::Usage;
 use crate::io::source::{InputArgs, Source};
 use crate::io::target::Named;
@@ -70,6 +70,9 @@ impl View {
         if self.count {
             writeln!(out, "{}", viewed.samples)?;
             out.flush()?;
+        }
+        if viewed.samples == 0 && self.head != Some(0) {
+            say_no_samples(&mut report);
         }
         if viewed.tracepoints && !self.count && self.fields.is_none() {
             report.say(Level::Detail, "the fields of tracepoints (trace) are not shown");

@@ -1,5 +1,6 @@
 //! Makes the index of a recording, in one read on all threads, and writes it beside the recording.
 
+use std::fs;
 use std::io::Write as _;
 use std::path::Path;
 use std::thread;
@@ -18,6 +19,12 @@ const TICK: Duration = Duration::from_millis(20);
 
 /// Writes the index of the recording at this path, which must just have been opened. Returns the line that reports it.
 pub(crate) fn make_index(path: &Path, mut recording: Recording, threads: usize) -> Result<(Level, String)> {
+    ensure!(
+        !is_open_file(path),
+        "{} is not the name of a file but of what a program has opened, so there is no place for an index: give the \
+         file's own name",
+        path.display()
+    );
     let place = index_path(path);
     ensure!(is_replaceable(&place), "{} is not an index and is not overwritten", place.display());
     recording.check_whole()?;
@@ -51,4 +58,20 @@ pub(crate) fn make_index(path: &Path, mut recording: Recording, threads: usize) 
         Level::Info,
         format!("wrote {}: {batches}, {samples}, {}", place.display(), size(bytes.len() as u64)),
     ))
+}
+
+/// True if the path leads through a descriptor of a process, as /dev/stdin and /proc/self/fd/3 do: the file has another
+/// name, or none.
+fn is_open_file(path: &Path) -> bool {
+    let mut path = path.to_owned();
+    // As many links as Linux follows.
+    for _ in 0..40 {
+        let Ok(above) = fs::canonicalize(folder(&path)) else { return false };
+        if above.starts_with("/proc") {
+            return true;
+        }
+        let Ok(to) = fs::read_link(&path) else { return false };
+        path = above.join(to);
+    }
+    false
 }

@@ -893,6 +893,18 @@ fn a_thread_that_can_not_be_started_is_an_error_and_no_panic() {
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
 }
 
+/// It was "invalid digit found in string".
+#[test]
+fn a_wrong_number_of_threads_is_told_what_is_allowed() {
+    let folder = place();
+    for number in ["x", "-1", "1025", "1.5"] {
+        let ran = perfx(&folder, &format!("stats -@ {number}"));
+        assert_eq!(ran.code, Some(2), "{number}: {}", ran.stderr);
+        let allowed = "give a number from 1 to 1024, or 0 for one thread per processor";
+        assert!(ran.stderr.contains(allowed), "{number}: {}", ran.stderr);
+    }
+}
+
 /// Tips were dangerous for beginners: `--in-place` was suggested for `--itrace`, `-- -k` for `-k`.
 #[test]
 fn a_tip_never_leads_to_an_option_of_another_meaning() {

@@ -326,6 +326,24 @@ fn directories_and_pipe_data_have_indexes_and_streams_have_none() {
     assert!(ran.stderr.contains("perfx decompress first"), "{}", ran.stderr);
 }
 
+/// /dev/stdin.pfi was written.
+#[test]
+fn what_only_a_descriptor_names_has_no_place_for_an_index() {
+    let folder = temp();
+    let (recording, link) = (folder.path().join("in.data"), folder.path().join("link.data"));
+    fs::copy(Fixture::new("recorded/fp.p61.data").path, &recording).unwrap();
+    symlink("/dev/stdin", &link).unwrap();
+    for name in [Path::new("/dev/stdin"), Path::new("/dev/fd/0"), Path::new("/proc/self/fd/0"), &link] {
+        let ran = perfx_with(Stdin::File(&recording), args!["index", name]);
+        assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+        assert!(ran.stderr.contains("no place for an index: give the file's own name"), "{}", ran.stderr);
+        assert!(!index_of(name).exists());
+    }
+    fs::remove_file(&link).unwrap();
+    symlink("in.data", &link).unwrap();
+    assert_eq!(perfx(args!["index", link]).code, Some(0));
+}
+
 #[test]
 fn commands_write_an_index_of_their_output_on_request() {
     let folder = temp();

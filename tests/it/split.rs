@@ -15,8 +15,8 @@ use crate::fuzz_bodies::split_by;
 use crate::index::several_batches;
 use crate::snapshots::{Place, same};
 use crate::support::{
-    Fixture, Form, Stdin, all, each, each_fixture, perfs, perfx, perfx_with, recorded, same_bytes,
-    same_lines, some_of, temp,
+    Fixture, Form, Stdin, all, each, each_fixture, perfs, perfx, perfx_command, perfx_with, recorded, run,
+    same_bytes, same_lines, some_of, temp,
 };
 
 /// Each part is written from the batches that it needs, and is the same as if it were written from all.
@@ -397,6 +397,46 @@ fn the_parts_joined_are_the_whole() {
     }
 }
 
+/// The notice was hidden by -q, and the exit code was 0.
+#[test]
+fn a_foreign_recording_that_is_named_like_a_part_is_a_warning() {
+    let (folder, plain) = (temp(), Fixture::new("recorded/plain.p61.data").path);
+    fs::copy(Fixture::new("recorded/fp.p61.data").path, folder.path().join("g.0044.data")).unwrap();
+    for options in [&["-n"][..], &["-q"], &["-q", "-f"]] {
+        let mut command = perfx_command();
+        command.current_dir(folder.path()).args(["split", "--samples", "20", "-o", "g"]).args(options);
+        let ran = run(command.arg(&plain), Stdin::Null);
+        assert_eq!(ran.code, Some(3), "{options:?}: {}", ran.stderr);
+        let warning = "perfx: warning: g.0044.data: named like a part but not written by this split";
+        assert!(ran.stderr.contains(warning), "{options:?}: {}", ran.stderr);
+    }
+}
+
+/// join said only that records can't be sorted, although nobody asked for that.
+#[test]
+fn parts_without_times_are_said_to_stay_apart() {
+    let folder = temp();
+    let path = Fixture::new("recorded/per-thread.p61.data").path;
+    let ran = perfx(args!["split", "--samples", "2", path, "-o", folder.path().join("p")]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(ran.stderr.contains("perfx join can't join the parts again"), "{}", ran.stderr);
+    let parts = parts(folder.path());
+    assert!(parts.len() > 1, "{parts:?}");
+    let ran = perfx(args!["join", parts[0], parts[1], "-o", folder.path().join("whole.data")]);
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    assert!(ran.stderr.contains("p.0001.data: the records of event 0 have no time"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("keep a split recording as a whole"), "{}", ran.stderr);
+}
+
+/// It was "1 bytes are too few".
+#[test]
+fn a_size_of_1_is_too_small_and_not_1_bytes() {
+    let (folder, path) = (temp(), Fixture::new("recorded/plain.p61.data").path);
+    let ran = perfx(args!["split", "--size", "1", path, "-o", folder.path().join("p")]);
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    assert!(ran.stderr.contains("so --size 1 is too small: give at least "), "{}", ran.stderr);
+}
+
 const WAYS: [[&str; 2]; 4] = [["--samples", "7"], ["--by", "pid"], ["--by", "event"], ["--time", "3ms"]];
 
 /// `perfx join g.*` found the third part of an older split, and duplicated its samples.
@@ -423,7 +463,7 @@ fn parts_that_an_older_split_left_are_named_and_removed() {
     let ran = run(&[&prefix, "--samples", "1000000", "-f", "-n"]);
     assert!(ran.stderr.contains("would remove") && names() == before, "{}", ran.stderr);
     let ran = run(&[&prefix, "--samples", "1000000", "-f"]);
-    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
     assert_eq!(names(), ["g.0001.data", &many[many.len() - 1], "g.note.data"]);
     for removed in &many[1..many.len() - 2] {
         assert!(ran.stderr.contains(&format!("{removed}, part of an older split")), "{}", ran.stderr);
@@ -434,7 +474,7 @@ fn parts_that_an_older_split_left_are_named_and_removed() {
     let other = folder.path().join("g.0002.data");
     fs::copy(Fixture::new("recorded/fp.p61.data").path, &other).unwrap();
     let ran = run(&[&prefix, "--samples", "1000000", "-f"]);
-    assert_eq!((ran.code, other.exists()), (Some(0), true), "{}", ran.stderr);
+    assert_eq!((ran.code, other.exists()), (Some(3), true), "{}", ran.stderr);
     fs::remove_file(&other).unwrap();
     // If the first part is missing, there is still a second one.
     let ran = run(&[&format!("{prefix}2"), "--samples", "10"]);

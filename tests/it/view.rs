@@ -115,6 +115,25 @@ fn lines_do_not_depend_on_form_or_threads() {
     }
 }
 
+/// Only the times of the recording's samples were shown, and nothing of a recording without any.
+#[test]
+fn a_view_without_samples_says_so() {
+    let plain = Fixture::new("recorded/plain.p61.data").path;
+    for options in [&["--time", "1,2"][..], &["--time", "1,2", "--count"], &["--pid", "1"]] {
+        let ran = view(&plain, options);
+        assert_eq!(ran.code, Some(3), "{options:?}: {}", ran.stderr);
+        assert!(ran.stderr.starts_with("perfx: warning: selected 0 of "), "{options:?}: {}", ran.stderr);
+    }
+    let empty = Fixture::new("recorded/empty.p61.data").path;
+    for options in [&[][..], &["--pid", "1"]] {
+        let ran = view(&empty, options);
+        assert_eq!(ran.code, Some(3), "{options:?}: {}", ran.stderr);
+        assert_eq!(ran.stderr, "perfx: warning: the recording has no samples\n", "{options:?}");
+    }
+    let none = view(&plain, &["--head", "0"]);
+    assert_eq!((none.code, none.stderr.as_str()), (Some(0), ""));
+}
+
 #[test]
 fn what_lines_hold_can_be_chosen() {
     let Some(root) = workloads() else { return };

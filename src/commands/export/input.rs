@@ -159,7 +159,14 @@ pub(crate) fn with_chains(
 pub(crate) fn say_read(report: &mut Report, recording: &Recording, stacks: &Stacks) {
     let bytes = if report.bytes > 0 { report.bytes } else { stacks.bytes };
     report.lines.insert(0, (Level::Info, format!("read {}: {}", recording.name, size(bytes))));
-    if stacks.rows.is_empty() && !report.lines.iter().any(|(level, _)| *level == Level::Warning) {
+    if stacks.rows.is_empty() {
+        say_no_samples(report);
+    }
+}
+
+/// Reports that there are no samples, unless the report says why already.
+pub(crate) fn say_no_samples(report: &mut Report) {
+    if !report.lines.iter().any(|(level, _)| *level <= Level::Warning) {
         report.say(Level::Warning, "the recording has no samples");
     }
 }
