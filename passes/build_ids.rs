@@ -7,12 +7,13 @@ use std::sync::Arc;
 
 use clap::Args;
 use perfx_format::features::BuildIds as Entries;
-use perfx_format::read::Recording;
+use perfx_format::read::{Batch, Form, Recording};
 use perfx_format::record::build_id::BuildIdEntry;
-use perfx_format::{Endian, Kinds, Layouts, Origin, Record, RecordType};
+use perfx_format::{Endian, Kinds, Layouts, Origin, Record, RecordType, sample_type as st};
 use perfx_model::address_space::{AddressSpaces, Dso, Mapping};
 use perfx_pipeline::{
-    Emit, Fork, Level, Needs, Pass, Place, Result, Rewrite, Session, Stage, Survey, counted,
+    Emit, Fork, Level, Needs, Pass, Place, Prescan, Prescanned, Result, Rewrite, Session, Stage, Survey,
+    counted,
 };
 
 use crate::support::ids::{Correction, IdArgs, IdOptions, Ids, MappedIds, cpumode_of, dso_name};
@@ -73,7 +74,8 @@ struct MapSurvey {
     mapped: Mapped,
 }
 
-/// The second survey: finds the mappings that samples hit.
+/// The second survey: finds the mappings that samples hit. Only for recordings of which [`PlaceRecords`] cannot look
+/// at the samples by itself.
 struct HitSurvey {
     options: BuildIdsOptions,
     found: Found,
@@ -84,10 +86,19 @@ struct HitSurvey {
 
 /// Inserts records before the records at these places.
 struct PlaceRecords {
-    options: BuildIdsOptions,
+    options: Arc<BuildIdsOptions>,
     found: Found,
-    placed: Arc<HashMap<Place, Vec<Vec<u8>>>>,
+    placed: Arc<Placed>,
+    endian: Endian,
+    /// If the places are not known in advance: what earlier samples hit.
+    hits: Option<Hits>,
 }
+
+/// The new records of the DSOs that the record at a place is the first to use.
+type Placed = HashMap<Place, Vec<Vec<u8>>>;
+
+/// What the samples of a batch hit.
+struct HitsOfBatch(Option<Hits>);
 
 /// Works without a survey: inserts the record of every DSO at its first mapping.
 struct Stream {
@@ -137,6 +148,25 @@ impl Found {
         let mut record = Vec::new();
         entry.write_record(&first_use.trailer, endian, &mut record)?;
         Some(record)
+    }
+
+    /// The same for DSOs that are used for the first time, in file order.
+    fn place(
+        &mut self,
+        spaces: &AddressSpaces,
+        first_uses: Vec<(u32, FirstUse)>,
+        endian: Endian,
+        place: impl Fn(Origin) -> Option<Place>,
+    ) -> Placed {
+        let mut placed = Placed::new();
+        for (number, first_use) in first_uses {
+            let (dso, flags) = &spaces.dsos()[number as usize];
+            let record = self.take(dso, *flags, &first_use, endian);
+            if let (Some(record), Some(place)) = (record, place(first_use.origin)) {
+                placed.entry(place).or_default().push(record);
+            }
+        }
+        placed
     }
 
     /// Counts a record that contradicts the user.
@@ -286,6 +316,11 @@ impl Survey for MapSurvey {
             let first_uses = (0..).zip(first_uses).collect();
             return Ok(PlaceRecords::stage(options, found, &spaces, first_uses, session));
         }
+        if can_follow_hits(session) {
+            let (options, placed, endian) = (Arc::new(options), Arc::default(), session.endian);
+            let place = PlaceRecords { options, found, placed, endian, hits: Some(hits) };
+            return Ok(Stage::rewrite_prescanned(place));
+        }
         Ok(Stage::survey(HitSurvey { options, found, hits, first_uses: first_uses.into() }))
     }
 }
@@ -328,6 +363,13 @@ impl Fork for HitSurvey {
     }
 }
 
+/// True if the first use of a DSO is known at its first sample: no sample lies inside a COMPRESSED record, and no user
+/// stack makes a process use all DSOs that it has mapped before. The events of pipe data may come late.
+fn can_follow_hits(session: &Session) -> bool {
+    let unwinds = session.events.iter().any(|event| event.attr().sample_type & st::STACK_USER != 0);
+    session.sees_all() && session.input != Form::Pipe && !unwinds
+}
+
 impl PlaceRecords {
     /// The stage that inserts the DSOs' records at these places, in file order.
     fn stage(
@@ -337,18 +379,44 @@ impl PlaceRecords {
         first_uses: Vec<(u32, FirstUse)>,
         session: &Session,
     ) -> Stage {
-        let mut placed: HashMap<Place, Vec<Vec<u8>>> = HashMap::new();
-        for (number, first_use) in first_uses {
-            let (dso, flags) = &spaces.dsos()[number as usize];
-            let record = found.take(dso, *flags, &first_use, session.endian);
-            if let (Some(record), Some(place)) = (record, session.place(first_use.origin)) {
-                placed.entry(place).or_default().push(record);
-            }
-        }
+        let endian = session.endian;
+        let placed = found.place(spaces, first_uses, endian, |origin| session.place(origin));
         Stage::begin(move |begin| {
             placed.keys().for_each(|&place| begin.want_at(place));
-            Ok(Stage::rewrite(PlaceRecords { options, found, placed: Arc::new(placed) }))
+            let (options, placed) = (Arc::new(options), Arc::new(placed));
+            Ok(Stage::rewrite(PlaceRecords { options, found, placed, endian, hits: None }))
         })
+    }
+}
+
+impl Prescanned for PlaceRecords {
+    type Prescan = HitsOfBatch;
+
+    fn prescan(&self) -> HitsOfBatch {
+        HitsOfBatch(self.hits.as_ref().map(Hits::fork))
+    }
+
+    fn absorb_prescan(&mut self, HitsOfBatch(later): HitsOfBatch) -> Result<Vec<Place>> {
+        let Some((hits, later)) = self.hits.as_mut().zip(later) else { return Ok(Vec::new()) };
+        hits.absorb(later);
+        let first_uses = hits.take_first();
+        self.placed = Arc::new(self.found.place(hits.spaces(), first_uses, self.endian, Place::of_origin));
+        Ok(self.placed.keys().copied().collect())
+    }
+}
+
+impl Prescan for HitsOfBatch {
+    fn fork(&self) -> HitsOfBatch {
+        HitsOfBatch(self.0.as_ref().map(Hits::fork))
+    }
+
+    fn batch(&mut self, batch: &Batch) -> Result<()> {
+        let (Some(hits), true) = (&mut self.0, batch.kinds.intersects(Hits::kinds())) else { return Ok(()) };
+        let mut walker = batch.walk();
+        while let Some(record) = walker.next_wanted(Hits::kinds(), usize::MAX)? {
+            hits.look_at(&record, &batch.layouts);
+        }
+        Ok(())
     }
 }
 
@@ -371,7 +439,7 @@ impl Rewrite for PlaceRecords {
 impl Fork for PlaceRecords {
     fn fork(&self) -> PlaceRecords {
         let (options, placed) = (self.options.clone(), self.placed.clone());
-        PlaceRecords { options, found: Found::default(), placed }
+        PlaceRecords { options, found: Found::default(), placed, endian: self.endian, hits: None }
     }
 
     fn absorb(&mut self, later: PlaceRecords) -> Result<()> {

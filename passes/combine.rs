@@ -26,7 +26,7 @@ use perfx_format::read::{Batch, KCORE_DIR, Recording};
 use perfx_format::record::builder::finished_round;
 use perfx_format::{Feature, Kinds, Layouts, Record, RecordType, named_pid, sample_type};
 use perfx_pipeline::{
-    Begin, Emit, Fork, Interest, Level, Needs, OutputForm, Pass, Prescan, Prescanned, Report, Result,
+    Begin, Emit, Fork, Interest, Level, Needs, OutputForm, Pass, Place, Prescan, Prescanned, Report, Result,
     Rewrite, Session, Stage, Survey, counted, ensure,
 };
 
@@ -290,7 +290,7 @@ impl CombineOptions {
         }
         let deduplicator = (!alone).then(Deduplicator::default);
         let combining = Combining { step, sets_times, deduplicator, ..Combining::new(inputs, index) };
-        Ok(Stage::rewrite_prescanned(combining))
+        Ok(Stage::rewrite_prescanned_in_order(combining))
     }
 }
 
@@ -801,10 +801,10 @@ impl Prescanned for Combining {
         PrepareBatch { translator: translator.unwrap_or_default(), prepared: None }
     }
 
-    fn absorb_prescan(&mut self, prescan: PrepareBatch) -> Result<()> {
+    fn absorb_prescan(&mut self, prescan: PrepareBatch) -> Result<Vec<Place>> {
         self.prepared = prescan.prepared;
         self.prescanned = true;
-        Ok(())
+        Ok(Vec::new())
     }
 }
 

@@ -251,6 +251,6 @@ fn merging(host: Host, guests: Vec<Found>, run_log: VcpuRunLog, session: &mut Se
             begin.add_build_ids(&entries);
         }
         // Guests are read sequentially.
-        Ok(Stage::rewrite_prescanned(merging))
+        Ok(Stage::rewrite_prescanned_in_order(merging))
     }))
 }

@@ -10,7 +10,7 @@ use perfx_format::{
     Endian, Feature, Kinds, Layouts, Origin, Record, RecordType, sample_type as st, set_sample_type,
 };
 use perfx_model::address_space::Machine;
-use perfx_pipeline::{Emit, Interest, Level, Prescan, Prescanned, Result, Rewrite, Session, counted};
+use perfx_pipeline::{Emit, Interest, Level, Place, Prescan, Prescanned, Result, Rewrite, Session, counted};
 
 use super::clock::Clock;
 use super::events::{event_desc, translation};
@@ -304,10 +304,10 @@ impl Prescanned for Merging {
         self.switches.empty_fork()
     }
 
-    fn absorb_prescan(&mut self, switches: Switches) -> Result<()> {
+    fn absorb_prescan(&mut self, switches: Switches) -> Result<Vec<Place>> {
         self.prescanned = true;
         self.switches.join(switches);
-        Ok(())
+        Ok(Vec::new())
     }
 }
 

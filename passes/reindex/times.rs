@@ -2,9 +2,11 @@
 
 use clap::Args;
 use perfx_format::features::SampleTime;
-use perfx_format::read::Recording;
+use perfx_format::read::{Batch, Recording};
 use perfx_format::{Feature, Kinds, Layouts, Record, RecordType};
-use perfx_pipeline::{Fork, Needs, Pass, Result, Session, Stage, Survey};
+use perfx_pipeline::{
+    Emit, Fork, Needs, OutputForm, Pass, Place, Prescan, Prescanned, Result, Rewrite, Session, Stage, Survey,
+};
 
 use super::tell;
 use crate::support::options::PassOptions;
@@ -28,7 +30,15 @@ impl PassOptions for ReindexTimes {
     }
 }
 
-/// The survey: finds the times of the samples.
+const SAMPLES: Kinds = Kinds::of(&[RecordType::SAMPLE]);
+
+/// The first survey: shows whether samples lie inside COMPRESSED records.
+struct Start {
+    add: bool,
+}
+
+/// Finds the times of the samples, while the recording is rewritten or, if the rewrite does not see all samples, in
+/// a second survey.
 struct Times {
     add: bool,
     /// The smallest and the largest time of a sample, ns.
@@ -36,13 +46,24 @@ struct Times {
 }
 
 impl Times {
+    fn new(add: bool) -> Times {
+        Times { add, seen: None }
+    }
+
+    fn look_at(&mut self, record: &Record<'_>, layouts: &Layouts) {
+        // perf also takes both values as no time.
+        if let Some(time) = layouts.time(record).filter(|&time| time != 0 && time != u64::MAX) {
+            self.see((time, time));
+        }
+    }
+
     fn see(&mut self, (first, last): (u64, u64)) {
         let (least, greatest) = self.seen.unwrap_or((first, last));
         self.seen = Some((least.min(first), greatest.max(last)));
     }
 
     /// Sets the feature if it is wrong.
-    fn correct(self, session: &mut Session) {
+    fn correct(&self, session: &mut Session) {
         let (first_ns, last_ns) = self.seen.unwrap_or_default();
         let (unknown, is) = (SampleTime::default(), SampleTime { first_ns, last_ns });
         let section = session.feature(Feature::SAMPLE_TIME);
@@ -71,20 +92,40 @@ impl Pass for ReindexTimes {
     }
 
     fn needs(&self, _input: &Recording) -> Needs {
-        Needs { surveys: vec![Kinds::of(&[RecordType::SAMPLE])], barrier: false, ..Needs::default() }
+        Needs { surveys: vec![Kinds::NONE, SAMPLES], barrier: false, ..Needs::default() }
     }
 
     fn start(self: Box<Self>, _input: &Recording) -> Stage {
-        Stage::survey(Times { add: self.add, seen: None })
+        Stage::survey(Start { add: self.add })
+    }
+}
+
+impl Survey for Start {
+    fn record(&mut self, _record: &Record<'_>, _layouts: &Layouts) -> Result<()> {
+        Ok(())
+    }
+
+    fn end(self, session: &mut Session) -> Result<Stage> {
+        let times = Times::new(self.add);
+        // Pipe data begins with its features.
+        let in_time = session.sees_all() && session.form != OutputForm::Pipe;
+        Ok(if in_time { Stage::rewrite_prescanned(times) } else { Stage::survey(times) })
+    }
+}
+
+impl Fork for Start {
+    fn fork(&self) -> Start {
+        Start { add: self.add }
+    }
+
+    fn absorb(&mut self, _later: Start) -> Result<()> {
+        Ok(())
     }
 }
 
 impl Survey for Times {
     fn record(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
-        // perf also takes both values as no time.
-        if let Some(time) = layouts.time(record).filter(|&time| time != 0 && time != u64::MAX) {
-            self.see((time, time));
-        }
+        self.look_at(record, layouts);
         Ok(())
     }
 
@@ -96,9 +137,43 @@ impl Survey for Times {
     }
 }
 
+impl Rewrite for Times {
+    fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
+        self.correct(session);
+        Ok(())
+    }
+}
+
+impl Prescanned for Times {
+    type Prescan = Times;
+
+    fn prescan(&self) -> Times {
+        Fork::fork(self)
+    }
+
+    fn absorb_prescan(&mut self, prescan: Times) -> Result<Vec<Place>> {
+        self.absorb(prescan)?;
+        Ok(Vec::new())
+    }
+}
+
+impl Prescan for Times {
+    fn fork(&self) -> Times {
+        Fork::fork(self)
+    }
+
+    fn batch(&mut self, batch: &Batch) -> Result<()> {
+        let mut walker = batch.walk();
+        while let Some(record) = walker.next_wanted(SAMPLES, usize::MAX)? {
+            self.look_at(&record, &batch.layouts);
+        }
+        Ok(())
+    }
+}
+
 impl Fork for Times {
     fn fork(&self) -> Times {
-        Times { add: self.add, seen: None }
+        Times::new(self.add)
     }
 
     fn absorb(&mut self, later: Times) -> Result<()> {

@@ -150,7 +150,7 @@ fn options(entry: &PassSpec) -> impl Iterator<Item = (String, Option<String>, St
 fn as_text(entry: &PassSpec, needs: &Needs) -> String {
     let mut text = format!("{}\n    {}\n", heading(entry.name), entry.about);
     let mut say = |what: &str, said: String| text += &format!("    {what:<10} {said}\n");
-    for (number, survey) in needs.surveys.iter().enumerate() {
+    for (number, survey) in needs.surveys.iter().enumerate().filter(|(_, survey)| **survey != Kinds::NONE) {
         say(&format!("survey {}", number + 1), format!("reads {}", kinds_text(*survey)));
     }
     if needs.decompressed {

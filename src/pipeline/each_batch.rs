@@ -2,7 +2,7 @@
 //! with results in file order.
 
 use std::any::Any;
-use std::{slice, thread};
+use std::thread;
 
 use crossbeam_channel::bounded;
 use perfx_format::read::{Batch, Recording};
@@ -19,12 +19,12 @@ pub(crate) trait Work: Sized + Send {
     /// Takes in a worker's result. Called in file order.
     fn absorb(&mut self, worker: Self) -> Result<()>;
 
-    /// Creates a worker that reads a batch in advance.
+    /// Creates a worker that reads a batch in advance, before any stage has changed it.
     fn prescan(&self) -> Option<Box<dyn AnyPrescan>> {
         None
     }
 
-    /// Takes in the prescan of the next batch.
+    /// Takes in the prescan of the next batch. Called in file order.
     fn absorb_prescan(&mut self, _prescan: Box<dyn AnyPrescan>) -> Result<()> {
         Ok(())
     }
@@ -60,77 +60,165 @@ impl Reading {
 /// `touched` gets an empty chain.
 pub(crate) fn each_batch<W: Work, R: Send>(
     recording: &mut Recording,
-    chain: &mut Vec<W>,
+    chain: &mut [W],
     reading: Reading,
-    touched: impl Fn(&Batch) -> bool + Sync,
+    touched: impl Fn(&[W], &Batch) -> bool + Sync,
     work: impl Fn(&mut [W], &Batch) -> Result<R> + Sync,
     mut done: impl FnMut(&Batch, R) -> Result<()>,
 ) -> Result<()> {
-    let fork = |chain: &[W]| -> Vec<W> { chain.iter().filter_map(W::fork).collect() };
-    let forked = fork(chain);
-    if forked.len() < chain.len() {
-        return each_in_order(recording, chain, reading, touched, work, done);
+    let work = |chain: &mut [W], batch: Batch| -> Result<(Batch, R)> {
+        let result = work(chain, &batch).map_err(|e| e.in_file(&batch.name))?;
+        Ok((batch, result))
+    };
+    if chain.iter().all(|stage| stage.fork().is_some()) {
+        return each_in_any_order(recording, chain, reading, touched, work, done);
     }
-    // Workers fork from workers, so that the chain itself can absorb results meanwhile. A single thread does
-    // the same, so that a stage always knows where a batch begins.
-    let step = |chain: &mut Vec<W>, batch: perfx_format::Result<Batch>| -> Result<_> {
-        let batch = batch?;
-        let mut workers = if touched(&batch) { fork(chain) } else { Vec::new() };
-        let result = work(&mut workers, &batch).map_err(|e| e.in_file(&batch.name))?;
+    let prescans = Prescans::of(chain);
+    let lead = |found: Found| -> Result<(Batch, R)> {
+        let batch = found?.absorb(chain)?;
+        let chain = if touched(chain, &batch) { &mut chain[..] } else { &mut [] };
+        work(chain, batch)
+    };
+    let done = |worked: Result<(Batch, R)>| {
+        let (batch, result) = worked?;
+        done(&batch, result)
+    };
+    each_led(recording, prescans, reading, 1, lead, |worked| worked, done)
+}
+
+/// The same for stages that can take the batches in any order.
+fn each_in_any_order<W: Work, R: Send>(
+    recording: &mut Recording,
+    chain: &mut [W],
+    reading: Reading,
+    touched: impl Fn(&[W], &Batch) -> bool + Sync,
+    work: impl Fn(&mut [W], Batch) -> Result<(Batch, R)> + Sync,
+    mut done: impl FnMut(&Batch, R) -> Result<()>,
+) -> Result<()> {
+    let fork = |chain: &[W]| -> Vec<W> { chain.iter().filter_map(W::fork).collect() };
+    let with_workers = |chain: &[W], batch: Batch| {
+        let workers = if touched(chain, &batch) { fork(chain) } else { Vec::new() };
+        (batch, workers)
+    };
+    let work = |(batch, mut workers): (Batch, Vec<W>)| -> Result<_> {
+        let (batch, result) = work(&mut workers, batch)?;
         Ok((batch, result, workers))
     };
-    let done = |stepped: Result<(Batch, R, Vec<W>)>| {
-        let (batch, result, workers) = stepped?;
+    let mut absorb = |chain: &mut [W], worked: Result<(Batch, R, Vec<W>)>| {
+        let (batch, result, workers) = worked?;
         done(&batch, result)?;
         let absorbed = chain.iter_mut().zip(workers).try_for_each(|(stage, worker)| stage.absorb(worker));
         absorbed.map_err(|e| e.in_file(&batch.name))
     };
-    speculate::each(recording, reading.threads, reading.open(), || fork(&forked), step, done)
+    let prescans = Prescans::of(chain);
+    // Workers fork from others, so that the chain itself can absorb results meanwhile. A single thread does the
+    // same, so that a stage always knows where a batch begins.
+    let mut forked = fork(chain);
+    if prescans.are_none() {
+        let step = |chain: &mut Vec<W>, batch: perfx_format::Result<Batch>| work(with_workers(chain, batch?));
+        return speculate::each(
+            recording,
+            reading.threads,
+            reading.open(),
+            || fork(&forked),
+            step,
+            |worked| absorb(chain, worked),
+        );
+    }
+    // If the chain itself takes in prescans, another one absorbs the results.
+    let lead = |found: Found| -> Result<_> {
+        let batch = found?.absorb(chain)?;
+        Ok(with_workers(chain, batch))
+    };
+    each_led(
+        recording,
+        prescans,
+        reading,
+        reading.threads,
+        lead,
+        |led| work(led?),
+        |worked| absorb(&mut forked, worked),
+    )?;
+    chain.iter_mut().zip(forked).try_for_each(|(stage, absorbed)| stage.absorb(absorbed))
 }
 
-/// The same for stages that need the batches in order. Any thread can find a batch and prescan it.
-fn each_in_order<W: Work, R: Send>(
-    recording: &mut Recording,
-    chain: &mut Vec<W>,
-    reading: Reading,
-    touched: impl Fn(&Batch) -> bool + Sync,
-    work: impl Fn(&mut [W], &Batch) -> Result<R> + Sync,
-    mut done: impl FnMut(&Batch, R) -> Result<()>,
-) -> Result<()> {
-    type Prescan = Option<Box<dyn AnyPrescan>>;
-    let prescan = chain.first().and_then(W::prescan);
-    let find = |template: &mut Prescan, batch: perfx_format::Result<Batch>| -> Result<(Batch, Prescan)> {
-        let batch = batch?;
-        let mut prescan = template.as_ref().map(|template| template.fork());
-        let scanned = prescan.as_mut().map_or(Ok(()), |prescan| prescan.batch(&batch));
+/// The prescans of the stages; `None` for a stage without one.
+struct Prescans(Vec<Option<Box<dyn AnyPrescan>>>);
+
+impl Prescans {
+    fn of<W: Work>(chain: &[W]) -> Prescans {
+        // A stage that needs the batches in order relies on the records that it gets from the stage before it.
+        let used = |(at, stage): (usize, &W)| stage.prescan().filter(|_| at == 0 || stage.fork().is_some());
+        Prescans(chain.iter().enumerate().map(used).collect())
+    }
+
+    fn are_none(&self) -> bool {
+        self.0.iter().all(Option::is_none)
+    }
+
+    fn fork(&self) -> Prescans {
+        Prescans(self.0.iter().map(|prescan| prescan.as_ref().map(|prescan| prescan.fork())).collect())
+    }
+}
+
+/// A batch with its prescans.
+struct Prescanned {
+    batch: Batch,
+    prescans: Prescans,
+}
+
+type Found = Result<Prescanned>;
+
+impl Prescanned {
+    fn new(template: &Prescans, batch: Batch) -> Found {
+        let mut prescans = template.fork();
+        let scanned = prescans.0.iter_mut().flatten().try_for_each(|prescan| prescan.batch(&batch));
         scanned.map_err(|e| e.in_file(&batch.name))?;
-        Ok((batch, prescan))
-    };
-    let step = |chain: &mut Vec<W>, found: Result<(Batch, Prescan)>| -> Result<(Batch, R)> {
-        let (batch, prescan) = found?;
-        let first = chain.first_mut().zip(prescan);
-        let absorbed = first.map_or(Ok(()), |(first, prescan)| first.absorb_prescan(prescan));
-        absorbed.map_err(|e| e.in_file(&batch.name))?;
-        let chain = if touched(&batch) { &mut chain[..] } else { &mut [] };
-        let result = work(chain, &batch).map_err(|e| e.in_file(&batch.name))?;
-        Ok((batch, result))
-    };
-    let mut done = |stepped: Result<(Batch, R)>| {
-        let (batch, result) = stepped?;
-        done(&batch, result)
-    };
+        Ok(Prescanned { batch, prescans })
+    }
+
+    /// Hands the prescans to their stages.
+    fn absorb<W: Work>(self, chain: &mut [W]) -> Result<Batch> {
+        let Prescanned { batch, prescans } = self;
+        let prescans = chain.iter_mut().zip(prescans.0);
+        let mut absorbed = prescans.filter_map(|(stage, prescan)| Some(stage.absorb_prescan(prescan?)));
+        absorbed.try_for_each(|absorbed| absorbed).map_err(|e| e.in_file(&batch.name))?;
+        Ok(batch)
+    }
+}
+
+/// Finds and prescans the batches on any thread, calls `lead` for them in file order, `work` for its results on
+/// `workers` threads, and `done` on the calling thread in file order. With one thread, everything runs on the
+/// calling thread.
+fn each_led<L: Send, R: Send>(
+    recording: &mut Recording,
+    prescans: Prescans,
+    reading: Reading,
+    workers: usize,
+    mut lead: impl FnMut(Found) -> L + Send,
+    work: impl Fn(L) -> R + Sync,
+    mut done: impl FnMut(R) -> Result<()>,
+) -> Result<()> {
+    let find =
+        |template: &mut Prescans, batch: perfx_format::Result<Batch>| Prescanned::new(template, batch?);
     let (threads, open) = (reading.threads, reading.open());
-    let template = || prescan.as_ref().map(|prescan| prescan.fork());
     if threads <= 1 {
-        return speculate::each(recording, threads, open, template, find, |found| done(step(chain, found)));
+        return speculate::each(
+            recording,
+            threads,
+            open,
+            || prescans.fork(),
+            find,
+            |found| done(work(lead(found))),
+        );
     }
     thread::scope(|scope| {
         let (sender, receiver) = bounded(0);
         started(thread::Builder::new().spawn_scoped(scope, move || {
             let hand_on = |found| sender.send(found).ok().context("the receiver has stopped");
-            let template = || prescan.as_ref().map(|prescan| prescan.fork());
-            let _ = speculate::each(recording, threads, open, template, find, hand_on);
+            let _ = speculate::each(recording, threads, open, || prescans.fork(), find, hand_on);
         }))?;
-        ordered(receiver.into_iter(), slice::from_mut(chain), false, step, done)
+        let led = receiver.into_iter().map(lead);
+        ordered(led, &mut vec![(); workers], false, |(), led| work(led), done)
     })
 }

@@ -146,7 +146,7 @@ pub(crate) trait AnyRewrite: Any + Send {
     fn fork(&self) -> Option<Box<dyn AnyRewrite>>;
     fn absorb(&mut self, worker: Box<dyn Any>) -> Result<()>;
     fn prescan(&self) -> Option<Box<dyn AnyPrescan>>;
-    fn absorb_prescan(&mut self, prescan: Box<dyn Any>) -> Result<()>;
+    fn absorb_prescan(&mut self, prescan: Box<dyn Any>) -> Result<Vec<Place>>;
 }
 
 /// A pass that rewrites.
@@ -157,21 +157,27 @@ pub(crate) struct Rewriting {
     pub(crate) kinds: Kinds,
     /// The places at which it needs a record of any kind, sorted.
     pub(crate) places: Arc<[Place]>,
+    /// The same, found by the prescan of the batch at hand.
+    pub(crate) found: Vec<Place>,
     /// The layouts of the records that reach it, if passes before it changed the events.
     pub(crate) layouts: Option<Arc<Layouts>>,
 }
 
 impl Rewriting {
     pub(crate) fn wants(&self, record: &Record<'_>) -> bool {
-        let at = || Place::of_record(record).is_some_and(|place| self.places.binary_search(&place).is_ok());
-        self.kinds.contains(record.kind()) || !self.places.is_empty() && at()
+        let at = |places: &[Place]| {
+            !places.is_empty()
+                && Place::of_record(record).is_some_and(|place| places.binary_search(&place).is_ok())
+        };
+        self.kinds.contains(record.kind()) || at(&self.places) || at(&self.found)
     }
 }
 
 impl Work for Rewriting {
     fn fork(&self) -> Option<Rewriting> {
-        let (places, layouts) = (self.places.clone(), self.layouts.clone());
-        Some(Rewriting { name: self.name, rewrite: self.rewrite.fork()?, kinds: self.kinds, places, layouts })
+        let Rewriting { name, kinds, .. } = *self;
+        let (places, found, layouts) = (self.places.clone(), self.found.clone(), self.layouts.clone());
+        Some(Rewriting { name, rewrite: self.rewrite.fork()?, kinds, places, found, layouts })
     }
 
     fn absorb(&mut self, worker: Rewriting) -> Result<()> {
@@ -183,6 +189,8 @@ impl Work for Rewriting {
     }
 
     fn absorb_prescan(&mut self, prescan: Box<dyn AnyPrescan>) -> Result<()> {
-        self.rewrite.absorb_prescan(prescan)
+        self.found = self.rewrite.absorb_prescan(prescan)?;
+        self.found.sort_unstable();
+        Ok(())
     }
 }

@@ -11,7 +11,7 @@ use crate::emit::{AnyRewrite, Emit};
 use crate::error::Result;
 use crate::needs::Interest;
 use crate::pass::{Fork, Prescan, Prescanned, Rewrite, Survey};
-use crate::session::{Begin, Session};
+use crate::session::{Begin, Place, Session};
 use crate::stage::{AnySurvey, Kind, Stage};
 
 impl Stage {
@@ -35,13 +35,17 @@ impl Stage {
         Stage(Kind::Rewrite(Box::new(Erased::new(rewrite))))
     }
 
-    /// A rewrite that needs the batches in order; each is prescanned on any thread.
-    pub fn rewrite_prescanned<R: Prescanned>(rewrite: R) -> Stage {
-        let prescans = Prescans {
-            start: |rewrite: &R| Box::new(rewrite.prescan()),
-            absorb: |rewrite, prescan| rewrite.absorb_prescan(found_again(prescan)?),
-        };
-        Stage(Kind::Rewrite(Box::new(Erased { prescans: Some(prescans), ..Erased::new(rewrite) })))
+    /// A rewrite whose batches can be rewritten in any order, each after the prescans of all batches up to it
+    /// were absorbed. Its prescan takes the place of a last survey, without a walk of its own, so it sees the
+    /// batches as a survey does.
+    pub fn rewrite_prescanned<R: Prescanned + Fork>(rewrite: R) -> Stage {
+        Stage(Kind::Rewrite(Box::new(Erased::new(rewrite).prescanned().forking())))
+    }
+
+    /// A rewrite that needs the batches in order; each is prescanned on any thread, to reduce the rewrite's own
+    /// work. Only the first pass of a chain is, because the others rely on its output.
+    pub fn rewrite_prescanned_in_order<R: Prescanned>(rewrite: R) -> Stage {
+        Stage(Kind::Rewrite(Box::new(Erased::new(rewrite).prescanned())))
     }
 
     /// A rewrite that is created when all surveys of all passes are finished and before any record is
@@ -85,7 +89,7 @@ struct Workers<T> {
 
 struct Prescans<T> {
     start: fn(&T) -> Box<dyn AnyPrescan>,
-    absorb: fn(&mut T, Box<dyn Any>) -> Result<()>,
+    absorb: fn(&mut T, Box<dyn Any>) -> Result<Vec<Place>>,
 }
 
 impl<T> Erased<T> {
@@ -102,6 +106,16 @@ impl<T> Erased<T> {
 impl<T: Fork> Erased<T> {
     fn forking(self) -> Erased<T> {
         Erased { workers: Some(Workers { fork: T::fork, absorb: T::absorb }), ..self }
+    }
+}
+
+impl<T: Prescanned> Erased<T> {
+    fn prescanned(self) -> Erased<T> {
+        let prescans = Prescans {
+            start: |rewrite: &T| Box::new(rewrite.prescan()),
+            absorb: |rewrite, prescan| rewrite.absorb_prescan(found_again(prescan)?),
+        };
+        Erased { prescans: Some(prescans), ..self }
     }
 }
 
@@ -176,8 +190,8 @@ impl<R: Rewrite> AnyRewrite for Erased<R> {
         self.prescans.as_ref().map(|prescans| (prescans.start)(&self.inner))
     }
 
-    fn absorb_prescan(&mut self, prescan: Box<dyn Any>) -> Result<()> {
-        self.prescans.as_ref().map_or(Ok(()), |prescans| (prescans.absorb)(&mut self.inner, prescan))
+    fn absorb_prescan(&mut self, prescan: Box<dyn Any>) -> Result<Vec<Place>> {
+        self.prescans.as_ref().map_or(Ok(Vec::new()), |prescans| (prescans.absorb)(&mut self.inner, prescan))
     }
 }
 

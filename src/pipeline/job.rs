@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use perfx_format::header::{Features, Severity};
 use perfx_format::read::{Form, Recording, TempFiles};
-use perfx_format::{Error, Feature, Layouts, RecordType};
+use perfx_format::{Error, Feature, Kinds, Layouts, RecordType};
 
 use crate::each_batch::Reading;
 use crate::emit::{Emit, Rewriting};
@@ -233,6 +233,7 @@ fn survey_all(
             break;
         }
         survey(recording, &mut surveys, reading)?;
+        session.sees_all = !session.stored || recording.is_known_to_lack(Kinds::COMPRESSED);
         for Surveying { survey, pass, .. } in surveys {
             let ended = survey.end(session).with_context(|| format!("pass {}", schedule.needs[pass].0))?;
             next.push((pass, ended));
@@ -258,7 +259,7 @@ fn begin_all(
         places.sort_unstable();
         places.dedup();
         let kinds = kinds.unwrap_or(needs.records);
-        chain.push(Rewriting { name, rewrite, kinds, places: places.into(), layouts });
+        chain.push(Rewriting { name, rewrite, kinds, places: places.into(), found: Vec::new(), layouts });
     }
     Ok(chain)
 }

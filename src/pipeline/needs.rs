@@ -24,7 +24,7 @@ pub enum Interest {
 pub struct Needs {
     /// The kinds passed to its [`Rewrite::record`](crate::Rewrite::record). All others are copied unseen.
     pub records: Kinds,
-    /// The kinds passed to each of its surveys.
+    /// The kinds passed to each of its surveys. The last ones may turn out to be unnecessary.
     pub surveys: Vec<Kinds>,
     /// True if its rewrite needs COMPRESSED records replaced with their contents. The output is then not
     /// compressed.

@@ -95,7 +95,7 @@ use perfx_format::{Kinds, Layouts, Record};
 use crate::emit::Emit;
 use crate::error::Result;
 use crate::needs::{Interest, Needs};
-use crate::session::Session;
+use crate::session::{Place, Session};
 use crate::stage::Stage;
 
 /// A transformation that has not started: its name, its needs, and its first stage.
@@ -199,8 +199,7 @@ pub trait Fork: Sized {
     fn absorb(&mut self, later: Self) -> Result<()>;
 }
 
-/// A rewrite that needs the batches in order, but lets workers on other threads read them in advance, to
-/// reduce its own work. Only the first pass of a chain is prescanned, because the others see its output.
+/// A rewrite whose batches are read in advance by workers on any thread.
 pub trait Prescanned: Rewrite {
     /// The type of the prescan's workers.
     type Prescan: Prescan;
@@ -208,12 +207,13 @@ pub trait Prescanned: Rewrite {
     /// The value from which workers fork.
     fn prescan(&self) -> Self::Prescan;
 
-    /// Takes in the prescan of the next batch, before its [`Rewrite::begin_batch`].
+    /// Takes in the prescan of the next batch, before its [`Rewrite::begin_batch`] or [`Fork::fork`]. Returns the
+    /// places in this batch at which the rewrite needs the record, whatever its kind.
     ///
     /// # Errors
     ///
     /// As for [`Rewrite::record`].
-    fn absorb_prescan(&mut self, prescan: Self::Prescan) -> Result<()>;
+    fn absorb_prescan(&mut self, prescan: Self::Prescan) -> Result<Vec<Place>>;
 }
 
 /// Reads a batch in advance.

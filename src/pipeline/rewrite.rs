@@ -23,7 +23,7 @@ use crate::writer::Writer;
 /// Reads, rewrites and writes all records of the input.
 pub(crate) fn write_records(
     recording: &mut Recording,
-    chain: &mut Vec<Rewriting>,
+    chain: &mut [Rewriting],
     (reading, damage): (Reading, Damage),
     needs: OutputNeeds,
     session: &mut Session,
@@ -35,7 +35,7 @@ pub(crate) fn write_records(
     let mut hidden = Hidden::new(recording, !reading.open && (pipe || to_pipe));
     let mut nested = Nested::default();
     let wanted = Wanted::new(chain, needs);
-    let touched = |batch: &Batch| wanted.touches(batch);
+    let touched = |chain: &[Rewriting], batch: &Batch| wanted.touches(chain, batch);
     let work = |chain: &mut [Rewriting], batch: &Batch| plan_batch(chain, batch, &wanted, needs);
     let done = |batch: &Batch, plan: Plan| {
         judge_damage(batch, pipe, damage, session)?;
@@ -139,22 +139,22 @@ impl Wanted {
         Wanted { kinds: union(chain), behind_first: union(chain.get(1..).unwrap_or_default()), places }
     }
 
-    fn touches(&self, batch: &Batch) -> bool {
-        batch.kinds.intersects(self.kinds) || !self.stops(batch).is_empty()
+    fn touches(&self, chain: &[Rewriting], batch: &Batch) -> bool {
+        batch.kinds.intersects(self.kinds) || !self.stops(chain, batch).is_empty()
     }
 
-    /// The positions in the batch of the records at these places, ascending.
-    fn stops(&self, batch: &Batch) -> Vec<usize> {
-        let places = &self.places;
-        let Some((stream, span)) = batch.origins.span(batch.bytes.len()).filter(|_| !places.is_empty())
-        else {
-            return Vec::new();
-        };
-        let from = places.partition_point(|place| place.stored() < (stream, *span.start()));
-        let until = places.partition_point(|place| place.stored() <= (stream, *span.end()));
-        let inside = places.get(from..until).unwrap_or_default();
-        let mut stops: Vec<usize> =
-            inside.iter().filter_map(|place| batch.origins.position_of(place.origin())).collect();
+    /// The positions in the batch of the records at these places and at those that prescans found, ascending.
+    fn stops(&self, chain: &[Rewriting], batch: &Batch) -> Vec<usize> {
+        let mut places: Vec<Place> = chain.iter().flat_map(|stage| &stage.found).copied().collect();
+        if !self.places.is_empty()
+            && let Some((stream, span)) = batch.origins.span(batch.bytes.len())
+        {
+            let from = self.places.partition_point(|place| place.stored() < (stream, *span.start()));
+            let until = self.places.partition_point(|place| place.stored() <= (stream, *span.end()));
+            places.extend(self.places.get(from..until).unwrap_or_default());
+        }
+        let position = |place: Place| batch.origins.position_of(place.origin());
+        let mut stops: Vec<usize> = places.into_iter().filter_map(position).collect();
         stops.retain(|&stop| stop < batch.bytes.len());
         stops.sort_unstable();
         stops
@@ -163,20 +163,23 @@ impl Wanted {
 
 /// Turns a batch into a plan.
 fn plan_batch(chain: &mut [Rewriting], batch: &Batch, wanted: &Wanted, needs: OutputNeeds) -> Result<Plan> {
-    if !wanted.touches(batch) {
+    if !wanted.touches(chain, batch) {
         return Ok(plan_all(batch, needs));
     }
     match chain.first_mut().map(|stage| stage.rewrite.begin_batch(batch)) {
         Some(Interest::DropRest(kinds)) => plan_only(chain, batch, &[], kinds, needs),
         Some(Interest::DropOutside(ranges, kinds)) => plan_only(chain, batch, &ranges, kinds, needs),
         Some(Interest::KeepRest(kinds)) => {
-            let (wanted, stops) = (kinds.union(wanted.behind_first), wanted.stops(batch));
+            let (wanted, stops) = (kinds.union(wanted.behind_first), wanted.stops(chain, batch));
             if !batch.kinds.intersects(wanted) && stops.is_empty() {
                 return Ok(plan_all(batch, needs));
             }
             plan(chain, batch, wanted, &stops, needs)
         }
-        Some(Interest::AsDeclared) | None => plan(chain, batch, wanted.kinds, &wanted.stops(batch), needs),
+        Some(Interest::AsDeclared) | None => {
+            let stops = wanted.stops(chain, batch);
+            plan(chain, batch, wanted.kinds, &stops, needs)
+        }
     }
 }
 

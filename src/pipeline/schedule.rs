@@ -92,7 +92,7 @@ fn explain_surveys(needs: &[(&str, Needs)], lines: &mut Vec<String>) {
     let surveys = needs.iter().map(|(_, needs)| needs.surveys.len()).max().unwrap_or(0);
     for survey in 0..surveys {
         for (name, needs) in needs {
-            if let Some(kinds) = needs.surveys.get(survey) {
+            if let Some(kinds) = needs.surveys.get(survey).filter(|&&kinds| kinds != Kinds::NONE) {
                 lines.push(format!("survey {}: {name} reads {}", survey + 1, kinds_text(*kinds)));
             }
         }

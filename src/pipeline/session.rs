@@ -47,6 +47,8 @@ pub struct Session {
     pub made: Vec<Made>,
     /// True if rewrites see records as stored, with COMPRESSED ones not expanded.
     pub(crate) stored: bool,
+    /// True if, after a survey, it is known that no record stays inside a COMPRESSED one.
+    pub(crate) sees_all: bool,
     /// True if feature AUXTRACE must be rebuilt.
     pub(crate) list_aux: bool,
     /// True if bytes of the input outside all sections stay out of the output.
@@ -111,6 +113,7 @@ impl Session {
             beside: Vec::new(),
             made: Vec::new(),
             stored,
+            sees_all: false,
             list_aux: false,
             drops_unnamed: false,
             threads,
@@ -226,6 +229,12 @@ impl Session {
         self.set.insert(feature);
     }
 
+    /// True if the rewrite will see every record that the survey has seen, and not a COMPRESSED record in its
+    /// place.
+    pub fn sees_all(&self) -> bool {
+        self.sees_all
+    }
+
     /// The place at which a record that a survey saw at `origin` will be rewritten. If compressed records are
     /// not expanded, that is the COMPRESSED record in which it begins. `None` for new records.
     pub fn place(&self, origin: Origin) -> Option<Place> {
@@ -304,14 +313,19 @@ impl Place {
         }
     }
 
+    /// The place of a record that the rewrite sees with this origin; `None` for new records.
+    pub fn of_origin(origin: Origin) -> Option<Place> {
+        Place::of(origin, false)
+    }
+
     /// The place of an input record; `None` for new records.
     pub fn of_record(record: &Record<'_>) -> Option<Place> {
-        Place::of(record.origin(), false)
+        Place::of_origin(record.origin())
     }
 
     /// The place of a batch's start.
     pub fn of_batch(batch: &Batch) -> Option<Place> {
-        Place::of(batch.origins.at(0), false)
+        Place::of_origin(batch.origins.at(0))
     }
 
     /// The stream and the absolute offset in it.

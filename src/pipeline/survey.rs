@@ -8,13 +8,9 @@ use crate::error::Result;
 use crate::stage::Surveying;
 
 /// Passes every record to the surveys that need it.
-pub(crate) fn survey(
-    recording: &mut Recording,
-    surveys: &mut Vec<Surveying>,
-    reading: Reading,
-) -> Result<()> {
+pub(crate) fn survey(recording: &mut Recording, surveys: &mut [Surveying], reading: Reading) -> Result<()> {
     let wanted = surveys.iter().fold(Kinds::NONE, |all, survey| all.union(survey.kinds));
-    let touched = |batch: &Batch| batch.kinds.intersects(wanted);
+    let touched = |_: &[Surveying], batch: &Batch| batch.kinds.intersects(wanted);
     let read = |surveys: &mut [Surveying], batch: &Batch| read_batch(batch, surveys);
     each_batch(recording, surveys, reading, touched, read, |_, ()| Ok(()))
 }

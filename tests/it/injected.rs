@@ -916,3 +916,53 @@ fn a_feature_build_id_that_merge_makes_holds_what_the_host_s_mmap2_records_hold(
     let lacking: Vec<_> = held.keys().filter(|name| !named.contains(*name)).collect();
     assert!(lacking.is_empty(), "{lacking:?} are not in {named:?}");
 }
+
+#[test]
+fn samples_in_compressed_records_that_the_header_does_not_announce_count() {
+    let Some(root) = workloads() else { return };
+    let folder = temp();
+    let path = |name: &str| folder.path().join(name);
+    let announced = Fixture::new("recorded/no-buildid.p61.data");
+    perfx(args!["compress", "-q", "--solid", "-o", path("announced"), announced.path]).done().unwrap();
+    let bytes = without_feature(fs::read(path("announced")).unwrap(), feature::COMPRESSED);
+    fs::write(path("not"), bytes).unwrap();
+    let ids = ["announced", "not"].map(|name| {
+        let out = path("out.data");
+        let ran = perfx(args!["inject", "-b", "-f", "--no-files", "--root", root, "-o", out, path(name)]);
+        // The section of the feature is left over.
+        assert!(matches!(ran.code, Some(0 | 3)), "{ran:?}");
+        let bytes = fs::read(&out).unwrap();
+        (ids_below(WORK, &bytes, false), kinds(&bytes))
+    });
+    assert!(ids[0].0.len() > 1, "{ids:?}");
+    assert_eq!(ids[0], ids[1]);
+}
+
+/// The kinds of the records in the file, in order.
+fn kinds(bytes: &[u8]) -> Vec<u32> {
+    Contents::file(bytes).records(bytes).iter().map(|record| record.kind).collect()
+}
+
+#[test]
+fn behind_another_pass_ids_have_the_same_places() {
+    let Some(root) = workloads() else { return };
+    let folder = temp();
+    let path = |name: &str| folder.path().join(name);
+    let fixture = Fixture::new("recorded/no-buildid.p61.data");
+    for (name, chain) in [
+        ("alone", ["build-ids:root=ROOT:no-files"].as_slice()),
+        ("behind", &["reindex-ids", "reindex-times", "build-ids:root=ROOT:no-files"]),
+        ("between", &["decompress", "build-ids:root=ROOT:no-files", "reindex-times", "sort"]),
+        ("sorted", &["build-ids:root=ROOT:no-files", "sort"]),
+    ] {
+        let mut line = args!["run", "-q", "-o", path(name), fixture.path].to_vec();
+        for pass in chain {
+            line.extend(["-p".into(), pass.replace("ROOT", root.to_str().unwrap()).into()]);
+        }
+        perfx(line).done().unwrap();
+    }
+    let bytes = |name| fs::read(path(name)).unwrap();
+    assert!(ids_below(WORK, &bytes("alone"), false).len() > 1);
+    assert_eq!(bytes("behind"), bytes("alone"));
+    assert_eq!(bytes("between"), bytes("sorted"));
+}

@@ -387,6 +387,11 @@ impl Recording {
         self.compressed().is_some_and(|compressed| compressed.mmap_len > 0)
     }
 
+    /// True if it has been read to its end and holds no record of these kinds, as stored.
+    pub fn is_known_to_lack(&self, kinds: Kinds) -> bool {
+        self.extents.get().is_some_and(|extents| !extents.iter().any(|extent| extent.kinds.intersects(kinds)))
+    }
+
     /// True if its zstd stream continues that of a previous file: `perf record -z --switch-output` never
     /// restarts it. Decided by the first COMPRESSED record of a single-stream file, which then begins no
     /// frame.
