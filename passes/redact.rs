@@ -15,7 +15,8 @@ use clap::{Args, ValueEnum};
 use perfx_format::decode::{MmapBuildId, mmap_build_id};
 use perfx_format::event_name::{is_own_name, names_of};
 use perfx_format::features::{
-    TracingData, formats_by_id, is_probe_pmu, pmu_names, read_str, trace_formats, trimmed_id,
+    FeatureContext, NrCpus, TracingData, decode_feature, formats_by_id, is_probe_pmu, pmu_names, read_str,
+    trace_formats, trimmed_id,
 };
 use perfx_format::header::FileHeader;
 use perfx_format::names::{
@@ -31,8 +32,8 @@ use perfx_format::record::namespaces::change_namespaces;
 use perfx_format::sample::{raw_range, without_parts as sample_without};
 use perfx_format::tracepoint::TraceFormat;
 use perfx_format::{
-    Attr, Endian, Feature, Inode, Kinds, Layout, Layouts, Mmap, Record, RecordType, hex, sample_type as st,
-    set_mmap2_build_id, set_mmap2_inode, without_parts,
+    Attr, Endian, Feature, Inode, Kinds, Layout, Layouts, Mmap, Record, RecordType, Value, hex,
+    sample_type as st, set_mmap2_build_id, set_mmap2_inode, without_parts,
 };
 use perfx_pipeline::{
     Begin, Damage, Emit, Fork, LISTED, Level, Needs, OutputForm, Pass, Result, Rewrite, Session, Stage,
@@ -228,6 +229,8 @@ struct Remove {
     done: Done,
     /// The pseudonyms of tasks, which are in every sample of some tracepoints.
     comms: HashMap<Vec<u8>, Vec<u8>>,
+    /// Feature NRCPUS, on which the layout of others depends.
+    cpus: Option<NrCpus>,
 }
 
 /// Known kinds without names or data: addresses, numbers and times.
@@ -536,7 +539,7 @@ impl Remove {
                 );
             }
             let plan = Arc::new(Plan::new(redact, key, begin));
-            let mut remove = Remove { plan, done: Done::default(), comms: HashMap::new() };
+            let mut remove = Remove { plan, done: Done::default(), comms: HashMap::new(), cpus: None };
             remove.begin(begin);
             Ok(Stage::rewrite(remove))
         })
@@ -612,13 +615,25 @@ impl Remove {
             Feature::HOSTNAME | Feature::GROUP_DESC => {
                 renamed(feature, section, endian, |name| Some(plan.name(&mut self.done, name)))
             }
-            _ if feature.name().is_none() => return self.leaves_out(Category::Unknown, feature),
+            _ if feature.name().is_none() || self.has_unknown_bytes(feature, section, endian) => {
+                return self.leaves_out(Category::Unknown, feature);
+            }
             _ => return Fate::Stays,
         };
         if new.is_none() {
             self.done.damaged.insert(feature);
         }
         Fate::of(section, new)
+    }
+
+    /// True if perfx does not know what some bytes of the section are: those of a newer perf, or of a damaged section.
+    fn has_unknown_bytes(&mut self, feature: Feature, section: &[u8], endian: Endian) -> bool {
+        if feature == Feature::NRCPUS {
+            self.cpus = NrCpus::read(section, endian);
+        }
+        let decoded = decode_feature(feature, section, endian, FeatureContext { cpus: self.cpus });
+        let rest = decoded.get("rest");
+        matches!(rest, Some(Value::Bytes(rest)) if rest.iter().any(|&byte| byte != 0))
     }
 
     /// Feature BUILD_ID with pseudonyms; `None` if it is damaged.
@@ -667,7 +682,7 @@ impl Remove {
 
     /// A sample without what tells something.
     fn sample(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
-        let Remove { plan, done, comms } = self;
+        let Remove { plan, done, comms, .. } = self;
         let layouts = out.layouts();
         let Some(layout) = layouts.layout_of(&record) else { return done.drop_sample(record, out) };
         let mut bytes = Cow::Borrowed(record.bytes());
@@ -851,7 +866,7 @@ impl Rewrite for Remove {
 
 impl Fork for Remove {
     fn fork(&self) -> Remove {
-        Remove { plan: self.plan.clone(), done: Done::default(), comms: HashMap::new() }
+        Remove { plan: self.plan.clone(), done: Done::default(), comms: HashMap::new(), cpus: self.cpus }
     }
 
     fn absorb(&mut self, later: Remove) -> Result<()> {

@@ -186,7 +186,7 @@ pub fn rename_event_types(types: &mut [u8], mut new: impl FnMut(Name<'_>) -> Opt
     for entry in types.chunks_exact_mut(EVENT_TYPE_SIZE) {
         let field = &mut entry[EVENT_TYPE_SIZE - EVENT_TYPE_NAME..];
         let renamed = new(Name::new(NameKind::Event, until_nul(field)));
-        renamed.into_iter().for_each(|name| fill(field, &name));
+        renamed.into_iter().for_each(|name| fill(field, NameKind::Event, &name));
     }
 }
 
@@ -259,15 +259,17 @@ fn in_fields(
     for (start, end) in fields {
         let field = bytes.get_mut(start..end)?;
         let renamed = new(Name::new(kind, until_nul(field)));
-        renamed.into_iter().for_each(|name| fill(field, &name));
+        renamed.into_iter().for_each(|name| fill(field, kind, &name));
     }
     Some(bytes)
 }
 
-/// Puts a name and a NUL into a field, cut to fit.
-fn fill(field: &mut [u8], name: &[u8]) {
-    let name = until_nul(name);
-    let name = &name[..name.len().min(field.len().saturating_sub(1))];
+/// Puts a name and a NUL into a field. That of a thread is cut to fit, as by the kernel. Another one that does not fit
+/// is left out, because a part of it is another name.
+fn fill(field: &mut [u8], kind: NameKind, name: &[u8]) {
+    let (name, most) = (until_nul(name), field.len().saturating_sub(1));
+    let fitting = if kind == NameKind::Comm { name.len().min(most) } else { 0 };
+    let name = if name.len() <= most { name } else { &name[..fitting] };
     field.fill(0);
     field[..name.len()].copy_from_slice(name);
 }

@@ -134,8 +134,11 @@ impl<'a> Writer<'a> {
 
     fn pipe_front(&mut self, recording: &Recording, session: &mut Session) -> Result<()> {
         let endian = recording.endian;
-        let same = session.events == recording.events && *session.features() == recording.features;
-        if recording.form == Form::Pipe && same {
+        // What no pass has changed is copied.
+        let is_kept = recording.form == Form::Pipe
+            && session.events == recording.events
+            && session.event_types == recording.event_types;
+        if is_kept && *session.features() == recording.features {
             self.append(&Magic::pipe_header(endian))?;
             return recording.head.iter().try_for_each(|batch| self.append(&batch.bytes));
         }
@@ -145,7 +148,7 @@ impl<'a> Writer<'a> {
             features
         };
         let same = but_compressed(session.features()) == but_compressed(&recording.features);
-        if recording.form == Form::Pipe && session.events == recording.events && same {
+        if is_kept && same {
             return self.pipe_head(recording, session);
         }
         session.mend_features(Feature(u8::MAX));
@@ -155,7 +158,7 @@ impl<'a> Writer<'a> {
         for (feature, why) in unsaid {
             session.report.say(Level::Loss, format!("feature {feature} was dropped: {why}"));
         }
-        for entry in recording.event_types.chunks_exact(EVENT_TYPE_SIZE) {
+        for entry in session.event_types.chunks_exact(EVENT_TYPE_SIZE) {
             self.append(&event_type_record(entry, endian))?;
         }
         Ok(())

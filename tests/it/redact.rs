@@ -6,6 +6,7 @@ use std::path::Path;
 
 use perfx_format::decode::decode;
 use perfx_format::features::{BuildIds, FeatureContext, TracingData, decode_feature, trace_formats};
+use perfx_format::read::Recording;
 use perfx_format::record::build_id::BuildIdEntry;
 use perfx_format::record::cpumode;
 use perfx_format::sample::Sample;
@@ -457,6 +458,67 @@ fn what_redact_says() {
         "redact --check forks.data -o x",
     ];
     same("redact", "says", &place.say_all(&lines));
+}
+
+/// Bytes behind what perfx knows of a feature were copied in silence.
+#[test]
+fn bytes_of_a_feature_that_are_not_known_do_not_stay() {
+    let folder = temp();
+    let (input, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
+    let recording = Recording::open(&Fixture::new("crafted/features-all-le.data").path).unwrap();
+    let mut wrong = Vec::new();
+    // perfx makes these again when it writes.
+    let made = [Feature::TRACING_DATA, Feature::AUXTRACE, Feature::COMPRESSED];
+    for (feature, section) in &recording.features {
+        let mut writer = RecordingWriter::create(&input, &recording.events, recording.endian).unwrap();
+        let nrcpus = recording.features[&Feature::NRCPUS].to_vec();
+        writer.set_feature(Feature::NRCPUS, nrcpus).unwrap();
+        writer.set_feature(*feature, [&section[..], b"MARKER of a host"].concat()).unwrap();
+        writer.finish().unwrap();
+        for to in ["file", "pipe"] {
+            let ran = perfx(args!["redact", "-f", "--to", to, input, "-o", out]);
+            let bytes = fs::read(&out).unwrap_or_default();
+            let is_said = ran.stderr.contains(&feature.to_string()) || made.contains(feature);
+            if holds(&bytes, "MARKER") || !is_said {
+                wrong.push((*feature, ran.code, ran.stderr));
+            }
+        }
+        let check = perfx(args!["redact", "--check", input]);
+        if check.code != Some(3) && !made.contains(feature) {
+            wrong.push((*feature, check.code, check.stderr));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Pipe data got the old names, though redact said that they were replaced. And a pseudonym was cut to fit a short
+/// field, so it was not recognised as one.
+#[test]
+fn names_of_event_types_leave_pipe_data_too_and_pseudonyms_are_not_cut() {
+    let folder = temp();
+    let path = |name: &str| folder.path().join(name);
+    let recording = Recording::open(&Fixture::new("recorded/fp.p61.data").path).unwrap();
+    let (file, endian) = (fs::File::create(path("in")).unwrap(), recording.endian);
+    let mut writer = RecordingWriter::to_pipe(file, &recording.events, &recording.features, endian).unwrap();
+    let kind = RecordType::HEADER_EVENT_TYPE;
+    writer.write_parts(kind, 0, &[&[0; 8], b"secret\0\0"]).unwrap();
+    // What perf reads before the first other record is its header.
+    let lost = endian.bytes_u64(1);
+    writer.write_parts(RecordType::LOST, 0, &[&lost, &lost, &[0; 16]]).unwrap();
+    writer.write_parts(kind, 0, &[&[0; 8], b"secret\0\0"]).unwrap();
+    writer.write_parts(kind, 0, &[&[0; 8], b"secret\0\0", &[0; 56]]).unwrap();
+    writer.finish().unwrap();
+    perfx(args!["copy", path("in"), "--to", "file", "-o", path("file")]).done().unwrap();
+    for (from, to) in [("in", "pipe"), ("in", "file"), ("file", "pipe"), ("file", "file")] {
+        perfx(args!["redact", "-f", "--to", to, path(from), "-o", path("out")]).done().unwrap();
+        assert!(!holds(&fs::read(path("out")).unwrap(), "secret"), "{from} to {to}");
+        let check = perfx(args!["redact", "--check", path("out")]);
+        assert_eq!(check.code, Some(0), "{from} to {to}: {}", check.stderr);
+    }
+    perfx(args!["redact", "-f", "--to", "pipe", path("in"), "-o", path("out")]).done().unwrap();
+    let dump = perfx(args!["dump", "--only", "HEADER_EVENT_TYPE", path("out")]).text();
+    let names: Vec<_> = dump.split_whitespace().filter_map(|word| word.strip_prefix("name=")).collect();
+    assert!(matches!(names[..], [one, "\"\"", other] if one == other && one.starts_with("event-")), "{dump}");
 }
 
 #[test]
