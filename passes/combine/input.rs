@@ -7,12 +7,10 @@ use std::sync::Arc;
 use perfx_format::header::Features;
 use perfx_format::read::{Batch, Form, Recording, TempFiles};
 use perfx_format::record::header_records::HeaderRecord;
-use perfx_format::record::identifier::with_identifier;
+use perfx_format::record::identifier::write_with_identifier;
 use perfx_format::record::ids::{replace_ids, set_missing_ids};
 use perfx_format::record::time::replace_times;
-use perfx_format::{
-    Endian, Event, KERNEL_PID, Kinds, Layouts, Mmap, Origin, Record, RecordType, sample_type as st,
-};
+use perfx_format::{Endian, Event, KERNEL_PID, Kinds, Layouts, Mmap, Record, RecordType, sample_type as st};
 use perfx_pipeline::{Result, ahead, bail, scan};
 
 use super::index::Indexed;
@@ -235,18 +233,22 @@ impl Translator {
             return Ok(prepared.push(record, time)?);
         }
         let time = time.map(|time| shifted(time, self.offset).unwrap_or(time));
-        match self.translate(record, layouts)? {
-            Cow::Borrowed(_) => prepared.push(record, time)?,
-            Cow::Owned(new) => prepared
-                .push(&Record::new(&new, record.payload(), record.origin(), record.endian())?, time)?,
+        let new = self.translate(record, layouts)?;
+        let identifier = self.identifier(record, layouts)?;
+        if identifier.is_none() && matches!(new, Cow::Borrowed(_)) {
+            return Ok(prepared.push(record, time)?);
+        }
+        let new = Record::new(&new, record.payload(), record.origin(), record.endian())?;
+        match identifier {
+            Some(id) => prepared.push_made(&new, time, |made| write_with_identifier(&new, id, made))?,
+            None => prepared.push(&new, time)?,
         }
         Ok(())
     }
 
-    /// The record in its output form.
+    /// The record with other values of its fields.
     fn translate<'r>(&self, record: &Record<'r>, layouts: &Layouts) -> Result<Cow<'r, [u8]>> {
         let layout = layouts.layout_of_any(record);
-        let of_event = record.kind().is_kernel() || layout.is_some();
         let mut new = Cow::Borrowed(record.bytes());
         if !self.ids.is_empty() {
             replace_ids(record, layout, &mut new, |id| self.ids.get(&id).copied());
@@ -265,7 +267,13 @@ impl Translator {
         {
             set_missing_ids(record, layout, &mut new, id_for_unattributed);
         }
-        let Some(first) = self.identify.as_ref().filter(|_| of_event) else { return Ok(new) };
+        Ok(new)
+    }
+
+    /// The IDENTIFIER that the record gets.
+    fn identifier(&self, record: &Record<'_>, layouts: &Layouts) -> Result<Option<u64>> {
+        let of_event = || record.kind().is_kernel() || layouts.layout_of_any(record).is_some();
+        let Some(first) = self.identify.as_ref().filter(|_| of_event()) else { return Ok(None) };
         let event = layouts.event_of(record);
         let Some((event, layout)) = event.zip(event.and_then(|event| layouts.all().get(event))) else {
             return Err(record.error("no event has its id").into());
@@ -273,23 +281,25 @@ impl Translator {
         if layout.sample_type & st::IDENTIFIER != 0
             || record.kind() != RecordType::SAMPLE && !layout.sample_id_all
         {
-            return Ok(new);
+            return Ok(None);
         }
         let new_id = |id| match id {
             0 => self.id_for_unattributed.unwrap_or(0),
             id => self.id(id),
         };
         let id = layout.id(record).map(new_id);
-        let id = id.or_else(|| first.get(event).copied()).unwrap_or(0);
-        let record = Record::new(&new, record.payload(), record.origin(), record.endian())?;
-        Ok(Cow::Owned(with_identifier(&record, id)?))
+        Ok(Some(id.or_else(|| first.get(event).copied()).unwrap_or(0)))
     }
 }
 
 /// Prepares a batch of one input for the output. Header records of pipe data are kept only for the first
 /// input.
 pub(super) fn prepare(batch: &Batch, translator: &Translator, is_first: bool) -> Result<PreparedBatch> {
-    let mut prepared = PreparedBatch::new(batch.bytes.clone(), batch.origins.clone());
+    // Later passes do not need the origin of a record from another input.
+    let mut prepared = match is_first {
+        true => PreparedBatch::new(batch.bytes.clone(), batch.origins.clone()),
+        false => PreparedBatch::without_origins(batch.bytes.clone()),
+    };
     let mut walker = batch.walk();
     while let Some(record) = walker.next_wanted(Kinds::ALL, usize::MAX)? {
         if is_first || !is_of_header(&record)? {
@@ -405,8 +415,7 @@ impl Input {
     /// The record. A record of an input other than the first has no origin that a later pass could use.
     #[inline]
     pub(super) fn record(&self, ready: &Ready) -> Result<Record<'_>> {
-        let record = self.sorter.record(ready)?;
-        if self.feed.is_some() { anonymous(&record) } else { Ok(record) }
+        Ok(self.sorter.record(ready)?)
     }
 
     /// Removes the record after it was written.
@@ -428,9 +437,4 @@ pub(super) fn check_times(name: &str, events: &[Event], facts: &InputFacts) -> R
         );
     }
     Ok(())
-}
-
-/// Later passes do not need the origin of a record from another input.
-fn anonymous<'a>(record: &Record<'a>) -> Result<Record<'a>> {
-    Ok(Record::new(record.bytes(), record.payload(), Origin::Synthetic, record.endian())?)
 }

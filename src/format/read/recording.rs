@@ -526,7 +526,7 @@ impl Recording {
     }
     /// All records in time order, COMPRESSED ones replaced by their contents: see [`TimeOrder`]. The recording is
     /// read once before this returns, and again for the records. A recording that can be read only once, and
-    /// whatever does not fit in 16 MiB of memory, goes to temporary files.
+    /// whatever does not fit in 32 MiB of memory, goes to temporary files.
     ///
     /// # Errors
     ///

@@ -76,6 +76,8 @@ pub struct PreparedBatch {
     /// Rewritten records, which are not in the batch.
     made: Vec<u8>,
     made_origins: Origins,
+    /// True if the records get no origins.
+    anonymous: bool,
     /// In file order. Chunk 0 is the batch, chunk 1 rewritten records. For records without a time, `key`
     /// counts the finished rounds.
     entries: Vec<SortEntry>,
@@ -95,6 +97,11 @@ impl PreparedBatch {
         PreparedBatch { bytes, origins, ..PreparedBatch::default() }
     }
 
+    /// The same, but the records lose their origins.
+    pub fn without_origins(bytes: Bytes) -> PreparedBatch {
+        PreparedBatch { bytes, anonymous: true, ..PreparedBatch::default() }
+    }
+
     /// Takes in a record.
     ///
     /// # Errors
@@ -103,16 +110,43 @@ impl PreparedBatch {
     #[inline]
     pub fn push(&mut self, record: &Record<'_>, time: Option<u64>) -> Result<()> {
         let start = record.bytes().as_ptr();
-        let (mut chunk, at) = if self.bytes.as_ptr_range().contains(&start) {
-            self.stored += 1;
-            (0, start as usize - self.bytes.as_ptr() as usize)
-        } else {
-            let at = self.made.len();
+        if !self.bytes.as_ptr_range().contains(&start) {
+            return self.push_made(record, time, |made| {
+                made.extend_from_slice(record.bytes());
+                Ok(())
+            });
+        }
+        self.stored += 1;
+        self.enter(record, time, 0, start as usize - self.bytes.as_ptr() as usize)
+    }
+
+    /// Takes in a record in another form, without its payload, which `write` appends.
+    ///
+    /// # Errors
+    ///
+    /// That of `write`, or as for [`PreparedBatch::push`].
+    #[inline]
+    pub fn push_made(
+        &mut self,
+        record: &Record<'_>,
+        time: Option<u64>,
+        write: impl FnOnce(&mut Vec<u8>) -> Result<()>,
+    ) -> Result<()> {
+        let at = self.made.len();
+        if at == 0 {
+            // If one record gets another form, most do.
+            self.made.reserve(self.bytes.len() / 8 * 9);
+        }
+        if !self.anonymous {
             self.made_origins.push(at, record.origin());
-            self.made.extend_from_slice(record.bytes());
-            self.made.extend_from_slice(record.payload());
-            (1, at)
-        };
+        }
+        write(&mut self.made)?;
+        self.made.extend_from_slice(record.payload());
+        self.enter(record, time, 1, at)
+    }
+
+    #[inline]
+    fn enter(&mut self, record: &Record<'_>, time: Option<u64>, mut chunk: u32, at: usize) -> Result<()> {
         if time.is_none() {
             self.timeless = true;
             chunk |= TIMELESS;
@@ -195,7 +229,7 @@ impl Ready {
 }
 
 /// The limit of memory use, bytes.
-const MEMORY: usize = 16 << 20;
+const MEMORY: usize = 32 << 20;
 
 /// Sorts the records of one input.
 pub struct Sorter {
@@ -502,7 +536,7 @@ mod tests {
     #[test]
     fn what_waits_for_the_last_batch_goes_through_temporary_files() {
         let batch = |number: u64| (0..300_000).map(|at| Some(1 + (number * 7 + at * 31) % 65_521)).collect();
-        let mut batches: Vec<Vec<Option<u64>>> = (0..6).map(batch).collect();
+        let mut batches: Vec<Vec<Option<u64>>> = (0..15).map(batch).collect();
         batches.push(vec![Some(1)]);
         let (out, runs) = sorted(&batches, false);
         assert!(runs > 1);

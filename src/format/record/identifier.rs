@@ -16,15 +16,28 @@ use crate::{
 ///
 /// The record with 8 more bytes is larger than a record can be.
 pub fn with_identifier(record: &Record<'_>, id: u64) -> Result<Vec<u8>> {
-    let endian = record.endian();
-    let mut new = record.bytes().to_vec();
-    if new.len() + 8 > RECORD_SIZE_MAX {
+    let mut new = Vec::with_capacity(record.bytes().len() + 8);
+    write_with_identifier(record, id, &mut new)?;
+    Ok(new)
+}
+
+/// Appends to `out` what [`with_identifier`] returns.
+///
+/// # Errors
+///
+/// As for [`with_identifier`]; then nothing is appended.
+pub fn write_with_identifier(record: &Record<'_>, id: u64, out: &mut Vec<u8>) -> Result<()> {
+    let (bytes, endian, start) = (record.bytes(), record.endian(), out.len());
+    if bytes.len() + 8 > RECORD_SIZE_MAX {
         return Err(record.error("with an IDENTIFIER it is larger than a record can be"));
     }
-    let at = if record.kind() == RecordType::SAMPLE { HEADER_SIZE } else { new.len() };
-    new.splice(at..at, endian.bytes_u64(id));
-    set_size(&mut new, endian);
-    Ok(new)
+    let at = if record.kind() == RecordType::SAMPLE { HEADER_SIZE } else { bytes.len() };
+    let (front, rest) = bytes.split_at(at);
+    out.extend_from_slice(front);
+    out.extend_from_slice(&endian.bytes_u64(id));
+    out.extend_from_slice(rest);
+    set_size(&mut out[start..], endian);
+    Ok(())
 }
 
 /// The fields that a record gets when it moves to another recording.
